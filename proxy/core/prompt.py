@@ -1,0 +1,68 @@
+"""A prompt as a provider's cache sees it, and the bill for it."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal, Protocol
+
+Life = Literal["5m", "1h"]
+
+
+@dataclass(frozen=True, slots=True)
+class Prompt:
+    """Positions in the provider's own order: tools, then system, then messages.
+
+    ``hashes[i]`` is the chained digest of everything up to and including position i (16 bytes or more); two prompts share a prefix up
+    to i exactly when their ``hashes[i]`` are equal. ``ends[i]`` is the number of prompt tokens up to and including
+    position i (so ``ends[-1]`` is the prompt's length in tokens). ``marks`` maps a position to the life of the cache
+    marker that stands on it. ``runs[i]`` numbers the position for look-back counting: positions with equal numbers
+    (a run of tool calls or of tool results within one message) count once. ``scope`` names what the provider keeps
+    apart: account, model, and the settings that render into the prompt.
+    """
+
+    scope: bytes
+    hashes: tuple[bytes, ...]
+    ends: tuple[int, ...]
+    runs: tuple[int, ...]
+    marks: Mapping[int, Life] = field(default_factory=dict)
+
+    @property
+    def total(self) -> int:
+        """Prompt tokens."""
+        return self.ends[-1] if self.ends else 0
+
+
+@dataclass(frozen=True, slots=True)
+class Bill:
+    """Tokens of one prompt by the rate they are billed at; the four add up to the prompt's tokens.
+
+    ``hit`` is the position that was read up to (-1: nothing was read).
+    """
+
+    read: int
+    write_5m: int
+    write_1h: int
+    plain: int
+    hit: int = -1
+
+    @property
+    def write(self) -> int:
+        """Tokens written at either life."""
+        return self.write_5m + self.write_1h
+
+    @property
+    def total(self) -> int:
+        """All prompt tokens."""
+        return self.read + self.write_5m + self.write_1h + self.plain
+
+
+class CacheModel(Protocol):
+    """One provider account's prompt cache: what is stored, and until when. Time is unix seconds, given by the caller."""
+
+    def bill(self, prompt: Prompt, now: float) -> Bill:
+        """What the provider would charge for this prompt now. Changes nothing."""
+        ...
+
+    def store(self, prompt: Prompt, now: float, available: float, output: bytes | None = None) -> None:
+        """The request that started at ``now`` and first answered at ``available`` was accepted: refresh what it read
+        and add what it wrote. ``output`` chains the answer's digest where a provider caches output, too."""
+        ...

@@ -1,0 +1,156 @@
+"""What the engine asks of the world: protocols and the values that cross them."""
+
+from collections.abc import AsyncIterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Protocol
+
+from proxy.core.modes import Mode
+from proxy.core.profiles import CacheProfile
+from proxy.core.prompt import Bill
+from proxy.core.usage import Usage
+
+Headers = Sequence[tuple[str, str]]
+
+
+class Transport(StrEnum):
+    """Which upstream adapter serves a deployment."""
+
+    HTTP = "http"
+    LITELLM = "litellm"
+    EMBEDDED = "embedded"
+
+
+@dataclass(frozen=True, slots=True)
+class Deployment:
+    """One entry of the model list: where requests for a model name go.
+
+    ``model`` is the name the upstream knows (the provider prefix stripped on the http transport; kept on litellm).
+    ``base_url`` has no trailing slash. ``params`` are further litellm_params, passed to the litellm transport as they
+    are. ``api_key`` is None where the client's own Authorization header is forwarded.
+    """
+
+    name: str
+    model: str
+    transport: Transport
+    profile: CacheProfile
+    base_url: str = ""
+    api_key: str | None = field(default=None, repr=False)
+    headers: Headers = ()
+    params: Mapping[str, object] = field(default_factory=dict)
+    price_key: str = ""
+    mode: Mode = Mode.TIER
+    reminder: str = ""
+    timeout_s: float = 600.0
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One request to an upstream. ``path`` starts with the slash behind ``/v1`` ("/chat/completions")."""
+
+    deployment: Deployment
+    method: str
+    path: str
+    headers: Headers
+    body: bytes | AsyncIterator[bytes]
+    stream: bool
+    now: float
+    query: str = ""
+
+
+class Answer(Protocol):
+    """An upstream's answer, opened: the status and headers are known, the body is still to be read."""
+
+    status: int
+    headers: Headers
+
+    def chunks(self) -> AsyncIterator[bytes]:
+        """The body as it arrives. Raises ProxyError subclasses (UpstreamUnavailable, UpstreamTimeout) on a broken line."""
+        ...
+
+    async def aclose(self) -> None:
+        """Give the call up, or release its connection. May be called more than once."""
+        ...
+
+
+class Upstream(Protocol):
+    """A transport. ``open`` raises ProxyError subclasses only; an upstream's own error is an Answer with its status."""
+
+    async def open(self, call: Call) -> Answer:
+        """Send the request and wait for status and headers."""
+        ...
+
+    async def aclose(self) -> None:
+        """Release every connection."""
+        ...
+
+
+class Clock(Protocol):
+    """Unix seconds."""
+
+    def now(self) -> float:
+        """The time."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Moved:
+    """A piece that changed its tier with this request."""
+
+    key: str
+    source: str
+    target: str
+    reason: str
+
+
+@dataclass(slots=True)
+class Plan:
+    """What is sent for one request, and why. ``body`` is complete JSON, ready for the wire.
+
+    ``original`` is the client's request with only the edits that every mode allows; it is what a retry after a
+    refused rewrite sends. ``rewritten`` says whether the two differ. ``reason`` is from a closed vocabulary
+    (proxy.core.reasons). ``predicted`` and ``own`` are the shadow cache's bills of this plan and of the client's own
+    layout with its own markers. ``ticket`` is private to the planner.
+    """
+
+    body: bytes
+    original: bytes
+    mode: Mode
+    reason: str
+    rewritten: bool = False
+    predicted: Bill | None = None
+    own: Bill | None = None
+    tier_tokens: Mapping[str, int] = field(default_factory=dict)
+    moves: Sequence[Moved] = ()
+    ticket: object = None
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """Who a request comes from. ``scope`` isolates state (team and key, hashed); ``team`` is a metric label."""
+
+    scope: str
+    team: str = "default"
+    session_hint: str = ""
+
+
+class Planner(Protocol):
+    """The core path: recognise, track, plan, render; pure but for the state that it keeps in memory."""
+
+    def plan(self, body: bytes, deployment: Deployment, subject: Subject, mode: Mode, now: float) -> Plan:
+        """The plan for one chat request. Raises InvalidRequest where the body is no chat request; any other surprise
+        is contained: the plan is then the original with the reason ``internal-error``."""
+        ...
+
+    def began(self, plan: Plan, now: float) -> None:
+        """The upstream accepted the request and its first byte arrived: commit the shadow cache."""
+        ...
+
+    def refused(self, plan: Plan) -> None:
+        """The upstream refused the rewritten body: bar this kind of plan for the session."""
+        ...
+
+    def settled(self, plan: Plan, usage: Usage | None, now: float) -> None:
+        """The exchange ended well (2xx); count stability once and learn from the reported usage. Not called after an
+        error or a cancel before the first byte."""
+        ...
