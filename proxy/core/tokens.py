@@ -1,0 +1,37 @@
+"""Token counts, counted once per digest."""
+
+from collections import OrderedDict
+from collections.abc import Callable
+
+Encode = Callable[[str], int]
+
+# Message framing in OpenAI's chat format: about four tokens a message (OpenAI cookbook, "How to count tokens").
+MESSAGE_OVERHEAD_TOKENS = 4
+# A low-detail image costs 85 tokens, a 1024 x 1024 one at high detail 765 (OpenAI, "Images and vision").
+IMAGE_TOKENS = 765
+
+
+def bytes_over_four(text: str) -> int:
+    """The estimate where no encoding is at hand: UTF-8 bytes / 4."""
+    return (len(text.encode("utf-8", "surrogatepass")) + 3) // 4
+
+
+class TokenCounter:
+    """Counts a text once and remembers the count by its digest, least recently used out first."""
+
+    def __init__(self, encode: Encode = bytes_over_four, *, capacity: int = 200_000) -> None:
+        self._encode = encode
+        self._capacity = capacity
+        self._counts: OrderedDict[bytes, int] = OrderedDict()
+
+    def count(self, digest: bytes, text: str) -> int:
+        """Tokens of ``text``, whose digest is ``digest``."""
+        known = self._counts.get(digest)
+        if known is not None:
+            self._counts.move_to_end(digest)
+            return known
+        count = self._encode(text)
+        self._counts[digest] = count
+        if len(self._counts) > self._capacity:
+            self._counts.popitem(last=False)
+        return count

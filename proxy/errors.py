@@ -1,0 +1,148 @@
+"""Every error a client can see, and the one builder of its JSON.
+
+    ProxyError
+    ├── InvalidRequest        400 invalid_request_error  (code per case: invalid_json, missing_messages, ...)
+    │   └── PayloadTooLarge   413 invalid_request_error  request_too_large
+    ├── Unauthorized          401 invalid_request_error  invalid_api_key
+    ├── Forbidden             403 invalid_request_error  model_not_allowed
+    ├── UnknownModel          404 invalid_request_error  model_not_found
+    ├── BudgetExceeded        429 insufficient_quota     insufficient_quota   (+ x-should-retry: false)
+    ├── UpstreamError         502 server_error           upstream_error
+    │   ├── UpstreamUnavailable  502 server_error        upstream_unavailable
+    │   ├── UpstreamTimeout      504 server_error        upstream_timeout
+    │   └── UpstreamRejected     (the provider's own status, type, code and param)
+    └── InternalError         500 server_error           internal_error
+
+The shape is OpenAI's: ``{"error": {"message", "type", "param", "code"}}``.
+"""
+
+from collections.abc import Mapping
+from typing import ClassVar
+
+import orjson
+
+
+class ProxyError(Exception):
+    """An error with a status and an OpenAI-shaped body. ``message`` says what to change; it never holds prompt text."""
+
+    status: int = 500
+    type: ClassVar[str] = "server_error"
+    code: str | None = "internal_error"
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        param: str | None = None,
+        code: str | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.message = message
+        self.param = param
+        if code is not None:
+            self.code = code
+        self.headers = dict(headers or {})
+
+
+class InvalidRequest(ProxyError):
+    """The client's request cannot be read."""
+
+    status = 400
+    type = "invalid_request_error"
+    code = "invalid_request"
+
+
+class PayloadTooLarge(InvalidRequest):
+    """The body is larger than the configured limit."""
+
+    status = 413
+    code = "request_too_large"
+
+
+class Unauthorized(ProxyError):
+    """No key, or a key that is not known here."""
+
+    status = 401
+    type = "invalid_request_error"
+    code = "invalid_api_key"
+
+
+class Forbidden(ProxyError):
+    """The key is known and may not do this."""
+
+    status = 403
+    type = "invalid_request_error"
+    code = "model_not_allowed"
+
+
+class UnknownModel(ProxyError):
+    """No entry of the model list serves this name."""
+
+    status = 404
+    type = "invalid_request_error"
+    code = "model_not_found"
+
+
+class BudgetExceeded(ProxyError):
+    """A hard budget is spent. Clients must not retry."""
+
+    status = 429
+    type = "insufficient_quota"
+    code = "insufficient_quota"
+
+    def __init__(self, message: str, *, headers: Mapping[str, str] | None = None) -> None:
+        super().__init__(message, headers={**(headers or {}), "x-should-retry": "false"})
+
+
+class UpstreamError(ProxyError):
+    """Something behind the proxy failed."""
+
+    status = 502
+    code = "upstream_error"
+
+
+class UpstreamUnavailable(UpstreamError):
+    """No connection, or the line broke."""
+
+    code = "upstream_unavailable"
+
+
+class UpstreamTimeout(UpstreamError):
+    """The upstream did not answer in time."""
+
+    status = 504
+    code = "upstream_timeout"
+
+
+class UpstreamRejected(UpstreamError):
+    """The provider's own refusal, seen through a library: its status, type and code pass."""
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        status: int,
+        error_type: str,
+        code: str | None = None,
+        param: str | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> None:
+        super().__init__(message, param=param, code=code, headers=headers)
+        self.status = status
+        self.error_type = error_type
+
+
+class InternalError(ProxyError):
+    """A surprise of our own."""
+
+
+def error_body(error: ProxyError) -> bytes:
+    """The JSON body for an error."""
+    kind = error.error_type if isinstance(error, UpstreamRejected) else error.type
+    return orjson.dumps({"error": {"message": error.message, "type": kind, "param": error.param, "code": error.code}})
+
+
+def sse_error(error: ProxyError) -> bytes:
+    """The error as a server-sent event, for a stream that has begun. No ``[DONE]`` follows it."""
+    return b"data: " + error_body(error) + b"\n\n"
