@@ -1,0 +1,27 @@
+# docker build -t stratiform . && docker run -p 4000:4000 -v ./config.yaml:/etc/stratiform/config.yaml:ro stratiform \
+#     serve --host 0.0.0.0 --config /etc/stratiform/config.yaml
+FROM python:3.13-slim AS build
+ENV UV_LINK_MODE=copy UV_COMPILE_BYTECODE=1 UV_PYTHON_DOWNLOADS=never
+RUN pip install --no-cache-dir uv==0.13.9
+WORKDIR /app
+# The dependencies change less often than the code: a layer of their own.
+COPY pyproject.toml uv.lock ./
+RUN uv sync --locked --no-dev --no-install-project
+COPY README.md LICENSE ./
+COPY proxy ./proxy
+COPY plugins ./plugins
+COPY prompts ./prompts
+RUN uv sync --locked --no-dev --no-editable
+
+FROM python:3.13-slim
+RUN useradd --system --uid 10001 --home-dir /var/lib/stratiform --create-home stratiform
+COPY --from=build /app/.venv /app/.venv
+ENV PATH=/app/.venv/bin:$PATH PYTHONUNBUFFERED=1
+USER 10001
+# The working directory is where state lives; mount a volume here to keep it.
+WORKDIR /var/lib/stratiform
+EXPOSE 4000
+HEALTHCHECK --interval=30s --timeout=3s --start-period=10s --retries=3 \
+    CMD ["python", "-c", "import urllib.request; urllib.request.urlopen('http://127.0.0.1:4000/healthz', timeout=2)"]
+ENTRYPOINT ["stratiform"]
+CMD ["serve", "--host", "0.0.0.0"]

