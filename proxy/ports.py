@@ -36,8 +36,8 @@ class Deployment:
     profile: CacheProfile
     base_url: str = ""
     api_key: str | None = field(default=None, repr=False)
-    headers: Headers = ()
-    params: Mapping[str, object] = field(default_factory=dict)
+    headers: Headers = field(default=(), repr=False)
+    params: Mapping[str, object] = field(default_factory=dict, repr=False)
     price_key: str = ""
     mode: Mode = Mode.TIER
     reminder: str = ""
@@ -127,11 +127,90 @@ class Plan:
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """Who a request comes from. ``scope`` isolates state (team and key, hashed); ``team`` is a metric label."""
+    """Who a request comes from. ``scope`` isolates state (team and key, hashed); ``team`` is a metric label.
+
+    ``mode`` is the highest mode that the operator allows this key. ``virtual`` says that the key is the proxy's own
+    (the master key, or a team's): it must never be sent upstream.
+    """
 
     scope: str
     team: str = "default"
     session_hint: str = ""
+    mode: Mode = Mode.TIER
+    virtual: bool = False
+
+
+class Models(Protocol):
+    """The model table: which deployment serves a model name."""
+
+    def resolve(self, name: str) -> Deployment:
+        """The deployment for that name: an exact entry first, then the most specific wildcard. Raises UnknownModel."""
+        ...
+
+    def names(self) -> Sequence[str]:
+        """The names that are listed one by one, in the order of the configuration; no wildcards."""
+        ...
+
+    def fallback(self) -> Deployment:
+        """Serves paths that name no model (files, batches, the list of models): the entry for every name, else the
+        first on the http transport. Raises UnknownModel."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Reservation:
+    """Money set aside for one exchange. ``usd`` is an upper bound, 0 where the team has no budget."""
+
+    exchange_id: str
+    team: str
+    usd: float = 0.0
+
+
+class Admission(Protocol):
+    """Who may send a request, and what it may cost."""
+
+    def admit(self, headers: Headers, now: float) -> Subject:
+        """Who this is. Raises Unauthorized."""
+        ...
+
+    async def reserve(
+        self,
+        exchange_id: str,
+        subject: Subject,
+        deployment: Deployment,
+        prompt_tokens: int,
+        max_output_tokens: int | None,
+        now: float,
+    ) -> Reservation:
+        """Set aside the most that this request can cost. Called before every forwarded request, raw paths too (with
+        what is known of their tokens). Raises BudgetExceeded; Forbidden where the deployment would need the client's
+        own key and the key is virtual. ``max_output_tokens`` is the client's own limit, None where it set none."""
+        ...
+
+    async def settle(self, reservation: Reservation, cost_usd: float, now: float) -> None:
+        """Replace the reservation by what the exchange cost (0 where it failed). Exactly once; never raises: when it
+        returns, the spend is durable or the store's failure is counted."""
+        ...
+
+
+class StoreError(Exception):
+    """The store could not be read or written. No request fails for it, unless a budget says so."""
+
+
+class SpendStore(Protocol):
+    """The ledger of what teams spent. Every method may raise StoreError."""
+
+    async def add_spend(self, exchange_id: str, team: str, usd: float, at: float) -> None:
+        """Record one exchange. Durable when it returns; a second call with the same exchange id changes nothing."""
+        ...
+
+    async def spent(self, team: str) -> float:
+        """The team's total in USD."""
+        ...
+
+    async def aclose(self) -> None:
+        """Finish what was handed over and release the file."""
+        ...
 
 
 class Planner(Protocol):
