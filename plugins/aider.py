@@ -1,0 +1,142 @@
+"""Recognises aider's context messages: read-only files, repository map, chat files; and its reminder.
+
+aider (seen with 0.86) renders these messages anew for every request, so that each shows the present state. Its own words
+say so: "*Trust this message as the true contents of these files!* Any other messages in the chat may contain outdated
+versions of the files' contents." Each is followed by an assistant message in which the client acknowledges it.
+
+A file is its path on one line, a fence, the content and the closing fence. aider picks a fence that stands at no line's
+beginning in any of the files, so one message uses one fence.
+"""
+
+import re
+from dataclasses import dataclass
+
+from proxy.core.recognition import Cut, Form, PieceKind, Recognition
+from proxy.core.words import Claim
+from proxy.hookspecs import hookimpl
+
+# aider's fences, opening and closing.
+_FENCES = {
+    "<source>": "</source>",
+    "<code>": "</code>",
+    "<pre>": "</pre>",
+    "<codeblock>": "</codeblock>",
+    "<sourcecode>": "</sourcecode>",
+}
+_BACKTICKS = re.compile(r"`{3,}\Z")
+_FIRST_FILE = re.compile(r"\n([^\n]+)\n(`{3,}|<(?:source|code|pre|codeblock|sourcecode)>)\n")
+_REMINDER = re.compile(r"\n\n# (?:\*SEARCH/REPLACE block\* Rules|File editing rules|\*file listing\* rules):")
+
+
+@dataclass(frozen=True, slots=True)
+class _Opening:
+    """How one kind of context message begins, what it claims, and how the client acknowledges it."""
+
+    begins: str
+    name: str
+    claim: Claim
+    acknowledgement: str
+
+
+_OPENINGS = (
+    _Opening(
+        "I have *added these files to the chat* so you can go ahead and edit them.",
+        "aider:files",
+        Claim.EDITABLE,
+        "Ok, any changes I propose will be to those files.",
+    ),
+    _Opening(
+        "I have *added these files to the chat* so you see all of their contents.",
+        "aider:files",
+        Claim.SHOWN,
+        "Ok, I will use that as the true, current contents of the files.",
+    ),
+    _Opening(
+        "Here are some READ ONLY files, provided for your reference.",
+        "aider:read-only",
+        Claim.READ_ONLY,
+        "Ok, I will use these files as references.",
+    ),
+    _Opening(
+        "Here are summaries of some files present in my git repo",
+        "aider:map",
+        Claim.MAP,
+        "Ok, I won't try and edit those files without asking first.",
+    ),
+    _Opening(
+        "I am working with you on code in a git repository.\nHere are summaries of some files present in my git repo",
+        "aider:map",
+        Claim.MAP,
+        "Ok, I won't try and edit those files without asking first.",
+    ),
+)
+
+
+class AiderRecogniser:
+    """Finds aider's context messages by their opening words."""
+
+    name = "aider"
+    priority = 50
+
+    def recognise(self, role: str, text: str) -> Recognition | None:
+        """Files, map or reminder of an aider user message."""
+        if role != "user":
+            return None
+        for opening in _OPENINGS:
+            if text.startswith(opening.begins):
+                return _context(opening, text)
+        return _prompt(text)
+
+
+def _context(opening: _Opening, text: str) -> Recognition | None:
+    cuts = _map_cuts(text) if opening.claim is Claim.MAP else file_cuts(text)
+    if cuts is None:
+        return None
+    return Recognition(opening.name, Form.CONTEXT, cuts, opening.claim, (opening.acknowledgement,))
+
+
+def _map_cuts(text: str) -> tuple[Cut, ...]:
+    """The map is one piece: its entries change together, and a part of a map says less than the whole."""
+    start = text.find("\n\n")
+    if start < 0 or start + 2 >= len(text):
+        return (Cut("map", PieceKind.SYMBOL, 0, len(text)),)
+    return (Cut("opening", PieceKind.OPENING, 0, start + 2), Cut("map", PieceKind.SYMBOL, start + 2, len(text)))
+
+
+def file_cuts(text: str) -> tuple[Cut, ...] | None:
+    """Opening and files; None where the text does not consist of them alone."""
+    first = _FIRST_FILE.search(text)
+    if first is None:
+        return None
+    fence = first.group(2)
+    close = fence if _BACKTICKS.match(fence) else _FENCES[fence]
+    if not text.endswith(close + "\n") and not text.endswith(close):
+        return None
+    following = re.compile(re.escape(close) + r"\n(\n([^\n]+)\n" + re.escape(fence) + r"\n)")
+    starts = [(first.start(), first.group(1))]
+    position = first.end()
+    while (found := following.search(text, position)) is not None:
+        starts.append((found.start(1), found.group(2)))
+        position = found.end()
+    cuts = [Cut("opening", PieceKind.OPENING, 0, starts[0][0])] if starts[0][0] else []
+    ends = [start for start, _ in starts[1:]] + [len(text)]
+    cuts += [Cut(f"file:{p}", PieceKind.FILE, s, e) for (s, p), e in zip(starts, ends, strict=True)]
+    return tuple(cuts)
+
+
+def _prompt(text: str) -> Recognition | None:
+    """A user's turn to which the edit format's reminder was appended."""
+    found = _REMINDER.search(text)
+    if found is None or found.start() == 0:
+        return None
+    cuts = (
+        Cut("prompt", PieceKind.PROMPT, 0, found.start()),
+        Cut("reminder", PieceKind.REMINDER, found.start(), len(text)),
+    )
+    return Recognition("aider:prompt", Form.PROMPT, cuts)
+
+
+@hookimpl
+def register_recognisers() -> list[AiderRecogniser]:
+    """The one recogniser of this plugin."""
+    return [AiderRecogniser()]

@@ -1,0 +1,95 @@
+"""Recognises context in a generic shape: a user message that is an opening line and fenced or tagged files, no more.
+
+Many tools show files this way, and so do people in their own turns. The shape alone proves nothing, so the message is
+only a *candidate*: it becomes movable once the session has seen the client render it anew, which no turn ever is.
+"""
+
+import re
+
+from proxy.core.digest import digest
+from proxy.core.recognition import Cut, Form, PieceKind, Recognition
+from proxy.core.words import Claim
+from proxy.hookspecs import hookimpl
+
+_MAX_OPENING_CHARS = 800
+# One pattern, so that each character of the text is looked at once:
+# a path on its own line (perhaps bold, in backticks or a heading), then a fence with or without a language;
+# or the path on the fence line (```src/app.py, ```python title="src/app.py"); or an XML-like tag with a path.
+_FILE = re.compile(
+    r"""(?:^|\n)(?:
+      (?:\#{1,6}\ |\*\*|`)?(?P<line_path>[\w./\\@+\-\[\]()]+\.\w+)(?:\*\*|`)?:?\n{1,3}(?P<line_fence>`{3,}|~{3,})[^\n`]*\n
+    | (?P<fence>`{3,}|~{3,})(?:\w+[ :])?(?:title=|path=|file=)?["']?(?P<fence_path>[\w./\\@+\-\[\]()]+\.\w+)["']?[^\n]*\n
+    | <(?P<tag>file|document|source|doc|file_content|context)\b[^>\n]*?\b
+        (?:path|name|source|src|filename|title|url)=["'](?P<tag_path>[^"'\n]+)["'][^>\n]*>
+    )""",
+    re.VERBOSE,
+)
+
+
+class FencedRecogniser:
+    """Finds messages that consist of files, in every common fence and tag."""
+
+    name = "fenced"
+    priority = 900
+
+    def recognise(self, role: str, text: str) -> Recognition | None:
+        """A candidate for context, where nothing but an opening stands around the files."""
+        if role != "user":
+            return None
+        spans = _spans(text)
+        if not spans or spans[0][0] > _MAX_OPENING_CHARS:
+            return None
+        opening = text[: spans[0][0]]
+        cuts = [Cut("opening", PieceKind.OPENING, 0, len(opening))] if opening else []
+        for index, (start, _, key) in enumerate(spans):
+            # What stands between two files (blank lines) belongs to the file before it.
+            end = spans[index + 1][0] if index + 1 < len(spans) else len(text)
+            cuts.append(Cut(key, PieceKind.FILE, start, end))
+        name = "fenced:" + digest(opening.strip().encode("utf-8", "surrogatepass")).hex()[:12]
+        return Recognition(name, Form.CANDIDATE, tuple(cuts), Claim.SHOWN)
+
+
+def _spans(text: str) -> list[tuple[int, int, str]]:
+    """(start, end, key) of every file, if only blank space stands between them and behind the last; else nothing."""
+    spans: list[tuple[int, int, str]] = []
+    position = 0
+    while True:
+        found = _next_file(text, position)
+        if found is None:
+            break
+        if spans and text[spans[-1][1] : found[0]].strip():
+            return []
+        spans.append(found)
+        position = found[1]
+    if not spans or text[spans[-1][1] :].strip():
+        return []
+    return spans
+
+
+def _next_file(text: str, position: int) -> tuple[int, int, str] | None:
+    """The next file at or behind ``position``: where it starts and ends, and its key."""
+    found = _FILE.search(text, position)
+    if found is None:
+        return None
+    end = _closing(text, found)
+    if end is None:
+        return None
+    path = found.group("line_path") or found.group("fence_path") or found.group("tag_path")
+    return found.start(), end, "file:" + path
+
+
+def _closing(text: str, opened: re.Match[str]) -> int | None:
+    """Where the file ends: behind the closing tag, or the closing fence at a line's beginning."""
+    if tag := opened.group("tag"):
+        close = f"</{tag}>"
+        at = text.find(close, opened.end())
+        return None if at < 0 else at + len(close)
+    fence = opened.group("line_fence") or opened.group("fence")
+    found = re.compile(r"(?:^|\n)" + re.escape(fence) + r"[ \t]*(?=\n|\Z)").search(text, opened.end() - 1)
+    return None if found is None else found.end()
+
+
+@hookimpl
+def register_recognisers() -> list[FencedRecogniser]:
+    """The one recogniser of this plugin."""
+    return [FencedRecogniser()]

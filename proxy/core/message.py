@@ -1,0 +1,222 @@
+"""One incoming message: its parts as a provider's cache counts them, read once per distinct message."""
+
+from collections import OrderedDict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from hashlib import sha256
+
+from msgspec import Raw
+
+from proxy.core.digest import digest
+from proxy.core.prompt import Life
+from proxy.core.recognition import Recogniser, Recognition, recognise_text
+from proxy.core.tokens import IMAGE_TOKENS, MESSAGE_OVERHEAD_TOKENS, TokenCounter
+from proxy.core.wire import Members, Unreadable, elements, members_of, value
+
+SYSTEM_ROLES = frozenset({"system", "developer"})
+
+
+class PartKind(StrEnum):
+    """What a part of a message is."""
+
+    TEXT = "text"
+    MEDIA = "media"
+    THINKING = "thinking"
+    CALL = "call"
+    RESULT = "result"
+    OTHER = "other"
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """One position of a provider's cache. ``digest`` covers role and content, never a marker.
+
+    ``index`` is the place in the content list, -1 for string content, and for a tool call its place among the calls.
+    ``own_mark`` is the client's marker where the provider would honour it.
+    """
+
+    kind: PartKind
+    digest: bytes
+    tokens: int
+    index: int
+    markable: bool
+    own_mark: Life | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """A message and what there is to know of it. ``raw`` is the client's own JSON; ``digest`` covers it without markers.
+
+    ``text`` is kept only where ``recognition`` needs it again; ``lead`` is the text's beginning.
+    """
+
+    raw: bytes
+    role: str
+    digest: bytes
+    parts: tuple[Part, ...]
+    tokens: int
+    is_list: bool
+    has_marks: bool
+    call_ids: tuple[str, ...]
+    answers: str | None
+    lead: str
+    text: str | None
+    recognition: Recognition | None
+
+
+LEAD_CHARS = 200
+
+
+class MessageReader:
+    """Reads raw messages, remembering what it read by digest, least recently used out first.
+
+    Memory is bounded by ``capacity_bytes`` of raw JSON; a message takes about twice its JSON where its text is kept.
+    """
+
+    def __init__(
+        self, counter: TokenCounter, recognisers: Sequence[Recogniser], *, capacity_bytes: int = 128 * 2**20
+    ) -> None:
+        self._counter = counter
+        self._recognisers = tuple(sorted(recognisers, key=lambda r: (r.priority, r.name)))
+        self._capacity = capacity_bytes
+        self._size = 0
+        self._known: OrderedDict[bytes, Message] = OrderedDict()
+
+    def read(self, raw: Raw) -> Message:
+        """The message. Raises Unreadable where it is not the shape of a chat message."""
+        content = bytes(raw)
+        key = sha256(content).digest()
+        known = self._known.get(key)
+        if known is not None:
+            self._known.move_to_end(key)
+            return known
+        message = self._parse(content)
+        self._known[key] = message
+        self._size += len(content) + 512
+        while self._size > self._capacity and len(self._known) > 1:
+            _, old = self._known.popitem(last=False)
+            self._size -= len(old.raw) + 512
+        return message
+
+    def _parse(self, raw: bytes) -> Message:
+        members = members_of(raw)
+        role = value(members["role"]) if "role" in members else None
+        if not isinstance(role, str):
+            raise Unreadable("a message without a role")
+        parts, text, is_list = self._content(role, members)
+        calls, call_ids = self._calls(members)
+        answers = value(members["tool_call_id"]) if "tool_call_id" in members else None
+        recognition = recognise_text(self._recognisers, role, text) if text is not None else None
+        body = [role.encode(), *(p.digest for p in parts), *(c.digest for c in calls)]
+        body += [k.encode() + bytes(v) for k, v in members.items() if k not in _HASHED_ELSEWHERE]
+        positions = (*parts, *calls)
+        return Message(
+            raw=raw,
+            role=role,
+            digest=digest(*body),
+            parts=positions,
+            tokens=sum(p.tokens for p in positions),
+            is_list=is_list,
+            has_marks=b'"cache_control"' in raw or b'"prompt_cache_breakpoint"' in raw,
+            call_ids=call_ids,
+            answers=answers if isinstance(answers, str) else None,
+            lead=(text or "")[:LEAD_CHARS],
+            text=text if recognition is not None else None,
+            recognition=recognition,
+        )
+
+    def _content(self, role: str, members: Members) -> tuple[tuple[Part, ...], str | None, bool]:
+        """Parts, the text where the content is one text, and whether the content is a list."""
+        content = members.get("content")
+        level_mark = _mark(members)
+        if content is None or bytes(content) == b"null":
+            return (), None, False
+        first = bytes(memoryview(content)[:1])
+        if first == b'"':
+            text = value(content)
+            if not isinstance(text, str):
+                raise Unreadable("content is not text")
+            return (self._text_part(role, text, -1, MESSAGE_OVERHEAD_TOKENS, level_mark),), text, False
+        if first != b"[":
+            raise Unreadable("content is neither text nor a list")
+        if role == "tool":
+            return (self._result_part(bytes(content), level_mark),), None, True
+        parts: list[Part] = []
+        texts: list[str] = []
+        for index, raw in enumerate(elements(content)):
+            part, text_or_none = self._list_part(role, raw, index, MESSAGE_OVERHEAD_TOKENS if index == 0 else 0)
+            parts.append(part)
+            if text_or_none is not None:
+                texts.append(text_or_none)
+        whole = texts[0] if len(parts) == 1 and len(texts) == 1 else None
+        return tuple(parts), whole, True
+
+    def _text_part(self, role: str, text: str, index: int, overhead: int, mark: Life | None) -> Part:
+        kind = PartKind.RESULT if role == "tool" else PartKind.TEXT
+        key = text_digest(role, text)
+        return Part(
+            kind=kind,
+            digest=key,
+            tokens=self._counter.count(key, text) + overhead,
+            index=index,
+            markable=role != "assistant" and bool(text.strip()),
+            own_mark=mark,
+        )
+
+    def _result_part(self, content: bytes, mark: Life | None) -> Part:
+        key = digest(b"tool", b"raw", content)
+        text = content.decode("utf-8", "replace")
+        return Part(PartKind.RESULT, key, self._counter.count(key, text) + MESSAGE_OVERHEAD_TOKENS, -1, True, mark)
+
+    def _list_part(self, role: str, raw: Raw, index: int, overhead: int) -> tuple[Part, str | None]:
+        members = members_of(raw)
+        kind = value(members["type"]) if "type" in members else None
+        if kind == "text" and "text" in members:
+            text = value(members["text"])
+            if not isinstance(text, str):
+                raise Unreadable("a text part without text")
+            return self._text_part(role, text, index, overhead, _mark(members)), text
+        key = digest(role.encode(), *(k.encode() + bytes(v) for k, v in members.items() if k != "cache_control"))
+        if kind in _MEDIA:
+            markable = role != "assistant"
+            return Part(PartKind.MEDIA, key, IMAGE_TOKENS + overhead, index, markable, _mark(members)), None
+        tokens = self._counter.count(key, bytes(raw).decode("utf-8", "replace")) + overhead
+        part_kind = PartKind.THINKING if kind in _THINKING else PartKind.OTHER
+        return Part(part_kind, key, tokens, index, False, _mark(members)), None
+
+    def _calls(self, members: Members) -> tuple[tuple[Part, ...], tuple[str, ...]]:
+        raw_calls = members.get("tool_calls")
+        if raw_calls is None or bytes(raw_calls) == b"null":
+            return (), ()
+        parts: list[Part] = []
+        ids: list[str] = []
+        for index, raw in enumerate(elements(raw_calls)):
+            call = members_of(raw)
+            key = digest(b"call", *(k.encode() + bytes(v) for k, v in call.items() if k != "cache_control"))
+            tokens = self._counter.count(key, bytes(raw).decode("utf-8", "replace"))
+            parts.append(Part(PartKind.CALL, key, tokens, index, False, _mark(call)))
+            call_id = value(call["id"]) if "id" in call else None
+            ids.append(call_id if isinstance(call_id, str) else "")
+        return tuple(parts), tuple(ids)
+
+
+def text_digest(role: str, text: str) -> bytes:
+    """The digest of a text position, however its message is written (string or list of parts)."""
+    return digest(role.encode(), b"text", text.encode("utf-8", "surrogatepass"))
+
+
+_MEDIA = frozenset({"image_url", "image", "input_audio", "file", "document", "input_image", "input_file"})
+_THINKING = frozenset({"thinking", "redacted_thinking", "reasoning"})
+_HASHED_ELSEWHERE = frozenset({"role", "content", "tool_calls", "cache_control"})
+
+
+def _mark(members: Members) -> Life | None:
+    """The marker that stands in an object, in either dialect."""
+    raw = members.get("cache_control") or members.get("prompt_cache_breakpoint")
+    if raw is None:
+        return None
+    control = value(raw)
+    if not isinstance(control, dict):
+        return None
+    return "1h" if control.get("ttl") == "1h" else "5m"

@@ -1,0 +1,38 @@
+"""Why a plan is what it is: the closed vocabulary."""
+
+from enum import StrEnum
+
+
+class Reason(StrEnum):
+    """Each plan carries exactly one, also when it does nothing."""
+
+    PASSTHROUGH_MODE = "passthrough-mode"
+    """The mode, the header, or the operator's configuration asks for no change."""
+    OBSERVE_MODE = "observe-mode"
+    """Planned and priced, sent untouched."""
+    UNREADABLE = "unreadable"
+    """Valid JSON that is not the shape of a chat request, or text that cannot be encoded."""
+    INTERNAL_ERROR = "internal-error"
+    """A surprise of our own; the original was sent."""
+    BARRED = "barred"
+    """An earlier rewrite of this session was refused by the upstream."""
+    NO_PROFILE = "no-profile"
+    """Nothing is known of this upstream's cache: order only, no markers, and there was nothing to re-order."""
+    BELOW_MINIMUM = "below-minimum"
+    """The prompt is shorter than the provider caches."""
+    ONE_SHOT = "one-shot"
+    """This client's past says that such a request is not continued: a write would be wasted."""
+    CLIENT_OPTIMAL = "client-optimal"
+    """The client's own markers and order are at least as good as ours."""
+    NOTHING_STABLE = "nothing-stable"
+    """No prefix is expected to be read again."""
+    REGRET_BOUND = "regret-bound"
+    """Our plans cost this session more than the client's own would have: stood down."""
+    MARKED = "marked"
+    """Order as sent, markers placed."""
+    ORDERED = "ordered"
+    """Context re-laid stable-first."""
+    KEPT = "kept"
+    """The layout of the request before goes on."""
+    NATURAL_ORDER = "natural-order"
+    """An automatic cache, and the client's order is already the best."""

@@ -1,0 +1,93 @@
+"""What a recogniser says about a text: the pieces that it consists of.
+
+A recogniser is a pure function of one message's role and text. Its cuts cover the text exactly once; what the cuts mean
+for the layout (does an acknowledgement follow, does it stand before the last user message) is decided by
+``proxy.core.view``, which sees the whole request.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Protocol
+
+from proxy.core.words import Claim
+
+
+class PieceKind(StrEnum):
+    """What a piece of text is."""
+
+    OPENING = "opening"
+    FILE = "file"
+    SYMBOL = "symbol"
+    DOCUMENT = "document"
+    VOLATILE = "volatile"
+    REMINDER = "reminder"
+    SECTION = "section"
+    PROMPT = "prompt"
+
+
+class Form(StrEnum):
+    """What kind of message it is that was recognised."""
+
+    CONTEXT = "context"
+    """Context that the client renders anew with each request: movable."""
+    CANDIDATE = "candidate"
+    """Looks like context; movable only once the session has seen it rendered anew."""
+    SYSTEM = "system"
+    """A system text with sections, documents and volatile lines."""
+    PROMPT = "prompt"
+    """A user's turn with a reminder that the client appends to it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """Characters ``start`` to ``end`` of the text. ``key`` names the same thing over time ("file:src/app.py")."""
+
+    key: str
+    kind: PieceKind
+    start: int
+    end: int
+
+
+@dataclass(frozen=True, slots=True)
+class Recognition:
+    """A recognised text. ``name`` is the group that the pieces belong to ("aider:files").
+
+    ``acknowledgements`` are the beginnings of the assistant messages by which the client closes such a message.
+    """
+
+    name: str
+    form: Form
+    cuts: tuple[Cut, ...]
+    claim: Claim = Claim.SHOWN
+    acknowledgements: tuple[str, ...] = ()
+
+
+class Recogniser(Protocol):
+    """Finds the pieces of one kind of client's texts. Lower ``priority`` is asked first."""
+
+    name: str
+    priority: int
+
+    def recognise(self, role: str, text: str) -> Recognition | None:
+        """The pieces, or None: not mine."""
+        ...
+
+
+def recognise_text(recognisers: Iterable[Recogniser], role: str, text: str) -> Recognition | None:
+    """The first recogniser's answer whose cuts cover the text exactly once."""
+    for recogniser in recognisers:
+        found = recogniser.recognise(role, text)
+        if found is not None and covers(found.cuts, len(text)):
+            return found
+    return None
+
+
+def covers(cuts: Iterable[Cut], length: int) -> bool:
+    """Whether the cuts follow each other without gap or overlap from 0 to ``length``."""
+    position = 0
+    for cut in cuts:
+        if cut.start != position or cut.end <= cut.start:
+            return False
+        position = cut.end
+    return position == length

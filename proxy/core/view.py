@@ -1,0 +1,114 @@
+"""A whole request, recognised: what is fixed, what is movable, where the last exchange begins."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import count
+
+from proxy.core.message import SYSTEM_ROLES, Message, text_digest
+from proxy.core.recognition import Form, PieceKind, Recognition
+from proxy.core.wire import ChatRequest
+from proxy.core.words import Claim
+
+_MAX_GENERIC_ACK_CHARS = 160
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """One movable piece: a file, a map. ``key`` names it over time, ``digest`` covers its text and its client's claim."""
+
+    key: str
+    kind: PieceKind
+    claim: Claim
+    text: str
+    digest: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """A context message and its acknowledgement. ``message`` and ``ack`` are indices of the request's messages."""
+
+    name: str
+    message: int
+    ack: int
+    opening: str
+    claim: Claim
+    items: tuple[Item, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """The request's messages with their meaning.
+
+    ``head`` leading messages are system messages; from ``last_user`` on everything is fixed and stays last
+    (``len(messages)`` where no user message exists: nothing is movable then).
+    """
+
+    request: ChatRequest
+    messages: tuple[Message, ...]
+    head: int
+    last_user: int
+    groups: tuple[Group, ...]
+
+    def turns(self) -> list[int]:
+        """Indices of the conversation's messages: neither head nor context."""
+        taken = {i for g in self.groups for i in (g.message, g.ack)}
+        return [i for i in range(self.head, len(self.messages)) if i not in taken]
+
+
+def build_view(
+    request: ChatRequest, messages: Sequence[Message], is_movable: Callable[[Recognition, Message], bool]
+) -> View:
+    """Pair context messages with their acknowledgements. ``is_movable`` decides on candidates from the session's past."""
+    head = next((i for i, m in enumerate(messages) if m.role not in SYSTEM_ROLES), len(messages))
+    last_user = next((i for i in range(len(messages) - 1, -1, -1) if messages[i].role == "user"), len(messages))
+    found: list[Group] = []
+    if last_user < len(messages):
+        for index in range(head, last_user - 1):
+            group = _group_at(messages, index, is_movable)
+            if group is not None:
+                found.append(group)
+    return View(request, tuple(messages), head, last_user, _with_distinct_keys(found))
+
+
+def _group_at(
+    messages: Sequence[Message], index: int, is_movable: Callable[[Recognition, Message], bool]
+) -> Group | None:
+    message, ack = messages[index], messages[index + 1]
+    known = message.recognition
+    if known is None or message.text is None or ack.role != "assistant" or ack.call_ids:
+        return None
+    if known.form is Form.CONTEXT:
+        if not any(ack.lead.startswith(words) for words in known.acknowledgements):
+            return None
+    elif known.form is Form.CANDIDATE:
+        if len(ack.lead) > _MAX_GENERIC_ACK_CHARS or not is_movable(known, message):
+            return None
+    else:
+        return None
+    if len(message.parts) != 1:
+        return None
+    return _cut(known, message, message.text, index)
+
+
+def _cut(known: Recognition, message: Message, text: str, index: int) -> Group:
+    opening = "".join(text[c.start : c.end] for c in known.cuts if c.kind is PieceKind.OPENING)
+    items = tuple(
+        Item(c.key, c.kind, known.claim, text[c.start : c.end], text_digest(known.claim, text[c.start : c.end]))
+        for c in known.cuts
+        if c.kind is not PieceKind.OPENING
+    )
+    return Group(known.name, index, index + 1, opening, known.claim, items)
+
+
+def _with_distinct_keys(groups: list[Group]) -> tuple[Group, ...]:
+    """The same path in two groups (or twice in one) is two things: number the later ones."""
+    seen: dict[str, count[int]] = {}
+    result = []
+    for group in groups:
+        items = []
+        for item in group.items:
+            number = next(seen.setdefault(f"{group.name}/{item.key}", count(1)))
+            key = f"{group.name}/{item.key}" + (f"#{number}" if number > 1 else "")
+            items.append(Item(key, item.kind, item.claim, item.text, item.digest))
+        result.append(Group(group.name, group.message, group.ack, group.opening, group.claim, tuple(items)))
+    return tuple(result)

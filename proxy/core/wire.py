@@ -1,0 +1,188 @@
+"""A JSON object as its raw members: read without copying, edited by splicing.
+
+Parsing and re-serialising a client's body would change number formats, escapes and key order. Here a body is cut into
+its top-level members, every value stays the slice of bytes that the client sent, and only what must change is replaced.
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import msgspec
+import orjson
+from msgspec import Raw
+
+from proxy.errors import InvalidRequest
+
+_OBJECT = msgspec.json.Decoder(dict[str, Raw])
+_ARRAY = msgspec.json.Decoder(list[Raw])
+
+Members = Mapping[str, Raw]
+
+
+class Unreadable(Exception):
+    """Valid JSON that cannot be taken apart here: it is forwarded as it is."""
+
+
+@dataclass(frozen=True, slots=True)
+class ChatRequest:
+    """A chat request, cut but not parsed. ``body`` is the client's own."""
+
+    body: bytes
+    members: Members
+    messages: tuple[Raw, ...]
+    model: str
+    stream: bool
+    wants_usage: bool
+
+
+def parse_chat(body: bytes) -> ChatRequest:
+    """Cut a chat request. Raises InvalidRequest (400) where it is none, Unreadable where only we cannot read it."""
+    members = parse_members(body)
+    if "messages" not in members:
+        raise InvalidRequest("the request has no 'messages'", param="messages", code="missing_messages")
+    messages = _array(members["messages"], "messages")
+    if not messages:
+        raise InvalidRequest("'messages' is empty", param="messages", code="missing_messages")
+    model = _value(members, "model")
+    if not isinstance(model, str) or not model:
+        raise InvalidRequest("'model' must be a non-empty string", param="model", code="missing_model")
+    options = _value(members, "stream_options")
+    return ChatRequest(
+        body=body,
+        members=members,
+        messages=tuple(messages),
+        model=model,
+        stream=_value(members, "stream") is True,
+        wants_usage=isinstance(options, dict) and options.get("include_usage") is True,
+    )
+
+
+def parse_members(body: bytes) -> Members:
+    """The members of a JSON object. Raises InvalidRequest for what is no JSON object, Unreadable for odd Unicode."""
+    try:
+        return _OBJECT.decode(body)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        if _is_json_object(body):
+            raise Unreadable("a string that is not valid Unicode") from error
+        raise InvalidRequest("the body is not a JSON object", code="invalid_json") from error
+
+
+def elements(raw: Raw | bytes) -> list[Raw]:
+    """The elements of a JSON array. Raises Unreadable where it is none."""
+    try:
+        return _ARRAY.decode(raw)
+    except (msgspec.DecodeError, RecursionError) as error:
+        raise Unreadable("not an array") from error
+
+
+def members_of(raw: Raw | bytes) -> Members:
+    """The members of a nested JSON object. Raises Unreadable where it is none."""
+    try:
+        return _OBJECT.decode(raw)
+    except (msgspec.DecodeError, RecursionError) as error:
+        raise Unreadable("not an object") from error
+
+
+def value(raw: Raw | bytes) -> object:
+    """A small value, parsed. Raises Unreadable on text that is not valid Unicode."""
+    try:
+        return orjson.loads(bytes(raw))
+    except orjson.JSONDecodeError as error:
+        raise Unreadable("not valid Unicode") from error
+
+
+def splice(body: bytes, members: Members, changes: Mapping[str, bytes | None]) -> bytes:
+    """``body`` with top-level members replaced, removed (None) or added at the end; all other bytes as they were."""
+    effective = {k: v for k, v in changes.items() if v is not None or k in members}
+    if not effective:
+        return body
+    removes = any(v is None for v in effective.values())
+    spans = None if removes else _value_spans(body, members)
+    if spans is None:
+        return join_members(members, effective)
+    pieces: list[bytes] = []
+    position = 0
+    for key, (start, end) in spans.items():
+        replacement = effective.get(key)
+        if replacement is not None:
+            pieces += (body[position:start], replacement)
+            position = end
+    added = [_member(key, new) for key, new in effective.items() if key not in members and new is not None]
+    close = body.rindex(b"}")
+    pieces.append(body[position:close])
+    if added:
+        pieces.append((b"," if members else b"") + b",".join(added))
+    pieces.append(body[close:])
+    return b"".join(pieces)
+
+
+def join_members(members: Members, changes: Mapping[str, bytes | None]) -> bytes:
+    """An object of the same member values in the same order, with changes; white space between members is not kept."""
+    parts = []
+    for key, raw in members.items():
+        new = changes[key] if key in changes else bytes(raw)
+        if new is not None:
+            parts.append(_member(key, new))
+    parts += [_member(key, new) for key, new in changes.items() if key not in members and new is not None]
+    return b"{" + b",".join(parts) + b"}"
+
+
+def _member(key: str, raw: bytes) -> bytes:
+    return orjson.dumps(key) + b":" + raw
+
+
+def _array(raw: Raw, name: str) -> list[Raw]:
+    try:
+        return _ARRAY.decode(raw)
+    except (msgspec.DecodeError, RecursionError) as error:
+        raise InvalidRequest(f"'{name}' must be an array", param=name, code="invalid_type") from error
+
+
+def _value(members: Members, key: str) -> object:
+    return value(members[key]) if key in members else None
+
+
+def _is_json_object(body: bytes) -> bool:
+    """Slow and thorough; reached only by bodies that the fast reader refuses."""
+    try:
+        return isinstance(json.loads(body), dict)
+    except (ValueError, RecursionError):
+        return False
+
+
+def _value_spans(body: bytes, members: Members) -> dict[str, tuple[int, int]] | None:
+    """Where each member's value stands in the body; None where a key stands twice, which no span can express."""
+    spans: dict[str, tuple[int, int]] = {}
+    position = body.index(b"{") + 1
+    for key, raw in members.items():
+        colon = _key_end(body, position)
+        start = _skip_space(body, colon + 1)
+        if not body.startswith(bytes(raw), start):
+            return None
+        end = start + len(bytes(raw))
+        spans[key] = (start, end)
+        position = _skip_space(body, end) + 1
+    return spans if body[position - 1 : position] == b"}" else None
+
+
+def _key_end(body: bytes, position: int) -> int:
+    """The position of the colon behind the key that begins at or after ``position``."""
+    quote = body.index(b'"', position)
+    end = body.index(b'"', quote + 1)
+    while _is_escaped(body, end):
+        end = body.index(b'"', end + 1)
+    return body.index(b":", end)
+
+
+def _is_escaped(body: bytes, quote: int) -> bool:
+    slashes = 0
+    while body[quote - 1 - slashes : quote - slashes] == b"\\":
+        slashes += 1
+    return slashes % 2 == 1
+
+
+def _skip_space(body: bytes, position: int) -> int:
+    while body[position : position + 1] in (b" ", b"\n", b"\r", b"\t"):
+        position += 1
+    return position

@@ -1,0 +1,45 @@
+"""Every word that the transparent path may add to a prompt. None carries a time or a counter.
+
+A message of context files may be taken apart, so that stable files stand in front of the conversation. Each part but
+the last opens with the header that repeats the client's own claim about the files (``CLAIM_HEADERS``) and is
+acknowledged by ``PART_ACKNOWLEDGEMENT`` (a constant of the systems that this proxy grew from); the last part keeps
+the client's own opening and acknowledgement. A volatile line that was moved out of a system message stands between
+``TAG_OPEN`` and ``TAG_CLOSE``.
+"""
+
+from enum import StrEnum
+from types import MappingProxyType
+
+
+class Claim(StrEnum):
+    """What a client says about files that it shows to the model."""
+
+    EDITABLE = "editable"
+    SHOWN = "shown"
+    READ_ONLY = "read-only"
+    MAP = "map"
+    DOCUMENT = "document"
+
+
+CLAIM_HEADERS = MappingProxyType(
+    {
+        Claim.EDITABLE: (
+            "These files are in the chat and may be edited. Trust this message as their true contents.\n\n"
+        ),
+        Claim.SHOWN: (
+            "These files are in the chat for reference in this question. "
+            "Trust this message as their true contents.\n\n"
+        ),
+        Claim.READ_ONLY: "These files are provided READ ONLY for reference. Do not edit them.\n\n",
+        Claim.MAP: (
+            "These are summaries of some files in the git repository. Treat them as read-only; "
+            "ask for a file to be added to the chat before editing it.\n\n"
+        ),
+        Claim.DOCUMENT: "These documents are provided for reference.\n\n",
+    }
+)
+
+PART_ACKNOWLEDGEMENT = "Ok."
+
+TAG_OPEN = "<stratiform-context>\n"
+TAG_CLOSE = "\n</stratiform-context>"
