@@ -1,0 +1,270 @@
+"""Every Prometheus metric, named once.
+
+A ``Metrics`` belongs to one app and has its own registry. The methods are events; label children are bound once and
+kept, so that an exchange costs some tens of microseconds. Labels are bounded: no client, key or session is ever one,
+and names that clients may choose (models behind a wildcard) collapse to ``other`` beyond a cap.
+
+Counters cannot fall, so what a plan saved or lost is in two of them: saved - lost is the net.
+"""
+
+from collections.abc import Collection, Iterable, Mapping
+from typing import Generic, TypeVar
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector, generate_latest
+from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
+from prometheus_client.metrics_core import Metric
+
+from proxy import __version__
+from proxy.core.prices import Cost
+from proxy.core.usage import Usage
+
+OTHER = "other"
+CONTENT_TYPE = CONTENT_TYPE_PLAIN_0_0_4
+
+_PREFIX = "stratiform_"
+_MOST_NAMES = 200
+_EXPECTED_SERIES = 500
+
+_OVERHEAD_S = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0)
+_FIRST_BYTE_S = (0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0)
+_RATIO = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.99, 1.0)
+_TOKENS = (0, 64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384, 32768, 65536, 131072)
+
+M = TypeVar("M", Counter, Gauge, Histogram)
+
+
+class _Bound(Generic[M]):
+    """A metric with its label children kept: ``labels()`` validates and locks on every call, a dict does not."""
+
+    __slots__ = ("_children", "_metric")
+
+    def __init__(self, metric: M) -> None:
+        self._metric: M = metric
+        self._children: dict[tuple[str, ...], M] = {}
+
+    def __call__(self, *labels: str) -> M:
+        try:
+            return self._children[labels]
+        except KeyError:
+            child: M = self._metric.labels(*labels)
+            self._children[labels] = child
+            return child
+
+
+class _Names:
+    """A bounded set of label values: those known from the start, then the first that come, then ``other``."""
+
+    __slots__ = ("_most", "_names")
+
+    def __init__(self, known: Iterable[str], most: int = _MOST_NAMES) -> None:
+        self._names = {name: name for name in known}
+        self._most = max(most, len(self._names))
+
+    def __call__(self, name: str) -> str:
+        kept = self._names.get(name)
+        if kept is not None:
+            return kept
+        if len(self._names) >= self._most:
+            return OTHER
+        return self._names.setdefault(name, name or OTHER)
+
+
+class _WithoutCreated:
+    """A registry whose ``_created`` samples, one for every series, are left out."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self._registry = registry
+
+    def collect(self) -> Iterable[Metric]:
+        for family in self._registry.collect():
+            family.samples = [sample for sample in family.samples if not sample.name.endswith("_created")]
+            yield family
+
+
+class Metrics:
+    """The metrics of one app. ``models`` and ``teams`` are those of the configuration: they never become ``other``."""
+
+    def __init__(self, models: Collection[str] = (), teams: Collection[str] = ()) -> None:
+        self.registry = CollectorRegistry()
+        ProcessCollector(registry=self.registry)
+        self._model = _Names(models)
+        self._team = _Names(teams)
+        self._define_traffic()
+        self._define_money()
+        self._define_plans()
+        self._define_trouble()
+        self._expect(models, teams)
+
+    def _define_traffic(self) -> None:
+        self._requests = self._counter("requests_total", "Exchanges ended.", "model", "mode", "status", "transport")
+        self._tokens = self._counter("tokens_total", "Tokens as billed, by kind.", "model", "kind")
+        self._hit_ratio = self._histogram(
+            "hit_ratio", "Prompt tokens read from the cache, as a share of the prompt.", _RATIO, "model"
+        )
+        self._overhead = Histogram(
+            _PREFIX + "overhead_seconds", "Time spent in the proxy before the request was forwarded.",
+            registry=self.registry, buckets=_OVERHEAD_S,
+        )  # fmt: skip
+        self._first_byte = self._histogram(
+            "time_to_first_byte_seconds", "From the request's arrival to the first byte of the answer.",
+            _FIRST_BYTE_S, "model",
+        )  # fmt: skip
+        self._in_flight = Gauge(_PREFIX + "in_flight", "Exchanges under way.", registry=self.registry)
+        build = self._gauge("build_info", "1, labelled with the version.", "version")
+        build(__version__).set(1)
+
+    def _define_money(self) -> None:
+        self._cost = self._counter("cost_usd_total", "What the exchanges cost.", "model", "team")
+        self._input_cost = self._counter("input_cost_usd_total", "The prompts' part of the cost.", "model", "team")
+        self._uncached_cost = self._counter(
+            "uncached_input_cost_usd_total", "What the prompts would have cost without any cache.", "model", "team"
+        )
+        self._saved = self._counter(
+            "saved_usd_total", "Saved against the client's own layout, where ours was cheaper.",
+            "model", "team", "basis",
+        )  # fmt: skip
+        self._lost = self._counter(
+            "lost_usd_total", "Lost against the client's own layout, where ours was dearer.", "model", "team", "basis"
+        )
+        self._unpriced = self._counter("unpriced_requests_total", "Exchanges of a model without a price.", "model")
+        self._no_usage = self._counter("usage_missing_total", "Answers without a usage report.", "model")
+        self._budget = self._gauge("budget_remaining_usd", "What is left of a team's budget.", "team")
+        self._rejected = self._counter("budget_rejections_total", "Requests refused for a spent budget.", "team")
+
+    def _define_plans(self) -> None:
+        self._tier_tokens = self._counter("tier_tokens_total", "Prompt tokens sent in each tier.", "tier")
+        self._tier_moves = self._counter("tier_moves_total", "Pieces that changed their tier.", "source", "target")
+        self._reasons = self._counter("plan_reasons_total", "Plans by their reason.", "mode", "reason")
+        self._prediction = self._histogram(
+            "prediction_error_tokens", "Predicted minus reported cache reads, as a distance; over or under.",
+            _TOKENS, "side",
+        )  # fmt: skip
+
+    def _define_trouble(self) -> None:
+        self._upstream_errors = self._counter("upstream_errors_total", "Upstream calls that failed.", "model", "kind")
+        self._retries = self._plain("retries_original_total", "Refused rewrites retried with the client's original.")
+        self._disconnects = self._plain("client_disconnects_total", "Clients that hung up before the answer's end.")
+        self._plugin_errors = self._counter("plugin_errors_total", "Plugin failures, contained.", "plugin", "hook")
+
+    def _counter(self, name: str, text: str, *labels: str) -> _Bound[Counter]:
+        return _Bound(Counter(_PREFIX + name, text, labels, registry=self.registry))
+
+    def _plain(self, name: str, text: str) -> Counter:
+        return Counter(_PREFIX + name, text, registry=self.registry)
+
+    def _gauge(self, name: str, text: str, *labels: str) -> _Bound[Gauge]:
+        return _Bound(Gauge(_PREFIX + name, text, labels, registry=self.registry))
+
+    def _histogram(self, name: str, text: str, buckets: tuple[float, ...], *labels: str) -> _Bound[Histogram]:
+        return _Bound(Histogram(_PREFIX + name, text, labels, registry=self.registry, buckets=buckets))
+
+    def _expect(self, models: Collection[str], teams: Collection[str]) -> None:
+        """Start the known series at 0: ``increase()`` does not see what a series had when it first appeared."""
+        if len(models) * max(len(teams), 1) * 7 > _EXPECTED_SERIES:
+            return
+        for model in models:
+            for kind in ("read", "write", "uncached", "output"):
+                self._tokens(model, kind)
+            for team in teams:
+                for money in (self._cost, self._input_cost, self._uncached_cost):
+                    money(model, team)
+                for basis in ("shadow", "reported"):
+                    self._saved(model, team, basis)
+                    self._lost(model, team, basis)
+
+    def render(self) -> bytes:
+        """The text that Prometheus scrapes; its content type is ``CONTENT_TYPE``."""
+        return generate_latest(_WithoutCreated(self.registry))
+
+    def began(self) -> None:
+        """An exchange was admitted."""
+        self._in_flight.inc()
+
+    def ended(self, model: str, mode: str, status: int, transport: str) -> None:
+        """An exchange that began has ended, with the status that the client saw (499: it hung up before one)."""
+        self._in_flight.dec()
+        self._requests(self._model(model), mode, str(status), transport).inc()
+
+    def tokens(self, model: str, usage: Usage) -> None:
+        """The tokens of an exchange."""
+        model = self._model(model)
+        for kind, count in (
+            ("read", usage.read),
+            ("write", usage.write),
+            ("uncached", usage.plain),
+            ("output", usage.output),
+        ):
+            if count > 0:
+                self._tokens(model, kind).inc(count)
+        if usage.prompt > 0:
+            self._hit_ratio(model).observe(usage.read / usage.prompt)
+
+    def cost(self, model: str, team: str, cost: Cost, uncached_usd: float) -> None:
+        """What an exchange cost, and what its prompt would have cost without a cache."""
+        labels = (self._model(model), self._team(team))
+        self._cost(*labels).inc(cost.total_usd)
+        self._input_cost(*labels).inc(cost.input_usd)
+        self._uncached_cost(*labels).inc(uncached_usd)
+
+    def saved(self, model: str, team: str, basis: str, usd: float) -> None:
+        """What a plan saved against the client's own layout; negative: lost. ``basis`` is shadow, reported or observed.
+
+        ``observed`` is what mode observe would have saved: nothing was.
+        """
+        (self._saved if usd >= 0 else self._lost)(self._model(model), self._team(team), basis).inc(abs(usd))
+
+    def unpriced(self, model: str) -> None:
+        """An exchange had tokens, and nobody knows their price."""
+        self._unpriced(self._model(model)).inc()
+
+    def usage_missing(self, model: str) -> None:
+        """A complete answer came without usage."""
+        self._no_usage(self._model(model)).inc()
+
+    def plan(self, mode: str, reason: str, tier_tokens: Mapping[str, int]) -> None:
+        """A plan was made."""
+        self._reasons(mode, reason).inc()
+        for tier, count in tier_tokens.items():
+            if count > 0:
+                self._tier_tokens(tier).inc(count)
+
+    def moved(self, source: str, target: str) -> None:
+        """A piece changed its tier."""
+        self._tier_moves(source, target).inc()
+
+    def predicted(self, predicted_read: int, reported_read: int) -> None:
+        """The provider has reported how much it read; the shadow cache had expected something."""
+        error = predicted_read - reported_read
+        self._prediction("over" if error >= 0 else "under").observe(abs(error))
+
+    def overhead(self, seconds: float) -> None:
+        """The proxy's own time on a request before it was forwarded."""
+        self._overhead.observe(seconds)
+
+    def first_byte(self, model: str, seconds: float) -> None:
+        """The answer's first byte reached us."""
+        self._first_byte(self._model(model)).observe(seconds)
+
+    def upstream_error(self, model: str, kind: str) -> None:
+        """An upstream call failed; ``kind`` is from a closed vocabulary (``proxy.meter.error_kind``)."""
+        self._upstream_errors(self._model(model), kind).inc()
+
+    def retried_original(self) -> None:
+        """A refused rewrite is sent again as the client wrote it."""
+        self._retries.inc()
+
+    def disconnected(self) -> None:
+        """The client hung up."""
+        self._disconnects.inc()
+
+    def budget_left(self, team: str, usd: float) -> None:
+        """What remains of a team's budget; negative where it was overdrawn."""
+        self._budget(self._team(team)).set(usd)
+
+    def budget_rejected(self, team: str) -> None:
+        """A request was refused because the budget is spent."""
+        self._rejected(self._team(team)).inc()
+
+    def plugin_failed(self, plugin: str, hook: str) -> None:
+        """A plugin raised; it was skipped."""
+        self._plugin_errors(plugin, hook).inc()
