@@ -1,0 +1,77 @@
+"""Provider prompt caches as pure models: what a request would be billed now, and what is stored after it.
+
+Four families, one protocol (``proxy.core.prompt.CacheModel``):
+
+- ``MARKER`` (Anthropic, OpenAI GPT-5.6 and newer): entries exist only at marked positions, writing costs extra, reading
+  walks back from each marker.
+- ``GRID`` (OpenAI up to GPT-5.5): every prefix of a request is stored for free and read in steps.
+- ``UNIT`` (DeepSeek): the ends of input and output, fixed intervals and detected common prefixes are stored for free.
+- ``NONE``: nothing is stored.
+
+A model belongs to one provider; accounts, models and settings are kept apart by ``Prompt.scope``. Time is given by
+the caller and may be virtual. Where a provider's rule is not known, it is a parameter (``MarkerRules``,
+``UnitRules``), so that a result can be reported under each answer.
+"""
+
+from typing import Protocol, assert_never
+
+from proxy.core.cache_models.entries import DEFAULT_CAPACITY
+from proxy.core.cache_models.grid import GridCache
+from proxy.core.cache_models.marker import MarkerCache, MarkerRules, validate
+from proxy.core.cache_models.unit import UnitCache, UnitRules
+from proxy.core.profiles import CacheProfile, Family
+from proxy.core.prompt import Bill, CacheModel, Prompt
+
+__all__ = ["Cache", "MarkerRules", "UnitRules", "make_cache", "validate"]
+
+
+class Cache(CacheModel, Protocol):
+    """A cache model that can also price futures that have not happened."""
+
+    def copy(self) -> "Cache":
+        """A hypothetical continuation, made in no time: it sees what this cache holds, and what it stores stays in it.
+        Drop it before this cache stores again."""
+        ...
+
+    def __len__(self) -> int:
+        """Entries held, expired ones that were not swept yet included."""
+        ...
+
+
+def make_cache(
+    profile: CacheProfile,
+    *,
+    capacity: int = DEFAULT_CAPACITY,
+    marker_rules: MarkerRules | None = None,
+    unit_rules: UnitRules | None = None,
+) -> Cache:
+    """An empty cache by the profile's rules, holding at most ``capacity`` entries."""
+    match profile.family:
+        case Family.MARKER:
+            return MarkerCache(profile, marker_rules or MarkerRules(), capacity)
+        case Family.GRID:
+            return GridCache(profile, capacity)
+        case Family.UNIT:
+            return UnitCache(profile, unit_rules or UnitRules(), capacity)
+        case Family.NONE:
+            return NoCache()
+        case _:
+            assert_never(profile.family)
+
+
+class NoCache:
+    """A provider without a prompt cache: every token is plain."""
+
+    def bill(self, prompt: Prompt, now: float) -> Bill:
+        """All plain."""
+        return Bill(read=0, write_5m=0, write_1h=0, plain=prompt.total)
+
+    def store(self, prompt: Prompt, now: float, available: float, output: bytes | None = None) -> None:
+        """Nothing is kept."""
+
+    def copy(self) -> "NoCache":
+        """There is nothing to copy."""
+        return self
+
+    def __len__(self) -> int:
+        return 0

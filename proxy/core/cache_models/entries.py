@@ -1,0 +1,88 @@
+"""The table behind every cache model: prefixes, from when they can be read, and until when."""
+
+from collections.abc import Callable
+from itertools import islice
+from typing import NamedTuple
+
+DEFAULT_CAPACITY = 200_000
+
+Key = tuple[bytes, bytes]
+"""Scope and chained digest."""
+
+# Requests are stored at their first byte but dated by their start, so the dates run a little out of order: an entry is
+# swept only once it has been dead for longer than a slow first byte takes.
+_GRACE_S = 600.0
+_FIRST_SWEEP = 4096
+_EVICTED_SHARE = 20
+
+
+class Entry(NamedTuple):
+    """A stored prefix: readable while ``available <= now < expiry``; a use renews it for ``life_s``."""
+
+    available: float
+    expiry: float
+    life_s: float
+
+
+class EntryTable:
+    """Entries by key, in the order of their last use; expired ones are swept, then the least recently used go.
+
+    ``base`` is the table that a copy was made from: read through, never written.
+    """
+
+    __slots__ = ("_base", "_capacity", "_entries", "_sweep_at")
+
+    def __init__(self, capacity: int, base: "EntryTable | None" = None) -> None:
+        self._entries: dict[Key, Entry] = {}
+        self._base = base.getter() if base is not None else None
+        self._capacity = capacity
+        self._sweep_at = _FIRST_SWEEP
+
+    def getter(self) -> Callable[[Key], Entry | None]:
+        """A look-up function, for loops: one dict access, two in a copy."""
+        own, base = self._entries.get, self._base
+        if base is None:
+            return own
+
+        def get(key: Key) -> Entry | None:
+            entry = own(key)
+            return base(key) if entry is None else entry
+
+        return get
+
+    def put(self, key: Key, now: float, available: float, life_s: float) -> None:
+        """Add a prefix, or renew the one that lives: it stays readable from its first date on."""
+        expiry = now + life_s
+        old = self.getter()(key)
+        if old is not None and now < old.expiry:
+            available = min(available, old.available)
+            expiry = max(expiry, old.expiry)
+            life_s = max(life_s, old.life_s)
+        self._entries.pop(key, None)
+        self._entries[key] = Entry(available, expiry, life_s)
+
+    def renew(self, key: Key, now: float) -> None:
+        """A read renews an entry for its own life; nothing happens where none is readable."""
+        entry = self.getter()(key)
+        if entry is not None and entry.available <= now < entry.expiry:
+            self.put(key, now, entry.available, entry.life_s)
+
+    def trim(self, now: float) -> None:
+        """Hold the bounds. Costs little per stored entry: whole sweeps at doubling sizes, evictions by the batch."""
+        entries = self._entries
+        if len(entries) >= self._sweep_at:
+            dead = [key for key, entry in entries.items() if entry.expiry + _GRACE_S <= now]
+            for key in dead:
+                del entries[key]
+            self._sweep_at = max(_FIRST_SWEEP, 2 * len(entries))
+        if len(entries) > self._capacity:
+            excess = len(entries) - self._capacity + self._capacity // _EVICTED_SHARE
+            for key in list(islice(entries, excess)):
+                del entries[key]
+
+    def copy(self) -> "EntryTable":
+        """A table that reads through to this one and keeps its own writes."""
+        return EntryTable(self._capacity, base=self)
+
+    def __len__(self) -> int:
+        return len(self._entries)

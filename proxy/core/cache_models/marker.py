@@ -1,0 +1,172 @@
+"""The marker family: an entry stands only where a marker stood.
+
+Rules and their sources (Anthropic, "Prompt caching", https://platform.claude.com/docs/en/build-with-claude/prompt-caching,
+2026-08-21 and later copies): one entry per breakpoint; per breakpoint at most 20 positions are looked at, the
+breakpoint itself counted, then the next earlier breakpoint; a run of tool calls or of tool results is one position;
+readable once the first response begins; the life counts from the start of the request that wrote or read; below the
+model's minimum a marker is ignored silently. OpenAI GPT-5.6 and newer ("Prompt caching",
+https://developers.openai.com/api/docs/guides/prompt-caching, 2026-09-20) differs in numbers: its candidates are the
+latest 80 breakpoints, and only the latest four are written.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from proxy.core.cache_models.entries import Entry, EntryTable, Key
+from proxy.core.profiles import CacheProfile, Dialect
+from proxy.core.prompt import Bill, Life, Prompt
+
+
+@dataclass(frozen=True, slots=True)
+class MarkerRules:
+    """What the provider's documentation leaves open.
+
+    - ``cross_ttl_read``: a 5-minute marker reads a 1-hour entry and the other way round (reports disagree 2 : 1).
+    - ``refresh``: a read renews every entry on the prefix, or only the one that was hit.
+    - ``below_hit_free_entry``: a marker below the hit where nothing is stored makes an entry at no price.
+    - ``slack_s``: life beyond the stated one ("promptly, though not immediately").
+    """
+
+    cross_ttl_read: bool = True
+    refresh: Literal["prefix", "hit"] = "prefix"
+    below_hit_free_entry: bool = False
+    slack_s: float = 0.0
+
+
+def validate(prompt: Prompt, profile: CacheProfile) -> str | None:
+    """Why the provider would refuse these markers with a 400, or None."""
+    if profile.dialect is not Dialect.CACHE_CONTROL:
+        return None
+    if len(prompt.marks) > profile.max_marks:
+        return f"A maximum of {profile.max_marks} blocks with cache_control may be provided. Found {len(prompt.marks)}."
+    short_seen = False
+    for position in sorted(prompt.marks):
+        if prompt.marks[position] == "5m":
+            short_seen = True
+        elif short_seen:
+            return "a ttl='1h' cache_control block must not come after a ttl='5m' cache_control block"
+    return None
+
+
+class MarkerCache:
+    """Billed in three spans: read up to the hit, written up to the last marker behind it, plain from there on."""
+
+    __slots__ = ("_long_life_s", "_lookback", "_max_marks", "_min_tokens", "_rules", "_short_life_s", "_table")
+
+    def __init__(
+        self, profile: CacheProfile, rules: MarkerRules, capacity: int, table: EntryTable | None = None
+    ) -> None:
+        self._rules = rules
+        self._min_tokens = profile.min_tokens
+        self._max_marks = profile.max_marks
+        self._lookback = profile.lookback
+        self._short_life_s = profile.life_s
+        self._long_life_s = profile.long_life_s
+        self._table = EntryTable(capacity) if table is None else table
+
+    def bill(self, prompt: Prompt, now: float) -> Bill:
+        """Read A = the hit, 1-hour write up to B = the last 1-hour marker behind A, 5-minute write up to C = the last
+        marker behind A, plain the rest. Marks that the provider would refuse are billed all the same: ``validate``."""
+        usable = self._usable(prompt)
+        if not usable:
+            return Bill(read=0, write_5m=0, write_1h=0, plain=prompt.total)
+        ends = prompt.ends
+        hit = self._hit(prompt, usable, now)
+        read = long_end = write_end = ends[hit] if hit >= 0 else 0
+        for position in usable[-self._max_marks :]:
+            if ends[position] > read:
+                write_end = ends[position]
+                if self._is_long(prompt.marks[position]):
+                    long_end = write_end
+        return Bill(
+            read=read,
+            write_5m=write_end - long_end,
+            write_1h=long_end - read,
+            plain=prompt.total - write_end,
+            hit=hit,
+        )
+
+    def store(self, prompt: Prompt, now: float, available: float, output: bytes | None = None) -> None:
+        """Renew what was read and put an entry at each marker behind it."""
+        usable = self._usable(prompt)
+        if not usable:
+            return
+        hit = self._hit(prompt, usable, now)
+        if hit >= 0:
+            self._renew(prompt, hit, now)
+        read = prompt.ends[hit] if hit >= 0 else 0
+        slack_s = self._rules.slack_s
+        for position in usable[-self._max_marks :]:
+            life = prompt.marks[position]
+            key = (self._scope(prompt, life), prompt.hashes[position])
+            if prompt.ends[position] > read or (self._rules.below_hit_free_entry and self._is_free(key, now)):
+                life_s = self._long_life_s if self._is_long(life) else self._short_life_s
+                self._table.put(key, now, available, life_s + slack_s)
+        self._table.trim(now)
+
+    def copy(self) -> "MarkerCache":
+        """A hypothetical continuation: reads through, keeps its own writes."""
+        twin = object.__new__(MarkerCache)
+        for name in MarkerCache.__slots__:
+            setattr(twin, name, getattr(self, name))
+        twin._table = self._table.copy()
+        return twin
+
+    def __len__(self) -> int:
+        return len(self._table)
+
+    def _is_long(self, life: Life) -> bool:
+        return life == "1h" and self._long_life_s > 0
+
+    def _is_free(self, key: Key, now: float) -> bool:
+        entry = self._table.getter()(key)
+        return entry is None or entry.expiry <= now
+
+    def _usable(self, prompt: Prompt) -> list[int]:
+        """Marked positions in order, without those below the minimum."""
+        ends = prompt.ends
+        return sorted(position for position in prompt.marks if ends[position] >= self._min_tokens)
+
+    def _scope(self, prompt: Prompt, life: Life) -> bytes:
+        """Entries of both lives share a key only where they read each other."""
+        if self._rules.cross_ttl_read:
+            return prompt.scope
+        return prompt.scope + (b"/1h" if self._is_long(life) else b"/5m")
+
+    def _hit(self, prompt: Prompt, usable: Sequence[int], now: float) -> int:
+        """The deepest position that can be read, or -1."""
+        get = self._table.getter()
+        best = -1
+        for mark in reversed(usable):
+            if mark <= best:
+                break
+            found = self._walk(get, self._scope(prompt, prompt.marks[mark]), prompt, mark, now)
+            best = max(best, found)
+            if best >= 0 and self._rules.cross_ttl_read:
+                break  # every position between here and there was looked at
+        return best
+
+    def _walk(self, get: Callable[[Key], Entry | None], scope: bytes, prompt: Prompt, mark: int, now: float) -> int:
+        """Back from one marker. A run stands for its last position; the marker's own position is looked at anyway."""
+        hashes, ends, runs, minimum = prompt.hashes, prompt.ends, prompt.runs, self._min_tokens
+        position = mark
+        for _ in range(self._lookback):
+            if position < 0 or ends[position] < minimum:
+                return -1
+            entry = get((scope, hashes[position]))
+            if entry is not None and entry[0] <= now < entry[1]:
+                return position
+            run = runs[position]
+            position -= 1
+            while position >= 0 and runs[position] == run:
+                position -= 1
+        return -1
+
+    def _renew(self, prompt: Prompt, hit: int, now: float) -> None:
+        first = 0 if self._rules.refresh == "prefix" else hit
+        lives: tuple[Life, ...] = ("5m",) if self._rules.cross_ttl_read else ("5m", "1h")
+        for life in lives:
+            scope = self._scope(prompt, life)
+            for digest in prompt.hashes[first : hit + 1]:
+                self._table.renew((scope, digest), now)
