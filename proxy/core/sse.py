@@ -1,0 +1,324 @@
+"""Folds of an answer: bytes in, bytes to forward out, and at the end what the answer said about itself.
+
+Sans-IO, as h11 is: no sockets, no tasks, no clock. ``StreamFold`` takes a stream of server-sent events as the network
+cuts it. It passes whole events on, so that a line that breaks never leaves a client with half an event (a client cannot
+use a part of one anyway), drops the usage event that the client did not ask for, and remembers the usage, the finish
+reason, errors and whether any content came. However the stream is cut, the same bytes come out.
+
+Nearly every network chunk is whole events of plain content: one regular expression over the bytes sees that, and the
+chunk passes without being parsed.
+
+The format: https://html.spec.whatwg.org/multipage/server-sent-events.html#parsing-an-event-stream; the usage event:
+https://platform.openai.com/docs/api-reference/chat/create#chat-create-stream_options.
+"""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+import msgspec
+import orjson
+
+from proxy.core.usage import Usage, UsageFold, usage_of
+
+MAX_EVENT_BYTES = 1 << 20
+"""A longer event is content (audio, an image): it is passed on as it comes, and not parsed."""
+MAX_BODY_BYTES = 8 << 20
+"""A longer JSON body is passed on and not parsed."""
+
+# An event's end: its last line's terminator and that of the empty line. CR LF is one terminator, never two.
+_END = re.compile(rb"(?:\r\n|\n|\r(?!\n))(?:\r\n|\n|\r)")
+_LINE = re.compile(rb"\r\n|\n|\r")
+# What makes an event worth parsing. An unescaped quote never stands inside a JSON string, so these are keys.
+_NOTABLE = re.compile(
+    rb'"(?:usage(?:Metadata)?"(?!\s*:\s*null)|finish_reason"\s*:\s*"|error"(?!\s*:\s*null)|amazon-bedrock-invocation)'
+    rb"|\[DONE\]"
+)
+_BOM = b"\xef\xbb\xbf"
+_NO_CONTENT_KEYS = frozenset({"role", "index"})
+_EMPTY_FINISHES = frozenset({"", "stop", "end_turn"})
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What an answer said about itself. ``error`` is the provider's error object, from a stream that broke off."""
+
+    usage: Usage | None = None
+    saw_content: bool = False
+    finish_reason: str = ""
+    is_done: bool = False
+    error: Mapping[str, object] | None = None
+    events: int = 0
+
+    @property
+    def is_empty(self) -> bool:
+        """The model said nothing, and gave no reason (a length limit, a filter) for it."""
+        return not self.saw_content and self.error is None and self.finish_reason in _EMPTY_FINISHES
+
+
+class Fold(Protocol):
+    """What the engine does with an answer's bytes."""
+
+    saw_content: bool
+
+    def feed(self, chunk: bytes) -> bytes:
+        """Take a chunk; returns what may be forwarded now."""
+        ...
+
+    def close(self) -> bytes:
+        """The answer ended; returns what is still to be forwarded."""
+        ...
+
+    def outcome(self) -> Outcome:
+        """What is known up to now."""
+        ...
+
+
+class StreamFold:
+    """A stream of server-sent events. ``drop_usage``: the client did not ask for the usage event."""
+
+    __slots__ = ("_drop", "_error", "_events", "_finish", "_is_done", "_is_long", "_tail", "_usage", "saw_content")
+
+    def __init__(self, *, drop_usage: bool = False) -> None:
+        self._drop = drop_usage
+        self._tail = b""  # an event that is not whole yet; of a long one, its last bytes, which have been passed on
+        self._is_long = False
+        self._usage = UsageFold()
+        self._finish = ""
+        self._error: Mapping[str, object] | None = None
+        self._is_done = False
+        self._events = 0
+        self.saw_content = False
+
+    def feed(self, chunk: bytes) -> bytes:
+        """Take a chunk; returns the whole events that may be forwarded now."""
+        if (
+            not self._tail
+            and self.saw_content
+            and chunk.endswith((b"\n\n", b"\r\n\r\n"))
+            and len(chunk) <= MAX_EVENT_BYTES
+            and _NOTABLE.search(chunk) is None
+        ):
+            self._events += chunk.count(b"data:")
+            return chunk
+        return self._cut(chunk)
+
+    def close(self) -> bytes:
+        """The stream ended; an event without its empty line is still one, as most clients read it."""
+        tail, self._tail = self._tail, b""
+        if not tail or self._is_long:
+            return b""
+        return self._pass(tail)
+
+    def outcome(self) -> Outcome:
+        """What the stream said up to now."""
+        return Outcome(
+            usage=self._usage.usage(),
+            saw_content=self.saw_content,
+            finish_reason=self._finish,
+            is_done=self._is_done,
+            error=self._error,
+            events=self._events,
+        )
+
+    def _cut(self, chunk: bytes) -> bytes:
+        """Pass on what is whole, keep the rest."""
+        passed: list[bytes] = []
+        buffer = self._tail + chunk
+        position = len(self._tail) if self._is_long else 0
+        search_from = max(0, len(self._tail) - 3)
+        while True:
+            if not self._is_long:
+                start = position
+                position = _skip_terminators(buffer, start)
+                passed.append(buffer[start:position])
+            end = _event_end(buffer, max(position, search_from) if not self._is_long else search_from)
+            if end is None:
+                break
+            whole = buffer[position:end]
+            passed.append(whole if self._is_long else self._pass(whole))
+            self._is_long = False
+            position = search_from = end
+        passed.append(self._keep(buffer, position))
+        return b"".join(passed)
+
+    def _keep(self, buffer: bytes, position: int) -> bytes:
+        """Keep what is not whole yet; returns it where it is too long to be kept."""
+        rest = buffer[position:]
+        if not self._is_long and len(rest) <= MAX_EVENT_BYTES:
+            self._tail = rest
+            return b""
+        if not self._is_long:
+            self._is_long = self.saw_content = True
+            self._events += 1
+        self._tail = buffer[-3:]
+        return rest
+
+    def _pass(self, event: bytes) -> bytes:
+        """Look into one event; returns it, or nothing where the client did not ask for it."""
+        if len(event) > MAX_EVENT_BYTES:
+            self.saw_content = True
+            self._events += 1
+            return event
+        self._events += event.count(b"data:")
+        if self.saw_content and _NOTABLE.search(event) is None:
+            return event
+        data = _data(event)
+        if not data:
+            return event
+        if data.startswith(b"[DONE]"):
+            self._is_done = True
+            return event
+        try:
+            payload = orjson.loads(data)
+        except orjson.JSONDecodeError:
+            payload = None
+        if not isinstance(payload, dict):
+            self.saw_content = True
+            return event
+        self._learn(payload)
+        return b"" if self._drop and _is_usage_only(payload) else event
+
+    def _learn(self, payload: Mapping[str, object]) -> None:
+        self._usage.feed(payload)
+        error = payload.get("error")
+        if isinstance(error, dict):
+            self._error = error
+        elif error:
+            self._error = {"message": str(error)}
+        choices = payload.get("choices")
+        if not isinstance(choices, list):
+            # Another dialect (Responses, Anthropic's messages): whatever it says is content.
+            self.saw_content = self.saw_content or not (error or "usage" in payload)
+            return
+        for choice in choices:
+            if not isinstance(choice, dict):
+                continue
+            finish = choice.get("finish_reason")
+            if isinstance(finish, str) and finish:
+                self._finish = finish
+            self.saw_content = self.saw_content or _has_content(choice)
+
+
+class BodyFold:
+    """An answer that is one JSON body: passed on as it comes, a copy of it is read at the end."""
+
+    __slots__ = ("_chunks", "_outcome", "_size", "saw_content")
+
+    def __init__(self) -> None:
+        self._chunks: list[bytes] = []
+        self._size = 0
+        self._outcome = Outcome()
+        self.saw_content = False
+
+    def feed(self, chunk: bytes) -> bytes:
+        """Take a chunk; it passes as it is."""
+        self.saw_content = True
+        self._size += len(chunk)
+        if self._size <= MAX_BODY_BYTES:
+            self._chunks.append(chunk)
+        else:
+            self._chunks.clear()
+        return chunk
+
+    def close(self) -> bytes:
+        """The body ended: read it."""
+        body, self._chunks = b"".join(self._chunks), []
+        self._outcome = _outcome_of(body, self.saw_content)
+        return b""
+
+    def outcome(self) -> Outcome:
+        """What the body said; nothing before ``close``."""
+        return self._outcome
+
+
+class RawFold:
+    """An answer that is neither: audio, files, compressed bytes."""
+
+    __slots__ = ("saw_content",)
+
+    def __init__(self) -> None:
+        self.saw_content = False
+
+    def feed(self, chunk: bytes) -> bytes:
+        """Take a chunk; it passes as it is."""
+        self.saw_content = True
+        return chunk
+
+    def close(self) -> bytes:
+        """Nothing is left."""
+        return b""
+
+    def outcome(self) -> Outcome:
+        """Nothing is known."""
+        return Outcome(saw_content=self.saw_content)
+
+
+class _Body(msgspec.Struct):
+    """The small members of an answer; the others are skipped without being built."""
+
+    usage: object = None
+    usageMetadata: object = None
+    choices: object = None
+
+
+_BODY = msgspec.json.Decoder(_Body)
+
+
+def _outcome_of(body: bytes, saw_content: bool) -> Outcome:
+    try:
+        answer = _BODY.decode(body)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return Outcome(saw_content=saw_content)
+    report = answer.usage if isinstance(answer.usage, dict) else answer.usageMetadata
+    return Outcome(
+        usage=usage_of(report) if isinstance(report, dict) else None,
+        saw_content=saw_content,
+        finish_reason=_finish_reason(answer.choices),
+    )
+
+
+def _finish_reason(choices: object) -> str:
+    for choice in choices if isinstance(choices, list) else ():
+        finish = choice.get("finish_reason") if isinstance(choice, dict) else None
+        if isinstance(finish, str):
+            return finish
+    return ""
+
+
+def _event_end(buffer: bytes, search_from: int) -> int | None:
+    found = _END.search(buffer, search_from)
+    if found is None:
+        return None
+    # A CR at the very end may be half of a CR LF; which it is decides where the next event starts.
+    if found.end() == len(buffer) and buffer.endswith(b"\r"):
+        return None
+    return found.end()
+
+
+def _skip_terminators(buffer: bytes, position: int) -> int:
+    while buffer[position : position + 1] in (b"\n", b"\r"):
+        position += 1
+    return position
+
+
+def _data(event: bytes) -> bytes:
+    """The data of an event: its data lines, joined."""
+    values = []
+    for line in _LINE.split(event.removeprefix(_BOM)):
+        name, _, value = line.partition(b":")
+        if name == b"data":
+            values.append(value.removeprefix(b" "))
+    return b"\n".join(values)
+
+
+def _is_usage_only(payload: Mapping[str, object]) -> bool:
+    return payload.get("choices") == [] and isinstance(payload.get("usage"), dict)
+
+
+def _has_content(choice: Mapping[str, object]) -> bool:
+    if choice.get("text"):
+        return True
+    delta = choice.get("delta") or choice.get("message")
+    return isinstance(delta, dict) and any(v for k, v in delta.items() if k not in _NO_CONTENT_KEYS)

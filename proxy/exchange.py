@@ -1,0 +1,98 @@
+"""One request and what became of it: the only mutable object that travels through the proxy.
+
+An exchange is opened when a request arrives, filled in by the engine, and ends exactly once: ``Ending`` says how, and
+the ``Meter`` is told then. Durations are measured by a monotonic clock; ``now`` is unix seconds and may be virtual.
+"""
+
+import os
+from dataclasses import dataclass, field
+from enum import StrEnum
+from time import perf_counter
+from typing import Protocol
+
+from proxy.core.modes import Mode
+from proxy.core.reasons import Reason
+from proxy.core.usage import Usage
+from proxy.ports import Deployment, Plan, Reservation, Subject
+
+
+class Ending(StrEnum):
+    """How an exchange ended."""
+
+    COMPLETED = "completed"
+    """A 2xx, passed on to its end."""
+    REJECTED = "rejected"
+    """The upstream answered with an error of its own, which was passed on."""
+    BROKEN = "broken"
+    """The upstream could not be reached, did not answer in time, or broke off."""
+    HUNG_UP = "hung-up"
+    """The client left."""
+    REFUSED = "refused"
+    """We said no: key, budget, model, or a request that cannot be read."""
+    FAILED = "failed"
+    """A surprise of our own."""
+
+
+def new_id() -> str:
+    """An exchange id, unique across workers."""
+    return "sx-" + os.urandom(8).hex()
+
+
+@dataclass(slots=True)
+class Exchange:
+    """One request on its way. ``path`` starts behind ``/v1``; ``model`` is the name that the client asked for."""
+
+    method: str
+    path: str
+    now: float
+    id: str = field(default_factory=new_id)
+    opened: float = field(default_factory=perf_counter)
+    is_chat: bool = False
+    stream: bool = False
+    wants_usage: bool = False
+    model: str = ""
+    subject: Subject | None = None
+    deployment: Deployment | None = None
+    mode: Mode = Mode.PASSTHROUGH
+    reason: str = Reason.PASSTHROUGH_MODE
+    plan: Plan | None = None
+    reservation: Reservation | None = None
+    was_retried: bool = False
+    status: int = 0
+    error_code: str = ""
+    ending: Ending | None = None
+    finish_reason: str = ""
+    usage: Usage | None = None
+    events: int = 0
+    request_bytes: int = 0
+    answer_bytes: int = 0
+    overhead_s: float = 0.0
+    first_byte_s: float | None = None
+    total_s: float = 0.0
+    cost_usd: float = 0.0
+
+    @property
+    def is_accepted(self) -> bool:
+        """The upstream took the request (2xx) and began to answer."""
+        return self.first_byte_s is not None and 200 <= self.status < 300
+
+    def elapsed_s(self) -> float:
+        """Seconds since the request arrived."""
+        return perf_counter() - self.opened
+
+    def time(self) -> float:
+        """Unix seconds now, in the exchange's own time."""
+        return self.now + self.elapsed_s()
+
+
+class Meter(Protocol):
+    """Prices and counts exchanges. Never suspends and never blocks: durable writes are queued."""
+
+    def began(self, exchange: Exchange) -> None:
+        """Called when an exchange is opened; ``settle`` always follows, exactly once."""
+        ...
+
+    def settle(self, exchange: Exchange) -> None:
+        """The exchange has ended: ``ending`` says how. Sets ``cost_usd``, and ``usage`` (``estimated``) where the
+        provider accepted the request and reported none; counts everything."""
+        ...

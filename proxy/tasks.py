@@ -1,0 +1,38 @@
+"""Background tasks that are not lost.
+
+The event loop keeps weak references only: a task that nobody holds may be collected while it runs
+(https://docs.python.org/3/library/asyncio-task.html#asyncio.create_task). So whoever spawns a task names the set that
+holds it, and can wait for that set when it closes.
+"""
+
+import asyncio
+import logging
+from collections.abc import Coroutine
+from typing import Any
+
+_log = logging.getLogger("stratiform")
+
+Tasks = set[asyncio.Task[Any]]
+
+
+def spawn(work: Coroutine[Any, Any, Any], held_in: Tasks) -> asyncio.Task[Any]:
+    """Run ``work`` beside the caller; ``held_in`` holds the task until it ends. A failure is logged."""
+    task = asyncio.get_running_loop().create_task(work)
+    held_in.add(task)
+    task.add_done_callback(held_in.discard)
+    task.add_done_callback(_report)
+    return task
+
+
+async def drain(tasks: Tasks) -> None:
+    """Wait until every task of the set has ended."""
+    while tasks:
+        await asyncio.wait(set(tasks))
+
+
+def _report(task: asyncio.Task[Any]) -> None:
+    if task.cancelled():
+        return
+    error = task.exception()
+    if error is not None:
+        _log.error("a background task failed", exc_info=error)

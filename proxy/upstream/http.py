@@ -1,0 +1,120 @@
+"""The http transport: any OpenAI-compatible server, bytes in and bytes out.
+
+One aiohttp session for the life of the process. Nothing is decoded, decompressed or followed, no cookie is kept; there
+is no limit on the whole duration of an answer, only on reaching the server and on silence.
+"""
+
+from collections.abc import AsyncIterator
+from types import TracebackType
+from typing import Self
+
+import aiohttp
+from yarl import URL
+
+from proxy.errors import UpstreamTimeout, UpstreamUnavailable
+from proxy.ports import Answer, Call, Headers
+
+CONNECT_S = 10.0
+KEEPALIVE_S = 30.0
+READ_BUFFER_BYTES = 1 << 18
+# What aiohttp would add by itself where the client sent none.
+_NO_AUTO_HEADERS = ("Accept", "Accept-Encoding", "Content-Type", "User-Agent")
+
+
+class HttpUpstream:
+    """Sends calls to ``deployment.base_url`` over pooled connections."""
+
+    def __init__(self, *, connect_s: float = CONNECT_S) -> None:
+        self._connect_s = connect_s
+        self._session: aiohttp.ClientSession | None = None
+
+    async def open(self, call: Call) -> Answer:
+        """Send the request and wait for status and headers. Raises UpstreamUnavailable, UpstreamTimeout."""
+        session = self._session or self._start()
+        deployment = call.deployment
+        query = f"?{call.query}" if call.query else ""
+        with _translated:
+            response = await session.request(
+                call.method,
+                # The path came in percent-encoded and is not to be touched.
+                URL(f"{deployment.base_url}{call.path}{query}", encoded=True),
+                headers=call.headers,
+                data=call.body or None,
+                allow_redirects=False,
+                timeout=aiohttp.ClientTimeout(total=None, sock_connect=self._connect_s, sock_read=deployment.timeout_s),
+            )
+        return HttpAnswer(response)
+
+    async def aclose(self) -> None:
+        """Close every connection."""
+        session, self._session = self._session, None
+        if session is not None:
+            await session.close()
+
+    def _start(self) -> aiohttp.ClientSession:
+        # Made at the first call: a session belongs to the running event loop.
+        self._session = aiohttp.ClientSession(
+            connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=KEEPALIVE_S),
+            cookie_jar=aiohttp.DummyCookieJar(),
+            auto_decompress=False,
+            skip_auto_headers=_NO_AUTO_HEADERS,
+            read_bufsize=READ_BUFFER_BYTES,
+        )
+        return self._session
+
+
+class HttpAnswer:
+    """An open response. Closing it before its end closes the connection, which tells the server to stop."""
+
+    __slots__ = ("_response", "headers", "status")
+
+    def __init__(self, response: aiohttp.ClientResponse) -> None:
+        self._response = response
+        self.status = response.status
+        # Latin-1 maps every byte to one character and back: the values pass unchanged.
+        self.headers: Headers = [
+            (name.decode("latin-1").lower(), value.decode("latin-1")) for name, value in response.raw_headers
+        ]
+
+    def chunks(self) -> AsyncIterator[bytes]:
+        """The body as the network cuts it. Raises UpstreamUnavailable, UpstreamTimeout where it breaks off."""
+        return self
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> bytes:
+        with _translated:
+            chunk = await self._response.content.readany()
+        if not chunk:
+            raise StopAsyncIteration
+        return chunk
+
+    async def aclose(self) -> None:
+        """Release the connection; drop it where the body has not been read to its end."""
+        self._response.close()
+
+
+class _Translated:
+    """The one translator of aiohttp's errors: the most specific class wins. Messages name no host and no path."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        match error:
+            case None:
+                return
+            case aiohttp.ConnectionTimeoutError():
+                raise UpstreamTimeout("the upstream could not be reached in time") from error
+            case TimeoutError():
+                raise UpstreamTimeout("the upstream did not answer in time") from error
+            case aiohttp.ClientConnectorError():
+                raise UpstreamUnavailable("the upstream could not be reached") from error
+            case aiohttp.ClientError() | OSError():
+                raise UpstreamUnavailable("the connection to the upstream broke") from error
+
+
+_translated = _Translated()
