@@ -104,10 +104,9 @@ class MessageReader:
         role = value(members["role"]) if "role" in members else None
         if not isinstance(role, str):
             raise Unreadable("a message without a role")
-        parts, text, is_list = self._content(role, members)
+        parts, text, recognition, is_list = self._content(role, members)
         calls, call_ids = self._calls(members)
         answers = value(members["tool_call_id"]) if "tool_call_id" in members else None
-        recognition = recognise_text(self._recognisers, role, text) if text is not None else None
         body = [role.encode(), *(p.digest for p in parts), *(c.digest for c in calls)]
         body += [k.encode() + bytes(v) for k, v in members.items() if k not in _HASHED_ELSEWHERE]
         positions = (*parts, *calls)
@@ -126,39 +125,39 @@ class MessageReader:
             recognition=recognition,
         )
 
-    def _content(self, role: str, members: Members) -> tuple[tuple[Part, ...], str | None, bool]:
-        """Parts, the text where the content is one text, and whether the content is a list."""
+    def _content(
+        self, role: str, members: Members
+    ) -> tuple[tuple[Part, ...], str | None, Recognition | None, bool]:
+        """Parts, the text where the content is one text and what it was recognised as, and whether it is a list."""
         content = members.get("content")
         level_mark = _mark(members)
         if content is None or bytes(content) == b"null":
-            return (), None, False
+            return (), None, None, False
         first = bytes(memoryview(content)[:1])
         if first == b'"':
             text = value(content)
             if not isinstance(text, str):
                 raise Unreadable("content is not text")
-            return (self._text_part(role, text, -1, MESSAGE_OVERHEAD_TOKENS, level_mark),), text, False
+            known = recognise_text(self._recognisers, role, text)
+            return (self._text_part(role, text, known, -1, level_mark),), text, known, False
         if first != b"[":
             raise Unreadable("content is neither text nor a list")
         if role == "tool":
-            return (self._result_part(bytes(content), level_mark),), None, True
-        parts: list[Part] = []
-        texts: list[str] = []
-        for index, raw in enumerate(elements(content)):
-            part, text_or_none = self._list_part(role, raw, index, MESSAGE_OVERHEAD_TOKENS if index == 0 else 0)
-            parts.append(part)
-            if text_or_none is not None:
-                texts.append(text_or_none)
-        whole = texts[0] if len(parts) == 1 and len(texts) == 1 else None
-        return tuple(parts), whole, True
+            return (self._result_part(bytes(content), level_mark),), None, None, True
+        raw_parts = elements(content)
+        if len(raw_parts) == 1 and (text := _only_text(raw_parts[0])) is not None:
+            known = recognise_text(self._recognisers, role, text)
+            mark = _mark(members_of(raw_parts[0]))
+            return (self._text_part(role, text, known, 0, mark),), text, known, True
+        return tuple(self._list_part(role, raw, index) for index, raw in enumerate(raw_parts)), None, None, True
 
-    def _text_part(self, role: str, text: str, index: int, overhead: int, mark: Life | None) -> Part:
+    def _text_part(self, role: str, text: str, known: Recognition | None, index: int, mark: Life | None) -> Part:
         kind = PartKind.RESULT if role == "tool" else PartKind.TEXT
         key = text_digest(role, text)
         return Part(
             kind=kind,
             digest=key,
-            tokens=self._counter.count(key, text) + overhead,
+            tokens=self._count(key, text, known) + (MESSAGE_OVERHEAD_TOKENS if index <= 0 else 0),
             index=index,
             markable=role != "assistant" and bool(text.strip()),
             own_mark=mark,
@@ -169,21 +168,25 @@ class MessageReader:
         text = content.decode("utf-8", "replace")
         return Part(PartKind.RESULT, key, self._counter.count(key, text) + MESSAGE_OVERHEAD_TOKENS, -1, True, mark)
 
-    def _list_part(self, role: str, raw: Raw, index: int, overhead: int) -> tuple[Part, str | None]:
+    def _count(self, key: bytes, text: str, known: Recognition | None) -> int:
+        """Tokens of a text; a recognised one is counted by its pieces, so that an unchanged file is not counted again."""
+        if known is None or len(known.cuts) < 2:
+            return self._counter.count(key, text)
+        pieces = (text[c.start : c.end] for c in known.cuts)
+        return sum(self._counter.count(piece_digest(piece), piece) for piece in pieces)
+
+    def _list_part(self, role: str, raw: Raw, index: int) -> Part:
         members = members_of(raw)
         kind = value(members["type"]) if "type" in members else None
-        if kind == "text" and "text" in members:
-            text = value(members["text"])
-            if not isinstance(text, str):
-                raise Unreadable("a text part without text")
-            return self._text_part(role, text, index, overhead, _mark(members)), text
+        if kind == "text" and (text := _only_text(raw)) is not None:
+            return self._text_part(role, text, None, index, _mark(members))
+        overhead = MESSAGE_OVERHEAD_TOKENS if index == 0 else 0
         key = digest(role.encode(), *(k.encode() + bytes(v) for k, v in members.items() if k != "cache_control"))
         if kind in _MEDIA:
-            markable = role != "assistant"
-            return Part(PartKind.MEDIA, key, IMAGE_TOKENS + overhead, index, markable, _mark(members)), None
+            return Part(PartKind.MEDIA, key, IMAGE_TOKENS + overhead, index, role != "assistant", _mark(members))
         tokens = self._counter.count(key, bytes(raw).decode("utf-8", "replace")) + overhead
         part_kind = PartKind.THINKING if kind in _THINKING else PartKind.OTHER
-        return Part(part_kind, key, tokens, index, False, _mark(members)), None
+        return Part(part_kind, key, tokens, index, False, _mark(members))
 
     def _calls(self, members: Members) -> tuple[tuple[Part, ...], tuple[str, ...]]:
         raw_calls = members.get("tool_calls")
@@ -206,9 +209,25 @@ def text_digest(role: str, text: str) -> bytes:
     return digest(role.encode(), b"text", text.encode("utf-8", "surrogatepass"))
 
 
+def piece_digest(text: str) -> bytes:
+    """The digest under which a piece's tokens are remembered."""
+    return digest(b"piece", text.encode("utf-8", "surrogatepass"))
+
+
 _MEDIA = frozenset({"image_url", "image", "input_audio", "file", "document", "input_image", "input_file"})
 _THINKING = frozenset({"thinking", "redacted_thinking", "reasoning"})
 _HASHED_ELSEWHERE = frozenset({"role", "content", "tool_calls", "cache_control"})
+
+
+def _only_text(raw: Raw) -> str | None:
+    """The text of a plain text part."""
+    members = members_of(raw)
+    if "text" not in members or "type" not in members or value(members["type"]) != "text":
+        return None
+    text = value(members["text"])
+    if not isinstance(text, str):
+        raise Unreadable("a text part without text")
+    return text
 
 
 def _mark(members: Members) -> Life | None:

@@ -1,0 +1,56 @@
+"""What one client's requests of one kind have in common: do they go on, when, and where do they break."""
+
+from collections import deque
+
+from proxy.core.survival import BreakRanks
+
+_REMEMBERED_GAPS = 64
+# A client that declares tools works in a loop: its conversation goes on more often than not.
+_PRIOR_APPEND_TOOLS = 0.9
+_PRIOR_APPEND_PLAIN = 0.6
+
+
+class Lane:
+    """Requests with the same model, tools and fixed system text of one scope; they share the head of the prompt.
+
+    ``started`` and ``continued`` count sessions; a session that has had one request only is not counted as ended until
+    the next one of the lane starts.
+    """
+
+    __slots__ = ("_gaps", "breaks", "continued", "has_tools", "last_at", "started")
+
+    def __init__(self, has_tools: bool) -> None:
+        self.has_tools = has_tools
+        self.started = 0
+        self.continued = 0
+        self.last_at = 0.0
+        self.breaks = BreakRanks(_PRIOR_APPEND_TOOLS if has_tools else _PRIOR_APPEND_PLAIN)
+        self._gaps: deque[float] = deque(maxlen=_REMEMBERED_GAPS)
+
+    def request(self, now: float, session_gap: float | None) -> None:
+        """A request arrived; ``session_gap`` seconds after the one before it of its session (None: the first)."""
+        if session_gap is None:
+            self.started += 1
+        else:
+            self._gaps.append(session_gap)
+        self.last_at = now
+
+    def continues(self) -> float:
+        """P(a session of this lane has another request), given that it has just had one.
+
+        The session at hand is not counted. With tools, or before two sessions have ended, it is taken to go on:
+        not marking a session's first request costs more than a wasted write.
+        """
+        ended = self.started - 1
+        if self.continued or self.has_tools or ended < 2:
+            return 0.95 if self.continued or self.has_tools else 0.75
+        return 0.5 / (ended + 1)
+
+    def returns_within(self, life_s: float) -> float:
+        """P(the next request of the session comes within ``life_s`` seconds), given that one comes."""
+        within = sum(1 for gap in self._gaps if gap < life_s)
+        return (within + 4.5) / (len(self._gaps) + 5)
+
+    def gaps(self) -> list[float]:
+        """Seconds between requests of a session, oldest first."""
+        return list(self._gaps)

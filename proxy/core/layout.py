@@ -1,0 +1,144 @@
+"""A layout: the request's content in the order in which it would be sent, as a provider's cache counts it."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+from proxy.core.digest import chain, digest
+from proxy.core.message import SYSTEM_ROLES, Message, Part, PartKind, text_digest
+from proxy.core.prompt import Life, Prompt
+
+
+class ElementKind(StrEnum):
+    """How an element is written."""
+
+    TOOLS = "tools"
+    MESSAGE = "message"
+    """One of the client's messages, as it came."""
+    PART = "part"
+    """One piece of a context message, under the header that repeats the client's claim, with an acknowledgement."""
+    LAST_PART = "last-part"
+    """The last piece of a context message, under the client's own opening, with the client's own acknowledgement."""
+
+
+@dataclass(frozen=True, slots=True)
+class Element:
+    """The smallest thing that is moved as a whole. ``digest`` covers exactly the bytes sent for it.
+
+    ``message`` is the client's message that is written (MESSAGE), or whose members other than the content are written
+    (PART, LAST_PART); ``ack`` its acknowledgement. ``text`` is the composed user text of a part.
+    """
+
+    key: str
+    kind: ElementKind
+    digest: bytes
+    parts: tuple[Part, ...]
+    tokens: int
+    role: str = ""
+    message: int = -1
+    ack: int = -1
+    text: str = ""
+
+
+def message_element(message: Message, index: int, key: str = "turn") -> Element:
+    """A message as it came."""
+    return Element(
+        key=key,
+        kind=ElementKind.MESSAGE,
+        digest=message.digest,
+        parts=message.parts,
+        tokens=message.tokens,
+        role=message.role,
+        message=index,
+    )
+
+
+def composed_element(
+    key: str, kind: ElementKind, text: str, tokens: int, ack: tuple[bytes, int], source: tuple[int, int]
+) -> Element:
+    """A part of a context message. ``ack`` is digest and tokens of the acknowledgement, ``source`` message and ack."""
+    own = text_digest("user", text)
+    parts = (
+        Part(PartKind.TEXT, own, tokens, -1, True),
+        Part(PartKind.TEXT, ack[0], ack[1], -1, False),
+    )
+    return Element(
+        key=key,
+        kind=kind,
+        digest=digest(kind.encode(), own, ack[0]),
+        parts=parts,
+        tokens=tokens + ack[1],
+        role="user",
+        message=source[0],
+        ack=source[1],
+        text=text,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Seed:
+    """What stands in front of the first position: ``scope`` names account and model; ``settings`` digests the
+    parameters that a provider renders between the system text and the messages."""
+
+    scope: bytes
+    settings: bytes
+
+
+class Layout:
+    """Elements in sending order and their positions. ``starts[i]`` is element i's first position."""
+
+    __slots__ = ("elements", "ends", "hashes", "parts", "runs", "seed", "starts")
+
+    def __init__(self, seed: Seed, elements: Sequence[Element]) -> None:
+        self.seed = seed
+        self.elements = tuple(elements)
+        self.starts: list[int] = []
+        self.parts: list[Part] = []
+        self.hashes: list[bytes] = []
+        self.ends: list[int] = []
+        self.runs: list[int] = []
+        self._number()
+
+    def _number(self) -> None:
+        running, end, run = self.seed.scope, 0, -1
+        in_messages = False
+        previous = PartKind.OTHER
+        for element in self.elements:
+            self.starts.append(len(self.parts))
+            if not in_messages and element.kind is not ElementKind.TOOLS and element.role not in SYSTEM_ROLES:
+                in_messages = True
+                running = chain(running, self.seed.settings)
+            for index, part in enumerate(element.parts):
+                running = chain(running, part.digest)
+                end += part.tokens
+                # A run of calls, or of results, counts as one position for the look-back (providers' own rule).
+                if not (part.kind is previous and (part.kind is PartKind.RESULT or (part.kind is PartKind.CALL and index))):
+                    run += 1
+                previous = part.kind
+                self.parts.append(part)
+                self.hashes.append(running)
+                self.ends.append(end)
+                self.runs.append(run)
+
+    @property
+    def total(self) -> int:
+        """Prompt tokens."""
+        return self.ends[-1] if self.ends else 0
+
+    def last_position(self, element: int) -> int:
+        """The last position of an element; the one before it where the element has none."""
+        following = element + 1
+        return (self.starts[following] if following < len(self.starts) else len(self.parts)) - 1
+
+    def prompt(self, marks: dict[int, Life]) -> Prompt:
+        """As the cache model takes it."""
+        return Prompt(self.seed.scope, tuple(self.hashes), tuple(self.ends), tuple(self.runs), marks)
+
+    def own_marks(self) -> dict[int, Life]:
+        """The client's markers, where a provider honours them."""
+        return {i: part.own_mark for i, part in enumerate(self.parts) if part.own_mark is not None}
+
+
+def identity(elements: Iterable[Element]) -> tuple[bytes, ...]:
+    """The digests of a sequence of elements."""
+    return tuple(e.digest for e in elements)

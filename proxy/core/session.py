@@ -1,0 +1,210 @@
+"""Sessions, recognised without the client's help, and what each has taught."""
+
+from collections import OrderedDict
+from dataclasses import dataclass, field
+
+from proxy.core.digest import digest
+from proxy.core.lane import Lane
+from proxy.core.message import Message
+from proxy.core.recognition import Form, PieceKind, Recognition
+from proxy.core.stability import Classic
+from proxy.core.view import View
+
+_MAX_SESSIONS = 4096
+_MAX_LANES = 4096
+_MAX_PAIRS = 4 * _MAX_SESSIONS
+_MAX_ITEMS = 2000
+
+
+@dataclass(slots=True)
+class ItemRecord:
+    """A context piece over time. ``age`` is requests since it was last seen to change (or first seen)."""
+
+    digest: bytes
+    age: int = 0
+    changes: int = 0
+    seen: int = 1
+
+
+@dataclass(slots=True)
+class Session:
+    """One conversation of one client. Everything in it is digests, counts and times: no text."""
+
+    id: str
+    lane: Lane
+    lane_key: bytes
+    requests: int = 0
+    last_at: float = 0.0
+    turns: tuple[bytes, ...] = ()
+    items: dict[str, ItemRecord] = field(default_factory=dict)
+    candidates: dict[str, bytes] = field(default_factory=dict)
+    rendered_anew: set[str] = field(default_factory=set)
+    layouts: list[tuple[bytes, ...]] = field(default_factory=list)
+    tracker: Classic = field(default_factory=Classic)
+    barred: bool = False
+    in_flight: int = 0
+    cost: float = 0.0
+    own_cost: float = 0.0
+
+    def is_movable(self, known: Recognition, message: Message) -> bool:
+        """Whether a message that looks like context has been seen rendered anew in this session."""
+        return known.name in self.rendered_anew
+
+    def notice_candidates(self, messages: tuple[Message, ...]) -> None:
+        """A message that took another's place under the same opening was rendered anew: no turn ever is."""
+        found: dict[str, bytes | None] = {}
+        for message in messages:
+            known = message.recognition
+            if known is not None and known.form is Form.CANDIDATE:
+                found[known.name] = None if known.name in found else message.digest
+        present = {message.digest for message in messages} if found else set()
+        for name, one in found.items():
+            before = self.candidates.get(name)
+            if one is not None and before is not None and before != one and before not in present:
+                self.rendered_anew.add(name)
+        self.candidates = {name: one for name, one in found.items() if one is not None}
+
+
+class SessionTable:
+    """Finds the session of a request; least recently used sessions and lanes are forgotten first."""
+
+    def __init__(self) -> None:
+        self._sessions: OrderedDict[str, Session] = OrderedDict()
+        self._lanes: OrderedDict[bytes, Lane] = OrderedDict()
+        self._by_pair: OrderedDict[bytes, str] = OrderedDict()
+        self._next = 0
+
+    def __len__(self) -> int:
+        return len(self._sessions)
+
+    def find(self, scope: str, model: str, hint: str, messages: tuple[Message, ...], head: int, tools: bytes) -> Session:
+        """The session that this request goes on, or a new one.
+
+        Without a hint a request belongs to the session whose newest pair (last user turn and the turn before it) it
+        still contains: a conversation that was continued, retried or trimmed at its beginning does, another does not.
+        """
+        base = digest(scope.encode(), model.encode())
+        lane_key = digest(base, tools, *(fixed_digest(m) for m in messages[:head]))
+        pairs = _pairs(base, messages, head)
+        known: str | None = None
+        if hint:
+            known = digest(base, b"hint", hint.encode(), lane_key).hex()
+        else:
+            for pair in reversed(pairs):
+                known = self._by_pair.get(pair)
+                if known is not None and known in self._sessions:
+                    break
+        session = self._sessions.get(known) if known is not None else None
+        if session is None:
+            session = self._new(known, lane_key, bool(tools))
+        elif session.lane_key != lane_key:
+            session.lane_key, session.lane = lane_key, self._lane(lane_key, bool(tools))
+        self._sessions.move_to_end(session.id)
+        if pairs:
+            self._remember(pairs[-1], session.id)
+        return session
+
+    def _new(self, known: str | None, lane_key: bytes, has_tools: bool) -> Session:
+        self._next += 1
+        session = Session(id=known or f"s{self._next}", lane=self._lane(lane_key, has_tools), lane_key=lane_key)
+        self._sessions[session.id] = session
+        if len(self._sessions) > _MAX_SESSIONS:
+            self._sessions.popitem(last=False)
+        return session
+
+    def _lane(self, key: bytes, has_tools: bool) -> Lane:
+        lane = self._lanes.get(key)
+        if lane is None:
+            lane = self._lanes[key] = Lane(has_tools)
+            if len(self._lanes) > _MAX_LANES:
+                self._lanes.popitem(last=False)
+        self._lanes.move_to_end(key)
+        return lane
+
+    def _remember(self, pair: bytes, session: str) -> None:
+        self._by_pair[pair] = session
+        self._by_pair.move_to_end(pair)
+        if len(self._by_pair) > _MAX_PAIRS:
+            self._by_pair.popitem(last=False)
+
+
+def observe_request(session: Session, view: View, now: float) -> None:
+    """Learn from a request before it is planned: gaps, breaks, changed pieces. Retries teach nothing."""
+    turns = tuple(turn_digest(view.messages[i]) for i in view.turns())
+    if turns == session.turns:
+        return
+    if session.requests:
+        if session.requests == 1:
+            session.lane.continued += 1
+        session.lane.breaks.add(_break_rank(session.turns, turns))
+    session.lane.request(now, now - session.last_at if session.requests else None)
+    session.requests += 1
+    session.last_at = now
+    session.turns = turns
+    _observe_items(session, view)
+
+
+def _observe_items(session: Session, view: View) -> None:
+    for group in view.groups:
+        for item in group.items:
+            record = session.items.get(item.key)
+            if record is None:
+                if len(session.items) < _MAX_ITEMS:
+                    session.items[item.key] = ItemRecord(item.digest, age=1)
+            elif record.digest == item.digest:
+                record.age += 1
+                record.seen += 1
+            else:
+                record.digest = item.digest
+                record.age = 0
+                record.changes += 1
+                record.seen += 1
+
+
+def _break_rank(before: tuple[bytes, ...], after: tuple[bytes, ...]) -> int:
+    """How many of the earlier request's messages, counted from its end, the later one does not repeat in place."""
+    common = 0
+    for old, new in zip(before, after, strict=False):
+        if old != new:
+            break
+        common += 1
+    return len(before) - common
+
+
+def turn_digest(message: Message) -> bytes:
+    """A turn's identity; a reminder that the client appends to its newest turn is no part of it."""
+    known = message.recognition
+    if known is not None and known.form is Form.PROMPT and message.text is not None:
+        prompt = "".join(message.text[c.start : c.end] for c in known.cuts if c.kind is PieceKind.PROMPT)
+        return digest(b"prompt", prompt.encode("utf-8", "surrogatepass"))
+    return message.digest
+
+
+def fixed_digest(message: Message) -> bytes:
+    """A system message's identity without its volatile lines and documents."""
+    known = message.recognition
+    if known is None or known.form is not Form.SYSTEM or message.text is None:
+        return message.digest
+    fixed = (message.text[c.start : c.end] for c in known.cuts if c.kind is PieceKind.SECTION)
+    return digest(b"system", *(text.encode("utf-8", "surrogatepass") for text in fixed))
+
+
+def _pairs(base: bytes, messages: tuple[Message, ...], head: int) -> list[bytes]:
+    """For each user turn: the digest of it and the conversation message before it, context left out."""
+    pairs: list[bytes] = []
+    previous = b""
+    skip_ack = False
+    for message in messages[head:]:
+        if skip_ack and message.role == "assistant":
+            skip_ack = False
+            continue
+        skip_ack = False
+        known = message.recognition
+        if known is not None and known.form in (Form.CONTEXT, Form.CANDIDATE):
+            skip_ack = known.form is Form.CONTEXT
+            continue
+        own = turn_digest(message)
+        if message.role == "user":
+            pairs.append(digest(base, previous, own))
+        previous = own
+    return pairs
