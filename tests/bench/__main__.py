@@ -1,0 +1,62 @@
+"""Run the benchmark: ``python -m tests.bench [--quick] [--json FILE] [--control]``. Missed goals are no failure."""
+
+import argparse
+import asyncio
+import os
+import sys
+from pathlib import Path
+
+import orjson
+from rich.console import Console
+from rich.progress import Progress
+
+from tests.bench import report, servers
+from tests.bench.measure import Case, cases, measure
+
+MODES = ("passthrough", "tier")
+
+
+def traces_folder() -> Path | None:
+    """Where recorded sessions are, if anywhere."""
+    named = os.environ.get("STRATIFORM_TRACES")
+    folder = Path(named) if named else servers.ROOT.parent / "shared" / "traces"
+    return folder if any(folder.glob("*.jsonl.xz")) else None
+
+
+def main() -> int:
+    """Measure and report."""
+    parser = argparse.ArgumentParser(prog="make bench", description="The cost of being in the path.")
+    parser.add_argument("--quick", action="store_true", help="fewer rounds: 40 seconds instead of 3 minutes")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write every figure to FILE; '-' for standard output")
+    parser.add_argument("--control", action="store_true", help="two bare forwarders, no proxy: the noise")
+    args = parser.parse_args()
+    if not sys.platform.startswith("linux"):
+        print("the benchmark reads CPU times from /proc and needs Linux", file=sys.stderr)
+        return 1
+    console = Console(stderr=args.json == Path("-"))
+    rows = cases(args.quick, traces_folder())
+    rounds, budget_s = (3, 36.0) if args.quick else (9, 165.0)
+    started = servers.control() if args.control else servers.proxies(MODES)
+    with started as (provider, targets), Progress(console=console, transient=True) as bar:
+        task = bar.add_task("starting", total=rounds * len(rows))
+
+        def done(turn: int, total: int, case: Case) -> None:
+            text = f"round {turn + 1} of at most {total}: {case.workload} {case.size // 1000} kB"
+            bar.update(task, advance=1, description=text)
+
+        results = asyncio.run(measure(rows, provider, targets, rounds, budget_s, done))
+        rss_mb = {name: target.rss_mb() for name, target in targets.items()}
+    start_s = {name: target.start_s for name, target in targets.items()}
+    found = report.rows(results)
+    report.show(console, found, start_s, rss_mb)
+    if args.json:
+        data = orjson.dumps(report.as_json(found, start_s, rss_mb), option=orjson.OPT_INDENT_2)
+        if args.json == Path("-"):
+            sys.stdout.buffer.write(data + b"\n")
+        else:
+            args.json.write_bytes(data + b"\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,179 @@
+"""From samples to figures: medians over rounds, paired differences, the goals; as a table and as JSON."""
+
+import statistics
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+
+from rich.console import Console
+from rich.table import Table
+
+from tests.bench.load import Timing
+from tests.bench.measure import DIRECT, Result
+
+BARE = "bare"
+
+
+@dataclass(frozen=True, slots=True)
+class Goal:
+    """The most CPU a request may cost: a multiple of the bare forwarder's, or so many milliseconds more."""
+
+    ratio: float
+    extra_ms: float = 0.0
+
+    def is_met(self, ratio: float, extra_ms: float) -> bool:
+        """Whichever of the two is more generous counts."""
+        return ratio <= self.ratio or extra_ms <= self.extra_ms
+
+    def __str__(self) -> str:
+        return f"<= {self.ratio:g} x" + (f" or + {self.extra_ms:g} ms" if self.extra_ms else "")
+
+
+GOALS = {"passthrough": Goal(1.5, extra_ms=0.6), "tier": Goal(3.0)}
+
+
+@dataclass(frozen=True, slots=True)
+class Figures:
+    """One target in one case. CPU per request and its ratio to the bare forwarder: medians over rounds. Added latency
+    (to the last byte of a JSON answer, to the first of a stream): over all requests, each against the same one sent
+    directly. ``cold_ms``: the same for a session's first request."""
+
+    cpu_ms: float
+    ratio: float
+    extra_ms: float
+    added_p50_ms: float
+    added_p99_ms: float
+    cold_ms: float
+    is_met: bool | None
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One case."""
+
+    workload: str
+    size: int
+    body_bytes: int
+    answer: str
+    at_once: int
+    rounds: int
+    requests: int
+    targets: dict[str, Figures]
+
+
+def rows(results: Sequence[Result]) -> list[Row]:
+    """The figures of every case."""
+    return [_row(result) for result in results]
+
+
+def _row(result: Result) -> Row:
+    direct = result.samples[DIRECT]
+    bare = [sample.cpu_ms for sample in result.samples[BARE]]
+    stream = result.case.stream
+
+    def waited(timing: Timing) -> float:
+        return (timing.first_s if stream else timing.total_s) * 1000
+
+    def figures(name: str) -> Figures:
+        samples = result.samples[name]
+        cpu = [sample.cpu_ms for sample in samples]
+        ratio = statistics.median(own / yard for own, yard in zip(cpu, bare, strict=True))
+        extra = statistics.median(own - yard for own, yard in zip(cpu, bare, strict=True))
+        added = sorted(
+            waited(via) - waited(straight)
+            for sample, base in zip(samples, direct, strict=True)
+            for via, straight in zip(sample.timings, base.timings, strict=True)
+        )
+        cold = [
+            waited(via) - waited(straight)
+            for sample, base in zip(samples, direct, strict=True)
+            for via, straight in zip(sample.firsts, base.firsts, strict=True)
+        ]
+        goal = GOALS.get(name)
+        return Figures(
+            cpu_ms=statistics.median(cpu),
+            ratio=ratio,
+            extra_ms=extra,
+            added_p50_ms=statistics.median(added),
+            added_p99_ms=added[min(len(added) - 1, len(added) * 99 // 100)],
+            cold_ms=statistics.median(cold),
+            is_met=goal.is_met(ratio, extra) if goal else None,
+        )
+
+    return Row(
+        workload=result.case.workload,
+        size=result.case.size,
+        body_bytes=result.body_bytes,
+        answer="SSE" if stream else "JSON",
+        at_once=result.case.at_once,
+        rounds=len(direct),
+        requests=sum(len(sample.timings) for sample in direct),
+        targets={name: figures(name) for name in result.samples if name != DIRECT},
+    )
+
+
+def as_json(found: Sequence[Row], start_s: dict[str, float], rss_mb: dict[str, float]) -> dict[str, object]:
+    """Everything, for a file or a script."""
+    return {
+        "goals": {name: asdict(goal) for name, goal in GOALS.items()},
+        "start_s": start_s,
+        "rss_mb": rss_mb,
+        "rows": [asdict(row) for row in found],
+    }
+
+
+def show(console: Console, found: Sequence[Row], start_s: dict[str, float], rss_mb: dict[str, float]) -> None:
+    """The tables."""
+    names = list(found[0].targets)
+    console.print(_cpu(found, names))
+    console.print(_latency([row for row in found if row.workload != "load"], names))
+    console.print(_throughput([row for row in found if row.workload == "load"], names))
+    started = ", ".join(f"{name} {seconds:.2f} s" for name, seconds in start_s.items())
+    memory = ", ".join(f"{name} {size:.0f} MB" for name, size in rss_mb.items())
+    console.print(f"start to first accepted connection: {started}\nresident memory at the end: {memory}")
+
+
+def _heads(table: Table) -> Table:
+    table.add_column("sessions")
+    table.add_column("body", justify="right")
+    table.add_column("answer")
+    return table
+
+
+def _label(row: Row) -> tuple[str, str, str]:
+    side_by_side = f", {row.at_once} at once" if row.at_once > 1 else ""
+    return row.workload, f"{row.body_bytes / 1000:.0f} kB", row.answer + side_by_side
+
+
+def _cpu(found: Sequence[Row], names: Sequence[str]) -> Table:
+    goals = ", ".join(f"{name} {goal}" for name, goal in GOALS.items())
+    table = _heads(Table(title="CPU per request, ms (x the bare forwarder's)", caption=f"goals: {goals}"))
+    for name in names:
+        table.add_column(name, justify="right")
+    for row in found:
+        table.add_row(*_label(row), *(_cpu_cell(row.targets[name]) for name in names))
+    return table
+
+
+def _cpu_cell(figures: Figures) -> str:
+    colour = {True: "green", False: "red", None: "default"}[figures.is_met]
+    missed = " !" if figures.is_met is False else ""
+    return f"{figures.cpu_ms:.2f} [{colour}]({figures.ratio:.2f} x{missed})[/]"
+
+
+def _latency(found: Sequence[Row], names: Sequence[str]) -> Table:
+    table = _heads(Table(title="added latency, ms: p50 / p99, and a session's first request"))
+    for name in names:
+        table.add_column(name, justify="right")
+    for row in found:
+        each = (row.targets[name] for name in names)
+        table.add_row(*_label(row), *(f"{f.added_p50_ms:.2f} / {f.added_p99_ms:.2f}, {f.cold_ms:.1f}" for f in each))
+    return table
+
+
+def _throughput(found: Sequence[Row], names: Sequence[str]) -> Table:
+    table = _heads(Table(title="requests a second per core, under load"))
+    for name in names:
+        table.add_column(name, justify="right")
+    for row in found:
+        table.add_row(*_label(row), *(f"{1000 / row.targets[name].cpu_ms:.0f}" for name in names))
+    return table
