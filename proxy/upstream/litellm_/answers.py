@@ -1,0 +1,104 @@
+"""litellm's objects as response bytes: OpenAI's JSON, or its server-sent events."""
+
+from collections.abc import AsyncIterator, Mapping
+from typing import Any
+
+import orjson
+
+from proxy.errors import ProxyError, error_body
+from proxy.ports import Headers
+from proxy.upstream.litellm_.errors import ErrorMap, passed_headers
+from proxy.upstream.litellm_.library import Stream
+
+_JSON = ("content-type", "application/json")
+_SSE = ("content-type", "text/event-stream; charset=utf-8")
+_DONE = b"data: [DONE]\n\n"
+_PREFIX = "llm_provider-"
+
+
+class WholeAnswer:
+    """An answer that is there already: a JSON body, or a provider's refusal."""
+
+    def __init__(self, status: int, headers: Headers, body: bytes) -> None:
+        self.status = status
+        self.headers = headers
+        self._body = body
+
+    async def chunks(self) -> AsyncIterator[bytes]:
+        """The body, at once."""
+        if self._body:
+            yield self._body
+
+    async def aclose(self) -> None:
+        """Nothing is held open."""
+
+
+class StreamAnswer:
+    """A streamed answer whose first chunk has arrived."""
+
+    status = 200
+
+    def __init__(self, stream: Stream, first: Any, errors: ErrorMap) -> None:
+        self.headers: Headers = (_SSE, *_provider_headers(stream))
+        self._stream = stream
+        self._first = first
+        self._errors = errors
+        self._closed = False
+
+    async def chunks(self) -> AsyncIterator[bytes]:
+        """Server-sent events, ``[DONE]`` last. Raises ProxyError where the stream breaks."""
+        chunk = self._first
+        while chunk is not None:
+            yield render_chunk(chunk)
+            with self._errors:
+                chunk = await anext(self._stream, None)
+        if not self._closed:
+            yield _DONE
+
+    async def aclose(self) -> None:
+        """Close the provider's response: a call that is still running is cancelled."""
+        self._closed = True
+        await self._stream.aclose()
+
+
+def whole(response: Any) -> WholeAnswer:
+    """A chat completion or a list of embeddings."""
+    return WholeAnswer(200, (_JSON, *_provider_headers(response)), render(response))
+
+
+def refusal(error: ProxyError) -> WholeAnswer:
+    """A provider's refusal, in OpenAI's shape and with the provider's status."""
+    return WholeAnswer(error.status, (_JSON, *error.headers.items()), error_body(error))
+
+
+def empty_stream(stream: Stream) -> WholeAnswer:
+    """A stream that ended well without a chunk."""
+    return WholeAnswer(200, (_SSE, *_provider_headers(stream)), b"")
+
+
+def render(response: Any) -> bytes:
+    """A response as JSON, without the members that litellm left None, but for those that OpenAI sends as null."""
+    body: dict[str, Any] = response.model_dump(exclude_none=True)
+    for choice in body.get("choices", ()):
+        choice.setdefault("finish_reason", None)
+        if isinstance(choice.get("message"), dict):
+            choice["message"].setdefault("content", None)
+    return orjson.dumps(body, default=str)
+
+
+def render_chunk(chunk: Any) -> bytes:
+    """A chunk as a server-sent event."""
+    body: dict[str, Any] = chunk.model_dump(exclude_none=True)
+    for choice in body.get("choices", ()):
+        choice.setdefault("finish_reason", None)
+    return b"data: " + orjson.dumps(body, default=str) + b"\n\n"
+
+
+def _provider_headers(response: object) -> Headers:
+    """The provider's own headers, which litellm keeps under a prefix, as far as they pass."""
+    hidden = getattr(response, "_hidden_params", None)
+    kept = hidden.get("additional_headers") if isinstance(hidden, Mapping) else None
+    if not isinstance(kept, Mapping):
+        return ()
+    own = {str(name)[len(_PREFIX) :]: str(value) for name, value in kept.items() if str(name).startswith(_PREFIX)}
+    return tuple(passed_headers(own).items())

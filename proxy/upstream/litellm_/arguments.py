@@ -1,0 +1,122 @@
+"""A client's body as arguments for litellm.
+
+litellm takes its own settings (``api_base``, ``fallbacks``, ``callbacks``, credentials, ...) from the same name space
+as the request's parameters. A client must not reach those: it could send the operator's key to a host of its choice.
+So only the parameters of OpenAI's API are passed as arguments; every other field of the client goes into the provider's
+body (``extra_body``), or, where litellm has no such way for a provider, it goes as a plain argument unless its name is
+one that litellm obeys or that stands for a place or a credential.
+"""
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from proxy.errors import InvalidRequest
+from proxy.ports import Deployment, Headers
+from proxy.upstream.litellm_.library import Route
+
+CHAT_FIELDS = frozenset(
+    {
+        "messages", "functions", "function_call", "temperature", "top_p", "n", "stream", "stream_options", "stop",
+        "max_tokens", "max_completion_tokens", "modalities", "prediction", "audio", "presence_penalty",
+        "frequency_penalty", "logit_bias", "user", "response_format", "seed", "tools", "tool_choice",
+        "parallel_tool_calls", "logprobs", "top_logprobs", "reasoning_effort", "verbosity", "safety_identifier",
+        "service_tier", "store", "prompt_cache_key", "prompt_cache_retention", "thinking", "web_search_options",
+    }
+)  # fmt: skip
+EMBEDDING_FIELDS = frozenset({"input", "dimensions", "encoding_format", "user"})
+
+# Of the client's headers these mean something to a provider behind litellm.
+_FORWARDED_HEADERS = frozenset({"anthropic-beta", "openai-beta", "x-grok-conv-id"})
+
+# litellm works with these itself; it lists them for no provider or only for some.
+_ALWAYS_ARGUMENTS = frozenset({"messages", "input", "stream", "stream_options"})
+
+# Words in a name that stand for a place, a credential or a setting, as in aws_bedrock_runtime_endpoint,
+# vertex_credentials, deployment_url. LiteLLM's own proxy keeps a list of such names
+# (proxy/auth/auth_utils.py _BANNED_REQUEST_BODY_PARAMS); a pattern also covers those to come.
+_SETTING = re.compile(
+    r"(^|_)(api|base|url|uri|endpoint|host|key|token|secret|credentials?|password|role|profile|region|project"
+    r"|workspace|account|config|clients?|headers?|callbacks?|session|sts|ssl|identity|tenant|deployment)(_|$)"
+)
+
+
+def call_arguments(
+    deployment: Deployment,
+    body: Mapping[str, Any],
+    route: Route,
+    *,
+    fields: frozenset[str] = CHAT_FIELDS,
+    headers: Headers = (),
+    api_key: str | None = None,
+) -> dict[str, Any]:
+    """The arguments of one litellm call. The client's values win over the operator's defaults."""
+    arguments: dict[str, Any] = dict(deployment.params)
+    extra_body: dict[str, Any] = dict(_mapping(arguments.pop("extra_body", None)))
+    extra_headers = {
+        **_mapping(arguments.pop("extra_headers", None)),
+        **_forwarded(headers),
+        **dict(deployment.headers),
+    }
+    for name, value in body.items():
+        if name == "model":
+            continue
+        if name in fields and _translated(name, route, arguments):
+            arguments[name] = value
+        elif route.extra_body:
+            extra_body[name] = value
+        elif name == "metadata":
+            arguments.update(_user_metadata(value))
+        else:
+            arguments[_native(name, route)] = value
+    arguments.update(model=deployment.model, timeout=deployment.timeout_s, num_retries=0, _skip_mcp_handler=True)
+    optional: dict[str, Any] = {
+        "api_base": deployment.base_url, "api_key": deployment.api_key or api_key,
+        "extra_body": extra_body, "extra_headers": extra_headers,
+    }  # fmt: skip
+    return arguments | {name: value for name, value in optional.items() if value}
+
+
+def client_key(headers: Headers) -> str | None:
+    """The key in the client's own Authorization header."""
+    for name, value in headers:
+        scheme, _, key = value.partition(" ")
+        if name.lower() == "authorization" and scheme.lower() == "bearer" and key.strip():
+            return key.strip()
+    return None
+
+
+def _translated(name: str, route: Route, arguments: Mapping[str, Any]) -> bool:
+    """Whether litellm is to see the parameter: not where it would refuse it and ``extra_body`` can carry it."""
+    if name in route.fields or name in _ALWAYS_ARGUMENTS or not route.extra_body:
+        return True
+    return bool(arguments.get("drop_params")) or name in _listed(arguments)
+
+
+def _listed(arguments: Mapping[str, Any]) -> tuple[str, ...]:
+    """Parameters for which the operator has told litellm what to do."""
+    return (*(arguments.get("allowed_openai_params") or ()), *(arguments.get("additional_drop_params") or ()))
+
+
+def _native(name: str, route: Route) -> str:
+    if name in route.owned or name.startswith("_") or _SETTING.search(name.lower().replace("-", "_")):
+        raise InvalidRequest(
+            f"the parameter {name[:64]!r} cannot be passed to {route.provider}",
+            param=name[:64],
+            code="unknown_parameter",
+        )
+    return name
+
+
+def _user_metadata(value: object) -> dict[str, Any]:
+    """litellm reads its own settings from ``metadata``; a provider that is not OpenAI's sees only the user id of it."""
+    user = value.get("user_id") if isinstance(value, Mapping) else None
+    return {"metadata": {"user_id": user}} if isinstance(user, str) else {}
+
+
+def _forwarded(headers: Headers) -> dict[str, str]:
+    return {name: value for name, value in headers if name.lower() in _FORWARDED_HEADERS}
+
+
+def _mapping(value: object) -> Mapping[str, Any]:
+    return value if isinstance(value, Mapping) else {}

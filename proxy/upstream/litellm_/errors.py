@@ -1,0 +1,193 @@
+"""litellm's exceptions as ours: the one translator.
+
+litellm raises its own classes, whose status and message it chose; the truth is further down the chain of causes: the
+provider's HTTP response (413 and 529 become 400 and 500 in litellm), or the broken connection. So the chain is
+searched, most specific first.
+"""
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+import orjson
+
+from proxy.errors import ProxyError, UpstreamError, UpstreamRejected, UpstreamTimeout, UpstreamUnavailable
+from proxy.ports import Deployment
+
+if TYPE_CHECKING:
+    import httpx
+
+_MESSAGE_CHARS = 2000
+_SECRET_NAME = re.compile(r"(?i)key|secret|token|password|credential|authorization")
+_SECRET_CHARS = 8
+
+# Keys as providers write them, a bearer header, credentials or a query in an address.
+_SECRET_TEXTS = (
+    (re.compile(r"\b(sk|rk|pk|xai|gsk|pplx|key)-[\w*.-]{6,}"), "[redacted]"),
+    (re.compile(r"\bAIza[\w-]{20,}|\bAKIA[A-Z0-9]{12,}"), "[redacted]"),
+    (re.compile(r"(?i)\b(bearer|basic)\s+[\w.~+/=-]{6,}"), r"\1 [redacted]"),
+    (re.compile(r"(?i)(api[_-]?key|access[_-]?token)([\"']?\s*[:=]\s*[\"']?)[^\s\"'&,}]+"), r"\1\2[redacted]"),
+    (re.compile(r"(\w+://)[^\s/@\"']+@"), r"\1"),
+    (re.compile(r"(\w+://[^\s?\"']+)\?[^\s\"']+"), r"\1"),
+)
+
+# What litellm puts around a provider's message.
+_DECORATION = re.compile(
+    r"^(litellm\.\w+:\s*|(?:[A-Z]\w*)?(?:Error|Exception|Timeout):\s*|[A-Z]\w*(?:Exception|Error) - )+"
+    r"|\s*Handle with `litellm\.\w+`\.?$"
+)
+
+_PASSED_HEADERS = re.compile(
+    r"(?i)^(retry-after(-ms)?|x-should-retry|x-ratelimit-.+|anthropic-ratelimit-.+|x-request-id|request-id"
+    r"|openai-processing-ms|openai-version|cf-ray)$"
+)
+
+_TYPES = {
+    401: "authentication_error", 403: "permission_error", 404: "not_found_error", 413: "request_too_large",
+    429: "rate_limit_error",
+}  # fmt: skip
+
+
+class StreamEndedEarly(UpstreamUnavailable):
+    """The provider closed a stream, in good order, before it was complete."""
+
+
+class ErrorMap:
+    """A context manager: whatever litellm raises inside leaves as a ProxyError. Cancellation passes."""
+
+    def __init__(self, secrets: Iterable[str]) -> None:
+        self._secrets = tuple(secrets)
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, _kind: type[BaseException] | None, exc: BaseException | None, _tb: TracebackType | None) -> None:
+        if isinstance(exc, Exception) and not isinstance(exc, ProxyError):
+            raise translate(exc, self._secrets) from exc
+
+
+def map_litellm_errors(secrets: Iterable[str] = ()) -> ErrorMap:
+    """Translate what is raised inside the ``with`` block; ``secrets`` are removed from messages."""
+    return ErrorMap(secrets)
+
+
+def translate(exc: Exception, secrets: Iterable[str] = ()) -> ProxyError:
+    """The ProxyError for an exception that came out of litellm."""
+    import httpx
+    import openai
+
+    chain = tuple(_chain(exc))
+    for cause in chain:
+        if isinstance(cause, httpx.HTTPStatusError):
+            return _rejected(cause.response, secrets)
+    if any(isinstance(cause, (httpx.TimeoutException, openai.APITimeoutError, TimeoutError)) for cause in chain):
+        return UpstreamTimeout("the provider did not answer in time")
+    for cause in chain:
+        if isinstance(cause, (httpx.TransportError, OSError)):
+            return UpstreamUnavailable(f"the connection to the provider failed ({type(cause).__name__})")
+    if any(isinstance(cause, StopAsyncIteration) for cause in chain):
+        return StreamEndedEarly("the provider ended the stream before it was complete")
+    return _refused_by_litellm(chain, secrets)
+
+
+def secrets_of(deployment: Deployment, *further: str | None) -> tuple[str, ...]:
+    """Every secret that a message about this deployment could contain."""
+    named = [value for name, value in deployment.params.items() if _SECRET_NAME.search(name)]
+    named += [value for name, value in deployment.headers if _SECRET_NAME.search(name)]
+    values = (deployment.api_key, *further, *named)
+    return tuple(value for value in values if isinstance(value, str) and len(value) >= _SECRET_CHARS)
+
+
+def strip_secrets(message: str, secrets: Iterable[str] = ()) -> str:
+    """The message without keys, credentials in addresses, and queries of addresses."""
+    for secret in secrets:
+        message = message.replace(secret, "[redacted]")
+    for pattern, replacement in _SECRET_TEXTS:
+        message = pattern.sub(replacement, message)
+    return message[:_MESSAGE_CHARS]
+
+
+def passed_headers(headers: Mapping[str, str]) -> dict[str, str]:
+    """The provider's headers that a client can use: when to come back, what is left, which request it was."""
+    return {name.lower(): value for name, value in headers.items() if _PASSED_HEADERS.match(name)}
+
+
+def _chain(exc: BaseException | None) -> Iterator[BaseException]:
+    seen: set[int] = set()
+    while exc is not None and id(exc) not in seen:
+        seen.add(id(exc))
+        yield exc
+        exc = exc.__cause__ or exc.__context__
+
+
+def _rejected(response: "httpx.Response", secrets: Iterable[str]) -> UpstreamRejected:
+    """The provider's own refusal."""
+    status = response.status_code
+    said = _said(response)
+    message = said.get("message") or f"the provider answered with status {status}"
+    return UpstreamRejected(
+        strip_secrets(str(message), secrets),
+        status=status,
+        error_type=_text(said.get("type")) or _text(said.get("status")) or _type(status),
+        code=_text(said.get("code")),
+        param=_text(said.get("param")),
+        headers=passed_headers(response.headers),
+    )
+
+
+def _said(response: "httpx.Response") -> Mapping[str, Any]:
+    """The error object in a provider's body: OpenAI's and Anthropic's ``error``, or the body itself."""
+    import httpx
+
+    try:
+        body = orjson.loads(response.content)
+    except (orjson.JSONDecodeError, httpx.StreamError):
+        return {}
+    if isinstance(body, list) and body:
+        body = body[0]
+    if not isinstance(body, Mapping):
+        return {}
+    error = body.get("error", body)
+    if isinstance(error, Mapping):
+        return error
+    return {"message": error, "code": body.get("code")} if isinstance(error, str) else {}
+
+
+def _refused_by_litellm(chain: tuple[BaseException, ...], secrets: Iterable[str]) -> ProxyError:
+    """No provider's response and no broken connection: litellm's own refusal, an error event in a stream, a surprise.
+
+    litellm puts tracebacks of its surprises into the message of APIConnectionError, so that message is not shown.
+    """
+    for cause in reversed(chain):
+        status = getattr(cause, "status_code", None)
+        said = _mapping(getattr(cause, "body", None))
+        shown = isinstance(status, int) and 400 <= status < 600 and type(cause).__name__ != "APIConnectionError"
+        if not shown and not said.get("message"):
+            continue
+        status = status if isinstance(status, int) and shown else 502
+        message = str(said.get("message") or getattr(cause, "message", "") or "the request was refused")
+        return UpstreamRejected(
+            strip_secrets(_DECORATION.sub("", message).strip(), secrets),
+            status=status,
+            error_type=_text(said.get("type")) or _type(status),
+            code="unsupported_parameter" if _unsupported(chain) else _text(said.get("code")),
+            param=_text(said.get("param")),
+        )
+    return UpstreamError(f"litellm could not carry out the call ({type(chain[-1]).__name__})")
+
+
+def _unsupported(chain: tuple[BaseException, ...]) -> bool:
+    return any(type(cause).__name__ == "UnsupportedParamsError" for cause in chain)
+
+
+def _type(status: int) -> str:
+    return _TYPES.get(status, "invalid_request_error" if status < 500 else "server_error")
+
+
+def _mapping(value: object) -> Mapping[str, Any]:
+    return value if isinstance(value, Mapping) else {}
+
+
+def _text(value: object) -> str | None:
+    return value if isinstance(value, str) and value else None

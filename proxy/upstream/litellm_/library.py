@@ -1,0 +1,129 @@
+"""The one place that imports litellm, on first use and in a thread: the import takes four to five seconds of CPU."""
+
+import asyncio
+import inspect
+import os
+from collections.abc import AsyncIterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+# Read by litellm while it is imported. Offline: its catalogues come from the wheel, nothing is fetched that the
+# operator did not configure (litellm_core_utils/offline_mode.py, get_model_cost_map.py). PRODUCTION: no .env file is
+# loaded behind the operator's back (_process_defaults.py). What the operator has set stays.
+_ENVIRONMENT = {
+    "LITELLM_LOCAL_MODEL_COST_MAP": "True",
+    "LITELLM_OFFLINE_MODE": "true",
+    "LITELLM_MODE": "PRODUCTION",
+}
+
+# Providers whose handler takes unknown fields in ``extra_body`` though they are not in litellm's list of providers
+# called through the OpenAI SDK (litellm/utils.py add_provider_specific_params_to_optional_params, main.py
+# _complete_openrouter).
+_EXTRA_BODY_PROVIDERS = frozenset({"openai", "azure", "openrouter", "text-completion-openai", "bigmodel"})
+
+_WARM_MODELS = ("anthropic/claude-sonnet-4-5", "openai/gpt-4o")
+
+
+class Stream(Protocol):
+    """What litellm returns for a streamed chat (CustomStreamWrapper), as far as it is used here."""
+
+    def __aiter__(self) -> AsyncIterator[Any]:
+        """The chunks."""
+        ...
+
+    async def __anext__(self) -> Any:
+        """The next chunk."""
+        ...
+
+    async def aclose(self) -> None:
+        """Close the provider's response."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """How litellm serves a model. ``fields`` are the OpenAI parameters that it translates for the provider.
+
+    ``extra_body`` says whether further fields are merged into the provider's body under that name; elsewhere they are
+    plain arguments, and ``owned`` are the names that litellm itself would obey.
+    """
+
+    provider: str
+    fields: frozenset[str]
+    extra_body: bool
+    owned: frozenset[str]
+
+
+class Library:
+    """litellm, imported on first use. One import however many calls ask for it at once."""
+
+    def __init__(self) -> None:
+        self._module: Any = None
+        self._importing = asyncio.Lock()
+        self._routes: dict[tuple[str, str], Route] = {}
+
+    async def module(self) -> Any:
+        """The imported and configured litellm. The event loop goes on while it is imported."""
+        if self._module is None:
+            async with self._importing:
+                if self._module is None:
+                    self._module = await asyncio.to_thread(_import_litellm)
+        return self._module
+
+    async def warm(self) -> None:
+        """Import litellm and run one mock answer, so that the first real call does not pay for either."""
+        litellm = await self.module()
+        await asyncio.to_thread(_mock_answers, litellm)
+
+    def route(self, model: str, base_url: str) -> Route:
+        """How ``model`` is served. litellm must have been imported. Raises litellm's exceptions for unknown models."""
+        found = self._routes.get((model, base_url))
+        if found is None:
+            found = self._routes[(model, base_url)] = _route(self._module, model, base_url)
+        return found
+
+    async def aclose(self) -> None:
+        """Close the HTTP clients that litellm keeps."""
+        if self._module is not None:
+            await self._module.close_litellm_async_clients()
+            self._module.in_memory_llm_clients_cache.flush_cache()
+
+
+def _import_litellm() -> Any:
+    for name, value in _ENVIRONMENT.items():
+        os.environ.setdefault(name, value)
+    import litellm
+
+    litellm.suppress_debug_info = True
+    litellm.drop_params = False
+    litellm.num_retries = 0
+    for callbacks in (litellm.callbacks, litellm.success_callback, litellm.failure_callback, litellm.input_callback):
+        callbacks.clear()
+    return litellm
+
+
+def _mock_answers(litellm: Any) -> None:
+    messages = [{"role": "user", "content": "warm"}]
+    for model in _WARM_MODELS:
+        litellm.completion(model=model, messages=messages, mock_response="warm", api_key="none", num_retries=0)
+
+
+def _route(litellm: Any, model: str, base_url: str) -> Route:
+    from litellm.llms.openai_like.json_loader import JSONProviderRegistry
+    from litellm.types.utils import all_litellm_params
+
+    name, provider, _, _ = litellm.get_llm_provider(model=model, api_base=base_url or None)
+    fields = litellm.get_supported_openai_params(model=name, custom_llm_provider=provider) or ()
+    through_sdk = provider in litellm.openai_compatible_providers or JSONProviderRegistry.exists(provider)
+    return Route(
+        provider=provider,
+        fields=frozenset(fields),
+        extra_body=through_sdk or provider in _EXTRA_BODY_PROVIDERS,
+        owned=frozenset({*all_litellm_params, *inspect.signature(litellm.acompletion).parameters, "extra_body"}),
+    )
+
+
+def keys_in_environment(litellm: Any, model: str) -> bool:
+    """Whether litellm finds the provider's credentials in the environment, as its users are used to."""
+    found: Mapping[str, object] = litellm.validate_environment(model=model)
+    return bool(found["keys_in_environment"])

@@ -1,0 +1,93 @@
+"""The litellm transport as an Upstream."""
+
+from collections.abc import Awaitable, Callable
+from typing import Any, cast
+
+import orjson
+
+from proxy.errors import InvalidRequest, UpstreamRejected
+from proxy.ports import Answer, Call
+from proxy.upstream.litellm_.answers import StreamAnswer, empty_stream, refusal, whole
+from proxy.upstream.litellm_.arguments import CHAT_FIELDS, EMBEDDING_FIELDS, call_arguments, client_key
+from proxy.upstream.litellm_.errors import ErrorMap, StreamEndedEarly, map_litellm_errors, secrets_of
+from proxy.upstream.litellm_.library import Library, Stream, keys_in_environment
+
+_FIELDS = {"/chat/completions": CHAT_FIELDS, "/embeddings": EMBEDDING_FIELDS}
+
+
+class LitellmUpstream:
+    """Serves a deployment through litellm. litellm is imported by the first call, or by ``warm``."""
+
+    def __init__(self) -> None:
+        self._library = Library()
+
+    async def warm(self) -> None:
+        """Import litellm in the background, before the first call asks for it."""
+        await self._library.warm()
+
+    async def open(self, call: Call) -> Answer:
+        """Make the call. A streamed answer is open once its first chunk has arrived; a refusal is an Answer too."""
+        fields = _FIELDS.get(call.path)
+        if fields is None:
+            raise _UnknownPath(
+                f"/v1{call.path} needs the http transport: the litellm transport serves chat and embeddings"
+            )
+        body = await _read(call)
+        litellm = await self._library.module()
+        deployment, key = call.deployment, client_key(call.headers)
+        errors = map_litellm_errors(secrets_of(deployment, key))
+        try:
+            with errors:
+                if deployment.api_key is not None or keys_in_environment(litellm, deployment.model):
+                    key = None
+                route = self._library.route(deployment.model, deployment.base_url)
+                arguments = call_arguments(deployment, body, route, fields=fields, headers=call.headers, api_key=key)
+                ask = litellm.acompletion if fields is CHAT_FIELDS else litellm.aembedding
+                return await _ask(cast("Ask", ask), arguments, errors)
+        except UpstreamRejected as error:
+            return refusal(error)
+
+    async def aclose(self) -> None:
+        """Close litellm's HTTP clients."""
+        await self._library.aclose()
+
+
+Ask = Callable[..., Awaitable[Any]]
+
+
+class _UnknownPath(InvalidRequest):
+    """litellm has no call for the path."""
+
+    status = 404
+    code = "unknown_path"
+
+
+async def _ask(ask: Ask, arguments: dict[str, Any], errors: ErrorMap) -> Answer:
+    response = await ask(**arguments)
+    return await _opened(response, errors) if hasattr(response, "__anext__") else whole(response)
+
+
+async def _opened(stream: Stream, errors: ErrorMap) -> Answer:
+    """Wait for the first chunk: what is refused or ends only then must be known before the client gets bytes."""
+    is_open = False
+    try:
+        with errors:
+            first = await anext(stream, None)
+        is_open = first is not None
+        return StreamAnswer(stream, first, errors) if is_open else empty_stream(stream)
+    except StreamEndedEarly:
+        return empty_stream(stream)
+    finally:
+        if not is_open:
+            await stream.aclose()
+
+
+async def _read(call: Call) -> dict[str, Any]:
+    raw = call.body if isinstance(call.body, bytes) else b"".join([part async for part in call.body])
+    try:
+        body = orjson.loads(raw)
+    except orjson.JSONDecodeError as exc:
+        raise InvalidRequest("the body is not JSON", code="invalid_json") from exc
+    if not isinstance(body, dict):
+        raise InvalidRequest("the body is not a JSON object", code="invalid_json")
+    return body
