@@ -7,6 +7,7 @@
     ├── Forbidden             403 invalid_request_error  model_not_allowed
     ├── UnknownModel          404 invalid_request_error  model_not_found
     ├── BudgetExceeded        429 insufficient_quota     insufficient_quota   (+ x-should-retry: false)
+    ├── BudgetUnavailable     503 server_error           budget_unavailable
     ├── UpstreamError         502 server_error           upstream_error
     │   ├── UpstreamUnavailable  502 server_error        upstream_unavailable
     │   ├── UpstreamTimeout      504 server_error        upstream_timeout
@@ -93,6 +94,13 @@ class BudgetExceeded(ProxyError):
 
     def __init__(self, message: str, *, headers: Mapping[str, str] | None = None) -> None:
         super().__init__(message, headers={**(headers or {}), "x-should-retry": "false"})
+
+
+class BudgetUnavailable(ProxyError):
+    """What a team has spent cannot be read, and the config says to refuse then."""
+
+    status = 503
+    code = "budget_unavailable"
 
 
 class UpstreamError(ProxyError):

@@ -200,8 +200,9 @@ class StoreError(Exception):
 class SpendStore(Protocol):
     """The ledger of what teams spent. Every method may raise StoreError."""
 
-    async def add_spend(self, exchange_id: str, team: str, usd: float, at: float) -> None:
-        """Record one exchange. Durable when it returns; a second call with the same exchange id changes nothing."""
+    async def add_spend(self, exchange_id: str, team: str, usd: float, at: float) -> float:
+        """Record one exchange; the team's total after it. Durable when it returns; a second call with the same
+        exchange id changes nothing."""
         ...
 
     async def spent(self, team: str) -> float:

@@ -1,0 +1,284 @@
+"""Reads a configuration: LiteLLM's config.yaml with a ``stratiform`` section.
+
+An existing LiteLLM file works as it is. Everything that is wrong is reported at once, each problem with the path of
+its key; what LiteLLM would use and Stratiform does not is listed in ``Settings.warnings``.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import yaml
+from pydantic import BaseModel, SecretStr, ValidationError
+
+from proxy.settings.environment import Environment, join, state_folder
+from proxy.settings.messages import ConfigError, explain, nearest
+from proxy.settings.schema import ConfigFile, ModelEntry, Stratiform, http_url
+
+# Only these may name variables that are not set: nothing else of a LiteLLM file is used.
+_EXPANDED = (
+    "model_list", "credential_list", "litellm_settings.request_timeout", "litellm_settings.drop_params",
+    "router_settings.model_group_alias", "router_settings.timeout", "general_settings.master_key", "stratiform",
+)  # fmt: skip
+_USED_SETTINGS = {
+    "general_settings": ("master_key",),
+    "litellm_settings": ("drop_params", "request_timeout"),
+    "router_settings": ("model_group_alias", "timeout"),
+}
+# Read by the http transport; the litellm transport is handed everything.
+_HTTP_PARAMS = frozenset(
+    {"model", "custom_llm_provider", "api_base", "base_url", "api_key", "timeout", "extra_headers", "organization",
+     "litellm_credential_name", "drop_params"}
+)  # fmt: skip
+_OUR_INFO = ("transport", "cache_profile", "system_reminder", "mode")
+_MAX_INCLUDES = 100
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """A configuration that was read and found right. ``folder`` is what its relative paths are relative to."""
+
+    stratiform: Stratiform = field(default_factory=Stratiform)
+    models: tuple[ModelEntry, ...] = ()
+    aliases: Mapping[str, str] = field(default_factory=dict)
+    master_key: SecretStr | None = None
+    upstream: str = ""
+    timeout_s: float = 600.0
+    drop_params: bool | None = None
+    folder: Path = Path()
+    state_folder: Path = Path()
+    exported: Mapping[str, str] = field(default_factory=dict, repr=False)
+    warnings: tuple[str, ...] = ()
+
+    @property
+    def store_path(self) -> Path | None:
+        """The file that spend is kept in; None for memory.
+
+        Where the config does not say, there is a file in the user's state folder if there is a team whose spend it
+        would hold, and none otherwise.
+        """
+        store = self.stratiform.store
+        if store is None:
+            return self.state_folder / "spend.sqlite" if self.stratiform.teams else None
+        if store == "memory":
+            return None
+        return self.folder / Path(store.removeprefix("sqlite:")).expanduser()
+
+
+def load(path: Path | None, upstream: str = "", environment: Environment | None = None) -> Settings:
+    """The settings of a file, of ``--upstream`` alone, or of both. Raises ConfigError."""
+    environment = environment or Environment.of_process()
+    if path is None:
+        if not upstream:
+            raise ConfigError(["nothing to forward to: give --config FILE or --upstream URL"])
+        return Settings(upstream=_upstream(upstream), state_folder=state_folder(environment))
+    raw = _without_nulls(_read_with_includes(path))
+    section = raw.get("environment_variables")
+    exported: dict[str, str] = {}
+    if isinstance(section, dict):
+        environment = environment.with_section(section)
+        exported = {name: value for name in section if (value := environment.get(name)) is not None}
+    problems = list(_slips(raw))
+    file = _validated(_expanded(raw, environment, problems), problems)
+    settings = Settings(
+        stratiform=file.stratiform,
+        models=tuple(_with_credentials(file, problems)),
+        aliases={name: to if isinstance(to, str) else to.model for name, to in _aliases(file).items()},
+        master_key=_master_key(file, environment, problems),
+        upstream=_upstream(upstream) if upstream else "",
+        timeout_s=file.litellm_settings.request_timeout or file.router_settings.timeout or 600.0,
+        drop_params=file.litellm_settings.drop_params,
+        folder=path.parent.absolute(),
+        state_folder=state_folder(environment),
+        exported=exported,
+        warnings=tuple(_ignored(file)),
+    )
+    problems += _contradictions(settings)
+    if problems:
+        raise ConfigError(dict.fromkeys(problems))
+    return settings
+
+
+def _read_with_includes(path: Path) -> dict[str, Any]:
+    """The file and what it includes, merged as LiteLLM does: lists are joined, of other values the included wins."""
+    merged = _read(path)
+    waiting = [(entry, path) for entry in _includes(merged, path)]
+    seen = {path.absolute()}
+    while waiting and len(seen) <= _MAX_INCLUDES:
+        entry, declared_in = waiting.pop(0)
+        location = (declared_in.parent / entry).absolute()
+        if location in seen:
+            continue
+        seen.add(location)
+        included = _read(location)
+        waiting += [(further, location) for further in _includes(included, location)]
+        for key, value in included.items():
+            mine = merged.get(key)
+            merged[key] = [*mine, *value] if isinstance(mine, list) and isinstance(value, list) else value
+    return merged
+
+
+def _includes(raw: dict[str, Any], path: Path) -> list[str]:
+    entries = raw.pop("include", None) or []
+    if not isinstance(entries, list) or not all(isinstance(entry, str) for entry in entries):
+        raise ConfigError([f"include: must be a list of file names (in {path})"])
+    return entries
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        loaded = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ConfigError([f"{path}: cannot be read: {error.strerror}"]) from error
+    except UnicodeDecodeError as error:
+        raise ConfigError([f"{path}: is not UTF-8 text"]) from error
+    except yaml.YAMLError as error:
+        raise ConfigError([f"{path}{_place(error)}: is not valid YAML{_complaint(error)}"]) from None
+    if loaded is None:
+        return {}
+    if not isinstance(loaded, dict) or not all(isinstance(key, str) for key in loaded):
+        raise ConfigError([f"{path}: must be a mapping of sections (model_list, general_settings, stratiform, ...)"])
+    return loaded
+
+
+def _place(error: yaml.YAMLError) -> str:
+    mark = getattr(error, "problem_mark", None)
+    return f":{mark.line + 1}:{mark.column + 1}" if mark else ""
+
+
+def _complaint(error: yaml.YAMLError) -> str:
+    # Not str(error): it quotes the line, which may hold a key.
+    complaint = getattr(error, "problem", None)
+    return f": {complaint}" if complaint else ""
+
+
+def _without_nulls(raw: dict[str, Any]) -> dict[str, Any]:
+    """Without sections that were left empty."""
+    return {key: value for key, value in raw.items() if value is not None}
+
+
+def _slips(raw: dict[str, Any]) -> Iterator[str]:
+    """Section names that are probably misspelt. Others that we do not know are LiteLLM's, or ignored as there."""
+    known = set(ConfigFile.model_fields)
+    for key in raw:
+        if key not in known and (close := nearest(key, known)):
+            yield f"{key}: unknown section; did you mean `{close}`?"
+
+
+def _expanded(raw: dict[str, Any], environment: Environment, problems: list[str]) -> dict[str, Any]:
+    result = dict(raw)
+    for path in _EXPANDED:
+        section, _, key = path.partition(".")
+        if not key and section in raw:
+            result[section] = environment.expand(raw[section], section, problems)
+        elif isinstance(raw.get(section), dict) and key in raw[section]:
+            result[section] = {**result[section], key: environment.expand(raw[section][key], path, problems)}
+    return result
+
+
+def _validated(raw: dict[str, Any], problems: list[str]) -> ConfigFile:
+    missing = [problem.partition(":")[0] for problem in problems]
+    try:
+        return ConfigFile.model_validate(raw)
+    except ValidationError as error:
+        # A value whose variable is not set has been reported as that, and is empty here.
+        problems += [line for line in explain(error, ConfigFile) if line.partition(":")[0] not in missing]
+    raise ConfigError(dict.fromkeys(problems))
+
+
+def _with_credentials(file: ConfigFile, problems: list[str]) -> Iterator[ModelEntry]:
+    """The entries with what LiteLLM's ``credential_list`` adds to their parameters."""
+    credentials = {credential.credential_name: credential.credential_values for credential in file.credential_list}
+    for index, entry in enumerate(file.model_list):
+        name = entry.litellm_params.litellm_credential_name
+        if name is None:
+            yield entry
+        elif name not in credentials:
+            path = f"model_list[{index}].litellm_params.litellm_credential_name"
+            problems.append(f"{path}: no such entry in credential_list")
+        else:
+            yield _merged(entry, credentials[name], index, problems)
+
+
+def _merged(entry: ModelEntry, values: Mapping[str, object], index: int, problems: list[str]) -> ModelEntry:
+    mine: BaseModel = entry.litellm_params
+    given = {key: getattr(mine, key) for key in mine.model_fields_set}
+    given.pop("litellm_credential_name")
+    try:
+        return ModelEntry(
+            model_name=entry.model_name, litellm_params={**values, **given}, model_info=entry.model_info  # type: ignore[arg-type]
+        )  # fmt: skip
+    except ValidationError as error:
+        problems += [f"model_list[{index}].{line}" for line in explain(error, ModelEntry)]
+        return entry
+
+
+def _aliases(file: ConfigFile) -> Mapping[str, Any]:
+    return file.router_settings.model_group_alias
+
+
+def _master_key(file: ConfigFile, environment: Environment, problems: list[str]) -> SecretStr | None:
+    """The master key; LiteLLM also takes it from the environment where the file has none."""
+    key = file.general_settings.master_key
+    if key is not None:
+        return key
+    text = environment.get("LITELLM_MASTER_KEY")
+    return SecretStr(text) if text else None
+
+
+def _contradictions(settings: Settings) -> Iterator[str]:
+    """What every key by itself allows and all together do not."""
+    if not settings.models and not settings.upstream:
+        yield "model_list: is empty, and there is no --upstream: nothing to forward requests to"
+    if settings.upstream and any(entry.model_name == "*" for entry in settings.models):
+        yield "model_list: has an entry for `*`, so --upstream would serve nothing; drop one of the two"
+    yield from _shared_keys(settings)
+
+
+def _shared_keys(settings: Settings) -> Iterator[str]:
+    owners: dict[str, str] = {}
+    if settings.master_key is not None:
+        owners[settings.master_key.get_secret_value()] = "general_settings.master_key"
+    names: set[str] = set()
+    for team_index, team in enumerate(settings.stratiform.teams):
+        path = f"stratiform.teams[{team_index}]"
+        if team.name in names:
+            yield f"{path}.name: another team has this name"
+        names.add(team.name)
+        for index, key in enumerate(team.keys):
+            here = f"{path}.keys[{index}]"
+            other = owners.setdefault(key.get_secret_value(), here)
+            if other != here:
+                yield f"{here}: is the same key as {other}"
+
+
+def _ignored(file: ConfigFile) -> Iterator[str]:
+    """What LiteLLM would use and Stratiform does not."""
+    for section in file.model_extra or {}:
+        yield f"{section}: is not used by Stratiform"
+    for section, used in _USED_SETTINGS.items():
+        for key in getattr(file, section).model_extra or {}:
+            yield f"{section}.{key}: is not used by Stratiform (used are {', '.join(used)})"
+    for index, entry in enumerate(file.model_list):
+        for key in entry.model_info.model_extra or {}:
+            close = nearest(key, _OUR_INFO)
+            if close and key != "model":
+                yield f"model_list[{index}].model_info.{key}: is not used by Stratiform; did you mean `{close}`?"
+
+
+def unused_on_http(entry: ModelEntry, path: str) -> Iterator[str]:
+    """Parameters of a deployment that only the litellm transport would apply."""
+    for key in entry.litellm_params.model_extra or {}:
+        if key not in _HTTP_PARAMS and not key.endswith(("_cost_per_token", "_token_cost")):
+            yield f"{join(path, 'litellm_params')}.{key}: is not used on the http transport"
+
+
+def _upstream(url: str) -> str:
+    """The base URL of ``--upstream``. A bare host gets ``/v1``: that is where OpenAI-compatible servers listen."""
+    try:
+        text = http_url(url)
+    except ValueError as error:
+        raise ConfigError([f"--upstream: {error}"]) from error
+    _, _, rest = text.partition("://")
+    return text if "/" in rest else f"{text}/v1"

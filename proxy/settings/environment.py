@@ -1,0 +1,92 @@
+"""The environment: the one place that reads it, and the references to it in a configuration.
+
+A reference is LiteLLM's: ``os.environ/NAME``. It may be a whole string or stand inside one
+(``Bearer os.environ/TOKEN``).
+"""
+
+import os
+import re
+from collections.abc import Mapping
+from pathlib import Path
+
+_WHOLE = re.compile(r"os\.environ/([A-Za-z0-9_.-]+)")
+_INSIDE = re.compile(r"os\.environ/([A-Za-z_][A-Za-z0-9_]*)")
+
+
+class Environment:
+    """Variables by name. Values are secrets: they stand in no message and no repr."""
+
+    def __init__(self, variables: Mapping[str, str]) -> None:
+        self._variables = dict(variables)
+
+    @classmethod
+    def of_process(cls) -> "Environment":
+        """The variables that this process was started with."""
+        return cls(os.environ)
+
+    def __repr__(self) -> str:
+        return f"Environment({len(self._variables)} variables)"
+
+    def get(self, name: str) -> str | None:
+        """The value of a variable; None where it is not set."""
+        return self._variables.get(name)
+
+    def with_section(self, section: Mapping[str, object]) -> "Environment":
+        """With the values of a config's ``environment_variables``, which win, as in LiteLLM.
+
+        A value may itself be a reference. One that is not set is left out, and reported where it is used.
+        """
+        added = {}
+        for name, value in section.items():
+            missing: list[str] = []
+            expanded = self.expand(value, name, missing)
+            if not missing and expanded is not None:
+                added[name] = str(expanded)
+        return Environment({**self._variables, **added})
+
+    def expand(self, value: object, path: str, problems: list[str]) -> object:
+        """The value with every reference in its strings replaced. What is not set is added to ``problems``."""
+        if isinstance(value, str):
+            return self._expand_text(value, path, problems)
+        if isinstance(value, Mapping):
+            return {key: self.expand(item, join(path, key), problems) for key, item in value.items()}
+        if isinstance(value, list):
+            return [self.expand(item, join(path, index), problems) for index, item in enumerate(value)]
+        return value
+
+    def _expand_text(self, text: str, path: str, problems: list[str]) -> str:
+        if "os.environ/" not in text:
+            return text
+
+        def replace(match: re.Match[str]) -> str:
+            value = self._variables.get(match[1])
+            if value is None:
+                problems.append(f"{path}: the environment variable {match[1]} is not set")
+                return ""
+            return value
+
+        whole = _WHOLE.fullmatch(text)
+        return replace(whole) if whole else _INSIDE.sub(replace, text)
+
+
+def export(variables: Mapping[str, str]) -> None:
+    """Set variables in this process, for libraries that read them on their own (litellm)."""
+    os.environ.update(variables)
+
+
+def state_folder(environment: Environment) -> Path:
+    """Where a user's programs keep state: ``$XDG_STATE_HOME`` or ``~/.local/state``, and our folder in it.
+
+    https://specifications.freedesktop.org/basedir-spec/latest/ (a relative path there is to be ignored)
+    """
+    base = Path(environment.get("XDG_STATE_HOME") or "")
+    if not base.is_absolute():
+        base = Path(environment.get("HOME") or Path.home()) / ".local" / "state"
+    return base / "stratiform"
+
+
+def join(path: str, key: object) -> str:
+    """The path of an item: ``teams[0]``, ``budget.usd``."""
+    if isinstance(key, int):
+        return f"{path}[{key}]"
+    return f"{path}.{key}" if path else str(key)
