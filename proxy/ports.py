@@ -153,7 +153,7 @@ class Models(Protocol):
 
     def fallback(self) -> Deployment:
         """Serves paths that name no model (files, batches, the list of models): the entry for every name, else the
-        first on the http transport. Raises UnknownModel."""
+        first one, on the http transport if there is any; never litellm. Raises UnknownModel."""
         ...
 
 

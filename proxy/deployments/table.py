@@ -1,0 +1,189 @@
+"""The model table: which deployment serves a model name.
+
+Exact names come first, then wildcards, the most specific pattern first, as in LiteLLM: what ``*`` matched in
+``model_name`` replaces ``*`` in ``model``. Several deployments of one name are kept; the first one serves.
+"""
+
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from urllib.parse import urlsplit
+
+from proxy.core.modes import Mode
+from proxy.core.prices import Price
+from proxy.core.profiles import CacheProfile, Family
+from proxy.deployments.choice import choose_profile, minimum_tokens, provider_of
+from proxy.errors import UnknownModel
+from proxy.ports import Deployment, Headers, Transport
+
+PriceOf = Callable[[Deployment], Price | None]
+
+_CACHED_NAMES = 1024
+# Longer names are nobody's; matching several stars takes time that grows with the name.
+_MAX_NAME_CHARS = 256
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One line of the model list. ``model`` is written as LiteLLM does: ``provider/name``; both may hold ``*``.
+
+    ``transport`` and ``profile`` are None where the configuration does not say.
+    """
+
+    name: str
+    model: str
+    provider: str = ""
+    transport: Transport | None = None
+    profile: CacheProfile | None = None
+    base_url: str = ""
+    api_key: str | None = field(default=None, repr=False)
+    headers: Headers = field(default=(), repr=False)
+    params: Mapping[str, object] = field(default_factory=dict, repr=False)
+    price_key: str = ""
+    mode: Mode = Mode.TIER
+    reminder: str = ""
+    timeout_s: float = 600.0
+
+
+def deployment_of(entry: Entry, price_of: PriceOf, name: str = "", model: str = "") -> Deployment:
+    """The deployment that an entry describes; for a wildcard with the names that it was asked for."""
+    written = model or entry.model
+    provider, bare = provider_of(written, entry.provider)
+    transport = entry.transport or _default_transport(provider, entry.base_url)
+    profile = entry.profile or choose_profile(transport, provider, bare, _host(entry.base_url))
+    deployment = Deployment(
+        name=name or entry.name,
+        model=written if transport is Transport.LITELLM else bare,
+        transport=transport,
+        profile=profile,
+        base_url=entry.base_url,
+        api_key=entry.api_key,
+        headers=entry.headers,
+        params=entry.params,
+        price_key=entry.price_key or written,
+        mode=entry.mode,
+        reminder=entry.reminder,
+        timeout_s=entry.timeout_s,
+    )
+    return replace(deployment, profile=_fitted(deployment, provider, bare, price_of(deployment)))
+
+
+def _fitted(deployment: Deployment, provider: str, model: str, price: Price | None) -> CacheProfile:
+    """The profile with what is particular to the model: the shortest prefix that is cached, the price of a read."""
+    profile = deployment.profile
+    if profile.family is Family.NONE:
+        return profile
+    minimum = minimum_tokens(profile, provider, model)
+    read = price.read_multiplier if price else None
+    # The price map fills an unknown read price with the input price; that says nothing about the provider.
+    return replace(profile, min_tokens=minimum, read=read if read is not None and 0 < read < 1 else profile.read)
+
+
+def _default_transport(provider: str, base_url: str) -> Transport:
+    """``http`` where the server is given and speaks OpenAI's protocol; litellm translates for all others."""
+    if provider == Transport.EMBEDDED:
+        return Transport.EMBEDDED
+    return Transport.HTTP if provider == "openai" and base_url else Transport.LITELLM
+
+
+def _host(base_url: str) -> str:
+    return (urlsplit(base_url).hostname or "") if base_url else ""
+
+
+class ModelTable:
+    """The Models port over the entries of a configuration. ``aliases`` are further names for names in it."""
+
+    def __init__(self, entries: Iterable[Entry], price_of: PriceOf, aliases: Mapping[str, str] | None = None) -> None:
+        self._price_of = price_of
+        self._aliases = dict(aliases or {})
+        self._exact: dict[str, list[Deployment]] = {}
+        self._patterns: dict[str, list[Entry]] = {}
+        for entry in entries:
+            if "*" in entry.name:
+                self._patterns.setdefault(entry.name, []).append(entry)
+            else:
+                self._exact.setdefault(entry.name, []).append(deployment_of(entry, price_of))
+        self._wildcards = [
+            (_compiled(pattern), entries) for pattern, entries in sorted(self._patterns.items(), key=_specificity)
+        ]
+        # Names behind a wildcard are the clients' choice: the memory of them is bounded.
+        self._matched: dict[str, list[Deployment]] = {}
+
+    def resolve(self, name: str) -> Deployment:
+        """The deployment for that name. Raises UnknownModel."""
+        return self.candidates(name)[0]
+
+    def candidates(self, name: str) -> Sequence[Deployment]:
+        """Every deployment for that name, in the order of the configuration. Raises UnknownModel."""
+        target = self._aliases.get(name, name)
+        found = self._exact.get(target) or self._matched.get(target) or self._match(target)
+        if not found:
+            raise UnknownModel(
+                f"The model '{name[:_MAX_NAME_CHARS]}' is not in this proxy's model list; GET /v1/models lists what is.", param="model"
+            )
+        return found
+
+    def names(self) -> Sequence[str]:
+        """The names that are listed one by one, aliases last; no wildcards."""
+        return list(dict.fromkeys([*self._exact, *self._aliases]))
+
+    def patterns(self) -> Sequence[tuple[str, Deployment]]:
+        """Every wildcard with the deployment it stands for, unresolved, for people to look at."""
+        return [(name, deployment_of(entry, self._price_of)) for name, es in self._patterns.items() for entry in es]
+
+    def fallback(self) -> Deployment:
+        """Serves paths that name no model: the entry for every name, else the first one; litellm has no such paths."""
+        for_all = self._patterns.get("*", ())
+        deployments = [
+            *(deployment_of(entry, self._price_of) for entry in for_all),
+            *(deployment for group in self._exact.values() for deployment in group),
+            *(deployment for _, deployment in self.patterns()),
+        ]
+        for transport in (Transport.HTTP, Transport.EMBEDDED):
+            for deployment in deployments:
+                if deployment.transport is transport:
+                    return deployment
+        raise UnknownModel("This path names no model, and the proxy has no upstream that it could be passed on to.")
+
+    def _match(self, name: str) -> list[Deployment]:
+        """By the name itself, then with its provider's prefix: ``gpt-5`` is found under ``openai/*``."""
+        if len(name) > _MAX_NAME_CHARS:
+            return []
+        provider, _ = provider_of(name)
+        for written in (name, f"{provider}/{name}") if provider and "/" not in name else (name,):
+            for pattern, entries in self._wildcards:
+                match = pattern.fullmatch(written)
+                if match:
+                    return self._remember(name, [self._behind(entry, name, match) for entry in entries])
+        return []
+
+    def _behind(self, entry: Entry, name: str, match: re.Match[str]) -> Deployment:
+        return deployment_of(entry, self._price_of, name=name, model=_substituted(entry.model, match))
+
+    def _remember(self, name: str, deployments: list[Deployment]) -> list[Deployment]:
+        if len(self._matched) >= _CACHED_NAMES:
+            self._matched.clear()
+        self._matched[name] = deployments
+        return deployments
+
+
+def _compiled(pattern: str) -> re.Pattern[str]:
+    return re.compile(re.escape(pattern).replace(r"\*", "(.*)"), re.DOTALL)
+
+
+def _specificity(item: tuple[str, list[Entry]]) -> tuple[int, int]:
+    """Longer patterns first, and of equal length the one with fewer stars."""
+    pattern, _ = item
+    return -len(pattern), pattern.count("*")
+
+
+def _substituted(model: str, match: re.Match[str]) -> str:
+    """``model`` with its stars replaced in turn. With fewer stars than matched parts the whole name is passed on."""
+    parts = match.groups()
+    if "*" not in model:
+        return model
+    if len(parts) > model.count("*"):
+        return match.string
+    for part in parts:
+        model = model.replace("*", part, 1)
+    return model
