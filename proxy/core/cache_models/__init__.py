@@ -28,6 +28,10 @@ __all__ = ["Cache", "MarkerRules", "UnitRules", "make_cache", "validate"]
 class Cache(CacheModel, Protocol):
     """A cache model that can also price futures that have not happened."""
 
+    def held(self, prompt: Prompt, now: float) -> list[int]:
+        """Positions, ascending, that a marker there would read; empty for caches without markers."""
+        ...
+
     def copy(self) -> "Cache":
         """A hypothetical continuation, made in no time: it sees what this cache holds, and what it stores stays in it.
         Drop it before this cache stores again."""
@@ -68,6 +72,10 @@ class NoCache:
 
     def store(self, prompt: Prompt, now: float, available: float, output: bytes | None = None) -> None:
         """Nothing is kept."""
+
+    def held(self, prompt: Prompt, now: float) -> list[int]:
+        """Nothing is held."""
+        return []
 
     def copy(self) -> "NoCache":
         """There is nothing to copy."""

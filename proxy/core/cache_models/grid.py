@@ -43,6 +43,10 @@ class GridCache:
             self._table.put((prompt.scope, prompt.hashes[position]), now, available, self._life_s)
         self._table.trim(now)
 
+    def held(self, prompt: Prompt, now: float) -> list[int]:
+        """Empty: there are no markers to place."""
+        return []
+
     def copy(self) -> "GridCache":
         """A hypothetical continuation: reads through, keeps its own writes."""
         twin = object.__new__(GridCache)

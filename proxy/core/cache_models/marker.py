@@ -105,6 +105,19 @@ class MarkerCache:
                 self._table.put(key, now, available, life_s + slack_s)
         self._table.trim(now)
 
+    def held(self, prompt: Prompt, now: float) -> list[int]:
+        """The positions, ascending, whose own entries can be read now, in reach of a marker or not."""
+        get, minimum = self._table.getter(), self._min_tokens
+        scopes = {self._scope(prompt, "5m"), self._scope(prompt, "1h")}
+        found = []
+        for position, digest in enumerate(prompt.hashes):
+            if prompt.ends[position] < minimum:
+                continue
+            entries = (get((scope, digest)) for scope in scopes)
+            if any(entry is not None and entry[0] <= now < entry[1] for entry in entries):
+                found.append(position)
+        return found
+
     def copy(self) -> "MarkerCache":
         """A hypothetical continuation: reads through, keeps its own writes."""
         twin = object.__new__(MarkerCache)

@@ -69,6 +69,10 @@ class UnitCache:
         self._units.trim(now)
         self._seen.trim(now)
 
+    def held(self, prompt: Prompt, now: float) -> list[int]:
+        """Empty: there are no markers to place."""
+        return []
+
     def copy(self) -> "UnitCache":
         """A hypothetical continuation: reads through, keeps its own writes."""
         twin = object.__new__(UnitCache)
