@@ -30,7 +30,7 @@ def main() -> int:
     parser.add_argument("--json", type=Path, metavar="FILE", help="write every figure to FILE; '-' for standard output")
     parser.add_argument("--control", action="store_true", help="two bare forwarders, no proxy: the noise")
     args = parser.parse_args()
-    if not sys.platform.startswith("linux"):
+    if not servers.IS_SUPPORTED:
         print("the benchmark reads CPU times from /proc and needs Linux", file=sys.stderr)
         return 1
     console = Console(stderr=args.json == Path("-"))

@@ -151,7 +151,7 @@ def files(seed: int, size: int, count: int, stream: bool, warm: int = 2) -> Sess
     names: dict[str, list[str]] = {}
     while sum(len(line) + 1 for lines in names.values() for line in lines) < size * 9 // 10:
         name, lines = rng.choice(_corpus())
-        names[f"src/{len(names)}/{name}"] = [f"# {rng.getrandbits(32):08x}", *lines[: size // 120]]
+        names[f"src/{len(names)}/{name}"] = [f"# {rng.getrandbits(32):08x}", *lines[: size // 480]]
     system = {"role": "system", "content": _GUIDE * 20}
     history: list[Message] = []
     hot = sorted(names)[: max(1, len(names) // 4)]

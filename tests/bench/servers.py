@@ -16,6 +16,7 @@ from tests.bench.provider import MODEL
 
 ROOT = Path(__file__).resolve().parents[2]
 START_LIMIT_S = 30.0
+IS_SUPPORTED = sys.platform.startswith("linux")
 
 
 @dataclass(frozen=True, slots=True)

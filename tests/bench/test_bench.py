@@ -1,0 +1,87 @@
+"""The benchmark measures what it says: sessions that grow, servers whose CPU is seen, figures that follow."""
+
+import asyncio
+
+import orjson
+import pytest
+
+from plugins.aider import AiderRecogniser
+from tests.bench import bodies, report, servers
+from tests.bench.bodies import Session
+from tests.bench.load import Timing
+from tests.bench.measure import DIRECT, Case, Result, Sample, measure
+
+
+def sent(session: Session) -> list[list[dict[str, object]]]:
+    return [orjson.loads(body)["messages"] for body in session.bodies]
+
+
+@pytest.mark.parametrize("size", [1_000, 50_000, 400_000])
+def test_an_agent_session_only_appends_and_is_of_the_size_asked_for(size: int) -> None:
+    session = bodies.agent(1, size, 6, stream=False)
+    for before, after in zip(sent(session), sent(session)[1:], strict=False):
+        assert after[: len(before)] == before
+        assert len(after) > len(before)
+    assert all(0.8 * size < len(body) < 1.7 * size for body in session.bodies)
+
+
+def test_sessions_are_repeatable_and_differ_by_seed() -> None:
+    first, again, other = (bodies.agent(seed, 50_000, 4, stream=True) for seed in (1, 1, 2))
+    assert first == again
+    assert not set(first.bodies) & set(other.bodies)
+    assert not set(map(str, sent(first)[-1][2:])) & set(map(str, sent(other)[-1][2:]))
+
+
+def test_a_file_chat_is_one_that_the_recogniser_of_its_client_knows_and_edits_a_file_each_turn() -> None:
+    shown = [messages[-3]["content"] for messages in sent(bodies.files(1, 50_000, 4, stream=False))]
+    found = [AiderRecogniser().recognise("user", str(text)) for text in shown]
+    assert all(known is not None and len(known.cuts) > 8 for known in found)
+    assert len(set(map(str, shown))) == len(shown)
+
+
+def test_the_figures_are_medians_of_rounds_and_paired_differences() -> None:
+    case = Case("agent", 1_000, False, 1, lambda turn: [])
+
+    def sample(cpu_ms: float, *total_s: float) -> Sample:
+        return Sample(cpu_ms, [Timing(0.0, s) for s in total_s], [Timing(0.0, total_s[0])])
+
+    result = Result(
+        case,
+        {
+            DIRECT: [sample(0, 0.001, 0.002), sample(0, 0.001, 0.002), sample(0, 0.001, 0.002)],
+            "bare": [sample(1.0, 0.002, 0.003), sample(2.0, 0.002, 0.003), sample(1.0, 0.002, 0.003)],
+            "tier": [sample(3.5, 0.003, 0.005), sample(4.0, 0.003, 0.004), sample(9.0, 0.003, 0.004)],
+        },
+    )
+    tier = report.rows([result])[0].targets["tier"]
+    assert tier.cpu_ms == 4.0
+    assert tier.ratio == 3.5
+    assert tier.extra_ms == 2.5
+    assert tier.added_p50_ms == pytest.approx(2.0)
+    assert tier.added_p99_ms == pytest.approx(3.0)
+    assert tier.is_met is False
+
+
+def test_passthrough_may_cost_half_as_much_again_or_six_tenths_of_a_millisecond() -> None:
+    goal = report.GOALS["passthrough"]
+    assert goal.is_met(ratio=1.4, extra_ms=2.0)
+    assert goal.is_met(ratio=2.0, extra_ms=0.5)
+    assert not goal.is_met(ratio=1.6, extra_ms=0.7)
+
+
+@pytest.mark.skipif(not servers.IS_SUPPORTED, reason="CPU times are read as Linux gives them")
+def test_a_round_over_real_servers_sees_their_cpu_and_their_latency() -> None:
+    rows = [
+        Case("agent", 1_000, False, 1, lambda turn: [bodies.agent(turn, 1_000, 3, stream=False)]),
+        Case("agent", 1_000, True, 2, lambda turn: [bodies.agent(turn + n, 1_000, 1, stream=True) for n in range(2)]),
+    ]
+    seen: list[str] = []
+    with servers.control() as (provider, targets):
+        results = asyncio.run(measure(rows, provider, targets, 1, 60.0, lambda turn, total, case: seen.append("done")))
+    found = report.rows(results)
+    assert seen == ["done", "done"]
+    assert [row.answer for row in found] == ["JSON", "SSE"]
+    for row in found:
+        assert set(row.targets) == {"bare", "bare again"}
+        assert all(0.05 < figures.cpu_ms < 500 for figures in row.targets.values())
+        assert orjson.loads(orjson.dumps(report.as_json(found, {}, {})))["rows"]
