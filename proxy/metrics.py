@@ -7,7 +7,7 @@ and names that clients may choose (models behind a wildcard) collapse to ``other
 Counters cannot fall, so what a plan saved or lost is in two of them: saved - lost is the net.
 """
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Generic, TypeVar
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector, generate_latest
@@ -89,6 +89,7 @@ class Metrics:
         ProcessCollector(registry=self.registry)
         self._model = _Names(models)
         self._team = _Names(teams)
+        self._remaining: Callable[[], Mapping[str, float]] = dict
         self._define_traffic()
         self._define_money()
         self._define_plans()
@@ -174,6 +175,8 @@ class Metrics:
 
     def render(self) -> bytes:
         """The text that Prometheus scrapes; its content type is ``CONTENT_TYPE``."""
+        for team, usd in self._remaining().items():
+            self._budget(self._team(team)).set(usd)
         return generate_latest(_WithoutCreated(self.registry))
 
     def began(self) -> None:
@@ -181,13 +184,17 @@ class Metrics:
         self._in_flight.inc()
 
     def ended(self, model: str, mode: str, status: int, transport: str) -> None:
-        """An exchange that began has ended, with the status that the client saw (499: it hung up before one)."""
+        """An exchange that ``began`` has ended, with the status that the client saw (499: it hung up before one)."""
         self._in_flight.dec()
         self._requests(self._model(model), mode, str(status), transport).inc()
 
     def tokens(self, model: str, usage: Usage) -> None:
-        """The tokens of an exchange."""
+        """The tokens of an exchange. A prompt that nobody reported on is a kind of its own: no hit ratio counts it."""
         model = self._model(model)
+        if usage.estimated:
+            self._tokens(model, "estimated").inc(usage.prompt)
+            self._tokens(model, "output").inc(usage.output)
+            return
         for kind, count in (
             ("read", usage.read),
             ("write", usage.write),
@@ -257,9 +264,9 @@ class Metrics:
         """The client hung up."""
         self._disconnects.inc()
 
-    def budget_left(self, team: str, usd: float) -> None:
-        """What remains of a team's budget; negative where it was overdrawn."""
-        self._budget(self._team(team)).set(usd)
+    def watch_budgets(self, remaining: Callable[[], Mapping[str, float]]) -> None:
+        """Ask for what is left of each team's budget (USD, negative where overdrawn) whenever the metrics are read."""
+        self._remaining = remaining
 
     def budget_rejected(self, team: str) -> None:
         """A request was refused because the budget is spent."""

@@ -64,11 +64,15 @@ def load_price_map(path: Path | None = None, overrides: Mapping[str, Entry] | No
 def price_for(prices: PriceMap, deployment: Deployment) -> Price | None:
     """What a deployment's tokens cost.
 
-    The config comes first (prices among its litellm_params, then ``price_key``), then the upstream's name for the
-    model with the provider's prefix, as its host tells, then without.
+    The config comes first: a price for the deployment's own name, prices among its litellm_params, its ``price_key``.
+    Then the upstream's name for the model, with the provider's prefix, as its host tells, and without. (The
+    deployment's own name is not looked up in the map: it is an alias and may be the name of quite another model.)
     """
-    if "input_cost_per_token" in deployment.params:
-        return price_of(deployment.params)
+    given = prices.override(deployment.name)
+    if given is None and "input_cost_per_token" in deployment.params:
+        given = price_of(deployment.params)
+    if given is not None:
+        return given
     provider = _provider(deployment.base_url)
     prefixed = f"{provider}/{deployment.model}" if provider else deployment.model
     return prices.price(deployment.price_key, prefixed, deployment.model)

@@ -243,6 +243,11 @@ class PriceMap:
         found = self._known[names] = self._find(names)
         return found
 
+    def override(self, name: str) -> Price | None:
+        """The price that the config gives this name; None where it gives none."""
+        entry = self._overrides.get(name)
+        return price_of(entry) if entry is not None else None
+
     def read_multiplier(self, *names: str) -> float | None:
         """A cache read of that model in input prices; None where the price is not known."""
         price = self.price(*names)

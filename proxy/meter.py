@@ -1,0 +1,181 @@
+"""Prices and counts exchanges: what was used, what it cost, what it saved, and every metric of it.
+
+Called once at the start and once at the end of an exchange; it never suspends. Tens of microseconds.
+"""
+
+from collections.abc import Callable
+from math import isfinite
+
+from proxy.core.modes import Mode
+from proxy.core.prices import Price, PriceMap, cost, saved_as_reported, saved_on_shadow, scaled, uncached_cost
+from proxy.core.prompt import Bill
+from proxy.core.usage import Usage
+from proxy.exchange import Ending, Exchange
+from proxy.metrics import Metrics
+from proxy.ports import Plan
+from proxy.price_map import price_for
+
+NONE = "none"
+"""The label where an exchange never got so far as to have a model, a team or a transport."""
+
+_BYTES_PER_TOKEN = 4
+_GENERATING = ("/chat/completions", "/completions", "/responses", "/messages", "/embeddings")
+_STATUS = {Ending.HUNG_UP: 499, Ending.BROKEN: 502, Ending.REFUSED: 400, Ending.FAILED: 500}
+
+
+class Meter:
+    """Settles exchanges (``proxy.exchange.Meter``). ``on_settled`` hears of each when everything is known."""
+
+    def __init__(
+        self,
+        metrics: Metrics,
+        prices: PriceMap,
+        on_settled: Callable[[Exchange], None] | None = None,
+    ) -> None:
+        self._metrics = metrics
+        self._prices = prices
+        self._on_settled = on_settled
+
+    def began(self, exchange: Exchange) -> None:
+        """An exchange was opened."""
+        self._metrics.began()
+
+    def settle(self, exchange: Exchange) -> None:
+        """The exchange has ended: price it and count it."""
+        self._price(exchange)
+        self._count_traffic(exchange)
+        self._count_trouble(exchange)
+        self._count_plan(exchange)
+        if self._on_settled is not None:
+            self._on_settled(exchange)
+
+    def _price(self, exchange: Exchange) -> None:
+        deployment = exchange.deployment
+        if deployment is None:
+            return
+        usage = exchange.usage
+        if usage is None and is_unreported(exchange):
+            usage = exchange.usage = estimated_usage(exchange)
+            self._metrics.usage_missing(deployment.name)
+        if usage is None:
+            return
+        self._metrics.tokens(deployment.name, usage)
+        price = price_for(self._prices, deployment)
+        if price is None:
+            self._metrics.unpriced(deployment.name)
+            return
+        spent = cost(usage, price)
+        exchange.cost_usd = spent.total_usd
+        team = _team(exchange)
+        self._metrics.cost(deployment.name, team, spent, uncached_cost(usage, price))
+        for basis, usd in savings(exchange, price).items():
+            self._metrics.saved(deployment.name, team, basis, usd)
+
+    def _count_traffic(self, exchange: Exchange) -> None:
+        deployment = exchange.deployment
+        model = deployment.name if deployment else NONE
+        status = exchange.status or _STATUS.get(exchange.ending or Ending.FAILED, 500)
+        transport = deployment.transport.value if deployment else NONE
+        self._metrics.ended(model, mode_label(exchange.mode), status, transport)
+        if exchange.first_byte_s is not None:
+            self._metrics.first_byte(model, exchange.first_byte_s)
+        if exchange.overhead_s > 0:
+            self._metrics.overhead(exchange.overhead_s)
+
+    def _count_trouble(self, exchange: Exchange) -> None:
+        if exchange.was_retried:
+            self._metrics.retried_original()
+        match exchange.ending:
+            case Ending.HUNG_UP:
+                self._metrics.disconnected()
+            case Ending.BROKEN | Ending.REJECTED:
+                model = exchange.deployment.name if exchange.deployment else NONE
+                self._metrics.upstream_error(model, error_kind(exchange))
+            case Ending.REFUSED if exchange.error_code == "insufficient_quota":
+                self._metrics.budget_rejected(_team(exchange))
+            case _:
+                pass
+
+    def _count_plan(self, exchange: Exchange) -> None:
+        plan = exchange.plan
+        if not exchange.is_chat or exchange.ending is Ending.REFUSED:
+            return
+        if plan is None:
+            self._metrics.plan(mode_label(exchange.mode), exchange.reason, {})
+            return
+        self._metrics.plan(mode_label(plan.mode), plan.reason, plan.tier_tokens)
+        for move in plan.moves:
+            self._metrics.moved(move.source, move.target)
+        sent, usage = sent_bill(exchange, plan), exchange.usage
+        if sent is not None and usage is not None and not usage.estimated and exchange.is_accepted:
+            self._metrics.predicted(scaled(sent, usage.prompt).read, usage.read)
+
+
+def savings(exchange: Exchange, price: Price) -> dict[str, float]:
+    """USD saved by the exchange's plan against the client's own layout, signed, by basis.
+
+    ``shadow``: both layouts as the shadow cache bills them. ``reported``: ours as the provider billed it. ``observed``:
+    what mode observe would have saved. A plan that changed nothing, or was taken back, saved nothing.
+    """
+    plan = exchange.plan
+    if plan is None or plan.own is None or plan.predicted is None or not exchange.is_accepted or exchange.was_retried:
+        return {}
+    if plan.mode is Mode.OBSERVE:
+        return _finite({"observed": saved_on_shadow(plan.own, plan.predicted, price)})
+    if not plan.rewritten:
+        return {}
+    saved = {"shadow": saved_on_shadow(plan.own, plan.predicted, price)}
+    if exchange.usage is not None and not exchange.usage.estimated:
+        saved["reported"] = saved_as_reported(plan.own, exchange.usage, price)
+    return _finite(saved)
+
+
+def sent_bill(exchange: Exchange, plan: Plan) -> Bill | None:
+    """What the shadow cache expected for the body that was sent in the end."""
+    return plan.own if exchange.was_retried or plan.mode is Mode.OBSERVE else plan.predicted
+
+
+def is_unreported(exchange: Exchange) -> bool:
+    """The provider took the request, will bill it, and said nothing of its tokens."""
+    return (
+        exchange.usage is None
+        and exchange.is_accepted
+        and exchange.method == "POST"
+        and (exchange.is_chat or exchange.path in _GENERATING)
+    )
+
+
+def estimated_usage(exchange: Exchange) -> Usage:
+    """Our own count: the prompt as the shadow cache billed it, else by its bytes; an event of a stream is a token."""
+    output = exchange.events if exchange.stream else exchange.answer_bytes // _BYTES_PER_TOKEN
+    bill = sent_bill(exchange, exchange.plan) if exchange.plan else None
+    if bill is None:
+        return Usage(exchange.request_bytes // _BYTES_PER_TOKEN, output, estimated=True)
+    return Usage(bill.total, output, bill.read, bill.write_5m, bill.write_1h, estimated=True)
+
+
+def error_kind(exchange: Exchange) -> str:
+    """How an upstream call failed: the closed vocabulary of ``upstream_errors_total``."""
+    if exchange.ending is Ending.BROKEN:
+        if exchange.error_code == "upstream_timeout":
+            return "timeout"
+        return "unavailable" if exchange.first_byte_s is None else "broken-off"
+    if exchange.status == 429:
+        return "rate-limited"
+    if exchange.status in (401, 403):
+        return "unauthorized"
+    return "rejected" if exchange.status < 500 else "server-error"
+
+
+def mode_label(mode: Mode) -> str:
+    """The mode as configs and metrics write it."""
+    return mode.name.lower()
+
+
+def _team(exchange: Exchange) -> str:
+    return exchange.subject.team if exchange.subject else NONE
+
+
+def _finite(saved: dict[str, float]) -> dict[str, float]:
+    """A counter that once took a NaN never recovers."""
+    return {basis: usd for basis, usd in saved.items() if isfinite(usd)}
