@@ -104,7 +104,7 @@ def _is_gpt(name: str) -> bool:
 
 def _is_explicit(name: str) -> bool:
     match = _GPT_VERSION.match(name)
-    return bool(match) and (int(match[1]), int(match[2] or 0)) >= _FIRST_EXPLICIT
+    return match is not None and (int(match[1]), int(match[2] or 0)) >= _FIRST_EXPLICIT
 
 
 def _last_part(model: str) -> str:

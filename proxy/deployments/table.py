@@ -118,8 +118,9 @@ class ModelTable:
         target = self._aliases.get(name, name)
         found = self._exact.get(target) or self._matched.get(target) or self._match(target)
         if not found:
+            shown = name[:_MAX_NAME_CHARS]
             raise UnknownModel(
-                f"The model '{name[:_MAX_NAME_CHARS]}' is not in this proxy's model list; GET /v1/models lists what is.", param="model"
+                f"The model '{shown}' is not in this proxy's model list; GET /v1/models shows it.", param="model"
             )
         return found
 
