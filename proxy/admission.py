@@ -2,7 +2,7 @@
 
 from proxy.budget import Budgets
 from proxy.errors import Forbidden
-from proxy.identity import Identity
+from proxy.identity import KEY_HEADERS, Identity
 from proxy.ports import Deployment, Headers, Reservation, Subject, Transport
 
 
@@ -27,7 +27,7 @@ class Gate:
         now: float,
     ) -> Reservation:
         """Set aside the most that this request can cost. Raises BudgetExceeded, BudgetUnavailable, Forbidden."""
-        if subject.virtual and deployment.transport is Transport.HTTP and deployment.api_key is None:
+        if subject.virtual and deployment.transport is Transport.HTTP and not brings_key(deployment):
             # The key is this proxy's own; sent on, it would be given away to the upstream.
             raise Forbidden(
                 f"Model '{deployment.name}' has no api_key in the proxy's configuration, and the key of this request "
@@ -44,3 +44,8 @@ class Gate:
     async def aclose(self) -> None:
         """Write what is not written yet, and release the store. Raises StoreError."""
         await self._budgets.aclose()
+
+
+def brings_key(deployment: Deployment) -> bool:
+    """Whether the configuration has a credential for the upstream, so that the client's is not needed."""
+    return deployment.api_key is not None or any(name in KEY_HEADERS for name, _ in deployment.headers)

@@ -11,7 +11,7 @@ from proxy.ports import Headers, Subject
 DEFAULT_TEAM = "default"
 
 # As clients of the OpenAI, Anthropic and Azure SDKs send their key.
-_KEY_HEADERS = ("authorization", "x-api-key", "api-key")
+KEY_HEADERS = ("authorization", "x-api-key", "api-key")
 # The closest to one conversation first. opencode and kilo: x-session-affinity and x-session-id; Codex: thread-id
 # within session-id.
 _SESSION_HEADERS = ("x-session-id", "x-session-affinity", "thread-id", "session-id")
@@ -48,7 +48,7 @@ class Identity:
         """Who this is. Raises Unauthorized where keys are configured and none of them was sent."""
         sent = {name.lower(): value for name, value in headers}
         hint = next((sent[name][:_MAX_HINT_CHARS] for name in _SESSION_HEADERS if sent.get(name)), "")
-        keys = [_bare(sent[name]) for name in _KEY_HEADERS if sent.get(name)]
+        keys = [_bare(sent[name]) for name in KEY_HEADERS if sent.get(name)]
         if not self._known:
             return Subject(scope=self._digest(keys[0] if keys else ""), session_hint=hint)
         for key in keys:

@@ -1,0 +1,57 @@
+"""The ``stratiform`` command.
+
+A command is a module of this package with the command's name (``check-config``: ``check_config.py``) and one line in
+``COMMANDS``. The module has ``configure(parser)``, which adds its arguments, and ``run(arguments)``, which does the
+work and returns the exit status. Only the module of the command that is run gets imported.
+"""
+
+import argparse
+import sys
+from collections.abc import Sequence
+from importlib import import_module
+from typing import Protocol, cast
+
+from proxy import __version__
+from proxy.settings import ConfigError
+
+COMMANDS = {
+    "serve": "run the proxy",
+    "check-config": "check a configuration and show what it means",
+}
+
+
+class Command(Protocol):
+    """What a command's module offers."""
+
+    def configure(self, parser: argparse.ArgumentParser) -> None:
+        """Add the command's arguments."""
+        ...
+
+    def run(self, arguments: argparse.Namespace) -> int:
+        """Do it; the exit status. May raise ConfigError."""
+        ...
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command that the arguments name; the exit status: 0 done, 1 not, 2 asked for wrongly."""
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    parser = argparse.ArgumentParser(
+        prog="stratiform", description="A transparent proxy that lays prompts out so that provider prompt caches hit."
+    )
+    parser.add_argument("--version", action="version", version=f"stratiform {__version__}")
+    choices = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
+    chosen = next((word for word in words if not word.startswith("-")), None)
+    command: Command | None = None
+    for name, summary in COMMANDS.items():
+        subparser = choices.add_parser(name, help=summary, description=f"{summary[:1].upper()}{summary[1:]}.")
+        if name == chosen:
+            command = cast("Command", import_module(f"{__name__}.{name.replace('-', '_')}"))
+            command.configure(subparser)
+    parsed = parser.parse_args(words)
+    assert command is not None, "argparse accepts no command that is not in COMMANDS"
+    try:
+        return command.run(parsed)
+    except ConfigError as error:
+        for problem in error.problems:
+            print(f"error: {problem}", file=sys.stderr)
+        return 1

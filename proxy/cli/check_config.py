@@ -1,0 +1,158 @@
+"""``stratiform check-config``: is a configuration right, and what does it come to? Never shows a secret."""
+
+import argparse
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import orjson
+from rich.console import Console
+from rich.table import Table
+
+from proxy.admission import brings_key
+from proxy.cli import compose
+from proxy.core.prices import PriceMap
+from proxy.deployments import ModelTable
+from proxy.ports import Deployment, Transport
+from proxy.price_map import price_for
+from proxy.settings import ConfigError, Settings, load, unused_on_http
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Add the command's arguments."""
+    parser.add_argument("file", type=Path, metavar="FILE", help="LiteLLM's config.yaml, with a stratiform section")
+    parser.add_argument("--json", action="store_true", help="print JSON")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Check the file; 0 where it can be used."""
+    try:
+        report = check(arguments.file)
+    except ConfigError as error:
+        if not arguments.json:
+            raise
+        print_json({"ok": False, "errors": list(error.problems)})
+        return 1
+    if arguments.json:
+        print_json({"ok": True, **report})
+    else:
+        _print_table(report)
+    return 0
+
+
+def check(path: Path) -> dict[str, object]:
+    """What a configuration comes to, as JSON values. Raises ConfigError."""
+    settings = load(path)
+    prices = compose.price_map(settings)
+    table = compose.model_table(settings, prices)
+    rows = [_row(name, deployment, prices) for name, deployment in _deployments(table)]
+    ours = settings.stratiform
+    return {
+        "listen": f"{ours.host}:{ours.port}",
+        "mode": ours.mode,
+        "store": str(settings.store_path or "memory"),
+        "keys": "any" if settings.master_key is None and not ours.teams else "configured",
+        "models": rows,
+        "teams": [
+            {
+                "name": team.name,
+                "keys": len(team.keys),
+                "mode": team.mode,
+                "budget_usd": team.budget.usd if team.budget else None,
+            }
+            for team in ours.teams
+        ],
+        "warnings": [*settings.warnings, *_warnings(settings, table, prices)],
+    }  # fmt: skip
+
+
+def print_json(value: object) -> None:
+    """To the standard output, for programs to read."""
+    sys.stdout.write(orjson.dumps(value, option=orjson.OPT_INDENT_2).decode() + "\n")
+
+
+def _deployments(table: ModelTable) -> Iterator[tuple[str, Deployment]]:
+    for name in table.names():
+        for deployment in table.candidates(name):
+            yield name, deployment
+    yield from table.patterns()
+
+
+def _row(name: str, deployment: Deployment, prices: PriceMap) -> dict[str, object]:
+    return {
+        "name": name,
+        "model": deployment.model,
+        "transport": deployment.transport.value,
+        "profile": deployment.profile.name,
+        "min_tokens": deployment.profile.min_tokens if deployment.profile.name != "none" else None,
+        "host": urlsplit(deployment.base_url).hostname or "",
+        "mode": deployment.mode.name.lower(),
+        # Behind a wildcard it depends on the name that is asked for.
+        "price_known": None if "*" in deployment.model else price_for(prices, deployment) is not None,
+        "reminder": bool(deployment.reminder),
+    }
+
+
+def _warnings(settings: Settings, table: ModelTable, prices: PriceMap) -> Iterator[str]:
+    has_keys = settings.master_key is not None or bool(settings.stratiform.teams)
+    budgets = any(team.budget for team in settings.stratiform.teams)
+    if settings.stratiform.clock == "header":
+        yield "stratiform.clock: clients set the time; for replays only"
+    seen: dict[str, int] = {}
+    for index, entry in enumerate(settings.models):
+        path, position = f"model_list[{index}]", seen.get(entry.model_name, 0)
+        seen[entry.model_name] = position + 1
+        deployment = _deployment(table, entry.model_name, position)
+        if position:
+            yield f"{path}: `{entry.model_name}` has several deployments; only the first one is used"
+        if deployment.transport is Transport.HTTP:
+            yield from unused_on_http(entry, path)
+            yield from _about_http(deployment, path, has_keys=has_keys)
+        if budgets and "*" not in deployment.model and price_for(prices, deployment) is None:
+            yield f"{path}: its price is not known: teams with a budget cannot use it (see stratiform.prices)"
+
+
+def _deployment(table: ModelTable, name: str, position: int) -> Deployment:
+    found = [deployment for pattern, deployment in _deployments(table) if pattern == name]
+    return found[position]
+
+
+def _about_http(deployment: Deployment, path: str, *, has_keys: bool) -> Iterator[str]:
+    parts = urlsplit(deployment.base_url)
+    if not parts.path:
+        address = f"{parts.scheme}://{parts.hostname}/chat/completions"
+        yield f"{path}.litellm_params.api_base: has no path, so requests go to {address}; most servers want /v1"
+    if has_keys and not brings_key(deployment):
+        yield f"{path}.litellm_params.api_key: is missing; requests are refused, for the proxy's keys are not sent on"
+    if deployment.profile.name == "none" and "claude" in deployment.model.lower():
+        if parts.hostname == "api.anthropic.com":
+            yield f"{path}: Anthropic's OpenAI-compatible endpoint does not cache; use `model: anthropic/...`"
+        else:
+            yield f"{path}: set model_info.cache_profile: anthropic if this server takes cache_control; else no markers"
+
+
+def _print_table(report: dict[str, object]) -> None:
+    table = Table("name", "model", "transport", "profile", "host", "mode", "price", box=None, pad_edge=False)
+    rows = report["models"]
+    assert isinstance(rows, list)
+    for row in rows:
+        price = {True: "known", False: "unknown", None: "by name"}[row["price_known"]]
+        table.add_row(*(row[key] for key in ("name", "model", "transport", "profile", "host", "mode")), price)
+    console = Console(highlight=False, markup=False)
+    console.print(table)
+    for key in ("listen", "mode", "keys", "store"):
+        console.print(f"{key}: {report[key]}")
+    for line in _listed(report["teams"]):
+        console.print(f"team: {line}")
+    for line in _listed(report["warnings"]):
+        console.print(f"warning: {line}", soft_wrap=True)
+
+
+def _listed(items: object) -> Iterator[str]:
+    assert isinstance(items, list)
+    for item in items:
+        if isinstance(item, dict):
+            yield ", ".join(f"{key} {value}" for key, value in item.items() if value is not None)
+        else:
+            yield str(item)
