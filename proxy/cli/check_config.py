@@ -11,11 +11,11 @@ from rich.console import Console
 from rich.table import Table
 
 from proxy.admission import brings_key
+from proxy.budget import PriceOf
 from proxy.cli import compose
 from proxy.core.prices import PriceMap
-from proxy.deployments import ModelTable
+from proxy.deployments import Entry, ModelTable, deployment_of
 from proxy.ports import Deployment, Transport
-from proxy.price_map import price_for
 from proxy.settings import ConfigError, Settings, load, unused_on_http
 
 
@@ -46,7 +46,9 @@ def check(path: Path) -> dict[str, object]:
     settings = load(path)
     prices = compose.price_map(settings)
     table = compose.model_table(settings, prices)
-    rows = [_row(name, deployment, prices) for name, deployment in _deployments(table)]
+    price_of = compose.price_source(prices)
+    rows = [_row(name, deployment, price_of) for name, deployment in _named(table)]
+    rows += [_row_behind(entry, price_of) for entry in table.wildcards()]
     ours = settings.stratiform
     return {
         "listen": f"{ours.host}:{ours.port}",
@@ -63,7 +65,7 @@ def check(path: Path) -> dict[str, object]:
             }
             for team in ours.teams
         ],
-        "warnings": [*settings.warnings, *_warnings(settings, table, prices)],
+        "warnings": [*settings.warnings, *_warnings(settings, prices)],
     }  # fmt: skip
 
 
@@ -72,14 +74,13 @@ def print_json(value: object) -> None:
     sys.stdout.write(orjson.dumps(value, option=orjson.OPT_INDENT_2).decode() + "\n")
 
 
-def _deployments(table: ModelTable) -> Iterator[tuple[str, Deployment]]:
+def _named(table: ModelTable) -> Iterator[tuple[str, Deployment]]:
     for name in table.names():
         for deployment in table.candidates(name):
             yield name, deployment
-    yield from table.patterns()
 
 
-def _row(name: str, deployment: Deployment, prices: PriceMap) -> dict[str, object]:
+def _row(name: str, deployment: Deployment, price_of: PriceOf) -> dict[str, object]:
     return {
         "name": name,
         "model": deployment.model,
@@ -88,34 +89,36 @@ def _row(name: str, deployment: Deployment, prices: PriceMap) -> dict[str, objec
         "min_tokens": deployment.profile.min_tokens if deployment.profile.name != "none" else None,
         "host": urlsplit(deployment.base_url).hostname or "",
         "mode": deployment.mode.name.lower(),
-        # Behind a wildcard it depends on the name that is asked for.
-        "price_known": None if "*" in deployment.model else price_for(prices, deployment) is not None,
+        "price_known": price_of(deployment) is not None,
         "reminder": bool(deployment.reminder),
     }
 
 
-def _warnings(settings: Settings, table: ModelTable, prices: PriceMap) -> Iterator[str]:
-    has_keys = settings.master_key is not None or bool(settings.stratiform.teams)
-    budgets = any(team.budget for team in settings.stratiform.teams)
-    if settings.stratiform.clock == "header":
+def _row_behind(entry: Entry, price_of: PriceOf) -> dict[str, object]:
+    """A wildcard's row: what depends on the name that is asked for is null."""
+    row = _row(entry.name, deployment_of(entry, price_of), price_of)
+    if "*" not in entry.model:
+        return row
+    return {**row, "profile": entry.profile.name if entry.profile else None, "min_tokens": None, "price_known": None}
+
+
+def _warnings(settings: Settings, prices: PriceMap) -> Iterator[str]:
+    ours, price_of = settings.stratiform, compose.price_source(prices)
+    has_keys = settings.master_key is not None or bool(ours.teams)
+    has_budgets = any(team.budget for team in ours.teams)
+    if ours.clock == "header":
         yield "stratiform.clock: clients set the time; for replays only"
-    seen: dict[str, int] = {}
-    for index, entry in enumerate(settings.models):
-        path, position = f"model_list[{index}]", seen.get(entry.model_name, 0)
-        seen[entry.model_name] = position + 1
-        deployment = _deployment(table, entry.model_name, position)
-        if position:
-            yield f"{path}: `{entry.model_name}` has several deployments; only the first one is used"
+    seen: set[str] = set()
+    for index, (given, entry) in enumerate(zip(settings.models, compose.entries(settings), strict=False)):
+        path, deployment = f"model_list[{index}]", deployment_of(entry, price_of)
+        if entry.name in seen:
+            yield f"{path}: `{entry.name}` has several deployments; only the first one is used"
+        seen.add(entry.name)
         if deployment.transport is Transport.HTTP:
-            yield from unused_on_http(entry, path)
+            yield from unused_on_http(given, path)
             yield from _about_http(deployment, path, has_keys=has_keys)
-        if budgets and "*" not in deployment.model and price_for(prices, deployment) is None:
+        if has_budgets and "*" not in entry.model and price_of(deployment) is None:
             yield f"{path}: its price is not known: teams with a budget cannot use it (see stratiform.prices)"
-
-
-def _deployment(table: ModelTable, name: str, position: int) -> Deployment:
-    found = [deployment for pattern, deployment in _deployments(table) if pattern == name]
-    return found[position]
 
 
 def _about_http(deployment: Deployment, path: str, *, has_keys: bool) -> Iterator[str]:
@@ -133,12 +136,15 @@ def _about_http(deployment: Deployment, path: str, *, has_keys: bool) -> Iterato
 
 
 def _print_table(report: dict[str, object]) -> None:
-    table = Table("name", "model", "transport", "profile", "host", "mode", "price", box=None, pad_edge=False)
+    table = Table(box=None, pad_edge=False)
+    for heading in ("name", "model", "transport", "profile", "host", "mode", "price"):
+        table.add_column(heading, overflow="fold")
     rows = report["models"]
     assert isinstance(rows, list)
     for row in rows:
         price = {True: "known", False: "unknown", None: "by name"}[row["price_known"]]
-        table.add_row(*(row[key] for key in ("name", "model", "transport", "profile", "host", "mode")), price)
+        shown = (row[key] or "by name" for key in ("name", "model", "transport", "profile"))
+        table.add_row(*shown, row["host"], row["mode"], price)
     console = Console(highlight=False, markup=False)
     console.print(table)
     for key in ("listen", "mode", "keys", "store"):

@@ -38,9 +38,14 @@ def price_map(settings: Settings) -> PriceMap:
 
 def model_table(settings: Settings, prices: PriceMap) -> ModelTable:
     """The model list and ``--upstream``. Raises ConfigError."""
+    return ModelTable(entries(settings), price_source(prices), settings.aliases)
+
+
+def entries(settings: Settings) -> list[Entry]:
+    """The lines of the model table: those of the file in their order, then ``--upstream``. Raises ConfigError."""
     problems: list[str] = []
-    entries = list(_entries(settings, problems))
-    listed = {entry.name for entry in entries}
+    lines = list(_entries(settings, problems))
+    listed = {entry.name for entry in lines}
     problems += [
         f"router_settings.model_group_alias.{alias}: leads to `{target}`, which is not in model_list"
         for alias, target in settings.aliases.items()
@@ -48,7 +53,7 @@ def model_table(settings: Settings, prices: PriceMap) -> ModelTable:
     ]
     if problems:
         raise ConfigError(problems)
-    return ModelTable(entries, price_source(prices), settings.aliases)
+    return lines
 
 
 def price_source(prices: PriceMap) -> PriceOf:

@@ -128,17 +128,16 @@ class ModelTable:
         """The names that are listed one by one, aliases last; no wildcards."""
         return list(dict.fromkeys([*self._exact, *self._aliases]))
 
-    def patterns(self) -> Sequence[tuple[str, Deployment]]:
-        """Every wildcard with the deployment it stands for, unresolved, for people to look at."""
-        return [(name, deployment_of(entry, self._price_of)) for name, es in self._patterns.items() for entry in es]
+    def wildcards(self) -> Sequence[Entry]:
+        """The entries whose name has a star."""
+        return [entry for entries in self._patterns.values() for entry in entries]
 
     def fallback(self) -> Deployment:
         """Serves paths that name no model: the entry for every name, else the first one; litellm has no such paths."""
-        for_all = self._patterns.get("*", ())
         deployments = [
-            *(deployment_of(entry, self._price_of) for entry in for_all),
+            *(deployment_of(entry, self._price_of) for entry in self._patterns.get("*", ())),
             *(deployment for group in self._exact.values() for deployment in group),
-            *(deployment for _, deployment in self.patterns()),
+            *(deployment_of(entry, self._price_of) for entry in self.wildcards()),
         ]
         for transport in (Transport.HTTP, Transport.EMBEDDED):
             for deployment in deployments:
