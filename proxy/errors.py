@@ -5,13 +5,16 @@
     │   └── PayloadTooLarge   413 invalid_request_error  request_too_large
     ├── Unauthorized          401 invalid_request_error  invalid_api_key
     ├── Forbidden             403 invalid_request_error  model_not_allowed
-    ├── UnknownModel          404 invalid_request_error  model_not_found
+    ├── NotFound              404 invalid_request_error  not_found
+    │   └── UnknownModel      404 invalid_request_error  model_not_found
+    ├── MethodNotAllowed      405 invalid_request_error  method_not_allowed
     ├── BudgetExceeded        429 insufficient_quota     insufficient_quota   (+ x-should-retry: false)
     ├── BudgetUnavailable     503 server_error           budget_unavailable
     ├── UpstreamError         502 server_error           upstream_error
     │   ├── UpstreamUnavailable  502 server_error        upstream_unavailable
     │   ├── UpstreamTimeout      504 server_error        upstream_timeout
     │   └── UpstreamRejected     (the provider's own status, type, code and param)
+    ├── NotReady              503 server_error           not_ready
     └── InternalError         500 server_error           internal_error
 
 The shape is OpenAI's: ``{"error": {"message", "type", "param", "code"}}``.
@@ -77,12 +80,26 @@ class Forbidden(ProxyError):
     code = "model_not_allowed"
 
 
-class UnknownModel(ProxyError):
-    """No entry of the model list serves this name."""
+class NotFound(ProxyError):
+    """Nothing is served under this path."""
 
     status = 404
     type = "invalid_request_error"
+    code = "not_found"
+
+
+class UnknownModel(NotFound):
+    """No entry of the model list serves this name."""
+
     code = "model_not_found"
+
+
+class MethodNotAllowed(ProxyError):
+    """The path is served, with another method."""
+
+    status = 405
+    type = "invalid_request_error"
+    code = "method_not_allowed"
 
 
 class BudgetExceeded(ProxyError):
@@ -107,7 +124,7 @@ class UpstreamError(ProxyError):
     """Something behind the proxy failed."""
 
     status = 502
-    code = "upstream_error"
+    code: str | None = "upstream_error"
 
 
 class UpstreamUnavailable(UpstreamError):
@@ -136,9 +153,17 @@ class UpstreamRejected(UpstreamError):
         param: str | None = None,
         headers: Mapping[str, str] | None = None,
     ) -> None:
-        super().__init__(message, param=param, code=code, headers=headers)
+        super().__init__(message, param=param, headers=headers)
+        self.code = code
         self.status = status
         self.error_type = error_type
+
+
+class NotReady(ProxyError):
+    """The proxy is up and should not be sent traffic yet."""
+
+    status = 503
+    code = "not_ready"
 
 
 class InternalError(ProxyError):

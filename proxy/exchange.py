@@ -76,8 +76,13 @@ class Exchange:
         """The upstream took the request (2xx) and began to answer."""
         return self.first_byte_s is not None and 200 <= self.status < 300
 
+    def arrived(self, size: int) -> None:
+        """The request is complete. The client's own slowness up to here is not counted as ours."""
+        self.request_bytes = size
+        self.opened = perf_counter()
+
     def elapsed_s(self) -> float:
-        """Seconds since the request arrived."""
+        """Seconds since the request was complete."""
         return perf_counter() - self.opened
 
     def time(self) -> float:

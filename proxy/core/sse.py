@@ -201,6 +201,31 @@ class StreamFold:
             self.saw_content = self.saw_content or _has_content(choice)
 
 
+class Observed:
+    """A fold that looks and changes nothing: every byte passes as it comes."""
+
+    __slots__ = ("_fold", "saw_content")
+
+    def __init__(self, fold: Fold) -> None:
+        self._fold = fold
+        self.saw_content = False
+
+    def feed(self, chunk: bytes) -> bytes:
+        """Take a chunk; it passes as it is."""
+        self._fold.feed(chunk)
+        self.saw_content = self._fold.saw_content
+        return chunk
+
+    def close(self) -> bytes:
+        """Nothing is left."""
+        self._fold.close()
+        return b""
+
+    def outcome(self) -> Outcome:
+        """What the answer said."""
+        return self._fold.outcome()
+
+
 class BodyFold:
     """An answer that is one JSON body: passed on as it comes, a copy of it is read at the end."""
 

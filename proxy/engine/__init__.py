@@ -1,0 +1,12 @@
+"""The life of a request: admit, plan, forward, stream back, settle.
+
+The engine knows ports and neither Starlette nor any transport. It drives the client's side (``Client``) and the
+upstream's (``Upstream``) in one coroutine: what the client does not take is not read from the upstream, and when the
+client leaves, the coroutine is cancelled, which closes the call. Every exchange is settled exactly once, however it
+ends.
+"""
+
+from proxy.engine.client import Client, HungUp, Limits
+from proxy.engine.engine import Engine
+
+__all__ = ["Client", "Engine", "HungUp", "Limits"]

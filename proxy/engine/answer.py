@@ -1,0 +1,169 @@
+"""From the upstream to the client: one attempt to have a call answered, and its answer passed on as it arrives."""
+
+from proxy.core.sse import BodyFold, Fold, Observed, Outcome, RawFold, StreamFold
+from proxy.engine.client import Client
+from proxy.errors import ProxyError, UpstreamRejected, sse_error
+from proxy.exchange import Ending, Exchange
+from proxy.headers import for_client, get
+from proxy.ports import Answer, Call, Headers, Planner, Upstream
+
+_HOLD_BYTES = 1 << 16
+_HOLD_S = 10.0
+_NOT_THE_LAYOUT = frozenset({401, 403, 429})
+
+
+class _Hold:
+    """The beginning of an answer that may turn out empty: kept back until it has content, or grows long or old."""
+
+    __slots__ = ("_chunks", "_size", "_until_s")
+
+    def __init__(self, until_s: float) -> None:
+        self._chunks: list[bytes] = []
+        self._size = 0
+        self._until_s = until_s
+
+    def add(self, chunk: bytes, elapsed_s: float) -> bool:
+        """Keep a chunk; says whether it is time to let go."""
+        self._chunks.append(chunk)
+        self._size += len(chunk)
+        return self._size > _HOLD_BYTES or elapsed_s > self._until_s
+
+    def taken(self) -> bytes:
+        """All that was kept."""
+        return b"".join(self._chunks)
+
+
+class Passage:
+    """One exchange's way back. ``attempt`` may be called a second time where the first one was refused."""
+
+    __slots__ = ("_client", "_exchange", "_planner")
+
+    def __init__(self, exchange: Exchange, client: Client, planner: Planner) -> None:
+        self._exchange = exchange
+        self._client = client
+        self._planner = planner
+
+    async def attempt(self, upstream: Upstream, call: Call, *, may_refuse: bool) -> bool:
+        """Send a call and pass its answer on. False: it was refused (a 4xx that the layout may have caused, or an
+        empty stream), nothing reached the client, and another call may be attempted."""
+        exchange = self._exchange
+        try:
+            answer = await upstream.open(call)
+        except UpstreamRejected as error:
+            if may_refuse and _is_refusal(error.status):
+                return False
+            raise
+        try:
+            exchange.status = answer.status
+            if may_refuse and _is_refusal(answer.status):
+                return False
+            return await self._pass_on(answer, may_refuse=may_refuse)
+        finally:
+            await answer.aclose()
+
+    async def _pass_on(self, answer: Answer, *, may_refuse: bool) -> bool:
+        exchange, client = self._exchange, self._client
+        fold = _fold_of(answer, exchange)
+        hold = _Hold(exchange.elapsed_s() + _HOLD_S) if may_refuse and isinstance(fold, StreamFold) else None
+        headers = self._headers(answer, fold)
+        try:
+            if hold is None:
+                await client.start(answer.status, headers)
+            async for chunk in answer.chunks():
+                if exchange.first_byte_s is None:
+                    self._first_byte()
+                out = fold.feed(chunk)
+                if hold is not None:
+                    if not (hold.add(out, exchange.elapsed_s()) or fold.saw_content):
+                        continue
+                    out, hold = hold.taken(), None
+                    await client.start(answer.status, headers)
+                if out:
+                    exchange.answer_bytes += len(out)
+                    await client.send(out)
+            out = fold.close()
+            if hold is not None:
+                if _is_void(fold.outcome()):
+                    exchange.first_byte_s = None
+                    return False
+                out = hold.taken() + out
+                await client.start(answer.status, headers)
+            exchange.ending = _ending(answer.status, fold.outcome())
+            if out:
+                exchange.answer_bytes += len(out)
+                await client.send(out)
+            await client.end()
+        except ProxyError as error:
+            await self._broken(error, fold)
+        finally:
+            self._note(fold.outcome())
+        return True
+
+    def _headers(self, answer: Answer, fold: Fold) -> Headers:
+        headers = for_client(answer.headers, keep_length=not isinstance(fold, StreamFold))
+        headers += own_headers(self._exchange)
+        return headers
+
+    def _first_byte(self) -> None:
+        exchange = self._exchange
+        exchange.first_byte_s = exchange.elapsed_s()
+        if exchange.plan is not None and exchange.is_accepted:
+            self._planner.began(exchange.plan, exchange.time())
+
+    async def _broken(self, error: ProxyError, fold: Fold) -> None:
+        """The upstream broke off. A chat stream is told so; any other answer is cut off where it stands."""
+        if not self._client.is_started:
+            raise error
+        self._exchange.ending = Ending.BROKEN
+        self._exchange.error_code = error.code or ""
+        if isinstance(fold, StreamFold):
+            await self._client.send(sse_error(error))
+            await self._client.end()
+
+    def _note(self, outcome: Outcome) -> None:
+        exchange = self._exchange
+        exchange.usage = outcome.usage
+        exchange.finish_reason = outcome.finish_reason
+        exchange.events = outcome.events
+        if outcome.error is not None and not exchange.error_code:
+            exchange.error_code = "upstream_stream_error"
+
+
+def own_headers(exchange: Exchange) -> Headers:
+    """What the proxy says about an exchange."""
+    return [
+        ("x-stratiform-id", exchange.id),
+        ("x-stratiform-mode", exchange.mode.name.lower()),
+        ("x-stratiform-reason", exchange.reason),
+    ]
+
+
+def _is_refusal(status: int) -> bool:
+    """A client error that a rewritten layout may have caused."""
+    return 400 <= status < 500 and status not in _NOT_THE_LAYOUT
+
+
+def _is_void(outcome: Outcome) -> bool:
+    """An empty stream, or one that says in its first event what others say by their status."""
+    if outcome.error is None:
+        return outcome.is_empty
+    code = outcome.error.get("code", outcome.error.get("status"))
+    return not outcome.saw_content and type(code) is int and _is_refusal(code)
+
+
+def _ending(status: int, outcome: Outcome) -> Ending:
+    if status >= 400:
+        return Ending.REJECTED
+    return Ending.COMPLETED if outcome.error is None else Ending.BROKEN
+
+
+def _fold_of(answer: Answer, exchange: Exchange) -> Fold:
+    """How to read an answer. On raw paths a stream is only looked at; compressed bytes are not even that."""
+    kind = (get(answer.headers, "content-type") or "").lower()
+    if get(answer.headers, "content-encoding") not in (None, "", "identity") or answer.status >= 300:
+        return RawFold()
+    if "json" in kind:
+        return BodyFold()
+    if kind.startswith("text/event-stream"):
+        return StreamFold(drop_usage=not exchange.wants_usage) if exchange.is_chat else Observed(StreamFold())
+    return RawFold()

@@ -1,0 +1,219 @@
+"""Small, real parts for tests, and a server on a free port to run an app in.
+
+Nothing here pretends: the planner makes the edits that every mode allows and no other, the meter records what it is
+told, and ``serving`` runs uvicorn on a real socket.
+"""
+
+import socket
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+import orjson
+import uvicorn
+from starlette.types import ASGIApp
+
+from proxy.core.modes import Mode
+from proxy.core.profiles import NONE, CacheProfile
+from proxy.core.reasons import Reason
+from proxy.core.usage import Usage
+from proxy.core.wire import Members, Unreadable, parse_chat, splice, value
+from proxy.errors import UnknownModel
+from proxy.exchange import Exchange
+from proxy.ports import Deployment, Headers, Plan, Reservation, Subject, Transport
+
+
+class PassthroughPlanner:
+    """Plans nothing: the client's bytes with the model's alias, the usage asked for, and ``stratiform`` removed.
+
+    ``events`` lists what it was told, in order.
+    """
+
+    def __init__(self) -> None:
+        self.events: list[str] = []
+
+    def plan(self, body: bytes, deployment: Deployment, subject: Subject, mode: Mode, now: float) -> Plan:
+        """The client's request, edited as every mode allows."""
+        try:
+            request = parse_chat(body)
+        except Unreadable:
+            return Plan(body, body, Mode.PASSTHROUGH, Reason.UNREADABLE)
+        changes: dict[str, bytes | None] = {"stratiform": None}
+        if deployment.model and deployment.model != request.model:
+            changes["model"] = orjson.dumps(deployment.model)
+        if request.stream and not request.wants_usage:
+            changes["stream_options"] = with_usage(request.members)
+        sent = splice(body, request.members, changes)
+        return Plan(sent, sent, Mode.PASSTHROUGH, Reason.PASSTHROUGH_MODE)
+
+    def began(self, plan: Plan, now: float) -> None:
+        """Remember it."""
+        self.events.append("began")
+
+    def refused(self, plan: Plan) -> None:
+        """Remember it."""
+        self.events.append("refused")
+
+    def settled(self, plan: Plan, usage: Usage | None, now: float) -> None:
+        """Remember it."""
+        self.events.append("settled")
+
+
+class RewritingPlanner(PassthroughPlanner):
+    """Adds a member that no client sent, so that a provider that refuses it can be seen to get the original next."""
+
+    def plan(self, body: bytes, deployment: Deployment, subject: Subject, mode: Mode, now: float) -> Plan:
+        """The request with the member ``rewritten`` added, where the mode lets it."""
+        plan = super().plan(body, deployment, subject, mode, now)
+        if mode < Mode.MARK:
+            return plan
+        changed = splice(plan.original, parse_chat(plan.original).members, {"rewritten": b"true"})
+        return Plan(changed, plan.original, mode, Reason.ORDERED, rewritten=True)
+
+
+def with_usage(members: Members) -> bytes:
+    """The client's stream options with the usage asked for."""
+    options = value(members["stream_options"]) if "stream_options" in members else None
+    return orjson.dumps({**(options if isinstance(options, dict) else {}), "include_usage": True})
+
+
+class OpenDoor:
+    """Admits everybody, and keeps what was reserved and settled."""
+
+    def __init__(self) -> None:
+        self.reserved: list[Reservation] = []
+        self.settled: list[tuple[str, float]] = []
+
+    def admit(self, headers: Headers, now: float) -> Subject:
+        """One subject for all."""
+        return Subject(scope="everybody")
+
+    async def reserve(
+        self,
+        exchange_id: str,
+        subject: Subject,
+        deployment: Deployment,
+        prompt_tokens: int,
+        max_output_tokens: int | None,
+        now: float,
+    ) -> Reservation:
+        """Free of charge."""
+        self.reserved.append(Reservation(exchange_id, subject.team))
+        return self.reserved[-1]
+
+    async def settle(self, reservation: Reservation, cost_usd: float, now: float) -> None:
+        """Keep it."""
+        self.settled.append((reservation.exchange_id, cost_usd))
+
+
+class Ledger:
+    """A meter that keeps every exchange that ended, and lets a test wait for them."""
+
+    def __init__(self) -> None:
+        self.ended: list[Exchange] = []
+        self.open = 0
+        self._changed = threading.Condition()
+
+    def began(self, exchange: Exchange) -> None:
+        """Count it."""
+        with self._changed:
+            self.open += 1
+
+    def settle(self, exchange: Exchange) -> None:
+        """Keep it."""
+        with self._changed:
+            self.open -= 1
+            self.ended.append(exchange)
+            self._changed.notify_all()
+
+    def wait(self, count: int = 1, timeout_s: float = 5.0) -> list[Exchange]:
+        """The exchanges, as soon as that many have ended."""
+        with self._changed:
+            if not self._changed.wait_for(lambda: len(self.ended) >= count, timeout_s):
+                raise TimeoutError(f"{len(self.ended)} of {count} exchanges ended")
+            return list(self.ended)
+
+
+@dataclass(slots=True)
+class ModelList:
+    """Names and their deployments; the entry ``*`` serves all others under their own name."""
+
+    entries: Mapping[str, Deployment] = field(default_factory=dict)
+
+    def resolve(self, name: str) -> Deployment:
+        """The deployment of that name."""
+        if name in self.entries:
+            return self.entries[name]
+        if "*" not in self.entries:
+            raise UnknownModel(f"no model {name!r} here", param="model")
+        found = self.entries["*"]
+        return make_deployment(name=name, base_url=found.base_url, api_key=found.api_key, profile=found.profile)
+
+    def names(self) -> Sequence[str]:
+        """All but the wildcard."""
+        return [name for name in self.entries if name != "*"]
+
+    def fallback(self) -> Deployment:
+        """The wildcard, or the first."""
+        found = self.entries.get("*") or next(iter(self.entries.values()), None)
+        if found is None:
+            raise UnknownModel("no models here")
+        return found
+
+
+def make_deployment(
+    *,
+    name: str = "*",
+    model: str = "",
+    base_url: str = "",
+    api_key: str | None = None,
+    transport: Transport = Transport.HTTP,
+    profile: CacheProfile = NONE,
+    mode: Mode = Mode.TIER,
+    timeout_s: float = 10.0,
+    headers: Headers = (),
+) -> Deployment:
+    """A deployment, with the values that a test does not care about."""
+    return Deployment(
+        name=name,
+        model=model or name,
+        transport=transport,
+        profile=profile,
+        base_url=base_url,
+        api_key=api_key,
+        mode=mode,
+        timeout_s=timeout_s,
+        headers=headers,
+    )
+
+
+class NoMetrics:
+    """Nothing to scrape."""
+
+    def render(self) -> bytes:
+        """No text."""
+        return b""
+
+
+@contextmanager
+def serving(app: ASGIApp) -> Iterator[str]:
+    """Run an app on a free port in a thread; gives its base URL, and stops it in an orderly way."""
+    listener = socket.create_server(("127.0.0.1", 0))
+    server = uvicorn.Server(uvicorn.Config(app, log_config=None, access_log=False, timeout_graceful_shutdown=5))
+    started = threading.Event()
+    thread = threading.Thread(target=_run, args=(server, listener, started), daemon=True)
+    thread.start()
+    started.wait(10)
+    try:
+        yield f"http://127.0.0.1:{listener.getsockname()[1]}"
+    finally:
+        server.should_exit = True
+        thread.join(10)
+        listener.close()
+
+
+def _run(server: uvicorn.Server, listener: socket.socket, started: threading.Event) -> None:
+    # The listening socket accepts connections before the server runs: nobody has to wait for more than this.
+    started.set()
+    server.run(sockets=[listener])

@@ -1,0 +1,68 @@
+"""The application: routes, the lifespan, and nothing that decides anything."""
+
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.routing import Route
+
+from proxy.engine import Engine
+from proxy.ports import Models
+from proxy.web.chat import ChatEndpoint
+from proxy.web.errors import on_http_exception, on_surprise
+from proxy.web.health import Health, Registry
+from proxy.web.models import ModelsEndpoint
+from proxy.web.passthrough import PassthroughEndpoint
+
+
+def _no_obstacle() -> str:
+    return ""
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """What an app is made of, built by the caller. ``on_close`` is run after the engine has ended, last one first."""
+
+    engine: Engine
+    models: Models
+    metrics: Registry
+    obstacle: Callable[[], str] = _no_obstacle
+    on_close: Sequence[Callable[[], Awaitable[None]]] = ()
+
+
+def create_app(parts: Parts) -> Starlette:
+    """The ASGI application that serves these parts."""
+    chat = ChatEndpoint(parts.engine)
+    models = ModelsEndpoint(parts.engine, parts.models)
+    passthrough = PassthroughEndpoint(parts.engine)
+    health = Health(parts.metrics, parts.obstacle)
+    return Starlette(
+        routes=[
+            Route("/v1/chat/completions", chat, methods=["POST"]),
+            Route("/v1/models", models, methods=["GET"]),
+            Route("/v1/models/{name:path}", models, methods=["GET"]),
+            Route("/v1/{path:path}", passthrough),
+            Route("/chat/completions", chat, methods=["POST"]),
+            Route("/models", models, methods=["GET"]),
+            Route("/models/{name:path}", models, methods=["GET"]),
+            Route("/healthz", health.live, methods=["GET"]),
+            Route("/readyz", health.ready, methods=["GET"]),
+            Route("/metrics", health.metrics, methods=["GET"]),
+        ],
+        exception_handlers={HTTPException: on_http_exception, Exception: on_surprise},
+        lifespan=_lifespan(parts),
+    )
+
+
+def _lifespan(parts: Parts) -> Callable[[Starlette], AbstractAsyncContextManager[None]]:
+    @asynccontextmanager
+    async def lifespan(app: Starlette) -> AsyncIterator[None]:
+        async with AsyncExitStack() as stack:
+            for close in parts.on_close:
+                stack.push_async_callback(close)
+            stack.push_async_callback(parts.engine.aclose)
+            yield
+
+    return lifespan

@@ -1,0 +1,166 @@
+"""The client's side of an exchange, as ASGI.
+
+Pure ASGI instead of Starlette's responses: StreamingResponse never closes the generator that it reads, so that what
+happens to the upstream after a hang-up depends on garbage collection. Here one coroutine reads, forwards and answers;
+once the request is complete, one small task waits for ``http.disconnect`` and cancels that coroutine.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable
+
+from starlette.types import Receive, Scope, Send
+
+from proxy.engine import HungUp
+from proxy.errors import PayloadTooLarge, ProxyError, error_body
+from proxy.headers import get
+from proxy.ports import Headers
+from proxy.tasks import Tasks, spawn
+
+
+class Connection:
+    """One request and its answer. ``path`` overrides what stands behind ``/v1``."""
+
+    __slots__ = (
+        "_buffered", "_has_ended", "_has_left", "_is_complete", "_receive", "_send", "_served_by", "_watchers",
+        "failure", "headers", "is_started", "method", "path", "query",
+    )  # fmt: skip
+
+    def __init__(self, scope: Scope, receive: Receive, send: Send, path: str) -> None:
+        self._receive = receive
+        self._send = send
+        self._buffered: list[bytes] = []
+        self._is_complete = False
+        self._has_left = False
+        self._has_ended = False
+        self._served_by: asyncio.Task[object] | None = None
+        self._watchers: Tasks = set()
+        self.method: str = scope["method"]
+        self.path = path
+        self.query: str = scope["query_string"].decode("latin-1")
+        self.headers: Headers = [(name.decode("latin-1"), _text(value)) for name, value in scope["headers"]]
+        self.is_started = False
+        self.failure: Exception | None = None
+
+    async def serve(self, work: Awaitable[None]) -> None:
+        """Run the work; return quietly where it was cancelled because the client left."""
+        self._served_by = task = asyncio.current_task()
+        assert task is not None
+        try:
+            await work
+        except asyncio.CancelledError:
+            if not self._has_left:
+                raise
+            task.uncancel()
+        finally:
+            self._has_ended = True
+            for watcher in self._watchers:
+                watcher.cancel()
+
+    async def read(self, limit: int) -> bytes:
+        """The whole request body. Raises PayloadTooLarge, HungUp."""
+        self._check_length(limit)
+        size = 0
+        chunks = []
+        async for chunk in self._chunks():
+            size += len(chunk)
+            if size > limit:
+                raise _too_large(limit)
+            chunks.append(chunk)
+        return b"".join(chunks)
+
+    async def peek(self, limit: int) -> bytes | None:
+        """The whole request body, or None where it is longer than that; ``stream`` has all of it in either case."""
+        if self._length() > limit:
+            return None
+        size = 0
+        async for chunk in self._chunks():
+            size += len(chunk)
+            self._buffered.append(chunk)
+            if size > limit:
+                return None
+        return b"".join(self._buffered)
+
+    async def stream(self, limit: int) -> AsyncIterator[bytes]:
+        """The request body as it arrives. Raises PayloadTooLarge, HungUp."""
+        try:
+            self._check_length(limit)
+            size = 0
+            while self._buffered:
+                chunk = self._buffered.pop(0)
+                size += len(chunk)
+                yield chunk
+            async for chunk in self._chunks():
+                size += len(chunk)
+                if size > limit:
+                    raise _too_large(limit)
+                yield chunk
+        except (PayloadTooLarge, HungUp) as error:
+            self.failure = error
+            raise
+
+    async def start(self, status: int, headers: Headers) -> None:
+        """Send status and headers."""
+        self.is_started = True
+        raw = [(name.encode("latin-1"), value.encode("latin-1")) for name, value in headers]
+        await self._send({"type": "http.response.start", "status": status, "headers": raw})
+
+    async def send(self, chunk: bytes) -> None:
+        """Send a part of the answer's body; waits while the client does not read."""
+        await self._send({"type": "http.response.body", "body": chunk, "more_body": True})
+
+    async def end(self) -> None:
+        """The answer's body is complete."""
+        self._has_ended = True
+        await self._send({"type": "http.response.body", "body": b"", "more_body": False})
+
+    async def answer(self, status: int, body: bytes, headers: Headers) -> None:
+        """Send a complete answer."""
+        await self.start(status, [*headers, ("content-length", str(len(body)))])
+        self._has_ended = True
+        await self._send({"type": "http.response.body", "body": body, "more_body": False})
+
+    async def refuse(self, error: ProxyError, headers: Headers = ()) -> None:
+        """Send a complete error answer."""
+        own = [("content-type", "application/json"), *error.headers.items(), *headers]
+        await self.answer(error.status, error_body(error), own)
+
+    async def _chunks(self) -> AsyncIterator[bytes]:
+        """What is left of the request body. At its end the watch for the client's leaving begins."""
+        while not self._is_complete:
+            message = await self._receive()
+            if message["type"] == "http.disconnect":
+                raise HungUp
+            if not message.get("more_body", False):
+                self._is_complete = True
+                spawn(self._watch(), self._watchers)
+            chunk = message.get("body", b"")
+            if chunk:
+                yield chunk
+
+    async def _watch(self) -> None:
+        """Cancel the work when the client leaves. After a complete answer the server says the same; that is no news."""
+        while (await self._receive())["type"] != "http.disconnect":
+            pass
+        if not self._has_ended and self._served_by is not None:
+            self._has_left = True
+            self._served_by.cancel()
+
+    def _length(self) -> int:
+        text = get(self.headers, "content-length")
+        return int(text) if text is not None and text.isdecimal() else 0
+
+    def _check_length(self, limit: int) -> None:
+        if self._length() > limit:
+            raise _too_large(limit)
+
+
+def _text(value: bytes) -> str:
+    """Header values are sent on as UTF-8; what is not that stays as it looks in Latin-1."""
+    try:
+        return value.decode()
+    except UnicodeDecodeError:
+        return value.decode("latin-1")
+
+
+def _too_large(limit: int) -> PayloadTooLarge:
+    return PayloadTooLarge(f"the request body is larger than {limit} bytes")

@@ -1,0 +1,30 @@
+"""Errors that Starlette raises, and surprises, in the one shape that clients know."""
+
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+
+from proxy.errors import InternalError, InvalidRequest, MethodNotAllowed, NotFound, ProxyError, error_body
+
+
+def error_response(error: ProxyError) -> Response:
+    """An error as a complete answer."""
+    return Response(error_body(error), error.status, error.headers, media_type="application/json")
+
+
+async def on_http_exception(request: Request, error: Exception) -> Response:
+    """No route, or not this method."""
+    assert isinstance(error, HTTPException)
+    what = f"{request.method} {request.url.path}"
+    match error.status_code:
+        case 404:
+            return error_response(NotFound(f"Invalid URL ({what}): nothing is served there"))
+        case 405:
+            return error_response(MethodNotAllowed(f"Not allowed ({what})", headers=error.headers))
+        case _:
+            return error_response(InvalidRequest(error.detail))
+
+
+async def on_surprise(request: Request, error: Exception) -> Response:
+    """A bug of ours: the traceback goes to the log (the server writes it), never to the client."""
+    return error_response(InternalError("an internal error of the proxy; its log has the details"))
