@@ -6,8 +6,9 @@ from enum import StrEnum
 from typing import Protocol
 
 from proxy.core.modes import Mode
+from proxy.core.plan import Moved as Moved
+from proxy.core.plan import Plan as Plan
 from proxy.core.profiles import CacheProfile
-from proxy.core.prompt import Bill
 from proxy.core.usage import Usage
 
 Headers = Sequence[tuple[str, str]]
@@ -91,38 +92,6 @@ class Clock(Protocol):
     def now(self) -> float:
         """The time."""
         ...
-
-
-@dataclass(frozen=True, slots=True)
-class Moved:
-    """A piece that changed its tier with this request."""
-
-    key: str
-    source: str
-    target: str
-    reason: str
-
-
-@dataclass(slots=True)
-class Plan:
-    """What is sent for one request, and why. ``body`` is complete JSON, ready for the wire.
-
-    ``original`` is the client's request with only the edits that every mode allows; it is what a retry after a
-    refused rewrite sends. ``rewritten`` says whether the two differ. ``reason`` is from a closed vocabulary
-    (proxy.core.reasons). ``predicted`` and ``own`` are the shadow cache's bills of this plan and of the client's own
-    layout with its own markers. ``ticket`` is private to the planner.
-    """
-
-    body: bytes
-    original: bytes
-    mode: Mode
-    reason: str
-    rewritten: bool = False
-    predicted: Bill | None = None
-    own: Bill | None = None
-    tier_tokens: Mapping[str, int] = field(default_factory=dict)
-    moves: Sequence[Moved] = ()
-    ticket: object = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,7 @@ class Lane:
     the next one of the lane starts.
     """
 
-    __slots__ = ("_gaps", "breaks", "continued", "has_tools", "last_at", "started")
+    __slots__ = ("_arrivals", "_gaps", "breaks", "continued", "has_tools", "last_at", "started")
 
     def __init__(self, has_tools: bool) -> None:
         self.has_tools = has_tools
@@ -26,9 +26,12 @@ class Lane:
         self.last_at = 0.0
         self.breaks = BreakRanks(_PRIOR_APPEND_TOOLS if has_tools else _PRIOR_APPEND_PLAIN)
         self._gaps: deque[float] = deque(maxlen=_REMEMBERED_GAPS)
+        self._arrivals: deque[float] = deque(maxlen=_REMEMBERED_GAPS)
 
     def request(self, now: float, session_gap: float | None) -> None:
         """A request arrived; ``session_gap`` seconds after the one before it of its session (None: the first)."""
+        if self.last_at:
+            self._arrivals.append(now - self.last_at)
         if session_gap is None:
             self.started += 1
         else:
@@ -50,6 +53,11 @@ class Lane:
         """P(the next request of the session comes within ``life_s`` seconds), given that one comes."""
         within = sum(1 for gap in self._gaps if gap < life_s)
         return (within + 4.5) / (len(self._gaps) + 5)
+
+    def shares_within(self, life_s: float) -> float:
+        """P(any request of the lane, of this session or another, comes within ``life_s`` seconds)."""
+        within = sum(1 for gap in self._arrivals if gap < life_s)
+        return (within + 1.5) / (len(self._arrivals) + 2)
 
     def gaps(self) -> list[float]:
         """Seconds between requests of a session, oldest first."""

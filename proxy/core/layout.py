@@ -5,8 +5,9 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from proxy.core.digest import chain, digest
-from proxy.core.message import SYSTEM_ROLES, Message, Part, PartKind, text_digest
+from proxy.core.message import SYSTEM_ROLES, Message, Part, PartKind
 from proxy.core.prompt import Life, Prompt
+from proxy.core.view import Item
 
 
 class ElementKind(StrEnum):
@@ -15,6 +16,8 @@ class ElementKind(StrEnum):
     TOOLS = "tools"
     MESSAGE = "message"
     """One of the client's messages, as it came."""
+    WHOLE = "whole"
+    """A context message with its acknowledgement, both as they came."""
     PART = "part"
     """One piece of a context message, under the header that repeats the client's claim, with an acknowledgement."""
     LAST_PART = "last-part"
@@ -26,7 +29,7 @@ class Element:
     """The smallest thing that is moved as a whole. ``digest`` covers exactly the bytes sent for it.
 
     ``message`` is the client's message that is written (MESSAGE), or whose members other than the content are written
-    (PART, LAST_PART); ``ack`` its acknowledgement. ``text`` is the composed user text of a part.
+    (PART, LAST_PART); ``ack`` its acknowledgement. A part's text is ``lead`` followed by ``item``'s text.
     """
 
     key: str
@@ -37,7 +40,8 @@ class Element:
     role: str = ""
     message: int = -1
     ack: int = -1
-    text: str = ""
+    lead: str = ""
+    item: Item | None = None
 
 
 def message_element(message: Message, index: int, key: str = "turn") -> Element:
@@ -53,25 +57,33 @@ def message_element(message: Message, index: int, key: str = "turn") -> Element:
     )
 
 
-def composed_element(
-    key: str, kind: ElementKind, text: str, tokens: int, ack: tuple[bytes, int], source: tuple[int, int]
-) -> Element:
-    """A part of a context message. ``ack`` is digest and tokens of the acknowledgement, ``source`` message and ack."""
-    own = text_digest("user", text)
-    parts = (
-        Part(PartKind.TEXT, own, tokens, -1, True),
-        Part(PartKind.TEXT, ack[0], ack[1], -1, False),
+def whole_element(key: str, message: Message, ack: Message, source: tuple[int, int]) -> Element:
+    """A context message with its acknowledgement, as they came."""
+    return Element(
+        key=key,
+        kind=ElementKind.WHOLE,
+        digest=digest(message.digest, ack.digest),
+        parts=message.parts + ack.parts,
+        tokens=message.tokens + ack.tokens,
+        role=message.role,
+        message=source[0],
+        ack=source[1],
     )
+
+
+def part_element(key: str, kind: ElementKind, lead: str, item: Item, own: Part, ack: Part, source: tuple[int, int]) -> Element:
+    """A part of a context message: ``lead`` (a header, or the client's opening) and one piece, then ``ack``."""
     return Element(
         key=key,
         kind=kind,
-        digest=digest(kind.encode(), own, ack[0]),
-        parts=parts,
-        tokens=tokens + ack[1],
+        digest=digest(own.digest, ack.digest),
+        parts=(own, ack),
+        tokens=own.tokens + ack.tokens,
         role="user",
         message=source[0],
         ack=source[1],
-        text=text,
+        lead=lead,
+        item=item,
     )
 
 

@@ -130,7 +130,7 @@ class MessageReader:
     ) -> tuple[tuple[Part, ...], str | None, Recognition | None, bool]:
         """Parts, the text where the content is one text and what it was recognised as, and whether it is a list."""
         content = members.get("content")
-        level_mark = _mark(members)
+        level_mark = marker_of(members)
         if content is None or bytes(content) == b"null":
             return (), None, None, False
         first = bytes(memoryview(content)[:1])
@@ -147,7 +147,7 @@ class MessageReader:
         raw_parts = elements(content)
         if len(raw_parts) == 1 and (text := _only_text(raw_parts[0])) is not None:
             known = recognise_text(self._recognisers, role, text)
-            mark = _mark(members_of(raw_parts[0]))
+            mark = marker_of(members_of(raw_parts[0]))
             return (self._text_part(role, text, known, 0, mark),), text, known, True
         return tuple(self._list_part(role, raw, index) for index, raw in enumerate(raw_parts)), None, None, True
 
@@ -179,14 +179,14 @@ class MessageReader:
         members = members_of(raw)
         kind = value(members["type"]) if "type" in members else None
         if kind == "text" and (text := _only_text(raw)) is not None:
-            return self._text_part(role, text, None, index, _mark(members))
+            return self._text_part(role, text, None, index, marker_of(members))
         overhead = MESSAGE_OVERHEAD_TOKENS if index == 0 else 0
         key = digest(role.encode(), *(k.encode() + bytes(v) for k, v in members.items() if k != "cache_control"))
         if kind in _MEDIA:
-            return Part(PartKind.MEDIA, key, IMAGE_TOKENS + overhead, index, role != "assistant", _mark(members))
+            return Part(PartKind.MEDIA, key, IMAGE_TOKENS + overhead, index, role != "assistant", marker_of(members))
         tokens = self._counter.count(key, bytes(raw).decode("utf-8", "replace")) + overhead
         part_kind = PartKind.THINKING if kind in _THINKING else PartKind.OTHER
-        return Part(part_kind, key, tokens, index, False, _mark(members))
+        return Part(part_kind, key, tokens, index, False, marker_of(members))
 
     def _calls(self, members: Members) -> tuple[tuple[Part, ...], tuple[str, ...]]:
         raw_calls = members.get("tool_calls")
@@ -198,7 +198,7 @@ class MessageReader:
             call = members_of(raw)
             key = digest(b"call", *(k.encode() + bytes(v) for k, v in call.items() if k != "cache_control"))
             tokens = self._counter.count(key, bytes(raw).decode("utf-8", "replace"))
-            parts.append(Part(PartKind.CALL, key, tokens, index, False, _mark(call)))
+            parts.append(Part(PartKind.CALL, key, tokens, index, False, marker_of(call)))
             call_id = value(call["id"]) if "id" in call else None
             ids.append(call_id if isinstance(call_id, str) else "")
         return tuple(parts), tuple(ids)
@@ -230,7 +230,7 @@ def _only_text(raw: Raw) -> str | None:
     return text
 
 
-def _mark(members: Members) -> Life | None:
+def marker_of(members: Members) -> Life | None:
     """The marker that stands in an object, in either dialect."""
     raw = members.get("cache_control") or members.get("prompt_cache_breakpoint")
     if raw is None:

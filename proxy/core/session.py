@@ -41,8 +41,7 @@ class Session:
     rendered_anew: set[str] = field(default_factory=set)
     layouts: list[tuple[bytes, ...]] = field(default_factory=list)
     tracker: Classic = field(default_factory=Classic)
-    barred: bool = False
-    in_flight: int = 0
+    is_barred: bool = False
     cost: float = 0.0
     own_cost: float = 0.0
 
@@ -128,41 +127,69 @@ class SessionTable:
             self._by_pair.popitem(last=False)
 
 
-def observe_request(session: Session, view: View, now: float) -> None:
-    """Learn from a request before it is planned: gaps, breaks, changed pieces. Retries teach nothing."""
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """What a request says about its session, before it is known whether the exchange will count.
+
+    ``rank`` is how many of the earlier request's messages, counted from its end, this one does not repeat (None: there
+    is no earlier request). ``ages`` holds, for each context piece, requests since its last change (0: it just changed).
+    """
+
+    turns: tuple[bytes, ...]
+    rank: int | None
+    ages: dict[str, int]
+    digests: dict[str, bytes]
+    is_retry: bool
+
+
+def read_request(session: Session, view: View) -> Reading:
+    """Compare a request with its session; changes nothing."""
     turns = tuple(turn_digest(view.messages[i]) for i in view.turns())
-    if turns == session.turns:
-        return
-    if session.requests:
-        if session.requests == 1:
-            session.lane.continued += 1
-        session.lane.breaks.add(_break_rank(session.turns, turns))
-    session.lane.request(now, now - session.last_at if session.requests else None)
-    session.requests += 1
-    session.last_at = now
-    session.turns = turns
-    _observe_items(session, view)
-
-
-def _observe_items(session: Session, view: View) -> None:
+    ages: dict[str, int] = {}
+    digests: dict[str, bytes] = {}
     for group in view.groups:
         for item in group.items:
             record = session.items.get(item.key)
+            digests[item.key] = item.digest
             if record is None:
-                if len(session.items) < _MAX_ITEMS:
-                    session.items[item.key] = ItemRecord(item.digest, age=1)
-            elif record.digest == item.digest:
-                record.age += 1
-                record.seen += 1
+                ages[item.key] = 1
             else:
-                record.digest = item.digest
-                record.age = 0
-                record.changes += 1
-                record.seen += 1
+                ages[item.key] = record.age + 1 if record.digest == item.digest else 0
+    is_retry = bool(session.requests) and turns == session.turns
+    rank = None if not session.requests or is_retry else _break_rank(session.turns, turns)
+    return Reading(turns, rank, ages, digests, is_retry)
+
+
+def commit_reading(session: Session, reading: Reading, now: float) -> None:
+    """The exchange counts: learn gaps, breaks and changed pieces. A retry teaches nothing."""
+    if reading.is_retry:
+        return
+    if session.requests == 1:
+        session.lane.continued += 1
+    if reading.rank is not None:
+        session.lane.breaks.add(reading.rank)
+    session.lane.request(now, now - session.last_at if session.requests else None)
+    session.requests += 1
+    session.last_at = now
+    session.turns = reading.turns
+    for key, age in reading.ages.items():
+        _commit_item(session, key, age, reading.digests[key])
+
+
+def _commit_item(session: Session, key: str, age: int, digest_now: bytes) -> None:
+    record = session.items.get(key)
+    if record is None:
+        if len(session.items) < _MAX_ITEMS:
+            session.items[key] = ItemRecord(digest_now, age)
+        return
+    record.seen += 1
+    record.age = age
+    if record.digest != digest_now:
+        record.digest = digest_now
+        record.changes += 1
 
 
 def _break_rank(before: tuple[bytes, ...], after: tuple[bytes, ...]) -> int:
-    """How many of the earlier request's messages, counted from its end, the later one does not repeat in place."""
     common = 0
     for old, new in zip(before, after, strict=False):
         if old != new:

@@ -94,6 +94,11 @@ class Classic:
         item = self._items.get(key)
         return 0 if item is None else item.n
 
+    def entered(self, key: str) -> int:
+        """When the piece entered its tier, as a rising number."""
+        item = self._items.get(key)
+        return 0 if item is None else item.entered
+
     def members(self, tier: Tier) -> list[str]:
         """The tier's pieces in sending order: as they entered it, so that a new one never stands before an old one."""
         found = [(item.entered, key) for key, item in self._items.items() if item.tier is tier]

@@ -72,8 +72,10 @@ class BreakRanks:
         """What is remembered, oldest first."""
         return list(self._ranks)
 
-    def survival(self, turns: int) -> list[float]:
+    def survival(self, turns: int, newest: int | None = None) -> list[float]:
         """P(the next request repeats everything up to this message), for each of ``turns`` messages in order.
+
+        ``newest`` is a rank that was just seen and is not added yet.
 
         The prior counts as one observation: it appends with ``prior_append``, else rewrites the last message or,
         rarely, anything before it.
@@ -81,7 +83,7 @@ class BreakRanks:
         counts = [0.0] * (turns + 1)
         weight = 1.0
         total = 1.0
-        for rank in reversed(self._ranks):
+        for rank in ([] if newest is None else [newest]) + list(reversed(self._ranks)):
             counts[min(rank, turns)] += weight
             total += weight
             weight *= 0.93

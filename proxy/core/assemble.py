@@ -1,0 +1,226 @@
+"""Orders of a request's content: as sent, by tiers, and behind a prefix that was sent before.
+
+What binds every order (the fidelity rules): head first; turns keep their order; from the last user message on everything
+stays last; context stands before it; a context message's opening and acknowledgement stay once, with its last part.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from proxy.core.digest import digest
+from proxy.core.layout import Element, ElementKind, message_element, part_element, whole_element
+from proxy.core.message import Part, PartKind, piece_digest, text_digest
+from proxy.core.stability import Tier
+from proxy.core.tokens import MESSAGE_OVERHEAD_TOKENS, TokenCounter
+from proxy.core.view import Group, Item, View
+from proxy.core.words import CLAIM_HEADERS, PART_ACKNOWLEDGEMENT
+
+Weight = Callable[[Item], float]
+
+
+@dataclass(slots=True)
+class Material:
+    """A request's content as elements, each form of a context piece once."""
+
+    tools: tuple[Element, ...]
+    head: tuple[Element, ...]
+    turns: tuple[Element, ...]
+    tail: tuple[Element, ...]
+    natural: tuple[Element, ...]
+    groups: tuple[Group, ...]
+    wholes: Mapping[str, Element]
+    parts: Mapping[str, Element]
+    lasts: Mapping[str, Element]
+    items: Mapping[str, Item] = field(default_factory=dict)
+    sizes: Mapping[str, int] = field(default_factory=dict)
+
+    @property
+    def is_movable(self) -> bool:
+        """Whether there is anything to re-order."""
+        return bool(self.groups)
+
+
+def material(view: View, tools: tuple[Element, ...], counter: TokenCounter) -> Material:
+    """All elements of a request."""
+    messages = view.messages
+    wholes = {
+        g.name + f"@{g.message}": whole_element(g.name, messages[g.message], messages[g.ack], (g.message, g.ack))
+        for g in view.groups
+    }
+    parts: dict[str, Element] = {}
+    lasts: dict[str, Element] = {}
+    items: dict[str, Item] = {}
+    sizes: dict[str, int] = {}
+    for group in view.groups:
+        forms = _Forms(view, group, counter)
+        for item in group.items:
+            items[item.key] = item
+            if len(group.items) > 1:
+                parts[item.key] = forms.part(item)
+                lasts[item.key] = forms.last(item)
+            sizes[item.key] = counter.count(item.digest, item.text)
+    by_message = {g.message: wholes[g.name + f"@{g.message}"] for g in view.groups}
+    acks = {g.ack for g in view.groups}
+    single = [message_element(m, i, "system" if i < view.head else "turn") for i, m in enumerate(messages)]
+    natural = [by_message.get(i, single[i]) for i in range(len(messages)) if i not in acks]
+    body = [i for i in view.turns() if i < view.last_user]
+    return Material(
+        tools=tools,
+        head=tuple(single[: view.head]),
+        turns=tuple(single[i] for i in body),
+        tail=tuple(single[max(view.last_user, view.head) :]),
+        natural=(*tools, *natural),
+        groups=view.groups,
+        wholes=wholes,
+        parts=parts,
+        lasts=lasts,
+        items=items,
+        sizes=sizes,
+    )
+
+
+class _Forms:
+    """Writes the pieces of one group in either form."""
+
+    def __init__(self, view: View, group: Group, counter: TokenCounter) -> None:
+        self._source = (group.message, group.ack)
+        self._header = CLAIM_HEADERS[group.claim]
+        self._opening = group.opening
+        self._counter = counter
+        self._client_ack = view.messages[group.ack].parts
+        self._ack = Part(
+            PartKind.TEXT, text_digest("assistant", PART_ACKNOWLEDGEMENT), 2 + MESSAGE_OVERHEAD_TOKENS, -1, False
+        )
+
+    def part(self, item: Item) -> Element:
+        return part_element(
+            item.key, ElementKind.PART, self._header, item, self._text(self._header, item), self._ack, self._source
+        )
+
+    def last(self, item: Item) -> Element:
+        own = self._text(self._opening, item)
+        return part_element(
+            item.key, ElementKind.LAST_PART, self._opening, item, own, self._client_ack[0], self._source
+        )
+
+    def _text(self, lead: str, item: Item) -> Part:
+        """The position of ``lead`` + the piece; its digest is a function of both, without joining the texts."""
+        lead_key = piece_digest(lead)
+        tokens = self._counter.count(lead_key, lead) + self._counter.count(item.digest, item.text)
+        return Part(
+            PartKind.TEXT, digest(b"composed", lead_key, item.digest), tokens + MESSAGE_OVERHEAD_TOKENS, -1, True
+        )
+
+
+def behind_prefix(material: Material, kept: Sequence[Element], weight: Weight) -> tuple[Element, ...]:
+    """``kept`` (a valid prefix), the rest of the conversation, the rest of the context by ``weight``, the last exchange.
+
+    ``weight`` is larger for what should stand earlier: tokens per expected change.
+    """
+    sent = {e.digest for e in kept}
+    turns = [t for t in material.turns[sum(1 for e in kept if e.key == "turn") :]]
+    head = () if kept else (*material.tools, *material.head)
+    return (*head, *kept, *turns, *_rest(material, kept, sent, weight), *material.tail)
+
+
+def _rest(
+    material: Material, kept: Sequence[Element], sent: set[bytes], weight: Weight
+) -> list[Element]:
+    consumed = {e.key for e in kept if e.kind in (ElementKind.PART, ElementKind.LAST_PART)}
+    whole = {e.message for e in kept if e.kind is ElementKind.WHOLE}
+    ordered: list[tuple[float, int, Element]] = []
+    for group in material.groups:
+        if group.message in whole:
+            continue
+        if len(group.items) == 1:
+            element = material.wholes[f"{group.name}@{group.message}"]
+            ordered.append((weight(group.items[0]), len(ordered), element))
+            continue
+        left = sorted((i for i in group.items if i.key not in consumed), key=lambda i: -weight(i))
+        for item in left[:-1]:
+            ordered.append((weight(item), len(ordered), material.parts[item.key]))
+        if left:
+            ordered.append((weight(left[-1]), len(ordered), material.lasts[left[-1].key]))
+    return [element for _, _, element in sorted(ordered, key=lambda o: (-o[0], o[1]))]
+
+
+def valid_prefix(material: Material, before: Sequence[bytes]) -> tuple[Element, ...]:
+    """The longest prefix of an earlier layout (element digests) that this request may begin with."""
+    fixed = (*material.tools, *material.head)
+    if len(before) < len(fixed) or any(e.digest != d for e, d in zip(fixed, before, strict=False)):
+        return ()
+    forms: dict[bytes, Element] = {}
+    for collection in (material.parts, material.lasts, material.wholes):
+        forms.update((e.digest, e) for e in collection.values())
+    found: list[Element] = list(fixed)
+    used: set[str] = set()
+    next_turn = 0
+    for one in before[len(fixed) :]:
+        if next_turn < len(material.turns) and material.turns[next_turn].digest == one:
+            found.append(material.turns[next_turn])
+            next_turn += 1
+            continue
+        element = forms.get(one)
+        if element is None or element.key in used:
+            break
+        used.add(element.key)
+        found.append(element)
+    return _with_whole_groups(material, found)
+
+
+def _with_whole_groups(material: Material, found: list[Element]) -> tuple[Element, ...]:
+    """Cut the prefix where a group's last part would no longer be the last: the opening stays once, at the end."""
+    end = len(found)
+    changed = True
+    while changed:
+        changed = False
+        for group in material.groups:
+            if len(group.items) == 1:
+                continue
+            keys = {i.key for i in group.items}
+            at = [i for i, e in enumerate(found[:end]) if e.key in keys and e.message == group.message]
+            wholes = [i for i, e in enumerate(found[:end]) if e.kind is ElementKind.WHOLE and e.message == group.message]
+            lasts = [i for i in at if found[i].kind is ElementKind.LAST_PART]
+            offending = _offending(at, lasts, wholes, len(group.items))
+            if offending is not None:
+                end, changed = offending, True
+    return tuple(found[:end])
+
+
+def _offending(at: list[int], lasts: list[int], wholes: list[int], size: int) -> int | None:
+    """Where a kept prefix must end so that a group's opening can stand once, with its last part; None: it may stay."""
+    if wholes:
+        return min(at) if at else None
+    if lasts and (len(at) < size or lasts[0] != at[-1]):
+        return lasts[0]
+    if not lasts and len(at) == size:
+        return at[-1]
+    return None
+
+
+def by_tiers(
+    material: Material, tier_of: Callable[[str], Tier], entered: Callable[[str], int], weight: Weight
+) -> tuple[Element, ...]:
+    """Policy classic: head, L0 - L3 context, the conversation, active context, the last exchange."""
+    stable: list[tuple[Tier, int, Item]] = []
+    for item in material.items.values():
+        tier = tier_of(item.key)
+        if tier is not Tier.ACTIVE:
+            stable.append((tier, entered(item.key), item))
+    stable.sort(key=lambda s: (s[0], s[1], s[2].key))
+    kept: list[Element] = [*material.tools, *material.head]
+    chosen = [item for _, _, item in stable]
+    for position, item in enumerate(chosen):
+        kept.append(_tiered_form(material, item, chosen[: position + 1]))
+    valid = _with_whole_groups(material, kept)
+    return behind_prefix(material, valid, weight)
+
+
+def _tiered_form(material: Material, item: Item, placed: Sequence[Item]) -> Element:
+    """Under the documented header; under the client's own opening where no piece of the group follows."""
+    group = next(g for g in material.groups if any(i.key == item.key for i in g.items))
+    if len(group.items) == 1:
+        return material.wholes[f"{group.name}@{group.message}"]
+    done = {i.key for i in placed}
+    is_last = all(i.key in done for i in group.items)
+    return (material.lasts if is_last else material.parts)[item.key]

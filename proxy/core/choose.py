@@ -1,0 +1,172 @@
+"""The candidates for one request, priced on the shadow cache, and the cheapest of them."""
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+
+from proxy.core.assemble import Material, behind_prefix, by_tiers, valid_prefix
+from proxy.core.cache_models import Cache
+from proxy.core.forecast import Forecast
+from proxy.core.layout import Element, Layout, Seed
+from proxy.core.marks import Placement, place, place_given, read_gain
+from proxy.core.profiles import CacheProfile, Family
+from proxy.core.prompt import Bill, Life
+from proxy.core.reasons import Reason
+from proxy.core.session import Session
+from proxy.core.view import Item
+
+# A challenger must win by this share of the prompt's plain price: layouts that differ by less are not worth a change.
+_MARGIN = 0.002
+_MAX_PREFIXES = 6
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """One candidate: a layout, its markers, what it costs now and what it promises (input prices, in tokens)."""
+
+    layout: Layout
+    marks: dict[int, Life]
+    reason: Reason
+    bill: Bill
+    score: float
+
+
+@dataclass(frozen=True, slots=True)
+class Pricing:
+    """What every candidate of one request is judged by."""
+
+    profile: CacheProfile
+    cache: Cache
+    forecast: Forecast
+    now: float
+    slots: int
+    long_until: int = 0
+
+    def cost(self, bill: Bill) -> float:
+        """Input cost in tokens at the plain price."""
+        p = self.profile
+        return bill.read * p.read + bill.write_5m * p.write + bill.write_1h * p.write_long + bill.plain
+
+    def best_marks(self, layout: Layout, reason: Reason, kept: dict[int, Life] | None = None) -> Choice:
+        """The layout with the markers that pay; ``kept`` markers stay and take slots."""
+        fixed = kept or {}
+        survival = self.forecast.positions(layout)
+        held = self.cache.held(layout.prompt({}), self.now)
+        placed = place(layout, survival, held, self.profile, self.slots - len(fixed))
+        marks: dict[int, Life] = {p: self._life(layout, p) for p in placed.positions}
+        return self._choice(layout, {**marks, **fixed}, survival, held, placed, reason)
+
+    def given_marks(self, layout: Layout, marks: dict[int, Life], reason: Reason) -> Choice:
+        """The layout with given markers."""
+        survival = self.forecast.positions(layout)
+        held = self.cache.held(layout.prompt({}), self.now)
+        placed = place_given(layout, survival, held, self.profile, list(marks))
+        return self._choice(layout, marks, survival, held, placed, reason)
+
+    def _life(self, layout: Layout, position: int) -> Life:
+        """The client's one-hour life is kept for as much of the prompt as it covered."""
+        return "1h" if layout.ends[position] <= self.long_until else "5m"
+
+    def _choice(
+        self,
+        layout: Layout,
+        marks: dict[int, Life],
+        survival: Sequence[float],
+        held: Sequence[int],
+        placed: Placement,
+        reason: Reason,
+    ) -> Choice:
+        bill = self.cache.bill(layout.prompt(marks), self.now)
+        return Choice(layout, marks, reason, bill, self._score(layout, bill, placed))
+
+    def _score(self, layout: Layout, bill: Bill, placed: Placement) -> float:
+        """Cost now, less what the next request is expected to read, plus what the order loses in each request after
+        (one further request of horizon: longer ones were measured to gain nothing)."""
+        p, forecast = self.profile, self.forecast
+        cached = layout.ends[placed.reached] if placed.reached >= 0 else 0
+        lost = (p.write - p.read) * (cached - placed.expected) + (1 - p.read) * (layout.total - cached)
+        return self.cost(bill) - read_gain(p) * placed.expected + forecast.body * max(0.0, lost)
+
+
+@dataclass(frozen=True, slots=True)
+class Offer:
+    """The material of one request and the session it belongs to."""
+
+    material: Material
+    session: Session
+    seed: Seed
+    natural: Layout
+    own_marks: dict[int, Life]
+
+
+def choose(offer: Offer, pricing: Pricing, *, may_order: bool, policy: str) -> Choice:
+    """The cheapest candidate. The client's own layout and markers are always among them; ties go to the client."""
+    if not may_order and offer.own_marks:
+        return pricing.best_marks(offer.natural, Reason.MARKED, _usable(offer, pricing))
+    best = pricing.given_marks(offer.natural, offer.own_marks, Reason.CLIENT_OPTIMAL)
+    margin = _MARGIN * offer.natural.total
+    for candidate in _challengers(offer, pricing, may_order=may_order, policy=policy):
+        if candidate.score < best.score - (margin if best.reason is Reason.CLIENT_OPTIMAL else 0.0):
+            best = candidate
+    return best
+
+
+def _usable(offer: Offer, pricing: Pricing) -> dict[int, Life]:
+    marks = offer.own_marks
+    return dict(sorted(marks.items())[-pricing.slots :])
+
+
+def _challengers(offer: Offer, pricing: Pricing, *, may_order: bool, policy: str) -> Iterable[Choice]:
+    if pricing.profile.family is Family.MARKER:
+        yield pricing.best_marks(offer.natural, Reason.MARKED)
+    if not may_order or not offer.material.is_movable:
+        return
+    seen = {offer.natural.hashes[-1] if offer.natural.hashes else b""}
+    orders = _classic(offer, pricing) if policy == "classic" else _economic(offer, pricing)
+    for elements, reason in orders:
+        layout = Layout(offer.seed, elements)
+        if layout.hashes[-1] in seen:
+            continue
+        seen.add(layout.hashes[-1])
+        yield pricing.best_marks(layout, reason)
+
+
+def _classic(offer: Offer, pricing: Pricing) -> Iterable[tuple[tuple[Element, ...], Reason]]:
+    tracker = offer.session.tracker
+    order = by_tiers(offer.material, tracker.tier, tracker.entered, _weight(offer.material, pricing.forecast))
+    yield order, Reason.ORDERED
+
+
+def _economic(offer: Offer, pricing: Pricing) -> Iterable[tuple[tuple[Element, ...], Reason]]:
+    weight = _weight(offer.material, pricing.forecast)
+    for kept in _prefixes(offer, pricing):
+        yield behind_prefix(offer.material, kept, weight), Reason.KEPT
+    yield behind_prefix(offer.material, (), weight), Reason.ORDERED
+
+
+def _weight(material: Material, forecast: Forecast) -> Callable[[Item], float]:
+    def weight(item: Item) -> float:
+        return forecast.weight(item, material.sizes[item.key])
+
+    return weight
+
+
+def _prefixes(offer: Offer, pricing: Pricing) -> list[tuple[Element, ...]]:
+    """Prefixes of earlier layouts that this request may begin with: as long as possible, and up to each live entry."""
+    found: dict[tuple[bytes, ...], tuple[Element, ...]] = {}
+    fixed = len(offer.material.tools) + len(offer.material.head)
+    for before in reversed(offer.session.layouts):
+        valid = valid_prefix(offer.material, before)
+        if len(valid) <= fixed:
+            continue
+        layout = Layout(offer.seed, valid)
+        held = set(pricing.cache.held(layout.prompt({}), pricing.now))
+        cuts = {len(valid)}
+        for index in range(fixed, len(valid)):
+            positions = range(layout.starts[index], layout.last_position(index) + 1)
+            if any(position in held for position in positions):
+                cuts.add(index + 1)
+        for cut in sorted(cuts, reverse=True):
+            kept = valid_prefix(offer.material, [e.digest for e in valid[:cut]])
+            if len(kept) > fixed:
+                found.setdefault(tuple(e.digest for e in kept), kept)
+    return sorted(found.values(), key=len, reverse=True)[:_MAX_PREFIXES]

@@ -1,0 +1,93 @@
+"""For a layout: how likely the next request repeats everything up to each position, in time."""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from proxy.core.assemble import Material
+from proxy.core.layout import ElementKind, Layout
+from proxy.core.profiles import CacheProfile
+from proxy.core.session import Reading, Session
+from proxy.core.survival import NAMED_IN_PROMPT, NAMED_RECENTLY, change_hazard, static_hazard
+from proxy.core.view import Item, View
+
+_RECENT_TURNS = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Forecast:
+    """What is expected of the next request, made once per request and used for every candidate layout.
+
+    ``body`` is P(the session's next request comes within the life), ``head`` P(any request with the same head does);
+    ``turns`` maps a message's index to P(the next request repeats the conversation up to it); ``hazards`` maps a
+    context piece to -ln P(unchanged), ``whole`` a context message's index to the sum over its pieces.
+    """
+
+    body: float
+    head: float
+    turns: Mapping[int, float]
+    hazards: Mapping[str, float]
+    whole: Mapping[int, float]
+
+    def weight(self, item: Item, tokens: int) -> float:
+        """Tokens per expected change: the larger, the earlier a piece should stand (exchange argument)."""
+        return tokens / max(self.hazards[item.key], 1e-6)
+
+    def positions(self, layout: Layout) -> list[float]:
+        """P(the next request comes in time and repeats everything up to the position), never rising."""
+        result: list[float] = []
+        reached, hazard = 1.0, static_hazard(0, 0)
+        for element in layout.elements:
+            if element.kind is ElementKind.TOOLS or element.key == "system":
+                result += [max(self.head, self.body) * math.exp(-hazard)] * len(element.parts)
+                continue
+            if element.kind is ElementKind.MESSAGE:
+                reached = min(reached, self.turns.get(element.message, 0.0))
+            elif element.kind is ElementKind.WHOLE:
+                hazard += self.whole[element.message]
+            elif element.item is not None:
+                hazard += self.hazards[element.item.key]
+            result += [self.body * reached * math.exp(-hazard)] * len(element.parts)
+        return result
+
+
+def forecast(
+    session: Session, reading: Reading, view: View, material: Material, profile: CacheProfile
+) -> Forecast:
+    """The forecast for one request."""
+    lane = session.lane
+    turn_indices = view.turns()
+    survival = lane.breaks.survival(len(turn_indices), reading.rank)
+    continues = 0.95 if session.requests else lane.continues()
+    named = _named(view, material)
+    hazards = {
+        key: change_hazard(item.kind, item.claim, reading.ages[key], named.get(key, 0.0))
+        for key, item in material.items.items()
+    }
+    return Forecast(
+        body=continues * lane.returns_within(profile.life_s),
+        head=lane.shares_within(profile.life_s),
+        turns=dict(zip(turn_indices, survival, strict=True)),
+        hazards=hazards,
+        whole={g.message: sum(hazards[i.key] for i in g.items) for g in view.groups},
+    )
+
+
+def _named(view: View, material: Material) -> dict[str, float]:
+    """Files that the prompt, or the exchange before it, speaks of: they are about to be edited."""
+    if not material.items:
+        return {}
+    prompt = b"".join(m.raw for m in view.messages[view.last_user :] if m.role == "user")
+    turns = [i for i in view.turns() if i < view.last_user][-_RECENT_TURNS:]
+    recent = b"".join(view.messages[i].raw for i in turns)
+    found: dict[str, float] = {}
+    for key, item in material.items.items():
+        path = item.key.partition("file:")[2].partition("#")[0]
+        if not path:
+            continue
+        name = path.rpartition("/")[2].encode("utf-8", "surrogatepass")
+        if name in prompt:
+            found[key] = NAMED_IN_PROMPT
+        elif path.encode("utf-8", "surrogatepass") in recent:
+            found[key] = NAMED_RECENTLY
+    return found

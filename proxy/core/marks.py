@@ -1,0 +1,178 @@
+"""Where cache markers pay: at most ``max_marks``, by dynamic programming over the places where survival drops.
+
+An entry is worth the tokens that the next request is expected to read by it; a write costs its premium once. Both are
+linear in tokens, so the best places solve a small shortest-path problem over the candidate positions.
+Break-even and the form of the gain: a written prefix pays if it is expected to be read more than (w - 1) / (1 - r) times.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from proxy.core.layout import Layout
+from proxy.core.profiles import CacheProfile, Family
+
+_MAX_STOPS = 24
+# Where an expected read fails, the tokens are mostly written again (w), sometimes left unmarked (1).
+_REWRITTEN_SHARE = 0.8
+
+
+@dataclass(frozen=True, slots=True)
+class Placement:
+    """Chosen positions, ascending, and what they promise. ``expected`` tokens are read by the next request.
+
+    ``reached`` is the last position that is cached after this request (-1: none).
+    """
+
+    positions: tuple[int, ...]
+    expected: float
+    reached: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Stop:
+    position: int
+    tokens: int
+    survival: float
+    is_free: bool
+
+
+def read_gain(profile: CacheProfile) -> float:
+    """What reading a token saves, in input prices."""
+    return _REWRITTEN_SHARE * profile.write + (1 - _REWRITTEN_SHARE) - profile.read
+
+
+def place(
+    layout: Layout, survival: Sequence[float], live: Sequence[int], profile: CacheProfile, slots: int
+) -> Placement:
+    """The best markers for a layout. ``survival[i]`` is P(the next request comes in time and repeats everything up to
+    position i); ``live`` are the positions, ascending, whose entries the provider still holds."""
+    if profile.family is not Family.MARKER:
+        return _automatic(layout, survival, profile)
+    stops = _stops(layout, survival, live, profile)
+    deepest = live[-1] if live else -1
+    chosen = _best(stops, layout, deepest, profile, slots)
+    if deepest >= 0 and not _in_reach(chosen, deepest, profile.lookback):
+        chosen = (deepest, *_best(stops, layout, deepest, profile, slots - 1))
+    chosen = tuple(sorted(set(chosen)))
+    chosen = _fill_with_heads(layout, chosen, stops, slots)
+    return Placement(chosen, _expected(stops, chosen), max((*chosen, deepest)) if chosen or live else -1)
+
+
+def place_given(
+    layout: Layout, survival: Sequence[float], live: Sequence[int], profile: CacheProfile, positions: Sequence[int]
+) -> Placement:
+    """What given markers promise (the client's own, or a fixed policy's)."""
+    if profile.family is not Family.MARKER:
+        return _automatic(layout, survival, profile)
+    usable = sorted({p for p in positions if layout.ends[p] >= profile.min_tokens})
+    deepest = live[-1] if live else -1
+    reached = deepest if usable and _in_reach(usable, deepest, profile.lookback) else -1
+    kept = [p for p in live if p <= reached]
+    stops = [_Stop(p, layout.ends[p], survival[p], p in kept) for p in sorted({*usable, *kept})]
+    return Placement(tuple(usable), _expected(stops, usable), max((*usable, reached), default=-1))
+
+
+def _automatic(layout: Layout, survival: Sequence[float], profile: CacheProfile) -> Placement:
+    """A cache that stores every position: nothing to choose."""
+    if profile.family is Family.NONE or layout.total < profile.min_tokens:
+        return Placement((), 0.0, -1)
+    expected, previous = 0.0, 0
+    for end, chance in zip(layout.ends, survival, strict=True):
+        if end >= profile.min_tokens:
+            expected += (end - previous) * chance
+            previous = end
+    return Placement((), expected, len(layout.ends) - 1)
+
+
+def _stops(layout: Layout, survival: Sequence[float], live: Sequence[int], profile: CacheProfile) -> list[_Stop]:
+    """Candidate positions: live entries, and markable positions behind which survival drops."""
+    held = set(live)
+    found: list[_Stop] = []
+    waiting: int | None = None
+    last = len(layout.parts) - 1
+    for position, part in enumerate(layout.parts):
+        if part.markable and layout.ends[position] >= profile.min_tokens:
+            waiting = position
+        if position in held:
+            found.append(_Stop(position, layout.ends[position], survival[position], True))
+            waiting = None
+        drops = position == last or survival[position + 1] < survival[position] * 0.9999
+        if drops and waiting is not None:
+            found.append(_Stop(waiting, layout.ends[waiting], survival[waiting], False))
+            waiting = None
+    if len(found) > _MAX_STOPS:
+        found = _thin(found)
+    return found
+
+
+def _thin(stops: list[_Stop]) -> list[_Stop]:
+    """The stops that matter most: a stop is worth the tokens since the one before times the drop of survival behind."""
+    worth: list[tuple[float, int]] = []
+    for index, stop in enumerate(stops):
+        before = stops[index - 1].tokens if index else 0
+        after = stops[index + 1].survival if index + 1 < len(stops) else 0.0
+        worth.append(((stop.tokens - before) * (stop.survival - after) + (stop.tokens if stop.is_free else 0), index))
+    kept = sorted(index for _, index in sorted(worth, reverse=True)[:_MAX_STOPS])
+    if kept[-1] != len(stops) - 1:
+        kept[-1] = len(stops) - 1
+    return [stops[i] for i in kept]
+
+
+def _best(
+    stops: Sequence[_Stop], layout: Layout, deepest: int, profile: CacheProfile, slots: int
+) -> tuple[int, ...]:
+    """The marker positions of greatest value; empty where no marker pays."""
+    if slots <= 0 or not stops:
+        return ()
+    gain, premium = read_gain(profile), profile.write - 1.0
+    held = layout.ends[deepest] if deepest >= 0 else 0
+    # best[k] maps a stop to (value, chain of marked positions) with k markers used and that stop the last one.
+    best: list[list[tuple[float, tuple[int, ...]] | None]] = [[None] * len(stops) for _ in range(slots + 1)]
+    answer: tuple[float, tuple[int, ...]] = (0.0, ())
+    for index, stop in enumerate(stops):
+        for used in range(slots + 1):
+            before = used if stop.is_free else used - 1
+            if before < 0:
+                continue
+            found: tuple[float, tuple[int, ...]] | None = None
+            if before == 0:
+                found = (stop.tokens * stop.survival * gain, () if stop.is_free else (stop.position,))
+            for earlier in range(index):
+                state = best[before][earlier]
+                if state is None:
+                    continue
+                worth = state[0] + (stop.tokens - stops[earlier].tokens) * stop.survival * gain
+                if found is None or worth > found[0]:
+                    found = (worth, state[1] if stop.is_free else (*state[1], stop.position))
+            best[used][index] = found
+            if found is not None:
+                written = max(0, stop.tokens - held) * premium if not stop.is_free else 0.0
+                if found[0] - written > answer[0] + 1e-9:
+                    answer = (found[0] - written, found[1])
+    return answer[1]
+
+
+def _in_reach(marks: Sequence[int], entry: int, lookback: int) -> bool:
+    """Whether some marker finds the entry. Positions are counted singly: safe also where a provider folds runs."""
+    return any(0 <= mark - entry < lookback for mark in marks)
+
+
+def _fill_with_heads(layout: Layout, chosen: tuple[int, ...], stops: Sequence[_Stop], slots: int) -> tuple[int, ...]:
+    """Spare markers go to the most stable stops before the last chosen one: they cost nothing there."""
+    spare = slots - len(chosen)
+    if not chosen or spare <= 0:
+        return chosen
+    taken = set(chosen)
+    free = [s for s in stops if s.position < chosen[-1] and s.position not in taken]
+    free.sort(key=lambda s: (-s.survival, s.position))
+    return tuple(sorted([*chosen, *(s.position for s in free[:spare])]))
+
+
+def _expected(stops: Sequence[_Stop], chosen: Sequence[int]) -> float:
+    marked = set(chosen)
+    expected, previous = 0.0, 0
+    for stop in stops:
+        if stop.is_free or stop.position in marked:
+            expected += (stop.tokens - previous) * stop.survival
+            previous = stop.tokens
+    return expected

@@ -1,0 +1,58 @@
+"""A plan: what is sent for one request, and why."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from proxy.core.modes import Mode
+from proxy.core.profiles import CacheProfile
+from proxy.core.prompt import Bill
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """Where a request goes and whose it is, as far as planning needs to know.
+
+    ``scope`` keeps teams and keys apart; ``hint`` is a session id that the client gave ("" for none); ``name`` is the
+    model's name here, ``model`` at the upstream; ``reminder`` is the operator's text for the last user message.
+    """
+
+    scope: str
+    name: str
+    model: str
+    profile: CacheProfile
+    hint: str = ""
+    reminder: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Moved:
+    """A piece that changed its tier with this request."""
+
+    key: str
+    source: str
+    target: str
+    reason: str
+
+
+@dataclass(slots=True)
+class Plan:
+    """What is sent for one request, and why. ``body`` is complete JSON, ready for the wire.
+
+    ``original`` is the client's request with only the edits that every mode allows; it is what a retry after a
+    refused rewrite sends. ``rewritten`` says whether the two differ. ``reason`` is from a closed vocabulary
+    (proxy.core.reasons). ``predicted`` and ``own`` are the shadow cache's bills of this plan and of the client's own
+    layout with its own markers. ``moves`` is filled when the exchange is settled. ``ticket`` is private to the planner;
+    ``surprise`` is an error of ours that was contained.
+    """
+
+    body: bytes
+    original: bytes
+    mode: Mode
+    reason: str
+    rewritten: bool = False
+    predicted: Bill | None = None
+    own: Bill | None = None
+    tier_tokens: Mapping[str, int] = field(default_factory=dict)
+    moves: Sequence[Moved] = ()
+    ticket: object = None
+    surprise: Exception | None = None

@@ -1,0 +1,283 @@
+"""The planner: from a client's bytes to the bytes that are sent, with a reason. Implements ``proxy.ports.Planner``."""
+
+from collections import OrderedDict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from proxy.core.assemble import Material, material
+from proxy.core.cache_models import Cache, make_cache
+from proxy.core.choose import Choice, Offer, Pricing, choose
+from proxy.core.digest import digest
+from proxy.core.edits import original_body, transport_edits, with_reminder
+from proxy.core.forecast import Forecast, forecast
+from proxy.core.layout import Element, Layout, Seed
+from proxy.core.message import Message, MessageReader, PartKind
+from proxy.core.modes import Mode
+from proxy.core.plan import Moved, Plan, Route
+from proxy.core.profiles import CacheProfile, Family
+from proxy.core.prompt import Bill, Prompt
+from proxy.core.reasons import Reason
+from proxy.core.recognition import Recogniser
+from proxy.core.render import render_messages, render_tools
+from proxy.core.session import Reading, Session, SessionTable, commit_reading, read_request
+from proxy.core.stability import Tier, Tracked
+from proxy.core.tokens import Encode, TokenCounter
+from proxy.core.tools import ToolReader
+from proxy.core.usage import Usage
+from proxy.core.view import View, build_view
+from proxy.core.wire import ChatRequest, Unreadable, parse_chat, splice
+
+_REMEMBERED_LAYOUTS = 3
+_MAX_CACHES = 1024
+# Parameters that providers render between the system text and the messages: a change breaks all behind it.
+_SETTINGS = ("tool_choice", "parallel_tool_calls", "thinking", "reasoning_effort", "output_config", "response_format")
+
+
+@dataclass(slots=True)
+class Draft:
+    """Everything that was thought about one request; ``explain`` shows it."""
+
+    session: Session
+    reading: Reading
+    view: View
+    material: Material
+    forecast: Forecast
+    choice: Choice
+    own_prompt: Prompt
+    scope: tuple[bytes, CacheProfile]
+    use_own: bool = False
+    bill: Bill | None = None
+
+
+@dataclass(slots=True)
+class _Caches:
+    """What we believe the provider holds (``sent``), and what it would hold had the client's requests been sent."""
+
+    sent: Cache
+    own: Cache
+
+
+@dataclass(slots=True)
+class TierPlanner:
+    """Plans requests. State is in memory: sessions, the shadow caches, token counts; all bounded."""
+
+    encode: Encode
+    recognisers: Sequence[Recogniser]
+    policy: str = "economic"
+    _counter: TokenCounter = field(init=False)
+    _reader: MessageReader = field(init=False)
+    _tools: ToolReader = field(init=False)
+    _sessions: SessionTable = field(init=False)
+    _caches: OrderedDict[bytes, _Caches] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._counter = TokenCounter(self.encode)
+        self._reader = MessageReader(self._counter, self.recognisers)
+        self._tools = ToolReader(self._counter)
+        self._sessions = SessionTable()
+        self._caches = OrderedDict()
+
+    def plan(self, body: bytes, route: Route, mode: Mode, now: float) -> Plan:
+        """The plan for one chat request. Raises InvalidRequest where the body is no chat request.
+
+        Any surprise of ours is contained here and nowhere else: the client's request goes out as it came.
+        """
+        try:
+            request = parse_chat(body)
+        except Unreadable:
+            return Plan(body=body, original=body, mode=mode, reason=Reason.UNREADABLE)
+        original = original_body(request, route.model)
+        if mode is Mode.PASSTHROUGH:
+            return Plan(body=original, original=original, mode=mode, reason=Reason.PASSTHROUGH_MODE)
+        try:
+            return self._planned(request, original, route, mode, now)
+        except Unreadable:
+            return Plan(body=original, original=original, mode=mode, reason=Reason.UNREADABLE)
+        except Exception as error:  # noqa: BLE001 - fidelity rule 7: caching never fails a request
+            return Plan(body=original, original=original, mode=mode, reason=Reason.INTERNAL_ERROR, surprise=error)
+
+    def began(self, plan: Plan, now: float) -> None:
+        """Commit the shadow caches: the provider has accepted the prompt."""
+        draft = plan.ticket
+        if not isinstance(draft, Draft):
+            return
+        scope, profile = draft.scope
+        caches = self._cache(scope, profile)
+        choice = draft.choice
+        sent = draft.own_prompt if draft.use_own else choice.layout.prompt(choice.marks)
+        own_bill = caches.own.bill(draft.own_prompt, now) if plan.own is None else plan.own
+        draft.session.own_cost += _cost(profile, own_bill)
+        draft.session.cost += _cost(profile, caches.sent.bill(sent, now))
+        caches.sent.store(sent, now, now)
+        caches.own.store(draft.own_prompt, now, now)
+        if not draft.use_own:
+            _remember(draft.session, choice.layout)
+
+    def refused(self, plan: Plan) -> None:
+        """The upstream refused the rewritten request: this session is left alone from now on."""
+        if isinstance(plan.ticket, Draft):
+            plan.ticket.session.is_barred = True
+            plan.ticket.use_own = True
+
+    def settled(self, plan: Plan, usage: Usage | None, now: float) -> None:
+        """Count the exchange once: what the client changed, and each piece's stability."""
+        draft = plan.ticket
+        if not isinstance(draft, Draft):
+            return
+        retry = draft.reading.is_retry or draft.reading.turns == draft.session.turns
+        commit_reading(draft.session, replace(draft.reading, is_retry=retry), now)
+        if not retry:
+            plan.moves = _age(draft)
+
+    def _planned(self, request: ChatRequest, original: bytes, route: Route, mode: Mode, now: float) -> Plan:
+        messages = tuple(self._reader.read(raw) for raw in request.messages)
+        tools = self._tools.read(request.members.get("tools"))
+        draft = self._draft(request, messages, tools, route, mode, now)
+        choice = draft.choice
+        profile = route.profile
+        caches = self._cache(draft.scope[0], profile)
+        own = caches.own.bill(draft.own_prompt, now)
+        plan = Plan(
+            body=original,
+            original=original,
+            mode=mode,
+            reason=choice.reason,
+            predicted=choice.bill,
+            own=own,
+            tier_tokens=_tier_tokens(choice),
+            ticket=draft,
+        )
+        reason = _stand_down(draft, profile)
+        if reason is not None:
+            plan.reason, draft.use_own = reason, True
+        elif mode is Mode.OBSERVE:
+            plan.reason = Reason.OBSERVE_MODE
+        if mode > Mode.OBSERVE:
+            if not draft.use_own:
+                plan.body = self._rendered(request, draft, route)
+            else:
+                plan.predicted = caches.sent.bill(draft.own_prompt, now)
+            plan.rewritten = plan.body != original
+        return plan
+
+    def _draft(
+        self,
+        request: ChatRequest,
+        messages: tuple[Message, ...],
+        tools: tuple[Element, ...],
+        route: Route,
+        mode: Mode,
+        now: float,
+    ) -> Draft:
+        head = next((i for i, m in enumerate(messages) if m.role not in ("system", "developer")), len(messages))
+        tools_key = tools[0].digest if tools else b""
+        session = self._sessions.find(route.scope, f"{route.name}/{route.model}", route.hint, messages, head, tools_key)
+        session.notice_candidates(messages)
+        view = build_view(request, messages, session.is_movable)
+        reading = read_request(session, view)
+        stuff = material(view, tools, self._counter)
+        expected = forecast(session, reading, view, stuff, route.profile)
+        seed = _seed(request, messages, route)
+        natural = Layout(seed, stuff.natural)
+        own_marks = natural.own_marks() if route.profile.family is Family.MARKER else {}
+        pricing = Pricing(
+            profile=route.profile,
+            cache=self._cache(seed.scope, route.profile).sent,
+            forecast=expected,
+            now=now,
+            slots=route.profile.max_marks,
+            long_until=max((natural.ends[p] for p, life in own_marks.items() if life == "1h"), default=0),
+        )
+        choice = choose(
+            Offer(stuff, session, seed, natural, own_marks), pricing, may_order=mode >= Mode.TIER or mode is Mode.OBSERVE, policy=self.policy
+        )
+        return Draft(
+            session, reading, view, stuff, expected, choice, natural.prompt(own_marks), (seed.scope, route.profile)
+        )
+
+    def _rendered(self, request: ChatRequest, draft: Draft, route: Route) -> bytes:
+        choice, dialect = draft.choice, route.profile.dialect
+        changes = dict(transport_edits(request, route.model))
+        messages = self._with_reminder(draft.view, route.reminder)
+        is_natural = choice.layout.elements == draft.material.natural
+        own = choice.reason is Reason.CLIENT_OPTIMAL
+        if not (is_natural and own and messages is draft.view.messages):
+            changes["messages"] = render_messages(choice.layout, messages, choice.marks, dialect)
+        if draft.material.tools and not own:
+            last = len(draft.material.tools[0].parts) - 1
+            changes["tools"] = render_tools(bytes(request.members["tools"]), choice.marks.get(last), dialect)
+        return splice(request.body, request.members, changes)
+
+    def _with_reminder(self, view: View, reminder: str) -> tuple[Message, ...]:
+        if not reminder or view.last_user >= len(view.messages):
+            return view.messages
+        last = view.messages[view.last_user]
+        changed = replace(last, raw=with_reminder(last.raw, reminder))
+        return (*view.messages[: view.last_user], changed, *view.messages[view.last_user + 1 :])
+
+    def _cache(self, scope: bytes, profile: CacheProfile) -> _Caches:
+        caches = self._caches.get(scope)
+        if caches is None:
+            caches = self._caches[scope] = _Caches(make_cache(profile), make_cache(profile))
+            if len(self._caches) > _MAX_CACHES:
+                self._caches.popitem(last=False)
+        self._caches.move_to_end(scope)
+        return caches
+
+
+def _seed(request: ChatRequest, messages: Sequence[Message], route: Route) -> Seed:
+    settings = [k.encode() + bytes(request.members[k]) for k in _SETTINGS if k in request.members]
+    if any(part.kind is PartKind.MEDIA for message in messages for part in message.parts):
+        settings.append(b"media")
+    scope = digest(route.scope.encode(), route.name.encode(), route.model.encode())
+    return Seed(scope, digest(*settings))
+
+
+def _stand_down(draft: Draft, profile: CacheProfile) -> Reason | None:
+    """Why the client's own request is sent although a plan exists."""
+    session, layout = draft.session, draft.choice.layout
+    if session.is_barred:
+        return Reason.BARRED
+    if profile.family is not Family.NONE and layout.total < profile.min_tokens:
+        return Reason.BELOW_MINIMUM
+    return None
+
+
+def _cost(profile: CacheProfile, bill: Bill) -> float:
+    return (
+        bill.read * profile.read
+        + bill.write_5m * profile.write
+        + bill.write_1h * profile.write_long
+        + bill.plain
+    )
+
+
+def _remember(session: Session, layout: Layout) -> None:
+    one = tuple(element.digest for element in layout.elements)
+    if one in session.layouts:
+        session.layouts.remove(one)
+    session.layouts.append(one)
+    del session.layouts[:-_REMEMBERED_LAYOUTS]
+
+
+def _tier_tokens(choice: Choice) -> Mapping[str, int]:
+    """Tokens by tier: a tier ends at each marker, what stands behind the last one is active."""
+    ends = [choice.layout.ends[p] for p in sorted(choice.marks)]
+    result: dict[str, int] = {}
+    before = 0
+    for tier, end in zip(("L0", "L1", "L2", "L3"), ends, strict=False):
+        result[tier] = end - before
+        before = end
+    result["active"] = choice.layout.total - before
+    return result
+
+
+def _age(draft: Draft) -> list[Moved]:
+    sizes = draft.material.sizes
+    items = [Tracked(key, item.digest, sizes[key]) for key, item in draft.material.items.items()]
+    changes = draft.session.tracker.update(items)
+    return [
+        Moved(c.key, c.source.name, c.target.name if isinstance(c.target, Tier) else "removed", c.reason) for c in changes
+    ]
+
+

@@ -1,0 +1,127 @@
+"""Writes a layout as JSON: the client's own bytes wherever nothing must change.
+
+A marker goes where every provider that litellm speaks honours it: on a content part of system and user messages, on the
+message for role tool, on the last tool; never on assistant turns, thinking, or empty text.
+"""
+
+from collections.abc import Mapping, Sequence
+
+import orjson
+from msgspec import Raw
+
+from proxy.core.layout import Element, ElementKind, Layout
+from proxy.core.message import Message
+from proxy.core.profiles import Dialect
+from proxy.core.prompt import Life
+from proxy.core.wire import Members, elements, join_members, members_of
+from proxy.core.words import PART_ACKNOWLEDGEMENT
+
+_MARK_KEYS = ("cache_control", "prompt_cache_breakpoint")
+_ACKNOWLEDGEMENT = orjson.dumps({"role": "assistant", "content": PART_ACKNOWLEDGEMENT})
+
+
+def mark_json(dialect: Dialect, life: Life) -> tuple[str, bytes]:
+    """The member that a marker is."""
+    if dialect is Dialect.BREAKPOINT:
+        return "prompt_cache_breakpoint", b'{"mode":"explicit"}'
+    return "cache_control", b'{"type":"ephemeral","ttl":"1h"}' if life == "1h" else b'{"type":"ephemeral"}'
+
+
+def render_messages(layout: Layout, messages: Sequence[Message], marks: Mapping[int, Life], dialect: Dialect) -> bytes:
+    """The JSON array of messages."""
+    written: list[bytes] = []
+    for index, element in enumerate(layout.elements):
+        if element.kind is ElementKind.TOOLS:
+            continue
+        start = layout.starts[index]
+        own = {p - start: marks[p] for p in range(start, start + len(element.parts)) if p in marks}
+        if element.kind is ElementKind.MESSAGE:
+            written.append(_message(messages[element.message], own, dialect))
+        elif element.kind is ElementKind.WHOLE:
+            written.append(_message(messages[element.message], own, dialect))
+            written.append(_message(messages[element.ack], {}, dialect))
+        else:
+            written.append(_part(element, messages[element.message], own.get(0), dialect))
+            is_part = element.kind is ElementKind.PART
+            written.append(_ACKNOWLEDGEMENT if is_part else _message(messages[element.ack], {}, dialect))
+    return b"[" + b",".join(written) + b"]"
+
+
+def render_tools(raw: bytes, life: Life | None, dialect: Dialect) -> bytes:
+    """The JSON array of tools, with a marker on the last one."""
+    tools = elements(raw)
+    if not tools or (life is None and not any(_has_mark(members_of(t)) for t in tools)):
+        return raw
+    written = [_without_mark(t) for t in tools]
+    if life is not None and dialect is Dialect.CACHE_CONTROL:
+        key, mark = mark_json(dialect, life)
+        written[-1] = join_members(members_of(written[-1]), {key: mark})
+    return b"[" + b",".join(written) + b"]"
+
+
+def _message(message: Message, marks: Mapping[int, Life], dialect: Dialect) -> bytes:
+    if not marks and not message.has_marks:
+        return message.raw
+    members = members_of(message.raw)
+    changes: dict[str, bytes | None] = {key: None for key in _MARK_KEYS if key in members}
+    content = members.get("content")
+    if message.role == "tool":
+        if marks and dialect is Dialect.CACHE_CONTROL:
+            key, mark = mark_json(dialect, next(iter(marks.values())))
+            changes[key] = mark
+        elif marks and content is not None:
+            changes["content"] = _marked_content(bytes(content), message, {0: next(iter(marks.values()))}, dialect)
+        elif message.has_marks and message.is_list and content is not None:
+            changes["content"] = _marked_content(bytes(content), message, {}, dialect)
+    elif content is not None and (marks or message.is_list):
+        changes["content"] = _marked_content(bytes(content), message, marks, dialect)
+    if message.has_marks and "tool_calls" in members:
+        calls = elements(members["tool_calls"])
+        if any(_has_mark(members_of(call)) for call in calls):
+            changes["tool_calls"] = b"[" + b",".join(_without_mark(call) for call in calls) + b"]"
+    return join_members(members, changes) if changes else message.raw
+
+
+def _marked_content(content: bytes, message: Message, marks: Mapping[int, Life], dialect: Dialect) -> bytes:
+    """Content with exactly the given markers; ``marks`` maps a part's place to the marker's life."""
+    if not content.startswith(b"["):
+        if not marks:
+            return content
+        key, mark = mark_json(dialect, marks[0])
+        return b'[{"type":"text","text":' + content + b"," + orjson.dumps(key) + b":" + mark + b"}]"
+    written = [_without_mark(raw) for raw in elements(content)]
+    for place, life in marks.items():
+        key, mark = mark_json(dialect, life)
+        written[place] = join_members(members_of(written[place]), {key: mark})
+    return b"[" + b",".join(written) + b"]"
+
+
+def _part(element: Element, message: Message, life: Life | None, dialect: Dialect) -> bytes:
+    """A composed part; the last one keeps the other members of the client's message and its form (string or list)."""
+    assert element.item is not None
+    text = orjson.dumps(element.lead + element.item.text)
+    as_list = life is not None or (message.is_list and element.kind is ElementKind.LAST_PART)
+    content = text
+    if as_list:
+        mark = b""
+        if life is not None:
+            key, control = mark_json(dialect, life)
+            mark = b"," + orjson.dumps(key) + b":" + control
+        content = b'[{"type":"text","text":' + text + mark + b"}]"
+    if element.kind is ElementKind.PART:
+        return b'{"role":"user","content":' + content + b"}"
+    members = members_of(message.raw)
+    changes: dict[str, bytes | None] = {key: None for key in _MARK_KEYS if key in members}
+    changes["content"] = content
+    return join_members(members, changes)
+
+
+def _has_mark(members: Members) -> bool:
+    return any(key in members for key in _MARK_KEYS)
+
+
+def _without_mark(raw: Raw | bytes) -> bytes:
+    members = members_of(raw)
+    if not _has_mark(members):
+        return bytes(raw)
+    return join_members(members, {key: None for key in _MARK_KEYS if key in members})

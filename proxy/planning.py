@@ -1,0 +1,54 @@
+"""Connects the engine's ports with the pure planner: builds the route, reports what was contained."""
+
+import logging
+
+from proxy.core.modes import Mode
+from proxy.core.plan import Plan, Route
+from proxy.core.planner import TierPlanner
+from proxy.core.usage import Usage
+from proxy.ports import Deployment, Subject
+
+_log = logging.getLogger("stratiform")
+
+
+class Planning:
+    """Implements ``ports.Planner``."""
+
+    def __init__(self, planner: TierPlanner) -> None:
+        self._planner = planner
+
+    def plan(self, body: bytes, deployment: Deployment, subject: Subject, mode: Mode, now: float) -> Plan:
+        """The plan for one chat request. Raises InvalidRequest where the body is no chat request."""
+        route = Route(
+            scope=subject.scope,
+            name=deployment.name,
+            model=deployment.model,
+            profile=deployment.profile,
+            hint=subject.session_hint,
+            reminder=deployment.reminder,
+        )
+        plan = self._planner.plan(body, route, mode, now)
+        if plan.surprise is not None:
+            # The type and place only: a message could quote the prompt.
+            _log.error("planning failed, request sent as it came: %s", _place(plan.surprise))
+        return plan
+
+    def began(self, plan: Plan, now: float) -> None:
+        """The upstream accepted the request: commit the shadow cache."""
+        self._planner.began(plan, now)
+
+    def refused(self, plan: Plan) -> None:
+        """The upstream refused the rewritten body: bar rewrites for the session."""
+        self._planner.refused(plan)
+
+    def settled(self, plan: Plan, usage: Usage | None, now: float) -> None:
+        """The exchange ended well: count it once."""
+        self._planner.settled(plan, usage, now)
+
+
+def _place(error: Exception) -> str:
+    trace = error.__traceback__
+    while trace is not None and trace.tb_next is not None:
+        trace = trace.tb_next
+    where = "?" if trace is None else f"{trace.tb_frame.f_code.co_filename.rpartition('/')[2]}:{trace.tb_lineno}"
+    return f"{type(error).__name__} at {where}"
