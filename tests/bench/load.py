@@ -3,6 +3,7 @@
 import asyncio
 import re
 import time
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -11,6 +12,7 @@ import aiohttp
 from tests.bench.provider import CHUNKS
 
 _EVENT = re.compile(rb"^data: ", re.MULTILINE)
+_REASON = re.compile(r'^stratiform_plan_reasons_total\{.*?reason="([^"]+)".*?\} (\S+)$', re.MULTILINE)
 HEADERS = {"authorization": "Bearer sk-bench", "content-type": "application/json"}
 
 
@@ -37,6 +39,15 @@ async def post(client: aiohttp.ClientSession, url: str, body: bytes, stream: boo
     if not stream and len(text) < 2000:
         raise RuntimeError(f"{url} answered {len(text)} bytes")
     return Timing(first_s, total_s)
+
+
+async def reasons(client: aiohttp.ClientSession, url: str) -> Counter[str]:
+    """How many plans the proxy made so far for which reason; empty where the target is no Stratiform."""
+    async with client.get(url + "/metrics") as answer:
+        found = Counter[str]()
+        for reason, count in _REASON.findall(await answer.text() if answer.status == 200 else ""):
+            found[reason] += int(float(count))
+        return found
 
 
 async def run(

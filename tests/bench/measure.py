@@ -4,6 +4,7 @@ import asyncio
 import gc
 import statistics
 import time
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -32,11 +33,13 @@ class Case:
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """One target in one round of one case. ``cpu_ms`` is a request's share; 0 for the direct way."""
+    """One target in one round of one case. ``cpu_ms`` is a request's share; 0 for the direct way. ``reasons``: what
+    the proxy's plans were for, warm-up included."""
 
     cpu_ms: float
     timings: Sequence[Timing]
     firsts: Sequence[Timing]
+    reasons: Counter[str] = field(default_factory=Counter)
 
 
 @dataclass(slots=True)
@@ -122,6 +125,7 @@ async def measure(
 async def _sample(
     client: aiohttp.ClientSession, url: str, server: Server | None, sessions: Sequence[Session], case: Case
 ) -> Sample:
+    reasons = await load.reasons(client, url) if server else Counter[str]()
     warm = await load.run(client, url, [s.bodies[: s.warm] for s in sessions], case.stream, case.at_once)
     await asyncio.sleep(SETTLE_S)
     gc.collect()
@@ -134,4 +138,6 @@ async def _sample(
     await asyncio.sleep(SETTLE_S)
     cpu_s = server.cpu_s() - before if server else 0.0
     timings = [timing for session in grown for timing in session]
-    return Sample(cpu_s * 1000 / len(timings), timings, firsts=[session[0] for session in warm])
+    if server:
+        reasons = await load.reasons(client, url) - reasons
+    return Sample(cpu_s * 1000 / len(timings), timings, [session[0] for session in warm], reasons)

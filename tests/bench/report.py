@@ -1,6 +1,7 @@
 """From samples to figures: medians over rounds, paired differences, the goals; as a table and as JSON."""
 
 import statistics
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 
@@ -35,7 +36,7 @@ GOALS = {"passthrough": Goal(1.5, extra_ms=0.6), "tier": Goal(3.0)}
 class Figures:
     """One target in one case. CPU per request and its ratio to the bare forwarder: medians over rounds. Added latency
     (to the last byte of a JSON answer, to the first of a stream): over all requests, each against the same one sent
-    directly. ``cold_ms``: the same for a session's first request."""
+    directly. ``cold_ms``: the same for a session's first request. ``reasons``: shares of the proxy's plans."""
 
     cpu_ms: float
     ratio: float
@@ -44,6 +45,7 @@ class Figures:
     added_p99_ms: float
     cold_ms: float
     is_met: bool | None
+    reasons: dict[str, float]
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +90,7 @@ def _row(result: Result) -> Row:
             for sample, base in zip(samples, direct, strict=True)
             for via, straight in zip(sample.firsts, base.firsts, strict=True)
         ]
+        plans = sum((sample.reasons for sample in samples), Counter[str]())
         goal = GOALS.get(name)
         return Figures(
             cpu_ms=statistics.median(cpu),
@@ -97,6 +100,7 @@ def _row(result: Result) -> Row:
             added_p99_ms=added[min(len(added) - 1, len(added) * 99 // 100)],
             cold_ms=statistics.median(cold),
             is_met=goal.is_met(ratio, extra) if goal else None,
+            reasons={reason: count / plans.total() for reason, count in plans.most_common()},
         )
 
     return Row(
@@ -149,9 +153,16 @@ def _cpu(found: Sequence[Row], names: Sequence[str]) -> Table:
     table = _heads(Table(title="CPU per request, ms (x the bare forwarder's)", caption=f"goals: {goals}"))
     for name in names:
         table.add_column(name, justify="right")
+    table.add_column("what tier did")
     for row in found:
-        table.add_row(*_label(row), *(_cpu_cell(row.targets[name]) for name in names))
+        table.add_row(*_label(row), *(_cpu_cell(row.targets[name]) for name in names), _did(row))
     return table
+
+
+def _did(row: Row) -> str:
+    """The two most frequent reasons of the plans in mode tier."""
+    reasons = row.targets["tier"].reasons if "tier" in row.targets else {}
+    return ", ".join(f"{reason} {share:.0%}" for reason, share in list(reasons.items())[:2])
 
 
 def _cpu_cell(figures: Figures) -> str:
