@@ -98,12 +98,9 @@ class Meter:
 
     def _count_plan(self, exchange: Exchange) -> None:
         plan = exchange.plan
-        if not exchange.is_chat or exchange.ending is Ending.REFUSED:
+        if plan is None or exchange.ending is Ending.REFUSED:
             return
-        if plan is None:
-            self._metrics.plan(mode_label(exchange.mode), exchange.reason, {})
-            return
-        self._metrics.plan(mode_label(plan.mode), plan.reason, plan.tier_tokens)
+        self._metrics.plan(mode_label(exchange.mode), exchange.reason, plan.tier_tokens)
         for move in plan.moves:
             self._metrics.moved(move.source, move.target)
         sent, usage = sent_bill(exchange, plan), exchange.usage

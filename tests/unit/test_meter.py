@@ -52,6 +52,7 @@ def exchange(**fields):
         "subject": Subject("scope", "t"),
         "deployment": DEPLOYMENT,
         "mode": Mode.TIER,
+        "reason": Reason.ORDERED.value,
         "plan": plan(),
         "status": 200,
         "ending": Ending.COMPLETED,
@@ -190,11 +191,6 @@ def test_a_spent_budget(metrics, settle):
     assert value(metrics, "budget_rejections_total", team="t") == 1
 
 
-def test_a_plan_that_could_not_be_made_has_its_reason_counted(metrics, settle):
-    settle(exchange(plan=None, reason=Reason.INTERNAL_ERROR.value))
-    assert value(metrics, "plan_reasons_total", mode="tier", reason="internal-error") == 1
-
-
 @pytest.mark.parametrize(
     ("fields", "kind"),
     [
@@ -215,7 +211,8 @@ def test_upstream_errors_by_kind(metrics, settle, fields, kind):
 
 
 def test_a_retry_with_the_original_is_counted_and_judged_by_the_clients_layout(metrics, settle):
-    settle(exchange(was_retried=True, usage=Usage(1000, 1, read=0)))
+    settle(exchange(was_retried=True, reason=Reason.BARRED.value, usage=Usage(1000, 1, read=0)))
+    assert value(metrics, "plan_reasons_total", mode="tier", reason="barred") == 1
     assert value(metrics, "retries_original_total") == 1
     assert value(metrics, "prediction_error_tokens_sum", side="over") == 0
 
