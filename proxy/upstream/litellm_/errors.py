@@ -24,9 +24,9 @@ _SECRET_CHARS = 8
 
 # Keys as providers write them, a bearer header, credentials or a query in an address.
 _SECRET_TEXTS = (
-    (re.compile(r"\b(sk|rk|pk|xai|gsk|pplx|key)-[\w*.-]{6,}"), "[redacted]"),
+    (re.compile(r"\b(sk|rk|pk|xai|gsk|pplx)-[\w*-]{6,}"), "[redacted]"),
     (re.compile(r"\bAIza[\w-]{20,}|\bAKIA[A-Z0-9]{12,}"), "[redacted]"),
-    (re.compile(r"(?i)\b(bearer|basic)\s+[\w.~+/=-]{6,}"), r"\1 [redacted]"),
+    (re.compile(r"(?i)\b(bearer)\s+[\w.~+/=-]{6,}|\b(basic)\s+[\w+/=]{16,}"), r"\1\2 [redacted]"),
     (re.compile(r"(?i)(api[_-]?key|access[_-]?token)([\"']?\s*[:=]\s*[\"']?)[^\s\"'&,}]+"), r"\1\2[redacted]"),
     (re.compile(r"(\w+://)[^\s/@\"']+@"), r"\1"),
     (re.compile(r"(\w+://[^\s?\"']+)\?[^\s\"']+"), r"\1"),
@@ -37,6 +37,8 @@ _DECORATION = re.compile(
     r"^(litellm\.\w+:\s*|(?:[A-Z]\w*)?(?:Error|Exception|Timeout):\s*|[A-Z]\w*(?:Exception|Error) - )+"
     r"|\s*Handle with `litellm\.\w+`\.?$"
 )
+
+_WRAPPERS = frozenset({"APIConnectionError", "MidStreamFallbackError"})
 
 _PASSED_HEADERS = re.compile(
     r"(?i)^(retry-after(-ms)?|x-should-retry|x-ratelimit-.+|anthropic-ratelimit-.+|x-request-id|request-id"
@@ -157,12 +159,12 @@ def _said(response: "httpx.Response") -> Mapping[str, Any]:
 def _refused_by_litellm(chain: tuple[BaseException, ...], secrets: Iterable[str]) -> ProxyError:
     """No provider's response and no broken connection: litellm's own refusal, an error event in a stream, a surprise.
 
-    litellm puts tracebacks of its surprises into the message of APIConnectionError, so that message is not shown.
+    The classes in which litellm wraps what it does not know have a traceback for a message, so theirs is not shown.
     """
     for cause in reversed(chain):
         status = getattr(cause, "status_code", None)
         said = _mapping(getattr(cause, "body", None))
-        shown = isinstance(status, int) and 400 <= status < 600 and type(cause).__name__ != "APIConnectionError"
+        shown = isinstance(status, int) and 400 <= status < 600 and type(cause).__name__ not in _WRAPPERS
         if not shown and not said.get("message"):
             continue
         status = status if isinstance(status, int) and shown else 502

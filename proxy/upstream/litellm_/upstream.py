@@ -73,13 +73,19 @@ async def _opened(stream: Stream, errors: ErrorMap) -> Answer:
     try:
         with errors:
             first = await anext(stream, None)
-        is_open = first is not None
+        is_open = first is not None and not _is_made_up(stream, first)
         return StreamAnswer(stream, first, errors) if is_open else empty_stream(stream)
     except StreamEndedEarly:
         return empty_stream(stream)
     finally:
         if not is_open:
             await stream.aclose()
+
+
+def _is_made_up(stream: Stream, first: Any) -> bool:
+    """Whether the provider sent nothing: litellm then makes a chunk that says "stop" (_finalize_completed_stream)."""
+    finished = any(choice.finish_reason for choice in first.choices)
+    return finished and getattr(stream, "received_finish_reason", "") is None
 
 
 async def _read(call: Call) -> dict[str, Any]:
