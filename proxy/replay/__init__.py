@@ -1,0 +1,1 @@
+"""Replays of recorded sessions: the same planner, a provider that really caches, virtual time, no network."""
