@@ -7,12 +7,12 @@ from collections.abc import Callable
 from math import isfinite
 
 from proxy.core.modes import Mode
+from proxy.core.plan import Plan
 from proxy.core.prices import Price, PriceMap, cost, saved_as_reported, saved_on_shadow, scaled, uncached_cost
 from proxy.core.prompt import Bill
 from proxy.core.usage import Usage
 from proxy.exchange import Ending, Exchange
 from proxy.metrics import Metrics
-from proxy.ports import Plan
 from proxy.price_map import price_for
 
 NONE = "none"
@@ -109,27 +109,33 @@ class Meter:
 
 
 def savings(exchange: Exchange, price: Price) -> dict[str, float]:
-    """USD saved by the exchange's plan against the client's own layout, signed, by basis.
+    """USD saved against what the client's own layout would have cost, signed, by basis.
 
-    ``shadow``: both layouts as the shadow cache bills them. ``reported``: ours as the provider billed it. ``observed``:
-    what mode observe would have saved. A plan that changed nothing, or was taken back, saved nothing.
+    ``shadow``: both as the shadow caches bill them. ``reported``: ours as the provider billed it. ``observed``: what
+    mode observe would have saved. A request that goes out as it came may still cost more or less than in a world
+    without us, because the provider holds what was sent before; where both worlds agree, nothing was saved, and what
+    the shadow got wrong is no saving either.
     """
     plan = exchange.plan
-    if plan is None or plan.own is None or plan.predicted is None or not exchange.is_accepted or exchange.was_retried:
+    if plan is None or plan.own is None or plan.predicted is None or not exchange.is_accepted:
         return {}
     if plan.mode is Mode.OBSERVE:
         return _finite({"observed": saved_on_shadow(plan.own, plan.predicted, price)})
-    if not plan.rewritten:
+    if not plan.rewritten and plan.predicted == plan.own:
         return {}
-    saved = {"shadow": saved_on_shadow(plan.own, plan.predicted, price)}
+    saved = {}
+    if not exchange.was_retried:  # then the shadow has no bill for what was sent
+        saved["shadow"] = saved_on_shadow(plan.own, plan.predicted, price)
     if exchange.usage is not None and not exchange.usage.estimated:
         saved["reported"] = saved_as_reported(plan.own, exchange.usage, price)
     return _finite(saved)
 
 
 def sent_bill(exchange: Exchange, plan: Plan) -> Bill | None:
-    """What the shadow cache expected for the body that was sent in the end."""
-    return plan.own if exchange.was_retried or plan.mode is Mode.OBSERVE else plan.predicted
+    """What the shadow cache expected for the body that was sent in the end; None where it was not asked."""
+    if exchange.was_retried:
+        return None
+    return plan.own if plan.mode is Mode.OBSERVE else plan.predicted
 
 
 def is_unreported(exchange: Exchange) -> bool:
@@ -145,7 +151,8 @@ def is_unreported(exchange: Exchange) -> bool:
 def estimated_usage(exchange: Exchange) -> Usage:
     """Our own count: the prompt as the shadow cache billed it, else by its bytes; an event of a stream is a token."""
     output = exchange.events if exchange.stream else exchange.answer_bytes // _BYTES_PER_TOKEN
-    bill = sent_bill(exchange, exchange.plan) if exchange.plan else None
+    plan = exchange.plan
+    bill = (sent_bill(exchange, plan) or plan.own) if plan else None
     if bill is None:
         return Usage(exchange.request_bytes // _BYTES_PER_TOKEN, output, estimated=True)
     return Usage(bill.total, output, bill.read, bill.write_5m, bill.write_1h, estimated=True)

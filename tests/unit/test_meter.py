@@ -3,6 +3,7 @@
 import pytest
 
 from proxy.core.modes import Mode
+from proxy.core.plan import Moved, Plan
 from proxy.core.prices import Price, PriceMap
 from proxy.core.profiles import ANTHROPIC
 from proxy.core.prompt import Bill
@@ -11,7 +12,7 @@ from proxy.core.usage import Usage
 from proxy.exchange import Ending, Exchange
 from proxy.meter import Meter, error_kind, savings
 from proxy.metrics import Metrics
-from proxy.ports import Deployment, Moved, Plan, Subject, Transport
+from proxy.ports import Deployment, Subject, Transport
 from tests.unit.test_metrics import value
 
 PRICE = Price(input=1.0, output=5.0, read=0.1, write_5m=1.25, write_1h=2.0)
@@ -113,8 +114,7 @@ def test_the_reported_basis_weighs_by_the_providers_count():
 @pytest.mark.parametrize(
     "fields",
     [
-        {"was_retried": True},
-        {"plan": plan(rewritten=False)},
+        {"plan": plan(rewritten=False, predicted=OWN), "usage": Usage(1000, 1, read=1000)},
         {"plan": plan(own=None)},
         {"plan": None},
         {"status": 400, "ending": Ending.REJECTED, "usage": None},
@@ -210,11 +210,19 @@ def test_upstream_errors_by_kind(metrics, settle, fields, kind):
     assert value(metrics, "upstream_errors_total", model="m", kind=kind) == 1
 
 
-def test_a_retry_with_the_original_is_counted_and_judged_by_the_clients_layout(metrics, settle):
-    settle(exchange(was_retried=True, reason=Reason.BARRED.value, usage=Usage(1000, 1, read=0)))
-    assert value(metrics, "plan_reasons_total", mode="tier", reason="barred") == 1
+def test_a_retry_with_the_original_is_judged_by_what_the_provider_says(metrics, settle):
+    settle(exchange(was_retried=True, reason=Reason.BARRED.value, usage=Usage(1000, 1, write_5m=1000)))
     assert value(metrics, "retries_original_total") == 1
-    assert value(metrics, "prediction_error_tokens_sum", side="over") == 0
+    assert value(metrics, "plan_reasons_total", mode="tier", reason="barred") == 1
+    assert value(metrics, "lost_usd_total", **MONEY, basis="reported") == pytest.approx(250)
+    assert value(metrics, "saved_usd_total", **MONEY, basis="shadow") is None
+    assert value(metrics, "prediction_error_tokens_count", side="over") is None
+
+
+def test_standing_down_may_cost_what_the_provider_holds_of_ours():
+    down = plan(rewritten=False, own=Bill(1000, 0, 0, 0), predicted=Bill(0, 1000, 0, 0))
+    saved = savings(exchange(plan=down, usage=Usage(1000, 1, write_5m=1000)), PRICE)
+    assert saved == {"shadow": pytest.approx(-1150), "reported": pytest.approx(-1150)}
 
 
 def test_listeners_hear_of_the_finished_exchange(metrics):
