@@ -101,6 +101,14 @@ class Budgets:
         self._unwritten.append(_Spend(reservation.exchange_id, reservation.team, cost_usd, now))
         await self._write()
 
+    def remaining(self) -> dict[str, float]:
+        """USD left to each team with a budget, as far as its total is known; negative where it was overdrawn."""
+        return {
+            team: account.limit.usd - account.spent_usd
+            for team, account in self._accounts.items()
+            if account.limit is not None and account.is_read
+        }
+
     async def aclose(self) -> None:
         """Write what is left, and release the ledger."""
         self._retry_at = None
@@ -108,7 +116,8 @@ class Budgets:
         await self._store.aclose()
 
     def _estimate(self, limit: Limit, deployment: Deployment, prompt_tokens: int, max_output: int | None) -> float:
-        if prompt_tokens <= 0 and max_output == 0:
+        if prompt_tokens <= 0:
+            # A path without a prompt (files, the list of models, ...), or an upload that is not read here.
             return 0.0
         price = self._price_of(deployment)
         if price is None:
@@ -118,7 +127,7 @@ class Budgets:
                 code="model_price_unknown",
             )
         output = limit.assumed_output_tokens if max_output is None else max_output
-        return upper_bound(price, max(0, prompt_tokens), output)
+        return upper_bound(price, prompt_tokens, output)
 
     async def _make_ready(self, account: _Account, team: str) -> None:
         """Have the team's total. While the ledger is out, it is tried now and then."""
