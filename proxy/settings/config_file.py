@@ -183,7 +183,8 @@ def _validated(raw: dict[str, Any], problems: list[str]) -> ConfigFile:
         return ConfigFile.model_validate(raw)
     except ValidationError as error:
         # A value whose variable is not set has been reported as that, and is empty here.
-        problems += [line for line in explain(error, ConfigFile) if line.partition(":")[0] not in missing]
+        found = [(line.partition(":")[0], line) for line in explain(error, ConfigFile)]
+        problems += [line for at, line in found if not any(path.startswith(at) for path in missing)]
     raise ConfigError(dict.fromkeys(problems))
 
 

@@ -25,7 +25,7 @@ class ConfigError(Exception):
 def explain(error: ValidationError, model: type[BaseModel]) -> Iterator[str]:
     """A line for every problem that pydantic found in a ``model``."""
     for problem in error.errors(include_url=False, include_input=False, include_context=True):
-        path, owner = _walk(problem["loc"], model)
+        path, owner = _walk(problem["loc"], model, is_unknown_key=problem["type"] == "extra_forbidden")
         yield f"{path}: {_reason(problem, owner)}"
 
 
@@ -49,18 +49,16 @@ def _reason(problem: Any, owner: Any) -> str:
             return message[:1].lower() + message[1:]
 
 
-def _walk(location: tuple[int | str, ...], model: type[BaseModel]) -> tuple[str, Any]:
+def _walk(location: tuple[int | str, ...], model: type[BaseModel], *, is_unknown_key: bool) -> tuple[str, Any]:
     """The path of a location, and the annotation of what holds its last key.
 
-    Pydantic adds the names of a union's members to a location (``alias.x.str``); they lead nowhere in the schema and
-    are left out of the path. So does an unknown key, which is always the last.
+    Pydantic adds the names of a union's members to a location (``alias.x.str``). They lead nowhere in the schema, as
+    an unknown key at the end does, and are left out of the path.
     """
     path, here, owner = "", model, model
     for index, key in enumerate(location):
         step = _step(here, key)
-        if step is None and index < len(location) - 1:
-            continue
-        if step is None and not any(_is_model(part) for part in _parts(here)):
+        if step is None and not (is_unknown_key and index == len(location) - 1):
             continue
         path, owner, here = join(path, key), here, step
     return path, owner

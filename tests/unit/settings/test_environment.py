@@ -1,0 +1,39 @@
+"""References to the environment."""
+
+import pytest
+
+from proxy.settings.environment import Environment, join
+
+
+def test_references_are_replaced_wherever_a_string_stands() -> None:
+    environment = Environment({"KEY": "k", "HOST": "h"})
+    value = {"a": ["os.environ/KEY", {"b": "Bearer os.environ/KEY"}], "u": "http://os.environ/HOST/v1", "n": 3}
+    found: list[str] = []
+    assert environment.expand(value, "x", found) == {"a": ["k", {"b": "Bearer k"}], "u": "http://h/v1", "n": 3}
+    assert found == []
+
+
+def test_what_is_not_set_is_named_with_its_path() -> None:
+    found: list[str] = []
+    Environment({}).expand({"a": [{"b": "os.environ/MISSING"}]}, "x", found)
+    assert found == ["x.a[0].b: the environment variable MISSING is not set"]
+
+
+@pytest.mark.parametrize("name", ["WITH-HYPHEN", "with.dot", "lower_1"])
+def test_a_whole_string_may_name_any_variable(name: str) -> None:
+    assert Environment({name: "v"}).expand(f"os.environ/{name}", "x", []) == "v"
+
+
+def test_an_empty_variable_is_set() -> None:
+    found: list[str] = []
+    assert Environment({"EMPTY": ""}).expand("os.environ/EMPTY", "x", found) == ""
+    assert found == []
+
+
+def test_a_section_of_variables_wins_and_may_refer_to_the_environment() -> None:
+    environment = Environment({"A": "1", "B": "2"}).with_section({"A": "x", "C": "os.environ/B", "D": "os.environ/NO"})
+    assert [environment.get(name) for name in "ABCD"] == ["x", "2", "2", None]
+
+
+def test_join() -> None:
+    assert join(join(join("", "a"), 0), "b") == "a[0].b"
