@@ -1,0 +1,16 @@
+"""The embedded provider: an OpenAI-compatible provider in this process that really keeps a prompt cache.
+
+Each deployment's cache profile chooses the provider that it stands for: Anthropic (markers as litellm accepts them in
+OpenAI format), OpenAI up to GPT-5.5 (automatic), OpenAI GPT-5.6 and newer (``prompt_cache_breakpoint``), DeepSeek
+(units), or one without a cache. A request is checked as that provider would check it, cut into blocks (``turns``,
+``marks``), laid out in the provider's order (``layout``), looked up and billed (``proxy.core.cache_models``), and
+answered with a deterministic text and the provider's own usage fields (``completion``, ``usage``, ``wire``). Entries
+appear at the first byte of the answer, dated by ``Call.now``, so that a replay in virtual time sees the recorded gaps.
+
+Nothing here knows the rest of the proxy: what is billed is what arrives.
+"""
+
+from proxy.upstream.embedded.ledger import Ledger
+from proxy.upstream.embedded.upstream import ANONYMOUS, EmbeddedUpstream, account_name
+
+__all__ = ["ANONYMOUS", "EmbeddedUpstream", "Ledger", "account_name"]

@@ -1,0 +1,95 @@
+"""An answer of the embedded provider: produced chunk by chunk, and stopped at once when it is given up."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+from proxy.errors import UpstreamUnavailable
+from proxy.ports import Headers
+
+
+class Ending(StrEnum):
+    """How a production ended."""
+
+    COMPLETE = "complete"
+    BROKEN = "broken"
+    CANCELLED = "cancelled"
+
+
+def _ignore_began() -> None:
+    """Nobody waits for the first byte."""
+
+
+def _ignore_ended(ending: Ending, produced: int) -> None:
+    """Nobody waits for the end."""
+
+
+@dataclass(frozen=True, slots=True)
+class Production:
+    """What is sent, and when. ``began`` is called at the first chunk; ``ended`` once, with the chunks sent so far.
+
+    ``breaks`` cuts the line behind the last chunk.
+    """
+
+    chunks: Sequence[bytes]
+    first_byte_s: float = 0.0
+    pace_s: float = 0.0
+    breaks: bool = False
+    began: Callable[[], None] = _ignore_began
+    ended: Callable[[Ending, int], None] = _ignore_ended
+
+
+class EmbeddedAnswer:
+    """``proxy.ports.Answer``, and the iterator over its own body."""
+
+    def __init__(self, status: int, headers: Headers, production: Production) -> None:
+        self.status = status
+        self.headers = headers
+        self._production = production
+        self._produced = 0
+        self._is_over = False
+        self._given_up = asyncio.Event()
+
+    def chunks(self) -> AsyncIterator[bytes]:
+        """The body as it is produced."""
+        return self
+
+    def __aiter__(self) -> AsyncIterator[bytes]:
+        return self
+
+    async def __anext__(self) -> bytes:
+        production = self._production
+        if self._produced == len(production.chunks) and not self._given_up.is_set():
+            self._end(Ending.BROKEN if production.breaks else Ending.COMPLETE)
+            if production.breaks:
+                raise UpstreamUnavailable("the connection to the upstream broke in mid-answer")
+            raise StopAsyncIteration
+        if not self._given_up.is_set():
+            await self._pause(production.pace_s if self._produced else production.first_byte_s)
+        if self._given_up.is_set():
+            raise UpstreamUnavailable("the call was given up")
+        if self._produced == 0:
+            production.began()
+        self._produced += 1
+        return production.chunks[self._produced - 1]
+
+    async def aclose(self) -> None:
+        """Stop producing; a reader that waits is woken."""
+        self._given_up.set()
+        is_whole = self._produced == len(self._production.chunks) and not self._production.breaks
+        self._end(Ending.COMPLETE if is_whole else Ending.CANCELLED)
+
+    async def _pause(self, seconds: float) -> None:
+        if seconds <= 0:
+            await asyncio.sleep(0)  # as any socket would, let the others run
+            return
+        try:
+            await asyncio.wait_for(self._given_up.wait(), seconds)
+        except TimeoutError:
+            return
+
+    def _end(self, ending: Ending) -> None:
+        if not self._is_over:
+            self._is_over = True
+            self._production.ended(ending, self._produced)

@@ -1,0 +1,139 @@
+"""What the embedded model says: deterministic, plausible, of the length that was asked for."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import count
+from typing import Any
+
+import orjson
+
+from proxy.core.tokens import Encode
+from proxy.upstream.embedded.request import ChatRequest
+from proxy.upstream.embedded.schema import example_of
+
+DEFAULT_OUTPUT_TOKENS = 60
+
+_SENTENCES = (
+    "I read the files that you sent and the change is small.",
+    "The function keeps its signature, so the callers stay as they are.",
+    "The test that failed compares the header with the wrong case.",
+    "I moved the check in front of the loop, where it costs nothing.",
+    "There is one more place that builds the same path, and it now uses the helper.",
+    "The option is read once and passed on from there.",
+    "Nothing else in the module depends on the old order.",
+    "An empty value is now refused with a message that names the field.",
+    "The documentation says the same, so I left that paragraph alone.",
+    "Run the suite once more before you merge, as the fixture has changed.",
+    "If you want, I can split this into two commits.",
+    "The next step would be to remove the deprecated alias.",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class ToolCall:
+    """A call that the model makes."""
+
+    id: str
+    name: str
+    arguments: str = "{}"
+
+
+@dataclass(frozen=True, slots=True)
+class Completion:
+    """One answer: text in pieces, as it streams, or tool calls."""
+
+    pieces: tuple[str, ...]
+    calls: tuple[ToolCall, ...]
+    finish_reason: str
+    tokens: int
+
+    @property
+    def text(self) -> str:
+        """The whole text."""
+        return "".join(self.pieces)
+
+    def message(self) -> dict[str, Any]:
+        """The answer as an OpenAI message, as the client will send it back."""
+        if not self.calls:
+            return {"role": "assistant", "content": self.text}
+        calls = [
+            {"id": c.id, "type": "function", "function": {"name": c.name, "arguments": c.arguments}} for c in self.calls
+        ]
+        return {"role": "assistant", "content": None, "tool_calls": calls}
+
+
+def complete(request: ChatRequest, seed: bytes, output_tokens: int, encode: Encode) -> Completion:
+    """The answer to a request. Equal seeds give equal answers."""
+    limit = request.settings.get("max_completion_tokens") or request.settings.get("max_tokens")
+    names = _called_tools(request)
+    if names:
+        calls = tuple(ToolCall(f"call_{seed.hex()[:20]}{i:04}", name) for i, name in enumerate(names))
+        tokens = sum(encode(call.name) + encode(call.arguments) for call in calls)
+        return Completion(pieces=(), calls=calls, finish_reason="tool_calls", tokens=tokens)
+    structured = _structured(request.settings.get("response_format"))
+    if structured is not None:
+        pieces = tuple(structured[i : i + 16] for i in range(0, len(structured), 16))
+        return _limited(pieces, limit, encode)
+    return write(seed, output_tokens, limit, encode)
+
+
+def write(seed: bytes, output_tokens: int, limit: int | None, encode: Encode) -> Completion:
+    """Plain text of about ``output_tokens``, of at most ``limit``."""
+    pieces: list[str] = []
+    tokens = 0
+    for word in _words(seed):
+        tokens += encode(word)
+        if pieces and tokens > output_tokens:
+            break
+        pieces.append(word)
+    return _limited(tuple(pieces), limit, encode)
+
+
+def _limited(pieces: Sequence[str], limit: int | None, encode: Encode) -> Completion:
+    kept: list[str] = []
+    tokens = 0
+    for piece in pieces:
+        cost = encode(piece)
+        if limit is not None and kept and tokens + cost > limit:
+            return Completion(tuple(kept), (), "length", tokens)
+        kept.append(piece)
+        tokens += cost
+    return Completion(tuple(kept), (), "stop", tokens)
+
+
+def _words(seed: bytes) -> Any:
+    for i in count():
+        sentence = _SENTENCES[(seed[i % len(seed)] + i) % len(_SENTENCES)]
+        for j, word in enumerate(sentence.split(" ")):
+            yield word if i == j == 0 else " " + word
+
+
+def _called_tools(request: ChatRequest) -> tuple[str, ...]:
+    """The tools that this answer calls. A request that ends in tool results has its answer, and gets text."""
+    choice = request.settings.get("tool_choice")
+    last = request.turns[-1]
+    if not request.tool_names or choice == "none" or last.answers is not None:
+        return ()
+    if isinstance(choice, Mapping):
+        function = choice.get("function")
+        name = function.get("name") if isinstance(function, Mapping) else None
+        return (name,) if isinstance(name, str) else request.tool_names[:1]
+    wanted = last.asks or (1 if choice == "required" else 0)
+    if request.settings.get("parallel_tool_calls") is False:
+        wanted = min(wanted, 1)
+    return (request.tool_names * 2)[:wanted]
+
+
+def _structured(response_format: object) -> str | None:
+    """JSON text, where JSON was asked for."""
+    if not isinstance(response_format, Mapping):
+        return None
+    match response_format.get("type"):
+        case "json_object":
+            return '{"answer": "done"}'
+        case "json_schema":
+            wrapper = response_format.get("json_schema")
+            schema = wrapper.get("schema") if isinstance(wrapper, Mapping) else None
+            return orjson.dumps(example_of(schema if isinstance(schema, Mapping) else {})).decode()
+        case _:
+            return None

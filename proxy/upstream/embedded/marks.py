@@ -1,0 +1,80 @@
+"""Where each provider reads a cache marker in an OpenAI-format request, and where it refuses one.
+
+Anthropic as litellm 1.109 translates (``llms/anthropic/chat/transformation.py``, ``factory.py``): kept on parts and on
+string content, dropped at message level beside list content, on a tool result only at message level, refused inside
+its content, on thinking blocks and on empty text. OpenAI up to GPT-5.5 knows no marker and refuses unknown parameters;
+GPT-5.6 and newer take ``prompt_cache_breakpoint`` on parts of messages that are not the assistant's.
+"""
+
+from collections.abc import Mapping
+from enum import StrEnum
+from typing import Any
+
+from proxy.core.profiles import CacheProfile, Dialect, Family
+from proxy.core.prompt import Life
+from proxy.upstream.embedded.blocks import refuse
+
+Json = Mapping[str, Any]
+
+CACHE_CONTROL = "cache_control"
+BREAKPOINT = "prompt_cache_breakpoint"
+_LIVES: Mapping[object, Life] = {"5m": "5m", "1h": "1h"}
+
+
+class MarkStyle(StrEnum):
+    """How a provider treats the fields ``cache_control`` and ``prompt_cache_breakpoint``."""
+
+    CACHE_CONTROL = CACHE_CONTROL
+    BREAKPOINT = BREAKPOINT
+    REFUSED = "refused"
+    IGNORED = "ignored"
+
+
+def mark_style(profile: CacheProfile) -> MarkStyle:
+    """The style of a profile's provider."""
+    if profile.dialect is Dialect.CACHE_CONTROL:
+        return MarkStyle.CACHE_CONTROL
+    if profile.dialect is Dialect.BREAKPOINT:
+        return MarkStyle.BREAKPOINT
+    return MarkStyle.REFUSED if profile.family is Family.GRID else MarkStyle.IGNORED
+
+
+def forbid(owner: Json, at: str, style: MarkStyle, *, breakpoint_allowed: bool = False) -> None:
+    """Refuse a marker field that the provider does not know on this object."""
+    if style in (MarkStyle.CACHE_CONTROL, MarkStyle.IGNORED):
+        return
+    for field in (CACHE_CONTROL, BREAKPOINT):
+        if field in owner and not (field == BREAKPOINT and breakpoint_allowed and style is MarkStyle.BREAKPOINT):
+            name = f"{at}.{field}" if at else field
+            raise refuse(f"Unknown parameter: '{name}'.", name, "unknown_parameter")
+
+
+def cache_control(owner: Json, at: str) -> Life | None:
+    """The life that an Anthropic marker asks for."""
+    if owner.get(CACHE_CONTROL) is None:
+        return None
+    control = owner[CACHE_CONTROL]
+    if not isinstance(control, Mapping) or control.get("type") != "ephemeral":
+        raise refuse(f"{at}.cache_control.type: Input should be 'ephemeral'", f"{at}.cache_control")
+    life = _LIVES.get(control.get("ttl", "5m"))
+    if life is None:
+        raise refuse(f"{at}.cache_control.ttl: Input should be '5m' or '1h'", f"{at}.cache_control.ttl")
+    return life
+
+
+def text_mark(owner: Json, at: str, text: str) -> Life | None:
+    """An Anthropic marker on text, which must not be empty."""
+    life = cache_control(owner, at)
+    if life is not None and not text.strip():
+        raise refuse(f"{at}: cache_control cannot be set for empty text blocks", f"{at}.cache_control")
+    return life
+
+
+def breakpoint_mark(owner: Json, at: str) -> Life | None:
+    """An OpenAI breakpoint. Its one life is the profile's short one."""
+    if owner.get(BREAKPOINT) is None:
+        return None
+    control = owner[BREAKPOINT]
+    if not isinstance(control, Mapping) or control.get("mode") != "explicit":
+        raise refuse(f"Invalid value: '{at}.{BREAKPOINT}.mode' must be 'explicit'.", f"{at}.{BREAKPOINT}.mode")
+    return "5m"

@@ -1,0 +1,181 @@
+"""One provider: its cache, its rules, and its answers. Pure; time is given."""
+
+import base64
+import struct
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import count
+from typing import Any
+
+import orjson
+
+from proxy.core.cache_models import make_cache, validate
+from proxy.core.digest import digest
+from proxy.core.profiles import CacheProfile, Family
+from proxy.core.prompt import Bill, Prompt
+from proxy.core.tokens import Encode
+from proxy.upstream.embedded.blocks import BlockMaker, refuse
+from proxy.upstream.embedded.completion import Completion, complete, write
+from proxy.upstream.embedded.layout import extend, lay_out
+from proxy.upstream.embedded.marks import mark_style
+from proxy.upstream.embedded.request import ChatRequest, read_chat, read_object
+from proxy.upstream.embedded.turns import TurnReader
+from proxy.upstream.embedded.usage import usage_fields
+from proxy.upstream.embedded.wire import Envelope, chat_body, chat_events, text_body, text_events
+
+_DIMENSIONS = 8
+
+
+def _nothing_to_store(available: float) -> None:
+    """Only chat is cached."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """An answer to produce. ``store`` commits it to the cache, given the time of its first byte."""
+
+    chunks: Sequence[bytes]
+    is_stream: bool
+    bill: Bill
+    output_tokens: int
+    store: Callable[[float], None] = _nothing_to_store
+
+
+class Provider:
+    """Answers by one cache profile. ``tail_tokens`` are the framing tokens behind every prompt, never cached (observed:
+    2 with Anthropic, 3 with OpenAI)."""
+
+    def __init__(self, profile: CacheProfile, encode: Encode, tail_tokens: int) -> None:
+        self._profile = profile
+        self._style = mark_style(profile)
+        self._maker = BlockMaker(encode, cuts=profile.family in (Family.GRID, Family.UNIT))
+        self._reader = TurnReader(self._maker, self._style)
+        self._cache = make_cache(profile)
+        self._tail_tokens = tail_tokens
+        self._ids = count(1)
+
+    def chat(self, body: bytes, account: str, now: float, output_tokens: int) -> Reply:
+        """``POST /chat/completions``. Raises UpstreamRejected for what the provider would refuse."""
+        request = read_chat(body, self._reader, self._style)
+        prompt = lay_out(request, self._profile, account)
+        complaint = validate(prompt, self._profile)
+        if complaint is not None:
+            raise refuse(complaint, "messages")
+        cached = self._cache.bill(prompt, now)
+        bill = replace(cached, plain=cached.plain + self._tail_tokens)
+        choices = self._choices(request, output_tokens)
+        tokens = sum(choice.tokens for choice in choices)
+        usage = usage_fields(bill, tokens, self._profile)
+        envelope = self._envelope("chatcmpl", account, now, request.model)
+        if request.stream:
+            chunks = chat_events(envelope, choices, usage, include_usage=request.include_usage)
+        else:
+            chunks = [chat_body(envelope, choices, usage)]
+        output = self._output(prompt, choices[0])
+        return Reply(
+            chunks=chunks,
+            is_stream=request.stream,
+            bill=bill,
+            output_tokens=tokens,
+            store=lambda available: self._cache.store(prompt, now, available, output),
+        )
+
+    def completions(self, body: bytes, account: str, now: float, output_tokens: int) -> Reply:
+        """``POST /completions``, the legacy text endpoint."""
+        request = parsed(body)
+        text = _joined(request.get("prompt"), "prompt")
+        limit = request.get("max_tokens")
+        if limit is not None and not isinstance(limit, int):
+            raise refuse("Invalid type for 'max_tokens': expected an integer.", "max_tokens", "invalid_type")
+        choice = write(digest(text.encode()), output_tokens, limit, self._maker.count)
+        bill = Bill(read=0, write_5m=0, write_1h=0, plain=self._maker.count(text))
+        usage = {
+            "prompt_tokens": bill.total,
+            "completion_tokens": choice.tokens,
+            "total_tokens": bill.total + choice.tokens,
+        }
+        envelope = self._envelope("cmpl", account, now, str(request.get("model")))
+        is_stream = request.get("stream") is True
+        if is_stream:
+            options = request.get("stream_options")
+            wanted = isinstance(options, Mapping) and options.get("include_usage") is True
+            chunks = text_events(envelope, choice, usage, include_usage=wanted)
+        else:
+            chunks = [text_body(envelope, choice, usage)]
+        return Reply(chunks=chunks, is_stream=is_stream, bill=bill, output_tokens=choice.tokens)
+
+    def embeddings(self, body: bytes) -> Reply:
+        """``POST /embeddings``: small vectors, equal for equal text."""
+        request = parsed(body)
+        given = request.get("input")
+        is_batch = isinstance(given, list) and any(isinstance(item, str | list) for item in given)
+        texts = [_joined(item, "input") for item in (given if is_batch and isinstance(given, list) else [given])]
+        dimensions = request.get("dimensions") or _DIMENSIONS
+        if not isinstance(dimensions, int) or not 0 < dimensions <= 4096:
+            raise refuse("Invalid 'dimensions'.", "dimensions", "invalid_value")
+        as_base64 = request.get("encoding_format") == "base64"
+        rows = [
+            {"object": "embedding", "index": i, "embedding": _encoded(_vector(text, dimensions), as_base64)}
+            for i, text in enumerate(texts)
+        ]
+        tokens = sum(self._maker.count(text) for text in texts)
+        usage = {"prompt_tokens": tokens, "total_tokens": tokens}
+        answer = {"object": "list", "data": rows, "model": request.get("model"), "usage": usage}
+        return Reply(chunks=[orjson.dumps(answer)], is_stream=False, bill=Bill(0, 0, 0, plain=tokens), output_tokens=0)
+
+    def _choices(self, request: ChatRequest, output_tokens: int) -> tuple[Completion, ...]:
+        """The seed is the last message, so that another layout of the same conversation gets the same answer."""
+        last = request.turns[-1].blocks
+        seed = digest(*(block.digest for block in last))
+        number = request.settings.get("n") or 1
+        return tuple(
+            complete(request, digest(seed, b"%d" % i) if i else seed, output_tokens, self._maker.count)
+            for i in range(number)
+        )
+
+    def _output(self, prompt: Prompt, choice: Completion) -> bytes | None:
+        if not self._profile.caches_output:
+            return None
+        return extend(prompt, self._reader.read(choice.message(), "output"))
+
+    def _envelope(self, prefix: str, account: str, now: float, model: str) -> Envelope:
+        number = next(self._ids)
+        name = digest(account.encode(), self._profile.name.encode(), b"%d" % number).hex()
+        return Envelope(id=f"{prefix}-{name}", created=int(now), model=model)
+
+
+def parsed(body: bytes) -> dict[str, Any]:
+    """A small JSON object, parsed whole."""
+    read_object(body)
+    try:
+        request: dict[str, Any] = orjson.loads(body)
+    except orjson.JSONDecodeError as error:
+        raise refuse("We could not parse the JSON body of your request.") from error
+    if not isinstance(request.get("model"), str):
+        raise refuse("you must provide a model parameter", "model", "missing_required_parameter")
+    return request
+
+
+def _joined(given: object, name: str) -> str:
+    """Text, a list of texts, or a list of token numbers."""
+    if isinstance(given, str):
+        return given
+    if isinstance(given, list) and given:
+        return " ".join(_joined(item, name) if isinstance(item, str | list) else str(item) for item in given)
+    raise refuse(f"Invalid type for '{name}': expected a string or an array.", name, "invalid_type")
+
+
+def _vector(text: str, dimensions: int) -> list[float]:
+    """Of length one, as OpenAI's are."""
+    raw: list[float] = []
+    for i in range(-(-dimensions // _DIMENSIONS)):
+        words = struct.unpack(f"<{_DIMENSIONS}H", digest(text.encode(), b"%d" % i))
+        raw += [word / 32768 - 1 for word in words]
+    raw = raw[:dimensions]
+    length = sum(x * x for x in raw) ** 0.5 or 1.0
+    return [x / length for x in raw]
+
+
+def _encoded(vector: list[float], as_base64: bool) -> list[float] | str:
+    """The ``openai`` SDK asks for base64 of little-endian floats by default."""
+    return base64.b64encode(struct.pack(f"<{len(vector)}f", *vector)).decode() if as_base64 else vector

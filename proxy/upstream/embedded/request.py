@@ -1,0 +1,141 @@
+"""A chat request as the embedded provider reads it: checked, and laid out as its cache sees it."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+import orjson
+from msgspec import Raw
+
+from proxy.upstream.embedded.blocks import Block, refuse
+from proxy.upstream.embedded.marks import MarkStyle, forbid
+from proxy.upstream.embedded.turns import SYSTEM_ROLES, Turn, TurnReader
+
+_OBJECT = msgspec.json.Decoder(dict[str, Raw])
+_ARRAY = msgspec.json.Decoder(list[Raw])
+
+# Read as raw JSON, block by block; everything else is small and parsed.
+_LARGE = frozenset({"messages", "tools"})
+
+
+@dataclass(frozen=True, slots=True)
+class ChatRequest:
+    """What was asked. ``head`` is how many turns stand in the system section; ``settings`` is the body without
+    messages and tools."""
+
+    model: str
+    turns: tuple[Turn, ...]
+    head: int
+    tools: tuple[Block, ...]
+    tool_names: tuple[str, ...]
+    settings: Mapping[str, Any]
+    stream: bool
+    include_usage: bool
+
+    @property
+    def has_image(self) -> bool:
+        """Whether an image stands anywhere in the prompt."""
+        return any(turn.has_image for turn in self.turns)
+
+
+def read_chat(body: bytes, reader: TurnReader, style: MarkStyle) -> ChatRequest:
+    """The request. Raises UpstreamRejected (400) for what the provider would refuse."""
+    members = read_object(body)
+    settings = {name: _value(raw, name) for name, raw in members.items() if name not in _LARGE}
+    model = settings.get("model")
+    if not isinstance(model, str) or not model:
+        raise refuse("you must provide a model parameter", "model", "missing_required_parameter")
+    forbid(settings, "", style)
+    if "stratiform" in settings:
+        raise refuse("Unknown parameter: 'stratiform'.", "stratiform", "unknown_parameter")
+    turns = _turns(members, reader)
+    _check_tool_turns(turns)
+    _check_numbers(settings)
+    raw_tools = members.get("tools")
+    tools, names = _tools(bytes(raw_tools), reader) if raw_tools is not None else ((), ())
+    options = settings.get("stream_options")
+    stream = settings.get("stream") is True
+    if options is not None and not stream:
+        raise refuse("The 'stream_options' parameter is only allowed when 'stream' is enabled.", "stream_options")
+    return ChatRequest(
+        model=model,
+        turns=turns,
+        head=next((i for i, turn in enumerate(turns) if turn.role not in SYSTEM_ROLES), len(turns)),
+        tools=tools,
+        tool_names=names,
+        settings=settings,
+        stream=stream,
+        include_usage=isinstance(options, Mapping) and options.get("include_usage") is True,
+    )
+
+
+def read_object(body: bytes) -> Mapping[str, Raw]:
+    """The members of a JSON object."""
+    try:
+        return _OBJECT.decode(body)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise refuse("We could not parse the JSON body of your request.") from error
+
+
+def _turns(members: Mapping[str, Raw], reader: TurnReader) -> tuple[Turn, ...]:
+    if "messages" not in members:
+        raise refuse("Missing required parameter: 'messages'.", "messages", "missing_required_parameter")
+    try:
+        messages = _ARRAY.decode(members["messages"])
+    except msgspec.DecodeError as error:
+        raise refuse(
+            "Invalid type for 'messages': expected an array of objects.", "messages", "invalid_type"
+        ) from error
+    if not messages:
+        raise refuse("Invalid 'messages': empty array. Expected at least one message.", "messages", "empty_array")
+    return tuple(reader.turn(bytes(raw), f"messages[{i}]") for i, raw in enumerate(messages))
+
+
+def _check_tool_turns(turns: Sequence[Turn]) -> None:
+    """Every call is answered right behind it, and nothing answers a call that was not made."""
+    open_calls: set[str] = set()
+    for i, turn in enumerate(turns):
+        if turn.answers is not None:
+            if turn.answers not in open_calls:
+                raise refuse(
+                    "messages with role 'tool' must be a response to a preceeding message with 'tool_calls'.",
+                    f"messages[{i}].role",
+                )
+            open_calls.discard(turn.answers)
+            continue
+        if open_calls:
+            raise refuse(
+                "An assistant message with 'tool_calls' must be followed by tool messages responding to each "
+                "'tool_call_id'.",
+                f"messages[{i}].role",
+            )
+        open_calls = set(turn.call_ids)
+    if open_calls:
+        raise refuse(
+            "An assistant message with 'tool_calls' must be followed by tool messages responding to each "
+            "'tool_call_id'.",
+            "messages",
+        )
+
+
+def _check_numbers(settings: Mapping[str, Any]) -> None:
+    for name in ("max_tokens", "max_completion_tokens", "n"):
+        number = settings.get(name)
+        if number is not None and (isinstance(number, bool) or not isinstance(number, int) or number < 1):
+            raise refuse(f"Invalid '{name}': expected an integer of at least 1.", name, "integer_below_min_value")
+
+
+def _tools(raw: bytes, reader: TurnReader) -> tuple[tuple[Block, ...], tuple[str, ...]]:
+    if raw == b"null":
+        return (), ()
+    blocks = reader.tools(raw)
+    functions = [tool.get("function") for tool in orjson.loads(raw)]
+    return blocks, tuple(str(f.get("name")) for f in functions if isinstance(f, Mapping))
+
+
+def _value(raw: Raw, name: str) -> Any:
+    try:
+        return orjson.loads(bytes(raw))
+    except orjson.JSONDecodeError as error:
+        raise refuse(f"'{name}' is not valid JSON text.", name) from error

@@ -1,0 +1,243 @@
+"""Messages and tools to blocks, read once per distinct message."""
+
+import re
+from collections import OrderedDict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from hashlib import sha256
+from typing import Any
+
+import orjson
+
+from proxy.core.digest import digest
+from proxy.core.prompt import Life
+from proxy.core.tokens import IMAGE_TOKENS, MESSAGE_OVERHEAD_TOKENS
+from proxy.upstream.embedded.blocks import Block, BlockKind, BlockMaker, refuse
+from proxy.upstream.embedded.marks import (
+    BREAKPOINT,
+    CACHE_CONTROL,
+    Json,
+    MarkStyle,
+    breakpoint_mark,
+    cache_control,
+    forbid,
+    text_mark,
+)
+
+SYSTEM_ROLES = frozenset({"system", "developer"})
+_ROLES = SYSTEM_ROLES | {"user", "assistant", "tool", "function"}
+_TEXT_TYPES = frozenset({"text", "input_text", "output_text", "refusal"})
+_THINKING_TYPES = frozenset({"thinking", "redacted_thinking"})
+_KNOWN_TURNS = 50_000
+
+# Words in a user message that make the embedded model call the request's first tool, or two tools at once.
+_CALL_WORDS = re.compile(r"\bcall_tool(s?)\b")
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """One message. ``call_ids`` are the calls it makes, ``answers`` the call it answers, ``asks`` how many tool calls
+    its text asks the embedded model for."""
+
+    role: str
+    blocks: tuple[Block, ...]
+    call_ids: tuple[str, ...] = ()
+    answers: str | None = None
+    has_image: bool = False
+    asks: int = 0
+
+
+class TurnReader:
+    """Reads messages for one style of markers, remembering them by the digest of their raw JSON."""
+
+    def __init__(self, maker: BlockMaker, style: MarkStyle) -> None:
+        self._maker = maker
+        self._style = style
+        self._turns: OrderedDict[bytes, Turn] = OrderedDict()
+        self._tools: OrderedDict[bytes, tuple[Block, ...]] = OrderedDict()
+
+    def turn(self, raw: bytes, at: str) -> Turn:
+        """The message whose JSON is ``raw``; ``at`` is its path for error messages."""
+        key = sha256(raw).digest()
+        known = self._turns.get(key)
+        if known is not None:
+            self._turns.move_to_end(key)
+            return known
+        turn = self.read(_loads(raw, at), at)
+        self._turns[key] = turn
+        if len(self._turns) > _KNOWN_TURNS:
+            self._turns.popitem(last=False)
+        return turn
+
+    def tools(self, raw: bytes) -> tuple[Block, ...]:
+        """The tool definitions whose JSON array is ``raw``."""
+        key = sha256(raw).digest()
+        known = self._tools.get(key)
+        if known is not None:
+            self._tools.move_to_end(key)
+            return known
+        tools = _loads(raw, "tools")
+        if not isinstance(tools, list):
+            raise refuse("Invalid type for 'tools': expected an array.", "tools", "invalid_type")
+        blocks = tuple(self._tool(tool, f"tools[{i}]") for i, tool in enumerate(tools))
+        self._tools[key] = blocks
+        if len(self._tools) > _KNOWN_TURNS // 100:
+            self._tools.popitem(last=False)
+        return blocks
+
+    def read(self, message: object, at: str) -> Turn:
+        """A parsed message."""
+        if not isinstance(message, dict):
+            raise refuse(f"Invalid type for '{at}': expected an object.", at, "invalid_type")
+        role = message.get("role")
+        if role not in _ROLES:
+            raise refuse(f"Invalid value for '{at}.role'.", f"{at}.role", "invalid_value")
+        forbid(message, at, self._style)
+        if role in ("tool", "function"):
+            return self._result(message, at)
+        if role == "assistant":
+            return self._assistant(message, at)
+        return self._spoken(message, "system" if role in SYSTEM_ROLES else role, at)
+
+    def _spoken(self, message: Json, role: str, at: str) -> Turn:
+        content = message.get("content")
+        if not isinstance(content, str | list):
+            raise refuse(f"Invalid type for '{at}.content': expected a string or an array.", f"{at}.content")
+        blocks = self._content(message, role, at)
+        texts = [content] if isinstance(content, str) else [part.get("text") for part in content]
+        has_image = any(block.kind is BlockKind.MEDIA for block in blocks)
+        return Turn(role, blocks, has_image=has_image, asks=_asked_calls(texts) if role == "user" else 0)
+
+    def _assistant(self, message: Json, at: str) -> Turn:
+        content, calls = message.get("content"), message.get("tool_calls") or []
+        if not isinstance(content, str | list | None) or not isinstance(calls, list):
+            raise refuse(f"Invalid type for '{at}.content' or '{at}.tool_calls'.", at, "invalid_type")
+        thinking = message.get("thinking_blocks") or []
+        blocks = [self._thinking(block, f"{at}.thinking_blocks[{i}]") for i, block in enumerate(thinking)]
+        if content:
+            blocks += [block for block in self._content(message, "assistant", at) if not block.is_empty]
+        blocks += [self._call(call, f"{at}.tool_calls[{i}]") for i, call in enumerate(calls)]
+        if isinstance(message.get("function_call"), Mapping):
+            blocks.append(self._maker.make(BlockKind.CALL, (b"function",), _dumps(message["function_call"])))
+        return Turn("assistant", tuple(blocks), call_ids=tuple(str(call.get("id")) for call in calls))
+
+    def _content(self, message: Json, role: str, at: str) -> tuple[Block, ...]:
+        content = message["content"]
+        label = (role.encode(), str(message.get("name") or "").encode())
+        if isinstance(content, str):
+            mark = None
+            if self._style is MarkStyle.CACHE_CONTROL and not (role == "assistant" and not content):
+                mark = text_mark(message, at, content)
+            make = self._maker.make
+            return (make(BlockKind.TEXT, label, content, extra_tokens=MESSAGE_OVERHEAD_TOKENS, mark=mark),)
+        return tuple(self._part(part, label, f"{at}.content[{i}]", i == 0) for i, part in enumerate(content))
+
+    def _part(self, part: object, label: tuple[bytes, bytes], at: str, is_first: bool) -> Block:
+        if not isinstance(part, dict):
+            raise refuse(f"Invalid type for '{at}': expected an object.", at, "invalid_type")
+        kind = part.get("type")
+        forbid(part, at, self._style, breakpoint_allowed=label[0] != b"assistant")
+        extra = MESSAGE_OVERHEAD_TOKENS if is_first else 0
+        if kind in _THINKING_TYPES:
+            return self._thinking(part, at)
+        if kind in _TEXT_TYPES:
+            text = part.get("refusal" if kind == "refusal" else "text")
+            if not isinstance(text, str):
+                raise refuse(f"Invalid type for '{at}.text': expected a string.", f"{at}.text", "invalid_type")
+            mark = self._part_mark(part, at, text)
+            return self._maker.make(BlockKind.TEXT, label, text, extra_tokens=extra, mark=mark)
+        if not isinstance(kind, str):
+            raise refuse(f"Missing required parameter: '{at}.type'.", f"{at}.type", "missing_required_parameter")
+        mark = self._part_mark(part, at, None)
+        return self._media(label, part, extra, mark)
+
+    def _media(self, label: tuple[bytes, ...], part: Json, extra_tokens: int, mark: Life | None) -> Block:
+        key = digest(*label, _dumps(_unmarked(part)).encode())
+        return Block(BlockKind.MEDIA, key, IMAGE_TOKENS + extra_tokens, cuts=(key,), mark=mark)
+
+    def _part_mark(self, part: Json, at: str, text: str | None) -> Life | None:
+        if self._style is MarkStyle.CACHE_CONTROL:
+            return cache_control(part, at) if text is None else text_mark(part, at, text)
+        return breakpoint_mark(part, at) if self._style is MarkStyle.BREAKPOINT else None
+
+    def _thinking(self, block: object, at: str) -> Block:
+        if not isinstance(block, dict):
+            raise refuse(f"Invalid type for '{at}': expected an object.", at, "invalid_type")
+        forbid(block, at, self._style)
+        if self._style is MarkStyle.CACHE_CONTROL and CACHE_CONTROL in block:
+            raise refuse(f"{at}.thinking.cache_control: Extra inputs are not permitted", f"{at}.cache_control")
+        return self._maker.make(BlockKind.THINKING, (b"assistant",), _dumps(_unmarked(block)))
+
+    def _call(self, call: object, at: str) -> Block:
+        if not isinstance(call, dict) or not isinstance(call.get("function"), Mapping):
+            raise refuse(f"Missing required parameter: '{at}.function'.", at, "missing_required_parameter")
+        forbid(call, at, self._style)
+        mark = cache_control(call, at) if self._style is MarkStyle.CACHE_CONTROL else None
+        return self._maker.make(BlockKind.CALL, (b"assistant",), _dumps(_unmarked(call)), mark=mark)
+
+    def _result(self, message: Json, at: str) -> Turn:
+        content = message.get("content")
+        if not isinstance(content, str | list | None):
+            raise refuse(f"Invalid type for '{at}.content': expected a string or an array.", f"{at}.content")
+        answers = message.get("tool_call_id")
+        if message["role"] == "tool" and not isinstance(answers, str):
+            name = f"{at}.tool_call_id"
+            raise refuse(f"Missing required parameter: '{name}'.", name, "missing_required_parameter")
+        parts = content if isinstance(content, list) else [{"type": "text", "text": content or ""}]
+        blocks = [self._part(part, (b"tool", b""), f"{at}.content[{i}]", False) for i, part in enumerate(parts)]
+        media = [block for block in blocks if block.kind is BlockKind.MEDIA]
+        texts = [str(part.get("text") or "") for part, block in zip(parts, blocks, strict=True) if block not in media]
+        mark = self._result_mark(message, at, any(block.mark is not None for block in blocks))
+        label = (b"tool", str(answers or message.get("name")).encode(), *(block.digest for block in media))
+        extra = MESSAGE_OVERHEAD_TOKENS + sum(block.tokens for block in media)
+        block = self._maker.make(BlockKind.RESULT, label, "\n".join(texts), extra_tokens=extra, mark=mark)
+        call_id = answers if message["role"] == "tool" else None
+        return Turn(str(message["role"]), (block,), answers=call_id, has_image=bool(media))
+
+    def _result_mark(self, message: Json, at: str, has_part_mark: bool) -> Life | None:
+        if self._style is MarkStyle.BREAKPOINT:
+            return "5m" if has_part_mark else None
+        if self._style is not MarkStyle.CACHE_CONTROL:
+            return None
+        if has_part_mark:
+            raise refuse(
+                f"{at}: cache_control may not be specified within `tool_result.content`. "
+                "Instead, place it directly on `tool_result`",
+                f"{at}.content",
+            )
+        return cache_control(message, at)
+
+    def _tool(self, tool: object, at: str) -> Block:
+        if not isinstance(tool, dict):
+            raise refuse(f"Invalid type for '{at}': expected an object.", at, "invalid_type")
+        function = tool.get("function")
+        forbid(tool, at, self._style)
+        mark = None
+        if self._style is MarkStyle.CACHE_CONTROL:
+            mark = cache_control(tool, at)
+        if isinstance(function, Mapping):
+            forbid(function, f"{at}.function", self._style)
+            if self._style is MarkStyle.CACHE_CONTROL:
+                mark = mark or cache_control(function, f"{at}.function")
+            tool = {**tool, "function": _unmarked(function)}
+        return self._maker.make(BlockKind.TOOL, (), _dumps(_unmarked(tool)), mark=mark)
+
+
+def _asked_calls(texts: Sequence[object]) -> int:
+    found = [match for text in texts if isinstance(text, str) for match in _CALL_WORDS.finditer(text)]
+    return max((2 if match[1] else 1 for match in found), default=0)
+
+
+def _unmarked(owner: Json) -> Json:
+    return {key: item for key, item in owner.items() if key not in (CACHE_CONTROL, BREAKPOINT)}
+
+
+def _dumps(value: object) -> str:
+    return orjson.dumps(value).decode()
+
+
+def _loads(raw: bytes, at: str) -> Any:
+    try:
+        return orjson.loads(raw)
+    except orjson.JSONDecodeError as error:
+        raise refuse(f"'{at}' is not valid JSON text.", at) from error

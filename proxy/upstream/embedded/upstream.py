@@ -1,0 +1,234 @@
+"""The adapter: routes, faults, waiting, and one ledger per account."""
+
+import asyncio
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from hashlib import sha256
+
+import orjson
+
+from proxy.core.profiles import CacheProfile
+from proxy.core.tokens import Encode
+from proxy.errors import UpstreamError, UpstreamRejected, UpstreamUnavailable, error_body
+from proxy.ports import Call, Deployment, Headers
+from proxy.upstream.embedded.answer import EmbeddedAnswer, Ending, Production
+from proxy.upstream.embedded.blocks import refuse
+from proxy.upstream.embedded.completion import DEFAULT_OUTPUT_TOKENS
+from proxy.upstream.embedded.faults import FAULT_HEADER, Fault, FaultKind, parse_fault, parse_faults, rejection
+from proxy.upstream.embedded.ledger import Ledger
+from proxy.upstream.embedded.provider import Provider, Reply
+from proxy.upstream.embedded.wire import DONE
+
+ANONYMOUS = "anonymous"
+DEFAULT_TAIL_TOKENS = 3
+
+_JSON: Headers = (("content-type", "application/json"),)
+_SSE: Headers = (("content-type", "text/event-stream; charset=utf-8"), ("cache-control", "no-cache"))
+_ROUTES = {"/chat/completions": "POST", "/completions": "POST", "/embeddings": "POST", "/models": "GET"}
+_REJECTING = frozenset({FaultKind.RATE_LIMIT, FaultKind.ERROR, FaultKind.REFUSE_REWRITE})
+_CUT_SLICE_BYTES = 64
+# The counts of faults that have struck are kept for this many distinct faults.
+_KNOWN_FAULTS = 10_000
+
+
+def account_name(key: str) -> str:
+    """The account that an API key or Authorization header belongs to. The key cannot be read back from it."""
+    secret = key.removeprefix("Bearer ").strip()
+    return sha256(secret.encode()).hexdigest()[:16] if secret else ANONYMOUS
+
+
+class EmbeddedUpstream:
+    """``proxy.ports.Upstream`` without a network: every deployment's profile has a provider with a cache of its own.
+
+    ``Deployment.params`` may hold ``output_tokens`` (about how long answers are), ``first_byte_s`` and ``pace_s``
+    (seconds in front of the first chunk, and of each further one), and ``faults`` (see ``faults``). The cache takes its
+    time from ``Call.now`` alone.
+    """
+
+    def __init__(self, encode: Encode, *, tail_tokens: int = DEFAULT_TAIL_TOKENS) -> None:
+        self._encode = encode
+        self._tail_tokens = tail_tokens
+        self._providers: dict[CacheProfile, Provider] = {}
+        self._ledgers: dict[str, Ledger] = {}
+        self._models: set[str] = set()
+        self._struck: Counter[tuple[str, str]] = Counter()
+        self._closed = False
+
+    async def open(self, call: Call) -> EmbeddedAnswer:
+        """Answer a call. The provider's own refusals are answers, too."""
+        if self._closed:
+            raise UpstreamUnavailable("the embedded provider is closed")
+        body = await _whole(call.body)
+        ledger = self.ledger(_account(call))
+        self._models.add(call.deployment.name)
+        try:
+            return await self._route(call, body, ledger)
+        except UpstreamRejected as error:
+            ledger.errors[error.status] += 1
+            headers = (*_JSON, *error.headers.items())
+            return EmbeddedAnswer(error.status, headers, Production(chunks=[error_body(error)]))
+
+    async def aclose(self) -> None:
+        """Refuse further calls."""
+        self._closed = True
+
+    def ledger(self, account: str) -> Ledger:
+        """The totals of an account (``account_name`` of its key)."""
+        return self._ledgers.setdefault(account, Ledger())
+
+    @property
+    def ledgers(self) -> Mapping[str, Ledger]:
+        """Every account's totals."""
+        return self._ledgers
+
+    async def _route(self, call: Call, body: bytes, ledger: Ledger) -> EmbeddedAnswer:
+        method = _ROUTES.get(call.path)
+        if method is None:
+            raise UpstreamRejected(
+                f"Invalid URL ({call.method} /v1{call.path})", status=404, error_type="invalid_request_error"
+            )
+        if call.method != method:
+            raise UpstreamRejected(
+                f"Not allowed to {call.method} on /v1{call.path}",
+                status=405,
+                error_type="invalid_request_error",
+                code="method_not_supported",
+            )
+        if call.path == "/models":
+            return EmbeddedAnswer(200, _JSON, Production(chunks=[self._model_list(call)]))
+        ledger.requests += 1
+        shapes = self._struck_by(call, body)
+        reply = self._reply(call, body)
+        headers_s = shapes[FaultKind.SLOW_HEADERS].seconds if FaultKind.SLOW_HEADERS in shapes else 0.0
+        if headers_s:
+            await self._wait_for_headers(headers_s, ledger)
+        return self._answer(call, reply, shapes, headers_s, ledger)
+
+    def _reply(self, call: Call, body: bytes) -> Reply:
+        deployment = call.deployment
+        provider = self._providers.get(deployment.profile)
+        if provider is None:
+            provider = Provider(deployment.profile, self._encode, self._tail_tokens)
+            self._providers[deployment.profile] = provider
+        output_tokens = int(_number(deployment, "output_tokens", DEFAULT_OUTPUT_TOKENS))
+        match call.path:
+            case "/chat/completions":
+                return provider.chat(body, _account(call), call.now, output_tokens)
+            case "/completions":
+                return provider.completions(body, _account(call), call.now, output_tokens)
+            case _:
+                return provider.embeddings(body)
+
+    def _answer(
+        self, call: Call, reply: Reply, shapes: Mapping[FaultKind, Fault], headers_s: float, ledger: Ledger
+    ) -> EmbeddedAnswer:
+        headers = (*(_SSE if reply.is_stream else _JSON), *_request_headers(call, ledger))
+        if FaultKind.EMPTY_STREAM in shapes or FaultKind.NO_BYTES in shapes:
+            nothing = [DONE] if reply.is_stream and FaultKind.EMPTY_STREAM in shapes else []
+            return EmbeddedAnswer(200, headers, Production(chunks=nothing, ended=_count_empty(ledger)))
+        slow = shapes.get(FaultKind.SLOW_FIRST_BYTE)
+        first_byte_s = slow.seconds if slow is not None else _number(call.deployment, "first_byte_s", 0.0)
+        chunks, cut = reply.chunks, shapes.get(FaultKind.CUT)
+        if cut is not None:
+            chunks = _cut(chunks, cut.after)
+        total = len(reply.chunks)
+
+        def began() -> None:
+            reply.store(call.now + headers_s + first_byte_s)
+            ledger.add(reply.bill)
+
+        def ended(ending: Ending, produced: int) -> None:
+            ledger.output += reply.output_tokens * min(produced, total) // total
+            ledger.cancelled += ending is Ending.CANCELLED
+            ledger.broken += ending is Ending.BROKEN
+
+        production = Production(
+            chunks=chunks,
+            first_byte_s=first_byte_s,
+            pace_s=_number(call.deployment, "pace_s", 0.0),
+            breaks=cut is not None,
+            began=began,
+            ended=ended,
+        )
+        return EmbeddedAnswer(200, headers, production)
+
+    async def _wait_for_headers(self, seconds: float, ledger: Ledger) -> None:
+        try:
+            await asyncio.sleep(seconds)
+        except asyncio.CancelledError:
+            ledger.cancelled += 1
+            raise
+
+    def _struck_by(self, call: Call, body: bytes) -> Mapping[FaultKind, Fault]:
+        """The faults that shape this answer. Raises UpstreamRejected for one that refuses the request."""
+        account = _account(call)
+        shapes: dict[FaultKind, Fault] = {}
+        for fault in _faults(call):
+            error = rejection(fault, body)
+            if (error is None) is (fault.kind in _REJECTING) or not self._strikes(account, fault):
+                continue
+            if error is not None:
+                raise error
+            shapes[fault.kind] = fault
+        return shapes
+
+    def _strikes(self, account: str, fault: Fault) -> bool:
+        if fault.n is None:
+            return True
+        if len(self._struck) >= _KNOWN_FAULTS:
+            self._struck.clear()
+        self._struck[account, fault.text] += 1
+        return self._struck[account, fault.text] <= fault.n
+
+    def _model_list(self, call: Call) -> bytes:
+        created = int(call.now)
+        names = sorted(self._models)
+        rows = [{"id": name, "object": "model", "created": created, "owned_by": "embedded"} for name in names]
+        return orjson.dumps({"object": "list", "data": rows})
+
+
+def _account(call: Call) -> str:
+    if call.deployment.api_key:
+        return account_name(call.deployment.api_key)
+    return account_name(next((value for name, value in call.headers if name.lower() == "authorization"), ""))
+
+
+def _faults(call: Call) -> list[Fault]:
+    texts = [value for name, value in call.headers if name.lower() == FAULT_HEADER]
+    try:
+        return [*map(parse_fault, texts), *parse_faults(call.deployment.params.get("faults"))]
+    except ValueError as error:
+        raise refuse(f"{FAULT_HEADER}: {error}", FAULT_HEADER) from error
+
+
+def _number(deployment: Deployment, name: str, default: float) -> float:
+    value = deployment.params.get(name, default)
+    if isinstance(value, bool) or not isinstance(value, int | float) or value < 0:
+        raise UpstreamError(f"the embedded model {deployment.name!r} needs a number as {name}")
+    return value
+
+
+def _request_headers(call: Call, ledger: Ledger) -> Headers:
+    name = sha256(f"{_account(call)}/{ledger.requests}/{call.now}".encode()).hexdigest()[:24]
+    return (("x-request-id", f"req_{name}"), ("x-ratelimit-limit-requests", "10000"))
+
+
+def _count_empty(ledger: Ledger) -> Callable[[Ending, int], None]:
+    def ended(ending: Ending, produced: int) -> None:
+        ledger.empty += 1
+
+    return ended
+
+
+def _cut(chunks: Sequence[bytes], after: int) -> Sequence[bytes]:
+    """The first chunks, never all of them; an answer in one piece is sliced."""
+    if len(chunks) == 1:
+        body = chunks[0]
+        chunks = [body[i : i + _CUT_SLICE_BYTES] for i in range(0, len(body), _CUT_SLICE_BYTES)]
+    return chunks[: min(after, len(chunks) - 1)]
+
+
+async def _whole(body: bytes | AsyncIterator[bytes]) -> bytes:
+    if isinstance(body, bytes):
+        return body
+    return b"".join([chunk async for chunk in body])
