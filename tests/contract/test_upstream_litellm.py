@@ -381,6 +381,18 @@ def test_thinking_blocks_come_back_with_their_signature() -> None:
     run(body)
 
 
+@FAMILIES
+def test_a_model_may_repeat_itself(model: str) -> None:
+    script = (anthropic_events if model == CLAUDE else openai_events)(*["again "] * 150)
+
+    async def body() -> None:
+        async with serving(events=script) as (fake, upstream):
+            raw = await read(await upstream.open(call(model, fake.base, {**HELLO, "stream": True})))
+            assert sum(chunk["choices"][0]["delta"].get("content") == "again " for chunk in events(raw)) == 150
+
+    run(body)
+
+
 def test_embeddings() -> None:
     async def body() -> None:
         async with serving() as (fake, upstream):

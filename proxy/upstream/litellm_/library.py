@@ -3,6 +3,7 @@
 import asyncio
 import inspect
 import os
+import sys
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -97,6 +98,10 @@ def _import_litellm() -> Any:
     litellm.suppress_debug_info = True
     litellm.drop_params = False
     litellm.num_retries = 0
+    # Markers are placed by the planner, or not at all.
+    litellm.enable_anthropic_prompt_caching = False
+    # Else a model that writes the same chunk a hundred times is cut off (streaming_handler.raise_on_model_repetition).
+    litellm.REPEATED_STREAMING_CHUNK_LIMIT = sys.maxsize
     for callbacks in (litellm.callbacks, litellm.success_callback, litellm.failure_callback, litellm.input_callback):
         callbacks.clear()
     return litellm

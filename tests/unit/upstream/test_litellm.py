@@ -268,7 +268,7 @@ def test_our_own_errors_and_cancellation_pass() -> None:
 @pytest.mark.parametrize(
     ("text", "stripped"),
     [
-        ("Incorrect API key provided: sk-ant-api03-abcDEF_123.", "Incorrect API key provided: [redacted]"),
+        ("Incorrect API key provided: sk-ant-api03-abcDEF_123. Try", "Incorrect API key provided: [redacted]. Try"),
         ("got the header Bearer abc.def-123=", "got the header Bearer [redacted]"),
         ("POST https://me:secret@host.example/v1/x failed", "POST https://host.example/v1/x failed"),
         ("https://host.example/v1?key=abc&alt=sse: 400", "https://host.example/v1 400"),
