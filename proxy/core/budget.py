@@ -4,6 +4,9 @@ from dataclasses import dataclass
 
 from proxy.core.prices import Price
 
+# Sums of floats are off by less than this.
+_DUST_USD = 1e-9
+
 
 @dataclass(frozen=True, slots=True)
 class Limit:
@@ -19,11 +22,11 @@ def decide(limit: Limit, spent_usd: float, reserved_usd: float, estimate_usd: fl
     What running requests have reserved counts as spent, so that many at once cannot pass the limit together.
     """
     left_usd = limit.usd - spent_usd - reserved_usd
-    if left_usd > 0 and estimate_usd <= left_usd:
+    if left_usd > _DUST_USD and estimate_usd <= left_usd + _DUST_USD:
         return None
     reserved = f", {_money(reserved_usd)} is reserved by running requests" if reserved_usd > 0 else ""
     state = f"{_money(spent_usd)} of the budget of {_money(limit.usd)} is spent{reserved}"
-    if left_usd <= 0:
+    if left_usd <= _DUST_USD:
         return state
     return f"{state}, and this request may cost up to {_money(estimate_usd)} (a lower output limit lowers that)"
 
