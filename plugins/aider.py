@@ -25,7 +25,7 @@ _FENCES = {
 }
 _BACKTICKS = re.compile(r"`{3,}\Z")
 _FIRST_FILE = re.compile(r"\n([^\n]+)\n(`{3,}|<(?:source|code|pre|codeblock|sourcecode)>)\n")
-_REMINDER = re.compile(r"\n\n# (?:\*SEARCH/REPLACE block\* Rules|File editing rules|\*file listing\* rules):")
+_REMINDER = re.compile(r"\n\n\n?# (?:\*SEARCH/REPLACE block\* Rules|File editing rules|\*file listing\* rules):")
 
 
 @dataclass(frozen=True, slots=True)

@@ -154,7 +154,8 @@ def _prefixes(offer: Offer, pricing: Pricing) -> list[tuple[Element, ...]]:
     """Prefixes of earlier layouts that this request may begin with: as long as possible, and up to each live entry."""
     found: dict[tuple[bytes, ...], tuple[Element, ...]] = {}
     fixed = len(offer.material.tools) + len(offer.material.head)
-    for before in reversed(offer.session.layouts):
+    lane = [one for one in offer.session.lane.layouts if one not in offer.session.layouts]
+    for before in [*reversed(offer.session.layouts), *reversed(lane)]:
         valid = valid_prefix(offer.material, before)
         if len(valid) <= fixed:
             continue

@@ -20,7 +20,8 @@ class Forecast:
 
     ``body`` is P(the session's next request comes within the life), ``head`` P(any request with the same head does);
     ``turns`` maps a message's index to P(the next request repeats the conversation up to it); ``hazards`` maps a
-    context piece to -ln P(unchanged), ``whole`` a context message's index to the sum over its pieces.
+    context piece to -ln P(unchanged), ``whole`` a context message's index to the sum over its pieces;
+    ``shared`` are the first turns, which other sessions of the lane begin with, too.
     """
 
     body: float
@@ -28,6 +29,7 @@ class Forecast:
     turns: Mapping[int, float]
     hazards: Mapping[str, float]
     whole: Mapping[int, float]
+    shared: frozenset[int]
 
     def weight(self, item: Item, tokens: int) -> float:
         """Tokens per expected change: the larger, the earlier a piece should stand (exchange argument)."""
@@ -36,18 +38,20 @@ class Forecast:
     def positions(self, layout: Layout) -> list[float]:
         """P(the next request comes in time and repeats everything up to the position), never rising."""
         result: list[float] = []
-        reached, hazard = 1.0, static_hazard(0, 0)
+        reached, hazard, reader = 1.0, static_hazard(0, 0), max(self.head, self.body)
         for element in layout.elements:
             if element.kind is ElementKind.TOOLS or element.key == "system":
-                result += [max(self.head, self.body) * math.exp(-hazard)] * len(element.parts)
+                result += [reader * math.exp(-hazard)] * len(element.parts)
                 continue
             if element.kind is ElementKind.MESSAGE:
-                reached = min(reached, self.turns.get(element.message, 0.0))
+                if element.message not in self.shared:
+                    reader = self.body
+                    reached = min(reached, self.turns.get(element.message, 0.0))
             elif element.kind is ElementKind.WHOLE:
                 hazard += self.whole[element.message]
             elif element.item is not None:
                 hazard += self.hazards[element.item.key]
-            result += [self.body * reached * math.exp(-hazard)] * len(element.parts)
+            result += [reader * reached * math.exp(-hazard)] * len(element.parts)
         return result
 
 
@@ -69,6 +73,7 @@ def forecast(
         head=lane.shares_within(profile.life_s),
         turns=dict(zip(turn_indices, survival, strict=True)),
         hazards=hazards,
+        shared=frozenset(turn_indices[: lane.shared_turns(reading.turns)]),
         whole={g.message: sum(hazards[i.key] for i in g.items) for g in view.groups},
     )
 

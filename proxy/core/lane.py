@@ -1,23 +1,74 @@
 """What one client's requests of one kind have in common: do they go on, when, and where do they break."""
 
 from collections import deque
+from dataclasses import dataclass
 
 from proxy.core.survival import BreakRanks
 
 _REMEMBERED_GAPS = 64
+_REMEMBERED_LAYOUTS = 4
+_MAX_ITEMS = 2000
 # A client that declares tools works in a loop: its conversation goes on more often than not.
 _PRIOR_APPEND_TOOLS = 0.9
 _PRIOR_APPEND_PLAIN = 0.6
+
+
+@dataclass(slots=True)
+class ItemRecord:
+    """A context piece over time. ``age`` is requests since it was last seen to change (or first seen)."""
+
+    digest: bytes
+    age: int = 0
+    changes: int = 0
+    seen: int = 1
+
+
+class ItemRecords:
+    """Context pieces by key, at most ``_MAX_ITEMS``; a new one beyond that is not followed."""
+
+    __slots__ = ("_records",)
+
+    def __init__(self) -> None:
+        self._records: dict[str, ItemRecord] = {}
+
+    def get(self, key: str) -> ItemRecord | None:
+        """What is known of a piece."""
+        return self._records.get(key)
+
+    def add(self, key: str, digest: bytes, age: int) -> None:
+        """The piece as it stood in a request that counts."""
+        record = self._records.get(key)
+        if record is None:
+            if len(self._records) < _MAX_ITEMS:
+                self._records[key] = ItemRecord(digest, age)
+            return
+        record.seen += 1
+        record.age = age
+        if record.digest != digest:
+            record.digest = digest
+            record.changes += 1
 
 
 class Lane:
     """Requests with the same model, tools and fixed system text of one scope; they share the head of the prompt.
 
     ``started`` and ``continued`` count sessions; a session that has had one request only is not counted as ended until
-    the next one of the lane starts.
+    the next one of the lane starts. ``layouts`` and ``items`` are what its sessions last sent: a new session of the
+    lane may begin with the same context. ``opening`` are the turns that all its sessions begin with (examples).
     """
 
-    __slots__ = ("_arrivals", "_gaps", "breaks", "continued", "has_tools", "last_at", "started")
+    __slots__ = (
+        "_arrivals",
+        "_gaps",
+        "breaks",
+        "continued",
+        "has_tools",
+        "items",
+        "last_at",
+        "layouts",
+        "opening",
+        "started",
+    )
 
     def __init__(self, has_tools: bool) -> None:
         self.has_tools = has_tools
@@ -25,6 +76,9 @@ class Lane:
         self.continued = 0
         self.last_at = 0.0
         self.breaks = BreakRanks(_PRIOR_APPEND_TOOLS if has_tools else _PRIOR_APPEND_PLAIN)
+        self.layouts: deque[tuple[bytes, ...]] = deque(maxlen=_REMEMBERED_LAYOUTS)
+        self.items = ItemRecords()
+        self.opening: tuple[bytes, ...] | None = None
         self._gaps: deque[float] = deque(maxlen=_REMEMBERED_GAPS)
         self._arrivals: deque[float] = deque(maxlen=_REMEMBERED_GAPS)
 
@@ -37,6 +91,24 @@ class Lane:
         else:
             self._gaps.append(session_gap)
         self.last_at = now
+
+    def begins(self, turns: tuple[bytes, ...]) -> None:
+        """A session began with these turns; what it shares with those before it is the lane's opening."""
+        if self.opening is None:
+            self.opening = turns
+            return
+        shared = 0
+        for one, other in zip(self.opening, turns, strict=False):
+            if one != other:
+                break
+            shared += 1
+        self.opening = self.opening[:shared]
+
+    def shared_turns(self, turns: tuple[bytes, ...]) -> int:
+        """How many of a session's first turns other sessions of the lane have in common, as far as is known."""
+        if self.opening is None or self.started < 2:
+            return 0
+        return len(self.opening) if turns[: len(self.opening)] == self.opening else 0
 
     def continues(self) -> float:
         """P(a session of this lane has another request), given that it has just had one.

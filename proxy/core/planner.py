@@ -258,6 +258,8 @@ def _remember(session: Session, layout: Layout) -> None:
         session.layouts.remove(one)
     session.layouts.append(one)
     del session.layouts[:-_REMEMBERED_LAYOUTS]
+    if one not in session.lane.layouts:
+        session.lane.layouts.append(one)
 
 
 def _tier_tokens(choice: Choice) -> Mapping[str, int]:

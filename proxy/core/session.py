@@ -4,8 +4,8 @@ from collections import OrderedDict
 from dataclasses import dataclass, field
 
 from proxy.core.digest import digest
-from proxy.core.lane import Lane
-from proxy.core.message import Message
+from proxy.core.lane import ItemRecords, Lane
+from proxy.core.message import Message, text_digest
 from proxy.core.recognition import Form, PieceKind, Recognition
 from proxy.core.stability import Classic
 from proxy.core.view import View
@@ -13,17 +13,6 @@ from proxy.core.view import View
 _MAX_SESSIONS = 4096
 _MAX_LANES = 4096
 _MAX_PAIRS = 4 * _MAX_SESSIONS
-_MAX_ITEMS = 2000
-
-
-@dataclass(slots=True)
-class ItemRecord:
-    """A context piece over time. ``age`` is requests since it was last seen to change (or first seen)."""
-
-    digest: bytes
-    age: int = 0
-    changes: int = 0
-    seen: int = 1
 
 
 @dataclass(slots=True)
@@ -36,7 +25,7 @@ class Session:
     requests: int = 0
     last_at: float = 0.0
     turns: tuple[bytes, ...] = ()
-    items: dict[str, ItemRecord] = field(default_factory=dict)
+    items: ItemRecords = field(default_factory=ItemRecords)
     candidates: dict[str, bytes] = field(default_factory=dict)
     rendered_anew: set[str] = field(default_factory=set)
     layouts: list[tuple[bytes, ...]] = field(default_factory=list)
@@ -99,8 +88,10 @@ class SessionTable:
         elif session.lane_key != lane_key:
             session.lane_key, session.lane = lane_key, self._lane(lane_key, bool(tools))
         self._sessions.move_to_end(session.id)
-        if pairs:
-            self._remember(pairs[-1], session.id)
+        # The pair before the last one helps where a client rewrites its newest turn later; in a session's first request
+        # it may be an example that all of the client's sessions begin with.
+        for pair in pairs[-2:] if session.requests else pairs[-1:]:
+            self._remember(pair, session.id)
         return session
 
     def _new(self, known: str | None, lane_key: bytes, has_tools: bool) -> Session:
@@ -149,7 +140,7 @@ def read_request(session: Session, view: View) -> Reading:
     digests: dict[str, bytes] = {}
     for group in view.groups:
         for item in group.items:
-            record = session.items.get(item.key)
+            record = session.items.get(item.key) or session.lane.items.get(item.key)
             digests[item.key] = item.digest
             if record is None:
                 ages[item.key] = 1
@@ -168,25 +159,15 @@ def commit_reading(session: Session, reading: Reading, now: float) -> None:
         session.lane.continued += 1
     if reading.rank is not None:
         session.lane.breaks.add(reading.rank)
+    if not session.requests:
+        session.lane.begins(reading.turns)
     session.lane.request(now, now - session.last_at if session.requests else None)
     session.requests += 1
     session.last_at = now
     session.turns = reading.turns
     for key, age in reading.ages.items():
-        _commit_item(session, key, age, reading.digests[key])
-
-
-def _commit_item(session: Session, key: str, age: int, digest_now: bytes) -> None:
-    record = session.items.get(key)
-    if record is None:
-        if len(session.items) < _MAX_ITEMS:
-            session.items[key] = ItemRecord(digest_now, age)
-        return
-    record.seen += 1
-    record.age = age
-    if record.digest != digest_now:
-        record.digest = digest_now
-        record.changes += 1
+        session.items.add(key, reading.digests[key], age)
+        session.lane.items.add(key, reading.digests[key], age)
 
 
 def _break_rank(before: tuple[bytes, ...], after: tuple[bytes, ...]) -> int:
@@ -203,7 +184,8 @@ def turn_digest(message: Message) -> bytes:
     known = message.recognition
     if known is not None and known.form is Form.PROMPT and message.text is not None:
         prompt = "".join(message.text[c.start : c.end] for c in known.cuts if c.kind is PieceKind.PROMPT)
-        return digest(b"prompt", prompt.encode("utf-8", "surrogatepass"))
+        # As the message will be in the next request, where it is no longer the newest.
+        return digest(message.role.encode(), text_digest(message.role, prompt))
     return message.digest
 
 
