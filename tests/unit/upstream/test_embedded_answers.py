@@ -1,0 +1,309 @@
+import asyncio
+import base64
+import copy
+import json
+import lzma
+import os
+import struct
+from pathlib import Path
+
+import pytest
+
+from proxy.core.profiles import ANTHROPIC, DEEPSEEK, OPENAI
+from proxy.core.tokens import bytes_over_four
+from proxy.errors import UpstreamUnavailable
+from proxy.ports import Answer
+from tests.unit.upstream.embedded_client import (
+    EDIT,
+    MARK,
+    SEARCH,
+    SMALL,
+    Provider,
+    called,
+    part,
+    read,
+    result,
+    system,
+    user,
+)
+
+
+class TestAnswers:
+    def test_a_stream_and_its_body_say_the_same(self):
+        whole = Provider().chat(user()).json
+        events = Provider().chat(user(), stream=True).events
+        assert events[0]["choices"][0]["delta"] == {"role": "assistant", "content": ""}
+        text = "".join(event["choices"][0]["delta"].get("content", "") for event in events)
+        assert text == whole["choices"][0]["message"]["content"]
+        assert events[-1]["choices"][0]["finish_reason"] == "stop"
+        assert all("usage" not in event for event in events)
+        assert {event["id"] for event in events} == {whole["id"]}
+
+    def test_the_usage_event_comes_when_asked_for(self):
+        reply = Provider().chat(user(), stream=True, stream_options={"include_usage": True})
+        *others, last = reply.events
+        assert last["choices"] == []
+        assert last["usage"]["completion_tokens"] > 0
+        assert all(event["usage"] is None for event in others)
+        assert reply.headers["content-type"].startswith("text/event-stream")
+
+    def test_length(self):
+        words = len  # one token a character
+        usage = Provider(encode=words, output_tokens=400).chat(user()).usage
+        assert 380 <= usage["completion_tokens"] <= 400
+        short = Provider(encode=words, output_tokens=400).chat(user(), max_tokens=50).json
+        assert short["usage"]["completion_tokens"] <= 50
+        assert short["choices"][0]["finish_reason"] == "length"
+
+    def test_choices(self):
+        first, second = Provider().chat(user(), n=2).json["choices"]
+        assert (first["index"], second["index"]) == (0, 1)
+        assert first["message"]["content"] != second["message"]["content"]
+
+    def test_tool_calls(self):
+        reply = Provider().chat(user("please call_tool now"), tools=[SEARCH, EDIT]).json["choices"][0]
+        (call,) = reply["message"]["tool_calls"]
+        assert call["function"] == {"name": "search", "arguments": "{}"}
+        assert reply["finish_reason"] == "tool_calls"
+        assert reply["message"]["content"] is None
+
+    def test_parallel_tool_calls_in_a_stream(self):
+        events = Provider().chat(user("call_tools"), tools=[SEARCH, EDIT], stream=True).events
+        deltas = [call for event in events for call in event["choices"][0]["delta"].get("tool_calls", [])]
+        names = {delta["index"]: delta["function"]["name"] for delta in deltas if "name" in delta["function"]}
+        assert names == {0: "search", 1: "edit"}
+        assert len({delta["id"] for delta in deltas if "id" in delta}) == 2
+
+    def test_after_the_results_it_answers(self):
+        reply = Provider().chat(user("call_tool"), called("a"), result("a"), tools=[SEARCH])
+        assert reply.json["choices"][0]["message"]["content"]
+
+    @pytest.mark.parametrize(
+        ("choice", "names"),
+        [("none", []), ("required", ["search"]), ({"type": "function", "function": {"name": "edit"}}, ["edit"])],
+    )
+    def test_tool_choice(self, choice, names):
+        message = Provider().chat(user(), tools=[SEARCH, EDIT], tool_choice=choice).json["choices"][0]["message"]
+        assert [call["function"]["name"] for call in message.get("tool_calls", [])] == names
+
+    def test_structured_output(self):
+        schema = {
+            "type": "object",
+            "required": ["name", "kind", "tags", "size", "next"],
+            "properties": {
+                "name": {"type": "string", "minLength": 6},
+                "kind": {"enum": ["a", "b"]},
+                "tags": {"type": "array", "items": {"$ref": "#/$defs/tag"}, "minItems": 2},
+                "size": {"type": "integer", "minimum": 3},
+                "next": {"anyOf": [{"$ref": "#"}, {"type": "null"}]},
+                "unneeded": {"type": "boolean"},
+            },
+            "$defs": {"tag": {"type": "object", "required": ["on"], "properties": {"on": {"type": "boolean"}}}},
+        }
+        form = {"type": "json_schema", "json_schema": {"name": "x", "schema": schema}}
+        content = Provider().chat(user(), response_format=form).json["choices"][0]["message"]["content"]
+        assert json.loads(content) == {
+            "name": "textxx", "kind": "a", "tags": [{"on": False}] * 2, "size": 3, "next": None,
+        }  # fmt: skip
+        free = Provider().chat(user(), response_format={"type": "json_object"}).json["choices"][0]["message"]["content"]
+        assert isinstance(json.loads(free), dict)
+
+    def test_models_embeddings_completions_and_the_rest(self):
+        provider = Provider()
+        assert [m["id"] for m in provider.send(b"", path="/models", method="GET").json["data"]] == ["model"]
+        body = {"input": ["a", "b", "a"], "dimensions": 20}
+        rows = [row["embedding"] for row in provider.send(body, path="/embeddings").json["data"]]
+        assert rows[0] == rows[2] != rows[1]
+        assert sum(x * x for x in rows[0]) == pytest.approx(1)
+        packed = provider.send({**body, "encoding_format": "base64"}, path="/embeddings").json["data"][0]["embedding"]
+        assert struct.unpack("<20f", base64.b64decode(packed)) == pytest.approx(rows[0])
+        completion = provider.send({"prompt": "Once", "max_tokens": 5}, path="/completions").json
+        assert completion["choices"][0]["finish_reason"] == "length"
+        streamed = provider.send({"prompt": "Once", "max_tokens": 5, "stream": True}, path="/completions").events
+        assert "".join(e["choices"][0]["text"] for e in streamed) == completion["choices"][0]["text"]
+        for path, method, status in (("/audio/speech", "POST", 404), ("/chat/completions", "GET", 405)):
+            reply = provider.send(b"", path=path, method=method)
+            assert reply.status == status
+            assert set(reply.json["error"]) == {"message", "type", "param", "code"}
+
+
+@pytest.mark.parametrize(
+    ("body", "param"),
+    [
+        (b"", None),
+        (b"[]", None),
+        (b'{"model": "m", "messages": [{"role": "user", "content": "\\ud800"}]}', None),
+        ({}, "messages"),
+        ({"messages": []}, "messages"),
+        ({"messages": "hi"}, "messages"),
+        ({"messages": ["hi"]}, "messages[0]"),
+        ({"messages": [{"role": "robot", "content": "hi"}]}, "messages[0].role"),
+        ({"messages": [{"role": "user"}]}, "messages[0].content"),
+        ({"messages": [user([part("x"), {"type": "text"}])]}, "messages[0].content[1].text"),
+        ({"messages": [user()], "model": None}, "model"),
+        ({"messages": [user()], "max_tokens": "9"}, "max_tokens"),
+        ({"messages": [user()], "tools": {}}, "tools"),
+        ({"messages": [user()], "stratiform": {}}, "stratiform"),
+        ({"messages": [user()], "stream_options": {"include_usage": True}}, "stream_options"),
+        ({"messages": [user(), called("a")]}, "messages"),
+        ({"messages": [user(), called("a"), user()]}, "messages[2].role"),
+        ({"messages": [user(), called("a"), result("b")]}, "messages[2].role"),
+        ({"messages": [user(), result("a")]}, "messages[1].role"),
+    ],
+)
+def test_requests_that_no_provider_takes(body, param):
+    for profile in (SMALL, OPENAI, DEEPSEEK):
+        reply = Provider(profile).send(body)
+        assert (reply.status, reply.json["error"]["type"]) == (400, "invalid_request_error")
+        assert reply.json["error"]["param"] == param
+
+
+async def drain_cut(answer: Answer) -> list[bytes]:
+    """The chunks up to where the line breaks, which it must."""
+    received = []
+    try:
+        async for chunk in answer.chunks():
+            received.append(chunk)
+    except UpstreamUnavailable:
+        return received
+    raise AssertionError("the line did not break")
+
+
+class TestFaults:
+    body = {"messages": [user("hello", cache_control=MARK)], "stream": True}
+
+    def test_rate_limit_for_the_first_requests(self):
+        provider = Provider(faults=["rate-limit;n=2;seconds=7"])
+        replies = [provider.send(self.body) for _ in range(3)]
+        assert [reply.status for reply in replies] == [429, 429, 200]
+        assert replies[0].headers["retry-after"] == "7"
+        assert replies[0].json["error"]["code"] == "rate_limit_exceeded"
+        assert provider.ledger.errors == {429: 2}
+
+    def test_error_by_header(self):
+        provider = Provider()
+        assert provider.send(self.body, fault="error").status == 500
+        assert provider.send(self.body, fault="error;status=503").status == 503
+        assert [provider.send(self.body, fault="error;n=1").status for _ in range(2)] == [500, 200]
+        assert provider.send(self.body, fault="nonsense").status == 400
+        assert provider.send({"input": "x"}, path="/embeddings", fault="error").status == 500
+
+    @pytest.mark.parametrize("stream", [True, False])
+    def test_cut(self, stream):
+        async def main() -> None:
+            provider = Provider()
+            body = {**self.body, "stream": stream}
+            answer = await provider.upstream.open(provider.call(body, fault="cut;after=2"))
+            received = await drain_cut(answer)
+            await answer.aclose()
+            assert answer.status == 200
+            assert len(received) == 2
+            assert (provider.ledger.broken, provider.ledger.cancelled) == (1, 0)
+            assert read(await provider.ask({**self.body, "stream": False})) > 0
+
+        asyncio.run(main())
+
+    def test_a_cut_never_delivers_everything(self):
+        async def main() -> None:
+            provider = Provider()
+            answer = await provider.upstream.open(provider.call(self.body, fault="cut;after=9999"))
+            received = await drain_cut(answer)
+            assert b"[DONE]" not in b"".join(received)
+
+        asyncio.run(main())
+
+    def test_empty_streams(self):
+        provider = Provider()
+        assert provider.send(self.body, fault="empty-stream").body == b"data: [DONE]\n\n"
+        assert provider.send(self.body, fault="no-bytes").body == b""
+        assert (provider.ledger.empty, provider.ledger.prompt) == (2, 0)
+        assert read(provider.send({**self.body, "stream": False})) == 0
+
+    def test_refuse_rewrite(self):
+        provider = Provider(faults="refuse-rewrite;n=1")
+        assert [provider.chat(user()).status, provider.send(self.body).status] == [200, 400]
+        assert provider.send(self.body).status == 200
+
+    def test_slow_headers_can_be_cancelled(self):
+        async def main() -> None:
+            provider = Provider()
+            opening = asyncio.ensure_future(
+                provider.upstream.open(provider.call(self.body, fault="slow-headers;seconds=60"))
+            )
+            await asyncio.sleep(0)
+            opening.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await opening
+            assert (provider.ledger.requests, provider.ledger.cancelled) == (1, 1)
+
+        asyncio.run(main())
+
+    def test_hanging_up_in_the_middle_stops_production(self):
+        async def main() -> None:
+            provider = Provider(pace_s=0.001, output_tokens=1000)
+            answer = await provider.upstream.open(provider.call(self.body))
+            chunks = answer.chunks()
+            for _ in range(3):
+                await anext(chunks)
+            await answer.aclose()
+            with pytest.raises(UpstreamUnavailable):
+                await anext(chunks)
+            assert provider.ledger.cancelled == 1
+            assert 0 < provider.ledger.output < 50
+            assert provider.ledger.answered == 1
+
+        asyncio.run(main())
+
+
+def test_known_text_is_not_counted_again():
+    counted: list[int] = []
+
+    def encode(text: str) -> int:
+        counted.append(len(text))
+        return bytes_over_four(text)
+
+    provider = Provider(ANTHROPIC, encode=encode)
+    paragraphs = [f"Paragraph {i}: " + "word " * 100 + "\n\n" for i in range(800)]
+    assert len("".join(paragraphs)) > 400_000
+    messages = [system("".join(paragraphs)), user()]
+    total = provider.chat(*messages).usage["prompt_tokens"]
+    assert sum(counted) < 450_000
+    counted.clear()
+    assert provider.chat(*messages).usage["prompt_tokens"] == total
+    assert counted == []
+    paragraphs[400] = "Another paragraph.\n\n"
+    provider.chat(system("".join(paragraphs)), user())
+    assert sum(counted) < 100
+
+
+TRACES = Path(os.environ.get("STRATIFORM_TRACES") or Path(__file__).parents[3] / ".." / "shared" / "traces")
+
+
+@pytest.mark.parametrize("name", ["opencode-click-aug", "aider-datasette-views-cachectl"])
+def test_recorded_sessions_with_markers_on_system_and_last(name):
+    path = TRACES / f"{name}.jsonl.xz"
+    if not path.is_file():
+        pytest.skip("no recorded sessions here")
+    with lzma.open(path) as lines:
+        rows = sorted((json.loads(line) for _, line in zip(range(20), lines, strict=False)), key=lambda row: row["t"])
+    provider = Provider(ANTHROPIC)
+    prompts = []
+    for row in rows:
+        body = copy.deepcopy(row["request"])
+        body.pop("stream", None), body.pop("stream_options", None)
+        for message in (body["messages"][0], body["messages"][-1]):
+            message["cache_control"] = MARK
+        provider.now = row["t"]
+        usage = provider.send(body).usage
+        lives = usage["cache_creation"]
+        kinds = usage["cache_read_input_tokens"], lives["ephemeral_5m_input_tokens"], lives["ephemeral_1h_input_tokens"]
+        assert sum(kinds) <= usage["prompt_tokens"] - 3
+        prompts.append(usage["prompt_tokens"])
+    ledger = provider.ledger
+    assert ledger.answered == len(rows) == 20
+    assert ledger.prompt == sum(prompts)
+    share = (0.1 * ledger.read + 1.25 * ledger.write_5m + ledger.plain) / ledger.prompt
+    if name.startswith("opencode"):
+        assert share < 0.45  # append-only: what was written is read
+    else:
+        assert share > 1.0  # files in front of the end change all the time: what was written is lost
