@@ -17,8 +17,10 @@ _MAX_OPENING_CHARS = 800
 # or the path on the fence line (```src/app.py, ```python title="src/app.py"); or an XML-like tag with a path.
 _FILE = re.compile(
     r"""(?:^|\n)(?:
-      (?:\#{1,6}\ |\*\*|`)?(?P<line_path>[\w./\\@+\-\[\]()]+\.\w+)(?:\*\*|`)?:?\n{1,3}(?P<line_fence>`{3,}|~{3,})[^\n`]*\n
-    | (?P<fence>`{3,}|~{3,})(?:\w+[ :])?(?:title=|path=|file=)?["']?(?P<fence_path>[\w./\\@+\-\[\]()]+\.\w+)["']?[^\n]*\n
+      (?:\#{1,6}\ |\*\*|`)?(?P<line_path>[\w./\\@+\-\[\]()]+\.\w+)(?:\*\*|`)?:?\n{1,3}
+        (?P<line_fence>`{3,}|~{3,})[^\n`]*\n
+    | (?P<fence>`{3,}|~{3,})(?:\w+[ :])?(?:title=|path=|file=)?["']?
+        (?P<fence_path>[\w./\\@+\-\[\]()]+\.\w+)["']?[^\n]*\n
     | <(?P<tag>file|document|source|doc|file_content|context)\b[^>\n]*?\b
         (?:path|name|source|src|filename|title|url)=["'](?P<tag_path>[^"'\n]+)["'][^>\n]*>
     )""",

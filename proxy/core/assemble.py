@@ -1,6 +1,6 @@
 """Orders of a request's content: as sent, by tiers, and behind a prefix that was sent before.
 
-What binds every order (the fidelity rules): head first; turns keep their order; from the last user message on everything
+What binds every order (the fidelity rules): head first; turns keep their order; from the last user message on all
 stays last; context stands before it; a context message's opening and acknowledgement stay once, with its last part.
 """
 
@@ -123,9 +123,7 @@ def behind_prefix(material: Material, kept: Sequence[Element], weight: Weight) -
     return (*head, *kept, *turns, *_rest(material, kept, sent, weight), *material.tail)
 
 
-def _rest(
-    material: Material, kept: Sequence[Element], sent: set[bytes], weight: Weight
-) -> list[Element]:
+def _rest(material: Material, kept: Sequence[Element], sent: set[bytes], weight: Weight) -> list[Element]:
     consumed = {e.key for e in kept if e.kind in (ElementKind.PART, ElementKind.LAST_PART)}
     whole = {e.message for e in kept if e.kind is ElementKind.WHOLE}
     ordered: list[tuple[float, int, Element]] = []
@@ -179,7 +177,9 @@ def _with_whole_groups(material: Material, found: list[Element]) -> tuple[Elemen
                 continue
             keys = {i.key for i in group.items}
             at = [i for i, e in enumerate(found[:end]) if e.key in keys and e.message == group.message]
-            wholes = [i for i, e in enumerate(found[:end]) if e.kind is ElementKind.WHOLE and e.message == group.message]
+            wholes = [
+                i for i, e in enumerate(found[:end]) if e.kind is ElementKind.WHOLE and e.message == group.message
+            ]
             lasts = [i for i in at if found[i].kind is ElementKind.LAST_PART]
             offending = _offending(at, lasts, wholes, len(group.items))
             if offending is not None:

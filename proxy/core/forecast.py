@@ -1,14 +1,14 @@
 """For a layout: how likely the next request repeats everything up to each position, in time."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from proxy.core.assemble import Material
 from proxy.core.layout import ElementKind, Layout
 from proxy.core.profiles import CacheProfile
 from proxy.core.session import Reading, Session
-from proxy.core.survival import NAMED_IN_PROMPT, NAMED_RECENTLY, change_hazard, static_hazard
+from proxy.core.survival import NAMED_IN_PROMPT, NAMED_RECENTLY, change_hazard
 from proxy.core.view import Item, View
 
 _RECENT_TURNS = 2
@@ -21,7 +21,8 @@ class Forecast:
     ``body`` is P(the session's next request comes within the life), ``head`` P(any request with the same head does);
     ``turns`` maps a message's index to P(the next request repeats the conversation up to it); ``hazards`` maps a
     context piece to -ln P(unchanged), ``whole`` a context message's index to the sum over its pieces;
-    ``shared`` are the first turns, which other sessions of the lane begin with, too.
+    ``head_hazards`` holds the tools' -ln P(unchanged), then each system message's; ``shared``
+    are the first turns, with which other sessions of the lane begin, too.
     """
 
     body: float
@@ -30,6 +31,7 @@ class Forecast:
     hazards: Mapping[str, float]
     whole: Mapping[int, float]
     shared: frozenset[int]
+    head_hazards: Sequence[float]
 
     def weight(self, item: Item, tokens: int) -> float:
         """Tokens per expected change: the larger, the earlier a piece should stand (exchange argument)."""
@@ -38,9 +40,10 @@ class Forecast:
     def positions(self, layout: Layout) -> list[float]:
         """P(the next request comes in time and repeats everything up to the position), never rising."""
         result: list[float] = []
-        reached, hazard, reader = 1.0, static_hazard(0, 0), max(self.head, self.body)
+        reached, hazard, reader = 1.0, 0.0, max(self.head, self.body)
         for element in layout.elements:
             if element.kind is ElementKind.TOOLS or element.key == "system":
+                hazard += self.head_hazards[0 if element.kind is ElementKind.TOOLS else element.message + 1]
                 result += [reader * math.exp(-hazard)] * len(element.parts)
                 continue
             if element.kind is ElementKind.MESSAGE:
@@ -55,9 +58,7 @@ class Forecast:
         return result
 
 
-def forecast(
-    session: Session, reading: Reading, view: View, material: Material, profile: CacheProfile
-) -> Forecast:
+def forecast(session: Session, reading: Reading, view: View, material: Material, profile: CacheProfile) -> Forecast:
     """The forecast for one request."""
     lane = session.lane
     turn_indices = view.turns()
@@ -73,6 +74,7 @@ def forecast(
         head=lane.shares_within(profile.life_s),
         turns=dict(zip(turn_indices, survival, strict=True)),
         hazards=hazards,
+        head_hazards=[session.head_hazard(place) for place in range(view.head + 1)],
         shared=frozenset(turn_indices[: lane.shared_turns(reading.turns)]),
         whole={g.message: sum(hazards[i.key] for i in g.items) for g in view.groups},
     )

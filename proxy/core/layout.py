@@ -71,7 +71,9 @@ def whole_element(key: str, message: Message, ack: Message, source: tuple[int, i
     )
 
 
-def part_element(key: str, kind: ElementKind, lead: str, item: Item, own: Part, ack: Part, source: tuple[int, int]) -> Element:
+def part_element(
+    key: str, kind: ElementKind, lead: str, item: Item, own: Part, ack: Part, source: tuple[int, int]
+) -> Element:
     """A part of a context message: ``lead`` (a header, or the client's opening) and one piece, then ``ack``."""
     return Element(
         key=key,
@@ -124,7 +126,9 @@ class Layout:
                 running = chain(running, part.digest)
                 end += part.tokens
                 # A run of calls, or of results, counts as one position for the look-back (providers' own rule).
-                if not (part.kind is previous and (part.kind is PartKind.RESULT or (part.kind is PartKind.CALL and index))):
+                if not (
+                    part.kind is previous and (part.kind is PartKind.RESULT or (part.kind is PartKind.CALL and index))
+                ):
                     run += 1
                 previous = part.kind
                 self.parts.append(part)

@@ -2,7 +2,7 @@
 
 An entry is worth the tokens that the next request is expected to read by it; a write costs its premium once. Both are
 linear in tokens, so the best places solve a small shortest-path problem over the candidate positions.
-Break-even and the form of the gain: a written prefix pays if it is expected to be read more than (w - 1) / (1 - r) times.
+Break-even: a written prefix pays if it is expected to be read more than (w - 1) / (1 - r) times.
 """
 
 from collections.abc import Sequence
@@ -118,9 +118,7 @@ def _thin(stops: list[_Stop]) -> list[_Stop]:
     return [stops[i] for i in kept]
 
 
-def _best(
-    stops: Sequence[_Stop], layout: Layout, deepest: int, profile: CacheProfile, slots: int
-) -> tuple[int, ...]:
+def _best(stops: Sequence[_Stop], layout: Layout, deepest: int, profile: CacheProfile, slots: int) -> tuple[int, ...]:
     """The marker positions of greatest value; empty where no marker pays."""
     if slots <= 0 or not stops:
         return ()

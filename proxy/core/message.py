@@ -46,7 +46,7 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """A message and what there is to know of it. ``raw`` is the client's own JSON; ``digest`` covers it without markers.
+    """A message and what is known of it. ``raw`` is the client's own JSON; ``digest`` covers it without markers.
 
     ``text`` is kept only where ``recognition`` needs it again; ``lead`` is the text's beginning.
     """
@@ -125,9 +125,7 @@ class MessageReader:
             recognition=recognition,
         )
 
-    def _content(
-        self, role: str, members: Members
-    ) -> tuple[tuple[Part, ...], str | None, Recognition | None, bool]:
+    def _content(self, role: str, members: Members) -> tuple[tuple[Part, ...], str | None, Recognition | None, bool]:
         """Parts, the text where the content is one text and what it was recognised as, and whether it is a list."""
         content = members.get("content")
         level_mark = marker_of(members)
@@ -169,7 +167,7 @@ class MessageReader:
         return Part(PartKind.RESULT, key, self._counter.count(key, text) + MESSAGE_OVERHEAD_TOKENS, -1, True, mark)
 
     def _count(self, key: bytes, text: str, known: Recognition | None) -> int:
-        """Tokens of a text; a recognised one is counted by its pieces, so that an unchanged file is not counted again."""
+        """Tokens of a text; a recognised one is counted by its pieces: an unchanged file is not counted again."""
         if known is None or len(known.cuts) < 2:
             return self._counter.count(key, text)
         pieces = (text[c.start : c.end] for c in known.cuts)

@@ -174,7 +174,7 @@ class TierPlanner:
         session = self._sessions.find(route.scope, f"{route.name}/{route.model}", route.hint, messages, head, tools_key)
         session.notice_candidates(messages)
         view = build_view(request, messages, session.is_movable)
-        reading = read_request(session, view)
+        reading = read_request(session, view, tools_key)
         stuff = material(view, tools, self._counter)
         expected = forecast(session, reading, view, stuff, route.profile)
         seed = _seed(request, messages, route)
@@ -189,7 +189,10 @@ class TierPlanner:
             long_until=max((natural.ends[p] for p, life in own_marks.items() if life == "1h"), default=0),
         )
         choice = choose(
-            Offer(stuff, session, seed, natural, own_marks), pricing, may_order=mode >= Mode.TIER or mode is Mode.OBSERVE, policy=self.policy
+            Offer(stuff, session, seed, natural, own_marks),
+            pricing,
+            may_order=mode >= Mode.TIER or mode is Mode.OBSERVE,
+            policy=self.policy,
         )
         return Draft(
             session, reading, view, stuff, expected, choice, natural.prompt(own_marks), (seed.scope, route.profile)
@@ -244,12 +247,7 @@ def _stand_down(draft: Draft, profile: CacheProfile) -> Reason | None:
 
 
 def _cost(profile: CacheProfile, bill: Bill) -> float:
-    return (
-        bill.read * profile.read
-        + bill.write_5m * profile.write
-        + bill.write_1h * profile.write_long
-        + bill.plain
-    )
+    return bill.read * profile.read + bill.write_5m * profile.write + bill.write_1h * profile.write_long + bill.plain
 
 
 def _remember(session: Session, layout: Layout) -> None:
@@ -279,7 +277,6 @@ def _age(draft: Draft) -> list[Moved]:
     items = [Tracked(key, item.digest, sizes[key]) for key, item in draft.material.items.items()]
     changes = draft.session.tracker.update(items)
     return [
-        Moved(c.key, c.source.name, c.target.name if isinstance(c.target, Tier) else "removed", c.reason) for c in changes
+        Moved(c.key, c.source.name, c.target.name if isinstance(c.target, Tier) else "removed", c.reason)
+        for c in changes
     ]
-
-

@@ -8,6 +8,7 @@ from proxy.core.lane import ItemRecords, Lane
 from proxy.core.message import Message, text_digest
 from proxy.core.recognition import Form, PieceKind, Recognition
 from proxy.core.stability import Classic
+from proxy.core.survival import static_hazard
 from proxy.core.view import View
 
 _MAX_SESSIONS = 4096
@@ -16,12 +17,38 @@ _MAX_PAIRS = 4 * _MAX_SESSIONS
 
 
 @dataclass(slots=True)
+class HeadRecords:
+    """How often tools and system messages changed from one request of a session to the next, by their place."""
+
+    seen: list[int] = field(default_factory=list)
+    changes: list[int] = field(default_factory=list)
+
+    def add(self, before: tuple[bytes, ...], after: tuple[bytes, ...]) -> None:
+        """One pair of consecutive requests."""
+        for place in range(max(len(before), len(after))):
+            if place >= len(self.seen):
+                self.seen.append(0)
+                self.changes.append(0)
+            self.seen[place] += 1
+            if before[place : place + 1] != after[place : place + 1]:
+                self.changes[place] += 1
+
+    def hazard(self, place: int) -> float:
+        """-ln P(unchanged in the next request)."""
+        if place >= len(self.seen):
+            return static_hazard(0, 0)
+        return static_hazard(self.seen[place], self.changes[place])
+
+
+@dataclass(slots=True)
 class Session:
     """One conversation of one client. Everything in it is digests, counts and times: no text."""
 
     id: str
     lane: Lane
-    lane_key: bytes
+    shared_head: HeadRecords
+    head: tuple[bytes, ...] = ()
+    own_head: HeadRecords = field(default_factory=HeadRecords)
     requests: int = 0
     last_at: float = 0.0
     turns: tuple[bytes, ...] = ()
@@ -33,6 +60,11 @@ class Session:
     is_barred: bool = False
     cost: float = 0.0
     own_cost: float = 0.0
+
+    def head_hazard(self, place: int) -> float:
+        """-ln P(the head's element at a place is unchanged in the next request): what this session has shown, or,
+        before it has shown anything, what sessions like it have."""
+        return (self.own_head if self.own_head.seen else self.shared_head).hazard(place)
 
     def is_movable(self, known: Recognition, message: Message) -> bool:
         """Whether a message that looks like context has been seen rendered anew in this session."""
@@ -59,13 +91,16 @@ class SessionTable:
     def __init__(self) -> None:
         self._sessions: OrderedDict[str, Session] = OrderedDict()
         self._lanes: OrderedDict[bytes, Lane] = OrderedDict()
+        self._heads: OrderedDict[bytes, HeadRecords] = OrderedDict()
         self._by_pair: OrderedDict[bytes, str] = OrderedDict()
         self._next = 0
 
     def __len__(self) -> int:
         return len(self._sessions)
 
-    def find(self, scope: str, model: str, hint: str, messages: tuple[Message, ...], head: int, tools: bytes) -> Session:
+    def find(
+        self, scope: str, model: str, hint: str, messages: tuple[Message, ...], head: int, tools: bytes
+    ) -> Session:
         """The session that this request goes on, or a new one.
 
         Without a hint a request belongs to the session whose newest pair (last user turn and the turn before it) it
@@ -84,9 +119,9 @@ class SessionTable:
                     break
         session = self._sessions.get(known) if known is not None else None
         if session is None:
-            session = self._new(known, lane_key, bool(tools))
-        elif session.lane_key != lane_key:
-            session.lane_key, session.lane = lane_key, self._lane(lane_key, bool(tools))
+            session = self._new(
+                known, self._lane(lane_key, bool(tools)), self._head(digest(base, tools, bytes([min(head, 255)])))
+            )
         self._sessions.move_to_end(session.id)
         # The pair before the last one helps where a client rewrites its newest turn later; in a session's first request
         # it may be an example that all of the client's sessions begin with.
@@ -94,13 +129,22 @@ class SessionTable:
             self._remember(pair, session.id)
         return session
 
-    def _new(self, known: str | None, lane_key: bytes, has_tools: bool) -> Session:
+    def _new(self, known: str | None, lane: Lane, shared_head: HeadRecords) -> Session:
         self._next += 1
-        session = Session(id=known or f"s{self._next}", lane=self._lane(lane_key, has_tools), lane_key=lane_key)
+        session = Session(id=known or f"s{self._next}", lane=lane, shared_head=shared_head)
         self._sessions[session.id] = session
         if len(self._sessions) > _MAX_SESSIONS:
             self._sessions.popitem(last=False)
         return session
+
+    def _head(self, key: bytes) -> HeadRecords:
+        records = self._heads.get(key)
+        if records is None:
+            records = self._heads[key] = HeadRecords()
+            if len(self._heads) > _MAX_LANES:
+                self._heads.popitem(last=False)
+        self._heads.move_to_end(key)
+        return records
 
     def _lane(self, key: bytes, has_tools: bool) -> Lane:
         lane = self._lanes.get(key)
@@ -126,6 +170,7 @@ class Reading:
     is no earlier request). ``ages`` holds, for each context piece, requests since its last change (0: it just changed).
     """
 
+    head: tuple[bytes, ...]
     turns: tuple[bytes, ...]
     rank: int | None
     ages: dict[str, int]
@@ -133,8 +178,9 @@ class Reading:
     is_retry: bool
 
 
-def read_request(session: Session, view: View) -> Reading:
-    """Compare a request with its session; changes nothing."""
+def read_request(session: Session, view: View, tools: bytes) -> Reading:
+    """Compare a request with its session; changes nothing. ``tools`` is the tools' digest, empty for none."""
+    head = (tools, *(m.digest for m in view.messages[: view.head]))
     turns = tuple(turn_digest(view.messages[i]) for i in view.turns())
     ages: dict[str, int] = {}
     digests: dict[str, bytes] = {}
@@ -148,7 +194,7 @@ def read_request(session: Session, view: View) -> Reading:
                 ages[item.key] = record.age + 1 if record.digest == item.digest else 0
     is_retry = bool(session.requests) and turns == session.turns
     rank = None if not session.requests or is_retry else _break_rank(session.turns, turns)
-    return Reading(turns, rank, ages, digests, is_retry)
+    return Reading(head, turns, rank, ages, digests, is_retry)
 
 
 def commit_reading(session: Session, reading: Reading, now: float) -> None:
@@ -159,6 +205,10 @@ def commit_reading(session: Session, reading: Reading, now: float) -> None:
         session.lane.continued += 1
     if reading.rank is not None:
         session.lane.breaks.add(reading.rank)
+    if session.requests:
+        session.own_head.add(session.head, reading.head)
+        session.shared_head.add(session.head, reading.head)
+    session.head = reading.head
     if not session.requests:
         session.lane.begins(reading.turns)
     session.lane.request(now, now - session.last_at if session.requests else None)

@@ -3,7 +3,7 @@
 A piece that stays unchanged counts up; at 3 / 6 / 9 / 12 unchanged responses it moves to L3 / L2 / L1 / L0, but into a
 tier above only while that tier is broken or empty anyway (ripple promotion), and never the youngest pieces that a tier
 needs to stay above ``target_tokens`` (anchoring). A change sends it back to active. These are the rules of the tiered
-assembly that this proxy grew from, merged to one profile; where its generations differ, the comment says which rule won.
+assembly that this proxy grew from, merged to one profile.
 """
 
 from collections.abc import Collection, Iterable, Sequence
@@ -56,7 +56,7 @@ class ClassicPolicy:
 
     ``underfill``: a tier below the target loses its marker (``unmark``), or its pieces go one tier down (``demote``).
     ``history``: turns stay active (``stay``), or move to L3 along with other pieces (``piggyback``).
-    ``count``: N grows with each unchanged response (``response``), or only when the cascade touches the tier (``cascade``).
+    ``count``: N grows with each unchanged response (``response``), or only when its tier is processed (``cascade``).
     """
 
     target_tokens: int = 1126
@@ -164,9 +164,7 @@ class Classic:
     def _graduates(self, listed: Sequence[Tracked]) -> list[str]:
         """Active pieces that enter L3, history last."""
         active = [t for t in listed if self._items[t.key].tier is Tier.ACTIVE]
-        found = [
-            t.key for t in active if not t.key.startswith(HISTORY) and self._items[t.key].n >= ENTRY_N[Tier.L3]
-        ]
+        found = [t.key for t in active if not t.key.startswith(HISTORY) and self._items[t.key].n >= ENTRY_N[Tier.L3]]
         if self.policy.history == "stay":
             return found
         history = [t for t in active if t.key.startswith(HISTORY)]

@@ -20,7 +20,7 @@ _DOCUMENT = 0.60
 # A file that the user's prompt names is about to be edited.
 NAMED_IN_PROMPT = 0.75
 NAMED_RECENTLY = 0.60
-_STATIC = 0.004
+_STATIC = 0.02
 
 _REMEMBERED_BREAKS = 32
 
@@ -44,8 +44,8 @@ def change_hazard(kind: PieceKind, claim: Claim, age: int, named: float = 0.0) -
 
 
 def static_hazard(seen: int, changes: int) -> float:
-    """-ln P(unchanged) of a fixed piece (tools, a system message) that changed ``changes`` times in ``seen`` requests."""
-    probability = (changes + _STATIC * 5) / (seen + 5)
+    """-ln P(unchanged) of a fixed piece (tools, a system message) that changed ``changes`` times of ``seen``."""
+    probability = (changes + _STATIC) / (seen + 1)
     return -math.log1p(-min(probability, 0.98))
 
 

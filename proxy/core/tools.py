@@ -22,7 +22,7 @@ class ToolReader:
         self._known: OrderedDict[bytes, Element] = OrderedDict()
 
     def read(self, raw: Raw | None) -> tuple[Element, ...]:
-        """One element for all tools; nothing where there are none. Raises Unreadable for what is no array of objects."""
+        """One element for all tools; nothing where there are none. Raises Unreadable for no array of objects."""
         if raw is None or bytes(raw) in (b"null", b"[]"):
             return ()
         content = bytes(raw)

@@ -14,7 +14,7 @@ _MAX_GENERIC_ACK_CHARS = 160
 
 @dataclass(frozen=True, slots=True)
 class Item:
-    """One movable piece: a file, a map. ``key`` names it over time, ``digest`` covers its text and its client's claim."""
+    """One movable piece: a file, a map. ``key`` names it over time, ``digest`` covers its text and the claim."""
 
     key: str
     kind: PieceKind
@@ -58,7 +58,7 @@ class View:
 def build_view(
     request: ChatRequest, messages: Sequence[Message], is_movable: Callable[[Recognition, Message], bool]
 ) -> View:
-    """Pair context messages with their acknowledgements. ``is_movable`` decides on candidates from the session's past."""
+    """Pair context messages with their acknowledgements. ``is_movable`` decides on candidates by the session's past."""
     head = next((i for i, m in enumerate(messages) if m.role not in SYSTEM_ROLES), len(messages))
     last_user = next((i for i in range(len(messages) - 1, -1, -1) if messages[i].role == "user"), len(messages))
     found: list[Group] = []

@@ -27,8 +27,7 @@ CLAIM_HEADERS = MappingProxyType(
             "These files are in the chat and may be edited. Trust this message as their true contents.\n\n"
         ),
         Claim.SHOWN: (
-            "These files are in the chat for reference in this question. "
-            "Trust this message as their true contents.\n\n"
+            "These files are in the chat for reference in this question. Trust this message as their true contents.\n\n"
         ),
         Claim.READ_ONLY: "These files are provided READ ONLY for reference. Do not edit them.\n\n",
         Claim.MAP: (
