@@ -42,7 +42,7 @@ class Gate:
         await self._budgets.settle(reservation, cost_usd, now)
 
     async def aclose(self) -> None:
-        """Write what is not written yet, and release the store. Raises StoreError."""
+        """Write what is not written yet, and release the store."""
         await self._budgets.aclose()
 
 

@@ -113,7 +113,10 @@ class Budgets:
         """Write what is left, and release the ledger."""
         self._retry_at = None
         await self._write()
-        await self._store.aclose()
+        try:
+            await self._store.aclose()
+        except StoreError as error:
+            self._failed("closed", error)
 
     def _estimate(self, limit: Limit, deployment: Deployment, prompt_tokens: int, max_output: int | None) -> float:
         if prompt_tokens <= 0:

@@ -4,10 +4,8 @@ import secrets
 from collections.abc import Iterator, Mapping
 from functools import partial
 from pathlib import Path
-from typing import Literal
 
 import proxy
-from proxy.admission import Gate
 from proxy.budget import Budgets, PriceOf
 from proxy.core.budget import Limit
 from proxy.core.modes import Mode
@@ -73,27 +71,29 @@ async def open_store(settings: Settings) -> SpendStore:
         raise ConfigError([f"stratiform.store: {path} cannot be used ({error}); {advice}"]) from error
 
 
-def admission(settings: Settings, store: SpendStore, prices: PriceMap, salt: bytes | None = None) -> Gate:
-    """Who may send requests, and what they may spend. Scopes are hashed with a salt of this process."""
-    ours = settings.stratiform
+def identity(settings: Settings, salt: bytes | None = None) -> Identity:
+    """Who may send requests. Keys are hashed with a salt of this process."""
     keys = [
         KeyList(
             team=team.name,
             keys=tuple(key.get_secret_value() for key in team.keys),
             mode=Mode.parse(team.mode) if team.mode else Mode.TIER,
         )
-        for team in ours.teams
+        for team in settings.stratiform.teams
     ]
     if settings.master_key is not None:
         keys.append(KeyList(team=DEFAULT_TEAM, keys=(settings.master_key.get_secret_value(),)))
+    return Identity(keys, salt or secrets.token_bytes(32))
+
+
+def budgets(settings: Settings, store: SpendStore, prices: PriceMap) -> Budgets:
+    """What teams may spend."""
+    ours = settings.stratiform
     limits = {
         team.name: Limit(team.budget.usd, team.budget.assumed_output_tokens) if team.budget else None
         for team in ours.teams
     }
-    on_store_error: Literal["allow", "deny"] = ours.budgets.on_store_error
-    return Gate(
-        Identity(keys, salt or secrets.token_bytes(32)), Budgets(limits, store, price_source(prices), on_store_error)
-    )
+    return Budgets(limits, store, price_source(prices), ours.budgets.on_store_error)
 
 
 def _entries(settings: Settings, problems: list[str]) -> Iterator[Entry]:

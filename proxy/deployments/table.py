@@ -132,6 +132,12 @@ class ModelTable:
         """The entries whose name has a star."""
         return [entry for entries in self._patterns.values() for entry in entries]
 
+    def transports(self) -> frozenset[Transport]:
+        """The transports that some deployment uses."""
+        named = (deployment for group in self._exact.values() for deployment in group)
+        behind = (deployment_of(entry, self._price_of) for entry in self.wildcards())
+        return frozenset(deployment.transport for deployment in (*named, *behind))
+
     def fallback(self) -> Deployment:
         """Serves paths that name no model: the entry for every name, else the first one; litellm has no such paths."""
         deployments = [

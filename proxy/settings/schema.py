@@ -211,7 +211,9 @@ class Stratiform(_Strict):
     """The ``stratiform`` section."""
 
     mode: ModeName = Field(default="tier", description="the highest mode for any request")
-    policy: Literal["classic"] = Field(default="classic", description="how the order of pieces is decided")
+    policy: Literal["economic", "classic"] = Field(
+        default="economic", description="how the order of pieces is decided: by price, or by stability alone"
+    )
     clock: Literal["system", "header"] = Field(
         default="system", description="header: take the time from x-stratiform-time (for replays; never in production)"
     )

@@ -40,7 +40,7 @@ def ours(section: str) -> str:
         ("{holdout: 0.1}", "stratiform.holdout: unknown key; known are mode, policy, clock, host, port, log_level, "
          "limits, teams, budgets, store, prices"),
         ("{mode: teir}", "stratiform.mode: input should be 'passthrough', 'observe', 'mark' or 'tier'"),
-        ("{policy: economic}", "stratiform.policy: input should be 'classic'"),
+        ("{policy: classical}", "stratiform.policy: input should be 'economic' or 'classic'"),
         ("{clock: wall}", "stratiform.clock: input should be 'system' or 'header'"),
         ("{port: 70000}", "stratiform.port: input should be less than or equal to 65535"),
         ("{limits: {max_body_mb: 1}}", "stratiform.limits.max_body_mb: unknown key; did you mean `max_body_mib`?"),
