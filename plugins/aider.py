@@ -1,8 +1,8 @@
 """Recognises aider's context messages: read-only files, repository map, chat files; and its reminder.
 
 aider (seen with 0.86) renders these messages anew for every request, so that each shows the present state. Its own
-words say so: "*Trust this message as the true contents of these files!* Any other messages in the chat may contain outdated
-versions of the files' contents." Each is followed by an assistant message in which the client acknowledges it.
+words say so: "*Trust this message as the true contents of these files!* Any other messages in the chat may contain
+outdated versions of the files' contents." Each is followed by an assistant message in which the client acknowledges it.
 
 A file is its path on one line, a fence, the content and the closing fence. aider picks a fence that stands at no line's
 beginning in any of the files, so one message uses one fence.

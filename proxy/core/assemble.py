@@ -113,7 +113,7 @@ class _Forms:
 
 
 def behind_prefix(material: Material, kept: Sequence[Element], weight: Weight) -> tuple[Element, ...]:
-    """``kept`` (a valid prefix), the rest of the conversation, the rest of the context by ``weight``, the last exchange.
+    """``kept`` (a valid prefix), then the rest of conversation and context (by ``weight``), then the last exchange.
 
     ``weight`` is larger for what should stand earlier: tokens per expected change.
     """

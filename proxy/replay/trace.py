@@ -8,6 +8,7 @@ import lzma
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import IO, cast
 
 import orjson
 from msgspec import Raw
@@ -47,12 +48,21 @@ def read_trace(path: Path) -> Trace:
 
 
 def _lines(path: Path) -> Iterator[bytes]:
-    opened = {".xz": lzma.open, ".gz": gzip.open}.get(path.suffix, open)
     try:
-        with opened(path, "rb") as file:
+        with _opened(path) as file:
             yield from file
     except (lzma.LZMAError, EOFError, gzip.BadGzipFile) as error:
         raise TraceError(f"{path}: cannot be decompressed: {error}") from error
+
+
+def _opened(path: Path) -> IO[bytes]:
+    match path.suffix:
+        case ".xz":
+            return lzma.open(path, "rb")
+        case ".gz":
+            return cast("IO[bytes]", gzip.open(path, "rb"))
+        case _:
+            return path.open("rb")
 
 
 def _step(line: bytes, path: Path, number: int) -> Step:
