@@ -2,6 +2,7 @@
 
 from proxy.core.sse import BodyFold, Fold, Observed, Outcome, RawFold, StreamFold
 from proxy.engine.client import Client
+from proxy.engine.contained import Contained
 from proxy.errors import ProxyError, UpstreamRejected, sse_error
 from proxy.exchange import Ending, Exchange
 from proxy.headers import for_client, get
@@ -108,7 +109,8 @@ class Passage:
         exchange = self._exchange
         exchange.first_byte_s = exchange.elapsed_s()
         if exchange.plan is not None and exchange.is_accepted:
-            self._planner.began(exchange.plan, exchange.time())
+            with Contained("planner.began"):
+                self._planner.began(exchange.plan, exchange.time())
 
     async def _broken(self, error: ProxyError, fold: Fold) -> None:
         """The upstream broke off. A chat stream is told so; any other answer is cut off where it stands."""

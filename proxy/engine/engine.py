@@ -4,8 +4,6 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import replace
-from types import TracebackType
-from typing import Self
 
 import orjson
 
@@ -16,6 +14,7 @@ from proxy.core.reasons import Reason
 from proxy.core.wire import splice
 from proxy.engine.answer import Passage, own_headers
 from proxy.engine.client import Client, HungUp, Limits
+from proxy.engine.contained import Contained
 from proxy.engine.line import exchange_line
 from proxy.errors import InternalError, InvalidRequest, ProxyError, UpstreamError, UpstreamRejected
 from proxy.exchange import Ending, Exchange, Meter
@@ -87,7 +86,9 @@ class Engine:
             raise
         finally:
             exchange.total_s = exchange.elapsed_s()
-            exchange.ending = exchange.ending or Ending.FAILED
+            if exchange.ending is None:
+                exchange.ending = Ending.FAILED
+                exchange.status = exchange.status if client.is_started else InternalError.status
             await asyncio.shield(spawn(self._settle(exchange), self._settling))
 
     async def _chat(self, exchange: Exchange, client: Client) -> None:
@@ -124,7 +125,8 @@ class Engine:
         exchange.overhead_s = exchange.elapsed_s()
         if await passage.attempt(upstream, call, may_refuse=plan.rewritten):
             return
-        self._planner.refused(plan)
+        with Contained("planner.refused"):
+            self._planner.refused(plan)
         exchange.was_retried, exchange.reason = True, Reason.BARRED
         await passage.attempt(upstream, replace(call, body=plan.original), may_refuse=False)
 
@@ -202,33 +204,15 @@ class Engine:
         """The one ending. No part of it can keep another from happening."""
         plan = exchange.plan
         if plan is not None and exchange.is_accepted:
-            with _Contained("planner"):
+            with Contained("planner.settled"):
                 self._planner.settled(plan, exchange.usage, exchange.time())
-        with _Contained("meter"):
+        with Contained("meter.settle"):
             self._meter.settle(exchange)
-        with _Contained("log"):
+        with Contained("log"):
             _log.info("%s", exchange_line(exchange))
         if exchange.reservation is not None:
-            with _Contained("admission"):
+            with Contained("admission.settle"):
                 await self._admission.settle(exchange.reservation, exchange.cost_usd, exchange.time())
-
-
-class _Contained:
-    """A step of the settlement whose failure is logged and goes no further: the exchange is over, nobody can act."""
-
-    def __init__(self, step: str) -> None:
-        self._step = step
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> bool:
-        if not isinstance(error, Exception):
-            return False
-        _log.error("settling failed in step %s", self._step, exc_info=error)
-        return True
 
 
 def _note_refusal(exchange: Exchange, error: ProxyError) -> None:

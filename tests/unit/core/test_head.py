@@ -1,0 +1,37 @@
+"""The head of a request body."""
+
+import pytest
+
+from proxy.core.head import head_of
+from proxy.errors import InvalidRequest
+
+
+def test_the_members_that_decide() -> None:
+    head = head_of(b'{"messages": [], "model": "m", "stream": true, "stream_options": {"include_usage": true}}')
+    assert (head.model, head.stream, head.wants_usage, head.max_output_tokens) == ("m", True, True, None)
+    assert head.members is not None
+
+
+@pytest.mark.parametrize("name", ["max_completion_tokens", "max_tokens", "max_output_tokens"])
+def test_the_clients_own_limit(name: str) -> None:
+    assert head_of(f'{{"{name}": 50}}'.encode()).max_output_tokens == 50
+
+
+@pytest.mark.parametrize(
+    "body", [b"{}", b'{"model": 7, "stream": "yes", "stream_options": [], "max_tokens": true}', b'{"model": null}']
+)
+def test_odd_values_count_as_absent(body: bytes) -> None:
+    head = head_of(body)
+    assert (head.model, head.stream, head.wants_usage, head.max_output_tokens) == ("", False, False, None)
+
+
+@pytest.mark.parametrize("body", [b"", b"[]", b"nope", b'{"model": "m"', b'"text"', b"\xff\xfe"])
+def test_what_is_no_object_is_refused(body: bytes) -> None:
+    with pytest.raises(InvalidRequest) as caught:
+        head_of(body)
+    assert caught.value.code == "invalid_json"
+
+
+def test_a_lone_surrogate_does_not_hide_the_model() -> None:
+    head = head_of(b'{"model": "m", "stream": true, "user": "\\ud800", "\\ud800": 1}')
+    assert (head.model, head.stream) == ("m", True)

@@ -1,0 +1,180 @@
+"""A client and an upstream in memory, for the engine's tests. Both keep what happened to them."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Sequence
+
+import orjson
+
+from proxy.clock import ManualClock
+from proxy.engine import Engine, Limits
+from proxy.errors import PayloadTooLarge, ProxyError, error_body
+from proxy.ports import Answer, Call, Headers, Planner, Transport, Upstream
+from proxy.testing import Ledger, ModelList, OpenDoor, PassthroughPlanner, make_deployment
+
+JSON: Headers = [("content-type", "application/json")]
+SSE: Headers = [("content-type", "text/event-stream")]
+DONE = b"data: [DONE]\n\n"
+
+
+def event(payload: object) -> bytes:
+    """A server-sent event."""
+    return b"data: " + orjson.dumps(payload) + b"\n\n"
+
+
+WORD = event({"choices": [{"index": 0, "delta": {"content": "word"}}]})
+ROLE = event({"choices": [{"index": 0, "delta": {"role": "assistant", "content": ""}}]})
+USAGE = event({"choices": [], "usage": {"prompt_tokens": 7, "completion_tokens": 2, "total_tokens": 9}})
+
+
+def chat_body(**more: object) -> bytes:
+    """A chat request."""
+    return orjson.dumps({"model": "m", "messages": [{"role": "user", "content": "hi"}], **more})
+
+
+class MemoryClient:
+    """The client's side: a body, and the answer as it was received."""
+
+    def __init__(
+        self,
+        body: bytes = b"",
+        *,
+        headers: Headers = JSON,
+        method: str = "POST",
+        path: str = "/chat/completions",
+        query: str = "",
+    ) -> None:
+        self.method, self.path, self.query, self.headers = method, path, query, headers
+        self.is_started = False
+        self.failure: Exception | None = None
+        self.status = 0
+        self.answer_headers: dict[str, str] = {}
+        self.chunks: list[bytes] = []
+        self.has_ended = False
+        self.on_send: Callable[[bytes], None] = lambda chunk: None
+        self._body = body
+
+    @property
+    def answer(self) -> bytes:
+        """All that was received."""
+        return b"".join(self.chunks)
+
+    async def read(self, limit: int) -> bytes:
+        if len(self._body) > limit:
+            raise PayloadTooLarge("too large")
+        return self._body
+
+    async def peek(self, limit: int) -> bytes | None:
+        return self._body if len(self._body) <= limit else None
+
+    async def stream(self, limit: int) -> AsyncIterator[bytes]:
+        for i in range(0, len(self._body), 7):
+            yield self._body[i : i + 7]
+
+    async def start(self, status: int, headers: Headers) -> None:
+        assert not self.is_started
+        self.is_started = True
+        self.status = status
+        self.answer_headers = dict(headers)
+
+    async def send(self, chunk: bytes) -> None:
+        assert self.is_started
+        assert not self.has_ended
+        assert chunk
+        self.chunks.append(chunk)
+        self.on_send(chunk)
+        await asyncio.sleep(0)
+
+    async def end(self) -> None:
+        assert self.is_started
+        assert not self.has_ended
+        self.has_ended = True
+
+    async def refuse(self, error: ProxyError, headers: Headers) -> None:
+        await self.start(error.status, [*headers, *error.headers.items()])
+        await self.send(error_body(error))
+        await self.end()
+
+
+class Script:
+    """One answer of the upstream: bytes and errors, in order; ``None`` waits until the answer is closed."""
+
+    def __init__(self, status: int, headers: Headers, *steps: bytes | Exception | None) -> None:
+        self.status, self.headers, self.steps = status, headers, steps
+        self.closed = 0
+
+    async def chunks(self) -> AsyncIterator[bytes]:
+        for step in self.steps:
+            if isinstance(step, Exception):
+                raise step
+            if step is None:
+                await asyncio.Event().wait()
+                continue
+            yield step
+
+    async def aclose(self) -> None:
+        self.closed += 1
+
+
+class ScriptedUpstream:
+    """Answers calls from a list of scripts, and keeps the calls and the bodies that they had."""
+
+    def __init__(self, *scripts: Script | ProxyError) -> None:
+        self.scripts = list(scripts)
+        self.calls: list[Call] = []
+        self.bodies: list[bytes] = []
+        self.is_closed = False
+
+    async def open(self, call: Call) -> Answer:
+        body = call.body if isinstance(call.body, bytes) else b"".join([chunk async for chunk in call.body])
+        self.calls.append(call)
+        self.bodies.append(body)
+        script = self.scripts[len(self.calls) - 1]
+        if isinstance(script, ProxyError):
+            raise script
+        return script
+
+    async def aclose(self) -> None:
+        self.is_closed = True
+
+
+class Bench:
+    """An engine over a scripted upstream, and everything it talks to."""
+
+    def __init__(
+        self,
+        *scripts: Script | ProxyError,
+        planner: Planner | None = None,
+        models: ModelList | None = None,
+        limits: Limits | None = None,
+        trust_time_header: bool = False,
+    ) -> None:
+        self.upstream = ScriptedUpstream(*scripts)
+        self.planner = planner or PassthroughPlanner()
+        self.door = OpenDoor()
+        self.ledger = Ledger()
+        upstream: Upstream = self.upstream
+        self.engine = Engine(
+            models=models or ModelList({"*": make_deployment(base_url="http://upstream")}),
+            upstreams={Transport.HTTP: upstream},
+            planner=self.planner,
+            admission=self.door,
+            meter=self.ledger,
+            clock=ManualClock(1000.0),
+            limits=limits,
+            trust_time_header=trust_time_header,
+        )
+
+    def chat(self, client: MemoryClient) -> MemoryClient:
+        """Run one chat exchange to its end."""
+        asyncio.run(self.engine.chat(client))
+        return client
+
+    def relay(self, client: MemoryClient) -> MemoryClient:
+        """Run one exchange on another path to its end."""
+        asyncio.run(self.engine.relay(client))
+        return client
+
+
+def answers(*steps: bytes | Exception | None, status: int = 200, headers: Sequence[tuple[str, str]] = SSE) -> Script:
+    """A script."""
+    return Script(status, headers, *steps)

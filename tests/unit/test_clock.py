@@ -1,0 +1,34 @@
+"""Clocks."""
+
+import time
+
+import pytest
+
+from proxy.clock import TIME_HEADER, ManualClock, SystemClock, request_time
+from proxy.errors import InvalidRequest
+
+
+def test_the_system_clock_tells_the_time() -> None:
+    before = time.time()
+    assert before <= SystemClock().now() <= time.time()
+
+
+def test_a_manual_clock_stands_until_it_is_set() -> None:
+    clock = ManualClock(5.0)
+    assert clock.now() == 5.0
+    clock.set(9.5)
+    assert clock.now() == 9.5
+
+
+def test_a_request_brings_its_time_only_where_that_is_trusted() -> None:
+    headers = [(TIME_HEADER, "1700000000.25")]
+    assert request_time(headers, ManualClock(1.0), trust_header=False) == 1.0
+    assert request_time(headers, ManualClock(1.0), trust_header=True) == 1700000000.25
+    assert request_time([], ManualClock(1.0), trust_header=True) == 1.0
+
+
+@pytest.mark.parametrize("text", ["", "noon", "nan", "inf", "-1", "1,5"])
+def test_a_bad_time_is_the_clients_error(text: str) -> None:
+    with pytest.raises(InvalidRequest) as caught:
+        request_time([(TIME_HEADER, text)], ManualClock(), trust_header=True)
+    assert caught.value.param == TIME_HEADER
