@@ -12,7 +12,7 @@ from proxy.core.prices import Price, PriceMap, cost, saved_as_reported, saved_on
 from proxy.core.prompt import Bill
 from proxy.core.usage import Usage
 from proxy.exchange import Ending, Exchange
-from proxy.metrics import Metrics
+from proxy.metrics import Metrics, mode_label
 from proxy.price_map import price_for
 
 NONE = "none"
@@ -169,11 +169,6 @@ def error_kind(exchange: Exchange) -> str:
     if exchange.status in (401, 403):
         return "unauthorized"
     return "rejected" if exchange.status < 500 else "server-error"
-
-
-def mode_label(mode: Mode) -> str:
-    """The mode as configs and metrics write it."""
-    return mode.name.lower()
 
 
 def _team(exchange: Exchange) -> str:

@@ -15,15 +15,23 @@ from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
 from prometheus_client.metrics_core import Metric
 
 from proxy import __version__
+from proxy.core.modes import Mode
 from proxy.core.prices import Cost
+from proxy.core.reasons import Reason
 from proxy.core.usage import Usage
+from proxy.ports import Deployment
 
 OTHER = "other"
 CONTENT_TYPE = CONTENT_TYPE_PLAIN_0_0_4
 
 _PREFIX = "stratiform_"
 _MOST_NAMES = 200
-_EXPECTED_SERIES = 500
+_EXPECTED_SERIES = 1000
+
+ERROR_KINDS = ("timeout", "unavailable", "broken-off", "rate-limited", "unauthorized", "rejected", "server-error")
+"""How an upstream call can fail."""
+_KINDS = ("read", "write", "uncached", "output")
+_TIERS = ("L0", "L1", "L2", "L3", "active")
 
 _OVERHEAD_S = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0)
 _FIRST_BYTE_S = (0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0)
@@ -31,6 +39,15 @@ _RATIO = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.99, 1.0)
 _TOKENS = (0, 64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384, 32768, 65536, 131072)
 
 M = TypeVar("M", Counter, Gauge, Histogram)
+
+
+def mode_label(mode: Mode) -> str:
+    """The mode as configs write it."""
+    return mode.name.lower()
+
+
+def _tier_label(tier: str) -> str:
+    return "active" if tier == "ACTIVE" else tier
 
 
 class _Bound(Generic[M]):
@@ -82,19 +99,19 @@ class _WithoutCreated:
 
 
 class Metrics:
-    """The metrics of one app. ``models`` and ``teams`` are those of the configuration: they never become ``other``."""
+    """The metrics of one app. ``deployments`` and ``teams`` are the configuration's: they never become ``other``."""
 
-    def __init__(self, models: Collection[str] = (), teams: Collection[str] = ()) -> None:
+    def __init__(self, deployments: Collection[Deployment] = (), teams: Collection[str] = ()) -> None:
         self.registry = CollectorRegistry()
         ProcessCollector(registry=self.registry)
-        self._model = _Names(models)
+        self._model = _Names(deployment.name for deployment in deployments)
         self._team = _Names(teams)
         self._remaining: Callable[[], Mapping[str, float]] = dict
         self._define_traffic()
         self._define_money()
         self._define_plans()
         self._define_trouble()
-        self._expect(models, teams)
+        self._expect(deployments, teams)
 
     def _define_traffic(self) -> None:
         self._requests = self._counter("requests_total", "Exchanges ended.", "model", "mode", "status", "transport")
@@ -159,19 +176,35 @@ class Metrics:
     def _histogram(self, name: str, text: str, buckets: tuple[float, ...], *labels: str) -> _Bound[Histogram]:
         return _Bound(Histogram(_PREFIX + name, text, labels, registry=self.registry, buckets=buckets))
 
-    def _expect(self, models: Collection[str], teams: Collection[str]) -> None:
-        """Start the known series at 0: ``increase()`` does not see what a series had when it first appeared."""
-        if len(models) * max(len(teams), 1) * 7 > _EXPECTED_SERIES:
+    def _expect(self, deployments: Collection[Deployment], teams: Collection[str]) -> None:
+        """Start what is known to come at 0: ``increase()`` does not see what a series had when it first appeared."""
+        for tier in _TIERS:
+            self._tier_tokens(tier)
+            for other in (*_TIERS, "removed"):
+                self._tier_moves(tier, other)
+        for reason in Reason:
+            self._reasons("tier", reason.value)
+        series = len(deployments) * (len(_KINDS) + len(ERROR_KINDS) + 1 + 7 * len(teams))
+        if series > _EXPECTED_SERIES:
             return
-        for model in models:
-            for kind in ("read", "write", "uncached", "output"):
-                self._tokens(model, kind)
-            for team in teams:
-                for money in (self._cost, self._input_cost, self._uncached_cost):
-                    money(model, team)
-                for basis in ("shadow", "reported"):
-                    self._saved(model, team, basis)
-                    self._lost(model, team, basis)
+        for deployment in deployments:
+            self._expect_model(deployment, teams)
+
+    def _expect_model(self, deployment: Deployment, teams: Collection[str]) -> None:
+        model = deployment.name
+        self._requests(model, mode_label(deployment.mode), "200", deployment.transport.value)
+        self._hit_ratio(model)
+        self._first_byte(model)
+        for kind in _KINDS:
+            self._tokens(model, kind)
+        for kind in ERROR_KINDS:
+            self._upstream_errors(model, kind)
+        for team in teams:
+            for money in (self._cost, self._input_cost, self._uncached_cost):
+                money(model, team)
+            for basis in ("shadow", "reported"):
+                self._saved(model, team, basis)
+                self._lost(model, team, basis)
 
     def render(self) -> bytes:
         """The text that Prometheus scrapes; its content type is ``CONTENT_TYPE``."""
@@ -195,12 +228,7 @@ class Metrics:
             self._tokens(model, "estimated").inc(usage.prompt)
             self._tokens(model, "output").inc(usage.output)
             return
-        for kind, count in (
-            ("read", usage.read),
-            ("write", usage.write),
-            ("uncached", usage.plain),
-            ("output", usage.output),
-        ):
+        for kind, count in zip(_KINDS, (usage.read, usage.write, usage.plain, usage.output), strict=True):
             if count > 0:
                 self._tokens(model, kind).inc(count)
         if usage.prompt > 0:
@@ -233,11 +261,11 @@ class Metrics:
         self._reasons(mode, reason).inc()
         for tier, count in tier_tokens.items():
             if count > 0:
-                self._tier_tokens(tier).inc(count)
+                self._tier_tokens(_tier_label(tier)).inc(count)
 
     def moved(self, source: str, target: str) -> None:
         """A piece changed its tier."""
-        self._tier_moves(source, target).inc()
+        self._tier_moves(_tier_label(source), _tier_label(target)).inc()
 
     def predicted(self, predicted_read: int, reported_read: int) -> None:
         """The provider has reported how much it read; the shadow cache had expected something."""
@@ -253,7 +281,7 @@ class Metrics:
         self._first_byte(self._model(model)).observe(seconds)
 
     def upstream_error(self, model: str, kind: str) -> None:
-        """An upstream call failed; ``kind`` is from a closed vocabulary (``proxy.meter.error_kind``)."""
+        """An upstream call failed; ``kind`` is one of ``ERROR_KINDS``."""
         self._upstream_errors(self._model(model), kind).inc()
 
     def retried_original(self) -> None:

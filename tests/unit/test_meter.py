@@ -11,7 +11,7 @@ from proxy.core.reasons import Reason
 from proxy.core.usage import Usage
 from proxy.exchange import Ending, Exchange
 from proxy.meter import Meter, error_kind, savings
-from proxy.metrics import Metrics
+from proxy.metrics import ERROR_KINDS, Metrics
 from proxy.ports import Deployment, Subject, Transport
 from tests.unit.test_metrics import value
 
@@ -180,7 +180,7 @@ def test_a_request_that_we_refused(metrics, settle):
     )  # fmt: skip
     assert value(metrics, "requests_total", model="none", mode="tier", status="401", transport="none") == 1
     assert b"client-chosen" not in metrics.render()
-    assert value(metrics, "plan_reasons_total", mode="tier", reason="passthrough-mode") is None
+    assert value(metrics, "plan_reasons_total", mode="tier", reason="passthrough-mode") == 0
 
 
 def test_a_spent_budget(metrics, settle):
@@ -207,6 +207,7 @@ def test_upstream_errors_by_kind(metrics, settle, fields, kind):
     failed = exchange(usage=None, **fields)
     assert error_kind(failed) == kind
     settle(failed)
+    assert kind in ERROR_KINDS
     assert value(metrics, "upstream_errors_total", model="m", kind=kind) == 1
 
 

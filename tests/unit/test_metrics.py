@@ -9,6 +9,7 @@ from proxy import __version__
 from proxy.core.prices import Cost
 from proxy.core.usage import Usage
 from proxy.metrics import CONTENT_TYPE, OTHER, Metrics
+from proxy.testing import make_deployment
 
 
 def scraped(metrics):
@@ -82,7 +83,7 @@ def test_plans_and_trouble(metrics):
     metrics.usage_missing("m")
     assert value(metrics, "plan_reasons_total", mode="tier", reason="ordered") == 1
     assert value(metrics, "tier_tokens_total", tier="L0") == 500
-    assert value(metrics, "tier_tokens_total", tier="L1") is None
+    assert value(metrics, "tier_tokens_total", tier="L1") == 0
     assert value(metrics, "tier_moves_total", source="L1", target="L0") == 1
     assert value(metrics, "prediction_error_tokens_sum", side="over") == 200
     assert value(metrics, "prediction_error_tokens_sum", side="under") == 200
@@ -111,7 +112,7 @@ def test_build_info(metrics):
 
 
 def test_names_that_clients_choose_are_bounded():
-    metrics = Metrics(models=["configured"], teams=["ours"])
+    metrics = Metrics([make_deployment(name="configured")], teams=["ours"])
     for number in range(1000):
         metrics.ended(f"junk-{number}", "tier", 200, "http")
         metrics.cost("configured", f"junk-{number}", Cost(0, 0), 0)
@@ -125,13 +126,25 @@ def test_names_that_clients_choose_are_bounded():
     assert {"ours", OTHER} <= teams
 
 
-def test_configured_models_start_at_zero_so_that_their_first_increase_is_seen():
-    metrics = Metrics(models=["m"], teams=["t"])
+def test_what_is_known_to_come_starts_at_zero_so_that_its_first_increase_is_seen():
+    metrics = Metrics([make_deployment(name="m")], teams=["t"])
     assert value(metrics, "tokens_total", model="m", kind="read") == 0
+    assert value(metrics, "requests_total", model="m", mode="tier", status="200", transport="http") == 0
+    assert value(metrics, "upstream_errors_total", model="m", kind="timeout") == 0
     assert value(metrics, "cost_usd_total", model="m", team="t") == 0
     assert value(metrics, "saved_usd_total", model="m", team="t", basis="reported") == 0
-    many = Metrics(models=[f"m{n}" for n in range(500)], teams=["t"])
+    assert value(metrics, "tier_tokens_total", tier="L0") == 0
+    many = Metrics([make_deployment(name=f"m{n}") for n in range(500)], teams=["t"])
     assert value(many, "tokens_total", model="m1", kind="read") is None
+
+
+def test_tiers_have_one_spelling(metrics):
+    metrics.plan("tier", "kept", {"active": 5})
+    metrics.moved("ACTIVE", "L3")
+    metrics.moved("L3", "removed")
+    assert value(metrics, "tier_tokens_total", tier="active") == 5
+    assert value(metrics, "tier_moves_total", source="active", target="L3") == 1
+    assert value(metrics, "tier_moves_total", source="L3", target="removed") == 1
 
 
 def test_two_apps_do_not_share_metrics():

@@ -1,0 +1,413 @@
+"""Every query of the dashboard, run by a real Prometheus that scraped a real proxy.
+
+The proxy is the real app on a real socket, in front of the embedded provider; the traffic comes from the openai SDK. It
+is made so that every panel has something to show: hits and writes, two models, a spent budget, upstream errors, a
+refused rewrite, a client that hangs up.
+"""
+
+import json
+import math
+import os
+import shutil
+import socket
+import subprocess
+import time
+import urllib.parse
+import urllib.request
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import openai
+import pytest
+import yaml
+
+from proxy.admission import Gate
+from proxy.budget import Budgets
+from proxy.clock import SystemClock
+from proxy.core.budget import Limit
+from proxy.core.planner import TierPlanner
+from proxy.core.profiles import ANTHROPIC, NONE, OPENAI
+from proxy.encodings import local_encode
+from proxy.engine import Engine
+from proxy.identity import Identity, KeyList
+from proxy.meter import Meter
+from proxy.metrics import Metrics
+from proxy.planning import Planning
+from proxy.plugins import build_plugin_manager, recognisers
+from proxy.ports import Transport
+from proxy.price_map import load_price_map, price_for
+from proxy.state.memory import MemoryStore
+from proxy.testing import ModelList, make_deployment, serving
+from proxy.upstream.embedded import EmbeddedUpstream
+from proxy.upstream.http import HttpUpstream
+from proxy.web.app import Parts, create_app
+
+pytestmark = pytest.mark.slow
+
+GRAFANA = Path(__file__).parents[2] / "grafana"
+DASHBOARD = json.loads((GRAFANA / "stratiform.json").read_text())
+PANELS = [panel for panel in DASHBOARD["panels"] if panel["type"] != "row"]
+MODELS = ("claude", "gpt", "down", "homemade")
+RICH, POOR, FREE = "sk-rich-team", "sk-poor-team", "sk-free-team"
+NEVER_IN_GOOD_TRAFFIC = {"plugin {{plugin}}, {{hook}}", "observed"}
+"""Queries that have nothing to show while nothing is wrong with a plugin, and no model is in mode observe."""
+
+
+def variables(model=".*", team=".*", basis="reported"):
+    """Grafana's substitutions: its own, and the dashboard's variables."""
+    return {
+        "$__rate_interval": "30s",
+        "$__range": "10m",
+        "$model": model,
+        "$team": team,
+        "$basis": basis,
+    }
+
+
+def substituted(query, values):
+    for name, value in values.items():
+        query = query.replace(name, value)
+    assert "$" not in query, f"a variable that the test does not know: {query}"
+    return query
+
+
+class Prometheus:
+    """A running server's API."""
+
+    def __init__(self, url):
+        self.url = url
+
+    def get(self, path, **parameters):
+        with urllib.request.urlopen(f"{self.url}{path}?{urllib.parse.urlencode(parameters)}", timeout=10) as answer:
+            body = json.load(answer)
+        assert body["status"] == "success", body
+        return body["data"]
+
+    def instant(self, query):
+        """[(labels, value)] now."""
+        data = self.get("/api/v1/query", query=query)
+        assert data["resultType"] == "vector", query
+        return [(series["metric"], float(series["value"][1])) for series in data["result"]]
+
+    def range(self, query, seconds=90):
+        """[(labels, latest value)] of the last minutes, one step a second."""
+        now = time.time()
+        data = self.get("/api/v1/query_range", query=query, start=now - seconds, end=now, step=1)
+        return [(series["metric"], float(series["values"][-1][1])) for series in data["result"]]
+
+    def scalar(self, query):
+        """The only value, or None."""
+        found = self.instant(query)
+        assert len(found) <= 1, found
+        return found[0][1] if found else None
+
+    def wait_for(self, query, value, timeout_s=60.0):
+        """Until a scrape has brought that value."""
+        deadline = time.monotonic() + timeout_s
+        while (seen := self.scalar(query)) != value:
+            assert time.monotonic() < deadline, f"{query} is {seen}, not {value}, after {timeout_s} s"
+            time.sleep(0.2)
+
+
+def free_port():
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        return listener.getsockname()[1]
+
+
+@contextmanager
+def prometheus_scraping(target, folder):
+    """The repository's own scrape configuration, with a test's target and haste."""
+    binary = shutil.which("prometheus")
+    if binary is None:
+        reason = "prometheus is not installed: .ci/install-services.sh does that"
+        if os.environ.get("CI") == "true":
+            pytest.fail(reason)
+        pytest.skip(reason)
+    config = yaml.safe_load((GRAFANA / "prometheus.yaml").read_text())
+    config["global"]["scrape_interval"] = "500ms"
+    config["scrape_configs"][0]["static_configs"][0]["targets"] = [target]
+    (folder / "prometheus.yaml").write_text(yaml.safe_dump(config))
+    port = free_port()
+    with (folder / "prometheus.log").open("wb") as log:
+        process = subprocess.Popen(
+            [
+                binary,
+                f"--config.file={folder / 'prometheus.yaml'}",
+                f"--storage.tsdb.path={folder / 'data'}",
+                f"--web.listen-address=127.0.0.1:{port}",
+                "--log.level=warn",
+            ],
+            stdout=log,
+            stderr=log,
+        )
+        try:
+            server = Prometheus(f"http://127.0.0.1:{port}")
+            wait_until_ready(server, process, folder / "prometheus.log")
+            yield server
+        finally:
+            process.terminate()
+            process.wait(30)
+
+
+def wait_until_ready(server, process, log):
+    deadline = time.monotonic() + 60
+    while True:
+        try:
+            with urllib.request.urlopen(server.url + "/-/ready", timeout=2):
+                return
+        except OSError:
+            assert process.poll() is None, log.read_text()
+            assert time.monotonic() < deadline, "prometheus did not become ready"
+            time.sleep(0.1)
+
+
+def proxy_parts(dead_port):
+    """The real parts, over the embedded provider; ``down`` leads to a port where nobody listens."""
+    prices = load_price_map(overrides={"claude": SONNET})
+    encode = local_encode()
+    claude = make_deployment(name="claude", model="claude-sonnet-4-5", transport=Transport.EMBEDDED, profile=ANTHROPIC)
+    models = ModelList(
+        {
+            "claude": claude,
+            "gpt": make_deployment(name="gpt", model="gpt-4o", transport=Transport.EMBEDDED, profile=OPENAI),
+            "down": make_deployment(name="down", base_url=f"http://127.0.0.1:{dead_port}", api_key="k", profile=NONE),
+            "homemade": replace(claude, name="homemade", model="homemade"),
+        }
+    )
+    keys = [KeyList("rich", (RICH,)), KeyList("poor", (POOR,)), KeyList("free", (FREE,))]
+    budgets = Budgets({"rich": Limit(100.0), "poor": Limit(0.001)}, MemoryStore(), lambda d: price_for(prices, d))
+    metrics = Metrics([models.resolve(name) for name in models.names()], ["rich", "poor", "free"])
+    metrics.watch_budgets(budgets.remaining)
+    engine = Engine(
+        models=models,
+        upstreams={Transport.EMBEDDED: EmbeddedUpstream(encode), Transport.HTTP: HttpUpstream()},
+        planner=Planning(TierPlanner(encode, recognisers(build_plugin_manager()))),
+        admission=Gate(Identity(keys, b"salt"), budgets),
+        meter=Meter(metrics, prices),
+        clock=SystemClock(),
+    )
+    return Parts(engine=engine, models=models, metrics=metrics)
+
+
+SONNET = {
+    "input_cost_per_token": 3e-06,
+    "output_cost_per_token": 1.5e-05,
+    "cache_read_input_token_cost": 3e-07,
+    "cache_creation_input_token_cost": 3.75e-06,
+    "cache_creation_input_token_cost_above_1hr": 6e-06,
+}
+
+
+class Traffic:
+    """Sessions through the openai SDK; sums what the provider reported."""
+
+    def __init__(self, base_url):
+        self.base_url = base_url + "/v1"
+        self.ended = 0
+        self.prompt = self.read = self.output = 0
+        self.claude_usd = 0.0
+
+    def client(self, key=RICH, **headers):
+        return openai.OpenAI(base_url=self.base_url, api_key=key, max_retries=0, default_headers=headers, timeout=30)
+
+    def session(self, model, turns, number, key=RICH):
+        """An editor that shows its files behind the conversation, as aider does: one of them changes every time."""
+        history = []
+        with self.client(key, **{"x-session-id": f"session-{number}"}) as client:
+            for turn in range(turns):
+                question = {"role": "user", "content": f"Question {turn}: what does function {turn} return?"}
+                shown = [
+                    {"role": "user", "content": OPENING + file("stable.py", 0) + file("hot.py", 100 * number + turn)},
+                    {"role": "assistant", "content": ACKNOWLEDGEMENT},
+                ]
+                messages = [{"role": "system", "content": INSTRUCTIONS}, *history, *shown, question]
+                answer = client.chat.completions.create(model=model, messages=messages, max_tokens=50)
+                history += [question, {"role": "assistant", "content": answer.choices[0].message.content}]
+                self.count(answer.usage, model)
+
+    def count(self, usage, model):
+        self.ended += 1
+        details = usage.prompt_tokens_details
+        read = (details.cached_tokens or 0) if details else 0
+        written = getattr(usage, "cache_creation_input_tokens", 0) or 0
+        if model != "homemade":
+            self.prompt += usage.prompt_tokens
+            self.read += read
+        if model == "claude":
+            plain = usage.prompt_tokens - read - written
+            self.claude_usd += plain * 3e-06 + read * 3e-07 + written * 3.75e-06 + usage.completion_tokens * 1.5e-05
+
+    def failing(self, kind, key=RICH, model="claude", **headers):
+        """A request that ends in that error."""
+        with self.client(key, **headers) as client, pytest.raises(kind):
+            client.chat.completions.create(model=model, messages=[{"role": "user", "content": INSTRUCTIONS}])
+        self.ended += 1
+
+    def refused_rewrite(self):
+        """The provider refuses markers; the client's own request is sent then."""
+        with self.client(**{"x-embedded-fault": "refuse-rewrite"}) as client:
+            answer = client.chat.completions.create(
+                model="claude",
+                messages=[{"role": "system", "content": INSTRUCTIONS}, {"role": "user", "content": "Hello?"}],
+            )
+            self.count(answer.usage, "claude")
+
+    def hang_up(self):
+        """Leaves before the answer begins."""
+        messages = [{"role": "user", "content": INSTRUCTIONS}]
+        slow = self.client(**{"x-embedded-fault": "slow-headers;seconds=20"})
+        with slow as client, pytest.raises(openai.APITimeoutError):
+            client.chat.completions.create(model="gpt", messages=messages, timeout=0.5)
+        self.ended += 1
+
+
+INSTRUCTIONS = "\n".join(
+    f"Rule {n}: answer question {n} in at most {n + 3} words, and name a source." for n in range(300)
+)
+OPENING = (
+    "I have *added these files to the chat* so you can go ahead and edit them.\n\n"
+    "*Trust this message as the true contents of these files!*\n"
+    "Any other messages in the chat may contain outdated versions of the files' contents.\n"
+)
+ACKNOWLEDGEMENT = "Ok, any changes I propose will be to those files."
+
+
+def file(path, version):
+    body = "\n".join(f"def function_{n}():\n    return {n}" for n in range(120))
+    return f"\n{path}\n```\n{body}\nVERSION = {version}\n```\n"
+
+
+@pytest.fixture(scope="module")
+def scraped(tmp_path_factory):
+    """A Prometheus that has scraped the traffic, and what the traffic was."""
+    with (
+        serving(create_app(proxy_parts(free_port()))) as url,
+        prometheus_scraping(url.removeprefix("http://"), tmp_path_factory.mktemp("prometheus")) as prometheus,
+    ):
+        # The first scrape is before the traffic: an increase is only seen between two scrapes.
+        prometheus.wait_for("sum(stratiform_in_flight)", 0)
+        traffic = Traffic(url)
+        traffic.session("claude", 6, 1)
+        traffic.session("gpt", 6, 2)
+        traffic.session("homemade", 6, 3, FREE)
+        traffic.failing(openai.RateLimitError, POOR)
+        traffic.failing(openai.InternalServerError, FREE, model="down")
+        traffic.failing(openai.RateLimitError, **{"x-embedded-fault": "rate-limit"})
+        traffic.refused_rewrite()
+        traffic.hang_up()
+        prometheus.wait_for("sum(stratiform_requests_total)", traffic.ended)
+        first = prometheus.scalar("max(timestamp(stratiform_build_info))")
+        traffic.session("claude", 4, 9)
+        prometheus.wait_for("sum(stratiform_requests_total)", traffic.ended)
+        assert prometheus.scalar("max(timestamp(stratiform_build_info))") > first
+        yield prometheus, traffic
+
+
+def run(prometheus, target, values):
+    query = substituted(target["expr"], values)
+    return prometheus.instant(query) if target["instant"] else prometheus.range(query)
+
+
+def panel_value(prometheus, title, **values):
+    """The one value of a panel with one query."""
+    (panel,) = [panel for panel in PANELS if panel["title"] == title]
+    (target,) = panel["targets"]
+    (found,) = run(prometheus, target, variables(**values))
+    return found[1]
+
+
+@pytest.mark.parametrize("panel", PANELS, ids=lambda panel: panel["title"])
+def test_every_query_runs_and_has_something_to_show(scraped, panel):
+    prometheus, _ = scraped
+    for target in panel["targets"]:
+        for values in (variables(), variables(basis="shadow")):
+            found = run(prometheus, target, values)
+            if target["legendFormat"] in NEVER_IN_GOOD_TRAFFIC:
+                continue
+            assert found, f"nothing to show for {target['expr']}"
+            assert any(math.isfinite(value) for _, value in found), found
+        # Filters are Grafana's regular expressions: several values, and one.
+        run(prometheus, target, variables(model="(claude|gpt)", team="(rich|poor)"))
+        run(prometheus, target, variables(model="claude", team="rich"))
+
+
+@pytest.mark.parametrize("name", ["model", "team"])
+def test_variables_find_their_values(scraped, name):
+    prometheus, _ = scraped
+    (variable,) = [v for v in DASHBOARD["templating"]["list"] if v["name"] == name]
+    metric, label = variable["definition"].removeprefix("label_values(").removesuffix(")").split(", ")
+    found = prometheus.get(f"/api/v1/label/{label}/values", **{"match[]": metric})
+    assert {"model": {"claude", "gpt", "down"}, "team": {"rich", "poor"}}[name] <= set(found)
+
+
+def test_the_hit_ratio_is_what_the_provider_reported(scraped):
+    prometheus, traffic = scraped
+    exact = prometheus.scalar(
+        'sum(stratiform_tokens_total{kind="read",model!="homemade"})'
+        ' / sum(stratiform_tokens_total{kind=~"read|write|uncached",model!="homemade"})'
+    )
+    assert exact == pytest.approx(traffic.read / traffic.prompt, rel=1e-6)
+    assert 0.2 < exact < 1
+    # increase() extrapolates to the window's edges, for every series alike: the ratio stays.
+    assert panel_value(prometheus, "Cache hit ratio", model="(claude|gpt)") == pytest.approx(exact, rel=0.1)
+
+
+def test_the_cost_is_the_bill(scraped):
+    prometheus, traffic = scraped
+    assert prometheus.scalar('sum(stratiform_cost_usd_total{model="claude"})') == pytest.approx(traffic.claude_usd)
+    assert panel_value(prometheus, "Cost", model="claude") == pytest.approx(traffic.claude_usd, rel=0.2)
+    assert prometheus.scalar('sum(stratiform_cost_usd_total{model="homemade"})') == 0
+
+
+def test_requests_are_all_counted(scraped):
+    prometheus, traffic = scraped
+    assert panel_value(prometheus, "Requests") == pytest.approx(traffic.ended, rel=0.2)
+    assert panel_value(prometheus, "In flight") == 0
+
+
+def test_savings_are_net_and_positive_where_only_a_new_order_helps(scraped):
+    prometheus, _ = scraped
+    for basis in ("reported", "shadow"):
+        selector = f'{{model="claude",basis="{basis}"}}'
+        net = prometheus.scalar(f"sum(stratiform_saved_usd_total{selector}) - sum(stratiform_lost_usd_total{selector})")
+        assert net > 0
+        assert panel_value(prometheus, "Net saved", model="claude", basis=basis) == pytest.approx(net, rel=0.3)
+        assert 0 < panel_value(prometheus, "Net saved share", model="claude", basis=basis) < 1
+
+
+def test_the_path_is_measured(scraped):
+    prometheus, _ = scraped
+    (overhead,) = [panel for panel in PANELS if panel["title"] == "Overhead"]
+    p50, p95, p99 = (prometheus.range(substituted(t["expr"], variables()))[0][1] for t in overhead["targets"])
+    assert 0 < p50 <= p95 <= p99 <= 1
+    statuses = {labels["status"] for labels, _ in prometheus.instant("sum by (status) (stratiform_requests_total)")}
+    assert {"200", "429", "502", "499"} <= statuses
+
+
+def test_trouble_is_counted_by_its_kind(scraped):
+    prometheus, _ = scraped
+    errors = {
+        (labels["model"], labels["kind"]): value
+        for labels, value in prometheus.instant("sum by (model, kind) (stratiform_upstream_errors_total) > 0")
+    }
+    assert errors == {("down", "unavailable"): 1, ("claude", "rate-limited"): 1}
+    assert prometheus.scalar("sum(stratiform_retries_original_total)") == 1
+    assert prometheus.scalar("sum(stratiform_client_disconnects_total)") == 1
+    assert prometheus.scalar('stratiform_budget_rejections_total{team="poor"}') == 1
+    assert prometheus.scalar("sum(stratiform_unpriced_requests_total)") == 6
+    remaining = prometheus.scalar('stratiform_budget_remaining_usd{team="rich"}')
+    assert remaining == pytest.approx(100 - prometheus.scalar('sum(stratiform_cost_usd_total{team="rich"})'))
+
+
+def test_what_the_service_exports_is_well_formed(scraped):
+    prometheus, _ = scraped
+    (target,) = prometheus.get("/api/v1/targets")["activeTargets"]
+    assert target["health"] == "up", target["lastError"]
+    with urllib.request.urlopen(target["scrapeUrl"], timeout=10) as answer:
+        assert answer.headers["content-type"].startswith("text/plain; version=0.0.4")
+        text = answer.read()
+    promtool = shutil.which("promtool")
+    assert promtool, "promtool comes with prometheus"
+    done = subprocess.run([promtool, "check", "metrics"], input=text, capture_output=True, timeout=60)
+    assert done.returncode == 0, done.stdout + done.stderr
