@@ -7,7 +7,7 @@ import pluggy
 from proxy.core.recognition import Recogniser
 from proxy.hookspecs import PROJECT, Hooks
 
-DEFAULT_PLUGINS = ("plugins.aider", "plugins.fenced")
+DEFAULT_PLUGINS = ("plugins.aider", "plugins.fenced", "plugins.system_text")
 
 
 def build_plugin_manager() -> pluggy.PluginManager:

@@ -14,9 +14,9 @@ class Prompt:
     ``hashes[i]`` is the chained digest of everything up to and including position i (16 bytes or more); two prompts
     share a prefix up to i exactly when their ``hashes[i]`` are equal. ``ends[i]`` is the number of prompt tokens up to
     and including position i (so ``ends[-1]`` is the prompt's length in tokens). ``marks`` maps a position to the life
-    of the cache marker that stands on it. ``runs[i]`` numbers the position for look-back counting: positions with equal numbers
-    (a run of tool calls or of tool results within one message) count once. ``scope`` names what the provider keeps
-    apart: account, model, and the settings that render into the prompt.
+    of the cache marker that stands on it. ``runs[i]`` numbers the position for look-back counting: positions with equal
+    numbers (a run of tool calls or of tool results within one message) count once. ``scope`` names what the provider
+    keeps apart: account, model, and the settings that render into the prompt.
     """
 
     scope: bytes

@@ -1,0 +1,119 @@
+"""Recognises what moves inside a system prompt: clock lines, and retrieved documents.
+
+A sentence that tells the time changes with every request and takes everything behind it out of the cache. Applications
+that retrieve put the documents of the moment into the system prompt, in front of instructions that never change.
+"""
+
+import re
+from collections.abc import Iterator
+
+from proxy.core.digest import digest
+from proxy.core.recognition import Cut, Form, PieceKind, Recognition
+from proxy.hookspecs import hookimpl
+
+_MAX_VOLATILE_CHARS = 400
+_TIME = r"(?<![\d:.+-])(?:[01]?\d|2[0-3]):[0-5]\d(?::[0-5]\d(?:\.\d+)?)?(?![\d:])"
+# A time of day, and near it a word or a date that says it is now.
+_CLOCK = re.compile(
+    rf"(?:\b(?:current|now|today|time|date|datetime|timestamp)\b[^\n]{{0,120}}?{_TIME}"
+    rf"|{_TIME}[^\n]{{0,60}}?\b(?:now|today|currently)\b"
+    r"|\b\d{4}-\d{2}-\d{2}[T ]\d{2}:\d{2}(?::\d{2})?)",
+    re.IGNORECASE,
+)
+# A sentence ends at the end of its line, or at a full stop before a capital letter.
+_SENTENCE_END = re.compile(r"(?<=[.!?]) +(?=[A-Z\"'(])")
+_DOCUMENT = re.compile(r"<(?P<tag>document|doc|chunk|passage|excerpt|source|result)\b(?P<attributes>[^>\n]*)>")
+_ATTRIBUTE = re.compile(r"[\w-]+\s*=\s*(?:\"[^\"]*\"|'[^']*')")
+
+
+class SystemTextRecogniser:
+    """Cuts a system text into fixed sections, volatile sentences and documents."""
+
+    name = "system-text"
+    priority = 500
+
+    def recognise(self, role: str, text: str) -> Recognition | None:
+        """None where nothing in it moves."""
+        if role not in ("system", "developer"):
+            return None
+        spans = sorted([*_documents(text), *_clocks(text)], key=lambda s: s[0])
+        cuts = list(_cover(_apart(spans), len(text)))
+        if all(cut.kind is PieceKind.SECTION for cut in cuts):
+            return None
+        return Recognition("system", Form.SYSTEM, tuple(cuts))
+
+
+Span = tuple[int, int, str, PieceKind]
+
+
+def _clocks(text: str) -> Iterator[Span]:
+    position = 0
+    number = 0
+    while (found := _CLOCK.search(text, position)) is not None:
+        start, end = _sentence(text, found.start(), found.end())
+        position = max(end, found.end())
+        if end - start <= _MAX_VOLATILE_CHARS:
+            number += 1
+            yield start, end, f"volatile:clock#{number}", PieceKind.VOLATILE
+
+
+def _sentence(text: str, start: int, end: int) -> tuple[int, int]:
+    """The sentence around a match, with the line's end where it ends a line that it also begins."""
+    line_start = text.rfind("\n", 0, start) + 1
+    line_end = text.find("\n", end)
+    line_end = len(text) if line_end < 0 else line_end
+    if line_end - line_start > 20 * _MAX_VOLATILE_CHARS:
+        line_start, line_end = max(line_start, start - _MAX_VOLATILE_CHARS), min(line_end, end + _MAX_VOLATILE_CHARS)
+    first, last = line_start, line_end
+    for boundary in _SENTENCE_END.finditer(text, line_start, line_end):
+        if boundary.end() <= start:
+            first = boundary.end()
+        elif boundary.start() >= end:
+            last = boundary.end()
+            break
+    if first == line_start and last == line_end and last < len(text):
+        last += 1
+    return first, last
+
+
+def _documents(text: str) -> Iterator[Span]:
+    position = 0
+    while (found := _DOCUMENT.search(text, position)) is not None:
+        close = f"</{found.group('tag')}>"
+        at = text.find(close, found.end())
+        if at < 0:
+            return
+        end = at + len(close)
+        while end < len(text) and text[end] == "\n":
+            end += 1
+        attributes = " ".join(sorted(_ATTRIBUTE.findall(found.group("attributes"))))
+        body = digest(text[found.start() : at].encode("utf-8", "surrogatepass")).hex()[:12]
+        yield found.start(), end, f"document:{attributes[:200]}:{body}", PieceKind.DOCUMENT
+        position = end
+
+
+def _apart(spans: list[Span]) -> Iterator[Span]:
+    """Spans that do not overlap: the earlier one wins (a clock inside a document is part of the document)."""
+    position = 0
+    for span in spans:
+        if span[0] >= position:
+            yield span
+            position = span[1]
+
+
+def _cover(spans: Iterator[Span], length: int) -> Iterator[Cut]:
+    position = number = 0
+    for start, end, key, kind in spans:
+        if start > position:
+            yield Cut(f"section:{number}", PieceKind.SECTION, position, start)
+            number += 1
+        yield Cut(key, kind, start, end)
+        position = end
+    if position < length:
+        yield Cut(f"section:{number}", PieceKind.SECTION, position, length)
+
+
+@hookimpl
+def register_recognisers() -> list[SystemTextRecogniser]:
+    """The one recogniser of this plugin."""
+    return [SystemTextRecogniser()]
