@@ -7,10 +7,12 @@ OpenAI format), OpenAI up to GPT-5.5 (automatic), OpenAI GPT-5.6 and newer (``pr
 answered with a deterministic text and the provider's own usage fields (``completion``, ``usage``, ``wire``). Entries
 appear at the first byte of the answer, dated by ``Call.now``, so that a replay in virtual time sees the recorded gaps.
 
-Nothing here knows the rest of the proxy: what is billed is what arrives.
+``EmbeddedUpstream`` is the transport, with routes, faults and ledgers; ``Provider`` is one provider behind it, pure and
+usable by itself. Nothing here knows the rest of the proxy: what is billed is what arrives.
 """
 
 from proxy.upstream.embedded.ledger import Ledger
+from proxy.upstream.embedded.provider import Provider, Reply
 from proxy.upstream.embedded.upstream import ANONYMOUS, EmbeddedUpstream, account_name
 
-__all__ = ["ANONYMOUS", "EmbeddedUpstream", "Ledger", "account_name"]
+__all__ = ["ANONYMOUS", "EmbeddedUpstream", "Ledger", "Provider", "Reply", "account_name"]

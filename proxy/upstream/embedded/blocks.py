@@ -5,6 +5,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
+import orjson
+
 from proxy.core.digest import digest
 from proxy.core.prompt import Life
 from proxy.core.tokens import Encode, TokenCounter
@@ -78,6 +80,14 @@ class BlockMaker:
     def _slices(self, head: bytes, text: str) -> tuple[bytes, ...]:
         starts = range(0, max(1, len(text)), SLICE_CHARS)
         return tuple(digest(head if i == 0 else b"", text[i : i + SLICE_CHARS].encode()) for i in starts)
+
+
+def dumps(value: object, option: int | None = None) -> bytes:
+    """JSON of a parsed value. Raises UpstreamRejected where it is nested deeper than any provider takes."""
+    try:
+        return orjson.dumps(value, option=option)
+    except orjson.JSONEncodeError as error:
+        raise refuse("The JSON body of your request is nested too deeply.") from error
 
 
 def refuse(message: str, param: str | None = None, code: str | None = None) -> UpstreamRejected:

@@ -1,13 +1,12 @@
 """What the embedded model says: deterministic, plausible, of the length that was asked for."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import count
 from typing import Any
 
-import orjson
-
 from proxy.core.tokens import Encode
+from proxy.upstream.embedded.blocks import dumps
 from proxy.upstream.embedded.request import ChatRequest
 from proxy.upstream.embedded.schema import example_of
 
@@ -101,7 +100,7 @@ def _limited(pieces: Sequence[str], limit: int | None, encode: Encode) -> Comple
     return Completion(tuple(kept), (), "stop", tokens)
 
 
-def _words(seed: bytes) -> Any:
+def _words(seed: bytes) -> Iterator[str]:
     for i in count():
         sentence = _SENTENCES[(seed[i % len(seed)] + i) % len(_SENTENCES)]
         for j, word in enumerate(sentence.split(" ")):
@@ -134,6 +133,6 @@ def _structured(response_format: object) -> str | None:
         case "json_schema":
             wrapper = response_format.get("json_schema")
             schema = wrapper.get("schema") if isinstance(wrapper, Mapping) else None
-            return orjson.dumps(example_of(schema if isinstance(schema, Mapping) else {})).decode()
+            return dumps(example_of(schema if isinstance(schema, Mapping) else {})).decode()
         case _:
             return None

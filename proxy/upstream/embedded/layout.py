@@ -15,7 +15,7 @@ import orjson
 from proxy.core.digest import chain, digest
 from proxy.core.profiles import CacheProfile
 from proxy.core.prompt import Life, Prompt
-from proxy.upstream.embedded.blocks import Block, BlockKind, refuse
+from proxy.upstream.embedded.blocks import Block, BlockKind, dumps, refuse
 from proxy.upstream.embedded.marks import MarkStyle, cache_control, mark_style
 from proxy.upstream.embedded.request import ChatRequest
 from proxy.upstream.embedded.turns import Turn
@@ -79,7 +79,7 @@ def extend(prompt: Prompt, turn: Turn) -> bytes:
 def _seed(settings: Mapping[str, Any], names: Sequence[str]) -> bytes:
     known = {name: settings[name] for name in names if settings.get(name) is not None}
     changed = {name: value for name, value in known.items() if value != _DEFAULTS.get(name)}
-    return digest(orjson.dumps(changed, option=orjson.OPT_SORT_KEYS))
+    return digest(dumps(changed, orjson.OPT_SORT_KEYS))
 
 
 def _blocks(turns: Sequence[Turn]) -> tuple[Block, ...]:

@@ -18,7 +18,7 @@ Json = Mapping[str, Any]
 
 CACHE_CONTROL = "cache_control"
 BREAKPOINT = "prompt_cache_breakpoint"
-_LIVES: Mapping[object, Life] = {"5m": "5m", "1h": "1h"}
+_LIVES: Mapping[str, Life] = {"5m": "5m", "1h": "1h"}
 
 
 class MarkStyle(StrEnum):
@@ -56,7 +56,8 @@ def cache_control(owner: Json, at: str) -> Life | None:
     control = owner[CACHE_CONTROL]
     if not isinstance(control, Mapping) or control.get("type") != "ephemeral":
         raise refuse(f"{at}.cache_control.type: Input should be 'ephemeral'", f"{at}.cache_control")
-    life = _LIVES.get(control.get("ttl", "5m"))
+    ttl = control.get("ttl", "5m")
+    life = _LIVES.get(ttl) if isinstance(ttl, str) else None
     if life is None:
         raise refuse(f"{at}.cache_control.ttl: Input should be '5m' or '1h'", f"{at}.cache_control.ttl")
     return life

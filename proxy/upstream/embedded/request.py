@@ -15,6 +15,8 @@ from proxy.upstream.embedded.turns import SYSTEM_ROLES, Turn, TurnReader
 _OBJECT = msgspec.json.Decoder(dict[str, Raw])
 _ARRAY = msgspec.json.Decoder(list[Raw])
 
+_MAX_CHOICES = 128
+
 # Read as raw JSON, block by block; everything else is small and parsed.
 _LARGE = frozenset({"messages", "tools"})
 
@@ -124,6 +126,8 @@ def _check_numbers(settings: Mapping[str, Any]) -> None:
         number = settings.get(name)
         if number is not None and (isinstance(number, bool) or not isinstance(number, int) or number < 1):
             raise refuse(f"Invalid '{name}': expected an integer of at least 1.", name, "integer_below_min_value")
+    if (settings.get("n") or 1) > _MAX_CHOICES:
+        raise refuse(f"Invalid 'n': expected at most {_MAX_CHOICES}.", "n", "integer_above_max_value")
 
 
 def _tools(raw: bytes, reader: TurnReader) -> tuple[tuple[Block, ...], tuple[str, ...]]:

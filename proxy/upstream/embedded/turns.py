@@ -12,7 +12,7 @@ import orjson
 from proxy.core.digest import digest
 from proxy.core.prompt import Life
 from proxy.core.tokens import IMAGE_TOKENS, MESSAGE_OVERHEAD_TOKENS
-from proxy.upstream.embedded.blocks import Block, BlockKind, BlockMaker, refuse
+from proxy.upstream.embedded.blocks import Block, BlockKind, BlockMaker, dumps, refuse
 from proxy.upstream.embedded.marks import (
     BREAKPOINT,
     CACHE_CONTROL,
@@ -28,7 +28,7 @@ SYSTEM_ROLES = frozenset({"system", "developer"})
 _ROLES = SYSTEM_ROLES | {"user", "assistant", "tool", "function"}
 _TEXT_TYPES = frozenset({"text", "input_text", "output_text", "refusal"})
 _THINKING_TYPES = frozenset({"thinking", "redacted_thinking"})
-_KNOWN_TURNS = 50_000
+_KNOWN_TURNS = 20_000
 
 # Words in a user message that make the embedded model call the request's first tool, or two tools at once.
 _CALL_WORDS = re.compile(r"\bcall_tool(s?)\b")
@@ -90,7 +90,7 @@ class TurnReader:
         if not isinstance(message, dict):
             raise refuse(f"Invalid type for '{at}': expected an object.", at, "invalid_type")
         role = message.get("role")
-        if role not in _ROLES:
+        if not isinstance(role, str) or role not in _ROLES:
             raise refuse(f"Invalid value for '{at}.role'.", f"{at}.role", "invalid_value")
         forbid(message, at, self._style)
         if role in ("tool", "function"):
@@ -110,9 +110,9 @@ class TurnReader:
 
     def _assistant(self, message: Json, at: str) -> Turn:
         content, calls = message.get("content"), message.get("tool_calls") or []
-        if not isinstance(content, str | list | None) or not isinstance(calls, list):
-            raise refuse(f"Invalid type for '{at}.content' or '{at}.tool_calls'.", at, "invalid_type")
         thinking = message.get("thinking_blocks") or []
+        if not (isinstance(content, str | list | None) and isinstance(calls, list) and isinstance(thinking, list)):
+            raise refuse(f"Invalid type in '{at}': expected text or arrays.", at, "invalid_type")
         blocks = [self._thinking(block, f"{at}.thinking_blocks[{i}]") for i, block in enumerate(thinking)]
         if content:
             blocks += [block for block in self._content(message, "assistant", at) if not block.is_empty]
@@ -136,6 +136,8 @@ class TurnReader:
         if not isinstance(part, dict):
             raise refuse(f"Invalid type for '{at}': expected an object.", at, "invalid_type")
         kind = part.get("type")
+        if not isinstance(kind, str):
+            raise refuse(f"Missing required parameter: '{at}.type'.", f"{at}.type", "missing_required_parameter")
         forbid(part, at, self._style, breakpoint_allowed=label[0] != b"assistant")
         extra = MESSAGE_OVERHEAD_TOKENS if is_first else 0
         if kind in _THINKING_TYPES:
@@ -146,10 +148,7 @@ class TurnReader:
                 raise refuse(f"Invalid type for '{at}.text': expected a string.", f"{at}.text", "invalid_type")
             mark = self._part_mark(part, at, text)
             return self._maker.make(BlockKind.TEXT, label, text, extra_tokens=extra, mark=mark)
-        if not isinstance(kind, str):
-            raise refuse(f"Missing required parameter: '{at}.type'.", f"{at}.type", "missing_required_parameter")
-        mark = self._part_mark(part, at, None)
-        return self._media(label, part, extra, mark)
+        return self._media(label, part, extra, self._part_mark(part, at, None))
 
     def _media(self, label: tuple[bytes, ...], part: Json, extra_tokens: int, mark: Life | None) -> Block:
         key = digest(*label, _dumps(_unmarked(part)).encode())
@@ -233,7 +232,7 @@ def _unmarked(owner: Json) -> Json:
 
 
 def _dumps(value: object) -> str:
-    return orjson.dumps(value).decode()
+    return dumps(value).decode()
 
 
 def _loads(raw: bytes, at: str) -> Any:

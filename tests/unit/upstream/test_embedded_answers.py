@@ -8,8 +8,11 @@ import struct
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from openai.types.chat import ChatCompletion, ChatCompletionChunk
 
-from proxy.core.profiles import ANTHROPIC, DEEPSEEK, OPENAI
+from proxy.core.profiles import ANTHROPIC, DEEPSEEK, OPENAI, OPENAI_EXPLICIT, PROFILES
 from proxy.core.tokens import bytes_over_four
 from proxy.errors import UpstreamUnavailable
 from proxy.ports import Answer
@@ -46,6 +49,16 @@ class TestAnswers:
         assert last["usage"]["completion_tokens"] > 0
         assert all(event["usage"] is None for event in others)
         assert reply.headers["content-type"].startswith("text/event-stream")
+
+    @pytest.mark.parametrize("profile", PROFILES.values(), ids=lambda profile: profile.name)
+    def test_the_sdk_knows_every_object(self, profile):
+        provider = Provider(profile)
+        tools = {"tools": [SEARCH, EDIT]}
+        for message in (user(), user("call_tools")):
+            ChatCompletion.model_validate(provider.chat(message, **tools).json, strict=True)
+            options = {"stream": True, "stream_options": {"include_usage": True}}
+            for event in provider.chat(message, **tools, **options).events:
+                ChatCompletionChunk.model_validate(event, strict=True)
 
     def test_length(self):
         words = len  # one token a character
@@ -167,6 +180,51 @@ async def drain_cut(answer: Answer) -> list[bytes]:
     except UpstreamUnavailable:
         return received
     raise AssertionError("the line did not break")
+
+
+fields = st.sampled_from(
+    ["role", "content", "type", "text", "cache_control", "ttl", "tool_calls", "id", "function", "name", "tool_call_id",
+     "thinking_blocks", "json_schema", "schema", "properties", "required", "items", "minItems", "$ref", "anyOf", "enum"]
+)  # fmt: skip
+values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=8),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(fields, inner, max_size=4),
+    max_leaves=12,
+)
+roles = st.sampled_from(["system", "user", "assistant", "tool"])
+kinds = st.sampled_from(["text", "image_url", "thinking"])
+odd_parts = st.lists(st.fixed_dictionaries({"type": kinds}, optional={"text": st.text(), "cache_control": values}))
+odd_messages = st.fixed_dictionaries(
+    {"role": roles, "content": values | odd_parts},
+    optional={"tool_calls": values, "cache_control": values, "thinking_blocks": values, "tool_call_id": values},
+)
+odd_formats = values | st.fixed_dictionaries(
+    {"type": st.just("json_schema"), "json_schema": values | st.fixed_dictionaries({"schema": values})}
+)
+odd_bodies = st.fixed_dictionaries(
+    {"messages": values | st.lists(values | odd_messages, min_size=1)},
+    optional={"tools": values | st.lists(values), "tool_choice": values, "n": values, "max_tokens": values,
+              "response_format": odd_formats, "stream": values, "stream_options": values, "thinking": values,
+              "prompt_cache_options": values, "parallel_tool_calls": values, "input": values, "prompt": values},
+)  # fmt: skip
+
+
+@settings(max_examples=250, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(odd_bodies, st.sampled_from([SMALL, OPENAI, OPENAI_EXPLICIT, DEEPSEEK]))
+def test_any_json_gets_an_answer(body, profile):
+    provider = Provider(profile, output_tokens=5)
+    for path in ("/chat/completions", "/completions", "/embeddings"):
+        reply = provider.send(json.dumps({"model": "model", **body}).encode(), path=path)
+        assert reply.status in (200, 400)
+        if reply.status == 400:
+            assert reply.json["error"]["message"]
+
+
+def test_nesting_without_end_is_refused():
+    deep = b"[" * 600 + b"]" * 600
+    for field in (b'"tools":[{"x":%s}]' % deep, b'"response_format":%s' % deep):
+        reply = Provider().send(b'{"model":"m","messages":[{"role":"user","content":"x"}],%s}' % field)
+        assert reply.status == 400
 
 
 class TestFaults:
