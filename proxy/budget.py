@@ -65,6 +65,13 @@ class Budgets:
         self._retry_at: float | None = None
         self.store_errors = 0
 
+    async def load(self) -> None:
+        """Read every budgeted team's total ahead of the first request. A failure is logged, and tried again then."""
+        for team, account in self._accounts.items():
+            if account.limit is not None and self._may_try():
+                async with self._turn:
+                    await self._read(account, team)
+
     async def reserve(
         self,
         exchange_id: str,

@@ -1,6 +1,7 @@
 """Puts the app together: everything that ``create_app`` needs, from settings."""
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 
 from proxy.admission import Gate
 from proxy.cli import compose
@@ -22,6 +23,14 @@ from proxy.upstream.litellm_ import LitellmUpstream
 from proxy.web.app import Parts
 
 
+@dataclass(frozen=True, slots=True)
+class Assembly:
+    """An app's parts, and the upstreams among them."""
+
+    parts: Parts
+    upstreams: Mapping[Transport, Upstream]
+
+
 def _no_obstacle() -> str:
     return ""
 
@@ -33,19 +42,22 @@ async def build(
     clock: Clock | None = None,
     encode: Encode | None = None,
     obstacle: Callable[[], str] = _no_obstacle,
-) -> Parts:
+) -> Assembly:
     """The parts of an app. Given upstreams stand in for those that the settings ask for. Raises ConfigError."""
     ours, prices = settings.stratiform, compose.price_map(settings)
     table = compose.model_table(settings, prices)
     identity = compose.identity(settings)
     encode = encode or local_encode()
     budgets = compose.budgets(settings, await compose.open_store(settings), prices)
+    await budgets.load()
     gate = Gate(identity, budgets)
-    metrics = Metrics(models=table.names(), teams=[DEFAULT_TEAM, *(team.name for team in ours.teams)])
+    served = [table.resolve(name) for name in table.names()]
+    metrics = Metrics(served, teams=[DEFAULT_TEAM, *(team.name for team in ours.teams)])
     metrics.watch_budgets(budgets.remaining)
+    used = {**make_upstreams(table.transports(), encode), **(upstreams or {})}
     engine = Engine(
         models=table,
-        upstreams={**make_upstreams(table.transports(), encode), **(upstreams or {})},
+        upstreams=used,
         planner=Planning(TierPlanner(encode, recognisers(build_plugin_manager()), ours.policy)),
         admission=gate,
         meter=Meter(metrics, prices),
@@ -53,7 +65,8 @@ async def build(
         limits=Limits(body_bytes=int(ours.limits.max_body_mib * (1 << 20))),
         trust_time_header=ours.clock == "header",
     )
-    return Parts(engine=engine, models=table, metrics=metrics, obstacle=obstacle, on_close=[gate.aclose])
+    parts = Parts(engine=engine, models=table, metrics=metrics, obstacle=obstacle, on_close=[gate.aclose])
+    return Assembly(parts, used)
 
 
 def make_upstreams(transports: frozenset[Transport], encode: Encode) -> dict[Transport, Upstream]:
