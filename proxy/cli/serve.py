@@ -1,0 +1,131 @@
+"""``stratiform serve``: the proxy on a socket, until it is told to stop."""
+
+import argparse
+import asyncio
+import logging
+import socket
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import uvicorn
+
+from proxy import __version__
+from proxy.cli import parts
+from proxy.core.modes import Mode
+from proxy.ports import Transport
+from proxy.settings import ConfigError, Settings, export, load
+from proxy.tasks import Tasks, spawn
+from proxy.upstream.litellm_ import LitellmUpstream
+from proxy.web.app import create_app
+
+LOG_LEVELS = ("debug", "info", "warning", "error")
+# Longer than the pools of clients keep a connection they may still send on (node 5 s, httpx 5 s, aiohttp 15 s; load
+# balancers 60 s): the side that closes an idle connection first must not be ours, or a request is lost in between.
+_KEEPALIVE_S = 75
+# A streamed answer may take minutes; what is still running then is cut off.
+_GRACEFUL_S = 60
+_BACKLOG = 2048
+
+_log = logging.getLogger("stratiform")
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Add the command's arguments."""
+    parser.add_argument("--config", type=Path, metavar="FILE", help="LiteLLM's config.yaml, with a stratiform section")
+    parser.add_argument("--upstream", default="", metavar="URL", help="forward every other model to this server")
+    parser.add_argument("--host", help="listen on this address (127.0.0.1)")
+    parser.add_argument("--port", type=int, help="listen on this port (4000; 0: any that is free)")
+    parser.add_argument("--mode", choices=[mode.name.lower() for mode in Mode], help="the highest mode (tier)")
+    parser.add_argument("--log-level", choices=LOG_LEVELS, help="info: a line for every exchange (info)")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Serve until SIGINT or SIGTERM. Raises ConfigError."""
+    settings = settings_of(arguments)
+    _log_to_stderr(settings.stratiform.log_level)
+    for warning in settings.warnings:
+        _log.warning("%s", warning)
+    export(settings.exported)
+    loop_factory = uvicorn.Config("", log_config=None).get_loop_factory()
+    with listen(settings.stratiform.host, settings.stratiform.port) as listener:
+        try:
+            with asyncio.Runner(loop_factory=loop_factory) as runner:
+                runner.run(serve(settings, listener))
+        except KeyboardInterrupt:
+            return 130
+    return 0
+
+
+def settings_of(arguments: argparse.Namespace) -> Settings:
+    """The settings of the file, under those of the command line. Raises ConfigError."""
+    settings = load(arguments.config, arguments.upstream)
+    given = {name: getattr(arguments, name) for name in ("host", "port", "mode", "log_level")}
+    changes = {name: value for name, value in given.items() if value is not None}
+    if not 0 <= changes.get("port", 0) <= 65535:
+        raise ConfigError(["--port: must be between 0 and 65535"])
+    return replace(settings, stratiform=settings.stratiform.model_copy(update=changes))
+
+
+async def serve(settings: Settings, listener: socket.socket) -> None:
+    """Build the app and serve it on a socket that is bound. Raises ConfigError."""
+    warming, background = _Warming(), Tasks()
+    assembly = await parts.build(settings, obstacle=warming.obstacle)
+    config = uvicorn.Config(
+        create_app(assembly.parts),
+        ws="none",
+        lifespan="on",
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        proxy_headers=False,
+        timeout_keep_alive=_KEEPALIVE_S,
+        timeout_graceful_shutdown=_GRACEFUL_S,
+    )
+    litellm = assembly.upstreams.get(Transport.LITELLM)
+    if isinstance(litellm, LitellmUpstream):
+        spawn(warming.warm(litellm), background)
+    _log.info("stratiform %s: %s/v1, mode %s", __version__, address(listener), settings.stratiform.mode)
+    await uvicorn.Server(config).serve(sockets=[listener])
+
+
+class _Warming:
+    """Importing litellm takes seconds: until that is done the proxy serves, but does not call itself ready."""
+
+    def __init__(self) -> None:
+        self._obstacle = ""
+
+    def obstacle(self) -> str:
+        """What keeps the proxy from being ready."""
+        return self._obstacle
+
+    async def warm(self, upstream: LitellmUpstream) -> None:
+        """Import litellm. A failure is logged by the task, and leaves the obstacle standing."""
+        self._obstacle = "litellm is not loaded yet"
+        await upstream.warm()
+        self._obstacle = ""
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """A socket bound to that address. Raises ConfigError."""
+    try:
+        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        family, _, _, _, where = found[0]
+        return socket.create_server(where[:2], family=family, backlog=_BACKLOG)
+    except OSError as error:
+        raise ConfigError([f"stratiform.port: cannot listen on {host}:{port}: {error.strerror}"]) from error
+
+
+def address(listener: socket.socket) -> str:
+    """Where a socket listens, as a URL."""
+    host, port = listener.getsockname()[:2]
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+
+
+def _log_to_stderr(level: str) -> None:
+    logging.basicConfig(
+        stream=sys.stderr, level=logging.WARNING, format="%(asctime)s %(levelname)s %(name)s %(message)s", force=True
+    )
+    logging.getLogger("stratiform").setLevel(level.upper())
+    if level in ("debug", "error"):
+        logging.getLogger().setLevel(level.upper())
