@@ -33,7 +33,8 @@ def main() -> int:
     if not servers.IS_SUPPORTED:
         print("the benchmark reads CPU times from /proc and needs Linux", file=sys.stderr)
         return 1
-    console = Console(stderr=args.json == Path("-"))
+    # Into a file or a log the tables go at full width.
+    console = Console(stderr=args.json == Path("-"), width=None if sys.stdout.isatty() else 150)
     rows = cases(args.quick, traces_folder())
     rounds, budget_s = (3, 36.0) if args.quick else (9, 165.0)
     started = servers.control() if args.control else servers.proxies(MODES)
