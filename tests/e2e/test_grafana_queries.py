@@ -5,6 +5,7 @@ is made so that every panel has something to show: hits and writes, two models, 
 refused rewrite, a client that hangs up.
 """
 
+import asyncio
 import json
 import math
 import os
@@ -15,40 +16,22 @@ import time
 import urllib.parse
 import urllib.request
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 
 import openai
 import pytest
 import yaml
 
-from proxy.admission import Gate
-from proxy.budget import Budgets
-from proxy.clock import SystemClock
-from proxy.core.budget import Limit
-from proxy.core.planner import TierPlanner
-from proxy.core.profiles import ANTHROPIC, NONE, OPENAI
-from proxy.encodings import local_encode
-from proxy.engine import Engine
-from proxy.identity import Identity, KeyList
-from proxy.meter import Meter
-from proxy.metrics import Metrics
-from proxy.planning import Planning
-from proxy.plugins import build_plugin_manager, recognisers
-from proxy.ports import Transport
-from proxy.price_map import load_price_map, price_for
-from proxy.state.memory import MemoryStore
-from proxy.testing import ModelList, make_deployment, serving
-from proxy.upstream.embedded import EmbeddedUpstream
-from proxy.upstream.http import HttpUpstream
-from proxy.web.app import Parts, create_app
+from proxy.cli.parts import build
+from proxy.settings import load
+from proxy.testing import serving
+from proxy.web.app import create_app
 
 pytestmark = pytest.mark.slow
 
 GRAFANA = Path(__file__).parents[2] / "grafana"
 DASHBOARD = json.loads((GRAFANA / "stratiform.json").read_text())
 PANELS = [panel for panel in DASHBOARD["panels"] if panel["type"] != "row"]
-MODELS = ("claude", "gpt", "down", "homemade")
 RICH, POOR, FREE = "sk-rich-team", "sk-poor-team", "sk-free-team"
 NEVER_IN_GOOD_TRAFFIC = {"plugin {{plugin}}, {{hook}}", "observed"}
 """Queries that have nothing to show while nothing is wrong with a plugin, and no model is in mode observe."""
@@ -91,10 +74,10 @@ class Prometheus:
         return [(series["metric"], float(series["value"][1])) for series in data["result"]]
 
     def range(self, query, seconds=90):
-        """[(labels, latest value)] of the last minutes, one step a second."""
+        """[(labels, latest number)] of the last minutes, one step a second; NaN where a ratio never had one."""
         now = time.time()
         data = self.get("/api/v1/query_range", query=query, start=now - seconds, end=now, step=1)
-        return [(series["metric"], float(series["values"][-1][1])) for series in data["result"]]
+        return [(series["metric"], latest(series["values"])) for series in data["result"]]
 
     def scalar(self, query):
         """The only value, or None."""
@@ -108,6 +91,11 @@ class Prometheus:
         while (seen := self.scalar(query)) != value:
             assert time.monotonic() < deadline, f"{query} is {seen}, not {value}, after {timeout_s} s"
             time.sleep(0.2)
+
+
+def latest(points):
+    """The last number of a series. A rate over a quiet window is 0, and a ratio of two such rates is none."""
+    return next((number for _, text in reversed(points) if math.isfinite(number := float(text))), math.nan)
 
 
 def free_port():
@@ -162,41 +150,39 @@ def wait_until_ready(server, process, log):
             time.sleep(0.1)
 
 
-def proxy_parts(dead_port):
-    """The real parts, over the embedded provider; ``down`` leads to a port where nobody listens."""
-    prices = load_price_map(overrides={"claude": SONNET})
-    encode = local_encode()
-    claude = make_deployment(name="claude", model="claude-sonnet-4-5", transport=Transport.EMBEDDED, profile=ANTHROPIC)
-    models = ModelList(
-        {
-            "claude": claude,
-            "gpt": make_deployment(name="gpt", model="gpt-4o", transport=Transport.EMBEDDED, profile=OPENAI),
-            "down": make_deployment(name="down", base_url=f"http://127.0.0.1:{dead_port}", api_key="k", profile=NONE),
-            "homemade": replace(claude, name="homemade", model="homemade"),
-        }
-    )
-    keys = [KeyList("rich", (RICH,)), KeyList("poor", (POOR,)), KeyList("free", (FREE,))]
-    budgets = Budgets({"rich": Limit(100.0), "poor": Limit(0.001)}, MemoryStore(), lambda d: price_for(prices, d))
-    metrics = Metrics([models.resolve(name) for name in models.names()], ["rich", "poor", "free"])
-    metrics.watch_budgets(budgets.remaining)
-    engine = Engine(
-        models=models,
-        upstreams={Transport.EMBEDDED: EmbeddedUpstream(encode), Transport.HTTP: HttpUpstream()},
-        planner=Planning(TierPlanner(encode, recognisers(build_plugin_manager()))),
-        admission=Gate(Identity(keys, b"salt"), budgets),
-        meter=Meter(metrics, prices),
-        clock=SystemClock(),
-    )
-    return Parts(engine=engine, models=models, metrics=metrics)
+CONFIG = """
+model_list:
+  - model_name: claude
+    litellm_params: {model: anthropic/claude-sonnet-4-5}
+    model_info: {transport: embedded, cache_profile: anthropic}
+  - model_name: gpt
+    litellm_params: {model: openai/gpt-4o}
+    model_info: {transport: embedded, cache_profile: openai}
+  - model_name: homemade
+    litellm_params: {model: anthropic/homemade}
+    model_info: {transport: embedded, cache_profile: anthropic}
+  - model_name: down
+    litellm_params: {model: openai/gone, api_base: "http://127.0.0.1:DEAD_PORT", api_key: none}
+stratiform:
+  store: memory
+  teams:
+    - {name: rich, keys: [sk-rich-team], budget: {usd: 100}}
+    - {name: poor, keys: [sk-poor-team], budget: {usd: 0.001}}
+    - {name: free, keys: [sk-free-team]}
+  prices:
+    claude:
+      input_cost_per_token: 0.000003
+      output_cost_per_token: 0.000015
+      cache_read_input_token_cost: 0.0000003
+      cache_creation_input_token_cost: 0.00000375
+"""
 
 
-SONNET = {
-    "input_cost_per_token": 3e-06,
-    "output_cost_per_token": 1.5e-05,
-    "cache_read_input_token_cost": 3e-07,
-    "cache_creation_input_token_cost": 3.75e-06,
-    "cache_creation_input_token_cost_above_1hr": 6e-06,
-}
+def app(folder):
+    """The app as `stratiform serve` puts it together. Nobody listens where the model ``down`` leads."""
+    path = folder / "config.yaml"
+    path.write_text(CONFIG.replace("DEAD_PORT", str(free_port())))
+    return create_app(asyncio.run(build(load(path))).parts)
 
 
 class Traffic:
@@ -281,10 +267,8 @@ def file(path, version):
 @pytest.fixture(scope="module")
 def scraped(tmp_path_factory):
     """A Prometheus that has scraped the traffic, and what the traffic was."""
-    with (
-        serving(create_app(proxy_parts(free_port()))) as url,
-        prometheus_scraping(url.removeprefix("http://"), tmp_path_factory.mktemp("prometheus")) as prometheus,
-    ):
+    folder = tmp_path_factory.mktemp("prometheus")
+    with serving(app(folder)) as url, prometheus_scraping(url.removeprefix("http://"), folder) as prometheus:
         # The first scrape is before the traffic: an increase is only seen between two scrapes.
         prometheus.wait_for("sum(stratiform_in_flight)", 0)
         traffic = Traffic(url)
