@@ -1,0 +1,1 @@
+"""An independent check that what the proxy forwards is still what the client said. See README.md."""

@@ -1,0 +1,116 @@
+"""check(original, sent): does what the proxy forwards still say what the client said? Independent of the product."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from .alignment import Alignment, Terms
+from .fields import CACHE_KEYS, check_fields, check_tools
+from .markers import MarkerTerms, check_markers, markers_of
+from .view import same, views
+from .violations import Report, Rule, Violation
+
+__all__ = ["MODES", "PROFILES", "Rule", "Violation", "check", "replay_check"]
+
+MODES = ("passthrough", "observe", "mark", "tier")
+
+
+@dataclass(frozen=True, slots=True)
+class _Profile:
+    """What may be added for one cache profile: the key of its markers, and top-level fields."""
+
+    marker: str | None = None
+    fields: tuple[str, ...] = ()
+
+
+PROFILES: Mapping[str, _Profile] = {
+    "anthropic": _Profile(marker="cache_control"),
+    "openai": _Profile(fields=CACHE_KEYS),
+    "openai-explicit": _Profile(marker="prompt_cache_breakpoint", fields=CACHE_KEYS),
+    "deepseek": _Profile(),
+    "none": _Profile(),
+}
+
+
+def check(
+    original: dict[str, Any],
+    sent: dict[str, Any],
+    *,
+    mode: str,
+    profile: str,
+    reminder: str | None = None,
+    tools_seen_reordered: bool = False,
+) -> list[Violation]:
+    """All rules that ``sent`` breaks as the forwarded form of the client's body ``original``; empty if it is faithful.
+
+    ``reminder`` is the operator's text that may stand behind the last user message; ``tools_seen_reordered`` says that
+    this client was seen to send the same tools in another order or form. Neither body is changed.
+    """
+    if mode not in MODES:
+        raise ValueError(f"mode must be one of {', '.join(MODES)}; got {mode!r}")
+    if profile not in PROFILES:
+        raise ValueError(f"profile must be one of {', '.join(PROFILES)}; got {profile!r}")
+    report = Report()
+    if mode in ("passthrough", "observe"):
+        _check_untouched(original, sent, report)
+    else:
+        _check_laid_out(original, sent, report, PROFILES[profile], mode == "tier", reminder, tools_seen_reordered)
+    return report.violations
+
+
+def replay_check(
+    pairs: Iterable[tuple[dict[str, Any], dict[str, Any]]],
+    *,
+    mode: str,
+    profile: str,
+    reminder: str | None = None,
+    tools_seen_reordered: bool = False,
+) -> list[tuple[int, Violation]]:
+    """``check`` over (original, sent) pairs in turn: each violation with the number of its pair, from 0."""
+    return [
+        (number, violation)
+        for number, (original, sent) in enumerate(pairs)
+        for violation in check(
+            original,
+            sent,
+            mode=mode,
+            profile=profile,
+            reminder=reminder,
+            tools_seen_reordered=tools_seen_reordered,
+        )
+    ]
+
+
+def _check_untouched(original: dict[str, Any], sent: dict[str, Any], report: Report) -> None:
+    """Equal but for the edits that rule 6 allows in every mode."""
+    check_fields(original, sent, report, ())
+    for name in ("messages", "tools"):
+        if (name in original) != (name in sent) or not same(original.get(name), sent.get(name)):
+            report.add(Rule.MODE, name, "changed in a mode that forwards the request as it came")
+
+
+def _check_laid_out(
+    original: dict[str, Any],
+    sent: dict[str, Any],
+    report: Report,
+    profile: _Profile,
+    tier: bool,
+    reminder: str | None,
+    tools_seen_reordered: bool,
+) -> None:
+    check_fields(original, sent, report, profile.fields)
+    moved_tools = check_tools(original, sent, report, reorder=tier and tools_seen_reordered)
+    before, after = views(original.get("messages")), views(sent.get("messages"))
+    if before is None or after is None:
+        # Not a list of messages: nobody can lay that out, so it has to be what it was.
+        if not same(original.get("messages"), sent.get("messages")):
+            report.add(Rule.ALTERED, "messages", "changed although they are no list of messages")
+        return
+    explicit = profile.marker == "prompt_cache_breakpoint"
+    walk = Alignment(before, after, Terms(tier, reminder, tool_text_to_parts=explicit), report)
+    walk.run()
+    own, placed = markers_of(original, before), markers_of(sent, after, walk.origin)
+    tools = sent.get("tools")
+    last_tool = len(tools) - 1 if isinstance(tools, list) else -1
+    terms = MarkerTerms(profile.marker, keep_all=not tier, keep_on_tools=moved_tools)
+    check_markers(own, placed, last_tool, terms, report)

@@ -1,0 +1,158 @@
+"""Context messages: which messages of a request are movable, and what the client claims about them.
+
+Two kinds are recognised, each with the assistant message behind it in which the client acknowledges it:
+aider's, by their opening words, and any user message that is an opening and files and nothing else, followed by a
+short acknowledgement. Only messages before the last user message count.
+"""
+
+import re
+from dataclasses import dataclass, field
+
+from . import words
+from .files import Entries, blocks, fenced, fenced_or_tagged
+from .view import View
+
+LONGEST_ACKNOWLEDGEMENT = 200
+_ACKNOWLEDGES = re.compile(
+    r"(?:ok|okay|understood|got it|thanks|thank you|sure|noted|acknowledged|will do|alright|all right"
+    r"|received|done|yes|great|right|perfect|i (?:will|have|see|understand)|i'll|i've|i’ll|i’ve)\b",
+    re.IGNORECASE,
+)
+_READ_ONLY = re.compile(r"read[- _]?only|(?:do not|don't|don’t|never) (?:edit|modify|change|touch)", re.IGNORECASE)
+_EDITABLE = re.compile(r"\b(?:edit|modify|change|update)", re.IGNORECASE)
+
+# aider 0.86: opening words, how to take the message apart, the header that keeps the claim.
+_AIDER = (
+    ("I have *added these files to the chat* so you can go ahead and edit them.", fenced, "editable"),
+    ("I have *added these files to the chat* so you see all of their contents.", fenced, "shown"),
+    ("Here are some READ ONLY files, provided for your reference.", fenced, "read-only"),
+    ("Here are summaries of some files present in my git repo", blocks, "map"),
+    (
+        "I am working with you on code in a git repository.\nHere are summaries of some files present in my git repo",
+        blocks,
+        "map",
+    ),
+)
+
+
+@dataclass(slots=True)
+class Group:
+    """One context message of the client with its acknowledgement, and how much of it has been met in the sent body."""
+
+    message: View
+    acknowledgement: View
+    claims: frozenset[str]
+    entries: Entries | None
+    remaining: set[int] = field(default_factory=set)
+    by_first_line: dict[str, list[int]] = field(default_factory=dict)
+    met: bool = False
+    parts: int = 0
+
+    def __post_init__(self) -> None:
+        cores = self.entries.cores if self.entries else ()
+        self.remaining = set(range(len(cores)))
+        for index in sorted(range(len(cores)), key=lambda i: -len(cores[i])):
+            self.by_first_line.setdefault(cores[index].partition("\n")[0], []).append(index)
+
+    @property
+    def path(self) -> str:
+        return "original " + self.message.path
+
+    def tile(self, text: str, at: int, after_opening: bool) -> list[int] | None:
+        """The entries that make up ``text`` from ``at`` on, or None if it is not whole entries, each at most once.
+
+        Between entries stands one of the client's own gaps. At either edge of a part the blank line may be missing
+        (the header ends in one) or stay.
+        """
+        assert self.entries is not None
+        found: list[int] = []
+        most = max(len(gap) for gap in self.entries.gaps)
+        while True:
+            start = at
+            while at < len(text) and text[at] == "\n":
+                at += 1
+            inner = bool(found) or after_opening
+            if at == len(text):
+                return found if at - start <= most else None
+            if inner and text[start:at] not in self.entries.gaps or at - start > most:
+                return None
+            index = self._entry_at(text, at, found)
+            if index is None:
+                return None
+            found.append(index)
+            at += len(self.entries.cores[index])
+
+    def _entry_at(self, text: str, at: int, taken: list[int]) -> int | None:
+        assert self.entries is not None
+        end = text.find("\n", at)
+        line = text[at:] if end < 0 else text[at:end]
+        again = None
+        for index in self.by_first_line.get(line, ()):
+            core = self.entries.cores[index]
+            stop = at + len(core)
+            if index in taken or not text.startswith(core, at) or (stop != len(text) and text[stop] != "\n"):
+                continue
+            if index in self.remaining:
+                return index
+            again = index if again is None else again
+        return again
+
+
+def _short_acknowledgement(message: View) -> bool:
+    if message.role != "assistant" or message.rest != "{}" or message.texts is None:
+        return False
+    return 0 < len(message.joined) <= LONGEST_ACKNOWLEDGEMENT
+
+
+def _acknowledges(message: View) -> bool:
+    text = message.joined.strip()
+    return "\n" not in text and "?" not in text and _ACKNOWLEDGES.match(text) is not None
+
+
+def _generic_claims(opening: str, cores: tuple[str, ...]) -> frozenset[str]:
+    """Which headers say the same as an opening that we do not know word for word."""
+    if _READ_ONLY.search(opening):
+        return frozenset(["read-only"])
+    if _EDITABLE.search(opening):
+        return frozenset(["editable"])
+    if all(core.startswith("<doc") for core in cores):
+        return frozenset(["document"])
+    return frozenset(["document", "shown"])
+
+
+def _group(message: View, acknowledgement: View) -> Group | None:
+    plain = message.role == "user" and message.texts is not None
+    if not plain or not _short_acknowledgement(acknowledgement):
+        return None
+    # Only a message that is one text and nothing else may be taken apart; any other moves whole.
+    divisible = message.rest == "{}" and len(message.texts or ()) == 1
+    for opening, take_apart, claim in _AIDER:
+        if message.joined.startswith(opening):
+            entries = take_apart(message.joined) if divisible else None
+            return Group(message, acknowledgement, frozenset([claim]), entries)
+    if not _acknowledges(acknowledgement):
+        return None
+    entries = fenced_or_tagged(message.joined)
+    if entries is None:
+        return None
+    claims = _generic_claims(entries.opening, entries.cores)
+    return Group(message, acknowledgement, claims, entries if divisible else None)
+
+
+def context_groups(messages: list[View], last_user: int) -> list[Group]:
+    """The context messages before the last user message, in the client's order."""
+    groups: list[Group] = []
+    index = 0
+    while index + 1 < last_user:
+        group = _group(messages[index], messages[index + 1])
+        if group is None:
+            index += 1
+        else:
+            groups.append(group)
+            index += 2
+    return groups
+
+
+def header_of(text: str) -> str | None:
+    """The name of the documented header that the text begins with."""
+    return next((name for name, header in words.HEADERS.items() if text.startswith(header)), None)

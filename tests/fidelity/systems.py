@@ -1,0 +1,90 @@
+"""System messages: cut into parts, and lines taken out of them.
+
+A system text may be cut anywhere as long as the parts, joined, are the same text and the client's own borders stay.
+Lines may be missing when they stand in the tag, in the same order; a line moves with the newline behind it, or, at the
+end of a text, with the one before it.
+"""
+
+from dataclasses import dataclass
+
+from .view import View
+
+
+@dataclass(frozen=True, slots=True)
+class _Line:
+    """One line with the newline that moves with it. ``part`` is the text of the message that it stands in."""
+
+    text: str
+    bare: str
+    part: int
+
+
+def _trailing(texts: tuple[str, ...]) -> list[_Line]:
+    """Lines that own the newline behind them."""
+    lines = []
+    for part, text in enumerate(texts):
+        pieces = text.split("\n")
+        lines += [_Line(piece + "\n", piece, part) for piece in pieces[:-1]]
+        if pieces[-1]:
+            lines.append(_Line(pieces[-1], pieces[-1], part))
+    return lines
+
+
+def _leading(texts: tuple[str, ...]) -> list[_Line]:
+    """Lines that own the newline before them."""
+    lines = []
+    for part, text in enumerate(texts):
+        first, *others = text.split("\n")
+        lines += [_Line(first, first, part)] if first else []
+        lines += [_Line("\n" + piece, piece, part) for piece in others]
+    return lines
+
+
+def _borders(kept: tuple[int, ...], length: int) -> set[int]:
+    return {at for at in kept if 0 < at < length}
+
+
+def _walk(lines: list[_Line], sent: View, moved: list[str], start: int) -> set[int]:
+    """How many of the moved lines are used up once ``sent`` is read as ``lines`` without moved[start:...]."""
+    text, cuts = sent.joined, sent.cuts
+    reached: set[int] = set()
+    seen: set[tuple[int, int, int]] = set()
+    pending: list[tuple[int, int, int, tuple[int, ...]]] = [(0, start, 0, ())]
+    while pending:
+        index, used, at, borders = pending.pop()
+        if (index, used, at) in seen:
+            continue
+        seen.add((index, used, at))
+        if index == len(lines):
+            if at == len(text) and _borders(borders, at) <= cuts:
+                reached.add(used)
+            continue
+        line = lines[index]
+        if index and line.part != lines[index - 1].part:
+            borders = (*borders, at)
+        if used < len(moved) and line.bare == moved[used]:
+            pending.append((index + 1, used + 1, at, borders))
+        if text.startswith(line.text, at):
+            pending.append((index + 1, used, at + len(line.text), borders))
+    return reached
+
+
+def without_lines(original: View, sent: View, moved: list[str], starts: set[int]) -> set[int]:
+    """Where in ``moved`` we may stand after this system message, if ``sent`` is it without some of those lines."""
+    if original.texts is None or sent.texts is None or original.rest != sent.rest or original.role != sent.role:
+        return set()
+    if original.is_list and not sent.is_list:
+        return set()
+    for lines in (_trailing(original.texts), _leading(original.texts)):
+        reached = set().union(*(_walk(lines, sent, moved, start) for start in starts))
+        if reached:
+            return reached
+    return set()
+
+
+def wholly_moved(original: View, moved: list[str], starts: set[int]) -> set[int]:
+    """Where in ``moved`` we may stand if all lines of this system message were taken out and it is gone."""
+    if original.texts is None or not original.joined:
+        return set()
+    bare = [line.bare for line in _trailing(original.texts)]
+    return {start + len(bare) for start in starts if moved[start : start + len(bare)] == bare}

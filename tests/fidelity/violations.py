@@ -1,0 +1,74 @@
+"""What the checker reports: a rule and a short explanation that quotes no prompt text."""
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+MOST_PER_RULE = 5
+
+
+class Rule(StrEnum):
+    """The rules, by what went wrong."""
+
+    FIELD = "field"  # a parameter or unknown field was changed, added or dropped
+    TOOLS = "tools"  # a tool definition was changed, or the order without leave
+    MODE = "mode"  # the mode does not allow this edit at all
+    LOST = "lost"  # text or a message of the client is missing
+    ADDED = "added"  # something that neither the client nor the documented list says
+    ALTERED = "altered"  # a message that kept its place says something else
+    ORDER = "order"  # conversation turns (or system messages) changed their order
+    TAIL = "tail"  # something moved inside or behind the last exchange
+    TOOL_PAIR = "tool-pair"  # a tool result no longer follows its call
+    EXCHANGE = "exchange"  # something moved between a user's turn and its answer
+    SYSTEM_FIRST = "system-first"  # something moved before the leading system messages
+    CLAIM = "claim"  # files under a header that says something else than the client did
+    OPENING = "opening"  # the client's opening text or acknowledgement is not with the last part, once
+    ACKNOWLEDGEMENT = "acknowledgement"  # a part without its "Ok."
+    SPLIT = "split"  # a text was cut (or joined) where that is not allowed, or a cut left a blank part
+    FORM = "form"  # content changed between string and list in a way that is not documented
+    TAG = "tag"  # the tag stands in the wrong place, or more than once
+    MARKER_COUNT = "marker-count"
+    MARKER_PLACE = "marker-place"
+    MARKER_FORM = "marker-form"
+    MARKER_ORDER = "marker-order"  # a 1-hour marker behind a 5-minute one
+    MARKER_LOST = "marker-lost"  # a marker of the client's is gone where it must stay
+    MARKER_LIFE = "marker-life"  # the client asked for one hour, no marker says so any more
+
+
+@dataclass(frozen=True, slots=True)
+class Violation:
+    """One broken rule. ``where`` is a path into the sent body unless it says ``original``."""
+
+    rule: Rule
+    where: str
+    what: str
+
+    def __str__(self) -> str:
+        return f"{self.rule}: {self.where}: {self.what}"
+
+
+class Report:
+    """Collects violations; of each rule the first few, so that one slip does not fill the page."""
+
+    def __init__(self) -> None:
+        self.violations: list[Violation] = []
+        self._by_rule: dict[Rule, int] = {}
+
+    def add(self, rule: Rule, where: str, what: str) -> None:
+        """Notes one violation."""
+        count = self._by_rule.get(rule, 0) + 1
+        self._by_rule[rule] = count
+        if count <= MOST_PER_RULE:
+            self.violations.append(Violation(rule, where, what))
+
+
+def difference(left: str, right: str) -> str:
+    """Where two texts part, in numbers only."""
+    limit = min(len(left), len(right))
+    low, high = 0, limit
+    while low < high:  # the longest common head, by bisection: comparisons of slices are quick
+        middle = (low + high + 1) // 2
+        if left[:middle] == right[:middle]:
+            low = middle
+        else:
+            high = middle - 1
+    return f"{len(left)} characters became {len(right)}, first difference at {low}"
