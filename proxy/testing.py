@@ -8,17 +8,17 @@ import socket
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
-import orjson
 import uvicorn
 from starlette.types import ASGIApp
 
+from proxy.core.edits import original_body
 from proxy.core.modes import Mode
 from proxy.core.profiles import NONE, CacheProfile
 from proxy.core.reasons import Reason
 from proxy.core.usage import Usage
-from proxy.core.wire import Members, Unreadable, parse_chat, splice, value
+from proxy.core.wire import Unreadable, parse_chat, splice
 from proxy.errors import UnknownModel
 from proxy.exchange import Exchange
 from proxy.ports import Deployment, Headers, Plan, Reservation, Subject, Transport
@@ -39,12 +39,7 @@ class PassthroughPlanner:
             request = parse_chat(body)
         except Unreadable:
             return Plan(body, body, Mode.PASSTHROUGH, Reason.UNREADABLE)
-        changes: dict[str, bytes | None] = {"stratiform": None}
-        if deployment.model and deployment.model != request.model:
-            changes["model"] = orjson.dumps(deployment.model)
-        if request.stream and not request.wants_usage:
-            changes["stream_options"] = with_usage(request.members)
-        sent = splice(body, request.members, changes)
+        sent = original_body(request, deployment.model)
         return Plan(sent, sent, Mode.PASSTHROUGH, Reason.PASSTHROUGH_MODE)
 
     def began(self, plan: Plan, now: float) -> None:
@@ -70,12 +65,6 @@ class RewritingPlanner(PassthroughPlanner):
             return plan
         changed = splice(plan.original, parse_chat(plan.original).members, {"rewritten": b"true"})
         return Plan(changed, plan.original, mode, Reason.ORDERED, rewritten=True)
-
-
-def with_usage(members: Members) -> bytes:
-    """The client's stream options with the usage asked for."""
-    options = value(members["stream_options"]) if "stream_options" in members else None
-    return orjson.dumps({**(options if isinstance(options, dict) else {}), "include_usage": True})
 
 
 class OpenDoor:
@@ -148,7 +137,7 @@ class ModelList:
         if "*" not in self.entries:
             raise UnknownModel(f"no model {name!r} here", param="model")
         found = self.entries["*"]
-        return make_deployment(name=name, base_url=found.base_url, api_key=found.api_key, profile=found.profile)
+        return replace(found, name=name, model=name)
 
     def names(self) -> Sequence[str]:
         """All but the wildcard."""
@@ -173,6 +162,7 @@ def make_deployment(
     mode: Mode = Mode.TIER,
     timeout_s: float = 10.0,
     headers: Headers = (),
+    params: Mapping[str, object] | None = None,
 ) -> Deployment:
     """A deployment, with the values that a test does not care about."""
     return Deployment(
@@ -185,6 +175,7 @@ def make_deployment(
         mode=mode,
         timeout_s=timeout_s,
         headers=headers,
+        params=params or {},
     )
 
 

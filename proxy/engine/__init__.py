@@ -7,6 +7,7 @@ ends.
 """
 
 from proxy.engine.client import Client, HungUp, Limits
+from proxy.engine.contained import Contained
 from proxy.engine.engine import Engine
 
-__all__ = ["Client", "Engine", "HungUp", "Limits"]
+__all__ = ["Client", "Contained", "Engine", "HungUp", "Limits"]

@@ -8,12 +8,16 @@ _log = logging.getLogger("stratiform")
 
 
 class Contained:
-    """A block whose failure is logged and goes no further (fidelity rule 7: caching never fails a request)."""
+    """A block whose failure is logged and goes no further (fidelity rule 7: caching never fails a request).
 
-    __slots__ = ("_step",)
+    The log names the error's type and place only: a message could quote the prompt.
+    """
+
+    __slots__ = ("_step", "has_failed")
 
     def __init__(self, step: str) -> None:
         self._step = step
+        self.has_failed = False
 
     def __enter__(self) -> Self:
         return self
@@ -23,5 +27,14 @@ class Contained:
     ) -> bool:
         if not isinstance(error, Exception):
             return False
-        _log.error("contained a failure in %s", self._step, exc_info=error)
+        self.has_failed = True
+        _log.error("contained a failure in %s: %s", self._step, _place(error))
         return True
+
+
+def _place(error: Exception) -> str:
+    trace = error.__traceback__
+    while trace is not None and trace.tb_next is not None:
+        trace = trace.tb_next
+    where = "?" if trace is None else f"{trace.tb_frame.f_code.co_filename.rpartition('/')[2]}:{trace.tb_lineno}"
+    return f"{type(error).__name__} at {where}"

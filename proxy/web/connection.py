@@ -10,8 +10,8 @@ from collections.abc import AsyncIterator, Awaitable
 
 from starlette.types import Receive, Scope, Send
 
-from proxy.engine import HungUp
-from proxy.errors import PayloadTooLarge, ProxyError, error_body
+from proxy.engine import Contained, HungUp
+from proxy.errors import InternalError, PayloadTooLarge, ProxyError, error_body
 from proxy.headers import get
 from proxy.ports import Headers
 from proxy.tasks import Tasks, spawn
@@ -42,11 +42,16 @@ class Connection:
         self.failure: Exception | None = None
 
     async def serve(self, work: Awaitable[None]) -> None:
-        """Run the work; return quietly where it was cancelled because the client left."""
+        """Run the work. Returns quietly where it was cancelled because the client left; a bug of ours is answered here,
+        because the server would log the traceback, and its message could quote the prompt."""
         self._served_by = task = asyncio.current_task()
         assert task is not None
+        contained = Contained("serving")
         try:
-            await work
+            with contained:
+                await work
+            if contained.has_failed and not self.is_started:
+                await self.refuse(InternalError("an internal error of the proxy; its log has the details"))
         except asyncio.CancelledError:
             if not self._has_left:
                 raise

@@ -26,5 +26,5 @@ async def on_http_exception(request: Request, error: Exception) -> Response:
 
 
 async def on_surprise(request: Request, error: Exception) -> Response:
-    """A bug of ours: the traceback goes to the log (the server writes it), never to the client."""
+    """A bug outside the exchanges (which contain theirs): the server logs the traceback, the client never sees it."""
     return error_response(InternalError("an internal error of the proxy; its log has the details"))

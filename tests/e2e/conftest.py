@@ -1,0 +1,76 @@
+"""A proxy on a real socket, between the real SDK and a provider on a real socket."""
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass
+from typing import Any
+
+import openai
+import pytest
+from starlette.types import ASGIApp
+
+from proxy.clock import SystemClock
+from proxy.core.planner import TierPlanner
+from proxy.core.profiles import ANTHROPIC
+from proxy.core.tokens import bytes_over_four
+from proxy.engine import Engine, Limits
+from proxy.planning import Planning
+from proxy.plugins import build_plugin_manager, recognisers
+from proxy.ports import Admission, Planner, Transport
+from proxy.testing import Ledger, ModelList, NoMetrics, OpenDoor, make_deployment, serving
+from proxy.upstream.http import HttpUpstream
+from proxy.web.app import Parts, create_app
+
+
+@dataclass
+class Proxy:
+    """A running proxy: where it is, what it settled, and a client for it."""
+
+    url: str
+    ledger: Ledger
+    client: openai.OpenAI
+
+    def other_client(self, **options: Any) -> openai.OpenAI:
+        """A further client; the caller closes it."""
+        return openai.OpenAI(**{"base_url": f"{self.url}/v1", "api_key": "sk-client", "max_retries": 0, **options})
+
+
+Start = Callable[..., Proxy]
+
+
+def real_planner() -> Planner:
+    """The planner as ``stratiform serve`` builds it, but for the token count."""
+    return Planning(TierPlanner(bytes_over_four, recognisers(build_plugin_manager())))
+
+
+@pytest.fixture
+def start() -> Iterator[Start]:
+    """Starts a proxy in front of a provider: ``start(app)``. All of it ends with the test."""
+    with ExitStack() as stack:
+
+        def begin(
+            provider: ASGIApp,
+            *,
+            planner: Planner | None = None,
+            admission: Admission | None = None,
+            limits: Limits | None = None,
+            **fields: Any,
+        ) -> Proxy:
+            upstream = stack.enter_context(serving(provider))
+            deployment = make_deployment(**{"base_url": f"{upstream}/v1", "profile": ANTHROPIC, **fields})
+            models, ledger = ModelList({deployment.name: deployment}), Ledger()
+            engine = Engine(
+                models=models,
+                upstreams={Transport.HTTP: HttpUpstream()},
+                planner=planner or real_planner(),
+                admission=admission or OpenDoor(),
+                meter=ledger,
+                clock=SystemClock(),
+                limits=limits,
+            )
+            url = stack.enter_context(serving(create_app(Parts(engine, models, NoMetrics()))))
+            client = openai.OpenAI(base_url=f"{url}/v1", api_key="sk-client", max_retries=0)
+            stack.callback(client.close)
+            return Proxy(url, ledger, client)
+
+        yield begin

@@ -1,0 +1,229 @@
+"""The http transport, against real servers on loopback."""
+
+import asyncio
+import socket
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+
+import pytest
+
+from proxy.errors import UpstreamTimeout, UpstreamUnavailable
+from proxy.ports import Call
+from proxy.testing import make_deployment
+from proxy.upstream.http import HttpUpstream
+
+Handler = Callable[[bytes, asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
+
+
+@asynccontextmanager
+async def serving_raw(handler: Handler) -> AsyncIterator[str]:
+    """A server that reads a request's head and lets the handler do the rest; gives its base URL."""
+    open_writers = []
+
+    async def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        open_writers.append(writer)
+        try:
+            while True:
+                await handler(await reader.readuntil(b"\r\n\r\n"), reader, writer)
+        except (asyncio.IncompleteReadError, ConnectionError):
+            pass
+        finally:
+            writer.close()
+
+    server = await asyncio.start_server(connected, "127.0.0.1", 0)
+    port = server.sockets[0].getsockname()[1]
+    try:
+        yield f"http://127.0.0.1:{port}/v1"
+    finally:
+        server.close()
+        for writer in open_writers:
+            writer.close()
+        await server.wait_closed()
+
+
+def call(base_url: str, *, body: bytes | AsyncIterator[bytes] = b"", timeout_s: float = 5.0, **more: object) -> Call:
+    fields = {"method": "POST", "path": "/x", "headers": [("x-one", "1")], "stream": False, "now": 0.0, **more}
+    return Call(deployment=make_deployment(base_url=base_url, timeout_s=timeout_s), body=body, **fields)  # type: ignore[arg-type]
+
+
+async def read_all(upstream: HttpUpstream, request: Call) -> tuple[int, dict[str, str], bytes]:
+    answer = await upstream.open(request)
+    try:
+        return answer.status, dict(answer.headers), b"".join([chunk async for chunk in answer.chunks()])
+    finally:
+        await answer.aclose()
+
+
+def run(main: Callable[[HttpUpstream], Awaitable[None]], *, connect_s: float = 5.0) -> None:
+    async def body() -> None:
+        upstream = HttpUpstream(connect_s=connect_s)
+        try:
+            await main(upstream)
+        finally:
+            await upstream.aclose()
+
+    asyncio.run(body())
+
+
+def test_a_request_and_an_answer_pass_as_they_are() -> None:
+    heads = []
+
+    async def handler(head: bytes, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        heads.append(head)
+        assert await reader.readexactly(3) == b"abc"
+        writer.write(b"HTTP/1.1 302 Found\r\nLocation: /y\r\nX-Name: Zo\xeb\r\nContent-Encoding: gzip\r\n")
+        writer.write(b"Set-Cookie: a=b\r\nContent-Length: 4\r\n\r\n\x1f\x8bxx")
+
+    async def main(upstream: HttpUpstream) -> None:
+        async with serving_raw(handler) as url:
+            for _ in range(2):
+                status, headers, body = await read_all(
+                    upstream, call(url, body=b"abc", path="/a%2Fb/c%20d", query="q=%41")
+                )
+                assert (status, body) == (302, b"\x1f\x8bxx")
+                assert (headers["location"], headers["x-name"]) == ("/y", "Zoë")
+
+    run(main)
+    assert heads[0].startswith(b"POST /v1/a%2Fb/c%20d?q=%41 HTTP/1.1\r\n")
+    assert heads[0] == heads[1]
+    names = {line.split(b":")[0].lower() for line in heads[0].split(b"\r\n")[1:] if line}
+    assert names == {b"host", b"x-one", b"content-length"}
+
+
+def test_connections_are_kept_and_used_again() -> None:
+    peers = []
+
+    async def handler(head: bytes, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        peers.append(writer.get_extra_info("peername"))
+        writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok")
+
+    async def main(upstream: HttpUpstream) -> None:
+        async with serving_raw(handler) as url:
+            for _ in range(3):
+                await read_all(upstream, call(url))
+
+    run(main)
+    assert len(set(peers)) == 1
+
+
+def test_closing_an_unread_answer_closes_the_connection() -> None:
+    async def main(upstream: HttpUpstream) -> None:
+        closed = asyncio.Event()
+
+        async def handler(head: bytes, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            writer.write(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nok\r\n")
+            await reader.read()
+            closed.set()
+
+        async with serving_raw(handler) as url:
+            answer = await upstream.open(call(url))
+            assert await anext(answer.chunks()) == b"ok"
+            await answer.aclose()
+            await answer.aclose()
+            await asyncio.wait_for(closed.wait(), 5)
+
+    run(main)
+
+
+def test_cancelling_while_waiting_closes_the_connection() -> None:
+    async def main(upstream: HttpUpstream) -> None:
+        asked, closed = asyncio.Event(), asyncio.Event()
+
+        async def handler(head: bytes, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            asked.set()
+            await reader.read()
+            closed.set()
+
+        async with serving_raw(handler) as url:
+            task = asyncio.ensure_future(upstream.open(call(url)))
+            await asyncio.wait_for(asked.wait(), 5)
+            task.cancel()
+            await asyncio.wait_for(closed.wait(), 5)
+            with pytest.raises(asyncio.CancelledError):
+                await task
+
+    run(main)
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\npart",
+        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n4\r\npart\r\n",
+    ],
+)
+def test_an_answer_that_breaks_off(answer: bytes) -> None:
+    async def handler(head: bytes, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(answer)
+        raise ConnectionError
+
+    async def main(upstream: HttpUpstream) -> None:
+        async with serving_raw(handler) as url:
+            with pytest.raises(UpstreamUnavailable):
+                await read_all(upstream, call(url))
+
+    run(main)
+
+
+@pytest.mark.parametrize("answer", [b"", b"nonsense\r\n\r\n", b"HTTP/1.1 200 OK\r\nContent-Length: x\r\n\r\n"])
+def test_an_upstream_that_speaks_no_http(answer: bytes) -> None:
+    async def handler(head: bytes, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(answer)
+        raise ConnectionError
+
+    async def main(upstream: HttpUpstream) -> None:
+        async with serving_raw(handler) as url:
+            with pytest.raises(UpstreamUnavailable) as caught:
+                await read_all(upstream, call(url))
+            assert "127.0.0.1" not in caught.value.message
+
+    run(main)
+
+
+def test_nobody_listens() -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        port = taken.getsockname()[1]
+
+        async def main(upstream: HttpUpstream) -> None:
+            with pytest.raises(UpstreamUnavailable):
+                await upstream.open(call(f"http://127.0.0.1:{port}"))
+
+        run(main)
+
+
+@pytest.mark.parametrize("answer", [b"", b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\npart"])
+def test_silence_ends_in_a_timeout(answer: bytes) -> None:
+    async def handler(head: bytes, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(answer)
+        await reader.read()
+
+    async def main(upstream: HttpUpstream) -> None:
+        async with serving_raw(handler) as url:
+            with pytest.raises(UpstreamTimeout):
+                await read_all(upstream, call(url, timeout_s=0.05))
+
+    run(main)
+
+
+def test_a_streamed_body_is_sent_as_it_comes() -> None:
+    async def main(upstream: HttpUpstream) -> None:
+        first = asyncio.Event()
+
+        async def handler(head: bytes, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            assert b"content-length: 4" in head.lower()
+            assert await reader.readexactly(2) == b"ab"
+            first.set()
+            assert await reader.readexactly(2) == b"cd"
+            writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok")
+
+        async def body() -> AsyncIterator[bytes]:
+            yield b"ab"
+            await asyncio.wait_for(first.wait(), 5)
+            yield b"cd"
+
+        async with serving_raw(handler) as url:
+            _, _, answer = await read_all(upstream, call(url, body=body(), headers=[("content-length", "4")]))
+            assert answer == b"ok"
+
+    run(main)
