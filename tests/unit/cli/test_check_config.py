@@ -1,0 +1,102 @@
+"""``stratiform check-config``: what it says, and what it never shows."""
+
+from pathlib import Path
+
+import orjson
+import pytest
+
+from proxy.cli import main
+
+SECRETS = ("sk-master-secret", "sk-team-secret", "sk-upstream-secret", "header-secret", "user:pass")
+CONFIG = """
+model_list:
+  - model_name: sonnet
+    litellm_params: {model: anthropic/claude-sonnet-4-5, api_key: sk-upstream-secret}
+    model_info: {mode: observe, system_reminder: true}
+  - model_name: local
+    litellm_params:
+      model: openai/claude-local
+      api_base: http://user:pass@localhost:8000
+      rpm: 3
+      extra_headers: {x-extra: header-secret}
+  - model_name: local
+    litellm_params: {model: openai/other, api_base: "https://api.anthropic.com/v1", api_key: sk-upstream-secret}
+  - model_name: compat
+    litellm_params: {model: openai/claude-x, api_base: "https://api.anthropic.com/v1", api_key: sk-upstream-secret}
+  - model_name: "openai/*"
+    litellm_params: {model: "openai/*"}
+router_settings: {model_group_alias: {best: sonnet}}
+general_settings: {master_key: sk-master-secret, database_url: x}
+stratiform:
+  mode: mark
+  clock: header
+  store: memory
+  prices: {claude-local: {input_cost_per_token: 1.0e-6, output_cost_per_token: 2.0e-6}}
+  teams: [{name: red, keys: [sk-team-secret], budget: {usd: 5}, mode: observe}]
+"""
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    path = tmp_path / "config.yaml"
+    path.write_text(CONFIG)
+    return path
+
+
+def test_json_shows_what_the_configuration_comes_to(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["check-config", str(file), "--json"]) == 0
+    shown = capsys.readouterr().out
+    report = orjson.loads(shown)
+    assert report["ok"] is True
+    assert [row["name"] for row in report["models"]] == ["sonnet", "local", "local", "compat", "best", "openai/*"]
+    assert report["models"][0] == {
+        "name": "sonnet", "model": "anthropic/claude-sonnet-4-5", "transport": "litellm", "profile": "anthropic",
+        "min_tokens": 1024, "host": "", "mode": "observe", "price_known": True, "reminder": True,
+    }  # fmt: skip
+    assert report["models"][1] == {
+        "name": "local", "model": "claude-local", "transport": "http", "profile": "none",
+        "min_tokens": None, "host": "localhost", "mode": "mark", "price_known": True, "reminder": False,
+    }  # fmt: skip
+    assert report["models"][5]["profile"] is None
+    assert report["models"][5]["price_known"] is None
+    assert report["teams"] == [{"name": "red", "keys": 1, "mode": "observe", "budget_usd": 5.0}]
+    assert (report["store"], report["keys"], report["listen"]) == ("memory", "configured", "127.0.0.1:4000")
+    assert [secret for secret in SECRETS if secret in shown] == []
+
+
+def test_warnings_name_what_will_not_do_what_it_seems_to(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    main(["check-config", str(file), "--json"])
+    assert orjson.loads(capsys.readouterr().out)["warnings"] == [
+        "general_settings.database_url: is not used by Stratiform (used are master_key)",
+        "stratiform.clock: clients set the time; for replays only",
+        "model_list[1].litellm_params.rpm: is not used on the http transport",
+        "model_list[1].litellm_params.api_base: has no path, so requests go to "
+        "http://localhost/chat/completions; most servers want /v1",
+        "model_list[1].litellm_params.api_key: is missing; requests are refused, for the proxy's keys are not sent on",
+        "model_list[1]: set model_info.cache_profile: anthropic if this server takes cache_control; else no markers",
+        "model_list[2]: `local` has several deployments; only the first one is used",
+        "model_list[2]: its price is not known: teams with a budget cannot use it (see stratiform.prices)",
+        "model_list[3]: Anthropic's OpenAI-compatible endpoint does not cache; use `model: anthropic/...`",
+        "model_list[3]: its price is not known: teams with a budget cannot use it (see stratiform.prices)",
+    ]
+
+
+def test_the_table_shows_the_same_to_people(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["check-config", str(file)]) == 0
+    shown = capsys.readouterr().out
+    assert [line for line in shown.splitlines() if line.startswith("local ")][0].split() == [
+        "local", "claude-local", "http", "none", "localhost", "mark", "known",
+    ]  # fmt: skip
+    assert "team: name red, keys 1, mode observe, budget_usd 5.0" in shown
+    assert "warning: stratiform.clock: clients set the time; for replays only" in shown
+    assert [secret for secret in SECRETS if secret in shown] == []
+
+
+def test_a_wrong_file_is_told_and_counts_as_failed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "config.yaml"
+    path.write_text("stratiform: {mode: x}")
+    message = "stratiform.mode: input should be 'passthrough', 'observe', 'mark' or 'tier'"
+    assert main(["check-config", str(path)]) == 1
+    assert capsys.readouterr().err == f"error: {message}\n"
+    assert main(["check-config", str(path), "--json"]) == 1
+    assert orjson.loads(capsys.readouterr().out) == {"ok": False, "errors": [message]}

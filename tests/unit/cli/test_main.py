@@ -1,0 +1,50 @@
+"""The command line as a whole."""
+
+import subprocess
+import sys
+
+import pytest
+
+from proxy import __version__
+from proxy.cli import COMMANDS, main
+
+
+def test_help_lists_every_command(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as caught:
+        main(["--help"])
+    assert caught.value.code == 0
+    shown = capsys.readouterr().out
+    assert all(name in shown and summary in shown for name, summary in COMMANDS.items())
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_command_explains_itself(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as caught:
+        main([name, "--help"])
+    assert caught.value.code == 0
+    assert f"stratiform {name}" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("words", [[], ["bogus"], ["serve", "--bogus"], ["check-config"]])
+def test_what_makes_no_sense_is_refused(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as caught:
+        main(words)
+    assert caught.value.code == 2
+    assert "usage: stratiform" in capsys.readouterr().err
+
+
+def test_version(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["--version"])
+    assert capsys.readouterr().out == f"stratiform {__version__}\n"
+
+
+def test_problems_of_a_configuration_are_lines_on_stderr(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["serve"]) == 1
+    assert capsys.readouterr().err == "error: nothing to forward to: give --config FILE or --upstream URL\n"
+
+
+def test_only_the_command_that_is_run_is_imported() -> None:
+    code = "import sys; from proxy.cli import main\ntry: main(['check-config', '--help'])\nexcept SystemExit: pass\n"
+    code += "assert 'proxy.cli.check_config' in sys.modules and 'proxy.cli.serve' not in sys.modules"
+    subprocess.run([sys.executable, "-c", code], check=True, stdout=subprocess.DEVNULL)

@@ -1,0 +1,162 @@
+"""``stratiform serve`` as a process: starting, budgets through a restart, stopping, and what it must not import."""
+
+import contextlib
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx2 as httpx
+import openai
+import pytest
+
+from proxy.cli import main
+from proxy.cli.serve import address, listen
+from proxy.settings import ConfigError
+
+CONFIG = """
+model_list:
+  - model_name: sonnet
+    litellm_params: {model: embedded/claude-sonnet-4-5, output_tokens: 40}
+general_settings: {master_key: sk-master}
+stratiform:
+  store: sqlite:spend.sqlite
+  teams:
+    - {name: red, keys: [sk-red], budget: {usd: 0.0008}}
+    - {name: blue, keys: [sk-blue]}
+"""
+
+
+@contextlib.contextmanager
+def serving(*arguments: str) -> Iterator[tuple[str, "subprocess.Popen[str]"]]:
+    """The command, once it listens: its address and the process."""
+    command = [sys.executable, "-m", "proxy.cli", "serve", "--port", "0", *arguments]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stderr is not None
+        try:
+            first = process.stderr.readline()
+            found = re.search(r"http://\S+/v1", first)
+            assert found, first + process.stderr.read()
+            yield found[0], process
+        finally:
+            if process.poll() is None:
+                process.terminate()
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> str:
+    path = tmp_path / "config.yaml"
+    path.write_text(CONFIG)
+    return str(path)
+
+
+def ask(url: str, key: str, **more: object) -> object:
+    with openai.OpenAI(base_url=url, api_key=key, max_retries=2) as client:
+        messages = [{"role": "user", "content": "hello"}]
+        return client.chat.completions.create(model="sonnet", messages=messages, **more)  # type: ignore[call-overload]
+
+
+def test_a_teams_budget_holds_is_told_clearly_and_survives_a_restart(config: str) -> None:
+    with serving("--config", config) as (url, process):
+        ask(url, "sk-red", max_tokens=20)
+        ask(url, "sk-red", max_tokens=20)
+        with pytest.raises(openai.RateLimitError) as caught:
+            ask(url, "sk-red", max_tokens=20)
+        assert caught.value.status_code == 429
+        assert caught.value.code == "insufficient_quota"
+        assert "The budget of team 'red' does not allow this request: $0.00" in str(caught.value)
+        ask(url, "sk-blue", max_tokens=20)
+        ask(url, "sk-master", max_tokens=20)
+        process.send_signal(signal.SIGTERM)
+        assert process.stderr is not None
+        log = process.stderr.read()
+        assert process.wait() in (0, -signal.SIGTERM)
+    assert len(re.findall(r" exchange ", log)) == 5  # the refusal was not retried
+    assert "Traceback" not in log
+    assert "sk-red" not in log
+    with serving("--config", config) as (url, _):
+        left = re.search(r'^stratiform_budget_remaining_usd{team="red"} (\S+)', metrics(url), re.MULTILINE)
+        assert left
+        assert 0 < float(left[1]) < 0.0004
+        with pytest.raises(openai.RateLimitError):
+            ask(url, "sk-red", max_tokens=20)
+
+
+def metrics(url: str) -> str:
+    return httpx.get(url.removesuffix("/v1") + "/metrics").text
+
+
+def test_keys_are_asked_for(config: str) -> None:
+    with serving("--config", config) as (url, _):
+        with pytest.raises(openai.AuthenticationError) as caught:
+            ask(url, "sk-unknown")
+        assert caught.value.code == "invalid_api_key"
+        assert httpx.get(url + "/models").status_code == 401
+        assert httpx.get(url.removesuffix("/v1") + "/readyz").json() == {"status": "ready"}
+
+
+def test_the_command_line_wins_over_the_file(config: str) -> None:
+    with serving("--config", config, "--mode", "passthrough") as (url, process):
+        ask(url, "sk-blue")
+        process.send_signal(signal.SIGINT)
+        assert process.stderr is not None
+        assert " mode=passthrough " in process.stderr.read()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--upstream", "localhost:1"], "--upstream: must be an http:// or https:// URL"),
+        (["--upstream", "http://x", "--port", "70000"], "--port: must be between 0 and 65535"),
+        (["--upstream", "http://x", "--host", "256.0.0.1"], "stratiform.port: cannot listen on 256.0.0.1:4000: "),
+        (["--config", "/no/such/file.yaml"], "/no/such/file.yaml: cannot be read: No such file or directory"),
+    ],
+)
+def test_what_cannot_be_served_is_said(arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["serve", *arguments]) == 1
+    assert f"error: {message}" in capsys.readouterr().err
+
+
+def test_a_port_that_is_taken_is_said() -> None:
+    with listen("127.0.0.1", 0) as taken:
+        port = taken.getsockname()[1]
+        assert address(taken) == f"http://127.0.0.1:{port}"
+        with pytest.raises(ConfigError, match=f"stratiform.port: cannot listen on 127.0.0.1:{port}: Address already"):
+            listen("127.0.0.1", port)
+
+
+@pytest.mark.skipif(not socket.has_dualstack_ipv6(), reason="no IPv6 here")
+def test_it_listens_on_ipv6() -> None:
+    with listen("::1", 0) as listener:
+        assert address(listener) == f"http://[::1]:{listener.getsockname()[1]}"
+
+
+BUILD = """
+import asyncio, sys
+from pathlib import Path
+from proxy.cli import parts
+from proxy.settings import load
+from proxy.web.app import create_app
+
+create_app(asyncio.run(parts.build(load(Path(sys.argv[1]), "http://localhost:9"))).parts)
+found = [name for name in sys.modules if name == "litellm" or name.startswith("litellm.")]
+assert not found, found
+"""
+
+
+def test_the_http_and_embedded_transports_do_without_litellm_and_start_quickly(config: str) -> None:
+    """At most 1.5 s of CPU. The best of three: a busy machine makes the same work dearer."""
+    spent = []
+    for _ in range(3):
+        before = os.times()
+        subprocess.run([sys.executable, "-c", BUILD, config], check=True)
+        after = os.times()
+        used = after.children_user + after.children_system - before.children_user - before.children_system
+        spent.append(used)
+        if used < 1.5:
+            return
+    pytest.fail(f"starting took {min(spent):.2f} s of CPU")

@@ -1,0 +1,164 @@
+"""Names, wildcards and defaults."""
+
+import pytest
+
+from proxy.core.modes import Mode
+from proxy.core.prices import Price
+from proxy.core.profiles import ANTHROPIC, NONE
+from proxy.deployments import Entry, ModelTable, deployment_of
+from proxy.errors import UnknownModel
+from proxy.ports import Deployment, Transport
+
+BASE = "http://localhost:9/v1"
+
+
+def no_price(deployment: Deployment) -> Price | None:
+    return None
+
+
+def table(*entries: Entry, **aliases: str) -> ModelTable:
+    return ModelTable(entries, no_price, aliases)
+
+
+def test_exact_names_come_before_wildcards_wherever_they_stand() -> None:
+    models = table(Entry("*", "openai/*", base_url=BASE), Entry("gpt-5", "azure/eu"))
+    assert models.resolve("gpt-5").model == "azure/eu"
+    assert models.resolve("gpt-5.1").model == "gpt-5.1"
+
+
+def test_the_most_specific_wildcard_wins() -> None:
+    models = table(
+        Entry("*", "openai/*", base_url=BASE),
+        Entry("anthropic/*", "anthropic/*"),
+        Entry("anthropic/claude-*", "bedrock/anthropic.claude-*"),
+    )
+    assert models.resolve("anthropic/claude-x").model == "bedrock/anthropic.claude-x"
+    assert models.resolve("anthropic/other").model == "anthropic/other"
+    assert models.resolve("anthropic").transport is Transport.HTTP
+
+
+@pytest.mark.parametrize(
+    ("name", "model", "asked", "sent"),
+    [
+        ("anthropic/*", "anthropic/*", "anthropic/claude-sonnet-4-5", "anthropic/claude-sonnet-4-5"),
+        ("mine/*", "openrouter/*", "mine/a/b", "openrouter/a/b"),
+        ("fo::*::static::*", "x/fo::*::static::*", "fo::bar::static::baz", "x/fo::bar::static::baz"),
+        ("*meta.llama3*", "bedrock/meta.llama3*", "hello-meta.llama3-70b", "hello-meta.llama3-70b"),
+        ("fast-*", "groq/llama", "fast-anything", "groq/llama"),
+        ("*", "*", "anthropic/claude-x", "anthropic/claude-x"),
+    ],
+)
+def test_what_a_star_matched_replaces_the_star(name: str, model: str, asked: str, sent: str) -> None:
+    found = table(Entry(name, model, transport=Transport.LITELLM)).resolve(asked)
+    assert (found.model, found.name) == (sent, asked)
+
+
+def test_patterns_are_no_regular_expressions() -> None:
+    with pytest.raises(UnknownModel):
+        table(Entry("gpt.5-*", "openai/*")).resolve("gptX5-a")
+
+
+def test_a_bare_name_is_found_under_its_providers_wildcard() -> None:
+    models = table(Entry("openai/*", "openai/*"), Entry("anthropic/*", "anthropic/*"))
+    assert models.resolve("gpt-5").model == "openai/gpt-5"
+    assert models.resolve("claude-x").model == "anthropic/claude-x"
+    with pytest.raises(UnknownModel):
+        models.resolve("llama")
+
+
+def test_the_prefix_is_cut_off_on_http_and_kept_for_litellm() -> None:
+    assert table(Entry("m", "openai/a/b", base_url=BASE)).resolve("m").model == "a/b"
+    assert table(Entry("m", "openai/a")).resolve("m").model == "openai/a"
+    assert table(Entry("m", "deepseek/a", transport=Transport.HTTP, base_url=BASE)).resolve("m").model == "a"
+
+
+@pytest.mark.parametrize(
+    ("model", "base_url", "transport"),
+    [
+        ("openai/m", BASE, Transport.HTTP),
+        ("gpt-5", BASE, Transport.HTTP),
+        ("openai/m", "", Transport.LITELLM),
+        ("anthropic/m", BASE, Transport.LITELLM),
+        ("m", BASE, Transport.LITELLM),
+        ("embedded/m", "", Transport.EMBEDDED),
+    ],
+)
+def test_the_transport_follows_from_the_model_and_its_address(model: str, base_url: str, transport: Transport) -> None:
+    assert table(Entry("m", model, base_url=base_url)).resolve("m").transport is transport
+
+
+def test_several_deployments_of_a_name_are_kept_and_the_first_serves() -> None:
+    models = table(Entry("m", "openai/a"), Entry("m", "openai/b"), Entry("w-*", "openai/c"), Entry("w-*", "openai/d"))
+    assert [d.model for d in models.candidates("m")] == ["openai/a", "openai/b"]
+    assert [d.model for d in models.candidates("w-1")] == ["openai/c", "openai/d"]
+    assert models.resolve("m").model == "openai/a"
+
+
+def test_names_list_exact_ones_and_aliases() -> None:
+    models = table(Entry("a", "openai/a"), Entry("w-*", "openai/*"), Entry("a", "openai/b"), alias="w-1")
+    assert list(models.names()) == ["a", "alias"]
+    assert models.resolve("alias").model == "openai/1"
+
+
+def test_an_unknown_model_is_named_and_cut_short() -> None:
+    with pytest.raises(UnknownModel) as caught:
+        table(Entry("a", "openai/a")).resolve("b" * 10_000)
+    assert caught.value.status == 404
+    assert caught.value.param == "model"
+    assert len(caught.value.message) < 400
+    with pytest.raises(UnknownModel):
+        table(Entry("*", "openai/*")).resolve("b" * 10_000)
+
+
+def test_names_behind_a_wildcard_are_remembered_within_bounds() -> None:
+    models = table(Entry("*", "openai/*"))
+    assert models.resolve("a") is models.resolve("a")
+    for number in range(3000):
+        models.resolve(f"m{number}")
+    assert len(models._matched) <= 1024
+
+
+@pytest.mark.parametrize(
+    ("entries", "base_url"),
+    [
+        ([Entry("a", "openai/a", base_url="http://a"), Entry("*", "openai/*", base_url="http://b")], "http://b"),
+        ([Entry("*", "anthropic/*"), Entry("a", "openai/a", base_url="http://a")], "http://a"),
+        ([Entry("e", "embedded/e"), Entry("a-*", "openai/a", base_url="http://a")], "http://a"),
+        ([Entry("c", "anthropic/c"), Entry("e", "embedded/e")], ""),
+    ],
+)
+def test_paths_without_a_model_have_a_fallback(entries: list[Entry], base_url: str) -> None:
+    found = table(*entries).fallback()
+    assert found.base_url == base_url
+    assert found.transport is not Transport.LITELLM
+
+
+def test_litellm_alone_has_no_such_paths() -> None:
+    with pytest.raises(UnknownModel, match="names no model"):
+        table(Entry("*", "anthropic/*")).fallback()
+
+
+def test_transports_in_use() -> None:
+    models = table(Entry("c", "anthropic/c"), Entry("e-*", "embedded/*"))
+    assert models.transports() == {Transport.LITELLM, Transport.EMBEDDED}
+
+
+def test_the_profile_is_fitted_to_the_model() -> None:
+    def cheap_reads(deployment: Deployment) -> Price:
+        return Price(1.0, 5.0, 0.05, 1.25, 2.0)
+
+    found = deployment_of(Entry("o", "anthropic/claude-opus-4-6"), cheap_reads).profile
+    assert (found.name, found.min_tokens, found.read, found.write) == ("anthropic", 4096, 0.05, 1.25)
+    assert deployment_of(Entry("o", "anthropic/claude-x"), no_price).profile == ANTHROPIC
+    assert deployment_of(Entry("o", "groq/llama"), cheap_reads).profile is NONE
+
+
+def test_a_read_price_that_the_map_does_not_know_changes_nothing() -> None:
+    found = deployment_of(Entry("o", "anthropic/claude-x"), lambda _: Price(1.0, 5.0, 1.0, 1.0, 1.0))
+    assert found.profile.read == ANTHROPIC.read
+
+
+def test_what_the_configuration_says_wins() -> None:
+    entry = Entry("m", "openai/claude", base_url=BASE, profile=ANTHROPIC, mode=Mode.MARK, reminder="r", timeout_s=5.0)
+    found = deployment_of(entry, no_price)
+    assert (found.profile.name, found.mode, found.reminder, found.timeout_s) == ("anthropic", Mode.MARK, "r", 5.0)
