@@ -54,7 +54,7 @@ class Result:
 def cases(quick: bool, traces: Path | None) -> list[Case]:
     """The rows: agents at three sizes (JSON, SSE, under load), file chats, and recorded sessions if there are any."""
     rows: list[Case] = []
-    for size, sessions, count in ((1_000, 4, 6), (50_000, 2, 12), (400_000, 2, 8)):
+    for size, sessions, count in ((1_000, 4, 5), (50_000, 3, 8), (400_000, 2, 8)):
         rows.append(_made("agent", bodies.agent, size, sessions, count))
         rows.append(_made("agent", bodies.agent, size, 4, 2 if quick else 4, stream=True, at_once=4))
     for size in (50_000, 400_000):
@@ -65,7 +65,7 @@ def cases(quick: bool, traces: Path | None) -> list[Case]:
         if found:
             rows.append(_recorded(found, size))
     for size in (1_000, 50_000, 400_000):
-        rows.append(_made("load", bodies.agent, size, 8, 4, at_once=8))
+        rows.append(_made("load", bodies.agent, size, 8, 3, at_once=8))
     return rows
 
 

@@ -133,7 +133,7 @@ def show(console: Console, found: Sequence[Row], start_s: dict[str, float], rss_
     console.print(_throughput([row for row in found if row.workload == "load"], names))
     started = ", ".join(f"{name} {seconds:.2f} s" for name, seconds in start_s.items())
     memory = ", ".join(f"{name} {size:.0f} MB" for name, size in rss_mb.items())
-    console.print(f"start to first accepted connection: {started}\nresident memory at the end: {memory}")
+    console.print(f"start to first answer: {started}\nresident memory at the end: {memory}")
 
 
 def _heads(table: Table) -> Table:

@@ -6,6 +6,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import urllib.request
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -66,7 +67,7 @@ def free_port() -> int:
 
 @contextlib.contextmanager
 def running(name: str, command: Sequence[str], port: int, folder: Path) -> Iterator[Server]:
-    """Start a server, wait until it accepts connections, end it afterwards."""
+    """Start a server, wait until it answers, end it afterwards."""
     log = folder / f"{name}.log"
     began = time.perf_counter()
     with log.open("wb") as out:
@@ -88,7 +89,7 @@ def _wait(name: str, process: subprocess.Popen[bytes], port: int, log: Path) -> 
     while time.perf_counter() < deadline:
         if process.poll() is not None:
             break
-        with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=1):
+        with contextlib.suppress(OSError), urllib.request.urlopen(f"http://127.0.0.1:{port}/healthz", timeout=5):
             return
         time.sleep(0.01)
     tail = "\n".join(log.read_text("utf-8", "replace").splitlines()[-15:])
