@@ -33,11 +33,12 @@ class Material:
     lasts: Mapping[str, Element]
     items: Mapping[str, Item] = field(default_factory=dict)
     sizes: Mapping[str, int] = field(default_factory=dict)
+    documents: Mapping[str, Element] = field(default_factory=dict)
 
     @property
     def is_movable(self) -> bool:
         """Whether there is anything to re-order."""
-        return bool(self.groups)
+        return bool(self.groups or self.documents)
 
 
 def material(view: View, tools: tuple[Element, ...], counter: TokenCounter) -> Material:
@@ -117,13 +118,20 @@ def behind_prefix(material: Material, kept: Sequence[Element], weight: Weight) -
 
     ``weight`` is larger for what should stand earlier: tokens per expected change.
     """
-    sent = {e.digest for e in kept}
-    turns = [t for t in material.turns[sum(1 for e in kept if e.key == "turn") :]]
+    turns = material.turns[sum(1 for e in kept if e.key == "turn") :]
     head = () if kept else (*material.tools, *material.head)
-    return (*head, *kept, *turns, *_rest(material, kept, sent, weight), *material.tail)
+    documents = _by_weight(material.documents, kept, weight)
+    return (*head, *kept, *documents, *turns, *_rest(material, kept, weight), *material.tail)
 
 
-def _rest(material: Material, kept: Sequence[Element], sent: set[bytes], weight: Weight) -> list[Element]:
+def _by_weight(documents: Mapping[str, Element], kept: Sequence[Element], weight: Weight) -> list[Element]:
+    """Documents that are not sent yet, the most stable first."""
+    done = {e.key for e in kept if e.kind is ElementKind.DOCUMENT}
+    left = [e for key, e in documents.items() if key not in done and e.item is not None]
+    return sorted(left, key=lambda e: -weight(e.item) if e.item is not None else 0.0)
+
+
+def _rest(material: Material, kept: Sequence[Element], weight: Weight) -> list[Element]:
     consumed = {e.key for e in kept if e.kind in (ElementKind.PART, ElementKind.LAST_PART)}
     whole = {e.message for e in kept if e.kind is ElementKind.WHOLE}
     ordered: list[tuple[float, int, Element]] = []
@@ -151,9 +159,10 @@ def valid_prefix(material: Material, before: Sequence[bytes]) -> tuple[Element, 
     for collection in (material.parts, material.lasts, material.wholes):
         forms.update((e.digest, e) for e in collection.values())
     found: list[Element] = list(fixed)
+    rest = _append_documents(material, found, before[len(fixed) :])
     used: set[str] = set()
     next_turn = 0
-    for one in before[len(fixed) :]:
+    for one in rest:
         if next_turn < len(material.turns) and material.turns[next_turn].digest == one:
             found.append(material.turns[next_turn])
             next_turn += 1
@@ -164,6 +173,19 @@ def valid_prefix(material: Material, before: Sequence[bytes]) -> tuple[Element, 
         used.add(element.key)
         found.append(element)
     return _with_whole_groups(material, found)
+
+
+def _append_documents(material: Material, found: list[Element], before: Sequence[bytes]) -> Sequence[bytes]:
+    """Documents that were sent directly behind the head and are wanted still; what may follow them.
+
+    They all belong to the system message: where one is still missing, nothing that was sent behind them may follow.
+    """
+    left = {e.digest: e for e in material.documents.values()}
+    position = 0
+    while position < len(before) and (element := left.pop(before[position], None)) is not None:
+        found.append(element)
+        position += 1
+    return () if left else before[position:]
 
 
 def _with_whole_groups(material: Material, found: list[Element]) -> tuple[Element, ...]:

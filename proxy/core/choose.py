@@ -92,6 +92,7 @@ class Offer:
     """The material of one request and the session it belongs to."""
 
     material: Material
+    moved: Material | None
     session: Session
     seed: Seed
     natural: Layout
@@ -118,11 +119,10 @@ def _usable(offer: Offer, pricing: Pricing) -> dict[int, Life]:
 def _challengers(offer: Offer, pricing: Pricing, *, may_order: bool, policy: str) -> Iterable[Choice]:
     if pricing.profile.family is Family.MARKER:
         yield pricing.best_marks(offer.natural, Reason.MARKED)
-    if not may_order or not offer.material.is_movable:
+    if not may_order:
         return
     seen = {offer.natural.hashes[-1] if offer.natural.hashes else b""}
-    orders = _classic(offer, pricing) if policy == "classic" else _economic(offer, pricing)
-    for elements, reason in orders:
+    for elements, reason in _orders(offer, pricing, policy):
         layout = Layout(offer.seed, elements)
         if layout.hashes[-1] in seen:
             continue
@@ -130,17 +130,19 @@ def _challengers(offer: Offer, pricing: Pricing, *, may_order: bool, policy: str
         yield pricing.best_marks(layout, reason)
 
 
-def _classic(offer: Offer, pricing: Pricing) -> Iterable[tuple[tuple[Element, ...], Reason]]:
-    tracker = offer.session.tracker
-    order = by_tiers(offer.material, tracker.tier, tracker.entered, _weight(offer.material, pricing.forecast))
-    yield order, Reason.ORDERED
-
-
-def _economic(offer: Offer, pricing: Pricing) -> Iterable[tuple[tuple[Element, ...], Reason]]:
-    weight = _weight(offer.material, pricing.forecast)
-    for kept in _prefixes(offer, pricing):
-        yield behind_prefix(offer.material, kept, weight), Reason.KEPT
-    yield behind_prefix(offer.material, (), weight), Reason.ORDERED
+def _orders(offer: Offer, pricing: Pricing, policy: str) -> Iterable[tuple[tuple[Element, ...], Reason]]:
+    """Every order that is worth pricing, for the prompt as it came and for the one with its system text made still."""
+    for material in (offer.material, offer.moved):
+        if material is None or not (material.is_movable or material is offer.moved):
+            continue
+        weight = _weight(material, pricing.forecast)
+        if policy == "classic":
+            tracker = offer.session.tracker
+            yield by_tiers(material, tracker.tier, tracker.entered, weight), Reason.ORDERED
+            continue
+        for kept in _prefixes(offer, material, pricing):
+            yield behind_prefix(material, kept, weight), Reason.KEPT
+        yield behind_prefix(material, (), weight), Reason.ORDERED
 
 
 def _weight(material: Material, forecast: Forecast) -> Callable[[Item], float]:
@@ -150,13 +152,13 @@ def _weight(material: Material, forecast: Forecast) -> Callable[[Item], float]:
     return weight
 
 
-def _prefixes(offer: Offer, pricing: Pricing) -> list[tuple[Element, ...]]:
+def _prefixes(offer: Offer, material: Material, pricing: Pricing) -> list[tuple[Element, ...]]:
     """Prefixes of earlier layouts that this request may begin with: as long as possible, and up to each live entry."""
     found: dict[tuple[bytes, ...], tuple[Element, ...]] = {}
-    fixed = len(offer.material.tools) + len(offer.material.head)
+    fixed = len(material.tools) + len(material.head)
     lane = [one for one in offer.session.lane.layouts if one not in offer.session.layouts]
     for before in [*reversed(offer.session.layouts), *reversed(lane)]:
-        valid = valid_prefix(offer.material, before)
+        valid = valid_prefix(material, before)
         if len(valid) <= fixed:
             continue
         layout = Layout(offer.seed, valid)
@@ -167,7 +169,7 @@ def _prefixes(offer: Offer, pricing: Pricing) -> list[tuple[Element, ...]]:
             if any(position in held for position in positions):
                 cuts.add(index + 1)
         for cut in sorted(cuts, reverse=True):
-            kept = valid_prefix(offer.material, [e.digest for e in valid[:cut]])
+            kept = valid_prefix(material, [e.digest for e in valid[:cut]])
             if len(kept) > fixed:
                 found.setdefault(tuple(e.digest for e in kept), kept)
     return sorted(found.values(), key=len, reverse=True)[:_MAX_PREFIXES]

@@ -8,10 +8,12 @@ from proxy.core.assemble import Material
 from proxy.core.layout import ElementKind, Layout
 from proxy.core.profiles import CacheProfile
 from proxy.core.session import Reading, Session
-from proxy.core.survival import NAMED_IN_PROMPT, NAMED_RECENTLY, change_hazard
+from proxy.core.survival import CLOCK_CHANGE, NAMED_IN_PROMPT, NAMED_RECENTLY, STATIC_CHANGE, change_hazard
 from proxy.core.view import Item, View
 
 _RECENT_TURNS = 2
+# The tag stands at another place in the next request, even where its text is the same.
+_TAG_HAZARD = 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +24,8 @@ class Forecast:
     ``turns`` maps a message's index to P(the next request repeats the conversation up to it); ``hazards`` maps a
     context piece to -ln P(unchanged), ``whole`` a context message's index to the sum over its pieces;
     ``head_hazards`` holds the tools' -ln P(unchanged), then each system message's; ``shared``
-    are the first turns, with which other sessions of the lane begin, too.
+    are the first turns, with which other sessions of the lane begin, too. ``fixed_hazards`` is as ``head_hazards``,
+    for system messages without what moves in them.
     """
 
     body: float
@@ -32,6 +35,7 @@ class Forecast:
     whole: Mapping[int, float]
     shared: frozenset[int]
     head_hazards: Sequence[float]
+    fixed_hazards: Sequence[float]
 
     def weight(self, item: Item, tokens: int) -> float:
         """Tokens per expected change: the larger, the earlier a piece should stand (exchange argument)."""
@@ -43,7 +47,8 @@ class Forecast:
         reached, hazard, reader = 1.0, 0.0, max(self.head, self.body)
         for element in layout.elements:
             if element.kind is ElementKind.TOOLS or element.key == "system":
-                hazard += self.head_hazards[0 if element.kind is ElementKind.TOOLS else element.message + 1]
+                known = self.fixed_hazards if element.kind is ElementKind.SYSTEM else self.head_hazards
+                hazard += known[0 if element.kind is ElementKind.TOOLS else element.message + 1]
                 result += [reader * math.exp(-hazard)] * len(element.parts)
                 continue
             if element.kind is ElementKind.MESSAGE:
@@ -52,6 +57,8 @@ class Forecast:
                     reached = min(reached, self.turns.get(element.message, 0.0))
             elif element.kind is ElementKind.WHOLE:
                 hazard += self.whole[element.message]
+            elif element.kind is ElementKind.TAG:
+                hazard += _TAG_HAZARD
             elif element.item is not None:
                 hazard += self.hazards[element.item.key]
             result += [reader * reached * math.exp(-hazard)] * len(element.parts)
@@ -67,14 +74,19 @@ def forecast(session: Session, reading: Reading, view: View, material: Material,
     named = _named(view, material)
     hazards = {
         key: change_hazard(item.kind, item.claim, reading.ages[key], named.get(key, 0.0))
-        for key, item in material.items.items()
+        for key, item in ((i.key, i) for i in view.items())
     }
+    moving = {text.message for text in view.system}
     return Forecast(
         body=continues * lane.returns_within(profile.life_s),
         head=lane.shares_within(profile.life_s),
         turns=dict(zip(turn_indices, survival, strict=True)),
         hazards=hazards,
-        head_hazards=[session.head_hazard(place) for place in range(view.head + 1)],
+        head_hazards=[
+            session.head_hazard(place, CLOCK_CHANGE if place - 1 in moving else STATIC_CHANGE)
+            for place in range(view.head + 1)
+        ],
+        fixed_hazards=[session.fixed_hazard(place) for place in range(view.head + 1)],
         shared=frozenset(turn_indices[: lane.shared_turns(reading.turns)]),
         whole={g.message: sum(hazards[i.key] for i in g.items) for g in view.groups},
     )

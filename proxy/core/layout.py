@@ -22,6 +22,12 @@ class ElementKind(StrEnum):
     """One piece of a context message, under the header that repeats the client's claim, with an acknowledgement."""
     LAST_PART = "last-part"
     """The last piece of a context message, under the client's own opening, with the client's own acknowledgement."""
+    SYSTEM = "system"
+    """A system message without its volatile lines and documents."""
+    DOCUMENT = "document"
+    """A retrieved document, as a further part of the system message in front of it."""
+    TAG = "tag"
+    """Volatile lines that were moved out of the system messages, in the documented tag."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +35,7 @@ class Element:
     """The smallest thing that is moved as a whole. ``digest`` covers exactly the bytes sent for it.
 
     ``message`` is the client's message that is written (MESSAGE), or whose members other than the content are written
-    (PART, LAST_PART); ``ack`` its acknowledgement. A part's text is ``lead`` followed by ``item``'s text.
+    (PART, LAST_PART, SYSTEM); ``ack`` its acknowledgement. What is composed reads ``lead``, then ``item``'s text.
     """
 
     key: str
@@ -84,6 +90,23 @@ def part_element(
         role="user",
         message=source[0],
         ack=source[1],
+        lead=lead,
+        item=item,
+    )
+
+
+def text_element(
+    key: str, kind: ElementKind, role: str, own: Part, *, message: int = -1, lead: str = "", item: Item | None = None
+) -> Element:
+    """One composed text in one position."""
+    return Element(
+        key=key,
+        kind=kind,
+        digest=digest(kind.encode(), own.digest),
+        parts=(own,),
+        tokens=own.tokens,
+        role=role,
+        message=message,
         lead=lead,
         item=item,
     )

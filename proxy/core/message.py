@@ -140,9 +140,9 @@ class MessageReader:
             return (self._text_part(role, text, known, -1, level_mark),), text, known, False
         if first != b"[":
             raise Unreadable("content is neither text nor a list")
-        if role == "tool":
-            return (self._result_part(bytes(content), level_mark),), None, None, True
         raw_parts = elements(content)
+        if role == "tool":
+            return (self._result_part(raw_parts, level_mark),), None, None, True
         if len(raw_parts) == 1 and (text := _only_text(raw_parts[0])) is not None:
             known = recognise_text(self._recognisers, role, text)
             mark = marker_of(members_of(raw_parts[0]))
@@ -161,10 +161,21 @@ class MessageReader:
             own_mark=mark,
         )
 
-    def _result_part(self, content: bytes, mark: Life | None) -> Part:
-        key = digest(b"tool", b"raw", content)
-        text = content.decode("utf-8", "replace")
-        return Part(PartKind.RESULT, key, self._counter.count(key, text) + MESSAGE_OVERHEAD_TOKENS, -1, True, mark)
+    def _result_part(self, parts: list[Raw], mark: Life | None) -> Part:
+        """A tool result is one position, however many parts it has; a single text is the same as a string."""
+        texts = [_only_text(part) for part in parts]
+        if len(parts) == 1 and texts[0] is not None:
+            return self._text_part("tool", texts[0], None, -1, mark)
+        keys = [
+            piece_digest(text) if text is not None else digest(b"raw", _unmarked(raw))
+            for text, raw in zip(texts, parts, strict=True)
+        ]
+        shown = [
+            text if text is not None else bytes(raw).decode("utf-8", "replace")
+            for text, raw in zip(texts, parts, strict=True)
+        ]
+        tokens = sum(self._counter.count(key, text) for key, text in zip(keys, shown, strict=True))
+        return Part(PartKind.RESULT, digest(b"tool", *keys), tokens + MESSAGE_OVERHEAD_TOKENS, -1, True, mark)
 
     def _count(self, key: bytes, text: str, known: Recognition | None) -> int:
         """Tokens of a text; a recognised one is counted by its pieces: an unchanged file is not counted again."""
@@ -179,7 +190,7 @@ class MessageReader:
         if kind == "text" and (text := _only_text(raw)) is not None:
             return self._text_part(role, text, None, index, marker_of(members))
         overhead = MESSAGE_OVERHEAD_TOKENS if index == 0 else 0
-        key = digest(role.encode(), *(k.encode() + bytes(v) for k, v in members.items() if k != "cache_control"))
+        key = digest(role.encode(), *(k.encode() + bytes(v) for k, v in members.items() if k not in MARK_KEYS))
         if kind in _MEDIA:
             return Part(PartKind.MEDIA, key, IMAGE_TOKENS + overhead, index, role != "assistant", marker_of(members))
         tokens = self._counter.count(key, bytes(raw).decode("utf-8", "replace")) + overhead
@@ -194,7 +205,7 @@ class MessageReader:
         ids: list[str] = []
         for index, raw in enumerate(elements(raw_calls)):
             call = members_of(raw)
-            key = digest(b"call", *(k.encode() + bytes(v) for k, v in call.items() if k != "cache_control"))
+            key = digest(b"call", *(k.encode() + bytes(v) for k, v in call.items() if k not in MARK_KEYS))
             tokens = self._counter.count(key, bytes(raw).decode("utf-8", "replace"))
             parts.append(Part(PartKind.CALL, key, tokens, index, False, marker_of(call)))
             call_id = value(call["id"]) if "id" in call else None
@@ -214,7 +225,13 @@ def piece_digest(text: str) -> bytes:
 
 _MEDIA = frozenset({"image_url", "image", "input_audio", "file", "document", "input_image", "input_file"})
 _THINKING = frozenset({"thinking", "redacted_thinking", "reasoning"})
-_HASHED_ELSEWHERE = frozenset({"role", "content", "tool_calls", "cache_control"})
+MARK_KEYS = ("cache_control", "prompt_cache_breakpoint")
+_HASHED_ELSEWHERE = frozenset({"role", "content", "tool_calls", *MARK_KEYS})
+
+
+def _unmarked(raw: Raw) -> bytes:
+    members = members_of(raw)
+    return b",".join(k.encode() + bytes(v) for k, v in members.items() if k not in MARK_KEYS)
 
 
 def _only_text(raw: Raw) -> str | None:

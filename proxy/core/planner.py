@@ -13,6 +13,7 @@ from proxy.core.forecast import Forecast, forecast
 from proxy.core.layout import Element, Layout, Seed
 from proxy.core.message import Message, MessageReader, PartKind
 from proxy.core.modes import Mode
+from proxy.core.moved import moved_material
 from proxy.core.plan import Moved, Plan, Route
 from proxy.core.profiles import CacheProfile, Family
 from proxy.core.prompt import Bill, Prompt
@@ -189,7 +190,7 @@ class TierPlanner:
             long_until=max((natural.ends[p] for p, life in own_marks.items() if life == "1h"), default=0),
         )
         choice = choose(
-            Offer(stuff, session, seed, natural, own_marks),
+            Offer(stuff, moved_material(view, stuff, self._counter), session, seed, natural, own_marks),
             pricing,
             may_order=mode >= Mode.TIER or mode is Mode.OBSERVE,
             policy=self.policy,
@@ -274,7 +275,7 @@ def _tier_tokens(choice: Choice) -> Mapping[str, int]:
 
 def _age(draft: Draft) -> list[Moved]:
     sizes = draft.material.sizes
-    items = [Tracked(key, item.digest, sizes[key]) for key, item in draft.material.items.items()]
+    items = [Tracked(i.key, i.digest, sizes.get(i.key, 0)) for i in draft.view.items()]
     changes = draft.session.tracker.update(items)
     return [
         Moved(c.key, c.source.name, c.target.name if isinstance(c.target, Tier) else "removed", c.reason)

@@ -10,13 +10,12 @@ import orjson
 from msgspec import Raw
 
 from proxy.core.layout import Element, ElementKind, Layout
-from proxy.core.message import Message
+from proxy.core.message import MARK_KEYS, Message
 from proxy.core.profiles import Dialect
 from proxy.core.prompt import Life
 from proxy.core.wire import Members, elements, join_members, members_of
 from proxy.core.words import PART_ACKNOWLEDGEMENT
 
-_MARK_KEYS = ("cache_control", "prompt_cache_breakpoint")
 _ACKNOWLEDGEMENT = orjson.dumps({"role": "assistant", "content": PART_ACKNOWLEDGEMENT})
 
 
@@ -31,11 +30,15 @@ def render_messages(layout: Layout, messages: Sequence[Message], marks: Mapping[
     """The JSON array of messages."""
     written: list[bytes] = []
     for index, element in enumerate(layout.elements):
-        if element.kind is ElementKind.TOOLS:
+        if element.kind in (ElementKind.TOOLS, ElementKind.DOCUMENT):
             continue
         start = layout.starts[index]
         own = {p - start: marks[p] for p in range(start, start + len(element.parts)) if p in marks}
-        if element.kind is ElementKind.MESSAGE:
+        if element.kind is ElementKind.SYSTEM:
+            written.append(_system(layout, index, messages[element.message], marks, dialect))
+        elif element.kind is ElementKind.TAG:
+            written.append(orjson.dumps({"role": "user", "content": element.lead}))
+        elif element.kind is ElementKind.MESSAGE:
             written.append(_message(messages[element.message], own, dialect))
         elif element.kind is ElementKind.WHOLE:
             written.append(_message(messages[element.message], own, dialect))
@@ -59,11 +62,38 @@ def render_tools(raw: bytes, life: Life | None, dialect: Dialect) -> bytes:
     return b"[" + b",".join(written) + b"]"
 
 
+def _system(layout: Layout, index: int, message: Message, marks: Mapping[int, Life], dialect: Dialect) -> bytes:
+    """A system message without its volatile lines, its documents as further parts behind the fixed text."""
+    elements_here = [layout.elements[index]]
+    for element in layout.elements[index + 1 :]:
+        if element.kind is not ElementKind.DOCUMENT:
+            break
+        elements_here.append(element)
+    texts = [e.item.text if e.item is not None else e.lead for e in elements_here]
+    lives = [marks.get(layout.starts[index + offset]) for offset in range(len(texts))]
+    members = members_of(message.raw)
+    changes: dict[str, bytes | None] = {key: None for key in MARK_KEYS if key in members}
+    if len(texts) == 1 and lives[0] is None and not message.is_list:
+        changes["content"] = orjson.dumps(texts[0])
+    else:
+        parts = [_text_part(text, life, dialect) for text, life in zip(texts, lives, strict=True)]
+        changes["content"] = b"[" + b",".join(parts) + b"]"
+    return join_members(members, changes)
+
+
+def _text_part(text: str, life: Life | None, dialect: Dialect) -> bytes:
+    mark = b""
+    if life is not None:
+        key, control = mark_json(dialect, life)
+        mark = b"," + orjson.dumps(key) + b":" + control
+    return b'{"type":"text","text":' + orjson.dumps(text) + mark + b"}"
+
+
 def _message(message: Message, marks: Mapping[int, Life], dialect: Dialect) -> bytes:
     if not marks and not message.has_marks:
         return message.raw
     members = members_of(message.raw)
-    changes: dict[str, bytes | None] = {key: None for key in _MARK_KEYS if key in members}
+    changes: dict[str, bytes | None] = {key: None for key in MARK_KEYS if key in members}
     content = members.get("content")
     if message.role == "tool":
         if marks and dialect is Dialect.CACHE_CONTROL:
@@ -99,29 +129,23 @@ def _marked_content(content: bytes, message: Message, marks: Mapping[int, Life],
 def _part(element: Element, message: Message, life: Life | None, dialect: Dialect) -> bytes:
     """A composed part; the last one keeps the other members of the client's message and its form (string or list)."""
     assert element.item is not None
-    text = orjson.dumps(element.lead + element.item.text)
+    text = element.lead + element.item.text
     as_list = life is not None or (message.is_list and element.kind is ElementKind.LAST_PART)
-    content = text
-    if as_list:
-        mark = b""
-        if life is not None:
-            key, control = mark_json(dialect, life)
-            mark = b"," + orjson.dumps(key) + b":" + control
-        content = b'[{"type":"text","text":' + text + mark + b"}]"
+    content = b"[" + _text_part(text, life, dialect) + b"]" if as_list else orjson.dumps(text)
     if element.kind is ElementKind.PART:
         return b'{"role":"user","content":' + content + b"}"
     members = members_of(message.raw)
-    changes: dict[str, bytes | None] = {key: None for key in _MARK_KEYS if key in members}
+    changes: dict[str, bytes | None] = {key: None for key in MARK_KEYS if key in members}
     changes["content"] = content
     return join_members(members, changes)
 
 
 def _has_mark(members: Members) -> bool:
-    return any(key in members for key in _MARK_KEYS)
+    return any(key in members for key in MARK_KEYS)
 
 
 def _without_mark(raw: Raw | bytes) -> bytes:
     members = members_of(raw)
     if not _has_mark(members):
         return bytes(raw)
-    return join_members(members, {key: None for key in _MARK_KEYS if key in members})
+    return join_members(members, {key: None for key in MARK_KEYS if key in members})

@@ -8,7 +8,7 @@ from proxy.core.lane import ItemRecords, Lane
 from proxy.core.message import Message, text_digest
 from proxy.core.recognition import Form, PieceKind, Recognition
 from proxy.core.stability import Classic
-from proxy.core.survival import static_hazard
+from proxy.core.survival import STATIC_CHANGE, fixed_hazard
 from proxy.core.view import View
 
 _MAX_SESSIONS = 4096
@@ -33,11 +33,11 @@ class HeadRecords:
             if before[place : place + 1] != after[place : place + 1]:
                 self.changes[place] += 1
 
-    def hazard(self, place: int) -> float:
-        """-ln P(unchanged in the next request)."""
+    def hazard(self, place: int, prior: float) -> float:
+        """-ln P(unchanged in the next request); ``prior`` is the probability of a change before anything was seen."""
         if place >= len(self.seen):
-            return static_hazard(0, 0)
-        return static_hazard(self.seen[place], self.changes[place])
+            return fixed_hazard(0, 0, prior)
+        return fixed_hazard(self.seen[place], self.changes[place], prior)
 
 
 @dataclass(slots=True)
@@ -48,7 +48,9 @@ class Session:
     lane: Lane
     shared_head: HeadRecords
     head: tuple[bytes, ...] = ()
+    fixed: tuple[bytes, ...] = ()
     own_head: HeadRecords = field(default_factory=HeadRecords)
+    own_fixed: HeadRecords = field(default_factory=HeadRecords)
     requests: int = 0
     last_at: float = 0.0
     turns: tuple[bytes, ...] = ()
@@ -61,10 +63,14 @@ class Session:
     cost: float = 0.0
     own_cost: float = 0.0
 
-    def head_hazard(self, place: int) -> float:
+    def head_hazard(self, place: int, prior: float = STATIC_CHANGE) -> float:
         """-ln P(the head's element at a place is unchanged in the next request): what this session has shown, or,
         before it has shown anything, what sessions like it have."""
-        return (self.own_head if self.own_head.seen else self.shared_head).hazard(place)
+        return (self.own_head if self.own_head.seen else self.shared_head).hazard(place, prior)
+
+    def fixed_hazard(self, place: int) -> float:
+        """The same for system messages without their volatile lines and documents."""
+        return self.own_fixed.hazard(place, STATIC_CHANGE)
 
     def is_movable(self, known: Recognition, message: Message) -> bool:
         """Whether a message that looks like context has been seen rendered anew in this session."""
@@ -171,6 +177,7 @@ class Reading:
     """
 
     head: tuple[bytes, ...]
+    fixed: tuple[bytes, ...]
     turns: tuple[bytes, ...]
     rank: int | None
     ages: dict[str, int]
@@ -181,20 +188,20 @@ class Reading:
 def read_request(session: Session, view: View, tools: bytes) -> Reading:
     """Compare a request with its session; changes nothing. ``tools`` is the tools' digest, empty for none."""
     head = (tools, *(m.digest for m in view.messages[: view.head]))
+    fixed = (tools, *(fixed_digest(m) for m in view.messages[: view.head]))
     turns = tuple(turn_digest(view.messages[i]) for i in view.turns())
     ages: dict[str, int] = {}
     digests: dict[str, bytes] = {}
-    for group in view.groups:
-        for item in group.items:
-            record = session.items.get(item.key) or session.lane.items.get(item.key)
-            digests[item.key] = item.digest
-            if record is None:
-                ages[item.key] = 1
-            else:
-                ages[item.key] = record.age + 1 if record.digest == item.digest else 0
+    for item in view.items():
+        record = session.items.get(item.key) or session.lane.items.get(item.key)
+        digests[item.key] = item.digest
+        if record is None:
+            ages[item.key] = 1
+        else:
+            ages[item.key] = record.age + 1 if record.digest == item.digest else 0
     is_retry = bool(session.requests) and turns == session.turns
     rank = None if not session.requests or is_retry else _break_rank(session.turns, turns)
-    return Reading(head, turns, rank, ages, digests, is_retry)
+    return Reading(head, fixed, turns, rank, ages, digests, is_retry)
 
 
 def commit_reading(session: Session, reading: Reading, now: float) -> None:
@@ -208,7 +215,8 @@ def commit_reading(session: Session, reading: Reading, now: float) -> None:
     if session.requests:
         session.own_head.add(session.head, reading.head)
         session.shared_head.add(session.head, reading.head)
-    session.head = reading.head
+        session.own_fixed.add(session.fixed, reading.fixed)
+    session.head, session.fixed = reading.head, reading.fixed
     if not session.requests:
         session.lane.begins(reading.turns)
     session.lane.request(now, now - session.last_at if session.requests else None)

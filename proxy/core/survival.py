@@ -20,7 +20,9 @@ _DOCUMENT = 0.60
 # A file that the user's prompt names is about to be edited.
 NAMED_IN_PROMPT = 0.75
 NAMED_RECENTLY = 0.60
-_STATIC = 0.02
+# P(change) before anything was seen: of fixed text, and of a system message that tells the time or holds documents.
+STATIC_CHANGE = 0.02
+CLOCK_CHANGE = 0.9
 
 _REMEMBERED_BREAKS = 32
 
@@ -43,10 +45,9 @@ def change_hazard(kind: PieceKind, claim: Claim, age: int, named: float = 0.0) -
     return -math.log1p(-min(probability, 0.95))
 
 
-def static_hazard(seen: int, changes: int) -> float:
+def fixed_hazard(seen: int, changes: int, prior: float) -> float:
     """-ln P(unchanged) of a fixed piece (tools, a system message) that changed ``changes`` times of ``seen``."""
-    probability = (changes + _STATIC) / (seen + 1)
-    return -math.log1p(-min(probability, 0.98))
+    return -math.log1p(-min((changes + prior) / (seen + 1), 0.98))
 
 
 class BreakRanks:

@@ -7,7 +7,7 @@ from msgspec import Raw
 
 from proxy.core.digest import digest
 from proxy.core.layout import Element, ElementKind
-from proxy.core.message import Part, PartKind, marker_of
+from proxy.core.message import MARK_KEYS, Part, PartKind, marker_of
 from proxy.core.tokens import TokenCounter
 from proxy.core.wire import elements, members_of
 
@@ -40,7 +40,7 @@ class ToolReader:
         tools = elements(content)
         for index, raw in enumerate(tools):
             members = members_of(raw)
-            own = digest(b"tool", *(k.encode() + bytes(v) for k, v in members.items() if k != "cache_control"))
+            own = digest(b"tool", *(k.encode() + bytes(v) for k, v in members.items() if k not in MARK_KEYS))
             tokens = self._counter.count(own, bytes(raw).decode("utf-8", "replace"))
             # Only the last tool carries our marker: a marker within the list would split what never changes apart.
             parts.append(Part(PartKind.OTHER, own, tokens, index, index == len(tools) - 1, marker_of(members)))

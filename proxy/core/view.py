@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import count
 
-from proxy.core.message import SYSTEM_ROLES, Message, text_digest
+from proxy.core.message import SYSTEM_ROLES, Message, piece_digest, text_digest
 from proxy.core.recognition import Form, PieceKind, Recognition
 from proxy.core.wire import ChatRequest
 from proxy.core.words import Claim
@@ -36,6 +36,16 @@ class Group:
 
 
 @dataclass(frozen=True, slots=True)
+class SystemText:
+    """A system message taken apart: what never changes, what tells the time, and retrieved documents."""
+
+    message: int
+    fixed: str
+    volatile: tuple[str, ...]
+    documents: tuple[Item, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class View:
     """The request's messages with their meaning.
 
@@ -48,6 +58,12 @@ class View:
     head: int
     last_user: int
     groups: tuple[Group, ...]
+    system: tuple[SystemText, ...]
+
+    def items(self) -> list[Item]:
+        """Everything movable that has a key over time: files, maps, documents."""
+        grouped = [item for group in self.groups for item in group.items]
+        return grouped + [item for text in self.system for item in text.documents]
 
     def turns(self) -> list[int]:
         """Indices of the conversation's messages: neither head nor context."""
@@ -67,7 +83,34 @@ def build_view(
             group = _group_at(messages, index, is_movable)
             if group is not None:
                 found.append(group)
-    return View(request, tuple(messages), head, last_user, _with_distinct_keys(found))
+    system = _system_texts(messages, head) if last_user < len(messages) else ()
+    return View(request, tuple(messages), head, last_user, _with_distinct_keys(found), system)
+
+
+def _system_texts(messages: Sequence[Message], head: int) -> tuple[SystemText, ...]:
+    found = []
+    for index in range(head):
+        known, text = messages[index].recognition, messages[index].text
+        if known is None or text is None or known.form is not Form.SYSTEM:
+            continue
+        # Documents stay behind the fixed text of their own message: only in the last one is that the head's end.
+        documents = _documents(text, known) if index == head - 1 else ()
+        moves = (PieceKind.VOLATILE, PieceKind.DOCUMENT) if documents else (PieceKind.VOLATILE,)
+        fixed = "".join(text[c.start : c.end] for c in known.cuts if c.kind not in moves)
+        volatile = tuple(text[c.start : c.end] for c in known.cuts if c.kind is PieceKind.VOLATILE)
+        if fixed.strip() and (volatile or documents):
+            found.append(SystemText(index, fixed, volatile, documents))
+    return tuple(found)
+
+
+def _documents(text: str, known: Recognition) -> tuple[Item, ...]:
+    """Documents of a system message; none where one stands twice, which only its place tells apart."""
+    cuts = [c for c in known.cuts if c.kind is PieceKind.DOCUMENT]
+    if len({c.key for c in cuts}) < len(cuts):
+        return ()
+    return tuple(
+        Item(c.key, c.kind, Claim.DOCUMENT, text[c.start : c.end], piece_digest(text[c.start : c.end])) for c in cuts
+    )
 
 
 def _group_at(

@@ -1,0 +1,68 @@
+"""The same request with its system prompt made still: clock lines in a tag, documents behind the fixed text."""
+
+from dataclasses import replace
+
+from proxy.core.assemble import Material
+from proxy.core.digest import digest
+from proxy.core.layout import Element, ElementKind, text_element
+from proxy.core.message import Part, PartKind, piece_digest, text_digest
+from proxy.core.tokens import MESSAGE_OVERHEAD_TOKENS, TokenCounter
+from proxy.core.view import SystemText, View
+from proxy.core.words import TAG_CLOSE, TAG_OPEN
+
+
+def moved_material(view: View, material: Material, counter: TokenCounter) -> Material | None:
+    """The material with every volatile line relocated; None where nothing in the system prompt moves."""
+    if not view.system:
+        return None
+    head = list(material.head)
+    for text in view.system:
+        head[text.message] = _fixed(view, text, counter)
+    documents = {
+        item.key: text_element(
+            item.key,
+            ElementKind.DOCUMENT,
+            "system",
+            Part(PartKind.TEXT, text_digest("system", item.text), counter.count(item.digest, item.text), 0, True),
+            message=text.message,
+            item=item,
+        )
+        for text in view.system
+        for item in text.documents
+    }
+    sizes = dict(material.sizes)
+    sizes.update((key, element.tokens) for key, element in documents.items())
+    return replace(
+        material,
+        head=tuple(head),
+        tail=_with_tag(view, material.tail, [line for text in view.system for line in text.volatile], counter),
+        documents=documents,
+        items={**material.items, **{e.key: e.item for e in documents.values() if e.item is not None}},
+        sizes=sizes,
+    )
+
+
+def _fixed(view: View, text: SystemText, counter: TokenCounter) -> Element:
+    role = view.messages[text.message].role
+    key = text_digest(role, text.fixed)
+    own = Part(PartKind.TEXT, key, counter.count(key, text.fixed) + MESSAGE_OVERHEAD_TOKENS, -1, True)
+    return text_element("system", ElementKind.SYSTEM, role, own, message=text.message, lead=text.fixed)
+
+
+def _with_tag(view: View, tail: tuple[Element, ...], lines: list[str], counter: TokenCounter) -> tuple[Element, ...]:
+    """The tag directly before the last user message; inside a tool loop, where that would break the loop's own prefix
+    with every step, behind the newest results. A user part: system messages are hoisted to the front by some."""
+    if not lines:
+        return tail
+    inner = "\n".join(line.strip("\n") for line in lines)
+    body = TAG_OPEN + inner + TAG_CLOSE
+    tokens = counter.count(piece_digest(body), body) + MESSAGE_OVERHEAD_TOKENS
+    tag = text_element(
+        "tag",
+        ElementKind.TAG,
+        "user",
+        Part(PartKind.TEXT, digest(b"tag", body.encode("utf-8", "surrogatepass")), tokens, -1, True),
+        lead=body,
+    )
+    in_loop = view.messages[-1].role == "tool"
+    return (*tail, tag) if in_loop else (tag, *tail)
