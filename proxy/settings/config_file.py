@@ -262,6 +262,8 @@ def _ignored(file: ConfigFile) -> Iterator[str]:
         for key in getattr(file, section).model_extra or {}:
             yield f"{section}.{key}: is not used by Stratiform (used are {', '.join(used)})"
     for index, entry in enumerate(file.model_list):
+        for key in entry.model_extra or {}:
+            yield f"model_list[{index}].{key}: is not used by Stratiform"
         for key in entry.model_info.model_extra or {}:
             close = nearest(key, _OUR_INFO)
             if close and key != "model":

@@ -243,7 +243,8 @@ def test_something_must_be_forwarded_to(tmp_path: Path) -> None:
 
 
 def test_a_slip_in_model_info_is_a_warning_since_litellm_has_keys_of_its_own(tmp_path: Path) -> None:
-    text = "model_list: [{model_name: m, litellm_params: {model: a/b}, model_info: {transprot: http, id: x}}]"
+    text = "model_list: [{model_name: m, litellm_params: {model: a/b}, rpm: 1, model_info: {transprot: http, id: x}}]"
     assert read(tmp_path, text).warnings == (
+        "model_list[0].rpm: is not used by Stratiform",
         "model_list[0].model_info.transprot: is not used by Stratiform; did you mean `transport`?",
     )

@@ -1,0 +1,61 @@
+"""docs/configuration.md knows every key of the strict section, and its examples are right."""
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, get_args
+
+import pytest
+import yaml
+from pydantic import BaseModel
+
+from proxy.cli import compose
+from proxy.settings import Environment, load
+from proxy.settings.schema import ModelInfo, Stratiform
+
+DOCUMENT = Path(__file__).resolve().parents[2] / "docs" / "configuration.md"
+TEXT = DOCUMENT.read_text("utf-8")
+EXAMPLES = re.findall(r"```yaml\n(.*?)```", TEXT, re.DOTALL)
+VARIABLES = {name: "x" for name in re.findall(r"os\.environ/([A-Z_]+)", TEXT)}
+
+
+def keys(annotation: Any) -> Iterator[str]:
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        for name, field in annotation.model_fields.items():
+            yield name
+            yield from keys(field.annotation)
+    for argument in get_args(annotation):
+        yield from keys(argument)
+
+
+def keys_of(value: Any) -> Iterator[str]:
+    if isinstance(value, dict):
+        for key, item in value.items():
+            yield key
+            yield from keys_of(item)
+    if isinstance(value, list):
+        for item in value:
+            yield from keys_of(item)
+
+
+def test_the_example_has_every_key_of_our_section_and_says_the_defaults() -> None:
+    (section,) = [yaml.safe_load(text)["stratiform"] for text in EXAMPLES if text.startswith("stratiform:")]
+    assert set(keys(Stratiform)) <= set(keys_of(section))
+    defaults = Stratiform()
+    for key in ("mode", "policy", "host", "port", "log_level", "clock"):
+        assert section[key] == getattr(defaults, key)
+    assert section["limits"]["max_body_mib"] == defaults.limits.max_body_mib
+    assert section["budgets"]["on_store_error"] == defaults.budgets.on_store_error
+
+
+def test_every_key_of_model_info_is_explained() -> None:
+    assert [name for name in ModelInfo.model_fields if f"`{name}`" not in TEXT] == []
+
+
+@pytest.mark.parametrize("example", EXAMPLES)
+def test_the_examples_can_be_used(example: str, tmp_path: Path) -> None:
+    path = tmp_path / "config.yaml"
+    path.write_text(example)
+    settings = load(path, "http://localhost:9", Environment(VARIABLES))
+    compose.model_table(settings, compose.price_map(settings))
+    assert settings.warnings == ()
