@@ -1,6 +1,6 @@
 """Recognises what moves inside a system prompt: clock lines, and retrieved documents.
 
-A sentence that tells the time changes with every request and takes everything behind it out of the cache. Applications
+A line that tells the time changes with every request and takes everything behind it out of the cache. Applications
 that retrieve put the documents of the moment into the system prompt, in front of instructions that never change.
 """
 
@@ -20,14 +20,12 @@ _CLOCK = re.compile(
     r"|\b\d{4}-\d{2}-\d{2}[T ]\d{2}:\d{2}(?::\d{2})?)",
     re.IGNORECASE,
 )
-# A sentence ends at the end of its line, or at a full stop before a capital letter.
-_SENTENCE_END = re.compile(r"(?<=[.!?]) +(?=[A-Z\"'(])")
 _DOCUMENT = re.compile(r"<(?P<tag>document|doc|chunk|passage|excerpt|source|result)\b(?P<attributes>[^>\n]*)>")
 _ATTRIBUTE = re.compile(r"[\w-]+\s*=\s*(?:\"[^\"]*\"|'[^']*')")
 
 
 class SystemTextRecogniser:
-    """Cuts a system text into fixed sections, volatile sentences and documents."""
+    """Cuts a system text into fixed sections, volatile lines and documents."""
 
     name = "system-text"
     priority = 500
@@ -50,30 +48,18 @@ def _clocks(text: str) -> Iterator[Span]:
     position = 0
     number = 0
     while (found := _CLOCK.search(text, position)) is not None:
-        start, end = _sentence(text, found.start(), found.end())
+        start, end = _line(text, found.start())
         position = max(end, found.end())
         if end - start <= _MAX_VOLATILE_CHARS:
             number += 1
             yield start, end, f"volatile:clock#{number}", PieceKind.VOLATILE
 
 
-def _sentence(text: str, start: int, end: int) -> tuple[int, int]:
-    """The sentence around a match, with the line's end where it ends a line that it also begins."""
-    line_start = text.rfind("\n", 0, start) + 1
-    line_end = text.find("\n", end)
-    line_end = len(text) if line_end < 0 else line_end
-    if line_end - line_start > 20 * _MAX_VOLATILE_CHARS:
-        line_start, line_end = max(line_start, start - _MAX_VOLATILE_CHARS), min(line_end, end + _MAX_VOLATILE_CHARS)
-    first, last = line_start, line_end
-    for boundary in _SENTENCE_END.finditer(text, line_start, line_end):
-        if boundary.end() <= start:
-            first = boundary.end()
-        elif boundary.start() >= end:
-            last = boundary.end()
-            break
-    if first == line_start and last == line_end and last < len(text):
-        last += 1
-    return first, last
+def _line(text: str, position: int) -> tuple[int, int]:
+    """The line around a position, with its end."""
+    start = text.rfind("\n", 0, position) + 1
+    end = text.find("\n", position)
+    return start, len(text) if end < 0 else end + 1
 
 
 def _documents(text: str) -> Iterator[Span]:

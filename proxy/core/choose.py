@@ -46,12 +46,12 @@ class Pricing:
         p = self.profile
         return bill.read * p.read + bill.write_5m * p.write + bill.write_1h * p.write_long + bill.plain
 
-    def best_marks(self, layout: Layout, reason: Reason, kept: dict[int, Life] | None = None) -> Choice:
-        """The layout with the markers that pay; ``kept`` markers stay and take slots."""
+    def best_marks(self, layout: Layout, reason: Reason, kept: dict[int, Life] | None = None, taken: int = 0) -> Choice:
+        """The layout with the markers that pay; ``kept`` markers stay, ``taken`` slots are gone."""
         fixed = kept or {}
         survival = self.forecast.positions(layout)
         held = self.cache.held(layout.prompt({}), self.now)
-        placed = place(layout, survival, held, self.profile, self.slots - len(fixed))
+        placed = place(layout, survival, held, self.profile, max(0, self.slots - taken))
         marks: dict[int, Life] = {p: self._life(layout, p) for p in placed.positions}
         return self._choice(layout, {**marks, **fixed}, survival, held, placed, reason)
 
@@ -89,7 +89,8 @@ class Pricing:
 
 @dataclass(frozen=True, slots=True)
 class Offer:
-    """The material of one request and the session it belongs to."""
+    """The material of one request and the session it belongs to. ``own_marks`` are the client's markers that a provider
+    honours, ``own_count`` all that it wrote."""
 
     material: Material
     moved: Material | None
@@ -97,23 +98,19 @@ class Offer:
     seed: Seed
     natural: Layout
     own_marks: dict[int, Life]
+    own_count: int
 
 
 def choose(offer: Offer, pricing: Pricing, *, may_order: bool, policy: str) -> Choice:
     """The cheapest candidate. The client's own layout and markers are always among them; ties go to the client."""
-    if not may_order and offer.own_marks:
-        return pricing.best_marks(offer.natural, Reason.MARKED, _usable(offer, pricing))
+    if not may_order and offer.own_count:
+        return pricing.best_marks(offer.natural, Reason.MARKED, offer.own_marks, offer.own_count)
     best = pricing.given_marks(offer.natural, offer.own_marks, Reason.CLIENT_OPTIMAL)
     margin = _MARGIN * offer.natural.total
     for candidate in _challengers(offer, pricing, may_order=may_order, policy=policy):
         if candidate.score < best.score - (margin if best.reason is Reason.CLIENT_OPTIMAL else 0.0):
             best = candidate
     return best
-
-
-def _usable(offer: Offer, pricing: Pricing) -> dict[int, Life]:
-    marks = offer.own_marks
-    return dict(sorted(marks.items())[-pricing.slots :])
 
 
 def _challengers(offer: Offer, pricing: Pricing, *, may_order: bool, policy: str) -> Iterable[Choice]:

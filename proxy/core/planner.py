@@ -15,7 +15,7 @@ from proxy.core.message import Message, MessageReader, PartKind
 from proxy.core.modes import Mode
 from proxy.core.moved import moved_material
 from proxy.core.plan import Moved, Plan, Route
-from proxy.core.profiles import CacheProfile, Family
+from proxy.core.profiles import CacheProfile, Dialect, Family
 from proxy.core.prompt import Bill, Prompt
 from proxy.core.reasons import Reason
 from proxy.core.recognition import Recogniser
@@ -155,7 +155,7 @@ class TierPlanner:
             plan.reason = Reason.OBSERVE_MODE
         if mode > Mode.OBSERVE:
             if not draft.use_own:
-                plan.body = self._rendered(request, draft, route)
+                plan.body = self._rendered(request, draft, route, mode)
             else:
                 plan.predicted = caches.sent.bill(draft.own_prompt, now)
             plan.rewritten = plan.body != original
@@ -190,7 +190,15 @@ class TierPlanner:
             long_until=max((natural.ends[p] for p, life in own_marks.items() if life == "1h"), default=0),
         )
         choice = choose(
-            Offer(stuff, moved_material(view, stuff, self._counter), session, seed, natural, own_marks),
+            Offer(
+                stuff,
+                moved_material(view, stuff, self._counter),
+                session,
+                seed,
+                natural,
+                own_marks,
+                _own_count(request, messages),
+            ),
             pricing,
             may_order=mode >= Mode.TIER or mode is Mode.OBSERVE,
             policy=self.policy,
@@ -199,17 +207,23 @@ class TierPlanner:
             session, reading, view, stuff, expected, choice, natural.prompt(own_marks), (seed.scope, route.profile)
         )
 
-    def _rendered(self, request: ChatRequest, draft: Draft, route: Route) -> bytes:
+    def _rendered(self, request: ChatRequest, draft: Draft, route: Route, mode: Mode) -> bytes:
         choice, dialect = draft.choice, route.profile.dialect
         changes = dict(transport_edits(request, route.model))
         messages = self._with_reminder(draft.view, route.reminder)
-        is_natural = choice.layout.elements == draft.material.natural
         own = choice.reason is Reason.CLIENT_OPTIMAL
-        if not (is_natural and own and messages is draft.view.messages):
-            changes["messages"] = render_messages(choice.layout, messages, choice.marks, dialect)
-        if draft.material.tools and not own:
+        # Where the provider knows no markers the client's own would be refused: they are taken out.
+        untouched = own and (dialect is not Dialect.NONE or not _own_count(request, draft.view.messages))
+        keep = mode is Mode.MARK
+        marks = {p: life for p, life in choice.marks.items() if not keep or choice.layout.parts[p].own_mark is None}
+        if not untouched:
+            changes["messages"] = render_messages(choice.layout, messages, marks, dialect, keep_own=keep)
+        elif messages is not draft.view.messages:
+            changes["messages"] = b"[" + b",".join(message.raw for message in messages) + b"]"
+        if draft.material.tools and not untouched:
             last = len(draft.material.tools[0].parts) - 1
-            changes["tools"] = render_tools(bytes(request.members["tools"]), choice.marks.get(last), dialect)
+            raw_tools = bytes(request.members["tools"])
+            changes["tools"] = render_tools(raw_tools, marks.get(last), dialect, keep_own=keep)
         return splice(request.body, request.members, changes)
 
     def _with_reminder(self, view: View, reminder: str) -> tuple[Message, ...]:
@@ -235,6 +249,14 @@ def _seed(request: ChatRequest, messages: Sequence[Message], route: Route) -> Se
         settings.append(b"media")
     scope = digest(route.scope.encode(), route.name.encode(), route.model.encode())
     return Seed(scope, digest(*settings))
+
+
+def _own_count(request: ChatRequest, messages: Sequence[Message]) -> int:
+    """Markers that the client wrote, honoured or not: within a JSON string the key's quotes would be escaped."""
+    raw = [m.raw for m in messages if m.has_marks]
+    if "tools" in request.members:
+        raw.append(bytes(request.members["tools"]))
+    return sum(text.count(b'"cache_control"') + text.count(b'"prompt_cache_breakpoint"') for text in raw)
 
 
 def _stand_down(draft: Draft, profile: CacheProfile) -> Reason | None:

@@ -26,8 +26,12 @@ def mark_json(dialect: Dialect, life: Life) -> tuple[str, bytes]:
     return "cache_control", b'{"type":"ephemeral","ttl":"1h"}' if life == "1h" else b'{"type":"ephemeral"}'
 
 
-def render_messages(layout: Layout, messages: Sequence[Message], marks: Mapping[int, Life], dialect: Dialect) -> bytes:
-    """The JSON array of messages."""
+def render_messages(
+    layout: Layout, messages: Sequence[Message], marks: Mapping[int, Life], dialect: Dialect, *, keep_own: bool = False
+) -> bytes:
+    """The JSON array of messages with exactly these markers; with ``keep_own`` they are added to the client's own."""
+    if keep_own:
+        return _with_added(layout, messages, marks, dialect)
     written: list[bytes] = []
     for index, element in enumerate(layout.elements):
         if element.kind in (ElementKind.TOOLS, ElementKind.DOCUMENT):
@@ -50,12 +54,23 @@ def render_messages(layout: Layout, messages: Sequence[Message], marks: Mapping[
     return b"[" + b",".join(written) + b"]"
 
 
-def render_tools(raw: bytes, life: Life | None, dialect: Dialect) -> bytes:
+def _with_added(layout: Layout, messages: Sequence[Message], marks: Mapping[int, Life], dialect: Dialect) -> bytes:
+    """The messages in the client's order, every marker of the client's where it stood."""
+    written = [message.raw for message in messages]
+    for index, element in enumerate(layout.elements):
+        start = layout.starts[index]
+        own = {p - start: marks[p] for p in range(start, start + len(element.parts)) if p in marks}
+        if own and element.kind in (ElementKind.MESSAGE, ElementKind.WHOLE):
+            written[element.message] = _message(messages[element.message], own, dialect, strip=False)
+    return b"[" + b",".join(written) + b"]"
+
+
+def render_tools(raw: bytes, life: Life | None, dialect: Dialect, *, keep_own: bool = False) -> bytes:
     """The JSON array of tools, with a marker on the last one."""
     tools = elements(raw)
-    if not tools or (life is None and not any(_has_mark(members_of(t)) for t in tools)):
+    if not tools or (life is None and (keep_own or not any(_has_mark(members_of(t)) for t in tools))):
         return raw
-    written = [_without_mark(t) for t in tools]
+    written = [bytes(t) if keep_own else _without_mark(t) for t in tools]
     if life is not None and dialect is Dialect.CACHE_CONTROL:
         key, mark = mark_json(dialect, life)
         written[-1] = join_members(members_of(written[-1]), {key: mark})
@@ -89,37 +104,41 @@ def _text_part(text: str, life: Life | None, dialect: Dialect) -> bytes:
     return b'{"type":"text","text":' + orjson.dumps(text) + mark + b"}"
 
 
-def _message(message: Message, marks: Mapping[int, Life], dialect: Dialect) -> bytes:
+def _message(message: Message, marks: Mapping[int, Life], dialect: Dialect, *, strip: bool = True) -> bytes:
     if not marks and not message.has_marks:
         return message.raw
     members = members_of(message.raw)
-    changes: dict[str, bytes | None] = {key: None for key in MARK_KEYS if key in members}
+    changes: dict[str, bytes | None] = {key: None for key in MARK_KEYS if key in members} if strip else {}
     content = members.get("content")
     if message.role == "tool":
         if marks and dialect is Dialect.CACHE_CONTROL:
             key, mark = mark_json(dialect, next(iter(marks.values())))
             changes[key] = mark
         elif marks and content is not None:
-            changes["content"] = _marked_content(bytes(content), message, {0: next(iter(marks.values()))}, dialect)
-        elif message.has_marks and message.is_list and content is not None:
-            changes["content"] = _marked_content(bytes(content), message, {}, dialect)
+            changes["content"] = _marked_content(
+                bytes(content), message, {0: next(iter(marks.values()))}, dialect, strip
+            )
+        elif strip and message.has_marks and message.is_list and content is not None:
+            changes["content"] = _marked_content(bytes(content), message, {}, dialect, strip)
     elif content is not None and (marks or message.is_list):
-        changes["content"] = _marked_content(bytes(content), message, marks, dialect)
-    if message.has_marks and "tool_calls" in members:
+        changes["content"] = _marked_content(bytes(content), message, marks, dialect, strip)
+    if strip and message.has_marks and "tool_calls" in members:
         calls = elements(members["tool_calls"])
         if any(_has_mark(members_of(call)) for call in calls):
             changes["tool_calls"] = b"[" + b",".join(_without_mark(call) for call in calls) + b"]"
     return join_members(members, changes) if changes else message.raw
 
 
-def _marked_content(content: bytes, message: Message, marks: Mapping[int, Life], dialect: Dialect) -> bytes:
-    """Content with exactly the given markers; ``marks`` maps a part's place to the marker's life."""
+def _marked_content(
+    content: bytes, message: Message, marks: Mapping[int, Life], dialect: Dialect, strip: bool
+) -> bytes:
+    """Content with the given markers, and no others with ``strip``; ``marks`` maps a part's place to a life."""
     if not content.startswith(b"["):
         if not marks:
             return content
         key, mark = mark_json(dialect, marks[0])
         return b'[{"type":"text","text":' + content + b"," + orjson.dumps(key) + b":" + mark + b"}]"
-    written = [_without_mark(raw) for raw in elements(content)]
+    written = [_without_mark(raw) if strip else bytes(raw) for raw in elements(content)]
     for place, life in marks.items():
         key, mark = mark_json(dialect, life)
         written[place] = join_members(members_of(written[place]), {key: mark})
