@@ -3,6 +3,7 @@
 import argparse
 import asyncio
 import os
+import platform
 import sys
 from pathlib import Path
 
@@ -36,6 +37,9 @@ def main() -> int:
     # Into a file or a log the tables go at full width.
     console = Console(stderr=args.json == Path("-"), width=None if sys.stdout.isatty() else 150)
     rows = cases(args.quick, traces_folder())
+    cores, busy = os.cpu_count() or 1, os.getloadavg()[0]
+    noisy = ": others are at work here, expect noise" if busy > cores / 2 else ""
+    console.print(f"Python {platform.python_version()}, {cores} cores, load average {busy:.1f}{noisy}")
     rounds, budget_s = (3, 36.0) if args.quick else (9, 165.0)
     started = servers.control() if args.control else servers.proxies(MODES)
     with started as (provider, targets), Progress(console=console, transient=True) as bar:
