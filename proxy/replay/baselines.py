@@ -1,79 +1,117 @@
-"""What gateways do today, to compare with: the same order, markers by a fixed rule."""
+"""What gateways do today, to compare with: the same order, markers by a fixed rule.
+
+Only the messages that gain or lose a marker are parsed and written anew.
+"""
 
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
 
-import orjson
+from proxy.core.profiles import Dialect
+from proxy.core.wire import Members, elements, join_members, members_of, parse_members, splice, value
 
-Body = dict[str, object]
-Baseline = Callable[[bytes], bytes]
+Baseline = Callable[[bytes, Dialect], bytes]
 
-_EPHEMERAL = {"type": "ephemeral"}
+AS_SENT = "as sent"
+CLIENT = "client's own"
+SYSTEM_LAST = "system + last"
+
+_KEYS = ("cache_control", "prompt_cache_breakpoint")
+_MARKS = MappingProxyType(
+    {
+        Dialect.CACHE_CONTROL: ("cache_control", b'{"type":"ephemeral"}'),
+        Dialect.BREAKPOINT: ("prompt_cache_breakpoint", b'{"mode":"explicit"}'),
+    }
+)
 
 
-def as_sent(body: bytes) -> bytes:
+def as_sent(body: bytes, dialect: Dialect) -> bytes:
     """The client's request without any marker: what it costs where nobody marks."""
-    return orjson.dumps(_without_marks(orjson.loads(body)))
+    if not is_marked(body):
+        return body
+    members = parse_members(body)
+    messages = [_without_marks(raw, nested=("content", "tool_calls")) for raw in elements(members["messages"])]
+    changes: dict[str, bytes | None] = {"messages": _array(messages)}
+    if "tools" in members and bytes(members["tools"]).startswith(b"["):
+        changes["tools"] = _array([_without_marks(raw, nested=("function",)) for raw in elements(members["tools"])])
+    changes.update({key: None for key in _KEYS if key in members})
+    return splice(body, members, changes)
 
 
-def client(body: bytes) -> bytes:
+def client(body: bytes, dialect: Dialect) -> bytes:
     """The client's request with the client's own markers."""
     return body
 
 
-def system_and_last(body: bytes) -> bytes:
+def system_and_last(body: bytes, dialect: Dialect) -> bytes:
     """Markers on the system prompt and on the last message: what gateways inject by default
     (litellm's ``cache_control_injection_points``; providers' own automatic caching marks the last block)."""
-    request = _without_marks(orjson.loads(body))
-    messages = request["messages"]
-    assert isinstance(messages, list)
-    heads = [m for m in messages if m.get("role") in ("system", "developer")]
-    for message in [*heads[:1], *messages[-1:]]:
-        _mark(message)
-    return orjson.dumps(request)
+    plain = as_sent(body, dialect)
+    if dialect not in _MARKS:
+        return plain
+    members = parse_members(plain)
+    messages = [bytes(raw) for raw in elements(members["messages"])]
+    head = next((i for i, raw in enumerate(messages) if _role(members_of(raw)) in ("system", "developer")), None)
+    for index in {head, len(messages) - 1 if messages else None} - {None}:
+        assert index is not None
+        messages[index] = _marked(messages[index], dialect)
+    return splice(plain, members, {"messages": _array(messages)})
 
 
-def tools_system_last_two(body: bytes) -> bytes:
-    """Markers on the last tool, the system prompt and the last two user or tool messages: what agents that mark do."""
-    request = _without_marks(orjson.loads(body))
-    messages, tools = request["messages"], request.get("tools")
-    assert isinstance(messages, list)
-    if isinstance(tools, list) and tools:
-        tools[-1]["cache_control"] = _EPHEMERAL
-    heads = [m for m in messages if m.get("role") in ("system", "developer")]
-    turns = [m for m in messages if m.get("role") in ("user", "tool")]
-    for message in [*heads[:1], *turns[-2:]]:
-        _mark(message)
-    return orjson.dumps(request)
+BASELINES: Mapping[str, Baseline] = MappingProxyType({AS_SENT: as_sent, CLIENT: client, SYSTEM_LAST: system_and_last})
 
 
-BASELINES: Mapping[str, Baseline] = MappingProxyType(
-    {"as sent": as_sent, "client's own": client, "system + last": system_and_last}
-)
+def is_marked(body: bytes) -> bool:
+    """Whether a marker may stand somewhere in the body."""
+    return any(key.encode() in body for key in _KEYS)
 
 
-def _mark(message: dict[str, object]) -> None:
-    """A marker where providers honour it; assistant turns and empty texts carry none."""
-    content, role = message.get("content"), message.get("role")
-    if role == "assistant" or not content:
-        return
-    if role == "tool":
-        message["cache_control"] = _EPHEMERAL
-    elif isinstance(content, str):
-        message["content"] = [{"type": "text", "text": content, "cache_control": _EPHEMERAL}]
-    elif isinstance(content, list) and isinstance(content[-1], dict) and content[-1].get("text", "x"):
-        content[-1]["cache_control"] = _EPHEMERAL
+def _marked(raw: bytes, dialect: Dialect) -> bytes:
+    """With a marker where providers honour it; assistant turns and empty texts carry none."""
+    members = members_of(raw)
+    role, content = _role(members), members.get("content")
+    if role == "assistant" or content is None or bytes(content) in (b"null", b'""', b"[]"):
+        return raw
+    key, mark = _MARKS[dialect]
+    text = bytes(content)
+    if role == "tool" and dialect is Dialect.CACHE_CONTROL:
+        return join_members(members, {key: mark})
+    if text.startswith(b'"'):
+        part = join_members({}, {"type": b'"text"', "text": text, key: mark})
+        return join_members(members, {"content": _array([part])})
+    if not text.startswith(b"["):
+        return raw
+    parts = [bytes(part) for part in elements(text)]
+    last = members_of(parts[-1])
+    if "text" in last and not value(last["text"]):
+        return raw
+    parts[-1] = join_members(last, {key: mark})
+    return join_members(members, {"content": _array(parts)})
 
 
-def _without_marks(value: object) -> dict[str, object]:
-    cleaned = _clean(value)
-    assert isinstance(cleaned, dict)
-    return cleaned
+def _without_marks(raw: bytes, nested: tuple[str, ...]) -> bytes:
+    """An object without markers, neither its own nor in the objects that stand in its ``nested`` members."""
+    raw = bytes(raw)
+    if not is_marked(raw):
+        return raw
+    members = members_of(raw)
+    changes: dict[str, bytes | None] = {key: None for key in _KEYS if key in members}
+    for name in nested:
+        inner = bytes(members[name]) if name in members else b""
+        if inner.startswith(b"{"):
+            changes[name] = _without_marks(inner, ())
+        elif inner.startswith(b"["):
+            changes[name] = _array([_cleaned(part) for part in elements(inner)])
+    return join_members(members, changes) if changes else raw
 
 
-def _clean(value: object) -> object:
-    if isinstance(value, dict):
-        return {k: _clean(v) for k, v in value.items() if k not in ("cache_control", "prompt_cache_breakpoint")}
-    if isinstance(value, list):
-        return [_clean(v) for v in value]
-    return value
+def _cleaned(part: bytes) -> bytes:
+    raw = bytes(part)
+    return _without_marks(raw, ()) if raw.startswith(b"{") else raw
+
+
+def _role(members: Members) -> object:
+    return value(members["role"]) if "role" in members else None
+
+
+def _array(raws: list[bytes]) -> bytes:
+    return b"[" + b",".join(raws) + b"]"

@@ -1,17 +1,20 @@
 """Runs a recorded session under several policies, each against a provider of its own, and adds up the bills."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from proxy.core.digest import digest
 from proxy.core.modes import Mode
 from proxy.core.plan import Plan, Route
 from proxy.core.planner import TierPlanner
-from proxy.core.profiles import CacheProfile
+from proxy.core.profiles import CacheProfile, Dialect, Family
 from proxy.core.prompt import Bill
 from proxy.core.recognition import Recogniser
-from proxy.core.tokens import Encode
+from proxy.core.tokens import Encode, TokenCounter
 from proxy.errors import UpstreamRejected
-from proxy.replay.baselines import BASELINES, Baseline
+from proxy.replay.baselines import AS_SENT, BASELINES, CLIENT, Baseline, as_sent, is_marked
+from proxy.replay.fidelity import violations
+from proxy.replay.totals import OURS, Result, Total
 from proxy.replay.trace import Step, Trace
 from proxy.upstream.embedded.provider import Provider
 
@@ -20,63 +23,10 @@ _TAIL_TOKENS = 3
 _OUTPUT_TOKENS = 1
 
 
-@dataclass(slots=True)
-class Total:
-    """Bills of one policy over one trace. ``refused`` counts requests that the provider answered with an error."""
-
-    read: int = 0
-    write_5m: int = 0
-    write_1h: int = 0
-    plain: int = 0
-    refused: int = 0
-
-    def add(self, bill: Bill) -> None:
-        """Count one request."""
-        self.read += bill.read
-        self.write_5m += bill.write_5m
-        self.write_1h += bill.write_1h
-        self.plain += bill.plain
-
-    @property
-    def prompt(self) -> int:
-        """Prompt tokens."""
-        return self.read + self.write_5m + self.write_1h + self.plain
-
-    @property
-    def hit_rate(self) -> float:
-        """Share of prompt tokens that were read from the cache."""
-        return self.read / self.prompt if self.prompt else 0.0
-
-    def cost(self, profile: CacheProfile) -> float:
-        """Input cost in tokens at the plain price."""
-        written = self.write_5m * profile.write + self.write_1h * profile.write_long
-        return self.read * profile.read + written + self.plain
-
-
-@dataclass(slots=True)
-class Result:
-    """One trace under every policy; ``ours`` is what the planner sent. ``plain`` is the cost of no caching at all:
-    the client's prompts at the plain price."""
-
-    trace: str
-    profile: CacheProfile
-    requests: int
-    plain: float = 0.0
-    totals: dict[str, Total] = field(default_factory=dict)
-    reasons: dict[str, int] = field(default_factory=dict)
-    violations: list[str] = field(default_factory=list)
-
-    def share(self, policy: str) -> float:
-        """Input cost as a share of no caching."""
-        return self.totals[policy].cost(self.profile) / self.plain if self.plain else 1.0
-
-
-OURS = "stratiform"
-
-
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """How to replay: provider rules, mode, policy; ``on_sent`` sees each planned request (``--out``, checks)."""
+    """How to replay: provider rules, mode, policy. ``on_sent`` sees each plan whose body the provider accepted
+    (``--out``, checks), ``on_planned`` each plan before its exchange ends (``explain``)."""
 
     profile: CacheProfile
     encode: Encode
@@ -85,69 +35,110 @@ class Setting:
     policy: str = "economic"
     baselines: Mapping[str, Baseline] = field(default_factory=lambda: BASELINES)
     on_sent: Callable[[Step, Plan], None] | None = None
+    on_planned: Callable[[Step, Plan], None] | None = None
 
 
 def replay(trace: Trace, setting: Setting, on_step: Callable[[], None] = lambda: None) -> Result:
     """Run one trace; ``on_step`` is called once a request, for progress."""
+    setting = replace(setting, encode=counted_once(setting.encode))
     result = Result(trace.name, setting.profile, len(trace.steps))
-    plain = Provider(setting.profile, setting.encode, _TAIL_TOKENS)
-    providers = {name: Provider(setting.profile, setting.encode, _TAIL_TOKENS) for name in setting.baselines}
-    ours = _Ours(setting)
-    for name in (*setting.baselines, OURS):
-        result.totals[name] = Total()
-    for step in trace.steps:
-        result.plain += _prompt_tokens(plain, BASELINES["as sent"](step.body), step.at)
-        for name, baseline in setting.baselines.items():
-            _send(providers[name], baseline(step.body), step.at, result.totals[name])
-        plan = ours.send(step, result.totals[OURS])
+    steps = [_acceptable(step, setting.profile) for step in trace.steps]
+    baselines = {AS_SENT: as_sent, **setting.baselines}
+    sides = {name: Side(setting) for name in _distinct(baselines, steps)}
+    ours = Ours(setting)
+    for number, step in enumerate(steps, 1):
+        for name, side in sides.items():
+            bill = side.send(baselines[name](step.body, setting.profile.dialect), step.at)
+            if name == AS_SENT and bill is not None:
+                result.plain += bill.total
+        plan = ours.send(step)
         result.reasons[plan.reason] = result.reasons.get(plan.reason, 0) + 1
-        if setting.on_sent is not None:
-            setting.on_sent(step, plan)
+        marks = setting.profile.max_marks
+        result.violations += [
+            f"request {number}: {text}" for text in violations(step.body, plan.body, setting.recognisers, marks)
+        ]
         on_step()
+    result.totals = {name: (sides.get(name) or sides[AS_SENT]).total for name in setting.baselines}
+    result.totals[OURS] = ours.total
     return result
 
 
-class _Ours:
-    """The planner and the provider that it talks to, in virtual time."""
+def counted_once(encode: Encode) -> Encode:
+    """Every text is counted once, however many providers and planners see it."""
+    counter = TokenCounter(encode)
+
+    def count(text: str) -> int:
+        return counter.count(digest(text.encode("utf-8", "surrogatepass")), text)
+
+    return count
+
+
+class Side:
+    """One policy's provider, in virtual time, and its bills."""
 
     def __init__(self, setting: Setting) -> None:
-        self._mode = setting.mode
-        self._profile = setting.profile
+        self.total = Total()
         self._provider = Provider(setting.profile, setting.encode, _TAIL_TOKENS)
-        self._planner = TierPlanner(setting.encode, setting.recognisers, setting.policy)
 
-    def send(self, step: Step, total: Total) -> Plan:
-        route = Route(scope="replay", name="replay", model="", profile=self._profile)
-        plan = self._planner.plan(step.body, route, self._mode, step.at)
+    def send(self, body: bytes, at: float) -> Bill | None:
+        """The bill; None where the provider refused the request."""
+        try:
+            reply = self._provider.chat(body, _ACCOUNT, at, _OUTPUT_TOKENS)
+        except UpstreamRejected:
+            self.total.refused += 1
+            return None
+        reply.store(at)
+        self.total.add(reply.bill)
+        return reply.bill
+
+
+class Ours:
+    """The planner and the provider that it talks to."""
+
+    def __init__(self, setting: Setting) -> None:
+        self._setting = setting
+        self._side = Side(setting)
+        self._planner = TierPlanner(setting.encode, setting.recognisers, setting.policy)
+        self._route = Route(scope="replay", name="replay", model="", profile=setting.profile)
+
+    @property
+    def total(self) -> Total:
+        """The bills so far."""
+        return self._side.total
+
+    def send(self, step: Step) -> Plan:
+        """Plan a request and send it; the plan's body is what was accepted. Raises what surprised the planner."""
+        setting, planner = self._setting, self._planner
+        plan = planner.plan(step.body, self._route, setting.mode, step.at)
         if plan.surprise is not None:
             raise plan.surprise
-        bill = _send(self._provider, plan.body, step.at, total)
+        if setting.on_planned is not None:
+            setting.on_planned(step, plan)
+        bill = self._side.send(plan.body, step.at)
         if bill is None and plan.rewritten:
-            self._planner.refused(plan)
-            bill = _send(self._provider, plan.original, step.at, total)
+            planner.refused(plan)
+            plan.body = plan.original
+            bill = self._side.send(plan.body, step.at)
         if bill is not None:
-            self._planner.began(plan, step.at)
-            self._planner.settled(plan, None, step.at)
+            planner.began(plan, step.at)
+            planner.settled(plan, None, step.at)
+        if setting.on_sent is not None:
+            setting.on_sent(step, plan)
         return plan
 
 
-def _send(provider: Provider, body: bytes, at: float, total: Total) -> Bill | None:
-    try:
-        reply = provider.chat(body, _ACCOUNT, at, _OUTPUT_TOKENS)
-    except UpstreamRejected:
-        total.refused += 1
-        return None
-    reply.store(at)
-    total.add(reply.bill)
-    return reply.bill
+def _distinct(names: Iterable[str], steps: Sequence[Step]) -> list[str]:
+    """The baselines that must be run: without any marker the client's own is "as sent"."""
+    has_marks = any(is_marked(step.body) for step in steps)
+    return [name for name in names if has_marks or name != CLIENT]
 
 
-def _prompt_tokens(provider: Provider, body: bytes, at: float) -> int:
-    """Tokens of the request as the provider counts them; nothing is stored."""
-    try:
-        return provider.chat(body, _ACCOUNT, at, _OUTPUT_TOKENS).bill.total
-    except UpstreamRejected:
-        return 0
+def _acceptable(step: Step, profile: CacheProfile) -> Step:
+    """A client's markers are taken off where the provider refuses them: its users would not send any."""
+    is_refused = profile.dialect is not Dialect.CACHE_CONTROL and profile.family in (Family.GRID, Family.MARKER)
+    if not is_refused or not is_marked(step.body):
+        return step
+    return replace(step, body=as_sent(step.body, profile.dialect))
 
 
 def with_minimum(profile: CacheProfile, min_tokens: int | None) -> CacheProfile:

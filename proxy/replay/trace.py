@@ -5,16 +5,18 @@
 
 import gzip
 import lzma
-from collections.abc import Iterator, Sequence
+import zlib
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, cast
 
-import orjson
 from msgspec import Raw
 
-from proxy.core.wire import Unreadable, parse_members, value
+from proxy.core.wire import Unreadable, parse_chat, parse_members, value
 from proxy.errors import InvalidRequest
+
+SUFFIXES = (".jsonl", ".jsonl.xz", ".jsonl.gz")
 
 
 class TraceError(Exception):
@@ -32,27 +34,47 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Trace:
-    """A recorded file."""
+    """A recorded file, its requests in the order of time."""
 
     name: str
     steps: Sequence[Step]
 
 
+def find_traces(paths: Iterable[Path]) -> list[Path]:
+    """The files that are named, and those in the folders that are named, by name. Raises TraceError."""
+    found: list[Path] = []
+    for path in paths:
+        if not path.is_dir():
+            found.append(path)
+            continue
+        inside = sorted(file for file in path.iterdir() if file.name.endswith(SUFFIXES) and file.is_file())
+        if not inside:
+            raise TraceError(f"{path}: no recorded sessions in it ({', '.join('*' + s for s in SUFFIXES)})")
+        found += inside
+    return list(dict.fromkeys(found))
+
+
 def read_trace(path: Path) -> Trace:
-    """Read a file. Raises TraceError, or OSError where it cannot be opened."""
+    """Read a file. Raises TraceError."""
     steps = [_step(line, path, number) for number, line in enumerate(_lines(path), 1) if line.strip()]
     if not steps:
         raise TraceError(f"{path}: no requests")
-    name = path.name.removesuffix(".xz").removesuffix(".gz").removesuffix(".jsonl")
-    return Trace(name, sorted(steps, key=lambda s: s.at))
+    return Trace(trace_name(path), sorted(steps, key=lambda s: s.at))
+
+
+def trace_name(path: Path) -> str:
+    """The file's name without its suffixes."""
+    return path.name.removesuffix(".xz").removesuffix(".gz").removesuffix(".jsonl")
 
 
 def _lines(path: Path) -> Iterator[bytes]:
     try:
         with _opened(path) as file:
             yield from file
-    except (lzma.LZMAError, EOFError, gzip.BadGzipFile) as error:
+    except (lzma.LZMAError, zlib.error, EOFError, gzip.BadGzipFile) as error:
         raise TraceError(f"{path}: cannot be decompressed: {error}") from error
+    except OSError as error:
+        raise TraceError(f"{path}: cannot be read: {error.strerror or error}") from error
 
 
 def _opened(path: Path) -> IO[bytes]:
@@ -66,17 +88,34 @@ def _opened(path: Path) -> IO[bytes]:
 
 
 def _step(line: bytes, path: Path, number: int) -> Step:
+    at = f"{path}:{number}"
     try:
         members = parse_members(line)
-        at = value(members["t"])
-        session = value(members["session"]) if "session" in members else ""
-        request = members["request"]
-    except (InvalidRequest, Unreadable, KeyError, orjson.JSONDecodeError) as error:
-        raise TraceError(f"{path}:{number}: not a recorded request ({error})") from error
-    if not isinstance(at, int | float) or not _is_object(request):
-        raise TraceError(f"{path}:{number}: 't' must be seconds and 'request' an object")
-    return Step(float(at), str(session), bytes(request))
+    except (InvalidRequest, Unreadable) as error:
+        raise TraceError(f"{at}: not a JSON object") from error
+    seconds = _value(members.get("t"), f"{at}: 't'")
+    if isinstance(seconds, bool) or not isinstance(seconds, int | float):
+        raise TraceError(f"{at}: 't' must be seconds")
+    if "request" not in members:
+        raise TraceError(f"{at}: 'request' is missing")
+    session = _value(members.get("session"), f"{at}: 'session'")
+    return Step(float(seconds), "" if session is None else str(session), _chat(members["request"], at))
 
 
-def _is_object(raw: Raw) -> bool:
-    return bytes(raw).lstrip().startswith(b"{")
+def _chat(raw: Raw, at: str) -> bytes:
+    """The request's bytes. What the planner calls unreadable is carried: it goes out as it came."""
+    body = bytes(raw)
+    try:
+        parse_chat(body)
+    except InvalidRequest as error:
+        raise TraceError(f"{at}: 'request' is no chat request: {error.message}") from error
+    except Unreadable:
+        return body
+    return body
+
+
+def _value(raw: Raw | None, name: str) -> object:
+    try:
+        return None if raw is None else value(raw)
+    except Unreadable as error:
+        raise TraceError(f"{name} is not valid JSON text") from error

@@ -1,0 +1,318 @@
+"""A small check of our own that what is forwarded still says what the client said.
+
+It reads the two requests as JSON and shares nothing with the renderer but the documented words: every text of the
+client's messages stands in the sent request exactly once, turns in their order and role, the last exchange last, at
+most so many markers, tools and parameters equal. Which messages are context, and may therefore be moved or taken apart,
+is asked of the recognisers.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+import orjson
+from msgspec import Raw
+
+from proxy.core.recognition import Form, Recogniser, recognise_text
+from proxy.core.words import CLAIM_HEADERS, PART_ACKNOWLEDGEMENT, TAG_CLOSE, TAG_OPEN
+
+_OBJECT = msgspec.json.Decoder(dict[str, Raw])
+_ARRAY = msgspec.json.Decoder(list[Raw])
+_MARKERS = ("cache_control", "prompt_cache_breakpoint")
+_SYSTEM = ("system", "developer")
+_OWN_EDITS = ("messages", "tools", "stream_options", "stratiform")
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """One message without its markers. ``text`` joins the parts where all of them are plain text, else None."""
+
+    role: str
+    text: str | None
+    parts: tuple[str, ...]
+    rest: str
+
+    def same(self, other: "Said") -> bool:
+        """Equal but for where the text is cut into parts."""
+        if self.text is None or other.text is None:
+            return self == other
+        return (self.role, self.text, self.rest) == (other.role, other.text, other.rest)
+
+
+def violations(original: bytes, sent: bytes, recognisers: Sequence[Recogniser], max_marks: int) -> list[str]:
+    """What is wrong with the sent request; nothing where it was sent as it came."""
+    if sent == original:
+        return []
+    before, after = _OBJECT.decode(original), _OBJECT.decode(sent)
+    found = list(_parameters(before, after))
+    raw = [[bytes(r) for r in _ARRAY.decode(members["messages"])] for members in (before, after)]
+    count = sum(map(_marks_in, raw[1])) + _marks_in(_member(after, "tools"))
+    if count > max_marks:
+        found.append(f"{count} markers, {max_marks} are allowed")
+    if raw[0] != raw[1]:
+        found += _Comparison([_said(r) for r in raw[0]], [_said(r) for r in raw[1]], recognisers).run()
+    return found
+
+
+def _parameters(before: Mapping[str, Raw], after: Mapping[str, Raw]) -> Iterable[str]:
+    for key in dict.fromkeys([*before, *after]):
+        if key not in _OWN_EDITS and _member(before, key) != _member(after, key):
+            yield f"parameter {key!r} was changed"
+    old, new = (orjson.loads(_member(members, "stream_options")) or {} for members in (before, after))
+    if old != new and {**old, "include_usage": True} != new:
+        yield "parameter 'stream_options' was changed"
+    tools = [_member(members, "tools") for members in (before, after)]
+    if tools[0] != tools[1] and len({_canonical(orjson.loads(tool)) for tool in tools}) > 1:
+        yield "the tools were changed"
+
+
+def _member(members: Mapping[str, Raw], key: str) -> bytes:
+    return bytes(members[key]) if key in members else b"null"
+
+
+def _canonical(value: object) -> str:
+    return orjson.dumps(_unmarked(value)).decode()
+
+
+def _unmarked(value: object) -> object:
+    """Without markers where markers stand: on messages, parts, calls, tools and their functions; not in arguments."""
+    if isinstance(value, list):
+        return [_unmarked(item) for item in value]
+    if not isinstance(value, dict):
+        return value
+    kept = {key: item for key, item in value.items() if key not in _MARKERS}
+    for key in ("content", "tool_calls", "function"):
+        if isinstance(kept.get(key), dict | list):
+            kept[key] = _unmarked(kept[key])
+    return kept
+
+
+def _marks_in(raw: bytes) -> int:
+    if not any(marker.encode() in raw for marker in _MARKERS):
+        return 0
+    return _count_marks(orjson.loads(raw))
+
+
+def _count_marks(value: object) -> int:
+    if isinstance(value, list):
+        return sum(map(_count_marks, value))
+    if not isinstance(value, dict):
+        return 0
+    own = sum(1 for marker in _MARKERS if value.get(marker) is not None)
+    return own + sum(_count_marks(value.get(key)) for key in ("content", "tool_calls", "function"))
+
+
+def _said(raw: bytes) -> Said:
+    message: Any = _unmarked(orjson.loads(raw))
+    content = message.pop("content", None)
+    role = str(message.pop("role", ""))
+    parts = [{"type": "text", "text": content}] if isinstance(content, str) else content
+    rest = orjson.dumps(message, option=orjson.OPT_SORT_KEYS).decode()
+    if isinstance(parts, list) and parts and all(_is_text(part) for part in parts):
+        texts = tuple(part["text"] for part in parts)
+        return Said(role, "".join(texts), texts, rest)
+    shown = tuple(orjson.dumps(part).decode() for part in parts) if isinstance(parts, list) else (str(parts),)
+    return Said(role, None, shown, rest)
+
+
+def _is_text(part: object) -> bool:
+    return isinstance(part, dict) and part.keys() == {"type", "text"} and isinstance(part["text"], str)
+
+
+@dataclass(slots=True)
+class _Context:
+    """A context message of the client with its acknowledgement. ``pieces`` were found apart from it."""
+
+    message: Said
+    ack: Said
+    opening: str
+    is_met: bool = False
+    pieces: list[str] = field(default_factory=list)
+
+
+class _Comparison:
+    """Walks through the sent messages; what is not context must come in the client's order."""
+
+    def __init__(self, before: Sequence[Said], after: Sequence[Said], recognisers: Sequence[Recogniser]) -> None:
+        self._before, self._after = before, after
+        self._last_user = max((i for i, said in enumerate(before) if said.role == "user"), default=len(before))
+        self._contexts: list[_Context] = []
+        self._fixed: list[Said] = []
+        self._pivot = len(before)
+        self._next = 0
+        self._tag: list[str] = []
+        self._found: list[str] = []
+        self._sort(recognisers)
+
+    def run(self) -> list[str]:
+        """What is wrong."""
+        at = 0
+        while at < len(self._after):
+            at += self._step(at, self._after[at], self._after[at + 1] if at + 1 < len(self._after) else None)
+        if self._next < len(self._fixed):
+            self._found.append(
+                f"{len(self._fixed) - self._next} messages are missing, the first a {self._role} message"
+            )
+        for context in self._contexts:
+            if not context.is_met:
+                self._found.append("a context message is missing, or its opening")
+            elif context.pieces and not _tiles(context.message.text or "", context.opening, context.pieces):
+                self._found.append("the parts of a context message are not its text")
+        if self._tag:
+            self._found.append("the tag holds lines that no system message lost")
+        return self._found
+
+    @property
+    def _role(self) -> str:
+        return self._fixed[self._next].role
+
+    def _sort(self, recognisers: Sequence[Recogniser]) -> None:
+        skip = False
+        for index, said in enumerate(self._before):
+            if skip:
+                skip = False
+                continue
+            if index == self._last_user:
+                self._pivot = len(self._fixed)
+            following = self._before[index + 1] if index + 1 < self._last_user else None
+            opening = _opening(said, following, recognisers)
+            if opening is None or following is None:
+                self._fixed.append(said)
+            else:
+                self._contexts.append(_Context(said, following, opening))
+                skip = True
+        texts = [part for said in self._after for part in said.parts]
+        client = Counter(part for said in self._before for part in said.parts)
+        for text in texts:
+            if _is_tag(text) and not client[text]:
+                self._tag += _lines(text[len(TAG_OPEN) : -len(TAG_CLOSE)])
+
+    def _step(self, at: int, said: Said, following: Said | None) -> int:
+        """How many messages were understood."""
+        if self._next < len(self._fixed) and self._is_next(said):
+            self._next += 1
+            return 1
+        if said.role == "user" and said.rest == "{}" and said.text is not None and _is_tag(said.text):
+            in_place = self._next == self._pivot or (at == len(self._after) - 1 and self._before[-1].role == "tool")
+            if not in_place:
+                self._found.append("the tag stands in a wrong place")
+            return 1
+        taken = self._context(said, following)
+        if taken:
+            self._check_place()
+            return taken
+        self._found.append(f"a {said.role} message that the client did not send here")
+        # Where both lists have one that the other has not, it was altered: go on behind both.
+        if self._next < len(self._fixed) and not any(self._fixed[self._next].same(s) for s in self._after[at:]):
+            self._next += 1
+        return 1
+
+    def _is_next(self, said: Said) -> bool:
+        wanted = self._fixed[self._next]
+        if wanted.same(said):
+            return True
+        if wanted.role in _SYSTEM and said.role == wanted.role and wanted.rest == said.rest:
+            return self._without_lines(wanted, said)
+        tags = [part for part in (*said.parts[:1], *said.parts[1:][-1:]) if _is_tag(part)]
+        if wanted.role != "user" or said.role != "user" or not tags or said.text is None or wanted.text is None:
+            return False
+        return said.rest == wanted.rest and said.text.replace(tags[0], "", 1) == wanted.text
+
+    def _without_lines(self, wanted: Said, said: Said) -> bool:
+        """A system message without what stands in the tag, its documents as parts behind the rest."""
+        if wanted.text is None or said.text is None:
+            return False
+        left = wanted.text
+        for part in sorted(said.parts[1:], key=len, reverse=True):
+            if part not in left:
+                return False
+            left = left.replace(part, "", 1)
+        used = _taken_out(left, said.parts[0], self._tag)
+        if used is None:
+            return False
+        self._tag = self._tag[used:]
+        return True
+
+    def _context(self, said: Said, following: Said | None) -> int:
+        if said.role != "user" or said.text is None or following is None:
+            return 0
+        for context in self._contexts:
+            if not context.is_met and not context.pieces and context.message.same(said) and context.ack.same(following):
+                context.is_met = True
+                return 2
+        header = next((text for text in CLAIM_HEADERS.values() if said.text.startswith(text)), None)
+        if header is not None and following.role == "assistant" and following.text == PART_ACKNOWLEDGEMENT:
+            piece = said.text[len(header) :]
+            owner = next((c for c in self._contexts if not c.is_met and piece in (c.message.text or "")), None)
+            if owner is not None:
+                owner.pieces.append(piece)
+                return 2
+        for context in self._contexts:
+            if context.is_met or not context.ack.same(following) or not said.text.startswith(context.opening):
+                continue
+            context.is_met = True
+            context.pieces.append(said.text[len(context.opening) :])
+            return 2
+        return 0
+
+    def _check_place(self) -> None:
+        if self._next > self._pivot:
+            self._found.append("context behind the last user message")
+        elif 0 < self._next < len(self._fixed):
+            before, behind = self._fixed[self._next - 1].role, self._role
+            if behind == "tool" or (before == "user" and behind == "assistant"):
+                self._found.append(f"context between a {before} message and the {behind} message that belongs to it")
+
+
+def _opening(said: Said, following: Said | None, recognisers: Sequence[Recogniser]) -> str | None:
+    """The text in front of a context message's first piece; None where it is no context."""
+    if said.role != "user" or said.text is None or following is None or following.role != "assistant":
+        return None
+    if "tool_calls" in following.rest:
+        return None
+    known = recognise_text(recognisers, said.role, said.text)
+    if known is None or known.form not in (Form.CONTEXT, Form.CANDIDATE):
+        return None
+    first = known.cuts[0]
+    return said.text[first.start : first.end] if first.key == "opening" else ""
+
+
+def _tiles(text: str, opening: str, pieces: list[str]) -> bool:
+    """Whether the pieces, in some order and each once, are the text behind its opening."""
+    if not text.startswith(opening):
+        return False
+    left = sorted(pieces, key=len, reverse=True)
+    at = len(opening)
+    while left:
+        piece = next((p for p in left if p and text.startswith(p, at)), None)
+        if piece is None:
+            return False
+        left.remove(piece)
+        at += len(piece)
+    return at == len(text)
+
+
+def _taken_out(text: str, fixed: str, lines: Sequence[str]) -> int | None:
+    """How many of the lines, from the first on, must be taken out of a text to get ``fixed``; None: it cannot be."""
+    if text == fixed:
+        return 0
+    if not lines:
+        return None
+    for span in (lines[0] + "\n", "\n" + lines[0], lines[0]):
+        at = text.find(span)
+        while at >= 0 and text[:at] == fixed[:at]:
+            used = _taken_out(text[at + len(span) :], fixed[at:], lines[1:])
+            if used is not None:
+                return used + 1
+            at = text.find(span, at + 1)
+    return None
+
+
+def _is_tag(text: str) -> bool:
+    return text.startswith(TAG_OPEN) and text.endswith(TAG_CLOSE)
+
+
+def _lines(text: str) -> list[str]:
+    return [line for line in text.split("\n") if line.strip()]

@@ -1,0 +1,103 @@
+"""Bills of a replay, added up, and what they come to beside each other."""
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+from proxy.core.profiles import CacheProfile
+from proxy.core.prompt import Bill
+
+OURS = "stratiform"
+
+
+@dataclass(slots=True)
+class Total:
+    """Bills of one policy over one trace. ``refused`` counts requests that the provider answered with an error."""
+
+    read: int = 0
+    write_5m: int = 0
+    write_1h: int = 0
+    plain: int = 0
+    refused: int = 0
+
+    def add(self, bill: Bill) -> None:
+        """Count one request."""
+        self.read += bill.read
+        self.write_5m += bill.write_5m
+        self.write_1h += bill.write_1h
+        self.plain += bill.plain
+
+    @property
+    def prompt(self) -> int:
+        """Prompt tokens."""
+        return self.read + self.write_5m + self.write_1h + self.plain
+
+    @property
+    def hit_rate(self) -> float:
+        """Share of prompt tokens that were read from the cache."""
+        return self.read / self.prompt if self.prompt else 0.0
+
+    def cost(self, profile: CacheProfile) -> float:
+        """Input cost in tokens at the plain price."""
+        written = self.write_5m * profile.write + self.write_1h * profile.write_long
+        return self.read * profile.read + written + self.plain
+
+
+@dataclass(slots=True)
+class Result:
+    """One trace under every policy; ``ours`` is what the planner sent. ``plain`` is the cost of no caching at all:
+    the client's prompts at the plain price. ``violations`` name the request, counted from 1."""
+
+    trace: str
+    profile: CacheProfile
+    requests: int
+    plain: float = 0.0
+    totals: dict[str, Total] = field(default_factory=dict)
+    reasons: dict[str, int] = field(default_factory=dict)
+    violations: list[str] = field(default_factory=list)
+
+    @property
+    def ours(self) -> Total:
+        """What the planner sent."""
+        return self.totals[OURS]
+
+    def share(self, policy: str) -> float:
+        """Input cost as a share of no caching."""
+        return self.totals[policy].cost(self.profile) / self.plain if self.plain else 1.0
+
+    def against_cheapest(self) -> float:
+        """Our cost as a share of the cheapest other policy's."""
+        others = [self.share(name) for name in self.totals if name != OURS]
+        cheapest = min(others, default=1.0)
+        return self.share(OURS) / cheapest if cheapest else 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """Several traces in one line: geometric means over traces, so that a long one counts no more than a short one."""
+
+    traces: int
+    requests: int
+    shares: dict[str, float]
+    against_cheapest: float
+    violations: int
+
+
+def summary(results: Sequence[Result]) -> Summary:
+    """The means of at least one result."""
+    names = [name for name in results[0].totals if all(name in r.totals for r in results)]
+    return Summary(
+        traces=len(results),
+        requests=sum(r.requests for r in results),
+        shares={name: geometric_mean(r.share(name) for r in results) for name in names},
+        against_cheapest=geometric_mean(r.against_cheapest() for r in results),
+        violations=sum(len(r.violations) for r in results),
+    )
+
+
+def geometric_mean(values: Iterable[float]) -> float:
+    """Of positive values; one that is not makes it 0."""
+    given = list(values)
+    if not given or min(given) <= 0:
+        return 0.0
+    return math.exp(math.fsum(map(math.log, given)) / len(given))
