@@ -38,7 +38,7 @@ def create_app(parts: Parts) -> Starlette:
     models = ModelsEndpoint(parts.engine, parts.models)
     passthrough = PassthroughEndpoint(parts.engine)
     health = Health(parts.metrics, parts.obstacle)
-    return Starlette(
+    app = Starlette(
         routes=[
             Route("/v1/chat/completions", chat, methods=["POST"]),
             Route("/v1/models", models, methods=["GET"]),
@@ -54,6 +54,9 @@ def create_app(parts: Parts) -> Starlette:
         exception_handlers={HTTPException: on_http_exception, Exception: on_surprise},
         lifespan=_lifespan(parts),
     )
+    # A path is the provider's affair, to its last slash.
+    app.router.redirect_slashes = False
+    return app
 
 
 def _lifespan(parts: Parts) -> Callable[[Starlette], AbstractAsyncContextManager[None]]:

@@ -1,0 +1,182 @@
+"""Probes, slow clients, many clients, and stopping."""
+
+import http.client
+import json
+import socket
+import threading
+import time
+from typing import Any
+
+from proxy.clock import SystemClock
+from proxy.engine import Engine
+from proxy.exchange import Ending
+from proxy.meter import Meter
+from proxy.metrics import Metrics
+from proxy.ports import Transport
+from proxy.price_map import load_price_map
+from proxy.testing import ModelList, OpenDoor, PassthroughPlanner, make_deployment, serving
+from proxy.upstream.http import HttpUpstream
+from proxy.web.app import Parts, create_app
+from tests.e2e.conftest import Start
+from tests.e2e.provider import (
+    DONE,
+    WAIT_S,
+    Scripted,
+    Seen,
+    chunk,
+    completion,
+    head,
+    part,
+    read_body,
+    replies,
+    streams,
+    usage_chunk,
+)
+
+HELLO: list[Any] = [{"role": "user", "content": "hello"}]
+
+
+def get(url: str, path: str) -> tuple[int, bytes, str]:
+    connection = http.client.HTTPConnection(url.removeprefix("http://"), timeout=WAIT_S)
+    try:
+        connection.request("GET", path)
+        answer = connection.getresponse()
+        return answer.status, answer.read(), answer.headers["content-type"]
+    finally:
+        connection.close()
+
+
+def test_probes_and_metrics() -> None:
+    models, metrics = ModelList({"*": make_deployment()}), Metrics()
+    obstacles = ["litellm is not loaded yet", ""]
+    engine = Engine(
+        models=models,
+        upstreams={Transport.HTTP: HttpUpstream()},
+        planner=PassthroughPlanner(),
+        admission=OpenDoor(),
+        meter=Meter(metrics, load_price_map()),
+        clock=SystemClock(),
+    )
+    with serving(create_app(Parts(engine, models, metrics, obstacle=lambda: obstacles.pop(0)))) as url:
+        assert get(url, "/healthz")[:2] == (200, b'{"status":"ok"}')
+        status, body, _ = get(url, "/readyz")
+        assert (status, json.loads(body)["error"]["code"]) == (503, "not_ready")
+        assert get(url, "/readyz")[:2] == (200, b'{"status":"ready"}')
+        status, body, kind = get(url, "/metrics")
+        assert (status, kind.split(";")[0]) == (200, "text/plain")
+        assert b"stratiform_in_flight 0.0" in body
+
+
+def test_a_client_that_does_not_read_stops_the_provider_and_costs_no_memory(start: Start) -> None:
+    piece = chunk("x" * 60_000)
+    sent: list[float] = []
+
+    async def endless(seen: Seen, send: Any, receive: Any) -> None:
+        await read_body(seen, receive)
+        await send(head(200, [("content-type", "text/event-stream")]))
+        while len(sent) < 5000:
+            await send(part(piece))
+            sent.append(time.perf_counter())
+
+    proxy = start(Scripted(endless))
+    host, port = proxy.url.removeprefix("http://").split(":")
+    body = json.dumps({"model": "m", "messages": HELLO, "stream": True}).encode()
+    with socket.create_connection((host, int(port)), timeout=WAIT_S) as line:
+        line.sendall(b"POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\ncontent-length: %d\r\n\r\n" % len(body) + body)
+        assert line.recv(1000).startswith(b"HTTP/1.1 200")
+        deadline = time.perf_counter() + WAIT_S
+        while not sent or time.perf_counter() - sent[-1] < 0.3:
+            assert time.perf_counter() < deadline
+            assert len(sent) < 5000, "the provider was never held back"
+            time.sleep(0.05)
+        # Socket buffers of both connections, and the proxy's own: megabytes, not the provider's 300 MB.
+        assert len(sent) * len(piece) < 60_000_000
+    assert proxy.ledger.wait()[0].ending is Ending.HUNG_UP
+
+
+def test_stopping_lets_streams_end() -> None:
+    go = threading.Event()
+    provider_seen = threading.Event()
+
+    async def patient(seen: Seen, send: Any, receive: Any) -> None:
+        import asyncio
+
+        await read_body(seen, receive)
+        await send(head(200, [("content-type", "text/event-stream")]))
+        await send(part(chunk("one")))
+        provider_seen.set()
+        await asyncio.to_thread(go.wait, WAIT_S)
+        await send(part(chunk("two") + usage_chunk() + DONE, more=False))
+
+    models = ModelList({})
+    with serving(Scripted(patient)) as upstream:
+        models = ModelList({"*": make_deployment(base_url=f"{upstream}/v1")})
+        closed: list[str] = []
+
+        async def close() -> None:
+            closed.append("parts")
+
+        engine = Engine(
+            models=models,
+            upstreams={Transport.HTTP: HttpUpstream()},
+            planner=PassthroughPlanner(),
+            admission=OpenDoor(),
+            meter=Meter(Metrics(), load_price_map()),
+            clock=SystemClock(),
+        )
+        body = json.dumps({"model": "m", "messages": HELLO, "stream": True}).encode()
+        with serving(create_app(Parts(engine, models, Metrics(), on_close=[close]))) as url:
+            host, port = url.removeprefix("http://").split(":")
+            line = socket.create_connection((host, int(port)), timeout=WAIT_S)
+            line.sendall(
+                b"POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\ncontent-length: %d\r\n\r\n" % len(body) + body
+            )
+            assert provider_seen.wait(WAIT_S)
+            threading.Timer(0.3, go.set).start()
+        # The server was told to stop while the provider was still at it.
+        with line, line.makefile("rb") as received:
+            text = received.read()
+    assert b'"content":"two"' in text
+    assert text.endswith(b"0\r\n\r\n")
+    assert closed == ["parts"]
+
+
+def test_many_streams_at_once_are_each_settled_once(start: Start) -> None:
+    import asyncio
+
+    import openai
+
+    proxy = start(Scripted(streams(chunk("a"), chunk("b"), usage_chunk(), DONE)))
+
+    async def one(client: openai.AsyncOpenAI, index: int) -> str:
+        stream = await client.chat.completions.create(model="m", messages=HELLO, stream=True)
+        async with stream:
+            words = []
+            async for item in stream:
+                words.append(item.choices[0].delta.content or "")
+                if index % 3 == 0:
+                    break
+        return "".join(words)
+
+    async def main() -> list[str]:
+        async with openai.AsyncOpenAI(base_url=f"{proxy.url}/v1", api_key="k", max_retries=0) as client:
+            return await asyncio.gather(*(one(client, i) for i in range(60)))
+
+    words = asyncio.run(main())
+    assert all(text == ("a" if i % 3 == 0 else "ab") for i, text in enumerate(words))
+    exchanges = proxy.ledger.wait(60)
+    assert len({e.id for e in exchanges}) == 60
+    assert proxy.ledger.open == 0
+
+
+def test_connections_are_kept_for_the_next_request(start: Start) -> None:
+    proxy = start(Scripted(replies(completion())))
+    connection = http.client.HTTPConnection(proxy.url.removeprefix("http://"), timeout=WAIT_S)
+    body = json.dumps({"model": "m", "messages": HELLO})
+    connection.connect()
+    line = connection.sock
+    for content in (body, "{", body):
+        connection.request("POST", "/v1/chat/completions", content)
+        connection.getresponse().read()
+    assert connection.sock is line
+    connection.close()
