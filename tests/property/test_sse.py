@@ -7,7 +7,9 @@ from hypothesis import strategies as st
 from proxy.core.sse import StreamFold
 
 DELTAS = st.fixed_dictionaries({}, optional={"content": st.text(max_size=12), "role": st.just("assistant")})
-CHOICES = st.lists(st.fixed_dictionaries({"delta": DELTAS, "finish_reason": st.sampled_from([None, "stop"])}), max_size=2)
+CHOICES = st.lists(
+    st.fixed_dictionaries({"delta": DELTAS, "finish_reason": st.sampled_from([None, "stop"])}), max_size=2
+)
 USAGES = st.none() | st.fixed_dictionaries({"prompt_tokens": st.integers(0, 99), "completion_tokens": st.just(1)})
 PAYLOADS = st.fixed_dictionaries({"choices": CHOICES}, optional={"usage": USAGES, "error": st.just({"message": "x"})})
 ENDS = st.sampled_from([b"\n", b"\r\n", b"\r"])
@@ -24,7 +26,9 @@ def events(draw: st.DrawFn) -> bytes:
     return end.join(lines) + end + draw(ENDS)
 
 
-STREAMS = st.lists(events() | st.sampled_from([b"data: [DONE]\n\n", b"\n", b"\r", b": ping\n\n"]), max_size=8).map(b"".join)
+STREAMS = st.lists(events() | st.sampled_from([b"data: [DONE]\n\n", b"\n", b"\r", b": ping\n\n"]), max_size=8).map(
+    b"".join
+)
 NOISE = st.lists(
     st.sampled_from([b"\r", b"\n", b"data:", b" ", b'{"choices":[],"usage":{}}', b'"usage"', b"x", b"\xff", b":"]),
     max_size=40,

@@ -162,7 +162,12 @@ def test_a_long_event_is_not_kept_in_memory() -> None:
 def test_a_body_passes_and_is_read_at_its_end() -> None:
     body = orjson.dumps({"choices": [{"finish_reason": "length"}], "usage": {"prompt_tokens": 2, "total_tokens": 3}})
     fold = BodyFold()
-    assert [fold.feed(b"\n"), fold.feed(body[:9]), fold.feed(body[9:]), fold.close()] == [b"\n", body[:9], body[9:], b""]
+    assert [fold.feed(b"\n"), fold.feed(body[:9]), fold.feed(body[9:]), fold.close()] == [
+        b"\n",
+        body[:9],
+        body[9:],
+        b"",
+    ]
     outcome = fold.outcome()
     assert outcome.usage is not None
     assert (outcome.usage.prompt, outcome.finish_reason) == (2, "length")
