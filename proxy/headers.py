@@ -4,6 +4,8 @@ Everything passes but what belongs to one connection (RFC 9110 section 7.6.1), w
 the proxy's own. Names are lower case throughout.
 """
 
+import re
+
 from proxy.ports import Deployment, Headers
 
 OWN_PREFIX = "x-stratiform-"
@@ -18,7 +20,7 @@ _REQUEST_DROPPED = _HOP_BY_HOP | {"host", "content-length", "accept-encoding", "
 _ANSWER_DROPPED = _HOP_BY_HOP | {"content-length", "date", "server", "set-cookie", "alt-svc"}
 _KEY_HEADERS = ("x-api-key", "api-key")
 _CREDENTIALS = frozenset({"authorization", *_KEY_HEADERS})
-_CONTROL = frozenset(map(chr, (*range(0x20), 0x7F))) - {"\t"}
+_CONTROL = re.compile("[\\x00-\\x08\\x0a-\\x1f\\x7f]")
 
 
 def get(headers: Headers, name: str) -> str | None:
@@ -27,6 +29,11 @@ def get(headers: Headers, name: str) -> str | None:
         if key == name:
             return value
     return None
+
+
+def is_safe(value: str) -> bool:
+    """The value can stand in a header: no line break or other control character."""
+    return _CONTROL.search(value) is None
 
 
 def for_upstream(
@@ -64,7 +71,7 @@ def for_client(headers: Headers, *, keep_length: bool) -> list[tuple[str, str]]:
         for name, value in headers
         if (name not in dropped or (keep_length and name == "content-length"))
         and not name.startswith(OWN_PREFIX)
-        and _CONTROL.isdisjoint(value)
+        and is_safe(value)
     ]
 
 

@@ -166,6 +166,6 @@ def _fold_of(answer: Answer, exchange: Exchange) -> Fold:
         return RawFold()
     if "json" in kind:
         return BodyFold()
-    if kind.startswith("text/event-stream"):
-        return StreamFold(drop_usage=not exchange.wants_usage) if exchange.is_chat else Observed(StreamFold())
-    return RawFold()
+    if exchange.is_chat and (kind.startswith("text/event-stream") or (exchange.stream and not kind)):
+        return StreamFold(drop_usage=not exchange.wants_usage)
+    return Observed(StreamFold()) if kind.startswith("text/event-stream") else RawFold()

@@ -208,8 +208,9 @@ class Engine:
                 self._planner.settled(plan, exchange.usage, exchange.time())
         with Contained("meter.settle"):
             self._meter.settle(exchange)
-        with Contained("log"):
-            _log.info("%s", exchange_line(exchange))
+        if _log.isEnabledFor(logging.INFO):
+            with Contained("log"):
+                _log.info("%s", exchange_line(exchange))
         if exchange.reservation is not None:
             with Contained("admission.settle"):
                 await self._admission.settle(exchange.reservation, exchange.cost_usd, exchange.time())

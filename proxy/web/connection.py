@@ -12,7 +12,7 @@ from starlette.types import Receive, Scope, Send
 
 from proxy.engine import Contained, HungUp
 from proxy.errors import InternalError, PayloadTooLarge, ProxyError, error_body
-from proxy.headers import get
+from proxy.headers import get, is_safe
 from proxy.ports import Headers
 from proxy.tasks import Tasks, spawn
 
@@ -106,7 +106,7 @@ class Connection:
     async def start(self, status: int, headers: Headers) -> None:
         """Send status and headers."""
         self.is_started = True
-        raw = [(name.encode("latin-1"), value.encode("latin-1")) for name, value in headers]
+        raw = [(name.encode("latin-1"), value.encode("latin-1", "replace")) for name, value in headers]
         await self._send({"type": "http.response.start", "status": status, "headers": raw})
 
     async def send(self, chunk: bytes) -> None:
@@ -126,8 +126,8 @@ class Connection:
 
     async def refuse(self, error: ProxyError, headers: Headers = ()) -> None:
         """Send a complete error answer."""
-        own = [("content-type", "application/json"), *error.headers.items(), *headers]
-        await self.answer(error.status, error_body(error), own)
+        theirs = [(name, value) for name, value in error.headers.items() if is_safe(value)]
+        await self.answer(error.status, error_body(error), [("content-type", "application/json"), *theirs, *headers])
 
     async def _chunks(self) -> AsyncIterator[bytes]:
         """What is left of the request body. At its end the watch for the client's leaving begins."""

@@ -97,6 +97,11 @@ def test_what_is_no_chat_request_is_refused_by_us(body: bytes, expected: str) ->
     assert bench.planner.events == []
 
 
+def test_a_stream_that_does_not_say_what_it_is() -> None:
+    bench = Bench(answers(WORD, USAGE, DONE, headers=[]))
+    assert bench.chat(MemoryClient(chat_body(stream=True))).answer == WORD + DONE
+
+
 def test_a_body_beyond_the_limit() -> None:
     bench = Bench(limits=Limits(body_bytes=10))
     client = bench.chat(MemoryClient(chat_body()))

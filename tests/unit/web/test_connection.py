@@ -161,13 +161,49 @@ def test_the_disconnect_after_a_complete_answer_is_no_news() -> None:
 def test_an_error_is_a_complete_answer() -> None:
     async def main() -> None:
         server = Server()
-        await connect(server).refuse(UnknownModel("no", headers={"retry-after": "1"}), [("x-stratiform-id", "sx-1")])
+        error = UnknownModel("no", headers={"retry-after": "1", "x-odd": "a\r\nb: c", "x-name": "日"})
+        await connect(server).refuse(error, [("x-stratiform-id", "sx-1")])
         start, body = server.sent
         assert start["status"] == 404
         headers = dict(start["headers"])
         assert headers[b"content-length"] == str(len(body["body"])).encode()
         assert (headers[b"retry-after"], headers[b"x-stratiform-id"]) == (b"1", b"sx-1")
         assert headers[b"content-type"] == b"application/json"
+        assert (b"x-odd" in headers, headers[b"x-name"]) == (False, b"?")
+
+    run(main)
+
+
+def test_a_bug_is_answered_and_its_message_is_not_logged(caplog: pytest.LogCaptureFixture) -> None:
+    async def main() -> None:
+        server = Server(part(b"{}"))
+        connection = connect(server)
+
+        async def work() -> None:
+            await connection.read(9)
+            raise ValueError("the prompt")
+
+        await connection.serve(work())
+        assert server.sent[0]["status"] == 500
+        assert b"internal_error" in server.sent[1]["body"]
+
+    run(main)
+    assert "ValueError at test_connection.py" in caplog.text
+    assert "the prompt" not in caplog.text
+
+
+def test_a_bug_in_mid_answer_leaves_the_answer_unfinished() -> None:
+    async def main() -> None:
+        server = Server(part(b"{}"))
+        connection = connect(server)
+
+        async def work() -> None:
+            await connection.read(9)
+            await connection.start(200, [])
+            raise ValueError
+
+        await connection.serve(work())
+        assert [m["type"] for m in server.sent] == ["http.response.start"]
 
     run(main)
 
