@@ -17,6 +17,9 @@ from proxy.settings import ConfigError
 COMMANDS = {
     "serve": "run the proxy",
     "check-config": "check a configuration and show what it means",
+    "replay": "replay recorded sessions and compare what they cost",
+    "explain": "show the layout of one recorded request, and why",
+    "demo": "watch sessions go through the proxy and come out cheaper",
 }
 
 

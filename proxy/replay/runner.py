@@ -26,7 +26,8 @@ _OUTPUT_TOKENS = 1
 @dataclass(frozen=True, slots=True)
 class Setting:
     """How to replay: provider rules, mode, policy. ``on_sent`` sees each plan whose body the provider accepted
-    (``--out``, checks), ``on_planned`` each plan before its exchange ends (``explain``)."""
+    (``--out``, checks), ``on_planned`` each plan before its exchange ends (``explain``). A planner's surprise is raised
+    where ``is_strict``; else the request goes out as it came, as it would live, and the surprise is listed."""
 
     profile: CacheProfile
     encode: Encode
@@ -36,6 +37,7 @@ class Setting:
     baselines: Mapping[str, Baseline] = field(default_factory=lambda: BASELINES)
     on_sent: Callable[[Step, Plan], None] | None = None
     on_planned: Callable[[Step, Plan], None] | None = None
+    is_strict: bool = True
 
 
 def replay(trace: Trace, setting: Setting, on_step: Callable[[], None] = lambda: None) -> Result:
@@ -52,6 +54,8 @@ def replay(trace: Trace, setting: Setting, on_step: Callable[[], None] = lambda:
             if name == AS_SENT and bill is not None:
                 result.plain += bill.total
         plan = ours.send(step)
+        if plan.surprise is not None:
+            result.surprises.append(f"request {number}: {type(plan.surprise).__name__} while planning")
         result.reasons[plan.reason] = result.reasons.get(plan.reason, 0) + 1
         marks = setting.profile.max_marks
         result.violations += [
@@ -107,10 +111,10 @@ class Ours:
         return self._side.total
 
     def send(self, step: Step) -> Plan:
-        """Plan a request and send it; the plan's body is what was accepted. Raises what surprised the planner."""
+        """Plan a request and send it; the plan's body is what was accepted."""
         setting, planner = self._setting, self._planner
         plan = planner.plan(step.body, self._route, setting.mode, step.at)
-        if plan.surprise is not None:
+        if plan.surprise is not None and setting.is_strict:
             raise plan.surprise
         if setting.on_planned is not None:
             setting.on_planned(step, plan)

@@ -46,7 +46,8 @@ class Total:
 @dataclass(slots=True)
 class Result:
     """One trace under every policy; ``ours`` is what the planner sent. ``plain`` is the cost of no caching at all:
-    the client's prompts at the plain price. ``violations`` name the request, counted from 1."""
+    the client's prompts at the plain price. ``violations`` of fidelity and ``surprises`` of the planner name the
+    request, counted from 1."""
 
     trace: str
     profile: CacheProfile
@@ -55,6 +56,7 @@ class Result:
     totals: dict[str, Total] = field(default_factory=dict)
     reasons: dict[str, int] = field(default_factory=dict)
     violations: list[str] = field(default_factory=list)
+    surprises: list[str] = field(default_factory=list)
 
     @property
     def ours(self) -> Total:

@@ -1,0 +1,73 @@
+"""``stratiform explain``: the layout of one recorded request, with a reason for every piece."""
+
+import argparse
+from dataclasses import asdict
+from pathlib import Path
+
+from rich.table import Table
+from rich.text import Text
+
+from proxy.cli.traces import Output, add_options, fail, plain_failures, print_json, setting
+from proxy.core.prompt import Bill
+from proxy.replay.explain import Explanation, explain_request
+from proxy.replay.trace import read_trace
+
+_TIER_STYLES = {"L0": "green", "L1": "cyan", "L2": "blue", "L3": "magenta"}
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Add the command's arguments."""
+    parser.add_argument("trace", type=Path, metavar="TRACE", help="a recorded session (.jsonl, .xz, .gz)")
+    parser.add_argument("--request", type=int, metavar="N", help="which request, counted from 1 (the last one)")
+    add_options(parser)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Replay up to the request and show what is planned for it."""
+    with plain_failures():
+        trace = read_trace(arguments.trace)
+        count = len(trace.steps)
+        number = count if arguments.request is None else arguments.request
+        if not 1 <= number <= count:
+            fail(f"{arguments.trace}: --request must be between 1 and {count}")
+        explanation = explain_request(trace, setting(arguments), number)
+        if arguments.json:
+            print_json(asdict(explanation))
+        else:
+            _print(explanation)
+    return 0
+
+
+def _print(explanation: Explanation) -> None:
+    output = Output()
+    output.print(f"{explanation.trace}, request {explanation.request} of {explanation.requests}")
+    table = Table(box=None, pad_edge=False)
+    for heading, justify in (("at", "right"), ("tier", "left"), ("what", "left"), ("tokens", "right")):
+        table.add_column(heading, justify="right" if justify == "right" else "left")
+    table.add_column("marker")
+    table.add_column("read again", justify="right")
+    table.add_column("why")
+    for row in explanation.rows:
+        table.add_row(
+            str(row.position),
+            Text(row.tier, _TIER_STYLES.get(row.tier, "dim")),
+            row.what,
+            f"{row.tokens:,}",
+            row.marker or "",
+            f"{row.read_again:.0%}",
+            row.reason,
+        )
+    if explanation.rows:
+        output.print(table)
+    output.print(f"plan: {explanation.reason} ({explanation.meaning})")
+    output.print(f"sent: {'re-written' if explanation.rewritten else 'as it came'}")
+    output.print(f"bill predicted: {_bill(explanation.predicted, explanation.predicted_cost)}")
+    output.print(f"bill of the client's own layout: {_bill(explanation.own, explanation.own_cost)}")
+
+
+def _bill(bill: Bill | None, cost: float | None) -> str:
+    if bill is None or cost is None:
+        return "not known"
+    share = f" ({cost / bill.total:.3f} of no caching)" if bill.total else ""
+    kinds = f"read {bill.read:,}, written {bill.write:,}, plain {bill.plain:,}"
+    return f"{kinds}: costs as {cost:,.0f} plain tokens{share}"

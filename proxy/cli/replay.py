@@ -1,0 +1,169 @@
+"""``stratiform replay``: recorded sessions through the planner in virtual time, and what each policy would cost."""
+
+import argparse
+import sys
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import BinaryIO
+
+import orjson
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.table import Table
+from rich.text import Text
+
+from proxy.cli.traces import Output, add_options, fail, plain_failures, print_json, setting
+from proxy.core.plan import Plan
+from proxy.replay.runner import Setting, replay
+from proxy.replay.totals import OURS, Result, Summary, summary
+from proxy.replay.trace import Step, Trace, find_traces, read_trace
+
+_DEARER = 1.02
+_CHEAPER = 0.98
+_SHOWN_VIOLATIONS = 5
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Add the command's arguments."""
+    parser.add_argument(
+        "traces", nargs="+", type=Path, metavar="TRACE", help="recorded sessions (.jsonl, .xz, .gz), or folders of them"
+    )
+    add_options(parser)
+    parser.add_argument("--out", type=Path, metavar="FILE", help="write the requests as they would be forwarded")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Replay; 0 where every request came through unharmed."""
+    with plain_failures(), ExitStack() as stack:
+        traces = [read_trace(path) for path in find_traces(arguments.traces)]
+        wanted = setting(arguments)
+        if arguments.out is not None:
+            wanted = replace(wanted, on_sent=_writer(arguments.out, stack))
+        results = _replayed(traces, wanted)
+        means = summary(results)
+        if arguments.json:
+            print_json(_report(arguments, results, means))
+        else:
+            _print(results, means)
+    return 1 if means.violations or any(result.surprises for result in results) else 0
+
+
+def _writer(path: Path, stack: ExitStack) -> Callable[[Step, Plan], None]:
+    try:
+        file: BinaryIO = stack.enter_context(path.open("wb"))
+    except OSError as error:
+        fail(f"{path}: cannot be written: {error.strerror}")
+
+    def write(step: Step, plan: Plan) -> None:
+        # The body as it is: parsed and written anew it would not be what is forwarded.
+        head = orjson.dumps({"t": step.at, "session": step.session})[:-1]
+        try:
+            file.write(head + b',"request":' + plan.body + b"}\n")
+        except OSError as error:
+            fail(f"{path}: cannot be written: {error.strerror}")
+
+    return write
+
+
+def _replayed(traces: Sequence[Trace], wanted: Setting) -> list[Result]:
+    console = Console(stderr=True)
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    results = []
+    with Progress(*columns, console=console, transient=True, disable=not sys.stderr.isatty()) as progress:
+        task = progress.add_task("", total=sum(len(trace.steps) for trace in traces))
+        for trace in traces:
+            progress.update(task, description=trace.name)
+            results.append(replay(trace, wanted, lambda: progress.advance(task)))
+    return results
+
+
+def _report(arguments: argparse.Namespace, results: Sequence[Result], means: Summary) -> dict[str, object]:
+    return {
+        "profile": arguments.profile,
+        "mode": arguments.mode,
+        "policy": arguments.policy,
+        "traces": [_trace_report(result) for result in results],
+        "summary": asdict(means),
+    }
+
+
+def _trace_report(result: Result) -> dict[str, object]:
+    policies = {
+        name: {
+            "share": result.share(name),
+            "hit_rate": total.hit_rate,
+            "prompt_tokens": total.prompt,
+            "read": total.read,
+            "write_5m": total.write_5m,
+            "write_1h": total.write_1h,
+            "plain": total.plain,
+            "refused": total.refused,
+        }
+        for name, total in result.totals.items()
+    }
+    return {
+        "name": result.trace,
+        "requests": result.requests,
+        "prompt_tokens": round(result.plain),
+        "policies": policies,
+        "against_cheapest": result.against_cheapest(),
+        "reasons": {str(reason): count for reason, count in result.reasons.items()},
+        "violations": result.violations,
+        "surprises": result.surprises,
+    }
+
+
+def _print(results: Sequence[Result], means: Summary) -> None:
+    others = [name for name in means.shares if name != OURS]
+    table = Table(box=None, pad_edge=False, show_footer=len(results) > 1)
+    table.add_column("trace", "geometric mean", overflow="fold")
+    table.add_column("requests", str(means.requests), justify="right")
+    table.add_column("tokens", justify="right")
+    for name in others:
+        table.add_column(name, f"{means.shares[name]:.3f}", justify="right")
+    table.add_column(OURS, f"{means.shares[OURS]:.3f}", justify="right", style="bold")
+    table.add_column("hit rate", justify="right")
+    table.add_column("fidelity", _fidelity(means.violations), justify="right")
+    table.add_column("against cheapest", _against(means.against_cheapest), justify="right")
+    for result in results:
+        table.add_row(
+            result.trace,
+            str(result.requests),
+            f"{result.plain:,.0f}",
+            *(_share(result, name) for name in others),
+            _share(result, OURS),
+            f"{result.ours.hit_rate:.1%}",
+            _fidelity(len(result.violations)),
+            _against(result.against_cheapest()),
+        )
+    output = Output()
+    output.print(table)
+    output.print("input cost as a share of no caching, side calls included", style="dim")
+    output.print(f"plans: {_counted(results)}", style="dim")
+    for result in results:
+        for text in [*result.violations[:_SHOWN_VIOLATIONS], *result.surprises[:_SHOWN_VIOLATIONS]]:
+            output.print(f"{result.trace}: {text}", style="red", soft_wrap=True)
+
+
+def _share(result: Result, name: str) -> str:
+    refused = result.totals[name].refused
+    return f"{result.share(name):.3f}" + (f" ({refused} refused)" if refused else "")
+
+
+def _fidelity(violations: int) -> Text:
+    return Text(f"{violations} violated", "red") if violations else Text("ok", "green")
+
+
+def _against(ratio: float) -> Text:
+    style = "red" if ratio > _DEARER else "green" if ratio < _CHEAPER else ""
+    return Text(f"x {ratio:.3f}", style)
+
+
+def _counted(results: Sequence[Result]) -> str:
+    counts: dict[str, int] = {}
+    for result in results:
+        for reason, count in result.reasons.items():
+            counts[reason] = counts.get(reason, 0) + count
+    return ", ".join(f"{reason} {count}" for reason, count in sorted(counts.items(), key=lambda pair: -pair[1]))

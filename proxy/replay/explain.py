@@ -1,0 +1,266 @@
+"""What one request's layout is, and why: the planner's own draft, as values to show."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from types import MappingProxyType
+
+import orjson
+
+from proxy.core.layout import Element, ElementKind, Layout
+from proxy.core.message import Message
+from proxy.core.modes import Mode
+from proxy.core.plan import Plan
+from proxy.core.planner import Draft
+from proxy.core.profiles import CacheProfile, Family
+from proxy.core.prompt import Bill, Life
+from proxy.core.reasons import Reason
+from proxy.core.recognition import PieceKind
+from proxy.core.survival import NAMED_IN_PROMPT, NAMED_RECENTLY, change_hazard
+from proxy.core.view import Item
+from proxy.replay.runner import Ours, Setting, counted_once
+from proxy.replay.trace import Step, Trace
+
+_TIERS = ("L0", "L1", "L2", "L3")
+_ACTIVE = "active"
+_SHOWN_CHARS = 40
+_UNLIKELY = 0.5
+
+MEANINGS: Mapping[str, str] = MappingProxyType(
+    {
+        Reason.PASSTHROUGH_MODE: "the mode asks for no change",
+        Reason.OBSERVE_MODE: "planned and priced, sent as it came",
+        Reason.UNREADABLE: "not the shape of a chat request: sent as it came",
+        Reason.INTERNAL_ERROR: "a surprise of our own: sent as it came",
+        Reason.BARRED: "an earlier rewrite of this session was refused: sent as it came",
+        Reason.NO_PROFILE: "nothing is known of this upstream's cache",
+        Reason.BELOW_MINIMUM: "shorter than the provider caches: sent as it came",
+        Reason.ONE_SHOT: "requests like this one are not continued: a write would be wasted",
+        Reason.CLIENT_OPTIMAL: "the client's own order and markers are at least as good as ours",
+        Reason.NOTHING_STABLE: "no prefix is expected to be read again",
+        Reason.REGRET_BOUND: "our plans cost this session more than the client's own would have: sent as it came",
+        Reason.MARKED: "order as sent, markers placed",
+        Reason.ORDERED: "context laid out anew, stable pieces first",
+        Reason.KEPT: "the layout of an earlier request goes on",
+        Reason.NATURAL_ORDER: "the client's order is already the best",
+    }
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One piece, or a part of one where a marker stands inside it.
+
+    ``position`` is its first position in the provider's count. ``read_again`` is P(the next request comes in time and
+    repeats everything up to its end).
+    """
+
+    position: int
+    tier: str
+    what: str
+    tokens: int
+    marker: Life | None
+    read_again: float
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """One request's plan. ``request`` counts from 1. ``own`` is the bill for the client's own layout and markers,
+    ``predicted`` for what is described here; costs are in tokens at the plain price."""
+
+    trace: str
+    request: int
+    requests: int
+    session: str
+    reason: str
+    meaning: str
+    rewritten: bool
+    rows: tuple[Row, ...] = ()
+    predicted: Bill | None = None
+    own: Bill | None = None
+    predicted_cost: float | None = None
+    own_cost: float | None = None
+
+
+def explain_request(trace: Trace, setting: Setting, number: int) -> Explanation:
+    """Replay the requests before it, plan this one and describe the plan. ``number`` counts from 1."""
+    steps = trace.steps[:number]
+    found: list[Explanation] = []
+
+    def describe_last(step: Step, plan: Plan) -> None:
+        if step is steps[-1]:
+            found.append(describe(plan, setting.profile, trace, number))
+
+    ours = Ours(replace(setting, encode=counted_once(setting.encode), on_planned=describe_last))
+    for step in steps:
+        ours.send(step)
+    return found[0]
+
+
+def describe(plan: Plan, profile: CacheProfile, trace: Trace, number: int) -> Explanation:
+    """A plan that was made and not settled yet."""
+    rows: tuple[Row, ...] = ()
+    if isinstance(plan.ticket, Draft):
+        rows = tuple(_Description(plan.ticket, profile).rows())
+    return Explanation(
+        trace=trace.name,
+        request=number,
+        requests=len(trace.steps),
+        session=trace.steps[number - 1].session,
+        reason=str(plan.reason),
+        meaning=MEANINGS.get(plan.reason, ""),
+        rewritten=plan.rewritten and plan.mode > Mode.OBSERVE,
+        rows=rows,
+        predicted=plan.predicted,
+        own=plan.own,
+        predicted_cost=_cost(plan.predicted, profile),
+        own_cost=_cost(plan.own, profile),
+    )
+
+
+def _cost(bill: Bill | None, profile: CacheProfile) -> float | None:
+    if bill is None:
+        return None
+    written = bill.write_5m * profile.write + bill.write_1h * profile.write_long
+    return bill.read * profile.read + written + bill.plain
+
+
+class _Description:
+    """The rows of one draft: the layout that was chosen, or the client's own where that is sent."""
+
+    def __init__(self, draft: Draft, profile: CacheProfile) -> None:
+        self._draft = draft
+        chosen = draft.choice
+        if draft.use_own:
+            self._layout = Layout(chosen.layout.seed, draft.material.natural)
+            is_marker = profile.family is Family.MARKER
+            self._marks: Mapping[int, Life] = self._layout.own_marks() if is_marker else {}
+        else:
+            self._layout, self._marks = chosen.layout, chosen.marks
+        self._survival = draft.forecast.positions(self._layout)
+
+    def rows(self) -> Iterator[Row]:
+        """In sending order."""
+        layout = self._layout
+        ends = sorted(self._marks)
+        for index, element in enumerate(layout.elements):
+            start, last = layout.starts[index], layout.last_position(index)
+            what, reason = self._what(element), self._why(element)
+            cuts = [position for position in ends if start <= position < last]
+            for number, (first, end) in enumerate(zip([start, *(c + 1 for c in cuts)], [*cuts, last], strict=True)):
+                yield Row(
+                    position=first,
+                    tier=_tier(end, ends),
+                    what=f"{what} (part {number + 1} of {len(cuts) + 1})" if cuts else what,
+                    tokens=self._tokens(first, end),
+                    marker=self._marks.get(end),
+                    read_again=self._survival[end] if first <= end else 0.0,
+                    reason=reason,
+                )
+
+    def _tokens(self, first: int, end: int) -> int:
+        ends = self._layout.ends
+        if end < first:
+            return 0
+        return ends[end] - (ends[first - 1] if first else 0)
+
+    def _what(self, element: Element) -> str:
+        messages = self._draft.view.messages
+        match element.kind:
+            case ElementKind.TOOLS:
+                return f"tools: {len(element.parts)}"
+            case ElementKind.WHOLE:
+                group = next(g for g in self._draft.view.groups if g.message == element.message)
+                return f"{element.role}: {', '.join(_name(item) for item in group.items)}"
+            case ElementKind.MESSAGE:
+                return f"{element.role}: {first_words(messages[element.message])}"
+            case _ if element.item is not None:
+                return f"{element.role}: {_name(element.item)}"
+            case _:
+                return f"{element.role}: {_short(element.lead)}"
+
+    def _why(self, element: Element) -> str:
+        draft = self._draft
+        match element.kind:
+            case ElementKind.TOOLS:
+                return "tools, shared by all sessions"
+            case ElementKind.WHOLE:
+                group = next(g for g in draft.view.groups if g.message == element.message)
+                return _joined(self._item_reason(item) for item in group.items)
+            case ElementKind.SYSTEM:
+                return "system prompt without what moves in it, shared by all sessions"
+            case ElementKind.TAG:
+                return "lines that tell the time, moved out of the system prompt"
+            case ElementKind.MESSAGE:
+                return self._message_reason(element)
+            case _ if element.item is not None:
+                return self._item_reason(element.item)
+            case _:
+                return str(element.kind)
+
+    def _message_reason(self, element: Element) -> str:
+        draft = self._draft
+        if element.key == "system":
+            place = element.message + 1
+            records = draft.session.own_head
+            changes = records.changes[place] if place < len(records.seen) else 0
+            if changes:
+                return f"system prompt, changed in {changes} of {records.seen[place]} requests"
+            return "system prompt, shared by all sessions"
+        if element.message >= draft.view.last_user:
+            return "the last exchange stays last"
+        if element.message in draft.forecast.shared:
+            return "turn, the same in all sessions (examples)"
+        if draft.forecast.turns.get(element.message, 1.0) < _UNLIKELY:
+            return "turn, the client often rewrites such ones"
+        return "turn"
+
+    def _item_reason(self, item: Item) -> str:
+        """Why a piece stands where it stands: what the prompt says of it, else its age."""
+        draft, key = self._draft, item.key
+        age = draft.reading.ages.get(key, 0)
+        hazard = draft.forecast.hazards.get(key)
+        if hazard is not None and hazard > change_hazard(item.kind, item.claim, age):
+            for named, words in ((NAMED_IN_PROMPT, "the prompt"), (NAMED_RECENTLY, "the latest turns")):
+                if hazard == change_hazard(item.kind, item.claim, age, named):
+                    return f"named in {words}: likely to be edited"
+        if draft.session.items.get(key) is None and draft.session.lane.items.get(key) is None:
+            return "new"
+        if age == 0:
+            return "just changed"
+        return f"unchanged {age} request{'' if age == 1 else 's'}"
+
+
+def _tier(end: int, marks: list[int]) -> str:
+    """A tier ends at each marker; what stands behind the last one is active."""
+    return next((tier for tier, mark in zip(_TIERS, marks, strict=False) if end <= mark), _ACTIVE)
+
+
+def _joined(reasons: Iterator[str]) -> str:
+    return "; ".join(dict.fromkeys(reasons))
+
+
+def _name(item: Item) -> str:
+    """A piece's key without the name of its group: ``file:src/app.py``."""
+    return item.key if item.kind is PieceKind.DOCUMENT else item.key.partition("/")[2]
+
+
+def first_words(message: Message) -> str:
+    """A message's beginning on one line; a call by its name."""
+    body = orjson.loads(message.raw)
+    content = body.get("content")
+    if isinstance(content, list):
+        texts = [part.get("text") for part in content if isinstance(part, dict)]
+        content = next((text for text in texts if isinstance(text, str)), f"{len(content)} parts")
+    if isinstance(content, str) and content.strip():
+        return _short(content)
+    calls = body.get("tool_calls")
+    if not isinstance(calls, list):
+        return ""
+    names = [call.get("function", {}).get("name", "?") for call in calls if isinstance(call, dict)]
+    return _short("calls " + ", ".join(map(str, names)))
+
+
+def _short(text: str) -> str:
+    line = " ".join(text[: 4 * _SHOWN_CHARS].split())
+    return line if len(line) <= _SHOWN_CHARS else line[: _SHOWN_CHARS - 1] + "…"
