@@ -4,7 +4,8 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from proxy.core.wire import Members, Unreadable, parse_members, value
+from proxy.core.edits import original_body
+from proxy.core.wire import ChatRequest, Members, Unreadable, parse_members, value
 from proxy.errors import InvalidRequest
 
 _LIMITS = ("max_completion_tokens", "max_tokens", "max_output_tokens")
@@ -34,6 +35,13 @@ def head_of(body: bytes) -> Head:
         max_output_tokens=next((n for n in map(found.get, _LIMITS) if type(n) is int and n > 0), None),
         members=members,
     )
+
+
+def untouched(body: bytes, head: Head, model: str) -> bytes:
+    """The request with the edits that every mode makes and no other, from its head alone: the messages stay unread."""
+    if head.members is None:
+        return body
+    return original_body(ChatRequest(body, head.members, (), head.model, head.stream, head.wants_usage), model)
 
 
 def _read(body: bytes) -> tuple[Members | None, Mapping[str, object]]:

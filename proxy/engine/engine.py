@@ -8,7 +8,7 @@ from dataclasses import replace
 import orjson
 
 from proxy.clock import request_time
-from proxy.core.head import Head, head_of
+from proxy.core.head import Head, head_of, untouched
 from proxy.core.modes import Mode
 from proxy.core.reasons import Reason
 from proxy.core.wire import splice
@@ -103,8 +103,7 @@ class Engine:
         exchange.wants_usage = head.wants_usage
         deployment = self._resolve(exchange, head)
         exchange.mode = _mode(client, deployment, subject)
-        plan = self._planner.plan(body, deployment, subject, exchange.mode, exchange.now)
-        exchange.plan, exchange.mode, exchange.reason = plan, plan.mode, plan.reason
+        plan = self._plan(exchange, body, head, deployment, subject)
         await self._reserve(exchange, subject, deployment, _prompt_tokens(plan, body), head.max_output_tokens)
         call = Call(
             deployment=deployment,
@@ -117,6 +116,17 @@ class Engine:
             now=exchange.now,
         )
         await self._send(exchange, client, call, plan)
+
+    def _plan(self, exchange: Exchange, body: bytes, head: Head, deployment: Deployment, subject: Subject) -> Plan:
+        """The planner's plan. In passthrough there is nothing to plan, and what the messages are is the upstream's to
+        judge: they are not even read."""
+        if exchange.mode is Mode.PASSTHROUGH:
+            sent = untouched(body, head, deployment.model)
+            plan = Plan(sent, sent, exchange.mode, Reason.PASSTHROUGH_MODE)
+        else:
+            plan = self._planner.plan(body, deployment, subject, exchange.mode, exchange.now)
+        exchange.plan, exchange.mode, exchange.reason = plan, plan.mode, plan.reason
+        return plan
 
     async def _send(self, exchange: Exchange, client: Client, call: Call, plan: Plan) -> None:
         """Send the plan's body; where the upstream refuses a rewritten one, the client's own."""

@@ -2,7 +2,7 @@
 
 import pytest
 
-from proxy.core.head import head_of
+from proxy.core.head import head_of, untouched
 from proxy.errors import InvalidRequest
 
 
@@ -35,3 +35,19 @@ def test_what_is_no_object_is_refused(body: bytes) -> None:
 def test_a_lone_surrogate_does_not_hide_the_model() -> None:
     head = head_of(b'{"model": "m", "stream": true, "user": "\\ud800", "\\ud800": 1}')
     assert (head.model, head.stream) == ("m", True)
+
+
+def test_untouched_is_the_clients_bytes_but_for_three_members() -> None:
+    body = b'{ "model":"mine", "messages" : [ {"a":1.0} ],"stream":true ,"stratiform":{},"x":"\\u00e9"}'
+    sent = untouched(body, head_of(body), "theirs")
+    assert sent == (
+        b'{"model":"theirs","messages":[ {"a":1.0} ],"stream":true,"x":"\\u00e9",'
+        b'"stream_options":{"include_usage":true}}'
+    )
+    same = b'{ "model":"m", "messages" : 7}'
+    assert untouched(same, head_of(same), "m") is same
+
+
+def test_untouched_leaves_alone_what_cannot_be_taken_apart() -> None:
+    body = b'{"model": "m", "\\ud800": 1}'
+    assert untouched(body, head_of(body), "theirs") is body

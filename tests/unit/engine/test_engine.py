@@ -136,6 +136,13 @@ def test_a_request_may_not_raise_the_mode() -> None:
     assert b"rewritten" not in bench.upstream.bodies[0]
 
 
+def test_in_passthrough_the_messages_are_not_even_read() -> None:
+    bench = Bench(answers(b"no messages", status=400), planner=BrokenPlanner())
+    client = MemoryClient(b'{"model": "m", "stream": true}', headers=[*JSON, ("x-stratiform-mode", "passthrough")])
+    assert bench.chat(client).answer == b"no messages"
+    assert orjson.loads(bench.upstream.bodies[0])["stream_options"] == {"include_usage": True}
+
+
 def test_an_unknown_mode() -> None:
     client = Bench().chat(MemoryClient(chat_body(), headers=[*JSON, ("x-stratiform-mode", "turbo")]))
     assert (client.status, code(client)) == (400, "invalid_mode")
