@@ -18,7 +18,7 @@ RUN useradd --system --uid 10001 --home-dir /var/lib/stratiform --create-home st
 COPY --from=build /app/.venv /app/.venv
 ENV PATH=/app/.venv/bin:$PATH PYTHONUNBUFFERED=1
 USER 10001
-# The working directory is where state lives; mount a volume here to keep it.
+# State (what teams have spent) is kept under this folder, the user's home: mount a volume here to keep it.
 WORKDIR /var/lib/stratiform
 EXPOSE 4000
 HEALTHCHECK --interval=30s --timeout=3s --start-period=10s --retries=3 \
