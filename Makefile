@@ -27,8 +27,8 @@ setup: $(STAMP) ## install everything; puts the stratiform command into .venv/bi
 demo: $(STAMP) ## watch sessions go through the proxy and come out cheaper; no API key needed
 	.venv/bin/stratiform demo $(ARGS)
 
-serve: $(STAMP) ## run the proxy: make serve ARGS="--upstream https://api.example.com/v1"
-	.venv/bin/stratiform serve $(ARGS)
+serve: $(STAMP) ## run the proxy, with config.yaml if there is one: make serve ARGS="--upstream URL"
+	.venv/bin/stratiform serve $(or $(ARGS),$(if $(wildcard config.yaml),--config config.yaml))
 
 test: $(STAMP) ## the fast tests
 	$(RUN) pytest -n 2 --dist worksteal -m "not slow" $(ARGS)
