@@ -17,6 +17,7 @@ from proxy.core.reasons import Reason
 from proxy.core.recognition import PieceKind
 from proxy.core.survival import NAMED_IN_PROMPT, NAMED_RECENTLY, change_hazard
 from proxy.core.view import Item
+from proxy.core.words import TAG_OPEN
 from proxy.replay.runner import Ours, Setting, counted_once
 from proxy.replay.trace import Step, Trace
 
@@ -177,7 +178,7 @@ class _Description:
             case _ if element.item is not None:
                 return f"{element.role}: {_name(element.item)}"
             case _:
-                return f"{element.role}: {_short(element.lead)}"
+                return f"{element.role}: {_short(element.lead.removeprefix(TAG_OPEN))}"
 
     def _why(self, element: Element) -> str:
         draft = self._draft
@@ -212,7 +213,7 @@ class _Description:
         if element.message in draft.forecast.shared:
             return "turn, the same in all sessions (examples)"
         if draft.forecast.turns.get(element.message, 1.0) < _UNLIKELY:
-            return "turn, the client often rewrites such ones"
+            return "turn, so far seldom repeated by the next request"
         return "turn"
 
     def _item_reason(self, item: Item) -> str:

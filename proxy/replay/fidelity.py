@@ -51,9 +51,17 @@ def violations(original: bytes, sent: bytes, recognisers: Sequence[Recogniser], 
     count = sum(map(_marks_in, raw[1])) + _marks_in(_member(after, "tools"))
     if count > max_marks:
         found.append(f"{count} markers, {max_marks} are allowed")
-    if raw[0] != raw[1]:
-        found += _Comparison([_said(r) for r in raw[0]], [_said(r) for r in raw[1]], recognisers).run()
+    if not _same_in_place(*raw):
+        known = {r: _said(r) for r in dict.fromkeys([*raw[0], *raw[1]])}
+        found += _Comparison([known[r] for r in raw[0]], [known[r] for r in raw[1]], recognisers).run()
     return found
+
+
+def _same_in_place(before: Sequence[bytes], after: Sequence[bytes]) -> bool:
+    """Nothing was moved: the quick answer for most requests."""
+    if len(before) != len(after):
+        return False
+    return all(one == other or _said(one).same(_said(other)) for one, other in zip(before, after, strict=True))
 
 
 def _parameters(before: Mapping[str, Raw], after: Mapping[str, Raw]) -> Iterable[str]:
