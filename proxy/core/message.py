@@ -192,8 +192,13 @@ class MessageReader:
         overhead = MESSAGE_OVERHEAD_TOKENS if index == 0 else 0
         key = digest(role.encode(), *(k.encode() + bytes(v) for k, v in members.items() if k not in MARK_KEYS))
         if kind in _MEDIA:
-            return Part(PartKind.MEDIA, key, IMAGE_TOKENS + overhead, index, role != "assistant", marker_of(members))
+            markable = role != "assistant" and kind in _MARKABLE_MEDIA
+            return Part(PartKind.MEDIA, key, IMAGE_TOKENS + overhead, index, markable, marker_of(members))
         tokens = self._counter.count(key, bytes(raw).decode("utf-8", "replace")) + overhead
+        if kind == "text":
+            text = value(members["text"]) if "text" in members else None
+            markable = role != "assistant" and isinstance(text, str) and bool(text.strip())
+            return Part(PartKind.TEXT, key, tokens, index, markable, marker_of(members))
         part_kind = PartKind.THINKING if kind in _THINKING else PartKind.OTHER
         return Part(part_kind, key, tokens, index, False, marker_of(members))
 
@@ -224,8 +229,11 @@ def piece_digest(text: str) -> bytes:
 
 
 _MEDIA = frozenset({"image_url", "image", "input_audio", "file", "document", "input_image", "input_file"})
+# Anthropic, "Prompt caching": text, images and documents in user turns can be marked.
+_MARKABLE_MEDIA = frozenset({"image_url", "file"})
 _THINKING = frozenset({"thinking", "redacted_thinking", "reasoning"})
 MARK_KEYS = ("cache_control", "prompt_cache_breakpoint")
+_PLAIN_TEXT_KEYS = frozenset({"type", "text", *MARK_KEYS})
 _HASHED_ELSEWHERE = frozenset({"role", "content", "tool_calls", *MARK_KEYS})
 
 
@@ -235,9 +243,11 @@ def _unmarked(raw: Raw) -> bytes:
 
 
 def _only_text(raw: Raw) -> str | None:
-    """The text of a plain text part."""
+    """The text of a part that is text and nothing else but a marker; what carries more keys is never taken apart."""
     members = members_of(raw)
     if "text" not in members or "type" not in members or value(members["type"]) != "text":
+        return None
+    if not members.keys() <= _PLAIN_TEXT_KEYS:
         return None
     text = value(members["text"])
     if not isinstance(text, str):
