@@ -8,6 +8,7 @@ holds it, and can wait for that set when it closes.
 import asyncio
 import logging
 from collections.abc import Coroutine
+from functools import partial
 from typing import Any
 
 _log = logging.getLogger("stratiform")
@@ -19,8 +20,7 @@ def spawn(work: Coroutine[Any, Any, Any], held_in: Tasks) -> asyncio.Task[Any]:
     """Run ``work`` beside the caller; ``held_in`` holds the task until it ends. A failure is logged."""
     task = asyncio.get_running_loop().create_task(work)
     held_in.add(task)
-    task.add_done_callback(held_in.discard)
-    task.add_done_callback(_report)
+    task.add_done_callback(partial(_ended, held_in))
     return task
 
 
@@ -30,7 +30,8 @@ async def drain(tasks: Tasks) -> None:
         await asyncio.wait(set(tasks))
 
 
-def _report(task: asyncio.Task[Any]) -> None:
+def _ended(held_in: Tasks, task: asyncio.Task[Any]) -> None:
+    held_in.discard(task)
     if task.cancelled():
         return
     error = task.exception()
