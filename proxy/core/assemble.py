@@ -35,6 +35,11 @@ class Material:
     sizes: Mapping[str, int] = field(default_factory=dict)
     documents: Mapping[str, Element] = field(default_factory=dict)
 
+    def forms(self) -> dict[bytes, Element]:
+        """Every form of every context piece by its digest."""
+        collections = (self.parts, self.lasts, self.wholes)
+        return {element.digest: element for collection in collections for element in collection.values()}
+
     @property
     def is_movable(self) -> bool:
         """Whether there is anything to re-order."""
@@ -155,9 +160,7 @@ def valid_prefix(material: Material, before: Sequence[bytes]) -> tuple[Element, 
     fixed = (*material.tools, *material.head)
     if len(before) < len(fixed) or any(e.digest != d for e, d in zip(fixed, before, strict=False)):
         return ()
-    forms: dict[bytes, Element] = {}
-    for collection in (material.parts, material.lasts, material.wholes):
-        forms.update((e.digest, e) for e in collection.values())
+    forms = material.forms()
     found: list[Element] = list(fixed)
     rest = _append_documents(material, found, before[len(fixed) :])
     used: set[str] = set()

@@ -1,5 +1,6 @@
 """The candidates for one request, priced on the shadow cache, and the cheapest of them."""
 
+from bisect import bisect_right
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
@@ -46,36 +47,35 @@ class Pricing:
         p = self.profile
         return bill.read * p.read + bill.write_5m * p.write + bill.write_1h * p.write_long + bill.plain
 
-    def best_marks(self, layout: Layout, reason: Reason, kept: dict[int, Life] | None = None, taken: int = 0) -> Choice:
-        """The layout with the markers that pay; ``kept`` markers stay, ``taken`` slots are gone."""
-        fixed = kept or {}
-        survival = self.forecast.positions(layout)
-        held = self.cache.held(layout.prompt({}), self.now)
-        placed = place(layout, survival, held, self.profile, max(0, self.slots - taken))
-        marks: dict[int, Life] = {p: self._life(layout, p) for p in placed.positions}
-        return self._choice(layout, {**marks, **fixed}, survival, held, placed, reason)
+    def read(self, layout: Layout) -> "Candidate":
+        """What a layout is judged by, found out once."""
+        unmarked = layout.prompt({})
+        return Candidate(layout, self.forecast.positions(layout), self.cache.held(unmarked, self.now))
 
-    def given_marks(self, layout: Layout, marks: dict[int, Life], reason: Reason) -> Choice:
+    def best_marks(
+        self, candidate: "Candidate", reason: Reason, kept: dict[int, Life] | None = None, taken: int = 0
+    ) -> Choice:
+        """The layout with the markers that pay; ``kept`` markers stay, ``taken`` slots are gone."""
+        layout = candidate.layout
+        placed = place(layout, candidate.survival, candidate.held, self.profile, max(0, self.slots - taken))
+        marks: dict[int, Life] = {p: self._life(layout, p) for p in placed.positions}
+        return self._choice(candidate, {**marks, **(kept or {})}, placed, reason)
+
+    def given_marks(self, candidate: "Candidate", marks: dict[int, Life], reason: Reason) -> Choice:
         """The layout with given markers."""
-        survival = self.forecast.positions(layout)
-        held = self.cache.held(layout.prompt({}), self.now)
-        placed = place_given(layout, survival, held, self.profile, list(marks))
-        return self._choice(layout, marks, survival, held, placed, reason)
+        placed = place_given(candidate.layout, candidate.survival, candidate.held, self.profile, list(marks))
+        return self._choice(candidate, marks, placed, reason)
 
     def _life(self, layout: Layout, position: int) -> Life:
         """The client's one-hour life is kept for as much of the prompt as it covered."""
         return "1h" if layout.ends[position] <= self.long_until else "5m"
 
-    def _choice(
-        self,
-        layout: Layout,
-        marks: dict[int, Life],
-        survival: Sequence[float],
-        held: Sequence[int],
-        placed: Placement,
-        reason: Reason,
-    ) -> Choice:
-        bill = self.cache.bill(layout.prompt(marks), self.now)
+    def _choice(self, candidate: "Candidate", marks: dict[int, Life], placed: Placement, reason: Reason) -> Choice:
+        layout = candidate.layout
+        if marks or self.profile.family is not Family.MARKER:
+            bill = self.cache.bill(layout.prompt(marks), self.now)
+        else:
+            bill = Bill(0, 0, 0, layout.total)
         return Choice(layout, marks, reason, bill, self._score(layout, bill, placed))
 
     def _score(self, layout: Layout, bill: Bill, placed: Placement) -> float:
@@ -85,6 +85,15 @@ class Pricing:
         cached = layout.ends[placed.reached] if placed.reached >= 0 else 0
         lost = (p.write - p.read) * (cached - placed.expected) + (1 - p.read) * (layout.total - cached)
         return self.cost(bill) - read_gain(p) * placed.expected + forecast.body * max(0.0, lost)
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A layout with P(read again) and the live entries of its positions."""
+
+    layout: Layout
+    survival: Sequence[float]
+    held: Sequence[int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,31 +112,32 @@ class Offer:
 
 def choose(offer: Offer, pricing: Pricing, *, may_order: bool, policy: str) -> Choice:
     """The cheapest candidate. The client's own layout and markers are always among them; ties go to the client."""
+    natural = pricing.read(offer.natural)
     if not may_order and offer.own_count:
-        return pricing.best_marks(offer.natural, Reason.MARKED, offer.own_marks, offer.own_count)
-    best = pricing.given_marks(offer.natural, offer.own_marks, Reason.CLIENT_OPTIMAL)
+        return pricing.best_marks(natural, Reason.MARKED, offer.own_marks, offer.own_count)
+    best = pricing.given_marks(natural, offer.own_marks, Reason.CLIENT_OPTIMAL)
     margin = _MARGIN * offer.natural.total
-    for candidate in _challengers(offer, pricing, may_order=may_order, policy=policy):
+    for candidate in _challengers(offer, natural, pricing, may_order=may_order, policy=policy):
         if candidate.score < best.score - (margin if best.reason is Reason.CLIENT_OPTIMAL else 0.0):
             best = candidate
     return best
 
 
-def _challengers(offer: Offer, pricing: Pricing, *, may_order: bool, policy: str) -> Iterable[Choice]:
+def _challengers(
+    offer: Offer, natural: Candidate, pricing: Pricing, *, may_order: bool, policy: str
+) -> Iterable[Choice]:
     if pricing.profile.family is Family.MARKER:
-        yield pricing.best_marks(offer.natural, Reason.MARKED)
+        yield pricing.best_marks(natural, Reason.MARKED)
     if not may_order:
         return
     seen = {offer.natural.hashes[-1] if offer.natural.hashes else b""}
-    for elements, reason in _orders(offer, pricing, policy):
-        layout = Layout(offer.seed, elements)
-        if layout.hashes[-1] in seen:
-            continue
-        seen.add(layout.hashes[-1])
-        yield pricing.best_marks(layout, reason)
+    for layout, reason in _orders(offer, pricing, policy):
+        if layout.hashes[-1] not in seen:
+            seen.add(layout.hashes[-1])
+            yield pricing.best_marks(pricing.read(layout), reason)
 
 
-def _orders(offer: Offer, pricing: Pricing, policy: str) -> Iterable[tuple[tuple[Element, ...], Reason]]:
+def _orders(offer: Offer, pricing: Pricing, policy: str) -> Iterable[tuple[Layout, Reason]]:
     """Every order that is worth pricing, for the prompt as it came and for the one with its system text made still."""
     for material in (offer.material, offer.moved):
         if material is None or not (material.is_movable or material is offer.moved):
@@ -135,11 +145,11 @@ def _orders(offer: Offer, pricing: Pricing, policy: str) -> Iterable[tuple[tuple
         weight = _weight(material, pricing.forecast)
         if policy == "classic":
             tracker = offer.session.tracker
-            yield by_tiers(material, tracker.tier, tracker.entered, weight), Reason.ORDERED
+            yield Layout(offer.seed, by_tiers(material, tracker.tier, tracker.entered, weight)), Reason.ORDERED
             continue
-        for kept in _prefixes(offer, material, pricing):
-            yield behind_prefix(material, kept, weight), Reason.KEPT
-        yield behind_prefix(material, (), weight), Reason.ORDERED
+        for kept, base in _prefixes(offer, material, pricing):
+            yield Layout(offer.seed, behind_prefix(material, kept, weight), base), Reason.KEPT
+        yield Layout(offer.seed, behind_prefix(material, (), weight), offer.natural), Reason.ORDERED
 
 
 def _weight(material: Material, forecast: Forecast) -> Callable[[Item], float]:
@@ -149,24 +159,27 @@ def _weight(material: Material, forecast: Forecast) -> Callable[[Item], float]:
     return weight
 
 
-def _prefixes(offer: Offer, material: Material, pricing: Pricing) -> list[tuple[Element, ...]]:
+def _prefixes(offer: Offer, material: Material, pricing: Pricing) -> list[tuple[tuple[Element, ...], Layout]]:
     """Prefixes of earlier layouts that this request may begin with: as long as possible, and up to each live entry."""
-    found: dict[tuple[bytes, ...], tuple[Element, ...]] = {}
+    found: dict[tuple[bytes, ...], tuple[tuple[Element, ...], Layout]] = {}
     fixed = len(material.tools) + len(material.head)
+    looked: set[tuple[Element, ...]] = set()
     lane = [one for one in offer.session.lane.layouts if one not in offer.session.layouts]
     for before in [*reversed(offer.session.layouts), *reversed(lane)]:
         valid = valid_prefix(material, before)
-        if len(valid) <= fixed:
+        if len(valid) <= fixed or valid in looked:
             continue
-        layout = Layout(offer.seed, valid)
-        held = set(pricing.cache.held(layout.prompt({}), pricing.now))
-        cuts = {len(valid)}
-        for index in range(fixed, len(valid)):
-            positions = range(layout.starts[index], layout.last_position(index) + 1)
-            if any(position in held for position in positions):
-                cuts.add(index + 1)
-        for cut in sorted(cuts, reverse=True):
-            kept = valid_prefix(material, [e.digest for e in valid[:cut]])
+        looked.add(valid)
+        base = Layout(offer.seed, valid, offer.natural)
+        for cut in _cuts(base, fixed, pricing):
+            kept = valid if cut == len(valid) else valid_prefix(material, [e.digest for e in valid[:cut]])
             if len(kept) > fixed:
-                found.setdefault(tuple(e.digest for e in kept), kept)
-    return sorted(found.values(), key=len, reverse=True)[:_MAX_PREFIXES]
+                found.setdefault(tuple(e.digest for e in kept), (kept, base))
+    return sorted(found.values(), key=lambda pair: len(pair[0]), reverse=True)[:_MAX_PREFIXES]
+
+
+def _cuts(base: Layout, fixed: int, pricing: Pricing) -> list[int]:
+    """How many elements to keep: all, or up to the element that holds a live entry; longest first."""
+    held = pricing.cache.held(base.prompt({}), pricing.now)
+    ends = {bisect_right(base.starts, position) for position in held}
+    return sorted({len(base.elements), *(e for e in ends if e > fixed)}, reverse=True)

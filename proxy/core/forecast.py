@@ -5,13 +5,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from proxy.core.assemble import Material
-from proxy.core.layout import ElementKind, Layout
+from proxy.core.layout import Element, ElementKind, Layout
 from proxy.core.profiles import CacheProfile
 from proxy.core.session import Reading, Session
 from proxy.core.survival import CLOCK_CHANGE, NAMED_IN_PROMPT, NAMED_RECENTLY, STATIC_CHANGE, change_hazard
 from proxy.core.view import Item, View
 
 _RECENT_TURNS = 2
+_MESSAGE = ElementKind.MESSAGE
 # The tag stands at another place in the next request, even where its text is the same.
 _TAG_HAZARD = 5.0
 
@@ -45,24 +46,33 @@ class Forecast:
         """P(the next request comes in time and repeats everything up to the position), never rising."""
         result: list[float] = []
         reached, hazard, reader = 1.0, 0.0, max(self.head, self.body)
+        kept, turns, shared = 1.0, self.turns, self.shared
         for element in layout.elements:
-            if element.kind is ElementKind.TOOLS or element.key == "system":
-                known = self.fixed_hazards if element.kind is ElementKind.SYSTEM else self.head_hazards
-                hazard += known[0 if element.kind is ElementKind.TOOLS else element.message + 1]
-                result += [reader * math.exp(-hazard)] * len(element.parts)
-                continue
-            if element.kind is ElementKind.MESSAGE:
-                if element.message not in self.shared:
+            if element.kind is _MESSAGE and element.key == "turn":
+                if element.message not in shared:
                     reader = self.body
-                    reached = min(reached, self.turns.get(element.message, 0.0))
-            elif element.kind is ElementKind.WHOLE:
-                hazard += self.whole[element.message]
-            elif element.kind is ElementKind.TAG:
-                hazard += _TAG_HAZARD
-            elif element.item is not None:
-                hazard += self.hazards[element.item.key]
-            result += [reader * reached * math.exp(-hazard)] * len(element.parts)
+                    reached = min(reached, turns.get(element.message, 0.0))
+            else:
+                hazard += self._hazard(element)
+                kept = math.exp(-hazard)
+            chance = reader * reached * kept
+            result += [chance] * len(element.parts) if len(element.parts) != 1 else (chance,)
         return result
+
+    def _hazard(self, element: Element) -> float:
+        match element.kind:
+            case ElementKind.TOOLS:
+                return self.head_hazards[0]
+            case ElementKind.MESSAGE:
+                return self.head_hazards[element.message + 1]
+            case ElementKind.SYSTEM:
+                return self.fixed_hazards[element.message + 1]
+            case ElementKind.WHOLE:
+                return self.whole[element.message]
+            case ElementKind.TAG:
+                return _TAG_HAZARD
+            case _:
+                return self.hazards[element.item.key] if element.item is not None else 0.0
 
 
 def forecast(session: Session, reading: Reading, view: View, material: Material, profile: CacheProfile) -> Forecast:

@@ -1,10 +1,11 @@
 """A layout: the request's content in the order in which it would be sent, as a provider's cache counts it."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from hashlib import sha256
 
-from proxy.core.digest import chain, digest
+from proxy.core.digest import DIGEST_BYTES, chain, digest
 from proxy.core.message import SYSTEM_ROLES, Message, Part, PartKind
 from proxy.core.prompt import Life, Prompt
 from proxy.core.view import Item
@@ -124,9 +125,10 @@ class Seed:
 class Layout:
     """Elements in sending order and their positions. ``starts[i]`` is element i's first position."""
 
-    __slots__ = ("elements", "ends", "hashes", "parts", "runs", "seed", "starts")
+    __slots__ = ("_unmarked", "elements", "ends", "hashes", "parts", "runs", "seed", "starts")
 
-    def __init__(self, seed: Seed, elements: Sequence[Element]) -> None:
+    def __init__(self, seed: Seed, elements: Sequence[Element], base: "Layout | None" = None) -> None:
+        """``base`` is a layout whose first elements these are: what they share is not numbered again."""
         self.seed = seed
         self.elements = tuple(elements)
         self.starts: list[int] = []
@@ -134,30 +136,47 @@ class Layout:
         self.hashes: list[bytes] = []
         self.ends: list[int] = []
         self.runs: list[int] = []
-        self._number()
+        self._unmarked: Prompt | None = None
+        self._number(self._adopt(base) if base is not None else 0)
 
-    def _number(self) -> None:
-        running, end, run = self.seed.scope, 0, -1
-        in_messages = False
-        previous = PartKind.OTHER
-        for element in self.elements:
-            self.starts.append(len(self.parts))
-            if not in_messages and element.kind is not ElementKind.TOOLS and element.role not in SYSTEM_ROLES:
+    def _adopt(self, base: "Layout") -> int:
+        """Take over the positions of the elements in common; how many elements those are."""
+        shared = 0
+        for mine, other in zip(self.elements, base.elements, strict=False):
+            if mine is not other:
+                break
+            shared += 1
+        stop = base.starts[shared] if shared < len(base.starts) else len(base.parts)
+        self.starts = base.starts[:shared]
+        self.parts, self.hashes = base.parts[:stop], base.hashes[:stop]
+        self.ends, self.runs = base.ends[:stop], base.runs[:stop]
+        return shared
+
+    def _number(self, first: int) -> None:
+        running = self.hashes[-1] if self.hashes else self.seed.scope
+        end = self.ends[-1] if self.ends else 0
+        run = self.runs[-1] if self.runs else -1
+        previous = self.parts[-1].kind if self.parts else PartKind.OTHER
+        in_messages = any(_is_message(e) for e in self.elements[:first])
+        starts, parts, hashes, ends, runs = self.starts, self.parts, self.hashes, self.ends, self.runs
+        for element in self.elements[first:]:
+            starts.append(len(parts))
+            if not in_messages and _is_message(element):
                 in_messages = True
                 running = chain(running, self.seed.settings)
-            for index, part in enumerate(element.parts):
-                running = chain(running, part.digest)
+            is_first = True
+            for part in element.parts:
+                running = sha256(running + part.digest).digest()[:DIGEST_BYTES]
                 end += part.tokens
                 # A run of calls, or of results, counts as one position for the look-back (providers' own rule).
-                if not (
-                    part.kind is previous and (part.kind is PartKind.RESULT or (part.kind is PartKind.CALL and index))
-                ):
+                kind = part.kind
+                if kind is not previous or not (kind is _RESULT or (kind is _CALL and not is_first)):
                     run += 1
-                previous = part.kind
-                self.parts.append(part)
-                self.hashes.append(running)
-                self.ends.append(end)
-                self.runs.append(run)
+                previous, is_first = kind, False
+                hashes.append(running)
+                ends.append(end)
+                runs.append(run)
+            parts += element.parts
 
     @property
     def total(self) -> int:
@@ -171,13 +190,19 @@ class Layout:
 
     def prompt(self, marks: dict[int, Life]) -> Prompt:
         """As the cache model takes it."""
-        return Prompt(self.seed.scope, tuple(self.hashes), tuple(self.ends), tuple(self.runs), marks)
+        plain = self._unmarked
+        if plain is None:
+            plain = Prompt(self.seed.scope, tuple(self.hashes), tuple(self.ends), tuple(self.runs), {})
+            self._unmarked = plain
+        return Prompt(plain.scope, plain.hashes, plain.ends, plain.runs, marks) if marks else plain
 
     def own_marks(self) -> dict[int, Life]:
         """The client's markers, where a provider honours them."""
         return {i: part.own_mark for i, part in enumerate(self.parts) if part.own_mark is not None}
 
 
-def identity(elements: Iterable[Element]) -> tuple[bytes, ...]:
-    """The digests of a sequence of elements."""
-    return tuple(e.digest for e in elements)
+_RESULT, _CALL = PartKind.RESULT, PartKind.CALL
+
+
+def _is_message(element: Element) -> bool:
+    return element.kind is not ElementKind.TOOLS and element.role not in SYSTEM_ROLES

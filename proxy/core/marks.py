@@ -11,7 +11,9 @@ from dataclasses import dataclass
 from proxy.core.layout import Layout
 from proxy.core.profiles import CacheProfile, Family
 
-_MAX_STOPS = 24
+_MAX_STOPS = 16
+# Survival must fall by this factor before a place is worth a look of its own.
+_DROP = 0.985
 # Where an expected read fails, the tokens are mostly written again (w), sometimes left unmarked (1).
 _REWRITTEN_SHARE = 0.8
 
@@ -88,34 +90,38 @@ def _stops(layout: Layout, survival: Sequence[float], live: Sequence[int], profi
     """Candidate positions: live entries, and markable positions behind which survival drops."""
     held = set(live)
     found: list[_Stop] = []
-    waiting: int | None = None
-    last = len(layout.parts) - 1
+    waiting = -1
+    ends, minimum, last = layout.ends, profile.min_tokens, len(layout.parts) - 1
+    base = survival[0] if survival else 0.0
     for position, part in enumerate(layout.parts):
-        if part.markable and layout.ends[position] >= profile.min_tokens:
+        if part.markable and ends[position] >= minimum:
             waiting = position
         if position in held:
-            found.append(_Stop(position, layout.ends[position], survival[position], True))
-            waiting = None
-        drops = position == last or survival[position + 1] < survival[position] * 0.9999
-        if drops and waiting is not None:
-            found.append(_Stop(waiting, layout.ends[waiting], survival[waiting], False))
-            waiting = None
+            found.append(_Stop(position, ends[position], survival[position], True))
+            waiting = -1
+        # Small steps add up: survival is compared with what it was behind the stop before.
+        if position == last or survival[position + 1] < base * _DROP:
+            if waiting >= 0:
+                found.append(_Stop(waiting, ends[waiting], survival[waiting], False))
+                waiting = -1
+            if position < last:
+                base = survival[position + 1]
     if len(found) > _MAX_STOPS:
         found = _thin(found)
     return found
 
 
 def _thin(stops: list[_Stop]) -> list[_Stop]:
-    """The stops that matter most: a stop is worth the tokens since the one before times the drop of survival behind."""
+    """The stops that matter most, by the tokens since the one before times the fall of survival behind; the deepest
+    live entry and the last stop always."""
     worth: list[tuple[float, int]] = []
     for index, stop in enumerate(stops):
         before = stops[index - 1].tokens if index else 0
         after = stops[index + 1].survival if index + 1 < len(stops) else 0.0
-        worth.append(((stop.tokens - before) * (stop.survival - after) + (stop.tokens if stop.is_free else 0), index))
-    kept = sorted(index for _, index in sorted(worth, reverse=True)[:_MAX_STOPS])
-    if kept[-1] != len(stops) - 1:
-        kept[-1] = len(stops) - 1
-    return [stops[i] for i in kept]
+        worth.append(((stop.tokens - before) * (stop.survival - after), index))
+    always = {len(stops) - 1, max((i for i, stop in enumerate(stops) if stop.is_free), default=len(stops) - 1)}
+    ranked = [index for _, index in sorted(worth, reverse=True) if index not in always]
+    return [stops[i] for i in sorted([*always, *ranked[: _MAX_STOPS - len(always)]])]
 
 
 def _best(stops: Sequence[_Stop], layout: Layout, deepest: int, profile: CacheProfile, slots: int) -> tuple[int, ...]:

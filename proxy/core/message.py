@@ -10,7 +10,7 @@ from msgspec import Raw
 
 from proxy.core.digest import digest
 from proxy.core.prompt import Life
-from proxy.core.recognition import Recogniser, Recognition, recognise_text
+from proxy.core.recognition import Form, Recogniser, Recognition, recognise_text
 from proxy.core.tokens import IMAGE_TOKENS, MESSAGE_OVERHEAD_TOKENS, TokenCounter
 from proxy.core.wire import Members, Unreadable, elements, members_of, value
 
@@ -48,7 +48,8 @@ class Part:
 class Message:
     """A message and what is known of it. ``raw`` is the client's own JSON; ``digest`` covers it without markers.
 
-    ``text`` is kept only where ``recognition`` needs it again; ``lead`` is the text's beginning.
+    ``text`` is kept only where ``recognition`` needs it again; ``lead`` is the text's beginning. ``cut_digests``
+    are the digests of the recognised pieces.
     """
 
     raw: bytes
@@ -63,6 +64,7 @@ class Message:
     lead: str
     text: str | None
     recognition: Recognition | None
+    cut_digests: tuple[bytes, ...] = ()
 
 
 LEAD_CHARS = 200
@@ -123,6 +125,7 @@ class MessageReader:
             lead=(text or "")[:LEAD_CHARS],
             text=text if recognition is not None else None,
             recognition=recognition,
+            cut_digests=_cut_digests(text, recognition),
         )
 
     def _content(self, role: str, members: Members) -> tuple[tuple[Part, ...], str | None, Recognition | None, bool]:
@@ -151,11 +154,13 @@ class MessageReader:
 
     def _text_part(self, role: str, text: str, known: Recognition | None, index: int, mark: Life | None) -> Part:
         kind = PartKind.RESULT if role == "tool" else PartKind.TEXT
-        key = text_digest(role, text)
+        cuts = _cut_digests(text, known)
+        # A recognised text is known by its pieces: each is hashed and counted once, however often the rest changes.
+        key = digest(role.encode(), b"cuts", *cuts) if cuts else text_digest(role, text)
         return Part(
             kind=kind,
             digest=key,
-            tokens=self._count(key, text, known) + (MESSAGE_OVERHEAD_TOKENS if index <= 0 else 0),
+            tokens=self._count(key, cuts, text, known) + (MESSAGE_OVERHEAD_TOKENS if index <= 0 else 0),
             index=index,
             markable=role != "assistant" and bool(text.strip()),
             own_mark=mark,
@@ -170,19 +175,17 @@ class MessageReader:
             piece_digest(text) if text is not None else digest(b"raw", _unmarked(raw))
             for text, raw in zip(texts, parts, strict=True)
         ]
-        shown = [
+        shown: list[str] = [
             text if text is not None else bytes(raw).decode("utf-8", "replace")
             for text, raw in zip(texts, parts, strict=True)
         ]
         tokens = sum(self._counter.count(key, text) for key, text in zip(keys, shown, strict=True))
         return Part(PartKind.RESULT, digest(b"tool", *keys), tokens + MESSAGE_OVERHEAD_TOKENS, -1, True, mark)
 
-    def _count(self, key: bytes, text: str, known: Recognition | None) -> int:
-        """Tokens of a text; a recognised one is counted by its pieces: an unchanged file is not counted again."""
-        if known is None or len(known.cuts) < 2:
+    def _count(self, key: bytes, cuts: tuple[bytes, ...], text: str, known: Recognition | None) -> int:
+        if known is None or not cuts:
             return self._counter.count(key, text)
-        pieces = (text[c.start : c.end] for c in known.cuts)
-        return sum(self._counter.count(piece_digest(piece), piece) for piece in pieces)
+        return sum(self._counter.count(own, text[c.start : c.end]) for own, c in zip(cuts, known.cuts, strict=True))
 
     def _list_part(self, role: str, raw: Raw, index: int) -> Part:
         members = members_of(raw)
@@ -221,6 +224,13 @@ class MessageReader:
 def text_digest(role: str, text: str) -> bytes:
     """The digest of a text position, however its message is written (string or list of parts)."""
     return digest(role.encode(), b"text", text.encode("utf-8", "surrogatepass"))
+
+
+def _cut_digests(text: str | None, known: Recognition | None) -> tuple[bytes, ...]:
+    """Digests of the pieces; empty where the text is one piece, or a turn: its identity is that of its whole text."""
+    if text is None or known is None or known.form is Form.PROMPT:
+        return ()
+    return tuple(piece_digest(text[c.start : c.end]) for c in known.cuts)
 
 
 def piece_digest(text: str) -> bytes:

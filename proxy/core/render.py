@@ -4,6 +4,7 @@ A marker goes where every provider that litellm speaks honours it: on a content 
 message for role tool, on the last tool; never on assistant turns, thinking, or empty text.
 """
 
+from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 
 import orjson
@@ -16,6 +17,7 @@ from proxy.core.prompt import Life
 from proxy.core.wire import Members, elements, join_members, members_of
 from proxy.core.words import PART_ACKNOWLEDGEMENT
 
+_MESSAGE = ElementKind.MESSAGE
 _ACKNOWLEDGEMENT = orjson.dumps({"role": "assistant", "content": PART_ACKNOWLEDGEMENT})
 
 
@@ -33,34 +35,48 @@ def render_messages(
     if keep_own:
         return _with_added(layout, messages, marks, dialect)
     written: list[bytes] = []
+    marked = _by_element(layout, marks)
     for index, element in enumerate(layout.elements):
-        if element.kind in (ElementKind.TOOLS, ElementKind.DOCUMENT):
-            continue
-        start = layout.starts[index]
-        own = {p - start: marks[p] for p in range(start, start + len(element.parts)) if p in marks}
-        if element.kind is ElementKind.SYSTEM:
+        kind = element.kind
+        if kind is _MESSAGE:
+            message = messages[element.message]
+            own = marked.get(index)
+            written.append(_message(message, own or {}, dialect) if own or message.has_marks else message.raw)
+        elif kind is ElementKind.SYSTEM:
             written.append(_system(layout, index, messages[element.message], marks, dialect))
-        elif element.kind is ElementKind.TAG:
+        elif kind is ElementKind.TAG:
             written.append(orjson.dumps({"role": "user", "content": element.lead}))
-        elif element.kind is ElementKind.MESSAGE:
-            written.append(_message(messages[element.message], own, dialect))
-        elif element.kind is ElementKind.WHOLE:
-            written.append(_message(messages[element.message], own, dialect))
-            written.append(_message(messages[element.ack], {}, dialect))
-        else:
-            written.append(_part(element, messages[element.message], own.get(0), dialect))
-            is_part = element.kind is ElementKind.PART
-            written.append(_ACKNOWLEDGEMENT if is_part else _message(messages[element.ack], {}, dialect))
+        elif kind not in (ElementKind.TOOLS, ElementKind.DOCUMENT):
+            written += _context(element, messages, marked.get(index, {}), dialect)
     return b"[" + b",".join(written) + b"]"
+
+
+def _context(
+    element: Element, messages: Sequence[Message], own: Mapping[int, Life], dialect: Dialect
+) -> tuple[bytes, bytes]:
+    """A context message, whole or a part of it, and its acknowledgement."""
+    message = messages[element.message]
+    if element.kind is ElementKind.WHOLE:
+        return _message(message, own, dialect), _message(messages[element.ack], {}, dialect)
+    part = _part(element, message, own.get(0), dialect)
+    return part, _ACKNOWLEDGEMENT if element.kind is ElementKind.PART else _message(messages[element.ack], {}, dialect)
+
+
+def _by_element(layout: Layout, marks: Mapping[int, Life]) -> dict[int, dict[int, Life]]:
+    """Markers by element, and by position within it."""
+    found: dict[int, dict[int, Life]] = {}
+    for position, life in marks.items():
+        index = bisect_right(layout.starts, position) - 1
+        found.setdefault(index, {})[position - layout.starts[index]] = life
+    return found
 
 
 def _with_added(layout: Layout, messages: Sequence[Message], marks: Mapping[int, Life], dialect: Dialect) -> bytes:
     """The messages in the client's order, every marker of the client's where it stood."""
     written = [message.raw for message in messages]
-    for index, element in enumerate(layout.elements):
-        start = layout.starts[index]
-        own = {p - start: marks[p] for p in range(start, start + len(element.parts)) if p in marks}
-        if own and element.kind in (ElementKind.MESSAGE, ElementKind.WHOLE):
+    for index, own in _by_element(layout, marks).items():
+        element = layout.elements[index]
+        if element.kind in (ElementKind.MESSAGE, ElementKind.WHOLE):
             written[element.message] = _message(messages[element.message], own, dialect, strip=False)
     return b"[" + b",".join(written) + b"]"
 

@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import count
 
-from proxy.core.message import SYSTEM_ROLES, Message, piece_digest, text_digest
+from proxy.core.message import SYSTEM_ROLES, Message
 from proxy.core.recognition import Form, PieceKind, Recognition
 from proxy.core.wire import ChatRequest
 from proxy.core.words import Claim
@@ -14,7 +14,7 @@ _MAX_GENERIC_ACK_CHARS = 160
 
 @dataclass(frozen=True, slots=True)
 class Item:
-    """One movable piece: a file, a map. ``key`` names it over time, ``digest`` covers its text and the claim."""
+    """One movable piece: a file, a map. ``key`` names it over time, ``digest`` covers its text."""
 
     key: str
     kind: PieceKind
@@ -94,7 +94,7 @@ def _system_texts(messages: Sequence[Message], head: int) -> tuple[SystemText, .
         if known is None or text is None or known.form is not Form.SYSTEM:
             continue
         # Documents stay behind the fixed text of their own message: only in the last one is that the head's end.
-        documents = _documents(text, known) if index == head - 1 else ()
+        documents = _documents(text, known, messages[index]) if index == head - 1 else ()
         moves = (PieceKind.VOLATILE, PieceKind.DOCUMENT) if documents else (PieceKind.VOLATILE,)
         fixed = "".join(text[c.start : c.end] for c in known.cuts if c.kind not in moves)
         volatile = tuple(text[c.start : c.end] for c in known.cuts if c.kind is PieceKind.VOLATILE)
@@ -103,14 +103,12 @@ def _system_texts(messages: Sequence[Message], head: int) -> tuple[SystemText, .
     return tuple(found)
 
 
-def _documents(text: str, known: Recognition) -> tuple[Item, ...]:
+def _documents(text: str, known: Recognition, message: Message) -> tuple[Item, ...]:
     """Documents of a system message; none where one stands twice, which only its place tells apart."""
-    cuts = [c for c in known.cuts if c.kind is PieceKind.DOCUMENT]
-    if len({c.key for c in cuts}) < len(cuts):
+    cuts = [c for c in zip(known.cuts, message.cut_digests, strict=True) if c[0].kind is PieceKind.DOCUMENT]
+    if len({c.key for c, _ in cuts}) < len(cuts):
         return ()
-    return tuple(
-        Item(c.key, c.kind, Claim.DOCUMENT, text[c.start : c.end], piece_digest(text[c.start : c.end])) for c in cuts
-    )
+    return tuple(Item(c.key, c.kind, Claim.DOCUMENT, text[c.start : c.end], own) for c, own in cuts)
 
 
 def _group_at(
@@ -136,8 +134,8 @@ def _group_at(
 def _cut(known: Recognition, message: Message, text: str, index: int) -> Group:
     opening = "".join(text[c.start : c.end] for c in known.cuts if c.kind is PieceKind.OPENING)
     items = tuple(
-        Item(c.key, c.kind, known.claim, text[c.start : c.end], text_digest(known.claim, text[c.start : c.end]))
-        for c in known.cuts
+        Item(c.key, c.kind, known.claim, text[c.start : c.end], own)
+        for c, own in zip(known.cuts, message.cut_digests, strict=True)
         if c.kind is not PieceKind.OPENING
     )
     return Group(known.name, index, index + 1, opening, known.claim, items)

@@ -36,9 +36,11 @@ class ChatRequest:
     wants_usage: bool
 
 
-def parse_chat(body: bytes) -> ChatRequest:
-    """Cut a chat request. Raises InvalidRequest (400) where it is none, Unreadable where only we cannot read it."""
-    members = parse_members(body)
+def parse_chat(body: bytes, members: Members | None = None) -> ChatRequest:
+    """Cut a chat request (``members``, where they were cut already). Raises InvalidRequest (400) where it is none,
+    Unreadable where only we cannot read it."""
+    if members is None:
+        members = parse_members(body)
     if "messages" not in members:
         raise InvalidRequest("the request has no 'messages'", param="messages", code="missing_messages")
     messages = _array(members["messages"], "messages")

@@ -9,6 +9,7 @@ https://developers.openai.com/api/docs/guides/prompt-caching, 2026-09-20) differ
 latest 80 breakpoints, and only the latest four are written.
 """
 
+from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal
@@ -107,16 +108,15 @@ class MarkerCache:
 
     def held(self, prompt: Prompt, now: float) -> list[int]:
         """The positions, ascending, whose own entries can be read now, in reach of a marker or not."""
-        get, minimum = self._table.getter(), self._min_tokens
-        scopes = {self._scope(prompt, "5m"), self._scope(prompt, "1h")}
-        found = []
-        for position, digest in enumerate(prompt.hashes):
-            if prompt.ends[position] < minimum:
-                continue
-            entries = (get((scope, digest)) for scope in scopes)
-            if any(entry is not None and entry[0] <= now < entry[1] for entry in entries):
-                found.append(position)
-        return found
+        get = self._table.getter()
+        first = bisect_left(prompt.ends, self._min_tokens)
+        found: set[int] = set()
+        for scope in {self._scope(prompt, "5m"), self._scope(prompt, "1h")}:
+            for position, digest in enumerate(prompt.hashes[first:], first):
+                entry = get((scope, digest))
+                if entry is not None and entry[0] <= now < entry[1]:
+                    found.add(position)
+        return sorted(found)
 
     def copy(self) -> "MarkerCache":
         """A hypothetical continuation: reads through, keeps its own writes."""
