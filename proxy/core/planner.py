@@ -186,7 +186,7 @@ class TierPlanner:
             cache=self._cache(seed.scope, route.profile).sent,
             forecast=expected,
             now=now,
-            slots=route.profile.max_marks,
+            slots=max(0, route.profile.max_marks - _automatic_marks(request, route.profile)),
             long_until=max((natural.ends[p] for p, life in own_marks.items() if life == "1h"), default=0),
         )
         choice = choose(
@@ -249,6 +249,12 @@ def _seed(request: ChatRequest, messages: Sequence[Message], route: Route) -> Se
         settings.append(b"media")
     scope = digest(route.scope.encode(), route.name.encode(), route.model.encode())
     return Seed(scope, digest(*settings))
+
+
+def _automatic_marks(request: ChatRequest, profile: CacheProfile) -> int:
+    """A marker on the whole request asks the provider to mark the last block itself: that takes one of the slots."""
+    automatic = profile.dialect is Dialect.CACHE_CONTROL and bytes(request.members.get("cache_control", b"null"))
+    return int(automatic not in (False, b"null"))
 
 
 def _own_count(request: ChatRequest, messages: Sequence[Message]) -> int:

@@ -14,6 +14,7 @@ from proxy.core.layout import Element, ElementKind, Layout
 from proxy.core.message import MARK_KEYS, Message
 from proxy.core.profiles import Dialect
 from proxy.core.prompt import Life
+from proxy.core.tools import bare_tool
 from proxy.core.wire import Members, elements, join_members, members_of
 from proxy.core.words import PART_ACKNOWLEDGEMENT
 
@@ -83,10 +84,13 @@ def _with_added(layout: Layout, messages: Sequence[Message], marks: Mapping[int,
 
 def render_tools(raw: bytes, life: Life | None, dialect: Dialect, *, keep_own: bool = False) -> bytes:
     """The JSON array of tools, with a marker on the last one."""
-    tools = elements(raw)
-    if not tools or (life is None and (keep_own or not any(_has_mark(members_of(t)) for t in tools))):
+    is_marked = not keep_own and any(f'"{key}"'.encode() in raw for key in MARK_KEYS)
+    if life is None and not is_marked:
         return raw
-    written = [bytes(t) if keep_own else _without_mark(t) for t in tools]
+    tools = [bytes(tool) for tool in elements(raw)]
+    written = [bare_tool(tool)[0] for tool in tools] if is_marked else list(tools)
+    if not written or (life is None and written == tools):
+        return raw
     if life is not None and dialect is Dialect.CACHE_CONTROL:
         key, mark = mark_json(dialect, life)
         written[-1] = join_members(members_of(written[-1]), {key: mark})
@@ -127,18 +131,18 @@ def _message(message: Message, marks: Mapping[int, Life], dialect: Dialect, *, s
     changes: dict[str, bytes | None] = {key: None for key in MARK_KEYS if key in members} if strip else {}
     content = members.get("content")
     if message.role == "tool":
+        # A result is one position, whatever its parts: a marker stands on the message, or behind all of them.
+        inside: dict[int, Life] = {}
         if marks and dialect is Dialect.CACHE_CONTROL:
             key, mark = mark_json(dialect, next(iter(marks.values())))
             changes[key] = mark
-        elif marks and content is not None:
-            changes["content"] = _marked_content(
-                bytes(content), message, {0: next(iter(marks.values()))}, dialect, strip
-            )
-        elif strip and message.has_marks and message.is_list and content is not None:
-            changes["content"] = _marked_content(bytes(content), message, {}, dialect, strip)
+        elif marks:
+            inside[-1] = next(iter(marks.values()))
+        if content is not None and (inside or (strip and message.has_marks and message.is_list)):
+            changes["content"] = _marked_content(bytes(content), message, inside, dialect, strip)
     elif content is not None and (marks or message.is_list):
         changes["content"] = _marked_content(bytes(content), message, marks, dialect, strip)
-    if strip and message.has_marks and "tool_calls" in members:
+    if strip and message.has_marks and bytes(members.get("tool_calls", b"")).startswith(b"["):
         calls = elements(members["tool_calls"])
         if any(_has_mark(members_of(call)) for call in calls):
             changes["tool_calls"] = b"[" + b",".join(_without_mark(call) for call in calls) + b"]"
@@ -152,7 +156,7 @@ def _marked_content(
     if not content.startswith(b"["):
         if not marks:
             return content
-        key, mark = mark_json(dialect, marks[0])
+        key, mark = mark_json(dialect, next(iter(marks.values())))
         return b'[{"type":"text","text":' + content + b"," + orjson.dumps(key) + b":" + mark + b"}]"
     written = [_without_mark(raw) if strip else bytes(raw) for raw in elements(content)]
     for place, life in marks.items():

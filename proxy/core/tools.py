@@ -8,10 +8,25 @@ from msgspec import Raw
 from proxy.core.digest import digest
 from proxy.core.layout import Element, ElementKind
 from proxy.core.message import MARK_KEYS, Part, PartKind, marker_of
+from proxy.core.prompt import Life
 from proxy.core.tokens import TokenCounter
-from proxy.core.wire import elements, members_of
+from proxy.core.wire import elements, join_members, members_of
 
 _MAX_REMEMBERED = 512
+
+
+def bare_tool(raw: bytes) -> tuple[bytes, Life | None]:
+    """A tool without its marker, and the marker: on the tool, or on its function (litellm forwards both)."""
+    members = members_of(raw)
+    changes: dict[str, bytes | None] = {key: None for key in MARK_KEYS if key in members}
+    mark = marker_of(members)
+    function = members.get("function")
+    if function is not None and bytes(function).startswith(b"{"):
+        inner = members_of(function)
+        if any(key in inner for key in MARK_KEYS):
+            changes["function"] = join_members(inner, {key: None for key in MARK_KEYS if key in inner})
+            mark = mark or marker_of(inner)
+    return (join_members(members, changes) if changes else raw), mark
 
 
 class ToolReader:
@@ -39,11 +54,11 @@ class ToolReader:
         parts = []
         tools = elements(content)
         for index, raw in enumerate(tools):
-            members = members_of(raw)
-            own = digest(b"tool", *(k.encode() + bytes(v) for k, v in members.items() if k not in MARK_KEYS))
+            bare, mark = bare_tool(bytes(raw))
+            own = digest(b"tool", *(k.encode() + bytes(v) for k, v in members_of(bare).items()))
             tokens = self._counter.count(own, bytes(raw).decode("utf-8", "replace"))
             # Only the last tool carries our marker: a marker within the list would split what never changes apart.
-            parts.append(Part(PartKind.OTHER, own, tokens, index, index == len(tools) - 1, marker_of(members)))
+            parts.append(Part(PartKind.OTHER, own, tokens, index, index == len(tools) - 1, mark))
         return Element(
             key="tools",
             kind=ElementKind.TOOLS,
