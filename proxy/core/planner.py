@@ -253,8 +253,9 @@ def _seed(request: ChatRequest, messages: Sequence[Message], route: Route) -> Se
 
 def _automatic_marks(request: ChatRequest, profile: CacheProfile) -> int:
     """A marker on the whole request asks the provider to mark the last block itself: that takes one of the slots."""
-    automatic = profile.dialect is Dialect.CACHE_CONTROL and bytes(request.members.get("cache_control", b"null"))
-    return int(automatic not in (False, b"null"))
+    if profile.dialect is not Dialect.CACHE_CONTROL:
+        return 0
+    return int(bytes(request.members.get("cache_control", b"null")) != b"null")
 
 
 def _own_count(request: ChatRequest, messages: Sequence[Message]) -> int:

@@ -143,13 +143,14 @@ def _cut(known: Recognition, message: Message, text: str, index: int) -> Group:
 
 def _with_distinct_keys(groups: list[Group]) -> tuple[Group, ...]:
     """The same path in two groups (or twice in one) is two things: number the later ones."""
-    seen: dict[str, count[int]] = {}
+    seen: set[str] = set()
     result = []
     for group in groups:
         items = []
         for item in group.items:
-            number = next(seen.setdefault(f"{group.name}/{item.key}", count(1)))
-            key = f"{group.name}/{item.key}" + (f"#{number}" if number > 1 else "")
+            plain = f"{group.name}/{item.key}"
+            key = next(k for n in count(1) if (k := f"{plain}#{n}" if n > 1 else plain) not in seen)
+            seen.add(key)
             items.append(Item(key, item.kind, item.claim, item.text, item.digest))
         result.append(Group(group.name, group.message, group.ack, group.opening, group.claim, tuple(items)))
     return tuple(result)
