@@ -6,6 +6,7 @@ from proxy.core.modes import Mode
 from proxy.core.plan import Plan, Route
 from proxy.core.planner import TierPlanner
 from proxy.core.usage import Usage
+from proxy.core.wire import Members
 from proxy.ports import Deployment, Subject
 
 _log = logging.getLogger("stratiform")
@@ -17,7 +18,15 @@ class Planning:
     def __init__(self, planner: TierPlanner) -> None:
         self._planner = planner
 
-    def plan(self, body: bytes, deployment: Deployment, subject: Subject, mode: Mode, now: float) -> Plan:
+    def plan(
+        self,
+        body: bytes,
+        deployment: Deployment,
+        subject: Subject,
+        mode: Mode,
+        now: float,
+        members: Members | None = None,
+    ) -> Plan:
         """The plan for one chat request. Raises InvalidRequest where the body is no chat request."""
         route = Route(
             scope=subject.scope,
@@ -27,7 +36,7 @@ class Planning:
             hint=subject.session_hint,
             reminder=deployment.reminder,
         )
-        plan = self._planner.plan(body, route, mode, now)
+        plan = self._planner.plan(body, route, mode, now, members)
         if plan.surprise is not None:
             # The type and place only: a message could quote the prompt.
             _log.error("planning failed, request sent as it came: %s", _place(plan.surprise))

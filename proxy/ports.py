@@ -10,6 +10,7 @@ from proxy.core.plan import Moved as Moved
 from proxy.core.plan import Plan as Plan
 from proxy.core.profiles import CacheProfile
 from proxy.core.usage import Usage
+from proxy.core.wire import Members
 
 Headers = Sequence[tuple[str, str]]
 
@@ -186,8 +187,16 @@ class SpendStore(Protocol):
 class Planner(Protocol):
     """The core path: recognise, track, plan, render; pure but for the state that it keeps in memory."""
 
-    def plan(self, body: bytes, deployment: Deployment, subject: Subject, mode: Mode, now: float) -> Plan:
-        """The plan for one chat request. Raises InvalidRequest where the body is no chat request; any other surprise
+    def plan(
+        self,
+        body: bytes,
+        deployment: Deployment,
+        subject: Subject,
+        mode: Mode,
+        now: float,
+        members: Members | None = None,
+    ) -> Plan:
+        """The plan for one chat request; ``members`` are the body's, where they were cut already. Raises InvalidRequest where the body is no chat request; any other surprise
         is contained: the plan is then the original with the reason ``internal-error``."""
         ...
 

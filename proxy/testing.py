@@ -18,7 +18,7 @@ from proxy.core.modes import Mode
 from proxy.core.profiles import NONE, CacheProfile
 from proxy.core.reasons import Reason
 from proxy.core.usage import Usage
-from proxy.core.wire import Unreadable, parse_chat, splice
+from proxy.core.wire import Members, Unreadable, parse_chat, splice
 from proxy.errors import UnknownModel
 from proxy.exchange import Exchange
 from proxy.ports import Deployment, Headers, Plan, Reservation, Subject, Transport
@@ -33,10 +33,18 @@ class PassthroughPlanner:
     def __init__(self) -> None:
         self.events: list[str] = []
 
-    def plan(self, body: bytes, deployment: Deployment, subject: Subject, mode: Mode, now: float) -> Plan:
+    def plan(
+        self,
+        body: bytes,
+        deployment: Deployment,
+        subject: Subject,
+        mode: Mode,
+        now: float,
+        members: Members | None = None,
+    ) -> Plan:
         """The client's request, edited as every mode allows."""
         try:
-            request = parse_chat(body)
+            request = parse_chat(body, members)
         except Unreadable:
             return Plan(body, body, Mode.PASSTHROUGH, Reason.UNREADABLE)
         sent = original_body(request, deployment.model)
@@ -58,9 +66,17 @@ class PassthroughPlanner:
 class RewritingPlanner(PassthroughPlanner):
     """Adds a member that no client sent, so that a provider that refuses it can be seen to get the original next."""
 
-    def plan(self, body: bytes, deployment: Deployment, subject: Subject, mode: Mode, now: float) -> Plan:
+    def plan(
+        self,
+        body: bytes,
+        deployment: Deployment,
+        subject: Subject,
+        mode: Mode,
+        now: float,
+        members: Members | None = None,
+    ) -> Plan:
         """The request with the member ``rewritten`` added, where the mode lets it."""
-        plan = super().plan(body, deployment, subject, mode, now)
+        plan = super().plan(body, deployment, subject, mode, now, members)
         if mode < Mode.MARK:
             return plan
         changed = splice(plan.original, parse_chat(plan.original).members, {"rewritten": b"true"})

@@ -199,8 +199,8 @@ class MessageReader:
             return Part(PartKind.MEDIA, key, IMAGE_TOKENS + overhead, index, markable, marker_of(members))
         tokens = self._counter.count(key, bytes(raw).decode("utf-8", "replace")) + overhead
         if kind == "text":
-            text = value(members["text"]) if "text" in members else None
-            markable = role != "assistant" and isinstance(text, str) and bool(text.strip())
+            shown = value(members["text"]) if "text" in members else None
+            markable = role != "assistant" and isinstance(shown, str) and bool(shown.strip())
             return Part(PartKind.TEXT, key, tokens, index, markable, marker_of(members))
         part_kind = PartKind.THINKING if kind in _THINKING else PartKind.OTHER
         return Part(part_kind, key, tokens, index, False, marker_of(members))

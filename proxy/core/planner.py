@@ -26,7 +26,7 @@ from proxy.core.tokens import Encode, TokenCounter
 from proxy.core.tools import ToolReader
 from proxy.core.usage import Usage
 from proxy.core.view import View, build_view
-from proxy.core.wire import ChatRequest, Unreadable, parse_chat, splice
+from proxy.core.wire import ChatRequest, Members, Unreadable, parse_chat, splice
 
 _REMEMBERED_LAYOUTS = 3
 _MAX_CACHES = 1024
@@ -78,13 +78,14 @@ class TierPlanner:
         self._sessions = SessionTable()
         self._caches = OrderedDict()
 
-    def plan(self, body: bytes, route: Route, mode: Mode, now: float) -> Plan:
-        """The plan for one chat request. Raises InvalidRequest where the body is no chat request.
+    def plan(self, body: bytes, route: Route, mode: Mode, now: float, members: Members | None = None) -> Plan:
+        """The plan for one chat request; ``members`` are the body's, where they were cut already. Raises InvalidRequest
+        where the body is no chat request.
 
         Any surprise of ours is contained here and nowhere else: the client's request goes out as it came.
         """
         try:
-            request = parse_chat(body)
+            request = parse_chat(body, members)
         except Unreadable:
             return Plan(body=body, original=body, mode=mode, reason=Reason.UNREADABLE)
         original = original_body(request, route.model)

@@ -124,7 +124,7 @@ class Engine:
             sent = untouched(body, head, deployment.model)
             plan = Plan(sent, sent, exchange.mode, Reason.PASSTHROUGH_MODE)
         else:
-            plan = self._planner.plan(body, deployment, subject, exchange.mode, exchange.now)
+            plan = self._planner.plan(body, deployment, subject, exchange.mode, exchange.now, head.members)
         exchange.plan, exchange.mode, exchange.reason = plan, plan.mode, plan.reason
         return plan
 
