@@ -67,7 +67,7 @@ class Answer(Protocol):
     headers: Headers
 
     def chunks(self) -> AsyncIterator[bytes]:
-        """The body as it arrives. Raises ProxyError subclasses (UpstreamUnavailable, UpstreamTimeout) on a broken line."""
+        """The body as it arrives. Raises UpstreamUnavailable or UpstreamTimeout where the line breaks."""
         ...
 
     async def aclose(self) -> None:
@@ -196,8 +196,11 @@ class Planner(Protocol):
         now: float,
         members: Members | None = None,
     ) -> Plan:
-        """The plan for one chat request; ``members`` are the body's, where they were cut already. Raises InvalidRequest where the body is no chat request; any other surprise
-        is contained: the plan is then the original with the reason ``internal-error``."""
+        """The plan for one chat request; ``members`` are the body's, where they were cut already.
+
+        Raises InvalidRequest where the body is no chat request; any other surprise is contained: the plan is then the
+        original with the reason ``internal-error``.
+        """
         ...
 
     def began(self, plan: Plan, now: float) -> None:
