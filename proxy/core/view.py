@@ -144,12 +144,14 @@ def _cut(known: Recognition, message: Message, text: str, index: int) -> Group:
 def _with_distinct_keys(groups: list[Group]) -> tuple[Group, ...]:
     """The same path in two groups (or twice in one) is two things: number the later ones."""
     seen: set[str] = set()
+    numbers: dict[str, count[int]] = {}
     result = []
     for group in groups:
         items = []
         for item in group.items:
             plain = f"{group.name}/{item.key}"
-            key = next(k for n in count(1) if (k := f"{plain}#{n}" if n > 1 else plain) not in seen)
+            numbering = numbers.setdefault(plain, count(1))
+            key = next(k for n in numbering if (k := f"{plain}#{n}" if n > 1 else plain) not in seen)
             seen.add(key)
             items.append(Item(key, item.kind, item.claim, item.text, item.digest))
         result.append(Group(group.name, group.message, group.ack, group.opening, group.claim, tuple(items)))
