@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from proxy.core.profiles import ANTHROPIC, NONE
+from proxy.core.usage import Usage, usage_of
 from proxy.errors import InvalidRequest, UpstreamRejected, UpstreamTimeout, UpstreamUnavailable
 from proxy.ports import Answer, Call, Deployment, Transport
 from proxy.upstream.litellm_ import LitellmUpstream
@@ -286,6 +287,7 @@ def check_claude_usage(usage: dict[str, Any]) -> None:
     assert details["cached_tokens"] == ANTHROPIC_USAGE["cache_read_input_tokens"]
     assert details["cache_creation_tokens"] == details["cache_write_tokens"] == 248
     assert details["cache_creation_token_details"] == ANTHROPIC_USAGE["cache_creation"]
+    assert usage_of(usage) == Usage(prompt=2098, output=7, read=1800, write_5m=200, write_1h=48)
 
 
 def test_claudes_answer_becomes_a_chat_completion() -> None:
@@ -403,6 +405,46 @@ def test_embeddings() -> None:
             assert [entry["embedding"] for entry in listed["data"]] == [[0.5, 0.0], [0.5, 1.0]]
             assert fake.seen[0].body["input"] == ["a", "b"]
             assert listed["usage"]["prompt_tokens"] == 3
+
+    run(body)
+
+
+def test_the_provider_may_stand_beside_the_model() -> None:
+    async def body() -> None:
+        async with serving() as (fake, upstream):
+            deployed = Deployment(
+                "m",
+                "some-model",
+                Transport.LITELLM,
+                NONE,
+                f"{fake.base}/v1",
+                KEY,
+                params={"custom_llm_provider": "openai"},
+            )
+            raw = json.dumps({**HELLO, "brand_new": 1}).encode()
+            assert (await upstream.open(Call(deployed, "POST", "/chat/completions", (), raw, False, 0.0))).status == 200
+            assert fake.seen[0].body == {"model": "some-model", **HELLO, "brand_new": 1}
+
+    run(body)
+
+
+def test_a_model_without_a_provider_is_refused() -> None:
+    async def body() -> None:
+        deployed = Deployment("m", "nobodys/model", Transport.LITELLM, NONE, api_key=KEY)
+        raw = json.dumps(HELLO).encode()
+        answer = await LitellmUpstream().open(Call(deployed, "POST", "/chat/completions", (), raw, False, 0.0))
+        assert answer.status == 400
+        assert "nobodys/model" in json.loads(await read(answer))["error"]["message"]
+
+    run(body)
+
+
+@pytest.mark.parametrize("raw", [b"", b"{", b"[]", b"1"])
+def test_a_body_that_is_no_object_is_refused(raw: bytes) -> None:
+    async def body() -> None:
+        spoken = Call(deployment(GPT, "http://127.0.0.1:9"), "POST", "/chat/completions", (), raw, False, 0.0)
+        with pytest.raises(InvalidRequest):
+            await LitellmUpstream().open(spoken)
 
     run(body)
 

@@ -2,11 +2,14 @@
 
 import asyncio
 import inspect
+import logging
 import os
 import sys
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
+
+from proxy.ports import Deployment
 
 # Read by litellm while it is imported. Offline: its catalogues come from the wheel, nothing is fetched that the
 # operator did not configure (litellm_core_utils/offline_mode.py, get_model_cost_map.py). PRODUCTION: no .env file is
@@ -22,6 +25,7 @@ _ENVIRONMENT = {
 # _complete_openrouter).
 _EXTRA_BODY_PROVIDERS = frozenset({"openai", "azure", "openrouter", "text-completion-openai", "bigmodel"})
 
+_MOST_ROUTES = 1024
 _WARM_MODELS = ("anthropic/claude-sonnet-4-5", "openai/gpt-4o")
 
 
@@ -61,7 +65,7 @@ class Library:
     def __init__(self) -> None:
         self._module: Any = None
         self._importing = asyncio.Lock()
-        self._routes: dict[tuple[str, str], Route] = {}
+        self._routes: dict[tuple[str, str, str], Route] = {}
 
     async def module(self) -> Any:
         """The imported and configured litellm. The event loop goes on while it is imported."""
@@ -76,18 +80,27 @@ class Library:
         litellm = await self.module()
         await asyncio.to_thread(_mock_answers, litellm)
 
-    def route(self, model: str, base_url: str) -> Route:
-        """How ``model`` is served. litellm must have been imported. Raises litellm's exceptions for unknown models."""
-        found = self._routes.get((model, base_url))
+    def route(self, deployment: Deployment) -> Route:
+        """How a deployment is served. litellm must have been imported. Raises litellm's error for unknown models."""
+        provider = deployment.params.get("custom_llm_provider")
+        key = (deployment.model, deployment.base_url, str(provider or ""))
+        found = self._routes.get(key)
         if found is None:
-            found = self._routes[(model, base_url)] = _route(self._module, model, base_url)
+            if len(self._routes) >= _MOST_ROUTES:  # a wildcard's names are the clients' choice
+                self._routes.clear()
+            found = self._routes[key] = _route(self._module, *key)
         return found
 
     async def aclose(self) -> None:
-        """Close the HTTP clients that litellm keeps."""
-        if self._module is not None:
-            await self._module.close_litellm_async_clients()
-            self._module.in_memory_llm_clients_cache.flush_cache()
+        """Close the HTTP clients that litellm keeps; it makes new ones where it is used again."""
+        if self._module is None:
+            return
+        await self._module.close_litellm_async_clients()
+        self._module.in_memory_llm_clients_cache.flush_cache()
+        # Claude's streams go through a client that stands in the module, not in that cache (_lazy_imports.py).
+        client = vars(self._module).pop("module_level_aclient", None)
+        if client is not None:
+            await client.close()
 
 
 def _import_litellm() -> Any:
@@ -96,6 +109,9 @@ def _import_litellm() -> Any:
     import litellm
 
     litellm.suppress_debug_info = True
+    if "LITELLM_LOG" not in os.environ:
+        # Its warnings quote requests (an image's address, a part of a message); the operator may ask for them.
+        litellm.verbose_logger.setLevel(logging.CRITICAL)
     litellm.drop_params = False
     litellm.num_retries = 0
     # Markers are placed by the planner, or not at all.
@@ -113,11 +129,13 @@ def _mock_answers(litellm: Any) -> None:
         litellm.completion(model=model, messages=messages, mock_response="warm", api_key="none", num_retries=0)
 
 
-def _route(litellm: Any, model: str, base_url: str) -> Route:
+def _route(litellm: Any, model: str, base_url: str, provider: str) -> Route:
     from litellm.llms.openai_like.json_loader import JSONProviderRegistry
     from litellm.types.utils import all_litellm_params
 
-    name, provider, _, _ = litellm.get_llm_provider(model=model, api_base=base_url or None)
+    name, provider, _, _ = litellm.get_llm_provider(
+        model=model, api_base=base_url or None, custom_llm_provider=provider or None
+    )
     fields = litellm.get_supported_openai_params(model=name, custom_llm_provider=provider) or ()
     through_sdk = provider in litellm.openai_compatible_providers or JSONProviderRegistry.exists(provider)
     return Route(

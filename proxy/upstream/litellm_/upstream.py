@@ -40,7 +40,7 @@ class LitellmUpstream:
             with errors:
                 if deployment.api_key is not None or keys_in_environment(litellm, deployment.model):
                     key = None
-                route = self._library.route(deployment.model, deployment.base_url)
+                route = self._library.route(deployment)
                 arguments = call_arguments(deployment, body, route, fields=fields, headers=call.headers, api_key=key)
                 ask = litellm.acompletion if fields is CHAT_FIELDS else litellm.aembedding
                 return await _ask(cast("Ask", ask), arguments, errors)

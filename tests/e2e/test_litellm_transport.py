@@ -1,0 +1,199 @@
+"""The real openai SDK through the proxy to a Claude behind litellm: planned, marked, streamed back, settled."""
+
+import asyncio
+import json
+import warnings
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import openai
+import pytest
+
+from proxy.clock import ManualClock
+from proxy.core.modes import Mode
+from proxy.core.planner import TierPlanner
+from proxy.core.profiles import ANTHROPIC
+from proxy.core.tokens import bytes_over_four
+from proxy.core.usage import Usage
+from proxy.engine import Engine
+from proxy.exchange import Ending
+from proxy.planning import Planning
+from proxy.ports import Transport
+from proxy.testing import Ledger, ModelList, NoMetrics, OpenDoor, make_deployment, serving
+from proxy.upstream.litellm_ import LitellmUpstream
+from proxy.web.app import Parts, create_app
+from tests.contract.litellm_fakes import Provider, anthropic_events, provider
+
+# litellm silences these two of its own when it is imported (litellm/_process_defaults.py); pytest undoes that.
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:.*`ReadOnly` qualifier:UserWarning"),
+    pytest.mark.filterwarnings("ignore:.*attribute on the instance is deprecated:DeprecationWarning"),
+]
+
+RULES = "Every rule is kept. " * 400
+QUESTION: list[Any] = [{"role": "system", "content": RULES}, {"role": "user", "content": "hi"}]
+TOOL: Any = {"type": "function", "function": {"name": "read", "parameters": {"type": "object", "properties": {}}}}
+REPORTED = Usage(prompt=2098, output=7, read=1800, write_5m=200, write_1h=48)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _litellm() -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        asyncio.run(LitellmUpstream().warm())
+
+
+@dataclass
+class Stage:
+    """A provider, the proxy before it, and a client."""
+
+    fake: Provider
+    client: openai.AsyncOpenAI
+    ledger: Ledger
+
+
+@asynccontextmanager
+async def stage(**script: Any) -> AsyncIterator[Stage]:
+    async with provider(**script) as fake:
+        claude = make_deployment(
+            name="claude",
+            model="anthropic/claude-sonnet-4-5",
+            base_url=fake.base,
+            api_key="sk-operator-0123",
+            transport=Transport.LITELLM,
+            profile=ANTHROPIC,
+            mode=Mode.TIER,
+        )
+        ledger = Ledger()
+        engine = Engine(
+            models=ModelList({"claude": claude}),
+            upstreams={Transport.LITELLM: LitellmUpstream()},
+            planner=Planning(TierPlanner(bytes_over_four, [])),
+            admission=OpenDoor(),
+            meter=ledger,
+            clock=ManualClock(1_700_000_000.0),
+        )
+        with serving(create_app(Parts(engine, ModelList({"claude": claude}), NoMetrics()))) as base:
+            async with openai.AsyncOpenAI(base_url=f"{base}/v1", api_key="anything", max_retries=0) as client:
+                yield Stage(fake, client, ledger)
+
+
+def run(body: Callable[[], Awaitable[None]]) -> None:
+    async def limited() -> None:
+        async with asyncio.timeout(30):
+            await body()
+
+    asyncio.run(limited())
+
+
+def test_a_completion_is_marked_answered_and_accounted() -> None:
+    async def body() -> None:
+        async with stage() as on:
+            completion = await on.client.chat.completions.create(model="claude", messages=QUESTION, tools=[TOOL])
+            (tool_call,) = completion.choices[0].message.tool_calls or []
+            assert json.loads(tool_call.function.arguments) == {"path": "a.py"}  # type: ignore[union-attr]
+            wire = on.fake.seen[0]
+            assert wire.path == "/v1/messages"
+            assert wire.headers["x-api-key"] == "sk-operator-0123"
+            (system,) = wire.body["system"]
+            assert system["text"] == RULES
+            assert 1 <= json.dumps(wire.body).count("cache_control") <= 4
+            assert completion.usage is not None
+            assert completion.usage.prompt_tokens == REPORTED.prompt
+            (exchange,) = on.ledger.wait()
+            assert (exchange.usage, exchange.ending) == (REPORTED, Ending.COMPLETED)
+
+    run(body)
+
+
+def test_a_stream_is_accounted_though_the_client_asked_for_no_usage() -> None:
+    async def body() -> None:
+        async with stage() as on:
+            stream = await on.client.chat.completions.create(model="claude", messages=QUESTION, stream=True)
+            chunks = [chunk async for chunk in stream]
+            assert "".join(chunk.choices[0].delta.content or "" for chunk in chunks) == "hello"
+            assert chunks[-1].choices[0].finish_reason == "stop"
+            assert all(chunk.usage is None for chunk in chunks)
+            (exchange,) = on.ledger.wait()
+            assert (exchange.usage, exchange.ending) == (REPORTED, Ending.COMPLETED)
+
+    run(body)
+
+
+def test_a_refusal_of_the_rewritten_request_is_tried_once_as_it_came() -> None:
+    refused = {"type": "error", "error": {"type": "invalid_request_error", "message": "too many markers"}}
+
+    async def body() -> None:
+        async with stage(status=400, error=refused) as on:
+            with pytest.raises(openai.BadRequestError, match="too many markers"):
+                await on.client.chat.completions.create(model="claude", messages=QUESTION)
+            marked = ["cache_control" in json.dumps(seen.body) for seen in on.fake.seen]
+            assert marked == [True, False]
+
+    run(body)
+
+
+def test_rate_limits_reach_the_sdk() -> None:
+    limited = {"type": "error", "error": {"type": "rate_limit_error", "message": "slow down"}}
+
+    async def body() -> None:
+        async with stage(status=429, error=limited, headers={"retry-after": "7"}) as on:
+            with pytest.raises(openai.RateLimitError, match="slow down") as caught:
+                await on.client.chat.completions.create(model="claude", messages=QUESTION)
+            assert caught.value.response.headers["retry-after"] == "7"
+            assert caught.value.type == "rate_limit_error"
+            assert len(on.fake.seen) == 1
+
+    run(body)
+
+
+@pytest.mark.parametrize("ending", ["cut", "done"])
+def test_a_stream_that_breaks_off_raises_in_the_sdk(ending: str) -> None:
+    async def body() -> None:
+        async with stage(events=anthropic_events("hel", end=False), ending=ending) as on:
+            stream = await on.client.chat.completions.create(model="claude", messages=QUESTION, stream=True)
+            with pytest.raises(openai.APIError):
+                [chunk async for chunk in stream]
+            (exchange,) = on.ledger.wait()
+            assert exchange.ending is Ending.BROKEN
+
+    run(body)
+
+
+def test_a_client_that_hangs_up_cancels_the_call() -> None:
+    async def body() -> None:
+        async with stage(events=anthropic_events("hel", end=False), ending="hold") as on:
+            stream = await on.client.chat.completions.create(model="claude", messages=QUESTION, stream=True)
+            assert (await anext(aiter(stream))).choices[0].delta.content == "hel"
+            await stream.close()
+            async with asyncio.timeout(2):
+                await on.fake.gone.wait()
+            (exchange,) = on.ledger.wait()
+            assert exchange.ending is Ending.HUNG_UP
+
+    run(body)
+
+
+def test_a_client_that_hangs_up_before_the_answer_cancels_the_call() -> None:
+    async def body() -> None:
+        async with stage(silent=True) as on:
+            asking = asyncio.ensure_future(on.client.chat.completions.create(model="claude", messages=QUESTION))
+            await on.fake.asked.wait()
+            asking.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await asking
+            async with asyncio.timeout(2):
+                await on.fake.gone.wait()
+
+    run(body)
+
+
+def test_a_path_that_litellm_has_not_is_a_clear_404() -> None:
+    async def body() -> None:
+        async with stage() as on:
+            with pytest.raises(openai.NotFoundError, match="http transport"):
+                await on.client.moderations.create(model="claude", input="x")
+
+    run(body)
