@@ -8,8 +8,8 @@ Break-even: a written prefix pays if it is expected to be read more than (w - 1)
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from proxy.core.layout import Layout
-from proxy.core.profiles import CacheProfile, Family
+from proxy.core.layout import ElementKind, Layout
+from proxy.core.profiles import CacheProfile, Dialect, Family
 
 _MAX_STOPS = 16
 # Survival must fall by this factor before a place is worth a look of its own.
@@ -53,10 +53,12 @@ def place(
     stops = _stops(layout, survival, live, profile)
     deepest = live[-1] if live else -1
     chosen = _best(stops, layout, deepest, profile, slots)
-    if deepest >= 0 and not _in_reach(chosen, deepest, profile.lookback):
-        chosen = (deepest, *_best(stops, layout, deepest, profile, slots - 1))
+    if slots > 0 and deepest >= 0 and not _in_reach(chosen, deepest, profile.lookback):
+        reaching = _markable_behind(layout, deepest, profile)
+        if reaching is not None:
+            chosen = (reaching, *_best(stops, layout, deepest, profile, slots - 1))
     chosen = tuple(sorted(set(chosen)))
-    chosen = _fill_with_heads(layout, chosen, stops, slots)
+    chosen = _fill_with_heads(layout, chosen, stops, profile, slots)
     return Placement(chosen, _expected(stops, chosen), max((*chosen, deepest)) if chosen or live else -1)
 
 
@@ -92,9 +94,10 @@ def _stops(layout: Layout, survival: Sequence[float], live: Sequence[int], profi
     found: list[_Stop] = []
     waiting = -1
     ends, minimum, last = layout.ends, profile.min_tokens, len(layout.parts) - 1
+    first = _first_markable(layout, profile)
     base = survival[0] if survival else 0.0
     for position, part in enumerate(layout.parts):
-        if part.markable and ends[position] >= minimum:
+        if part.markable and ends[position] >= minimum and position >= first:
             waiting = position
         if position in held:
             found.append(_Stop(position, ends[position], survival[position], True))
@@ -161,13 +164,33 @@ def _in_reach(marks: Sequence[int], entry: int, lookback: int) -> bool:
     return any(0 <= mark - entry < lookback for mark in marks)
 
 
-def _fill_with_heads(layout: Layout, chosen: tuple[int, ...], stops: Sequence[_Stop], slots: int) -> tuple[int, ...]:
+def _first_markable(layout: Layout, profile: CacheProfile) -> int:
+    """Positions before this one carry no marker: a breakpoint is not taken on tools (OpenAI, "Prompt caching")."""
+    elements = layout.elements
+    if profile.dialect is Dialect.BREAKPOINT and elements and elements[0].kind is ElementKind.TOOLS:
+        return len(elements[0].parts)
+    return 0
+
+
+def _markable_behind(layout: Layout, entry: int, profile: CacheProfile) -> int | None:
+    """The nearest place for a marker that finds the entry. The client's own markers may have made entries at places
+    where we set none (assistant turns)."""
+    first = max(entry, _first_markable(layout, profile))
+    last = min(entry + profile.lookback, len(layout.parts))
+    return next((p for p in range(first, last) if layout.parts[p].markable), None)
+
+
+def _fill_with_heads(
+    layout: Layout, chosen: tuple[int, ...], stops: Sequence[_Stop], profile: CacheProfile, slots: int
+) -> tuple[int, ...]:
     """Spare markers go to the most stable stops before the last chosen one: they cost nothing there."""
     spare = slots - len(chosen)
     if not chosen or spare <= 0:
         return chosen
     taken = set(chosen)
-    free = [s for s in stops if s.position < chosen[-1] and s.position not in taken]
+    first, parts = _first_markable(layout, profile), layout.parts
+    free = [s for s in stops if first <= s.position < chosen[-1] and s.position not in taken]
+    free = [s for s in free if parts[s.position].markable]
     free.sort(key=lambda s: (-s.survival, s.position))
     return tuple(sorted([*chosen, *(s.position for s in free[:spare])]))
 

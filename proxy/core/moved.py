@@ -61,7 +61,8 @@ def _with_tag(view: View, tail: tuple[Element, ...], lines: list[str], counter: 
         "tag",
         ElementKind.TAG,
         "user",
-        Part(PartKind.TEXT, digest(b"tag", body.encode("utf-8", "surrogatepass")), tokens, -1, True),
+        # No marker: what stands in the tag is never read again.
+        Part(PartKind.TEXT, digest(b"tag", body.encode("utf-8", "surrogatepass")), tokens, -1, False),
         lead=body,
     )
     in_loop = view.messages[-1].role == "tool"
