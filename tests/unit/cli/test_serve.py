@@ -1,12 +1,12 @@
 """``stratiform serve`` as a process: starting, budgets through a restart, stopping, and what it must not import."""
 
 import contextlib
-import os
 import re
 import signal
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -148,15 +148,18 @@ assert not found, found
 """
 
 
-def test_the_http_and_embedded_transports_do_without_litellm_and_start_quickly(config: str) -> None:
-    """At most 1.5 s of CPU. The best of three: a busy machine makes the same work dearer."""
-    spent = []
-    for _ in range(3):
-        before = os.times()
-        subprocess.run([sys.executable, "-c", BUILD, config], check=True)
-        after = os.times()
-        used = after.children_user + after.children_system - before.children_user - before.children_system
-        spent.append(used)
-        if used < 1.5:
+def test_the_http_and_embedded_transports_do_without_litellm(config: str) -> None:
+    subprocess.run([sys.executable, "-c", BUILD, config], check=True)
+
+
+def test_it_is_ready_within_one_and_a_half_seconds() -> None:
+    """The best of four: 0.9 s on a 2-core machine, and more beside other work."""
+    took = []
+    for _ in range(4):
+        began = time.perf_counter()
+        with serving("--upstream", "http://127.0.0.1:9") as (url, _):
+            assert httpx.get(url.removesuffix("/v1") + "/readyz").status_code == 200
+            took.append(time.perf_counter() - began)
+        if took[-1] < 1.5:
             return
-    pytest.fail(f"starting took {min(spent):.2f} s of CPU")
+    pytest.fail(f"it was ready after {min(took):.2f} s")
