@@ -1,0 +1,12 @@
+"""All sample sessions."""
+
+from proxy.demo.clock_agent import clock_agent
+from proxy.demo.editor_chat import editor_chat
+from proxy.demo.sample import Sample
+from proxy.demo.support_chat import support_chat
+from proxy.demo.tool_agent import tool_agent
+
+
+def samples() -> list[Sample]:
+    """One of each kind of client."""
+    return [editor_chat(), tool_agent(), clock_agent(), support_chat()]

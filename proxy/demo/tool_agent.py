@@ -1,0 +1,189 @@
+"""A coding agent that calls tools: every request is the one before it with something appended."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import orjson
+
+from proxy.demo.sample import BEGIN, Message, Request, Sample, assistant, chat, system, user
+from proxy.demo.source import SourceFile, file_of_tests, source_file
+
+_INSTRUCTIONS = """You are a coding agent. You work in the user's repository with the tools that you are given, and you
+stop when the task is done and the tests pass.
+
+# How you work
+- Look before you change anything: list, search, read. Read a file before you edit it.
+- Make the smallest change that does what was asked. Keep to the style of the file.
+- Do not add comments that repeat the code. Do not change what you were not asked to change.
+- After a change run the tests that touch it, then the whole suite once.
+- If a command fails, read its output, say in one sentence why it failed, and correct that.
+- Never commit, push, or touch anything outside the repository unless the user asks for it.
+- Call several tools at once where their results do not depend on each other.
+
+# How you answer
+- Short. No preamble, no summary of what the tools said.
+- Name files with their path, and places with path:line.
+- When you are done, say what changed and what you ran, in at most five lines.
+
+# What you must not do
+- Do not invent results of commands, names of files, or the content of files.
+- Do not weaken a test so that it passes. Where a test is wrong, say so and stop.
+- Do not print secrets, keys or tokens, and do not put them into files.
+
+<env>
+Working directory: /home/dev/shop
+Is directory a git repo: yes
+Platform: linux
+</env>
+"""
+
+_TOOLS = (
+    ("list_files", "List the files below a folder, sorted by path. Folders that git ignores are left out.",
+     {"folder": "The folder, relative to the repository", "depth": "How many levels down, 2 by default"}),
+    ("search", "Search the contents of files for a regular expression. Gives path, line number and the line.",
+     {"pattern": "The expression, in Python's syntax", "folder": "Where to search", "glob": "Which file names, *.py"}),
+    ("read_file", "Read a text file. Gives the lines with their numbers, at most 2000 of them.",
+     {"path": "The file, relative to the repository", "offset": "The first line", "limit": "How many lines"}),
+    ("edit_file", "Replace one text in a file by another. The old text must stand in the file exactly once.",
+     {"path": "The file", "old": "The text that stands there, with its white space", "new": "The text instead of it"}),
+    ("write_file", "Write a file anew, whole. A file that exists is replaced.",
+     {"path": "The file", "content": "All of its text"}),
+    ("run", "Run a command in the repository, without a terminal, for at most two minutes. Gives exit code and output.",
+     {"command": "The command line, for bash", "timeout_s": "A shorter limit in seconds"}),
+    ("run_tests", "Run pytest. Gives the summary, and the output of the tests that failed.",
+     {"paths": "Files or folders, separated by blanks", "expression": "Only tests whose name matches"}),
+    ("todo", "Keep the list of what is still to be done. Give the whole list each time.",
+     {"items": "One task a line, those that are done marked with x"}),
+)  # fmt: skip
+
+
+def tools(count: int = len(_TOOLS)) -> list[dict[str, Any]]:
+    """Definitions in OpenAI's form."""
+    found = []
+    for name, text, arguments in _TOOLS[:count]:
+        properties = {key: {"type": "string", "description": value} for key, value in arguments.items()}
+        schema = {"type": "object", "properties": properties, "required": list(arguments)[:1]}
+        found.append({"type": "function", "function": {"name": name, "description": text, "parameters": schema}})
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class Round:
+    """One answer of the model: what it says, which tools it calls, and what they give."""
+
+    words: str
+    calls: tuple[tuple[str, dict[str, str]], ...]
+    results: tuple[str, ...]
+
+
+def tool_agent() -> Sample:
+    """Two tasks, 25 requests."""
+    messages = [system(_INSTRUCTIONS)]
+    requests, at, first = [], BEGIN + 30, 0
+    for prompt, rounds, answer in _tasks():
+        messages.append(user(prompt))
+        for number, step in enumerate(rounds, first):
+            requests.append(_request(at, messages))
+            messages += exchange(number, step)
+            at += 6 + number % 4 * 5
+        requests.append(_request(at, messages))
+        messages.append(assistant(answer))
+        first += len(rounds)
+        at += 190
+    return Sample("agent", "tool-calling agent, append-only", tuple(requests))
+
+
+def exchange(number: int, step: Round) -> Iterator[Message]:
+    """The model's message with its calls, and the results."""
+    ids = [f"call_{number:02d}{place}" for place in range(len(step.calls))]
+    calls = [
+        {"id": one, "type": "function", "function": {"name": name, "arguments": orjson.dumps(arguments).decode()}}
+        for one, (name, arguments) in zip(ids, step.calls, strict=True)
+    ]
+    yield {"role": "assistant", "content": step.words, "tool_calls": calls}
+    for one, result in zip(ids, step.results, strict=True):
+        yield {"role": "tool", "tool_call_id": one, "content": result}
+
+
+def _request(at: float, messages: Sequence[Message]) -> Request:
+    return Request(at, chat(messages, stream=True, tools=tools(), tool_choice="auto"))
+
+
+def _tasks() -> Iterator[tuple[str, list[Round], str]]:
+    sources = repository()
+    yield (
+        "Parcels heavier than 30 kg cannot be sent any more. Find where weights are checked and add the limit.",
+        [
+            listed(sources),
+            searched("weight", sources),
+            *(read(file) for file in sources[:4]),
+            edited(sources[0]),
+            tested("tests/test_parcels.py", 1),
+            read(sources[4]),
+            edited(sources[4]),
+            tested("tests/test_parcels.py", 0),
+            tested("tests", 0),
+        ],
+        "The limit is in `shop/parcels.py`; the test that expected 31 kg to pass now uses 30. `pytest tests`: passed.",
+    )
+    yield (
+        "Good. The web site shows the fee before the parcel is weighed. Make it use the same check.",
+        [
+            searched("fee", sources),
+            *(read(file) for file in sources[5:8]),
+            edited(sources[5]),
+            tested("tests/test_site.py", 1),
+            searched("check_parcel", sources),
+            edited(sources[6]),
+            tested("tests/test_site.py", 0),
+            read(sources[7]),
+            tested("tests", 0),
+        ],
+        "`shop/site.py` asks `check_parcel` before it shows a fee. `pytest tests`: passed.",
+    )
+
+
+def repository() -> list[SourceFile]:
+    """Eight files that the agent may read."""
+    names = ("parcels", "weights", "baskets", "labels", "fees", "site", "forms")
+    files = [source_file(f"shop/{n}.py", f"About {n}.", (i, i + 4, i + 9)[: 1 + i % 3]) for i, n in enumerate(names, 1)]
+    return [*files[:4], file_of_tests("tests/test_parcels.py", "Tests of parcels.", range(6)), *files[4:]]
+
+
+def listed(files: Sequence[SourceFile]) -> Round:
+    """A listing."""
+    paths = [file.path for file in files] + [f"shop/area_{i}/service.py" for i in range(14)]
+    return Round("I look around first.", (("list_files", {"folder": "."}),), ("\n".join(sorted(paths)),))
+
+
+def searched(word: str, files: Sequence[SourceFile]) -> Round:
+    """A search."""
+    lines = [
+        f"{file.path}:{number}: {line.strip()}"
+        for file in files
+        for number, line in enumerate(file.text.splitlines(), 1)
+        if word in line
+    ]
+    return Round("", (("search", {"pattern": word, "folder": "shop"}),), ("\n".join(lines[:60]) or "nothing found",))
+
+
+def read(file: SourceFile) -> Round:
+    """A whole file with line numbers."""
+    text = "".join(f"{number:5d}\t{line}\n" for number, line in enumerate(file.text.splitlines(), 1))
+    return Round("", (("read_file", {"path": file.path}),), (text,))
+
+
+def edited(file: SourceFile) -> Round:
+    """An edit, and a look at what else says the same."""
+    old = file.functions[0].signature
+    arguments = {"path": file.path, "old": old, "new": f"# The carrier's limit.\nHEAVIEST_KG = 30\n\n\n{old}"}
+    return Round("I make the change.", (("edit_file", arguments),), (f"{file.path}: 1 replacement",))
+
+
+def tested(paths: str, failures: int) -> Round:
+    """A run of the tests."""
+    shown = f"{failures} failed, " if failures else ""
+    detail = "E   AssertionError: assert ['weight is above 30'] == []\n" * failures
+    result = f"collected 84 items\n\n{paths} {'.' * 40}\n{detail}{shown}{84 - failures} passed in 3.1{len(paths)}s"
+    return Round("", (("run_tests", {"paths": paths}),), (result,))
