@@ -1,12 +1,12 @@
 """``stratiform serve`` as a process: starting, budgets through a restart, stopping, and what it must not import."""
 
 import contextlib
+import os
 import re
 import signal
 import socket
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -152,14 +152,16 @@ def test_the_http_and_embedded_transports_do_without_litellm(config: str) -> Non
     subprocess.run([sys.executable, "-c", BUILD, config], check=True)
 
 
-def test_it_is_ready_within_one_and_a_half_seconds() -> None:
-    """The best of four: 0.9 s on a 2-core machine, and more beside other work."""
-    took = []
-    for _ in range(4):
-        began = time.perf_counter()
-        with serving("--upstream", "http://127.0.0.1:9") as (url, _):
-            assert httpx.get(url.removesuffix("/v1") + "/readyz").status_code == 200
-            took.append(time.perf_counter() - began)
-        if took[-1] < 1.5:
-            return
-    pytest.fail(f"it was ready after {min(took):.2f} s")
+FRAMEWORKS = "import aiohttp, prometheus_client, pydantic, starlette.applications, tiktoken, uvicorn, yaml"
+
+
+def cpu_s(code: str, *arguments: str) -> float:
+    before = os.times()
+    subprocess.run([sys.executable, "-c", code, *arguments], check=True)
+    after = os.times()
+    return after.children_user + after.children_system - before.children_user - before.children_system
+
+
+def test_starting_costs_little_more_than_the_frameworks_do(config: str) -> None:
+    """Twice as much: ready after 0.9 s on a 2-core machine. As a ratio, since seconds grow beside other work."""
+    assert min(cpu_s(BUILD, config) for _ in range(2)) < 3.5 * min(cpu_s(FRAMEWORKS) for _ in range(2))
