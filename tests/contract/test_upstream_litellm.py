@@ -14,6 +14,7 @@ from proxy.core.usage import Usage, usage_of
 from proxy.errors import InvalidRequest, UpstreamRejected, UpstreamTimeout, UpstreamUnavailable
 from proxy.ports import Answer, Call, Deployment, Transport
 from proxy.upstream.litellm_ import LitellmUpstream
+from proxy.upstream.litellm_.library import Library
 from tests.contract.litellm_fakes import (
     ANTHROPIC_USAGE,
     REQUEST_ID,
@@ -275,6 +276,29 @@ def test_without_a_key_of_its_own_the_deployment_uses_the_clients(monkeypatch: p
     run(body)
 
 
+@pytest.mark.parametrize(
+    ("model", "provider_name", "extra_body", "takes_key"),
+    [
+        (CLAUDE, "anthropic", False, True),
+        (GPT, "openai", True, True),
+        ("openrouter/anthropic/claude-sonnet-4.5", "openrouter", True, True),
+        ("deepseek/deepseek-chat", "deepseek", True, True),
+        ("bedrock/anthropic.claude-sonnet-4-5-20250929-v1:0", "bedrock", False, False),
+        ("vertex_ai/claude-sonnet-4-5", "vertex_ai", False, False),
+    ],
+)
+def test_routes(model: str, provider_name: str, extra_body: bool, takes_key: bool) -> None:
+    async def body() -> None:
+        library = Library()
+        await library.module()
+        route = library.route(Deployment("m", model, Transport.LITELLM, NONE))
+        assert (route.provider, route.extra_body, route.takes_key) == (provider_name, extra_body, takes_key)
+        assert {"api_base", "api_key", "fallbacks", "mock_response", "metadata"} <= route.owned
+        assert library.route(Deployment("m", model, Transport.LITELLM, NONE)) is route
+
+    run(body)
+
+
 # What comes back
 
 CLAUDE_USAGE = {"prompt_tokens": 2098, "completion_tokens": 7, "total_tokens": 2105}
@@ -403,7 +427,7 @@ def test_embeddings() -> None:
             )
             listed = json.loads(await read(answer))
             assert [entry["embedding"] for entry in listed["data"]] == [[0.5, 0.0], [0.5, 1.0]]
-            assert fake.seen[0].body["input"] == ["a", "b"]
+            assert fake.seen[0].body == {"model": "text-embedding-3-small", "input": ["a", "b"]}
             assert listed["usage"]["prompt_tokens"] == 3
 
     run(body)

@@ -26,6 +26,18 @@ CHAT_FIELDS = frozenset(
 )  # fmt: skip
 EMBEDDING_FIELDS = frozenset({"input", "dimensions", "encoding_format", "user"})
 
+# What litellm takes for granted while it translates: it fails on other shapes, where a provider would answer 400.
+_ARRAYS = frozenset({"messages", "tools", "functions"})
+_OBJECTS = frozenset(
+    {"response_format", "stream_options", "thinking", "logit_bias", "prediction", "audio", "web_search_options"}
+)
+_NUMBERS = frozenset(
+    {
+        "temperature", "top_p", "n", "max_tokens", "max_completion_tokens", "presence_penalty", "frequency_penalty",
+        "seed", "top_logprobs",
+    }
+)  # fmt: skip
+
 # Of the client's headers these mean something to a provider behind litellm.
 _FORWARDED_HEADERS = frozenset({"anthropic-beta", "openai-beta", "x-grok-conv-id"})
 
@@ -61,6 +73,7 @@ def call_arguments(
     for name, value in body.items():
         if name == "model":
             continue
+        _check_shape(name, value)
         if name in fields and _translated(name, route, arguments):
             arguments[name] = value
         elif route.extra_body:
@@ -69,7 +82,9 @@ def call_arguments(
             arguments.update(_user_metadata(value))
         else:
             arguments[_native(name, route)] = value
-    arguments.update(model=deployment.model, timeout=deployment.timeout_s, num_retries=0, _skip_mcp_handler=True)
+    arguments.update(model=deployment.model, timeout=deployment.timeout_s, num_retries=0)
+    if "messages" in fields:
+        arguments["_skip_mcp_handler"] = True  # else a tool could name litellm's own gateway
     optional: dict[str, Any] = {
         "api_base": deployment.base_url, "api_key": deployment.api_key or api_key,
         "extra_body": extra_body, "extra_headers": extra_headers,
@@ -84,6 +99,24 @@ def client_key(headers: Headers) -> str | None:
         if name.lower() == "authorization" and scheme.lower() == "bearer" and key.strip():
             return key.strip()
     return None
+
+
+def _check_shape(name: str, value: object) -> None:
+    wanted = ""
+    if name in _ARRAYS and not _is_array_of_objects(value):
+        wanted = "an array of objects"
+    elif name in _OBJECTS and not isinstance(value, Mapping):
+        wanted = "an object"
+    elif name in _NUMBERS and (isinstance(value, bool) or not isinstance(value, (int, float))):
+        wanted = "a number"
+    elif name == "stream" and not isinstance(value, bool):
+        wanted = "true or false"
+    if wanted and (value is not None or name == "messages"):
+        raise InvalidRequest(f"'{name}' must be {wanted}", param=name, code="invalid_type")
+
+
+def _is_array_of_objects(value: object) -> bool:
+    return isinstance(value, list) and all(isinstance(item, Mapping) for item in value)
 
 
 def _translated(name: str, route: Route, arguments: Mapping[str, Any]) -> bool:

@@ -25,6 +25,8 @@ _ENVIRONMENT = {
 # _complete_openrouter).
 _EXTRA_BODY_PROVIDERS = frozenset({"openai", "azure", "openrouter", "text-completion-openai", "bigmodel"})
 
+_KEY_PROVIDERS = frozenset({"openai", "anthropic", "openrouter"})
+
 _MOST_ROUTES = 1024
 _WARM_MODELS = ("anthropic/claude-sonnet-4-5", "openai/gpt-4o")
 
@@ -50,13 +52,15 @@ class Route:
     """How litellm serves a model. ``fields`` are the OpenAI parameters that it translates for the provider.
 
     ``extra_body`` says whether further fields are merged into the provider's body under that name; elsewhere they are
-    plain arguments, and ``owned`` are the names that litellm itself would obey.
+    plain arguments, and ``owned`` are the names that litellm itself would obey. ``takes_key``: the provider is called
+    with one key, for which a client's own can stand; others have credentials of several parts, or a role.
     """
 
     provider: str
     fields: frozenset[str]
     extra_body: bool
     owned: frozenset[str]
+    takes_key: bool = True
 
 
 class Library:
@@ -143,6 +147,7 @@ def _route(litellm: Any, model: str, base_url: str, provider: str) -> Route:
         fields=frozenset(fields),
         extra_body=through_sdk or provider in _EXTRA_BODY_PROVIDERS,
         owned=frozenset({*all_litellm_params, *inspect.signature(litellm.acompletion).parameters, "extra_body"}),
+        takes_key=through_sdk or provider in _KEY_PROVIDERS,
     )
 
 

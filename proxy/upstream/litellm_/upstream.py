@@ -34,13 +34,14 @@ class LitellmUpstream:
             )
         body = await _read(call)
         litellm = await self._library.module()
-        deployment, key = call.deployment, client_key(call.headers)
+        deployment = call.deployment
+        key = client_key(call.headers) if deployment.api_key is None else None
         errors = map_litellm_errors(secrets_of(deployment, key))
         try:
             with errors:
-                if deployment.api_key is not None or keys_in_environment(litellm, deployment.model):
-                    key = None
                 route = self._library.route(deployment)
+                if key and (not route.takes_key or keys_in_environment(litellm, deployment.model)):
+                    key = None
                 arguments = call_arguments(deployment, body, route, fields=fields, headers=call.headers, api_key=key)
                 ask = litellm.acompletion if fields is CHAT_FIELDS else litellm.aembedding
                 return await _ask(cast("Ask", ask), arguments, errors)

@@ -80,6 +80,30 @@ def test_what_the_operator_has_ruled_litellm_sees(params: dict[str, object]) -> 
     assert "extra_body" not in made
 
 
+@pytest.mark.parametrize(
+    ("name", "value", "wanted"),
+    [
+        ("messages", "hi", "an array of objects"),
+        ("messages", None, "an array of objects"),
+        ("messages", [{}, 1], "an array of objects"),
+        ("tools", {}, "an array of objects"),
+        ("response_format", "json", "an object"),
+        ("stream_options", [], "an object"),
+        ("temperature", "hot", "a number"),
+        ("max_tokens", True, "a number"),
+        ("stream", 1, "true or false"),
+    ],
+)
+def test_a_wrong_shape_is_refused_before_litellm_fails_on_it(name: str, value: object, wanted: str) -> None:
+    with pytest.raises(InvalidRequest, match=wanted) as caught:
+        arguments({name: value})
+    assert (caught.value.param, caught.value.code) == (name, "invalid_type")
+
+
+def test_null_is_as_good_as_nothing() -> None:
+    assert arguments({"tools": None, "stop": None, "temperature": None})["temperature"] is None
+
+
 def test_a_native_provider_gets_unknown_fields_as_arguments() -> None:
     made = arguments({"top_k": 3, "seed": 1, "cache_control": {"type": "ephemeral"}}, CLAUDE)
     assert (made["top_k"], made["seed"], made["cache_control"]) == (3, 1, {"type": "ephemeral"})
@@ -304,8 +328,9 @@ class Model:
     def __init__(self, body: dict[str, Any]) -> None:
         self._body = body
 
-    def model_dump(self, *, exclude_none: bool) -> dict[str, Any]:
+    def model_dump(self, *, exclude_none: bool, warnings: bool) -> dict[str, Any]:
         assert exclude_none
+        assert not warnings  # pydantic's quote what they warn of
         return self._body
 
 
