@@ -1,0 +1,156 @@
+"""A client that talks to the planner: messages in short notation, requests sent one after another in virtual time."""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from plugins.aider import AiderRecogniser
+from plugins.fenced import FencedRecogniser
+from plugins.system_text import SystemTextRecogniser
+from proxy.core.message import Message, MessageReader
+from proxy.core.modes import Mode
+from proxy.core.plan import Plan, Route
+from proxy.core.planner import TierPlanner
+from proxy.core.profiles import ANTHROPIC, CacheProfile
+from proxy.core.tokens import Encode, TokenCounter, bytes_over_four
+from proxy.core.view import View, build_view
+from proxy.core.wire import parse_chat
+from tests.fidelity.chats import EDITABLE_ACK, EDITABLE_OPENING, File
+
+Body = dict[str, Any]
+
+RECOGNISERS = (AiderRecogniser(), FencedRecogniser(), SystemTextRecogniser())
+# Anthropic's rules without the minimum, so that short prompts show them.
+TINY = replace(ANTHROPIC, name="anthropic", min_tokens=1)
+MARK = {"cache_control": {"type": "ephemeral"}}
+MARK_KEYS = ("cache_control", "prompt_cache_breakpoint")
+
+
+def said(role: str, content: object, **more: object) -> Body:
+    """A message."""
+    return {"role": role, "content": content, **more}
+
+
+def system(content: object, **more: object) -> Body:
+    """A system message."""
+    return said("system", content, **more)
+
+
+def user(content: object, **more: object) -> Body:
+    """A user's turn."""
+    return said("user", content, **more)
+
+
+def assistant(content: object, **more: object) -> Body:
+    """A model's turn."""
+    return said("assistant", content, **more)
+
+
+def text_part(text: str, **more: object) -> Body:
+    """A content part."""
+    return {"type": "text", "text": text, **more}
+
+
+def calling(*ids: str, content: object = None) -> Body:
+    """A model's turn that calls tools."""
+    calls = [{"id": i, "type": "function", "function": {"name": "run", "arguments": '{"x":1}'}} for i in ids]
+    return {"role": "assistant", "content": content, "tool_calls": calls}
+
+
+def result(call_id: str, content: object, **more: object) -> Body:
+    """A tool's answer."""
+    return {"role": "tool", "tool_call_id": call_id, "content": content, **more}
+
+
+def tool(name: str, **more: object) -> Body:
+    """A tool definition."""
+    return {"type": "function", "function": {"name": name, "parameters": {"type": "object", "properties": {}}}, **more}
+
+
+def file_text(files: Sequence[File], opening: str = EDITABLE_OPENING, fence: tuple[str, str] = ("```", "```")) -> str:
+    """Files as aider shows them."""
+    return opening + "".join(f"\n{f.path}\n{fence[0]}\n{f.content}{fence[1]}\n" for f in files)
+
+
+def shown(*files: File, opening: str = EDITABLE_OPENING, ack: str = EDITABLE_ACK) -> list[Body]:
+    """A context message of aider's and its acknowledgement."""
+    return [user(file_text(files, opening)), assistant(ack)]
+
+
+def lines(count: int, label: str = "line") -> str:
+    """Text of so many lines."""
+    return "".join(f"{label} {number} of a text that is long enough to matter\n" for number in range(count))
+
+
+def chat(*messages: Body, **more: object) -> Body:
+    """A request."""
+    return {"model": "m", **more, "messages": list(messages)}
+
+
+def read(messages: Sequence[Body], encode: Encode = bytes_over_four) -> tuple[Message, ...]:
+    """The messages as the core reads them."""
+    reader = MessageReader(TokenCounter(encode), RECOGNISERS)
+    return tuple(reader.read(raw) for raw in parse_chat(json.dumps(chat(*messages)).encode()).messages)
+
+
+def view_of(*messages: Body, movable: bool = True) -> View:
+    """The view of a request; ``movable`` answers for candidates."""
+    request = parse_chat(json.dumps(chat(*messages)).encode())
+    return build_view(request, read(messages), lambda *_: movable)
+
+
+def marks_in(body: Mapping[str, Any]) -> list[str]:
+    """Where markers stand, as paths, in the provider's order."""
+    found = [f"tools[{i}]" for i, each in enumerate(body.get("tools") or []) if _is_marked(each)]
+    for index, message in enumerate(body["messages"]):
+        content = message.get("content")
+        parts = content if isinstance(content, list) else []
+        found += [f"{index}.{place}" for place, part in enumerate(parts) if _is_marked(part)]
+        found += [f"{index}"] if _is_marked(message) else []
+        calls = message.get("tool_calls") or []
+        found += [f"{index}.call{place}" for place, call in enumerate(calls) if _is_marked(call)]
+    return found
+
+
+def _is_marked(holder: object) -> bool:
+    return isinstance(holder, dict) and any(holder.get(key) is not None for key in MARK_KEYS)
+
+
+@dataclass
+class Talk:
+    """One client, one planner, one route; every request is accepted and settled unless told otherwise."""
+
+    profile: CacheProfile = TINY
+    mode: Mode = Mode.TIER
+    policy: str = "economic"
+    route: Route = field(default_factory=lambda: Route(scope="team", name="m", model="m", profile=TINY))
+    encode: Encode = bytes_over_four
+    now: float = 1000.0
+    planner: TierPlanner = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.route = replace(self.route, profile=self.profile)
+        self.planner = TierPlanner(self.encode, RECOGNISERS, self.policy)
+
+    def plan(self, body: Body | bytes) -> Plan:
+        """A plan that is not carried out."""
+        raw = body if isinstance(body, bytes) else json.dumps(body).encode()
+        plan = self.planner.plan(raw, self.route, self.mode, self.now)
+        assert plan.surprise is None, repr(plan.surprise)
+        return plan
+
+    def send(self, body: Body | bytes, *, after_s: float = 10.0) -> Plan:
+        """A request that the upstream accepted and answered, ``after_s`` seconds after the one before it."""
+        self.now += after_s
+        plan = self.plan(body)
+        self.planner.began(plan, self.now)
+        self.planner.settled(plan, None, self.now)
+        return plan
+
+
+def sent(plan: Plan) -> Body:
+    """What goes out."""
+    body = json.loads(plan.body)
+    assert isinstance(body, dict)
+    return body
