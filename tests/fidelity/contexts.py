@@ -6,6 +6,7 @@ short acknowledgement. Only messages before the last user message count.
 """
 
 import re
+from collections.abc import Container
 from dataclasses import dataclass, field
 
 from . import words
@@ -65,7 +66,7 @@ class Group:
         (the header ends in one) or stay.
         """
         assert self.entries is not None
-        found: list[int] = []
+        found: dict[int, None] = {}
         most = max(len(gap) for gap in self.entries.gaps)
         while True:
             start = at
@@ -73,16 +74,16 @@ class Group:
                 at += 1
             inner = bool(found) or after_opening
             if at == len(text):
-                return found if at - start <= most else None
+                return list(found) if at - start <= most else None
             if inner and text[start:at] not in self.entries.gaps or at - start > most:
                 return None
             index = self._entry_at(text, at, found)
             if index is None:
                 return None
-            found.append(index)
+            found[index] = None
             at += len(self.entries.cores[index])
 
-    def _entry_at(self, text: str, at: int, taken: list[int]) -> int | None:
+    def _entry_at(self, text: str, at: int, taken: Container[int]) -> int | None:
         assert self.entries is not None
         end = text.find("\n", at)
         line = text[at:] if end < 0 else text[at:end]

@@ -6,14 +6,18 @@ fence; or a fence line that carries the path; or a tagged block. Between entries
 The content of a file may itself hold fences. So an end is accepted only where the text goes on as a message of files
 must: with a gap and the start of another entry, or not at all. A closing fence at the beginning of a line goes before
 one that is glued to a last line without a newline, and that before one that leaves fence lines inside the content.
-Entries whose content has such lines are *unclean*: two of them and all between are kept as one entry, because nobody
-can tell from the text whether the inner borders are borders of files or lines of one file.
+Entries whose content has such lines are *unclean*. In aider's messages two of them and all between are kept as one
+entry, because nobody can tell from the text whether the inner borders are borders of files or lines of one file. In any
+other message a fence ends where Markdown says it does, so that what follows it is prose: that is no message of files.
 """
 
 import re
+import sys
+from bisect import bisect_left
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import lru_cache
+from itertools import islice
 
 LONGEST_OPENING = 1500
 _CLOSERS = {f"<{tag}>": f"</{tag}>" for tag in ("source", "code", "pre", "codeblock", "sourcecode")}
@@ -63,19 +67,24 @@ class _Fence:
     ends: list[_End]
     lines: list[int]
 
+    def first_line(self, start: int) -> int:
+        """Where the first line from ``start`` on begins that begins with the fence."""
+        at = bisect_left(self.lines, start)
+        return self.lines[at] if at < len(self.lines) else sys.maxsize
+
     def clean(self, start: int, end: _End) -> bool:
         """Whether no line between begins with the fence."""
-        return not any(start <= at < end.content for at in self.lines)
+        return end.content <= self.first_line(start)
 
     def candidates(self, start: int) -> Iterator[_End]:
         """Ends of the entry whose content begins at ``start``, the likeliest first."""
-        ahead = [end for end in self.ends if end.content >= start]
-        first_line = next((at for at in self.lines if at >= start), None)
-        regular = [end for end in ahead if end.content == first_line]
-        glued = [end for end in ahead if not end.at_line and self.clean(start, end)]
-        clean = sorted([*regular, *glued], key=lambda end: not end.likely)
-        yield from clean
-        yield from (end for end in ahead if end not in clean)
+        index, first_line = bisect_left(self.ends, start, key=lambda end: end.content), self.first_line(start)
+        clean = []
+        while index < len(self.ends) and self.ends[index].content <= first_line:
+            clean.append(self.ends[index])
+            index += 1
+        yield from sorted(clean, key=lambda end: (not end.likely, end.content != first_line))
+        yield from islice(self.ends, index, None)
 
 
 @lru_cache(maxsize=64)
@@ -108,7 +117,7 @@ def _lines(text: str, opener: str, closer: str) -> list[int]:
 
 
 def _one_fence(text: str, opener: str) -> tuple[re.Pattern[str], _Fence]:
-    """aider's way: one fence, one blank line between files; the closing fence is glued where a last newline is missing."""
+    """aider: one fence, one blank line between files; the closing fence is glued where a last newline is missing."""
     own, closer = re.escape(opener), re.escape(_CLOSERS.get(opener, opener))
     start = _ONE_FENCE_START.format(opener=own, closer=closer)
     ends = _ends(text, _end_pattern(closer, r"\n\n", start), glued=True)
@@ -198,7 +207,7 @@ def _glued_together(spans: list[tuple[int, int, bool]]) -> list[tuple[int, int]]
 def _entries(text: str, first: int, opener: str | None) -> Entries | None:
     opening = text[:first].rstrip("\n")
     spans = _Reader(text, opener).read(first) if opening.strip() and first <= LONGEST_OPENING else None
-    if not spans:
+    if not spans or (opener is None and not all(clean for _, _, clean in spans)):
         return None
     whole = _glued_together(spans)
     gaps = [text[end:start] for (_, end), (start, _) in zip(whole, whole[1:], strict=False)]

@@ -92,11 +92,11 @@ def relaid_aider(draw: st.DrawFn, chat: AiderChat) -> Body:
 
 
 @st.composite
-def relaid_plain(draw: st.DrawFn, body: Body) -> Body:
+def relaid_plain(draw: st.DrawFn, body: Body, relocate: bool = True) -> Body:
     """The same order with system texts cut, lines relocated, and markers set as Anthropic takes them."""
     body = copy.deepcopy(body)
     messages: list[Message] = body["messages"]
-    moved = draw(_take_lines(messages)) if draw(st.booleans()) else []
+    moved = draw(_take_lines(messages)) if relocate and draw(st.booleans()) else []
     messages[:] = [m for m in messages if m["content"] != "" or m["role"] not in ("system", "developer")]
     for message in messages:
         if message["role"] == "system" and isinstance(message["content"], str):

@@ -1,0 +1,194 @@
+"""Context messages: moved, taken apart, and how that can go wrong."""
+
+import copy
+
+import pytest
+
+from . import words
+from .cases import TAG, A, B, Body, C, aider, edited, files_message, parts, rules, run, split, with_messages
+from .chats import EDITABLE_OPENING, READ_ONLY_ACK, READ_ONLY_OPENING, SHOWN_ACK, SHOWN_OPENING, said
+from .checker import Rule
+
+
+def test_a_context_message_may_move_whole() -> None:
+    old = aider()["messages"]
+    assert run(aider(), with_messages(aider(), old[0], *old[5:7], *old[1:5], *old[7:])) == []
+    assert run(aider(), with_messages(aider(), old[0], *old[3:9], *old[1:3], *old[9:])) == []
+
+
+def test_a_context_message_may_not_move_anywhere() -> None:
+    old = aider()["messages"]
+    first = with_messages(aider(), *old[5:7], *old[:5], *old[7:])
+    between = with_messages(aider(), *old[:4], *old[5:7], old[4], *old[7:])
+    assert rules(aider(), first) == {Rule.SYSTEM_FIRST}
+    assert rules(aider(), between) == {Rule.EXCHANGE}
+
+
+def test_a_context_message_may_be_taken_apart() -> None:
+    assert run(aider(), split()) == []
+
+
+def test_a_taken_apart_message_may_be_cut_further() -> None:
+    text = split()["messages"][1]["content"]
+    assert run(aider(), edited(split(), 1, content=parts(text[:99], text[99:]))) == []
+    assert rules(aider(), edited(split(), 1, content=parts(text[:-1], "\n"))) == {Rule.SPLIT}
+
+
+def test_in_mode_mark_nothing_moves() -> None:
+    assert rules(aider(), split(), mode="mark")
+    old = aider()["messages"]
+    assert rules(aider(), with_messages(aider(), old[0], *old[5:7], *old[1:5], *old[7:]), mode="mark")
+
+
+@pytest.mark.parametrize("header", [words.SHOWN, words.READ_ONLY, words.MAP, words.DOCUMENT])
+def test_the_header_keeps_the_clients_claim(header: str) -> None:
+    assert rules(aider(), split(header)) == {Rule.CLAIM}
+
+
+def test_shown_files_are_not_called_editable() -> None:
+    old = aider()["messages"]
+    shown = [said("user", files_message(SHOWN_OPENING, A, B, C)), said("assistant", SHOWN_ACK)]
+    original = with_messages(aider(), *old[:5], *shown, *old[7:])
+    for header, expected in ((words.SHOWN, set()), (words.EDITABLE, {Rule.CLAIM})):
+        sent = split(header)
+        at = next(i for i, m in enumerate(sent["messages"]) if m["content"].startswith(EDITABLE_OPENING))
+        sent["messages"][at : at + 2] = [said("user", files_message(SHOWN_OPENING, B)), said("assistant", SHOWN_ACK)]
+        assert rules(original, sent) == expected
+
+
+def test_a_header_of_other_words_is_caught() -> None:
+    assert Rule.ADDED in rules(aider(), split("These files are in the chat.\n\n"))
+    assert rules(aider(), split(words.EDITABLE[:-1]))
+    assert rules(aider(), split(words.EDITABLE + "Note: "))
+
+
+def test_files_of_two_messages_do_not_mix() -> None:
+    sent = split()
+    sent["messages"][1]["content"] += "\nro.md\n```\n# R\n```\n"
+    assert rules(aider(), sent)
+
+
+def test_an_editable_file_does_not_hide_among_the_read_only_ones() -> None:
+    sent = split()
+    ack = next(i for i, m in enumerate(sent["messages"]) if m["content"] == READ_ONLY_ACK)
+    moved = files_message(READ_ONLY_OPENING, "ro.md\n```\n# R\n```", A)
+    sent["messages"][ack - 1]["content"] = moved
+    sent["messages"][1]["content"] = words.EDITABLE + C + "\n"
+    assert {Rule.ALTERED, Rule.LOST} & rules(aider(), sent)
+
+
+def test_the_opening_and_the_acknowledgement_stay_with_the_last_part() -> None:
+    sent = split()
+    active = next(i for i, m in enumerate(sent["messages"]) if m["content"].startswith(EDITABLE_OPENING))
+    without_opening = edited(sent, active, content=words.EDITABLE + B + "\n")
+    without_opening["messages"][active + 1] = said("assistant", "Ok.")
+    assert rules(aider(), without_opening) == {Rule.OPENING}
+    other_answer = edited(sent, active + 1, content="Ok.")
+    assert Rule.OPENING in rules(aider(), other_answer)
+    gone = with_messages(sent, *sent["messages"][: active + 1], *sent["messages"][active + 2 :])
+    assert Rule.OPENING in rules(aider(), gone)
+    messages = sent["messages"]
+    first = with_messages(
+        sent, messages[0], *messages[active : active + 2], *messages[1:active], *messages[active + 2 :]
+    )
+    assert rules(aider(), first) == {Rule.OPENING}
+
+
+def test_a_part_has_its_own_acknowledgement() -> None:
+    messages = split()["messages"]
+    assert rules(aider(), with_messages(split(), *messages[:2], *messages[3:])) == {Rule.ACKNOWLEDGEMENT}
+    assert Rule.ACKNOWLEDGEMENT in rules(aider(), edited(split(), 2, content="Ok!"))
+
+
+def test_a_file_is_sent_once() -> None:
+    sent = split()
+    assert rules(aider(), edited(sent, 1, content=words.EDITABLE + A + "\n")) == {Rule.LOST}
+    twice = edited(sent, 1, content=words.EDITABLE + "\n\n".join([A, C, B]) + "\n")
+    assert rules(aider(), twice) == {Rule.ADDED}
+    again = with_messages(sent, *sent["messages"][:3], *sent["messages"][1:])
+    assert rules(aider(), again) == {Rule.ADDED}
+    assert rules(aider(), edited(sent, 1, content=words.EDITABLE + "\n\n".join([A, A, C]) + "\n"))
+
+
+def test_a_file_is_not_cut_over_two_messages() -> None:
+    sent = split()
+    half = len(words.EDITABLE) + A.index("print")
+    text = sent["messages"][1]["content"]
+    torn = [said("user", text[:half]), said("assistant", "Ok."), said("user", words.EDITABLE + text[half:])]
+    assert rules(aider(), with_messages(sent, sent["messages"][0], *torn, *sent["messages"][2:]))
+
+
+def test_the_gap_between_files_stays() -> None:
+    for gap in ("\n", "\n\n\n"):
+        assert rules(aider(), edited(split(), 1, content=words.EDITABLE + A + gap + C + "\n"))
+    assert rules(aider(), edited(split(), 1, content=words.EDITABLE + A + "\n\n" + C + "\n\n\n"))
+
+
+def test_a_header_without_files_says_nothing() -> None:
+    messages = split()["messages"]
+    empty = [said("user", words.EDITABLE), said("assistant", "Ok.")]
+    assert Rule.ADDED in rules(aider(), with_messages(split(), messages[0], *empty, *messages[1:]))
+
+
+def test_repository_map_entries_may_be_taken_apart() -> None:
+    opening = "Here are summaries of some files present in my git repository.\nDo not propose changes to these files.\n"
+    ack = said("assistant", "Ok, I won't try and edit those files without asking first.")
+    one, two = "src/a.py:\n⋮\n│def f():\n⋮", "README.md"
+    prompt = said("user", "go")
+    original = with_messages(aider(), said("system", "s"), said("user", files_message(opening, one, two)), ack, prompt)
+    part = [said("user", words.MAP + two + "\n"), said("assistant", "Ok.")]
+    sent = with_messages(aider(), said("system", "s"), *part, said("user", files_message(opening, one)), ack, prompt)
+    assert run(original, sent) == []
+    sent["messages"][1] = said("user", words.READ_ONLY + two + "\n")
+    assert rules(original, sent) == {Rule.CLAIM}
+
+
+def generic(opening: str, answer: str = "Understood, I will use them.") -> Body:
+    text = opening + "\n\nsrc/a.py\n```python\nx = 1\n```\n\nsrc/b.md\n````\n```\n````\n"
+    turn = [said("user", "hi"), said("assistant", "hello")]
+    return with_messages(aider(), *turn, said("user", text), said("assistant", answer), said("user", "q"))
+
+
+@pytest.mark.parametrize(
+    ("opening", "header"),
+    [
+        ("These are read-only files:", words.READ_ONLY),
+        ("You may edit these files.", words.EDITABLE),
+        ("Some files for you:", words.SHOWN),
+        ("Some files for you:", words.DOCUMENT),
+    ],
+)
+def test_other_clients_files_may_move_and_be_taken_apart(opening: str, header: str) -> None:
+    original = generic(opening)
+    hi, hello, context, answer, prompt = original["messages"]
+    assert run(original, with_messages(original, context, answer, hi, hello, prompt)) == []
+    part = [said("user", header + "src/b.md\n````\n```\n````\n"), said("assistant", "Ok.")]
+    rest = said("user", opening + "\n\nsrc/a.py\n```python\nx = 1\n```\n")
+    assert run(original, with_messages(original, *part, hi, hello, rest, answer, prompt)) == []
+    part[0] = said("user", words.MAP + "src/b.md\n````\n```\n````\n")
+    assert rules(original, with_messages(original, *part, hi, hello, rest, answer, prompt)) == {Rule.CLAIM}
+
+
+@pytest.mark.parametrize("answer", ["Why? Let me look at line 3 first.", "x" * 300, "Ok.\nI changed a.py:\n"])
+def test_files_that_got_a_real_answer_are_a_turn(answer: str) -> None:
+    original = generic("Some files for you:", answer)
+    hi, hello, context, reply, prompt = original["messages"]
+    assert Rule.ORDER in rules(original, with_messages(original, context, reply, hi, hello, prompt))
+
+
+def test_a_question_with_a_code_block_is_a_turn() -> None:
+    turn = said("user", "Why does this fail?\n\na.py\n```\nx\n```\n\nIt worked yesterday.")
+    original = with_messages(
+        aider(), said("user", "hi"), said("assistant", "hello"), turn, said("assistant", "Ok."), said("user", "q")
+    )
+    hi, hello, _, reply, prompt = original["messages"]
+    assert Rule.ORDER in rules(original, with_messages(original, turn, reply, hi, hello, prompt))
+
+
+def test_a_client_that_itself_speaks_our_words_is_left_in_peace() -> None:
+    original = split()
+    original["messages"].insert(-2, said("user", TAG))
+    assert run(original, copy.deepcopy(original)) == []
+    assert run(original, copy.deepcopy(original), mode="mark") == []
+    again = with_messages(original, *original["messages"][:-2], said("user", TAG), *original["messages"][-2:])
+    assert rules(original, again)
