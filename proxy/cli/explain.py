@@ -7,7 +7,8 @@ from pathlib import Path
 from rich.table import Table
 from rich.text import Text
 
-from proxy.cli.traces import Output, add_options, fail, plain_failures, print_json, setting
+from proxy.cli.output import Output, fail, plain_failures, print_json
+from proxy.cli.traces import add_options, setting
 from proxy.core.prompt import Bill
 from proxy.replay.explain import Explanation, explain_request
 from proxy.replay.trace import read_trace

@@ -14,7 +14,8 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 from rich.text import Text
 
-from proxy.cli.traces import Output, add_options, fail, plain_failures, print_json, setting
+from proxy.cli.output import Output, fail, plain_failures, print_json
+from proxy.cli.traces import add_options, setting
 from proxy.core.plan import Plan
 from proxy.replay.runner import Setting, replay
 from proxy.replay.totals import OURS, Result, Summary, summary

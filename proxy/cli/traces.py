@@ -1,25 +1,14 @@
-"""What the commands that read recorded sessions share: their options, their errors, and where they print."""
+"""The options that the commands which replay recorded sessions share."""
 
 import argparse
-import os
-import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
-from typing import NoReturn
-
-import orjson
-from rich.console import Console
 
 from proxy.core.modes import Mode
 from proxy.core.profiles import PROFILES
 from proxy.encodings import local_encode
 from proxy.plugins import build_plugin_manager, recognisers
 from proxy.replay.runner import Setting, with_minimum
-from proxy.replay.trace import TraceError
 
 POLICIES = ("economic", "classic")
-# Wide enough that no table is cut where the output is no terminal.
-_FILE_COLUMNS = 200
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -48,42 +37,3 @@ def _count(text: str) -> int:
     if number < 0:
         raise argparse.ArgumentTypeError("must be 0 or more")
     return number
-
-
-@contextmanager
-def plain_failures() -> Iterator[None]:
-    """Errors of the user's files as one line and status 1; a reader that has seen enough ends the command in peace."""
-    try:
-        yield
-        sys.stdout.flush()
-    except TraceError as error:
-        fail(str(error))
-    except BrokenPipeError:
-        # Python flushes the standard output once more at its end.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        raise SystemExit(0) from None
-    except KeyboardInterrupt:
-        raise SystemExit(130) from None
-
-
-def fail(message: str) -> NoReturn:
-    """Say what is wrong and end the command."""
-    print(f"error: {message}", file=sys.stderr)
-    raise SystemExit(1)
-
-
-class Output(Console):
-    """The standard output; a closed pipe is an error for the command to handle."""
-
-    def __init__(self) -> None:
-        width = None if sys.stdout.isatty() else _FILE_COLUMNS
-        super().__init__(highlight=False, markup=False, width=width)
-
-    def on_broken_pipe(self) -> None:
-        """Rich would end the process with an error."""
-        raise BrokenPipeError
-
-
-def print_json(value: object) -> None:
-    """To the standard output, for programs to read."""
-    sys.stdout.write(orjson.dumps(value, option=orjson.OPT_INDENT_2 | orjson.OPT_NON_STR_KEYS).decode() + "\n")

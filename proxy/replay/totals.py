@@ -4,8 +4,8 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
+from proxy.core.prices import Parts
 from proxy.core.profiles import CacheProfile
-from proxy.core.prompt import Bill
 
 OURS = "stratiform"
 
@@ -20,7 +20,7 @@ class Total:
     plain: int = 0
     refused: int = 0
 
-    def add(self, bill: Bill) -> None:
+    def add(self, bill: Parts) -> None:
         """Count one request."""
         self.read += bill.read
         self.write_5m += bill.write_5m

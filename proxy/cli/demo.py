@@ -1,0 +1,226 @@
+"""``stratiform demo``: sample sessions through the real proxy over HTTP, into a provider in this process.
+
+No API key and no network: the proxy listens on loopback, and behind it is the embedded provider, which really keeps a
+prompt cache by Anthropic's rules. The sessions bring their own time along, so that minutes between turns pass at once.
+"""
+
+import argparse
+import asyncio
+import sys
+from collections.abc import Iterator, Sequence
+from time import perf_counter
+
+import aiohttp
+import openai
+from rich.console import Group
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
+
+from proxy.cli import compose
+from proxy.cli.output import Output, fail, plain_failures, print_json
+from proxy.cli.running import Running, running
+from proxy.core.prices import Price
+from proxy.core.profiles import PROFILES
+from proxy.core.tokens import Encode
+from proxy.demo.client import SampleClient
+from proxy.demo.sample import MODEL
+from proxy.demo.samples import samples
+from proxy.demo.tally import POLICIES, Sum, Tally, added_up
+from proxy.encodings import local_encode
+from proxy.plugins import build_plugin_manager, recognisers
+from proxy.price_map import price_for
+from proxy.replay.baselines import AS_SENT, SYSTEM_LAST
+from proxy.replay.runner import Setting, counted_once
+from proxy.replay.totals import OURS
+from proxy.settings import ModelEntry, Settings, Stratiform
+
+_PROFILE = "anthropic"
+_REFRESH_HZ = 8
+_WORTH_A_LOOK = (
+    "requests_total", "tokens_total", "input_cost_usd_total", "uncached_input_cost_usd_total", "saved_usd_total",
+    "lost_usd_total", "hit_ratio_sum", "hit_ratio_count", "tier_tokens_total", "plan_reasons_total",
+    "overhead_seconds_sum", "overhead_seconds_count",
+)  # fmt: skip
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Add the command's arguments."""
+    parser.add_argument("--port", type=int, default=0, help="listen on this port (0: any that is free)")
+    parser.add_argument("--json", action="store_true", help="print JSON")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Start the proxy, send the sessions, show what they came to, stop the proxy. Raises ConfigError."""
+    began = perf_counter()
+    with plain_failures():
+        settings = demo_settings(arguments.port)
+        encode = local_encode()
+        tallies = make_tallies(settings, counted_once(encode))
+        try:
+            with running(settings, encode) as proxy:
+                metrics = asyncio.run(_watched(proxy, tallies, quiet=arguments.json))
+        except (openai.OpenAIError, aiohttp.ClientError, ValueError) as error:
+            fail(f"the demo failed: {type(error).__name__}: {error}")
+        total, seconds = added_up(tallies), perf_counter() - began
+        if arguments.json:
+            print_json(_report(tallies, total, metrics, seconds))
+        else:
+            _print_summary(total, metrics, seconds)
+        for tally in tallies:
+            for text in tally.result.violations:
+                print(f"error: {tally.sample.name}: {text}", file=sys.stderr)
+    return 1 if total.violations else 0
+
+
+def demo_settings(port: int) -> Settings:
+    """One model, served by the embedded provider; requests bring their own time."""
+    entry = {
+        "model_name": MODEL,
+        "litellm_params": {"model": MODEL},
+        "model_info": {"transport": "embedded", "cache_profile": _PROFILE},
+    }
+    stratiform = Stratiform(clock="header", host="127.0.0.1", port=port, log_level="warning")
+    return Settings(stratiform=stratiform, models=(ModelEntry.model_validate(entry),))
+
+
+def make_tallies(settings: Settings, encode: Encode) -> list[Tally]:
+    """One for each sample session."""
+    setting = Setting(PROFILES[_PROFILE], encode, recognisers(build_plugin_manager()))
+    price = _price(settings)
+    return [Tally(sample, setting, price) for sample in samples()]
+
+
+def _price(settings: Settings) -> Price:
+    prices = compose.price_map(settings)
+    found = price_for(prices, compose.model_table(settings, prices).resolve(MODEL))
+    if found is None:
+        raise ValueError(f"litellm's price map has no price for {MODEL}")
+    return found
+
+
+async def _watched(proxy: Running, tallies: Sequence[Tally], *, quiet: bool) -> list[str]:
+    """Send all sessions side by side, with a live table; the metrics worth a look."""
+    if quiet:
+        await send_all(proxy, tallies)
+        return await _metrics(proxy.url)
+    output = Output()
+    output.print(f"The proxy is at {proxy.url}/v1; {len(tallies)} clients send their sessions there.", style="dim")
+    with Live(console=output, refresh_per_second=_REFRESH_HZ, get_renderable=lambda: _table(tallies)):
+        await send_all(proxy, tallies)
+    return await _metrics(proxy.url)
+
+
+async def send_all(proxy: Running, tallies: Sequence[Tally]) -> None:
+    """Every session in its own order, all of them at the same time."""
+    await asyncio.gather(*(_send(proxy, tally) for tally in tallies))
+
+
+async def _send(proxy: Running, tally: Tally) -> None:
+    key = f"demo-{tally.sample.name}"
+    client = SampleClient(f"{proxy.url}/v1", key)
+    try:
+        for request in tally.sample.requests:
+            usage = await client.send(request)
+            tally.add(request, usage, proxy.witness.last[key])
+    finally:
+        await client.aclose()
+
+
+async def _metrics(url: str) -> list[str]:
+    async with aiohttp.ClientSession() as session, session.get(f"{url}/metrics") as answer:
+        text = await answer.text()
+    lines = (line for line in text.splitlines() if not line.startswith("#") and not line.endswith(" 0.0"))
+    names = tuple(f"stratiform_{name}" for name in _WORTH_A_LOOK)
+    return [line for line in lines if line.startswith(names)]
+
+
+def _table(tallies: Sequence[Tally]) -> Table:
+    total = added_up(tallies)
+    table = Table(box=None, pad_edge=False, show_footer=True)
+    table.add_column("session", "all")
+    table.add_column("client")
+    table.add_column("requests", str(total.requests), justify="right")
+    table.add_column("prompt tokens", f"{total.prompt_tokens:,}", justify="right")
+    table.add_column("read from cache", justify="right")
+    for name in POLICIES:
+        table.add_column(name, f"{total.share[name]:.3f}", justify="right", style="bold" if name == OURS else "")
+    for tally in tallies:
+        result = tally.result
+        shares = [result.share(name) for name in POLICIES]
+        is_best = result.plain > 0 and shares[-1] < min(shares[:-1])
+        table.add_row(
+            tally.sample.name,
+            tally.sample.client,
+            f"{tally.requests}/{result.requests}",
+            f"{result.ours.prompt:,}",
+            f"{result.ours.hit_rate:.0%}",
+            *(f"{share:.3f}" for share in shares[:-1]),
+            Text(f"{shares[-1]:.3f}", "green" if is_best else ""),
+        )
+    table.caption = "input cost as a share of no caching"
+    return table
+
+
+def _print_summary(total: Sum, metrics: Sequence[str], seconds: float) -> None:
+    output = Output()
+    output.print(Group(*(Text(line) for line in _summary(total, seconds))))
+    output.print("\nFrom /metrics:")
+    for line in metrics:
+        output.print(f"  {line}", style="dim", soft_wrap=True)
+    output.print(Group(*(Text(line) for line in _NEXT)))
+
+
+def _summary(total: Sum, seconds: float) -> Iterator[str]:
+    checked = "each checked against what its client sent" if not total.violations else f"{total.violations} altered"
+    yield f"\n{total.requests} requests over HTTP, {checked}; {seconds:.1f} s."
+    yield f"Input cost at {MODEL}'s prices:"
+    yield f"  without a cache                    {total.uncached_usd:9.4f} USD"
+    yield f"  markers on system + last message   {total.usd[SYSTEM_LAST]:9.4f} USD"
+    yield f"  through Stratiform                 {total.usd[OURS]:9.4f} USD"
+    yield (
+        f"Saved: {total.saved_share(AS_SENT):.0%} ({total.saved_usd(AS_SENT):.4f} USD) against no cache, "
+        f"{total.saved_share(SYSTEM_LAST):.0%} ({total.saved_usd(SYSTEM_LAST):.4f} USD) against such markers; "
+        f"{total.tokens_read:,} of {total.prompt_tokens:,} tokens were read from the cache."
+    )
+
+
+_NEXT = (
+    "",
+    "Next:",
+    "  stratiform serve --upstream https://YOUR-PROVIDER/v1      forward to a provider, with your clients' own keys",
+    '  OpenAI(base_url="http://127.0.0.1:4000/v1")               the one line that changes in a client',
+    "  curl http://127.0.0.1:4000/metrics                        what it saves, for Prometheus",
+    "  stratiform replay SESSION.jsonl                           what it would do for sessions that you recorded",
+)
+
+
+def _report(tallies: Sequence[Tally], total: Sum, metrics: Sequence[str], seconds: float) -> dict[str, object]:
+    return {
+        "model": MODEL,
+        "sessions": [
+            {
+                "name": tally.sample.name,
+                "client": tally.sample.client,
+                "requests": tally.requests,
+                "prompt_tokens": tally.result.ours.prompt,
+                "hit_rate": tally.result.ours.hit_rate,
+                "share": {name: tally.result.share(name) for name in POLICIES},
+                "usd": {**tally.usd, "no caching": tally.uncached_usd},
+                "violations": tally.result.violations,
+            }
+            for tally in tallies
+        ],
+        "total": {
+            "requests": total.requests,
+            "prompt_tokens": total.prompt_tokens,
+            "tokens_read": total.tokens_read,
+            "share": total.share,
+            "usd": {**total.usd, "no caching": total.uncached_usd},
+            "saved_usd": {name: total.saved_usd(name) for name in (AS_SENT, SYSTEM_LAST)},
+            "saved_share": {name: total.saved_share(name) for name in (AS_SENT, SYSTEM_LAST)},
+            "violations": total.violations,
+        },
+        "metrics": list(metrics),
+        "seconds": seconds,
+    }

@@ -1,0 +1,54 @@
+"""How commands print, and how they fail: with one line and a status, never a traceback."""
+
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import NoReturn
+
+import orjson
+from rich.console import Console
+
+from proxy.replay.trace import TraceError
+
+# Wide enough that no table is cut where the output is no terminal.
+_FILE_COLUMNS = 200
+
+
+class Output(Console):
+    """The standard output; a closed pipe is an error for the command to handle."""
+
+    def __init__(self) -> None:
+        width = None if sys.stdout.isatty() else _FILE_COLUMNS
+        super().__init__(highlight=False, markup=False, width=width)
+
+    def on_broken_pipe(self) -> None:
+        """Rich would end the process with an error."""
+        raise BrokenPipeError
+
+
+def print_json(value: object) -> None:
+    """To the standard output, for programs to read."""
+    sys.stdout.write(orjson.dumps(value, option=orjson.OPT_INDENT_2).decode() + "\n")
+
+
+def fail(message: str) -> NoReturn:
+    """Say what is wrong and end the command."""
+    print(f"error: {message}", file=sys.stderr)
+    raise SystemExit(1)
+
+
+@contextmanager
+def plain_failures() -> Iterator[None]:
+    """Errors of the user's files end the command with a message; a reader that has seen enough, or Ctrl-C, in peace."""
+    try:
+        yield
+        sys.stdout.flush()
+    except TraceError as error:
+        fail(str(error))
+    except BrokenPipeError:
+        # Python flushes the standard output once more at its end.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        raise SystemExit(0) from None
+    except KeyboardInterrupt:
+        raise SystemExit(130) from None
