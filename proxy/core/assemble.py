@@ -171,11 +171,17 @@ def valid_prefix(material: Material, before: Sequence[bytes]) -> tuple[Element, 
             next_turn += 1
             continue
         element = forms.get(one)
-        if element is None or element.key in used:
+        if element is None or element.key in used or _is_answer(material.turns, next_turn):
             break
         used.add(element.key)
         found.append(element)
     return _with_whole_groups(material, found)
+
+
+def _is_answer(turns: Sequence[Element], index: int) -> bool:
+    """Whether this turn answers the one before it: nothing is put between the two (an aborted exchange was sent once
+    without its answer)."""
+    return 0 < index < len(turns) and turns[index].role in ("assistant", "tool")
 
 
 def _append_documents(material: Material, found: list[Element], before: Sequence[bytes]) -> Sequence[bytes]:

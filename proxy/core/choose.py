@@ -2,7 +2,7 @@
 
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from proxy.core.assemble import Material, behind_prefix, by_tiers, valid_prefix
 from proxy.core.cache_models import Cache
@@ -33,7 +33,11 @@ class Choice:
 
 @dataclass(frozen=True, slots=True)
 class Pricing:
-    """What every candidate of one request is judged by."""
+    """What every candidate of one request is judged by.
+
+    ``own_now`` is what the client's own request would cost, had its own been sent all along; ``allowance`` how much
+    more a candidate may cost now, so that realised regret stays bounded.
+    """
 
     profile: CacheProfile
     cache: Cache
@@ -41,6 +45,8 @@ class Pricing:
     now: float
     slots: int
     long_until: int = 0
+    own_now: float = 0.0
+    allowance: float = float("inf")
 
     def cost(self, bill: Bill) -> float:
         """Input cost in tokens at the plain price."""
@@ -117,9 +123,15 @@ def choose(offer: Offer, pricing: Pricing, *, may_order: bool, policy: str) -> C
         return pricing.best_marks(natural, Reason.MARKED, offer.own_marks, offer.own_count)
     best = pricing.given_marks(natural, offer.own_marks, Reason.CLIENT_OPTIMAL)
     margin = _MARGIN * offer.natural.total
+    held_back = False
     for candidate in _challengers(offer, natural, pricing, may_order=may_order, policy=policy):
+        if pricing.cost(candidate.bill) - pricing.own_now > pricing.allowance:
+            held_back = True
+            continue
         if candidate.score < best.score - (margin if best.reason is Reason.CLIENT_OPTIMAL else 0.0):
             best = candidate
+    if held_back and best.reason is Reason.CLIENT_OPTIMAL:
+        return replace(best, reason=Reason.REGRET_BOUND)
     return best
 
 

@@ -124,7 +124,7 @@ class Lane:
     def returns_within(self, life_s: float) -> float:
         """P(the next request of the session comes within ``life_s`` seconds), given that one comes."""
         within = sum(1 for gap in self._gaps if gap < life_s)
-        return (within + 4.5) / (len(self._gaps) + 5)
+        return (within + 1.8) / (len(self._gaps) + 2)
 
     def shares_within(self, life_s: float) -> float:
         """P(any request of the lane, of this session or another, comes within ``life_s`` seconds)."""

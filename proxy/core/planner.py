@@ -30,6 +30,8 @@ from proxy.core.wire import ChatRequest, Members, Unreadable, parse_chat, splice
 
 _REMEMBERED_LAYOUTS = 3
 _MAX_CACHES = 1024
+_REGRET_SHARE = 0.005
+_REGRET_REQUESTS = 1.0
 # Parameters that providers render between the system text and the messages: a change breaks all behind it.
 _SETTINGS = ("tool_choice", "parallel_tool_calls", "thinking", "reasoning_effort", "output_config", "response_format")
 
@@ -46,16 +48,26 @@ class Draft:
     choice: Choice
     own_prompt: Prompt
     scope: tuple[bytes, CacheProfile]
+    own: Bill
     use_own: bool = False
-    bill: Bill | None = None
+    is_begun: bool = False
 
 
 @dataclass(slots=True)
 class _Caches:
-    """What we believe the provider holds (``sent``), and what it would hold had the client's requests been sent."""
+    """What we believe the provider holds (``sent``), and what it would hold had the client's requests been sent
+    (``own``); and the input cost of either so far, in tokens at the plain price."""
 
     sent: Cache
     own: Cache
+    sent_cost: float = 0.0
+    own_cost: float = 0.0
+
+    def allowance(self, own_now: float) -> float:
+        """How much more than the client's own the next request may cost: realised regret is bounded by a share of the
+        cost and a part of one request, which is what learning a new session costs."""
+        bound = _REGRET_SHARE * self.own_cost + _REGRET_REQUESTS * own_now
+        return bound - (self.sent_cost - self.own_cost)
 
 
 @dataclass(slots=True)
@@ -99,7 +111,8 @@ class TierPlanner:
             return Plan(body=original, original=original, mode=mode, reason=Reason.INTERNAL_ERROR, surprise=error)
 
     def began(self, plan: Plan, now: float) -> None:
-        """Commit the shadow caches: the provider has accepted the prompt."""
+        """Commit the shadow caches: the provider has accepted the prompt. Called again where an empty answer made the
+        client's own request follow: the provider has then seen both."""
         draft = plan.ticket
         if not isinstance(draft, Draft):
             return
@@ -107,11 +120,12 @@ class TierPlanner:
         caches = self._cache(scope, profile)
         choice = draft.choice
         sent = draft.own_prompt if draft.use_own else choice.layout.prompt(choice.marks)
-        own_bill = caches.own.bill(draft.own_prompt, now) if plan.own is None else plan.own
-        draft.session.own_cost += _cost(profile, own_bill)
-        draft.session.cost += _cost(profile, caches.sent.bill(sent, now))
+        caches.sent_cost += _cost(profile, caches.sent.bill(sent, now))
         caches.sent.store(sent, now, now)
-        caches.own.store(draft.own_prompt, now, now)
+        if not draft.is_begun:
+            caches.own_cost += _cost(profile, caches.own.bill(draft.own_prompt, now))
+            caches.own.store(draft.own_prompt, now, now)
+        draft.is_begun = True
         if not draft.use_own:
             _remember(draft.session, choice.layout)
 
@@ -138,14 +152,13 @@ class TierPlanner:
         choice = draft.choice
         profile = route.profile
         caches = self._cache(draft.scope[0], profile)
-        own = caches.own.bill(draft.own_prompt, now)
         plan = Plan(
             body=original,
             original=original,
             mode=mode,
             reason=choice.reason,
             predicted=choice.bill,
-            own=own,
+            own=draft.own,
             tier_tokens=_tier_tokens(choice),
             ticket=draft,
         )
@@ -182,9 +195,14 @@ class TierPlanner:
         seed = _seed(request, messages, route)
         natural = Layout(seed, stuff.natural)
         own_marks = natural.own_marks() if route.profile.family is Family.MARKER else {}
+        caches = self._cache(seed.scope, route.profile)
+        own_prompt = natural.prompt(own_marks)
+        own = caches.own.bill(own_prompt, now)
         pricing = Pricing(
             profile=route.profile,
-            cache=self._cache(seed.scope, route.profile).sent,
+            cache=caches.sent,
+            own_now=_cost(route.profile, own),
+            allowance=caches.allowance(_cost(route.profile, own)),
             forecast=expected,
             now=now,
             slots=max(0, route.profile.max_marks - _automatic_marks(request, route.profile)),
@@ -204,9 +222,7 @@ class TierPlanner:
             may_order=mode >= Mode.TIER or mode is Mode.OBSERVE,
             policy=self.policy,
         )
-        return Draft(
-            session, reading, view, stuff, expected, choice, natural.prompt(own_marks), (seed.scope, route.profile)
-        )
+        return Draft(session, reading, view, stuff, expected, choice, own_prompt, (seed.scope, route.profile), own)
 
     def _rendered(self, request: ChatRequest, draft: Draft, route: Route, mode: Mode) -> bytes:
         choice, dialect = draft.choice, route.profile.dialect

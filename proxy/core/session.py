@@ -60,8 +60,6 @@ class Session:
     layouts: list[tuple[bytes, ...]] = field(default_factory=list)
     tracker: Classic = field(default_factory=Classic)
     is_barred: bool = False
-    cost: float = 0.0
-    own_cost: float = 0.0
 
     def head_hazard(self, place: int, prior: float = STATIC_CHANGE) -> float:
         """-ln P(the head's element at a place is unchanged in the next request): what this session has shown, or,
