@@ -1,0 +1,143 @@
+import pytest
+
+from proxy.core.recognition import PieceKind
+from proxy.core.view import View
+from proxy.core.words import Claim
+from tests.fidelity.chats import MAP_ACK, MAP_OPENING, READ_ONLY_ACK, READ_ONLY_OPENING, File
+from tests.talk import Body, assistant, calling, result, shown, system, text_part, user, view_of
+
+A, B = File("a.py", "a = 1\n"), File("src/b.py", "b = 1\n")
+FENCED = "Here are the files:\n\nsrc/a.py\n```\na = 1\n```\n"
+
+
+def keys(view: View) -> list[str]:
+    return [item.key for item in view.items()]
+
+
+class TestGroups:
+    def test_aiders_files_are_items_of_one_group(self) -> None:
+        view = view_of(system("s"), *shown(A, B), user("go"))
+        (group,) = view.groups
+        assert (group.name, group.message, group.ack, group.claim) == ("aider:files", 1, 2, Claim.EDITABLE)
+        assert keys(view) == ["aider:files/file:a.py", "aider:files/file:src/b.py"]
+        assert group.opening + "".join(i.text for i in group.items) == shown(A, B)[0]["content"]
+        assert (view.head, view.last_user, view.turns()) == (1, 3, [3])
+
+    def test_a_digest_belongs_to_the_bytes_of_one_piece(self) -> None:
+        one, two = view_of(*shown(A, B), user("x")), view_of(*shown(File("a.py", "other\n"), B), user("y"))
+        before, after = ({i.key: i.digest for i in v.items()} for v in (one, two))
+        assert [before[k] == after[k] for k in before] == [False, True]
+
+    @pytest.mark.parametrize(
+        "messages",
+        [
+            [shown(A)[0], user("no acknowledgement")],
+            [shown(A)[0], assistant("Let me see."), user("go")],
+            [shown(A)[0], {**calling("1"), "content": shown(A)[1]["content"]}, result("1", "x"), user("go")],
+            [user("go"), *shown(A)],
+            [shown(A)[0], shown(A)[1]],
+            [shown(A)[0]],
+            [assistant(shown(A)[0]["content"]), shown(A)[1], user("go")],
+            [system(shown(A)[0]["content"]), shown(A)[1], user("go")],
+        ],
+        ids=[
+            "none",
+            "another answer",
+            "a call",
+            "behind the last turn",
+            "nothing else",
+            "alone",
+            "assistant",
+            "system",
+        ],
+    )
+    def test_what_only_looks_like_context_stays_where_it_is(self, messages: list[Body]) -> None:
+        assert view_of(*messages).groups == ()
+
+    def test_the_last_exchange_is_never_context(self) -> None:
+        view = view_of(*shown(A), user("go"), calling("1"), result("1", "x"))
+        assert (len(view.groups), view.last_user) == (1, 2)
+
+    def test_without_a_user_nothing_moves(self) -> None:
+        view = view_of(system("Time now: 2026-01-01 10:00\nBe kind."), assistant("hi"))
+        assert (view.groups, view.system, view.last_user) == ((), (), 2)
+
+    def test_several_groups_with_their_own_claims(self) -> None:
+        view = view_of(
+            *shown(A, opening=READ_ONLY_OPENING, ack=READ_ONLY_ACK),
+            user(MAP_OPENING + "\nsrc/x.py:\n│def f():\n"), assistant(MAP_ACK),
+            *shown(B),
+            user("go"),
+        )  # fmt: skip
+        assert [(g.name, g.claim) for g in view.groups] == [
+            ("aider:read-only", Claim.READ_ONLY),
+            ("aider:map", Claim.MAP),
+            ("aider:files", Claim.EDITABLE),
+        ]
+
+    def test_candidates_move_where_the_session_has_learnt_it(self) -> None:
+        messages = [user(FENCED), assistant("Ok."), user("go")]
+        assert len(view_of(*messages, movable=True).groups) == 1
+        assert view_of(*messages, movable=False).groups == ()
+
+    def test_a_long_answer_is_no_acknowledgement(self) -> None:
+        assert view_of(user(FENCED), assistant("Ok. " + "And then " * 30), user("go")).groups == ()
+
+    def test_a_context_message_of_one_text_part(self) -> None:
+        question, ack = shown(A)
+        view = view_of(user([text_part(question["content"])]), ack, user("go"))
+        assert keys(view) == ["aider:files/file:a.py"]
+
+
+class TestDistinctKeys:
+    def test_the_same_path_twice_is_two_things(self) -> None:
+        view = view_of(*shown(A, B, File("a.py", "other\n")), *shown(A), user("go"))
+        assert keys(view) == [
+            "aider:files/file:a.py",
+            "aider:files/file:src/b.py",
+            "aider:files/file:a.py#2",
+            "aider:files/file:a.py#3",
+        ]
+
+    def test_a_file_that_is_named_like_a_number_is_a_thing_of_its_own(self) -> None:
+        view = view_of(*shown(A, File("a.py", "two\n"), File("a.py#2", "three\n"), File("a.py", "four\n")), user("go"))
+        assert len(set(keys(view))) == 4
+
+    def test_many_equal_paths_take_linear_time(self) -> None:
+        count = 3000
+        view = view_of(*shown(*(File("a.py", f"{n}\n") for n in range(count))), user("go"))
+        assert len(set(keys(view))) == count
+
+
+class TestSystem:
+    CLOCK = "You are kind.\nCurrent time: 2026-01-01 10:00\nRules follow.\n"
+
+    def test_a_clock_line_is_taken_out(self) -> None:
+        view = view_of(system(self.CLOCK), user("go"))
+        (text,) = view.system
+        assert text.fixed == "You are kind.\nRules follow.\n"
+        assert text.volatile == ("Current time: 2026-01-01 10:00\n",)
+
+    def test_a_message_of_clock_lines_alone_stays(self) -> None:
+        assert view_of(system("Current time: 2026-01-01 10:00\n"), user("go")).system == ()
+
+    def test_documents_move_in_the_last_system_message_only(self) -> None:
+        text = (
+            'Answer from these:\n<document id="1">\none\n</document>\n<document id="2">\ntwo\n</document>\nBe brief.\n'
+        )
+        last, first = view_of(system(text), user("go")), view_of(system(text), system("more"), user("go"))
+        assert [d.kind for d in last.system[0].documents] == [PieceKind.DOCUMENT] * 2
+        assert last.system[0].fixed == "Answer from these:\nBe brief.\n"
+        assert first.system == ()
+        assert [i.text for i in last.items()] == [
+            '<document id="1">\none\n</document>\n',
+            '<document id="2">\ntwo\n</document>\n',
+        ]
+
+    def test_a_document_that_stands_twice_keeps_its_places(self) -> None:
+        text = "<doc>one</doc>\n<doc>one</doc>\nBe brief.\n"
+        assert view_of(system(text), user("go")).system == ()
+
+    def test_a_system_message_behind_the_head_is_a_turn(self) -> None:
+        view = view_of(system("s"), user("a"), system(self.CLOCK), user("go"))
+        assert (view.system, view.head) == ((), 1)
