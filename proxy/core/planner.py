@@ -3,6 +3,7 @@
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 
 from proxy.core.assemble import Material, material
 from proxy.core.cache_models import Cache, make_cache
@@ -31,7 +32,8 @@ from proxy.core.wire import ChatRequest, Members, Unreadable, parse_chat, splice
 _REMEMBERED_LAYOUTS = 3
 _MAX_CACHES = 1024
 _REGRET_SHARE = 0.005
-_REGRET_REQUESTS = 1.0
+# How much of one request a policy may lose to learning. Classic orders by age alone and wins back less.
+_REGRET_REQUESTS = MappingProxyType({"economic": 1.0, "classic": 0.27})
 # Parameters that providers render between the system text and the messages: a change breaks all behind it.
 _SETTINGS = ("tool_choice", "parallel_tool_calls", "thinking", "reasoning_effort", "output_config", "response_format")
 
@@ -63,10 +65,10 @@ class _Caches:
     sent_cost: float = 0.0
     own_cost: float = 0.0
 
-    def allowance(self, own_now: float) -> float:
+    def allowance(self, own_now: float, policy: str) -> float:
         """How much more than the client's own the next request may cost: realised regret is bounded by a share of the
         cost and a part of one request, which is what learning a new session costs."""
-        bound = _REGRET_SHARE * self.own_cost + _REGRET_REQUESTS * own_now
+        bound = _REGRET_SHARE * self.own_cost + _REGRET_REQUESTS[policy] * own_now
         return bound - (self.sent_cost - self.own_cost)
 
 
@@ -202,7 +204,7 @@ class TierPlanner:
             profile=route.profile,
             cache=caches.sent,
             own_now=_cost(route.profile, own),
-            allowance=caches.allowance(_cost(route.profile, own)),
+            allowance=caches.allowance(_cost(route.profile, own), self.policy),
             forecast=expected,
             now=now,
             slots=max(0, route.profile.max_marks - _automatic_marks(request, route.profile)),
