@@ -1,15 +1,23 @@
 """Connects the engine's ports with the pure planner: builds the route, reports what was contained."""
 
+import asyncio
 import logging
+from collections.abc import Sequence
 
+from msgspec import Raw
+
+from proxy.core.message import MessageReader
 from proxy.core.modes import Mode
 from proxy.core.plan import Plan, Route
 from proxy.core.planner import TierPlanner
 from proxy.core.usage import Usage
-from proxy.core.wire import Members
+from proxy.core.wire import Members, Unreadable
 from proxy.ports import Deployment, Subject
 
 _log = logging.getLogger("stratiform")
+
+# About 5 ms of tokenising: below that a thread costs more than it spares.
+_LARGE_BYTES = 100_000
 
 
 class Planning:
@@ -17,6 +25,23 @@ class Planning:
 
     def __init__(self, planner: TierPlanner) -> None:
         self._planner = planner
+
+    async def prepare(self, members: Members | None, mode: Mode) -> None:
+        """Read what is large and new in another thread: tokenising it here would hold up every other client."""
+        if members is None or mode is Mode.PASSTHROUGH:
+            return
+        size = sum(len(raw) for raw in members.values())
+        if size < _LARGE_BYTES:
+            return
+        try:
+            unread = self._planner.unread(members)
+        except Unreadable:
+            return
+        if sum(len(raw) for raw in unread) < _LARGE_BYTES:
+            return
+        reader = self._planner.reading_room()
+        await asyncio.to_thread(_read_all, reader, unread)
+        self._planner.bring_back(reader)
 
     def plan(
         self,
@@ -53,6 +78,15 @@ class Planning:
     def settled(self, plan: Plan, usage: Usage | None, now: float) -> None:
         """The exchange ended well: count it once."""
         self._planner.settled(plan, usage, now)
+
+
+def _read_all(reader: MessageReader, messages: Sequence[Raw]) -> None:
+    for raw in messages:
+        try:
+            reader.read(raw)
+        except Unreadable:
+            # The planner will meet it again and say so.
+            return
 
 
 def _place(error: Exception) -> str:

@@ -187,6 +187,10 @@ class SpendStore(Protocol):
 class Planner(Protocol):
     """The core path: recognise, track, plan, render; pure but for the state that it keeps in memory."""
 
+    async def prepare(self, members: Members | None, mode: Mode) -> None:
+        """Called before ``plan``: whatever would take long is done without holding up the event loop."""
+        ...
+
     def plan(
         self,
         body: bytes,

@@ -33,6 +33,9 @@ class PassthroughPlanner:
     def __init__(self) -> None:
         self.events: list[str] = []
 
+    async def prepare(self, members: Members | None, mode: Mode) -> None:
+        """There is nothing to read ahead."""
+
     def plan(
         self,
         body: bytes,

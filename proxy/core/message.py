@@ -68,6 +68,8 @@ class Message:
 
 
 LEAD_CHARS = 200
+# What a remembered message takes besides its JSON.
+_FRAME_BYTES = 512
 
 
 class MessageReader:
@@ -94,12 +96,30 @@ class MessageReader:
             self._known.move_to_end(key)
             return known
         message = self._parse(content)
+        self._keep(key, message)
+        return message
+
+    def unread(self, raws: Sequence[Raw]) -> list[Raw]:
+        """Those of the messages that were not read before."""
+        return [raw for raw in raws if sha256(raw).digest() not in self._known]
+
+    def beside(self) -> "MessageReader":
+        """A reader for another thread: it reads what this one has not; ``adopt`` brings the result back."""
+        return MessageReader(self._counter.beside(), self._recognisers, capacity_bytes=self._capacity)
+
+    def adopt(self, other: "MessageReader") -> None:
+        """Take over what another reader has read."""
+        self._counter.adopt(other._counter)
+        for key, message in other._known.items():
+            self._keep(key, message)
+
+    def _keep(self, key: bytes, message: Message) -> None:
+        if key not in self._known:
+            self._size += len(message.raw) + _FRAME_BYTES
         self._known[key] = message
-        self._size += len(content) + 512
         while self._size > self._capacity and len(self._known) > 1:
             _, old = self._known.popitem(last=False)
-            self._size -= len(old.raw) + 512
-        return message
+            self._size -= len(old.raw) + _FRAME_BYTES
 
     def _parse(self, raw: bytes) -> Message:
         members = members_of(raw)

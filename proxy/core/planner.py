@@ -5,6 +5,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
+from msgspec import Raw
+
 from proxy.core.assemble import Material, material
 from proxy.core.cache_models import Cache, make_cache
 from proxy.core.choose import Choice, Offer, Pricing, choose
@@ -27,7 +29,7 @@ from proxy.core.tokens import Encode, TokenCounter
 from proxy.core.tools import ToolReader
 from proxy.core.usage import Usage
 from proxy.core.view import View, build_view
-from proxy.core.wire import ChatRequest, Members, Unreadable, parse_chat, splice
+from proxy.core.wire import ChatRequest, Members, Unreadable, elements, parse_chat, splice
 
 _REMEMBERED_LAYOUTS = 3
 _MAX_CACHES = 1024
@@ -111,6 +113,18 @@ class TierPlanner:
             return Plan(body=original, original=original, mode=mode, reason=Reason.UNREADABLE)
         except Exception as error:  # noqa: BLE001 - fidelity rule 7: caching never fails a request
             return Plan(body=original, original=original, mode=mode, reason=Reason.INTERNAL_ERROR, surprise=error)
+
+    def unread(self, members: Members) -> list[Raw]:
+        """The messages of a request that were never read, which planning would tokenise. Raises Unreadable."""
+        return self._reader.unread(elements(members["messages"])) if "messages" in members else []
+
+    def reading_room(self) -> MessageReader:
+        """A reader for another thread; ``bring_back`` makes what it read known here."""
+        return self._reader.beside()
+
+    def bring_back(self, reader: MessageReader) -> None:
+        """Take over what was read elsewhere."""
+        self._reader.adopt(reader)
 
     def began(self, plan: Plan, now: float) -> None:
         """Commit the shadow caches: the provider has accepted the prompt. Called again where an empty answer made the

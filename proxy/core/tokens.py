@@ -19,10 +19,24 @@ def bytes_over_four(text: str) -> int:
 class TokenCounter:
     """Counts a text once and remembers the count by its digest, least recently used out first."""
 
-    def __init__(self, encode: Encode = bytes_over_four, *, capacity: int = 200_000) -> None:
+    def __init__(
+        self, encode: Encode = bytes_over_four, *, capacity: int = 200_000, base: "TokenCounter | None" = None
+    ) -> None:
+        """``base`` is asked for what is not known here; it is read, never written."""
         self._encode = encode
         self._capacity = capacity
+        self._base = base
         self._counts: OrderedDict[bytes, int] = OrderedDict()
+
+    def beside(self) -> "TokenCounter":
+        """A counter that knows what this one knows and may be used in another thread; see ``adopt``."""
+        return TokenCounter(self._encode, capacity=self._capacity, base=self)
+
+    def adopt(self, other: "TokenCounter") -> None:
+        """Take over what another counter has counted."""
+        self._counts.update(other._counts)
+        while len(self._counts) > self._capacity:
+            self._counts.popitem(last=False)
 
     def count(self, digest: bytes, text: str) -> int:
         """Tokens of ``text``, whose digest is ``digest``."""
@@ -30,7 +44,8 @@ class TokenCounter:
         if known is not None:
             self._counts.move_to_end(digest)
             return known
-        count = self._encode(text)
+        before = self._base._counts.get(digest) if self._base is not None else None
+        count = self._encode(text) if before is None else before
         self._counts[digest] = count
         if len(self._counts) > self._capacity:
             self._counts.popitem(last=False)

@@ -103,7 +103,7 @@ class Engine:
         exchange.wants_usage = head.wants_usage
         deployment = self._resolve(exchange, head)
         exchange.mode = _mode(client, deployment, subject)
-        plan = self._plan(exchange, body, head, deployment, subject)
+        plan = await self._plan(exchange, body, head, deployment, subject)
         await self._reserve(exchange, subject, deployment, _prompt_tokens(plan, body), head.max_output_tokens)
         call = Call(
             deployment=deployment,
@@ -117,13 +117,16 @@ class Engine:
         )
         await self._send(exchange, client, call, plan)
 
-    def _plan(self, exchange: Exchange, body: bytes, head: Head, deployment: Deployment, subject: Subject) -> Plan:
+    async def _plan(
+        self, exchange: Exchange, body: bytes, head: Head, deployment: Deployment, subject: Subject
+    ) -> Plan:
         """The planner's plan. In passthrough there is nothing to plan, and what the messages are is the upstream's to
         judge: they are not even read."""
         if exchange.mode is Mode.PASSTHROUGH:
             sent = untouched(body, head, deployment.model)
             plan = Plan(sent, sent, exchange.mode, Reason.PASSTHROUGH_MODE)
         else:
+            await self._planner.prepare(head.members, exchange.mode)
             plan = self._planner.plan(body, deployment, subject, exchange.mode, exchange.now, head.members)
         exchange.plan, exchange.mode, exchange.reason = plan, plan.mode, plan.reason
         return plan
