@@ -82,6 +82,7 @@ class Classic:
         self.policy = policy or ClassicPolicy()
         self._items: dict[str, _Item] = {}
         self._broken: set[Tier] = set()
+        self._broken_by_history: set[Tier] = set()
         self._sequence = 0
 
     def tier(self, key: str) -> Tier:
@@ -113,7 +114,7 @@ class Classic:
 
     def mark_broken(self, tier: Tier) -> None:
         """The tier's bytes changed for a reason of the caller's; kept until the next update."""
-        self._broken.add(tier)
+        self._break(tier)
 
     def update(self, items: Iterable[Tracked], present: Collection[str] | None = None) -> list[Change]:
         """One settled response in which ``items`` were sent. Tracked pieces not in ``present`` no longer exist.
@@ -132,12 +133,13 @@ class Classic:
             self._demote_underfilled(changes)
         self._keep_history_ordered(listed)
         self._broken.clear()
+        self._broken_by_history.clear()
         return changes
 
     def _remove_missing(self, existing: set[str], changes: list[Change]) -> None:
         for key in [k for k in self._items if k not in existing]:
             item = self._items.pop(key)
-            self._break(item.tier)
+            self._break(item.tier, key)
             changes.append(Change(key, item.tier, None, "removed"))
 
     def _count(self, tracked: Tracked, changes: list[Change]) -> None:
@@ -154,7 +156,7 @@ class Classic:
         elif item.digest != tracked.digest:
             item.digest, item.n = tracked.digest, 0
             if item.tier is not Tier.ACTIVE:
-                self._break(item.tier)
+                self._break(item.tier, tracked.key)
                 changes.append(Change(tracked.key, item.tier, Tier.ACTIVE, "changed"))
                 item.tier = Tier.ACTIVE
             return
@@ -168,7 +170,8 @@ class Classic:
         if self.policy.history == "stay":
             return found
         history = [t for t in active if t.key.startswith(HISTORY)]
-        if not found and Tier.L3 not in self._broken:
+        # History moves along with other pieces, never for its own sake.
+        if not found and Tier.L3 not in self._broken - self._broken_by_history:
             return found
         return found + [t.key for t in history[: self._history_boundary(history)]]
 
@@ -272,9 +275,14 @@ class Classic:
                 least = max(least, item.tier)
                 item.tier = least
 
-    def _break(self, tier: Tier) -> None:
-        if tier is not Tier.ACTIVE:
-            self._broken.add(tier)
+    def _break(self, tier: Tier, key: str = "") -> None:
+        if tier is Tier.ACTIVE:
+            return
+        if not key.startswith(HISTORY):
+            self._broken_by_history.discard(tier)
+        elif tier not in self._broken:
+            self._broken_by_history.add(tier)
+        self._broken.add(tier)
 
 
 def with_target(policy: ClassicPolicy, min_tokens: int) -> ClassicPolicy:
