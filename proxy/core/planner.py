@@ -7,6 +7,8 @@ from types import MappingProxyType
 
 from msgspec import Raw
 
+from msgspec import Raw
+
 from proxy.core.assemble import Material, material
 from proxy.core.cache_models import Cache, make_cache
 from proxy.core.choose import Choice, Offer, Pricing, choose
@@ -188,6 +190,8 @@ class TierPlanner:
                 plan.body = self._rendered(request, draft, route, mode)
             else:
                 plan.predicted = caches.sent.bill(draft.own_prompt, now)
+                if plan.reason is Reason.BELOW_MINIMUM and route.reminder:
+                    plan.body = _as_read(request, draft.view.messages, transport_edits(request, route.model))
             plan.rewritten = plan.body != original
         return plan
 
@@ -204,6 +208,8 @@ class TierPlanner:
         tools_key = tools[0].digest if tools else b""
         session = self._sessions.find(route.scope, f"{route.name}/{route.model}", route.hint, messages, head, tools_key)
         session.notice_candidates(messages)
+        if mode > Mode.OBSERVE and route.reminder:
+            messages = self._reminded(messages, route.reminder)
         view = build_view(request, messages, session.is_movable)
         reading = read_request(session, view, tools_key)
         stuff = material(view, tools, self._counter)
@@ -243,28 +249,29 @@ class TierPlanner:
     def _rendered(self, request: ChatRequest, draft: Draft, route: Route, mode: Mode) -> bytes:
         choice, dialect = draft.choice, route.profile.dialect
         changes = dict(transport_edits(request, route.model))
-        messages = self._with_reminder(draft.view, route.reminder)
+        messages = draft.view.messages
         own = choice.reason is Reason.CLIENT_OPTIMAL
         # Where the provider knows no markers the client's own would be refused: they are taken out.
-        untouched = own and (dialect is not Dialect.NONE or not _own_count(request, draft.view.messages))
+        untouched = own and (dialect is not Dialect.NONE or not _own_count(request, messages))
+        if untouched:
+            return _as_read(request, messages, changes)
         keep = mode is Mode.MARK
         marks = {p: life for p, life in choice.marks.items() if not keep or choice.layout.parts[p].own_mark is None}
-        if not untouched:
-            changes["messages"] = render_messages(choice.layout, messages, marks, dialect, keep_own=keep)
-        elif messages is not draft.view.messages:
-            changes["messages"] = b"[" + b",".join(message.raw for message in messages) + b"]"
-        if draft.material.tools and not untouched:
+        changes["messages"] = render_messages(choice.layout, messages, marks, dialect, keep_own=keep)
+        if draft.material.tools:
             last = len(draft.material.tools[0].parts) - 1
             raw_tools = bytes(request.members["tools"])
             changes["tools"] = render_tools(raw_tools, marks.get(last), dialect, keep_own=keep)
         return splice(request.body, request.members, changes)
 
-    def _with_reminder(self, view: View, reminder: str) -> tuple[Message, ...]:
-        if not reminder or view.last_user >= len(view.messages):
-            return view.messages
-        last = view.messages[view.last_user]
-        changed = replace(last, raw=with_reminder(last.raw, reminder))
-        return (*view.messages[: view.last_user], changed, *view.messages[view.last_user + 1 :])
+    def _reminded(self, messages: tuple[Message, ...], reminder: str) -> tuple[Message, ...]:
+        """With the operator's text behind the last user message, read as it is sent: the next request's copy of that
+        turn is without it, so the prefix ends there."""
+        last = next((i for i in range(len(messages) - 1, -1, -1) if messages[i].role == "user"), None)
+        if last is None:
+            return messages
+        changed = self._reader.read(Raw(with_reminder(messages[last].raw, reminder)))
+        return (*messages[:last], changed, *messages[last + 1 :])
 
     def _cache(self, scope: bytes, profile: CacheProfile) -> _Caches:
         caches = self._caches.get(scope)
@@ -274,6 +281,14 @@ class TierPlanner:
                 self._caches.popitem(last=False)
         self._caches.move_to_end(scope)
         return caches
+
+
+def _as_read(request: ChatRequest, messages: Sequence[Message], changes: Mapping[str, bytes | None]) -> bytes:
+    """The messages as the client sent them, but for the operator's reminder; everything else as it came."""
+    if all(message.raw == bytes(raw) for message, raw in zip(messages, request.messages, strict=True)):
+        return splice(request.body, request.members, changes)
+    written = b"[" + b",".join(message.raw for message in messages) + b"]"
+    return splice(request.body, request.members, {**changes, "messages": written})
 
 
 def _seed(request: ChatRequest, messages: Sequence[Message], route: Route) -> Seed:
