@@ -7,8 +7,6 @@ from types import MappingProxyType
 
 from msgspec import Raw
 
-from msgspec import Raw
-
 from proxy.core.assemble import Material, material
 from proxy.core.cache_models import Cache, make_cache
 from proxy.core.choose import Choice, Offer, Pricing, choose
