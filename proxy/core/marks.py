@@ -57,6 +57,9 @@ def place(
         reaching = _markable_behind(layout, deepest, profile)
         if reaching is not None:
             chosen = (reaching, *_best(stops, layout, deepest, profile, slots - 1))
+            if all(stop.position != reaching for stop in stops):
+                stops.append(_Stop(reaching, layout.ends[reaching], survival[reaching], False))
+                stops.sort(key=lambda stop: stop.position)
     chosen = tuple(sorted(set(chosen)))
     chosen = _fill_with_heads(layout, chosen, stops, profile, slots)
     return Placement(chosen, _expected(stops, chosen), max((*chosen, deepest)) if chosen or live else -1)
