@@ -36,8 +36,18 @@ class Command(Protocol):
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command that the arguments name; the exit status: 0 done, 1 not, 2 asked for wrongly."""
-    words = list(sys.argv[1:] if arguments is None else arguments)
+    """Run the command that the arguments name; the exit status: 0 done, 1 not, 2 asked for wrongly, 130 interrupted."""
+    try:
+        return _run(list(sys.argv[1:] if arguments is None else arguments))
+    except KeyboardInterrupt:
+        return 130
+    except ConfigError as error:
+        for problem in error.problems:
+            print(f"error: {problem}", file=sys.stderr)
+        return 1
+
+
+def _run(words: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(
         prog="stratiform", description="A transparent proxy that lays prompts out so that provider prompt caches hit."
     )
@@ -52,9 +62,4 @@ def main(arguments: Sequence[str] | None = None) -> int:
             command.configure(subparser)
     parsed = parser.parse_args(words)
     assert command is not None, "argparse accepts no command that is not in COMMANDS"
-    try:
-        return command.run(parsed)
-    except ConfigError as error:
-        for problem in error.problems:
-            print(f"error: {problem}", file=sys.stderr)
-        return 1
+    return command.run(parsed)

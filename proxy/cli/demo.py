@@ -139,18 +139,17 @@ def _table(tallies: Sequence[Tally]) -> Table:
     total = added_up(tallies)
     table = Table(box=None, pad_edge=False, show_footer=True)
     table.add_column("session", "all")
-    table.add_column("client")
-    table.add_column("requests", str(total.requests), justify="right")
-    table.add_column("prompt tokens", f"{total.prompt_tokens:,}", justify="right")
-    table.add_column("read from cache", justify="right")
+    table.add_column("sent", str(total.requests), justify="right", no_wrap=True)
+    table.add_column("tokens", f"{total.prompt_tokens:,}", justify="right", no_wrap=True)
+    table.add_column("cached", justify="right", no_wrap=True)
     for name in POLICIES:
-        table.add_column(name, f"{total.share[name]:.3f}", justify="right", style="bold" if name == OURS else "")
+        style = "bold" if name == OURS else ""
+        table.add_column(name, f"{total.share[name]:.3f}", justify="right", style=style, no_wrap=True)
     for tally in tallies:
         result = tally.result
         shares = [result.share(name) for name in POLICIES]
         is_best = result.plain > 0 and shares[-1] < min(shares[:-1])
         table.add_row(
-            tally.sample.name,
             tally.sample.client,
             f"{tally.requests}/{result.requests}",
             f"{result.ours.prompt:,}",
@@ -173,25 +172,27 @@ def _print_summary(total: Sum, metrics: Sequence[str], seconds: float) -> None:
 
 def _summary(total: Sum, seconds: float) -> Iterator[str]:
     checked = "each checked against what its client sent" if not total.violations else f"{total.violations} altered"
-    yield f"\n{total.requests} requests over HTTP, {checked}; {seconds:.1f} s."
+    yield ""
+    yield f"{total.requests} requests over HTTP, {checked}; {seconds:.1f} s."
     yield f"Input cost at {MODEL}'s prices:"
     yield f"  without a cache                    {total.uncached_usd:9.4f} USD"
     yield f"  markers on system + last message   {total.usd[SYSTEM_LAST]:9.4f} USD"
     yield f"  through Stratiform                 {total.usd[OURS]:9.4f} USD"
-    yield (
-        f"Saved: {total.saved_share(AS_SENT):.0%} ({total.saved_usd(AS_SENT):.4f} USD) against no cache, "
-        f"{total.saved_share(SYSTEM_LAST):.0%} ({total.saved_usd(SYSTEM_LAST):.4f} USD) against such markers; "
-        f"{total.tokens_read:,} of {total.prompt_tokens:,} tokens were read from the cache."
-    )
+    yield f"Saved: {_saved(total, AS_SENT)} against no cache, {_saved(total, SYSTEM_LAST)} against such markers;"
+    yield f"  {total.tokens_read:,} of {total.prompt_tokens:,} prompt tokens were read from the cache."
+
+
+def _saved(total: Sum, policy: str) -> str:
+    return f"{total.saved_share(policy):.0%} ({total.saved_usd(policy):.4f} USD)"
 
 
 _NEXT = (
     "",
     "Next:",
-    "  stratiform serve --upstream https://YOUR-PROVIDER/v1      forward to a provider, with your clients' own keys",
-    '  OpenAI(base_url="http://127.0.0.1:4000/v1")               the one line that changes in a client',
-    "  curl http://127.0.0.1:4000/metrics                        what it saves, for Prometheus",
-    "  stratiform replay SESSION.jsonl                           what it would do for sessions that you recorded",
+    "  stratiform serve --upstream https://YOUR-PROVIDER/v1  forward, with clients' keys",
+    '  OpenAI(base_url="http://127.0.0.1:4000/v1")           what changes in a client',
+    "  curl http://127.0.0.1:4000/metrics                    what it saves",
+    "  stratiform replay SESSION.jsonl                       your recorded sessions",
 )
 
 

@@ -40,7 +40,7 @@ def fail(message: str) -> NoReturn:
 
 @contextmanager
 def plain_failures() -> Iterator[None]:
-    """Errors of the user's files end the command with a message; a reader that has seen enough, or Ctrl-C, in peace."""
+    """Errors of the user's files end the command with a message, a reader that has seen enough in peace."""
     try:
         yield
         sys.stdout.flush()
@@ -50,5 +50,3 @@ def plain_failures() -> Iterator[None]:
         # Python flushes the standard output once more at its end.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         raise SystemExit(0) from None
-    except KeyboardInterrupt:
-        raise SystemExit(130) from None

@@ -54,7 +54,7 @@ def clock_agent() -> Sample:
         requests.append(_request(at, messages))
         messages.append(assistant("Done. The records are as you asked; nothing else was changed."))
         at += 75
-    return Sample("clock", "agent with the time in its instructions", tuple(requests))
+    return Sample("clock", "agent told the time", tuple(requests))
 
 
 def instructions(at: float) -> str:

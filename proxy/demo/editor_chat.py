@@ -170,7 +170,7 @@ EDITS = (
 
 def editor_chat() -> Sample:
     """Twelve turns over five files, one of which changes with each; a commit message call behind every turn."""
-    return Sample("editor", "aider-style chat, one file edited a turn", tuple(_requests()))
+    return Sample("editor", "aider-style editor", tuple(_requests()))
 
 
 def chat_files() -> list[SourceFile]:

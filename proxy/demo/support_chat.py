@@ -126,7 +126,7 @@ def support_chat() -> Sample:
         requests.append(Request(at, chat([system(prompt(found)), *turns], stream=number % 2 == 0, max_tokens=300)))
         turns.append(assistant(_answer(found[0])))
         at += 35 + number % 5 * 28
-    return Sample("support", "chat with documents in the system prompt", tuple(requests))
+    return Sample("support", "retrieval chat", tuple(requests))
 
 
 def prompt(found: Sequence[int]) -> str:

@@ -91,7 +91,7 @@ def tool_agent() -> Sample:
         messages.append(assistant(answer))
         first += len(rounds)
         at += 190
-    return Sample("agent", "tool-calling agent, append-only", tuple(requests))
+    return Sample("agent", "tool-calling agent", tuple(requests))
 
 
 def exchange(number: int, step: Round) -> Iterator[Message]:

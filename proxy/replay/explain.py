@@ -146,18 +146,26 @@ class _Description:
         ends = sorted(self._marks)
         for index, element in enumerate(layout.elements):
             start, last = layout.starts[index], layout.last_position(index)
-            what, reason = self._what(element), self._why(element)
             cuts = [position for position in ends if start <= position < last]
-            for number, (first, end) in enumerate(zip([start, *(c + 1 for c in cuts)], [*cuts, last], strict=True)):
+            spans = zip([start, *(c + 1 for c in cuts)], [*cuts, last], strict=True)
+            for number, (first, end) in enumerate(spans, 1):
+                what, reason = self._piece(element, number, len(cuts) + 1)
                 yield Row(
                     position=first,
                     tier=_tier(end, ends),
-                    what=f"{what} (part {number + 1} of {len(cuts) + 1})" if cuts else what,
+                    what=what,
                     tokens=self._tokens(first, end),
                     marker=self._marks.get(end),
                     read_again=self._survival[end] if first <= end else 0.0,
                     reason=reason,
                 )
+
+    def _piece(self, element: Element, number: int, count: int) -> tuple[str, str]:
+        """What the row says; an element is several rows where markers stand inside it."""
+        what, why = self._what(element), self._why(element)
+        if element.ack < 0 or number == 1:
+            return (f"{what} (part {number} of {count})" if count > 1 and element.ack < 0 else what), why
+        return "assistant: the acknowledgement", "stays with what it acknowledges"
 
     def _tokens(self, first: int, end: int) -> int:
         ends = self._layout.ends

@@ -11,6 +11,7 @@ from proxy.core.profiles import CacheProfile, Dialect, Family
 from proxy.core.prompt import Bill
 from proxy.core.recognition import Recogniser
 from proxy.core.tokens import Encode, TokenCounter
+from proxy.core.wire import Unreadable
 from proxy.errors import UpstreamRejected
 from proxy.replay.baselines import AS_SENT, BASELINES, CLIENT, Baseline, as_sent, is_marked
 from proxy.replay.fidelity import violations
@@ -50,7 +51,7 @@ def replay(trace: Trace, setting: Setting, on_step: Callable[[], None] = lambda:
     ours = Ours(setting)
     for number, step in enumerate(steps, 1):
         for name, side in sides.items():
-            bill = side.send(baselines[name](step.body, setting.profile.dialect), step.at)
+            bill = side.send(_formed(baselines[name], step.body, setting.profile.dialect), step.at)
             if name == AS_SENT and bill is not None:
                 result.plain += bill.total
         plan = ours.send(step)
@@ -137,12 +138,20 @@ def _distinct(names: Iterable[str], steps: Sequence[Step]) -> list[str]:
     return [name for name in names if has_marks or name != CLIENT]
 
 
+def _formed(baseline: Baseline, body: bytes, dialect: Dialect) -> bytes:
+    """What a policy sends; messages that are no objects go out as they came, for the provider to refuse."""
+    try:
+        return baseline(body, dialect)
+    except Unreadable:
+        return body
+
+
 def _acceptable(step: Step, profile: CacheProfile) -> Step:
     """A client's markers are taken off where the provider refuses them: its users would not send any."""
     is_refused = profile.dialect is not Dialect.CACHE_CONTROL and profile.family in (Family.GRID, Family.MARKER)
     if not is_refused or not is_marked(step.body):
         return step
-    return replace(step, body=as_sent(step.body, profile.dialect))
+    return replace(step, body=_formed(as_sent, step.body, profile.dialect))
 
 
 def with_minimum(profile: CacheProfile, min_tokens: int | None) -> CacheProfile:

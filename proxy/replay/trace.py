@@ -17,6 +17,7 @@ from proxy.core.wire import Unreadable, parse_chat, parse_members, value
 from proxy.errors import InvalidRequest
 
 SUFFIXES = (".jsonl", ".jsonl.xz", ".jsonl.gz")
+_ODD = "holds text that is not valid Unicode"
 
 
 class TraceError(Exception):
@@ -91,8 +92,10 @@ def _step(line: bytes, path: Path, number: int) -> Step:
     at = f"{path}:{number}"
     try:
         members = parse_members(line)
-    except (InvalidRequest, Unreadable) as error:
+    except InvalidRequest as error:
         raise TraceError(f"{at}: not a JSON object") from error
+    except Unreadable as error:
+        raise TraceError(f"{at}: {_ODD}") from error
     seconds = _value(members.get("t"), f"{at}: 't'")
     if isinstance(seconds, bool) or not isinstance(seconds, int | float):
         raise TraceError(f"{at}: 't' must be seconds")
@@ -103,14 +106,13 @@ def _step(line: bytes, path: Path, number: int) -> Step:
 
 
 def _chat(raw: Raw, at: str) -> bytes:
-    """The request's bytes. What the planner calls unreadable is carried: it goes out as it came."""
     body = bytes(raw)
     try:
         parse_chat(body)
     except InvalidRequest as error:
         raise TraceError(f"{at}: 'request' is no chat request: {error.message}") from error
-    except Unreadable:
-        return body
+    except Unreadable as error:
+        raise TraceError(f"{at}: 'request' {_ODD}") from error
     return body
 
 
@@ -118,4 +120,4 @@ def _value(raw: Raw | None, name: str) -> object:
     try:
         return None if raw is None else value(raw)
     except Unreadable as error:
-        raise TraceError(f"{name} is not valid JSON text") from error
+        raise TraceError(f"{name} {_ODD}") from error

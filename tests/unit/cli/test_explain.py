@@ -1,0 +1,63 @@
+"""``stratiform explain``: the layout of one request as a table and as JSON."""
+
+from pathlib import Path
+
+import orjson
+import pytest
+
+from proxy.cli import main
+from proxy.demo.editor_chat import editor_chat
+from tests.unit.replay.sessions import lines, write
+
+
+@pytest.fixture
+def trace(tmp_path: Path) -> Path:
+    return write(tmp_path / "chat.jsonl", lines(editor_chat().trace()))
+
+
+def test_json_has_a_row_for_each_piece(trace: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["explain", str(trace), "--request", "5", "--json"]) == 0
+    found = orjson.loads(capsys.readouterr().out)
+    assert (found["trace"], found["request"], found["requests"], found["session"]) == ("chat", 5, 24, "editor")
+    assert set(found["rows"][0]) == {"position", "tier", "what", "tokens", "marker", "read_again", "reason"}
+    assert [row["position"] for row in found["rows"]] == sorted(row["position"] for row in found["rows"])
+    assert any("file:shop/ledger.py" in row["what"] for row in found["rows"])
+    assert set(found["predicted"]) == {"read", "write_5m", "write_1h", "plain", "hit"}
+
+
+def test_the_table_ends_with_the_plan_and_both_bills(trace: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["explain", str(trace), "--request", "5"]) == 0
+    printed = capsys.readouterr().out.splitlines()
+    assert printed[0] == "chat, request 5 of 24"
+    assert printed[1].split() == ["at", "tier", "what", "tokens", "marker", "read", "again", "why"]
+    assert printed[-4].startswith("plan: kept (")
+    assert printed[-3] == "sent: re-written"
+    assert printed[-2].startswith("bill predicted: read ")
+    assert printed[-1].startswith("bill of the client's own layout: read 0, written 0, plain ")
+
+
+def test_the_last_request_is_meant_where_none_is_named(trace: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["explain", str(trace)]) == 0
+    assert "request 24 of 24" in capsys.readouterr().out
+
+
+def test_a_plan_without_a_draft_is_explained_too(trace: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["explain", str(trace), "--mode", "passthrough"]) == 0
+    printed = capsys.readouterr().out
+    assert "plan: passthrough-mode (the mode asks for no change)" in printed
+    assert "bill predicted: not known" in printed
+
+
+@pytest.mark.parametrize("number", ["0", "25", "-1"])
+def test_a_request_that_is_not_there(trace: Path, number: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["explain", str(trace), "--request", number])
+    assert ended.value.code == 1
+    assert capsys.readouterr().err == f"error: {trace}: --request must be between 1 and 24\n"
+
+
+def test_a_file_that_is_no_trace(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["explain", str(write(tmp_path / "bad.jsonl", [b"nonsense"]))])
+    assert ended.value.code == 1
+    assert "bad.jsonl:1: not a JSON object" in capsys.readouterr().err

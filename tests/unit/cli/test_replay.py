@@ -1,0 +1,153 @@
+"""``stratiform replay``: what it prints, what it writes, and how it fails."""
+
+import io
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+
+from proxy.cli import main
+from proxy.core.planner import TierPlanner
+from tests.unit.replay.sessions import growing, lines, write
+
+
+@pytest.fixture
+def trace(tmp_path: Path) -> Path:
+    return write(tmp_path / "first.jsonl", lines(growing(3)))
+
+
+def report(capsys: pytest.CaptureFixture[str], *arguments: str) -> dict[str, Any]:
+    assert main(["replay", "--json", *arguments]) == 0
+    return dict(orjson.loads(capsys.readouterr().out))
+
+
+def test_json_has_every_figure(trace: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    found = report(capsys, str(trace))
+    assert (found["profile"], found["mode"], found["policy"]) == ("anthropic", "tier", "economic")
+    (one,) = found["traces"]
+    assert (one["name"], one["requests"], one["violations"], one["surprises"]) == ("first", 3, [], [])
+    assert set(one["policies"]) == {"as sent", "client's own", "system + last", "stratiform"}
+    ours = one["policies"]["stratiform"]
+    assert ours["read"] + ours["write_5m"] + ours["write_1h"] + ours["plain"] == ours["prompt_tokens"]
+    assert ours["hit_rate"] == pytest.approx(ours["read"] / ours["prompt_tokens"])
+    assert one["policies"]["as sent"]["share"] == 1.0
+    assert one["against_cheapest"] == pytest.approx(ours["share"] / one["policies"]["system + last"]["share"])
+    assert sum(one["reasons"].values()) == 3
+    assert found["summary"]["shares"]["stratiform"] == pytest.approx(ours["share"])
+    assert found["summary"]["violations"] == 0
+
+
+def test_options_reach_the_replay(trace: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    found = report(capsys, str(trace), "--profile", "deepseek", "--mode", "observe", "--policy", "classic")
+    assert (found["profile"], found["mode"], found["policy"]) == ("deepseek", "observe", "classic")
+    assert found["traces"][0]["reasons"] == {"observe-mode": 3}
+    high = report(capsys, str(trace), "--min-tokens", "1000000")
+    assert high["traces"][0]["reasons"] == {"below-minimum": 3}
+    assert high["traces"][0]["policies"]["system + last"]["read"] == 0
+
+
+def test_the_table_has_a_line_for_each_trace_and_one_for_all(
+    trace: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write(tmp_path / "second.jsonl", lines(growing(4)))
+    assert main(["replay", str(tmp_path)]) == 0
+    printed = capsys.readouterr()
+    rows = [line.split() for line in printed.out.splitlines()]
+    assert [row[0] for row in rows[1:4]] == ["first", "second", "geometric"]
+    assert rows[1][1] == "3"
+    assert rows[3][2] == "7"
+    assert all("ok" in row for row in rows[1:4])
+    assert printed.err == ""
+
+
+def test_out_holds_the_requests_as_they_would_be_forwarded(trace: Path, tmp_path: Path) -> None:
+    out = tmp_path / "sent.jsonl"
+    assert main(["replay", str(trace), "--out", str(out)]) == 0
+    written = [orjson.loads(line) for line in out.read_bytes().splitlines()]
+    assert [row["t"] for row in written] == [1000.0, 1010.0, 1020.0]
+    assert [row["session"] for row in written] == ["s"] * 3
+    assert "cache_control" in str(written[2]["request"]["messages"])
+    # What was written can be replayed; its markers are then the client's own, and cost what ours cost.
+    again = tmp_path / "again.jsonl"
+    assert main(["replay", str(out), "--out", str(again), "--mode", "passthrough"]) == 0
+    assert again.read_bytes() == out.read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("content", "problem"),
+    [
+        (b'{"t": 1}', "bad.jsonl:1: 'request' is missing"),
+        (b"", "bad.jsonl: no requests"),
+        (b'{"t": 1, "request": {"model": "m", "messages": []}}', "bad.jsonl:1: 'request' is no chat request"),
+    ],
+)
+def test_a_bad_file_is_named_without_a_traceback(
+    trace: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], content: bytes, problem: str
+) -> None:
+    bad = tmp_path / "bad.jsonl"
+    bad.write_bytes(content + b"\n")
+    with pytest.raises(SystemExit) as ended:
+        main(["replay", str(trace), str(bad)])
+    printed = capsys.readouterr()
+    assert ended.value.code == 1
+    assert printed.err.startswith("error: ")
+    assert problem in printed.err
+    assert len(printed.err.splitlines()) == 1
+    assert printed.out == ""
+
+
+def test_a_file_that_cannot_be_written(trace: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["replay", str(trace), "--out", str(tmp_path / "no" / "folder")])
+    assert ended.value.code == 1
+    assert "cannot be written: No such file or directory" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("arguments", [["--min-tokens", "-1"], ["--profile", "x"], ["--mode", "x"], ["--policy", "x"]])
+def test_wrong_options_are_refused(trace: Path, arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["replay", str(trace), *arguments])
+    assert ended.value.code == 2
+    assert "argument " + arguments[0] in capsys.readouterr().err
+
+
+def test_harm_and_surprises_are_shown_and_fail(
+    trace: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    plan = TierPlanner.plan
+
+    def harmful(self: TierPlanner, request: bytes, *rest: Any) -> Any:
+        made = plan(self, request, *rest)
+        made.body = made.body.replace(b"question 0", b"question 9")
+        return made
+
+    monkeypatch.setattr(TierPlanner, "plan", harmful)
+    assert main(["replay", str(trace)]) == 1
+    printed = capsys.readouterr().out
+    assert "3 violated" in printed
+    assert "first: request 1: a user message that the client did not send here" in printed
+
+    def surprised(self: TierPlanner, request: bytes, *rest: Any) -> Any:
+        made = plan(self, request, *rest)
+        made.surprise = KeyError("secret")
+        return made
+
+    monkeypatch.setattr(TierPlanner, "plan", surprised)
+    assert main(["replay", str(trace)]) == 1
+    printed = capsys.readouterr().out
+    assert "first: request 2: KeyError while planning" in printed
+    assert "secret" not in printed
+
+
+def test_a_reader_that_has_seen_enough_is_no_error(trace: Path) -> None:
+    command = [sys.executable, "-c", "import sys; from proxy.cli import main; sys.exit(main())", "replay", str(trace)]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    assert isinstance(process.stdout, io.BufferedReader)
+    process.stdout.close()
+    assert process.stderr is not None
+    with process.stderr as errors:
+        assert errors.read() == b""
+    assert process.wait(30) == 0

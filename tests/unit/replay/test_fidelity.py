@@ -1,0 +1,220 @@
+"""The product's own check: quiet about everything that the planner may do, loud about every kind of harm."""
+
+from collections.abc import Callable
+from copy import deepcopy
+from functools import cache
+from typing import Any
+
+import orjson
+import pytest
+
+from proxy.core.plan import Plan
+from proxy.core.words import CLAIM_HEADERS, TAG_CLOSE, TAG_OPEN
+from proxy.demo.clock_agent import clock_agent
+from proxy.demo.editor_chat import editor_chat
+from proxy.demo.sample import Sample
+from proxy.demo.support_chat import support_chat
+from proxy.replay.fidelity import violations
+from proxy.replay.runner import replay
+from proxy.replay.trace import Step
+from tests.unit.replay.sessions import MARK, RECOGNISERS, body, say, setting
+
+Request = dict[str, Any]
+Harm = Callable[[Request], object]
+
+
+def check(original: Request | bytes, sent: Request | bytes, max_marks: int = 4) -> list[str]:
+    before, after = (r if isinstance(r, bytes) else orjson.dumps(r) for r in (original, sent))
+    return violations(before, after, RECOGNISERS, max_marks)
+
+
+@cache
+def planned(make: Callable[[], Sample]) -> list[tuple[bytes, bytes]]:
+    """What the planner made of a sample session: each request as it came and as it was sent."""
+    pairs: list[tuple[bytes, bytes]] = []
+
+    def note(step: Step, plan: Plan) -> None:
+        pairs.append((step.body, plan.body))
+
+    replay(make().trace(), setting(on_sent=note))
+    return pairs
+
+
+def latest(make: Callable[[], Sample], words: bytes) -> tuple[Request, Request]:
+    """The newest pair whose sent request holds some words that the client's does not."""
+    original, sent = [pair for pair in planned(make) if words in pair[1] and words not in pair[0]][-1]
+    return orjson.loads(original), orjson.loads(sent)
+
+
+def relaid() -> tuple[Request, Request]:
+    return latest(editor_chat, orjson.dumps(CLAIM_HEADERS["editable"])[1:-1])
+
+
+def relocated() -> tuple[Request, Request]:
+    return latest(clock_agent, orjson.dumps(TAG_OPEN)[1:-1])
+
+
+@pytest.mark.parametrize("make", [editor_chat, clock_agent, support_chat])
+def test_nothing_is_wrong_with_what_the_planner_does(make: Callable[[], Sample]) -> None:
+    pairs = planned(make)
+    assert sum(original != sent for original, sent in pairs) > len(pairs) // 3
+    assert [check(original, sent) for original, sent in pairs] == [[]] * len(pairs)
+
+
+def at(request: Request, words: str) -> int:
+    """The first message whose text holds some words."""
+    return next(i for i, m in enumerate(request["messages"]) if words in orjson.dumps(m["content"]).decode())
+
+
+def part_at(request: Request) -> int:
+    return at(request, "may be edited")
+
+
+def altered(request: Request, index: int, old: str, new: str) -> None:
+    raw = orjson.dumps(request["messages"][index]).decode()
+    assert old in raw
+    request["messages"][index] = orjson.loads(raw.replace(old, new, 1))
+
+
+def swapped(request: Request, one: int, other: int) -> None:
+    found = request["messages"]
+    found[one], found[other] = found[other], found[one]
+
+
+HARM_TO_FILES: dict[str, Harm] = {
+    "a changed file": lambda r: altered(r, part_at(r), "log.debug", "log.error"),
+    "a lost part": lambda r: r["messages"].__delitem__(slice(part_at(r), part_at(r) + 2)),
+    "a part twice": lambda r: r["messages"].__setitem__(
+        slice(part_at(r), part_at(r)), r["messages"][part_at(r) : part_at(r) + 2]
+    ),
+    "a part without its acknowledgement": lambda r: r["messages"].pop(part_at(r) + 1),
+    "words of our own": lambda r: altered(r, part_at(r), "true contents.", "true contents, at 12:03."),
+    "the opening lost": lambda r: r["messages"].__delitem__(
+        slice(at(r, "*added these files"), at(r, "*added these files") + 2)
+    ),
+    "context behind the prompt": lambda r: r["messages"].extend(
+        [r["messages"].pop(part_at(r)), r["messages"].pop(part_at(r) + 1)]
+    ),
+    "a turn lost": lambda r: r["messages"].pop(at(r, "I committed the changes")),
+    "a turn changed": lambda r: altered(r, at(r, "I committed the changes"), "commit msg", "comit msg"),
+    "turns in another order": lambda r: swapped(r, at(r, "I committed the changes"), at(r, "I committed") - 2),
+    "a role changed": lambda r: altered(r, at(r, "I committed the changes"), '"role":"user"', '"role":"system"'),
+    "the prompt changed": lambda r: altered(r, len(r["messages"]) - 1, " the ", " a "),
+    "the prompt not last": lambda r: swapped(r, len(r["messages"]) - 1, len(r["messages"]) - 3),
+    "a message added": lambda r: r["messages"].insert(2, say("user", "Be quick.")),
+    "the system prompt changed": lambda r: altered(r, 0, "best practices", "good practices"),
+}
+
+
+@pytest.mark.parametrize("name", HARM_TO_FILES)
+def test_harm_to_files_and_turns_is_found(name: str) -> None:
+    original, sent = relaid()
+    assert check(original, sent) == []
+    HARM_TO_FILES[name](sent)
+    assert check(original, sent)
+
+
+HARM_TO_A_CLOCK: dict[str, Harm] = {
+    "the tag lost": lambda r: r["messages"].pop(at(r, TAG_OPEN.strip())),
+    "another time": lambda r: altered(r, at(r, TAG_OPEN.strip()), "2026-", "2025-"),
+    "a line more": lambda r: altered(r, at(r, TAG_OPEN.strip()), "UTC", "UTC\\nBe quick."),
+    "the tag in front": lambda r: r["messages"].insert(0, r["messages"].pop(at(r, TAG_OPEN.strip()))),
+    "a rule lost as well": lambda r: altered(r, 0, "- Before anything is deleted", ""),
+    "the line in both places": lambda r: altered(r, 0, "You keep the shop", "Current date and time: now. You keep the"),
+    "tools changed": lambda r: r["tools"].pop(),
+    "tools in another order": lambda r: r["tools"].reverse(),
+    "a result lost": lambda r: r["messages"].pop(at(r, "replacement")),
+    "a call's arguments changed": lambda r: next(m for m in r["messages"] if "tool_calls" in m)["tool_calls"][0][
+        "function"
+    ].update(arguments="{}"),
+}
+
+
+@pytest.mark.parametrize("name", HARM_TO_A_CLOCK)
+def test_harm_to_relocated_lines_and_tools_is_found(name: str) -> None:
+    original, sent = relocated()
+    assert check(original, sent) == []
+    HARM_TO_A_CLOCK[name](sent)
+    assert check(original, sent)
+
+
+def test_the_time_and_the_rules_stand_apart_in_what_is_sent() -> None:
+    _, sent = relocated()
+    tag = sent["messages"][at(sent, TAG_OPEN.strip())]["content"]
+    assert tag.startswith(TAG_OPEN + "Current date and time: 2026-")
+    assert tag.endswith(TAG_CLOSE)
+    assert "2026-" not in str(sent["messages"][0])
+
+
+def test_documents_in_a_system_prompt_may_change_their_order_and_nothing_else() -> None:
+    original, sent = [(orjson.loads(a), orjson.loads(b)) for a, b in planned(support_chat) if a != b][-1]
+    assert check(original, sent) == []
+    for harm in (
+        lambda r: altered(r, 0, "To begin, open", "To end, close"),
+        lambda r: r["messages"][0]["content"].pop(),
+        lambda r: r["messages"][0]["content"].append(r["messages"][0]["content"][-1]),
+    ):
+        worse = deepcopy(sent)
+        harm(worse)
+        assert check(original, worse)
+
+
+CHAT: Request = {"model": "m", "temperature": 0.5, "stream": True, "messages": [say("system", "s"), say("user", "u")]}
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"stream_options": {"include_usage": True}},
+        {"messages": [say("system", [{"type": "text", "text": "s", "cache_control": MARK}]), say("user", "u")]},
+        {"messages": [say("system", "s"), say("user", [{"type": "text", "text": "u"}])]},
+    ],
+)
+def test_what_every_mode_may_do(changes: Request) -> None:
+    assert check(CHAT, {**CHAT, **changes}) == []
+    assert check({**CHAT, "stratiform": {}}, {**CHAT, **changes}) == []
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"temperature": 0.6}, "parameter 'temperature' was changed"),
+        ({"model": "n"}, "parameter 'model' was changed"),
+        ({"top_p": 1}, "parameter 'top_p' was changed"),
+        ({"stream_options": {"include_usage": False}}, "parameter 'stream_options' was changed"),
+        ({"tools": [{"type": "function"}]}, "the tools were changed"),
+        ({"messages": [say("system", "s")]}, "1 messages are missing, the first a user message"),
+    ],
+)
+def test_what_none_may_do(changes: Request, said: str) -> None:
+    assert said in check(CHAT, {**CHAT, **changes})
+
+
+def test_markers_are_counted_on_parts_messages_calls_and_tools() -> None:
+    call = {"id": "1", "type": "function", "function": {"name": "f", "arguments": '{"cache_control": 1}'}}
+    original = body(
+        say("user", "u"), say("assistant", None, tool_calls=[call]), say("tool", "t", tool_call_id="1"),
+        tools=[{"type": "function", "function": {"name": "f"}}],
+    )  # fmt: skip
+    sent = body(
+        say("user", [{"type": "text", "text": "u", "cache_control": MARK}]),
+        say("assistant", None, tool_calls=[{**call, "cache_control": MARK}]),
+        say("tool", "t", tool_call_id="1", cache_control=MARK),
+        tools=[{"type": "function", "function": {"name": "f"}, "cache_control": MARK}],
+    )
+    assert check(original, sent) == []
+    assert check(original, sent, max_marks=3) == ["4 markers, 3 are allowed"]
+
+
+def test_a_request_that_goes_out_as_it_came_is_the_clients_own_affair() -> None:
+    marked = body(*(say("user", "u", cache_control=MARK) for _ in range(9)))
+    assert check(marked, marked) == []
+
+
+def test_images_and_thinking_pass_as_they_are() -> None:
+    image = {"type": "image_url", "image_url": {"url": "data:image/png;base64,AA"}}
+    original = body(say("user", [image, {"type": "text", "text": "what?"}]))
+    assert check(original, body(say("user", [image, {"type": "text", "text": "what?", "cache_control": MARK}]))) == []
+    other = {"type": "image_url", "image_url": {"url": "data:image/png;base64,AB"}}
+    assert check(original, body(say("user", [other, {"type": "text", "text": "what?"}])))
+    assert check(original, body(say("user", [{"type": "text", "text": "what?"}, image])))

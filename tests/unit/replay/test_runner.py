@@ -1,0 +1,152 @@
+"""Replays: the sums are those of the provider's rules, and every policy meets a provider of its own."""
+
+from typing import Any
+
+import pytest
+
+from proxy.core.modes import Mode
+from proxy.core.plan import Plan
+from proxy.core.planner import TierPlanner
+from proxy.core.profiles import ANTHROPIC, DEEPSEEK, NONE, OPENAI, OPENAI_EXPLICIT, CacheProfile
+from proxy.core.reasons import Reason
+from proxy.core.tokens import bytes_over_four
+from proxy.replay.baselines import AS_SENT, CLIENT, SYSTEM_LAST
+from proxy.replay.runner import Ours, counted_once, replay, with_minimum
+from proxy.replay.totals import OURS
+from proxy.replay.trace import Step, Trace
+from tests.unit.replay.sessions import MARK, body, growing, say, setting, text
+
+TAIL = 3  # framing tokens behind every prompt of the embedded provider
+
+
+def test_the_sums_of_a_growing_conversation_can_be_done_by_hand() -> None:
+    result = replay(growing(3), setting())
+    system, turn = 2000 + 4, 300 + 4
+    prompts = [system + turn, system + 3 * turn, system + 5 * turn]
+    assert result.plain == sum(prompts) + 3 * TAIL
+    assert result.totals[AS_SENT].plain == result.plain
+    marked = result.totals[SYSTEM_LAST]
+    # Each request reads what the one before it wrote, and writes the rest.
+    assert (marked.read, marked.write_5m, marked.plain) == (prompts[0] + prompts[1], prompts[2], 3 * TAIL)
+    assert result.share(OURS) == pytest.approx(result.share(SYSTEM_LAST))
+    assert result.violations == []
+    assert result.requests == sum(result.reasons.values()) == 3
+
+
+def test_entries_die_when_the_recorded_gap_is_longer_than_their_life() -> None:
+    assert replay(growing(3, gap_s=299.0), setting()).totals[SYSTEM_LAST].read > 0
+    assert replay(growing(3, gap_s=301.0), setting()).totals[SYSTEM_LAST].read == 0
+
+
+def test_without_markers_the_clients_own_is_as_sent() -> None:
+    result = replay(growing(2), setting())
+    assert result.totals[CLIENT] == result.totals[AS_SENT]
+
+
+def test_the_clients_markers_count_for_the_client() -> None:
+    history = [say("system", text("a", 2000), cache_control=MARK), say("user", "one")]
+    trace = Trace("t", [Step(float(t), "", body(*history)) for t in range(3)])
+    result = replay(trace, setting())
+    assert result.totals[CLIENT].read == 2 * 2004
+    assert result.totals[AS_SENT].read == 0
+
+
+@pytest.mark.parametrize("profile", [OPENAI, OPENAI_EXPLICIT, DEEPSEEK, NONE])
+def test_no_provider_refuses_what_is_compared(profile: CacheProfile) -> None:
+    history = [say("system", text("a", 2000), cache_control=MARK), say("user", "one")]
+    trace = Trace("t", [Step(float(10 * t), "", body(*history)) for t in range(3)])
+    result = replay(trace, setting(profile=profile))
+    assert [total.refused for total in result.totals.values()] == [0, 0, 0, 0]
+    # All of them but one read the prompt again that they have had twice before.
+    assert result.share(AS_SENT) == (1.0 if profile is NONE else pytest.approx(0.45, abs=0.1))
+
+
+@pytest.mark.parametrize("mode", list(Mode))
+def test_every_mode_sends_what_it_may(mode: Mode) -> None:
+    sent: list[Plan] = []
+    trace = growing(3)
+    result = replay(trace, setting(mode=mode, on_sent=lambda step, plan: sent.append(plan)))
+    assert [plan.body == step.body for plan, step in zip(sent, trace.steps, strict=True)] == [mode < Mode.MARK] * 3
+    assert (result.ours.read > 0) == (mode >= Mode.MARK)
+
+
+def test_on_sent_and_on_step_are_told_of_every_request() -> None:
+    seen, steps = list[float](), list[int]()
+    replay(growing(4), setting(on_sent=lambda step, plan: seen.append(step.at)), lambda: steps.append(1))
+    assert (seen, len(steps)) == ([1000.0, 1010.0, 1020.0, 1030.0], 4)
+
+
+def test_a_body_that_the_provider_refuses_is_counted_and_teaches_nothing() -> None:
+    broken = body(say("assistant", None, tool_calls=[{"id": "1", "function": {"name": "f"}}]), say("user", "hi"))
+    result = replay(Trace("t", [Step(0.0, "", broken), *growing(2).steps]), setting())
+    assert {name: total.refused for name, total in result.totals.items()} == dict.fromkeys(result.totals, 1)
+    assert result.plain == result.totals[AS_SENT].prompt
+
+
+def test_messages_that_are_no_objects_are_refused_whoever_sends_them() -> None:
+    odd = b'{"model": "m", "messages": ["cache_control", 3]}'
+    result = replay(Trace("t", [Step(0.0, "", odd)]), setting())
+    assert {name: total.refused for name, total in result.totals.items()} == dict.fromkeys(result.totals, 1)
+    assert result.reasons == {Reason.UNREADABLE: 1}
+
+
+def test_a_refused_rewrite_is_sent_as_it_came(monkeypatch: pytest.MonkeyPatch) -> None:
+    def plan(self: TierPlanner, request: bytes, *rest: Any) -> Plan:
+        return Plan(b"{}", request, Mode.TIER, Reason.ORDERED, rewritten=True)
+
+    monkeypatch.setattr(TierPlanner, "plan", plan)
+    sent: list[bytes] = []
+    trace = growing(2)
+    result = replay(trace, setting(on_sent=lambda step, plan: sent.append(plan.body)))
+    assert sent == [step.body for step in trace.steps]
+    assert (result.ours.refused, result.ours.prompt) == (2, result.totals[AS_SENT].prompt)
+
+
+def test_a_surprise_of_the_planner_is_raised_or_listed(monkeypatch: pytest.MonkeyPatch) -> None:
+    def plan(self: TierPlanner, request: bytes, *rest: Any) -> Plan:
+        return Plan(request, request, Mode.TIER, Reason.INTERNAL_ERROR, surprise=ZeroDivisionError("secret text"))
+
+    monkeypatch.setattr(TierPlanner, "plan", plan)
+    with pytest.raises(ZeroDivisionError):
+        replay(growing(1), setting())
+    result = replay(growing(2), setting(is_strict=False))
+    assert result.surprises == [f"request {n}: ZeroDivisionError while planning" for n in (1, 2)]
+
+
+def test_harm_done_by_the_planner_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    def plan(self: TierPlanner, request: bytes, *rest: Any) -> Plan:
+        return Plan(request.replace(b"question", b"quest"), request, Mode.TIER, Reason.ORDERED, rewritten=True)
+
+    monkeypatch.setattr(TierPlanner, "plan", plan)
+    result = replay(growing(1), setting())
+    assert result.violations[0].startswith("request 1: ")
+
+
+def test_policies_may_differ_and_stay_deterministic() -> None:
+    for policy in ("economic", "classic"):
+        first, second = (replay(growing(5), setting(policy=policy)) for _ in range(2))
+        assert first.totals == second.totals
+
+
+def test_every_text_is_counted_once() -> None:
+    asked: list[str] = []
+
+    def encode(words: str) -> int:
+        asked.append(words)
+        return bytes_over_four(words)
+
+    count = counted_once(encode)
+    assert [count("abcdefgh"), count("abcdefgh"), count("\ud800"), count("\ud800")] == [2, 2, 1, 1]
+    assert len(asked) == 2
+
+
+def test_ours_alone_is_what_a_replay_says_of_us() -> None:
+    ours = Ours(setting())
+    for step in growing(3).steps:
+        ours.send(step)
+    assert ours.total == replay(growing(3), setting()).ours
+
+
+def test_a_minimum_of_ones_own() -> None:
+    assert with_minimum(ANTHROPIC, None) is ANTHROPIC
+    assert with_minimum(ANTHROPIC, 4096).min_tokens == 4096
