@@ -77,13 +77,13 @@ class TestOpening:
 
 
 class TestItemRecords:
-    def test_counts_sightings_and_changes(self) -> None:
+    def test_keeps_what_was_seen_last(self) -> None:
         records = ItemRecords()
         for digest, age in ((b"1", 0), (b"1", 1), (b"2", 0)):
             records.add("k", digest, age)
         record = records.get("k")
         assert record is not None
-        assert (record.digest, record.age, record.changes, record.seen) == (b"2", 0, 1, 3)
+        assert (record.digest, record.age) == (b"2", 0)
         assert records.get("other") is None
 
     def test_is_bounded(self) -> None:

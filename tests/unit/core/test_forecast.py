@@ -1,0 +1,128 @@
+from itertools import pairwise
+
+import pytest
+
+from proxy.core.assemble import material
+from proxy.core.forecast import Forecast, forecast
+from proxy.core.layout import Layout, Seed
+from proxy.core.moved import moved_material
+from proxy.core.profiles import ANTHROPIC
+from proxy.core.session import Session, SessionTable, commit_reading, read_request
+from proxy.core.tokens import TokenCounter, bytes_over_four
+from proxy.core.view import View
+from tests.fidelity.chats import READ_ONLY_ACK, READ_ONLY_OPENING, File
+from tests.talk import Body, assistant, calling, read, result, shown, system, user, view_of
+
+SYSTEM = system("You are kind.")
+A, B = File("src/a.py", "a = 1\n"), File("src/b.py", "b = 1\n")
+COUNTER = TokenCounter(bytes_over_four)
+
+
+class Past:
+    """Requests of one client, forecast one by one and then settled."""
+
+    def __init__(self) -> None:
+        self.table = SessionTable()
+        self.now = 0.0
+        self.session: Session | None = None
+
+    def expect(self, *messages: Body, tools: bytes = b"", after_s: float = 10.0, settle: bool = True) -> Forecast:
+        view = view_of(*messages)
+        self.session = self.table.find("team", "m", "", read(messages), view.head, tools)
+        reading = read_request(self.session, view, tools)
+        found = forecast(self.session, reading, view, material(view, (), COUNTER), ANTHROPIC)
+        self.now += after_s
+        if settle:
+            commit_reading(self.session, reading, self.now)
+        return found
+
+
+def layout_of(view: View) -> Layout:
+    return Layout(Seed(b"", b""), material(view, (), COUNTER).natural)
+
+
+def chances(expected: Forecast, *messages: Body) -> list[float]:
+    return expected.positions(layout_of(view_of(*messages)))
+
+
+def test_survival_never_rises_and_is_a_probability() -> None:
+    messages = [SYSTEM, *shown(A, B), user("one"), assistant("1"), user("two"), calling("1"), result("1", "x")]
+    found = chances(Past().expect(*messages), *messages)
+    assert all(0 <= c <= 1 for c in found)
+    assert all(a >= b for a, b in pairwise(found))
+
+
+def test_a_client_that_rewrites_its_newest_message_is_expected_to_do_it_again() -> None:
+    past, turns = Past(), [SYSTEM, user("one")]
+    past.expect(*turns)
+    turns += [assistant("1"), user("two")]
+    past.expect(*turns)
+    for number in range(6):
+        expected = past.expect(*turns, user(f"page {number}"))
+        turns += [assistant(f"{number}"), user(f"summary {number}")]
+    found = chances(expected, *turns[:-2], user("page 5"))
+    assert found[-2] > 3 * found[-1]
+
+
+def test_a_long_pause_lowers_the_hope_for_everything() -> None:
+    def head_after(gap: float) -> float:
+        past, turns = Past(), [SYSTEM, user("one")]
+        for number in range(6):
+            expected = past.expect(*turns, after_s=gap)
+            turns += [assistant(f"{number}"), user(f"q{number}")]
+        return chances(expected, *turns[:-2])[0]
+
+    assert head_after(10.0) > 2 * head_after(4000.0)
+
+
+def test_a_file_that_the_prompt_names_is_about_to_change() -> None:
+    plain = Past().expect(SYSTEM, *shown(A, B), user("go on"))
+    named = Past().expect(SYSTEM, *shown(A, B), user("please fix a.py"))
+    a, b = "aider:files/file:src/a.py", "aider:files/file:src/b.py"
+    assert named.hazards[a] > 3 * plain.hazards[a]
+    assert named.hazards[b] == plain.hazards[b]
+
+
+def test_a_file_that_just_changed_weighs_less_than_one_that_did_not() -> None:
+    past = Past()
+    past.expect(SYSTEM, *shown(A, B), user("one"))
+    expected = past.expect(SYSTEM, user("one"), assistant("1"), *shown(File("src/a.py", "a = 2\n"), B), user("two"))
+    view = view_of(*shown(A, B), user("x"))
+    first, second = view.items()
+    assert expected.weight(first, 100) < expected.weight(second, 100)
+    assert expected.weight(second, 200) == pytest.approx(2 * expected.weight(second, 100))
+
+
+def test_read_only_files_stand_firm() -> None:
+    messages = [SYSTEM, *shown(A, opening=READ_ONLY_OPENING, ack=READ_ONLY_ACK), *shown(B), user("one")]
+    expected = Past().expect(*messages)
+    reference, editable = expected.hazards.values()
+    assert reference < editable
+    assert expected.whole == {1: reference, 3: editable}
+
+
+def test_a_clock_is_expected_to_tick_before_it_was_ever_seen_to() -> None:
+    still, ticking = "You are kind.\n", "You are kind.\nCurrent time: 2026-01-01 10:00\n"
+    known = [chances(Past().expect(system(text), user("go")), system(text), user("go"))[0] for text in (still, ticking)]
+    assert known[0] > 5 * known[1]
+
+
+def test_without_its_clock_the_same_prompt_is_expected_to_last() -> None:
+    messages = [system("You are kind.\nCurrent time: 2026-01-01 10:00\n"), user("go")]
+    view = view_of(*messages)
+    expected = Past().expect(*messages)
+    moved = moved_material(view, material(view, (), COUNTER), COUNTER)
+    assert moved is not None
+    relaid = Layout(Seed(b"", b""), (*moved.head, *moved.turns, *moved.tail))
+    assert expected.positions(relaid)[0] > 5 * chances(expected, *messages)[0]
+    # Behind the tag hardly anything is read again.
+    assert expected.positions(relaid)[-1] < 0.1 * expected.positions(relaid)[0]
+
+
+def test_what_all_sessions_begin_with_is_read_by_any_of_them() -> None:
+    past = Past()
+    examples = [SYSTEM, user("example"), assistant("like this")]
+    for number in range(6):
+        expected = past.expect(*examples, user(f"question {number}"))
+    found = chances(expected, *examples, user("question 5"))
+    assert found[2] > 3 * found[3]
