@@ -5,19 +5,17 @@ from proxy.ports import Answer, Call, Upstream
 
 
 class Witness:
-    """An upstream in front of another one. ``last`` is the newest body of each key."""
+    """An upstream in front of another one. ``bodies`` are those that arrived, by key, in their order."""
 
     def __init__(self, inner: Upstream) -> None:
         self._inner = inner
-        self.last: dict[str, bytes] = {}
-        self.count = 0
+        self.bodies: dict[str, list[bytes]] = {}
 
     async def open(self, call: Call) -> Answer:
         """Note the body and pass the call on."""
         if isinstance(call.body, bytes):
             key = (get(call.headers, "authorization") or "").removeprefix("Bearer ")
-            self.last[key] = call.body
-            self.count += 1
+            self.bodies.setdefault(key, []).append(call.body)
         return await self._inner.open(call)
 
     async def aclose(self) -> None:

@@ -1,0 +1,115 @@
+"""The demo as a user runs it, and what its sessions cost over HTTP: to the token what a replay of them says."""
+
+import asyncio
+import re
+import signal
+import socket
+import subprocess
+import sys
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import orjson
+import pytest
+
+from proxy.cli.demo import demo_settings, make_tallies, send_all
+from proxy.cli.running import running
+from proxy.core.plan import Plan
+from proxy.core.tokens import bytes_over_four
+from proxy.replay.runner import counted_once, replay
+from proxy.replay.trace import Step
+from proxy.upstream.embedded import account_name
+
+COMMAND = [sys.executable, "-c", "import sys; from proxy.cli import main; sys.exit(main())", "demo"]
+
+
+def run(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([*COMMAND, *arguments], capture_output=True, text=True, timeout=60, check=False)
+
+
+def samples_of(metrics: list[str], name: str) -> dict[str, float]:
+    found = (re.fullmatch(rf"{name}{{?(.*?)}}? (\S+)", line) for line in metrics)
+    return {match[1]: float(match[2]) for match in found if match}
+
+
+def test_the_demo_ends_well_and_its_figures_agree() -> None:
+    done = run("--json")
+    assert (done.returncode, done.stderr) == (0, "")
+    report: dict[str, Any] = orjson.loads(done.stdout)
+    total, sessions = report["total"], {session["name"]: session for session in report["sessions"]}
+    assert set(sessions) == {"editor", "agent", "clock", "support"}
+    assert total["requests"] == sum(session["requests"] for session in sessions.values()) == 84
+    assert total["violations"] == 0
+    for session in sessions.values():
+        cheapest = min(share for name, share in session["share"].items() if name != "stratiform")
+        assert session["share"]["stratiform"] <= 1.02 * cheapest
+    for name in ("editor", "clock", "support"):
+        assert sessions[name]["share"]["stratiform"] < 0.9
+    # What the clients were told, what the proxy counted, and the sums on the screen are the same tokens and dollars.
+    tokens = {kind: count for labels, count in samples_of(report["metrics"], "stratiform_tokens_total").items()
+              for kind in re.findall(r'kind="(\w+)"', labels)}  # fmt: skip
+    assert tokens["read"] == total["tokens_read"]
+    assert tokens["read"] + tokens["write"] + tokens["uncached"] == total["prompt_tokens"]
+    (cost,) = samples_of(report["metrics"], "stratiform_input_cost_usd_total").values()
+    assert cost == pytest.approx(total["usd"]["stratiform"])
+    (requests,) = samples_of(report["metrics"], "stratiform_requests_total").values()
+    assert requests == 84
+    assert report["seconds"] < 60
+
+
+def test_the_words_on_the_screen() -> None:
+    done = run()
+    assert (done.returncode, done.stderr) == (0, "")
+    for words in ("84 requests over HTTP, each checked", "Saved: ", "stratiform_tokens_total{", "base_url=", "24/24"):
+        assert words in done.stdout
+
+
+def test_over_http_every_session_costs_what_its_replay_says() -> None:
+    encode = counted_once(bytes_over_four)
+    settings = demo_settings(0)
+    tallies = make_tallies(settings, encode)
+    with running(settings, bytes_over_four) as proxy:
+        asyncio.run(send_all(proxy, tallies))
+        ledgers = dict(proxy.provider.ledgers)
+    for tally in tallies:
+        offline = replay(tally.sample.trace(), tally.setting)
+        assert tally.result.ours == offline.ours
+        assert tally.result.totals["system + last"] == offline.totals["system + last"]
+        ledger = ledgers[account_name(f"demo-{tally.sample.name}")]
+        billed = (ledger.read, ledger.write_5m, ledger.write_1h, ledger.plain)
+        assert billed == (offline.ours.read, offline.ours.write_5m, offline.ours.write_1h, offline.ours.plain)
+        assert (ledger.answered, sum(ledger.errors.values())) == (len(tally.sample.requests), 0)
+
+
+def test_the_requests_that_reach_the_provider_are_those_of_the_replay() -> None:
+    settings = demo_settings(0)
+    tallies = make_tallies(settings, counted_once(bytes_over_four))
+    with running(settings, bytes_over_four) as proxy:
+        asyncio.run(send_all(proxy, tallies))
+    for tally in tallies:
+        sent: list[Any] = []
+        note = partial(_note, sent)
+        replay(tally.sample.trace(), replace(tally.setting, on_sent=note))
+        assert [orjson.loads(body) for body in proxy.witness.bodies[f"demo-{tally.sample.name}"]] == sent
+
+
+def _note(sent: list[Any], step: Step, plan: Plan) -> None:
+    sent.append(orjson.loads(plan.body))
+
+
+def test_a_port_that_is_taken_is_an_error_in_one_line() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        done = run("--port", str(taken.getsockname()[1]))
+    assert done.returncode == 1
+    assert done.stderr.startswith("error: stratiform.port: cannot listen on 127.0.0.1:")
+    assert len(done.stderr.splitlines()) == 1
+
+
+def test_ctrl_c_ends_it_quietly() -> None:
+    with subprocess.Popen(COMMAND, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert "The proxy is at" in process.stdout.readline()
+        process.send_signal(signal.SIGINT)
+        _, errors = process.communicate(timeout=30)
+    assert (process.returncode, errors) == (130, "")
