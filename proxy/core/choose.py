@@ -18,6 +18,7 @@ from proxy.core.view import Item
 # A challenger must win by this share of the prompt's plain price: layouts that differ by less are not worth a change.
 _MARGIN = 0.002
 _MAX_PREFIXES = 6
+_HORIZON = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +91,7 @@ class Pricing:
         p, forecast = self.profile, self.forecast
         cached = layout.ends[placed.reached] if placed.reached >= 0 else 0
         lost = (p.write - p.read) * (cached - placed.expected) + (1 - p.read) * (layout.total - cached)
-        return self.cost(bill) - read_gain(p) * placed.expected + forecast.body * max(0.0, lost)
+        return self.cost(bill) - read_gain(p) * placed.expected + _HORIZON * forecast.body * max(0.0, lost)
 
 
 @dataclass(frozen=True, slots=True)

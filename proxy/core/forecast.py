@@ -83,7 +83,7 @@ def forecast(session: Session, reading: Reading, view: View, material: Material,
     continues = 0.95 if session.requests else lane.continues()
     named = _named(view, material)
     hazards = {
-        key: change_hazard(item.kind, item.claim, reading.ages[key], named.get(key, 0.0))
+        key: change_hazard(item.kind, item.claim, reading.ages[key], named.get(key, 0.0), reading.rates.get(key))
         for key, item in ((i.key, i) for i in view.items())
     }
     moving = {text.message for text in view.system}

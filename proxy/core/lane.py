@@ -6,6 +6,9 @@ from dataclasses import dataclass
 from proxy.core.survival import BreakRanks
 
 _REMEMBERED_GAPS = 64
+# People work in bursts: the gaps before this one say more than those of an hour ago.
+_GAP_DECAY = 0.8
+_PRIOR_WEIGHT = 1.0
 _REMEMBERED_LAYOUTS = 4
 _MAX_ITEMS = 2000
 # A client that declares tools works in a loop: its conversation goes on more often than not.
@@ -13,14 +16,23 @@ _PRIOR_APPEND_TOOLS = 0.9
 _PRIOR_APPEND_PLAIN = 0.6
 
 
+# How fast the rate of change forgets: the last four or five requests make most of it.
+_RATE_STEP = 0.3
+_FIRST_RATE = 0.1
+
+
 @dataclass(slots=True)
 class ItemRecord:
-    """A context piece over time. ``age`` is requests since it was last seen to change (or first seen)."""
+    """A context piece over time. ``age`` is requests since it was last seen to change (or first seen); ``rate`` the
+    share of recent requests that changed it."""
 
     digest: bytes
     age: int = 0
-    changes: int = 0
-    seen: int = 1
+    rate: float = _FIRST_RATE
+
+    def next_rate(self, digest: bytes) -> float:
+        """The rate with one request more."""
+        return self.rate + _RATE_STEP * (float(digest != self.digest) - self.rate)
 
 
 class ItemRecords:
@@ -42,11 +54,9 @@ class ItemRecords:
             if len(self._records) < _MAX_ITEMS:
                 self._records[key] = ItemRecord(digest, age)
             return
-        record.seen += 1
+        record.rate = record.next_rate(digest)
         record.age = age
-        if record.digest != digest:
-            record.digest = digest
-            record.changes += 1
+        record.digest = digest
 
 
 class Lane:
@@ -123,8 +133,12 @@ class Lane:
 
     def returns_within(self, life_s: float) -> float:
         """P(the next request of the session comes within ``life_s`` seconds), given that one comes."""
-        within = sum(1 for gap in self._gaps if gap < life_s)
-        return (within + 1.8) / (len(self._gaps) + 2)
+        within, total, weight = 0.9 * _PRIOR_WEIGHT, _PRIOR_WEIGHT, 1.0
+        for gap in reversed(self._gaps):
+            within += weight * (gap < life_s)
+            total += weight
+            weight *= _GAP_DECAY
+        return within / total
 
     def shares_within(self, life_s: float) -> float:
         """P(any request of the lane, of this session or another, comes within ``life_s`` seconds)."""

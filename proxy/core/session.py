@@ -171,7 +171,8 @@ class Reading:
     """What a request says about its session, before it is known whether the exchange will count.
 
     ``rank`` is how many of the earlier request's messages, counted from its end, this one does not repeat (None: there
-    is no earlier request). ``ages`` holds, for each context piece, requests since its last change (0: it just changed).
+    is no earlier request). ``ages`` holds, for each context piece, requests since its last change (0: it just changed), ``rates`` the share of recent
+    requests that changed it.
     """
 
     head: tuple[bytes, ...]
@@ -179,6 +180,7 @@ class Reading:
     turns: tuple[bytes, ...]
     rank: int | None
     ages: dict[str, int]
+    rates: dict[str, float]
     digests: dict[str, bytes]
     is_retry: bool
 
@@ -190,6 +192,7 @@ def read_request(session: Session, view: View, tools: bytes) -> Reading:
     turns = tuple(turn_digest(view.messages[i]) for i in view.turns())
     ages: dict[str, int] = {}
     digests: dict[str, bytes] = {}
+    rates: dict[str, float] = {}
     for item in view.items():
         record = session.items.get(item.key) or session.lane.items.get(item.key)
         digests[item.key] = item.digest
@@ -197,9 +200,10 @@ def read_request(session: Session, view: View, tools: bytes) -> Reading:
             ages[item.key] = 1
         else:
             ages[item.key] = record.age + 1 if record.digest == item.digest else 0
+            rates[item.key] = record.next_rate(item.digest)
     is_retry = bool(session.requests) and turns == session.turns
     rank = None if not session.requests or is_retry else _break_rank(session.turns, turns)
-    return Reading(head, fixed, turns, rank, ages, digests, is_retry)
+    return Reading(head, fixed, turns, rank, ages, rates, digests, is_retry)
 
 
 def commit_reading(session: Session, reading: Reading, now: float) -> None:

@@ -19,6 +19,7 @@ _READ_ONLY = 0.02
 _DOCUMENT = 0.60
 # A file that the user's prompt names is about to be edited.
 NAMED_IN_PROMPT = 0.75
+RATE_WEIGHT = 0.6
 NAMED_RECENTLY = 0.60
 # P(change) before anything was seen: of fixed text, and of a system message that tells the time or holds documents.
 STATIC_CHANGE = 0.02
@@ -27,7 +28,7 @@ CLOCK_CHANGE = 0.9
 _REMEMBERED_BREAKS = 32
 
 
-def change_hazard(kind: PieceKind, claim: Claim, age: int, named: float = 0.0) -> float:
+def change_hazard(kind: PieceKind, claim: Claim, age: int, named: float = 0.0, rate: float | None = None) -> float:
     """-ln P(unchanged in the next request) of a context piece last changed ``age`` requests ago.
 
     ``named`` is a floor for the probability of change, where the prompt speaks of the piece.
@@ -40,6 +41,8 @@ def change_hazard(kind: PieceKind, claim: Claim, age: int, named: float = 0.0) -
         probability = _DOCUMENT
     else:
         probability = _FILE_BY_AGE[min(age, len(_FILE_BY_AGE) - 1)]
+    if rate is not None:
+        probability += RATE_WEIGHT * (rate - probability)
     if claim is not Claim.READ_ONLY:
         probability = max(probability, named)
     return -math.log1p(-min(probability, 0.95))
