@@ -14,7 +14,7 @@ from proxy.core.digest import digest
 from proxy.core.edits import original_body, transport_edits, with_reminder
 from proxy.core.forecast import Forecast, forecast
 from proxy.core.layout import Element, Layout, Seed
-from proxy.core.message import Message, MessageReader, PartKind
+from proxy.core.message import MARK_KEYS, Message, MessageReader, PartKind
 from proxy.core.modes import Mode
 from proxy.core.moved import moved_material
 from proxy.core.plan import Moved, Plan, Route
@@ -184,7 +184,15 @@ class TierPlanner:
             ticket=draft,
         )
         reason = _stand_down(draft, profile)
-        if reason is not None:
+        if (
+            reason is Reason.BELOW_MINIMUM
+            and mode is Mode.TIER
+            and _has_foreign_marks(request, messages, profile.dialect)
+        ):
+            natural = Layout(choice.layout.seed, draft.material.natural)
+            draft.choice = replace(choice, layout=natural, marks={}, reason=reason)
+            plan.reason = reason
+        elif reason is not None:
             plan.reason, draft.use_own = reason, True
         elif mode is Mode.OBSERVE:
             plan.reason = Reason.OBSERVE_MODE
@@ -254,9 +262,7 @@ class TierPlanner:
         changes = dict(transport_edits(request, route.model))
         messages = draft.view.messages
         own = choice.reason is Reason.CLIENT_OPTIMAL
-        # Where the provider knows no markers the client's own would be refused: they are taken out.
-        untouched = own and (dialect is not Dialect.NONE or not _own_count(request, messages))
-        if untouched:
+        if own and not _has_foreign_marks(request, messages, dialect):
             return _as_read(request, messages, changes)
         keep = mode is Mode.MARK
         marks = {p: life for p, life in choice.marks.items() if not keep or choice.layout.parts[p].own_mark is None}
@@ -315,6 +321,15 @@ def _own_count(request: ChatRequest, messages: Sequence[Message]) -> int:
     if "tools" in request.members:
         raw.append(bytes(request.members["tools"]))
     return sum(text.count(b'"cache_control"') + text.count(b'"prompt_cache_breakpoint"') for text in raw)
+
+
+def _has_foreign_marks(request: ChatRequest, messages: Sequence[Message], dialect: Dialect) -> bool:
+    """Whether the client marks in a dialect that this provider refuses: such markers are re-placed, or taken out."""
+    raw = [m.raw for m in messages if m.has_marks]
+    if "tools" in request.members:
+        raw.append(bytes(request.members["tools"]))
+    foreign = [b'"%s"' % key.encode() for key in MARK_KEYS if key != dialect]
+    return any(key in text for text in raw for key in foreign)
 
 
 def _stand_down(draft: Draft, profile: CacheProfile) -> Reason | None:

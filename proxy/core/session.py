@@ -171,8 +171,8 @@ class Reading:
     """What a request says about its session, before it is known whether the exchange will count.
 
     ``rank`` is how many of the earlier request's messages, counted from its end, this one does not repeat (None: there
-    is no earlier request). ``ages`` holds, for each context piece, requests since its last change (0: it just changed), ``rates`` the share of recent
-    requests that changed it.
+    is no earlier request). For each context piece ``ages`` holds requests since its last change (0: it just changed)
+    and ``rates`` the share of recent requests that changed it.
     """
 
     head: tuple[bytes, ...]
