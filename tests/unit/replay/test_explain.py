@@ -64,18 +64,17 @@ def test_files_are_named_with_their_age() -> None:
     found = explained(editor_chat, LAST_TURN)
     assert found.rewritten
     # The ledger was never edited: its first request brought it, each of the eleven turns since repeated it.
-    assert reasons(found, "file:shop/ledger.py") == ["unchanged 12 requests"]
-    assert reasons(found, "file:shop/pricing.py") == ["just changed"]
+    assert "unchanged 12 requests" in reasons(found, "file:shop/ledger.py")[0]
+    assert "just changed" in reasons(found, "file:shop/pricing.py")[0]
     assert reasons(found, "system: Act as an expert") == ["system prompt, shared by all sessions"]
     assert reasons(found, "user: Write the order's total") == ["the last exchange stays last"]
-    assert reasons(explained(editor_chat, 1), "file:shop/ledger.py") == ["new"]
+    assert "new" in reasons(explained(editor_chat, 1), "file:shop/ledger.py")[0]
 
 
 def test_a_file_that_the_prompt_names_is_expected_to_change() -> None:
     # Turn 10: "Tests for that in test_orders.py, please."
-    assert reasons(explained(editor_chat, 19), "file:tests/test_orders.py") == [
-        "named in the prompt: likely to be edited"
-    ]
+    words = reasons(explained(editor_chat, 19), "file:tests/test_orders.py")[0]
+    assert "named in the prompt: likely to be edited" in words
 
 
 def test_what_a_clock_takes_out_of_the_system_prompt_is_shown() -> None:
