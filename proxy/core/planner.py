@@ -227,7 +227,8 @@ class TierPlanner:
         expected = forecast(session, reading, view, stuff, route.profile)
         seed = _seed(request, messages, route)
         natural = Layout(seed, stuff.natural)
-        own_marks = natural.own_marks() if route.profile.family is Family.MARKER else {}
+        is_foreign = _has_foreign_marks(request, messages, route.profile.dialect)
+        own_marks = natural.own_marks() if route.profile.family is Family.MARKER and not is_foreign else {}
         caches = self._cache(seed.scope, route.profile)
         own_prompt = natural.prompt(own_marks)
         own = caches.own.bill(own_prompt, now)
