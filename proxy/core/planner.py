@@ -262,7 +262,7 @@ class TierPlanner:
         choice, dialect = draft.choice, route.profile.dialect
         changes = dict(transport_edits(request, route.model))
         messages = draft.view.messages
-        own = choice.reason is Reason.CLIENT_OPTIMAL
+        own = choice.reason in (Reason.CLIENT_OPTIMAL, Reason.REGRET_BOUND)
         if own and not _has_foreign_marks(request, messages, dialect):
             return _as_read(request, messages, changes)
         keep = mode is Mode.MARK
