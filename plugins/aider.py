@@ -114,10 +114,15 @@ def file_cuts(text: str) -> tuple[Cut, ...] | None:
         return None
     following = re.compile(re.escape(close) + r"\n(\n([^\n]+)\n" + re.escape(fence) + r"\n)")
     starts = [(first.start(), first.group(1))]
-    position = first.end()
-    while (found := following.search(text, position)) is not None:
+    contents = [(first.end(), text.rindex(close))]
+    while (found := following.search(text, contents[-1][0])) is not None:
         starts.append((found.start(1), found.group(2)))
-        position = found.end()
+        contents[-1:] = [(contents[-1][0], found.start()), (found.end(), contents[-1][1])]
+    # Where every fence begins a line of some file aider falls back to the first one: borders cannot be told from
+    # content then, and the message stays in one piece.
+    stray = re.compile(f"^(?:{re.escape(fence)}|{re.escape(close)})", re.MULTILINE)
+    if any(stray.search(text, start, end) for start, end in contents):
+        return (Cut("files", PieceKind.FILE, 0, len(text)),)
     cuts = [Cut("opening", PieceKind.OPENING, 0, starts[0][0])] if starts[0][0] else []
     ends = [start for start, _ in starts[1:]] + [len(text)]
     cuts += [Cut(f"file:{p}", PieceKind.FILE, s, e) for (s, p), e in zip(starts, ends, strict=True)]
