@@ -277,7 +277,9 @@ def gate() -> Gate:
 
 
 class BrokenPlanner(PassthroughPlanner):
-    def plan(self, body: bytes, deployment: Deployment, subject: Subject, mode: Any, now: float) -> Plan:
+    def plan(
+        self, body: bytes, deployment: Deployment, subject: Subject, mode: Any, now: float, members: Any = None
+    ) -> Plan:
         raise KeyError("a secret of the prompt")
 
 
