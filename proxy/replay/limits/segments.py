@@ -1,0 +1,98 @@
+"""Requests as bags of segments, for bounds that hold whatever the order.
+
+A segment is a paragraph: a stretch of one text up to a blank line before which the next text begins at the margin, with
+the role of the message that it stands in. Everything that is no text (a tool definition, a call, an image, a thinking
+block) is one segment. The second copy of a paragraph within one request is another segment than the first: copies can
+be read only as often as one earlier request held them. What the provider adds around messages is no segment.
+"""
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import orjson
+
+from proxy.core.digest import digest
+from proxy.replay.prompts import PromptReader
+
+# As files are written: a paragraph begins at the margin behind a blank line.
+_PARAGRAPH = re.compile(r"(?<=\n\n)(?=\S)")
+
+Segment = bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Bag:
+    """One request: its time, its segments' tokens by segment, and ``total`` prompt tokens as the provider counts."""
+
+    at: float
+    scope: bytes
+    total: int
+    segments: dict[Segment, int]
+
+    @property
+    def rest(self) -> int:
+        """Tokens that belong to no segment (framing), or that the segments count beyond the provider's total."""
+        return self.total - sum(self.segments.values())
+
+
+class Bagger:
+    """Cuts bodies into segments, each distinct message once."""
+
+    def __init__(self, reader: PromptReader) -> None:
+        self._reader = reader
+        self._known: dict[bytes, tuple[tuple[Segment, int], ...]] = {}
+
+    def bag(self, body: bytes, at: float) -> Bag:
+        """The segments of a request that the provider accepts."""
+        prompt = self._reader.prompt(body)
+        members = orjson.loads(body)
+        segments: dict[Segment, int] = {}
+        copies: dict[Segment, int] = {}
+        for part in [*(members.get("tools") or ()), *members["messages"]]:
+            for own, tokens in self._segments(part):
+                copies[own] = number = copies.get(own, 0) + 1
+                segments[own if number == 1 else digest(own, b"%d" % number)] = tokens
+        return Bag(at, prompt.scope, prompt.total, segments)
+
+    def _segments(self, part: dict[str, Any]) -> tuple[tuple[Segment, int], ...]:
+        key = digest(orjson.dumps(part, option=orjson.OPT_SORT_KEYS))
+        known = self._known.get(key)
+        if known is None:
+            count = self._reader.maker.count
+            known = self._known[key] = tuple(
+                (digest(label, text.encode("utf-8", "surrogatepass")), tokens)
+                for label, text in _texts(part)
+                if (tokens := count(text))
+            )
+        return known
+
+
+def _texts(part: dict[str, Any]) -> Iterator[tuple[bytes, str]]:
+    """The paragraphs and other segments of a message or tool, each with what must not be mixed with others."""
+    role = part.get("role")
+    if not isinstance(role, str):
+        yield b"tool definition", _json(part)
+        return
+    label = role.encode()
+    content = part.get("content")
+    if isinstance(content, str):
+        yield from ((label, text) for text in paragraphs(content))
+    for item in content if isinstance(content, list) else ():
+        if isinstance(item, dict) and isinstance(item.get("text"), str):
+            yield from ((label, text) for text in paragraphs(item["text"]))
+    for name in ("tool_calls", "thinking_blocks"):
+        for item in part.get(name) or ():
+            yield label + name.encode(), _json(item)
+
+
+def paragraphs(text: str) -> Sequence[str]:
+    """The text, cut behind each blank line that text at the margin follows."""
+    return _PARAGRAPH.split(text) if text else ()
+
+
+def _json(value: object) -> str:
+    if isinstance(value, dict):
+        value = {k: v for k, v in value.items() if k not in ("cache_control", "prompt_cache_breakpoint")}
+    return orjson.dumps(value).decode()

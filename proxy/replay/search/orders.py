@@ -1,0 +1,132 @@
+"""Orders that a request may be sent in: behind a prefix that is held, the pieces that live longest first."""
+
+from collections.abc import Iterator, Sequence
+
+from proxy.core.assemble import Material, behind_prefix, valid_prefix
+from proxy.core.layout import Element, ElementKind
+from proxy.core.view import Item
+from proxy.replay.search.scene import Shot
+
+Elements = tuple[Element, ...]
+
+_MAX_THRESHOLDS = 4
+# Above any number of tokens: life decides, size only between pieces of equal life.
+_LIFE_WEIGHT = 1e9
+
+
+class Orders:
+    """Every order that the search tries for one request, each made once."""
+
+    def __init__(self, shot: Shot) -> None:
+        self._shot = shot
+        self._behind: dict[tuple[int, tuple[bytes, ...]], tuple[Elements, ...]] = {}
+        self._kept: dict[tuple[int, tuple[bytes, ...]], Elements] = {}
+
+    def natural(self) -> Elements:
+        """As the client has it."""
+        return self._shot.materials[0].natural
+
+    def cold(self) -> Iterator[Elements]:
+        """Orders that keep nothing of what was sent before."""
+        for number, material in enumerate(self._shot.materials):
+            if material.is_movable or number:
+                yield from self._orders(number, (*material.tools, *material.head))
+
+    def behind(self, before: tuple[bytes, ...], *, shorten: bool) -> Iterator[Elements]:
+        """Orders that begin with what is still valid of an earlier one (element digests); with ``shorten`` also with
+        less of it, cut in front of pieces that are about to change."""
+        for number, material in enumerate(self._shot.materials):
+            if not (material.is_movable or number):
+                continue
+            kept = self.kept(number, before)
+            if len(kept) <= len(material.tools) + len(material.head):
+                continue
+            yield from self._orders(number, kept)
+            for cut in _cuts(self._shot, kept) if shorten else ():
+                shorter = self.kept(number, tuple(e.digest for e in kept[:cut]))
+                if len(shorter) > len(material.tools) + len(material.head):
+                    yield from self._orders(number, shorter)
+
+    def kept(self, number: int, before: tuple[bytes, ...]) -> Elements:
+        """What is still valid of an earlier order."""
+        found = self._kept.get((number, before))
+        if found is None:
+            found = self._kept[number, before] = valid_prefix(self._shot.materials[number], before)
+        return found
+
+    def _orders(self, number: int, kept: Elements) -> tuple[Elements, ...]:
+        key = (number, tuple(e.digest for e in kept))
+        found = self._behind.get(key)
+        if found is None:
+            found = self._behind[key] = tuple(self._variants(self._shot.materials[number], kept))
+        return found
+
+    def _variants(self, material: Material, kept: Elements) -> Iterator[Elements]:
+        """The remaining pieces behind the conversation; or those of them that live long enough before it."""
+        seen = set()
+        left = sorted(_left(material, kept), key=lambda item: -self._weight(item))
+        lives = sorted({self._shot.life(item) for item in left}, reverse=True)
+        for threshold in [None, *_spread(lives)]:
+            early = [] if threshold is None else [item for item in left if self._shot.life(item) >= threshold]
+            extended = (*kept, *_forms(material, kept, early))
+            if threshold is not None:
+                valid = valid_prefix(material, [e.digest for e in extended])
+                if len(valid) <= len(kept):
+                    continue
+                extended = valid
+            order = behind_prefix(material, extended, self._weight)
+            key = tuple(e.digest for e in order)
+            if key not in seen:
+                seen.add(key)
+                yield order
+
+    def _weight(self, item: Item) -> float:
+        return self._shot.life(item) * _LIFE_WEIGHT + len(item.text)
+
+
+def _spread(lives: Sequence[int]) -> list[int]:
+    """At most so many thresholds, the extremes among them."""
+    if len(lives) <= _MAX_THRESHOLDS:
+        return list(lives)
+    last = len(lives) - 1
+    return [lives[i * last // (_MAX_THRESHOLDS - 1)] for i in range(_MAX_THRESHOLDS)]
+
+
+def _left(material: Material, kept: Sequence[Element]) -> list[Item]:
+    """Context pieces that the prefix does not hold, documents apart (they stand behind the head anyway)."""
+    done = {e.key for e in kept if e.kind in (ElementKind.PART, ElementKind.LAST_PART)}
+    whole = {e.message for e in kept if e.kind is ElementKind.WHOLE}
+    return [i for g in material.groups if g.message not in whole for i in g.items if i.key not in done]
+
+
+def _forms(material: Material, kept: Sequence[Element], early: Sequence[Item]) -> list[Element]:
+    """These pieces as elements, a group's last one under the client's own opening; documents in front."""
+    count = {g.message: len(g.items) for g in material.groups}
+    done: dict[int, int] = {}
+    for element in kept:
+        if element.kind in (ElementKind.PART, ElementKind.LAST_PART):
+            done[element.message] = done.get(element.message, 0) + 1
+    group_of = {item.key: g for g in material.groups for item in g.items}
+    found: list[Element] = []
+    if not any(e.kind is ElementKind.DOCUMENT for e in kept):
+        found += material.documents.values()
+    for item in early:
+        group = group_of[item.key]
+        if len(group.items) == 1:
+            found.append(material.wholes[f"{group.name}@{group.message}"])
+            continue
+        done[group.message] = done.get(group.message, 0) + 1
+        forms = material.lasts if done[group.message] == count[group.message] else material.parts
+        found.append(forms[item.key])
+    return found
+
+
+def _cuts(shot: Shot, kept: Sequence[Element]) -> list[int]:
+    """Places in front of the first piece that lives no longer than 0, 1, 3 requests."""
+    found = []
+    for limit in (0, 1, 3):
+        for index, element in enumerate(kept):
+            if element.item is not None and shot.life(element.item) <= limit:
+                found.append(index)
+                break
+    return sorted(set(found))

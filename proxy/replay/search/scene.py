@@ -1,0 +1,133 @@
+"""The requests of a session as a search sees them: their material, and which of it later requests hold, too."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from proxy.core.assemble import Material, material
+from proxy.core.digest import digest
+from proxy.core.message import Message, MessageReader, PartKind
+from proxy.core.moved import moved_material
+from proxy.core.profiles import CacheProfile
+from proxy.core.recognition import Recogniser
+from proxy.core.session import Session, SessionTable, commit_reading, read_request
+from proxy.core.tokens import Encode, TokenCounter
+from proxy.core.tools import ToolReader
+from proxy.core.view import Item, View, build_view
+from proxy.core.wire import ChatRequest, Unreadable, parse_chat
+from proxy.errors import UpstreamRejected
+from proxy.replay.prompts import PromptReader
+from proxy.replay.trace import Step
+
+# Parameters that providers render between the system text and the messages: a change breaks all behind it.
+_SETTINGS = ("tool_choice", "parallel_tool_calls", "thinking", "reasoning_effort", "output_config", "response_format")
+
+
+@dataclass(frozen=True, slots=True)
+class Shot:
+    """One request. ``lane`` numbers requests that begin alike; ``following`` are the lane's later requests, as far as
+    a search looks; ``materials`` are the content as it came and, where the system prompt can be made still, moved."""
+
+    index: int
+    at: float
+    request: ChatRequest
+    view: View
+    scope: bytes
+    settings: bytes
+    slots: int
+    lane: int
+    following: tuple[int, ...]
+    materials: tuple[Material, ...]
+    lives: dict[bytes, int]
+
+    def life(self, item: Item) -> int:
+        """In how many of the lane's next requests the piece stands unchanged."""
+        return self.lives.get(item.digest, 0)
+
+
+class SceneReader:
+    """Reads a session twice: what is learnt by its end is known from its beginning."""
+
+    def __init__(self, profile: CacheProfile, encode: Encode, recognisers: Sequence[Recogniser]) -> None:
+        self.prompts = PromptReader(profile, encode)
+        self._profile = profile
+        self._counter = TokenCounter(encode)
+        self._messages = MessageReader(self._counter, recognisers)
+        self._tools = ToolReader(self._counter)
+
+    def read(self, steps: Sequence[Step]) -> list[Shot] | None:
+        """The shots; None where a request cannot be taken apart, or is refused by the provider."""
+        try:
+            requests = [parse_chat(step.body) for step in steps]
+            messages = [tuple(self._messages.read(raw) for raw in request.messages) for request in requests]
+            scopes = [self.prompts.prompt(step.body).scope for step in steps]
+        except (Unreadable, UpstreamRejected):
+            return None
+        sessions = self._sessions(requests, messages, steps)
+        lanes = _lanes(sessions, scopes)
+        views = [
+            build_view(request, each, session.is_movable)
+            for request, each, session in zip(requests, messages, sessions, strict=True)
+        ]
+        present = [{item.digest for item in view.items()} for view in views]
+        shots = []
+        for index, (step, request, view) in enumerate(zip(steps, requests, views, strict=True)):
+            following = tuple(j for j in range(index + 1, len(steps)) if lanes[j] == lanes[index])
+            shots.append(
+                Shot(
+                    index=index,
+                    at=step.at,
+                    request=request,
+                    view=view,
+                    scope=scopes[index],
+                    settings=_settings(request, messages[index]),
+                    slots=self._profile.max_marks - int(bytes(request.members.get("cache_control", b"null")) != b"null"),
+                    lane=lanes[index],
+                    following=following,
+                    materials=self._materials(request, view),
+                    lives={one: _run(one, present, following) for one in present[index]},
+                )
+            )
+        return shots
+
+    def _sessions(
+        self, requests: Sequence[ChatRequest], messages: Sequence[tuple[Message, ...]], steps: Sequence[Step]
+    ) -> list[Session]:
+        """Each request's session as the planner finds it, with all that it will have shown by its end."""
+        table = SessionTable()
+        found = []
+        for request, each, step in zip(requests, messages, steps, strict=True):
+            head = next((i for i, m in enumerate(each) if m.role not in ("system", "developer")), len(each))
+            tools = self._tools.read(request.members.get("tools"))
+            key = tools[0].digest if tools else b""
+            session = table.find("search", request.model, "", each, head, key)
+            session.notice_candidates(each)
+            view = build_view(request, each, session.is_movable)
+            commit_reading(session, read_request(session, view, key), step.at)
+            found.append(session)
+        return found
+
+    def _materials(self, request: ChatRequest, view: View) -> tuple[Material, ...]:
+        own = material(view, self._tools.read(request.members.get("tools")), self._counter)
+        moved = moved_material(view, own, self._counter)
+        return (own,) if moved is None else (own, moved)
+
+
+def _lanes(sessions: Sequence[Session], scopes: Sequence[bytes]) -> list[int]:
+    numbers: dict[tuple[int, bytes], int] = {}
+    return [numbers.setdefault((id(s.lane), scope), len(numbers)) for s, scope in zip(sessions, scopes, strict=True)]
+
+
+def _run(one: bytes, present: Sequence[set[bytes]], following: Sequence[int]) -> int:
+    count = 0
+    for j in following:
+        if one not in present[j]:
+            break
+        count += 1
+    return count
+
+
+def _settings(request: ChatRequest, messages: Sequence[Message]) -> bytes:
+    found = [k.encode() + bytes(request.members[k]) for k in _SETTINGS if k in request.members]
+    if any(part.kind is PartKind.MEDIA for message in messages for part in message.parts):
+        found.append(b"media")
+    return digest(*found)
