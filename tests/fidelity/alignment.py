@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from . import words
 from .contexts import Group, context_groups, header_of
 from .reminders import same_but_reminder
-from .systems import wholly_moved, without_lines
+from .systems import wholly_moved, with_documents_moved, without_lines
 from .tags import extra_tags
 from .view import Key, View, canonical, parts_of
 from .violations import Report, Rule, difference
@@ -24,6 +24,7 @@ class Terms:
     movable: bool
     reminder: str | None
     tool_text_to_parts: bool
+    documents_move: bool = False
 
 
 def last_user_index(messages: Sequence[View]) -> int:
@@ -119,6 +120,7 @@ class Alignment:
         return (
             self._equal(fixed, message)
             or self._with_lines_taken(fixed, message)
+            or self._with_documents_moved(fixed, message)
             or self._with_tool_parts(fixed, message)
             or self._last_user(fixed, message)
             or self._with_tag_behind(fixed, message, following)
@@ -152,6 +154,21 @@ class Alignment:
             return False
         if message.blanks > fixed.blanks:
             self.report.add(Rule.SPLIT, message.path, "taking lines out left a part of nothing but white space")
+        self.used_lines = reached
+        self._take_fixed(message, fixed)
+        return True
+
+    def _with_documents_moved(self, fixed: View, message: View) -> bool:
+        """Documents inside a system text in another order: an edit that the caller has to allow by name."""
+        if not fixed.is_system or not self.terms.movable:
+            return False
+        reached = with_documents_moved(fixed, message, self.tag.lines, self.used_lines)
+        if not reached:
+            return False
+        if not self.terms.documents_move:
+            self.report.add(Rule.DOCUMENTS, message.path, "documents inside a system text moved, without leave")
+        if message.blanks > fixed.blanks:
+            self.report.add(Rule.SPLIT, message.path, "moving documents left a part of nothing but white space")
         self.used_lines = reached
         self._take_fixed(message, fixed)
         return True
@@ -268,8 +285,6 @@ class Alignment:
             self.report.add(Rule.CLAIM, message.path, f"files of {group.path} under the header for {header}")
         if group.met:
             self.report.add(Rule.OPENING, message.path, f"a part of {group.path} behind the one with its opening")
-        if not entries:
-            self.report.add(Rule.ADDED, message.path, "a header without files")
         self._use(group, entries, message)
         group.parts += 1
         acknowledged = following is not None and following.role == "assistant" and following.rest == "{}"

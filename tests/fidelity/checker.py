@@ -40,11 +40,13 @@ def check(
     profile: str,
     reminder: str | None = None,
     tools_seen_reordered: bool = False,
+    documents_move: bool = False,
 ) -> list[Violation]:
     """All rules that ``sent`` breaks as the forwarded form of the client's body ``original``; empty if it is faithful.
 
     ``reminder`` is the operator's text that may stand behind the last user message; ``tools_seen_reordered`` says that
-    this client was seen to send the same tools in another order or form. Neither body is changed.
+    this client was seen to send the same tools in another order or form; ``documents_move`` allows tagged documents
+    inside a system text to stand as parts of their own in any order. Neither body is changed.
     """
     if mode not in MODES:
         raise ValueError(f"mode must be one of {', '.join(MODES)}; got {mode!r}")
@@ -54,30 +56,20 @@ def check(
     if mode in ("passthrough", "observe"):
         _check_untouched(original, sent, report)
     else:
-        _check_laid_out(original, sent, report, PROFILES[profile], mode == "tier", reminder, tools_seen_reordered)
+        explicit = PROFILES[profile].marker == "prompt_cache_breakpoint"
+        terms = Terms(mode == "tier", reminder, tool_text_to_parts=explicit, documents_move=documents_move)
+        _check_laid_out(original, sent, report, PROFILES[profile], terms, tools_seen_reordered)
     return report.violations
 
 
 def replay_check(
-    pairs: Iterable[tuple[dict[str, Any], dict[str, Any]]],
-    *,
-    mode: str,
-    profile: str,
-    reminder: str | None = None,
-    tools_seen_reordered: bool = False,
+    pairs: Iterable[tuple[dict[str, Any], dict[str, Any]]], *, mode: str, profile: str, **leave: Any
 ) -> list[tuple[int, Violation]]:
     """``check`` over (original, sent) pairs in turn: each violation with the number of its pair, from 0."""
     return [
         (number, violation)
         for number, (original, sent) in enumerate(pairs)
-        for violation in check(
-            original,
-            sent,
-            mode=mode,
-            profile=profile,
-            reminder=reminder,
-            tools_seen_reordered=tools_seen_reordered,
-        )
+        for violation in check(original, sent, mode=mode, profile=profile, **leave)
     ]
 
 
@@ -94,23 +86,21 @@ def _check_laid_out(
     sent: dict[str, Any],
     report: Report,
     profile: _Profile,
-    tier: bool,
-    reminder: str | None,
+    terms: Terms,
     tools_seen_reordered: bool,
 ) -> None:
     check_fields(original, sent, report, profile.fields)
-    moved_tools = check_tools(original, sent, report, reorder=tier and tools_seen_reordered)
+    moved_tools = check_tools(original, sent, report, reorder=terms.movable and tools_seen_reordered)
     before, after = views(original.get("messages")), views(sent.get("messages"))
     if before is None or after is None:
         # Not a list of messages: nobody can lay that out, so it has to be what it was.
         if not same(original.get("messages"), sent.get("messages")):
             report.add(Rule.ALTERED, "messages", "changed although they are no list of messages")
         return
-    explicit = profile.marker == "prompt_cache_breakpoint"
-    walk = Alignment(before, after, Terms(tier, reminder, tool_text_to_parts=explicit), report)
+    walk = Alignment(before, after, terms, report)
     walk.run()
     own, placed = markers_of(original, before), markers_of(sent, after, walk.origin)
     tools = sent.get("tools")
     last_tool = len(tools) - 1 if isinstance(tools, list) else -1
-    terms = MarkerTerms(profile.marker, keep_all=not tier, keep_on_tools=moved_tools)
-    check_markers(own, placed, last_tool, terms, report)
+    kept = MarkerTerms(profile.marker, keep_all=not terms.movable, keep_on_tools=moved_tools)
+    check_markers(own, placed, last_tool, kept, report)

@@ -87,6 +87,12 @@ def test_stream_options_gain_nothing_but_usage(options: Any) -> None:
     assert rules(aider(), {**aider(), "stream_options": options}) == {Rule.FIELD}
 
 
+def test_stream_options_that_are_no_object_stay() -> None:
+    odd = {**aider(), "stream_options": "usage"}
+    assert run(odd, copy.deepcopy(odd)) == []
+    assert rules(odd, {**aider(), "stream_options": {"include_usage": True}}) == {Rule.FIELD}
+
+
 def test_cache_keys_are_for_openai_alone() -> None:
     sent = {**aider(), "prompt_cache_key": "k"}
     assert run(aider(), sent, profile="openai") == []

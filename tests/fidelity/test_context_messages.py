@@ -192,3 +192,22 @@ def test_a_client_that_itself_speaks_our_words_is_left_in_peace() -> None:
     assert run(original, copy.deepcopy(original), mode="mark") == []
     again = with_messages(original, *original["messages"][:-2], said("user", TAG), *original["messages"][-2:])
     assert rules(original, again)
+
+
+def test_documents_have_a_header_of_their_own() -> None:
+    one, two = '<document id="1">\none\n</document>', '<document id="2">\ntwo\n</document>'
+    opening, answer, prompt = "For your question:", said("assistant", "Noted."), said("user", "q")
+    original = with_messages(aider(), said("system", "s"), said("user", f"{opening}\n\n{one}\n\n{two}"), answer, prompt)
+    rest = said("user", f"{opening}\n\n{two}")
+    for header, expected in ((words.DOCUMENT, set()), (words.SHOWN, {Rule.CLAIM})):
+        part = [said("user", header + one), said("assistant", "Ok.")]
+        assert rules(original, with_messages(original, said("system", "s"), *part, rest, answer, prompt)) == expected
+
+
+def test_a_part_is_a_plain_message() -> None:
+    assert rules(aider(), edited(split(), 1, name="files")) == {Rule.ADDED}
+
+
+def test_an_altered_context_message_is_named_once() -> None:
+    text = aider()["messages"][5]["content"]
+    assert rules(aider(), edited(aider(), 5, content=text.replace("print('a')", "print('z')"))) == {Rule.ALTERED}

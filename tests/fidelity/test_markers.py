@@ -140,3 +140,10 @@ def test_markers_of_the_client_in_places_of_its_own() -> None:
     for sent in (copy.deepcopy(own), agent()):
         assert run(own, sent) == []
     assert rules(own, agent(), mode="mark") == {Rule.MARKER_LOST}
+
+
+def test_five_minutes_may_be_written_out_where_the_client_does() -> None:
+    written_out = {"type": "ephemeral", "ttl": "5m"}
+    own = mark(aider(), (0, written_out))
+    bare = edited(aider(), 0, content=parts(SYSTEM))
+    assert run(own, mark(bare, (1, written_out))) == []

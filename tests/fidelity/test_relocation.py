@@ -108,3 +108,93 @@ def test_the_reminder_stands_behind_a_picture_too() -> None:
     original = edited(aider(), 9, content=[*parts("see"), picture])
     for content in ([*parts("see\n\nBe kind."), picture], [*parts("see"), picture, *parts("Be kind.")]):
         assert run(original, edited(aider(), 9, content=content), reminder="Be kind.") == []
+
+
+def test_the_tag_may_be_the_last_part_of_a_user_turn_directly_before() -> None:
+    original = with_messages(aider(), said("system", SYSTEM), said("user", "one"), said("user", "two"))
+    system = said("system", "You are careful.\nAnswer briefly.\n")
+    behind = {"role": "user", "content": parts("one", TAG)}
+    assert run(original, with_messages(original, system, behind, said("user", "two"))) == []
+    longer = with_messages(aider(), *original["messages"][:2], said("assistant", "?"), said("user", "two"))
+    assert Rule.TAG in rules(longer, with_messages(longer, system, behind, *longer["messages"][2:]))
+
+
+def test_nothing_stands_between_the_tag_and_the_last_user_message() -> None:
+    sent = relocated(9)
+    messages = sent["messages"]
+    context = messages[5:7]
+    moved = with_messages(sent, *messages[:5], *messages[7:10], *context, *messages[10:])
+    assert rules(aider(), moved) == {Rule.TAG}
+    both = with_messages(sent, *messages[:9], *messages[9:10], *messages[9:])
+    assert Rule.TAG in rules(aider(), both)
+    as_part = with_messages(sent, *messages[:10], {"role": "user", "content": parts(TAG, "The block did not match.")})
+    assert Rule.TAG in rules(with_messages(aider(), *aider()["messages"][:10]), as_part)
+
+
+def test_taking_lines_out_leaves_no_blank_part() -> None:
+    original = edited(aider(), 0, content=parts("Be kind.\n", "Today is Saturday.\n"))
+    sent = relocated(9)
+    sent["messages"][0] = {"role": "system", "content": parts("Be kind.\n")}
+    assert run(original, sent) == []
+    sent["messages"][0] = {"role": "system", "content": parts("Be kind.\n", "")}
+    assert rules(original, sent) == {Rule.SPLIT}
+
+
+def test_parts_stay_parts_beside_the_tag() -> None:
+    original = edited(aider(), 9, content=parts("The block did not match."))
+    sent = relocated(9)
+    assert rules(original, sent) == {Rule.FORM}
+    sent["messages"][10] = said("user", "The block did not match.\n\nBe kind.")
+    assert rules(original, sent, reminder="Be kind.") == {Rule.FORM}
+
+
+def test_an_empty_tag_is_no_tag() -> None:
+    sent = aider()
+    sent["messages"].insert(9, said("user", "<stratiform-context>\n</stratiform-context>"))
+    assert rules(aider(), sent) == {Rule.ADDED}
+
+
+def test_the_reminder_needs_the_users_own_text() -> None:
+    picture = {"type": "image_url", "image_url": {"url": "u"}}
+    original = edited(aider(), 9, content=[picture])
+    assert rules(original, edited(aider(), 9, content=[{**picture, "x": 1}]), reminder="Be kind.") == {Rule.ALTERED}
+
+
+# Documents inside a system text.
+
+DOCUMENTS = ["<document id='1'>\none\n</document>\n\n", "<document id='2'>\ntwo\n</document>\n\n"]
+
+
+def retrieval() -> Body:
+    text = "Help.\nToday is Saturday.\n\n# Context\n\n" + "".join(DOCUMENTS) + "# Rules\nBe exact.\n"
+    return with_messages(aider(), said("system", text), said("user", "q"))
+
+
+def documents_behind(*texts: str) -> Body:
+    return with_messages(aider(), {"role": "system", "content": parts(*texts)}, said("user", "q"))
+
+
+def test_documents_in_a_system_text_move_only_with_leave() -> None:
+    rest = "Help.\nToday is Saturday.\n\n# Context\n\n# Rules\nBe exact.\n"
+    sent = documents_behind(rest, *DOCUMENTS[::-1])
+    assert rules(retrieval(), sent) == {Rule.DOCUMENTS}
+    assert run(retrieval(), sent, documents_move=True) == []
+    assert run(retrieval(), documents_behind(rest[:9], rest[9:], *DOCUMENTS), documents_move=True) == []
+    assert rules(retrieval(), sent, documents_move=True, mode="mark")
+
+
+def test_documents_that_move_are_all_there_and_the_rest_keeps_its_order() -> None:
+    rest = "Help.\nToday is Saturday.\n\n# Context\n\n# Rules\nBe exact.\n"
+    one, two = DOCUMENTS
+    for texts in (
+        (rest, two), (rest, one, one), (rest, one, two, two), (rest, one + two), (rest, one[:-1], two),
+        (rest[:-1], one, two), (rest.replace("Be exact.\n", ""), one, two), (rest[6:] + rest[:6], one, two), (one, two),
+        (rest, one.replace("one", "ONE"), two),
+    ):  # fmt: skip
+        assert rules(retrieval(), documents_behind(*texts), documents_move=True), texts
+
+
+def test_documents_may_move_while_a_line_goes_to_the_tag() -> None:
+    sent = documents_behind("Help.\n\n# Context\n\n# Rules\nBe exact.\n", *DOCUMENTS)
+    sent["messages"].insert(1, said("user", TAG))
+    assert run(retrieval(), sent, documents_move=True) == []
