@@ -35,10 +35,14 @@ class Material:
     sizes: Mapping[str, int] = field(default_factory=dict)
     documents: Mapping[str, Element] = field(default_factory=dict)
 
-    def forms(self) -> dict[bytes, Element]:
+    _forms: dict[bytes, Element] | None = None
+
+    def forms(self) -> Mapping[bytes, Element]:
         """Every form of every context piece by its digest."""
-        collections = (self.parts, self.lasts, self.wholes)
-        return {element.digest: element for collection in collections for element in collection.values()}
+        if self._forms is None:
+            collections = (self.parts, self.lasts, self.wholes)
+            self._forms = {element.digest: element for collection in collections for element in collection.values()}
+        return self._forms
 
     @property
     def is_movable(self) -> bool:
@@ -175,7 +179,7 @@ def valid_prefix(material: Material, before: Sequence[bytes]) -> tuple[Element, 
             break
         used.add(element.key)
         found.append(element)
-    return _with_whole_groups(material, found)
+    return whole_groups(material, found)
 
 
 def _is_answer(turns: Sequence[Element], index: int) -> bool:
@@ -197,35 +201,38 @@ def _append_documents(material: Material, found: list[Element], before: Sequence
     return () if left else before[position:]
 
 
-def _with_whole_groups(material: Material, found: list[Element]) -> tuple[Element, ...]:
+def whole_groups(material: Material, found: Sequence[Element]) -> tuple[Element, ...]:
     """Cut the prefix where a group's last part would no longer be the last: the opening stays once, at the end."""
+    sizes = {g.message: len(g.items) for g in material.groups if len(g.items) > 1}
+    context = [(i, e) for i, e in enumerate(found) if e.message in sizes and e.kind in _CONTEXT_FORMS]
     end = len(found)
-    changed = True
-    while changed:
-        changed = False
-        for group in material.groups:
-            if len(group.items) == 1:
-                continue
-            keys = {i.key for i in group.items}
-            at = [i for i, e in enumerate(found[:end]) if e.key in keys and e.message == group.message]
-            wholes = [
-                i for i, e in enumerate(found[:end]) if e.kind is ElementKind.WHOLE and e.message == group.message
-            ]
-            lasts = [i for i in at if found[i].kind is ElementKind.LAST_PART]
-            offending = _offending(at, lasts, wholes, len(group.items))
-            if offending is not None:
-                end, changed = offending, True
-    return tuple(found[:end])
+    while True:
+        placed: dict[int, list[tuple[int, Element]]] = {}
+        for index, element in context:
+            if index < end:
+                placed.setdefault(element.message, []).append((index, element))
+        offending = [cut for m, forms in placed.items() if (cut := _offending(forms, sizes[m])) is not None]
+        if not offending:
+            return tuple(found[:end])
+        end = min(offending)
 
 
-def _offending(at: list[int], lasts: list[int], wholes: list[int], size: int) -> int | None:
-    """Where a kept prefix must end so that a group's opening can stand once, with its last part; None: it may stay."""
-    if wholes:
-        return min(at) if at else None
-    if lasts and (len(at) < size or lasts[0] != at[-1]):
-        return lasts[0]
-    if not lasts and len(at) == size:
-        return at[-1]
+_CONTEXT_FORMS = frozenset({ElementKind.PART, ElementKind.LAST_PART, ElementKind.WHOLE})
+
+
+def _offending(forms: Sequence[tuple[int, Element]], size: int) -> int | None:
+    """Where a kept prefix must end so that a group's opening can stand once, with its last part; None: it may stay.
+
+    ``forms`` are the group's elements in the prefix with their places, ``size`` how many pieces the group has.
+    """
+    parts = [index for index, element in forms if element.kind is not ElementKind.WHOLE]
+    if len(parts) < len(forms):
+        return parts[0] if parts else None
+    last = next((index for index, element in forms if element.kind is ElementKind.LAST_PART), None)
+    if last is not None and (len(parts) < size or last != parts[-1]):
+        return last
+    if last is None and len(parts) == size:
+        return parts[-1]
     return None
 
 
@@ -236,14 +243,14 @@ def by_tiers(
     stable: list[tuple[Tier, int, Item]] = []
     for item in material.items.values():
         tier = tier_of(item.key)
-        if tier is not Tier.ACTIVE:
+        if tier is not Tier.ACTIVE and item.key not in material.documents:
             stable.append((tier, entered(item.key), item))
     stable.sort(key=lambda s: (s[0], s[1], s[2].key))
-    kept: list[Element] = [*material.tools, *material.head]
+    kept: list[Element] = [*material.tools, *material.head, *_by_weight(material.documents, (), weight)]
     chosen = [item for _, _, item in stable]
     for position, item in enumerate(chosen):
         kept.append(_tiered_form(material, item, chosen[: position + 1]))
-    valid = _with_whole_groups(material, kept)
+    valid = whole_groups(material, kept)
     return behind_prefix(material, valid, weight)
 
 

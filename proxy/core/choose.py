@@ -4,7 +4,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from proxy.core.assemble import Material, behind_prefix, by_tiers, valid_prefix
+from proxy.core.assemble import Material, behind_prefix, by_tiers, valid_prefix, whole_groups
 from proxy.core.cache_models import Cache
 from proxy.core.forecast import Forecast
 from proxy.core.layout import Element, Layout, Seed
@@ -17,7 +17,7 @@ from proxy.core.view import Item
 
 # A challenger must win by this share of the prompt's plain price: layouts that differ by less are not worth a change.
 _MARGIN = 0.002
-_MAX_PREFIXES = 6
+_MAX_PREFIXES = 3
 _HORIZON = 1.0
 
 
@@ -174,21 +174,26 @@ def _weight(material: Material, forecast: Forecast) -> Callable[[Item], float]:
 
 def _prefixes(offer: Offer, material: Material, pricing: Pricing) -> list[tuple[tuple[Element, ...], Layout]]:
     """Prefixes of earlier layouts that this request may begin with: as long as possible, and up to each live entry."""
-    found: dict[tuple[bytes, ...], tuple[tuple[Element, ...], Layout]] = {}
+    found: dict[int, tuple[tuple[Element, ...], Layout]] = {}
     fixed = len(material.tools) + len(material.head)
-    looked: set[tuple[Element, ...]] = set()
+    longest: tuple[Element, ...] = ()
     lane = [one for one in offer.session.lane.layouts if one not in offer.session.layouts]
     for before in [*reversed(offer.session.layouts), *reversed(lane)]:
         valid = valid_prefix(material, before)
-        if len(valid) <= fixed or valid in looked:
+        # A shorter prefix of what is known already offers no cut that the longer one does not.
+        if len(valid) <= fixed or _begins(longest, valid):
             continue
-        looked.add(valid)
+        longest = max(longest, valid, key=len)
         base = Layout(offer.seed, valid, offer.natural)
         for cut in _cuts(base, fixed, pricing):
-            kept = valid if cut == len(valid) else valid_prefix(material, [e.digest for e in valid[:cut]])
+            kept = valid if cut == len(valid) else whole_groups(material, valid[:cut])
             if len(kept) > fixed:
-                found.setdefault(tuple(e.digest for e in kept), (kept, base))
+                found.setdefault(hash(tuple(e.digest for e in kept)), (kept, base))
     return sorted(found.values(), key=lambda pair: len(pair[0]), reverse=True)[:_MAX_PREFIXES]
+
+
+def _begins(longer: Sequence[Element], shorter: Sequence[Element]) -> bool:
+    return len(shorter) <= len(longer) and all(a is b for a, b in zip(longer, shorter, strict=False))
 
 
 def _cuts(base: Layout, fixed: int, pricing: Pricing) -> list[int]:
