@@ -12,6 +12,7 @@ from proxy.core.recognition import Cut, Form, PieceKind, Recognition
 from proxy.hookspecs import hookimpl
 
 _MAX_VOLATILE_CHARS = 400
+_MAX_CLOCKS = 2
 _TIME = r"(?<![\d:.+-])(?:[01]?\d|2[0-3]):[0-5]\d(?::[0-5]\d(?:\.\d+)?)?(?![\d:])"
 # A time of day, and near it a word or a date that says it is now.
 _CLOCK = re.compile(
@@ -34,7 +35,10 @@ class SystemTextRecogniser:
         """None where nothing in it moves."""
         if role not in ("system", "developer"):
             return None
-        spans = sorted([*_documents(text), *_clocks(text)], key=lambda s: s[0])
+        clocks = list(_clocks(text))
+        # A prompt tells the time once or twice; more such lines are an example, a log or a timetable.
+        clocks = clocks if len(clocks) <= _MAX_CLOCKS else []
+        spans = sorted([*_documents(text), *clocks], key=lambda s: s[0])
         cuts = list(_cover(_apart(spans), len(text)))
         if all(cut.kind is PieceKind.SECTION for cut in cuts):
             return None
