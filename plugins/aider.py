@@ -9,6 +9,7 @@ beginning in any of the files, so one message uses one fence.
 """
 
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from proxy.core.recognition import Cut, Form, PieceKind, Recognition
@@ -25,7 +26,11 @@ _FENCES = {
 }
 _BACKTICKS = re.compile(r"`{3,}\Z")
 _FIRST_FILE = re.compile(r"\n([^\n]+)\n(`{3,}|<(?:source|code|pre|codeblock|sourcecode)>)\n")
-_REMINDER = re.compile(r"\n\n\n?# (?:\*SEARCH/REPLACE block\* Rules|File editing rules|\*file listing\* rules):")
+_REMINDERS = (
+    "\n\n# *SEARCH/REPLACE block* Rules:",
+    "\n\n# File editing rules:",
+    "\n\n# *file listing* rules:",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,31 +117,38 @@ def file_cuts(text: str) -> tuple[Cut, ...] | None:
     close = fence if _BACKTICKS.match(fence) else _FENCES[fence]
     if not text.endswith(close + "\n") and not text.endswith(close):
         return None
-    following = re.compile(re.escape(close) + r"\n(\n([^\n]+)\n" + re.escape(fence) + r"\n)")
     starts = [(first.start(), first.group(1))]
-    contents = [(first.end(), text.rindex(close))]
-    while (found := following.search(text, contents[-1][0])) is not None:
-        starts.append((found.start(1), found.group(2)))
-        contents[-1:] = [(contents[-1][0], found.start()), (found.end(), contents[-1][1])]
-    # Where every fence begins a line of some file aider falls back to the first one: borders cannot be told from
-    # content then, and the message stays in one piece.
-    stray = re.compile(f"^(?:{re.escape(fence)}|{re.escape(close)})", re.MULTILINE)
-    if any(stray.search(text, start, end) for start, end in contents):
-        return (Cut("files", PieceKind.FILE, 0, len(text)),)
+    starts += _following_files(text, first.end(), close + "\n\n", "\n" + fence + "\n")
     cuts = [Cut("opening", PieceKind.OPENING, 0, starts[0][0])] if starts[0][0] else []
     ends = [start for start, _ in starts[1:]] + [len(text)]
     cuts += [Cut(f"file:{p}", PieceKind.FILE, s, e) for (s, p), e in zip(starts, ends, strict=True)]
     return tuple(cuts)
 
 
+def _following_files(text: str, position: int, before: str, after: str) -> Iterator[tuple[int, str]]:
+    """Where each further file starts (the blank line in front of its path), and its path: behind the closing fence of
+    the file before (``before``) one line stands alone, then the opening fence (``after``)."""
+    while (found := text.find(before, position)) >= 0:
+        start = found + len(before) - 1
+        line_end = text.find("\n", start + 1)
+        if line_end > start + 1 and text.startswith(after, line_end):
+            yield start, text[start + 1 : line_end]
+            position = line_end + len(after)
+        else:
+            position = start
+
+
 def _prompt(text: str) -> Recognition | None:
     """A user's turn to which the edit format's reminder was appended."""
-    found = _REMINDER.search(text)
-    if found is None or found.start() == 0:
+    found = min((at for words in _REMINDERS if (at := text.find(words)) >= 0), default=-1)
+    if found < 0:
+        return None
+    start = found - 1 if text[found - 1 : found] == "\n" else found
+    if start <= 0:
         return None
     cuts = (
-        Cut("prompt", PieceKind.PROMPT, 0, found.start()),
-        Cut("reminder", PieceKind.REMINDER, found.start(), len(text)),
+        Cut("prompt", PieceKind.PROMPT, 0, start),
+        Cut("reminder", PieceKind.REMINDER, start, len(text)),
     )
     return Recognition("aider:prompt", Form.PROMPT, cuts)
 
