@@ -1,4 +1,4 @@
-"""docs/configuration.md knows every key of the strict section, and its examples are right."""
+"""proxy/settings/README.md knows every key of the strict section, and its examples are right."""
 
 import re
 from collections.abc import Iterator
@@ -13,7 +13,7 @@ from proxy.cli import compose
 from proxy.settings import Environment, load
 from proxy.settings.schema import ModelInfo, Stratiform
 
-DOCUMENT = Path(__file__).resolve().parents[2] / "docs" / "configuration.md"
+DOCUMENT = Path(__file__).resolve().parents[2] / "proxy" / "settings" / "README.md"
 TEXT = DOCUMENT.read_text("utf-8")
 EXAMPLES = re.findall(r"```yaml\n(.*?)```", TEXT, re.DOTALL)
 VARIABLES = {name: "x" for name in re.findall(r"os\.environ/([A-Z_]+)", TEXT)}

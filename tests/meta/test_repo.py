@@ -20,7 +20,7 @@ ROOT = Path(__file__).resolve().parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 DOCUMENTS = sorted(
     path
-    for folder in (".", ".ci", "proxy", "plugins", "prompts", "tests", "grafana", "docs")
+    for folder in (".", ".ci", "proxy", "plugins", "prompts", "tests", "grafana", "proxy/settings")
     for path in ((ROOT / folder).glob("*.md") if folder == "." else (ROOT / folder).rglob("*.md"))
 )
 
