@@ -119,10 +119,23 @@ def file_cuts(text: str) -> tuple[Cut, ...] | None:
         return None
     starts = [(first.start(), first.group(1))]
     starts += _following_files(text, first.end(), close + "\n\n", "\n" + fence + "\n")
+    if not _are_borders(text, [start for start, _ in starts], fence, close):
+        return (Cut("files", PieceKind.FILE, 0, len(text)),)
     cuts = [Cut("opening", PieceKind.OPENING, 0, starts[0][0])] if starts[0][0] else []
     ends = [start for start, _ in starts[1:]] + [len(text)]
     cuts += [Cut(f"file:{p}", PieceKind.FILE, s, e) for (s, p), e in zip(starts, ends, strict=True)]
     return tuple(cuts)
+
+
+def _are_borders(text: str, starts: list[int], fence: str, close: str) -> bool:
+    """Whether no line but the files' own borders begins with the fence. Where every fence begins a line of some file,
+    aider falls back to the first one: borders cannot be told from content then, and the message stays in one piece."""
+    closings = [start - len(close) - 1 for start in starts[1:]] + [text.rindex(close)]
+    own = sum(1 for at in closings if text[at - 1] == "\n")
+    opened = text.count("\n" + fence)
+    if fence == close:
+        return opened == len(starts) + own
+    return opened == len(starts) and text.count("\n" + close) == own
 
 
 def _following_files(text: str, position: int, before: str, after: str) -> Iterator[tuple[int, str]]:
