@@ -17,6 +17,10 @@ class Prompt:
     of the cache marker that stands on it. ``runs[i]`` numbers the position for look-back counting: positions with equal
     numbers (a run of tool calls or of tool results within one message) count once. ``scope`` names what the provider
     keeps apart: account, model, and the settings that render into the prompt.
+
+    For providers that set boundaries of their own: ``endings`` are the positions, ascending, at which messages end that
+    are eligible for one (users', and the last tool output of a group), ``head_end`` is where the opening instructions
+    end. Empty and -1 where the provider sets none, or was told not to.
     """
 
     scope: bytes
@@ -24,6 +28,8 @@ class Prompt:
     ends: tuple[int, ...]
     runs: tuple[int, ...]
     marks: Mapping[int, Life] = field(default_factory=dict)
+    endings: tuple[int, ...] = ()
+    head_end: int = -1
 
     @property
     def total(self) -> int:

@@ -2,27 +2,28 @@
 
 Four families, one protocol (``proxy.core.prompt.CacheModel``):
 
-- ``MARKER`` (Anthropic, OpenAI GPT-5.6 and newer): entries exist only at marked positions, writing costs extra, reading
-  walks back from each marker.
-- ``GRID`` (OpenAI up to GPT-5.5): every prefix of a request is stored for free and read in steps.
+- ``MARKER``: entries exist only where a marker stood, and writing costs extra. Claude, Qwen and MiniMax walk back from
+  each marker (``marker``); OpenAI GPT-5.6 and newer look up exact boundaries, some of them their own (``boundary``).
+- ``GRID`` (most others, vLLM and SGLang): every prefix of a request is stored for free and read in steps.
 - ``UNIT`` (DeepSeek): the ends of input and output, fixed intervals and detected common prefixes are stored for free.
 - ``NONE``: nothing is stored.
 
 A model belongs to one provider; accounts, models and settings are kept apart by ``Prompt.scope``. Time is given by
-the caller and may be virtual. Where a provider's rule is not known, it is a parameter (``MarkerRules``,
-``UnitRules``), so that a result can be reported under each answer.
+the caller and may be virtual. All facts are in the profile (``proxy.core.profiles``), also those that no source states:
+``pessimistic`` and ``optimistic`` turn them, so that a result can be reported under each answer.
 """
 
 from typing import Protocol, assert_never
 
+from proxy.core.cache_models.boundary import BoundaryCache
 from proxy.core.cache_models.entries import DEFAULT_CAPACITY
 from proxy.core.cache_models.grid import GridCache
-from proxy.core.cache_models.marker import MarkerCache, MarkerRules, validate
-from proxy.core.cache_models.unit import UnitCache, UnitRules
-from proxy.core.profiles import CacheProfile, Family
+from proxy.core.cache_models.marker import MarkerCache, validate
+from proxy.core.cache_models.unit import UnitCache
+from proxy.core.profiles import CacheProfile, Dialect, Family
 from proxy.core.prompt import Bill, CacheModel, Prompt
 
-__all__ = ["Cache", "MarkerRules", "UnitRules", "make_cache", "validate"]
+__all__ = ["Cache", "make_cache", "validate"]
 
 
 class Cache(CacheModel, Protocol):
@@ -42,21 +43,20 @@ class Cache(CacheModel, Protocol):
         ...
 
 
-def make_cache(
-    profile: CacheProfile,
-    *,
-    capacity: int = DEFAULT_CAPACITY,
-    marker_rules: MarkerRules | None = None,
-    unit_rules: UnitRules | None = None,
-) -> Cache:
-    """An empty cache by the profile's rules, holding at most ``capacity`` entries."""
+def make_cache(profile: CacheProfile, *, capacity: int = DEFAULT_CAPACITY, is_forecast: bool = False) -> Cache:
+    """An empty cache by the profile's rules, holding at most ``capacity`` entries.
+
+    ``is_forecast``: a shadow of a provider, not a provider: chance is taken at its expectation.
+    """
     match profile.family:
+        case Family.MARKER if profile.dialect is Dialect.BREAKPOINT:
+            return BoundaryCache(profile, capacity)
         case Family.MARKER:
-            return MarkerCache(profile, marker_rules or MarkerRules(), capacity)
+            return MarkerCache(profile, capacity)
         case Family.GRID:
-            return GridCache(profile, capacity)
+            return GridCache(profile, capacity, is_forecast=is_forecast)
         case Family.UNIT:
-            return UnitCache(profile, unit_rules or UnitRules(), capacity)
+            return UnitCache(profile, capacity)
         case Family.NONE:
             return NoCache()
         case _:

@@ -1,6 +1,6 @@
 """The table behind every cache model: prefixes, from when they can be read, and until when."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from itertools import islice
 from typing import NamedTuple
 
@@ -17,26 +17,33 @@ _EVICTED_SHARE = 20
 
 
 class Entry(NamedTuple):
-    """A stored prefix: readable while ``available <= now < expiry``; a use renews it for ``life_s``."""
+    """A stored prefix: readable while ``available <= now < expiry``; a use renews it for ``life_s``.
+
+    ``tokens`` is what it takes besides the prefix in front of it, where memory is counted.
+    """
 
     available: float
     expiry: float
     life_s: float
+    tokens: int = 0
 
 
 class EntryTable:
     """Entries by key, in the order of their last use; expired ones are swept, then the least recently used go.
 
-    ``base`` is the table that a copy was made from: read through, never written.
+    ``base`` is the table that a copy was made from: read through, never written. ``capacity_tokens`` bounds the sum of
+    the entries' tokens; 0 does not.
     """
 
-    __slots__ = ("_base", "_capacity", "_entries", "_sweep_at")
+    __slots__ = ("_base", "_capacity", "_capacity_tokens", "_entries", "_sweep_at", "_tokens")
 
-    def __init__(self, capacity: int, base: "EntryTable | None" = None) -> None:
+    def __init__(self, capacity: int, capacity_tokens: int = 0, base: "EntryTable | None" = None) -> None:
         self._entries: dict[Key, Entry] = {}
         self._base = base.getter() if base is not None else None
         self._capacity = capacity
+        self._capacity_tokens = capacity_tokens
         self._sweep_at = _FIRST_SWEEP
+        self._tokens = 0
 
     def getter(self) -> Callable[[Key], Entry | None]:
         """A look-up function, for loops: one dict access, two in a copy."""
@@ -50,7 +57,7 @@ class EntryTable:
 
         return get
 
-    def put(self, key: Key, now: float, available: float, life_s: float) -> None:
+    def put(self, key: Key, now: float, available: float, life_s: float, tokens: int = 0) -> None:
         """Add a prefix, or renew the one that lives: it stays readable from its first date on."""
         expiry = now + life_s
         old = self.getter()(key)
@@ -58,31 +65,46 @@ class EntryTable:
             available = min(available, old.available)
             expiry = max(expiry, old.expiry)
             life_s = max(life_s, old.life_s)
-        self._entries.pop(key, None)
-        self._entries[key] = Entry(available, expiry, life_s)
+        own = self._entries.pop(key, None)
+        self._tokens += tokens - (own.tokens if own is not None else 0)
+        self._entries[key] = Entry(available, expiry, life_s, tokens)
 
     def renew(self, key: Key, now: float) -> None:
         """A read renews an entry for its own life; nothing happens where none is readable."""
         entry = self.getter()(key)
         if entry is not None and entry.available <= now < entry.expiry:
-            self.put(key, now, entry.available, entry.life_s)
+            self.put(key, now, entry.available, entry.life_s, entry.tokens)
 
     def trim(self, now: float) -> None:
         """Hold the bounds. Costs little per stored entry: whole sweeps at doubling sizes, evictions by the batch."""
         entries = self._entries
         if len(entries) >= self._sweep_at:
             dead = [key for key, entry in entries.items() if entry.expiry + _GRACE_S <= now]
-            for key in dead:
-                del entries[key]
+            self._drop(dead)
             self._sweep_at = max(_FIRST_SWEEP, 2 * len(entries))
         if len(entries) > self._capacity:
             excess = len(entries) - self._capacity + self._capacity // _EVICTED_SHARE
-            for key in list(islice(entries, excess)):
-                del entries[key]
+            self._drop(list(islice(entries, excess)))
+        if self._capacity_tokens and self._tokens > self._capacity_tokens:
+            self._drop(self._oldest(self._tokens - self._capacity_tokens))
 
     def copy(self) -> "EntryTable":
         """A table that reads through to this one and keeps its own writes."""
-        return EntryTable(self._capacity, base=self)
+        return EntryTable(self._capacity, self._capacity_tokens, base=self)
 
     def __len__(self) -> int:
         return len(self._entries)
+
+    def _oldest(self, tokens: int) -> list[Key]:
+        """The least recently used entries that take so many tokens together."""
+        found: list[Key] = []
+        for key, entry in self._entries.items():
+            if tokens <= 0:
+                break
+            tokens -= entry.tokens
+            found.append(key)
+        return found
+
+    def _drop(self, keys: Iterable[Key]) -> None:
+        for key in keys:
+            self._tokens -= self._entries.pop(key).tokens

@@ -1,47 +1,67 @@
 """The grid family: every prefix is stored for free and read in steps of tokens.
 
 OpenAI up to GPT-5.5 ("Prompt caching", https://developers.openai.com/api/docs/guides/prompt-caching, 2026-09-20):
-automatic from 1024 tokens, counted in steps of 128, no write price, kept while idle for 5 - 10 minutes. Routing to
-several machines is not modelled: ``Prompt.scope`` holds what routes.
+automatic from 1024 tokens, reported in steps of 128 (GPT-5.5: breakpoints 2048 tokens apart, counted from the start of
+a hidden system message), no write price, kept while idle for 5 - 10 minutes. Gemini, xAI, Mistral, Groq, Kimi and
+others differ in numbers. vLLM's blocks and SGLang's radix tree are grids, too: the last token is always computed, so
+that at most floor((n - 1) / B) * B tokens are read; memory is bounded, output is kept.
 """
 
+from proxy.core.cache_models.chance import is_lucky, share_of
 from proxy.core.cache_models.entries import EntryTable
+from proxy.core.cache_models.machines import Machines
 from proxy.core.profiles import CacheProfile
 from proxy.core.prompt import Bill, Prompt
 
 
 class GridCache:
-    """Billed in two spans: read in whole steps, plain the rest. The last token is always computed."""
+    """Billed in read and plain; where writes are metered, whole steps behind what was read are written.
 
-    __slots__ = ("_life_s", "_min_tokens", "_step", "_table")
+    A forecast takes chance at its expectation, where an account draws (by the prompt's digest, not at random): else
+    the planner would choose the layouts that it knows to be lucky.
+    """
 
-    def __init__(self, profile: CacheProfile, capacity: int, table: EntryTable | None = None) -> None:
-        self._life_s = profile.life_s
-        self._min_tokens = profile.min_tokens
+    __slots__ = ("_is_forecast", "_machines", "_profile", "_step", "_table")
+
+    def __init__(self, profile: CacheProfile, capacity: int, *, is_forecast: bool = False) -> None:
+        self._profile = profile
+        self._is_forecast = is_forecast
         self._step = max(1, profile.step)
-        self._table = EntryTable(capacity) if table is None else table
+        self._table = EntryTable(capacity, profile.capacity_tokens)
+        self._machines = Machines(profile.spill_rpm)
 
     def bill(self, prompt: Prompt, now: float) -> Bill:
         """The deepest live position, rounded down to a step."""
-        get, scope, total, step = self._table.getter(), prompt.scope, prompt.total, self._step
-        last = total - 1
-        for position in range(len(prompt.ends) - 1, -1, -1):
-            end = prompt.ends[position]
-            read = (end if end < last else last) // step * step
-            if read < self._min_tokens:
-                break
-            entry = get((scope, prompt.hashes[position]))
-            if entry is not None and entry[0] <= now < entry[1]:
-                return Bill(read=read, write_5m=0, write_1h=0, plain=total - read, hit=position)
-        return Bill(read=0, write_5m=0, write_1h=0, plain=total)
+        hit, read = self._found(prompt, now)
+        written = self._written(prompt, read)
+        is_long = written > 0 and self._is_long(prompt)
+        return Bill(
+            read=read,
+            write_5m=0 if is_long else written,
+            write_1h=written if is_long else 0,
+            plain=prompt.total - read - written,
+            hit=hit,
+        )
 
     def store(self, prompt: Prompt, now: float, available: float, output: bytes | None = None) -> None:
-        """Every position from the minimum on; the deepest first, so that it is also the first to be evicted."""
-        for position in range(len(prompt.ends) - 1, -1, -1):
-            if prompt.ends[position] < self._min_tokens:
+        """Every position from the minimum on; the deepest first, so that it is also the first to be evicted.
+
+        ``output`` gives the digest of the prompt with its answer behind it, for providers that keep that, too.
+        """
+        profile, table = self._profile, self._table
+        scope = self._machines.scope(prompt, now)
+        available += profile.delay_s
+        life_s = (profile.long_life_s if self._is_long(prompt) else profile.life_s) + profile.slack_s
+        if output is not None and profile.caches_output:
+            table.put((scope, output), now, available, life_s)
+        ends, least = prompt.ends, profile.min_tokens - profile.hidden_tokens
+        for position in range(len(ends) - 1, -1, -1):
+            if ends[position] < least:
                 break
-            self._table.put((prompt.scope, prompt.hashes[position]), now, available, self._life_s)
-        self._table.trim(now)
+            tokens = ends[position] - (ends[position - 1] if position else 0)
+            table.put((scope, prompt.hashes[position]), now, available, life_s, tokens)
+        table.trim(now)
+        self._machines.request(prompt, now)
 
     def held(self, prompt: Prompt, now: float) -> list[int]:
         """Empty: there are no markers to place."""
@@ -50,9 +70,44 @@ class GridCache:
     def copy(self) -> "GridCache":
         """A hypothetical continuation: reads through, keeps its own writes."""
         twin = object.__new__(GridCache)
-        twin._life_s, twin._min_tokens, twin._step = self._life_s, self._min_tokens, self._step
-        twin._table = self._table.copy()
+        twin._profile, twin._is_forecast, twin._step = self._profile, self._is_forecast, self._step
+        twin._table, twin._machines = self._table.copy(), self._machines.copy()
         return twin
 
     def __len__(self) -> int:
         return len(self._table)
+
+    def _found(self, prompt: Prompt, now: float) -> tuple[int, int]:
+        """The deepest position that can be read (-1: none) and the tokens that are read there."""
+        profile = self._profile
+        if not prompt.ends or (profile.hit_chance < 1 and not self._is_forecast and not is_lucky(prompt, profile)):
+            return -1, 0
+        get, scope, last = self._table.getter(), self._machines.scope(prompt, now), prompt.total - 1
+        for position in range(len(prompt.ends) - 1, -1, -1):
+            end = prompt.ends[position]
+            read = self._steps(end if end < last else last)
+            if read <= 0:
+                break
+            entry = get((scope, prompt.hashes[position]))
+            if entry is not None and entry[0] <= now < entry[1]:
+                if self._is_forecast:
+                    read = share_of(read, profile)
+                return (position, read) if read else (-1, 0)
+        return -1, 0
+
+    def _steps(self, tokens: int) -> int:
+        """The tokens of whole steps in a prefix; 0 where it is too short."""
+        profile, hidden = self._profile, self._profile.hidden_tokens
+        found = (tokens + hidden) // self._step * self._step
+        if found < profile.min_tokens:
+            return 0
+        found -= hidden
+        return found // profile.report_step * profile.report_step if profile.report_step else found
+
+    def _written(self, prompt: Prompt, read: int) -> int:
+        if not self._profile.meters_writes:
+            return 0
+        return max(0, self._steps(prompt.total - 1) - read)
+
+    def _is_long(self, prompt: Prompt) -> bool:
+        return self._profile.long_life_s > 0 and prompt.marks.get(len(prompt.ends) - 1) == "1h"

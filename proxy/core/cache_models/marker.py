@@ -4,35 +4,17 @@ Rules and their sources (Anthropic, "Prompt caching", https://platform.claude.co
 2026-08-21 and later copies): one entry per breakpoint; per breakpoint at most 20 positions are looked at, the
 breakpoint itself counted, then the next earlier breakpoint; a run of tool calls or of tool results is one position;
 readable once the first response begins; the life counts from the start of the request that wrote or read; below the
-model's minimum a marker is ignored silently. OpenAI GPT-5.6 and newer ("Prompt caching",
-https://developers.openai.com/api/docs/guides/prompt-caching, 2026-09-20) differs in numbers: its candidates are the
-latest 80 breakpoints, and only the latest four are written.
+model's minimum a marker is ignored silently. Qwen's and MiniMax's explicit caches work alike. What the pages leave open
+is a field of the profile: whether lives read each other, what a read renews, whether runs collapse, whether a marker
+below the hit makes an entry.
 """
 
 from bisect import bisect_left
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Literal
 
 from proxy.core.cache_models.entries import Entry, EntryTable, Key
 from proxy.core.profiles import CacheProfile, Dialect
 from proxy.core.prompt import Bill, Life, Prompt
-
-
-@dataclass(frozen=True, slots=True)
-class MarkerRules:
-    """What the provider's documentation leaves open.
-
-    - ``cross_ttl_read``: a 5-minute marker reads a 1-hour entry and the other way round (reports disagree 2 : 1).
-    - ``refresh``: a read renews every entry on the prefix, or only the one that was hit.
-    - ``below_hit_free_entry``: a marker below the hit where nothing is stored makes an entry at no price.
-    - ``slack_s``: life beyond the stated one ("promptly, though not immediately").
-    """
-
-    cross_ttl_read: bool = True
-    refresh: Literal["prefix", "hit"] = "prefix"
-    below_hit_free_entry: bool = False
-    slack_s: float = 0.0
 
 
 def validate(prompt: Prompt, profile: CacheProfile) -> str | None:
@@ -53,17 +35,10 @@ def validate(prompt: Prompt, profile: CacheProfile) -> str | None:
 class MarkerCache:
     """Billed in three spans: read up to the hit, written up to the last marker behind it, plain from there on."""
 
-    __slots__ = ("_long_life_s", "_lookback", "_max_marks", "_min_tokens", "_rules", "_short_life_s", "_table")
+    __slots__ = ("_profile", "_table")
 
-    def __init__(
-        self, profile: CacheProfile, rules: MarkerRules, capacity: int, table: EntryTable | None = None
-    ) -> None:
-        self._rules = rules
-        self._min_tokens = profile.min_tokens
-        self._max_marks = profile.max_marks
-        self._lookback = profile.lookback
-        self._short_life_s = profile.life_s
-        self._long_life_s = profile.long_life_s
+    def __init__(self, profile: CacheProfile, capacity: int, table: EntryTable | None = None) -> None:
+        self._profile = profile
         self._table = EntryTable(capacity) if table is None else table
 
     def bill(self, prompt: Prompt, now: float) -> Bill:
@@ -75,7 +50,7 @@ class MarkerCache:
         ends = prompt.ends
         hit = self._hit(prompt, usable, now)
         read = long_end = write_end = ends[hit] if hit >= 0 else 0
-        for position in usable[-self._max_marks :]:
+        for position in usable[-self._profile.max_marks :]:
             if ends[position] > read:
                 write_end = ends[position]
                 if self._is_long(prompt.marks[position]):
@@ -97,19 +72,20 @@ class MarkerCache:
         if hit >= 0:
             self._renew(prompt, hit, now)
         read = prompt.ends[hit] if hit >= 0 else 0
-        slack_s = self._rules.slack_s
-        for position in usable[-self._max_marks :]:
+        profile = self._profile
+        available += profile.delay_s
+        for position in usable[-self._profile.max_marks :]:
             life = prompt.marks[position]
             key = (self._scope(prompt, life), prompt.hashes[position])
-            if prompt.ends[position] > read or (self._rules.below_hit_free_entry and self._is_free(key, now)):
-                life_s = self._long_life_s if self._is_long(life) else self._short_life_s
-                self._table.put(key, now, available, life_s + slack_s)
+            if prompt.ends[position] > read or (profile.below_hit_free_entry and self._is_free(key, now)):
+                life_s = profile.long_life_s if self._is_long(life) else profile.life_s
+                self._table.put(key, now, available, life_s + profile.slack_s)
         self._table.trim(now)
 
     def held(self, prompt: Prompt, now: float) -> list[int]:
         """The positions, ascending, whose own entries can be read now, in reach of a marker or not."""
         get = self._table.getter()
-        first = bisect_left(prompt.ends, self._min_tokens)
+        first = bisect_left(prompt.ends, self._profile.min_tokens)
         found: set[int] = set()
         for scope in {self._scope(prompt, "5m"), self._scope(prompt, "1h")}:
             for position, digest in enumerate(prompt.hashes[first:], first):
@@ -120,17 +96,13 @@ class MarkerCache:
 
     def copy(self) -> "MarkerCache":
         """A hypothetical continuation: reads through, keeps its own writes."""
-        twin = object.__new__(MarkerCache)
-        for name in MarkerCache.__slots__:
-            setattr(twin, name, getattr(self, name))
-        twin._table = self._table.copy()
-        return twin
+        return MarkerCache(self._profile, 0, self._table.copy())
 
     def __len__(self) -> int:
         return len(self._table)
 
     def _is_long(self, life: Life) -> bool:
-        return life == "1h" and self._long_life_s > 0
+        return life == "1h" and self._profile.long_life_s > 0
 
     def _is_free(self, key: Key, now: float) -> bool:
         entry = self._table.getter()(key)
@@ -138,12 +110,12 @@ class MarkerCache:
 
     def _usable(self, prompt: Prompt) -> list[int]:
         """Marked positions in order, without those below the minimum."""
-        ends = prompt.ends
-        return sorted(position for position in prompt.marks if ends[position] >= self._min_tokens)
+        ends, minimum = prompt.ends, self._profile.min_tokens
+        return sorted(position for position in prompt.marks if ends[position] >= minimum)
 
     def _scope(self, prompt: Prompt, life: Life) -> bytes:
         """Entries of both lives share a key only where they read each other."""
-        if self._rules.cross_ttl_read:
+        if self._profile.cross_life_read:
             return prompt.scope
         return prompt.scope + (b"/1h" if self._is_long(life) else b"/5m")
 
@@ -156,15 +128,17 @@ class MarkerCache:
                 break
             found = self._walk(get, self._scope(prompt, prompt.marks[mark]), prompt, mark, now)
             best = max(best, found)
-            if best >= 0 and self._rules.cross_ttl_read:
+            if best >= 0 and self._profile.cross_life_read:
                 break  # every position between here and there was looked at
         return best
 
     def _walk(self, get: Callable[[Key], Entry | None], scope: bytes, prompt: Prompt, mark: int, now: float) -> int:
         """Back from one marker. A run stands for its last position; the marker's own position is looked at anyway."""
-        hashes, ends, runs, minimum = prompt.hashes, prompt.ends, prompt.runs, self._min_tokens
+        profile = self._profile
+        hashes, ends, minimum = prompt.hashes, prompt.ends, profile.min_tokens
+        runs = prompt.runs if profile.collapses_runs else range(len(hashes))
         position = mark
-        for _ in range(self._lookback):
+        for _ in range(profile.lookback):
             if position < 0 or ends[position] < minimum:
                 return -1
             entry = get((scope, hashes[position]))
@@ -177,8 +151,8 @@ class MarkerCache:
         return -1
 
     def _renew(self, prompt: Prompt, hit: int, now: float) -> None:
-        first = 0 if self._rules.refresh == "prefix" else hit
-        lives: tuple[Life, ...] = ("5m",) if self._rules.cross_ttl_read else ("5m", "1h")
+        first = 0 if self._profile.refresh == "prefix" else hit
+        lives: tuple[Life, ...] = ("5m",) if self._profile.cross_life_read else ("5m", "1h")
         for life in lives:
             scope = self._scope(prompt, life)
             for digest in prompt.hashes[first : hit + 1]:

@@ -3,39 +3,23 @@
 DeepSeek ("Context Caching", https://api-docs.deepseek.com/guides/kv_cache): units end at the end of the input, at the
 end of the output, at fixed intervals, and where several requests were seen to share a prefix; they appear within
 seconds and live for hours. Observed hits are multiples of 128 tokens (deepseek-v4-for-copilot #25, qwen-code #4518).
+The interval and the delay are fields of the profile.
 """
-
-from dataclasses import dataclass
 
 from proxy.core.cache_models.entries import EntryTable
 from proxy.core.profiles import CacheProfile
 from proxy.core.prompt import Bill, Prompt
 
 
-@dataclass(frozen=True, slots=True)
-class UnitRules:
-    """What the provider's documentation leaves open.
-
-    - ``interval_tokens``: a unit ends at least this often; 0 takes the profile's step.
-    - ``delay_s``: seconds from the first byte until a unit can be read.
-    """
-
-    interval_tokens: int = 0
-    delay_s: float = 0.0
-
-
 class UnitCache:
     """Billed in two spans: read in whole steps, plain the rest."""
 
-    __slots__ = ("_delay_s", "_interval", "_life_s", "_min_tokens", "_output", "_seen", "_step", "_units")
+    __slots__ = ("_interval", "_profile", "_seen", "_step", "_units")
 
-    def __init__(self, profile: CacheProfile, rules: UnitRules, capacity: int) -> None:
-        self._life_s = profile.life_s
-        self._min_tokens = profile.min_tokens
+    def __init__(self, profile: CacheProfile, capacity: int) -> None:
+        self._profile = profile
         self._step = max(1, profile.step)
-        self._interval = rules.interval_tokens or self._step
-        self._delay_s = rules.delay_s
-        self._output = profile.caches_output
+        self._interval = profile.interval_tokens or self._step
         self._units = EntryTable(capacity)
         self._seen = EntryTable(capacity)
 
@@ -44,7 +28,7 @@ class UnitCache:
         get, scope, total, step = self._units.getter(), prompt.scope, prompt.total, self._step
         for position in range(len(prompt.ends) - 1, -1, -1):
             read = prompt.ends[position] // step * step
-            if read < self._min_tokens:
+            if read < self._profile.min_tokens:
                 break
             entry = get((scope, prompt.hashes[position]))
             if entry is not None and entry[0] <= now < entry[1]:
@@ -54,18 +38,20 @@ class UnitCache:
     def store(self, prompt: Prompt, now: float, available: float, output: bytes | None = None) -> None:
         """Units at the end of the input, at the intervals, at the prefix shared with an earlier request, and, where
         ``output`` gives the digest of the prompt with its answer behind it, at the end of the output."""
-        available += self._delay_s
+        profile = self._profile
+        available += profile.delay_s
+        life_s = profile.life_s + profile.slack_s
         shared = self._shared(prompt, now)
-        if output is not None and self._output:
-            self._units.put((prompt.scope, output), now, available, self._life_s)
+        if output is not None and profile.caches_output:
+            self._units.put((prompt.scope, output), now, available, life_s)
         last = len(prompt.ends) - 1
         for position in range(last, -1, -1):
             key = (prompt.scope, prompt.hashes[position])
             start = prompt.ends[position - 1] if position else 0
             crosses = prompt.ends[position] // self._interval > start // self._interval
             if position in (last, shared) or crosses:
-                self._units.put(key, now, available, self._life_s)
-            self._seen.put(key, now, available, self._life_s)
+                self._units.put(key, now, available, life_s)
+            self._seen.put(key, now, available, life_s)
         self._units.trim(now)
         self._seen.trim(now)
 

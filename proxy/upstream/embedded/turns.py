@@ -10,6 +10,7 @@ from typing import Any
 import orjson
 
 from proxy.core.digest import digest
+from proxy.core.profiles import MarkPlace
 from proxy.core.prompt import Life
 from proxy.core.tokens import IMAGE_TOKENS, MESSAGE_OVERHEAD_TOKENS
 from proxy.upstream.embedded.blocks import Block, BlockKind, BlockMaker, dumps, refuse
@@ -126,7 +127,7 @@ class TurnReader:
         label = (role.encode(), str(message.get("name") or "").encode())
         if isinstance(content, str):
             mark = None
-            if self._style is MarkStyle.CACHE_CONTROL and not (role == "assistant" and not content):
+            if self._style.is_control and self._style.on_messages and not (role == "assistant" and not content):
                 mark = text_mark(message, at, content)
             make = self._maker.make
             return (make(BlockKind.TEXT, label, content, extra_tokens=MESSAGE_OVERHEAD_TOKENS, mark=mark),)
@@ -155,15 +156,15 @@ class TurnReader:
         return Block(BlockKind.MEDIA, key, IMAGE_TOKENS + extra_tokens, cuts=(key,), mark=mark)
 
     def _part_mark(self, part: Json, at: str, text: str | None) -> Life | None:
-        if self._style is MarkStyle.CACHE_CONTROL:
+        if self._style.is_control:
             return cache_control(part, at) if text is None else text_mark(part, at, text)
-        return breakpoint_mark(part, at) if self._style is MarkStyle.BREAKPOINT else None
+        return breakpoint_mark(part, at, self._style) if self._style.is_breakpoint else None
 
     def _thinking(self, block: object, at: str) -> Block:
         if not isinstance(block, dict):
             raise refuse(f"Invalid type for '{at}': expected an object.", at, "invalid_type")
         forbid(block, at, self._style)
-        if self._style is MarkStyle.CACHE_CONTROL and CACHE_CONTROL in block:
+        if self._style.is_control and CACHE_CONTROL in block:
             raise refuse(f"{at}.thinking.cache_control: Extra inputs are not permitted", f"{at}.cache_control")
         return self._maker.make(BlockKind.THINKING, (b"assistant",), _dumps(_unmarked(block)))
 
@@ -171,7 +172,7 @@ class TurnReader:
         if not isinstance(call, dict) or not isinstance(call.get("function"), Mapping):
             raise refuse(f"Missing required parameter: '{at}.function'.", at, "missing_required_parameter")
         forbid(call, at, self._style)
-        mark = cache_control(call, at) if self._style is MarkStyle.CACHE_CONTROL else None
+        mark = cache_control(call, at) if self._style.is_control and self._style.on_messages else None
         return self._maker.make(BlockKind.CALL, (b"assistant",), _dumps(_unmarked(call)), mark=mark)
 
     def _result(self, message: Json, at: str) -> Turn:
@@ -186,25 +187,24 @@ class TurnReader:
         blocks = [self._part(part, (b"tool", b""), f"{at}.content[{i}]", False) for i, part in enumerate(parts)]
         media = [block for block in blocks if block.kind is BlockKind.MEDIA]
         texts = [str(part.get("text") or "") for part, block in zip(parts, blocks, strict=True) if block not in media]
-        mark = self._result_mark(message, at, any(block.mark is not None for block in blocks))
+        mark = self._result_mark(message, at, next((b.mark for b in reversed(blocks) if b.mark is not None), None))
         label = (b"tool", str(answers or message.get("name")).encode(), *(block.digest for block in media))
         extra = MESSAGE_OVERHEAD_TOKENS + sum(block.tokens for block in media)
         block = self._maker.make(BlockKind.RESULT, label, "\n".join(texts), extra_tokens=extra, mark=mark)
         call_id = answers if message["role"] == "tool" else None
         return Turn(str(message["role"]), (block,), answers=call_id, has_image=bool(media))
 
-    def _result_mark(self, message: Json, at: str, has_part_mark: bool) -> Life | None:
-        if self._style is MarkStyle.BREAKPOINT:
-            return "5m" if has_part_mark else None
-        if self._style is not MarkStyle.CACHE_CONTROL:
-            return None
-        if has_part_mark:
+    def _result_mark(self, message: Json, at: str, inside: Life | None) -> Life | None:
+        """The marker on a result: the one on the message, or the last one inside, whichever the provider reads."""
+        if self._style.on_results is MarkPlace.PART or not self._style.is_control:
+            return inside
+        if inside is not None and self._style.on_results is MarkPlace.MESSAGE:
             raise refuse(
                 f"{at}: cache_control may not be specified within `tool_result.content`. "
                 "Instead, place it directly on `tool_result`",
                 f"{at}.content",
             )
-        return cache_control(message, at)
+        return cache_control(message, at) or inside
 
     def _tool(self, tool: object, at: str) -> Block:
         if not isinstance(tool, dict):
@@ -212,11 +212,12 @@ class TurnReader:
         function = tool.get("function")
         forbid(tool, at, self._style)
         mark = None
-        if self._style is MarkStyle.CACHE_CONTROL:
+        reads_marks = self._style.is_control and self._style.on_tools
+        if reads_marks:
             mark = cache_control(tool, at)
         if isinstance(function, Mapping):
             forbid(function, f"{at}.function", self._style)
-            if self._style is MarkStyle.CACHE_CONTROL:
+            if reads_marks:
                 mark = mark or cache_control(function, f"{at}.function")
             tool = {**tool, "function": _unmarked(function)}
         return self._maker.make(BlockKind.TOOL, (), _dumps(_unmarked(tool)), mark=mark)

@@ -2,12 +2,13 @@
 
 Anthropic's as litellm 1.109 hands them on (``llms/anthropic/chat/transformation.py``, ``calculate_usage``): inclusive,
 with Anthropic's own counters beside. OpenAI's are inclusive; GPT-5.6 and newer add ``cache_write_tokens``. DeepSeek
-splits the prompt into hit and miss.
+splits the prompt into hit and miss; Kimi repeats the read beside the details; DashScope names the explicit cache's
+creation in the details (https://www.alibabacloud.com/help/en/model-studio/context-cache).
 """
 
-from typing import Any
+from typing import Any, assert_never
 
-from proxy.core.profiles import CacheProfile, Dialect, Family
+from proxy.core.profiles import CacheProfile, UsageForm
 from proxy.core.prompt import Bill
 
 
@@ -18,19 +19,42 @@ def usage_fields(bill: Bill, output_tokens: int, profile: CacheProfile) -> dict[
         "completion_tokens": output_tokens,
         "total_tokens": bill.total + output_tokens,
     }
-    match profile.family, profile.dialect:
-        case Family.MARKER, Dialect.CACHE_CONTROL:
-            usage.update(_anthropic(bill))
-        case Family.MARKER, _:
-            usage["prompt_tokens_details"] = {"cached_tokens": bill.read, "cache_write_tokens": bill.write}
-        case Family.GRID, _:
-            usage["prompt_tokens_details"] = {"cached_tokens": bill.read, "audio_tokens": 0}
-        case Family.UNIT, _:
-            usage["prompt_cache_hit_tokens"] = bill.read
-            usage["prompt_cache_miss_tokens"] = bill.total - bill.read
-        case _:
-            pass
+    usage.update(_cached(bill, profile.usage))
     return usage
+
+
+def _cached(bill: Bill, form: UsageForm) -> dict[str, Any]:
+    """What the cache adds."""
+    match form:
+        case UsageForm.ANTHROPIC:
+            return _anthropic(bill)
+        case UsageForm.OPENAI:
+            return {"prompt_tokens_details": {"cached_tokens": bill.read, "audio_tokens": 0}}
+        case UsageForm.OPENAI_WRITES:
+            return {"prompt_tokens_details": _read_and_written(bill)}
+        case UsageForm.KIMI:
+            return {"cached_tokens": bill.read, "prompt_tokens_details": _read_and_written(bill)}
+        case UsageForm.DASHSCOPE:
+            return {"prompt_tokens_details": _dashscope(bill)}
+        case UsageForm.DEEPSEEK:
+            return {"prompt_cache_hit_tokens": bill.read, "prompt_cache_miss_tokens": bill.total - bill.read}
+        case UsageForm.NONE:
+            return {}
+        case _:
+            assert_never(form)
+
+
+def _read_and_written(bill: Bill) -> dict[str, Any]:
+    return {"cached_tokens": bill.read, "cache_write_tokens": bill.write}
+
+
+def _dashscope(bill: Bill) -> dict[str, Any]:
+    return {
+        "cached_tokens": bill.read,
+        "cache_creation_input_tokens": bill.write,
+        "cache_creation": {"ephemeral_5m_input_tokens": bill.write},
+        "cache_type": "ephemeral",
+    }
 
 
 def _anthropic(bill: Bill) -> dict[str, Any]:

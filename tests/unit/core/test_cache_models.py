@@ -9,11 +9,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from proxy.core.cache_models import MarkerRules, UnitRules, make_cache, validate
+from proxy.core.cache_models import make_cache, validate
 from proxy.core.profiles import ANTHROPIC, DEEPSEEK, NONE, OPENAI, OPENAI_EXPLICIT, PROFILES, CacheProfile, Family
 from proxy.core.prompt import Bill, Life, Prompt
 
 TINY = replace(ANTHROPIC, min_tokens=1)
+FAR_APART = replace(DEEPSEEK, interval_tokens=100_000)
 
 
 def prompt(
@@ -124,7 +125,7 @@ class TestMarkerBill:
         assert cache.bill(request, 1800).read == 0
 
     def test_only_the_latest_marks_are_written_but_all_are_read(self):
-        cache = make_cache(replace(OPENAI_EXPLICIT, lookback=1))
+        cache = make_cache(OPENAI_EXPLICIT)
         marks: dict[int, Life] = {p: "5m" for p in (10, 20, 30, 40, 50)}
         cache.store(prompt(line(60), marks), 0, 0)
         assert cache.bill(prompt(line(60), {10: "5m"}), 1).read == 0
@@ -158,21 +159,21 @@ class TestMarkerTime:
 
     @pytest.mark.parametrize(("refresh", "read"), [("prefix", 1500), ("hit", 0)])
     def test_which_entries_a_read_renews(self, refresh, read):
-        cache = make_cache(TINY, marker_rules=MarkerRules(refresh=refresh))
+        cache = make_cache(replace(TINY, refresh=refresh))
         cache.store(prompt(line(20), {14: "5m", 19: "5m"}), 0, 0)
         cache.store(prompt(line(20), {19: "5m"}), 200, 200)
         assert cache.bill(prompt(line(20), {14: "5m"}), 400).read == read
 
     @pytest.mark.parametrize(("cross", "read"), [(True, 2000), (False, 0)])
     def test_lives_read_each_other(self, cross, read):
-        cache = make_cache(ANTHROPIC, marker_rules=MarkerRules(cross_ttl_read=cross))
+        cache = make_cache(replace(ANTHROPIC, cross_life_read=cross))
         cache.store(prompt(line(20), {19: "1h"}), 0, 0)
         assert cache.bill(self.request, 1).read == read
         assert cache.bill(prompt(line(20), {19: "1h"}), 3599).read == 2000
 
     @pytest.mark.parametrize(("free", "read"), [(True, 1200), (False, 0)])
     def test_a_marker_below_the_hit(self, free, read):
-        cache = make_cache(TINY, marker_rules=MarkerRules(below_hit_free_entry=free))
+        cache = make_cache(replace(TINY, below_hit_free_entry=free))
         cache.store(self.request, 0, 0)
         below = prompt(line(20), {11: "5m", 19: "5m"})
         assert parts(cache.bill(below, 1)) == (2000, 0, 0, 0)
@@ -180,7 +181,7 @@ class TestMarkerTime:
         assert cache.bill(prompt(line(12), {11: "5m"}), 2).read == read
 
     def test_slack(self):
-        cache = make_cache(ANTHROPIC, marker_rules=MarkerRules(slack_s=60))
+        cache = make_cache(replace(ANTHROPIC, slack_s=60))
         cache.store(self.request, 0, 0)
         assert cache.bill(self.request, 359).read == 2000
 
@@ -227,12 +228,12 @@ class TestGrid:
 
 class TestUnit:
     def test_the_end_of_the_input(self):
-        cache = make_cache(DEEPSEEK, unit_rules=UnitRules(interval_tokens=100_000))
+        cache = make_cache(FAR_APART)
         cache.store(prompt(line(10)), 0, 0)
         assert cache.bill(prompt(line(12)), 1).read == 896
 
     def test_the_end_of_the_output(self):
-        cache = make_cache(DEEPSEEK, unit_rules=UnitRules(interval_tokens=100_000))
+        cache = make_cache(FAR_APART)
         follow_up = prompt(line(12))
         cache.store(prompt(line(10)), 0, 0, output=follow_up.hashes[10])
         assert cache.bill(follow_up, 1).read == 1024
@@ -240,7 +241,7 @@ class TestUnit:
 
     def test_a_prefix_that_two_requests_share_becomes_a_unit(self):
         # The page's example: A + B, then A + C, then A + D: the third reads A.
-        cache = make_cache(DEEPSEEK, unit_rules=UnitRules(interval_tokens=100_000))
+        cache = make_cache(FAR_APART)
         a = line(10)
         cache.store(prompt([*a, ("B", 300)]), 0, 0)
         assert cache.bill(prompt([*a, ("C", 300)]), 1).read == 0
@@ -253,7 +254,7 @@ class TestUnit:
         assert cache.bill(prompt([*line(10), ("C", 300)]), 1).read == 896
 
     def test_units_appear_after_a_delay(self):
-        cache = make_cache(DEEPSEEK, unit_rules=UnitRules(delay_s=5))
+        cache = make_cache(replace(DEEPSEEK, delay_s=5))
         cache.store(prompt(line(10)), 0, 2)
         assert cache.bill(prompt(line(10)), 6).read == 0
         assert cache.bill(prompt(line(10)), 7).read == 896
@@ -339,20 +340,14 @@ steps = st.lists(st.tuples(prompts(), st.floats(0, 400), st.floats(0, 60)), min_
 profiles = st.sampled_from(
     [replace(p, min_tokens=min(p.min_tokens, 256), lookback=5, life_s=min(p.life_s, 300)) for p in PROFILES.values()]
 )
-rules = st.builds(
-    MarkerRules, cross_ttl_read=st.booleans(), refresh=st.sampled_from(["prefix", "hit"]),
-    below_hit_free_entry=st.booleans(),
-)  # fmt: skip
-
-
 def shared_tokens(a: Prompt, b: Prompt) -> int:
     return max((end for digest, end in zip(a.hashes, a.ends, strict=True) if digest in set(b.hashes)), default=0)
 
 
 @settings(max_examples=150, deadline=None)
-@given(profiles, rules, steps)
-def test_bills_add_up_and_never_read_what_was_not_stored(profile, marker_rules, history):
-    cache = make_cache(profile, marker_rules=marker_rules)
+@given(profiles, steps)
+def test_bills_add_up_and_never_read_what_was_not_stored(profile, history):
+    cache = make_cache(profile)
     now, stored = 0.0, []
     for request, pause, latency in history:
         now += pause
@@ -367,9 +362,9 @@ def test_bills_add_up_and_never_read_what_was_not_stored(profile, marker_rules, 
 
 
 @settings(max_examples=150, deadline=None)
-@given(profiles, rules, steps, prompts())
-def test_what_was_stored_is_read_until_its_life_ends(profile, marker_rules, history, request):
-    cache = make_cache(profile, marker_rules=marker_rules)
+@given(profiles, steps, prompts())
+def test_what_was_stored_is_read_until_its_life_ends(profile, history, request):
+    cache = make_cache(profile)
     now = 0.0
     for earlier, pause, latency in history:
         now += pause
