@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Generic, Protocol, TypeVar
 
 from proxy.core.layout import Element
+from proxy.replay.search.horizons import HORIZONS
 from proxy.replay.search.orders import Orders
 from proxy.replay.search.scene import Shot
 from proxy.replay.search.tree import Path, Tree
@@ -19,7 +20,7 @@ class Model(Protocol[State]):
     def live(self, state: State, at: float) -> State: ...
     def orders(self, state: State, shot: Shot, orders: Orders) -> Iterator[tuple[Element, ...]]: ...
     def steps(self, state: State, shot: Shot, path: Path) -> Iterator[tuple[float, tuple[int, ...], State]]: ...
-    def worth(self, state: State, index: int) -> float: ...
+    def worth(self, state: State, index: int) -> list[float]: ...
     def key(self, state: State) -> object: ...
 
 
@@ -58,7 +59,7 @@ def _next(
 ) -> list[_Node[State]]:
     orders = Orders(shot)
     paths: dict[tuple[bytes, ...], Path] = {}
-    found: dict[object, tuple[float, _Node[State]]] = {}
+    found: dict[object, _Node[State]] = {}
     for node in beam:
         state = model.live(node.state, shot.at)
         tried: set[tuple[bytes, ...]] = set()
@@ -73,8 +74,23 @@ def _next(
             for cost, marks, after in model.steps(state, shot, path):
                 same = model.key(after)
                 total = node.cost + cost
-                rank = total - model.worth(after, shot.index)
-                if same not in found or rank < found[same][0]:
-                    found[same] = (rank, _Node(total, after, Sending(path, marks), node))
-    ranked = sorted(found.values(), key=lambda pair: pair[0])
-    return [node for _, node in ranked[:width]]
+                if same not in found or total < found[same].cost:
+                    found[same] = _Node(total, after, Sending(path, marks), node)
+    return _best(model, shot, list(found.values()), width)
+
+
+def _best(model: Model[State], shot: Shot, nodes: list[_Node[State]], width: int) -> list[_Node[State]]:
+    """The best by each horizon, in turn, until the beam is full."""
+    if len(nodes) <= width:
+        return nodes
+    worth = [model.worth(node.state, shot.index) for node in nodes]
+    rankings = [
+        sorted(range(len(nodes)), key=lambda i, h=horizon: nodes[i].cost - worth[i][h])
+        for horizon in range(len(HORIZONS))
+    ]
+    chosen: dict[int, None] = {}
+    for place in zip(*rankings, strict=True):
+        for index in place:
+            if len(chosen) < width:
+                chosen[index] = None
+    return [nodes[index] for index in chosen]

@@ -5,13 +5,12 @@ from dataclasses import dataclass
 from itertools import combinations
 
 from proxy.core.profiles import CacheProfile, Dialect
+from proxy.replay.search.horizons import HORIZONS, LOOK_AHEAD
 from proxy.replay.search.orders import Orders
 from proxy.replay.search.scene import Shot
 from proxy.replay.search.tree import Path
 
 _MAX_STOPS = 7
-# What a missing entry costs: the tokens are written again instead of read.
-_AHEAD = (1.0, 1.0, 0.6, 0.3, 0.1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +40,7 @@ class Marked:
             lanes: dict[int, list[int]] = {}
             for later in shots[shot.index + 1 :]:
                 ahead = lanes.setdefault(later.lane, [])
-                if len(ahead) < len(_AHEAD):
+                if len(ahead) < LOOK_AHEAD:
                     ahead.append(later.index)
             self._ahead.append([tuple(ahead) for ahead in lanes.values()])
 
@@ -80,21 +79,23 @@ class Marked:
             cost = read * profile.read + (written - read) * profile.write + (path.total - written)
             yield cost, marks, self._after(state, shot, path, marks, found)
 
-    def worth(self, state: State, index: int) -> float:
-        """What the entries are expected to save in the next requests of every lane."""
-        total = 0.0
+    def worth(self, state: State, index: int) -> list[float]:
+        """What the entries are expected to save in the next requests of every lane, by each horizon."""
+        totals = [0.0] * len(HORIZONS)
         for ahead in self._ahead[index]:
             alive = list(state.values())
             before = None
-            for weight, j in zip(_AHEAD, ahead, strict=False):
+            for distance, j in enumerate(ahead):
                 at = self._shots[j].at
                 renewed = before is not None and at - self._shots[before].at < self._profile.life_s
                 alive = [
                     h for h in alive if at < h.expiry or (renewed and before is not None and h.mask >> before & 1)
                 ]
-                total += weight * max((h.tokens for h in alive if h.mask >> j & 1), default=0)
+                tokens = max((h.tokens for h in alive if h.mask >> j & 1), default=0) * self._gain
+                for horizon, weights in enumerate(HORIZONS):
+                    totals[horizon] += weights[distance] * tokens
                 before = j
-        return total * self._gain
+        return totals
 
     def key(self, state: State) -> object:
         """Equal for states that are the same from here on."""

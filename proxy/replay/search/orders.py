@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 
-from proxy.core.assemble import Material, behind_prefix, valid_prefix
+from proxy.core.assemble import Material, Weight, behind_prefix, valid_prefix
 from proxy.core.layout import Element, ElementKind
 from proxy.core.view import Item
 from proxy.replay.search.scene import Shot
@@ -63,25 +63,34 @@ class Orders:
 
     def _variants(self, material: Material, kept: Elements) -> Iterator[Elements]:
         """The remaining pieces behind the conversation; or those of them that live long enough before it."""
-        seen = set()
-        left = sorted(_left(material, kept), key=lambda item: -self._weight(item))
+        seen: set[tuple[bytes, ...]] = set()
+        for weight in (self._by_life, self._by_presence):
+            yield from self._weighted(material, kept, weight, seen)
+
+    def _weighted(
+        self, material: Material, kept: Elements, weight: Weight, seen: set[tuple[bytes, ...]]
+    ) -> Iterator[Elements]:
+        left = sorted(_left(material, kept), key=lambda item: -weight(item))
         lives = sorted({self._shot.life(item) for item in left}, reverse=True)
         for threshold in [None, *_spread(lives)]:
             early = [] if threshold is None else [item for item in left if self._shot.life(item) >= threshold]
-            extended = (*kept, *_forms(material, kept, early))
+            extended = kept
             if threshold is not None:
-                valid = valid_prefix(material, [e.digest for e in extended])
-                if len(valid) <= len(kept):
+                wanted = (*kept, *_documents(material, kept, weight), *_forms(material, kept, early))
+                extended = valid_prefix(material, [e.digest for e in wanted])
+                if len(extended) <= len(kept):
                     continue
-                extended = valid
-            order = behind_prefix(material, extended, self._weight)
+            order = behind_prefix(material, extended, weight)
             key = tuple(e.digest for e in order)
             if key not in seen:
                 seen.add(key)
                 yield order
 
-    def _weight(self, item: Item) -> float:
+    def _by_life(self, item: Item) -> float:
         return self._shot.life(item) * _LIFE_WEIGHT + len(item.text)
+
+    def _by_presence(self, item: Item) -> float:
+        return self._shot.presence(item) * _LIFE_WEIGHT + len(item.text)
 
 
 def _spread(lives: Sequence[int]) -> list[int]:
@@ -99,8 +108,15 @@ def _left(material: Material, kept: Sequence[Element]) -> list[Item]:
     return [i for g in material.groups if g.message not in whole for i in g.items if i.key not in done]
 
 
+def _documents(material: Material, kept: Sequence[Element], weight: Weight) -> list[Element]:
+    """Documents that the prefix does not hold: they stand behind the system text, in front of all else."""
+    done = {e.key for e in kept if e.kind is ElementKind.DOCUMENT}
+    left = [e for key, e in material.documents.items() if key not in done]
+    return sorted(left, key=lambda e: -weight(e.item) if e.item is not None else 0.0)
+
+
 def _forms(material: Material, kept: Sequence[Element], early: Sequence[Item]) -> list[Element]:
-    """These pieces as elements, a group's last one under the client's own opening; documents in front."""
+    """These pieces as elements, a group's last one under the client's own opening."""
     count = {g.message: len(g.items) for g in material.groups}
     done: dict[int, int] = {}
     for element in kept:
@@ -108,8 +124,6 @@ def _forms(material: Material, kept: Sequence[Element], early: Sequence[Item]) -
             done[element.message] = done.get(element.message, 0) + 1
     group_of = {item.key: g for g in material.groups for item in g.items}
     found: list[Element] = []
-    if not any(e.kind is ElementKind.DOCUMENT for e in kept):
-        found += material.documents.values()
     for item in early:
         group = group_of[item.key]
         if len(group.items) == 1:

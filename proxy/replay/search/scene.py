@@ -21,6 +21,8 @@ from proxy.replay.trace import Step
 # Parameters that providers render between the system text and the messages: a change breaks all behind it.
 _SETTINGS = ("tool_choice", "parallel_tool_calls", "thinking", "reasoning_effort", "output_config", "response_format")
 
+_FADING = 0.85
+
 
 @dataclass(frozen=True, slots=True)
 class Shot:
@@ -38,10 +40,15 @@ class Shot:
     following: tuple[int, ...]
     materials: tuple[Material, ...]
     lives: dict[bytes, int]
+    returns: dict[bytes, float]
 
     def life(self, item: Item) -> int:
         """In how many of the lane's next requests the piece stands unchanged."""
         return self.lives.get(item.digest, 0)
+
+    def presence(self, item: Item) -> float:
+        """In how many of them it stands at all, the nearer ones counting more."""
+        return self.returns.get(item.digest, 0.0)
 
 
 class SceneReader:
@@ -85,6 +92,7 @@ class SceneReader:
                     following=following,
                     materials=self._materials(request, view),
                     lives={one: _run(one, present, following) for one in present[index]},
+                    returns={one: _presence(one, present, following) for one in present[index]},
                 )
             )
         return shots
@@ -124,6 +132,10 @@ def _run(one: bytes, present: Sequence[set[bytes]], following: Sequence[int]) ->
             break
         count += 1
     return count
+
+
+def _presence(one: bytes, present: Sequence[set[bytes]], following: Sequence[int]) -> float:
+    return sum(_FADING**distance for distance, j in enumerate(following) if one in present[j])
 
 
 def _settings(request: ChatRequest, messages: Sequence[Message]) -> bytes:

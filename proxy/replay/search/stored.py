@@ -4,11 +4,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from proxy.core.profiles import CacheProfile, Family
+from proxy.replay.search.horizons import HORIZONS, LOOK_AHEAD
 from proxy.replay.search.orders import Orders
 from proxy.replay.search.scene import Shot
 from proxy.replay.search.tree import Path, Tree
 
-_AHEAD = (1.0, 1.0, 0.6, 0.3, 0.1)
 _REMEMBERED = 3
 
 
@@ -76,20 +76,21 @@ class Stored:
         nodes = {**state.nodes, **dict.fromkeys(line.nodes, shot.at)}
         latest = (path.digests, *(o for o in state.orders.get(shot.lane, ()) if o != path.digests))[:_REMEMBERED]
         reads = {j: tokens for j, tokens in state.reads.items() if j > shot.index}
-        for j in shot.following[: len(_AHEAD)]:
+        for j in shot.following[:LOOK_AHEAD]:
             held = max((end for end, mask in zip(line.ends, line.masks, strict=True) if mask >> j & 1), default=0)
             reads[j] = max(reads.get(j, 0), held)
         yield read * profile.read + (path.total - read), (), Sent(nodes, {**state.orders, shot.lane: latest}, reads)
 
-    def worth(self, state: Sent, index: int) -> float:
-        """What is expected to be read by the next requests of every lane."""
-        total, seen = 0.0, dict[int, int]()
+    def worth(self, state: Sent, index: int) -> list[float]:
+        """What is expected to be saved by the next requests of every lane, by each horizon."""
+        totals, seen = [0.0] * len(HORIZONS), dict[int, int]()
         for j in sorted(state.reads):
             lane = self._shots[j].lane
             number = seen[lane] = seen.get(lane, -1) + 1
-            if j > index and number < len(_AHEAD):
-                total += _AHEAD[number] * state.reads[j]
-        return total * (1 - self._profile.read)
+            if j > index and number < LOOK_AHEAD:
+                for horizon, weights in enumerate(HORIZONS):
+                    totals[horizon] += weights[number] * state.reads[j] * (1 - self._profile.read)
+        return totals
 
     def key(self, state: Sent) -> object:
         """Equal for states that are the same from here on."""
