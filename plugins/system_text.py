@@ -21,7 +21,7 @@ _CLOCK = re.compile(
     r"|\b\d{4}-\d{2}-\d{2}[T ]\d{2}:\d{2}(?::\d{2})?)",
     re.IGNORECASE,
 )
-_DOCUMENT = re.compile(r"<(?P<tag>document|doc|chunk|passage|excerpt|source|result)\b(?P<attributes>[^>\n]*)>")
+_DOCUMENT = re.compile(r"<(?P<tag>document|doc|chunk|passage|excerpt|source|result)\b(?P<attributes>[^<>\n]{0,1000})>")
 _ATTRIBUTE = re.compile(r"[\w-]+\s*=\s*(?:\"[^\"]*\"|'[^']*')")
 
 
