@@ -1,0 +1,107 @@
+import pytest
+
+from plugins.fenced import FencedRecogniser, register_recognisers
+from proxy.core.recognition import Form, PieceKind, Recognition, covers
+
+OPENING = "Here are the files you asked about:\n\n"
+
+
+def recognise(text: str, role: str = "user") -> Recognition | None:
+    return FencedRecogniser().recognise(role, text)
+
+
+def pieces(text: str) -> list[tuple[str, str]]:
+    found = recognise(text)
+    assert found is not None, text
+    assert covers(found.cuts, len(text))
+    return [(c.key, text[c.start : c.end]) for c in found.cuts if c.kind is not PieceKind.OPENING]
+
+
+@pytest.mark.parametrize(
+    "block",
+    [
+        "src/a.py\n```\nx = 1\n```\n",
+        "src/a.py\n```python\nx = 1\n```\n",
+        "src/a.py:\n```\nx = 1\n```",
+        "**src/a.py**\n```\nx = 1\n```\n",
+        "`src/a.py`\n\n```\nx = 1\n```\n",
+        "### src/a.py\n~~~\nx = 1\n~~~\n",
+        "```src/a.py\nx = 1\n```\n",
+        '```python title="src/a.py"\nx = 1\n```\n',
+        "```python path=src/a.py\nx = 1\n```\n",
+        "````src/a.py\n```\nx\n```\n````\n",
+        '<file path="src/a.py">\nx = 1\n</file>\n',
+        "<document id='1' source='src/a.py'>\nx = 1\n</document>\n",
+        '<file_content name="src/a.py">x = 1</file_content>',
+    ],
+)
+def test_every_common_form(block: str) -> None:
+    text = OPENING + block
+    found = recognise(text)
+    assert found is not None
+    assert found.form is Form.CANDIDATE
+    assert [key for key, _ in pieces(text)] == ["file:src/a.py"]
+
+
+def test_several_files_with_what_stands_between_them() -> None:
+    text = OPENING + 'a.py\n```\na\n```\n\n\nb.py\n```\nb\n```\n<file path="c.py">\nc\n</file>\n'
+    assert [key for key, _ in pieces(text)] == ["file:a.py", "file:b.py", "file:c.py"]
+    assert "".join(piece for _, piece in pieces(text)) == text[len(OPENING) - 1 :]
+
+
+def test_files_without_an_opening() -> None:
+    assert [key for key, _ in pieces("a.py\n```\na\n```\n")] == ["file:a.py"]
+
+
+def test_a_longer_fence_holds_a_shorter_one() -> None:
+    text = OPENING + "README.md\n````\n# T\n```\ncode\n```\n````\n\nb.py\n```\nb\n```\n"
+    assert [key for key, _ in pieces(text)] == ["file:README.md", "file:b.py"]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "hello",
+        "",
+        OPENING,
+        OPENING + "a.py\n```\na\n```\nPlease fix it.",
+        OPENING + "a.py\n```\na\n```\nand also\nb.py\n```\nb\n```\n",
+        OPENING + "a.py\n```\nnever closed\n",
+        OPENING + '<file path="a.py">\nnever closed\n',
+        "x" * 801 + "\na.py\n```\na\n```\n",
+        "Run this:\n```python\nx = 1\n```\n",
+        "README.md\n```\n# T\n```\ncode\n```\nend\n```\n",
+    ],
+    ids=[
+        "turn", "empty", "opening", "question behind", "text between", "open fence", "open tag", "long opening",
+        "no path", "fences inside fences",
+    ],
+)  # fmt: skip
+def test_where_anything_else_is_said_it_is_a_turn(text: str) -> None:
+    assert recognise(text) is None
+
+
+@pytest.mark.parametrize("role", ["assistant", "system", "tool"])
+def test_only_users_messages(role: str) -> None:
+    assert recognise(OPENING + "a.py\n```\na\n```\n", role) is None
+
+
+def test_the_group_is_named_by_its_opening_so_that_the_same_message_is_known_again() -> None:
+    one = recognise(OPENING + "a.py\n```\na\n```\n")
+    two = recognise(OPENING + "a.py\n```\nother\n```\n\nb.py\n```\nb\n```\n")
+    other = recognise("Other files:\n\na.py\n```\na\n```\n")
+    assert one is not None
+    assert two is not None
+    assert other is not None
+    assert one.name == two.name != other.name
+
+
+def test_a_long_text_of_fences_is_read_in_linear_time() -> None:
+    text = OPENING + "".join(f"f{n}.py\n```\n{n}\n```\n\n" for n in range(5000))
+    assert len(pieces(text)) == 5000
+    assert recognise("```\n" * 50_000) is None
+
+
+def test_the_plugin_registers_one_recogniser() -> None:
+    (one,) = register_recognisers()
+    assert (one.name, one.priority) == ("fenced", 900)

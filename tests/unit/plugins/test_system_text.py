@@ -1,0 +1,129 @@
+import pytest
+
+from plugins.system_text import SystemTextRecogniser, register_recognisers
+from proxy.core.recognition import Form, PieceKind, covers
+
+
+def cut(text: str, role: str = "system") -> dict[PieceKind, list[str]]:
+    """The texts of each kind; empty where nothing moves."""
+    found = SystemTextRecogniser().recognise(role, text)
+    if found is None:
+        return {}
+    assert found.form is Form.SYSTEM
+    assert covers(found.cuts, len(text))
+    kinds: dict[PieceKind, list[str]] = {}
+    for each in found.cuts:
+        kinds.setdefault(each.kind, []).append(text[each.start : each.end])
+    return kinds
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "Current date and time: Saturday, 21 November 2026, 20:53:07",
+        "Current time: 10:00",
+        "The time is now 2026-11-21 21:08 UTC+00:00.",
+        "Today is Monday; it is 9:05 am.",
+        "<now>2026-11-21T20:53:07Z</now>",
+        "datetime: 2026-11-21 20:53",
+        "It is 23:59 now.",
+    ],
+)
+def test_a_line_that_tells_the_time(line: str) -> None:
+    assert cut(f"You are kind.\n{line}\nRules.\n") == {
+        PieceKind.SECTION: ["You are kind.\n", "Rules.\n"],
+        PieceKind.VOLATILE: [f"{line}\n"],
+    }
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "Answer within 24:00 hours.",
+        "Ratio 16:9, version 1.2:3.",
+        "Current version: 10.2",
+        "Today's date is 2026-11-21.",
+        "The opening hours are 09:00 to 17:00.",
+        "See 10.0.0.1:8080 for the current state.",
+        "Current time: unknown",
+    ],
+)
+def test_a_line_that_does_not(line: str) -> None:
+    assert cut(f"You are kind.\n{line}\nRules.\n") == {}
+
+
+def test_at_the_beginning_and_at_the_end() -> None:
+    assert cut("Current time: 10:00\nRules.")[PieceKind.VOLATILE] == ["Current time: 10:00\n"]
+    assert cut("Rules.\nCurrent time: 10:00")[PieceKind.VOLATILE] == ["Current time: 10:00"]
+
+
+def test_a_long_paragraph_is_not_moved_for_the_time_in_it() -> None:
+    assert cut("Rules.\n" + "Current time: 10:00 " + "and more " * 60 + "\n") == {}
+
+
+def test_a_log_is_no_clock() -> None:
+    log = "".join(f"2026-11-21 20:5{n}:00 started\n" for n in range(5))
+    assert cut("An example:\n" + log + "Rules.\n") == {}
+
+
+DOCUMENTS = '<document source="a" id="1">\none\n</document>\n\n<document id="2" source="b">two</document>'
+
+
+def test_documents_with_the_blank_lines_behind_them() -> None:
+    kinds = cut(f"Answer.\n{DOCUMENTS}\nBrief.\n")
+    assert kinds[PieceKind.DOCUMENT] == [
+        '<document source="a" id="1">\none\n</document>\n\n',
+        '<document id="2" source="b">two</document>\n',
+    ]
+    assert kinds[PieceKind.SECTION] == ["Answer.\n", "Brief.\n"]
+
+
+@pytest.mark.parametrize("tag", ["document", "doc", "chunk", "passage", "excerpt", "source", "result"])
+def test_every_common_tag(tag: str) -> None:
+    assert cut(f"Answer.\n<{tag}>one</{tag}>\n")[PieceKind.DOCUMENT] == [f"<{tag}>one</{tag}>\n"]
+
+
+def test_a_tag_that_is_never_closed_is_text() -> None:
+    assert cut("Answer.\n<document>\nnever closed\n") == {}
+
+
+def test_a_clock_inside_a_document_belongs_to_it() -> None:
+    kinds = cut("Answer.\n<doc>\nCurrent time: 10:00\n</doc>\nBrief.\n")
+    assert PieceKind.VOLATILE not in kinds
+    assert len(kinds[PieceKind.DOCUMENT]) == 1
+
+
+def test_a_document_is_known_again_by_its_attributes_and_text() -> None:
+    recogniser = SystemTextRecogniser()
+
+    def keys(text: str) -> list[str]:
+        found = recogniser.recognise("system", text)
+        assert found is not None
+        return [c.key for c in found.cuts if c.kind is PieceKind.DOCUMENT]
+
+    one, two = keys(f"Answer.\n{DOCUMENTS}\n")
+    assert keys(f"Other.\n{DOCUMENTS}\n") == [one, two]
+    assert one != two
+    assert keys("Answer.\n<doc>a</doc>\n") != keys("Answer.\n<doc>b</doc>\n")
+
+
+@pytest.mark.parametrize("role", ["user", "assistant", "tool"])
+def test_only_system_texts(role: str) -> None:
+    assert cut(f"Current time: 10:00\n{DOCUMENTS}", role) == {}
+
+
+def test_developers_texts_too() -> None:
+    assert cut("Rules.\nCurrent time: 10:00\n", "developer")
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "<doc" * 20_000, "<document>" * 2_000, "12:34" * 20_000, "current " * 30_000, "2026-01-01 " * 20_000],
+)
+def test_no_text_takes_long(text: str) -> None:
+    assert cut(text) == {}
+
+
+def test_the_plugin_registers_one_recogniser() -> None:
+    (one,) = register_recognisers()
+    assert one.name == "system-text"
