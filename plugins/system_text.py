@@ -21,7 +21,11 @@ _CLOCK = re.compile(
     r"|\b\d{4}-\d{2}-\d{2}[T ]\d{2}:\d{2}(?::\d{2})?)",
     re.IGNORECASE,
 )
-_DOCUMENT = re.compile(r"<(?P<tag>document|doc|chunk|passage|excerpt|source|result)\b(?P<attributes>[^<>\n]{0,1000})>")
+# A block of lines of its own that says which document it is: without, <result> or <source> in a sentence, or in the
+# description of an output format, would be torn out of it.
+_DOCUMENT = re.compile(
+    r"^<(?P<tag>document|doc|chunk|passage|excerpt|source|result)\b(?P<attributes>[^<>\n]{0,1000})>", re.MULTILINE
+)
 _ATTRIBUTE = re.compile(r"[\w-]+\s*=\s*(?:\"[^\"]*\"|'[^']*')")
 
 
@@ -74,6 +78,9 @@ def _documents(text: str) -> Iterator[Span]:
         if at < 0:
             return
         end = at + len(close)
+        if text[end : end + 1] not in ("", "\n") or not _ATTRIBUTE.search(found.group("attributes")):
+            position = found.end()
+            continue
         while end < len(text) and text[end] == "\n":
             end += 1
         attributes = " ".join(sorted(_ATTRIBUTE.findall(found.group("attributes"))))
