@@ -12,29 +12,13 @@ from urllib.parse import urlsplit
 import orjson
 
 from proxy.core.prices import Entry, Price, PriceMap, needed, price_of
+from proxy.core.provider_hosts import provider_at
 from proxy.ports import Deployment
 
 BUNDLED = "model_prices_and_context_window_backup.json"
 
-_PROVIDERS = (
-    ("api.x.ai", "xai"),
-    ("api.deepseek.com", "deepseek"),
-    ("api.mistral.ai", "mistral"),
-    ("api.groq.com", "groq"),
-    ("api.z.ai", "zai"),
-    ("api.fireworks.ai", "fireworks_ai"),
-    ("api.together.xyz", "together_ai"),
-    ("api.cerebras.ai", "cerebras"),
-    ("openrouter.ai", "openrouter"),
-    ("moonshot.ai", "moonshot"),
-    ("moonshot.cn", "moonshot"),
-    ("minimax.io", "minimax"),
-    ("aliyuncs.com", "dashscope"),
-    ("generativelanguage.googleapis.com", "gemini"),
-    ("openai.azure.com", "azure"),
-    ("cognitiveservices.azure.com", "azure"),
-)
-"""Hosts (and all below them) to the provider prefix of the map's keys. OpenAI's and Anthropic's keys have none."""
+# The map's keys of these providers have no prefix.
+_UNPREFIXED = frozenset({"openai", "anthropic"})
 
 
 def bundled_price_file() -> Path | None:
@@ -79,8 +63,6 @@ def price_for(prices: PriceMap, deployment: Deployment) -> Price | None:
 
 
 def _provider(base_url: str) -> str:
-    host = urlsplit(base_url).hostname or ""
-    for suffix, provider in _PROVIDERS:
-        if host == suffix or host.endswith("." + suffix):
-            return provider
-    return ""
+    """The prefix that the map's keys have for models of this server."""
+    provider = provider_at(urlsplit(base_url).hostname or "")
+    return "" if provider in _UNPREFIXED else provider

@@ -16,7 +16,7 @@ class Prompt:
     and including position i (so ``ends[-1]`` is the prompt's length in tokens). ``marks`` maps a position to the life
     of the cache marker that stands on it. ``runs[i]`` numbers the position for look-back counting: positions with equal
     numbers (a run of tool calls or of tool results within one message) count once. ``scope`` names what the provider
-    keeps apart: account, model, and the settings that render into the prompt.
+    keeps apart: account, model, and the settings that render into the prompt; empty where nothing is cached.
 
     For providers that set boundaries of their own: ``endings`` are the positions, ascending, at which messages end that
     are eligible for one (users', and the last tool output of a group), ``head_end`` is where the opening instructions

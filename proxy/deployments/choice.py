@@ -1,46 +1,111 @@
-"""Which cache profile a model has where the configuration does not say, and what is particular to single models.
+"""Which cache profile a model has where the configuration does not say.
 
-Facts: Anthropic https://platform.claude.com/docs/en/build-with-claude/prompt-caching (2026-08-21), OpenAI
-https://developers.openai.com/api/docs/guides/prompt-caching (2026-09-20), DeepSeek
-https://api-docs.deepseek.com/guides/kv_cache, litellm 1.109 (which of its providers keep ``cache_control``).
+What the profiles are is in ``proxy.core.profiles``, and so is what is particular to single models. Here is only whose
+cache answers: by the provider (litellm's name for it, or the host that is called), then by the model's name. The first
+rule that fits wins; ``model_info.cache_profile`` overrides them all.
 
-The rules, in short; ``model_info.cache_profile`` overrides them:
-
-- Claude: ``anthropic`` on the litellm transport through a provider that keeps markers, and on http behind OpenRouter.
-  On http behind any other host ``none``: most OpenAI-compatible gateways in front of Claude take ``cache_control``, but
-  not all do, and only the operator knows. Anthropic's own OpenAI-compatible endpoint does not cache
-  (https://docs.claude.com/en/api/openai-sdk): use ``model: anthropic/...``.
-- GPT-5.6 and newer: ``openai-explicit`` at OpenAI itself, ``openai`` elsewhere (Azure has breakpoints on some plans
-  only; gateways may refuse the field). Older GPT and o models: ``openai``. gpt-oss is served by others: ``none``.
-- DeepSeek at DeepSeek itself or through OpenRouter: ``deepseek``. Elsewhere the weights are the same, the cache is not.
+- No marker goes to a server that may refuse it. Claude on http behind a host that is not OpenRouter's has ``none``:
+  most OpenAI-compatible gateways take ``cache_control``, but not all do, and only the operator knows. Anthropic's own
+  OpenAI-compatible endpoint does not cache (https://docs.claude.com/en/api/openai-sdk): use ``model: anthropic/...``.
+- GPT-5.6 and newer take breakpoints at OpenAI and OpenRouter; on Azure on some plans only (say ``azure-explicit``).
+  At unknown hosts GPT is taken for what it is up to 5.5: its order pays, a marker might be refused.
+- Weights are not caches: DeepSeek, Kimi or Qwen have the profile of whoever serves them.
+- Groq caches some models only; MiniMax reads markers on its Anthropic-compatible API only (``minimax``).
 - The embedded provider plays whatever the model's name says, Claude if it says nothing.
-- Everything else: ``none``.
 """
 
 import re
+from collections.abc import Callable
+from dataclasses import dataclass
 
-from proxy.core.profiles import ANTHROPIC, DEEPSEEK, NONE, OPENAI, OPENAI_EXPLICIT, CacheProfile
+from proxy.core.profiles import PROFILES, CacheProfile
+from proxy.core.provider_hosts import provider_at
 from proxy.ports import Transport
-
-# litellm's adapters that turn ``cache_control`` into what the provider wants.
-_KEEP_MARKERS = frozenset(
-    {"anthropic", "azure_ai", "bedrock", "bedrock_converse", "litellm_proxy", "openrouter", "vertex_ai"}
-)
-_OPENROUTER = "openrouter.ai"
 
 _GPT = re.compile(r"^(?:chatgpt|gpt|o[1-9]|codex)(?:-|$)")
 _GPT_VERSION = re.compile(r"^gpt-(\d+)(?:\.(\d+))?(?!\d|o)")
 _OPEN_WEIGHTS = "gpt-oss"
 _FIRST_EXPLICIT = (5, 6)
+# Through these of litellm's adapters other people's servers are called, too: with a host of its own it says nothing.
+_ANYONES = frozenset({"openai", "custom_openai", "deepseek"})
 
-# The shortest prefix that is cached, by model; others have the profile's own.
-_CLAUDE_MINIMUM = (
-    (512, ("opus-5", "sonnet-5-5", "haiku-5-5", "fable-5", "mythos-5")),
-    (2048, ("opus-4-7", "mythos-preview", "haiku-3-5", "3-5-haiku")),
-    (4096, ("opus-4-6", "opus-4-5", "haiku-4-5")),
+
+@dataclass(frozen=True, slots=True)
+class _Rule:
+    """A profile, the names that it is for, and the providers (none: all of them) whose it is."""
+
+    profile: str
+    is_named: Callable[[str], bool]
+    providers: tuple[str, ...] = ()
+    transports: tuple[Transport, ...] = (Transport.HTTP, Transport.LITELLM)
+
+
+def _anything(name: str) -> bool:
+    return True
+
+
+def _named(*parts: str) -> Callable[[str], bool]:
+    return lambda name: any(part in name for part in parts)
+
+
+def _is_gpt(name: str) -> bool:
+    return bool(_GPT.match(name)) and not name.startswith(_OPEN_WEIGHTS)
+
+
+def _is_explicit(name: str) -> bool:
+    match = _GPT_VERSION.match(name)
+    return match is not None and (int(match[1]), int(match[2] or 0)) >= _FIRST_EXPLICIT
+
+
+_LITELLM = (Transport.LITELLM,)
+_VERTEX = ("vertex_ai", "vertex_ai_beta")
+_CLAUDE = _named("claude")
+
+_RULES = (
+    # litellm's adapters that turn ``cache_control`` into what the provider wants.
+    _Rule("anthropic", _CLAUDE, ("anthropic", "litellm_proxy"), _LITELLM),
+    _Rule("bedrock", _CLAUDE, ("bedrock", "bedrock_converse"), _LITELLM),
+    _Rule("vertex", _CLAUDE, _VERTEX, _LITELLM),
+    _Rule("foundry", _CLAUDE, ("azure_ai",), _LITELLM),
+    _Rule("openrouter-anthropic", _CLAUDE, ("openrouter",)),
+    _Rule("none", _CLAUDE),
+    _Rule("openai-explicit", _is_explicit, ("openai",)),
+    _Rule("openrouter-openai-explicit", _is_explicit, ("openrouter",)),
+    _Rule("openrouter-openai", _is_gpt, ("openrouter",)),
+    _Rule("azure", _is_gpt, ("azure",)),
+    _Rule("openai", _is_gpt),
+    _Rule("openrouter-deepseek", _named("deepseek"), ("openrouter",)),
+    _Rule("openrouter-gemini", _named("gemini"), ("openrouter",)),
+    _Rule("openrouter-xai", _named("grok"), ("openrouter",)),
+    _Rule("deepseek", _named("deepseek"), ("deepseek",)),
+    _Rule("gemini", _named("gemini"), ("gemini",)),
+    _Rule("vertex-gemini", _named("gemini"), _VERTEX),
+    _Rule("xai", _named("grok"), ("xai",)),
+    _Rule("mistral", _anything, ("mistral", "codestral")),
+    _Rule("groq", _named(_OPEN_WEIGHTS, "kimi-k2"), ("groq",)),
+    _Rule("kimi", _named("kimi"), ("moonshot",)),
+    _Rule("glm", _named("glm"), ("zai",)),
+    _Rule("qwen", _named("qwen"), ("dashscope",)),
+    _Rule("qwen-implicit", _anything, ("dashscope",)),
+    _Rule("minimax-passive", _anything, ("minimax",)),
+    _Rule("fireworks", _anything, ("fireworks_ai",)),
+    _Rule("together", _anything, ("together_ai",)),
+    _Rule("vllm", _anything, ("hosted_vllm", "vllm")),
 )
-# AWS states more than Anthropic for this one (docs.aws.amazon.com/bedrock/latest/userguide/prompt-caching.html).
-_BEDROCK_MINIMUM = {"opus-4-7": 4096}
+
+# What the embedded provider plays.
+_PLAYED = (
+    _Rule("openai-explicit", _is_explicit),
+    _Rule("openai", _is_gpt),
+    _Rule("deepseek", _named("deepseek")),
+    _Rule("gemini", _named("gemini")),
+    _Rule("xai", _named("grok")),
+    _Rule("mistral", _named("mistral", "ministral", "codestral", "devstral", "magistral")),
+    _Rule("kimi", _named("kimi")),
+    _Rule("glm", _named("glm")),
+    _Rule("qwen", _named("qwen")),
+    _Rule("minimax-passive", _named("minimax")),
+)
 
 
 def provider_of(model: str, given: str = "") -> tuple[str, str]:
@@ -64,58 +129,23 @@ def provider_of(model: str, given: str = "") -> tuple[str, str]:
 def choose_profile(transport: Transport, provider: str, model: str, host: str) -> CacheProfile:
     """The profile of a model by its provider, bare name and host (empty: the provider's own)."""
     name = _last_part(model)
-    at_openrouter = provider == "openrouter" or _is_below(host, _OPENROUTER)
     if transport is Transport.EMBEDDED:
-        return _by_name(name)
-    if "claude" in name:
-        keeps = provider in _KEEP_MARKERS if transport is Transport.LITELLM else at_openrouter
-        return ANTHROPIC if keeps else NONE
-    if _is_gpt(name):
-        at_openai = host == "api.openai.com" or (not host and provider == "openai")
-        return OPENAI_EXPLICIT if at_openai and _is_explicit(name) else OPENAI
-    if name.startswith("deepseek"):
-        at_deepseek = host == "api.deepseek.com" or (not host and provider == "deepseek")
-        return DEEPSEEK if at_deepseek or at_openrouter else NONE
-    return NONE
+        return PROFILES[next((rule.profile for rule in _PLAYED if rule.is_named(name)), "anthropic")]
+    server = _server(provider, host)
+    for rule in _RULES:
+        if transport in rule.transports and (not rule.providers or server in rule.providers) and rule.is_named(name):
+            return PROFILES[rule.profile]
+    return PROFILES["none"]
 
 
-def minimum_tokens(profile: CacheProfile, provider: str, model: str) -> int:
-    """The shortest prefix of that model that is cached."""
-    if profile.name != ANTHROPIC.name:
-        return profile.min_tokens
-    name = model.lower().replace(".", "-")
-    if provider.startswith("bedrock"):
-        for part, tokens in _BEDROCK_MINIMUM.items():
-            if _names(name, part):
-                return tokens
-    found = [(len(part), tokens) for tokens, parts in _CLAUDE_MINIMUM for part in parts if _names(name, part)]
-    return max(found)[1] if found else profile.min_tokens
-
-
-def _by_name(name: str) -> CacheProfile:
-    if _is_gpt(name):
-        return OPENAI_EXPLICIT if _is_explicit(name) else OPENAI
-    return DEEPSEEK if name.startswith("deepseek") else ANTHROPIC
-
-
-def _is_gpt(name: str) -> bool:
-    return bool(_GPT.match(name)) and not name.startswith(_OPEN_WEIGHTS)
-
-
-def _is_explicit(name: str) -> bool:
-    match = _GPT_VERSION.match(name)
-    return match is not None and (int(match[1]), int(match[2] or 0)) >= _FIRST_EXPLICIT
+def _server(provider: str, host: str) -> str:
+    """Whose server is called. A host that is known says it; an unknown one leaves litellm's adapter to say it."""
+    at_host = provider_at(host)
+    if at_host or not host:
+        return at_host or provider
+    return "" if provider in _ANYONES else provider
 
 
 def _last_part(model: str) -> str:
     """``anthropic/claude-x`` behind OpenRouter, ``us.anthropic.claude-x`` on Bedrock: the name itself, lower case."""
     return model.rpartition("/")[2].lower()
-
-
-def _names(name: str, part: str) -> bool:
-    """Whether the part stands in the name as a whole: ``opus-4`` is not in ``opus-4-5`` by accident of digits."""
-    return re.search(rf"(?<![a-z0-9]){re.escape(part)}(?!\d)", name) is not None
-
-
-def _is_below(host: str, domain: str) -> bool:
-    return host == domain or host.endswith("." + domain)

@@ -11,8 +11,8 @@ from urllib.parse import urlsplit
 
 from proxy.core.modes import Mode
 from proxy.core.prices import Price
-from proxy.core.profiles import CacheProfile, Family
-from proxy.deployments.choice import choose_profile, minimum_tokens, provider_of
+from proxy.core.profiles import CacheProfile, Family, fitted
+from proxy.deployments.choice import choose_profile, provider_of
 from proxy.errors import UnknownModel
 from proxy.ports import Deployment, Headers, Transport
 
@@ -65,18 +65,17 @@ def deployment_of(entry: Entry, price_of: PriceOf, name: str = "", model: str = 
         reminder=entry.reminder,
         timeout_s=entry.timeout_s,
     )
-    return replace(deployment, profile=_fitted(deployment, provider, bare, price_of(deployment)))
+    return replace(deployment, profile=_fitted(deployment.profile, bare, price_of(deployment)))
 
 
-def _fitted(deployment: Deployment, provider: str, model: str, price: Price | None) -> CacheProfile:
-    """The profile with what is particular to the model: the shortest prefix that is cached, the price of a read."""
-    profile = deployment.profile
+def _fitted(profile: CacheProfile, model: str, price: Price | None) -> CacheProfile:
+    """The profile with what is particular to the model; the price map's price of a read wins."""
     if profile.family is Family.NONE:
         return profile
-    minimum = minimum_tokens(profile, provider, model)
-    read = price.read_multiplier if price else None
+    profile = fitted(profile, model)
+    read = price.read_multiplier if price and profile.listed_read else None
     # The price map fills an unknown read price with the input price; that says nothing about the provider.
-    return replace(profile, min_tokens=minimum, read=read if read is not None and 0 < read < 1 else profile.read)
+    return replace(profile, read=read) if read is not None and 0 < read < 1 else profile
 
 
 def _default_transport(provider: str, base_url: str) -> Transport:

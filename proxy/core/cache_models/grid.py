@@ -49,6 +49,8 @@ class GridCache:
         ``output`` gives the digest of the prompt with its answer behind it, for providers that keep that, too.
         """
         profile, table = self._profile, self._table
+        if not prompt.scope:
+            return
         scope = self._machines.scope(prompt, now)
         available += profile.delay_s
         life_s = (profile.long_life_s if self._is_long(prompt) else profile.life_s) + profile.slack_s
@@ -80,7 +82,9 @@ class GridCache:
     def _found(self, prompt: Prompt, now: float) -> tuple[int, int]:
         """The deepest position that can be read (-1: none) and the tokens that are read there."""
         profile = self._profile
-        if not prompt.ends or (profile.hit_chance < 1 and not self._is_forecast and not is_lucky(prompt, profile)):
+        if not prompt.ends or not prompt.scope:
+            return -1, 0
+        if profile.hit_chance < 1 and not self._is_forecast and not is_lucky(prompt, profile):
             return -1, 0
         get, scope, last = self._table.getter(), self._machines.scope(prompt, now), prompt.total - 1
         for position in range(len(prompt.ends) - 1, -1, -1):

@@ -24,9 +24,8 @@ _RUN_KINDS = frozenset({BlockKind.CALL, BlockKind.RESULT})
 
 def lay_out(request: ChatRequest, profile: CacheProfile, account: str) -> Prompt:
     """The prompt as the provider's cache sees it. Raises UpstreamRejected for marker options that it refuses."""
-    style, breaking = mark_style(profile), profile.breaking
-    settings = request.settings
-    scope = digest(account.encode(), request.model.encode(), _seed(settings, breaking.before_tools))
+    style, breaking, settings = mark_style(profile), profile.breaking, request.settings
+    scope = _scope(request, profile, account)
     image = b"image" if breaking.images and request.has_image else b""
     sections = (
         (b"", request.tools),
@@ -51,6 +50,17 @@ def extend(prompt: Prompt, turn: Turn) -> bytes:
         for cut in block.cuts or (block.digest,):
             state = chain(state, cut)
     return state
+
+
+def _scope(request: ChatRequest, profile: CacheProfile, account: str) -> bytes:
+    """What is kept apart from the first token on; empty where nothing is cached."""
+    routing, settings = profile.routing, request.settings
+    if profile.key_required and routing is not None and not settings.get(routing.name):
+        return b""
+    parts = [account.encode(), request.model.encode(), _seed(settings, profile.breaking.before_tools)]
+    if profile.stores > 1:
+        parts.append(b"%d" % (int.from_bytes(digest(request.opening)) % profile.stores))
+    return digest(*parts)
 
 
 def _seed(settings: Mapping[str, Any], names: Sequence[str]) -> bytes:

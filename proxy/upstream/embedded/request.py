@@ -16,6 +16,7 @@ _OBJECT = msgspec.json.Decoder(dict[str, Raw])
 _ARRAY = msgspec.json.Decoder(list[Raw])
 
 _MAX_CHOICES = 128
+_OPENING_BYTES = 1024
 
 # Read as raw JSON, block by block; everything else is small and parsed.
 _LARGE = frozenset({"messages", "tools"})
@@ -24,7 +25,7 @@ _LARGE = frozenset({"messages", "tools"})
 @dataclass(frozen=True, slots=True)
 class ChatRequest:
     """What was asked. ``head`` is how many turns stand in the system section; ``settings`` is the body without
-    messages and tools."""
+    messages and tools; ``opening`` are the body's first bytes."""
 
     model: str
     turns: tuple[Turn, ...]
@@ -34,6 +35,7 @@ class ChatRequest:
     settings: Mapping[str, Any]
     stream: bool
     include_usage: bool
+    opening: bytes = b""
 
     @property
     def has_image(self) -> bool:
@@ -69,6 +71,7 @@ def read_chat(body: bytes, reader: TurnReader, style: MarkStyle) -> ChatRequest:
         settings=settings,
         stream=stream,
         include_usage=isinstance(options, Mapping) and options.get("include_usage") is True,
+        opening=body[:_OPENING_BYTES],
     )
 
 

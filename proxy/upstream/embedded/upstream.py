@@ -133,11 +133,17 @@ class EmbeddedUpstream:
             chunks = _cut(chunks, cut.after)
         total = len(reply.chunks)
 
+        pace_s = _number(call.deployment, "pace_s", 0.0)
+        first_byte_at, after_answer = call.now + headers_s + first_byte_s, call.deployment.profile.after_answer
+
         def began() -> None:
-            reply.store(call.now + headers_s + first_byte_s)
+            if not after_answer:
+                reply.store(first_byte_at)
             ledger.add(reply.bill)
 
         def ended(ending: Ending, produced: int) -> None:
+            if after_answer and ending is Ending.COMPLETE:
+                reply.store(first_byte_at + pace_s * (total - 1))
             ledger.output += reply.output_tokens * min(produced, total) // total
             ledger.cancelled += ending is Ending.CANCELLED
             ledger.broken += ending is Ending.BROKEN
@@ -145,7 +151,7 @@ class EmbeddedUpstream:
         production = Production(
             chunks=chunks,
             first_byte_s=first_byte_s,
-            pace_s=_number(call.deployment, "pace_s", 0.0),
+            pace_s=pace_s,
             breaks=cut is not None,
             began=began,
             ended=ended,

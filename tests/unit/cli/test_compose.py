@@ -91,7 +91,7 @@ def test_an_upstream_alone_serves_every_model_under_the_clients_own_name() -> No
     for name in ("openai/gpt-5", "anthropic/claude-sonnet-4.5", "plain"):
         found = models.resolve(name)
         assert (found.model, found.name, found.transport, found.api_key) == (name, name, Transport.HTTP, None)
-    assert models.resolve("anthropic/claude-sonnet-4.5").profile.name == "anthropic"
+    assert models.resolve("anthropic/claude-sonnet-4.5").profile.name == "openrouter-anthropic"
     assert compose.price_source(compose.price_map(read))(models.resolve("anthropic/claude-sonnet-4.5")) is not None
     assert list(models.names()) == []
     assert models.fallback().base_url == "https://openrouter.ai/api/v1"

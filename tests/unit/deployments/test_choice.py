@@ -1,9 +1,9 @@
-"""Cache profiles by provider, name and host; what is particular to single models."""
+"""Cache profiles by provider, name and host."""
 
 import pytest
 
-from proxy.core.profiles import ANTHROPIC, DEEPSEEK, OPENAI, PROFILES
-from proxy.deployments.choice import choose_profile, minimum_tokens, provider_of
+from proxy.core.profiles import PROFILES
+from proxy.deployments.choice import choose_profile, provider_of
 from proxy.ports import Transport
 
 LITELLM, HTTP, EMBEDDED = Transport.LITELLM, Transport.HTTP, Transport.EMBEDDED
@@ -13,10 +13,12 @@ LITELLM, HTTP, EMBEDDED = Transport.LITELLM, Transport.HTTP, Transport.EMBEDDED
     ("transport", "provider", "model", "host", "profile"),
     [
         (LITELLM, "anthropic", "claude-sonnet-4-5", "", "anthropic"),
-        (LITELLM, "bedrock", "us.anthropic.claude-sonnet-4-5-20250929-v1:0", "", "anthropic"),
-        (LITELLM, "bedrock", "converse/us.anthropic.claude-opus-4-5-20251101-v1:0", "", "anthropic"),
-        (LITELLM, "vertex_ai", "claude-sonnet-4-5@20250929", "", "anthropic"),
-        (LITELLM, "openrouter", "anthropic/claude-sonnet-4.5", "", "anthropic"),
+        (LITELLM, "bedrock", "us.anthropic.claude-sonnet-4-5-20250929-v1:0", "", "bedrock"),
+        (LITELLM, "bedrock", "converse/us.anthropic.claude-opus-4-5-20251101-v1:0", "", "bedrock"),
+        (LITELLM, "vertex_ai", "claude-sonnet-4-5@20250929", "", "vertex"),
+        (LITELLM, "azure_ai", "claude-opus-5", "", "foundry"),
+        (LITELLM, "litellm_proxy", "claude-opus-5", "proxy.internal", "anthropic"),
+        (LITELLM, "openrouter", "anthropic/claude-sonnet-4.5", "", "openrouter-anthropic"),
         (LITELLM, "databricks", "databricks-claude-sonnet-4-5", "", "none"),
         (LITELLM, "groq", "llama-4", "", "none"),
         (LITELLM, "openai", "gpt-5.6", "", "openai-explicit"),
@@ -27,16 +29,42 @@ LITELLM, HTTP, EMBEDDED = Transport.LITELLM, Transport.HTTP, Transport.EMBEDDED
         (LITELLM, "openai", "gpt-4o", "", "openai"),
         (LITELLM, "openai", "o4-mini", "", "openai"),
         (LITELLM, "openai", "chatgpt-4o-latest", "", "openai"),
-        (LITELLM, "azure", "gpt-5.6", "", "openai"),
-        (LITELLM, "groq", "openai/gpt-oss-120b", "", "none"),
+        (LITELLM, "azure", "gpt-5.6", "", "azure"),
+        (LITELLM, "azure", "gpt-5", "x.openai.azure.com", "azure"),
+        (HTTP, "openai", "gpt-5", "x.openai.azure.com", "azure"),
+        (LITELLM, "groq", "openai/gpt-oss-120b", "", "groq"),
         (LITELLM, "deepseek", "deepseek-chat", "", "deepseek"),
-        (LITELLM, "openrouter", "deepseek/deepseek-chat", "", "deepseek"),
-        (LITELLM, "fireworks_ai", "deepseek-v4-flash", "", "none"),
-        (LITELLM, "gemini", "gemini-2.5-pro", "", "none"),
+        (LITELLM, "openrouter", "deepseek/deepseek-chat", "", "openrouter-deepseek"),
+        (LITELLM, "fireworks_ai", "deepseek-v4-flash", "", "fireworks"),
+        (LITELLM, "gemini", "gemini-2.5-pro", "", "gemini"),
+        (LITELLM, "vertex_ai", "gemini-3.8-flash", "", "vertex-gemini"),
+        (HTTP, "openai", "gemini-3.8-flash", "generativelanguage.googleapis.com", "gemini"),
+        (HTTP, "openai", "google/gemini-3.8-flash", "openrouter.ai", "openrouter-gemini"),
+        (LITELLM, "xai", "grok-4.7", "", "xai"),
+        (HTTP, "openai", "grok-4.7", "api.x.ai", "xai"),
+        (LITELLM, "openrouter", "x-ai/grok-4.7", "", "openrouter-xai"),
+        (LITELLM, "mistral", "mistral-large-4", "", "mistral"),
+        (HTTP, "openai", "codestral-2508", "api.mistral.ai", "mistral"),
+        (LITELLM, "groq", "moonshotai/kimi-k2-instruct-0905", "", "groq"),
+        (LITELLM, "moonshot", "kimi-k3", "", "kimi"),
+        (HTTP, "openai", "kimi-k3", "api.moonshot.cn", "kimi"),
+        (LITELLM, "moonshot", "moonshot-v1-8k", "", "none"),
+        (LITELLM, "openrouter", "moonshotai/kimi-k3", "", "none"),
+        (LITELLM, "zai", "glm-5.3", "", "glm"),
+        (LITELLM, "dashscope", "qwen3.8-max", "", "qwen"),
+        (HTTP, "openai", "qwen3.8-max", "dashscope-intl.aliyuncs.com", "qwen"),
+        (LITELLM, "dashscope", "deepseek-v4-pro", "", "qwen-implicit"),
+        (LITELLM, "openrouter", "qwen/qwen3.8-max", "", "none"),
+        (LITELLM, "minimax", "MiniMax-M3", "", "minimax-passive"),
+        (LITELLM, "together_ai", "moonshotai/Kimi-K3", "", "together"),
+        (HTTP, "openai", "accounts/fireworks/models/glm-5p3", "api.fireworks.ai", "fireworks"),
+        (LITELLM, "hosted_vllm", "qwen3-coder", "gpu.internal", "vllm"),
+        (LITELLM, "deepseek", "deepseek-chat", "gateway.internal", "none"),
         (HTTP, "openai", "gpt-6-sol", "api.openai.com", "openai-explicit"),
         (HTTP, "openai", "gpt-6-sol", "gateway.internal", "openai"),
-        (HTTP, "openai", "openai/gpt-5.6", "openrouter.ai", "openai"),
-        (HTTP, "openai", "anthropic/claude-sonnet-4.5", "openrouter.ai", "anthropic"),
+        (HTTP, "openai", "openai/gpt-5.6", "openrouter.ai", "openrouter-openai-explicit"),
+        (HTTP, "openai", "openai/gpt-5", "openrouter.ai", "openrouter-openai"),
+        (HTTP, "openai", "anthropic/claude-sonnet-4.5", "openrouter.ai", "openrouter-anthropic"),
         (HTTP, "openai", "claude-sonnet-4-5", "gateway.internal", "none"),
         (HTTP, "openai", "claude-sonnet-4-5", "notopenrouter.ai", "none"),
         (HTTP, "openai", "claude-sonnet-4-5", "api.anthropic.com", "none"),
@@ -48,6 +76,8 @@ LITELLM, HTTP, EMBEDDED = Transport.LITELLM, Transport.HTTP, Transport.EMBEDDED
         (EMBEDDED, "embedded", "gpt-5.6", "", "openai-explicit"),
         (EMBEDDED, "embedded", "gpt-4o", "", "openai"),
         (EMBEDDED, "embedded", "deepseek-chat", "", "deepseek"),
+        (EMBEDDED, "embedded", "gemini-3.8-flash", "", "gemini"),
+        (EMBEDDED, "embedded", "qwen3.8-max", "", "qwen"),
         (EMBEDDED, "embedded", "anything", "", "anthropic"),
     ],
 )  # fmt: skip
@@ -55,36 +85,6 @@ def test_a_model_has_the_profile_of_its_provider(
     transport: Transport, provider: str, model: str, host: str, profile: str
 ) -> None:
     assert choose_profile(transport, provider, model, host) is PROFILES[profile]
-
-
-@pytest.mark.parametrize(
-    ("provider", "model", "tokens"),
-    [
-        ("anthropic", "claude-opus-5", 512),
-        ("anthropic", "claude-opus-5-5", 512),
-        ("anthropic", "claude-sonnet-5-5-20260901", 512),
-        ("anthropic", "claude-sonnet-5", 1024),
-        ("anthropic", "claude-sonnet-4-5-20250929", 1024),
-        ("anthropic", "claude-opus-4-1", 1024),
-        ("anthropic", "claude-opus-4-20250514", 1024),
-        ("anthropic", "claude-opus-4-8", 1024),
-        ("anthropic", "claude-opus-4-7", 2048),
-        ("bedrock", "us.anthropic.claude-opus-4-7-v1:0", 4096),
-        ("anthropic", "claude-opus-4-6", 4096),
-        ("openrouter", "anthropic/claude-haiku-4.5", 4096),
-        ("anthropic", "claude-3-5-haiku-20241022", 2048),
-        ("anthropic", "claude-mythos-preview", 2048),
-        ("anthropic", "claude-fable-5-1", 512),
-        ("anthropic", "claude-opus-50", 1024),
-    ],
-)
-def test_claudes_have_their_own_minimum(provider: str, model: str, tokens: int) -> None:
-    assert minimum_tokens(ANTHROPIC, provider, model) == tokens
-
-
-def test_others_have_their_profiles() -> None:
-    assert minimum_tokens(OPENAI, "openai", "gpt-5") == OPENAI.min_tokens
-    assert minimum_tokens(DEEPSEEK, "deepseek", "deepseek-chat") == DEEPSEEK.min_tokens
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,32 @@
+"""Whose server answers at a host, by the provider's name in LiteLLM."""
+
+HOSTS = (
+    ("api.openai.com", "openai"),
+    ("api.anthropic.com", "anthropic"),
+    ("openai.azure.com", "azure"),
+    ("cognitiveservices.azure.com", "azure"),
+    ("openrouter.ai", "openrouter"),
+    ("generativelanguage.googleapis.com", "gemini"),
+    ("api.deepseek.com", "deepseek"),
+    ("api.x.ai", "xai"),
+    ("api.mistral.ai", "mistral"),
+    ("api.groq.com", "groq"),
+    ("api.z.ai", "zai"),
+    ("moonshot.ai", "moonshot"),
+    ("moonshot.cn", "moonshot"),
+    ("aliyuncs.com", "dashscope"),
+    ("minimax.io", "minimax"),
+    ("minimaxi.com", "minimax"),
+    ("api.fireworks.ai", "fireworks_ai"),
+    ("api.together.xyz", "together_ai"),
+    ("api.cerebras.ai", "cerebras"),
+)
+"""Hosts, and all below them."""
+
+
+def provider_at(host: str) -> str:
+    """The provider; empty where the host is nobody's that is known."""
+    for domain, provider in HOSTS:
+        if host == domain or host.endswith("." + domain):
+            return provider
+    return ""
