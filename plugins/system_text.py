@@ -73,13 +73,15 @@ def _line(text: str, position: int) -> tuple[int, int]:
 def _documents(text: str) -> Iterator[Span]:
     position = 0
     while (found := _DOCUMENT.search(text, position)) is not None:
+        position = found.end()
+        if not _ATTRIBUTE.search(found.group("attributes")):
+            continue
         close = f"</{found.group('tag')}>"
-        at = text.find(close, found.end())
+        at = text.find(close, position)
         if at < 0:
             return
-        end = at + len(close)
-        if text[end : end + 1] not in ("", "\n") or not _ATTRIBUTE.search(found.group("attributes")):
-            position = found.end()
+        position = end = at + len(close)
+        if text[end : end + 1] not in ("", "\n"):
             continue
         while end < len(text) and text[end] == "\n":
             end += 1
