@@ -7,7 +7,7 @@ from proxy.core.stability import Tier
 from proxy.core.tokens import TokenCounter, bytes_over_four
 from proxy.core.view import Item, View
 from tests.fidelity.chats import MAP_ACK, MAP_OPENING, READ_ONLY_ACK, READ_ONLY_OPENING, File
-from tests.talk import Body, assistant, calling, result, shown, system, user, view_of
+from tests.talk import assistant, calling, result, shown, system, user, view_of
 
 A, B, C = (File(f"{name}.py", f"{name} = 1\n") for name in "abc")
 HEAD = system("You are kind.")
@@ -208,8 +208,3 @@ def test_a_digest_is_the_same_wherever_the_piece_stands() -> None:
     other = stuff(view_of(HEAD, *EARLIER, *shown(C, A), user("other")))
     key = "aider:files/file:a.py"
     assert one.parts[key].digest == other.parts[key].digest
-
-
-def test_documents_of_nothing_but_a_system_prompt() -> None:
-    body: list[Body] = [system("<doc>one</doc>\nBrief.\n"), user("go")]
-    assert moved_material(view_of(*body), stuff(view_of(*body)), TokenCounter(bytes_over_four)) is not None

@@ -135,7 +135,7 @@ class TestSystem:
         ]
 
     def test_a_document_that_stands_twice_keeps_its_places(self) -> None:
-        text = "<doc>one</doc>\n<doc>one</doc>\nBe brief.\n"
+        text = '<doc id="1">one</doc>\n<doc id="1">one</doc>\nBe brief.\n'
         assert view_of(system(text), user("go")).system == ()
 
     def test_a_system_message_behind_the_head_is_a_turn(self) -> None:

@@ -80,7 +80,21 @@ def test_documents_with_the_blank_lines_behind_them() -> None:
 
 @pytest.mark.parametrize("tag", ["document", "doc", "chunk", "passage", "excerpt", "source", "result"])
 def test_every_common_tag(tag: str) -> None:
-    assert cut(f"Answer.\n<{tag}>one</{tag}>\n")[PieceKind.DOCUMENT] == [f"<{tag}>one</{tag}>\n"]
+    assert cut(f'Answer.\n<{tag} id="1">one</{tag}>\n')[PieceKind.DOCUMENT] == [f'<{tag} id="1">one</{tag}>\n']
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Wrap the answer in <result>yes or no</result> tags.\n",
+        "Answer in this form:\n<result>\nyes or no\n</result>\nNothing else.\n",
+        'Quote as <source id="1">the title</source>, no more.\n',
+        '<source id="1">the title</source> is how to quote.\n',
+        'As in: <doc id="1">\none\n</doc>\n',
+    ],
+)
+def test_a_tag_that_the_prompt_speaks_of_stays_where_it_is(text: str) -> None:
+    assert cut("You are kind.\n" + text + "Rules.\n") == {}
 
 
 def test_a_tag_that_is_never_closed_is_text() -> None:
@@ -88,7 +102,7 @@ def test_a_tag_that_is_never_closed_is_text() -> None:
 
 
 def test_a_clock_inside_a_document_belongs_to_it() -> None:
-    kinds = cut("Answer.\n<doc>\nCurrent time: 10:00\n</doc>\nBrief.\n")
+    kinds = cut('Answer.\n<doc id="1">\nCurrent time: 10:00\n</doc>\nBrief.\n')
     assert PieceKind.VOLATILE not in kinds
     assert len(kinds[PieceKind.DOCUMENT]) == 1
 
@@ -104,7 +118,7 @@ def test_a_document_is_known_again_by_its_attributes_and_text() -> None:
     one, two = keys(f"Answer.\n{DOCUMENTS}\n")
     assert keys(f"Other.\n{DOCUMENTS}\n") == [one, two]
     assert one != two
-    assert keys("Answer.\n<doc>a</doc>\n") != keys("Answer.\n<doc>b</doc>\n")
+    assert keys('Answer.\n<doc id="1">a</doc>\n') != keys('Answer.\n<doc id="1">b</doc>\n')
 
 
 @pytest.mark.parametrize("role", ["user", "assistant", "tool"])
@@ -118,7 +132,15 @@ def test_developers_texts_too() -> None:
 
 @pytest.mark.parametrize(
     "text",
-    ["", "<doc" * 20_000, "<document>" * 2_000, "12:34" * 20_000, "current " * 30_000, "2026-01-01 " * 20_000],
+    [
+        "",
+        "<doc id='1'>\n" * 20_000 + "</doc>x",
+        "<doc" * 20_000,
+        "<document>" * 2_000,
+        "12:34" * 20_000,
+        "current " * 30_000,
+        "2026-01-01 " * 20_000,
+    ],
 )
 def test_no_text_takes_long(text: str) -> None:
     assert cut(text) == {}
