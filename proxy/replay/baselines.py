@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 
 from proxy.core.profiles import Dialect
+from proxy.core.render import render_tools
 from proxy.core.wire import Members, elements, join_members, members_of, parse_members, splice, value
 
 Baseline = Callable[[bytes, Dialect], bytes]
@@ -14,6 +15,7 @@ Baseline = Callable[[bytes, Dialect], bytes]
 AS_SENT = "as sent"
 CLIENT = "client's own"
 SYSTEM_LAST = "system + last"
+TOOLS_SYSTEM_LAST_TWO = "tools + system + last two"
 
 _KEYS = ("cache_control", "prompt_cache_breakpoint")
 _MARKS = MappingProxyType(
@@ -57,7 +59,29 @@ def system_and_last(body: bytes, dialect: Dialect) -> bytes:
     return splice(plain, members, {"messages": _array(messages)})
 
 
+def tools_system_and_last_two(body: bytes, dialect: Dialect) -> bytes:
+    """Markers on the last tool, the last system message of the head and the last two messages that can carry one: what
+    agents that mark by themselves do."""
+    plain = as_sent(body, dialect)
+    if dialect not in _MARKS:
+        return plain
+    members = parse_members(plain)
+    messages = [bytes(raw) for raw in elements(members["messages"])]
+    roles = [_role(members_of(raw)) for raw in messages]
+    head = next((i for i, role in enumerate(roles) if role not in ("system", "developer")), len(roles))
+    ends = [i for i in range(head, len(messages)) if roles[i] != "assistant"][-2:]
+    for index in [*([head - 1] if head else []), *ends]:
+        messages[index] = _marked(messages[index], dialect)
+    changes: dict[str, bytes | None] = {"messages": _array(messages)}
+    if "tools" in members and dialect is Dialect.CACHE_CONTROL and bytes(members["tools"]).startswith(b"["):
+        changes["tools"] = render_tools(bytes(members["tools"]), "5m", dialect)
+    return splice(plain, members, changes)
+
+
 BASELINES: Mapping[str, Baseline] = MappingProxyType({AS_SENT: as_sent, CLIENT: client, SYSTEM_LAST: system_and_last})
+
+COMPARED: Mapping[str, Baseline] = MappingProxyType({**BASELINES, TOOLS_SYSTEM_LAST_TWO: tools_system_and_last_two})
+"""The policies of ``stratiform replay --compare``."""
 
 
 def is_marked(body: bytes) -> bool:

@@ -1,9 +1,13 @@
 """A recorded request as a provider's cache sees it, and an account that bills by it."""
 
+from dataclasses import replace
+
 from proxy.core.cache_models import make_cache, validate
 from proxy.core.profiles import CacheProfile, Family
 from proxy.core.prompt import Bill, Prompt
 from proxy.core.tokens import Encode
+from proxy.errors import UpstreamRejected
+from proxy.replay.totals import Total
 from proxy.upstream.embedded.blocks import BlockMaker, refuse
 from proxy.upstream.embedded.layout import lay_out
 from proxy.upstream.embedded.marks import mark_style
@@ -11,6 +15,8 @@ from proxy.upstream.embedded.request import ChatRequest, read_chat
 from proxy.upstream.embedded.turns import TurnReader
 
 ACCOUNT = "replay"
+# The provider's framing behind every prompt, never cached (observed: 2 with Anthropic, 3 with OpenAI).
+TAIL_TOKENS = 3
 
 
 class PromptReader:
@@ -73,17 +79,22 @@ class Waste:
 
 
 class Account:
-    """One account at a provider, in virtual time. ``send`` bills and stores."""
+    """One account at a provider, in virtual time: its bills, and what it wrote for nothing."""
 
     def __init__(self, reader: PromptReader) -> None:
+        self.total = Total()
         self.waste = Waste()
         self._reader = reader
         self._cache = make_cache(reader.profile)
 
-    def send(self, body: bytes, at: float) -> Bill:
-        """The bill, without the provider's own framing behind the prompt. Raises UpstreamRejected."""
-        prompt = self._reader.prompt(body)
+    def send(self, body: bytes, at: float) -> None:
+        """Bill and store one request; one that the provider refuses is counted."""
+        try:
+            prompt = self._reader.prompt(body)
+        except UpstreamRejected:
+            self.total.refused += 1
+            return
         bill = self._cache.bill(prompt, at)
         self._cache.store(prompt, at, at)
         self.waste.add(prompt, bill)
-        return bill
+        self.total.add(replace(bill, plain=bill.plain + TAIL_TOKENS))

@@ -45,7 +45,7 @@ def replay(trace: Trace, setting: Setting, on_step: Callable[[], None] = lambda:
     """Run one trace; ``on_step`` is called once a request, for progress."""
     setting = replace(setting, encode=counted_once(setting.encode))
     result = Result(trace.name, setting.profile, len(trace.steps))
-    steps = [_acceptable(step, setting.profile) for step in trace.steps]
+    steps = [acceptable(step, setting.profile) for step in trace.steps]
     baselines = {AS_SENT: as_sent, **setting.baselines}
     sides = {name: Side(setting) for name in _distinct(baselines, steps)}
     ours = Ours(setting)
@@ -146,7 +146,7 @@ def _formed(baseline: Baseline, body: bytes, dialect: Dialect) -> bytes:
         return body
 
 
-def _acceptable(step: Step, profile: CacheProfile) -> Step:
+def acceptable(step: Step, profile: CacheProfile) -> Step:
     """A client's markers are taken off where the provider refuses them: its users would not send any."""
     is_refused = profile.dialect is not Dialect.CACHE_CONTROL and profile.family in (Family.GRID, Family.MARKER)
     if not is_refused or not is_marked(step.body):

@@ -7,6 +7,7 @@ provider stores every prefix for free there is nothing to choose, and the limit 
 from collections.abc import Sequence
 
 from proxy.core.cache_models import make_cache
+from proxy.core.prices import Price, input_cost
 from proxy.core.profiles import CacheProfile, Family
 from proxy.core.prompt import Prompt
 from proxy.replay.limits.nodes import Rates, node_cost
@@ -23,7 +24,7 @@ def fixed_limit(prompts: Sequence[Timed], profile: CacheProfile, *, with_long: b
     tokens: dict[tuple[bytes, bytes], int] = {}
     uses: dict[tuple[bytes, bytes], list[float]] = {}
     for at, prompt in prompts:
-        if prompt.total < profile.min_tokens:
+        if prompt.total < profile.min_tokens or not prompt.scope:
             cost += prompt.total
             continue
         before = 0
@@ -39,10 +40,10 @@ def fixed_limit(prompts: Sequence[Timed], profile: CacheProfile, *, with_long: b
 
 
 def _as_sent(prompts: Sequence[Timed], profile: CacheProfile) -> float:
-    cache = make_cache(profile)
+    cache, prices = make_cache(profile), Price.relative(profile.read, profile.write, profile.write_long)
     cost = 0.0
     for at, prompt in prompts:
         bill = cache.bill(prompt, at)
-        cost += bill.read * profile.read + bill.plain
+        cost += input_cost(bill, prices)
         cache.store(prompt, at, at)
     return cost

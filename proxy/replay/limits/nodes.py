@@ -22,9 +22,9 @@ class Rates:
     @classmethod
     def of(cls, profile: CacheProfile, *, with_long: bool) -> "Rates":
         """A profile's rates; the longer life only where it is asked for and sold."""
-        lives = [(profile.write, profile.life_s)]
+        lives = [(profile.write, profile.life_s + profile.slack_s)]
         if with_long and profile.family is Family.MARKER and profile.long_life_s > 0:
-            lives.append((profile.write_long, profile.long_life_s))
+            lives.append((profile.write_long, profile.long_life_s + profile.slack_s))
         return cls(profile.read, tuple(lives))
 
 

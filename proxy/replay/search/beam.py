@@ -54,9 +54,7 @@ def search(model: Model[State], tree: Tree, shots: Sequence[Shot], width: int) -
     return found[::-1]
 
 
-def _next(
-    model: Model[State], tree: Tree, shot: Shot, beam: Sequence[_Node[State]], width: int
-) -> list[_Node[State]]:
+def _next(model: Model[State], tree: Tree, shot: Shot, beam: Sequence[_Node[State]], width: int) -> list[_Node[State]]:
     orders = Orders(shot)
     paths: dict[tuple[bytes, ...], Path] = {}
     found: dict[object, _Node[State]] = {}
@@ -84,13 +82,14 @@ def _best(model: Model[State], shot: Shot, nodes: list[_Node[State]], width: int
     if len(nodes) <= width:
         return nodes
     worth = [model.worth(node.state, shot.index) for node in nodes]
-    rankings = [
-        sorted(range(len(nodes)), key=lambda i, h=horizon: nodes[i].cost - worth[i][h])
-        for horizon in range(len(HORIZONS))
-    ]
+    rankings = [_ranked(nodes, [each[horizon] for each in worth]) for horizon in range(len(HORIZONS))]
     chosen: dict[int, None] = {}
     for place in zip(*rankings, strict=True):
         for index in place:
             if len(chosen) < width:
                 chosen[index] = None
     return [nodes[index] for index in chosen]
+
+
+def _ranked(nodes: Sequence[_Node[State]], worth: Sequence[float]) -> list[int]:
+    return sorted(range(len(nodes)), key=lambda i: nodes[i].cost - worth[i])

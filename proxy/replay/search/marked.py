@@ -4,7 +4,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 
-from proxy.core.profiles import CacheProfile, Dialect
+from proxy.core.layout import Element, ElementKind
+from proxy.core.profiles import CacheProfile
 from proxy.replay.search.horizons import HORIZONS, LOOK_AHEAD
 from proxy.replay.search.orders import Orders
 from proxy.replay.search.scene import Shot
@@ -52,7 +53,7 @@ class Marked:
         """Without what has expired."""
         return {node: held for node, held in state.items() if at < held.expiry}
 
-    def orders(self, state: State, shot: Shot, orders: Orders) -> Iterator[tuple[object, ...]]:
+    def orders(self, state: State, shot: Shot, orders: Orders) -> Iterator[tuple[Element, ...]]:
         """Every order worth trying in this state."""
         yield orders.natural()
         yield from orders.cold()
@@ -88,9 +89,7 @@ class Marked:
             for distance, j in enumerate(ahead):
                 at = self._shots[j].at
                 renewed = before is not None and at - self._shots[before].at < self._profile.life_s
-                alive = [
-                    h for h in alive if at < h.expiry or (renewed and before is not None and h.mask >> before & 1)
-                ]
+                alive = [h for h in alive if at < h.expiry or (renewed and before is not None and h.mask >> before & 1)]
                 tokens = max((h.tokens for h in alive if h.mask >> j & 1), default=0) * self._gain
                 for horizon, weights in enumerate(HORIZONS):
                     totals[horizon] += weights[distance] * tokens
@@ -125,8 +124,8 @@ class Marked:
         return found
 
     def _first_markable(self, path: Path) -> int:
-        """A breakpoint is not taken on tools (OpenAI, "Prompt caching")."""
-        if self._profile.dialect is not Dialect.BREAKPOINT or not path.elements[0].kind == "tools":
+        """Not every provider takes a marker on tools."""
+        if self._profile.tool_mark or path.elements[0].kind is not ElementKind.TOOLS:
             return 0
         return next((p for p, e in enumerate(path.element) if e > 0), len(path.element))
 

@@ -86,8 +86,8 @@ class SceneReader:
                     request=request,
                     view=view,
                     scope=scopes[index],
-                    settings=_settings(request, messages[index]),
-                    slots=self._profile.max_marks - int(bytes(request.members.get("cache_control", b"null")) != b"null"),
+                    settings=self._settings(request, messages[index]),
+                    slots=self._profile.slots - int(bytes(request.members.get("cache_control", b"null")) != b"null"),
                     lane=lanes[index],
                     following=following,
                     materials=self._materials(request, view),
@@ -114,6 +114,15 @@ class SceneReader:
             found.append(session)
         return found
 
+    def _settings(self, request: ChatRequest, messages: Sequence[Message]) -> bytes:
+        """Parameters that are rendered in front of the messages: a change breaks all behind it."""
+        breaking = self._profile.breaking
+        names = (*breaking.before_system, *breaking.before_messages)
+        found = [k.encode() + bytes(request.members[k]) for k in names if k in request.members]
+        if breaking.images and any(part.kind is PartKind.MEDIA for message in messages for part in message.parts):
+            found.append(b"media")
+        return digest(*found)
+
     def _materials(self, request: ChatRequest, view: View) -> tuple[Material, ...]:
         own = material(view, self._tools.read(request.members.get("tools")), self._counter)
         moved = moved_material(view, own, self._counter)
@@ -136,10 +145,3 @@ def _run(one: bytes, present: Sequence[set[bytes]], following: Sequence[int]) ->
 
 def _presence(one: bytes, present: Sequence[set[bytes]], following: Sequence[int]) -> float:
     return sum(_FADING**distance for distance, j in enumerate(following) if one in present[j])
-
-
-def _settings(request: ChatRequest, messages: Sequence[Message]) -> bytes:
-    found = [k.encode() + bytes(request.members[k]) for k in _SETTINGS if k in request.members]
-    if any(part.kind is PartKind.MEDIA for message in messages for part in message.parts):
-        found.append(b"media")
-    return digest(*found)

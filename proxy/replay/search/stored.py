@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from proxy.core.layout import Element
 from proxy.core.profiles import CacheProfile, Family
 from proxy.replay.search.horizons import HORIZONS, LOOK_AHEAD
 from proxy.replay.search.orders import Orders
@@ -52,7 +53,7 @@ class Stored:
         oldest = at - self._profile.life_s
         return Sent({n: t for n, t in state.nodes.items() if t > oldest}, state.orders, state.reads)
 
-    def orders(self, state: Sent, shot: Shot, orders: Orders) -> Iterator[tuple[object, ...]]:
+    def orders(self, state: Sent, shot: Shot, orders: Orders) -> Iterator[tuple[Element, ...]]:
         """Every order worth trying in this state."""
         yield orders.natural()
         yield from orders.cold()

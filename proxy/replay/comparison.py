@@ -1,0 +1,184 @@
+"""One recorded session under every policy, beside what could be reached: the benchmark."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+
+from proxy.core.plan import Plan
+from proxy.errors import UpstreamRejected
+from proxy.replay.baselines import AS_SENT, CLIENT, COMPARED, SYSTEM_LAST, TOOLS_SYSTEM_LAST_TWO, as_sent
+from proxy.replay.fidelity import violations
+from proxy.replay.limits.classes import prefix_share
+from proxy.replay.limits.fixed import Timed, fixed_limit
+from proxy.replay.limits.free import free_limit
+from proxy.replay.limits.segments import Bagger
+from proxy.replay.prompts import TAIL_TOKENS, Account, PromptReader
+from proxy.replay.runner import Ours, Setting, acceptable, counted_once
+from proxy.replay.search.find import find_layouts
+from proxy.replay.trace import Step, Trace
+
+CLASSIC, ECONOMIC, BEST = "classic", "economic", "best found"
+POLICIES = (AS_SENT, CLIENT, SYSTEM_LAST, TOOLS_SYSTEM_LAST_TWO, CLASSIC, ECONOMIC)
+
+# Of what it repeats, the client's own order lets a cache keep at least this much in an append-only session.
+_APPENDS = 0.8
+
+
+class Kind(StrEnum):
+    """What kind of session it is, by its own content."""
+
+    APPEND_ONLY = "append-only"
+    MUTABLE = "mutable"
+
+
+@dataclass(frozen=True, slots=True)
+class Score:
+    """One policy over one trace. ``cost`` is in tokens at the plain price, ``waste`` the share of written tokens that
+    was never read (None: nothing was written), ``has_long`` says that some of it was written at the longer life."""
+
+    cost: float
+    hit_rate: float
+    waste: float | None
+    prompt: int
+    refused: int = 0
+    has_long: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """One trace. ``plain`` is the cost of no caching; ``fixed`` and ``free`` bound the client's own order and any order
+    from below; ``found_by`` names what found the best feasible layout: the search, or the policy that it did not beat.
+    ``violations`` are fidelity's of ``economic``."""
+
+    trace: str
+    requests: int
+    kind: Kind
+    prefix_share: float
+    plain: float
+    scores: dict[str, Score]
+    fixed: float
+    free: float
+    found_by: str
+    violations: list[str] = field(default_factory=list)
+
+    def share(self, policy: str) -> float:
+        """Input cost as a share of no caching."""
+        return self._of(self.scores[policy].cost)
+
+    @property
+    def fixed_share(self) -> float:
+        """The limit of the client's own order, as a share of no caching."""
+        return self._of(self.fixed)
+
+    @property
+    def free_share(self) -> float:
+        """The limit of any order, as a share of no caching."""
+        return self._of(self.free)
+
+    def gain(self, policy: str, limit: float) -> float | None:
+        """The saving as a share of the saving at a cost of ``limit``; None where nothing could be saved there."""
+        possible = self.plain - limit
+        return (self.plain - self.scores[policy].cost) / possible if possible > 0 else None
+
+    def _of(self, cost: float) -> float:
+        return cost / self.plain if self.plain else 1.0
+
+
+def compare(trace: Trace, setting: Setting) -> Comparison:
+    """Every policy, the bounds, and the search, on one trace."""
+    setting = replace(setting, encode=counted_once(setting.encode))
+    reader = PromptReader(setting.profile, setting.encode)
+    steps = [acceptable(step, setting.profile) for step in trace.steps]
+    prompts, own = _client(steps, reader)
+    sent = {name: _baseline(name, steps, setting) for name in COMPARED}
+    sent |= {policy: _planned(steps, replace(setting, policy=policy)) for policy in (CLASSIC, ECONOMIC)}
+    scores = {name: _score(bodies, setting, reader) for name, bodies in sent.items()}
+    # The longer life is among the choices of the bounds where someone asks for it.
+    with_long = any(score.has_long for score in scores.values())
+    scores[BEST], found_by = _best(steps, setting, reader, scores)
+    bagger = Bagger(reader)
+    bags = [bagger.bag(body, at) for at, body in own]
+    tails = TAIL_TOKENS * len(prompts)
+    shared = prefix_share(prompts, bags)
+    return Comparison(
+        trace=trace.name,
+        requests=len(trace.steps),
+        kind=Kind.APPEND_ONLY if shared >= _APPENDS else Kind.MUTABLE,
+        prefix_share=shared,
+        plain=float(sum(prompt.total for _, prompt in prompts) + tails),
+        scores={name: scores[name] for name in (*POLICIES, BEST)},
+        fixed=fixed_limit(prompts, setting.profile, with_long=with_long) + tails,
+        free=free_limit(bags, setting.profile, with_long=with_long) + tails,
+        found_by=found_by,
+        violations=_violations(steps, sent[ECONOMIC], setting),
+    )
+
+
+_Sent = Sequence[tuple[float, bytes]]
+
+
+def _client(steps: Sequence[Step], reader: PromptReader) -> tuple[list[Timed], list[tuple[float, bytes]]]:
+    """The client's requests without markers, as far as the provider accepts them."""
+    prompts, bodies = [], []
+    for step in steps:
+        body = as_sent(step.body, reader.profile.dialect)
+        try:
+            prompts.append((step.at, reader.prompt(body)))
+        except UpstreamRejected:
+            continue
+        bodies.append((step.at, body))
+    return prompts, bodies
+
+
+def _baseline(name: str, steps: Sequence[Step], setting: Setting) -> _Sent:
+    make = COMPARED[name]
+    return [(step.at, make(step.body, setting.profile.dialect)) for step in steps]
+
+
+def _planned(steps: Sequence[Step], setting: Setting) -> _Sent:
+    """What the planner sends; a request that is refused as planned goes out as it came."""
+    sent: list[tuple[float, bytes]] = []
+
+    def note(step: Step, plan: Plan) -> None:
+        sent.append((step.at, plan.body))
+
+    ours = Ours(replace(setting, on_sent=note, on_planned=None))
+    for step in steps:
+        ours.send(step)
+    return sent
+
+
+def _score(sent: _Sent, setting: Setting, reader: PromptReader) -> Score:
+    account = Account(reader)
+    for at, body in sent:
+        account.send(body, at)
+    total = account.total
+    return Score(
+        cost=total.cost(setting.profile),
+        hit_rate=total.hit_rate,
+        waste=account.waste.share,
+        prompt=total.prompt,
+        refused=total.refused,
+        has_long=total.write_1h > 0,
+    )
+
+
+def _violations(steps: Sequence[Step], sent: _Sent, setting: Setting) -> list[str]:
+    return [
+        f"request {number}: {text}"
+        for number, (step, (_, body)) in enumerate(zip(steps, sent, strict=True), 1)
+        for text in violations(step.body, body, setting.recognisers, setting.profile.max_marks)
+    ]
+
+
+def _best(steps: Sequence[Step], setting: Setting, reader: PromptReader, scores: dict[str, Score]) -> tuple[Score, str]:
+    """The cheapest feasible layout known: the search's, where it is accepted, unharmed and beats every policy."""
+    cheapest = min(scores, key=lambda name: (scores[name].refused, scores[name].cost))
+    found = find_layouts(steps, setting.profile, setting.encode, setting.recognisers)
+    if found is not None:
+        sent = [(step.at, one.body) for step, one in zip(steps, found, strict=True)]
+        score = _score(sent, setting, reader)
+        is_feasible = not score.refused and not _violations(steps, sent, setting)
+        if is_feasible and score.cost < scores[cheapest].cost:
+            return score, "search"
+    return scores[cheapest], cheapest
