@@ -24,7 +24,6 @@ class Terms:
     movable: bool
     reminder: str | None
     tool_text_to_parts: bool
-    documents_move: bool = False
 
 
 def last_user_index(messages: Sequence[View]) -> int:
@@ -159,14 +158,16 @@ class Alignment:
         return True
 
     def _with_documents_moved(self, fixed: View, message: View) -> bool:
-        """Documents inside a system text in another order: an edit that the caller has to allow by name."""
+        """Documents inside the last leading system message, behind the rest of it."""
         if not fixed.is_system or not self.terms.movable:
             return False
         reached = with_documents_moved(fixed, message, self.tag.lines, self.used_lines)
         if not reached:
             return False
-        if not self.terms.documents_move:
-            self.report.add(Rule.DOCUMENTS, message.path, "documents inside a system text moved, without leave")
+        if self.next_fixed != self.leading - 1 or self.pivot == len(self.fixed):
+            self.report.add(
+                Rule.DOCUMENTS, message.path, "documents moved inside a system message that does not end the head"
+            )
         if message.blanks > fixed.blanks:
             self.report.add(Rule.SPLIT, message.path, "moving documents left a part of nothing but white space")
         self.used_lines = reached

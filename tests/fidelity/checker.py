@@ -40,13 +40,11 @@ def check(
     profile: str,
     reminder: str | None = None,
     tools_seen_reordered: bool = False,
-    documents_move: bool = False,
 ) -> list[Violation]:
     """All rules that ``sent`` breaks as the forwarded form of the client's body ``original``; empty if it is faithful.
 
     ``reminder`` is the operator's text that may stand behind the last user message; ``tools_seen_reordered`` says that
-    this client was seen to send the same tools in another order or form; ``documents_move`` allows tagged documents
-    inside a system text to stand as parts of their own in any order. Neither body is changed.
+    this client was seen to send the same tools in another order or form. Neither body is changed.
     """
     if mode not in MODES:
         raise ValueError(f"mode must be one of {', '.join(MODES)}; got {mode!r}")
@@ -57,7 +55,7 @@ def check(
         _check_untouched(original, sent, report)
     else:
         explicit = PROFILES[profile].marker == "prompt_cache_breakpoint"
-        terms = Terms(mode == "tier", reminder, tool_text_to_parts=explicit, documents_move=documents_move)
+        terms = Terms(mode == "tier", reminder, tool_text_to_parts=explicit)
         _check_laid_out(original, sent, report, PROFILES[profile], terms, tools_seen_reordered)
     return report.violations
 

@@ -9,6 +9,8 @@ from .view import MARKER_KEYS, TEXT_ROLES, View, plain_text, same
 from .violations import Report, Rule
 
 MOST_MARKERS = 4
+# Anthropic: text, images and documents of user turns. Breakpoints: sound, too.
+_MARKED_MEDIA = ("image_url", "file")
 _BREAKPOINT_PARTS = ("text", "image_url", "input_audio", "file")
 
 Anchor = tuple[str, int | str, int]
@@ -101,8 +103,8 @@ def _is_blank(marker: Marker) -> bool:
     if marker.form == "message" and marker.owner is not None:
         content = marker.owner.raw.get("content")
         return not content or (marker.owner.texts is not None and not marker.owner.joined.strip())
-    text = plain_text(marker.part)
-    return text is not None and not text.strip()
+    text = marker.part.get("text") if isinstance(marker.part, dict) and marker.part.get("type") == "text" else None
+    return isinstance(text, str) and not text.strip()
 
 
 def _wrong_place(marker: Marker, last_tool: int) -> str | None:
@@ -124,7 +126,12 @@ def _wrong_place(marker: Marker, last_tool: int) -> str | None:
         return None if role == "tool" else f"message-level on a {role} message"
     if role not in TEXT_ROLES:
         return f"inside the parts of a {role} message"
-    return None if plain_text(marker.part) is not None else "on a part that is not text"
+    kind = marker.part.get("type") if isinstance(marker.part, dict) else None
+    if kind == "text":
+        return None
+    return (
+        None if kind in _MARKED_MEDIA and role == "user" else "on a part that is neither text nor an image nor a file"
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,8 +4,8 @@ A system text may be cut anywhere as long as the parts, joined, are the same tex
 Lines may be missing when they stand in the tag, in the same order; a line moves with the newline behind it, or, at the
 end of a text, with the one before it.
 
-Tagged documents inside a system text may stand as parts of their own, in any order among the rest of the text, only
-where the caller of the checker says that documents move: it is no general rule.
+Documents inside the last leading system message (a tag with attributes, on lines of its own) may stand as parts of
+their own, in any order, behind the rest of that message.
 """
 
 import re
@@ -15,7 +15,8 @@ from dataclasses import dataclass, replace
 from .view import View
 
 _DOCUMENT = re.compile(
-    r"<(?P<tag>document|doc|chunk|passage|excerpt|source|result|file)\b[^>\n]*>.*?</(?P=tag)>\n*", re.DOTALL
+    r"^<(?P<tag>document|doc|chunk|passage|excerpt|source|result)\s[^<>\n]*=[^<>\n]*>.*?</(?P=tag)>(?=\n|\Z)\n*",
+    re.DOTALL | re.MULTILINE,
 )
 
 
@@ -100,25 +101,19 @@ def wholly_moved(original: View, moved: list[str], starts: set[int]) -> set[int]
 
 
 def with_documents_moved(original: View, sent: View, moved: list[str], starts: set[int]) -> set[int]:
-    """As ``without_lines``, where the documents of the text may be parts of their own in any order.
+    """As ``without_lines``, where its documents stand behind the rest of the text, parts of their own in any order.
 
-    The rest of the text keeps its order; each document is there once, with the newlines behind it. Else empty.
+    The rest keeps its order; each document is there once, with the newlines behind it. Else empty.
     """
     if original.texts is None or sent.texts is None or len(original.texts) != 1:
         return set()
-    left = Counter(found.group() for found in _DOCUMENT.finditer(original.joined))
-    if left.total() < 2:
-        return set()
-    rest: list[str] = []
-    for text in sent.texts:
-        if left[text] > 0:
-            left[text] -= 1
-        else:
-            rest.append(text)
-    if left.total():
+    documents = [found.group() for found in _DOCUMENT.finditer(original.joined)]
+    at = len(sent.texts) - len(documents)
+    rest, behind = sent.texts[:at], sent.texts[at:]
+    if not documents or at < 1 or Counter(behind) != Counter(documents):
         return set()
     fixed = _DOCUMENT.sub("", original.joined)
-    return without_lines(_saying(original, (fixed,)), _saying(sent, tuple(rest)), moved, starts)
+    return without_lines(_saying(original, (fixed,)), _saying(sent, rest), moved, starts)
 
 
 def _saying(message: View, texts: tuple[str, ...]) -> View:

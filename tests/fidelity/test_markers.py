@@ -53,15 +53,31 @@ def test_no_marker_where_the_provider_refuses_it() -> None:
         assert rules(agent(), sent) == {Rule.MARKER_PLACE}
 
 
+def test_images_and_files_of_the_user_can_be_marked_and_nothing_else_but_text() -> None:
+    def with_part(part: Body, role: str = "user") -> Body:
+        content = [*parts("look"), part]
+        messages = (
+            [{"role": "system", "content": content}] if role == "system" else [{"role": role, "content": content}]
+        )
+        return {**aider(), "messages": [*messages, {"role": "user", "content": "q"}]}
+
+    picture, file = {"type": "image_url", "image_url": {"url": "u"}}, {"type": "file", "file": {"file_id": "f"}}
+    noted = {"type": "text", "text": "a", "annotations": []}
+    for part in (picture, file, noted):
+        assert run(with_part(part), with_part({**part, "cache_control": SHORT})) == []
+    sound, later = {"type": "input_audio", "input_audio": {}}, {"type": "later", "x": 1}
+    for part in (sound, later, {**noted, "text": " "}):
+        assert rules(with_part(part), with_part({**part, "cache_control": SHORT})) == {Rule.MARKER_PLACE}
+    assert rules(with_part(picture, "system"), with_part({**picture, "cache_control": SHORT}, "system"))
+    assert rules(with_part(picture), with_part({**picture, "cache_control": SHORT, "x": 1}))
+
+
 def test_no_marker_on_nothing() -> None:
     empty = edited(agent(), 4, content="")
     assert rules(empty, edited(empty, 4, cache_control=SHORT)) == {Rule.MARKER_PLACE}
     blank = edited(aider(), 9, content=[*parts("  "), {"type": "image_url", "image_url": {"url": "u"}}])
     marked = copy.deepcopy(blank)
     marked["messages"][9]["content"][0]["cache_control"] = SHORT
-    assert rules(blank, marked) == {Rule.MARKER_PLACE}
-    marked["messages"][9]["content"][0].pop("cache_control")
-    marked["messages"][9]["content"][1]["cache_control"] = SHORT
     assert rules(blank, marked) == {Rule.MARKER_PLACE}
 
 

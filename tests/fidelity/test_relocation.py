@@ -174,13 +174,47 @@ def documents_behind(*texts: str) -> Body:
     return with_messages(aider(), {"role": "system", "content": parts(*texts)}, said("user", "q"))
 
 
-def test_documents_in_a_system_text_move_only_with_leave() -> None:
+def test_documents_may_stand_behind_the_rest_of_the_last_leading_system_message() -> None:
     rest = "Help.\nToday is Saturday.\n\n# Context\n\n# Rules\nBe exact.\n"
     sent = documents_behind(rest, *DOCUMENTS[::-1])
-    assert rules(retrieval(), sent) == {Rule.DOCUMENTS}
-    assert run(retrieval(), sent, documents_move=True) == []
-    assert run(retrieval(), documents_behind(rest[:9], rest[9:], *DOCUMENTS), documents_move=True) == []
-    assert rules(retrieval(), sent, documents_move=True, mode="mark")
+    assert run(retrieval(), sent) == []
+    assert run(retrieval(), documents_behind(rest[:9], rest[9:], *DOCUMENTS)) == []
+    assert rules(retrieval(), sent, mode="mark")
+
+
+def test_nowhere_else() -> None:
+    rest = "Help.\nToday is Saturday.\n\n# Context\n\n# Rules\nBe exact.\n"
+    original, sent = retrieval(), documents_behind(rest, *DOCUMENTS)
+    for body in (original, sent):
+        body["messages"].insert(1, said("system", "More."))
+    assert rules(original, sent) == {Rule.DOCUMENTS}
+    for body in (original, sent):
+        body["messages"] = [said("user", "a"), said("assistant", "b"), *body["messages"][:1], said("user", "q")]
+    assert rules(original, sent) == {Rule.DOCUMENTS}
+    alone = retrieval()
+    alone["messages"].pop()
+    assert rules(alone, {**sent, "messages": documents_behind(rest, *DOCUMENTS)["messages"][:1]}) == {Rule.DOCUMENTS}
+    into_user = retrieval()
+    into_user["messages"][1] = {"role": "user", "content": parts(*DOCUMENTS, "q")}
+    into_user["messages"][0] = said("system", rest)
+    assert rules(retrieval(), into_user)
+
+
+def test_what_a_prompt_says_about_tags_stays() -> None:
+    for text in (
+        "Answer in <result>one word</result>.\nBe kind.\n",
+        "Answer in\n<result>\none word\n</result>\nBe kind.\n",
+    ):
+        original = with_messages(aider(), said("system", text), said("user", "q"))
+        block = "<result>one word</result>" if "\n<result>" not in text else "<result>\none word\n</result>\n"
+        assert rules(original, documents_behind(text.replace(block, ""), block))
+
+
+def test_one_document_alone() -> None:
+    text = f"Help.\n{DOCUMENTS[0]}Be exact.\n"
+    original = with_messages(aider(), said("system", text), said("user", "q"))
+    assert run(original, documents_behind("Help.\nBe exact.\n", DOCUMENTS[0])) == []
+    assert rules(original, documents_behind(DOCUMENTS[0], "Help.\nBe exact.\n"))
 
 
 def test_documents_that_move_are_all_there_and_the_rest_keeps_its_order() -> None:
@@ -189,12 +223,12 @@ def test_documents_that_move_are_all_there_and_the_rest_keeps_its_order() -> Non
     for texts in (
         (rest, two), (rest, one, one), (rest, one, two, two), (rest, one + two), (rest, one[:-1], two),
         (rest[:-1], one, two), (rest.replace("Be exact.\n", ""), one, two), (rest[6:] + rest[:6], one, two), (one, two),
-        (rest, one.replace("one", "ONE"), two),
+        (rest, one.replace("one", "ONE"), two), (one, rest, two), (rest[:6], one, rest[6:], two), (one, two, rest),
     ):  # fmt: skip
-        assert rules(retrieval(), documents_behind(*texts), documents_move=True), texts
+        assert rules(retrieval(), documents_behind(*texts)), texts
 
 
 def test_documents_may_move_while_a_line_goes_to_the_tag() -> None:
     sent = documents_behind("Help.\n\n# Context\n\n# Rules\nBe exact.\n", *DOCUMENTS)
     sent["messages"].insert(1, said("user", TAG))
-    assert run(retrieval(), sent, documents_move=True) == []
+    assert run(retrieval(), sent) == []

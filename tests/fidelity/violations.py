@@ -20,7 +20,7 @@ class Rule(StrEnum):
     TOOL_PAIR = "tool-pair"  # a tool result no longer follows its call
     EXCHANGE = "exchange"  # something moved between a user's turn and its answer
     SYSTEM_FIRST = "system-first"  # something moved before the leading system messages
-    DOCUMENTS = "documents"  # documents inside a system text moved, and the caller did not say that they may
+    DOCUMENTS = "documents"  # documents moved inside a system message that is not the last leading one
     CLAIM = "claim"  # files under a header that says something else than the client did
     OPENING = "opening"  # the client's opening text or acknowledgement is not with the last part, once
     ACKNOWLEDGEMENT = "acknowledgement"  # a part without its "Ok."

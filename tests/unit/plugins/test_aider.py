@@ -74,7 +74,10 @@ class TestFiles:
         "ends in a fence ```",
         "\u2028 \x0c \x00 🎉\n",
     ],
-    ids=["empty", "no newline", "blank", "crlf", "inline fence", "indented fence", "tildes", "tags", "opening", "glued", "odd"],
+    ids=[
+        "empty", "no newline", "blank", "crlf", "inline fence", "indented fence", "tildes", "tags", "opening", "glued",
+        "odd",
+    ],
 )  # fmt: skip
 def test_any_content(content: str) -> None:
     files = [File("a.py", "a = 1\n"), File("nasty.txt", content), File("b.py", content), File("c.py", "c = 1\n")]
