@@ -63,9 +63,13 @@ class Pricing:
         self, candidate: "Candidate", reason: Reason, kept: dict[int, Life] | None = None, taken: int = 0
     ) -> Choice:
         """The layout with the markers that pay; ``kept`` markers stay, ``taken`` slots are gone."""
-        layout = candidate.layout
-        placed = place(layout, candidate.survival, candidate.held, self.profile, max(0, self.slots - taken))
+        layout, slots = candidate.layout, max(0, self.slots - taken)
+        placed = place(layout, candidate.survival, candidate.held, self.profile, slots)
         marks: dict[int, Life] = {p: self._life(layout, p) for p in placed.positions}
+        if marks and not kept and self.long_until and "1h" not in marks.values():
+            if len(marks) == slots:
+                placed = place(layout, candidate.survival, candidate.held, self.profile, slots - 1)
+            marks = {self._anchor(layout): "1h", **{p: "5m" for p in placed.positions}}
         return self._choice(candidate, {**marks, **(kept or {})}, placed, reason)
 
     def given_marks(self, candidate: "Candidate", marks: dict[int, Life], reason: Reason) -> Choice:
@@ -76,6 +80,11 @@ class Pricing:
     def _life(self, layout: Layout, position: int) -> Life:
         """The client's one-hour life is kept for as much of the prompt as it covered."""
         return "1h" if layout.ends[position] <= self.long_until else "5m"
+
+    def _anchor(self, layout: Layout) -> int:
+        """Where the client's one-hour life ends: the last place for a marker that it covered, else the first of all."""
+        markable = [p for p, part in enumerate(layout.parts) if part.markable]
+        return max((p for p in markable if layout.ends[p] <= self.long_until), default=markable[0])
 
     def _choice(self, candidate: "Candidate", marks: dict[int, Life], placed: Placement, reason: Reason) -> Choice:
         layout = candidate.layout
