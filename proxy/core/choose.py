@@ -66,10 +66,10 @@ class Pricing:
         layout, slots = candidate.layout, max(0, self.slots - taken)
         placed = place(layout, candidate.survival, candidate.held, self.profile, slots)
         marks: dict[int, Life] = {p: self._life(layout, p) for p in placed.positions}
-        if marks and not kept and self.long_until and "1h" not in marks.values():
+        if marks and not kept and self.long_until and self.profile.long_life_s and "1h" not in marks.values():
             if len(marks) == slots:
                 placed = place(layout, candidate.survival, candidate.held, self.profile, slots - 1)
-            marks = {self._anchor(layout): "1h", **{p: "5m" for p in placed.positions}}
+            marks = {**dict.fromkeys(placed.positions, "5m"), self._anchor(layout): "1h"}
         return self._choice(candidate, {**marks, **(kept or {})}, placed, reason)
 
     def given_marks(self, candidate: "Candidate", marks: dict[int, Life], reason: Reason) -> Choice:
