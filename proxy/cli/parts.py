@@ -7,7 +7,7 @@ from proxy.admission import Gate
 from proxy.cli import compose
 from proxy.clock import SystemClock
 from proxy.core.planner import TierPlanner
-from proxy.core.tokens import Encode
+from proxy.core.tokens import Encode, sampled
 from proxy.encodings import local_encode
 from proxy.engine import Engine, Limits
 from proxy.identity import DEFAULT_TEAM
@@ -58,7 +58,7 @@ async def build(
     engine = Engine(
         models=table,
         upstreams=used,
-        planner=Planning(TierPlanner(encode, recognisers(build_plugin_manager()), ours.policy)),
+        planner=Planning(TierPlanner(sampled(encode), recognisers(build_plugin_manager()), ours.policy)),
         admission=gate,
         meter=Meter(metrics, prices),
         clock=clock or SystemClock(),

@@ -2,9 +2,8 @@
 
 from collections import OrderedDict
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
-from hashlib import sha256
 
 from msgspec import Raw
 
@@ -49,7 +48,7 @@ class Message:
     """A message and what is known of it. ``raw`` is the client's own JSON; ``digest`` covers it without markers.
 
     ``text`` is kept only where ``recognition`` needs it again; ``lead`` is the text's beginning. ``cut_digests``
-    are the digests of the recognised pieces.
+    are the digests of the recognised pieces. ``memo`` keeps what others derive from the message.
     """
 
     raw: bytes
@@ -65,11 +64,21 @@ class Message:
     text: str | None
     recognition: Recognition | None
     cut_digests: tuple[bytes, ...] = ()
+    memo: dict[object, object] = field(default_factory=dict, compare=False, repr=False)
 
 
 LEAD_CHARS = 200
 # What a remembered message takes besides its JSON.
 _FRAME_BYTES = 512
+
+
+# Comparing bytes is far cheaper than hashing them all: a message is looked up by its length and its two ends, then
+# compared. Where two messages share a key the newer one is remembered.
+_Key = tuple[int, bytes, bytes]
+
+
+def _key(content: bytes) -> _Key:
+    return len(content), content[:96], content[-96:]
 
 
 class MessageReader:
@@ -85,14 +94,14 @@ class MessageReader:
         self._recognisers = tuple(sorted(recognisers, key=lambda r: (r.priority, r.name)))
         self._capacity = capacity_bytes
         self._size = 0
-        self._known: OrderedDict[bytes, Message] = OrderedDict()
+        self._known: OrderedDict[_Key, Message] = OrderedDict()
 
     def read(self, raw: Raw) -> Message:
         """The message. Raises Unreadable where it is not the shape of a chat message."""
         content = bytes(raw)
-        key = sha256(content).digest()
+        key = _key(content)
         known = self._known.get(key)
-        if known is not None:
+        if known is not None and known.raw == content:
             self._known.move_to_end(key)
             return known
         message = self._parse(content)
@@ -101,7 +110,11 @@ class MessageReader:
 
     def unread(self, raws: Sequence[Raw]) -> list[Raw]:
         """Those of the messages that were not read before."""
-        return [raw for raw in raws if sha256(raw).digest() not in self._known]
+        return [raw for raw in raws if not self._is_known(bytes(raw))]
+
+    def _is_known(self, content: bytes) -> bool:
+        known = self._known.get(_key(content))
+        return known is not None and known.raw == content
 
     def beside(self) -> "MessageReader":
         """A reader for another thread: it reads what this one has not; ``adopt`` brings the result back."""
@@ -113,9 +126,11 @@ class MessageReader:
         for key, message in other._known.items():
             self._keep(key, message)
 
-    def _keep(self, key: bytes, message: Message) -> None:
-        if key not in self._known:
-            self._size += len(message.raw) + _FRAME_BYTES
+    def _keep(self, key: _Key, message: Message) -> None:
+        old = self._known.pop(key, None)
+        if old is not None:
+            self._size -= len(old.raw) + _FRAME_BYTES
+        self._size += len(message.raw) + _FRAME_BYTES
         self._known[key] = message
         while self._size > self._capacity and len(self._known) > 1:
             _, old = self._known.popitem(last=False)

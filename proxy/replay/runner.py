@@ -4,15 +4,16 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from proxy.core.digest import digest
+from proxy.core.head import head_of
 from proxy.core.modes import Mode
 from proxy.core.plan import Plan, Route
 from proxy.core.planner import TierPlanner
 from proxy.core.profiles import CacheProfile, Dialect, Family
 from proxy.core.prompt import Bill
 from proxy.core.recognition import Recogniser
-from proxy.core.tokens import Encode, TokenCounter
+from proxy.core.tokens import Encode, TokenCounter, sampled
 from proxy.core.wire import Unreadable
-from proxy.errors import UpstreamRejected
+from proxy.errors import InvalidRequest, UpstreamRejected
 from proxy.replay.baselines import AS_SENT, BASELINES, CLIENT, Baseline, as_sent, is_marked
 from proxy.replay.fidelity import violations
 from proxy.replay.totals import OURS, Result, Total
@@ -28,7 +29,8 @@ _OUTPUT_TOKENS = 1
 class Setting:
     """How to replay: provider rules, mode, policy. ``on_sent`` sees each plan whose body the provider accepted
     (``--out``, checks), ``on_planned`` each plan before its exchange ends (``explain``). A planner's surprise is raised
-    where ``is_strict``; else the request goes out as it came, as it would live, and the surprise is listed."""
+    where ``is_strict``; else the request goes out as it came, as it would live, and the surprise is listed.
+    ``is_sampled``: the planner counts tokens as the proxy does, by samples; the provider always counts them all."""
 
     profile: CacheProfile
     encode: Encode
@@ -39,6 +41,7 @@ class Setting:
     on_sent: Callable[[Step, Plan], None] | None = None
     on_planned: Callable[[Step, Plan], None] | None = None
     is_strict: bool = True
+    is_sampled: bool = True
 
 
 def replay(trace: Trace, setting: Setting, on_step: Callable[[], None] = lambda: None) -> Result:
@@ -103,8 +106,8 @@ class Ours:
     def __init__(self, setting: Setting) -> None:
         self._setting = setting
         self._side = Side(setting)
-        self._planner = TierPlanner(setting.encode, setting.recognisers, setting.policy)
-        self._route = Route(scope="replay", name="replay", model="", profile=setting.profile)
+        encode = sampled(setting.encode) if setting.is_sampled else setting.encode
+        self._planner = TierPlanner(encode, setting.recognisers, setting.policy)
 
     @property
     def total(self) -> Total:
@@ -114,7 +117,7 @@ class Ours:
     def send(self, step: Step) -> Plan:
         """Plan a request and send it; the plan's body is what was accepted."""
         setting, planner = self._setting, self._planner
-        plan = planner.plan(step.body, self._route, setting.mode, step.at)
+        plan = planner.plan(step.body, _route(step, setting.profile), setting.mode, step.at)
         if plan.surprise is not None and setting.is_strict:
             raise plan.surprise
         if setting.on_planned is not None:
@@ -130,6 +133,15 @@ class Ours:
         if setting.on_sent is not None:
             setting.on_sent(step, plan)
         return plan
+
+
+def _route(step: Step, profile: CacheProfile) -> Route:
+    """As a wildcard of the model list routes it: each model that a client names is its own."""
+    try:
+        model = head_of(step.body).model
+    except InvalidRequest:
+        model = ""
+    return Route(scope="replay", name=model, model=model, profile=profile)
 
 
 def _distinct(names: Iterable[str], steps: Sequence[Step]) -> list[str]:
