@@ -27,6 +27,7 @@ class Marker:
     path: str
     owner: View | None = None
     part: Any = None
+    offset: int = -1
 
     @property
     def is_long(self) -> bool:
@@ -36,11 +37,13 @@ class Marker:
 _END = -1
 
 
-def _on(holder: Any, form: str, anchor: Anchor, path: str, owner: View | None = None, part: Any = None) -> list[Marker]:
+def _on(
+    holder: Any, form: str, anchor: Anchor, path: str, owner: View | None = None, part: Any = None, offset: int = -1
+) -> list[Marker]:
     if not isinstance(holder, dict):
         return []
     return [
-        Marker(key, form, anchor, holder[key], f"{path}.{key}", owner, part)
+        Marker(key, form, anchor, holder[key], f"{path}.{key}", owner, part, offset)
         for key in MARKER_KEYS
         if holder.get(key) is not None
     ]
@@ -59,7 +62,7 @@ def _in_message(message: View, origin: int) -> Iterator[Marker]:
         at += len(text) if text is not None and message.texts is not None else 1
         last = index == len(parts) - 1
         anchor = ("message", origin, _END if last else at)
-        yield from _on(part, "part", anchor, f"{message.path}.content[{index}]", message, part)
+        yield from _on(part, "part", anchor, f"{message.path}.content[{index}]", message, part, at)
     yield from _on(message.raw, "message", ("message", origin, _END), message.path, message)
     calls = message.raw.get("tool_calls")
     for index, call in enumerate(calls if isinstance(calls, list) else []):
@@ -187,10 +190,16 @@ def _is_lost_on_the_way(marker: Marker) -> bool:
     return marker.form == "message" and owner is not None and owner.role in TEXT_ROLES and owner.is_list
 
 
+def _is_before_a_reminder(found: Marker, own: Marker) -> bool:
+    """On the part that was the last one of its message, before the operator's reminder came behind it."""
+    is_same_message = (found.form, found.anchor[:2]) == (own.form, own.anchor[:2])
+    return is_same_message and own.anchor[2] == _END and found.offset == own.offset >= 0
+
+
 def _is_there(own: Marker, after: list[Marker]) -> bool:
     return any(
         found.key == own.key
-        and found.anchor == own.anchor
+        and (found.anchor == own.anchor or _is_before_a_reminder(found, own))
         and same(found.value, own.value)
         and (not _is_lost_on_the_way(found) or _is_lost_on_the_way(own))
         for found in after

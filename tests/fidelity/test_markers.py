@@ -72,6 +72,19 @@ def test_images_and_files_of_the_user_can_be_marked_and_nothing_else_but_text() 
     assert rules(with_part(picture), with_part({**picture, "cache_control": SHORT, "x": 1}))
 
 
+def test_the_clients_marker_stays_on_its_part_when_the_reminder_comes_behind_it() -> None:
+    original = edited(aider(), 9, content=[*parts("a"), {**parts("b")[0], "cache_control": SHORT}])
+    sent = copy.deepcopy(original)
+    sent["messages"][9]["content"] += parts("\n\nBe kind.")
+    assert run(original, sent, mode="mark", reminder="Be kind.") == []
+    dropped = copy.deepcopy(sent)
+    dropped["messages"][9]["content"][1].pop("cache_control")
+    earlier = copy.deepcopy(sent)
+    earlier["messages"][9]["content"][0]["cache_control"] = earlier["messages"][9]["content"][1].pop("cache_control")
+    for spoilt in (dropped, earlier):
+        assert rules(original, spoilt, mode="mark", reminder="Be kind.") == {Rule.MARKER_LOST}
+
+
 def test_no_marker_on_nothing() -> None:
     empty = edited(agent(), 4, content="")
     assert rules(empty, edited(empty, 4, cache_control=SHORT)) == {Rule.MARKER_PLACE}
