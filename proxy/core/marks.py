@@ -9,7 +9,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from proxy.core.layout import ElementKind, Layout
-from proxy.core.profiles import CacheProfile, Dialect, Family
+from proxy.core.profiles import CacheProfile, Family
+from proxy.core.prompt import Life
 
 _MAX_STOPS = 16
 # Survival must fall by this factor before a place is worth a look of its own.
@@ -167,10 +168,17 @@ def _in_reach(marks: Sequence[int], entry: int, lookback: int) -> bool:
     return any(0 <= mark - entry < lookback for mark in marks)
 
 
+def honoured(layout: Layout, profile: CacheProfile) -> dict[int, Life]:
+    """The client's own markers, where this provider reads them."""
+    first, parts = _first_markable(layout, profile), layout.parts
+    marks = layout.own_marks().items()
+    return {p: life for p, life in marks if p >= first and (profile.message_mark or parts[p].index >= 0)}
+
+
 def _first_markable(layout: Layout, profile: CacheProfile) -> int:
-    """Positions before this one carry no marker: a breakpoint is not taken on tools (OpenAI, "Prompt caching")."""
+    """Positions before this one carry no marker: not every provider takes one on tools."""
     elements = layout.elements
-    if profile.dialect is Dialect.BREAKPOINT and elements and elements[0].kind is ElementKind.TOOLS:
+    if not profile.tool_mark and elements and elements[0].kind is ElementKind.TOOLS:
         return len(elements[0].parts)
     return 0
 

@@ -19,7 +19,7 @@ from proxy.core.prompt import Bill, Life, Prompt
 
 def validate(prompt: Prompt, profile: CacheProfile) -> str | None:
     """Why the provider would refuse these markers with a 400, or None."""
-    if profile.dialect is not Dialect.CACHE_CONTROL:
+    if profile.dialect not in (Dialect.CACHE_CONTROL, Dialect.PART_CACHE_CONTROL):
         return None
     if len(prompt.marks) > profile.max_marks:
         return f"A maximum of {profile.max_marks} blocks with cache_control may be provided. Found {len(prompt.marks)}."

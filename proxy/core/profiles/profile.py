@@ -20,8 +20,25 @@ class Dialect(StrEnum):
     """How a marker is written on the wire."""
 
     CACHE_CONTROL = "cache_control"
+    PART_CACHE_CONTROL = "cache_control on parts"
+    """``cache_control`` on content parts and nowhere else, also inside a tool result."""
     BREAKPOINT = "prompt_cache_breakpoint"
     NONE = "none"
+
+    @property
+    def key(self) -> str:
+        """The member that a marker is; empty where there is none."""
+        return _KEYS[self]
+
+
+_KEYS: Mapping[Dialect, str] = MappingProxyType(
+    {
+        Dialect.CACHE_CONTROL: "cache_control",
+        Dialect.PART_CACHE_CONTROL: "cache_control",
+        Dialect.BREAKPOINT: "prompt_cache_breakpoint",
+        Dialect.NONE: "",
+    }
+)
 
 
 class MarkPlace(StrEnum):

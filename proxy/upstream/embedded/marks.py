@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
-from proxy.core.profiles import CacheProfile, Dialect, MarkPlace
+from proxy.core.profiles import CacheProfile, MarkPlace
 from proxy.core.prompt import Life
 from proxy.upstream.embedded.blocks import refuse
 
@@ -56,14 +56,14 @@ class MarkStyle:
         return self.syntax is Syntax.BREAKPOINT
 
 
-_SYNTAX = {Dialect.CACHE_CONTROL: Syntax.CACHE_CONTROL, Dialect.BREAKPOINT: Syntax.BREAKPOINT}
+_SYNTAX = {CACHE_CONTROL: Syntax.CACHE_CONTROL, BREAKPOINT: Syntax.BREAKPOINT}
 
 
 def mark_style(profile: CacheProfile) -> MarkStyle:
     """The style of a profile's provider."""
     unknown = Syntax.REFUSED if profile.refuses_unknown else Syntax.IGNORED
     return MarkStyle(
-        syntax=_SYNTAX.get(profile.dialect, unknown),
+        syntax=_SYNTAX.get(profile.dialect.key, unknown),
         on_tools=profile.tool_mark,
         on_messages=profile.message_mark,
         on_body=profile.body_mark,

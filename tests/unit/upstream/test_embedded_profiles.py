@@ -33,7 +33,7 @@ class TestEveryProfile:
     @pytest.mark.parametrize("profile", PROFILES.values(), ids=lambda p: p.name)
     def test_a_conversation_that_goes_on_is_read(self, profile):
         provider = Provider(profile)
-        mark = {"cache_control": MARK} if profile.dialect == "cache_control" else {}
+        mark = {"cache_control": MARK} if profile.dialect.key == "cache_control" else {}
         messages = [system(LONG * 6), user([part("one", **mark)])]
         assert cached(provider.chat(*messages)) == 0
         again = cached(provider.chat(*messages, called("a"), result("a")))
@@ -41,7 +41,7 @@ class TestEveryProfile:
 
     @pytest.mark.parametrize("profile", PROFILES.values(), ids=lambda p: p.name)
     def test_who_refuses_a_marker_that_it_does_not_know(self, profile):
-        known = profile.dialect == "cache_control"
+        known = profile.dialect.key == "cache_control"
         expected = 400 if profile.refuses_unknown and not known else 200
         assert Provider(profile).chat(user([part("hello", cache_control=MARK)])).status == expected
         assert Provider(profile).chat(user(), tools=[{**SEARCH, "cache_control": MARK}]).status == expected

@@ -36,6 +36,9 @@ def test_a_marker_dialect_belongs_to_the_marker_family(profile: CacheProfile) ->
     assert (profile.dialect is Dialect.NONE) == (profile.family is not Family.MARKER)
     assert 0 <= profile.implicit_marks < profile.max_marks
     assert not profile.tool_mark or profile.dialect is Dialect.CACHE_CONTROL
+    on_messages = profile.result_mark is not MarkPlace.PART
+    assert on_messages or profile.dialect in (Dialect.PART_CACHE_CONTROL, Dialect.BREAKPOINT)
+    assert not profile.dialect.key or on_messages == profile.message_mark == (profile.dialect is Dialect.CACHE_CONTROL)
     assert not profile.body_mark or profile.message_mark
 
 
