@@ -14,6 +14,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 from rich.text import Text
 
+from proxy.cli import compare
 from proxy.cli.output import Output, fail, plain_failures, print_json
 from proxy.cli.traces import add_options, setting
 from proxy.core.plan import Plan
@@ -33,11 +34,16 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     add_options(parser)
     parser.add_argument("--out", type=Path, metavar="FILE", help="write the requests as they would be forwarded")
+    compare.configure(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Replay; 0 where every request came through unharmed."""
+    if (arguments.compare and arguments.out is not None) or (arguments.plot is not None and not arguments.compare):
+        fail("--compare goes without --out, --plot with --compare")
     with plain_failures(), ExitStack() as stack:
+        if arguments.compare:
+            return compare.run(arguments)
         traces = [read_trace(path) for path in find_traces(arguments.traces)]
         wanted = setting(arguments)
         if arguments.out is not None:

@@ -26,10 +26,12 @@ class Model(Protocol[State]):
 
 @dataclass(frozen=True, slots=True)
 class Sending:
-    """How one request is sent: its order, and the positions of its markers."""
+    """How one request is sent: its order, and the positions of its markers. ``cost`` is what the search believes it to
+    cost, in tokens at the plain price."""
 
     path: Path
     marks: tuple[int, ...]
+    cost: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +75,7 @@ def _next(model: Model[State], tree: Tree, shot: Shot, beam: Sequence[_Node[Stat
                 same = model.key(after)
                 total = node.cost + cost
                 if same not in found or total < found[same].cost:
-                    found[same] = _Node(total, after, Sending(path, marks), node)
+                    found[same] = _Node(total, after, Sending(path, marks, cost), node)
     return _best(model, shot, list(found.values()), width)
 
 

@@ -69,20 +69,23 @@ class Tree:
             for block in self._blocks_of(shot):
                 self._masks[block] = self._masks.get(block, 0) | bit
         self._lanes: dict[int, int] = {}
+        self._scopes: dict[bytes, int] = {}
         for shot in shots:
             self._lanes[shot.lane] = self._lanes.get(shot.lane, 0) | 1 << shot.index
+            self._scopes[shot.scope] = self._scopes.get(shot.scope, 0) | 1 << shot.index
 
     def path(self, shot: Shot, order: tuple[Element, ...]) -> Path:
-        """The order's path; its masks hold later requests of the lane only."""
+        """The order's path; its masks hold later requests only, behind the head those of the lane."""
         self._paths += 1
         path = Path(self._paths, order, tuple(e.digest for e in order))
         node = self._child(0, shot.scope)
-        mask = self._lanes[shot.lane] & ~((2 << shot.index) - 1)
+        mask = self._scopes[shot.scope] & ~((2 << shot.index) - 1)
         end, run, previous, in_messages = 0, -1, None, False
         for index, element in enumerate(order):
             if not in_messages and element.kind is not ElementKind.TOOLS and element.role not in SYSTEM_ROLES:
                 in_messages = True
                 node = self._child(node, shot.settings)
+                mask &= self._lanes[shot.lane]
             piece = self.piece(shot, order, index)
             for offset, block in enumerate(piece.blocks):
                 if block.kind not in _RUN_KINDS or block.kind is not previous:

@@ -1,0 +1,207 @@
+"""``stratiform replay --compare``: every policy beside the bounds and the best feasible layout, for each trace."""
+
+import argparse
+import sys
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from dataclasses import asdict
+from functools import lru_cache
+from multiprocessing import get_context
+from pathlib import Path
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+from proxy.cli.output import Output, fail, print_json
+from proxy.cli.traces import setting
+from proxy.replay.baselines import AS_SENT, SYSTEM_LAST
+from proxy.replay.benchmark import COLUMNS, FIXED, FREE, Mean, by_kind, gains, means, shares
+from proxy.replay.comparison import BEST, CLASSIC, ECONOMIC, Comparison, compare
+from proxy.replay.plot import plot
+from proxy.replay.runner import Setting
+from proxy.replay.trace import TraceError, find_traces, read_trace
+
+_PROCESSES = 2
+_SHOWN_VIOLATIONS = 5
+_DETAILED = (AS_SENT, SYSTEM_LAST, CLASSIC, ECONOMIC, BEST)
+_LIMITS = (FIXED, BEST, FREE)
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Add the command's options."""
+    parser.add_argument("--compare", action="store_true", help="compare with what gateways do, and with the limits")
+    parser.add_argument("--plot", type=Path, metavar="FILE", help="draw the comparison as SVG (with --compare)")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Compare; 0 where every request came through unharmed."""
+    paths = find_traces(arguments.traces)
+    found = _compared(paths, arguments)
+    if arguments.plot is not None:
+        _write(arguments.plot, plot(found, arguments.profile))
+    if arguments.json:
+        print_json(_report(arguments, found))
+    else:
+        _print(found)
+    return 1 if any(one.violations for one in found) else 0
+
+
+def _compared(paths: Sequence[Path], arguments: argparse.Namespace) -> list[Comparison]:
+    """In the order of the paths; the longest are begun first."""
+    columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.completed}/{task.total}"))
+    console = Console(stderr=True)
+    found: dict[Path, Comparison] = {}
+    ordered = sorted(paths, key=lambda path: -path.stat().st_size if path.exists() else 0)
+    with Progress(
+        *columns, TimeElapsedColumn(), console=console, transient=True, disable=not sys.stderr.isatty()
+    ) as progress:
+        task = progress.add_task("comparing", total=len(paths))
+        for path, one in _results(ordered, arguments):
+            found[path] = one
+            progress.update(task, advance=1, description=one.trace)
+    return [found[path] for path in paths]
+
+
+def _results(paths: Sequence[Path], arguments: argparse.Namespace) -> Iterator[tuple[Path, Comparison]]:
+    """As they are ready: by two processes where there are several traces. Raises TraceError."""
+    options = (arguments.profile, arguments.mode, arguments.min_tokens)
+    if len(paths) == 1:
+        yield paths[0], _one(paths[0], *options)
+        return
+    # Fresh processes: a fork would copy the thread that draws the progress bar.
+    with ProcessPoolExecutor(_PROCESSES, mp_context=get_context("spawn")) as pool:
+        jobs = {pool.submit(_one, path, *options): path for path in paths}
+        try:
+            for job in as_completed(jobs):
+                yield jobs[job], job.result()
+        except (TraceError, KeyboardInterrupt):
+            pool.shutdown(wait=False, cancel_futures=True)
+            raise
+
+
+def _one(path: Path, profile: str, mode: str, min_tokens: int | None) -> Comparison:
+    return compare(read_trace(path), _setting(profile, mode, min_tokens))
+
+
+@lru_cache(maxsize=1)
+def _setting(profile: str, mode: str, min_tokens: int | None) -> Setting:
+    """Once a process: the token encoding takes a moment to load."""
+    return setting(argparse.Namespace(profile=profile, mode=mode, min_tokens=min_tokens, policy=ECONOMIC))
+
+
+def _write(path: Path, text: str) -> None:
+    try:
+        path.write_text(text, encoding="utf-8")
+    except OSError as error:
+        fail(f"{path}: cannot be written: {error.strerror}")
+
+
+def _report(arguments: argparse.Namespace, found: Sequence[Comparison]) -> dict[str, object]:
+    return {
+        "profile": arguments.profile,
+        "mode": arguments.mode,
+        "traces": [_trace_report(one) for one in found],
+        "summary": [asdict(mean) for mean in means(found)],
+    }
+
+
+def _trace_report(one: Comparison) -> dict[str, object]:
+    costs = shares(one)
+    return {
+        "name": one.trace,
+        "kind": str(one.kind),
+        "prefix_share": one.prefix_share,
+        "requests": one.requests,
+        "prompt_tokens": round(one.plain),
+        "shares": costs,
+        "hit_rates": {name: score.hit_rate for name, score in one.scores.items()},
+        "write_waste": {name: score.waste for name, score in one.scores.items()},
+        "refused": {name: score.refused for name, score in one.scores.items() if score.refused},
+        "gains": gains(costs),
+        "best_found_by": one.found_by,
+        "violations": one.violations,
+    }
+
+
+def _print(found: Sequence[Comparison]) -> None:
+    output = Output()
+    lines = means(found)
+    output.print(_costs(found, lines))
+    output.print()
+    output.print(_details(found, lines))
+    output.print()
+    output.print(
+        "Input cost as a share of no caching, side calls included; means are geometric. The fixed limit is exact\n"
+        "for the client's order of messages (markers, the future known), the free limit a bound that no order can\n"
+        "pass and none need reach; best found is a search with the future known: feasible, not proven best. Gain: the\n"
+        "saving of economic as a share of the saving at that limit. Waste: tokens written and never read.",
+        style="dim",
+    )
+    for one in found:
+        for text in one.violations[:_SHOWN_VIOLATIONS]:
+            output.print(f"{one.trace}: {text}", style="red", soft_wrap=True)
+
+
+def _costs(found: Sequence[Comparison], lines: Sequence[Mean]) -> Table:
+    table = Table(box=None, pad_edge=False, padding=(0, 1))
+    table.add_column("input cost", overflow="fold", min_width=24)
+    table.add_column("sent", justify="right")
+    table.add_column("tokens", justify="right")
+    for name in COLUMNS:
+        style = "bold" if name == ECONOMIC else "dim" if name in (FIXED, FREE) else ""
+        table.add_column(name, justify="right", style=style, max_width=9)
+    by_name = {mean.name: mean for mean in lines}
+    for kind, some in by_kind(found):
+        for one in some:
+            costs = shares(one)
+            cells = [_cell(one, name, costs[name]) for name in COLUMNS]
+            table.add_row(one.trace, str(one.requests), f"{one.plain:,.0f}", *cells)
+        _mean_row(table, f"{kind}, {len(some)}", by_name[kind])
+    if "all" in by_name:
+        _mean_row(table, f"all, {len(found)}", by_name["all"])
+    return table
+
+
+def _mean_row(table: Table, name: str, mean: Mean) -> None:
+    cells = [f"{mean.shares[column]:.3f}" for column in COLUMNS]
+    table.add_row(name, str(mean.requests), "", *cells, style="bold", end_section=True)
+
+
+def _cell(one: Comparison, name: str, share: float) -> str:
+    refused = one.scores[name].refused if name in one.scores else 0
+    return f"{share:.3f}" + (f" ({refused} refused)" if refused else "")
+
+
+def _details(found: Sequence[Comparison], lines: Sequence[Mean]) -> Table:
+    table = Table(box=None, pad_edge=False, padding=(0, 1))
+    table.add_column("hit rate / waste", overflow="fold", min_width=24)
+    for name in _DETAILED:
+        table.add_column(name, justify="right", max_width=13)
+    for limit in _LIMITS:
+        table.add_column(f"gain: {limit}", justify="right", max_width=11)
+    table.add_column("best found by", overflow="fold")
+    by_name = {mean.name: mean for mean in lines}
+    for kind, some in by_kind(found):
+        for one in some:
+            cells = [_pair(one.scores[name].hit_rate, one.scores[name].waste) for name in _DETAILED]
+            costs = gains(shares(one))
+            table.add_row(one.trace, *cells, *(_percent(costs[limit]) for limit in _LIMITS), one.found_by)
+        _detail_means(table, f"{kind}, {len(some)}", by_name[kind])
+    if "all" in by_name:
+        _detail_means(table, f"all, {len(found)}", by_name["all"])
+    return table
+
+
+def _detail_means(table: Table, name: str, mean: Mean) -> None:
+    cells = [_pair(mean.hit_rates[p], mean.waste[p]) for p in _DETAILED]
+    won = [_percent(mean.gains[limit]) for limit in _LIMITS]
+    table.add_row(name, *cells, *won, "", style="bold", end_section=True)
+
+
+def _pair(hit_rate: float, waste: float | None) -> str:
+    return f"{hit_rate:.0%} / " + ("-" if waste is None else f"{waste:.0%}")
+
+
+def _percent(value: float | None) -> str:
+    return "-" if value is None else f"{value:.0%}"

@@ -1,0 +1,69 @@
+"""Comparisons of many traces, by kind: geometric means, so that a long session counts no more than a short one."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from proxy.replay.comparison import BEST, ECONOMIC, POLICIES, Comparison, Kind
+from proxy.replay.totals import geometric_mean
+
+FIXED, FREE = "fixed limit", "free limit"
+COLUMNS = (*POLICIES, FIXED, BEST, FREE)
+"""What a trace is priced under, the bounds last."""
+
+
+@dataclass(frozen=True, slots=True)
+class Mean:
+    """Traces of one kind in one line. Shares are geometric means; hit rates and waste are means over traces; a gain is
+    that of the mean shares (None: there was nothing to save)."""
+
+    name: str
+    traces: int
+    requests: int
+    shares: Mapping[str, float]
+    hit_rates: Mapping[str, float]
+    waste: Mapping[str, float | None]
+    gains: Mapping[str, float | None]
+
+
+def shares(one: Comparison) -> dict[str, float]:
+    """Input cost as a share of no caching, by column."""
+    return {**{name: one.share(name) for name in (*POLICIES, BEST)}, FIXED: one.fixed_share, FREE: one.free_share}
+
+
+def gains(costs: Mapping[str, float], policy: str = ECONOMIC) -> dict[str, float | None]:
+    """The policy's saving as a share of the saving at each limit."""
+    return {
+        limit: (1 - costs[policy]) / (1 - costs[limit]) if costs[limit] < 1 else None for limit in (FIXED, BEST, FREE)
+    }
+
+
+def by_kind(found: Sequence[Comparison]) -> list[tuple[Kind, list[Comparison]]]:
+    """The traces of each kind that there are any of."""
+    return [(kind, some) for kind in Kind if (some := [one for one in found if one.kind is kind])]
+
+
+def means(found: Sequence[Comparison]) -> list[Mean]:
+    """One line for each kind, and where there are several one for all."""
+    kinds = by_kind(found)
+    lines = [_mean(str(kind), some) for kind, some in kinds]
+    return [*lines, _mean("all", found)] if len(kinds) > 1 else lines
+
+
+def _mean(name: str, found: Sequence[Comparison]) -> Mean:
+    every = [shares(one) for one in found]
+    together = {column: geometric_mean(each[column] for each in every) for column in COLUMNS}
+    scores = (*POLICIES, BEST)
+    return Mean(
+        name=name,
+        traces=len(found),
+        requests=sum(one.requests for one in found),
+        shares=together,
+        hit_rates={p: sum(one.scores[p].hit_rate for one in found) / len(found) for p in scores},
+        waste={p: _average([one.scores[p].waste for one in found]) for p in scores},
+        gains=gains(together),
+    )
+
+
+def _average(values: Sequence[float | None]) -> float | None:
+    given = [value for value in values if value is not None]
+    return sum(given) / len(given) if given else None
