@@ -78,11 +78,10 @@ def _documents(text: str) -> Iterator[Span]:
             continue
         close = f"</{found.group('tag')}>"
         at = text.find(close, position)
-        if at < 0:
+        end = at + len(close)
+        # Without an end, or with one in the middle of a line, it is not clear where a document ends.
+        if at < 0 or text[end : end + 1] not in ("", "\n"):
             return
-        position = end = at + len(close)
-        if text[end : end + 1] not in ("", "\n"):
-            continue
         while end < len(text) and text[end] == "\n":
             end += 1
         attributes = " ".join(sorted(_ATTRIBUTE.findall(found.group("attributes"))))
