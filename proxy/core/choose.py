@@ -74,7 +74,8 @@ class Pricing:
 
     def given_marks(self, candidate: "Candidate", marks: dict[int, Life], reason: Reason) -> Choice:
         """The layout with given markers."""
-        placed = place_given(candidate.layout, candidate.survival, candidate.held, self.profile, list(marks))
+        layout = candidate.layout
+        placed = place_given(layout, candidate.survival, candidate.held, self.profile, [*marks, *layout.implicit])
         return self._choice(candidate, marks, placed, reason)
 
     def _life(self, layout: Layout, position: int) -> Life:
@@ -88,7 +89,7 @@ class Pricing:
 
     def _choice(self, candidate: "Candidate", marks: dict[int, Life], placed: Placement, reason: Reason) -> Choice:
         layout = candidate.layout
-        if marks or self.profile.family is not Family.MARKER:
+        if marks or layout.implicit or self.profile.family is not Family.MARKER:
             bill = self.cache.bill(layout.prompt(marks), self.now)
         else:
             bill = Bill(0, 0, 0, layout.total)

@@ -116,10 +116,19 @@ def text_element(
 @dataclass(frozen=True, slots=True)
 class Seed:
     """What stands in front of the first position: ``scope`` names account and model; ``settings`` digests the
-    parameters that a provider renders between the system text and the messages."""
+    parameters that a provider renders between the system text and the messages, ``tools`` and ``system`` those in front
+    of either. ``is_implicit``: the provider sets boundaries of its own where messages end."""
 
     scope: bytes
     settings: bytes
+    tools: bytes = b""
+    system: bytes = b""
+    is_implicit: bool = False
+
+    @property
+    def start(self) -> bytes:
+        """What the first position is chained to."""
+        return digest(self.scope, self.tools) if self.tools else self.scope
 
 
 class Layout:
@@ -153,14 +162,18 @@ class Layout:
         return shared
 
     def _number(self, first: int) -> None:
-        running = self.hashes[-1] if self.hashes else self.seed.scope
+        running = self.hashes[-1] if self.hashes else self.seed.start
         end = self.ends[-1] if self.ends else 0
         run = self.runs[-1] if self.runs else -1
         previous = self.parts[-1].kind if self.parts else PartKind.OTHER
         in_messages = any(_is_message(e) for e in self.elements[:first])
+        in_tools = all(e.kind is ElementKind.TOOLS for e in self.elements[:first])
         starts, parts, hashes, ends, runs = self.starts, self.parts, self.hashes, self.ends, self.runs
         for element in self.elements[first:]:
             starts.append(len(parts))
+            if in_tools and element.kind is not ElementKind.TOOLS:
+                in_tools = False
+                running = chain(running, self.seed.system) if self.seed.system else running
             if not in_messages and _is_message(element):
                 in_messages = True
                 running = chain(running, self.seed.settings)
@@ -192,9 +205,38 @@ class Layout:
         """As the cache model takes it."""
         plain = self._unmarked
         if plain is None:
-            plain = Prompt(self.seed.scope, tuple(self.hashes), tuple(self.ends), tuple(self.runs), {})
-            self._unmarked = plain
-        return Prompt(plain.scope, plain.hashes, plain.ends, plain.runs, marks) if marks else plain
+            endings, head_end = self._endings() if self.seed.is_implicit else ((), -1)
+            hashes, ends, runs = tuple(self.hashes), tuple(self.ends), tuple(self.runs)
+            plain = self._unmarked = Prompt(self.seed.scope, hashes, ends, runs, {}, endings, head_end)
+        if not marks:
+            return plain
+        return Prompt(plain.scope, plain.hashes, plain.ends, plain.runs, marks, plain.endings, plain.head_end)
+
+    @property
+    def implicit(self) -> tuple[int, ...]:
+        """Where the provider sets a boundary itself."""
+        return self.prompt({}).endings[-1:]
+
+    def _endings(self) -> tuple[tuple[int, ...], int]:
+        """Where messages end that get a boundary of the provider's own (users', the last tool output of a group), and
+        where the opening instructions end; without any such message their end is the one."""
+        found: list[int] = []
+        head_end = -1
+        for index, element in enumerate(self.elements):
+            last = self.last_position(index)
+            if element.kind is ElementKind.TOOLS:
+                continue
+            if not _is_message(element):
+                head_end = last if head_end == self.starts[index] - 1 or head_end < 0 else head_end
+            elif element.role == "tool":
+                if found and found[-1] == self.starts[index] - 1 and self.parts[found[-1]].kind is _RESULT:
+                    found.pop()
+                found.append(last)
+            elif element.role == "user":
+                # A context message stands with its acknowledgement, of which no part can carry a marker.
+                own = (p for p in range(last, self.starts[index] - 1, -1) if self.parts[p].markable)
+                found.append(next(own, last))
+        return tuple(found) or tuple(p for p in (head_end,) if p >= 0), head_end
 
     def own_marks(self) -> dict[int, Life]:
         """The client's markers, where a provider honours them."""

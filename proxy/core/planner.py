@@ -14,6 +14,7 @@ from proxy.core.digest import digest
 from proxy.core.edits import original_body, transport_edits, with_reminder
 from proxy.core.forecast import Forecast, forecast
 from proxy.core.layout import Element, Layout, Seed
+from proxy.core.marks import honoured
 from proxy.core.message import MARK_KEYS, Message, MessageReader, PartKind
 from proxy.core.modes import Mode
 from proxy.core.moved import moved_material
@@ -23,6 +24,7 @@ from proxy.core.prompt import Bill, Prompt
 from proxy.core.reasons import Reason
 from proxy.core.recognition import Recogniser
 from proxy.core.render import render_messages, render_tools
+from proxy.core.seed import seed_of, slots_of
 from proxy.core.session import Reading, Session, SessionTable, commit_reading, read_request
 from proxy.core.stability import Tier, Tracked
 from proxy.core.tokens import Encode, TokenCounter
@@ -38,8 +40,6 @@ _REGRET_SHARE = 0.005
 _REGRET_REQUESTS = MappingProxyType({"economic": 0.3, "classic": 0.27})
 # More may be laid out where the client is known to come back in time: from P = 0.6 on, this many times as much at 1.
 _RETURN_BONUS = 4.8
-# Parameters that providers render between the system text and the messages: a change breaks all behind it.
-_SETTINGS = ("tool_choice", "parallel_tool_calls", "thinking", "reasoning_effort", "output_config", "response_format")
 
 
 @dataclass(slots=True)
@@ -228,7 +228,7 @@ class TierPlanner:
         seed = _seed(request, messages, route)
         natural = Layout(seed, stuff.natural)
         is_foreign = _has_foreign_marks(request, messages, route.profile.dialect)
-        own_marks = natural.own_marks() if route.profile.family is Family.MARKER and not is_foreign else {}
+        own_marks = honoured(natural, route.profile) if route.profile.family is Family.MARKER and not is_foreign else {}
         caches = self._cache(seed.scope, route.profile)
         own_prompt = natural.prompt(own_marks)
         own = caches.own.bill(own_prompt, now)
@@ -239,7 +239,7 @@ class TierPlanner:
             allowance=caches.allowance(_cost(route.profile, own), self.policy, expected.body),
             forecast=expected,
             now=now,
-            slots=max(0, route.profile.max_marks - _automatic_marks(request, route.profile)),
+            slots=slots_of(request.members, route.profile),
             long_until=max((natural.ends[p] for p, life in own_marks.items() if life == "1h"), default=0),
         )
         choice = choose(
@@ -286,7 +286,8 @@ class TierPlanner:
     def _cache(self, scope: bytes, profile: CacheProfile) -> _Caches:
         caches = self._caches.get(scope)
         if caches is None:
-            caches = self._caches[scope] = _Caches(make_cache(profile), make_cache(profile))
+            sent, own = make_cache(profile, is_forecast=True), make_cache(profile, is_forecast=True)
+            caches = self._caches[scope] = _Caches(sent, own)
             if len(self._caches) > _MAX_CACHES:
                 self._caches.popitem(last=False)
         self._caches.move_to_end(scope)
@@ -302,18 +303,9 @@ def _as_read(request: ChatRequest, messages: Sequence[Message], changes: Mapping
 
 
 def _seed(request: ChatRequest, messages: Sequence[Message], route: Route) -> Seed:
-    settings = [k.encode() + bytes(request.members[k]) for k in _SETTINGS if k in request.members]
-    if any(part.kind is PartKind.MEDIA for message in messages for part in message.parts):
-        settings.append(b"media")
+    has_media = any(part.kind is PartKind.MEDIA for message in messages for part in message.parts)
     scope = digest(route.scope.encode(), route.name.encode(), route.model.encode())
-    return Seed(scope, digest(*settings))
-
-
-def _automatic_marks(request: ChatRequest, profile: CacheProfile) -> int:
-    """A marker on the whole request asks the provider to mark the last block itself: that takes one of the slots."""
-    if profile.dialect is not Dialect.CACHE_CONTROL:
-        return 0
-    return int(bytes(request.members.get("cache_control", b"null")) != b"null")
+    return seed_of(request.members, route.profile, scope, has_media=has_media)
 
 
 def _own_count(request: ChatRequest, messages: Sequence[Message]) -> int:
@@ -329,7 +321,7 @@ def _has_foreign_marks(request: ChatRequest, messages: Sequence[Message], dialec
     raw = [m.raw for m in messages if m.has_marks]
     if "tools" in request.members:
         raw.append(bytes(request.members["tools"]))
-    foreign = [b'"%s"' % key.encode() for key in MARK_KEYS if key != dialect]
+    foreign = [b'"%s"' % key.encode() for key in MARK_KEYS if key != dialect.key]
     return any(key in text for text in raw for key in foreign)
 
 
