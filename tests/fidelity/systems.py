@@ -103,17 +103,20 @@ def wholly_moved(original: View, moved: list[str], starts: set[int]) -> set[int]
 def with_documents_moved(original: View, sent: View, moved: list[str], starts: set[int]) -> set[int]:
     """As ``without_lines``, where its documents stand behind the rest of the text, parts of their own in any order.
 
-    The rest keeps its order; each document is there once, with the newlines behind it. Else empty.
+    Those that do not stand there stay where they were; the rest keeps its order; each document is there once, with the
+    newlines behind it. Else empty.
     """
     if original.texts is None or sent.texts is None or len(original.texts) != 1:
         return set()
-    documents = [found.group() for found in _DOCUMENT.finditer(original.joined)]
-    at = len(sent.texts) - len(documents)
-    rest, behind = sent.texts[:at], sent.texts[at:]
-    if not documents or at < 1 or Counter(behind) != Counter(documents):
+    documents = Counter(found.group() for found in _DOCUMENT.finditer(original.joined))
+    fixed, at = original.joined, len(sent.texts)
+    while at > 1 and documents[sent.texts[at - 1]] > 0:
+        at -= 1
+        documents[sent.texts[at]] -= 1
+        fixed = fixed.replace(sent.texts[at], "", 1)
+    if at == len(sent.texts):
         return set()
-    fixed = _DOCUMENT.sub("", original.joined)
-    return without_lines(_saying(original, (fixed,)), _saying(sent, rest), moved, starts)
+    return without_lines(_saying(original, (fixed,)), _saying(sent, sent.texts[:at]), moved, starts)
 
 
 def _saying(message: View, texts: tuple[str, ...]) -> View:

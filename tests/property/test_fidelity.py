@@ -1,0 +1,84 @@
+"""Whatever a client sends, in whatever mode and to whatever provider: what goes out still says what the client said."""
+
+import json
+from dataclasses import replace
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from proxy.core.modes import Mode
+from proxy.core.profiles import PROFILES
+from proxy.core.reasons import Reason
+from proxy.core.tokens import bytes_over_four
+from proxy.errors import UpstreamRejected
+from proxy.upstream.embedded.provider import Provider
+from tests.fidelity.checker import check
+from tests.property.conversations import Step, conversations
+from tests.talk import Talk
+
+# The five that the checker knows, each with and without a minimum: without, short prompts show what long ones would.
+NAMES = ("anthropic", "openai", "openai-explicit", "deepseek", "none")
+MODES = (Mode.PASSTHROUGH, Mode.OBSERVE, Mode.MARK, Mode.TIER, Mode.TIER, Mode.TIER)
+
+
+@st.composite
+def settings_of(draw: st.DrawFn) -> Talk:
+    """A planner behind one of the providers."""
+    profile = replace(PROFILES[draw(st.sampled_from(NAMES))], min_tokens=draw(st.sampled_from([1, 1, 64, 1024])))
+    talk = Talk(
+        profile=profile, mode=draw(st.sampled_from(MODES)), policy=draw(st.sampled_from(["economic", "classic"]))
+    )
+    reminder = draw(st.sampled_from(["", "", "Be brief."]))
+    talk.route = replace(talk.route, model=draw(st.sampled_from(["m", "x"])), reminder=reminder)
+    return talk
+
+
+def accepts(provider: Provider, body: bytes, now: float) -> bool:
+    """Whether the provider takes it; what it took, it caches."""
+    try:
+        provider.chat(body, "account", now, 1).store(now)
+    except UpstreamRejected:
+        return False
+    return True
+
+
+def hold(talk: Talk, steps: list[Step]) -> None:
+    """One conversation under the rules."""
+    provider, twin = (Provider(talk.profile, bytes_over_four, 3) for _ in range(2))
+    for step in steps:
+        raw = json.dumps(step.body, ensure_ascii=False).encode("utf-8", "surrogatepass")
+        plan = talk.send(raw, after_s=step.after_s)
+        assert plan.reason is not Reason.INTERNAL_ERROR
+        assert plan.rewritten == (plan.body != plan.original)
+        found = check(
+            step.body, json.loads(plan.body), mode=talk.mode.name.lower(), profile=talk.profile.name,
+            reminder=talk.route.reminder or None,
+        )  # fmt: skip
+        assert found == [], (plan.reason, *map(str, found))
+        if talk.mode <= Mode.OBSERVE:
+            assert plan.body == plan.original
+        # What the provider took from the client it takes from us.
+        if accepts(twin, plan.original, talk.now):
+            assert accepts(provider, plan.body, talk.now), plan.reason
+
+
+@given(settings_of(), conversations())
+@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+def test_rules_hold(talk: Talk, steps: list[Step]) -> None:
+    hold(talk, steps)
+
+
+@pytest.mark.slow
+@given(settings_of(), conversations())
+@settings(max_examples=4000, deadline=None, suppress_health_check=list(HealthCheck))
+def test_rules_hold_at_length(talk: Talk, steps: list[Step]) -> None:
+    hold(talk, steps)
+
+
+@given(settings_of(), conversations())
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+def test_two_planners_send_the_same_bytes(talk: Talk, steps: list[Step]) -> None:
+    twin = Talk(talk.profile, talk.mode, talk.policy, talk.route)
+    for step in steps:
+        assert talk.send(step.body, after_s=step.after_s).body == twin.send(step.body, after_s=step.after_s).body

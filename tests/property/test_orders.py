@@ -1,0 +1,95 @@
+"""Every order that may ever be proposed is faithful, whatever it would cost: random weights, tiers, earlier layouts."""
+
+import json
+import random
+from collections.abc import Sequence
+from dataclasses import replace
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from proxy.core.assemble import Material, behind_prefix, by_tiers, valid_prefix
+from proxy.core.layout import Element, Layout
+from proxy.core.moved import moved_material
+from proxy.core.planner import Draft
+from proxy.core.profiles import PROFILES
+from proxy.core.prompt import Life
+from proxy.core.render import render_messages, render_tools
+from proxy.core.stability import Tier
+from proxy.core.tokens import TokenCounter, bytes_over_four
+from proxy.core.view import Item
+from proxy.core.wire import splice
+from tests.fidelity.checker import check
+from tests.property.conversations import Step, conversations
+from tests.talk import Talk
+
+QUIRKS = [HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much]
+
+
+def an_order(material: Material, past: Sequence[Sequence[bytes]], chance: random.Random) -> tuple[Element, ...]:
+    """One of the ways in which orders are made, with random numbers for what is learnt."""
+    weights: dict[str, float] = {}
+
+    def weight(item: Item) -> float:
+        return weights.setdefault(item.key, chance.random())
+
+    if chance.random() < 0.3:
+        tiers: dict[str, Tier] = {}
+        return by_tiers(
+            material, lambda k: tiers.setdefault(k, chance.choice(list(Tier))), lambda k: len(k) % 5, weight
+        )
+    before = list(chance.choice(past)) if past and chance.random() < 0.8 else []
+    if before and chance.random() < 0.5:
+        del before[chance.randrange(len(before)) :]
+    if before and chance.random() < 0.2:
+        one, other = chance.randrange(len(before)), chance.randrange(len(before))
+        before[one], before[other] = before[other], before[one]
+    return behind_prefix(material, valid_prefix(material, before), weight)
+
+
+def some_marks(layout: Layout, chance: random.Random, tools: int) -> dict[int, Life]:
+    """Markers where they may be written, at most four, one-hour ones first."""
+    places = [p for p, part in enumerate(layout.parts) if part.markable and p >= tools]
+    chosen = sorted(chance.sample(places, min(len(places), chance.randrange(5))))
+    long = chance.randrange(len(chosen) + 1)
+    return {p: "1h" if i < long else "5m" for i, p in enumerate(chosen)}
+
+
+def hold(profile_name: str, steps: list[Step], chance: random.Random) -> None:
+    """Orders of every step of a conversation, with the layouts of earlier steps to go on from."""
+    profile = replace(PROFILES[profile_name], min_tokens=1)
+    talk, past = Talk(profile=profile), []
+    for step in steps:
+        draft = talk.send(step.body, after_s=step.after_s).ticket
+        if not isinstance(draft, Draft):
+            continue
+        moved = moved_material(draft.view, draft.material, TokenCounter(bytes_over_four))
+        for material in filter(None, (draft.material, moved)):
+            layout = Layout(draft.choice.layout.seed, an_order(material, past, chance))
+            past.append([e.digest for e in layout.elements])
+            last_tool = len(material.tools[0].parts) - 1 if material.tools else -1
+            explicit = profile_name == "openai-explicit"
+            marks = some_marks(layout, chance, last_tool + 1 if explicit else 0)
+            changes: dict[str, bytes | None] = {
+                "messages": render_messages(layout, draft.view.messages, marks, profile.dialect)
+            }
+            request = draft.view.request
+            if material.tools:
+                changes["tools"] = render_tools(bytes(request.members["tools"]), marks.get(last_tool), profile.dialect)
+            out = json.loads(splice(request.body, request.members, changes))
+            found = [v for v in check(step.body, out, mode="tier", profile=profile_name) if v.rule != "marker-life"]
+            assert found == [], list(map(str, found))
+
+
+@given(st.sampled_from(["anthropic", "openai-explicit"]), conversations(), st.randoms(use_true_random=False))
+@settings(max_examples=120, deadline=None, suppress_health_check=QUIRKS)
+def test_any_order_is_faithful(profile: str, steps: list[Step], chance: random.Random) -> None:
+    hold(profile, steps, chance)
+
+
+@pytest.mark.slow
+@given(st.sampled_from(["anthropic", "openai-explicit"]), conversations(), st.randoms(use_true_random=False))
+@settings(max_examples=4000, deadline=None, suppress_health_check=list(HealthCheck))
+def test_any_order_is_faithful_at_length(profile: str, steps: list[Step], chance: random.Random) -> None:
+    hold(profile, steps, chance)
