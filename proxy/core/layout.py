@@ -51,9 +51,16 @@ class Element:
     item: Item | None = None
 
 
+# A message of a client that trims its history stands at another place each time.
+_MAX_PLACES = 4
+
+
 def message_element(message: Message, index: int, key: str = "turn") -> Element:
-    """A message as it came."""
-    return Element(
+    """A message as it came; the same element for the same place, so that layouts can share their positions."""
+    known = message.memo.get((index, key))
+    if isinstance(known, Element):
+        return known
+    element = Element(
         key=key,
         kind=ElementKind.MESSAGE,
         digest=message.digest,
@@ -62,6 +69,10 @@ def message_element(message: Message, index: int, key: str = "turn") -> Element:
         role=message.role,
         message=index,
     )
+    if len(message.memo) >= _MAX_PLACES:
+        message.memo.clear()
+    message.memo[(index, key)] = element
+    return element
 
 
 def whole_element(key: str, message: Message, ack: Message, source: tuple[int, int]) -> Element:
@@ -150,6 +161,8 @@ class Layout:
 
     def _adopt(self, base: "Layout") -> int:
         """Take over the positions of the elements in common; how many elements those are."""
+        if base.seed != self.seed:
+            return 0
         shared = 0
         for mine, other in zip(self.elements, base.elements, strict=False):
             if mine is not other:

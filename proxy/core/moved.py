@@ -15,9 +15,12 @@ def moved_material(view: View, material: Material, counter: TokenCounter) -> Mat
     """The material with every volatile line relocated; None where nothing in the system prompt moves."""
     if not view.system:
         return None
-    head = list(material.head)
-    for text in view.system:
-        head[text.message] = _fixed(view, text, counter)
+    texts = {text.message: text for text in view.system}
+    head = [
+        _fixed(view, texts[index], counter) if index in texts else element
+        for index, element in enumerate(material.head)
+        if index not in texts or texts[index].fixed.strip() or texts[index].documents
+    ]
     documents = {
         item.key: text_element(
             item.key,

@@ -25,7 +25,7 @@ from proxy.core.reasons import Reason
 from proxy.core.recognition import Recogniser
 from proxy.core.render import render_messages, render_tools
 from proxy.core.seed import seed_of, slots_of
-from proxy.core.session import Reading, Session, SessionTable, commit_reading, read_request
+from proxy.core.session import Reading, Session, SessionTable, commit_head, commit_reading, read_request
 from proxy.core.stability import Tier, Tracked
 from proxy.core.tokens import Encode, TokenCounter
 from proxy.core.tools import ToolReader
@@ -35,6 +35,8 @@ from proxy.core.wire import ChatRequest, Members, Unreadable, elements, parse_ch
 
 _REMEMBERED_LAYOUTS = 3
 _MAX_CACHES = 1024
+# Sessions whose last positions are kept, so that a request that appends is not numbered from its beginning.
+_MAX_NATURAL = 256
 _REGRET_SHARE = 0.005
 # How much of one request a policy may lose to learning. Classic orders by age alone and wins back less.
 _REGRET_REQUESTS = MappingProxyType({"economic": 0.3, "classic": 0.27})
@@ -91,6 +93,7 @@ class TierPlanner:
     _tools: ToolReader = field(init=False)
     _sessions: SessionTable = field(init=False)
     _caches: OrderedDict[bytes, _Caches] = field(init=False)
+    _natural: OrderedDict[str, Layout] = field(init=False)
 
     def __post_init__(self) -> None:
         self._counter = TokenCounter(self.encode)
@@ -98,6 +101,7 @@ class TierPlanner:
         self._tools = ToolReader(self._counter)
         self._sessions = SessionTable()
         self._caches = OrderedDict()
+        self._natural = OrderedDict()
 
     def plan(self, body: bytes, route: Route, mode: Mode, now: float, members: Members | None = None) -> Plan:
         """The plan for one chat request; ``members`` are the body's, where they were cut already. Raises InvalidRequest
@@ -164,6 +168,7 @@ class TierPlanner:
         retry = draft.reading.is_retry or draft.reading.turns == draft.session.turns
         commit_reading(draft.session, replace(draft.reading, is_retry=retry), now)
         if not retry:
+            commit_head(draft.session, draft.view)
             plan.moves = _age(draft)
 
     def _planned(self, request: ChatRequest, original: bytes, route: Route, mode: Mode, now: float) -> Plan:
@@ -217,7 +222,9 @@ class TierPlanner:
     ) -> Draft:
         head = next((i for i, m in enumerate(messages) if m.role not in ("system", "developer")), len(messages))
         tools_key = tools[0].digest if tools else b""
-        session = self._sessions.find(route.scope, f"{route.name}/{route.model}", route.hint, messages, head, tools_key)
+        model = f"{route.name}/{route.model}"
+        messages = self._sessions.with_evidence(route.scope, model, messages, head, tools_key)
+        session = self._sessions.find(route.scope, model, route.hint, messages, head, tools_key)
         session.notice_candidates(messages)
         if mode > Mode.OBSERVE and route.reminder:
             messages = self._reminded(messages, route.reminder)
@@ -226,7 +233,10 @@ class TierPlanner:
         stuff = material(view, tools, self._counter)
         expected = forecast(session, reading, view, stuff, route.profile)
         seed = _seed(request, messages, route)
-        natural = Layout(seed, stuff.natural)
+        natural = Layout(seed, stuff.natural, self._natural.get(session.id))
+        self._natural[session.id] = natural
+        if len(self._natural) > _MAX_NATURAL:
+            self._natural.popitem(last=False)
         is_foreign = _has_foreign_marks(request, messages, route.profile.dialect)
         own_marks = honoured(natural, route.profile) if route.profile.family is Family.MARKER and not is_foreign else {}
         caches = self._cache(seed.scope, route.profile)

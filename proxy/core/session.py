@@ -4,6 +4,7 @@ from collections import OrderedDict
 from dataclasses import dataclass, field
 
 from proxy.core.digest import digest
+from proxy.core.evidence import Evidence, HeadLines, with_evidence
 from proxy.core.lane import ItemRecords, Lane
 from proxy.core.message import Message, text_digest
 from proxy.core.recognition import Form, PieceKind, Recognition
@@ -22,6 +23,7 @@ class HeadRecords:
 
     seen: list[int] = field(default_factory=list)
     changes: list[int] = field(default_factory=list)
+    evidence: Evidence = field(default_factory=Evidence)
 
     def add(self, before: tuple[bytes, ...], after: tuple[bytes, ...]) -> None:
         """One pair of consecutive requests."""
@@ -60,6 +62,7 @@ class Session:
     layouts: list[tuple[bytes, ...]] = field(default_factory=list)
     tracker: Classic = field(default_factory=Classic)
     is_barred: bool = False
+    lines: HeadLines = field(default_factory=HeadLines)
 
     def head_hazard(self, place: int, prior: float = STATIC_CHANGE) -> float:
         """-ln P(the head's element at a place is unchanged in the next request): what this session has shown, or,
@@ -102,6 +105,16 @@ class SessionTable:
     def __len__(self) -> int:
         return len(self._sessions)
 
+    def with_evidence(
+        self, scope: str, model: str, messages: tuple[Message, ...], head: int, tools: bytes
+    ) -> tuple[Message, ...]:
+        """The messages, with what other requests have shown to be volatile in their system texts cut out as such."""
+        records = self._heads.get(_head_key(_base(scope, model), tools, head))
+        if records is None or not records.evidence.regions:
+            return messages
+        system = (with_evidence(m, place, records.evidence) for place, m in enumerate(messages[:head]))
+        return (*system, *messages[head:])
+
     def find(
         self, scope: str, model: str, hint: str, messages: tuple[Message, ...], head: int, tools: bytes
     ) -> Session:
@@ -110,7 +123,7 @@ class SessionTable:
         Without a hint a request belongs to the session whose newest pair (last user turn and the turn before it) it
         still contains: a conversation that was continued, retried or trimmed at its beginning does, another does not.
         """
-        base = digest(scope.encode(), model.encode())
+        base = _base(scope, model)
         lane_key = digest(base, tools, *(fixed_digest(m) for m in messages[:head]))
         pairs = _pairs(base, messages, head)
         known: str | None = None
@@ -123,9 +136,7 @@ class SessionTable:
                     break
         session = self._sessions.get(known) if known is not None else None
         if session is None:
-            session = self._new(
-                known, self._lane(lane_key, bool(tools)), self._head(digest(base, tools, bytes([min(head, 255)])))
-            )
+            session = self._new(known, self._lane(lane_key, bool(tools)), self._head(_head_key(base, tools, head)))
         self._sessions.move_to_end(session.id)
         # The pair before the last one helps where a client rewrites its newest turn later; in a session's first request
         # it may be an example that all of the client's sessions begin with.
@@ -206,6 +217,11 @@ def read_request(session: Session, view: View, tools: bytes) -> Reading:
     return Reading(head, fixed, turns, rank, ages, rates, digests, is_retry)
 
 
+def commit_head(session: Session, view: View) -> None:
+    """The exchange counts: what changed in the system messages since the one before it is volatile."""
+    session.lines.follow(view.messages[: view.head], session.shared_head.evidence)
+
+
 def commit_reading(session: Session, reading: Reading, now: float) -> None:
     """The exchange counts: learn gaps, breaks and changed pieces. A retry teaches nothing."""
     if reading.is_retry:
@@ -256,6 +272,14 @@ def fixed_digest(message: Message) -> bytes:
         return message.digest
     fixed = (message.text[c.start : c.end] for c in known.cuts if c.kind is PieceKind.SECTION)
     return digest(b"system", *(text.encode("utf-8", "surrogatepass") for text in fixed))
+
+
+def _base(scope: str, model: str) -> bytes:
+    return digest(scope.encode(), model.encode())
+
+
+def _head_key(base: bytes, tools: bytes, head: int) -> bytes:
+    return digest(base, tools, bytes([min(head, 255)]))
 
 
 def _pairs(base: bytes, messages: tuple[Message, ...], head: int) -> list[bytes]:

@@ -98,7 +98,8 @@ def _system_texts(messages: Sequence[Message], head: int) -> tuple[SystemText, .
         moves = (PieceKind.VOLATILE, PieceKind.DOCUMENT) if documents else (PieceKind.VOLATILE,)
         fixed = "".join(text[c.start : c.end] for c in known.cuts if c.kind not in moves)
         volatile = tuple(text[c.start : c.end] for c in known.cuts if c.kind is PieceKind.VOLATILE)
-        if fixed.strip() and (volatile or documents):
+        # A system message that is volatile throughout goes as a whole, where another one stays.
+        if (fixed.strip() or index > 0) and (volatile or documents):
             found.append(SystemText(index, fixed, volatile, documents))
     return tuple(found)
 
