@@ -130,6 +130,9 @@ class Offer:
 def choose(offer: Offer, pricing: Pricing, *, may_order: bool, policy: str) -> Choice:
     """The cheapest candidate. The client's own layout and markers are always among them; ties go to the client."""
     natural = pricing.read(offer.natural)
+    if not may_order and offer.own_count > len(offer.own_marks):
+        # Markers that the provider may or may not honour: nothing can be added that is sure to go with them.
+        return pricing.given_marks(natural, offer.own_marks, Reason.CLIENT_OPTIMAL)
     if not may_order and offer.own_count:
         return pricing.best_marks(natural, Reason.MARKED, offer.own_marks, offer.own_count)
     best = pricing.given_marks(natural, offer.own_marks, Reason.CLIENT_OPTIMAL)
