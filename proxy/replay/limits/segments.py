@@ -4,22 +4,46 @@ A segment is a paragraph: a stretch of one text up to a blank line before which 
 the role of the message that it stands in. Everything that is no text (a tool definition, a call, an image, a thinking
 block) is one segment. The second copy of a paragraph within one request is another segment than the first: copies can
 be read only as often as one earlier request held them. What the provider adds around messages is no segment.
+
+A cache that looks inside blocks may read the beginning of one more segment: its ``beginnings`` are kept for that.
 """
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import orjson
 
-from proxy.core.digest import digest
+from proxy.core.digest import chain, digest
+from proxy.core.profiles import Family
 from proxy.replay.prompts import PromptReader
 
 # As files are written: a paragraph begins at the margin behind a blank line.
 _PARAGRAPH = re.compile(r"(?<=\n\n)(?=\S)")
 
+# How finely beginnings are compared; below the slices that the embedded provider cuts a text into.
+_STEP_CHARS = 64
+
 Segment = bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Beginnings:
+    """Digests of a segment's first 64, 128, ... characters; empty where only whole segments are read."""
+
+    chars: int
+    digests: tuple[bytes, ...] = ()
+
+    def share(self, known: Container[bytes]) -> float:
+        """At most this share of the segment stands at the beginning of one that is known."""
+        steps = 0
+        for one in self.digests:
+            if one not in known:
+                break
+            steps += 1
+        # Up to one step more may be equal.
+        return min(1.0, (steps + 1) * _STEP_CHARS / self.chars) if steps else 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +53,8 @@ class Bag:
     at: float
     scope: bytes
     total: int
-    segments: dict[Segment, int]
+    segments: Mapping[Segment, int]
+    beginnings: Mapping[Segment, Beginnings]
 
     @property
     def rest(self) -> int:
@@ -42,31 +67,43 @@ class Bagger:
 
     def __init__(self, reader: PromptReader) -> None:
         self._reader = reader
-        self._known: dict[bytes, tuple[tuple[Segment, int], ...]] = {}
+        self._looks_inside = reader.profile.family in (Family.GRID, Family.UNIT)
+        self._known: dict[bytes, tuple[tuple[Segment, int, Beginnings], ...]] = {}
 
     def bag(self, body: bytes, at: float) -> Bag:
         """The segments of a request that the provider accepts."""
         prompt = self._reader.prompt(body)
         members = orjson.loads(body)
         segments: dict[Segment, int] = {}
+        beginnings: dict[Segment, Beginnings] = {}
         copies: dict[Segment, int] = {}
         for part in [*(members.get("tools") or ()), *members["messages"]]:
-            for own, tokens in self._segments(part):
+            for own, tokens, begins in self._segments(part):
                 copies[own] = number = copies.get(own, 0) + 1
-                segments[own if number == 1 else digest(own, b"%d" % number)] = tokens
-        return Bag(at, prompt.scope, prompt.total, segments)
+                name = own if number == 1 else digest(own, b"%d" % number)
+                segments[name], beginnings[name] = tokens, begins
+        return Bag(at, prompt.scope, prompt.total, segments, beginnings)
 
-    def _segments(self, part: dict[str, Any]) -> tuple[tuple[Segment, int], ...]:
+    def _segments(self, part: dict[str, Any]) -> tuple[tuple[Segment, int, Beginnings], ...]:
         key = digest(orjson.dumps(part, option=orjson.OPT_SORT_KEYS))
         known = self._known.get(key)
         if known is None:
             count = self._reader.maker.count
             known = self._known[key] = tuple(
-                (digest(label, text.encode("utf-8", "surrogatepass")), tokens)
+                (digest(label, text.encode("utf-8", "surrogatepass")), tokens, self._beginnings(label, text))
                 for label, text in _texts(part)
                 if (tokens := count(text))
             )
         return known
+
+    def _beginnings(self, label: bytes, text: str) -> Beginnings:
+        if not self._looks_inside:
+            return Beginnings(len(text))
+        state, found = digest(label), []
+        for start in range(0, len(text) - _STEP_CHARS + 1, _STEP_CHARS):
+            state = chain(state, digest(text[start : start + _STEP_CHARS].encode("utf-8", "surrogatepass")))
+            found.append(state)
+        return Beginnings(len(text), tuple(found))
 
 
 def _texts(part: dict[str, Any]) -> Iterator[tuple[bytes, str]]:
