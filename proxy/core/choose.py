@@ -1,7 +1,7 @@
 """The candidates for one request, priced on the shadow cache, and the cheapest of them."""
 
 from bisect import bisect_right
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from proxy.core.assemble import Material, behind_prefix, by_tiers, valid_prefix, whole_groups
@@ -130,8 +130,8 @@ class Offer:
 def choose(offer: Offer, pricing: Pricing, *, may_order: bool, policy: str) -> Choice:
     """The cheapest candidate. The client's own layout and markers are always among them; ties go to the client."""
     natural = pricing.read(offer.natural)
-    if not may_order and offer.own_count > len(offer.own_marks):
-        # Markers that the provider may or may not honour: nothing can be added that is sure to go with them.
+    if not may_order and (offer.own_count > len(offer.own_marks) or not _is_ordered(offer.own_marks)):
+        # Markers that the provider may not honour, or refuses: nothing can be added that is sure to go with them.
         return pricing.given_marks(natural, offer.own_marks, Reason.CLIENT_OPTIMAL)
     if not may_order and offer.own_count:
         return pricing.best_marks(natural, Reason.MARKED, offer.own_marks, offer.own_count)
@@ -147,6 +147,12 @@ def choose(offer: Offer, pricing: Pricing, *, may_order: bool, policy: str) -> C
     if held_back and best.reason is Reason.CLIENT_OPTIMAL:
         return replace(best, reason=Reason.REGRET_BOUND)
     return best
+
+
+def _is_ordered(marks: Mapping[int, Life]) -> bool:
+    """No 1-hour marker behind a 5-minute one."""
+    lives = [marks[position] for position in sorted(marks)]
+    return lives == sorted(lives)
 
 
 def _challengers(
