@@ -57,6 +57,7 @@ class Draft:
     own_prompt: Prompt
     scope: tuple[bytes, CacheProfile]
     own: Bill
+    sent: Bill | None = None
     use_own: bool = False
     is_begun: bool = False
 
@@ -145,7 +146,8 @@ class TierPlanner:
         caches = self._cache(scope, profile)
         choice = draft.choice
         sent = draft.own_prompt if draft.use_own else choice.layout.prompt(choice.marks)
-        caches.sent_cost += _cost(profile, caches.sent.bill(sent, now))
+        draft.sent = caches.sent.bill(sent, now)
+        caches.sent_cost += _cost(profile, draft.sent)
         caches.sent.store(sent, now, now)
         if not draft.is_begun:
             caches.own_cost += _cost(profile, caches.own.bill(draft.own_prompt, now))
@@ -165,6 +167,9 @@ class TierPlanner:
         draft = plan.ticket
         if not isinstance(draft, Draft):
             return
+        if usage is not None and plan.mode > Mode.OBSERVE:
+            scope, profile = draft.scope
+            self._cache(scope, profile).sent_cost += _surprise_cost(profile, draft.sent, usage)
         retry = draft.reading.is_retry or draft.reading.turns == draft.session.turns
         commit_reading(draft.session, replace(draft.reading, is_retry=retry), now)
         if not retry:
@@ -347,6 +352,15 @@ def _stand_down(draft: Draft, profile: CacheProfile) -> Reason | None:
 
 def _cost(profile: CacheProfile, bill: Bill) -> float:
     return bill.read * profile.read + bill.write_5m * profile.write + bill.write_1h * profile.write_long + bill.plain
+
+
+def _surprise_cost(profile: CacheProfile, predicted: Bill | None, usage: Usage) -> float:
+    """What the request cost beyond the shadow's bill, by the provider's own report: regret is bounded as it is
+    realised, also where entries went early or markers are ignored. In our tokens: the provider counts in its own."""
+    if predicted is None or usage.estimated or usage.prompt <= 0:
+        return 0.0
+    reported = Bill(usage.read, usage.write_5m, usage.write_1h, usage.plain)
+    return _cost(profile, reported) * predicted.total / usage.prompt - _cost(profile, predicted)
 
 
 def _remember(session: Session, layout: Layout) -> None:
