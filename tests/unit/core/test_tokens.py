@@ -1,4 +1,6 @@
-from proxy.core.tokens import TokenCounter, bytes_over_four
+import pytest
+
+from proxy.core.tokens import TokenCounter, bytes_over_four, sampled
 
 
 def test_bytes_over_four_rounds_up() -> None:
@@ -32,3 +34,18 @@ def test_the_least_recently_used_is_forgotten_first() -> None:
     for text in ("a", "b", "a", "c", "a", "b"):
         counter.count(text.encode(), text)
     assert seen == ["a", "b", "c", "b"]
+
+
+def test_long_texts_are_counted_by_samples_short_ones_whole() -> None:
+    seen: list[int] = []
+
+    def encode(text: str) -> int:
+        seen.append(len(text))
+        return len(text) // 4 + 1
+
+    count = sampled(encode)
+    assert count("x" * 2000) == 501
+    assert seen == [2000]
+    seen.clear()
+    assert count("y" * 100_000) == pytest.approx(25_000, rel=0.02)
+    assert sum(seen) < 100_000 / 7
