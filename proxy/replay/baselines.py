@@ -21,6 +21,7 @@ _KEYS = ("cache_control", "prompt_cache_breakpoint")
 _MARKS = MappingProxyType(
     {
         Dialect.CACHE_CONTROL: ("cache_control", b'{"type":"ephemeral"}'),
+        Dialect.PART_CACHE_CONTROL: ("cache_control", b'{"type":"ephemeral"}'),
         Dialect.BREAKPOINT: ("prompt_cache_breakpoint", b'{"mode":"explicit"}'),
     }
 )

@@ -8,7 +8,7 @@ from proxy.core.head import head_of
 from proxy.core.modes import Mode
 from proxy.core.plan import Plan, Route
 from proxy.core.planner import TierPlanner
-from proxy.core.profiles import CacheProfile, Dialect, Family
+from proxy.core.profiles import CacheProfile, Dialect
 from proxy.core.prompt import Bill
 from proxy.core.recognition import Recogniser
 from proxy.core.tokens import Encode, TokenCounter, sampled
@@ -160,7 +160,7 @@ def _formed(baseline: Baseline, body: bytes, dialect: Dialect) -> bytes:
 
 def acceptable(step: Step, profile: CacheProfile) -> Step:
     """A client's markers are taken off where the provider refuses them: its users would not send any."""
-    is_refused = profile.dialect is not Dialect.CACHE_CONTROL and profile.family in (Family.GRID, Family.MARKER)
+    is_refused = profile.refuses_unknown and profile.dialect.key != Dialect.CACHE_CONTROL.key
     if not is_refused or not is_marked(step.body):
         return step
     return replace(step, body=_formed(as_sent, step.body, profile.dialect))

@@ -1,0 +1,14 @@
+"""proxy/settings/README.md has a row for every cache profile, and names no other."""
+
+import re
+from pathlib import Path
+
+from proxy.core.profiles import PROFILES
+
+TEXT = (Path(__file__).resolve().parents[2] / "proxy" / "settings" / "README.md").read_text("utf-8")
+
+
+def test_every_profile_has_a_row() -> None:
+    table = TEXT.split("**Cache profiles.**")[1].split("\n\n")[1]
+    rows = [row.split("|")[1] for row in table.splitlines()[2:]]
+    assert sorted(re.findall(r"`([a-z-]+)`", " ".join(rows))) == sorted(PROFILES)
