@@ -57,6 +57,35 @@ def test_tools_stand_before_the_settings() -> None:
     assert one.hashes[0] == chain(b"scope", body[0].parts[0].digest)
 
 
+def test_what_breaks_tools_system_or_messages_stands_in_front_of_them() -> None:
+    body = [tools(b"x"), *elements(system("s"), user("a"))]
+    plain = Layout(Seed(b"scope", b""), body)
+    seeds = (Seed(b"scope", b"", tools=b"1"), Seed(b"scope", b"", system=b"1"), Seed(b"scope", b"1"))
+    kept = [sum(a == b for a, b in zip(plain.hashes, Layout(s, body).hashes, strict=True)) for s in seeds]
+    assert kept == [0, 1, 2]
+
+
+def test_boundaries_of_the_providers_own_stand_where_messages_end() -> None:
+    body = [
+        tools(b"x", b"y"),
+        *elements(
+            system("s"), system("t"), user([text_part("a"), text_part("b")]), calling("1", "2"),
+            result("1", "x"), result("2", "y"), assistant("done"), user("c"),
+        ),
+    ]  # fmt: skip
+    prompt = Layout(Seed(b"scope", b"", is_implicit=True), body).prompt({0: "5m"})
+    assert prompt.head_end == 3
+    assert prompt.endings == (5, 9, 11)
+    assert Layout(Seed(b"scope", b"", is_implicit=True), body[:2]).implicit == (2,)
+    assert Layout(SEED, body).implicit == ()
+
+
+def test_a_boundary_stands_before_an_acknowledgement() -> None:
+    context, ack = read([user("files"), assistant("ok")])
+    body = [whole_element("files", context, ack, (0, 1)), *elements(user("go"))]
+    assert Layout(Seed(b"scope", b"", is_implicit=True), body).prompt({}).endings == (0, 2)
+
+
 def test_a_run_of_calls_or_of_results_counts_once_for_the_look_back() -> None:
     layout = Layout(
         SEED,

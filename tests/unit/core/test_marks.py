@@ -7,9 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from proxy.core.layout import Element, ElementKind, Layout, Seed
-from proxy.core.marks import Placement, place, place_given, read_gain
+from proxy.core.marks import Placement, honoured, place, place_given, read_gain
 from proxy.core.message import Part, PartKind
-from proxy.core.profiles import ANTHROPIC, DEEPSEEK, NONE, OPENAI, OPENAI_EXPLICIT, CacheProfile
+from proxy.core.profiles import ANTHROPIC, DEEPSEEK, NONE, OPENAI, OPENAI_EXPLICIT, PROFILES, CacheProfile
 
 TINY = replace(ANTHROPIC, min_tokens=1)
 SEED = Seed(b"scope", b"")
@@ -35,6 +35,21 @@ def value(
     held = made.ends[live[-1]] if live else 0
     written = max(0, (made.ends[max(marks)] if marks else 0) - held)
     return expected * read_gain(profile) - written * (profile.write - 1)
+
+
+class TestHonoured:
+    def marked(self) -> Layout:
+        """A tool, a message with a marker beside its string, one with a marker on a part; all of them marked."""
+        parts = [Part(PartKind.TEXT, b"%d" % i, 10, index, True, "5m") for i, index in enumerate((-1, -1, 0))]
+        first = Element("tools", ElementKind.TOOLS, b"", (parts[0],), 10)
+        rest = [Element("turn", ElementKind.MESSAGE, p.digest, (p,), 10, "user", i) for i, p in enumerate(parts[1:])]
+        return Layout(SEED, [first, *rest])
+
+    @pytest.mark.parametrize(
+        ("profile", "positions"), [("anthropic", [0, 1, 2]), ("qwen", [2]), ("openai-explicit", [2])]
+    )
+    def test_where_this_provider_reads_markers(self, profile: str, positions: list[int]) -> None:
+        assert sorted(honoured(self.marked(), PROFILES[profile])) == positions
 
 
 class TestPlace:

@@ -108,6 +108,12 @@ class TestMarks:
         out = json.loads(natural([user("a"), calling("1"), result("1", parts)], {2: "5m"}, Dialect.BREAKPOINT))
         assert out[2] == result("1", [parts[0], text_part("y", **point)])
 
+    def test_a_tool_result_within_where_markers_are_read_on_parts_alone(self) -> None:
+        talk = [user("a"), calling("1"), result("1", "x")]
+        out = json.loads(natural(talk, {0: "5m", 2: "5m"}, Dialect.PART_CACHE_CONTROL))
+        assert out[0] == user([text_part("a", **MARK)])
+        assert out[2] == result("1", [text_part("x", **MARK)])
+
     def test_an_image(self) -> None:
         out = json.loads(natural([user([text_part("a"), IMAGE])], {1: "5m"}))
         assert out[0]["content"] == [text_part("a"), {**IMAGE, **MARK}]

@@ -1,0 +1,76 @@
+"""The planner's shadow and the embedded provider are the same model: what a plan predicts is what is billed."""
+
+import orjson
+import pytest
+
+from proxy.core.modes import Mode
+from proxy.core.plan import Route
+from proxy.core.planner import TierPlanner
+from proxy.core.profiles import PROFILES, CacheProfile, Family
+from proxy.core.tokens import bytes_over_four
+from proxy.upstream.embedded.provider import Provider
+
+MARKERS = [p for p in PROFILES.values() if p.family is Family.MARKER]
+OTHERS = [p for p in PROFILES.values() if p.family is not Family.MARKER]
+# Framing is counted a little differently by the two; a position more or less is hundreds of tokens.
+_FRAMING_TOKENS = 12
+
+
+def words(label: str, count: int = 150) -> str:
+    return " ".join(f"{label}{i}" for i in range(count))
+
+
+def growing_chat() -> list[dict[str, object]]:
+    """Requests of one session: rounds of tool calls, and settings that break the prefix on the way."""
+    tool = {"type": "function", "function": {"name": "read", "description": words("d"), "parameters": {}}}
+    messages: list[dict[str, object]] = [{"role": "system", "content": words("s")}]
+    requests = []
+    for turn in range(12):
+        messages.append({"role": "user", "content": words(f"u{turn}_")})
+        requests.append({"messages": [*messages], "tools": [tool]})
+        calls = [
+            {"id": f"{turn}-{i}", "type": "function", "function": {"name": "read", "arguments": "{}"}} for i in range(3)
+        ]
+        messages.append({"role": "assistant", "content": None, "tool_calls": calls})
+        messages += [{"role": "tool", "tool_call_id": c["id"], "content": words(f"r{c['id']}_")} for c in calls]
+        requests.append({"messages": [*messages], "tools": [tool]})
+        messages.append({"role": "assistant", "content": words(f"a{turn}_", 20)})
+    for request, member in zip(
+        requests[5:], ({"tool_choice": "none"}, {"response_format": {"type": "text"}}), strict=False
+    ):
+        request.update(member)
+    return [{"model": "m", **request} for request in requests]
+
+
+def bills(profile: CacheProfile):
+    planner, provider = TierPlanner(bytes_over_four, ()), Provider(profile, bytes_over_four, 0)
+    route = Route(scope="s", name="n", model="", profile=profile)
+    for number, request in enumerate(growing_chat()):
+        now = 100.0 * number
+        plan = planner.plan(orjson.dumps(request), route, Mode.TIER, now)
+        assert plan.surprise is None
+        reply = provider.chat(plan.body, "account", now, 1)
+        yield plan.predicted, reply.bill
+        reply.store(now)
+        planner.began(plan, now)
+        planner.settled(plan, None, now)
+
+
+@pytest.mark.parametrize("profile", MARKERS, ids=lambda p: p.name)
+def test_markers_are_billed_as_predicted(profile: CacheProfile) -> None:
+    total = 0
+    for predicted, billed in bills(profile):
+        assert abs(predicted.read - billed.read) <= _FRAMING_TOKENS
+        assert abs(predicted.write - billed.write) <= _FRAMING_TOKENS
+        total += billed.read
+    assert total > 20_000
+
+
+@pytest.mark.parametrize("profile", OTHERS, ids=lambda p: p.name)
+def test_others_read_at_least_what_is_predicted(profile: CacheProfile) -> None:
+    # They find a prefix within a message, too, where the shadow knows whole ones only.
+    total = 0
+    for predicted, billed in bills(profile):
+        assert predicted.read <= billed.read + profile.step + _FRAMING_TOKENS
+        total += billed.read
+    assert (total > 20_000) is (profile.name != "none")
