@@ -29,6 +29,17 @@ def bare_tool(raw: bytes) -> tuple[bytes, Life | None]:
     return (join_members(members, changes) if changes else raw), mark
 
 
+def _tool_digest(bare: bytes) -> bytes:
+    """The same with and without a marker, wherever it stood: the function is hashed by its members, too."""
+    parts: list[bytes] = []
+    for key, raw in members_of(bare).items():
+        if key == "function" and bytes(raw).startswith(b"{"):
+            parts.append(digest(*(k.encode() + bytes(v) for k, v in members_of(raw).items())))
+        else:
+            parts.append(key.encode() + bytes(raw))
+    return digest(b"tool", *parts)
+
+
 class ToolReader:
     """Reads a tools array once per distinct array."""
 
@@ -55,7 +66,7 @@ class ToolReader:
         tools = elements(content)
         for index, raw in enumerate(tools):
             bare, mark = bare_tool(bytes(raw))
-            own = digest(b"tool", *(k.encode() + bytes(v) for k, v in members_of(bare).items()))
+            own = _tool_digest(bare)
             tokens = self._counter.count(own, bytes(raw).decode("utf-8", "replace"))
             # Only the last tool carries our marker: a marker within the list would split what never changes apart.
             parts.append(Part(PartKind.OTHER, own, tokens, index, index == len(tools) - 1, mark))
