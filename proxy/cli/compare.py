@@ -24,6 +24,8 @@ from proxy.replay.trace import TraceError, find_traces, read_trace
 
 _PROCESSES = 2
 _SHOWN_VIOLATIONS = 5
+# Both tables fit into 140 columns.
+_NAME_COLUMNS = 37
 _DETAILED = (AS_SENT, SYSTEM_LAST, CLASSIC, ECONOMIC, BEST)
 _LIMITS = (FIXED, BEST, FREE)
 
@@ -144,13 +146,13 @@ def _print(found: Sequence[Comparison]) -> None:
 
 
 def _costs(found: Sequence[Comparison], lines: Sequence[Mean]) -> Table:
-    table = Table(box=None, pad_edge=False, padding=(0, 1))
-    table.add_column("input cost", overflow="fold", min_width=24)
+    table = Table(box=None, pad_edge=False, collapse_padding=True)
+    table.add_column("input cost", overflow="fold", min_width=24, max_width=_NAME_COLUMNS)
     table.add_column("sent", justify="right")
     table.add_column("tokens", justify="right")
     for name in COLUMNS:
         style = "bold" if name == ECONOMIC else "dim" if name in (FIXED, FREE) else ""
-        table.add_column(name, justify="right", style=style, max_width=9)
+        table.add_column(name, justify="right", style=style, max_width=8)
     by_name = {mean.name: mean for mean in lines}
     for kind, some in by_kind(found):
         for one in some:
@@ -174,8 +176,8 @@ def _cell(one: Comparison, name: str, share: float) -> str:
 
 
 def _details(found: Sequence[Comparison], lines: Sequence[Mean]) -> Table:
-    table = Table(box=None, pad_edge=False, padding=(0, 1))
-    table.add_column("hit rate / waste", overflow="fold", min_width=24)
+    table = Table(box=None, pad_edge=False, collapse_padding=True)
+    table.add_column("hit rate / waste", overflow="fold", min_width=24, max_width=_NAME_COLUMNS)
     for name in _DETAILED:
         table.add_column(name, justify="right", max_width=13)
     for limit in _LIMITS:

@@ -75,11 +75,6 @@ class Comparison:
         """The limit of any order, as a share of no caching."""
         return self._of(self.free)
 
-    def gain(self, policy: str, limit: float) -> float | None:
-        """The saving as a share of the saving at a cost of ``limit``; None where nothing could be saved there."""
-        possible = self.plain - limit
-        return (self.plain - self.scores[policy].cost) / possible if possible > 0 else None
-
     def _of(self, cost: float) -> float:
         return cost / self.plain if self.plain else 1.0
 

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from proxy.core.profiles import ANTHROPIC, DEEPSEEK, OPENAI, PROFILES, CacheProfile, Dialect
+from proxy.core.tokens import Encode
 from proxy.demo.samples import samples
 from proxy.encodings import local_encode
 from proxy.replay.baselines import AS_SENT, CLIENT, SYSTEM_LAST, TOOLS_SYSTEM_LAST_TWO, tools_system_and_last_two
@@ -115,7 +116,7 @@ def test_a_gain_is_a_share_of_the_saving_at_a_limit() -> None:
     assert gains(costs) == {FIXED: None, BEST: pytest.approx(0.8), FREE: pytest.approx(0.5)}
     one = compare(growing(4), setting())
     assert set(shares(one)) == set(COLUMNS)
-    assert one.gain(AS_SENT, one.fixed) == 0.0
+    assert gains(shares(one), AS_SENT)[FIXED] == 0.0
 
 
 def test_the_picture_is_well_formed_and_names_every_trace() -> None:
@@ -132,9 +133,15 @@ def test_the_picture_is_well_formed_and_names_every_trace() -> None:
         assert 0 < float(shape.attrib["cx"]) < width
 
 
+@pytest.fixture(scope="module")
+def encode() -> Encode:
+    """Takes a moment to load."""
+    return local_encode()
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("path", trace_files(), ids=lambda p: p.name.partition(".")[0])
 @pytest.mark.parametrize("profile", [ANTHROPIC, OPENAI, DEEPSEEK], ids=lambda p: p.name)
-def test_recorded_sessions_lie_between_their_bounds(path: Path, profile: CacheProfile) -> None:
-    one = compare(read_trace(path), setting(profile=profile, encode=local_encode()))
+def test_recorded_sessions_lie_between_their_bounds(path: Path, profile: CacheProfile, encode: Encode) -> None:
+    one = compare(read_trace(path), setting(profile=profile, encode=encode))
     check_order(one, profile)
