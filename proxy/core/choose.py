@@ -80,7 +80,7 @@ class Pricing:
 
     def _life(self, layout: Layout, position: int) -> Life:
         """The client's one-hour life is kept for as much of the prompt as it covered."""
-        return "1h" if layout.ends[position] <= self.long_until else "5m"
+        return "1h" if self.profile.long_life_s and layout.ends[position] <= self.long_until else "5m"
 
     def _anchor(self, layout: Layout) -> int:
         """Where the client's one-hour life ends: the last place for a marker that it covered, else the first of all."""

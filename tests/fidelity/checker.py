@@ -17,19 +17,37 @@ MODES = ("passthrough", "observe", "mark", "tier")
 
 @dataclass(frozen=True, slots=True)
 class _Profile:
-    """What may be added for one cache profile: the key of its markers, and top-level fields."""
+    """What may be added for one cache profile: the key of its markers, and top-level fields.
+
+    ``parts_only``: markers are read on content parts alone, also within tool results. ``lives``: two lives are sold.
+    """
 
     marker: str | None = None
     fields: tuple[str, ...] = ()
+    parts_only: bool = False
+    lives: bool = True
 
+
+_CLAUDE = _Profile(marker="cache_control")
+_EXPLICIT = _Profile(marker="prompt_cache_breakpoint", fields=CACHE_KEYS, parts_only=True)
+_KEYED = _Profile(fields=CACHE_KEYS)
+_PLAIN = _Profile()
 
 PROFILES: Mapping[str, _Profile] = {
-    "anthropic": _Profile(marker="cache_control"),
-    "openai": _Profile(fields=CACHE_KEYS),
-    "openai-explicit": _Profile(marker="prompt_cache_breakpoint", fields=CACHE_KEYS),
-    "deepseek": _Profile(),
-    "none": _Profile(),
-}
+    **dict.fromkeys(("anthropic", "bedrock", "vertex", "foundry", "openrouter-anthropic"), _CLAUDE),
+    **dict.fromkeys(("openai-explicit", "azure-explicit", "openrouter-openai-explicit"), _EXPLICIT),
+    **dict.fromkeys(("openai", "azure", "openrouter-openai", "mistral", "kimi"), _KEYED),
+    "qwen": _Profile(marker="cache_control", parts_only=True, lives=False),
+    "minimax": _Profile(marker="cache_control", lives=False),
+    **dict.fromkeys(
+        (
+            "deepseek", "gemini", "vertex-gemini", "xai", "groq", "glm", "qwen-implicit", "minimax-passive",
+            "fireworks", "together", "openrouter-deepseek", "openrouter-gemini", "openrouter-xai", "vllm", "sglang",
+            "none",
+        ),
+        _PLAIN,
+    ),
+}  # fmt: skip
 
 
 def check(
@@ -54,8 +72,7 @@ def check(
     if mode in ("passthrough", "observe"):
         _check_untouched(original, sent, report)
     else:
-        explicit = PROFILES[profile].marker == "prompt_cache_breakpoint"
-        terms = Terms(mode == "tier", reminder, tool_text_to_parts=explicit)
+        terms = Terms(mode == "tier", reminder, tool_text_to_parts=PROFILES[profile].parts_only)
         _check_laid_out(original, sent, report, PROFILES[profile], terms, tools_seen_reordered)
     return report.violations
 
@@ -100,5 +117,11 @@ def _check_laid_out(
     own, placed = markers_of(original, before), markers_of(sent, after, walk.origin)
     tools = sent.get("tools")
     last_tool = len(tools) - 1 if isinstance(tools, list) else -1
-    kept = MarkerTerms(profile.marker, keep_all=not terms.movable, keep_on_tools=moved_tools)
+    kept = MarkerTerms(
+        profile.marker,
+        keep_all=not terms.movable,
+        keep_on_tools=moved_tools,
+        parts_only=profile.parts_only,
+        lives=profile.lives,
+    )
     check_markers(own, placed, last_tool, kept, report)

@@ -110,9 +110,11 @@ def _is_blank(marker: Marker) -> bool:
     return isinstance(text, str) and not text.strip()
 
 
-def _wrong_place(marker: Marker, last_tool: int) -> str | None:
+def _wrong_place(marker: Marker, last_tool: int, parts_only: bool) -> str | None:
     """Why a marker that the client did not set may not stand here."""
     role = marker.owner.role if marker.owner is not None else ""
+    if parts_only and marker.form != "part":
+        return f"on a {marker.form}, where this provider reads none"
     if marker.form == "tool":
         last = marker.path == f"tools[{last_tool}].cache_control"
         return None if last else "only the last tool may carry a marker of ours"
@@ -127,7 +129,7 @@ def _wrong_place(marker: Marker, last_tool: int) -> str | None:
         return None if kind in _BREAKPOINT_PARTS else "a breakpoint stands on a text, image, audio or file part"
     if marker.form == "message":
         return None if role == "tool" else f"message-level on a {role} message"
-    if role not in TEXT_ROLES:
+    if role not in TEXT_ROLES and not (parts_only and role == "tool"):
         return f"inside the parts of a {role} message"
     kind = marker.part.get("type") if isinstance(marker.part, dict) else None
     if kind == "text":
@@ -139,11 +141,16 @@ def _wrong_place(marker: Marker, last_tool: int) -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class MarkerTerms:
-    """The marker key that the profile takes (None: no markers at all), and which of the client's markers must stay."""
+    """The marker key that the profile takes (None: no markers at all), and which of the client's markers must stay.
+
+    ``parts_only``: markers are read on content parts alone, also within tool results. ``lives``: two lives are sold.
+    """
 
     dialect: str | None
     keep_all: bool
     keep_on_tools: bool
+    parts_only: bool = False
+    lives: bool = True
 
 
 def check_markers(
@@ -158,7 +165,7 @@ def check_markers(
         if marker.key != terms.dialect:
             report.add(Rule.MARKER_PLACE, marker.path, "this profile takes no such marker")
             continue
-        reason = _wrong_place(marker, last_tool)
+        reason = _wrong_place(marker, last_tool, terms.parts_only)
         if reason is not None:
             report.add(Rule.MARKER_PLACE, marker.path, reason)
         if not _is_form_allowed(marker, says_5m):
@@ -212,5 +219,5 @@ def _check_own(before: list[Marker], after: list[Marker], terms: MarkerTerms, re
         if must_stay and not _is_there(own, after):
             report.add(Rule.MARKER_LOST, "original " + own.path, "the client's marker is gone or has another life")
     life = [m for m in after if m.key == "cache_control"]
-    if any(m.is_long for m in before) and life and not any(m.is_long for m in life):
+    if terms.lives and any(m.is_long for m in before) and life and not any(m.is_long for m in life):
         report.add(Rule.MARKER_LIFE, "body", "the client marked for one hour, nothing is marked for one hour any more")

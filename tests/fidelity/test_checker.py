@@ -23,7 +23,7 @@ def test_bodies_are_not_changed_by_the_check() -> None:
     assert (original, sent) == (aider(), split())
 
 
-@pytest.mark.parametrize("terms", [{"mode": "full"}, {"profile": "gemini"}])
+@pytest.mark.parametrize("terms", [{"mode": "full"}, {"profile": "acme"}])
 def test_an_unknown_mode_or_profile_is_refused(terms: Body) -> None:
     with pytest.raises(ValueError, match="must be one of"):
         run(aider(), aider(), **terms)
