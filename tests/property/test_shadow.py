@@ -11,7 +11,7 @@ from proxy.core.tokens import bytes_over_four
 from proxy.upstream.embedded.provider import Provider
 
 MARKERS = [p for p in PROFILES.values() if p.family is Family.MARKER]
-OTHERS = [p for p in PROFILES.values() if p.family is not Family.MARKER]
+OTHERS = [p for p in PROFILES.values() if p.family in (Family.GRID, Family.UNIT)]
 # Framing is counted a little differently by the two; a position more or less is hundreds of tokens.
 _FRAMING_TOKENS = 12
 
@@ -49,6 +49,7 @@ def bills(profile: CacheProfile):
         now = 100.0 * number
         plan = planner.plan(orjson.dumps(request), route, Mode.TIER, now)
         assert plan.surprise is None
+        assert plan.predicted is not None
         reply = provider.chat(plan.body, "account", now, 1)
         yield plan.predicted, reply.bill
         reply.store(now)
@@ -73,4 +74,4 @@ def test_others_read_at_least_what_is_predicted(profile: CacheProfile) -> None:
     for predicted, billed in bills(profile):
         assert predicted.read <= billed.read + profile.step + _FRAMING_TOKENS
         total += billed.read
-    assert (total > 20_000) is (profile.name != "none")
+    assert total > 20_000

@@ -7,6 +7,7 @@ fields of the profile. No look-back by positions: an entry is read where a candi
 caching", https://developers.openai.com/api/docs/guides/prompt-caching, 2026-09-20.)
 """
 
+from bisect import bisect_left
 from collections.abc import Iterable, Sequence
 
 from proxy.core.cache_models.entries import EntryTable
@@ -50,7 +51,9 @@ class BoundaryCache:
 
     def held(self, prompt: Prompt, now: float) -> list[int]:
         """The positions, ascending, whose own entries can be read now by a boundary there."""
-        return [position for position in range(len(prompt.hashes)) if self._is_live(prompt, position, now)]
+        get, scope, first = self._table.getter(), prompt.scope, bisect_left(prompt.ends, self._profile.min_tokens)
+        live = ((p, get((scope, digest))) for p, digest in enumerate(prompt.hashes[first:], first))
+        return [p for p, entry in live if entry is not None and entry.available <= now < entry.expiry]
 
     def copy(self) -> "BoundaryCache":
         """A hypothetical continuation: reads through, keeps its own writes."""

@@ -7,6 +7,8 @@ others differ in numbers. vLLM's blocks and SGLang's radix tree are grids, too: 
 that at most floor((n - 1) / B) * B tokens are read; memory is bounded, output is kept.
 """
 
+from bisect import bisect_left
+
 from proxy.core.cache_models.chance import is_lucky, share_of
 from proxy.core.cache_models.entries import EntryTable
 from proxy.core.cache_models.machines import Machines
@@ -21,12 +23,14 @@ class GridCache:
     the planner would choose the layouts that it knows to be lucky.
     """
 
-    __slots__ = ("_is_forecast", "_machines", "_profile", "_step", "_table")
+    __slots__ = ("_first", "_is_forecast", "_machines", "_profile", "_step", "_table")
 
     def __init__(self, profile: CacheProfile, capacity: int, *, is_forecast: bool = False) -> None:
         self._profile = profile
         self._is_forecast = is_forecast
         self._step = max(1, profile.step)
+        # Shorter prefixes hold no whole step from the minimum on.
+        self._first = -(-max(1, profile.min_tokens) // self._step) * self._step - profile.hidden_tokens
         self._table = EntryTable(capacity, profile.capacity_tokens)
         self._machines = Machines(profile.spill_rpm)
 
@@ -73,7 +77,7 @@ class GridCache:
         """A hypothetical continuation: reads through, keeps its own writes."""
         twin = object.__new__(GridCache)
         twin._profile, twin._is_forecast, twin._step = self._profile, self._is_forecast, self._step
-        twin._table, twin._machines = self._table.copy(), self._machines.copy()
+        twin._first, twin._table, twin._machines = self._first, self._table.copy(), self._machines.copy()
         return twin
 
     def __len__(self) -> int:
@@ -87,13 +91,12 @@ class GridCache:
         if profile.hit_chance < 1 and not self._is_forecast and not is_lucky(prompt, profile):
             return -1, 0
         get, scope, last = self._table.getter(), self._machines.scope(prompt, now), prompt.total - 1
-        for position in range(len(prompt.ends) - 1, -1, -1):
-            end = prompt.ends[position]
-            read = self._steps(end if end < last else last)
-            if read <= 0:
-                break
+        first = bisect_left(prompt.ends, self._first) if last >= self._first else len(prompt.ends)
+        for position in range(len(prompt.ends) - 1, first - 1, -1):
             entry = get((scope, prompt.hashes[position]))
             if entry is not None and entry[0] <= now < entry[1]:
+                end = prompt.ends[position]
+                read = self._steps(end if end < last else last)
                 if self._is_forecast:
                     read = share_of(read, profile)
                 return (position, read) if read else (-1, 0)
