@@ -20,7 +20,9 @@ from proxy.core.stability import Tier
 from proxy.core.tokens import TokenCounter, bytes_over_four
 from proxy.core.view import Item
 from proxy.core.wire import splice
+from tests.fidelity.chats import AiderChat
 from tests.fidelity.checker import check
+from tests.fidelity.strategies import aider_sessions
 from tests.property.conversations import Step, conversations
 from tests.talk import Talk
 
@@ -86,6 +88,12 @@ def hold(profile_name: str, steps: list[Step], chance: random.Random) -> None:
 @settings(max_examples=120, deadline=None, suppress_health_check=QUIRKS)
 def test_any_order_is_faithful(profile: str, steps: list[Step], chance: random.Random) -> None:
     hold(profile, steps, chance)
+
+
+@given(aider_sessions(), st.randoms(use_true_random=False))
+@settings(max_examples=150, deadline=None, suppress_health_check=QUIRKS)
+def test_any_order_of_files_is_faithful(chats: list[AiderChat], chance: random.Random) -> None:
+    hold("anthropic", [Step(9.0, chat.body()) for chat in chats], chance)
 
 
 @pytest.mark.slow

@@ -48,6 +48,7 @@ def test_the_clients_marker_is_known_and_no_part_of_the_digest() -> None:
 
 def test_a_marker_on_the_function_counts_too() -> None:
     assert read(on_function(tool("a")))[1] == ["5m"]
+    assert read(on_function(tool("a")))[0] == read(tool("a"))[0]
 
 
 def test_an_array_is_read_once() -> None:
