@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from proxy.core.layout import ElementKind, Layout
+from proxy.core.message import PartKind
 from proxy.core.profiles import CacheProfile, Family
 from proxy.core.prompt import Life
 
@@ -171,8 +172,10 @@ def _in_reach(marks: Sequence[int], entry: int, lookback: int) -> bool:
 def honoured(layout: Layout, profile: CacheProfile) -> dict[int, Life]:
     """The client's own markers, where this provider reads them."""
     first, parts = _first_markable(layout, profile), layout.parts
-    marks = layout.own_marks().items()
-    return {p: life for p, life in marks if p >= first and (profile.message_mark or parts[p].index >= 0)}
+    own = {p: life for p, life in layout.own_marks().items() if p >= first}
+    if profile.message_mark:
+        return own
+    return {p: life for p, life in own.items() if parts[p].index >= 0 and parts[p].kind is not PartKind.CALL}
 
 
 def _first_markable(layout: Layout, profile: CacheProfile) -> int:

@@ -39,14 +39,15 @@ def value(
 
 class TestHonoured:
     def marked(self) -> Layout:
-        """A tool, a message with a marker beside its string, one with a marker on a part; all of them marked."""
-        parts = [Part(PartKind.TEXT, b"%d" % i, 10, index, True, "5m") for i, index in enumerate((-1, -1, 0))]
+        """A tool, a message with a marker beside its string, one with a marker on a part, a tool call."""
+        kinds = ((PartKind.TEXT, -1), (PartKind.TEXT, -1), (PartKind.TEXT, 0), (PartKind.CALL, 0))
+        parts = [Part(kind, b"%d" % i, 10, index, True, "5m") for i, (kind, index) in enumerate(kinds)]
         first = Element("tools", ElementKind.TOOLS, b"", (parts[0],), 10)
         rest = [Element("turn", ElementKind.MESSAGE, p.digest, (p,), 10, "user", i) for i, p in enumerate(parts[1:])]
         return Layout(SEED, [first, *rest])
 
     @pytest.mark.parametrize(
-        ("profile", "positions"), [("anthropic", [0, 1, 2]), ("qwen", [2]), ("openai-explicit", [2])]
+        ("profile", "positions"), [("anthropic", [0, 1, 2, 3]), ("qwen", [2]), ("openai-explicit", [2])]
     )
     def test_where_this_provider_reads_markers(self, profile: str, positions: list[int]) -> None:
         assert sorted(honoured(self.marked(), PROFILES[profile])) == positions
