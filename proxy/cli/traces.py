@@ -1,19 +1,28 @@
 """The options that the commands which replay recorded sessions share."""
 
 import argparse
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
 
 from proxy.core.modes import Mode
-from proxy.core.profiles import PROFILES
+from proxy.core.profiles import PROFILES, CacheProfile, optimistic, pessimistic
 from proxy.encodings import local_encode
 from proxy.plugins import build_plugin_manager, recognisers
 from proxy.replay.runner import Setting, with_minimum
 
 POLICIES = ("economic", "classic")
 
+_UNKNOWNS: Mapping[str, Callable[[CacheProfile], CacheProfile]] = MappingProxyType(
+    {"default": lambda profile: profile, "pessimistic": pessimistic, "optimistic": optimistic}
+)
+
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """How to replay."""
     parser.add_argument("--profile", choices=PROFILES, default="anthropic", help="whose cache rules hold (anthropic)")
+    parser.add_argument(
+        "--unknowns", choices=_UNKNOWNS, default="default", help="how rules that no source states turn out (default)"
+    )
     parser.add_argument("--mode", choices=[mode.name.lower() for mode in Mode], default="tier", help="(tier)")
     parser.add_argument("--policy", choices=POLICIES, default="economic", help="how pieces are ordered (economic)")
     parser.add_argument("--min-tokens", type=_count, metavar="N", help="the shortest prefix that the provider caches")
@@ -23,7 +32,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 def setting(arguments: argparse.Namespace) -> Setting:
     """The setting that the options ask for."""
     return Setting(
-        profile=with_minimum(PROFILES[arguments.profile], arguments.min_tokens),
+        profile=with_minimum(_UNKNOWNS[arguments.unknowns](PROFILES[arguments.profile]), arguments.min_tokens),
         encode=local_encode(),
         recognisers=recognisers(build_plugin_manager()),
         mode=Mode.parse(arguments.mode),

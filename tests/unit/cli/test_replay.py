@@ -49,6 +49,15 @@ def test_options_reach_the_replay(trace: Path, capsys: pytest.CaptureFixture[str
     assert high["traces"][0]["policies"]["system + last"]["read"] == 0
 
 
+def test_rules_that_no_source_states_can_turn_out_badly(trace: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    shares = [
+        report(capsys, str(trace), "--profile", "vllm", "--unknowns", unknowns)["summary"]["shares"]["as sent"]
+        for unknowns in ("pessimistic", "default", "optimistic")
+    ]
+    assert shares == sorted(shares, reverse=True)
+    assert shares[0] > shares[-1]
+
+
 def test_the_table_has_a_line_for_each_trace_and_one_for_all(
     trace: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
