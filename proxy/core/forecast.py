@@ -12,6 +12,7 @@ from proxy.core.survival import CLOCK_CHANGE, NAMED_IN_PROMPT, NAMED_RECENTLY, S
 from proxy.core.view import Item, View
 
 _RECENT_TURNS = 2
+_SIZE_POWER = 0.5
 _MESSAGE = ElementKind.MESSAGE
 # The tag stands at another place in the next request, even where its text is the same.
 _TAG_HAZARD = 5.0
@@ -39,8 +40,10 @@ class Forecast:
     fixed_hazards: Sequence[float]
 
     def weight(self, item: Item, tokens: int) -> float:
-        """Tokens per expected change: the larger, the earlier a piece should stand (exchange argument)."""
-        return tokens / max(self.hazards[item.key], 1e-6)
+        """The larger, the earlier a piece should stand. The exchange argument says tokens per expected change; what is
+        expected is an estimate, and an error on a large piece costs more: its size counts by its root (measured).
+        """
+        return float(tokens**_SIZE_POWER) / max(self.hazards[item.key], 1e-6)
 
     def positions(self, layout: Layout) -> list[float]:
         """P(the next request comes in time and repeats everything up to the position), never rising."""

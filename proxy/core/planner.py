@@ -19,7 +19,7 @@ from proxy.core.message import MARK_KEYS, Message, MessageReader, PartKind
 from proxy.core.modes import Mode
 from proxy.core.moved import moved_material
 from proxy.core.plan import Moved, Plan, Route
-from proxy.core.profiles import CacheProfile, Dialect, Family
+from proxy.core.profiles import ASSUMED, CacheProfile, Dialect, Family
 from proxy.core.prompt import Bill, Prompt
 from proxy.core.reasons import Reason
 from proxy.core.recognition import Recogniser
@@ -118,6 +118,8 @@ class TierPlanner:
         if mode is Mode.PASSTHROUGH:
             return Plan(body=original, original=original, mode=mode, reason=Reason.PASSTHROUGH_MODE)
         try:
+            if route.profile.family is Family.NONE:
+                return self._ordered(request, original, route, mode, now)
             return self._planned(request, original, route, mode, now)
         except Unreadable:
             return Plan(body=original, original=original, mode=mode, reason=Reason.UNREADABLE)
@@ -175,6 +177,18 @@ class TierPlanner:
         if not retry:
             commit_head(draft.session, draft.view)
             plan.moves = _age(draft)
+
+    def _ordered(self, request: ChatRequest, original: bytes, route: Route, mode: Mode, now: float) -> Plan:
+        """Nothing is known of this upstream's cache: order only, as for a prefix cache that reads at half the price, no
+        marker fields, no figures. A client that marks knows its upstream better: its request is left alone."""
+        messages = [self._reader.read(raw) for raw in request.messages]
+        if mode < Mode.TIER or _own_count(request, messages):
+            return Plan(body=original, original=original, mode=mode, reason=Reason.NO_PROFILE)
+        plan = self._planned(request, original, replace(route, profile=ASSUMED), mode, now)
+        plan.predicted = plan.own = None
+        if plan.reason is Reason.CLIENT_OPTIMAL:
+            plan.reason = Reason.NO_PROFILE
+        return plan
 
     def _planned(self, request: ChatRequest, original: bytes, route: Route, mode: Mode, now: float) -> Plan:
         messages = tuple(self._reader.read(raw) for raw in request.messages)

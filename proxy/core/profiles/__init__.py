@@ -59,6 +59,7 @@ from proxy.core.profiles.self_hosted import SGLANG, VLLM
 
 __all__ = [
     "ANTHROPIC",
+    "ASSUMED",
     "DEEPSEEK",
     "DEFAULTS",
     "NONE",
@@ -79,6 +80,8 @@ __all__ = [
 ]
 
 NONE = CacheProfile(name="none", family=Family.NONE)
+# What is planned with where nothing is known: most servers keep prefixes by themselves and charge less for them.
+ASSUMED = CacheProfile(name="none", family=Family.GRID, read=0.5, min_tokens=1024)
 
 _CLAUDE = (ANTHROPIC, BEDROCK, VERTEX, FOUNDRY)
 _OPENAI = (OPENAI, OPENAI_EXPLICIT, AZURE, AZURE_EXPLICIT)

@@ -90,7 +90,7 @@ def test_a_file_that_just_changed_weighs_less_than_one_that_did_not() -> None:
     view = view_of(*shown(A, B), user("x"))
     first, second = view.items()
     assert expected.weight(first, 100) < expected.weight(second, 100)
-    assert expected.weight(second, 200) == pytest.approx(2 * expected.weight(second, 100))
+    assert expected.weight(second, 400) == pytest.approx(2 * expected.weight(second, 100))
 
 
 def test_read_only_files_stand_firm() -> None:

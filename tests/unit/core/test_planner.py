@@ -213,7 +213,7 @@ class TestLife:
 
 
 class TestProfiles:
-    @pytest.mark.parametrize("profile", [OPENAI, DEEPSEEK, NONE])
+    @pytest.mark.parametrize("profile", [OPENAI, DEEPSEEK])
     def test_a_provider_without_markers_gets_none(self, profile: CacheProfile) -> None:
         body = chat(
             system([text_part(lines(200), **MARK)]), user(lines(200), **MARK), assistant("b"), user("go"),
@@ -221,6 +221,11 @@ class TestProfiles:
         )  # fmt: skip
         plan = Talk(profile=profile).send(body)
         assert marks_in(sent(plan)) == []
+
+    def test_where_nothing_is_known_the_markers_of_a_client_stay(self) -> None:
+        body = chat(system([text_part(lines(200), **MARK)]), user("a"), assistant("b"), user("go"))
+        plan = Talk(profile=NONE).send(body)
+        assert (sent(plan), plan.reason, plan.predicted) == (body, Reason.NO_PROFILE, None)
 
     def test_the_other_dialect(self) -> None:
         plan = Talk(profile=OPENAI_EXPLICIT).send(chat(system(lines(200)), user(lines(100))))
