@@ -1,0 +1,79 @@
+"""Every recorded session, replayed against a provider that really caches: faithful, accepted, and never dearer."""
+
+import json
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from proxy.core.modes import Mode
+from proxy.core.plan import Plan
+from proxy.core.profiles import PROFILES
+from proxy.core.reasons import Reason
+from proxy.core.tokens import Encode
+from proxy.encodings import local_encode
+from proxy.replay.runner import Setting, replay
+from proxy.replay.trace import Step, Trace, read_trace
+from tests.fidelity.checker import check
+from tests.fidelity.recorded import trace_files
+from tests.talk import RECOGNISERS
+
+TRACES = trace_files()
+pytestmark = [pytest.mark.slow, pytest.mark.skipif(not TRACES, reason="no recorded sessions beside the repository")]
+each_trace = pytest.mark.parametrize("path", TRACES, ids=lambda path: path.name.removesuffix(".jsonl.xz"))
+
+# What learning a new session may cost, at most: two per cent; without moving anything, or by fixed thresholds, five.
+MOST, MOST_OTHERWISE = 1.02, 1.05
+
+
+@cache
+def encode() -> Encode:
+    """One tokeniser for all sessions."""
+    return local_encode()
+
+
+@cache
+def trace(path: Path) -> Trace:
+    """A session, read once for all its replays."""
+    return read_trace(path)
+
+
+def run(path: Path, profile: str, mode: Mode, policy: str = "economic") -> float:
+    """Replays a session under the checker of forwarded requests; our cost as a share of the cheapest without us."""
+    found: list[str] = []
+
+    def look(step: Step, plan: Plan) -> None:
+        assert plan.surprise is None
+        assert plan.reason is not Reason.INTERNAL_ERROR
+        original, sent = json.loads(step.body), json.loads(plan.body)
+        broken = check(original, sent, mode=mode.name.lower(), profile=profile)
+        found.extend(f"at {step.at}, {plan.reason}: {violation}" for violation in broken)
+
+    setting = Setting(PROFILES[profile], encode(), RECOGNISERS, mode, policy, on_sent=look)
+    result = replay(trace(path), setting)
+    assert found == []
+    assert result.violations == []
+    assert result.ours.refused == 0
+    return result.against_cheapest()
+
+
+@each_trace
+@pytest.mark.parametrize("profile", ["anthropic", "openai", "openai-explicit", "deepseek", "none"])
+def test_laid_out_anew(path: Path, profile: str) -> None:
+    assert run(path, profile, Mode.TIER) <= MOST
+
+
+@each_trace
+def test_by_tiers(path: Path) -> None:
+    assert run(path, "anthropic", Mode.TIER, "classic") <= MOST_OTHERWISE
+
+
+@each_trace
+def test_marked_in_the_clients_own_order(path: Path) -> None:
+    assert run(path, "anthropic", Mode.MARK) <= MOST_OTHERWISE
+
+
+@each_trace
+@pytest.mark.parametrize("mode", [Mode.OBSERVE, Mode.PASSTHROUGH])
+def test_left_alone(path: Path, mode: Mode) -> None:
+    run(path, "anthropic", mode)
