@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from proxy.core.profiles import PROFILES
 from proxy.settings import ConfigError, Environment, Settings, load
 
 MODEL = """
@@ -98,7 +99,7 @@ def test_a_mistake_in_our_section_is_named_by_its_path(tmp_path: Path, section: 
         ("model_list: [{model_name: m, litellm_params: {model: a/b}, model_info: {transport: htpp}}]",
          "model_list[0].model_info.transport: input should be 'http', 'litellm' or 'embedded'"),
         ("model_list: [{model_name: m, litellm_params: {model: a/b}, model_info: {cache_profile: claude}}]",
-         "model_list[0].model_info.cache_profile: must be one of anthropic, openai, openai-explicit, deepseek, none"),
+         "model_list[0].model_info.cache_profile: must be one of " + ", ".join(PROFILES)),
         ("model_list: [{model_name: m, litellm_params: {model: a/b}, model_info: {mode: obsrve}}]",
          "model_list[0].model_info.mode: must be passthrough, observe, mark or tier "
          "(or one of LiteLLM's endpoint kinds)"),
