@@ -1,0 +1,123 @@
+"""Golden layouts: each scenario's requests are planned one after another and described as text."""
+
+import difflib
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import pytest
+
+from proxy.core.layout import Element, ElementKind, Layout
+from proxy.core.plan import Plan
+from proxy.core.planner import Draft
+from proxy.core.profiles import Family
+from proxy.core.prompt import Bill, Life
+from proxy.core.recognition import PieceKind
+from proxy.core.words import TAG_OPEN
+from proxy.replay.explain import first_words
+from tests.golden.scenario import parse_scenario
+from tests.talk import MARK_KEYS, Body, Talk, sent
+
+FOLDER = Path(__file__).parent
+RULE = "----------"
+TIERS = ("L0", "L1", "L2", "L3")
+
+
+@pytest.mark.parametrize("path", sorted(FOLDER.glob("*.layouttest")), ids=lambda path: path.stem)
+def test_layout(path: Path, request: pytest.FixtureRequest) -> None:
+    text = path.read_text()
+    scenario, _, expected = text.partition(f"{RULE}\n")
+    got = "\n".join(described(scenario))
+    if request.config.getoption("--update-golden"):
+        path.write_text(f"{scenario}{RULE}\n{got}")
+        return
+    diff = difflib.unified_diff(expected.splitlines(), got.splitlines(), "expected", "planned", lineterm="", n=4)
+    assert got == expected, "\n".join([path.name, *diff])
+
+
+def test_every_request_is_billed_whole() -> None:
+    """The four rates add up to the prompt, whichever layout it has: nothing is left out or counted twice."""
+    for path in FOLDER.glob("*.layouttest"):
+        for plan in plans(path.read_text().partition(RULE)[0]):
+            if isinstance(plan.ticket, Draft) and plan.predicted is not None:
+                assert plan.predicted.total == laid_out(plan.ticket)[0].total, path.name
+
+
+def described(scenario: str) -> Iterator[str]:
+    """Lines, the last of them empty."""
+    titles = [each.title for each in parse_scenario(scenario).requests]
+    for title, plan in zip(titles, plans(scenario), strict=True):
+        yield f"{title}: {plan.reason}{'' if plan.rewritten else ', sent as it came'}"
+        if isinstance(plan.ticket, Draft):
+            yield from rows(plan.ticket)
+        yield f"  bill  {bill(plan.predicted)}; the client's own: {bill(plan.own)}"
+        yield f"  wire  {wire(sent(plan))}"
+        yield ""
+
+
+def plans(text: str) -> Iterator[Plan]:
+    """A plan each, described before the next request is planned."""
+    scenario = parse_scenario(text)
+    talk = Talk(profile=scenario.profile, mode=scenario.mode, policy=scenario.policy)
+    for each in scenario.requests:
+        yield talk.send(each.body, after_s=each.after_s)
+
+
+def laid_out(draft: Draft) -> tuple[Layout, Mapping[int, Life]]:
+    """What is sent: the layout that was chosen, or the client's own."""
+    if not draft.use_own:
+        return draft.choice.layout, draft.choice.marks
+    natural = Layout(draft.choice.layout.seed, draft.material.natural)
+    return natural, natural.own_marks() if draft.scope[1].family is Family.MARKER else {}
+
+
+def rows(draft: Draft) -> Iterator[str]:
+    """A line an element, in sending order."""
+    layout, marks = laid_out(draft)
+    ends = sorted(marks)
+    for index, element in enumerate(layout.elements):
+        start, last = layout.starts[index], layout.last_position(index)
+        inside = [position for position in ends if start <= position <= last]
+        tiers = (f"{marks[p]} ends {TIERS[ends.index(p)]}" for p in inside)
+        tokens = sum(part.tokens for part in element.parts)
+        role = element.role or "tools"
+        yield f"  {role:9} {element.kind:9} {named(draft, element):44} {tokens:5}  {', '.join(tiers)}".rstrip()
+
+
+def named(draft: Draft, element: Element) -> str:
+    """The keys of what moves, the beginning of what does not."""
+    match element.kind:
+        case ElementKind.TOOLS:
+            return f"{len(element.parts)} definitions"
+        case ElementKind.WHOLE:
+            group = next(g for g in draft.view.groups if g.message == element.message)
+            return ", ".join(dict.fromkeys(item.key for item in group.items))
+        case ElementKind.MESSAGE:
+            return first_words(draft.view.messages[element.message])
+        case _ if element.item is not None:
+            key = element.item.key
+            return key.rpartition(":")[0] if element.item.kind is PieceKind.DOCUMENT else key
+        case _:
+            return " ".join(element.lead.removeprefix(TAG_OPEN).split())[:40]
+
+
+def bill(one: Bill | None) -> str:
+    """Tokens by rate."""
+    if one is None:
+        return "unknown"
+    long = f" ({one.write_1h} for 1h)" if one.write_1h else ""
+    return f"read {one.read}, write {one.write}{long}, plain {one.plain}"
+
+
+def wire(body: Body) -> str:
+    """Roles as they are sent, a star for each marker, read from the JSON and not from the plan."""
+    tools = ["tools" + "*" * sum(map(stars, body["tools"]))] if "tools" in body else []
+    return " ".join([*tools, *(message["role"] + "*" * stars(message) for message in body["messages"])])
+
+
+def stars(holder: object) -> int:
+    """Markers anywhere inside."""
+    if isinstance(holder, list):
+        return sum(map(stars, holder))
+    if not isinstance(holder, dict):
+        return 0
+    return sum(1 if key in MARK_KEYS else stars(each) for key, each in holder.items())
