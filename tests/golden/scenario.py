@@ -80,8 +80,9 @@ def _request(opening: re.Match[str], entries: list[str], lanes: dict[str, _Lane]
             tools = [tool(name) for name in rest.split()]
         elif word == "history":
             follows = entries[number + 1].partition(" ")[0] if number + 1 < len(entries) else ""
-            turns += _history(lane, rest.split()[1:], is_answered=follows != "call")
-            messages += turns
+            past = _history(lane, rest.split()[1:], is_answered=follows != "call")
+            turns += past
+            messages += past
         elif word in _CONTEXTS:
             messages += _context(word, rest)
         else:
@@ -113,10 +114,16 @@ def _context(word: str, rest: str) -> Iterator[Body]:
     if word == "map":
         text = f"{opening}\n{_text(rest)}"
     else:
-        sized = [_SIZED.match(one) for one in rest.strip().split(", ")]
-        text = file_text([chats.File(one["words"], _lines(one)) for one in sized if one], opening)
+        text = file_text([_file(one) for one in rest.strip().split(", ")], opening)
     yield user(text)
     yield assistant(acknowledgement)
+
+
+def _file(notation: str) -> chats.File:
+    sized = _SIZED.match(notation)
+    if sized is None:
+        raise ValueError(f"not a file: {notation}")
+    return chats.File(sized["words"], _lines(sized))
 
 
 def _message(word: str, rest: str) -> Body:

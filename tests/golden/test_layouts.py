@@ -1,6 +1,7 @@
 """Golden layouts: each scenario's requests are planned one after another and described as text."""
 
 import difflib
+import json
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
@@ -12,8 +13,9 @@ from proxy.core.planner import Draft
 from proxy.core.profiles import Family
 from proxy.core.prompt import Bill, Life
 from proxy.core.recognition import PieceKind
-from proxy.core.words import TAG_OPEN
+from proxy.core.words import TAG_CLOSE, TAG_OPEN
 from proxy.replay.explain import first_words
+from tests.fidelity.checker import check
 from tests.golden.scenario import parse_scenario
 from tests.talk import MARK_KEYS, Body, Talk, sent
 
@@ -34,19 +36,25 @@ def test_layout(path: Path, request: pytest.FixtureRequest) -> None:
     assert got == expected, "\n".join([path.name, *diff])
 
 
-def test_every_request_is_billed_whole() -> None:
-    """The four rates add up to the prompt, whichever layout it has: nothing is left out or counted twice."""
-    for path in FOLDER.glob("*.layouttest"):
-        for plan in plans(path.read_text().partition(RULE)[0]):
-            if isinstance(plan.ticket, Draft) and plan.predicted is not None:
-                assert plan.predicted.total == laid_out(plan.ticket)[0].total, path.name
+@pytest.mark.parametrize("path", sorted(FOLDER.glob("*.layouttest")), ids=lambda path: path.stem)
+def test_expected_layouts_are_faithful(path: Path) -> None:
+    """What is expected here is never what the rules forbid, and the rates add up to the whole prompt."""
+    text = path.read_text().partition(RULE)[0]
+    scenario = parse_scenario(text)
+    for plan in plans(text):
+        original = json.loads(plan.original)
+        found = check(original, sent(plan), mode=scenario.mode.name.lower(), profile=scenario.profile.name)
+        assert found == []
+        assert isinstance(plan.ticket, Draft)
+        if plan.predicted is not None:
+            assert plan.predicted.total == laid_out(plan.ticket)[0].total
 
 
 def described(scenario: str) -> Iterator[str]:
     """Lines, the last of them empty."""
-    titles = [each.title for each in parse_scenario(scenario).requests]
-    for title, plan in zip(titles, plans(scenario), strict=True):
-        yield f"{title}: {plan.reason}{'' if plan.rewritten else ', sent as it came'}"
+    titles = [each.title.removeprefix("request") for each in parse_scenario(scenario).requests]
+    for number, (title, plan) in enumerate(zip(titles, plans(scenario), strict=True), 1):
+        yield f"request {number}{title}: {plan.reason}{'' if plan.rewritten else ', sent as it came'}"
         if isinstance(plan.ticket, Draft):
             yield from rows(plan.ticket)
         yield f"  bill  {bill(plan.predicted)}; the client's own: {bill(plan.own)}"
@@ -97,7 +105,7 @@ def named(draft: Draft, element: Element) -> str:
             key = element.item.key
             return key.rpartition(":")[0] if element.item.kind is PieceKind.DOCUMENT else key
         case _:
-            return " ".join(element.lead.removeprefix(TAG_OPEN).split())[:40]
+            return " ".join(element.lead.removeprefix(TAG_OPEN).removesuffix(TAG_CLOSE).split())[:40]
 
 
 def bill(one: Bill | None) -> str:
