@@ -67,7 +67,7 @@ def _compared(paths: Sequence[Path], arguments: argparse.Namespace) -> list[Comp
 
 def _results(paths: Sequence[Path], arguments: argparse.Namespace) -> Iterator[tuple[Path, Comparison]]:
     """As they are ready: by two processes where there are several traces. Raises TraceError."""
-    options = (arguments.profile, arguments.mode, arguments.min_tokens)
+    options = (arguments.profile, arguments.unknowns, arguments.mode, arguments.min_tokens)
     if len(paths) == 1:
         yield paths[0], _one(paths[0], *options)
         return
@@ -82,14 +82,15 @@ def _results(paths: Sequence[Path], arguments: argparse.Namespace) -> Iterator[t
             raise
 
 
-def _one(path: Path, profile: str, mode: str, min_tokens: int | None) -> Comparison:
-    return compare(read_trace(path), _setting(profile, mode, min_tokens))
+def _one(path: Path, profile: str, unknowns: str, mode: str, min_tokens: int | None) -> Comparison:
+    return compare(read_trace(path), _setting(profile, unknowns, mode, min_tokens))
 
 
 @lru_cache(maxsize=1)
-def _setting(profile: str, mode: str, min_tokens: int | None) -> Setting:
+def _setting(profile: str, unknowns: str, mode: str, min_tokens: int | None) -> Setting:
     """Once a process: the token encoding takes a moment to load."""
-    return setting(argparse.Namespace(profile=profile, mode=mode, min_tokens=min_tokens, policy=ECONOMIC))
+    options = {"profile": profile, "unknowns": unknowns, "mode": mode, "min_tokens": min_tokens}
+    return setting(argparse.Namespace(**options, policy=ECONOMIC))
 
 
 def _write(path: Path, text: str) -> None:
