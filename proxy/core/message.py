@@ -225,6 +225,7 @@ class MessageReader:
     def _list_part(self, role: str, raw: Raw, index: int) -> Part:
         members = members_of(raw)
         kind = value(members["type"]) if "type" in members else None
+        kind = kind if isinstance(kind, str) else None
         if kind == "text" and (text := _only_text(raw)) is not None:
             return self._text_part(role, text, None, index, marker_of(members))
         overhead = MESSAGE_OVERHEAD_TOKENS if index == 0 else 0

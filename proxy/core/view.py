@@ -4,9 +4,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import count
 
-from proxy.core.message import SYSTEM_ROLES, Message
+from proxy.core.message import MARK_KEYS, SYSTEM_ROLES, Message
 from proxy.core.recognition import Form, PieceKind, Recognition
-from proxy.core.wire import ChatRequest
+from proxy.core.wire import ChatRequest, members_of
 from proxy.core.words import Claim
 
 _MAX_GENERIC_ACK_CHARS = 160
@@ -95,13 +95,24 @@ def _system_texts(messages: Sequence[Message], head: int) -> tuple[SystemText, .
             continue
         # Documents stay behind the fixed text of their own message: only in the last one is that the head's end.
         documents = _documents(text, known, messages[index]) if index == head - 1 else ()
+        if not _without(text, known, PieceKind.VOLATILE, PieceKind.DOCUMENT).strip():
+            documents = ()
         moves = (PieceKind.VOLATILE, PieceKind.DOCUMENT) if documents else (PieceKind.VOLATILE,)
-        fixed = "".join(text[c.start : c.end] for c in known.cuts if c.kind not in moves)
+        fixed = _without(text, known, *moves)
         volatile = tuple(text[c.start : c.end] for c in known.cuts if c.kind is PieceKind.VOLATILE)
         # A system message that is volatile throughout goes as a whole, where another one stays.
-        if (fixed.strip() or index > 0) and (volatile or documents):
+        stays = bool(fixed.strip()) or (index > 0 and not fixed and _says_nothing_else(messages[index]))
+        if stays and (volatile or documents):
             found.append(SystemText(index, fixed, volatile, documents))
     return tuple(found)
+
+
+def _without(text: str, known: Recognition, *kinds: PieceKind) -> str:
+    return "".join(text[c.start : c.end] for c in known.cuts if c.kind not in kinds)
+
+
+def _says_nothing_else(message: Message) -> bool:
+    return members_of(message.raw).keys() <= {"role", "content", *MARK_KEYS}
 
 
 def _documents(text: str, known: Recognition, message: Message) -> tuple[Item, ...]:
