@@ -128,6 +128,10 @@ class TestParts:
         message = read(result("1", [text_part("a"), IMAGE, text_part("b")]))
         assert [(p.kind, p.index, p.markable) for p in message.parts] == [(PartKind.RESULT, -1, True)]
 
+    def test_a_part_of_no_kind_is_a_position_all_the_same(self) -> None:
+        message = read(user([{"type": [], "text": "a"}, {"type": None}, {"x": 1}]))
+        assert [(p.kind, p.markable) for p in message.parts] == [(PartKind.OTHER, False)] * 3
+
     def test_calls_follow_the_text(self) -> None:
         message = read(calling("1", "2", content="look"))
         assert [(p.kind, p.index) for p in message.parts] == [

@@ -118,8 +118,24 @@ class TestSystem:
         assert text.fixed == "You are kind.\nRules follow.\n"
         assert text.volatile == ("Current time: 2026-01-01 10:00\n",)
 
-    def test_a_message_of_clock_lines_alone_stays(self) -> None:
-        assert view_of(system("Current time: 2026-01-01 10:00\n"), user("go")).system == ()
+    TIME = "Current time: 2026-01-01 10:00\n"
+
+    def test_a_message_of_clock_lines_alone_stays_where_it_is_the_first(self) -> None:
+        assert view_of(system(self.TIME), user("go")).system == ()
+
+    def test_behind_another_it_goes_as_a_whole(self) -> None:
+        (text,) = view_of(system("Be kind."), system(self.TIME), user("go")).system
+        assert (text.message, text.fixed, text.volatile) == (1, "", (self.TIME,))
+
+    def test_unless_something_would_be_lost(self) -> None:
+        for odd in (system("\n" + self.TIME), system(self.TIME, name="clock")):
+            assert view_of(system("Be kind."), odd, user("go")).system == ()
+
+    def test_documents_leave_no_empty_text_behind(self) -> None:
+        documents = '<doc id="1">one</doc>\n'
+        (text,) = view_of(system("Be kind."), system(self.TIME + documents), user("go")).system
+        assert (text.fixed, text.documents, text.volatile) == (documents, (), (self.TIME,))
+        assert view_of(system(documents), user("go")).system == ()
 
     def test_documents_move_in_the_last_system_message_only(self) -> None:
         text = (
