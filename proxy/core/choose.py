@@ -56,10 +56,11 @@ class Pricing:
         p = self.profile
         return bill.read * p.read + bill.write_5m * p.write + bill.write_1h * p.write_long + bill.plain
 
-    def read(self, layout: Layout) -> "Candidate":
+    def read(self, layout: Layout, *, is_natural: bool = False) -> "Candidate":
         """What a layout is judged by, found out once."""
         unmarked = layout.prompt({})
-        return Candidate(layout, self.forecast.positions(layout), self.cache.held(unmarked, self.now))
+        survival = self.forecast.positions(layout, is_natural=is_natural)
+        return Candidate(layout, survival, self.cache.held(unmarked, self.now))
 
     def best_marks(
         self, candidate: "Candidate", reason: Reason, kept: dict[int, Life] | None = None, taken: int = 0
@@ -131,12 +132,10 @@ class Offer:
 
 def choose(offer: Offer, pricing: Pricing, *, may_order: bool, policy: str) -> Choice:
     """The cheapest candidate. The client's own layout and markers are always among them; ties go to the client."""
-    natural = pricing.read(offer.natural)
+    natural = pricing.read(offer.natural, is_natural=True)
     if not may_order and (offer.own_count > len(offer.own_marks) or not _is_ordered(offer.own_marks)):
         # Markers that the provider may not honour, or refuses: nothing can be added that is sure to go with them.
         return pricing.given_marks(natural, offer.own_marks, Reason.CLIENT_OPTIMAL)
-    if not may_order and offer.own_count:
-        return pricing.best_marks(natural, Reason.MARKED, offer.own_marks, offer.own_count)
     best = pricing.given_marks(natural, offer.own_marks, Reason.CLIENT_OPTIMAL)
     margin = _MARGIN * offer.natural.total
     held_back = False
@@ -160,6 +159,9 @@ def _is_ordered(marks: Mapping[int, Life]) -> bool:
 def _challengers(
     offer: Offer, natural: Candidate, pricing: Pricing, *, may_order: bool, policy: str
 ) -> Iterable[Choice]:
+    if not may_order and offer.own_count:
+        yield pricing.best_marks(natural, Reason.MARKED, offer.own_marks, offer.own_count)
+        return
     if pricing.profile.family is Family.MARKER:
         yield pricing.best_marks(natural, Reason.MARKED)
     if not may_order:

@@ -27,7 +27,8 @@ class Forecast:
     context piece to -ln P(unchanged), ``whole`` a context message's index to the sum over its pieces;
     ``head_hazards`` holds the tools' -ln P(unchanged), then each system message's; ``shared``
     are the first turns, with which other sessions of the lane begin, too. ``fixed_hazards`` is as ``head_hazards``,
-    for system messages without what moves in them.
+    for system messages without what moves in them. ``rendered_last`` are the context messages with no turn between
+    them and the last exchange.
     """
 
     body: float
@@ -38,6 +39,7 @@ class Forecast:
     shared: frozenset[int]
     head_hazards: Sequence[float]
     fixed_hazards: Sequence[float]
+    rendered_last: frozenset[int] = frozenset()
 
     def weight(self, item: Item, tokens: int) -> float:
         """The larger, the earlier a piece should stand. The exchange argument says tokens per expected change; what is
@@ -45,8 +47,13 @@ class Forecast:
         """
         return float(tokens**_SIZE_POWER) / max(self.hazards[item.key], 1e-6)
 
-    def positions(self, layout: Layout) -> list[float]:
-        """P(the next request comes in time and repeats everything up to the position), never rising."""
+    def positions(self, layout: Layout, *, is_natural: bool = False) -> list[float]:
+        """P(the next request comes in time and repeats everything up to the position), never rising.
+
+        In the client's own order (``is_natural``) context that stands directly in front of the last exchange will have
+        this exchange in front of it next time.
+        """
+        moves = self.rendered_last if is_natural else frozenset()
         result: list[float] = []
         reached, hazard, reader = 1.0, 0.0, max(self.head, self.body)
         kept, turns, shared = 1.0, self.turns, self.shared
@@ -56,7 +63,7 @@ class Forecast:
                     reader = self.body
                     reached = min(reached, turns.get(element.message, 0.0))
             else:
-                hazard += self._hazard(element)
+                hazard += _TAG_HAZARD if element.message in moves else self._hazard(element)
                 kept = math.exp(-hazard)
             chance = reader * reached * kept
             result += [chance] * len(element.parts) if len(element.parts) != 1 else (chance,)
@@ -99,10 +106,16 @@ def forecast(session: Session, reading: Reading, view: View, material: Material,
             session.head_hazard(place, CLOCK_CHANGE if place - 1 in moving else STATIC_CHANGE)
             for place in range(view.head + 1)
         ],
+        rendered_last=_rendered_last(view),
         fixed_hazards=[session.fixed_hazard(place) for place in range(view.head + 1)],
         shared=frozenset(turn_indices[: lane.shared_turns(reading.turns)]),
         whole={g.message: sum(hazards[i.key] for i in g.items) for g in view.groups},
     )
+
+
+def _rendered_last(view: View) -> frozenset[int]:
+    last_turn = max((i for i in view.turns() if i < view.last_user), default=-1)
+    return frozenset(g.message for g in view.groups if g.message > last_turn and last_turn >= 0)
 
 
 def _named(view: View, material: Material) -> dict[str, float]:
