@@ -11,7 +11,7 @@ from proxy.core.modes import Mode
 from proxy.core.plan import Plan, Route
 from proxy.core.planner import TierPlanner
 from proxy.core.usage import Usage
-from proxy.core.wire import Members, Unreadable
+from proxy.core.wire import Members, Unreadable, elements
 from proxy.ports import Deployment, Subject
 
 _log = logging.getLogger("stratiform")
@@ -25,23 +25,26 @@ class Planning:
 
     def __init__(self, planner: TierPlanner) -> None:
         self._planner = planner
+        self._cut: tuple[Members | None, list[Raw] | None] = (None, None)
 
     async def prepare(self, members: Members | None, mode: Mode) -> None:
         """Read what is large and new in another thread: tokenising it here would hold up every other client."""
         if members is None or mode is Mode.PASSTHROUGH:
             return
         size = sum(len(raw) for raw in members.values())
-        if size < _LARGE_BYTES:
+        if size < _LARGE_BYTES or "messages" not in members:
             return
         try:
-            unread = self._planner.unread(members)
+            messages = elements(members["messages"])
         except Unreadable:
             return
-        if sum(len(raw) for raw in unread) < _LARGE_BYTES:
-            return
-        reader = self._planner.reading_room()
-        await asyncio.to_thread(_read_all, reader, unread)
-        self._planner.bring_back(reader)
+        unread = self._planner.unread(messages)
+        if sum(len(raw) for raw in unread) >= _LARGE_BYTES:
+            reader = self._planner.reading_room()
+            await asyncio.to_thread(_read_all, reader, unread)
+            self._planner.bring_back(reader)
+        # Cut once is enough: ``plan`` follows for the same members, with nothing awaited in between.
+        self._cut = (members, messages)
 
     def plan(
         self,
@@ -61,7 +64,8 @@ class Planning:
             hint=subject.session_hint,
             reminder=deployment.reminder,
         )
-        plan = self._planner.plan(body, route, mode, now, members)
+        (cut, messages), self._cut = self._cut, (None, None)
+        plan = self._planner.plan(body, route, mode, now, members, messages if cut is members else None)
         if plan.surprise is not None:
             # The type and place only: a message could quote the prompt.
             _log.error("planning failed, request sent as it came: %s", _place(plan.surprise))

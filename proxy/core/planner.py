@@ -31,7 +31,7 @@ from proxy.core.tokens import Encode, TokenCounter
 from proxy.core.tools import ToolReader
 from proxy.core.usage import Usage
 from proxy.core.view import View, build_view
-from proxy.core.wire import ChatRequest, Members, Unreadable, elements, parse_chat, splice
+from proxy.core.wire import ChatRequest, Members, Unreadable, parse_chat, splice
 
 _REMEMBERED_LAYOUTS = 3
 _MAX_CACHES = 1024
@@ -104,14 +104,22 @@ class TierPlanner:
         self._caches = OrderedDict()
         self._natural = OrderedDict()
 
-    def plan(self, body: bytes, route: Route, mode: Mode, now: float, members: Members | None = None) -> Plan:
-        """The plan for one chat request; ``members`` are the body's, where they were cut already. Raises InvalidRequest
-        where the body is no chat request.
+    def plan(
+        self,
+        body: bytes,
+        route: Route,
+        mode: Mode,
+        now: float,
+        members: Members | None = None,
+        messages: Sequence[Raw] | None = None,
+    ) -> Plan:
+        """The plan for one chat request; ``members`` and ``messages`` are the body's, where they were cut already.
+        Raises InvalidRequest where the body is no chat request.
 
         Any surprise of ours is contained here and nowhere else: the client's request goes out as it came.
         """
         try:
-            request = parse_chat(body, members)
+            request = parse_chat(body, members, messages)
         except Unreadable:
             return Plan(body=body, original=body, mode=mode, reason=Reason.UNREADABLE)
         original = original_body(request, route.model)
@@ -126,9 +134,9 @@ class TierPlanner:
         except Exception as error:  # noqa: BLE001 - fidelity rule 7: caching never fails a request
             return Plan(body=original, original=original, mode=mode, reason=Reason.INTERNAL_ERROR, surprise=error)
 
-    def unread(self, members: Members) -> list[Raw]:
-        """The messages of a request that were never read, which planning would tokenise. Raises Unreadable."""
-        return self._reader.unread(elements(members["messages"])) if "messages" in members else []
+    def unread(self, messages: Sequence[Raw]) -> list[Raw]:
+        """Those messages that were never read, which planning would tokenise."""
+        return self._reader.unread(messages)
 
     def reading_room(self) -> MessageReader:
         """A reader for another thread; ``bring_back`` makes what it read known here."""

@@ -5,7 +5,7 @@ its top-level members, every value stays the slice of bytes that the client sent
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import msgspec
@@ -36,14 +36,15 @@ class ChatRequest:
     wants_usage: bool
 
 
-def parse_chat(body: bytes, members: Members | None = None) -> ChatRequest:
-    """Cut a chat request (``members``, where they were cut already). Raises InvalidRequest (400) where it is none,
-    Unreadable where only we cannot read it."""
+def parse_chat(body: bytes, members: Members | None = None, messages: Sequence[Raw] | None = None) -> ChatRequest:
+    """Cut a chat request (``members`` and ``messages``, where they were cut already). Raises InvalidRequest (400) where
+    it is none, Unreadable where only we cannot read it."""
     if members is None:
         members = parse_members(body)
     if "messages" not in members:
         raise InvalidRequest("the request has no 'messages'", param="messages", code="missing_messages")
-    messages = _array(members["messages"], "messages")
+    if messages is None:
+        messages = _array(members["messages"], "messages")
     if not messages:
         raise InvalidRequest("'messages' is empty", param="messages", code="missing_messages")
     model = _value(members, "model")
