@@ -65,8 +65,10 @@ class View:
         grouped = [item for group in self.groups for item in group.items]
         return grouped + [item for text in self.system for item in text.documents]
 
-    def turns(self) -> list[int]:
+    def turns(self) -> Sequence[int]:
         """Indices of the conversation's messages: neither head nor context."""
+        if not self.groups:
+            return range(self.head, len(self.messages))
         taken = {i for g in self.groups for i in (g.message, g.ack)}
         return [i for i in range(self.head, len(self.messages)) if i not in taken]
 
