@@ -38,10 +38,10 @@ _MAX_CACHES = 1024
 # Sessions whose last positions are kept, so that a request that appends is not numbered from its beginning.
 _MAX_NATURAL = 256
 _REGRET_SHARE = 0.005
-# How much of one request a policy may lose to learning. Classic orders by age alone and wins back less.
+# How much of one request a policy may lose to learning, and how many times more where the client is sure to come back
+# in time (nothing more up to P = 0.6). Classic orders by age alone and wins back less.
 _REGRET_REQUESTS = MappingProxyType({"economic": 0.3, "classic": 0.27})
-# More may be laid out where the client is known to come back in time: from P = 0.6 on, this many times as much at 1.
-_RETURN_BONUS = 4.8
+_RETURN_BONUS = MappingProxyType({"economic": 4.8, "classic": 0.0})
 
 
 @dataclass(slots=True)
@@ -77,7 +77,7 @@ class _Caches:
         cost and a part of one request, which is what learning a new session costs."""
         bound = (
             _REGRET_SHARE * self.own_cost
-            + _REGRET_REQUESTS[policy] * (1 + _RETURN_BONUS * max(0.0, returns - 0.6) / 0.4) * own_now
+            + _REGRET_REQUESTS[policy] * (1 + _RETURN_BONUS[policy] * max(0.0, returns - 0.6) / 0.4) * own_now
         )
         return bound - (self.sent_cost - self.own_cost)
 
