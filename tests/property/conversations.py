@@ -123,7 +123,8 @@ def fenced_sessions(draw: st.DrawFn) -> list[Body]:
 def _marked(draw: st.DrawFn, body: Body) -> Body:
     """The request with markers of the client's own, in the places where clients put them."""
     body = copy.deepcopy(body)
-    holders: list[Body] = body.get("tools", [])[-1:] + [t["function"] for t in body.get("tools", [])[:1]]
+    # On a tool or on its function, never on both: which of two lives counts then, nobody says.
+    holders: list[Body] = body.get("tools", [])[-1:] + [t["function"] for t in body.get("tools", [])[:-1]]
     for message in body["messages"]:
         content = message.get("content")
         if isinstance(content, list) and message["role"] != "tool":
