@@ -300,7 +300,8 @@ class TierPlanner:
         changes = dict(transport_edits(request, route.model))
         messages = draft.view.messages
         own = choice.reason in (Reason.CLIENT_OPTIMAL, Reason.REGRET_BOUND)
-        if own and not _has_foreign_marks(request, messages, dialect):
+        # In mode mark the client's markers stay, whatever the provider makes of them.
+        if own and (mode is Mode.MARK or not _has_foreign_marks(request, messages, dialect)):
             return _as_read(request, messages, changes)
         keep = mode is Mode.MARK
         marks = {p: life for p, life in choice.marks.items() if not keep or choice.layout.parts[p].own_mark is None}
