@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from difflib import SequenceMatcher
 
-from proxy.core.message import Message, piece_digest
+from proxy.core.message import PLAIN_TEXT_KEYS, Message, piece_digest
 from proxy.core.recognition import Cut, Form, PieceKind, Recognition
 from proxy.core.wire import Unreadable, elements, members_of, value
 
@@ -151,7 +151,7 @@ def _span(text: str, lines: Sequence[int], region: Region) -> tuple[int, int] | 
     for line in texts:
         starts.append(starts[-1] + len(line) + 1)
     start, end = starts[first], min(starts[last], len(text))
-    return (start, end) if 0 < end - start <= _MAX_CHARS else None
+    return (start, end) if text[start:end].strip() and end - start <= _MAX_CHARS else None
 
 
 def _with_heading(lines: Sequence[str], first: int, last: int) -> int:
@@ -198,8 +198,9 @@ def _text_of(message: Message) -> str | None:
         if content is None:
             return None
         if message.is_list:
-            parts = elements(content)
-            content = members_of(parts[0]).get("text") if len(parts) == 1 else None
+            parts = [members_of(part) for part in elements(content)]
+            is_plain = len(parts) == 1 and parts[0].keys() <= PLAIN_TEXT_KEYS
+            content = parts[0].get("text") if is_plain else None
         found = value(content) if content is not None else None
     except Unreadable:
         return None

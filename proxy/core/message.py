@@ -279,7 +279,7 @@ _MEDIA = frozenset({"image_url", "image", "input_audio", "file", "document", "in
 _MARKABLE_MEDIA = frozenset({"image_url", "file"})
 _THINKING = frozenset({"thinking", "redacted_thinking", "reasoning"})
 MARK_KEYS = ("cache_control", "prompt_cache_breakpoint")
-_PLAIN_TEXT_KEYS = frozenset({"type", "text", *MARK_KEYS})
+PLAIN_TEXT_KEYS = frozenset({"type", "text", *MARK_KEYS})
 _HASHED_ELSEWHERE = frozenset({"role", "content", "tool_calls", *MARK_KEYS})
 
 
@@ -293,7 +293,7 @@ def _only_text(raw: Raw) -> str | None:
     members = members_of(raw)
     if "text" not in members or "type" not in members or value(members["type"]) != "text":
         return None
-    if not members.keys() <= _PLAIN_TEXT_KEYS:
+    if not members.keys() <= PLAIN_TEXT_KEYS:
         return None
     text = value(members["text"])
     if not isinstance(text, str):

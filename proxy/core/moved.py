@@ -57,7 +57,7 @@ def _with_tag(view: View, tail: tuple[Element, ...], lines: list[str], counter: 
     with every step, behind the newest results. A user part: system messages are hoisted to the front by some."""
     if not lines:
         return tail
-    inner = "\n".join(line.strip("\n") for line in lines)
+    inner = "\n".join(line.removesuffix("\n") for line in lines)
     body = TAG_OPEN + inner + TAG_CLOSE
     tokens = counter.count(piece_digest(body), body) + MESSAGE_OVERHEAD_TOKENS
     tag = text_element(
