@@ -80,6 +80,38 @@ def retrievals(draw: st.DrawFn) -> list[Body]:
 
 @cache
 @st.composite
+def drifting_systems(draw: st.DrawFn) -> list[Body]:
+    """A system prompt in which something changes that nobody knows the name of: lines come, go and change in one place
+    or two, blank ones among them."""
+    line = st.sampled_from(
+        ["Be exact.", "- run tests", "", "# Rules", "Name: x", "```", "<env>", "</env>", "Status:", "  a"]
+    )
+    fixed = draw(st.lists(st.lists(line, min_size=1, max_size=4), min_size=1, max_size=3))
+    moving = st.lists(st.sampled_from(["M a.py", "M b.py", "", "3 open", "## main", "x: 1", "M a.py\r"]), max_size=4)
+    form = draw(st.sampled_from(["string", "string", "part", "part with more", "two messages", "named"]))
+    edges = draw(st.booleans())
+    turns: list[Body] = []
+    session = []
+    for number in range(draw(st.integers(3, 5))):
+        blocks = [draw(moving)] if edges else []
+        for block in fixed:
+            blocks += [[*block, f"section {len(blocks)}"], draw(moving)]
+        text = "\n".join(each for block in blocks for each in block) + draw(st.sampled_from(["", "\n"]))
+        text = text if text.strip() else "Be kind."
+        content: Any = text
+        if form.startswith("part"):
+            content = [{"type": "text", "text": text, **({"annotations": []} if form == "part with more" else {})}]
+        head: list[Body] = [{"role": "system", "content": content, **({"name": "n"} if form == "named" else {})}]
+        if form == "two messages":
+            head = [{"role": "system", "content": "You are kind."}, *head]
+        question = {"role": "user", "content": f"{number} {draw(prose())}"}
+        session.append({"model": "m", "messages": copy.deepcopy([*head, *turns, question])})
+        turns += [question, {"role": "assistant", "content": draw(prose())}]
+    return session
+
+
+@cache
+@st.composite
 def clearing_agents(draw: st.DrawFn) -> list[Body]:
     """An agent whose framework clears old tool results on the way."""
     rounds = [draw(tool_rounds(number)) for number in range(draw(st.integers(2, 4)))]
@@ -144,6 +176,7 @@ def conversations(draw: st.DrawFn, least: int = 1) -> list[Step]:
     session = draw(
         st.one_of(
             sessions(), sessions(), clock_agents(), retrievals(), clearing_agents(), fenced_sessions(),
+            drifting_systems(), drifting_systems(),
             bodies().map(lambda body: [body]),
         ).filter(lambda found: len(found) >= least)
     )  # fmt: skip
