@@ -215,7 +215,9 @@ class MessageReader:
             for text, raw in zip(texts, parts, strict=True)
         ]
         tokens = sum(self._counter.count(key, text) for key, text in zip(keys, shown, strict=True))
-        return Part(PartKind.RESULT, digest(b"tool", *keys), tokens + MESSAGE_OVERHEAD_TOKENS, -1, True, mark)
+        # A marker may have to stand on the last part, where a provider takes none on the message.
+        markable = bool(parts) and self._list_part("tool", parts[-1], 0).markable
+        return Part(PartKind.RESULT, digest(b"tool", *keys), tokens + MESSAGE_OVERHEAD_TOKENS, -1, markable, mark)
 
     def _count(self, key: bytes, cuts: tuple[bytes, ...], text: str, known: Recognition | None) -> int:
         if known is None or not cuts:
