@@ -128,6 +128,19 @@ class TestParts:
         message = read(result("1", [text_part("a"), IMAGE, text_part("b")]))
         assert [(p.kind, p.index, p.markable) for p in message.parts] == [(PartKind.RESULT, -1, True)]
 
+    @pytest.mark.parametrize(
+        ("content", "markable"),
+        [
+            ([], False),
+            ([text_part("a"), text_part(" ")], False),
+            ([text_part(" "), text_part("a")], True),
+            ([text_part("a"), {"type": "later"}], False),
+            ("", False),
+        ],
+    )
+    def test_a_tool_result_is_marked_on_something(self, content: object, markable: bool) -> None:
+        assert [p.markable for p in read(result("1", content)).parts] == [markable]
+
     def test_a_part_of_no_kind_is_a_position_all_the_same(self) -> None:
         message = read(user([{"type": [], "text": "a"}, {"type": None}, {"x": 1}]))
         assert [(p.kind, p.markable) for p in message.parts] == [(PartKind.OTHER, False)] * 3
