@@ -175,7 +175,8 @@ def check_markers(
 
 
 def _is_same(left: Marker, right: Marker) -> bool:
-    same_place = (left.key, left.form, left.anchor) == (right.key, right.form, right.anchor)
+    same_place = (left.form, left.anchor) == (right.form, right.anchor) or _is_before_a_reminder(left, right)
+    same_place = same_place and left.key == right.key
     return same_place and same(left.value, right.value)
 
 

@@ -83,6 +83,12 @@ def test_the_clients_marker_stays_on_its_part_when_the_reminder_comes_behind_it(
     earlier["messages"][9]["content"][0]["cache_control"] = earlier["messages"][9]["content"][1].pop("cache_control")
     for spoilt in (dropped, earlier):
         assert rules(original, spoilt, mode="mark", reminder="Be kind.") == {Rule.MARKER_LOST}
+    # An order of lives that is the client's own stays its business.
+    disordered = mark(original, (3, SHORT))
+    disordered["messages"][9]["content"][1]["cache_control"] = LONG
+    reminded = copy.deepcopy(disordered)
+    reminded["messages"][9]["content"] += parts("\n\nBe kind.")
+    assert run(disordered, reminded, mode="mark", reminder="Be kind.") == []
 
 
 def test_no_marker_on_nothing() -> None:
