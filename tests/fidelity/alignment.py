@@ -179,8 +179,12 @@ class Alignment:
         fixed = self._expected
         if fixed is None or not fixed.is_system or not self.tag.lines:
             return False
-        if before is not None and self._later(self.places_sent[fixed.key], before.index, set()) is not None:
-            return False
+        if before is not None:
+            # Equal ones count: of two, one may have gone while the other comes later.
+            to_come = sum(1 for place in self.places_sent[fixed.key] if place > before.index)
+            wanted = sum(1 for place in self.places_fixed[fixed.key] if place >= self.next_fixed)
+            if to_come >= wanted:
+                return False
         reached = wholly_moved(fixed, self.tag.lines, self.used_lines)
         if reached:
             self.used_lines = reached

@@ -160,6 +160,14 @@ def test_the_reminder_needs_the_users_own_text() -> None:
     assert rules(original, edited(aider(), 9, content=[{**picture, "x": 1}]), reminder="Be kind.") == {Rule.ALTERED}
 
 
+def test_of_two_equal_system_messages_one_may_be_in_the_tag() -> None:
+    date, rules_ = said("system", "Today is Saturday."), said("system", "Answer briefly.")
+    original = with_messages(aider(), date, rules_, date, said("user", "q"))
+    assert run(original, with_messages(aider(), rules_, date, said("user", TAG), said("user", "q"))) == []
+    assert rules(original, with_messages(aider(), rules_, date, said("user", "q"))) == {Rule.LOST}
+    assert rules(original, with_messages(aider(), rules_, said("user", TAG), said("user", "q")))
+
+
 # Documents inside a system text.
 
 DOCUMENTS = ["<document id='1'>\none\n</document>\n\n", "<document id='2'>\ntwo\n</document>\n\n"]
