@@ -1,0 +1,276 @@
+"""The store port: everything that outlives a request, behind one protocol with three engines (memory, SQLite, Redis).
+
+Money is counted in nano-dollars, integers, so that sums are exact on every engine. Every method may raise
+``proxy.ports.StoreError``; no other error leaves an engine. One method is one round trip. ``now`` is unix seconds.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Literal, Protocol
+
+Nanos = int
+"""10^-9 USD."""
+
+NANOS_PER_USD = 1_000_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Charge:
+    """One counter that an exchange draws on: a budget in one of its windows, or a rate limit.
+
+    ``account`` names the counter within the team: rule and window ("b:team-monthly:2026-11"); it is forgotten
+    ``keep_s`` after its last use. ``amount`` is what is reserved, in the counter's unit (nano-dollars, tokens,
+    requests); ``limit`` is the most that spent and reserved may reach together (None: counted only).
+    """
+
+    account: str
+    amount: int
+    limit: int | None
+    keep_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Reserve:
+    """All charges of one exchange: granted together or not at all. ``expires_at``: when the reservation of a worker
+    that died is billed as it stands, marked estimated."""
+
+    exchange_id: str
+    team: str
+    charges: Sequence[Charge]
+    expires_at: float
+    entry: "Entry"
+    """What is written into the ledger if nobody settles."""
+
+
+@dataclass(frozen=True, slots=True)
+class Balance:
+    """A counter after a call, in its own unit."""
+
+    account: str
+    spent: int
+    reserved: int
+
+
+@dataclass(frozen=True, slots=True)
+class Granted:
+    """The reservation stands."""
+
+    balances: Sequence[Balance]
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """Nothing was reserved: ``balance`` is the counter that would have passed its limit."""
+
+    charge: Charge
+    balance: Balance
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One settled exchange in the ledger. Prices are applied before: a later price change rewrites nothing.
+
+    No text, no keys: ``key_id`` is a virtual key's public id, ``user`` what the client or key named.
+    """
+
+    exchange_id: str
+    at: float
+    team: str
+    key_id: str = ""
+    user: str = ""
+    model: str = ""
+    mode: str = ""
+    reason: str = ""
+    status: int = 0
+    read_tokens: int = 0
+    write_5m_tokens: int = 0
+    write_1h_tokens: int = 0
+    plain_tokens: int = 0
+    output_tokens: int = 0
+    cost: Nanos = 0
+    saved: Nanos = 0
+    latency_ms: int = 0
+    estimated: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Settle:
+    """The end of an exchange. ``final`` replaces what was reserved, by account; accounts that were not reserved are
+    counted, too (``keep_s`` of each as in its charge). A second call with the same exchange id changes nothing."""
+
+    entry: Entry
+    final: Sequence[Charge]
+
+
+SpendGroup = Literal["team", "key", "user", "model", "day"]
+
+
+@dataclass(frozen=True, slots=True)
+class SpendQuery:
+    """A report: entries with ``since <= at < until``, of one team or of all, summed up by the given groups.
+
+    ``utc_offset_s`` is where a day begins.
+    """
+
+    since: float
+    until: float
+    by: Sequence[SpendGroup]
+    team: str | None = None
+    utc_offset_s: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class SpendRow:
+    """One line of a report."""
+
+    group: Mapping[str, str]
+    requests: int
+    read_tokens: int
+    write_tokens: int
+    plain_tokens: int
+    output_tokens: int
+    cost: Nanos
+    saved: Nanos
+    estimated: int
+
+
+@dataclass(frozen=True, slots=True)
+class KeyRecord:
+    """A virtual key. Only the digest of its secret is kept; ``id`` is public (``key-`` and 12 characters)."""
+
+    id: str
+    digest: str
+    team: str
+    user: str = ""
+    models: Sequence[str] = ()
+    mode: str = ""
+    requests_per_minute: int | None = None
+    tokens_per_minute: int | None = None
+    expires_at: float | None = None
+    created_at: float = 0.0
+    revoked_at: float | None = None
+    note: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class TeamRecord:
+    """A team that was made by the admin API or the command line."""
+
+    name: str
+    mode: str = ""
+    models: Sequence[str] = ()
+    created_at: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class BudgetRecord:
+    """A budget: over what, how much, per which window. ``scope`` is "team", "key", "user" or "model"; ``subject`` the
+    key id, user or model it is for ("*": each one has its own)."""
+
+    id: str
+    team: str
+    scope: Literal["team", "key", "user", "model"] = "team"
+    subject: str = "*"
+    unit: Literal["usd", "tokens"] = "usd"
+    hard: int | None = None
+    soft: int | None = None
+    window: str = "total"
+    """"total", "day", "week", "month" (calendar, in ``timezone``) or "rolling:SECONDS"."""
+    timezone: str = "UTC"
+    assumed_output_tokens: int = 8192
+    webhook: str = field(default="", repr=False)
+
+
+class MoneyStore(Protocol):
+    """Budgets, rate limits and the ledger."""
+
+    async def reserve(self, ask: Reserve, now: float) -> Granted | Refused:
+        """Grant all charges or none, in one atomic step; expired reservations of the team are billed first."""
+        ...
+
+    async def settle(self, end: Settle, now: float) -> Sequence[Balance]:
+        """Write the entry and replace the reservation. Durable when it returns; idempotent by exchange id."""
+        ...
+
+    async def release(self, exchange_id: str, team: str, now: float) -> None:
+        """Give a reservation back: the exchange was never sent upstream, and leaves no entry."""
+        ...
+
+    async def renew(self, exchange_id: str, team: str, expires_at: float) -> None:
+        """An exchange that takes long still runs."""
+        ...
+
+    async def expire(self, now: float) -> int:
+        """Bill every expired reservation as it stands, marked estimated; how many there were."""
+        ...
+
+    async def balances(self, team: str, accounts: Sequence[str], now: float) -> Sequence[Balance]:
+        """Counters as they are."""
+        ...
+
+    async def spend(self, query: SpendQuery) -> Sequence[SpendRow]:
+        """A report, largest cost first."""
+        ...
+
+    async def entries(self, since: float, until: float, after: str = "", limit: int = 1000) -> Sequence[Entry]:
+        """The ledger in the order of (at, exchange id), ``after`` the last id of the page before."""
+        ...
+
+    async def forget_entries(self, before: float) -> int:
+        """Retention: delete older entries; totals stand on their own."""
+        ...
+
+
+class DirectoryStore(Protocol):
+    """Teams, keys and budgets that are managed while the proxy runs. Small: read whole, cached by version."""
+
+    async def directory_version(self) -> int:
+        """Grows with every change."""
+        ...
+
+    async def teams(self) -> Sequence[TeamRecord]:
+        """All teams."""
+        ...
+
+    async def keys(self) -> Sequence[KeyRecord]:
+        """All keys, revoked ones too."""
+        ...
+
+    async def budgets(self) -> Sequence[BudgetRecord]:
+        """All budgets."""
+        ...
+
+    async def put(self, record: TeamRecord | KeyRecord | BudgetRecord) -> None:
+        """Create or replace, by name or id."""
+        ...
+
+    async def remove(self, kind: Literal["team", "key", "budget"], name: str) -> bool:
+        """Delete; whether there was one."""
+        ...
+
+
+class StateStore(Protocol):
+    """Layout state: opaque, versioned blobs that may be lost (caching then starts anew), never wrong."""
+
+    async def load(self, scope: str, names: Sequence[str]) -> Sequence[bytes | None]:
+        """Blobs of one scope, in one round trip."""
+        ...
+
+    async def save(self, scope: str, blobs: Mapping[str, bytes], ttl_s: float) -> None:
+        """Write blobs of one scope, in one round trip; each is forgotten ``ttl_s`` after its last save."""
+        ...
+
+
+class Store(MoneyStore, DirectoryStore, StateStore, Protocol):
+    """One engine."""
+
+    is_shared: bool
+    """Whether several workers and hosts may use it at once."""
+
+    async def ping(self) -> None:
+        """Raises StoreError where the store does not answer."""
+        ...
+
+    async def aclose(self) -> None:
+        """Finish what was handed over and release everything."""
+        ...
