@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Protocol
 
+from proxy.core.budget import Rule as Rule
 from proxy.core.modes import Mode
 from proxy.core.plan import Moved as Moved
 from proxy.core.plan import Plan as Plan
@@ -100,7 +101,8 @@ class Subject:
     """Who a request comes from. ``scope`` isolates state (team and key, hashed); ``team`` is a metric label.
 
     ``mode`` is the highest mode that the operator allows this key. ``virtual`` says that the key is the proxy's own
-    (the master key, or a team's): it must never be sent upstream.
+    (the master key, or a team's): it must never be sent upstream. ``key_id`` is the public id of a virtual key, ``user``
+    whom the key is for; both stand in the ledger.
     """
 
     scope: str
@@ -108,6 +110,16 @@ class Subject:
     session_hint: str = ""
     mode: Mode = Mode.TIER
     virtual: bool = False
+    key_id: str = ""
+    user: str = ""
+
+
+class Rules(Protocol):
+    """Which budgets and rate limits hold for a request. Called for each: from memory, without waiting."""
+
+    def rules(self, subject: Subject, deployment: Deployment) -> Sequence[Rule]:
+        """All of them; none where nothing limits this subject."""
+        ...
 
 
 class Models(Protocol):

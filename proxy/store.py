@@ -1,7 +1,21 @@
 """The store port: everything that outlives a request, behind one protocol with three engines (memory, SQLite, Redis).
 
-Money is counted in nano-dollars, integers, so that sums are exact on every engine. Every method may raise
-``proxy.ports.StoreError``; no other error leaves an engine. One method is one round trip. ``now`` is unix seconds.
+Money is counted in nano-dollars, integers, so that sums are exact on every engine (a counter stays below 2^53, which is
+9 million USD: Redis scripts compute in doubles). Every method may raise ``proxy.ports.StoreError``; no other error
+leaves an engine. One method is one round trip. ``now`` is unix seconds of the machine's clock: it decides what has
+expired, never which window an exchange belongs to.
+
+The life of a reservation, by exchange id. Each step is atomic, and done once however often it is asked for and in
+whichever order the calls arrive (a call that timed out may still be carried out later)::
+
+    reserve ──> settle      the entry is written, the counters move from reserved to spent
+       │  └───> release     the counters go back; no entry
+       └──(expires_at)────> billed as reserved, with ``Reserve.entry``, marked estimated; a settle that comes after all
+                            corrects counters and entry to the truth, once
+    settle alone            the store was away when it was reserved: the counters are charged, the entry written
+
+A reserve that arrives after its settle or release grants and changes nothing. An engine remembers what it must for that
+at least ``REMEMBERED_S``.
 """
 
 from collections.abc import Mapping, Sequence
@@ -13,26 +27,35 @@ Nanos = int
 
 NANOS_PER_USD = 1_000_000_000
 
+REMEMBERED_S = 86400.0
+"""How long a release, and a reservation that was billed as it stood, are remembered at least."""
+
 
 @dataclass(frozen=True, slots=True)
 class Charge:
     """One counter that an exchange draws on: a budget in one of its windows, or a rate limit.
 
-    ``account`` names the counter within the team: rule and window ("b:team-monthly:2026-11"); it is forgotten
-    ``keep_s`` after its last use. ``amount`` is what is reserved, in the counter's unit (nano-dollars, tokens,
-    requests); ``limit`` is the most that spent and reserved may reach together (None: counted only).
+    ``account`` names the counter within the team: rule, whom it is for, and window ("b:monthly:-:2026-11-01"); it is
+    forgotten ``keep_s`` after its last change (None: never). ``amount`` is what is reserved, in the counter's unit
+    (nano-dollars, tokens, requests), ``expected`` what will probably come of it. ``limit`` is the most that spent and
+    reserved may reach together, this charge included (None: counted only). ``within`` are further counters that count
+    towards the same limit: the earlier parts of a rolling window.
     """
 
     account: str
     amount: int
-    limit: int | None
-    keep_s: float
+    limit: int | None = None
+    keep_s: float | None = None
+    expected: int = 0
+    within: Sequence[str] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Reserve:
-    """All charges of one exchange: granted together or not at all. ``expires_at``: when the reservation of a worker
-    that died is billed as it stands, marked estimated."""
+    """All charges of one exchange (there may be none): granted together or not at all.
+
+    ``expires_at``: when the reservation of a worker that died is billed as it stands, marked estimated.
+    """
 
     exchange_id: str
     team: str
@@ -44,23 +67,24 @@ class Reserve:
 
 @dataclass(frozen=True, slots=True)
 class Balance:
-    """A counter after a call, in its own unit."""
+    """A counter after a call, in its own unit; with those that its charge named ``within``, added up."""
 
     account: str
     spent: int
     reserved: int
+    expected: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class Granted:
-    """The reservation stands."""
+    """The reservation stands. One balance a charge, in their order, with the new reservation in them."""
 
     balances: Sequence[Balance]
 
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """Nothing was reserved: ``balance`` is the counter that would have passed its limit."""
+    """Nothing was reserved: ``balance`` is the first counter that would have passed its limit, as it stands."""
 
     charge: Charge
     balance: Balance
@@ -70,7 +94,8 @@ class Refused:
 class Entry:
     """One settled exchange in the ledger. Prices are applied before: a later price change rewrites nothing.
 
-    No text, no keys: ``key_id`` is a virtual key's public id, ``user`` what the client or key named.
+    ``at`` is when the request arrived: windows and reports agree on the day. No text, no keys: ``key_id`` is a virtual
+    key's public id, ``user`` what the key or the client named. ``saved`` is against the client's own layout, signed.
     """
 
     exchange_id: str
@@ -82,6 +107,7 @@ class Entry:
     mode: str = ""
     reason: str = ""
     status: int = 0
+    ending: str = ""
     read_tokens: int = 0
     write_5m_tokens: int = 0
     write_1h_tokens: int = 0
@@ -95,8 +121,8 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class Settle:
-    """The end of an exchange. ``final`` replaces what was reserved, by account; accounts that were not reserved are
-    counted, too (``keep_s`` of each as in its charge). A second call with the same exchange id changes nothing."""
+    """The end of an exchange. Each ``amount`` of ``final`` replaces what was reserved on that account; an account that
+    was reserved and is not named is charged nothing, one that was not reserved is charged, too."""
 
     entry: Entry
     final: Sequence[Charge]
@@ -107,21 +133,25 @@ SpendGroup = Literal["team", "key", "user", "model", "day"]
 
 @dataclass(frozen=True, slots=True)
 class SpendQuery:
-    """A report: entries with ``since <= at < until``, of one team or of all, summed up by the given groups.
+    """A report: entries with ``since <= at < until``, of one team (key, user, model) or of all, summed up by the given
+    groups; no group: one row, or none where there is no entry.
 
-    ``utc_offset_s`` is where a day begins.
+    ``utc_offset_s`` is added to ``at`` before a day is taken: a group "day" reads "2026-11-22".
     """
 
     since: float
     until: float
-    by: Sequence[SpendGroup]
+    by: Sequence[SpendGroup] = ()
     team: str | None = None
+    key_id: str | None = None
+    user: str | None = None
+    model: str | None = None
     utc_offset_s: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class SpendRow:
-    """One line of a report."""
+    """One line of a report. ``group`` has the asked groups in their order; ``estimated`` counts entries."""
 
     group: Mapping[str, str]
     requests: int
@@ -173,6 +203,7 @@ class BudgetRecord:
     subject: str = "*"
     unit: Literal["usd", "tokens"] = "usd"
     hard: int | None = None
+    """In the unit of its counter: nano-dollars, or tokens."""
     soft: int | None = None
     window: str = "total"
     """"total", "day", "week", "month" (calendar, in ``timezone``) or "rolling:SECONDS"."""
@@ -189,35 +220,45 @@ class MoneyStore(Protocol):
         ...
 
     async def settle(self, end: Settle, now: float) -> Sequence[Balance]:
-        """Write the entry and replace the reservation. Durable when it returns; idempotent by exchange id."""
+        """Write the entry and replace the reservation; the balances of ``final``, in its order. Durable when it
+        returns."""
         ...
 
     async def release(self, exchange_id: str, team: str, now: float) -> None:
-        """Give a reservation back: the exchange was never sent upstream, and leaves no entry."""
+        """Give a reservation back: the exchange was never sent upstream, and leaves no entry. Once settled or billed,
+        it changes nothing."""
         ...
 
-    async def renew(self, exchange_id: str, team: str, expires_at: float) -> None:
-        """An exchange that takes long still runs."""
+    async def renew(self, team: str, exchange_ids: Sequence[str], expires_at: float) -> None:
+        """These exchanges still run. One that is not reserved (any more) is passed over."""
         ...
 
     async def expire(self, now: float) -> int:
-        """Bill every expired reservation as it stands, marked estimated; how many there were."""
+        """Bill every expired reservation as it stands, marked estimated; how many there were. Also the time to forget
+        what may be forgotten."""
         ...
 
     async def balances(self, team: str, accounts: Sequence[str], now: float) -> Sequence[Balance]:
-        """Counters as they are."""
+        """Counters as they are, each by itself; zeros for one that is not known."""
+        ...
+
+    async def claim(self, team: str, name: str, keep_s: float, now: float) -> bool:
+        """Whether nobody has claimed this name in the last ``keep_s``: for notices that go out once."""
         ...
 
     async def spend(self, query: SpendQuery) -> Sequence[SpendRow]:
-        """A report, largest cost first."""
+        """A report, largest cost first, then by group."""
         ...
 
-    async def entries(self, since: float, until: float, after: str = "", limit: int = 1000) -> Sequence[Entry]:
-        """The ledger in the order of (at, exchange id), ``after`` the last id of the page before."""
+    async def entries(
+        self, since: float, until: float, after: str = "", limit: int = 1000, team: str | None = None
+    ) -> Sequence[Entry]:
+        """The ledger, ``since <= at < until``, in the order of (at, exchange id). The next page is asked for with
+        ``since`` the last entry's ``at`` and ``after`` its id: entries up to (since, after) are left out."""
         ...
 
     async def forget_entries(self, before: float) -> int:
-        """Retention: delete older entries; totals stand on their own."""
+        """Retention: delete entries with ``at < before``; how many there were. Counters stand on their own."""
         ...
 
 
@@ -266,6 +307,9 @@ class Store(MoneyStore, DirectoryStore, StateStore, Protocol):
 
     is_shared: bool
     """Whether several workers and hosts may use it at once."""
+
+    is_durable: bool
+    """Whether what it holds outlives the process."""
 
     async def ping(self) -> None:
         """Raises StoreError where the store does not answer."""

@@ -1,6 +1,7 @@
 """Hard budgets: whether a request may still be sent, and the most that it can cost. Pure."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Literal
 
 from proxy.core.prices import Price
 
@@ -14,6 +15,30 @@ class Limit:
 
     usd: float
     assumed_output_tokens: int = 8192
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """A limit that holds for one request: a budget, or a rate limit.
+
+    ``whom`` keeps apart what the rule counts apart (a key's id, a user, a model); empty: the whole team together.
+    ``hard`` and ``soft`` are in the counter's unit: nano-dollars, tokens (prompt and output), requests. ``window`` is
+    "total", "minute", "hour", "day", "week" (from Monday), "month" (calendar, in ``timezone``) or "rolling:SECONDS".
+    ``is_rate``: passing it is 429 ``rate_limit_exceeded`` with a time to retry after, not a spent budget.
+    """
+
+    id: str
+    title: str
+    """What an error calls it: "the monthly budget of team 'red'"."""
+    unit: Literal["usd", "tokens", "requests"] = "usd"
+    hard: int | None = None
+    soft: int | None = None
+    window: str = "total"
+    timezone: str = "UTC"
+    whom: str = ""
+    assumed_output_tokens: int = 8192
+    is_rate: bool = False
+    webhook: str = field(default="", repr=False)
 
 
 def decide(limit: Limit, spent_usd: float, reserved_usd: float, estimate_usd: float) -> str | None:
