@@ -45,6 +45,8 @@ class Deployment:
     mode: Mode = Mode.TIER
     reminder: str = ""
     timeout_s: float = 600.0
+    entry: str = ""
+    """The name of its line in the model list, a wildcard as it stands there; ``name`` where it is empty."""
 
 
 @dataclass(frozen=True, slots=True)

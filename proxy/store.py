@@ -169,7 +169,7 @@ class KeyRecord:
     """A virtual key. Only the digest of its secret is kept; ``id`` is public (``key-`` and 12 characters)."""
 
     id: str
-    digest: str
+    digest: str = field(repr=False)
     team: str
     user: str = ""
     models: Sequence[str] = ()
@@ -184,11 +184,14 @@ class KeyRecord:
 
 @dataclass(frozen=True, slots=True)
 class TeamRecord:
-    """A team that was made by the admin API or the command line."""
+    """A team. ``forwards_keys``: its clients may bring the provider's key along, and that one goes upstream."""
 
     name: str
     mode: str = ""
     models: Sequence[str] = ()
+    requests_per_minute: int | None = None
+    tokens_per_minute: int | None = None
+    forwards_keys: bool = False
     created_at: float = 0.0
 
 
