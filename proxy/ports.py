@@ -99,12 +99,24 @@ class Clock(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
+class Rate:
+    """What ``holder`` (a key's id, or a team) may do in a minute; None: no limit."""
+
+    holder: str
+    requests: int | None = None
+    tokens: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Subject:
     """Who a request comes from. ``scope`` isolates state (team and key, hashed); ``team`` is a metric label.
 
     ``mode`` is the highest mode that the operator allows this key. ``virtual`` says that the key is the proxy's own
-    (the master key, or a team's): it must never be sent upstream. ``key_id`` is the public id of a virtual key, ``user``
-    whom the key is for; both stand in the ledger.
+    (the master key, or a team's): it must never be sent upstream. ``forwards_key`` says the opposite: the client brings
+    the provider's key, and the deployment's own must not be used for it.
+
+    ``key_id`` is the public id of a virtual key, ``user`` whom the key is for, or else whom the request names; both
+    stand in the ledger. ``models`` are allow-lists: a model must be in each of them (``proxy.core.allow``).
     """
 
     scope: str
@@ -112,8 +124,11 @@ class Subject:
     session_hint: str = ""
     mode: Mode = Mode.TIER
     virtual: bool = False
+    forwards_key: bool = False
     key_id: str = ""
     user: str = ""
+    models: Sequence[Sequence[str]] = ()
+    rates: Sequence[Rate] = ()
 
 
 class Rules(Protocol):
