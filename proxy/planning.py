@@ -6,12 +6,13 @@ from collections.abc import Sequence
 
 from msgspec import Raw
 
+from proxy.core.cut import Cut
 from proxy.core.message import MessageReader
 from proxy.core.modes import Mode
 from proxy.core.plan import Plan, Route
 from proxy.core.planner import TierPlanner
 from proxy.core.usage import Usage
-from proxy.core.wire import Members, Unreadable, elements
+from proxy.core.wire import Unreadable
 from proxy.ports import Deployment, Subject
 
 _log = logging.getLogger("stratiform")
@@ -25,26 +26,26 @@ class Planning:
 
     def __init__(self, planner: TierPlanner) -> None:
         self._planner = planner
-        self._cut: tuple[Members | None, list[Raw] | None] = (None, None)
 
-    async def prepare(self, members: Members | None, mode: Mode) -> None:
+    def cut(self, body: bytes) -> Cut:
+        """The body, cut with the help of what was cut before. Raises InvalidRequest, Unreadable."""
+        return self._planner.cut(body)
+
+    async def prepare(self, cut: Cut | None, mode: Mode) -> None:
         """Read what is large and new in another thread: tokenising it here would hold up every other client."""
-        if members is None or mode is Mode.PASSTHROUGH:
-            return
-        size = sum(len(raw) for raw in members.values())
-        if size < _LARGE_BYTES or "messages" not in members:
+        if cut is None or mode is Mode.PASSTHROUGH or "messages" not in cut.members:
             return
         try:
-            messages = elements(members["messages"])
+            messages = cut.unread()
         except Unreadable:
             return
+        if _size(messages) < _LARGE_BYTES:
+            return
         unread = self._planner.unread(messages)
-        if sum(len(raw) for raw in unread) >= _LARGE_BYTES:
+        if _size(unread) >= _LARGE_BYTES:
             reader = self._planner.reading_room()
             await asyncio.to_thread(_read_all, reader, unread)
             self._planner.bring_back(reader)
-        # Cut once is enough: ``plan`` follows for the same members, with nothing awaited in between.
-        self._cut = (members, messages)
 
     def plan(
         self,
@@ -53,7 +54,7 @@ class Planning:
         subject: Subject,
         mode: Mode,
         now: float,
-        members: Members | None = None,
+        cut: Cut | None = None,
     ) -> Plan:
         """The plan for one chat request. Raises InvalidRequest where the body is no chat request."""
         route = Route(
@@ -64,8 +65,7 @@ class Planning:
             hint=subject.session_hint,
             reminder=deployment.reminder,
         )
-        (cut, messages), self._cut = self._cut, (None, None)
-        plan = self._planner.plan(body, route, mode, now, members, messages if cut is members else None)
+        plan = self._planner.plan(body, route, mode, now, cut)
         if plan.surprise is not None:
             # The type and place only: a message could quote the prompt.
             _log.error("planning failed, request sent as it came: %s", _place(plan.surprise))
@@ -91,6 +91,10 @@ def _read_all(reader: MessageReader, messages: Sequence[Raw]) -> None:
         except Unreadable:
             # The planner will meet it again and say so.
             return
+
+
+def _size(messages: Sequence[Raw]) -> int:
+    return sum(len(raw) for raw in messages)
 
 
 def _place(error: Exception) -> str:

@@ -6,12 +6,12 @@ from enum import StrEnum
 from typing import Protocol
 
 from proxy.core.budget import Rule as Rule
+from proxy.core.cut import Cut
 from proxy.core.modes import Mode
 from proxy.core.plan import Moved as Moved
 from proxy.core.plan import Plan as Plan
 from proxy.core.profiles import CacheProfile
 from proxy.core.usage import Usage
-from proxy.core.wire import Members
 
 Headers = Sequence[tuple[str, str]]
 
@@ -216,7 +216,12 @@ class SpendStore(Protocol):
 class Planner(Protocol):
     """The core path: recognise, track, plan, render; pure but for the state that it keeps in memory."""
 
-    async def prepare(self, members: Members | None, mode: Mode) -> None:
+    def cut(self, body: bytes) -> Cut:
+        """The body, cut with the help of what was cut before. Raises InvalidRequest for what is no JSON object,
+        Unreadable where only we cannot read it."""
+        ...
+
+    async def prepare(self, cut: Cut | None, mode: Mode) -> None:
         """Called before ``plan``: whatever would take long is done without holding up the event loop."""
         ...
 
@@ -227,9 +232,9 @@ class Planner(Protocol):
         subject: Subject,
         mode: Mode,
         now: float,
-        members: Members | None = None,
+        cut: Cut | None = None,
     ) -> Plan:
-        """The plan for one chat request; ``members`` are the body's, where they were cut already.
+        """The plan for one chat request; ``cut`` is the body's, where it was cut already.
 
         Raises InvalidRequest where the body is no chat request; any other surprise is contained: the plan is then the
         original with the reason ``internal-error``.

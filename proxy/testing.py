@@ -13,12 +13,13 @@ from dataclasses import dataclass, field, replace
 import uvicorn
 from starlette.types import ASGIApp
 
+from proxy.core.cut import Cut, cut_anew
 from proxy.core.edits import original_body
 from proxy.core.modes import Mode
 from proxy.core.profiles import NONE, CacheProfile
 from proxy.core.reasons import Reason
 from proxy.core.usage import Usage
-from proxy.core.wire import Members, Unreadable, parse_chat, splice
+from proxy.core.wire import Unreadable, parse_chat, splice
 from proxy.errors import UnknownModel
 from proxy.exchange import Exchange
 from proxy.ports import Deployment, Headers, Plan, Reservation, Subject, Transport
@@ -33,7 +34,11 @@ class PassthroughPlanner:
     def __init__(self) -> None:
         self.events: list[str] = []
 
-    async def prepare(self, members: Members | None, mode: Mode) -> None:
+    def cut(self, body: bytes) -> Cut:
+        """Cut anew each time."""
+        return cut_anew(body)
+
+    async def prepare(self, cut: Cut | None, mode: Mode) -> None:
         """There is nothing to read ahead."""
 
     def plan(
@@ -43,11 +48,11 @@ class PassthroughPlanner:
         subject: Subject,
         mode: Mode,
         now: float,
-        members: Members | None = None,
+        cut: Cut | None = None,
     ) -> Plan:
         """The client's request, edited as every mode allows."""
         try:
-            request = parse_chat(body, members)
+            request = parse_chat(body, cut.members if cut is not None else None)
         except Unreadable:
             return Plan(body, body, Mode.PASSTHROUGH, Reason.UNREADABLE)
         sent = original_body(request, deployment.model)
@@ -76,10 +81,10 @@ class RewritingPlanner(PassthroughPlanner):
         subject: Subject,
         mode: Mode,
         now: float,
-        members: Members | None = None,
+        cut: Cut | None = None,
     ) -> Plan:
         """The request with the member ``rewritten`` added, where the mode lets it."""
-        plan = super().plan(body, deployment, subject, mode, now, members)
+        plan = super().plan(body, deployment, subject, mode, now, cut)
         if mode < Mode.MARK:
             return plan
         changed = splice(plan.original, parse_chat(plan.original).members, {"rewritten": b"true"})

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 import orjson
 
-from proxy.core.wire import ChatRequest, elements, join_members, members_of, splice, value
+from proxy.core.wire import ChatRequest, elements, join_members, members_of, value
 
 
 def transport_edits(request: ChatRequest, model: str) -> Mapping[str, bytes | None]:
@@ -25,7 +25,7 @@ def transport_edits(request: ChatRequest, model: str) -> Mapping[str, bytes | No
 
 def original_body(request: ChatRequest, model: str) -> bytes:
     """The client's request with only these edits."""
-    return splice(request.body, request.members, transport_edits(request, model))
+    return request.edited(transport_edits(request, model))
 
 
 def with_reminder(raw: bytes, reminder: str) -> bytes:

@@ -1,11 +1,12 @@
 """The few members of a request body that decide where it goes and how its answer is read."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
+from proxy.core.cut import Cut, cut_anew
 from proxy.core.edits import original_body
-from proxy.core.wire import ChatRequest, Members, Unreadable, parse_members, value
+from proxy.core.wire import ChatRequest, Members, Unreadable, value
 from proxy.errors import InvalidRequest
 
 _LIMITS = ("max_completion_tokens", "max_tokens", "max_output_tokens")
@@ -14,18 +15,23 @@ _NAMES = ("model", "stream", "stream_options", *_LIMITS)
 
 @dataclass(frozen=True, slots=True)
 class Head:
-    """``members`` is None where the body is valid JSON that cannot be taken apart."""
+    """``cut`` is None where the body is valid JSON that cannot be taken apart."""
 
     model: str
     stream: bool
     wants_usage: bool
     max_output_tokens: int | None
-    members: Members | None
+    cut: Cut | None
+
+    @property
+    def members(self) -> Members | None:
+        """The body's members, where it was taken apart."""
+        return self.cut.members if self.cut is not None else None
 
 
-def head_of(body: bytes) -> Head:
+def head_of(body: bytes, cut_by: Callable[[bytes], Cut] = cut_anew) -> Head:
     """Read the head of a JSON request. Raises InvalidRequest where the body is no JSON object."""
-    members, found = _read(body)
+    cut, found = _read(body, cut_by)
     options = found.get("stream_options")
     model = found.get("model")
     return Head(
@@ -33,21 +39,24 @@ def head_of(body: bytes) -> Head:
         stream=found.get("stream") is True,
         wants_usage=isinstance(options, dict) and options.get("include_usage") is True,
         max_output_tokens=next((n for n in map(found.get, _LIMITS) if type(n) is int and n > 0), None),
-        members=members,
+        cut=cut,
     )
 
 
 def untouched(body: bytes, head: Head, model: str) -> bytes:
     """The request with the edits that every mode makes and no other, from its head alone: the messages stay unread."""
-    if head.members is None:
+    cut = head.cut
+    if cut is None:
         return body
-    return original_body(ChatRequest(body, head.members, (), head.model, head.stream, head.wants_usage), model)
+    request = ChatRequest(body, cut.members, (), head.model, head.stream, head.wants_usage, cut.span)
+    return original_body(request, model)
 
 
-def _read(body: bytes) -> tuple[Members | None, Mapping[str, object]]:
+def _read(body: bytes, cut_by: Callable[[bytes], Cut]) -> tuple[Cut | None, Mapping[str, object]]:
     try:
-        members = parse_members(body)
-        return members, {name: value(members[name]) for name in _NAMES if name in members}
+        cut = cut_by(body)
+        members = cut.members
+        return cut, {name: value(members[name]) for name in _NAMES if name in members}
     except Unreadable:
         return None, _slow(body)
 

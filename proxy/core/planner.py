@@ -10,6 +10,7 @@ from msgspec import Raw
 from proxy.core.assemble import Material, material
 from proxy.core.cache_models import Cache, make_cache
 from proxy.core.choose import Choice, Offer, Pricing, choose
+from proxy.core.cut import Cut, Trunks
 from proxy.core.digest import digest
 from proxy.core.edits import original_body, transport_edits, with_reminder
 from proxy.core.forecast import Forecast, forecast
@@ -31,7 +32,7 @@ from proxy.core.tokens import Encode, TokenCounter
 from proxy.core.tools import ToolReader
 from proxy.core.usage import Usage
 from proxy.core.view import View, build_view
-from proxy.core.wire import ChatRequest, Members, Unreadable, parse_chat, splice
+from proxy.core.wire import ChatRequest, Unreadable, parse_chat
 
 _REMEMBERED_LAYOUTS = 3
 _MAX_CACHES = 1024
@@ -91,6 +92,7 @@ class TierPlanner:
     policy: str = "economic"
     _counter: TokenCounter = field(init=False)
     _reader: MessageReader = field(init=False)
+    _trunks: Trunks = field(init=False)
     _tools: ToolReader = field(init=False)
     _sessions: SessionTable = field(init=False)
     _caches: OrderedDict[bytes, _Caches] = field(init=False)
@@ -99,6 +101,7 @@ class TierPlanner:
     def __post_init__(self) -> None:
         self._counter = TokenCounter(self.encode)
         self._reader = MessageReader(self._counter, self.recognisers)
+        self._trunks = Trunks()
         self._tools = ToolReader(self._counter)
         self._sessions = SessionTable()
         self._caches = OrderedDict()
@@ -110,16 +113,16 @@ class TierPlanner:
         route: Route,
         mode: Mode,
         now: float,
-        members: Members | None = None,
-        messages: Sequence[Raw] | None = None,
+        cut: Cut | None = None,
     ) -> Plan:
-        """The plan for one chat request; ``members`` and ``messages`` are the body's, where they were cut already.
-        Raises InvalidRequest where the body is no chat request.
+        """The plan for one chat request; ``cut`` is the body's, where it was cut already. Raises InvalidRequest where
+        the body is no chat request.
 
         Any surprise of ours is contained here and nowhere else: the client's request goes out as it came.
         """
         try:
-            request = parse_chat(body, members, messages)
+            cut = cut or self.cut(body)
+            request = parse_chat(body, cut.members, cut.rest if cut.rest or cut.known else None, cut.span)
         except Unreadable:
             return Plan(body=body, original=body, mode=mode, reason=Reason.UNREADABLE)
         original = original_body(request, route.model)
@@ -127,12 +130,16 @@ class TierPlanner:
             return Plan(body=original, original=original, mode=mode, reason=Reason.PASSTHROUGH_MODE)
         try:
             if route.profile.family is Family.NONE:
-                return self._ordered(request, original, route, mode, now)
-            return self._planned(request, original, route, mode, now)
+                return self._ordered(request, cut, original, route, mode, now)
+            return self._planned(request, cut, original, route, mode, now)
         except Unreadable:
             return Plan(body=original, original=original, mode=mode, reason=Reason.UNREADABLE)
         except Exception as error:  # noqa: BLE001 - fidelity rule 7: caching never fails a request
             return Plan(body=original, original=original, mode=mode, reason=Reason.INTERNAL_ERROR, surprise=error)
+
+    def cut(self, body: bytes) -> Cut:
+        """The body, cut with the help of what was cut before. Raises InvalidRequest, Unreadable."""
+        return self._trunks.cut(body)
 
     def unread(self, messages: Sequence[Raw]) -> list[Raw]:
         """Those messages that were never read, which planning would tokenise."""
@@ -186,20 +193,32 @@ class TierPlanner:
             commit_head(draft.session, draft.view)
             plan.moves = _age(draft)
 
-    def _ordered(self, request: ChatRequest, original: bytes, route: Route, mode: Mode, now: float) -> Plan:
+    def _ordered(
+        self, request: ChatRequest, cut: Cut, original: bytes, route: Route, mode: Mode, now: float
+    ) -> Plan:
         """Nothing is known of this upstream's cache: order only, as for a prefix cache that reads at half the price, no
         marker fields, no figures. A client that marks knows its upstream better: its request is left alone."""
-        messages = [self._reader.read(raw) for raw in request.messages]
+        messages = self._read(request, cut)
         if mode < Mode.TIER or _own_count(request, messages):
             return Plan(body=original, original=original, mode=mode, reason=Reason.NO_PROFILE)
-        plan = self._planned(request, original, replace(route, profile=ASSUMED), mode, now)
+        plan = self._planned(request, cut, original, replace(route, profile=ASSUMED), mode, now)
         plan.predicted = plan.own = None
         if plan.reason is Reason.CLIENT_OPTIMAL:
             plan.reason = Reason.NO_PROFILE
         return plan
 
-    def _planned(self, request: ChatRequest, original: bytes, route: Route, mode: Mode, now: float) -> Plan:
-        messages = tuple(self._reader.read(raw) for raw in request.messages)
+    def _read(self, request: ChatRequest, cut: Cut) -> tuple[Message, ...]:
+        """All messages: those that an earlier request had, too, are not looked at again."""
+        if not cut.is_read:
+            cut.known = (*cut.known, *(self._reader.read(raw) for raw in request.messages))
+            cut.rest, cut.is_read = (), True
+            self._trunks.keep(request.body, cut)
+        return cut.known
+
+    def _planned(
+        self, request: ChatRequest, cut: Cut, original: bytes, route: Route, mode: Mode, now: float
+    ) -> Plan:
+        messages = self._read(request, cut)
         tools = self._tools.read(request.members.get("tools"))
         draft = self._draft(request, messages, tools, route, mode, now)
         choice = draft.choice
@@ -234,7 +253,7 @@ class TierPlanner:
             else:
                 plan.predicted = caches.sent.bill(draft.own_prompt, now)
                 if plan.reason is Reason.BELOW_MINIMUM and route.reminder:
-                    plan.body = _as_read(request, draft.view.messages, transport_edits(request, route.model))
+                    plan.body = _as_read(request, draft, route, transport_edits(request, route.model))
             plan.rewritten = plan.body != original
         return plan
 
@@ -302,7 +321,7 @@ class TierPlanner:
         own = choice.reason in (Reason.CLIENT_OPTIMAL, Reason.REGRET_BOUND)
         # In mode mark the client's markers stay, whatever the provider makes of them.
         if own and (mode is Mode.MARK or not _has_foreign_marks(request, messages, dialect)):
-            return _as_read(request, messages, changes)
+            return _as_read(request, draft, route, changes)
         keep = mode is Mode.MARK
         marks = {p: life for p, life in choice.marks.items() if not keep or choice.layout.parts[p].own_mark is None}
         changes["messages"] = render_messages(choice.layout, messages, marks, dialect, keep_own=keep)
@@ -310,7 +329,7 @@ class TierPlanner:
             last = len(draft.material.tools[0].parts) - 1
             raw_tools = bytes(request.members["tools"])
             changes["tools"] = render_tools(raw_tools, marks.get(last), dialect, keep_own=keep)
-        return splice(request.body, request.members, changes)
+        return request.edited(changes)
 
     def _reminded(self, messages: tuple[Message, ...], reminder: str) -> tuple[Message, ...]:
         """With the operator's text behind the last user message, read as it is sent: the next request's copy of that
@@ -332,12 +351,12 @@ class TierPlanner:
         return caches
 
 
-def _as_read(request: ChatRequest, messages: Sequence[Message], changes: Mapping[str, bytes | None]) -> bytes:
+def _as_read(request: ChatRequest, draft: Draft, route: Route, changes: Mapping[str, bytes | None]) -> bytes:
     """The messages as the client sent them, but for the operator's reminder; everything else as it came."""
-    if all(message.raw == bytes(raw) for message, raw in zip(messages, request.messages, strict=True)):
-        return splice(request.body, request.members, changes)
-    written = b"[" + b",".join(message.raw for message in messages) + b"]"
-    return splice(request.body, request.members, {**changes, "messages": written})
+    if not route.reminder:
+        return request.edited(changes)
+    written = b"[" + b",".join(message.raw for message in draft.view.messages) + b"]"
+    return request.edited({**changes, "messages": written})
 
 
 def _seed(request: ChatRequest, messages: Sequence[Message], route: Route) -> Seed:

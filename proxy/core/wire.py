@@ -18,6 +18,8 @@ _OBJECT = msgspec.json.Decoder(dict[str, Raw])
 _ARRAY = msgspec.json.Decoder(list[Raw])
 
 Members = Mapping[str, Raw]
+Span = tuple[int, int]
+"""Where a value stands in a body: its first byte, and the one behind its last."""
 
 
 class Unreadable(Exception):
@@ -26,27 +28,37 @@ class Unreadable(Exception):
 
 @dataclass(frozen=True, slots=True)
 class ChatRequest:
-    """A chat request, cut but not parsed. ``body`` is the client's own."""
+    """A chat request, cut but not parsed. ``body`` is the client's own; ``span`` is where the array of its messages
+    stands in it, where that is known. ``messages`` are those that were not read before (all of
+    them, where nothing of an earlier request was taken over)."""
 
     body: bytes
     members: Members
-    messages: tuple[Raw, ...]
+    messages: Sequence[Raw]
     model: str
     stream: bool
     wants_usage: bool
+    span: Span | None = None
+
+    def edited(self, changes: Mapping[str, bytes | None]) -> bytes:
+        """The body with top-level members replaced, removed (None) or added."""
+        return splice(self.body, self.members, changes, self.span)
 
 
-def parse_chat(body: bytes, members: Members | None = None, messages: Sequence[Raw] | None = None) -> ChatRequest:
-    """Cut a chat request (``members`` and ``messages``, where they were cut already). Raises InvalidRequest (400) where
-    it is none, Unreadable where only we cannot read it."""
+def parse_chat(
+    body: bytes, members: Members | None = None, messages: Sequence[Raw] | None = None, span: Span | None = None
+) -> ChatRequest:
+    """Cut a chat request (``members``, ``messages`` and their ``span``, where that was done already: ``messages`` are
+    then not empty, or some were read before). Raises InvalidRequest (400) where it is none, Unreadable where only we
+    cannot read it."""
     if members is None:
         members = parse_members(body)
     if "messages" not in members:
         raise InvalidRequest("the request has no 'messages'", param="messages", code="missing_messages")
     if messages is None:
         messages = _array(members["messages"], "messages")
-    if not messages:
-        raise InvalidRequest("'messages' is empty", param="messages", code="missing_messages")
+        if not messages:
+            raise InvalidRequest("'messages' is empty", param="messages", code="missing_messages")
     model = _value(members, "model")
     if not isinstance(model, str) or not model:
         raise InvalidRequest("'model' must be a non-empty string", param="model", code="missing_model")
@@ -58,6 +70,7 @@ def parse_chat(body: bytes, members: Members | None = None, messages: Sequence[R
         model=model,
         stream=_value(members, "stream") is True,
         wants_usage=isinstance(options, dict) and options.get("include_usage") is True,
+        span=span,
     )
 
 
@@ -95,13 +108,16 @@ def value(raw: Raw | bytes) -> object:
         raise Unreadable("not valid Unicode") from error
 
 
-def splice(body: bytes, members: Members, changes: Mapping[str, bytes | None]) -> bytes:
-    """``body`` with top-level members replaced, removed (None) or added at the end; all other bytes as they were."""
+def splice(
+    body: bytes, members: Members, changes: Mapping[str, bytes | None], messages_at: Span | None = None
+) -> bytes:
+    """``body`` with top-level members replaced, removed (None) or added at the end; all other bytes as they were.
+    ``messages_at`` is where the messages stand, where that is known: they are then not searched for."""
     effective = {k: v for k, v in changes.items() if v is not None or k in members}
     if not effective:
         return body
     removes = any(v is None for v in effective.values())
-    spans = None if removes else _value_spans(body, members)
+    spans = None if removes else value_spans(body, members, messages_at)
     if spans is None:
         return join_members(members, effective)
     pieces: list[bytes] = []
@@ -154,16 +170,21 @@ def _is_json_object(body: bytes) -> bool:
         return False
 
 
-def _value_spans(body: bytes, members: Members) -> dict[str, tuple[int, int]] | None:
-    """Where each member's value stands in the body; None where a key stands twice, which no span can express."""
-    spans: dict[str, tuple[int, int]] = {}
+def value_spans(body: bytes, members: Members, messages_at: Span | None = None) -> dict[str, Span] | None:
+    """Where each member's value stands in the body; None where a key stands twice, which no span can express.
+    ``messages_at`` is taken as it is: that the messages stand there once was found out before."""
+    spans: dict[str, Span] = {}
     position = body.index(b"{") + 1
     for key, raw in members.items():
         colon = _key_end(body, position)
         start = _skip_space(body, colon + 1)
-        if not body.startswith(bytes(raw), start):
-            return None
-        end = start + len(bytes(raw))
+        if messages_at is not None and key == "messages":
+            end = messages_at[1]
+        else:
+            value_here = bytes(raw)
+            if not body.startswith(value_here, start):
+                return None
+            end = start + len(value_here)
         spans[key] = (start, end)
         position = _skip_space(body, end) + 1
     return spans if body[position - 1 : position] == b"}" else None

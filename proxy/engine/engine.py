@@ -97,7 +97,7 @@ class Engine:
             raise InvalidRequest("compressed request bodies are not read here", code="unsupported_encoding")
         body = await client.read(self._limits.body_bytes)
         self._arrived(exchange, client, len(body))
-        head = head_of(body)
+        head = head_of(body, self._planner.cut)
         if not head.model:
             raise InvalidRequest("'model' must be a non-empty string", param="model", code="missing_model")
         exchange.wants_usage = head.wants_usage
@@ -126,8 +126,8 @@ class Engine:
             sent = untouched(body, head, deployment.model)
             plan = Plan(sent, sent, exchange.mode, Reason.PASSTHROUGH_MODE)
         else:
-            await self._planner.prepare(head.members, exchange.mode)
-            plan = self._planner.plan(body, deployment, subject, exchange.mode, exchange.now, head.members)
+            await self._planner.prepare(head.cut, exchange.mode)
+            plan = self._planner.plan(body, deployment, subject, exchange.mode, exchange.now, head.cut)
         exchange.plan, exchange.mode, exchange.reason = plan, plan.mode, plan.reason
         return plan
 

@@ -1,0 +1,231 @@
+"""A request body, cut: its members, and for a chat its messages, with the help of what was cut before.
+
+Clients send the whole conversation each time. Where a body begins as an earlier one did, message by message and byte by
+byte, what was read then is taken over and only the rest is parsed: JSON is read from left to right, so the same bytes
+in front of the same place mean the same. Whatever is not plainly so is cut as if nothing were known.
+"""
+
+from collections import OrderedDict
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from msgspec import Raw
+
+from proxy.core.message import Message
+from proxy.core.wire import Members, Span, Unreadable, elements, parse_members, value_spans
+from proxy.errors import InvalidRequest
+
+_NAME = b'"messages"'
+_COMMA, _COLON, _OPEN, _CLOSE = b",:[]"
+_SPACE = b" \n\r\t"
+# How many places are looked at that may be the member's name: tools have parameters of that name, too.
+_MAX_PLACES = 4
+# Bytes behind the first message that tell conversations apart whose instructions are the same.
+_WINDOW = 160
+_MAX_FIRSTS = 8
+_MAX_BRANCHES = 8
+_FRAME_BYTES = 1024
+
+
+@dataclass(slots=True)
+class Cut:
+    """One body, cut. ``known`` messages were read before, ``rest`` are those behind them: None until the messages are cut
+    at all, nothing once all are read. ``span`` is where their array stands in the body, where that is known."""
+
+    members: Members
+    known: tuple[Message, ...] = ()
+    rest: Sequence[Raw] | None = None
+    span: Span | None = None
+    is_read: bool = False
+
+    def unread(self) -> Sequence[Raw]:
+        """The messages that ``known`` does not have. Raises Unreadable where the messages are no array."""
+        if self.rest is None:
+            self.rest = elements(self.members["messages"])
+        return self.rest
+
+
+def cut_anew(body: bytes) -> Cut:
+    """The body's members. Raises InvalidRequest for what is no JSON object, Unreadable for odd Unicode."""
+    return Cut(parse_members(body))
+
+
+@dataclass(slots=True)
+class _Trunk:
+    """One conversation as it was last seen. ``size`` is its JSON in bytes."""
+
+    messages: tuple[Message, ...]
+    size: int
+
+
+@dataclass(slots=True)
+class _Opening:
+    """What stands in front of the first message: the same bytes in every request of a client and its settings."""
+
+    head: bytes
+    firsts: list[bytes] = field(default_factory=list)
+
+
+_Key = tuple[bytes, int, bytes]
+
+
+class Trunks:
+    """Conversations that were cut before, least recently used out first; bounded by their JSON in bytes."""
+
+    def __init__(self, *, capacity_bytes: int = 128 * 2**20) -> None:
+        self._capacity = capacity_bytes
+        self._size = 0
+        self._openings: OrderedDict[_Key, _Opening] = OrderedDict()
+        self._branches: OrderedDict[tuple[bytes, bytes], list[_Trunk]] = OrderedDict()
+
+    def cut(self, body: bytes) -> Cut:
+        """The body's members, and what is known of its messages. Raises InvalidRequest for what is no JSON object,
+        Unreadable for odd Unicode."""
+        place = 0
+        for _ in range(_MAX_PLACES):
+            place = body.find(_NAME, place)
+            if place < 0:
+                break
+            place += len(_NAME)
+            start = _list_behind(body, place)
+            opening = self._openings.get(_key(body, start)) if start > 0 else None
+            if opening is not None and body.startswith(opening.head):
+                found = self._continued(body, start, opening)
+                if found is not None:
+                    return found
+                break
+        return cut_anew(body)
+
+    def keep(self, body: bytes, cut: Cut) -> None:
+        """Remember a conversation, all of whose messages are known now."""
+        messages = cut.known
+        if not messages:
+            return
+        span = cut.span
+        if span is None:
+            spans = value_spans(body, cut.members)
+            span = spans.get("messages") if spans is not None else None
+            if span is None:
+                return
+            cut.span = span
+        start = span[0]
+        key = _key(body, start)
+        opening = self._openings.get(key)
+        if opening is None or not body.startswith(opening.head):
+            opening = self._openings[key] = _Opening(body[: start + 1])
+            self._size += start + _FRAME_BYTES
+        self._openings.move_to_end(key)
+        first = messages[0].raw
+        if first not in opening.firsts:
+            opening.firsts = [first, *opening.firsts[: _MAX_FIRSTS - 1]]
+        at = _behind_space(body, start + 1)
+        self._branch((first, _window(body, at + len(first))), messages, span[1] - start)
+
+    def _branch(self, key: tuple[bytes, bytes], messages: tuple[Message, ...], size: int) -> None:
+        trunks = self._branches.setdefault(key, [])
+        self._branches.move_to_end(key)
+        old = next((t for t in trunks if _is_continued(t.messages, messages)), None)
+        if old is not None:
+            self._size -= old.size + _FRAME_BYTES
+            trunks.remove(old)
+        trunks.insert(0, _Trunk(messages, size))
+        self._size += size + _FRAME_BYTES
+        while len(trunks) > _MAX_BRANCHES:
+            self._size -= trunks.pop().size + _FRAME_BYTES
+        while self._size > self._capacity and len(self._branches) > 1:
+            _, gone = self._branches.popitem(last=False)
+            self._size -= sum(t.size + _FRAME_BYTES for t in gone)
+        while self._size > self._capacity and len(self._openings) > 1:
+            _, opening = self._openings.popitem(last=False)
+            self._size -= len(opening.head) + _FRAME_BYTES
+
+    def _continued(self, body: bytes, start: int, opening: _Opening) -> Cut | None:
+        at = _behind_space(body, start + 1)
+        first = next((raw for raw in opening.firsts if body.startswith(raw, at)), None)
+        if first is None:
+            return None
+        best: tuple[Message, ...] = ()
+        end = at
+        for trunk in self._branches.get((first, _window(body, at + len(first))), ()):
+            count, stop = _in_common(body, at, trunk.messages)
+            if count > len(best):
+                best, end = trunk.messages[:count], stop
+            if count == len(trunk.messages):
+                break
+        return _rest(body, start, end, best) if best else None
+
+
+def _rest(body: bytes, start: int, end: int, known: tuple[Message, ...]) -> Cut | None:
+    """What follows the known messages, parsed as if the array began there; None where that is not plainly right."""
+    short = body[: start + 1] + body[end:]
+    try:
+        members = parse_members(short)
+        tail = members.get("messages")
+        if tail is None:
+            return None
+        length = len(bytes(tail))
+        # A second member of that name would be the one that counts.
+        if not short.startswith(bytes(tail), start) or short.find(_NAME, start + length) >= 0:
+            return None
+        rest = elements(tail)
+    except (InvalidRequest, Unreadable):
+        return None
+    span = (start, start + length + len(body) - len(short))
+    whole = Raw(memoryview(body)[span[0] : span[1]])
+    return Cut({**members, "messages": whole}, known, rest, span)
+
+
+def _in_common(body: bytes, at: int, messages: Sequence[Message]) -> tuple[int, int]:
+    """How many of the messages the body repeats from ``at`` on, and where the element behind them, or the array's end,
+    begins."""
+    count = 0
+    for message in messages:
+        raw = message.raw
+        if not body.startswith(raw, at):
+            break
+        end = at + len(raw)
+        follows = body[end] if end < len(body) else 0
+        if follows in _SPACE:
+            end = _behind_space(body, end)
+            follows = body[end] if end < len(body) else 0
+        if follows == _CLOSE:
+            return count + 1, end
+        if follows != _COMMA:
+            break
+        end += 1
+        if end < len(body) and body[end] in _SPACE:
+            end = _behind_space(body, end)
+        # A comma in front of the array's end is no JSON: the ordinary way will say so.
+        if end >= len(body) or body[end] == _CLOSE:
+            break
+        count, at = count + 1, end
+    return count, at
+
+
+def _is_continued(before: Sequence[Message], after: Sequence[Message]) -> bool:
+    """Whether a conversation goes on where another one was, but perhaps for its newest exchange."""
+    kept = max(1, len(before) - 2)
+    return len(after) >= kept and all(a is b for a, b in zip(before[:kept], after, strict=False))
+
+
+def _key(body: bytes, start: int) -> _Key:
+    return body[:32], start, body[max(0, start - 32) : start]
+
+
+def _window(body: bytes, at: int) -> bytes:
+    return body[at : at + _WINDOW]
+
+
+def _list_behind(body: bytes, place: int) -> int:
+    """Where the array behind a member's name begins; -1 where none does."""
+    place = _behind_space(body, place)
+    if place >= len(body) or body[place] != _COLON:
+        return -1
+    place = _behind_space(body, place + 1)
+    return place if place < len(body) and body[place] == _OPEN else -1
+
+
+def _behind_space(body: bytes, place: int) -> int:
+    while place < len(body) and body[place] in _SPACE:
+        place += 1
+    return place
