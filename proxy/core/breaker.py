@@ -1,0 +1,118 @@
+"""A circuit breaker: an upstream that fails is left alone for a while, then tried with one call.
+
+    closed ──(more than ``allowed_fails`` in ``window_s``, and at least half of the calls)──▶ open
+    open ──(``cooldown_s`` later)──▶ half-open: one call is let through
+    half-open ──(it succeeds)──▶ closed          half-open ──(it fails)──▶ open
+
+Half of the calls must fail, not only some in a row: else one client whose requests crash the provider could shut it for
+all others. An upstream that asks for time (``rest``, from its ``retry-after``) is open for that long and then closed:
+it is well, and has said when to come back.
+
+A pure state machine: times are any clock's seconds, and come from outside.
+"""
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+FAILED_SHARE = 0.5
+
+
+class BreakerState(StrEnum):
+    """Whether calls are let through."""
+
+    CLOSED = "closed"
+    HALF_OPEN = "half-open"
+    OPEN = "open"
+
+
+@dataclass(frozen=True, slots=True)
+class BreakerPolicy:
+    """When a breaker opens, and for how long. The defaults are LiteLLM's (``allowed_fails``, ``cooldown_time``)."""
+
+    allowed_fails: int = 3
+    cooldown_s: float = 5.0
+    window_s: float = 60.0
+    most_rest_s: float = 60.0
+
+
+class Breaker:
+    """The breaker of one upstream. ``began`` is followed by ``ended`` or ``abandoned``, once."""
+
+    __slots__ = ("_calls", "_failed", "_is_probed", "_is_resting", "_policy", "_until", "_window_from")
+
+    def __init__(self, policy: BreakerPolicy) -> None:
+        self._policy = policy
+        self._calls = 0
+        self._failed = 0
+        self._window_from = 0.0
+        self._until: float | None = None
+        self._is_resting = False
+        self._is_probed = False
+
+    def state(self, now: float) -> BreakerState:
+        """The state at that time."""
+        if self._until is None:
+            return BreakerState.CLOSED
+        if now < self._until:
+            return BreakerState.OPEN
+        return BreakerState.CLOSED if self._is_resting else BreakerState.HALF_OPEN
+
+    def admits(self, now: float) -> bool:
+        """Whether a call may go out. Half open: one at a time."""
+        state = self.state(now)
+        return state is BreakerState.CLOSED or (state is BreakerState.HALF_OPEN and not self._is_probed)
+
+    def waits_s(self, now: float) -> float:
+        """How long until it is worth asking again."""
+        return 0.0 if self._until is None else max(0.0, self._until - now)
+
+    def began(self, now: float) -> None:
+        """A call goes out."""
+        match self.state(now):
+            case BreakerState.HALF_OPEN:
+                self._is_probed = True
+            case BreakerState.CLOSED if self._until is not None:
+                self._close()
+            case _:
+                pass
+
+    def ended(self, now: float, *, is_failure: bool) -> None:
+        """A call was answered, or failed."""
+        if self._until is not None:
+            self._judge(now, is_failure=is_failure)
+            return
+        if now - self._window_from >= self._policy.window_s:
+            self._calls = self._failed = 0
+            self._window_from = now
+        self._calls += 1
+        self._failed += is_failure
+        if self._failed > self._policy.allowed_fails and self._failed >= FAILED_SHARE * self._calls:
+            self._open(now, self._policy.cooldown_s)
+
+    def abandoned(self) -> None:
+        """The client left before anything was known: the next call may probe."""
+        self._is_probed = False
+
+    def rest(self, now: float, seconds: float) -> None:
+        """The upstream has said when to come back."""
+        until = now + min(seconds, self._policy.most_rest_s)
+        if self._until is None or (self._is_resting and until > self._until):
+            self._open(now, until - now)
+            self._is_resting = True
+
+    def _judge(self, now: float, *, is_failure: bool) -> None:
+        """The end of a call while not closed: the probe's decides, of those that began earlier only a success."""
+        was_probed, self._is_probed = self._is_probed, False
+        if not is_failure and not self._is_resting:
+            self._close()
+        elif is_failure and was_probed:
+            self._open(now, self._policy.cooldown_s)
+
+    def _open(self, now: float, seconds: float) -> None:
+        self._until = now + seconds
+        self._is_resting = self._is_probed = False
+
+    def _close(self) -> None:
+        self._until = None
+        self._is_resting = self._is_probed = False
+        self._calls = self._failed = 0
