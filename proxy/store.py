@@ -172,7 +172,7 @@ class KeyRecord:
     digest: str = field(repr=False)
     team: str
     user: str = ""
-    models: Sequence[str] = ()
+    models: tuple[str, ...] = ()
     mode: str = ""
     requests_per_minute: int | None = None
     tokens_per_minute: int | None = None
@@ -188,7 +188,7 @@ class TeamRecord:
 
     name: str
     mode: str = ""
-    models: Sequence[str] = ()
+    models: tuple[str, ...] = ()
     requests_per_minute: int | None = None
     tokens_per_minute: int | None = None
     forwards_keys: bool = False
@@ -296,11 +296,11 @@ class DirectoryStore(Protocol):
 class StateStore(Protocol):
     """Layout state: opaque, versioned blobs that may be lost (caching then starts anew), never wrong."""
 
-    async def load(self, scope: str, names: Sequence[str]) -> Sequence[bytes | None]:
+    async def load(self, scope: str, names: Sequence[str], now: float) -> Sequence[bytes | None]:
         """Blobs of one scope, in one round trip."""
         ...
 
-    async def save(self, scope: str, blobs: Mapping[str, bytes], ttl_s: float) -> None:
+    async def save(self, scope: str, blobs: Mapping[str, bytes], ttl_s: float, now: float) -> None:
         """Write blobs of one scope, in one round trip; each is forgotten ``ttl_s`` after its last save."""
         ...
 
