@@ -1,0 +1,29 @@
+-- ARGV: exchange id, now, expires_at, reservation.
+-- Returns {1, balances} where granted, {0, index of the charge that was refused, its balance} else.
+local id, now, expires_at, record = ARGV[1], tonumber(ARGV[2]), ARGV[3], ARGV[4]
+bill_due(now, 100)
+prune(now, 10)
+local _, _, charges = reservation_of(record)
+
+local is_known = redis.call("HEXISTS", OPEN, id) == 1
+    or redis.call("HEXISTS", CLOSED, id) == 1
+    or redis.call("HEXISTS", ENTRIES, id) == 1
+if is_known then
+    return { 1, balances(charges, now) }
+end
+
+for index, charge in ipairs(charges) do
+    local spent, reserved, expected = balance(charge, now)
+    local limit = charge[3]
+    if limit and spent + reserved + charge[2] > limit then
+        return { 0, index - 1, { spent, reserved, expected } }
+    end
+end
+for _, charge in ipairs(charges) do
+    add("r:", charge[1], charge[2])
+    add("e:", charge[1], charge[5])
+    touch(charge, now)
+end
+redis.call("HSET", OPEN, id, record)
+redis.call("ZADD", DUE, expires_at, id)
+return { 1, balances(charges, now) }

@@ -1,0 +1,155 @@
+"""A Redis of the tests' own: one server or a cluster, on free loopback ports, ended by its process id.
+
+Where redis-server is not installed the test is skipped, and fails in CI (.ci/install-services.sh installs it).
+"""
+
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+import pytest
+
+_START_S = 20.0
+_SLOTS = 16384
+# A cluster node listens on its port and on this one behind it, where nodes talk to each other.
+_BUS = 10000
+
+
+class RedisServer:
+    """One redis-server. It can be killed and started anew on the same port, and stopped in its tracks."""
+
+    def __init__(self, binary: str, folder: Path, port: int, *options: str) -> None:
+        self.port = port
+        self.url = f"redis://127.0.0.1:{port}/0"
+        self._folder = folder
+        self._words = [
+            binary, "--port", str(port), "--bind", "127.0.0.1", "--dir", str(folder), "--save", "",
+            "--appendonly", "yes", "--appendfsync", "always", "--daemonize", "no", *options,
+        ]  # fmt: skip
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        """Returns when it answers."""
+        self._folder.mkdir(parents=True, exist_ok=True)
+        with (self._folder / "log").open("ab") as log:
+            self._process = subprocess.Popen(self._words, stdout=log, stderr=log)
+        deadline = time.monotonic() + _START_S
+        while self._try("PING") != "+PONG":
+            assert self._process.poll() is None, (self._folder / "log").read_text()
+            assert time.monotonic() < deadline, "redis-server did not start"
+            time.sleep(0.02)
+
+    def call(self, *words: str) -> str:
+        """One command; the first line of its answer."""
+        with socket.create_connection(("127.0.0.1", self.port), timeout=10) as line:
+            packed = "".join(f"${len(word)}\r\n{word}\r\n" for word in words)
+            line.sendall(f"*{len(words)}\r\n{packed}".encode())
+            with line.makefile("rb") as answer:
+                return answer.readline().decode().strip()
+
+    def kill(self) -> None:
+        """As a crash does."""
+        self._signal(signal.SIGKILL)
+        assert self._process is not None
+        self._process.wait(10)
+
+    def pause(self) -> None:
+        """It keeps its connections, takes what is sent, and answers nothing."""
+        self._signal(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        """Go on after a pause."""
+        self._signal(signal.SIGCONT)
+
+    def stop(self) -> None:
+        """End it, whatever state it is in."""
+        if self._process is not None and self._process.poll() is None:
+            self.kill()
+
+    def _signal(self, number: int) -> None:
+        assert self._process is not None
+        self._process.send_signal(number)
+
+    def _try(self, *words: str) -> str:
+        try:
+            return self.call(*words)
+        except OSError:
+            return ""
+
+
+def redis_binary() -> str:
+    """redis-server, or the end of the test."""
+    binary = shutil.which("redis-server")
+    if binary is None:
+        reason = "redis-server is not installed: .ci/install-services.sh does that"
+        if os.environ.get("CI") == "true":
+            pytest.fail(reason)
+        pytest.skip(reason)
+    return binary
+
+
+@contextmanager
+def redis_server(folder: Path, *options: str) -> Iterator[RedisServer]:
+    """A server that answers, for the length of the block."""
+    server = RedisServer(redis_binary(), folder, _free_port(), *options)
+    try:
+        server.start()
+        yield server
+    finally:
+        server.stop()
+
+
+@contextmanager
+def redis_cluster(folder: Path, nodes: int = 3) -> Iterator[list[RedisServer]]:
+    """A cluster of primaries, each with its share of the slots."""
+    binary = redis_binary()
+    with ExitStack() as stack:
+        servers = []
+        for index in range(nodes):
+            server = RedisServer(
+                binary, folder / str(index), _free_port(with_bus=True), "--cluster-enabled", "yes",
+                "--cluster-node-timeout", "5000",
+            )  # fmt: skip
+            stack.callback(server.stop)
+            server.start()
+            first, last = _SLOTS * index // nodes, _SLOTS * (index + 1) // nodes - 1
+            assert server.call("CLUSTER", "ADDSLOTSRANGE", str(first), str(last)) == "+OK"
+            assert server.call("CLUSTER", "SET-CONFIG-EPOCH", str(index + 1)) == "+OK"
+            servers.append(server)
+        for server in servers[1:]:
+            assert server.call("CLUSTER", "MEET", "127.0.0.1", str(servers[0].port)) == "+OK"
+        deadline = time.monotonic() + _START_S
+        while any(not _sees_all(server, nodes) for server in servers):
+            assert time.monotonic() < deadline, "the cluster did not form"
+            time.sleep(0.05)
+        yield servers
+
+
+def _sees_all(server: RedisServer, nodes: int) -> bool:
+    with socket.create_connection(("127.0.0.1", server.port), timeout=10) as line:
+        line.sendall(b"CLUSTER INFO\r\nCLUSTER SLOTS\r\nQUIT\r\n")
+        with line.makefile("rb") as answer:
+            text = answer.read().decode()
+    return "cluster_state:ok" in text and f"cluster_known_nodes:{nodes}\r" in text
+
+
+def _free_port(*, with_bus: bool = False) -> int:
+    while True:
+        with socket.create_server(("127.0.0.1", 0)) as listener:
+            port: int = listener.getsockname()[1]
+        if not with_bus:
+            return port
+        if port + _BUS > 65535:
+            # Of the upper range no port has a bus port: take one below.
+            port -= _BUS * 3
+        try:
+            with socket.create_server(("127.0.0.1", port)), socket.create_server(("127.0.0.1", port + _BUS)):
+                return port
+        except OSError:
+            continue
