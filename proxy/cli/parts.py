@@ -58,7 +58,9 @@ async def build(
     engine = Engine(
         models=table,
         upstreams=used,
-        planner=Planning(TierPlanner(sampled(encode), recognisers(build_plugin_manager()), ours.policy)),
+        planner=Planning(
+            TierPlanner(sampled(encode), recognisers(build_plugin_manager(), metrics.plugin_failed), ours.policy)
+        ),
         admission=gate,
         meter=Meter(metrics, prices),
         clock=clock or SystemClock(),

@@ -2,7 +2,7 @@
 
 from collections import OrderedDict
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
 from msgspec import Raw
@@ -145,8 +145,9 @@ class MessageReader:
         calls, call_ids = self._calls(members)
         answers = value(members["tool_call_id"]) if "tool_call_id" in members else None
         body = [role.encode(), *(p.digest for p in parts), *(c.digest for c in calls)]
-        body += [k.encode() + bytes(v) for k, v in members.items() if k not in _HASHED_ELSEWHERE]
-        positions = (*parts, *calls)
+        rest = [k.encode() + bytes(v) for k, v in members.items() if k not in _HASHED_ELSEWHERE]
+        body += rest
+        positions = _with_rest((*parts, *calls), members) if rest else (*parts, *calls)
         return Message(
             raw=raw,
             role=role,
@@ -283,6 +284,20 @@ _THINKING = frozenset({"thinking", "redacted_thinking", "reasoning"})
 MARK_KEYS = ("cache_control", "prompt_cache_breakpoint")
 PLAIN_TEXT_KEYS = frozenset({"type", "text", *MARK_KEYS})
 _HASHED_ELSEWHERE = frozenset({"role", "content", "tool_calls", *MARK_KEYS})
+
+
+def _with_rest(positions: tuple[Part, ...], members: Members) -> tuple[Part, ...]:
+    """A provider renders a message's name, thinking and tool_call_id, too: its first position is another with them.
+    Members without a value are as good as none (SDKs write ``"refusal": null`` into what they send back)."""
+    said = [
+        k.encode() + bytes(v) for k, v in members.items() if k not in _HASHED_ELSEWHERE and bytes(v) not in _NOTHING
+    ]
+    if not said or not positions:
+        return positions
+    return (replace(positions[0], digest=digest(positions[0].digest, *said)), *positions[1:])
+
+
+_NOTHING = (b"null", b"[]", b'""')
 
 
 def _unmarked(raw: Raw) -> bytes:

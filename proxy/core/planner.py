@@ -27,7 +27,7 @@ from proxy.core.recognition import Recogniser
 from proxy.core.render import render_messages, render_tools
 from proxy.core.seed import seed_of, slots_of
 from proxy.core.session import Reading, Session, SessionTable, commit_head, commit_reading, read_request
-from proxy.core.stability import Tier, Tracked
+from proxy.core.stability import Tier, Tracked, with_target
 from proxy.core.tokens import Encode, TokenCounter
 from proxy.core.tools import ToolReader
 from proxy.core.usage import Usage
@@ -61,6 +61,7 @@ class Draft:
     sent: Bill | None = None
     use_own: bool = False
     is_begun: bool = False
+    waiting: list[tuple[Cache, Prompt, float]] = field(default_factory=list)
 
 
 @dataclass(slots=True)
@@ -165,11 +166,16 @@ class TierPlanner:
         sent = draft.own_prompt if draft.use_own else choice.layout.prompt(choice.marks)
         draft.sent = caches.sent.bill(sent, now)
         caches.sent_cost += _cost(profile, draft.sent)
-        caches.sent.store(sent, now, now)
+        stores = [(caches.sent, sent)]
         if not draft.is_begun:
             caches.own_cost += _cost(profile, caches.own.bill(draft.own_prompt, now))
-            caches.own.store(draft.own_prompt, now, now)
+            stores.append((caches.own, draft.own_prompt))
         draft.is_begun = True
+        if profile.after_answer:
+            draft.waiting += [(cache, prompt, now) for cache, prompt in stores]
+        else:
+            for cache, prompt in stores:
+                cache.store(prompt, now, now)
         if not draft.use_own:
             _remember(draft.session, choice.layout)
 
@@ -184,6 +190,9 @@ class TierPlanner:
         draft = plan.ticket
         if not isinstance(draft, Draft):
             return
+        for cache, prompt, began in draft.waiting:
+            cache.store(prompt, began, now)
+        draft.waiting.clear()
         if usage is not None and plan.mode > Mode.OBSERVE:
             scope, profile = draft.scope
             self._cache(scope, profile).sent_cost += _surprise_cost(profile, draft.sent, usage)
@@ -272,6 +281,8 @@ class TierPlanner:
         messages = self._sessions.with_evidence(route.scope, model, messages, head, tools_key)
         session = self._sessions.find(route.scope, model, route.hint, messages, head, tools_key)
         session.notice_candidates(messages)
+        if not session.requests:
+            session.tracker.policy = with_target(session.tracker.policy, route.profile.min_tokens)
         if mode > Mode.OBSERVE and route.reminder:
             messages = self._reminded(messages, route.reminder)
         view = build_view(request, messages, session.is_movable)

@@ -244,3 +244,32 @@ class TestReader:
     def test_what_is_no_chat_message(self, raw: bytes) -> None:
         with pytest.raises(Unreadable):
             read(raw)
+
+
+class TestMembersBesideContent:
+    """What a provider renders beside the content is part of the prefix that it caches."""
+
+    @pytest.mark.parametrize(
+        ("one", "other"),
+        [
+            (result("1", "text"), result("2", "text")),
+            (user("text", name="ada"), user("text", name="bob")),
+            (user("text", name="ada"), user("text")),
+            (
+                {**assistant("text"), "thinking_blocks": [{"type": "thinking", "thinking": "a"}]},
+                {**assistant("text"), "thinking_blocks": [{"type": "thinking", "thinking": "b"}]},
+            ),
+            ({**calling("1"), "reasoning_content": "a"}, {**calling("1"), "reasoning_content": "b"}),
+        ],
+    )
+    def test_it_tells_positions_apart(self, one: Body, other: Body) -> None:
+        first, second = read(one), read(other)
+        assert first.parts[0].digest != second.parts[0].digest
+        assert [p.digest for p in first.parts[1:]] == [p.digest for p in second.parts[1:]]
+
+    def test_members_without_a_value_are_none(self) -> None:
+        plain, odd = (
+            read(assistant("text")),
+            read({**assistant("text"), "refusal": None, "annotations": [], "name": ""}),
+        )
+        assert plain.parts == odd.parts

@@ -6,8 +6,8 @@ import pytest
 
 from proxy.core.modes import Mode
 from proxy.core.plan import Plan, Route
-from proxy.core.planner import TierPlanner
-from proxy.core.profiles import ANTHROPIC, DEEPSEEK, NONE, OPENAI, OPENAI_EXPLICIT, CacheProfile
+from proxy.core.planner import Draft, TierPlanner
+from proxy.core.profiles import ANTHROPIC, DEEPSEEK, NONE, OPENAI, OPENAI_EXPLICIT, PROFILES, CacheProfile
 from proxy.core.reasons import Reason
 from proxy.core.tokens import bytes_over_four
 from proxy.errors import InvalidRequest
@@ -187,6 +187,20 @@ class TestLife:
         assert cold.predicted is not None
         assert (warm.predicted.read > 0, cold.predicted.read) == (True, 0)
 
+    def test_an_entry_that_is_made_behind_the_answer_is_not_there_before(self) -> None:
+        talk = Talk(profile=PROFILES["qwen"])
+        turns = [system(lines(120)), user(lines(60))]
+        one, two = chat(*turns), chat(*turns, assistant("b"), user("c"))
+        first = talk.plan(one)
+        talk.planner.began(first, talk.now)
+        meanwhile = talk.plan(two)
+        talk.now += 5
+        talk.planner.settled(first, None, talk.now)
+        afterwards = talk.plan(two)
+        assert meanwhile.predicted is not None
+        assert afterwards.predicted is not None
+        assert (meanwhile.predicted.read, afterwards.predicted.read > 0) == (0, True)
+
     def test_moves_are_reported_when_the_exchange_is_settled(self) -> None:
         plans = editing(Talk(), 6)
         moves = [(m.key, m.source, m.target, m.reason) for p in plans for m in p.moves]
@@ -322,6 +336,13 @@ class TestReminder:
 
 
 class TestClassic:
+    @pytest.mark.parametrize(("minimum", "target"), [(1, 1126), (4096, 4505)])
+    def test_tiers_are_as_large_as_the_model_caches(self, minimum: int, target: int) -> None:
+        talk = Talk(profile=replace(ANTHROPIC, min_tokens=minimum))
+        plan = talk.plan(chat(SYSTEM, user("a")))
+        assert isinstance(plan.ticket, Draft)
+        assert plan.ticket.session.tracker.policy.target_tokens == target
+
     def test_lays_out_by_tiers(self) -> None:
         plans = editing(Talk(policy="classic"), 8)
         texts = [json.dumps(m["content"]) for m in sent(plans[-1])["messages"]]
