@@ -67,7 +67,8 @@ class RedisStore:
 
     async def reserve(self, ask: Reserve, now: float) -> Granted | Refused:
         """Grant all charges or none; expired reservations of the team are billed first."""
-        record = msgpack.encode((repr(ask.entry.at), _packed(replace(ask.entry, estimated=True)), _charges(ask.charges)))
+        entry = _packed(replace(ask.entry, estimated=True))
+        record = msgpack.encode((repr(ask.entry.at), entry, _charges(ask.charges)))
         await self._register(ask.team, now)
         is_granted, *rest = await self._run("reserve", ask.team, ask.exchange_id, now, ask.expires_at, record)
         if is_granted:
