@@ -1,0 +1,84 @@
+"""Which budgets and rate limits hold for a request, by the directory: the Rules port."""
+
+from collections.abc import Iterator, Sequence
+
+from proxy.core.allow import matches
+from proxy.core.budget import Rule
+from proxy.directory import Directory
+from proxy.ports import Deployment, Subject
+from proxy.store import BudgetRecord
+
+# No budget has such an id: names have no slash.
+REQUESTS_ID = "rate/requests"
+TOKENS_ID = "rate/tokens"
+_MINUTE = "minute"
+
+
+class Rulebook:
+    """Asked for each request; answers from the directory's snapshot."""
+
+    def __init__(self, directory: Directory) -> None:
+        self._directory = directory
+
+    def rules(self, subject: Subject, deployment: Deployment) -> Sequence[Rule]:
+        """The rate limits of key and team, then every budget that holds."""
+        budgets = self._directory.snapshot.budgets_of(subject.team)
+        if not budgets and not subject.rates:
+            return ()
+        held = (budget_rule(budget, subject, deployment.name) for budget in budgets)
+        return [*_rate_rules(subject), *(rule for rule in held if rule is not None)]
+
+
+def budget_rule(budget: BudgetRecord, subject: Subject, model: str) -> Rule | None:
+    """The rule that a budget is for a subject's request; None where it is about somebody or something else.
+
+    A request without a user (or key) counts, under a budget for each of them, together with all others of that kind:
+    to name nobody is no way around it.
+    """
+    named = {"team": "", "key": subject.key_id, "user": subject.user, "model": model}[budget.scope]
+    if budget.scope != "team" and not matches(budget.subject, named):
+        return None
+    # A pattern of models is one pot; "*" alone is a pot for each.
+    whom = named if budget.subject == "*" or budget.scope != "model" else budget.subject
+    return rule_of(budget, whom)
+
+
+def rule_of(budget: BudgetRecord, whom: str) -> Rule:
+    """A budget as a rule, for one of those that it counts apart."""
+    return Rule(
+        id=budget_name(budget),
+        title=_title(budget, whom),
+        unit=budget.unit,
+        hard=budget.hard,
+        soft=budget.soft,
+        window=budget.window,
+        timezone=budget.timezone,
+        whom=whom,
+        assumed_output_tokens=budget.assumed_output_tokens,
+        webhook=budget.webhook,
+    )
+
+
+def budget_name(budget: BudgetRecord) -> str:
+    """What a budget is called within its team: a declared one's id is ``team/name``."""
+    return budget.id.removeprefix(f"{budget.team}/")
+
+
+def _title(budget: BudgetRecord, whom: str) -> str:
+    whose = f" for {budget.scope} '{whom}'" if whom else f" for no {budget.scope}" if budget.scope != "team" else ""
+    return f"the budget '{budget_name(budget)}' of team '{budget.team}'{whose}"
+
+
+def _rate_rules(subject: Subject) -> Iterator[Rule]:
+    for rate in subject.rates:
+        whose = f"key '{rate.holder}'" if rate.holder else f"team '{subject.team}'"
+        if rate.requests is not None:
+            yield Rule(
+                id=REQUESTS_ID, title=f"the requests per minute of {whose}", unit="requests", hard=rate.requests,
+                window=_MINUTE, whom=rate.holder, is_rate=True,
+            )  # fmt: skip
+        if rate.tokens is not None:
+            yield Rule(
+                id=TOKENS_ID, title=f"the tokens per minute of {whose}", unit="tokens", hard=rate.tokens,
+                window=_MINUTE, whom=rate.holder, is_rate=True,
+            )  # fmt: skip
