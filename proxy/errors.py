@@ -13,6 +13,7 @@
     ├── UpstreamError         502 server_error           upstream_error
     │   ├── UpstreamUnavailable  502 server_error        upstream_unavailable
     │   ├── UpstreamTimeout      504 server_error        upstream_timeout
+    │   ├── CircuitOpen          503 server_error        circuit_open         (+ retry-after)
     │   └── UpstreamRejected     (the provider's own status, type, code and param)
     ├── NotReady              503 server_error           not_ready
     └── InternalError         500 server_error           internal_error
@@ -138,6 +139,13 @@ class UpstreamTimeout(UpstreamError):
 
     status = 504
     code = "upstream_timeout"
+
+
+class CircuitOpen(UpstreamError):
+    """The upstream failed again and again; it is not called for a moment."""
+
+    status = 503
+    code = "circuit_open"
 
 
 class UpstreamRejected(UpstreamError):

@@ -58,6 +58,7 @@ class Exchange:
     plan: Plan | None = None
     reservation: Reservation | None = None
     was_retried: bool = False
+    attempts: int = 0
     status: int = 0
     error_code: str = ""
     ending: Ending | None = None
@@ -90,11 +91,19 @@ class Exchange:
         return self.now + self.elapsed_s()
 
 
+GENERATING = frozenset({"/chat/completions", "/completions", "/responses", "/messages", "/embeddings"})
+"""Paths on which a model is asked: a POST there changes nothing, so it may be sent again, and is billed by tokens."""
+
+
 class Meter(Protocol):
     """Prices and counts exchanges. Never suspends and never blocks: durable writes are queued."""
 
     def began(self, exchange: Exchange) -> None:
         """Called when an exchange is opened; ``settle`` always follows, exactly once."""
+        ...
+
+    def failed(self, exchange: Exchange, kind: str) -> None:
+        """An attempt failed, and another one follows; ``kind`` as in ``upstream_errors_total``."""
         ...
 
     def settle(self, exchange: Exchange) -> None:

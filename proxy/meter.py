@@ -11,7 +11,7 @@ from proxy.core.plan import Plan
 from proxy.core.prices import Price, PriceMap, cost, saved_as_reported, saved_on_shadow, scaled, uncached_cost
 from proxy.core.prompt import Bill
 from proxy.core.usage import Usage
-from proxy.exchange import Ending, Exchange
+from proxy.exchange import GENERATING, Ending, Exchange
 from proxy.metrics import Metrics, mode_label
 from proxy.price_map import price_for
 
@@ -19,7 +19,7 @@ NONE = "none"
 """The label where an exchange never got so far as to have a model, a team or a transport."""
 
 _BYTES_PER_TOKEN = 4
-_GENERATING = ("/chat/completions", "/completions", "/responses", "/messages", "/embeddings")
+_ERROR_KINDS = {"upstream_timeout": "timeout", "circuit_open": "circuit-open"}
 _STATUS = {Ending.HUNG_UP: 499, Ending.BROKEN: 502, Ending.REFUSED: 400, Ending.FAILED: 500}
 
 
@@ -39,6 +39,12 @@ class Meter:
     def began(self, exchange: Exchange) -> None:
         """An exchange was opened."""
         self._metrics.began()
+
+    def failed(self, exchange: Exchange, kind: str) -> None:
+        """An attempt failed, and another one follows."""
+        model = exchange.deployment.name if exchange.deployment else NONE
+        self._metrics.upstream_error(model, kind)
+        self._metrics.retried(model, kind)
 
     def settle(self, exchange: Exchange) -> None:
         """The exchange has ended: price it and count it."""
@@ -144,7 +150,7 @@ def is_unreported(exchange: Exchange) -> bool:
         exchange.usage is None
         and exchange.is_accepted
         and exchange.method == "POST"
-        and (exchange.is_chat or exchange.path in _GENERATING)
+        and (exchange.is_chat or exchange.path in GENERATING)
     )
 
 
@@ -161,8 +167,8 @@ def estimated_usage(exchange: Exchange) -> Usage:
 def error_kind(exchange: Exchange) -> str:
     """How an upstream call failed: the closed vocabulary of ``upstream_errors_total``."""
     if exchange.ending is Ending.BROKEN:
-        if exchange.error_code == "upstream_timeout":
-            return "timeout"
+        if exchange.error_code in _ERROR_KINDS:
+            return _ERROR_KINDS[exchange.error_code]
         return "unavailable" if exchange.first_byte_s is None else "broken-off"
     if exchange.status == 429:
         return "rate-limited"

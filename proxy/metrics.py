@@ -28,8 +28,11 @@ _PREFIX = "stratiform_"
 _MOST_NAMES = 200
 _EXPECTED_SERIES = 1000
 
-ERROR_KINDS = ("timeout", "unavailable", "broken-off", "rate-limited", "unauthorized", "rejected", "server-error")
+ERROR_KINDS = (
+    "timeout", "unavailable", "broken-off", "rate-limited", "unauthorized", "rejected", "server-error", "circuit-open",
+)  # fmt: skip
 """How an upstream call can fail."""
+_BREAKER_STATES = {"closed": 0, "half-open": 1, "open": 2}
 _KINDS = ("read", "write", "uncached", "output")
 _TIERS = ("L0", "L1", "L2", "L3", "active")
 
@@ -105,6 +108,7 @@ class Metrics:
         self.registry = CollectorRegistry()
         ProcessCollector(registry=self.registry)
         self._model = _Names(deployment.name for deployment in deployments)
+        self._deployment = _Names(())
         self._team = _Names(teams)
         self._remaining: Callable[[], Mapping[str, float]] = dict
         self._define_traffic()
@@ -161,6 +165,8 @@ class Metrics:
     def _define_trouble(self) -> None:
         self._upstream_errors = self._counter("upstream_errors_total", "Upstream calls that failed.", "model", "kind")
         self._retries = self._plain("retries_original_total", "Refused rewrites retried with the client's original.")
+        self._retried = self._counter("retries_total", "Failed attempts that another one followed.", "model", "kind")
+        self._breaker = self._gauge("breaker_state", "0 closed, 1 half-open, 2 open: no calls.", "deployment")
         self._disconnects = self._plain("client_disconnects_total", "Clients that hung up before the answer's end.")
         self._plugin_errors = self._counter("plugin_errors_total", "Plugin failures, contained.", "plugin", "hook")
 
@@ -283,6 +289,14 @@ class Metrics:
     def upstream_error(self, model: str, kind: str) -> None:
         """An upstream call failed; ``kind`` is one of ``ERROR_KINDS``."""
         self._upstream_errors(self._model(model), kind).inc()
+
+    def retried(self, model: str, kind: str) -> None:
+        """An attempt failed, and another one follows."""
+        self._retried(self._model(model), kind).inc()
+
+    def breaker(self, deployment: str, state: str) -> None:
+        """A deployment's circuit breaker has changed its state."""
+        self._breaker(self._deployment(deployment)).set(_BREAKER_STATES[state])
 
     def retried_original(self) -> None:
         """A refused rewrite is sent again as the client wrote it."""

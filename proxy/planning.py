@@ -64,6 +64,7 @@ class Planning:
             profile=deployment.profile,
             hint=subject.session_hint,
             reminder=deployment.reminder,
+            upstream=deployment.id,
         )
         plan = self._planner.plan(body, route, mode, now, cut)
         if plan.surprise is not None:

@@ -47,6 +47,12 @@ class Deployment:
     timeout_s: float = 600.0
     entry: str = ""
     """The name of its line in the model list, a wildcard as it stands there; ``name`` where it is empty."""
+    id: str = ""
+    """What it is known by among the deployments of all names, the same on every worker."""
+    weight: float = 1.0
+    """Its share of the sessions among equal deployments of one name."""
+    others: tuple["Deployment", ...] = field(default=(), repr=False)
+    """Set for one exchange: who may serve it instead, should this one fail. It can cost the most of them all."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,6 +150,11 @@ class Models(Protocol):
 
     def resolve(self, name: str) -> Deployment:
         """The deployment for that name: an exact entry first, then the most specific wildcard. Raises UnknownModel."""
+        ...
+
+    def levels(self, name: str) -> Sequence[Sequence[Deployment]]:
+        """Every deployment that may serve that name: groups of equal ones, the first group first, then the fallbacks.
+        The first of the first group is what ``resolve`` gives. Raises UnknownModel."""
         ...
 
     def names(self) -> Sequence[str]:

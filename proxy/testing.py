@@ -125,6 +125,7 @@ class Ledger:
 
     def __init__(self) -> None:
         self.ended: list[Exchange] = []
+        self.failures: list[str] = []
         self.open = 0
         self._changed = threading.Condition()
 
@@ -132,6 +133,11 @@ class Ledger:
         """Count it."""
         with self._changed:
             self.open += 1
+
+    def failed(self, exchange: Exchange, kind: str) -> None:
+        """Keep it."""
+        with self._changed:
+            self.failures.append(kind)
 
     def settle(self, exchange: Exchange) -> None:
         """Keep it."""
@@ -162,6 +168,10 @@ class ModelList:
             raise UnknownModel(f"no model {name!r} here", param="model")
         found = self.entries["*"]
         return replace(found, name=name, model=name)
+
+    def levels(self, name: str) -> Sequence[Sequence[Deployment]]:
+        """The deployment of that name and no other."""
+        return ((self.resolve(name),),)
 
     def names(self) -> Sequence[str]:
         """All but the wildcard."""

@@ -57,6 +57,11 @@ class Breaker:
             return BreakerState.OPEN
         return BreakerState.CLOSED if self._is_resting else BreakerState.HALF_OPEN
 
+    @property
+    def is_resting(self) -> bool:
+        """Whether it is open because the upstream asked for time."""
+        return self._is_resting
+
     def admits(self, now: float) -> bool:
         """Whether a call may go out. Half open: one at a time."""
         state = self.state(now)

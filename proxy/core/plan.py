@@ -14,6 +14,7 @@ class Route:
 
     ``scope`` keeps teams and keys apart; ``hint`` is a session id that the client gave ("" for none); ``name`` is the
     model's name here, ``model`` at the upstream; ``reminder`` is the operator's text for the last user message.
+    ``upstream`` tells the deployments of one name apart: each has a cache of its own.
     """
 
     scope: str
@@ -22,6 +23,7 @@ class Route:
     profile: CacheProfile
     hint: str = ""
     reminder: str = ""
+    upstream: str = ""
 
 
 @dataclass(frozen=True, slots=True)

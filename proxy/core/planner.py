@@ -372,7 +372,7 @@ def _as_read(request: ChatRequest, draft: Draft, route: Route, changes: Mapping[
 
 def _seed(request: ChatRequest, messages: Sequence[Message], route: Route) -> Seed:
     has_media = any(part.kind is PartKind.MEDIA for message in messages for part in message.parts)
-    scope = digest(route.scope.encode(), route.name.encode(), route.model.encode())
+    scope = digest(route.scope.encode(), route.name.encode(), route.model.encode(), route.upstream.encode())
     return seed_of(request.members, route.profile, scope, has_media=has_media)
 
 

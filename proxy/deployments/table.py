@@ -1,7 +1,8 @@
 """The model table: which deployment serves a model name.
 
 Exact names come first, then wildcards, the most specific pattern first, as in LiteLLM: what ``*`` matched in
-``model_name`` replaces ``*`` in ``model``. Several deployments of one name are kept; the first one serves.
+``model_name`` replaces ``*`` in ``model``. Several deployments of one name are a group: sessions are spread over them
+by weight, those of a lower ``order`` first. Behind the group come the fallbacks of its name.
 """
 
 import re
@@ -17,6 +18,7 @@ from proxy.errors import UnknownModel
 from proxy.ports import Deployment, Headers, Transport
 
 PriceOf = Callable[[Deployment], Price | None]
+Levels = tuple[tuple[Deployment, ...], ...]
 
 _CACHED_NAMES = 1024
 # Longer names are nobody's; matching several stars takes time that grows with the name.
@@ -43,6 +45,8 @@ class Entry:
     mode: Mode = Mode.TIER
     reminder: str = ""
     timeout_s: float = 600.0
+    weight: float = 1.0
+    order: int = 0
 
 
 def deployment_of(entry: Entry, price_of: PriceOf, name: str = "", model: str = "") -> Deployment:
@@ -64,6 +68,9 @@ def deployment_of(entry: Entry, price_of: PriceOf, name: str = "", model: str = 
         mode=entry.mode,
         reminder=entry.reminder,
         timeout_s=entry.timeout_s,
+        entry=entry.name,
+        id=name or entry.name,
+        weight=entry.weight,
     )
     return replace(deployment, profile=_fitted(deployment.profile, bare, price_of(deployment)))
 
@@ -90,30 +97,54 @@ def _host(base_url: str) -> str:
 
 
 class ModelTable:
-    """The Models port over the entries of a configuration. ``aliases`` are further names for names in it."""
+    """The Models port over the entries of a configuration. ``aliases`` are further names for names in it; ``fallbacks``
+    are the names that serve a name when all of its own deployments fail (``*``: any name)."""
 
-    def __init__(self, entries: Iterable[Entry], price_of: PriceOf, aliases: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        entries: Iterable[Entry],
+        price_of: PriceOf,
+        aliases: Mapping[str, str] | None = None,
+        fallbacks: Mapping[str, Sequence[str]] | None = None,
+    ) -> None:
         self._price_of = price_of
         self._aliases = dict(aliases or {})
-        self._exact: dict[str, list[Deployment]] = {}
+        self._fallbacks = dict(fallbacks or {})
+        named: dict[str, list[Entry]] = {}
         self._patterns: dict[str, list[Entry]] = {}
         for entry in entries:
-            if "*" in entry.name:
-                self._patterns.setdefault(entry.name, []).append(entry)
-            else:
-                self._exact.setdefault(entry.name, []).append(deployment_of(entry, price_of))
+            (self._patterns if "*" in entry.name else named).setdefault(entry.name, []).append(entry)
+        self._exact = {
+            name: _group(group, [deployment_of(entry, price_of) for entry in group]) for name, group in named.items()
+        }
         self._wildcards = [
             (_compiled(pattern), entries) for pattern, entries in sorted(self._patterns.items(), key=_specificity)
         ]
         # Names behind a wildcard are the clients' choice: the memory of them is bounded.
-        self._matched: dict[str, list[Deployment]] = {}
+        self._matched: dict[str, Levels] = {}
 
     def resolve(self, name: str) -> Deployment:
-        """The deployment for that name. Raises UnknownModel."""
-        return self.candidates(name)[0]
+        """The first deployment for that name. Raises UnknownModel."""
+        return self._own(name)[0][0]
 
     def candidates(self, name: str) -> Sequence[Deployment]:
-        """Every deployment for that name, in the order of the configuration. Raises UnknownModel."""
+        """Every deployment for that name, without its fallbacks. Raises UnknownModel."""
+        return [deployment for level in self._own(name) for deployment in level]
+
+    def levels(self, name: str) -> Levels:
+        """Every deployment for that name, the equal ones together, then those of its fallbacks. Raises UnknownModel."""
+        own = self._own(name)
+        if not self._fallbacks:
+            return own
+        further = [
+            level
+            for other in self._fallbacks.get(name) or self._fallbacks.get("*", ())
+            if other != name
+            for level in self._own(other)
+        ]
+        return (*own, *further)
+
+    def _own(self, name: str) -> Levels:
         target = self._aliases.get(name, name)
         found = self._exact.get(target) or self._matched.get(target) or self._match(target)
         if not found:
@@ -133,7 +164,7 @@ class ModelTable:
 
     def transports(self) -> frozenset[Transport]:
         """The transports that some deployment uses."""
-        named = (deployment for group in self._exact.values() for deployment in group)
+        named = (deployment for name in self._exact for deployment in self.candidates(name))
         behind = (deployment_of(entry, self._price_of) for entry in self.wildcards())
         return frozenset(deployment.transport for deployment in (*named, *behind))
 
@@ -141,7 +172,7 @@ class ModelTable:
         """Serves paths that name no model: the entry for every name, else the first one; litellm has no such paths."""
         deployments = [
             *(deployment_of(entry, self._price_of) for entry in self._patterns.get("*", ())),
-            *(deployment for group in self._exact.values() for deployment in group),
+            *(deployment for name in self._exact for deployment in self.candidates(name)),
             *(deployment_of(entry, self._price_of) for entry in self.wildcards()),
         ]
         for transport in (Transport.HTTP, Transport.EMBEDDED):
@@ -150,26 +181,35 @@ class ModelTable:
                     return deployment
         raise UnknownModel("This path names no model, and the proxy has no upstream that it could be passed on to.")
 
-    def _match(self, name: str) -> list[Deployment]:
+    def _match(self, name: str) -> Levels:
         """By the name itself, then with its provider's prefix: ``gpt-5`` is found under ``openai/*``."""
         if len(name) > _MAX_NAME_CHARS:
-            return []
+            return ()
         provider, _ = provider_of(name)
         for written in (name, f"{provider}/{name}") if provider and "/" not in name else (name,):
             for pattern, entries in self._wildcards:
                 match = pattern.fullmatch(written)
                 if match:
-                    return self._remember(name, [self._behind(entry, name, match) for entry in entries])
-        return []
+                    return self._remember(name, _group(entries, [self._behind(e, name, match) for e in entries]))
+        return ()
 
     def _behind(self, entry: Entry, name: str, match: re.Match[str]) -> Deployment:
         return deployment_of(entry, self._price_of, name=name, model=_substituted(entry.model, match))
 
-    def _remember(self, name: str, deployments: list[Deployment]) -> list[Deployment]:
+    def _remember(self, name: str, levels: Levels) -> Levels:
         if len(self._matched) >= _CACHED_NAMES:
             self._matched.clear()
-        self._matched[name] = deployments
-        return deployments
+        self._matched[name] = levels
+        return levels
+
+
+def _group(entries: Sequence[Entry], deployments: Sequence[Deployment]) -> Levels:
+    """The deployments of one name by their order, numbered where there are several."""
+    levels: dict[int, list[Deployment]] = {}
+    for number, (entry, deployment) in enumerate(zip(entries, deployments, strict=True), start=1):
+        id_ = f"{deployment.name}#{number}" if len(entries) > 1 else deployment.name
+        levels.setdefault(entry.order, []).append(replace(deployment, id=id_))
+    return tuple(tuple(levels[order]) for order in sorted(levels))
 
 
 def _compiled(pattern: str) -> re.Pattern[str]:

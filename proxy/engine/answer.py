@@ -1,8 +1,11 @@
 """From the upstream to the client: one attempt to have a call answered, and its answer passed on as it arrives."""
 
+from enum import Enum, auto
+
 from proxy.core.sse import BodyFold, Fold, Observed, Outcome, RawFold, StreamFold
 from proxy.engine.client import Client
 from proxy.engine.contained import Contained
+from proxy.engine.retry import Attempts, failure_answered, failure_of
 from proxy.errors import ProxyError, UpstreamRejected, sse_error
 from proxy.exchange import Ending, Exchange
 from proxy.headers import for_client, get
@@ -11,6 +14,16 @@ from proxy.ports import Answer, Call, Headers, Planner, Upstream
 _HOLD_BYTES = 1 << 16
 _HOLD_S = 10.0
 _NOT_THE_LAYOUT = frozenset({401, 403, 429})
+
+
+class Verdict(Enum):
+    """What became of an attempt. Where it is not done, nothing of it has reached the client."""
+
+    DONE = auto()
+    REFUSED = auto()
+    """A 4xx that the layout may have caused, or an empty stream."""
+    FAILED = auto()
+    """Another attempt follows."""
 
 
 class _Hold:
@@ -35,7 +48,7 @@ class _Hold:
 
 
 class Passage:
-    """One exchange's way back. ``attempt`` may be called a second time where the first one was refused."""
+    """One exchange's way back. ``attempt`` may be called again where the one before was refused or failed."""
 
     __slots__ = ("_client", "_exchange", "_planner")
 
@@ -44,61 +57,88 @@ class Passage:
         self._client = client
         self._planner = planner
 
-    async def attempt(self, upstream: Upstream, call: Call, *, may_refuse: bool) -> bool:
-        """Send a call and pass its answer on. False: it was refused (a 4xx that the layout may have caused, or an
-        empty stream), nothing reached the client, and another call may be attempted."""
+    async def attempt(self, upstream: Upstream, call: Call, attempts: Attempts, *, may_refuse: bool) -> Verdict:
+        """Send a call and pass its answer on."""
         exchange = self._exchange
+        attempts.began()
+        exchange.attempts += 1
         try:
             answer = await upstream.open(call)
-        except UpstreamRejected as error:
-            if may_refuse and _is_refusal(error.status):
-                return False
+            try:
+                exchange.status = answer.status
+                if may_refuse and _is_refusal(answer.status):
+                    attempts.answered()
+                    return Verdict.REFUSED
+                failure = failure_answered(answer.status, answer.headers)
+                if failure is not None and attempts.failed(failure):
+                    return self._nothing()
+                return await self._pass_on(answer, attempts, may_refuse=may_refuse)
+            finally:
+                await answer.aclose()
+        except ProxyError as error:
+            if may_refuse and isinstance(error, UpstreamRejected) and _is_refusal(error.status):
+                attempts.answered()
+                return Verdict.REFUSED
+            # Seen from the upstream's side an upload that the client broke off is a broken connection.
+            failure = failure_of(error) if self._client.failure is None else None
+            if failure is not None and not self._client.is_started and attempts.failed(failure):
+                return self._nothing()
             raise
-        try:
-            exchange.status = answer.status
-            if may_refuse and _is_refusal(answer.status):
-                return False
-            return await self._pass_on(answer, may_refuse=may_refuse)
         finally:
-            await answer.aclose()
+            attempts.abandoned()
 
-    async def _pass_on(self, answer: Answer, *, may_refuse: bool) -> bool:
+    def _nothing(self) -> Verdict:
+        """Nothing is left of the attempt."""
+        self._exchange.status = 0
+        self._exchange.first_byte_s = None
+        return Verdict.FAILED
+
+    async def _pass_on(self, answer: Answer, attempts: Attempts, *, may_refuse: bool) -> Verdict:
         exchange, client = self._exchange, self._client
         fold = _fold_of(answer, exchange)
         hold = _Hold(exchange.elapsed_s() + _HOLD_S) if may_refuse and isinstance(fold, StreamFold) else None
         headers = self._headers(answer, fold)
         try:
-            if hold is None:
+            # Where another attempt could follow, the client hears nothing before the first byte.
+            if hold is None and not attempts.may_follow:
                 await client.start(answer.status, headers)
             async for chunk in answer.chunks():
                 if exchange.first_byte_s is None:
                     self._first_byte()
+                    attempts.answered()
                 out = fold.feed(chunk)
                 if hold is not None:
                     if not (hold.add(out, exchange.elapsed_s()) or fold.saw_content):
                         continue
                     out, hold = hold.taken(), None
+                if not client.is_started:
                     await client.start(answer.status, headers)
                 if out:
                     exchange.answer_bytes += len(out)
                     await client.send(out)
+            attempts.answered()
             out = fold.close()
             if hold is not None:
                 if _is_void(fold.outcome()):
                     exchange.first_byte_s = None
-                    return False
+                    return Verdict.REFUSED
                 out = hold.taken() + out
+            if not client.is_started:
                 await client.start(answer.status, headers)
-            exchange.ending = _ending(answer.status, fold.outcome())
-            if out:
-                exchange.answer_bytes += len(out)
-                await client.send(out)
-            await client.end()
+            await self._finish(out, _ending(answer.status, fold.outcome()))
         except ProxyError as error:
             await self._broken(error, fold)
         finally:
             self._note(fold.outcome())
-        return True
+        return Verdict.DONE
+
+    async def _finish(self, out: bytes, ending: Ending) -> None:
+        """Send what is left, and say that this was all."""
+        self._exchange.ending = ending
+        if out:
+            self._exchange.answer_bytes += len(out)
+            await self._client.send(out)
+        await self._client.end()
 
     def _headers(self, answer: Answer, fold: Fold) -> Headers:
         headers = for_client(answer.headers, keep_length=not isinstance(fold, StreamFold))

@@ -4,6 +4,7 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import replace
+from functools import partial
 
 import orjson
 
@@ -11,13 +12,17 @@ from proxy.clock import request_time
 from proxy.core.head import Head, head_of, untouched
 from proxy.core.modes import Mode
 from proxy.core.reasons import Reason
+from proxy.core.retry import RetryPolicy
 from proxy.core.wire import splice
-from proxy.engine.answer import Passage, own_headers
+from proxy.engine.answer import Passage, Verdict, own_headers
+from proxy.engine.breaker import Breakers
 from proxy.engine.client import Client, HungUp, Limits
 from proxy.engine.contained import Contained
 from proxy.engine.line import exchange_line
+from proxy.engine.retry import ONE_TRY, Attempts
+from proxy.engine.sticky import session_key
 from proxy.errors import InternalError, InvalidRequest, ProxyError, UpstreamError, UpstreamRejected
-from proxy.exchange import Ending, Exchange, Meter
+from proxy.exchange import GENERATING, Ending, Exchange, Meter
 from proxy.headers import for_upstream, get
 from proxy.ports import Admission, Call, Clock, Deployment, Models, Plan, Planner, Subject, Transport, Upstream
 from proxy.tasks import Tasks, drain, spawn
@@ -42,6 +47,8 @@ class Engine:
         clock: Clock,
         limits: Limits | None = None,
         trust_time_header: bool = False,
+        retries: RetryPolicy = ONE_TRY,
+        breakers: Breakers | None = None,
     ) -> None:
         self._models = models
         self._upstreams = dict(upstreams)
@@ -51,6 +58,8 @@ class Engine:
         self._clock = clock
         self._limits = limits or Limits()
         self._trust_time_header = trust_time_header
+        self._retries = retries
+        self._breakers = breakers or Breakers()
         self._settling: Tasks = set()
 
     async def chat(self, client: Client) -> None:
@@ -101,27 +110,44 @@ class Engine:
         if not head.model:
             raise InvalidRequest("'model' must be a non-empty string", param="model", code="missing_model")
         exchange.wants_usage = head.wants_usage
-        deployment = self._resolve(exchange, head)
-        exchange.mode = _mode(client, deployment, subject)
-        plan = await self._plan(exchange, body, head, deployment, subject)
-        await self._reserve(exchange, subject, deployment, _prompt_tokens(plan, body), head.max_output_tokens)
-        call = Call(
-            deployment=deployment,
-            method="POST",
-            path=client.path,
-            query=client.query,
-            headers=for_upstream(client.headers, deployment, is_virtual=subject.virtual),
-            body=plan.body,
-            stream=head.stream,
-            now=exchange.now,
-        )
-        await self._send(exchange, client, call, plan)
+        attempts = self._attempts(exchange, head, subject)
+        plan = await self._plan(exchange, client, body, head, subject)
+        await self._reserve(exchange, subject, attempts, _prompt_tokens(plan, body), head.max_output_tokens)
+        passage, is_original = Passage(exchange, client, self._planner), False
+        exchange.overhead_s = exchange.elapsed_s()
+        while True:
+            deployment = attempts.deployment
+            call = Call(
+                deployment=deployment,
+                method="POST",
+                path=client.path,
+                query=client.query,
+                headers=for_upstream(client.headers, deployment, is_virtual=subject.virtual),
+                body=plan.original if is_original else plan.body,
+                stream=head.stream,
+                now=exchange.now,
+            )
+            may_refuse = plan.rewritten and not is_original
+            match await passage.attempt(self._upstreams[deployment.transport], call, attempts, may_refuse=may_refuse):
+                case Verdict.DONE:
+                    return
+                case Verdict.REFUSED:
+                    # The upstream refuses a rewritten request: the client's own follows.
+                    is_original = True
+                    with Contained("planner.refused"):
+                        self._planner.refused(plan)
+                    exchange.was_retried, exchange.reason = True, Reason.BARRED
+                case Verdict.FAILED if await attempts.pause():
+                    # Another deployment has another cache, and perhaps another model.
+                    exchange.deployment, is_original = attempts.deployment, False
+                    plan = await self._plan(exchange, client, body, head, subject)
 
-    async def _plan(
-        self, exchange: Exchange, body: bytes, head: Head, deployment: Deployment, subject: Subject
-    ) -> Plan:
-        """The planner's plan. In passthrough there is nothing to plan, and what the messages are is the upstream's to
-        judge: they are not even read."""
+    async def _plan(self, exchange: Exchange, client: Client, body: bytes, head: Head, subject: Subject) -> Plan:
+        """The planner's plan for the deployment whose turn it is. In passthrough there is nothing to plan, and what the
+        messages are is the upstream's to judge: they are not even read."""
+        deployment = exchange.deployment
+        assert deployment is not None
+        exchange.mode = _mode(client, deployment, subject)
         if exchange.mode is Mode.PASSTHROUGH:
             sent = untouched(body, head, deployment.model)
             plan = Plan(sent, sent, exchange.mode, Reason.PASSTHROUGH_MODE)
@@ -131,48 +157,24 @@ class Engine:
         exchange.plan, exchange.mode, exchange.reason = plan, plan.mode, plan.reason
         return plan
 
-    async def _send(self, exchange: Exchange, client: Client, call: Call, plan: Plan) -> None:
-        """Send the plan's body; where the upstream refuses a rewritten one, the client's own."""
-        upstream = self._upstreams[call.deployment.transport]
-        passage = Passage(exchange, client, self._planner)
-        exchange.overhead_s = exchange.elapsed_s()
-        if await passage.attempt(upstream, call, may_refuse=plan.rewritten):
-            return
-        with Contained("planner.refused"):
-            self._planner.refused(plan)
-        exchange.was_retried, exchange.reason = True, Reason.BARRED
-        await passage.attempt(upstream, replace(call, body=plan.original), may_refuse=False)
-
     async def _relay(self, exchange: Exchange, client: Client) -> None:
         subject = self._admit(exchange, client)
         body = await self._raw_body(client)
         self._arrived(exchange, client, len(body) if isinstance(body, bytes) else 0)
         head = _peeked_head(body)
-        deployment = self._resolve(exchange, head)
-        if head is not None and head.model != deployment.model and head.members is not None and head.model:
-            assert isinstance(body, bytes)
-            body = splice(body, head.members, {"model": orjson.dumps(deployment.model)})
+        attempts = self._attempts(exchange, head, subject, may_repeat=_may_repeat(client, body))
         tokens = exchange.request_bytes // _BYTES_PER_TOKEN
-        await self._reserve(exchange, subject, deployment, tokens, head.max_output_tokens if head else None)
-        # An answer to JSON may carry usage, which cannot be read from compressed bytes.
-        accept = "identity" if head is not None else get(client.headers, "accept-encoding")
-        headers = for_upstream(client.headers, deployment, is_virtual=subject.virtual, accept_encoding=accept)
-        if not isinstance(body, bytes) and (length := get(client.headers, "content-length")) is not None:
-            headers.append(("content-length", length))
-        call = Call(
-            deployment=deployment,
-            method=client.method,
-            path=client.path,
-            query=client.query,
-            headers=headers,
-            body=body,
-            stream=exchange.stream,
-            now=exchange.now,
-        )
+        await self._reserve(exchange, subject, attempts, tokens, head.max_output_tokens if head else None)
         exchange.overhead_s = exchange.elapsed_s()
         passage = Passage(exchange, client, self._planner)
         try:
-            await passage.attempt(self._upstreams[deployment.transport], call, may_refuse=False)
+            while True:
+                upstream = self._upstreams[attempts.deployment.transport]
+                call = _raw_call(exchange, client, attempts.deployment, body, head, is_virtual=subject.virtual)
+                if await passage.attempt(upstream, call, attempts, may_refuse=False) is Verdict.DONE:
+                    return
+                await attempts.pause()
+                exchange.deployment = attempts.deployment
         except UpstreamError as error:
             # Seen from the upstream's side an upload that we or the client broke off is a broken connection.
             if client.failure is not None:
@@ -191,15 +193,33 @@ class Engine:
     def _now(self, client: Client) -> float:
         return request_time(client.headers, self._clock, trust_header=self._trust_time_header)
 
-    def _resolve(self, exchange: Exchange, head: Head | None) -> Deployment:
+    def _attempts(
+        self, exchange: Exchange, head: Head | None, subject: Subject, *, may_repeat: bool = True
+    ) -> Attempts:
+        """Who may serve the exchange, in the order in which its session asks them. Raises UnknownModel, CircuitOpen."""
         if head is not None:
             exchange.model, exchange.stream = head.model, head.stream
-        exchange.deployment = self._models.resolve(exchange.model) if exchange.model else self._models.fallback()
-        return exchange.deployment
+        levels = self._models.levels(exchange.model) if exchange.model else ((self._models.fallback(),),)
+        exchange.deployment = levels[0][0]
+        is_spread = any(len(level) > 1 for level in levels)
+        attempts = Attempts(
+            levels,
+            session_key(subject, head) if is_spread else b"",
+            self._breakers,
+            self._retries if may_repeat else ONE_TRY,
+            exchange.elapsed_s,
+            partial(self._meter.failed, exchange),
+            may_move=may_repeat,
+        )
+        exchange.deployment = attempts.deployment
+        return attempts
 
     async def _reserve(
-        self, exchange: Exchange, subject: Subject, deployment: Deployment, prompt_tokens: int, max_output: int | None
+        self, exchange: Exchange, subject: Subject, attempts: Attempts, prompt_tokens: int, max_output: int | None
     ) -> None:
+        deployment, others = attempts.deployment, attempts.others
+        if others:
+            deployment = replace(deployment, others=others)
         exchange.reservation = await self._admission.reserve(
             exchange.id, subject, deployment, prompt_tokens, max_output, exchange.now
         )
@@ -267,6 +287,41 @@ def _peeked_head(body: bytes | AsyncIterator[bytes]) -> Head | None:
         return head_of(body)
     except InvalidRequest:
         return None
+
+
+def _raw_call(
+    exchange: Exchange,
+    client: Client,
+    deployment: Deployment,
+    body: bytes | AsyncIterator[bytes],
+    head: Head | None,
+    *,
+    is_virtual: bool,
+) -> Call:
+    """A call on a path that is passed through; in a JSON body the model goes by the deployment's name for it."""
+    if head is not None and head.model and head.model != deployment.model and head.members is not None:
+        assert isinstance(body, bytes)
+        body = splice(body, head.members, {"model": orjson.dumps(deployment.model)})
+    # An answer to JSON may carry usage, which cannot be read from compressed bytes.
+    accept = "identity" if head is not None else get(client.headers, "accept-encoding")
+    headers = for_upstream(client.headers, deployment, is_virtual=is_virtual, accept_encoding=accept)
+    if not isinstance(body, bytes) and (length := get(client.headers, "content-length")) is not None:
+        headers.append(("content-length", length))
+    return Call(
+        deployment=deployment,
+        method=client.method,
+        path=client.path,
+        query=client.query,
+        headers=headers,
+        body=body,
+        stream=exchange.stream,
+        now=exchange.now,
+    )
+
+
+def _may_repeat(client: Client, body: bytes | AsyncIterator[bytes]) -> bool:
+    """Whether sending the request twice does no more than sending it once. An upload is gone when it was read."""
+    return isinstance(body, bytes) and (client.method in ("GET", "HEAD") or client.path in GENERATING)
 
 
 def _has_body(client: Client) -> bool:

@@ -1,0 +1,91 @@
+"""The breakers of all deployments: which of them may be called now. Times are the process's own."""
+
+from collections import OrderedDict
+from collections.abc import Callable
+from time import perf_counter
+
+from proxy.core.breaker import Breaker, BreakerPolicy, BreakerState
+from proxy.ports import Deployment
+
+# Names behind a wildcard are the clients' choice: the memory of them is bounded.
+_MOST = 2048
+
+OnChange = Callable[[str, str], None]
+
+
+class Breakers:
+    """A breaker for each deployment, made at its first failure. Without a policy everything is let through.
+
+    ``on_change`` hears the id of a deployment and its new state.
+    """
+
+    def __init__(
+        self,
+        policy: BreakerPolicy | None = None,
+        on_change: OnChange | None = None,
+        now: Callable[[], float] = perf_counter,
+    ) -> None:
+        self._policy = policy
+        self._on_change = on_change
+        self._now = now
+        self._breakers: OrderedDict[str, Breaker] = OrderedDict()
+        self._announced: dict[str, BreakerState] = {}
+
+    def admits(self, deployment: Deployment) -> bool:
+        """Whether a call may go there."""
+        breaker = self._breakers.get(deployment.id)
+        return breaker is None or breaker.admits(self._now())
+
+    def waits_s(self, deployment: Deployment) -> float:
+        """How long until it is worth asking again."""
+        breaker = self._breakers.get(deployment.id)
+        return 0.0 if breaker is None else breaker.waits_s(self._now())
+
+    def is_failing(self, deployment: Deployment) -> bool:
+        """Whether it was shut for failing; one that only asked for time still says so itself."""
+        breaker = self._breakers.get(deployment.id)
+        return breaker is not None and breaker.state(self._now()) is not BreakerState.CLOSED and not breaker.is_resting
+
+    def began(self, deployment: Deployment) -> None:
+        """A call goes out. ``ended`` or ``abandoned`` follows."""
+        breaker = self._breakers.get(deployment.id)
+        if breaker is not None:
+            self._told(deployment, breaker, lambda now: breaker.began(now))
+
+    def ended(self, deployment: Deployment, *, is_failure: bool) -> None:
+        """The call was answered, or failed."""
+        breaker = self._breakers.get(deployment.id)
+        if breaker is None:
+            # Calls are counted from the first failure on: what always works costs nothing.
+            if not is_failure or self._policy is None:
+                return
+            breaker = self._made(deployment, self._policy)
+        self._told(deployment, breaker, lambda now: breaker.ended(now, is_failure=is_failure))
+
+    def abandoned(self, deployment: Deployment) -> None:
+        """The client left before the call was answered."""
+        breaker = self._breakers.get(deployment.id)
+        if breaker is not None:
+            breaker.abandoned()
+
+    def rest(self, deployment: Deployment, seconds: float) -> None:
+        """The upstream has said when to come back."""
+        if self._policy is None:
+            return
+        breaker = self._breakers.get(deployment.id) or self._made(deployment, self._policy)
+        self._told(deployment, breaker, lambda now: breaker.rest(now, seconds))
+
+    def _made(self, deployment: Deployment, policy: BreakerPolicy) -> Breaker:
+        breaker = self._breakers[deployment.id] = Breaker(policy)
+        if len(self._breakers) > _MOST:
+            gone, _ = self._breakers.popitem(last=False)
+            self._announced.pop(gone, None)
+        return breaker
+
+    def _told(self, deployment: Deployment, breaker: Breaker, tell: Callable[[float], None]) -> None:
+        now = self._now()
+        tell(now)
+        state = breaker.state(now)
+        if self._on_change is not None and state is not self._announced.get(deployment.id, BreakerState.CLOSED):
+            self._announced[deployment.id] = state
+            self._on_change(deployment.id, state.value)

@@ -1,0 +1,180 @@
+"""The attempts of one exchange: where each goes, what a failure means, and how long to wait before the next.
+
+One exchange has one reservation and one settlement, however many attempts it takes. An attempt is followed by another
+only while nothing of any answer has reached the client.
+"""
+
+import asyncio
+import random
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
+
+from proxy.core.retry import Failure, Kind, Option, RetryPolicy, kind_of, next_step
+from proxy.core.spread import ordered
+from proxy.engine.breaker import Breakers
+from proxy.errors import CircuitOpen, ProxyError, UpstreamRejected, UpstreamTimeout, UpstreamUnavailable
+from proxy.headers import get
+from proxy.ports import Deployment, Headers
+
+ONE_TRY = RetryPolicy(retries=0)
+
+Levels = Sequence[Sequence[Deployment]]
+
+
+class Attempts:
+    """Where an exchange's attempts go. ``deployment`` is the one whose turn it is.
+
+    ``on_failure`` hears of each failed attempt that is followed by another.
+    """
+
+    __slots__ = (
+        "_breakers", "_elapsed_s", "_index", "_is_open", "_on_failure", "_options", "_policy", "_tries", "_wait_s",
+        "deployment",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        levels: Levels,
+        key: bytes,
+        breakers: Breakers,
+        policy: RetryPolicy,
+        elapsed_s: Callable[[], float],
+        on_failure: Callable[[Kind], None],
+        *,
+        may_move: bool = True,
+    ) -> None:
+        """``key`` says which session it is; ``may_move``: another deployment may be asked after a failure.
+        Raises CircuitOpen where every deployment was shut."""
+        options = [(level, d) for level, group in enumerate(levels) for d in ordered(group, key)]
+        self._breakers = breakers
+        self._options = options
+        if not may_move:
+            self._options = [options[self._first()]]
+        self._tries = [0] * len(self._options)
+        self._policy = policy
+        self._elapsed_s = elapsed_s
+        self._on_failure = on_failure
+        self._is_open = False
+        self._wait_s = 0.0
+        self._index = self._first()
+        self.deployment = self._options[self._index][1]
+
+    @property
+    def others(self) -> tuple[Deployment, ...]:
+        """Who may serve the exchange instead."""
+        return tuple(d for i, (_, d) in enumerate(self._options) if i != self._index)
+
+    @property
+    def may_follow(self) -> bool:
+        """Whether a failure could be followed by another attempt at all."""
+        return self._policy.retries > 0 or len(self._options) > 1
+
+    def began(self) -> None:
+        """The attempt goes out."""
+        self._tries[self._index] += 1
+        self._is_open = True
+        self._breakers.began(self.deployment)
+
+    def answered(self) -> None:
+        """The upstream works: it has answered, if only with a refusal."""
+        self._report(is_failure=False)
+
+    def abandoned(self) -> None:
+        """Nobody waits for the attempt any more. After any other ending of it this changes nothing."""
+        if self._is_open:
+            self._is_open = False
+            self._breakers.abandoned(self.deployment)
+
+    def failed(self, failure: Failure) -> bool:
+        """The attempt failed; says whether another one follows: then ``pause`` comes next."""
+        if failure.kind == "rate-limited":
+            self._report(is_failure=False)
+            self._let_rest(failure)
+        else:
+            self._report(is_failure=True)
+        options = [
+            Option(level, self._tries[i], self._breakers.admits(d)) for i, (level, d) in enumerate(self._options)
+        ]
+        step = next_step(self._policy, options, self._index, failure, self._elapsed_s(), random.random())
+        if step is None:
+            return False
+        self._on_failure(failure.kind)
+        self._index, self._wait_s = step.index, step.wait_s
+        return True
+
+    async def pause(self) -> bool:
+        """Wait for the next attempt's turn; says whether it goes to another deployment."""
+        if self._wait_s > 0:
+            await asyncio.sleep(self._wait_s)
+        before, self.deployment = self.deployment, self._options[self._index][1]
+        return self.deployment is not before
+
+    def _first(self) -> int:
+        for index, (_, deployment) in enumerate(self._options):
+            if self._breakers.admits(deployment):
+                return index
+        # Where some only asked for time, the first of them says when to come back in its own words.
+        for index, (_, deployment) in enumerate(self._options):
+            if not self._breakers.is_failing(deployment):
+                return index
+        wait_s = min(self._breakers.waits_s(deployment) for _, deployment in self._options)
+        raise CircuitOpen(
+            "the upstream of this model keeps failing and is left alone for a moment",
+            headers={"retry-after": str(max(1, round(wait_s)))},
+        )
+
+    def _report(self, *, is_failure: bool) -> None:
+        if self._is_open:
+            self._is_open = False
+            self._breakers.ended(self.deployment, is_failure=is_failure)
+
+    def _let_rest(self, failure: Failure) -> None:
+        """Keep others away from a deployment that has no capacity left. Not where there is no other, nor where the
+        limit may be that of the client's own key."""
+        if failure.retry_after_s and len(self._options) > 1 and self.deployment.api_key is not None:
+            self._breakers.rest(self.deployment, failure.retry_after_s)
+
+
+def failure_of(error: ProxyError) -> Failure | None:
+    """The failure that an upstream's error is; None where another attempt would end alike."""
+    match error:
+        case UpstreamTimeout():
+            return Failure("timeout")
+        case UpstreamUnavailable():
+            return Failure("unavailable")
+        case UpstreamRejected():
+            return failure_answered(error.status, list(error.headers.items()))
+        case _:
+            return None
+
+
+def failure_answered(status: int, headers: Headers) -> Failure | None:
+    """The failure that an answer is; None where it is none, or another attempt would get the same."""
+    kind = kind_of(status)
+    if kind is None:
+        return None
+    return Failure(kind, retry_after_s(headers), get(headers, "x-should-retry") == "false")
+
+
+def retry_after_s(headers: Headers) -> float | None:
+    """What ``retry-after-ms`` or ``retry-after`` (seconds or a date, RFC 9110 section 10.2.3) ask for."""
+    for name, unit in (("retry-after-ms", 0.001), ("retry-after", 1.0)):
+        text = get(headers, name)
+        if text is None:
+            continue
+        try:
+            seconds = float(text) * unit
+        except ValueError:
+            seconds = _until(text)
+        if 0 <= seconds < 1e6:
+            return seconds
+    return None
+
+
+def _until(date: str) -> float:
+    try:
+        then = parsedate_to_datetime(date)
+    except ValueError:
+        return -1.0
+    return max(0.0, (then.replace(tzinfo=then.tzinfo or UTC) - datetime.now(UTC)).total_seconds())
