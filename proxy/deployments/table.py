@@ -136,10 +136,11 @@ class ModelTable:
         own = self._own(name)
         if not self._fallbacks:
             return own
+        target = self._aliases.get(name, name)
         further = [
             level
-            for other in self._fallbacks.get(name) or self._fallbacks.get("*", ())
-            if other != name
+            for other in self._fallbacks.get(name) or self._fallbacks.get(target) or self._fallbacks.get("*", ())
+            if other not in (name, target)
             for level in self._own(other)
         ]
         return (*own, *further)

@@ -6,8 +6,9 @@ client leaves, the coroutine is cancelled, which closes the call. Every exchange
 ends.
 """
 
+from proxy.engine.breaker import Breakers
 from proxy.engine.client import Client, HungUp, Limits
 from proxy.engine.contained import Contained
 from proxy.engine.engine import Engine
 
-__all__ = ["Client", "Contained", "Engine", "HungUp", "Limits"]
+__all__ = ["Breakers", "Client", "Contained", "Engine", "HungUp", "Limits"]

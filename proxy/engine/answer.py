@@ -67,7 +67,7 @@ class Passage:
             try:
                 exchange.status = answer.status
                 if may_refuse and _is_refusal(answer.status):
-                    attempts.answered()
+                    attempts.refused()
                     return Verdict.REFUSED
                 failure = failure_answered(answer.status, answer.headers)
                 if failure is not None and attempts.failed(failure):
@@ -77,7 +77,7 @@ class Passage:
                 await answer.aclose()
         except ProxyError as error:
             if may_refuse and isinstance(error, UpstreamRejected) and _is_refusal(error.status):
-                attempts.answered()
+                attempts.refused()
                 return Verdict.REFUSED
             # Seen from the upstream's side an upload that the client broke off is a broken connection.
             failure = failure_of(error) if self._client.failure is None else None
@@ -121,6 +121,7 @@ class Passage:
             if hold is not None:
                 if _is_void(fold.outcome()):
                     exchange.first_byte_s = None
+                    attempts.refused()
                     return Verdict.REFUSED
                 out = hold.taken() + out
             if not client.is_started:

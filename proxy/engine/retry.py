@@ -17,6 +17,8 @@ from proxy.errors import CircuitOpen, ProxyError, UpstreamRejected, UpstreamTime
 from proxy.headers import get
 from proxy.ports import Deployment, Headers
 
+_MOST_S = 1e6
+
 ONE_TRY = RetryPolicy(retries=0)
 
 Levels = Sequence[Sequence[Deployment]]
@@ -79,6 +81,11 @@ class Attempts:
     def answered(self) -> None:
         """The upstream works: it has answered, if only with a refusal."""
         self._report(is_failure=False)
+
+    def refused(self) -> None:
+        """The upstream works and will not have the layout: the client's own request takes this attempt's place."""
+        self._report(is_failure=False)
+        self._tries[self._index] -= 1
 
     def abandoned(self) -> None:
         """Nobody waits for the attempt any more. After any other ending of it this changes nothing."""
@@ -167,8 +174,8 @@ def retry_after_s(headers: Headers) -> float | None:
             seconds = float(text) * unit
         except ValueError:
             seconds = _until(text)
-        if 0 <= seconds < 1e6:
-            return seconds
+        if seconds >= 0:
+            return min(seconds, _MOST_S)
     return None
 
 

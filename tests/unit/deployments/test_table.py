@@ -162,3 +162,35 @@ def test_what_the_configuration_says_wins() -> None:
     entry = Entry("m", "openai/claude", base_url=BASE, profile=ANTHROPIC, mode=Mode.MARK, reminder="r", timeout_s=5.0)
     found = deployment_of(entry, no_price)
     assert (found.profile.name, found.mode, found.reminder, found.timeout_s) == ("anthropic", Mode.MARK, "r", 5.0)
+
+
+def test_levels_are_the_group_by_its_order_then_the_fallbacks() -> None:
+    models = ModelTable(
+        [
+            Entry("m", "openai/a", order=2),
+            Entry("m", "openai/b", order=1, weight=3.0),
+            Entry("m", "openai/c", order=1),
+            Entry("n", "openai/d"),
+            Entry("w-*", "openai/*"),
+        ],
+        no_price,
+        {"alias": "m"},
+        {"m": ["n", "w-1", "m"], "*": ["n"]},
+    )
+    found = [[(d.id, d.model, d.weight) for d in level] for level in models.levels("m")]
+    assert found == [
+        [("m#2", "openai/b", 3.0), ("m#3", "openai/c", 1.0)],
+        [("m#1", "openai/a", 1.0)],
+        [("n", "openai/d", 1.0)],
+        [("w-1", "openai/1", 1.0)],
+    ]
+    assert [d.id for level in models.levels("alias") for d in level] == ["m#2", "m#3", "m#1", "n", "w-1"]
+    assert [d.id for level in models.levels("w-9") for d in level] == ["w-9", "n"]
+    assert [d.id for level in models.levels("n") for d in level] == ["n"]
+    assert models.resolve("m").id == "m#2"
+
+
+def test_deployments_behind_a_wildcard_are_numbered_by_the_name_that_was_asked_for() -> None:
+    models = table(Entry("w-*", "openai/*", base_url=BASE), Entry("w-*", "azure/*"))
+    assert [d.id for d in models.levels("w-a")[0]] == ["w-a#1", "w-a#2"]
+    assert {d.entry for d in models.levels("w-a")[0]} == {"w-*"}

@@ -6,7 +6,9 @@ from collections.abc import AsyncIterator, Callable, Sequence
 import orjson
 
 from proxy.clock import ManualClock
-from proxy.engine import Engine, Limits
+from proxy.core.retry import RetryPolicy
+from proxy.engine import Breakers, Engine, Limits
+from proxy.engine.retry import ONE_TRY
 from proxy.errors import PayloadTooLarge, ProxyError, error_body
 from proxy.ports import Answer, Call, Headers, Planner, Transport, Upstream
 from proxy.testing import Ledger, ModelList, OpenDoor, PassthroughPlanner, make_deployment
@@ -147,6 +149,8 @@ class Bench:
         models: ModelList | None = None,
         limits: Limits | None = None,
         trust_time_header: bool = False,
+        retries: RetryPolicy = ONE_TRY,
+        breakers: Breakers | None = None,
     ) -> None:
         self.upstream = ScriptedUpstream(*scripts)
         self.planner = planner or PassthroughPlanner()
@@ -162,6 +166,8 @@ class Bench:
             clock=ManualClock(1000.0),
             limits=limits,
             trust_time_header=trust_time_header,
+            retries=retries,
+            breakers=breakers,
         )
 
     def chat(self, client: MemoryClient) -> MemoryClient:

@@ -1,0 +1,323 @@
+"""Several attempts for one exchange: which failures are followed by another, where it goes, and what is counted."""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+import orjson
+import pytest
+
+from proxy.core.breaker import BreakerPolicy
+from proxy.core.retry import RetryPolicy
+from proxy.engine import Breakers
+from proxy.engine.retry import failure_answered, failure_of, retry_after_s
+from proxy.errors import ProxyError, UpstreamError, UpstreamRejected, UpstreamTimeout, UpstreamUnavailable
+from proxy.exchange import Ending, Exchange
+from proxy.ports import Deployment, Subject
+from proxy.testing import ModelList, RewritingPlanner, make_deployment
+from tests.unit.engine.parts import DONE, JSON, ROLE, WORD, Bench, MemoryClient, Script, answers, chat_body
+
+BODY = orjson.dumps({"choices": [{"finish_reason": "stop"}], "usage": {"prompt_tokens": 4, "completion_tokens": 1}})
+QUICK = RetryPolicy(retries=2, first_wait_s=0.001)
+
+
+@dataclass(slots=True)
+class Groups(ModelList):
+    """One name with several levels of deployments."""
+
+    groups: Sequence[Sequence[Deployment]] = ()
+
+    def levels(self, name: str) -> Sequence[Sequence[Deployment]]:
+        return self.groups
+
+    def resolve(self, name: str) -> Deployment:
+        return self.groups[0][0]
+
+
+def place(name: str, number: int = 0, **fields: object) -> Deployment:
+    """A deployment with a key of its own."""
+    found = make_deployment(name=name, base_url="http://x", api_key="sk-operator", **fields)  # type: ignore[arg-type]
+    return replace(found, id=f"{name}#{number}" if number else name)
+
+
+def ok() -> Script:
+    return answers(BODY, headers=JSON)
+
+
+def busy(status: int = 503, **headers: str) -> Script:
+    named = [(name.replace("_", "-"), value) for name, value in headers.items()]
+    return answers(b'{"error": {"message": "busy"}}', status=status, headers=[*JSON, *named])
+
+
+def ended(bench: Bench) -> Exchange:
+    """The one exchange: reserved once, settled once."""
+    (exchange,) = bench.ledger.ended
+    assert bench.ledger.open == 0
+    assert [r.exchange_id for r in bench.door.reserved] == [exchange.id]
+    assert [i for i, _ in bench.door.settled] == [exchange.id]
+    return exchange
+
+
+def ids(bench: Bench) -> list[str]:
+    """Where the calls went."""
+    return [call.deployment.id for call in bench.upstream.calls]
+
+
+@pytest.mark.parametrize(
+    ("trouble", "kind"),
+    [
+        (lambda: busy(429), "rate-limited"),
+        (lambda: busy(500), "server-error"),
+        (lambda: busy(529), "server-error"),
+        (lambda: busy(408), "timeout"),
+        (lambda: UpstreamUnavailable("gone"), "unavailable"),
+        (lambda: UpstreamTimeout("silent"), "timeout"),
+        (lambda: UpstreamRejected("busy", status=503, error_type="server_error"), "server-error"),
+        (lambda: answers(UpstreamUnavailable("cut")), "unavailable"),
+    ],
+)
+def test_what_reached_nobody_is_tried_again(trouble: Callable[[], Script | ProxyError], kind: str) -> None:
+    bench = Bench(trouble(), trouble(), ok(), retries=QUICK)
+    client = bench.chat(MemoryClient(chat_body()))
+    assert (client.status, client.answer) == (200, BODY)
+    exchange = ended(bench)
+    assert (exchange.ending, exchange.attempts, bench.ledger.failures) == (Ending.COMPLETED, 3, [kind, kind])
+    assert bench.planner.events == ["began", "settled"]
+    assert len(set(bench.upstream.bodies)) == 1
+    assert all(script.closed == 1 for script in bench.upstream.scripts if isinstance(script, Script))
+
+
+def test_the_last_failure_is_the_answer() -> None:
+    bench = Bench(busy(), busy(), busy(429, retry_after="0"), retries=QUICK)
+    client = bench.chat(MemoryClient(chat_body()))
+    assert (client.status, client.answer_headers["retry-after"]) == (429, "0")
+    exchange = ended(bench)
+    assert (exchange.ending, exchange.status, exchange.attempts) == (Ending.REJECTED, 429, 3)
+
+
+@pytest.mark.parametrize(
+    "trouble",
+    [
+        lambda: busy(400),
+        lambda: busy(401),
+        lambda: busy(404),
+        lambda: busy(501),
+        lambda: busy(429, x_should_retry="false"),
+        lambda: busy(429, retry_after="3600"),
+        lambda: busy(503, retry_after="Fri, 31 Dec 2999 23:59:59 GMT"),
+        lambda: UpstreamError("a bug"),
+    ],
+)
+def test_what_would_end_alike_is_not_tried_again(trouble: Callable[[], Script | ProxyError]) -> None:
+    bench = Bench(trouble(), retries=QUICK)
+    assert bench.chat(MemoryClient(chat_body())).status >= 400
+    assert (ended(bench).attempts, bench.ledger.failures) == (1, [])
+
+
+def test_nothing_is_tried_again_once_a_byte_was_sent() -> None:
+    bench = Bench(answers(ROLE, UpstreamUnavailable("cut")), retries=QUICK)
+    client = bench.chat(MemoryClient(chat_body(stream=True)))
+    assert client.answer.startswith(ROLE)
+    assert ended(bench).ending is Ending.BROKEN
+    assert len(bench.upstream.calls) == 1
+
+
+def test_what_is_held_back_can_still_be_tried_again() -> None:
+    broken = answers(ROLE, UpstreamTimeout("silent"))
+    bench = Bench(broken, answers(ROLE, WORD, DONE), planner=RewritingPlanner(), retries=QUICK)
+    client = bench.chat(MemoryClient(chat_body(stream=True)))
+    assert client.answer == ROLE + WORD + DONE
+    assert (ended(bench).attempts, ended(bench).was_retried) == (2, False)
+
+
+def test_an_answer_without_a_body_begins_all_the_same() -> None:
+    bench = Bench(answers(status=204, headers=[]), retries=QUICK)
+    client = bench.relay(MemoryClient(method="HEAD", headers=[], path="/models"))
+    assert (client.status, client.has_ended) == (204, True)
+
+
+def test_a_refused_rewrite_and_a_failure_in_one_exchange() -> None:
+    bench = Bench(busy(), busy(400), busy(500), ok(), planner=RewritingPlanner(), retries=QUICK)
+    assert bench.chat(MemoryClient(chat_body())).status == 200
+    assert [b"rewritten" in body for body in bench.upstream.bodies] == [True, True, False, False]
+    exchange = ended(bench)
+    assert (exchange.attempts, exchange.was_retried) == (4, True)
+
+
+def test_a_client_that_leaves_while_it_waits() -> None:
+    bench = Bench(busy(429, retry_after="5"), retries=RetryPolicy(retries=1))
+
+    async def main() -> None:
+        task = asyncio.ensure_future(bench.engine.chat(MemoryClient(chat_body())))
+        while not bench.ledger.failures:
+            await asyncio.sleep(0)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+    asyncio.run(main())
+    assert ended(bench).ending is Ending.HUNG_UP
+
+
+def test_a_group_serves_a_session_at_one_place_and_moves_when_that_fails() -> None:
+    group = [place("m", n) for n in (1, 2, 3)]
+    bench = Bench(ok(), ok(), UpstreamUnavailable("gone"), ok(), models=Groups(groups=[group]), retries=QUICK)
+    for _ in range(3):
+        assert bench.chat(MemoryClient(chat_body())).status == 200
+    first, again, third, moved = ids(bench)
+    assert first == again == third != moved
+    assert bench.ledger.ended[-1].deployment is not None
+    assert bench.ledger.ended[-1].deployment.id == moved
+
+
+def test_sessions_are_spread() -> None:
+    group = [place("m", n) for n in (1, 2, 3)]
+    bench = Bench(*(ok() for _ in range(40)), models=Groups(groups=[group]))
+    for n in range(40):
+        bench.chat(MemoryClient(chat_body(messages=[{"role": "user", "content": f"task {n}"}])))
+    assert set(ids(bench)) == {"m#1", "m#2", "m#3"}
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ({"messages": [{"role": "system", "content": "10:00"}, {"role": "user", "content": "go"}]},
+         {"messages": [{"role": "system", "content": "10:01"}, {"role": "user", "content": "go"},
+                       {"role": "assistant", "content": "a"}, {"role": "user", "content": "on"}]}),
+        ({"prompt_cache_key": "s1", "messages": [{"role": "user", "content": "a"}]},
+         {"prompt_cache_key": "s1", "messages": [{"role": "user", "content": "b"}]}),
+    ],
+)  # fmt: skip
+def test_a_session_is_known_by_what_stays(one: dict[str, object], other: dict[str, object]) -> None:
+    group = [place("m", n) for n in range(1, 30)]
+    bench = Bench(ok(), ok(), models=Groups(groups=[group]))
+    bench.chat(MemoryClient(chat_body(**one)))
+    bench.chat(MemoryClient(chat_body(**other)))
+    assert len(set(ids(bench))) == 1
+
+
+def test_a_hint_and_the_scope_tell_sessions_apart() -> None:
+    group = [place("m", n) for n in range(1, 30)]
+    bench = Bench(*(ok() for _ in range(20)), models=Groups(groups=[group]))
+    for n in range(10):
+        bench.door.admit = lambda headers, now, n=n: Subject("s", session_hint=f"h{n}")  # type: ignore[method-assign,misc]
+        bench.chat(MemoryClient(chat_body()))
+    assert len(set(ids(bench))) > 3
+    for n in range(10):
+        bench.door.admit = lambda headers, now, n=n: Subject(f"s{n}")  # type: ignore[method-assign,misc]
+        bench.chat(MemoryClient(chat_body()))
+    assert len(set(ids(bench)[10:])) > 3
+
+
+def test_a_fallback_is_planned_for_as_what_it_is() -> None:
+    main, other = place("m", model="big"), place("n", model="small")
+    bench = Bench(busy(), busy(), busy(), ok(), models=Groups(groups=[[main], [other]]), retries=QUICK)
+    client = bench.chat(MemoryClient(b'{"model": "m", "messages": [{"role": "user", "content": "hi"}]}'))
+    assert client.status == 200
+    assert [orjson.loads(body)["model"] for body in bench.upstream.bodies] == ["big", "big", "big", "small"]
+    assert ended(bench).deployment is other
+
+
+def test_the_reservation_knows_all_who_may_serve() -> None:
+    seen: list[Deployment] = []
+    bench = Bench(ok(), models=Groups(groups=[[place("m")], [place("n")]]))
+    reserve = bench.door.reserve
+
+    async def noting(exchange_id: str, subject: Subject, deployment: Deployment, *rest: object) -> object:
+        seen.append(deployment)
+        return await reserve(exchange_id, subject, deployment, *rest)  # type: ignore[arg-type]
+
+    bench.door.reserve = noting  # type: ignore[method-assign,assignment]
+    bench.chat(MemoryClient(chat_body()))
+    assert [d.id for d in (seen[0], *seen[0].others)] == ["m", "n"]
+
+
+def test_a_deployment_that_asks_for_time_is_passed_over_meanwhile() -> None:
+    group = [place("m", 1), place("m", 2)]
+    breakers = Breakers(BreakerPolicy())
+    bench = Bench(
+        busy(429, retry_after="30"), ok(), ok(), models=Groups(groups=[group]), retries=QUICK, breakers=breakers
+    )
+    bench.chat(MemoryClient(chat_body()))
+    bench.chat(MemoryClient(chat_body()))
+    first, second, third = ids(bench)
+    assert first != second == third
+
+
+def test_a_clients_own_limit_shuts_nobody_else_out() -> None:
+    group = [replace(place("m", n), api_key=None) for n in (1, 2)]
+    bench = Bench(
+        busy(429, retry_after="30"), ok(), ok(), models=Groups(groups=[group]), retries=QUICK,
+        breakers=Breakers(BreakerPolicy()),
+    )  # fmt: skip
+    bench.chat(MemoryClient(chat_body()))
+    bench.chat(MemoryClient(chat_body()))
+    first, second, third = ids(bench)
+    assert first == third != second
+
+
+def test_a_breaker_opens_closes_and_is_told_of() -> None:
+    now, told = [0.0], list[tuple[str, str]]()
+    breakers = Breakers(
+        BreakerPolicy(allowed_fails=1, cooldown_s=5.0), lambda d, s: told.append((d, s)), lambda: now[0]
+    )
+    bench = Bench(busy(), busy(), ok(), models=Groups(groups=[[place("m")]]), breakers=breakers)
+    for _ in range(2):
+        assert bench.chat(MemoryClient(chat_body())).status == 503
+    now[0] = 1.0
+    shut = bench.chat(MemoryClient(chat_body()))
+    assert (shut.status, orjson.loads(shut.answer)["error"]["code"]) == (503, "circuit_open")
+    assert shut.answer_headers["retry-after"] == "4"
+    assert len(bench.upstream.calls) == 2
+    now[0] = 5.0
+    assert bench.chat(MemoryClient(chat_body())).status == 200
+    assert told == [("m", "open"), ("m", "half-open"), ("m", "closed")]
+    assert [e.ending for e in bench.ledger.ended][2] is Ending.BROKEN
+    assert len(bench.door.reserved) == 3, "nothing is reserved for what is not sent"
+
+
+def test_an_upload_that_its_client_breaks_off_is_not_the_upstreams_failure() -> None:
+    breakers = Breakers(BreakerPolicy(allowed_fails=0))
+    headers = [("content-type", "multipart/form-data"), ("content-length", "20")]
+    bench = Bench(UpstreamUnavailable("upload ended"), answers(b"{}", headers=JSON), retries=QUICK, breakers=breakers)
+    client = MemoryClient(b"x" * 20, headers=headers, path="/files")
+    client.failure = ValueError("the client's")
+    with pytest.raises(ValueError, match="the client's"):
+        bench.relay(client)
+    assert bench.relay(MemoryClient(b"x" * 20, headers=headers, path="/files")).status == 200
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "calls"),
+    [("POST", "/embeddings", 2), ("POST", "/responses", 2), ("GET", "/files", 2), ("POST", "/batches", 1),
+     ("DELETE", "/files/1", 1)],
+)  # fmt: skip
+def test_other_paths_are_tried_again_where_that_does_no_harm(method: str, path: str, calls: int) -> None:
+    bench = Bench(busy(), ok(), retries=QUICK)
+    body = b'{"model": "m"}' if method == "POST" else b""
+    client = bench.relay(MemoryClient(body, method=method, path=path, headers=JSON if body else []))
+    assert client.status == (200 if calls == 2 else 503)
+    assert len(bench.upstream.calls) == calls
+
+
+@pytest.mark.parametrize(
+    ("headers", "expected"),
+    [
+        ([("retry-after", "7")], 7.0),
+        ([("retry-after", "0.5")], 0.5),
+        ([("retry-after-ms", "250"), ("retry-after", "7")], 0.25),
+        ([("retry-after", "Thu, 01 Jan 1970 00:00:00 GMT")], 0.0),
+        ([("retry-after", "soon")], None),
+        ([("retry-after", "-1")], None),
+        ([("retry-after", "nan")], None),
+        ([("retry-after", "1e99")], 1e6),
+        ([], None),
+    ],
+)
+def test_when_an_upstream_wants_to_be_asked_again(headers: list[tuple[str, str]], expected: float | None) -> None:
+    assert retry_after_s(headers) == expected
+
+
+def test_what_is_no_failure() -> None:
+    assert failure_answered(200, []) is None
+    assert failure_of(UpstreamError("odd")) is None
