@@ -8,7 +8,7 @@ Counters cannot fall, so what a plan saved or lost is in two of them: saved - lo
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping
-from typing import Generic, TypeVar
+from typing import Generic, Literal, Protocol, TypeVar
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector, generate_latest
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
@@ -42,6 +42,9 @@ _RATIO = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.99, 1.0)
 _TOKENS = (0, 64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384, 32768, 65536, 131072)
 
 M = TypeVar("M", Counter, Gauge, Histogram)
+
+_Across = Literal["livesum", "livemax", "livemostrecent"]
+"""What a gauge reads where several workers set it."""
 
 
 def mode_label(mode: Mode) -> str:
@@ -89,10 +92,18 @@ class _Names:
         return self._names.setdefault(name, name or OTHER)
 
 
+class Source(Protocol):
+    """Where samples come from: this process's registry, or all workers' (``proxy.shared_metrics``)."""
+
+    def collect(self) -> Iterable[Metric]:
+        """Every family with its samples."""
+        ...
+
+
 class _WithoutCreated:
     """A registry whose ``_created`` samples, one for every series, are left out."""
 
-    def __init__(self, registry: CollectorRegistry) -> None:
+    def __init__(self, registry: Source) -> None:
         self._registry = registry
 
     def collect(self) -> Iterable[Metric]:
@@ -102,11 +113,20 @@ class _WithoutCreated:
 
 
 class Metrics:
-    """The metrics of one app. ``deployments`` and ``teams`` are the configuration's: they never become ``other``."""
+    """The metrics of one app. ``deployments`` and ``teams`` are the configuration's: they never become ``other``.
 
-    def __init__(self, deployments: Collection[Deployment] = (), teams: Collection[str] = ()) -> None:
+    ``shared`` are those of all workers, this one among them; None: there are no others.
+    """
+
+    def __init__(
+        self,
+        deployments: Collection[Deployment] = (),
+        teams: Collection[str] = (),
+        shared: Source | None = None,
+    ) -> None:
         self.registry = CollectorRegistry()
         ProcessCollector(registry=self.registry)
+        self._source: Source = shared or self.registry
         self._model = _Names(deployment.name for deployment in deployments)
         self._deployment = _Names(())
         self._team = _Names(teams)
@@ -131,7 +151,9 @@ class Metrics:
             "time_to_first_byte_seconds", "From the request's arrival to the first byte of the answer.",
             _FIRST_BYTE_S, "model",
         )  # fmt: skip
-        self._in_flight = Gauge(_PREFIX + "in_flight", "Exchanges under way.", registry=self.registry)
+        self._in_flight = Gauge(
+            _PREFIX + "in_flight", "Exchanges under way.", registry=self.registry, multiprocess_mode="livesum"
+        )
         build = self._gauge("build_info", "1, labelled with the version.", "version")
         build(__version__).set(1)
 
@@ -150,7 +172,9 @@ class Metrics:
         )
         self._unpriced = self._counter("unpriced_requests_total", "Exchanges of a model without a price.", "model")
         self._no_usage = self._counter("usage_missing_total", "Answers without a usage report.", "model")
-        self._budget = self._gauge("budget_remaining_usd", "What is left of a team's budget.", "team")
+        self._budget = self._gauge(
+            "budget_remaining_usd", "What is left of a team's budget.", "team", across_workers="livemostrecent"
+        )
         self._rejected = self._counter("budget_rejections_total", "Requests refused for a spent budget.", "team")
 
     def _define_plans(self) -> None:
@@ -176,8 +200,8 @@ class Metrics:
     def _plain(self, name: str, text: str) -> Counter:
         return Counter(_PREFIX + name, text, registry=self.registry)
 
-    def _gauge(self, name: str, text: str, *labels: str) -> _Bound[Gauge]:
-        return _Bound(Gauge(_PREFIX + name, text, labels, registry=self.registry))
+    def _gauge(self, name: str, text: str, *labels: str, across_workers: _Across = "livemax") -> _Bound[Gauge]:
+        return _Bound(Gauge(_PREFIX + name, text, labels, registry=self.registry, multiprocess_mode=across_workers))
 
     def _histogram(self, name: str, text: str, buckets: tuple[float, ...], *labels: str) -> _Bound[Histogram]:
         return _Bound(Histogram(_PREFIX + name, text, labels, registry=self.registry, buckets=buckets))
@@ -216,7 +240,7 @@ class Metrics:
         """The text that Prometheus scrapes; its content type is ``CONTENT_TYPE``."""
         for team, usd in self._remaining().items():
             self._budget(self._team(team)).set(usd)
-        return generate_latest(_WithoutCreated(self.registry))
+        return generate_latest(_WithoutCreated(self._source))
 
     def began(self) -> None:
         """An exchange was admitted."""

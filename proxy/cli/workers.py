@@ -1,0 +1,171 @@
+"""Several processes that serve one socket, and the one above them that starts, watches and ends them.
+
+The socket is bound once and shared: a connection that waits when a worker dies is taken by another one. A worker that
+dies is started anew in its slot; one that cannot start at all ends the whole. Each worker watches the process above it,
+and ends in order where that one is gone.
+"""
+
+import logging
+import multiprocessing
+import signal
+import socket
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from multiprocessing.connection import wait
+from multiprocessing.context import ForkContext
+from multiprocessing.process import BaseProcess
+
+_log = logging.getLogger("stratiform.workers")
+
+# One that dies within this time of its start is not started again at once.
+_SHORT_LIFE_S = 5.0
+_LONGEST_PAUSE_S = 30.0
+_SIGNALS = (signal.SIGINT, signal.SIGTERM)
+
+Work = Callable[[int, socket.socket], int]
+"""Serves in the slot of that number until a signal says so, or until the socket can be read: its other end, which the
+process above holds, is gone. The process's exit code."""
+
+
+@dataclass(slots=True)
+class _Worker:
+    """A slot and the process in it."""
+
+    slot: int
+    process: BaseProcess | None = None
+    started_at: float = 0.0
+    start_at: float = 0.0
+    short_lives: int = 0
+    has_served: bool = False
+
+
+@dataclass(slots=True)
+class Workers:
+    """``count`` processes that do ``work``. What has not ended ``grace_s`` after it was told to is killed. ``on_death``
+    is called with the slot of one that ended by itself."""
+
+    work: Work
+    count: int
+    grace_s: float
+    on_death: Callable[[int], None]
+    _slots: list[_Worker] = field(default_factory=list)
+    _stops: bool = False
+
+    def run(self) -> int:
+        """Until a signal ends it, or no worker can start. The exit code."""
+        # Forked from a process with one thread and nothing open but the socket: a worker is there in milliseconds.
+        context = multiprocessing.get_context("fork")
+        self._slots = [_Worker(slot) for slot in range(self.count)]
+        near, far = socket.socketpair()
+        with near, far, self._woken_by_signals() as waker:
+            code = 0
+            while not self._stops:
+                for worker in self._slots:
+                    if worker.process is None and time.monotonic() >= worker.start_at:
+                        self._start(worker, context, near, far)
+                self._sleep(waker)
+                code = self._look_after()
+                if code:
+                    break
+            self._end(waker)
+        return code
+
+    def _start(self, worker: _Worker, context: ForkContext, near: socket.socket, far: socket.socket) -> None:
+        worker.process = context.Process(
+            target=_work, args=(self.work, worker.slot, near, far), name=f"worker-{worker.slot}"
+        )
+        # A signal that comes before the worker has handlers of its own must wait, not reach ours in its place.
+        signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
+        worker.process.start()
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, _SIGNALS)
+        worker.started_at = time.monotonic()
+        _log.info("worker %d is process %d", worker.slot, worker.process.pid)
+
+    def _sleep(self, waker: socket.socket) -> None:
+        """Until a process ends, a signal comes, or one that waits for its start is due."""
+        due = [worker.start_at for worker in self._slots if worker.process is None]
+        timeout = max(0.0, min(due) - time.monotonic()) if due else None
+        wait([waker, *(worker.process.sentinel for worker in self._slots if worker.process)], timeout)
+        _drain(waker)
+
+    def _look_after(self) -> int:
+        """Clear the slots of processes that ended. Returns the exit code of the whole if that is the end of it."""
+        for worker in self._slots:
+            process = worker.process
+            if process is None or process.exitcode is None or self._stops:
+                continue
+            process.join()
+            worker.process = None
+            self.on_death(worker.slot)
+            lived_s = time.monotonic() - worker.started_at
+            is_short = lived_s < _SHORT_LIFE_S
+            worker.has_served = worker.has_served or not is_short
+            if process.exitcode > 0 and not worker.has_served:
+                _log.error("worker %d ended with code %d as it started", worker.slot, process.exitcode)
+                return process.exitcode
+            worker.short_lives = worker.short_lives + 1 if is_short else 0
+            pause_s = min(_LONGEST_PAUSE_S, 2.0 ** (worker.short_lives - 4)) if worker.short_lives > 3 else 0.0
+            worker.start_at = time.monotonic() + pause_s
+            _log.error(
+                "worker %d (process %s) ended with code %d after %.0f s", worker.slot, process.pid, process.exitcode,
+                lived_s,
+            )  # fmt: skip
+        return 0
+
+    def _end(self, waker: socket.socket) -> None:
+        """Ask every worker to end, and see to it."""
+        processes = [worker.process for worker in self._slots if worker.process is not None]
+        for process in processes:
+            process.terminate()
+        deadline = time.monotonic() + self.grace_s
+        while running := [process for process in processes if process.exitcode is None]:
+            left_s = deadline - time.monotonic()
+            if left_s <= 0:
+                for process in running:
+                    _log.error("process %s did not end in time: killed", process.pid)
+                    process.kill()
+            wait([waker, *(process.sentinel for process in running)], max(left_s, 1.0))
+            _drain(waker)
+        for process in processes:
+            process.join()
+
+    @contextmanager
+    def _woken_by_signals(self) -> Iterator[socket.socket]:
+        """A socket that can be read once a signal came."""
+
+        def stop(number: int, frame: object) -> None:
+            self._stops = True
+
+        reader, writer = socket.socketpair()
+        with reader, writer:
+            reader.setblocking(False)
+            writer.setblocking(False)
+            wakeup = signal.set_wakeup_fd(writer.fileno(), warn_on_full_buffer=False)
+            handlers = {number: signal.signal(number, stop) for number in _SIGNALS}
+            try:
+                yield reader
+            finally:
+                for number, handler in handlers.items():
+                    signal.signal(number, handler)
+                signal.set_wakeup_fd(wakeup)
+
+
+def _work(work: Work, slot: int, near: socket.socket, far: socket.socket) -> None:
+    """A worker's process."""
+    signal.set_wakeup_fd(-1)
+    for number in _SIGNALS:
+        signal.signal(number, signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, _SIGNALS)
+    # Only the process above keeps this end.
+    far.close()
+    raise SystemExit(work(slot, near))
+
+
+def _drain(waker: socket.socket) -> None:
+    try:
+        while waker.recv(1024):
+            pass
+    except BlockingIOError:
+        return
