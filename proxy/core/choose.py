@@ -8,6 +8,7 @@ from proxy.core.assemble import Material, behind_prefix, by_tiers, valid_prefix,
 from proxy.core.cache_models import Cache
 from proxy.core.forecast import Forecast
 from proxy.core.layout import Element, Layout, Seed
+from proxy.core.life import Outlook, Worth
 from proxy.core.marks import Placement, place, place_given, read_gain
 from proxy.core.profiles import CacheProfile, Family
 from proxy.core.prompt import Bill, Life
@@ -39,7 +40,8 @@ class Pricing:
     """What every candidate of one request is judged by.
 
     ``own_now`` is what the client's own request would cost, had its own been sent all along; ``allowance`` how much
-    more a candidate may cost now, so that realised regret stays bounded.
+    more a candidate may cost now, so that realised regret stays bounded. ``outlook`` is set where
+    the client is expected to pause beyond the short life.
     """
 
     profile: CacheProfile
@@ -50,6 +52,7 @@ class Pricing:
     long_until: int = 0
     own_now: float = 0.0
     allowance: float = float("inf")
+    outlook: Outlook | None = None
 
     def cost(self, bill: Bill) -> float:
         """Input cost in tokens at the plain price."""
@@ -60,7 +63,9 @@ class Pricing:
         """What a layout is judged by, found out once."""
         unmarked = layout.prompt({})
         survival = self.forecast.positions(layout, is_natural=is_natural)
-        return Candidate(layout, survival, self.cache.held(unmarked, self.now))
+        held, outlook = self.cache.held(unmarked, self.now), self.outlook
+        worth = outlook.worth(layout, self.cache, self.now, is_natural=is_natural) if outlook is not None else None
+        return Candidate(layout, survival, held, worth, is_natural)
 
     def best_marks(
         self, candidate: "Candidate", reason: Reason, kept: dict[int, Life] | None = None, taken: int = 0
@@ -73,7 +78,16 @@ class Pricing:
             if len(marks) == slots:
                 placed = place(layout, candidate.survival, candidate.held, self.profile, slots - 1)
             marks = {**dict.fromkeys(placed.positions, "5m"), self._anchor(layout): "1h"}
-        return self._choice(candidate, {**marks, **(kept or {})}, placed, reason)
+        choice = self._choice(candidate, {**marks, **(kept or {})}, placed, reason)
+        if self.outlook is None or kept or self.long_until:
+            return choice
+        hours = self.outlook.hours(candidate, choice.marks, choice.bill.hit, slots)
+        priced = (self.given_marks(candidate, marks, reason) for marks in hours)
+        return min((choice, *(one for one in priced if self.is_allowed(one))), key=lambda one: one.score)
+
+    def is_allowed(self, choice: Choice) -> bool:
+        """Whether realised regret stays bounded with this choice."""
+        return self.cost(choice.bill) - self.own_now <= self.allowance
 
     def given_marks(self, candidate: "Candidate", marks: dict[int, Life], reason: Reason) -> Choice:
         """The layout with given markers."""
@@ -96,15 +110,17 @@ class Pricing:
             bill = self.cache.bill(layout.prompt(marks), self.now)
         else:
             bill = Bill(0, 0, 0, layout.total)
-        return Choice(layout, marks, reason, bill, self._score(layout, bill, placed))
+        paused = candidate.worth.of(marks, bill) if candidate.worth is not None else 0.0
+        return Choice(layout, marks, reason, bill, self._score(layout, bill, placed, paused))
 
-    def _score(self, layout: Layout, bill: Bill, placed: Placement) -> float:
+    def _score(self, layout: Layout, bill: Bill, placed: Placement, paused: float) -> float:
         """Cost now, less what the next request is expected to read, plus what the order loses in each request after
         (one further request of horizon: longer ones were measured to gain nothing)."""
         p, forecast = self.profile, self.forecast
         cached = layout.ends[placed.reached] if placed.reached >= 0 else 0
-        lost = (p.write - p.read) * (cached - placed.expected) + (1 - p.read) * (layout.total - cached)
-        return self.cost(bill) - read_gain(p) * placed.expected + _HORIZON * forecast.body * max(0.0, lost)
+        expected = placed.expected + paused
+        lost = (p.write - p.read) * (cached - expected) + (1 - p.read) * (layout.total - cached)
+        return self.cost(bill) - read_gain(p) * expected + _HORIZON * forecast.body * max(0.0, lost)
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,6 +130,8 @@ class Candidate:
     layout: Layout
     survival: Sequence[float]
     held: Sequence[int]
+    worth: Worth | None = None
+    is_natural: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,7 +158,7 @@ def choose(offer: Offer, pricing: Pricing, *, may_order: bool, policy: str) -> C
     margin = _MARGIN * offer.natural.total
     held_back = False
     for candidate in _challengers(offer, natural, pricing, may_order=may_order, policy=policy):
-        if pricing.cost(candidate.bill) - pricing.own_now > pricing.allowance:
+        if not pricing.is_allowed(candidate):
             held_back = True
             continue
         if candidate.score < best.score - (margin if best.reason is Reason.CLIENT_OPTIMAL else 0.0):

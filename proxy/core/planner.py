@@ -15,6 +15,7 @@ from proxy.core.digest import digest
 from proxy.core.edits import original_body, transport_edits, with_reminder
 from proxy.core.forecast import Forecast, forecast
 from proxy.core.layout import Element, Layout, Seed
+from proxy.core.life import outlook
 from proxy.core.marks import honoured
 from proxy.core.message import MARK_KEYS, Message, MessageReader, PartKind
 from proxy.core.modes import Mode
@@ -299,15 +300,18 @@ class TierPlanner:
         caches = self._cache(seed.scope, route.profile)
         own_prompt = natural.prompt(own_marks)
         own = caches.own.bill(own_prompt, now)
+        paused = outlook(session, expected, route.profile)
+        returns = expected.body + (paused.pause if paused is not None else 0.0)
         pricing = Pricing(
             profile=route.profile,
             cache=caches.sent,
             own_now=_cost(route.profile, own),
-            allowance=caches.allowance(_cost(route.profile, own), self.policy, expected.body),
+            allowance=caches.allowance(_cost(route.profile, own), self.policy, returns),
             forecast=expected,
             now=now,
             slots=slots_of(request.members, route.profile),
             long_until=max((natural.ends[p] for p, life in own_marks.items() if life == "1h"), default=0),
+            outlook=paused,
         )
         choice = choose(
             Offer(

@@ -1,6 +1,6 @@
 """Sessions, recognised without the client's help, and what each has taught."""
 
-from collections import OrderedDict
+from collections import OrderedDict, deque
 from dataclasses import dataclass, field
 
 from proxy.core.digest import digest
@@ -15,6 +15,7 @@ from proxy.core.view import View
 _MAX_SESSIONS = 4096
 _MAX_LANES = 4096
 _MAX_PAIRS = 4 * _MAX_SESSIONS
+_REMEMBERED_GAPS = 16
 
 
 @dataclass(slots=True)
@@ -55,6 +56,7 @@ class Session:
     own_fixed: HeadRecords = field(default_factory=HeadRecords)
     requests: int = 0
     last_at: float = 0.0
+    gaps: deque[float] = field(default_factory=lambda: deque(maxlen=_REMEMBERED_GAPS))
     turns: tuple[bytes, ...] = ()
     items: ItemRecords = field(default_factory=ItemRecords)
     candidates: dict[str, bytes] = field(default_factory=dict)
@@ -237,7 +239,10 @@ def commit_reading(session: Session, reading: Reading, now: float) -> None:
     session.head, session.fixed = reading.head, reading.fixed
     if not session.requests:
         session.lane.begins(reading.turns)
-    session.lane.request(now, now - session.last_at if session.requests else None)
+    gap = now - session.last_at if session.requests else None
+    if gap is not None:
+        session.gaps.append(gap)
+    session.lane.request(now, gap)
     session.requests += 1
     session.last_at = now
     session.turns = reading.turns
