@@ -7,6 +7,7 @@
     ├── Forbidden             403 invalid_request_error  model_not_allowed
     ├── NotFound              404 invalid_request_error  not_found
     │   └── UnknownModel      404 invalid_request_error  model_not_found
+    ├── Conflict              409 invalid_request_error  conflict
     ├── MethodNotAllowed      405 invalid_request_error  method_not_allowed
     ├── BudgetExceeded        429 insufficient_quota     insufficient_quota   (+ x-should-retry: false)
     ├── BudgetUnavailable     503 server_error           budget_unavailable
@@ -93,6 +94,14 @@ class UnknownModel(NotFound):
     """No entry of the model list serves this name."""
 
     code = "model_not_found"
+
+
+class Conflict(ProxyError):
+    """What shall be made is there already, or belongs to the configuration."""
+
+    status = 409
+    type = "invalid_request_error"
+    code = "conflict"
 
 
 class MethodNotAllowed(ProxyError):
