@@ -2,7 +2,9 @@
 
     ProxyError
     ├── InvalidRequest        400 invalid_request_error  (code per case: invalid_json, missing_messages, ...)
-    │   └── PayloadTooLarge   413 invalid_request_error  request_too_large
+    │   ├── PayloadTooLarge   413 invalid_request_error  request_too_large
+    │   ├── HeadersTooLarge   431 invalid_request_error  headers_too_large
+    │   └── RequestTimeout    408 invalid_request_error  request_timeout
     ├── Unauthorized          401 invalid_request_error  invalid_api_key
     ├── Forbidden             403 invalid_request_error  model_not_allowed
     ├── NotFound              404 invalid_request_error  not_found
@@ -10,6 +12,7 @@
     ├── Conflict              409 invalid_request_error  conflict
     ├── MethodNotAllowed      405 invalid_request_error  method_not_allowed
     ├── BudgetExceeded        429 insufficient_quota     insufficient_quota   (+ x-should-retry: false)
+    ├── RateLimited           429 requests | tokens      rate_limit_exceeded  (+ retry-after)
     ├── BudgetUnavailable     503 server_error           budget_unavailable
     ├── UpstreamError         502 server_error           upstream_error
     │   ├── UpstreamUnavailable  502 server_error        upstream_unavailable
@@ -64,6 +67,20 @@ class PayloadTooLarge(InvalidRequest):
 
     status = 413
     code = "request_too_large"
+
+
+class HeadersTooLarge(InvalidRequest):
+    """The headers are larger, or more, than the configured limit."""
+
+    status = 431
+    code = "headers_too_large"
+
+
+class RequestTimeout(InvalidRequest):
+    """The request did not arrive in time."""
+
+    status = 408
+    code = "request_timeout"
 
 
 class Unauthorized(ProxyError):
@@ -121,6 +138,17 @@ class BudgetExceeded(ProxyError):
 
     def __init__(self, message: str, *, headers: Mapping[str, str] | None = None) -> None:
         super().__init__(message, headers={**(headers or {}), "x-should-retry": "false"})
+
+
+class RateLimited(ProxyError):
+    """A key's or a team's limit of requests or tokens in a time is reached. ``kind`` is what there were too many of."""
+
+    status = 429
+    code = "rate_limit_exceeded"
+
+    def __init__(self, message: str, *, kind: str, retry_after_s: int) -> None:
+        super().__init__(message, headers={"retry-after": str(retry_after_s)})
+        self.kind = kind
 
 
 class BudgetUnavailable(ProxyError):
@@ -189,7 +217,13 @@ class InternalError(ProxyError):
 
 def error_body(error: ProxyError) -> bytes:
     """The JSON body for an error."""
-    kind = error.error_type if isinstance(error, UpstreamRejected) else error.type
+    match error:
+        case UpstreamRejected():
+            kind = error.error_type
+        case RateLimited():
+            kind = error.kind
+        case _:
+            kind = error.type
     return orjson.dumps({"error": {"message": error.message, "type": kind, "param": error.param, "code": error.code}})
 
 

@@ -7,25 +7,32 @@ once the request is complete, one small task waits for ``http.disconnect`` and c
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable
+from time import perf_counter
 
 from starlette.types import Receive, Scope, Send
 
 from proxy.engine import Contained, HungUp
-from proxy.errors import InternalError, PayloadTooLarge, ProxyError, error_body
+from proxy.errors import InternalError, PayloadTooLarge, ProxyError, RequestTimeout, error_body
 from proxy.headers import get, is_safe
 from proxy.ports import Headers
 from proxy.tasks import Tasks, spawn
 
+RECEIVE_S = 60.0
+# A body may take a second more for each of these: an upload over a slow line is not an attack.
+_BYTES_PER_SECOND = 16 << 10
+
 
 class Connection:
-    """One request and its answer. ``path`` overrides what stands behind ``/v1``."""
+    """One request and its answer. ``path`` overrides what stands behind ``/v1``; ``receive_s`` is the time that a body
+    may take beyond what its size explains."""
 
     __slots__ = (
-        "_buffered", "_has_ended", "_has_left", "_is_complete", "_receive", "_send", "_served_by", "_watchers",
-        "failure", "headers", "is_started", "method", "path", "query",
+        "_buffered", "_has_ended", "_has_left", "_is_complete", "_receive", "_receive_s", "_send", "_served_by",
+        "_watchers", "failure", "headers", "is_started", "method", "path", "query",
     )  # fmt: skip
 
-    def __init__(self, scope: Scope, receive: Receive, send: Send, path: str) -> None:
+    def __init__(self, scope: Scope, receive: Receive, send: Send, path: str, *, receive_s: float = RECEIVE_S) -> None:
+        self._receive_s = receive_s
         self._receive = receive
         self._send = send
         self._buffered: list[bytes] = []
@@ -62,7 +69,7 @@ class Connection:
                 watcher.cancel()
 
     async def read(self, limit: int) -> bytes:
-        """The whole request body. Raises PayloadTooLarge, HungUp."""
+        """The whole request body. Raises PayloadTooLarge, RequestTimeout, HungUp."""
         self._check_length(limit)
         size = 0
         chunks = []
@@ -86,7 +93,7 @@ class Connection:
         return b"".join(self._buffered)
 
     async def stream(self, limit: int) -> AsyncIterator[bytes]:
-        """The request body as it arrives. Raises PayloadTooLarge, HungUp."""
+        """The request body as it arrives. Raises PayloadTooLarge, RequestTimeout, HungUp."""
         try:
             self._check_length(limit)
             size = 0
@@ -99,7 +106,7 @@ class Connection:
                 if size > limit:
                     raise _too_large(limit)
                 yield chunk
-        except (PayloadTooLarge, HungUp) as error:
+        except (PayloadTooLarge, RequestTimeout, HungUp) as error:
             self.failure = error
             raise
 
@@ -131,8 +138,14 @@ class Connection:
 
     async def _chunks(self) -> AsyncIterator[bytes]:
         """What is left of the request body. At its end the watch for the client's leaving begins."""
+        began, size = perf_counter(), 0
         while not self._is_complete:
-            message = await self._receive()
+            left_s = self._receive_s + size / _BYTES_PER_SECOND - (perf_counter() - began)
+            try:
+                async with asyncio.timeout(left_s):
+                    message = await self._receive()
+            except TimeoutError as error:
+                raise RequestTimeout("the request's body did not arrive in time") from error
             if message["type"] == "http.disconnect":
                 raise HungUp
             if not message.get("more_body", False):
@@ -140,6 +153,7 @@ class Connection:
                 spawn(self._watch(), self._watchers)
             chunk = message.get("body", b"")
             if chunk:
+                size += len(chunk)
                 yield chunk
 
     async def _watch(self) -> None:

@@ -1,0 +1,176 @@
+"""Bounds on a connection: the size, number and time of a request's headers, and the patience with who does not read.
+
+uvicorn has none of them: httptools collects a header until it ends, nothing ends a connection on which no request is
+ever complete, and a client that takes an answer and does not read it holds its buffer, the upstream's connection and
+its reservation for as long as it likes. (h11, which serves where httptools is not installed, bounds the headers' size
+by itself.) The bounds of a body are in ``proxy.web.connection``.
+"""
+
+import asyncio
+from dataclasses import dataclass
+from typing import Any
+
+from uvicorn.config import Config
+from uvicorn.server import ServerState
+
+from proxy.errors import HeadersTooLarge, ProxyError, RequestTimeout, error_body
+
+try:
+    from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
+except ImportError:  # Windows
+    HttpToolsProtocol = None  # type: ignore[assignment,misc]
+
+
+@dataclass(frozen=True, slots=True)
+class WireLimits:
+    """Of a request's head (request line and headers): bytes, number of headers, seconds until it is complete.
+    ``send_s``: how long a client may leave what it was sent unread, ``linger_s`` how long the rest of a request that
+    was refused is read, so that the answer is not lost."""
+
+    head_bytes: int = 64 << 10
+    headers: int = 256
+    head_s: float = 30.0
+    send_s: float = 300.0
+    linger_s: float = 30.0
+
+
+class _TooLarge(Exception):
+    """Stops the parser."""
+
+
+def guarded_http(limits: WireLimits) -> Any:
+    """What uvicorn is to use as its ``http``."""
+    if HttpToolsProtocol is None:
+        return "auto"
+    return type("GuardedProtocol", (_GuardedProtocol,), {"limits": limits})
+
+
+if HttpToolsProtocol is not None:
+
+    class _GuardedProtocol(HttpToolsProtocol):
+        """One connection."""
+
+        limits = WireLimits()
+
+        def __init__(
+            self,
+            config: Config,
+            server_state: ServerState,
+            app_state: dict[str, Any],
+            _loop: asyncio.AbstractEventLoop | None = None,
+        ) -> None:
+            super().__init__(config, server_state, app_state, _loop)
+            self._in_head = True
+            self._head_bytes = 0
+            self._count = 0
+            self._refusal: ProxyError | None = None
+            self._deadline: asyncio.TimerHandle | None = None
+            self._stall: asyncio.TimerHandle | None = None
+
+        def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+            super().connection_made(transport)
+            self._set_deadline()
+
+        def connection_lost(self, exc: Exception | None) -> None:
+            self._drop_deadline()
+            self.resume_writing()
+            super().connection_lost(exc)
+
+        def pause_writing(self) -> None:
+            """The client has left a buffer's worth unread."""
+            if self._stall is None:
+                self._stall = self.loop.call_later(self.limits.send_s, self.transport.abort)
+            super().pause_writing()
+
+        def resume_writing(self) -> None:
+            """The client has read most of it."""
+            if self._stall is not None:
+                self._stall.cancel()
+                self._stall = None
+            super().resume_writing()
+
+        def on_response_complete(self) -> None:
+            super().on_response_complete()
+            if not self._in_head and self._deadline is None:
+                self._deadline = self.loop.call_later(self.limits.linger_s, self.transport.abort)
+
+        def timeout_keep_alive_handler(self) -> None:
+            """Idle for too long. Closing waits until everything was read: who has not by now, will not."""
+            if self.transport.get_write_buffer_size():
+                self.transport.abort()
+            super().timeout_keep_alive_handler()
+
+        def data_received(self, data: bytes) -> None:
+            if self._in_head:
+                if self._deadline is None:
+                    self._set_deadline()
+                self._head_bytes += len(data)
+            super().data_received(data)
+            # A header that does not end is seen by no callback.
+            if self._in_head and self._head_bytes > self.limits.head_bytes and not self.transport.is_closing():
+                self._refuse(HeadersTooLarge(f"the request's headers are larger than {self.limits.head_bytes} bytes"))
+
+        def on_message_begin(self) -> None:
+            self._count = self._size = 0
+            super().on_message_begin()
+
+        def on_url(self, url: bytes) -> None:
+            self._grow(len(url))
+            super().on_url(url)
+
+        def on_header(self, name: bytes, value: bytes) -> None:
+            self._count += 1
+            self._grow(len(name) + len(value) + 4)
+            super().on_header(name, value)
+
+        def on_headers_complete(self) -> None:
+            self._in_head = False
+            self._drop_deadline()
+            super().on_headers_complete()
+
+        def on_message_complete(self) -> None:
+            self._in_head = True
+            self._head_bytes = 0
+            self._drop_deadline()
+            super().on_message_complete()
+
+        def send_400_response(self, msg: str) -> None:
+            """What the parser could not read, or was not let read on."""
+            if self._refusal is not None:
+                self._refuse(self._refusal)
+            else:
+                super().send_400_response(msg)
+
+        def _grow(self, size: int) -> None:
+            """Trailers count, too."""
+            self._size += size
+            if self._size > self.limits.head_bytes or self._count > self.limits.headers:
+                most = f"{self.limits.headers} headers, or {self.limits.head_bytes} bytes of them"
+                self._refusal = HeadersTooLarge(f"the request has more than {most}")
+                raise _TooLarge
+
+        def _set_deadline(self) -> None:
+            self._deadline = self.loop.call_later(self.limits.head_s, self._on_deadline)
+
+        def _drop_deadline(self) -> None:
+            if self._deadline is not None:
+                self._deadline.cancel()
+                self._deadline = None
+
+        def _on_deadline(self) -> None:
+            self._deadline = None
+            if self.cycle is not None and not self.cycle.response_complete:
+                # The head of a further request, while the one before is still being answered.
+                self._set_deadline()
+            elif self._head_bytes:
+                self._refuse(RequestTimeout("the request's headers did not arrive in time"))
+            else:
+                self.transport.close()
+
+        def _refuse(self, error: ProxyError) -> None:
+            self._drop_deadline()
+            if self.cycle is None or self.cycle.response_complete or not self.cycle.response_started:
+                body = error_body(error)
+                head = STATUS_LINE[error.status] + b"content-type: application/json\r\nconnection: close\r\n"
+                self.transport.write(head + b"content-length: %d\r\n\r\n" % len(body) + body)
+            self.transport.close()
