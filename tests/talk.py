@@ -14,6 +14,7 @@ from proxy.core.plan import Plan, Route
 from proxy.core.planner import TierPlanner
 from proxy.core.profiles import ANTHROPIC, CacheProfile
 from proxy.core.tokens import Encode, TokenCounter, bytes_over_four
+from proxy.core.transcript import Transcript
 from proxy.core.view import View, build_view
 from proxy.core.wire import parse_chat
 from tests.fidelity.chats import EDITABLE_ACK, EDITABLE_OPENING, File
@@ -97,7 +98,7 @@ def read(messages: Sequence[Body], encode: Encode = bytes_over_four) -> tuple[Me
 def view_of(*messages: Body, movable: bool = True) -> View:
     """The view of a request; ``movable`` answers for candidates."""
     request = parse_chat(json.dumps(chat(*messages)).encode())
-    return build_view(request, read(messages), lambda *_: movable)
+    return build_view(request, Transcript(read(messages)), lambda *_: movable)
 
 
 def marks_in(body: Mapping[str, Any]) -> list[str]:

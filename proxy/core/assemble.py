@@ -8,11 +8,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from proxy.core.digest import digest
-from proxy.core.layout import Element, ElementKind, message_element, part_element, whole_element
+from proxy.core.item import Item
+from proxy.core.layout import Element, ElementKind, part_element, whole_element
 from proxy.core.message import Part, PartKind, piece_digest, text_digest
 from proxy.core.stability import Tier
 from proxy.core.tokens import MESSAGE_OVERHEAD_TOKENS, TokenCounter
-from proxy.core.view import Group, Item, View
+from proxy.core.view import Group, View
 from proxy.core.words import CLAIM_HEADERS, PART_ACKNOWLEDGEMENT
 
 Weight = Callable[[Item], float]
@@ -71,14 +72,16 @@ def material(view: View, tools: tuple[Element, ...], counter: TokenCounter) -> M
             sizes[item.key] = counter.count(item.digest, item.text)
     by_message = {g.message: wholes[g.name + f"@{g.message}"] for g in view.groups}
     acks = {g.ack for g in view.groups}
-    single = [message_element(m, i, "system" if i < view.head else "turn") for i, m in enumerate(messages)]
-    natural = [by_message.get(i, single[i]) for i in range(len(messages)) if i not in acks]
-    body = [i for i in view.turns() if i < view.last_user]
+    single = view.transcript.elements
+    natural, body = single, single[view.head : max(view.last_user, view.head)]
+    if view.groups:
+        natural = tuple(by_message.get(i, single[i]) for i in range(len(messages)) if i not in acks)
+        body = tuple(single[i] for i in view.turns() if i < view.last_user)
     return Material(
         tools=tools,
-        head=tuple(single[: view.head]),
-        turns=tuple(single[i] for i in body),
-        tail=tuple(single[max(view.last_user, view.head) :]),
+        head=single[: view.head],
+        turns=body,
+        tail=single[max(view.last_user, view.head) :],
         natural=(*tools, *natural),
         groups=view.groups,
         wholes=wholes,

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from proxy.core.assemble import Material, behind_prefix, by_tiers, valid_prefix, whole_groups
 from proxy.core.cache_models import Cache
 from proxy.core.forecast import Forecast
+from proxy.core.item import Item
 from proxy.core.layout import Element, Layout, Seed
 from proxy.core.life import Outlook, Worth
 from proxy.core.marks import Placement, place, place_given, read_gain
@@ -14,7 +15,6 @@ from proxy.core.profiles import CacheProfile, Family
 from proxy.core.prompt import Bill, Life
 from proxy.core.reasons import Reason
 from proxy.core.session import Session
-from proxy.core.view import Item
 
 # A challenger must win by this share of the prompt's plain price: layouts that differ by less are not worth a change.
 _MARGIN = 0.002

@@ -6,12 +6,14 @@ in front of the same place mean the same. Whatever is not plainly so is cut as i
 """
 
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from msgspec import Raw
 
 from proxy.core.message import Message
+from proxy.core.transcript import Transcript
 from proxy.core.wire import Members, Span, Unreadable, elements, parse_members, value_spans
 from proxy.errors import InvalidRequest
 
@@ -29,20 +31,42 @@ _FRAME_BYTES = 1024
 
 @dataclass(slots=True)
 class Cut:
-    """One body, cut. ``known`` messages were read before, ``rest`` are those behind them: None until the messages are cut
-    at all, nothing once all are read. ``span`` is where their array stands in the body, where that is known."""
+    """One body, cut.
+
+    ``known`` messages were read before, as the first ones of ``base``; ``rest`` are those behind them, None until the
+    messages are cut at all. ``transcript`` is all of them, once they are read. ``span`` is where their array stands in
+    the body, and ``starts`` where each known message does, as far as that was found out.
+    """
 
     members: Members
-    known: tuple[Message, ...] = ()
+    known: int = 0
+    base: Transcript | None = None
     rest: Sequence[Raw] | None = None
     span: Span | None = None
-    is_read: bool = False
+    starts: Sequence[int] = ()
+    transcript: Transcript | None = None
 
     def unread(self) -> Sequence[Raw]:
-        """The messages that ``known`` does not have. Raises Unreadable where the messages are no array."""
+        """The messages that are not known. Raises Unreadable where the messages are no array."""
         if self.rest is None:
             self.rest = elements(self.members["messages"])
         return self.rest
+
+    def raws(self) -> Iterator[Raw | bytes]:
+        """The messages' JSON, one by one. Raises Unreadable where they are no array."""
+        if self.base is not None:
+            yield from (message.raw for message in self.base.messages[: self.known])
+        yield from self.unread()
+
+    def read(self, reader: Callable[[Raw], Message]) -> Transcript:
+        """All messages, those that are not known by ``reader``. Raises Unreadable, and what the reader raises."""
+        if self.transcript is None:
+            added = [reader(raw) for raw in self.unread()]
+            if self.base is None:
+                self.transcript = Transcript(added)
+            else:
+                self.transcript = Transcript((*self.base.messages[: self.known], *added), self.base, self.known)
+        return self.transcript
 
 
 def cut_anew(body: bytes) -> Cut:
@@ -52,10 +76,16 @@ def cut_anew(body: bytes) -> Cut:
 
 @dataclass(slots=True)
 class _Trunk:
-    """One conversation as it was last seen. ``size`` is its JSON in bytes."""
+    """One conversation as it was last seen. ``front`` is its body up to the end of its last message."""
 
-    messages: tuple[Message, ...]
-    size: int
+    transcript: Transcript
+    front: bytes
+    starts: Sequence[int]
+
+    @property
+    def size(self) -> int:
+        """Bytes: its JSON here, and in its messages."""
+        return 2 * len(self.front) + _FRAME_BYTES
 
 
 @dataclass(slots=True)
@@ -97,44 +127,60 @@ class Trunks:
         return cut_anew(body)
 
     def keep(self, body: bytes, cut: Cut) -> None:
-        """Remember a conversation, all of whose messages are known now."""
-        messages = cut.known
-        if not messages:
+        """Remember a conversation, all of whose messages are read now."""
+        transcript = cut.transcript
+        if transcript is None or not transcript.messages:
             return
-        span = cut.span
-        if span is None:
+        if cut.span is None:
             spans = value_spans(body, cut.members)
-            span = spans.get("messages") if spans is not None else None
-            if span is None:
+            cut.span = spans.get("messages") if spans is not None else None
+            if cut.span is None:
                 return
-            cut.span = span
-        start = span[0]
+        start = cut.span[0]
+        end = self._note_starts(body, cut, transcript.messages)
+        opening = self._opening(body, start)
+        first = transcript.messages[0].raw
+        if first not in opening.firsts:
+            opening.firsts = [first, *opening.firsts[: _MAX_FIRSTS - 1]]
+        key = (first, _window(body, cut.starts[0] + len(first)))
+        self._branch(key, _Trunk(transcript, body[:end], cut.starts))
+
+    def _note_starts(self, body: bytes, cut: Cut, messages: Sequence[Message]) -> int:
+        """Fill ``cut.starts`` up; where the last message ends."""
+        assert cut.span is not None
+        starts = list(cut.starts)
+        place = starts[-1] + len(messages[len(starts) - 1].raw) + 1 if starts else cut.span[0] + 1
+        for message in messages[len(starts) :]:
+            place = body.index(message.raw[:1], place)
+            starts.append(place)
+            place += len(message.raw) + 1
+        cut.starts = starts
+        return place - 1
+
+    def _opening(self, body: bytes, start: int) -> _Opening:
         key = _key(body, start)
         opening = self._openings.get(key)
         if opening is None or not body.startswith(opening.head):
             opening = self._openings[key] = _Opening(body[: start + 1])
             self._size += start + _FRAME_BYTES
         self._openings.move_to_end(key)
-        first = messages[0].raw
-        if first not in opening.firsts:
-            opening.firsts = [first, *opening.firsts[: _MAX_FIRSTS - 1]]
-        at = _behind_space(body, start + 1)
-        self._branch((first, _window(body, at + len(first))), messages, span[1] - start)
+        return opening
 
-    def _branch(self, key: tuple[bytes, bytes], messages: tuple[Message, ...], size: int) -> None:
+    def _branch(self, key: tuple[bytes, bytes], new: _Trunk) -> None:
         trunks = self._branches.setdefault(key, [])
         self._branches.move_to_end(key)
-        old = next((t for t in trunks if _is_continued(t.messages, messages)), None)
+        messages = new.transcript.messages
+        old = next((t for t in trunks if _is_continued(t.transcript.messages, messages)), None)
         if old is not None:
-            self._size -= old.size + _FRAME_BYTES
+            self._size -= old.size
             trunks.remove(old)
-        trunks.insert(0, _Trunk(messages, size))
-        self._size += size + _FRAME_BYTES
+        trunks.insert(0, new)
+        self._size += new.size
         while len(trunks) > _MAX_BRANCHES:
-            self._size -= trunks.pop().size + _FRAME_BYTES
+            self._size -= trunks.pop().size
         while self._size > self._capacity and len(self._branches) > 1:
             _, gone = self._branches.popitem(last=False)
-            self._size -= sum(t.size + _FRAME_BYTES for t in gone)
+            self._size -= sum(t.size for t in gone)
         while self._size > self._capacity and len(self._openings) > 1:
             _, opening = self._openings.popitem(last=False)
             self._size -= len(opening.head) + _FRAME_BYTES
@@ -144,20 +190,28 @@ class Trunks:
         first = next((raw for raw in opening.firsts if body.startswith(raw, at)), None)
         if first is None:
             return None
-        best: tuple[Message, ...] = ()
-        end = at
+        best, base = _Common(0, at, ()), None
         for trunk in self._branches.get((first, _window(body, at + len(first))), ()):
-            count, stop = _in_common(body, at, trunk.messages)
-            if count > len(best):
-                best, end = trunk.messages[:count], stop
-            if count == len(trunk.messages):
+            found = _in_common(body, at, trunk)
+            if found.size > best.size:
+                best, base = found, trunk.transcript
+            if found.size == len(trunk.transcript.messages):
                 break
-        return _rest(body, start, end, best) if best else None
+        return _rest(body, start, best, base) if base is not None else None
 
 
-def _rest(body: bytes, start: int, end: int, known: tuple[Message, ...]) -> Cut | None:
+class _Common(NamedTuple):
+    """How many messages a body repeats, where the element behind them or the array's end begins, and where each of
+    them does."""
+
+    size: int
+    end: int
+    starts: Sequence[int]
+
+
+def _rest(body: bytes, start: int, common: _Common, base: Transcript) -> Cut | None:
     """What follows the known messages, parsed as if the array began there; None where that is not plainly right."""
-    short = body[: start + 1] + body[end:]
+    short = body[: start + 1] + body[common.end :]
     try:
         members = parse_members(short)
         tail = members.get("messages")
@@ -172,34 +226,40 @@ def _rest(body: bytes, start: int, end: int, known: tuple[Message, ...]) -> Cut 
         return None
     span = (start, start + length + len(body) - len(short))
     whole = Raw(memoryview(body)[span[0] : span[1]])
-    return Cut({**members, "messages": whole}, known, rest, span)
+    return Cut({**members, "messages": whole}, common.size, base, rest, span, common.starts)
 
 
-def _in_common(body: bytes, at: int, messages: Sequence[Message]) -> tuple[int, int]:
-    """How many of the messages the body repeats from ``at`` on, and where the element behind them, or the array's end,
-    begins."""
-    count = 0
+def _in_common(body: bytes, at: int, trunk: _Trunk) -> _Common:
+    """What a body has in common with a conversation, from ``at`` on."""
+    messages = trunk.transcript.messages
+    if body.startswith(trunk.front):
+        end = _next_element(body, len(trunk.front))
+        return _Common(len(messages), end, trunk.starts) if end >= 0 else _Common(0, at, ())
+    starts: list[int] = []
     for message in messages:
-        raw = message.raw
-        if not body.startswith(raw, at):
+        if not body.startswith(message.raw, at):
             break
-        end = at + len(raw)
-        follows = body[end] if end < len(body) else 0
-        if follows in _SPACE:
-            end = _behind_space(body, end)
-            follows = body[end] if end < len(body) else 0
-        if follows == _CLOSE:
-            return count + 1, end
-        if follows != _COMMA:
+        end = _next_element(body, at + len(message.raw))
+        if end < 0:
             break
-        end += 1
-        if end < len(body) and body[end] in _SPACE:
-            end = _behind_space(body, end)
-        # A comma in front of the array's end is no JSON: the ordinary way will say so.
-        if end >= len(body) or body[end] == _CLOSE:
+        starts.append(at)
+        at = end
+        if body[end] == _CLOSE:
             break
-        count, at = count + 1, end
-    return count, at
+    return _Common(len(starts), at, starts)
+
+
+def _next_element(body: bytes, end: int) -> int:
+    """Behind an element that ends here: where the next one begins, or the array ends; -1 where neither does."""
+    end = _behind_space(body, end)
+    follows = body[end] if end < len(body) else 0
+    if follows == _CLOSE:
+        return end
+    if follows != _COMMA:
+        return -1
+    end = _behind_space(body, end + 1)
+    # A comma in front of the array's end is no JSON: the ordinary way will say so.
+    return -1 if end >= len(body) or body[end] == _CLOSE else end
 
 
 def _is_continued(before: Sequence[Message], after: Sequence[Message]) -> bool:

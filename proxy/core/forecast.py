@@ -5,11 +5,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from proxy.core.assemble import Material
+from proxy.core.item import Item
 from proxy.core.layout import Element, ElementKind, Layout
 from proxy.core.profiles import CacheProfile
 from proxy.core.session import Reading, Session
 from proxy.core.survival import CLOCK_CHANGE, NAMED_IN_PROMPT, NAMED_RECENTLY, STATIC_CHANGE, change_hazard
-from proxy.core.view import Item, View
+from proxy.core.view import View
 
 _RECENT_TURNS = 2
 _SIZE_POWER = 0.5

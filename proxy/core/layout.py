@@ -6,9 +6,9 @@ from enum import StrEnum
 from hashlib import sha256
 
 from proxy.core.digest import DIGEST_BYTES, chain, digest
+from proxy.core.item import Item
 from proxy.core.message import SYSTEM_ROLES, Message, Part, PartKind
 from proxy.core.prompt import Life, Prompt
-from proxy.core.view import Item
 
 
 class ElementKind(StrEnum):

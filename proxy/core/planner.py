@@ -17,7 +17,7 @@ from proxy.core.forecast import Forecast, forecast
 from proxy.core.layout import Element, Layout, Seed
 from proxy.core.life import outlook
 from proxy.core.marks import honoured
-from proxy.core.message import MARK_KEYS, Message, MessageReader, PartKind
+from proxy.core.message import MARK_KEYS, MessageReader
 from proxy.core.modes import Mode
 from proxy.core.moved import moved_material
 from proxy.core.plan import Moved, Plan, Route
@@ -25,15 +25,16 @@ from proxy.core.profiles import ASSUMED, CacheProfile, Dialect, Family
 from proxy.core.prompt import Bill, Prompt
 from proxy.core.reasons import Reason
 from proxy.core.recognition import Recogniser
-from proxy.core.render import render_messages, render_tools
+from proxy.core.render import patches, render_messages, render_tools
 from proxy.core.seed import seed_of, slots_of
 from proxy.core.session import Reading, Session, SessionTable, commit_head, commit_reading, read_request
 from proxy.core.stability import Tier, Tracked, with_target
 from proxy.core.tokens import Encode, TokenCounter
 from proxy.core.tools import ToolReader
+from proxy.core.transcript import Transcript
 from proxy.core.usage import Usage
 from proxy.core.view import View, build_view
-from proxy.core.wire import ChatRequest, Unreadable, parse_chat
+from proxy.core.wire import ChatRequest, Patch, Unreadable, parse_chat
 
 _REMEMBERED_LAYOUTS = 3
 _MAX_CACHES = 1024
@@ -56,6 +57,7 @@ class Draft:
     material: Material
     forecast: Forecast
     choice: Choice
+    natural: Layout
     own_prompt: Prompt
     scope: tuple[bytes, CacheProfile]
     own: Bill
@@ -208,8 +210,8 @@ class TierPlanner:
     ) -> Plan:
         """Nothing is known of this upstream's cache: order only, as for a prefix cache that reads at half the price, no
         marker fields, no figures. A client that marks knows its upstream better: its request is left alone."""
-        messages = self._read(request, cut)
-        if mode < Mode.TIER or _own_count(request, messages):
+        transcript = self._read(request, cut)
+        if mode < Mode.TIER or _own_count(request, transcript):
             return Plan(body=original, original=original, mode=mode, reason=Reason.NO_PROFILE)
         plan = self._planned(request, cut, original, replace(route, profile=ASSUMED), mode, now)
         plan.predicted = plan.own = None
@@ -217,20 +219,20 @@ class TierPlanner:
             plan.reason = Reason.NO_PROFILE
         return plan
 
-    def _read(self, request: ChatRequest, cut: Cut) -> tuple[Message, ...]:
+    def _read(self, request: ChatRequest, cut: Cut) -> Transcript:
         """All messages: those that an earlier request had, too, are not looked at again."""
-        if not cut.is_read:
-            cut.known = (*cut.known, *(self._reader.read(raw) for raw in request.messages))
-            cut.rest, cut.is_read = (), True
+        if cut.transcript is None:
+            cut.read(self._reader.read)
             self._trunks.keep(request.body, cut)
-        return cut.known
+        return cut.read(self._reader.read)
 
     def _planned(
         self, request: ChatRequest, cut: Cut, original: bytes, route: Route, mode: Mode, now: float
     ) -> Plan:
-        messages = self._read(request, cut)
+        transcript = self._read(request, cut)
+        request = replace(request, span=cut.span)
         tools = self._tools.read(request.members.get("tools"))
-        draft = self._draft(request, messages, tools, route, mode, now)
+        draft = self._draft(request, transcript, tools, route, mode, now)
         choice = draft.choice
         profile = route.profile
         caches = self._cache(draft.scope[0], profile)
@@ -248,7 +250,7 @@ class TierPlanner:
         if (
             reason is Reason.BELOW_MINIMUM
             and mode is Mode.TIER
-            and _has_foreign_marks(request, messages, profile.dialect)
+            and _has_foreign_marks(request, transcript, profile.dialect)
         ):
             natural = Layout(choice.layout.seed, draft.material.natural)
             draft.choice = replace(choice, layout=natural, marks={}, reason=reason)
@@ -259,7 +261,7 @@ class TierPlanner:
             plan.reason = Reason.OBSERVE_MODE
         if mode > Mode.OBSERVE:
             if not draft.use_own:
-                plan.body = self._rendered(request, draft, route, mode)
+                plan.body = self._rendered(request, cut, draft, route, mode)
             else:
                 plan.predicted = caches.sent.bill(draft.own_prompt, now)
                 if plan.reason is Reason.BELOW_MINIMUM and route.reminder:
@@ -270,33 +272,34 @@ class TierPlanner:
     def _draft(
         self,
         request: ChatRequest,
-        messages: tuple[Message, ...],
+        transcript: Transcript,
         tools: tuple[Element, ...],
         route: Route,
         mode: Mode,
         now: float,
     ) -> Draft:
-        head = next((i for i, m in enumerate(messages) if m.role not in ("system", "developer")), len(messages))
         tools_key = tools[0].digest if tools else b""
         model = f"{route.name}/{route.model}"
-        messages = self._sessions.with_evidence(route.scope, model, messages, head, tools_key)
-        session = self._sessions.find(route.scope, model, route.hint, messages, head, tools_key)
-        session.notice_candidates(messages)
+        transcript = self._sessions.with_evidence(route.scope, model, transcript, tools_key)
+        session = self._sessions.find(route.scope, model, route.hint, transcript, tools_key)
+        session.notice_candidates(transcript)
         if not session.requests:
             session.tracker.policy = with_target(session.tracker.policy, route.profile.min_tokens)
         if mode > Mode.OBSERVE and route.reminder:
-            messages = self._reminded(messages, route.reminder)
-        view = build_view(request, messages, session.is_movable)
+            transcript = self._reminded(transcript, route.reminder)
+        view = build_view(request, transcript, session.is_movable)
         reading = read_request(session, view, tools_key)
         stuff = material(view, tools, self._counter)
         expected = forecast(session, reading, view, stuff, route.profile)
-        seed = _seed(request, messages, route)
+        seed = _seed(request, transcript, route)
         natural = Layout(seed, stuff.natural, self._natural.get(session.id))
         self._natural[session.id] = natural
         if len(self._natural) > _MAX_NATURAL:
             self._natural.popitem(last=False)
-        is_foreign = _has_foreign_marks(request, messages, route.profile.dialect)
-        own_marks = honoured(natural, route.profile) if route.profile.family is Family.MARKER and not is_foreign else {}
+        own_count = _own_count(request, transcript)
+        is_foreign = own_count > 0 and _has_foreign_marks(request, transcript, route.profile.dialect)
+        is_marked = own_count > 0 and not is_foreign and route.profile.family is Family.MARKER
+        own_marks = honoured(natural, route.profile) if is_marked else {}
         caches = self._cache(seed.scope, route.profile)
         own_prompt = natural.prompt(own_marks)
         own = caches.own.bill(own_prompt, now)
@@ -321,39 +324,47 @@ class TierPlanner:
                 seed,
                 natural,
                 own_marks,
-                _own_count(request, messages),
+                own_count,
             ),
             pricing,
             may_order=mode >= Mode.TIER or mode is Mode.OBSERVE,
             policy=self.policy,
         )
-        return Draft(session, reading, view, stuff, expected, choice, own_prompt, (seed.scope, route.profile), own)
+        scope = (seed.scope, route.profile)
+        return Draft(session, reading, view, stuff, expected, choice, natural, own_prompt, scope, own)
 
-    def _rendered(self, request: ChatRequest, draft: Draft, route: Route, mode: Mode) -> bytes:
+    def _rendered(self, request: ChatRequest, cut: Cut, draft: Draft, route: Route, mode: Mode) -> bytes:
         choice, dialect = draft.choice, route.profile.dialect
         changes = dict(transport_edits(request, route.model))
-        messages = draft.view.messages
+        transcript = draft.view.transcript
+        messages = transcript.messages
         own = choice.reason in (Reason.CLIENT_OPTIMAL, Reason.REGRET_BOUND)
         # In mode mark the client's markers stay, whatever the provider makes of them.
-        if own and (mode is Mode.MARK or not _has_foreign_marks(request, messages, dialect)):
+        if own and (mode is Mode.MARK or not _has_foreign_marks(request, transcript, dialect)):
             return _as_read(request, draft, route, changes)
         keep = mode is Mode.MARK
         marks = {p: life for p, life in choice.marks.items() if not keep or choice.layout.parts[p].own_mark is None}
-        changes["messages"] = render_messages(choice.layout, messages, marks, dialect, keep_own=keep)
+        within: list[Patch] = []
+        if choice.layout is draft.natural and cut.span is not None and not route.reminder:
+            changed = patches(choice.layout, messages, marks, dialect, transcript.marked, keep_own=keep)
+            places = ((cut.starts[index], index) for index in changed)
+            within = [(place, place + len(messages[index].raw), changed[index]) for place, index in places]
+        else:
+            changes["messages"] = render_messages(choice.layout, messages, marks, dialect, keep_own=keep)
         if draft.material.tools:
             last = len(draft.material.tools[0].parts) - 1
             raw_tools = bytes(request.members["tools"])
             changes["tools"] = render_tools(raw_tools, marks.get(last), dialect, keep_own=keep)
-        return request.edited(changes)
+        return request.edited(changes, within)
 
-    def _reminded(self, messages: tuple[Message, ...], reminder: str) -> tuple[Message, ...]:
+    def _reminded(self, transcript: Transcript, reminder: str) -> Transcript:
         """With the operator's text behind the last user message, read as it is sent: the next request's copy of that
         turn is without it, so the prefix ends there."""
+        messages = transcript.messages
         last = next((i for i in range(len(messages) - 1, -1, -1) if messages[i].role == "user"), None)
         if last is None:
-            return messages
-        changed = self._reader.read(Raw(with_reminder(messages[last].raw, reminder)))
-        return (*messages[:last], changed, *messages[last + 1 :])
+            return transcript
+        return transcript.replaced({last: self._reader.read(Raw(with_reminder(messages[last].raw, reminder)))})
 
     def _cache(self, scope: bytes, profile: CacheProfile) -> _Caches:
         caches = self._caches.get(scope)
@@ -374,23 +385,22 @@ def _as_read(request: ChatRequest, draft: Draft, route: Route, changes: Mapping[
     return request.edited({**changes, "messages": written})
 
 
-def _seed(request: ChatRequest, messages: Sequence[Message], route: Route) -> Seed:
-    has_media = any(part.kind is PartKind.MEDIA for message in messages for part in message.parts)
+def _seed(request: ChatRequest, transcript: Transcript, route: Route) -> Seed:
     scope = digest(route.scope.encode(), route.name.encode(), route.model.encode(), route.upstream.encode())
-    return seed_of(request.members, route.profile, scope, has_media=has_media)
+    return seed_of(request.members, route.profile, scope, has_media=transcript.has_media)
 
 
-def _own_count(request: ChatRequest, messages: Sequence[Message]) -> int:
+def _own_count(request: ChatRequest, transcript: Transcript) -> int:
     """Markers that the client wrote, honoured or not: within a JSON string the key's quotes would be escaped."""
-    raw = [m.raw for m in messages if m.has_marks]
+    raw = [transcript.messages[index].raw for index in transcript.marked]
     if "tools" in request.members:
         raw.append(bytes(request.members["tools"]))
     return sum(text.count(b'"cache_control"') + text.count(b'"prompt_cache_breakpoint"') for text in raw)
 
 
-def _has_foreign_marks(request: ChatRequest, messages: Sequence[Message], dialect: Dialect) -> bool:
+def _has_foreign_marks(request: ChatRequest, transcript: Transcript, dialect: Dialect) -> bool:
     """Whether the client marks in a dialect that this provider refuses: such markers are re-placed, or taken out."""
-    raw = [m.raw for m in messages if m.has_marks]
+    raw = [transcript.messages[index].raw for index in transcript.marked]
     if "tools" in request.members:
         raw.append(bytes(request.members["tools"]))
     foreign = [b'"%s"' % key.encode() for key in MARK_KEYS if key != dialect.key]

@@ -5,7 +5,7 @@ message for role tool, on the last tool; never on assistant turns, thinking, or 
 """
 
 from bisect import bisect_right
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import orjson
 from msgspec import Raw
@@ -50,6 +50,27 @@ def render_messages(
         elif kind not in (ElementKind.TOOLS, ElementKind.DOCUMENT):
             written += _context(element, messages, marked.get(index, {}), dialect)
     return b"[" + b",".join(written) + b"]"
+
+
+def patches(
+    layout: Layout,
+    messages: Sequence[Message],
+    marks: Mapping[int, Life],
+    dialect: Dialect,
+    marked: Iterable[int],
+    *,
+    keep_own: bool = False,
+) -> dict[int, bytes]:
+    """For a layout in the client's order: the messages that are written otherwise than they came, by their index.
+    ``marked`` are those with markers of the client's."""
+    changed: dict[int, Mapping[int, Life]] = {} if keep_own else {index: {} for index in marked}
+    for index, own in _by_element(layout, marks).items():
+        element = layout.elements[index]
+        if element.kind in (_MESSAGE, ElementKind.WHOLE):
+            changed[element.message] = own
+    return {
+        index: _message(messages[index], changed[index], dialect, strip=not keep_own) for index in sorted(changed)
+    }
 
 
 def _context(

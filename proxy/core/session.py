@@ -6,10 +6,11 @@ from dataclasses import dataclass, field
 from proxy.core.digest import digest
 from proxy.core.evidence import Evidence, HeadLines, with_evidence
 from proxy.core.lane import ItemRecords, Lane
-from proxy.core.message import Message, text_digest
+from proxy.core.message import Message
 from proxy.core.recognition import Form, PieceKind, Recognition
 from proxy.core.stability import Classic
 from proxy.core.survival import STATIC_CHANGE, fixed_hazard
+from proxy.core.transcript import Transcript
 from proxy.core.view import View
 
 _MAX_SESSIONS = 4096
@@ -79,13 +80,14 @@ class Session:
         """Whether a message that looks like context has been seen rendered anew in this session."""
         return known.name in self.rendered_anew
 
-    def notice_candidates(self, messages: tuple[Message, ...]) -> None:
+    def notice_candidates(self, transcript: Transcript) -> None:
         """A message that took another's place under the same opening was rendered anew: no turn ever is."""
         found: dict[str, bytes | None] = {}
-        for message in messages:
-            known = message.recognition
+        messages = transcript.messages
+        for index in transcript.recognised:
+            known = messages[index].recognition
             if known is not None and known.form is Form.CANDIDATE:
-                found[known.name] = None if known.name in found else message.digest
+                found[known.name] = None if known.name in found else messages[index].digest
         present = {message.digest for message in messages} if found else set()
         for name, one in found.items():
             before = self.candidates.get(name)
@@ -101,39 +103,36 @@ class SessionTable:
         self._sessions: OrderedDict[str, Session] = OrderedDict()
         self._lanes: OrderedDict[bytes, Lane] = OrderedDict()
         self._heads: OrderedDict[bytes, HeadRecords] = OrderedDict()
-        self._by_pair: OrderedDict[bytes, str] = OrderedDict()
+        self._by_pair: OrderedDict[tuple[bytes, bytes], str] = OrderedDict()
         self._next = 0
 
     def __len__(self) -> int:
         return len(self._sessions)
 
-    def with_evidence(
-        self, scope: str, model: str, messages: tuple[Message, ...], head: int, tools: bytes
-    ) -> tuple[Message, ...]:
+    def with_evidence(self, scope: str, model: str, transcript: Transcript, tools: bytes) -> Transcript:
         """The messages, with what other requests have shown to be volatile in their system texts cut out as such."""
+        head = transcript.head
         records = self._heads.get(_head_key(_base(scope, model), tools, head))
         if records is None or not records.evidence.regions:
-            return messages
-        system = (with_evidence(m, place, records.evidence) for place, m in enumerate(messages[:head]))
-        return (*system, *messages[head:])
+            return transcript
+        system = {i: with_evidence(m, i, records.evidence) for i, m in enumerate(transcript.messages[:head])}
+        return transcript.replaced({i: m for i, m in system.items() if m is not transcript.messages[i]})
 
-    def find(
-        self, scope: str, model: str, hint: str, messages: tuple[Message, ...], head: int, tools: bytes
-    ) -> Session:
+    def find(self, scope: str, model: str, hint: str, transcript: Transcript, tools: bytes) -> Session:
         """The session that this request goes on, or a new one.
 
         Without a hint a request belongs to the session whose newest pair (last user turn and the turn before it) it
         still contains: a conversation that was continued, retried or trimmed at its beginning does, another does not.
         """
         base = _base(scope, model)
-        lane_key = digest(base, tools, *(fixed_digest(m) for m in messages[:head]))
-        pairs = _pairs(base, messages, head)
+        head, pairs = transcript.head, transcript.pairs
+        lane_key = digest(base, tools, *(fixed_digest(m) for m in transcript.messages[:head]))
         known: str | None = None
         if hint:
             known = digest(base, b"hint", hint.encode(), lane_key).hex()
         else:
-            for pair in reversed(pairs):
-                known = self._by_pair.get(pair)
+            for _, pair in reversed(pairs):
+                known = self._by_pair.get((base, pair))
                 if known is not None and known in self._sessions:
                     break
         session = self._sessions.get(known) if known is not None else None
@@ -142,8 +141,8 @@ class SessionTable:
         self._sessions.move_to_end(session.id)
         # The pair before the last one helps where a client rewrites its newest turn later; in a session's first request
         # it may be an example that all of the client's sessions begin with.
-        for pair in pairs[-2:] if session.requests else pairs[-1:]:
-            self._remember(pair, session.id)
+        for _, pair in pairs[-2:] if session.requests else pairs[-1:]:
+            self._remember((base, pair), session.id)
         return session
 
     def _new(self, known: str | None, lane: Lane, shared_head: HeadRecords) -> Session:
@@ -172,7 +171,7 @@ class SessionTable:
         self._lanes.move_to_end(key)
         return lane
 
-    def _remember(self, pair: bytes, session: str) -> None:
+    def _remember(self, pair: tuple[bytes, bytes], session: str) -> None:
         self._by_pair[pair] = session
         self._by_pair.move_to_end(pair)
         if len(self._by_pair) > _MAX_PAIRS:
@@ -202,7 +201,7 @@ def read_request(session: Session, view: View, tools: bytes) -> Reading:
     """Compare a request with its session; changes nothing. ``tools`` is the tools' digest, empty for none."""
     head = (tools, *(m.digest for m in view.messages[: view.head]))
     fixed = (tools, *(fixed_digest(m) for m in view.messages[: view.head]))
-    turns = tuple(turn_digest(view.messages[i]) for i in view.turns())
+    turns = view.turn_digests()
     ages: dict[str, int] = {}
     digests: dict[str, bytes] = {}
     rates: dict[str, float] = {}
@@ -252,6 +251,8 @@ def commit_reading(session: Session, reading: Reading, now: float) -> None:
 
 
 def _break_rank(before: tuple[bytes, ...], after: tuple[bytes, ...]) -> int:
+    if after[: len(before)] == before:
+        return 0
     common = 0
     for old, new in zip(before, after, strict=False):
         if old != new:
@@ -260,23 +261,17 @@ def _break_rank(before: tuple[bytes, ...], after: tuple[bytes, ...]) -> int:
     return len(before) - common
 
 
-def turn_digest(message: Message) -> bytes:
-    """A turn's identity; a reminder that the client appends to its newest turn is no part of it."""
-    known = message.recognition
-    if known is not None and known.form is Form.PROMPT and message.text is not None:
-        prompt = "".join(message.text[c.start : c.end] for c in known.cuts if c.kind is PieceKind.PROMPT)
-        # As the message will be in the next request, where it is no longer the newest.
-        return digest(message.role.encode(), text_digest(message.role, prompt))
-    return message.digest
-
-
 def fixed_digest(message: Message) -> bytes:
     """A system message's identity without its volatile lines and documents."""
     known = message.recognition
     if known is None or known.form is not Form.SYSTEM or message.text is None:
         return message.digest
-    fixed = (message.text[c.start : c.end] for c in known.cuts if c.kind is PieceKind.SECTION)
-    return digest(b"system", *(text.encode("utf-8", "surrogatepass") for text in fixed))
+    found = message.memo.get("fixed")
+    if not isinstance(found, bytes):
+        fixed = (message.text[c.start : c.end] for c in known.cuts if c.kind is PieceKind.SECTION)
+        found = digest(b"system", *(text.encode("utf-8", "surrogatepass") for text in fixed))
+        message.memo["fixed"] = found
+    return found
 
 
 def _base(scope: str, model: str) -> bytes:
@@ -285,24 +280,3 @@ def _base(scope: str, model: str) -> bytes:
 
 def _head_key(base: bytes, tools: bytes, head: int) -> bytes:
     return digest(base, tools, bytes([min(head, 255)]))
-
-
-def _pairs(base: bytes, messages: tuple[Message, ...], head: int) -> list[bytes]:
-    """For each user turn: the digest of it and the conversation message before it, context left out."""
-    pairs: list[bytes] = []
-    previous = b""
-    skip_ack = False
-    for message in messages[head:]:
-        if skip_ack and message.role == "assistant":
-            skip_ack = False
-            continue
-        skip_ack = False
-        known = message.recognition
-        if known is not None and known.form in (Form.CONTEXT, Form.CANDIDATE):
-            skip_ack = known.form is Form.CONTEXT
-            continue
-        own = turn_digest(message)
-        if message.role == "user":
-            pairs.append(digest(base, previous, own))
-        previous = own
-    return pairs

@@ -4,23 +4,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import count
 
-from proxy.core.message import MARK_KEYS, SYSTEM_ROLES, Message
+from proxy.core.item import Item
+from proxy.core.message import MARK_KEYS, Message
 from proxy.core.recognition import Form, PieceKind, Recognition
+from proxy.core.transcript import Transcript
 from proxy.core.wire import ChatRequest, members_of
 from proxy.core.words import Claim
 
 _MAX_GENERIC_ACK_CHARS = 160
-
-
-@dataclass(frozen=True, slots=True)
-class Item:
-    """One movable piece: a file, a map. ``key`` names it over time, ``digest`` covers its text."""
-
-    key: str
-    kind: PieceKind
-    claim: Claim
-    text: str
-    digest: bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,11 +45,25 @@ class View:
     """
 
     request: ChatRequest
-    messages: tuple[Message, ...]
-    head: int
+    transcript: Transcript
     last_user: int
     groups: tuple[Group, ...]
     system: tuple[SystemText, ...]
+
+    @property
+    def messages(self) -> tuple[Message, ...]:
+        """All of them, in the client's order."""
+        return self.transcript.messages
+
+    @property
+    def head(self) -> int:
+        """How many leading messages are system messages."""
+        return self.transcript.head
+
+    def turn_digests(self) -> tuple[bytes, ...]:
+        """The identities of the conversation's messages."""
+        turns = self.transcript.turns
+        return turns[self.head :] if not self.groups else tuple(turns[i] for i in self.turns())
 
     def items(self) -> list[Item]:
         """Everything movable that has a key over time: files, maps, documents."""
@@ -74,19 +79,21 @@ class View:
 
 
 def build_view(
-    request: ChatRequest, messages: Sequence[Message], is_movable: Callable[[Recognition, Message], bool]
+    request: ChatRequest, transcript: Transcript, is_movable: Callable[[Recognition, Message], bool]
 ) -> View:
     """Pair context messages with their acknowledgements. ``is_movable`` decides on candidates by the session's past."""
-    head = next((i for i, m in enumerate(messages) if m.role not in SYSTEM_ROLES), len(messages))
+    messages, head = transcript.messages, transcript.head
     last_user = next((i for i in range(len(messages) - 1, -1, -1) if messages[i].role == "user"), len(messages))
     found: list[Group] = []
     if last_user < len(messages):
-        for index in range(head, last_user - 1):
+        for index in transcript.recognised:
+            if not head <= index < last_user - 1:
+                continue
             group = _group_at(messages, index, is_movable)
             if group is not None:
                 found.append(group)
     system = _system_texts(messages, head) if last_user < len(messages) else ()
-    return View(request, tuple(messages), head, last_user, _with_distinct_keys(found), system)
+    return View(request, transcript, last_user, _with_distinct_keys(found), system)
 
 
 def _system_texts(messages: Sequence[Message], head: int) -> tuple[SystemText, ...]:

@@ -26,6 +26,10 @@ class Unreadable(Exception):
     """Valid JSON that cannot be taken apart here: it is forwarded as it is."""
 
 
+Patch = tuple[int, int, bytes]
+"""The bytes from a place up to another, and what stands there instead."""
+
+
 @dataclass(frozen=True, slots=True)
 class ChatRequest:
     """A chat request, cut but not parsed. ``body`` is the client's own; ``span`` is where the array of its messages
@@ -40,9 +44,14 @@ class ChatRequest:
     wants_usage: bool
     span: Span | None = None
 
-    def edited(self, changes: Mapping[str, bytes | None]) -> bytes:
-        """The body with top-level members replaced, removed (None) or added."""
-        return splice(self.body, self.members, changes, self.span)
+    def edited(self, changes: Mapping[str, bytes | None], within: Sequence[Patch] = ()) -> bytes:
+        """The body with top-level members replaced, removed (None) or added, and with patches ``within`` its messages,
+        in their order."""
+        if not within or self.span is None or "messages" in changes:
+            return splice(self.body, self.members, changes, self.span)
+        if any(v is None and k in self.members for k, v in changes.items()):
+            return splice(self.body, self.members, {**changes, "messages": _patched(self.body, self.span, within)})
+        return splice(self.body, self.members, changes, self.span, within)
 
 
 def parse_chat(
@@ -109,12 +118,17 @@ def value(raw: Raw | bytes) -> object:
 
 
 def splice(
-    body: bytes, members: Members, changes: Mapping[str, bytes | None], messages_at: Span | None = None
+    body: bytes,
+    members: Members,
+    changes: Mapping[str, bytes | None],
+    messages_at: Span | None = None,
+    within: Sequence[Patch] = (),
 ) -> bytes:
     """``body`` with top-level members replaced, removed (None) or added at the end; all other bytes as they were.
-    ``messages_at`` is where the messages stand, where that is known: they are then not searched for."""
+    ``messages_at`` is where the messages stand, where that is known: they are then not searched for, and may be patched
+    ``within``."""
     effective = {k: v for k, v in changes.items() if v is not None or k in members}
-    if not effective:
+    if not effective and not within:
         return body
     removes = any(v is None for v in effective.values())
     spans = None if removes else value_spans(body, members, messages_at)
@@ -127,12 +141,25 @@ def splice(
         if replacement is not None:
             pieces += (body[position:start], replacement)
             position = end
+        elif within and key == "messages":
+            pieces += (body[position:start], _patched(body, (start, end), within))
+            position = end
     added = [_member(key, new) for key, new in effective.items() if key not in members and new is not None]
     close = body.rindex(b"}")
     pieces.append(body[position:close])
     if added:
         pieces.append((b"," if members else b"") + b",".join(added))
     pieces.append(body[close:])
+    return b"".join(pieces)
+
+
+def _patched(body: bytes, span: Span, within: Sequence[Patch]) -> bytes:
+    pieces: list[bytes] = []
+    position = span[0]
+    for first, behind, new in within:
+        pieces += (body[position:first], new)
+        position = behind
+    pieces.append(body[position : span[1]])
     return b"".join(pieces)
 
 

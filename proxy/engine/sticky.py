@@ -45,9 +45,7 @@ def _messages(head: Head) -> Iterator[Members]:
     if cut is None or "messages" not in cut.members:
         return
     try:
-        for message in cut.known:
-            yield members_of(message.raw)
-        for raw in cut.unread():
+        for raw in cut.raws():
             yield members_of(raw)
     except Unreadable:
         return

@@ -6,6 +6,7 @@ from types import MappingProxyType
 
 import orjson
 
+from proxy.core.item import Item
 from proxy.core.layout import Element, ElementKind, Layout
 from proxy.core.message import Message
 from proxy.core.modes import Mode
@@ -16,7 +17,6 @@ from proxy.core.prompt import Bill, Life
 from proxy.core.reasons import Reason
 from proxy.core.recognition import PieceKind
 from proxy.core.survival import NAMED_IN_PROMPT, NAMED_RECENTLY, change_hazard
-from proxy.core.view import Item
 from proxy.core.words import TAG_OPEN
 from proxy.replay.runner import Ours, Setting, counted_once
 from proxy.replay.trace import Step, Trace

@@ -18,7 +18,7 @@ from proxy.core.prompt import Life
 from proxy.core.render import render_messages, render_tools
 from proxy.core.stability import Tier
 from proxy.core.tokens import TokenCounter, bytes_over_four
-from proxy.core.view import Item
+from proxy.core.item import Item
 from proxy.core.wire import splice
 from tests.fidelity.chats import AiderChat
 from tests.fidelity.checker import check

@@ -3,8 +3,8 @@
 from collections.abc import Iterator, Sequence
 
 from proxy.core.assemble import Material, Weight, behind_prefix, valid_prefix
+from proxy.core.item import Item
 from proxy.core.layout import Element, ElementKind
-from proxy.core.view import Item
 from proxy.replay.search.scene import Shot
 
 Elements = tuple[Element, ...]

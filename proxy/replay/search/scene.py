@@ -5,14 +5,16 @@ from dataclasses import dataclass
 
 from proxy.core.assemble import Material, material
 from proxy.core.digest import digest
-from proxy.core.message import Message, MessageReader, PartKind
+from proxy.core.item import Item
+from proxy.core.message import MessageReader
 from proxy.core.moved import moved_material
 from proxy.core.profiles import CacheProfile
 from proxy.core.recognition import Recogniser
 from proxy.core.session import Session, SessionTable, commit_reading, read_request
 from proxy.core.tokens import Encode, TokenCounter
 from proxy.core.tools import ToolReader
-from proxy.core.view import Item, View, build_view
+from proxy.core.transcript import Transcript
+from proxy.core.view import View, build_view
 from proxy.core.wire import ChatRequest, Unreadable, parse_chat
 from proxy.errors import UpstreamRejected
 from proxy.replay.prompts import PromptReader
@@ -65,7 +67,7 @@ class SceneReader:
         """The shots; None where a request cannot be taken apart, or is refused by the provider."""
         try:
             requests = [parse_chat(step.body) for step in steps]
-            messages = [tuple(self._messages.read(raw) for raw in request.messages) for request in requests]
+            messages = [Transcript([self._messages.read(raw) for raw in one.messages]) for one in requests]
             scopes = [self.prompts.prompt(step.body).scope for step in steps]
         except (Unreadable, UpstreamRejected):
             return None
@@ -98,28 +100,27 @@ class SceneReader:
         return shots
 
     def _sessions(
-        self, requests: Sequence[ChatRequest], messages: Sequence[tuple[Message, ...]], steps: Sequence[Step]
+        self, requests: Sequence[ChatRequest], messages: Sequence[Transcript], steps: Sequence[Step]
     ) -> list[Session]:
         """Each request's session as the planner finds it, with all that it will have shown by its end."""
         table = SessionTable()
         found = []
         for request, each, step in zip(requests, messages, steps, strict=True):
-            head = next((i for i, m in enumerate(each) if m.role not in ("system", "developer")), len(each))
             tools = self._tools.read(request.members.get("tools"))
             key = tools[0].digest if tools else b""
-            session = table.find("search", request.model, "", each, head, key)
+            session = table.find("search", request.model, "", each, key)
             session.notice_candidates(each)
             view = build_view(request, each, session.is_movable)
             commit_reading(session, read_request(session, view, key), step.at)
             found.append(session)
         return found
 
-    def _settings(self, request: ChatRequest, messages: Sequence[Message]) -> bytes:
+    def _settings(self, request: ChatRequest, messages: Transcript) -> bytes:
         """Parameters that are rendered in front of the messages: a change breaks all behind it."""
         breaking = self._profile.breaking
         names = (*breaking.before_system, *breaking.before_messages)
         found = [k.encode() + bytes(request.members[k]) for k in names if k in request.members]
-        if breaking.images and any(part.kind is PartKind.MEDIA for message in messages for part in message.parts):
+        if breaking.images and messages.has_media:
             found.append(b"media")
         return digest(*found)
 

@@ -1,11 +1,12 @@
 from collections.abc import Callable, Sequence
 
 from proxy.core.assemble import Material, behind_prefix, by_tiers, material, valid_prefix
+from proxy.core.item import Item
 from proxy.core.layout import Element, ElementKind
 from proxy.core.moved import moved_material
 from proxy.core.stability import Tier
 from proxy.core.tokens import TokenCounter, bytes_over_four
-from proxy.core.view import Item, View
+from proxy.core.view import View
 from tests.fidelity.chats import MAP_ACK, MAP_OPENING, READ_ONLY_ACK, READ_ONLY_OPENING, File
 from tests.talk import assistant, calling, result, shown, system, user, view_of
 

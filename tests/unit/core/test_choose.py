@@ -13,6 +13,7 @@ from proxy.core.prompt import Life
 from proxy.core.reasons import Reason
 from proxy.core.session import SessionTable, read_request
 from proxy.core.tokens import TokenCounter, bytes_over_four
+from proxy.core.transcript import Transcript
 from tests.fidelity.chats import File
 from tests.talk import MARK, TINY, Body, assistant, lines, read, shown, system, text_part, user, view_of
 
@@ -29,7 +30,7 @@ def given(
     """What is chosen from, for a request of an unknown client."""
     view, counter = view_of(*messages), TokenCounter(bytes_over_four)
     stuff = material(view, (), counter)
-    session = SessionTable().find("team", "m", "", read(messages), view.head, b"")
+    session = SessionTable().find("team", "m", "", Transcript(read(messages)), b"")
     expected = forecast(session, read_request(session, view, b""), view, stuff, profile)
     natural = Layout(SEED, stuff.natural)
     marks: dict[int, Life] = natural.own_marks() if profile.family is Family.MARKER else {}

@@ -9,8 +9,10 @@ from hypothesis import strategies as st
 from proxy.core.cut import Cut, Trunks, cut_anew
 from proxy.core.message import MessageReader
 from proxy.core.tokens import TokenCounter
+from proxy.core.transcript import Transcript
 from proxy.core.wire import Unreadable, elements
 from proxy.errors import InvalidRequest
+from proxy.plugins import build_plugin_manager, recognisers
 
 SYSTEM = {"role": "system", "content": "Be brief. " * 40}
 
@@ -28,25 +30,37 @@ class Reading:
 
     def __init__(self) -> None:
         self.trunks = Trunks()
-        self.reader = MessageReader(TokenCounter(), ())
+        self.reader = MessageReader(TokenCounter(), recognisers(build_plugin_manager()))
 
     def read(self, raw: bytes) -> Cut:
         cut = self.trunks.cut(raw)
-        unread = cut.unread()
-        cut.known, cut.rest = (*cut.known, *(self.reader.read(one) for one in unread)), ()
+        cut.read(self.reader.read)
         self.trunks.keep(raw, cut)
         return cut
 
     def known(self, raw: bytes) -> int:
-        return len(self.trunks.cut(raw).known)
+        return self.trunks.cut(raw).known
 
 
 def assert_same(cut: Cut, raw: bytes) -> None:
     anew = cut_anew(raw)
     assert {k: bytes(v) for k, v in cut.members.items()} == {k: bytes(v) for k, v in anew.members.items()}
-    assert [m.raw for m in cut.known] == [bytes(one) for one in elements(anew.members["messages"])]
+    assert cut.transcript is not None
+    messages = cut.transcript.messages
+    assert [m.raw for m in messages] == [bytes(one) for one in elements(anew.members["messages"])]
+    assert [bytes(one) for one in anew_raws(raw)] == [m.raw for m in messages]
     if cut.span is not None:
         assert raw[cut.span[0] : cut.span[1]] == bytes(anew.members["messages"])
+        assert [raw[at : at + len(m.raw)] for at, m in zip(cut.starts, messages, strict=True)] == [
+            m.raw for m in messages
+        ]
+    grown, fresh = cut.transcript, Transcript(messages)
+    for name in ("head", "marked", "recognised", "pairs", "turns", "elements", "has_media"):
+        assert getattr(grown, name) == getattr(fresh, name), name
+
+
+def anew_raws(raw: bytes) -> list[object]:
+    return list(cut_anew(raw).raws())
 
 
 class TestKnown:
@@ -56,7 +70,7 @@ class TestKnown:
         reading.read(body(*first, temperature=1))
         longer = body(*first, turn(3), temperature=1)
         cut = reading.trunks.cut(longer)
-        assert len(cut.known) == 3
+        assert cut.known == 3
         assert [bytes(raw) for raw in cut.unread()] == [json.dumps(turn(3)).encode()]
         assert_same(reading.read(longer), longer)
 
@@ -121,13 +135,17 @@ class TestOddBodies:
         good = body(SYSTEM, turn(1))
         reading.read(good)
         twice = good[:-1] + b',"messages":[{"role":"user","content":"only this"}]}'
-        assert len(reading.read(twice).known) == 1
+        assert_same(reading.read(twice), twice)
 
 
+FILES = "Here are files:\n\nsrc/a.py\n```\nx = 1\n```\n"
+TEXTS = [
+    "", "a", FILES, "Ok.", "Today's date is 2026-01-01.", 'quote " and \\', "naïve 漢字", "long " * 80, '"messages":[1]',
+]  # fmt: skip
 MESSAGE = st.builds(
     lambda role, text: {"role": role, "content": text},
     st.sampled_from(["system", "user", "assistant"]),
-    st.sampled_from(["", "a", 'quote " and \\', "naïve 漢字", "long " * 80, '"messages":[1]']),
+    st.sampled_from(TEXTS),
 )
 SPACING = st.sampled_from([(",", ":"), (", ", ": "), (" ,\n ", " : ")])
 

@@ -9,6 +9,7 @@ from proxy.core.moved import moved_material
 from proxy.core.profiles import ANTHROPIC
 from proxy.core.session import Session, SessionTable, commit_reading, read_request
 from proxy.core.tokens import TokenCounter, bytes_over_four
+from proxy.core.transcript import Transcript
 from proxy.core.view import View
 from tests.fidelity.chats import READ_ONLY_ACK, READ_ONLY_OPENING, File
 from tests.talk import Body, assistant, calling, read, result, shown, system, user, view_of
@@ -28,7 +29,7 @@ class Past:
 
     def expect(self, *messages: Body, tools: bytes = b"", after_s: float = 10.0, settle: bool = True) -> Forecast:
         view = view_of(*messages)
-        self.session = self.table.find("team", "m", "", read(messages), view.head, tools)
+        self.session = self.table.find("team", "m", "", Transcript(read(messages)), tools)
         reading = read_request(self.session, view, tools)
         found = forecast(self.session, reading, view, material(view, (), COUNTER), ANTHROPIC)
         self.now += after_s

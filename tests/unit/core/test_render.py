@@ -14,6 +14,7 @@ from proxy.core.profiles import Dialect
 from proxy.core.prompt import Life
 from proxy.core.render import mark_json, render_messages, render_tools
 from proxy.core.tokens import TokenCounter, bytes_over_four
+from proxy.core.transcript import Transcript
 from proxy.core.view import View, build_view
 from proxy.core.wire import parse_chat
 from tests.fidelity.chats import EDITABLE_OPENING, File
@@ -43,7 +44,7 @@ def view(messages: bytes | Sequence[Body]) -> View:
     raw = messages if isinstance(messages, bytes) else json.dumps(list(messages)).encode()
     request = parse_chat(b'{"model":"m","messages":' + raw + b"}")
     reader = MessageReader(COUNTER, RECOGNISERS)
-    return build_view(request, tuple(reader.read(r) for r in request.messages), lambda *_: True)
+    return build_view(request, Transcript([reader.read(r) for r in request.messages]), lambda *_: True)
 
 
 def natural(

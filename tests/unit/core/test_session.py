@@ -9,8 +9,8 @@ from proxy.core.session import (
     commit_reading,
     fixed_digest,
     read_request,
-    turn_digest,
 )
+from proxy.core.transcript import Transcript, turn_digest
 from proxy.core.view import View, build_view
 from proxy.core.wire import parse_chat
 from tests.fidelity.chats import File
@@ -31,15 +31,13 @@ class Clients:
     def find(
         self, *messages: Body, scope: str = "team", model: str = "m", hint: str = "", tools: bytes = b""
     ) -> Session:
-        known = read(messages)
-        head = next((i for i, m in enumerate(known) if m.role != "system"), len(known))
-        return self.table.find(scope, model, hint, known, head, tools)
+        return self.table.find(scope, model, hint, Transcript(read(messages)), tools)
 
     def send(
         self, *messages: Body, scope: str = "team", model: str = "m", hint: str = "", tools: bytes = b""
     ) -> tuple[Session, Reading]:
         session = self.find(*messages, scope=scope, model=model, hint=hint, tools=tools)
-        known = read(messages)
+        known = Transcript(read(messages))
         session.notice_candidates(known)
         view: View = build_view(parse_chat(b'{"model":"m","messages":[{"role":"user"}]}'), known, session.is_movable)
         reading = read_request(session, view, tools)
