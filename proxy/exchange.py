@@ -10,6 +10,7 @@ from enum import StrEnum
 from time import perf_counter
 from typing import Protocol
 
+from proxy.core.diagnostics import UNTOLD
 from proxy.core.modes import Mode
 from proxy.core.reasons import Reason
 from proxy.core.usage import Usage
@@ -64,6 +65,7 @@ class Exchange:
     ending: Ending | None = None
     finish_reason: str = ""
     usage: Usage | None = None
+    cache_cause: str = UNTOLD
     events: int = 0
     request_bytes: int = 0
     answer_bytes: int = 0

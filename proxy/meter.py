@@ -109,6 +109,9 @@ class Meter:
         self._metrics.plan(mode_label(exchange.mode), exchange.reason, plan.tier_tokens)
         for move in plan.moves:
             self._metrics.moved(move.source, move.target)
+        if plan.deviation:
+            model = exchange.deployment.name if exchange.deployment else NONE
+            self._metrics.deviation(model, plan.deviation, exchange.cache_cause)
         sent, usage = sent_bill(exchange, plan), exchange.usage
         if sent is not None and usage is not None and not usage.estimated and exchange.is_accepted:
             self._metrics.predicted(scaled(sent, usage.prompt).read, usage.read)

@@ -15,6 +15,8 @@ from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
 from prometheus_client.metrics_core import Metric
 
 from proxy import __version__
+from proxy.core.deviation import Deviation
+from proxy.core.diagnostics import UNTOLD
 from proxy.core.modes import Mode
 from proxy.core.prices import Cost
 from proxy.core.reasons import Reason
@@ -185,6 +187,10 @@ class Metrics:
             "prediction_error_tokens", "Predicted minus reported cache reads, as a distance; over or under.",
             _TOKENS, "side",
         )  # fmt: skip
+        self._deviations = self._counter(
+            "cache_deviations_total", "Reported cache use beside what was expected, by kind; and the provider's cause.",
+            "model", "kind", "cause",
+        )  # fmt: skip
 
     def _define_trouble(self) -> None:
         self._upstream_errors = self._counter("upstream_errors_total", "Upstream calls that failed.", "model", "kind")
@@ -214,7 +220,7 @@ class Metrics:
                 self._tier_moves(tier, other)
         for reason in Reason:
             self._reasons("tier", reason.value)
-        series = len(deployments) * (len(_KINDS) + len(ERROR_KINDS) + 1 + 7 * len(teams))
+        series = len(deployments) * (len(_KINDS) + len(ERROR_KINDS) + len(Deviation) + 1 + 7 * len(teams))
         if series > _EXPECTED_SERIES:
             return
         for deployment in deployments:
@@ -229,6 +235,8 @@ class Metrics:
             self._tokens(model, kind)
         for kind in ERROR_KINDS:
             self._upstream_errors(model, kind)
+        for deviation in Deviation:
+            self._deviations(model, deviation.value, UNTOLD)
         for team in teams:
             for money in (self._cost, self._input_cost, self._uncached_cost):
                 money(model, team)
@@ -301,6 +309,11 @@ class Metrics:
         """The provider has reported how much it read; the shadow cache had expected something."""
         error = predicted_read - reported_read
         self._prediction("over" if error >= 0 else "under").observe(abs(error))
+
+    def deviation(self, model: str, kind: str, cause: str) -> None:
+        """A report was compared with what was expected; ``kind`` is a ``Deviation``, ``cause`` what the provider's own
+        diagnostics say (``proxy.core.diagnostics``)."""
+        self._deviations(self._model(model), kind, cause).inc()
 
     def overhead(self, seconds: float) -> None:
         """The proxy's own time on a request before it was forwarded."""

@@ -43,8 +43,9 @@ class Plan:
     ``original`` is the client's request with only the edits that every mode allows; it is what a retry after a
     refused rewrite sends. ``rewritten`` says whether the two differ. ``reason`` is from a closed vocabulary
     (proxy.core.reasons). ``predicted`` and ``own`` are the shadow cache's bills of this plan and of the client's own
-    layout with its own markers. ``moves`` is filled when the exchange is settled. ``ticket`` is private to the planner;
-    ``surprise`` is an error of ours that was contained.
+    layout with its own markers. ``moves`` and ``deviation`` (``proxy.core.deviation``; empty where nothing was
+    reported) are filled when the exchange is settled. ``ticket`` is private to the planner; ``surprise`` is an error of
+    ours that was contained.
     """
 
     body: bytes
@@ -56,5 +57,6 @@ class Plan:
     own: Bill | None = None
     tier_tokens: Mapping[str, int] = field(default_factory=dict)
     moves: Sequence[Moved] = ()
+    deviation: str = ""
     ticket: object = None
     surprise: Exception | None = None

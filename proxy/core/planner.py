@@ -11,6 +11,7 @@ from proxy.core.assemble import Material, material
 from proxy.core.cache_models import Cache, make_cache
 from proxy.core.choose import Choice, Offer, Pricing, choose
 from proxy.core.cut import Cut, Trunks
+from proxy.core.deviation import LOST, Beliefs, missing, observed
 from proxy.core.digest import digest
 from proxy.core.edits import original_body, transport_edits, with_reminder
 from proxy.core.forecast import Forecast, forecast
@@ -64,7 +65,10 @@ class Draft:
     sent: Bill | None = None
     use_own: bool = False
     is_begun: bool = False
-    waiting: list[tuple[Cache, Prompt, float]] = field(default_factory=list)
+    waiting: list[tuple[Cache, Prompt]] = field(default_factory=list)
+    at: float = 0.0
+    sent_prompt: Prompt | None = None
+    last_use: tuple[float, float] | None = None
 
 
 @dataclass(slots=True)
@@ -74,8 +78,19 @@ class _Caches:
 
     sent: Cache
     own: Cache
+    profile: CacheProfile
+    beliefs: Beliefs = field(default_factory=Beliefs)
     sent_cost: float = 0.0
     own_cost: float = 0.0
+
+    def believed(self, base: CacheProfile, now: float) -> CacheProfile:
+        """The provider's rules with what its reports have taught; both worlds go by them."""
+        profile = self.beliefs.profile(base, now)
+        if profile is not self.profile:
+            self.profile = profile
+            self.sent.follow(profile)
+            self.own.follow(profile)
+        return profile
 
     def allowance(self, own_now: float, policy: str, returns: float) -> float:
         """How much more than the client's own the next request may cost: realised regret is bounded by a share of the
@@ -167,7 +182,9 @@ class TierPlanner:
         caches = self._cache(scope, profile)
         choice = draft.choice
         sent = draft.own_prompt if draft.use_own else choice.layout.prompt(choice.marks)
-        draft.sent = caches.sent.bill(sent, now)
+        # What could be read was decided when the request came: what others wrote since then is no part of it.
+        draft.sent_prompt, draft.sent = sent, caches.sent.bill(sent, draft.at)
+        draft.last_use = caches.sent.last_use(sent, draft.sent.hit, draft.at) if draft.sent.hit >= 0 else None
         caches.sent_cost += _cost(profile, draft.sent)
         stores = [(caches.sent, sent)]
         if not draft.is_begun:
@@ -175,10 +192,10 @@ class TierPlanner:
             stores.append((caches.own, draft.own_prompt))
         draft.is_begun = True
         if profile.after_answer:
-            draft.waiting += [(cache, prompt, now) for cache, prompt in stores]
+            draft.waiting += stores
         else:
             for cache, prompt in stores:
-                cache.store(prompt, now, now)
+                cache.store(prompt, draft.at, now)
         if not draft.use_own:
             _remember(draft.session, choice.layout)
 
@@ -193,12 +210,15 @@ class TierPlanner:
         draft = plan.ticket
         if not isinstance(draft, Draft):
             return
-        for cache, prompt, began in draft.waiting:
-            cache.store(prompt, began, now)
+        for cache, prompt in draft.waiting:
+            cache.store(prompt, draft.at, now)
         draft.waiting.clear()
         if usage is not None and plan.mode > Mode.OBSERVE:
             scope, profile = draft.scope
-            self._cache(scope, profile).sent_cost += _surprise_cost(profile, draft.sent, usage)
+            caches = self._cache(scope, profile)
+            caches.sent_cost += _surprise_cost(profile, draft.sent, usage)
+            if plan.predicted is not None and not usage.estimated:
+                plan.deviation = _compared(caches, draft, usage, now)
         retry = draft.reading.is_retry or draft.reading.turns == draft.session.turns
         commit_reading(draft.session, replace(draft.reading, is_retry=retry), now)
         if not retry:
@@ -232,10 +252,11 @@ class TierPlanner:
         transcript = self._read(request, cut)
         request = replace(request, span=cut.span)
         tools = self._tools.read(request.members.get("tools"))
+        caches = self._cache(_scope(route), route.profile)
+        route = replace(route, profile=caches.believed(route.profile, now))
         draft = self._draft(request, transcript, tools, route, mode, now)
         choice = draft.choice
         profile = route.profile
-        caches = self._cache(draft.scope[0], profile)
         plan = Plan(
             body=original,
             original=original,
@@ -246,7 +267,7 @@ class TierPlanner:
             tier_tokens=_tier_tokens(choice),
             ticket=draft,
         )
-        reason = _stand_down(draft, profile)
+        reason = _stand_down(draft, profile, ignores_markers=caches.beliefs.ignores_markers(now))
         if (
             reason is Reason.BELOW_MINIMUM
             and mode is Mode.TIER
@@ -331,7 +352,7 @@ class TierPlanner:
             policy=self.policy,
         )
         scope = (seed.scope, route.profile)
-        return Draft(session, reading, view, stuff, expected, choice, natural, own_prompt, scope, own)
+        return Draft(session, reading, view, stuff, expected, choice, natural, own_prompt, scope, own, at=now)
 
     def _rendered(self, request: ChatRequest, cut: Cut, draft: Draft, route: Route, mode: Mode) -> bytes:
         choice, dialect = draft.choice, route.profile.dialect
@@ -370,7 +391,7 @@ class TierPlanner:
         caches = self._caches.get(scope)
         if caches is None:
             sent, own = make_cache(profile, is_forecast=True), make_cache(profile, is_forecast=True)
-            caches = self._caches[scope] = _Caches(sent, own)
+            caches = self._caches[scope] = _Caches(sent, own, profile)
             if len(self._caches) > _MAX_CACHES:
                 self._caches.popitem(last=False)
         self._caches.move_to_end(scope)
@@ -386,8 +407,12 @@ def _as_read(request: ChatRequest, draft: Draft, route: Route, changes: Mapping[
 
 
 def _seed(request: ChatRequest, transcript: Transcript, route: Route) -> Seed:
-    scope = digest(route.scope.encode(), route.name.encode(), route.model.encode(), route.upstream.encode())
-    return seed_of(request.members, route.profile, scope, has_media=transcript.has_media)
+    return seed_of(request.members, route.profile, _scope(route), has_media=transcript.has_media)
+
+
+def _scope(route: Route) -> bytes:
+    """What a provider keeps apart: accounts, models, and the servers of one name."""
+    return digest(route.scope.encode(), route.name.encode(), route.model.encode(), route.upstream.encode())
 
 
 def _own_count(request: ChatRequest, transcript: Transcript) -> int:
@@ -407,14 +432,25 @@ def _has_foreign_marks(request: ChatRequest, transcript: Transcript, dialect: Di
     return any(key in text for text in raw for key in foreign)
 
 
-def _stand_down(draft: Draft, profile: CacheProfile) -> Reason | None:
+def _stand_down(draft: Draft, profile: CacheProfile, *, ignores_markers: bool) -> Reason | None:
     """Why the client's own request is sent although a plan exists."""
     session, layout = draft.session, draft.choice.layout
     if session.is_barred:
         return Reason.BARRED
     if profile.family is not Family.NONE and layout.total < profile.min_tokens:
         return Reason.BELOW_MINIMUM
-    return None
+    return Reason.MARKERS_IGNORED if ignores_markers else None
+
+
+def _compared(caches: _Caches, draft: Draft, usage: Usage, now: float) -> str:
+    """What the provider reports beside what the shadow expected; what it evidently does not hold is dropped."""
+    prompt, bill = draft.sent_prompt, draft.sent
+    if prompt is None or bill is None:
+        return ""
+    kind = caches.beliefs.observe(observed(prompt, bill, usage, draft.last_use), draft.scope[1], now)
+    if kind in LOST:
+        caches.sent.forget(prompt, missing(prompt, bill, usage))
+    return kind
 
 
 def _cost(profile: CacheProfile, bill: Bill) -> float:

@@ -20,6 +20,8 @@ class Reason(StrEnum):
     """Nothing is known of this upstream's cache: order only, no markers, and there was nothing to re-order."""
     BELOW_MINIMUM = "below-minimum"
     """The prompt is shorter than the provider caches."""
+    MARKERS_IGNORED = "markers-ignored"
+    """By its own reports this upstream stores nothing of what is marked; tried again after a while."""
     ONE_SHOT = "one-shot"
     """This client's past says that such a request is not continued: a write would be wasted."""
     CLIENT_OPTIMAL = "client-optimal"

@@ -20,6 +20,7 @@ from typing import Protocol
 import msgspec
 import orjson
 
+from proxy.core.diagnostics import UNTOLD, cause_in, cause_of
 from proxy.core.usage import Usage, UsageFold, usage_of
 
 MAX_EVENT_BYTES = 1 << 20
@@ -50,6 +51,7 @@ class Outcome:
     is_done: bool = False
     error: Mapping[str, object] | None = None
     events: int = 0
+    cache_cause: str = UNTOLD
 
     @property
     def is_empty(self) -> bool:
@@ -78,7 +80,18 @@ class Fold(Protocol):
 class StreamFold:
     """A stream of server-sent events. ``drop_usage``: the client did not ask for the usage event."""
 
-    __slots__ = ("_drop", "_error", "_events", "_finish", "_is_done", "_is_long", "_tail", "_usage", "saw_content")
+    __slots__ = (
+        "_cause",
+        "_drop",
+        "_error",
+        "_events",
+        "_finish",
+        "_is_done",
+        "_is_long",
+        "_tail",
+        "_usage",
+        "saw_content",
+    )
 
     def __init__(self, *, drop_usage: bool = False) -> None:
         self._drop = drop_usage
@@ -86,6 +99,7 @@ class StreamFold:
         self._is_long = False
         self._usage = UsageFold()
         self._finish = ""
+        self._cause = UNTOLD
         self._error: Mapping[str, object] | None = None
         self._is_done = False
         self._events = 0
@@ -120,6 +134,7 @@ class StreamFold:
             is_done=self._is_done,
             error=self._error,
             events=self._events,
+            cache_cause=self._cause,
         )
 
     def _cut(self, chunk: bytes) -> bytes:
@@ -182,6 +197,8 @@ class StreamFold:
 
     def _learn(self, payload: Mapping[str, object]) -> None:
         self._usage.feed(payload)
+        cause = cause_of(payload)
+        self._cause = cause if cause != UNTOLD else self._cause
         error = payload.get("error")
         if isinstance(error, dict):
             self._error = error
@@ -286,6 +303,8 @@ class _Body(msgspec.Struct):
     usage: object = None
     usageMetadata: object = None
     choices: object = None
+    diagnostics: object = None
+    prompt_cache_diagnostics: object = None
 
 
 _BODY = msgspec.json.Decoder(_Body)
@@ -301,6 +320,7 @@ def _outcome_of(body: bytes, saw_content: bool) -> Outcome:
         usage=usage_of(report) if isinstance(report, dict) else None,
         saw_content=saw_content,
         finish_reason=_finish_reason(answer.choices),
+        cache_cause=cause_in(answer.diagnostics, answer.prompt_cache_diagnostics),
     )
 
 

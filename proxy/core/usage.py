@@ -12,7 +12,7 @@ https://docs.aws.amazon.com/bedrock/latest/userguide/prompt-caching.html, and li
 """
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from proxy.core.prompt import Life
 
@@ -25,6 +25,7 @@ _MESSAGES_KEYS = ("input_tokens", "output_tokens", "cache_read_input_tokens", "c
 _EXCLUSIVE_KEYS = ("cache_read_input_tokens", "cache_creation_input_tokens", "cache_creation")
 _BEDROCK_KEYS = ("inputTokens", "inputTokenCount", "outputTokens", "outputTokenCount")
 _GEMINI_KEYS = ("promptTokenCount", "candidatesTokenCount", "totalTokenCount")
+_WRITE_KEYS = ("cache_write_tokens", "cache_creation_tokens", "cache_creation_input_tokens")
 _SHORT_LIFE_KEYS = ("ephemeral_5m_input_tokens", "ephemeral_30m_input_tokens", "ttl_30m_tokens")
 _LONG_LIFE_KEYS = ("ephemeral_1h_input_tokens", "ephemeral_12h_input_tokens", "ttl_12h_tokens")
 _HOLDERS = ("response", "message", "metadata", "x_groq")
@@ -35,7 +36,9 @@ _NAMES = ("usage", "usageMetadata", "amazon-bedrock-invocationMetrics")
 class Usage:
     """Tokens of one exchange. ``prompt`` is inclusive: read + write_5m + write_1h + plain = prompt, as OpenAI counts.
 
-    ``estimated`` is set where the provider reported nothing and the figures are our own count.
+    ``estimated`` is set where the provider reported nothing and the figures are our own count. ``writes_told`` and
+    ``lives_told`` say that the provider tells what it wrote (be it nothing), and splits it by life: no difference
+    between two usages.
     """
 
     prompt: int
@@ -44,6 +47,8 @@ class Usage:
     write_5m: int = 0
     write_1h: int = 0
     estimated: bool = False
+    writes_told: bool = field(default=False, compare=False, repr=False)
+    lives_told: bool = field(default=False, compare=False, repr=False)
 
     @property
     def write(self) -> int:
@@ -74,6 +79,7 @@ class Counts:
     write_5m: int = 0
     write_1h: int = 0
     exclusive: bool = False
+    writes_told: bool = False
 
     def merged(self, other: "Counts") -> "Counts":
         """Both reports of one exchange: counters are cumulative, so the larger one is the later one."""
@@ -87,6 +93,7 @@ class Counts:
             write_5m=max(self.write_5m, other.write_5m),
             write_1h=max(self.write_1h, other.write_1h),
             exclusive=self.exclusive or other.exclusive,
+            writes_told=self.writes_told or other.writes_told,
         )
 
     def usage(self, life: Life = "5m") -> Usage:
@@ -101,7 +108,9 @@ class Counts:
         read = min(read, prompt)
         write = min(write, prompt - read)
         short, long = self._split(write, life)
-        return Usage(prompt, self.output + self._hidden_output(prompt), read, short, long)
+        output = self.output + self._hidden_output(prompt)
+        split = self.write_5m + self.write_1h > 0
+        return Usage(prompt, output, read, short, long, writes_told=self.writes_told, lives_told=split)
 
     def _is_exclusive(self, write: int) -> bool:
         """By shape, or by the provider's own sum."""
@@ -207,6 +216,7 @@ def _inclusive(report: Mapping[str, object], prompt: str, output: str) -> Counts
         write=max(_written(details), _written(report)),
         write_5m=short,
         write_1h=long,
+        writes_told=any(key in part for part in (details, report) for key in _WRITE_KEYS),
     )
 
 
@@ -242,6 +252,7 @@ def _message_counts(report: Mapping[str, object]) -> Counts:
         write_5m=short,
         write_1h=long,
         exclusive=True,
+        writes_told="cache_creation_input_tokens" in report,
     )
 
 
@@ -261,6 +272,7 @@ def _bedrock(report: Mapping[str, object]) -> Counts:
         write_5m=lives["5m"],
         write_1h=lives["1h"],
         exclusive=True,
+        writes_told="cacheWriteInputTokens" in report or "cacheWriteInputTokenCount" in report,
     )
 
 
@@ -274,7 +286,7 @@ def _gemini(report: Mapping[str, object]) -> Counts:
 
 
 def _written(report: Mapping[str, object]) -> int:
-    return _most(report, "cache_write_tokens", "cache_creation_tokens", "cache_creation_input_tokens")
+    return _most(report, *_WRITE_KEYS)
 
 
 def _lives(report: Mapping[str, object], details: Mapping[str, object]) -> tuple[int, int]:

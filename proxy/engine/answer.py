@@ -167,6 +167,7 @@ class Passage:
         exchange = self._exchange
         exchange.usage = outcome.usage
         exchange.finish_reason = outcome.finish_reason
+        exchange.cache_cause = outcome.cache_cause
         exchange.events = outcome.events
         if outcome.error is not None and not exchange.error_code:
             exchange.error_code = "upstream_stream_error"

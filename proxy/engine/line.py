@@ -40,6 +40,8 @@ def exchange_line(exchange: Exchange) -> str:
             ("estimated", int(usage.estimated)),
             ("cost_usd", f"{exchange.cost_usd:.6f}"),
         ]
+    if exchange.plan is not None and exchange.plan.deviation:
+        parts += [("cache", exchange.plan.deviation), ("cause", exchange.cache_cause)]
     return "exchange " + " ".join(f"{name}={value}" for name, value in parts if value != "")
 
 

@@ -35,6 +35,7 @@ MEANINGS: Mapping[str, str] = MappingProxyType(
         Reason.BARRED: "an earlier rewrite of this session was refused: sent as it came",
         Reason.NO_PROFILE: "nothing is known of this upstream's cache",
         Reason.BELOW_MINIMUM: "shorter than the provider caches: sent as it came",
+        Reason.MARKERS_IGNORED: "the upstream stores nothing of what is marked: sent as it came",
         Reason.ONE_SHOT: "requests like this one are not continued: a write would be wasted",
         Reason.CLIENT_OPTIMAL: "the client's own order and markers are at least as good as ours",
         Reason.NOTHING_STABLE: "no prefix is expected to be read again",

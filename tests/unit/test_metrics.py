@@ -72,6 +72,7 @@ def test_plans_and_trouble(metrics):
     metrics.moved("L1", "L0")
     metrics.predicted(1000, 800)
     metrics.predicted(800, 1000)
+    metrics.deviation("m", "evicted", "untold")
     metrics.overhead(0.0007)
     metrics.first_byte("m", 0.3)
     metrics.upstream_error("m", "timeout")
@@ -87,6 +88,7 @@ def test_plans_and_trouble(metrics):
     assert value(metrics, "tier_moves_total", source="L1", target="L0") == 1
     assert value(metrics, "prediction_error_tokens_sum", side="over") == 200
     assert value(metrics, "prediction_error_tokens_sum", side="under") == 200
+    assert value(metrics, "cache_deviations_total", model="m", kind="evicted", cause="untold") == 1
     assert value(metrics, "overhead_seconds_bucket", le="0.0005") == 0
     assert value(metrics, "overhead_seconds_bucket", le="0.001") == 1
     assert value(metrics, "time_to_first_byte_seconds_sum", model="m") == 0.3
@@ -174,7 +176,7 @@ def test_no_label_tells_clients_apart(metrics):
     }
     allowed = {
         "model", "mode", "status", "transport", "kind", "team", "basis", "tier", "source", "target", "reason",
-        "side", "plugin", "hook", "version", "deployment",
+        "side", "plugin", "hook", "version", "deployment", "cause",
     }  # fmt: skip
     assert declared == allowed
     assert names <= allowed | {"le"}

@@ -13,6 +13,7 @@ the caller and may be virtual. All facts are in the profile (``proxy.core.profil
 ``pessimistic`` and ``optimistic`` turn them, so that a result can be reported under each answer.
 """
 
+from collections.abc import Iterable
 from typing import Protocol, assert_never
 
 from proxy.core.cache_models.boundary import BoundaryCache
@@ -31,6 +32,19 @@ class Cache(CacheModel, Protocol):
 
     def held(self, prompt: Prompt, now: float) -> list[int]:
         """Positions, ascending, that a marker there would read; empty for caches without markers."""
+        ...
+
+    def last_use(self, prompt: Prompt, position: int, now: float) -> tuple[float, float] | None:
+        """Seconds since the entry at a position was last used, and its life; None where there is none."""
+        ...
+
+    def forget(self, prompt: Prompt, positions: Iterable[int]) -> None:
+        """Drop entries that the provider evidently does not hold. Nothing for caches that store every prefix: what was
+        just sent is stored again."""
+        ...
+
+    def follow(self, profile: CacheProfile) -> None:
+        """From now on these rules hold; where lives turned out shorter, entries end as much sooner."""
         ...
 
     def copy(self) -> "Cache":
@@ -76,6 +90,16 @@ class NoCache:
     def held(self, prompt: Prompt, now: float) -> list[int]:
         """Nothing is held."""
         return []
+
+    def last_use(self, prompt: Prompt, position: int, now: float) -> tuple[float, float] | None:
+        """Nothing is held."""
+        return None
+
+    def forget(self, prompt: Prompt, positions: Iterable[int]) -> None:
+        """Nothing is held."""
+
+    def follow(self, profile: CacheProfile) -> None:
+        """There are no rules."""
 
     def copy(self) -> "NoCache":
         """There is nothing to copy."""

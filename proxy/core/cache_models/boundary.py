@@ -55,6 +55,20 @@ class BoundaryCache:
         live = ((p, get((scope, digest))) for p, digest in enumerate(prompt.hashes[first:], first))
         return [p for p, entry in live if entry is not None and entry.available <= now < entry.expiry]
 
+    def last_use(self, prompt: Prompt, position: int, now: float) -> tuple[float, float] | None:
+        """Seconds since the entry at a position was last used, and its life."""
+        return self._table.last_use((prompt.scope, prompt.hashes[position]), now)
+
+    def forget(self, prompt: Prompt, positions: Iterable[int]) -> None:
+        """Drop the entries at these positions."""
+        for position in positions:
+            self._table.forget((prompt.scope, prompt.hashes[position]))
+
+    def follow(self, profile: CacheProfile) -> None:
+        """From now on these rules hold."""
+        self._table.shorten(self._profile, profile)
+        self._profile = profile
+
     def copy(self) -> "BoundaryCache":
         """A hypothetical continuation: reads through, keeps its own writes."""
         return BoundaryCache(self._profile, 0, self._table.copy())

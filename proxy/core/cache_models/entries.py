@@ -4,6 +4,8 @@ from collections.abc import Callable, Iterable
 from itertools import islice
 from typing import NamedTuple
 
+from proxy.core.profiles import CacheProfile
+
 DEFAULT_CAPACITY = 200_000
 
 Key = tuple[bytes, bytes]
@@ -74,6 +76,30 @@ class EntryTable:
         entry = self.getter()(key)
         if entry is not None and entry.available <= now < entry.expiry:
             self.put(key, now, entry.available, entry.life_s, entry.tokens)
+
+    def last_use(self, key: Key, now: float) -> tuple[float, float] | None:
+        """Seconds since an entry that lives was last used, and its life; None where there is none."""
+        entry = self.getter()(key)
+        if entry is None or now >= entry.expiry:
+            return None
+        return now - (entry.expiry - entry.life_s), entry.life_s
+
+    def forget(self, key: Key) -> None:
+        """Drop an entry that the provider evidently does not hold."""
+        own = self._entries.pop(key, None)
+        if own is not None:
+            self._tokens -= own.tokens
+
+    def shorten(self, before: CacheProfile, after: CacheProfile) -> None:
+        """Lives turned out shorter: entries end as much sooner. Rare, and linear in the entries."""
+        lives = ((before.life_s, after.life_s), (before.long_life_s, after.long_life_s))
+        sooner = {old + before.slack_s: old - new for old, new in lives if new < old}
+        if not sooner:
+            return
+        for key, entry in self._entries.items():
+            less = sooner.get(entry.life_s)
+            if less is not None:
+                self._entries[key] = entry._replace(expiry=entry.expiry - less, life_s=entry.life_s - less)
 
     def trim(self, now: float) -> None:
         """Hold the bounds. Costs little per stored entry: whole sweeps at doubling sizes, evictions by the batch."""

@@ -8,6 +8,7 @@ that at most floor((n - 1) / B) * B tokens are read; memory is bounded, output i
 """
 
 from bisect import bisect_left
+from collections.abc import Iterable
 
 from proxy.core.cache_models.chance import is_lucky, share_of
 from proxy.core.cache_models.entries import EntryTable
@@ -29,8 +30,7 @@ class GridCache:
         self._profile = profile
         self._is_forecast = is_forecast
         self._step = max(1, profile.step)
-        # Shorter prefixes hold no whole step from the minimum on.
-        self._first = -(-max(1, profile.min_tokens) // self._step) * self._step - profile.hidden_tokens
+        self._first = _first_step(profile)
         self._table = EntryTable(capacity, profile.capacity_tokens)
         self._machines = Machines(profile.spill_rpm)
 
@@ -72,6 +72,20 @@ class GridCache:
     def held(self, prompt: Prompt, now: float) -> list[int]:
         """Empty: there are no markers to place."""
         return []
+
+    def last_use(self, prompt: Prompt, position: int, now: float) -> tuple[float, float] | None:
+        """Seconds since the entry at a position was last used, and its life."""
+        return self._table.last_use((self._machines.scope(prompt, now), prompt.hashes[position]), now)
+
+    def forget(self, prompt: Prompt, positions: Iterable[int]) -> None:
+        """Nothing: what was just sent is stored again."""
+
+    def follow(self, profile: CacheProfile) -> None:
+        """From now on these rules hold."""
+        self._table.shorten(self._profile, profile)
+        self._profile = profile
+        self._step = max(1, profile.step)
+        self._first = _first_step(profile)
 
     def copy(self) -> "GridCache":
         """A hypothetical continuation: reads through, keeps its own writes."""
@@ -118,3 +132,9 @@ class GridCache:
 
     def _is_long(self, prompt: Prompt) -> bool:
         return self._profile.long_life_s > 0 and prompt.marks.get(len(prompt.ends) - 1) == "1h"
+
+
+def _first_step(profile: CacheProfile) -> int:
+    """The shortest prefix that can be read: shorter ones hold no whole step from the minimum on."""
+    step = max(1, profile.step)
+    return -(-max(1, profile.min_tokens) // step) * step - profile.hidden_tokens

@@ -10,7 +10,7 @@ below the hit makes an entry.
 """
 
 from bisect import bisect_left
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from proxy.core.cache_models.entries import Entry, EntryTable, Key
 from proxy.core.profiles import CacheProfile, Dialect
@@ -93,6 +93,25 @@ class MarkerCache:
                 if entry is not None and entry[0] <= now < entry[1]:
                     found.add(position)
         return sorted(found)
+
+    def last_use(self, prompt: Prompt, position: int, now: float) -> tuple[float, float] | None:
+        """Seconds since the entry at a position was last used, and its life."""
+        found = (self._table.last_use(key, now) for key in self._keys(prompt, position))
+        return min((one for one in found if one is not None), default=None)
+
+    def forget(self, prompt: Prompt, positions: Iterable[int]) -> None:
+        """Drop the entries at these positions, of either life."""
+        for position in positions:
+            for key in self._keys(prompt, position):
+                self._table.forget(key)
+
+    def follow(self, profile: CacheProfile) -> None:
+        """From now on these rules hold."""
+        self._table.shorten(self._profile, profile)
+        self._profile = profile
+
+    def _keys(self, prompt: Prompt, position: int) -> list[Key]:
+        return [(scope, prompt.hashes[position]) for scope in {self._scope(prompt, "5m"), self._scope(prompt, "1h")}]
 
     def copy(self) -> "MarkerCache":
         """A hypothetical continuation: reads through, keeps its own writes."""

@@ -6,6 +6,8 @@ seconds and live for hours. Observed hits are multiples of 128 tokens (deepseek-
 The interval and the delay are fields of the profile.
 """
 
+from collections.abc import Iterable
+
 from proxy.core.cache_models.entries import EntryTable
 from proxy.core.profiles import CacheProfile
 from proxy.core.prompt import Bill, Prompt
@@ -58,6 +60,20 @@ class UnitCache:
     def held(self, prompt: Prompt, now: float) -> list[int]:
         """Empty: there are no markers to place."""
         return []
+
+    def last_use(self, prompt: Prompt, position: int, now: float) -> tuple[float, float] | None:
+        """Seconds since the entry at a position was last used, and its life."""
+        return self._units.last_use((prompt.scope, prompt.hashes[position]), now)
+
+    def forget(self, prompt: Prompt, positions: Iterable[int]) -> None:
+        """Nothing: what was just sent is stored again."""
+
+    def follow(self, profile: CacheProfile) -> None:
+        """From now on these rules hold."""
+        self._units.shorten(self._profile, profile)
+        self._profile = profile
+        self._step = max(1, profile.step)
+        self._interval = profile.interval_tokens or self._step
 
     def copy(self) -> "UnitCache":
         """A hypothetical continuation: reads through, keeps its own writes."""
