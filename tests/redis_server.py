@@ -24,13 +24,15 @@ _BUS = 10000
 class RedisServer:
     """One redis-server. It can be killed and started anew on the same port, and stopped in its tracks."""
 
-    def __init__(self, binary: str, folder: Path, port: int, *options: str) -> None:
+    def __init__(self, binary: str, folder: Path, port: int, *options: str, password: str = "") -> None:
         self.port = port
+        self._password = password
         self.url = f"redis://127.0.0.1:{port}/0"
         self._folder = folder
         self._words = [
             binary, "--port", str(port), "--bind", "127.0.0.1", "--dir", str(folder), "--save", "",
             "--appendonly", "yes", "--appendfsync", "always", "--daemonize", "no", *options,
+            *(["--requirepass", password] if password else []),
         ]  # fmt: skip
         self._process: subprocess.Popen[bytes] | None = None
 
@@ -47,11 +49,16 @@ class RedisServer:
 
     def call(self, *words: str) -> str:
         """One command; the first line of its answer."""
+        return self.ask(*words).partition("\r\n")[0]
+
+    def ask(self, *words: str) -> str:
+        """One command; all of its answer as it is on the wire."""
+        commands = [("AUTH", self._password)] if self._password else []
         with socket.create_connection(("127.0.0.1", self.port), timeout=10) as line:
-            packed = "".join(f"${len(word)}\r\n{word}\r\n" for word in words)
-            line.sendall(f"*{len(words)}\r\n{packed}".encode())
+            line.sendall(b"".join(_packed(command) for command in (*commands, words, ("QUIT",))))
             with line.makefile("rb") as answer:
-                return answer.readline().decode().strip()
+                text = answer.read().decode()
+        return text.removeprefix("+OK\r\n" * len(commands)).removesuffix("+OK\r\n")
 
     def kill(self) -> None:
         """As a crash does."""
@@ -95,9 +102,9 @@ def redis_binary() -> str:
 
 
 @contextmanager
-def redis_server(folder: Path, *options: str) -> Iterator[RedisServer]:
+def redis_server(folder: Path, *options: str, password: str = "") -> Iterator[RedisServer]:
     """A server that answers, for the length of the block."""
-    server = RedisServer(redis_binary(), folder, _free_port(), *options)
+    server = RedisServer(redis_binary(), folder, _free_port(), *options, password=password)
     try:
         server.start()
         yield server
@@ -131,11 +138,12 @@ def redis_cluster(folder: Path, nodes: int = 3) -> Iterator[list[RedisServer]]:
         yield servers
 
 
+def _packed(words: tuple[str, ...]) -> bytes:
+    return b"*%d\r\n" % len(words) + b"".join(b"$%d\r\n%s\r\n" % (len(word.encode()), word.encode()) for word in words)
+
+
 def _sees_all(server: RedisServer, nodes: int) -> bool:
-    with socket.create_connection(("127.0.0.1", server.port), timeout=10) as line:
-        line.sendall(b"CLUSTER INFO\r\nCLUSTER SLOTS\r\nQUIT\r\n")
-        with line.makefile("rb") as answer:
-            text = answer.read().decode()
+    text = server.ask("CLUSTER", "INFO")
     return "cluster_state:ok" in text and f"cluster_known_nodes:{nodes}\r" in text
 
 

@@ -42,7 +42,8 @@ _VERSION = PREFIX + "{directory}:version"
 # A team is entered into the set of teams this often, by each worker that serves it: the set may have been lost.
 _REGISTERED_S = 60.0
 _PAGE = 1000
-_SCOPE_BYTES = 64 << 20
+SCOPE_BYTES = 64 << 20
+"""The most bytes of layout state that one scope (a team's key) keeps."""
 
 _TEAM_SCRIPTS = (
     "reserve", "settle", "release", "renew", "expire", "balances", "claim", "entries", "forget_entries",
@@ -57,7 +58,10 @@ class RedisStore:
     is_shared = True
     is_durable = True
 
-    def __init__(self, url: str, timeout_s: float = 1.0, state_timeout_s: float = 0.05) -> None:
+    def __init__(
+        self, url: str, timeout_s: float = 1.0, state_timeout_s: float = 0.05, scope_bytes: int = SCOPE_BYTES
+    ) -> None:
+        self._scope_bytes = scope_bytes
         self._link = RedisLink(url, timeout_s)
         self._state_link = RedisLink(url, state_timeout_s)
         self._scripts = {name: Script.load("team", name) for name in _TEAM_SCRIPTS}
@@ -179,7 +183,7 @@ class RedisStore:
         pairs = (word for pair in blobs.items() for word in pair)
         await self._state_link.run(
             self._scripts["state_save"], _keys("s", scope, _STATE_KEYS),
-            repr(now), repr(now + ttl_s), max(1, int(ttl_s * 1000)), _SCOPE_BYTES, *pairs,
+            repr(now), repr(now + ttl_s), max(1, int(ttl_s * 1000)), self._scope_bytes, *pairs,
         )  # fmt: skip
 
     async def ping(self) -> None:

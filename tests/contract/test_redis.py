@@ -1,0 +1,242 @@
+"""What is Redis' own: a server that is away, slow, emptied or of another version, and what bounds its keys."""
+
+import asyncio
+import time
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from proxy.ports import StoreError
+from proxy.state.redis import RedisStore
+from proxy.store import Balance, Charge, Entry, Granted, Reserve, Settle, TeamRecord
+from tests.contract.stores import redis_store
+from tests.redis_server import RedisServer, redis_server
+
+T = 1_700_000_000.0
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[RedisServer]:
+    with redis_server(tmp_path / "redis") as running:
+        yield running
+
+
+def ask(name: str, amount: int = 3) -> Reserve:
+    return Reserve(name, "red", [Charge("a", amount, 100)], T + 60, Entry(name, T, "red", cost=amount))
+
+
+def end(name: str, amount: int = 2) -> Settle:
+    return Settle(Entry(name, T, "red", cost=amount), [Charge("a", amount)])
+
+
+def test_a_restart_of_the_server_loses_nothing_and_costs_no_call(server: RedisServer) -> None:
+    async def main() -> None:
+        async with redis_store(server.url) as store:
+            await asyncio.gather(*(store.settle(end(str(i)), T) for i in range(20)))
+            server.kill()
+            with pytest.raises(StoreError):
+                await store.settle(end("away"), T)
+            server.start()
+            # Every pooled connection is dead, and the server knows no script any more.
+            found = await asyncio.gather(*(store.settle(end(str(i)), T) for i in range(20, 40)))
+            assert max(balance.spent for (balance,) in found) == 80
+            assert len(await store.entries(0.0, 1e12)) == 40
+
+    asyncio.run(main())
+
+
+def test_a_server_that_hangs_fails_calls_in_time_and_takes_none_twice(server: RedisServer) -> None:
+    async def main() -> None:
+        store = RedisStore(server.url, timeout_s=0.2)
+        with closing(_Resumed(server)):
+            await asyncio.gather(store.reserve(ask("x"), T), store.ping(), store.ping(), store.ping())
+            server.pause()
+            began = time.monotonic()
+            failed = await asyncio.gather(
+                store.settle(end("x"), T), store.reserve(ask("y"), T), store.reserve(ask("z"), T),
+                return_exceptions=True,
+            )  # fmt: skip
+            assert time.monotonic() - began < 1.0
+            assert all(isinstance(error, StoreError) for error in failed), failed
+        # What was sent before the pause is carried out behind it; sent again, nothing changes.
+        assert await store.settle(end("x"), T) == [Balance("a", 2, 6)]
+        assert isinstance(await store.reserve(ask("y"), T), Granted)
+        assert await store.settle(end("y"), T) == [Balance("a", 4, 3)]
+        await store.release("z", "red", T)
+        assert await store.balances("red", ["a"], T) == [Balance("a", 4, 0)]
+        await store.aclose()
+
+    asyncio.run(main())
+
+
+class _Resumed:
+    def __init__(self, server: RedisServer) -> None:
+        self._server = server
+
+    def close(self) -> None:
+        self._server.resume()
+
+
+def test_the_state_of_layouts_is_not_waited_for(server: RedisServer) -> None:
+    async def main() -> None:
+        store = RedisStore(server.url, timeout_s=5.0, state_timeout_s=0.05)
+        await store.save("s", {"a": b"1"}, 60.0, T)
+        with closing(_Resumed(server)):
+            server.pause()
+            began = time.monotonic()
+            with pytest.raises(StoreError):
+                await store.load("s", ["a"], T)
+            assert time.monotonic() - began < 0.5
+        assert await store.load("s", ["a"], T) == [b"1"]
+        await store.aclose()
+
+    asyncio.run(main())
+
+
+def test_a_store_is_made_before_its_server_is_there(server: RedisServer) -> None:
+    async def main() -> None:
+        server.kill()
+        store = RedisStore(server.url)
+        with pytest.raises(StoreError):
+            await store.ping()
+        server.start()
+        await store.ping()
+        await store.aclose()
+        await store.aclose()
+
+    asyncio.run(main())
+
+
+def test_scripts_that_the_server_forgot_are_brought_again(server: RedisServer) -> None:
+    async def main() -> None:
+        async with redis_store(server.url) as store:
+            await store.settle(end("x"), T)
+            assert server.call("SCRIPT", "FLUSH") == "+OK"
+            assert await store.settle(end("y"), T) == [Balance("a", 4, 0)]
+
+    asyncio.run(main())
+
+
+def test_a_step_is_one_round_trip(server: RedisServer) -> None:
+    def commands() -> int:
+        return int(server.ask("INFO", "commandstats").split("cmdstat_evalsha:calls=")[1].split(",")[0])
+
+    def processed() -> int:
+        return int(server.ask("INFO", "stats").split("total_commands_processed:")[1].split("\r")[0])
+
+    async def main() -> None:
+        async with redis_store(server.url) as store:
+            for _ in range(2):  # scripts are loaded, the team is known
+                await store.reserve(ask("x"), T)
+                await store.settle(end("x"), T)
+                await store.save("s", {"a": b"1"}, 60.0, T)
+                await store.load("s", ["a"], T)
+            before, calls = processed(), commands()
+            await store.reserve(ask("y"), T)
+            await store.settle(end("y"), T)
+            await store.save("s", {"a": b"1", "b": b"2"}, 60.0, T)
+            await store.load("s", ["a", "b"], T)
+            # Commands of scripts count, too: what matters is that four were sent, beside the two INFOs.
+            assert commands() - calls == 4
+            assert processed() > before
+
+    asyncio.run(main())
+
+
+def test_a_store_of_a_later_version_is_not_touched(server: RedisServer) -> None:
+    async def main() -> None:
+        assert server.call("SET", "stratiform:schema", "99") == "+OK"
+        async with redis_store(server.url) as store:
+            with pytest.raises(StoreError, match="the store has version 99, this program knows 1"):
+                await store.settle(end("x"), T)
+        assert server.call("DBSIZE") == ":1"
+
+    asyncio.run(main())
+
+
+def test_a_wrong_password_is_a_store_error_that_does_not_say_it(tmp_path: Path) -> None:
+    async def main(port: int) -> None:
+        with pytest.raises(StoreError) as caught:
+            await RedisStore(f"redis://:swordfish@127.0.0.1:{port}/0").ping()
+        assert "swordfish" not in str(caught.value)
+        async with redis_store(f"redis://:open-sesame@127.0.0.1:{port}/0") as store:
+            await store.ping()
+
+    with redis_server(tmp_path / "redis", password="open-sesame") as server:
+        asyncio.run(main(server.port))
+
+
+def test_what_is_no_redis_is_a_store_error() -> None:
+    async def main() -> None:
+        async def greet(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            writer.write(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+            writer.close()
+
+        listener = await asyncio.start_server(greet, "127.0.0.1", 0)
+        async with listener:
+            port = listener.sockets[0].getsockname()[1]
+            with pytest.raises(StoreError):
+                await RedisStore(f"redis://127.0.0.1:{port}/0").ping()
+
+    asyncio.run(main())
+
+
+# What bounds the keys
+
+
+def test_a_scope_keeps_what_was_saved_last(server: RedisServer) -> None:
+    async def main() -> None:
+        store = RedisStore(server.url, scope_bytes=1000)
+        for name in "abcd":
+            await store.save("s", {name: bytes(300)}, 60.0, T)
+        await store.save("other", {"a": bytes(900)}, 60.0, T)
+        found = await store.load("s", list("abcd"), T)
+        assert [blob is not None for blob in found] == [False, True, True, True]
+        await store.save("s", {"b": bytes(300)}, 60.0, T + 1)
+        await store.save("s", {"e": bytes(300)}, 60.0, T + 1)
+        found = await store.load("s", list("abcde"), T)
+        assert [blob is not None for blob in found] == [False, True, False, True, True]
+        await store.save("s", {"huge": bytes(2000)}, 60.0, T + 2)
+        assert await store.load("s", list("bde"), T) == [None] * 3
+        assert server.call("HGET", "stratiform:{s:s}:sizes", "") == "$1"
+        assert await store.load("other", ["a"], T) == [bytes(900)]
+        await store.aclose()
+
+    asyncio.run(main())
+
+
+def test_every_key_of_a_scope_ends(server: RedisServer) -> None:
+    async def main() -> None:
+        async with redis_store(server.url) as store:
+            await store.save("s", {"a": b"1"}, 30.0, T)
+            await store.save("s", {"b": b"1"}, 60.0, T)
+        for name in ("blobs", "until", "sizes"):
+            assert 50 < int(server.call("TTL", f"stratiform:{{s:s}}:{name}").removeprefix(":")) <= 60
+
+    asyncio.run(main())
+
+
+def test_a_team_leaves_nothing_behind_but_its_counters_and_ledger(server: RedisServer) -> None:
+    async def main() -> None:
+        async with redis_store(server.url) as store:
+            for i in range(30):
+                charges = [Charge("total", 1), Charge(f"minute-{i}", 1, keep_s=60.0)]
+                await store.reserve(Reserve(str(i), "red", charges, T + 60, Entry(str(i), T, "red")), T)
+                match i % 3:
+                    case 0:
+                        await store.settle(Settle(Entry(str(i), T, "red"), charges), T)
+                    case 1:
+                        await store.release(str(i), "red", T)
+                await store.claim("red", str(i), 60.0, T)
+            assert await store.expire(T + 61) == 10
+            await store.expire(T + 86400 * 2)
+            await store.forget_entries(T + 1)
+            await store.put(TeamRecord("red"))
+        keys = server.ask("KEYS", "*")
+        left = {line.rpartition("}:")[2] for line in keys.split("\r\n") if line.startswith("stratiform:{t:red}")}
+        assert left == {"accounts"}
+        assert server.call("HLEN", "stratiform:{t:red}:accounts") == ":2"
+
+    asyncio.run(main())
