@@ -1,11 +1,13 @@
 """Sessions, recognised without the client's help, and what each has taught."""
 
 from collections import OrderedDict, deque
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from proxy.core.digest import digest
 from proxy.core.evidence import Evidence, HeadLines, with_evidence
 from proxy.core.lane import ItemRecords, Lane
+from proxy.core.likeness import Sketch, are_alike, sketch_of
 from proxy.core.message import Message
 from proxy.core.recognition import Form, PieceKind, Recognition
 from proxy.core.stability import Classic
@@ -65,6 +67,7 @@ class Session:
     layouts: list[tuple[bytes, ...]] = field(default_factory=list)
     tracker: Classic = field(default_factory=Classic)
     is_barred: bool = False
+    sketch: Sketch = frozenset()
     lines: HeadLines = field(default_factory=HeadLines)
 
     def head_hazard(self, place: int, prior: float = STATIC_CHANGE) -> float:
@@ -123,27 +126,59 @@ class SessionTable:
 
         Without a hint a request belongs to the session whose newest pair (last user turn and the turn before it) it
         still contains: a conversation that was continued, retried or trimmed at its beginning does, another does not.
+        Where all that is known is the session's id or its first turn, the head must be alike, too: side calls share
+        them with the conversation.
         """
         base = _base(scope, model)
-        head, pairs = transcript.head, transcript.pairs
-        lane_key = digest(base, tools, *(fixed_digest(m) for m in transcript.messages[:head]))
-        known: str | None = None
-        if hint:
-            known = digest(base, b"hint", hint.encode(), lane_key).hex()
-        else:
-            for _, pair in reversed(pairs):
-                known = self._by_pair.get((base, pair))
-                if known is not None and known in self._sessions:
-                    break
-        session = self._sessions.get(known) if known is not None else None
+        head, pairs = transcript.messages[: transcript.head], transcript.pairs
+        lane_key = digest(base, tools, *(fixed_digest(m) for m in head))
+        opening = digest(b"hint", hint.encode()) if hint else pairs[0][1] if pairs else b""
+        session = None if hint else self._continued(base, pairs)
+        if session is None and opening:
+            session = self._opened(base, lane_key, opening, head, has_tools=bool(tools))
         if session is None:
-            session = self._new(known, self._lane(lane_key, bool(tools)), self._head(_head_key(base, tools, head)))
+            known = digest(base, b"hint", hint.encode(), lane_key).hex() if hint else None
+            shared = self._head(_head_key(base, tools, transcript.head))
+            session = self._new(known, self._lane(lane_key, bool(tools)), shared)
+            session.sketch = sketch_of(head)
         self._sessions.move_to_end(session.id)
         # The pair before the last one helps where a client rewrites its newest turn later; in a session's first request
         # it may be an example that all of the client's sessions begin with.
         for _, pair in pairs[-2:] if session.requests else pairs[-1:]:
-            self._remember((base, pair), session.id)
+            if pair != opening:
+                self._remember((base, pair), session.id)
+        if hint or len(pairs) <= 1 + bool(session.requests):
+            self._remember_opening(base, lane_key, opening, session.id)
         return session
+
+    def _continued(self, base: bytes, pairs: Sequence[tuple[int, bytes]]) -> Session | None:
+        """The session that knows one of these pairs, the newest first; the first pair of all says less."""
+        for _, pair in reversed(pairs[1:]):
+            session = self._sessions.get(self._by_pair.get((base, pair), ""))
+            if session is not None:
+                return session
+        return None
+
+    def _opened(
+        self, base: bytes, lane_key: bytes, opening: bytes, head: tuple[Message, ...], *, has_tools: bool
+    ) -> Session | None:
+        """The session that began like this: under the same instructions, or under some that are alike."""
+        session = self._sessions.get(self._by_pair.get((lane_key, opening), ""))
+        if session is None:
+            session = self._sessions.get(self._by_pair.get((base, opening), ""))
+            if session is None or session.lane.has_tools is not has_tools:
+                return None
+            if not are_alike(session.sketch, sketch_of(head)):
+                return None
+        return session
+
+    def _remember_opening(self, base: bytes, lane_key: bytes, opening: bytes, session: str) -> None:
+        if not opening:
+            return
+        self._remember((lane_key, opening), session)
+        # The first one that began like this keeps it: a side call does not take the conversation's place.
+        if self._by_pair.get((base, opening), "") not in self._sessions:
+            self._remember((base, opening), session)
 
     def _new(self, known: str | None, lane: Lane, shared_head: HeadRecords) -> Session:
         self._next += 1

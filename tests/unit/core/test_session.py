@@ -1,5 +1,7 @@
 from dataclasses import dataclass, field
 
+import pytest
+
 from proxy.core.message import Message
 from proxy.core.session import (
     HeadRecords,
@@ -14,7 +16,7 @@ from proxy.core.transcript import Transcript, turn_digest
 from proxy.core.view import View, build_view
 from proxy.core.wire import parse_chat
 from tests.fidelity.chats import File
-from tests.talk import Body, assistant, calling, read, result, shown, system, user
+from tests.talk import Body, assistant, calling, lines, read, result, shown, system, user
 
 SYSTEM = system("You are kind.")
 A, B = File("a.py", "a = 1\n"), File("b.py", "b = 1\n")
@@ -132,6 +134,36 @@ class TestFind:
         again, _ = clients.send(SYSTEM, user("something else"), hint="x")
         assert one is again
         assert one is not other
+
+    def test_a_side_call_with_the_same_first_turn_is_a_session_of_its_own(self) -> None:
+        clients = Clients()
+        title = system("Write a title for what the user says, in five words at most.")
+        agent = system("You are a coding agent.\n" + lines(30) + "It is 10:01.")
+        later = system("You are a coding agent.\n" + lines(30) + "It is 10:02.")
+        main, _ = clients.send(agent, user("one"))
+        side, _ = clients.send(title, user("one"))
+        assert main is not side
+        assert clients.send(later, *TURN, user("two"))[0] is main
+        assert clients.send(title, user("one"))[0] is side
+        assert clients.send(user("one"))[0] not in (main, side)
+
+    def test_instructions_of_one_line_may_change_a_word(self) -> None:
+        clients = Clients()
+        first, _ = clients.send(system("You are kind. Answer in one sentence. It is 10:01."), user("one"))
+        again, _ = clients.send(system("You are kind. Answer in one sentence. It is 10:02."), *TURN, user("two"))
+        assert first is again
+
+    @pytest.mark.parametrize("hint", ["", "x"])
+    def test_without_the_tools_it_is_another_session(self, hint: str) -> None:
+        clients = Clients()
+        main, _ = clients.send(SYSTEM, user("one"), tools=b"t", hint=hint)
+        assert clients.send(SYSTEM, user("one"), hint=hint)[0] is not main
+        assert clients.send(SYSTEM, user("one"), tools=b"other tools", hint=hint)[0] is main
+
+    def test_instructions_that_change_do_not_end_a_session_with_a_hint(self) -> None:
+        clients = Clients()
+        found = [clients.send(system(lines(30) + f"It is 10:0{n}."), user(f"q{n}"), hint="x")[0] for n in range(3)]
+        assert found[0] is found[1] is found[2]
 
     def test_a_side_call_under_the_same_hint_is_a_session_of_its_own(self) -> None:
         clients = Clients()
