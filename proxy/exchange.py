@@ -14,7 +14,7 @@ from proxy.core.diagnostics import UNTOLD
 from proxy.core.modes import Mode
 from proxy.core.reasons import Reason
 from proxy.core.usage import Usage
-from proxy.ports import Deployment, Plan, Reservation, Subject
+from proxy.ports import Deployment, Headers, Plan, Reservation, Subject
 
 
 class Ending(StrEnum):
@@ -73,6 +73,12 @@ class Exchange:
     first_byte_s: float | None = None
     total_s: float = 0.0
     cost_usd: float = 0.0
+    saved_usd: float = 0.0
+    notice: str = ""
+    """A budget's soft limit that is passed, for the client to read."""
+    is_priced: bool = False
+    is_booked: bool = False
+    """It is, or is about to be, in the ledger."""
 
     @property
     def is_accepted(self) -> bool:
@@ -108,7 +114,34 @@ class Meter(Protocol):
         """An attempt failed, and another one follows; ``kind`` as in ``upstream_errors_total``."""
         ...
 
+    def price(self, exchange: Exchange) -> None:
+        """The exchange is about to end: sets ``cost_usd``, ``saved_usd``, and ``usage`` (``estimated``) where the
+        provider accepted the request and reported none. Once; ``settle`` sees to it where nobody did."""
+        ...
+
     def settle(self, exchange: Exchange) -> None:
-        """The exchange has ended: ``ending`` says how. Sets ``cost_usd``, and ``usage`` (``estimated``) where the
-        provider accepted the request and reported none; counts everything."""
+        """The exchange has ended: ``ending`` says how. Counts everything."""
+        ...
+
+
+class Admission(Protocol):
+    """Who may send a request, and what it may cost."""
+
+    def admit(self, headers: Headers, now: float) -> Subject:
+        """Who this is. Raises Unauthorized."""
+        ...
+
+    async def reserve(
+        self, exchange: Exchange, deployment: Deployment, max_output_tokens: int | None, choices: int = 1
+    ) -> Reservation:
+        """Set aside the most that this request can cost at the deployment, or at those that may stand in for it
+        (``Deployment.others``). Called once for every exchange before its first attempt, on raw paths too, with what
+        is known of its size. ``max_output_tokens`` is the client's own limit for each of ``choices`` answers, None
+        where it set none. Raises BudgetExceeded, RateLimited, BudgetUnavailable; Forbidden where the deployment would
+        need the client's own key and the key is virtual."""
+        ...
+
+    async def settle(self, exchange: Exchange) -> None:
+        """Replace the exchange's reservation by what it cost, or give it back where no attempt was made. Once, after
+        ``Meter.price``; never raises: when it returns, the ledger entry is durable, or the failure is counted."""
         ...

@@ -46,9 +46,15 @@ class Meter:
         self._metrics.upstream_error(model, kind)
         self._metrics.retried(model, kind)
 
+    def price(self, exchange: Exchange) -> None:
+        """The exchange is about to end: what it used and cost."""
+        if not exchange.is_priced:
+            exchange.is_priced = True
+            self._price(exchange)
+
     def settle(self, exchange: Exchange) -> None:
-        """The exchange has ended: price it and count it."""
-        self._price(exchange)
+        """The exchange has ended: count it."""
+        self.price(exchange)
         self._count_traffic(exchange)
         self._count_trouble(exchange)
         self._count_plan(exchange)
@@ -74,7 +80,9 @@ class Meter:
         exchange.cost_usd = spent.total_usd
         team = _team(exchange)
         self._metrics.cost(deployment.name, team, spent, uncached_cost(usage, price))
-        for basis, usd in savings(exchange, price).items():
+        saved = savings(exchange, price)
+        exchange.saved_usd = saved.get("reported", saved.get("shadow", 0.0))
+        for basis, usd in saved.items():
             self._metrics.saved(deployment.name, team, basis, usd)
 
     def _count_traffic(self, exchange: Exchange) -> None:

@@ -178,6 +178,12 @@ class Metrics:
             "budget_remaining_usd", "What is left of a team's budget.", "team", across_workers="livemostrecent"
         )
         self._rejected = self._counter("budget_rejections_total", "Requests refused for a spent budget.", "team")
+        self._soft = self._counter("soft_limits_total", "Requests sent beyond a budget's soft limit.", "team")
+        self._overrun = self._counter(
+            "budget_overrun_usd_total", "Cost beyond what was reserved under a hard limit.", "team"
+        )
+        self._rates = self._counter("rate_limited_total", "Requests refused for a rate limit.", "team", "unit")
+        self._notices = self._counter("notices_total", "Notices to webhooks, by what became of them.", "outcome")
 
     def _define_plans(self) -> None:
         self._tier_tokens = self._counter("tier_tokens_total", "Prompt tokens sent in each tier.", "tier")
@@ -198,6 +204,11 @@ class Metrics:
         self._retried = self._counter("retries_total", "Failed attempts that another one followed.", "model", "kind")
         self._breaker = self._gauge("breaker_state", "0 closed, 1 half-open, 2 open: no calls.", "deployment")
         self._disconnects = self._plain("client_disconnects_total", "Clients that hung up before the answer's end.")
+        self._store_errors = self._counter("store_errors_total", "Calls of the store that failed.", "operation")
+        self._store_away = self._alone("store_away", "1 while the store does not answer.", "livemax")
+        self._spool = self._alone("spool_pending", "Settlements that wait for the store.", "livesum")
+        self._replays = self._plain("spool_replayed_total", "Settlements that the store got later.")
+        self._expired = self._plain("reservations_expired_total", "Reservations of dead workers, billed as they stood.")
         self._plugin_errors = self._counter("plugin_errors_total", "Plugin failures, contained.", "plugin", "hook")
 
     def _counter(self, name: str, text: str, *labels: str) -> _Bound[Counter]:
@@ -208,6 +219,9 @@ class Metrics:
 
     def _gauge(self, name: str, text: str, *labels: str, across_workers: _Across = "livemax") -> _Bound[Gauge]:
         return _Bound(Gauge(_PREFIX + name, text, labels, registry=self.registry, multiprocess_mode=across_workers))
+
+    def _alone(self, name: str, text: str, across_workers: _Across) -> Gauge:
+        return Gauge(_PREFIX + name, text, registry=self.registry, multiprocess_mode=across_workers)
 
     def _histogram(self, name: str, text: str, buckets: tuple[float, ...], *labels: str) -> _Bound[Histogram]:
         return _Bound(Histogram(_PREFIX + name, text, labels, registry=self.registry, buckets=buckets))
@@ -350,6 +364,42 @@ class Metrics:
     def budget_rejected(self, team: str) -> None:
         """A request was refused because the budget is spent."""
         self._rejected(self._team(team)).inc()
+
+    def soft_limit_passed(self, team: str) -> None:
+        """A request was sent although a soft limit is passed, or will be."""
+        self._soft(self._team(team)).inc()
+
+    def overran(self, team: str, usd: float) -> None:
+        """An exchange cost more than the most that was expected of it."""
+        self._overrun(self._team(team)).inc(usd)
+
+    def rate_limited(self, team: str, unit: str) -> None:
+        """A request was refused for a limit of requests or tokens in a time."""
+        self._rates(self._team(team), unit).inc()
+
+    def notified(self, outcome: str) -> None:
+        """A notice was delivered, failed or dropped."""
+        self._notices(outcome).inc()
+
+    def store_failed(self, operation: str) -> None:
+        """The store, or the spool, could not be used."""
+        self._store_errors(operation).inc()
+
+    def store_is_away(self, away: bool) -> None:
+        """The store does not answer, or answers again."""
+        self._store_away.set(away)
+
+    def spooled(self, pending: int) -> None:
+        """How many settlements wait for the store."""
+        self._spool.set(pending)
+
+    def replayed(self) -> None:
+        """The store got a settlement that had waited."""
+        self._replays.inc()
+
+    def reservations_expired(self, count: int) -> None:
+        """Reservations were billed because nobody settled them."""
+        self._expired.inc(count)
 
     def plugin_failed(self, plugin: str, hook: str) -> None:
         """A plugin raised; it was skipped."""

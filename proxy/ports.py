@@ -167,61 +167,16 @@ class Models(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Reservation:
-    """Money set aside for one exchange. ``usd`` is an upper bound, 0 where the team has no budget."""
+    """What was set aside for one exchange; whoever made it knows more."""
 
     exchange_id: str
     team: str
-    usd: float = 0.0
-
-
-class Admission(Protocol):
-    """Who may send a request, and what it may cost."""
-
-    def admit(self, headers: Headers, now: float) -> Subject:
-        """Who this is. Raises Unauthorized."""
-        ...
-
-    async def reserve(
-        self,
-        exchange_id: str,
-        subject: Subject,
-        deployment: Deployment,
-        prompt_tokens: int,
-        max_output_tokens: int | None,
-        now: float,
-    ) -> Reservation:
-        """Set aside the most that this request can cost. Called before every forwarded request, raw paths too (with
-        what is known of their tokens). Raises BudgetExceeded; Forbidden where the deployment would need the client's
-        own key and the key is virtual. ``max_output_tokens`` is the client's own limit, None where it set none."""
-        ...
-
-    async def settle(self, reservation: Reservation, cost_usd: float, now: float) -> None:
-        """Replace the reservation by what the exchange cost (0 where it failed). Exactly once; never raises: when it
-        returns, the spend is durable or the store's failure is counted."""
-        ...
 
 
 class StoreError(Exception):
     """The store could not be read or written. No request fails for it, unless a budget says so."""
-
-
-class SpendStore(Protocol):
-    """The ledger of what teams spent. Every method may raise StoreError."""
-
-    async def add_spend(self, exchange_id: str, team: str, usd: float, at: float) -> float:
-        """Record one exchange; the team's total after it. Durable when it returns; a second call with the same
-        exchange id changes nothing."""
-        ...
-
-    async def spent(self, team: str) -> float:
-        """The team's total in USD."""
-        ...
-
-    async def aclose(self) -> None:
-        """Finish what was handed over and release the file."""
-        ...
 
 
 class Planner(Protocol):

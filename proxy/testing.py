@@ -9,6 +9,7 @@ import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import uvicorn
 from starlette.types import ASGIApp
@@ -103,21 +104,16 @@ class OpenDoor:
         return Subject(scope="everybody")
 
     async def reserve(
-        self,
-        exchange_id: str,
-        subject: Subject,
-        deployment: Deployment,
-        prompt_tokens: int,
-        max_output_tokens: int | None,
-        now: float,
+        self, exchange: Exchange, deployment: Deployment, max_output_tokens: int | None, choices: int = 1
     ) -> Reservation:
         """Free of charge."""
-        self.reserved.append(Reservation(exchange_id, subject.team))
+        assert exchange.subject is not None
+        self.reserved.append(Reservation(exchange.id, exchange.subject.team))
         return self.reserved[-1]
 
-    async def settle(self, reservation: Reservation, cost_usd: float, now: float) -> None:
+    async def settle(self, exchange: Exchange) -> None:
         """Keep it."""
-        self.settled.append((reservation.exchange_id, cost_usd))
+        self.settled.append((exchange.id, exchange.cost_usd))
 
 
 class Ledger:
@@ -138,6 +134,9 @@ class Ledger:
         """Keep it."""
         with self._changed:
             self.failures.append(kind)
+
+    def price(self, exchange: Exchange) -> None:
+        """Free of charge."""
 
     def settle(self, exchange: Exchange) -> None:
         """Keep it."""
@@ -222,10 +221,12 @@ class NoMetrics:
 
 
 @contextmanager
-def serving(app: ASGIApp) -> Iterator[str]:
-    """Run an app on a free port in a thread; gives its base URL, and stops it in an orderly way."""
+def serving(app: ASGIApp, http: Any = "auto") -> Iterator[str]:
+    """Run an app on a free port in a thread; gives its base URL, and stops it in an orderly way. ``http`` is uvicorn's
+    protocol (``proxy.web.guard``)."""
     listener = socket.create_server(("127.0.0.1", 0))
-    server = uvicorn.Server(uvicorn.Config(app, log_config=None, access_log=False, timeout_graceful_shutdown=5))
+    config = uvicorn.Config(app, http=http, log_config=None, access_log=False, timeout_graceful_shutdown=5)
+    server = uvicorn.Server(config)
     started = threading.Event()
     thread = threading.Thread(target=_run, args=(server, listener, started), daemon=True)
     thread.start()

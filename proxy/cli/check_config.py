@@ -10,8 +10,8 @@ import orjson
 from rich.console import Console
 from rich.table import Table
 
+from proxy.accounts import PriceOf
 from proxy.admission import brings_key
-from proxy.budget import PriceOf
 from proxy.cli import compose
 from proxy.core.prices import PriceMap
 from proxy.deployments import Entry, ModelTable, deployment_of
@@ -53,7 +53,7 @@ def check(path: Path) -> dict[str, object]:
     return {
         "listen": f"{ours.host}:{ours.port}",
         "mode": ours.mode,
-        "store": str(settings.store_path or "memory"),
+        "store": settings.store_name,
         "keys": "any" if settings.master_key is None and not ours.teams else "configured",
         "models": rows,
         "teams": [

@@ -1,23 +1,28 @@
 """Turns settings into the parts that the app is made of: model table, prices, admission, spend store."""
 
-import secrets
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
 import proxy
-from proxy.budget import Budgets, PriceOf
-from proxy.core.budget import Limit
+from proxy.accounts import Accounts, PriceOf
+from proxy.books import Books
+from proxy.core.allow import matches
 from proxy.core.modes import Mode
 from proxy.core.prices import PriceMap
 from proxy.core.profiles import PROFILES
 from proxy.deployments import Entry, ModelTable, provider_of
-from proxy.identity import DEFAULT_TEAM, Identity, KeyList
-from proxy.ports import SpendStore, StoreError, Transport
+from proxy.metrics import Metrics
+from proxy.notices import Notices
+from proxy.ports import Clock, Rules, StoreError, Transport
 from proxy.price_map import load_price_map, price_for
-from proxy.settings import ConfigError, LiteLLMParams, ModelEntry, Settings
+from proxy.settings import ConfigError, LiteLLMParams, ModelEntry, Settings, weights_of
 from proxy.state.memory import MemoryStore
+from proxy.state.redis import RedisStore
+from proxy.state.spool import Spool
 from proxy.state.sqlite import SqliteStore
+from proxy.store import Store
 
 # Where `transport: http` goes without an api_base.
 _HOMES = {
@@ -36,7 +41,7 @@ def price_map(settings: Settings) -> PriceMap:
 
 def model_table(settings: Settings, prices: PriceMap) -> ModelTable:
     """The model list and ``--upstream``. Raises ConfigError."""
-    return ModelTable(entries(settings), price_source(prices), settings.aliases)
+    return ModelTable(entries(settings), price_source(prices), settings.aliases, settings.routing.fallbacks)
 
 
 def entries(settings: Settings) -> list[Entry]:
@@ -49,9 +54,20 @@ def entries(settings: Settings) -> list[Entry]:
         for alias, target in settings.aliases.items()
         if target not in listed and not any("*" in name for name in listed)
     ]
+    problems += [
+        f"router_settings.fallbacks.{name}: leads to `{target}`, which is not in model_list"
+        for name, targets in settings.routing.fallbacks.items()
+        for target in targets
+        if not _is_served(target, listed | settings.aliases.keys())
+    ]
     if problems:
         raise ConfigError(problems)
     return lines
+
+
+def _is_served(name: str, listed: Collection[str]) -> bool:
+    provider, _ = provider_of(name)
+    return any(matches(pattern, written) for pattern in listed for written in (name, f"{provider}/{name}"))
 
 
 def price_source(prices: PriceMap) -> PriceOf:
@@ -59,8 +75,11 @@ def price_source(prices: PriceMap) -> PriceOf:
     return partial(price_for, prices)
 
 
-async def open_store(settings: Settings) -> SpendStore:
-    """The spend store of the configuration. Raises ConfigError where its file cannot be used."""
+async def open_store(settings: Settings) -> Store:
+    """The store of the configuration. Raises ConfigError where its file cannot be used; a Redis is connected to by its
+    first call."""
+    if settings.store_url is not None:
+        return RedisStore(settings.store_url.get_secret_value())
     path = settings.store_path
     if path is None:
         return MemoryStore()
@@ -71,34 +90,35 @@ async def open_store(settings: Settings) -> SpendStore:
         raise ConfigError([f"stratiform.store: {path} cannot be used ({error}); {advice}"]) from error
 
 
-def identity(settings: Settings, salt: bytes | None = None) -> Identity:
-    """Who may send requests. Keys are hashed with a salt of this process."""
-    keys = [
-        KeyList(
-            team=team.name,
-            keys=tuple(key.get_secret_value() for key in team.keys),
-            mode=Mode.parse(team.mode) if team.mode else Mode.TIER,
-        )
-        for team in settings.stratiform.teams
-    ]
-    if settings.master_key is not None:
-        keys.append(KeyList(team=DEFAULT_TEAM, keys=(settings.master_key.get_secret_value(),)))
-    return Identity(keys, salt or secrets.token_bytes(32))
-
-
-def budgets(settings: Settings, store: SpendStore, prices: PriceMap) -> Budgets:
-    """What teams may spend."""
+def accounts(
+    settings: Settings, rules: Rules, store: Store, prices: PriceMap, metrics: Metrics, clock: Clock
+) -> Accounts:
+    """What requests may spend, and the ledger. A store in memory needs no spool: it cannot be away."""
     ours = settings.stratiform
-    limits = {
-        team.name: Limit(team.budget.usd, team.budget.assumed_output_tokens) if team.budget else None
-        for team in ours.teams
-    }
-    return Budgets(limits, store, price_source(prices), ours.budgets.on_store_error)
+    days = ours.ledger.retention_days
+    books = Books(
+        store,
+        clock,
+        metrics,
+        Spool(settings.spool_folder) if store.is_durable else None,
+        keep_entries_s=None if days is None else days * 86400.0,
+    )
+    webhook = ours.budgets.webhook
+    secret = webhook.secret.get_secret_value() if webhook is not None and webhook.secret is not None else ""
+    return Accounts(
+        rules,
+        books,
+        price_source(prices),
+        metrics,
+        Notices(secret.encode(), clock, metrics),
+        on_store_error=ours.budgets.on_store_error,
+    )
 
 
 def _entries(settings: Settings, problems: list[str]) -> Iterator[Entry]:
-    for index, entry in enumerate(settings.models):
-        yield _entry(entry, f"model_list[{index}]", settings, problems)
+    weights = weights_of(settings.models)
+    for index, (entry, weight) in enumerate(zip(settings.models, weights, strict=True)):
+        yield replace(_entry(entry, f"model_list[{index}]", settings, problems), weight=weight)
     if settings.upstream:
         # What the client calls the model is passed on unchanged, whatever prefix it has.
         yield Entry(
@@ -136,6 +156,7 @@ def _entry(entry: ModelEntry, path: str, settings: Settings, problems: list[str]
         mode=min(modes),
         reminder=_reminder(info.system_reminder, settings.folder, path, problems),
         timeout_s=given.timeout or settings.timeout_s,
+        order=given.order or 0,
     )
 
 

@@ -4,19 +4,23 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from proxy.admission import Gate
-from proxy.cli import compose
+from proxy.cli import compose, declared
 from proxy.clock import SystemClock
+from proxy.core.breaker import BreakerPolicy
 from proxy.core.planner import TierPlanner
+from proxy.core.retry import RetryPolicy
 from proxy.core.tokens import Encode, sampled
+from proxy.directory import DEFAULT_TEAM
 from proxy.encodings import local_encode
-from proxy.engine import Engine, Limits
-from proxy.identity import DEFAULT_TEAM
+from proxy.engine import Breakers, Engine, Limits
 from proxy.meter import Meter
 from proxy.metrics import Metrics
 from proxy.planning import Planning
 from proxy.plugins import build_plugin_manager, recognisers
 from proxy.ports import Clock, Transport, Upstream
+from proxy.rulebook import Rulebook, rule_of
 from proxy.settings import Settings
+from proxy.shared_metrics import SharedMetrics
 from proxy.upstream.embedded import EmbeddedUpstream
 from proxy.upstream.http import HttpUpstream
 from proxy.upstream.litellm_ import LitellmUpstream
@@ -31,6 +35,14 @@ class Assembly:
     upstreams: Mapping[Transport, Upstream]
 
 
+@dataclass(frozen=True, slots=True)
+class Worker:
+    """One of several processes that serve: its number, and the metrics of all of them."""
+
+    slot: int
+    metrics: SharedMetrics
+
+
 def _no_obstacle() -> str:
     return ""
 
@@ -42,19 +54,33 @@ async def build(
     clock: Clock | None = None,
     encode: Encode | None = None,
     obstacle: Callable[[], str] = _no_obstacle,
+    worker: Worker | None = None,
 ) -> Assembly:
     """The parts of an app. Given upstreams stand in for those that the settings ask for. Raises ConfigError."""
     ours, prices = settings.stratiform, compose.price_map(settings)
     table = compose.model_table(settings, prices)
-    identity = compose.identity(settings)
     encode = encode or local_encode()
-    budgets = compose.budgets(settings, await compose.open_store(settings), prices)
-    await budgets.load()
-    gate = Gate(identity, budgets)
     served = [table.resolve(name) for name in table.names()]
-    metrics = Metrics(served, teams=[DEFAULT_TEAM, *(team.name for team in ours.teams)])
-    metrics.watch_budgets(budgets.remaining)
+    metrics = Metrics(
+        served, teams=[DEFAULT_TEAM, *(team.name for team in ours.teams)], shared=worker.metrics if worker else None
+    )
+    store, system = await compose.open_store(settings), SystemClock()
+    directory = declared.directory(settings, store)
+    await directory.load()
+    if store.is_durable:
+        directory.watch()
+    webhook = ours.budgets.webhook
+    rules = Rulebook(directory, webhook.url.get_secret_value() if webhook is not None else "")
+    accounts = compose.accounts(settings, rules, store, prices, metrics, system)
+    await accounts.start()
+    for budget in directory.snapshot.budgets.values():
+        if budget.scope == "team":
+            await accounts.look(budget.team, [rule_of(budget, "")], system.now())
+    metrics.watch_budgets(accounts.remaining)
+    gate = Gate(declared.identity(settings, directory, store), accounts)
     used = {**make_upstreams(table.transports(), encode), **(upstreams or {})}
+    routing = settings.routing
+    breaking = BreakerPolicy(allowed_fails=routing.allowed_fails, cooldown_s=routing.cooldown_s)
     engine = Engine(
         models=table,
         upstreams=used,
@@ -63,11 +89,19 @@ async def build(
         ),
         admission=gate,
         meter=Meter(metrics, prices),
-        clock=clock or SystemClock(),
-        limits=Limits(body_bytes=int(ours.limits.max_body_mib * (1 << 20))),
+        clock=clock or system,
+        limits=Limits(
+            body_bytes=int(ours.limits.max_body_mib * (1 << 20)),
+            messages=ours.limits.max_messages,
+            receive_s=ours.limits.receive_s,
+        ),
         trust_time_header=ours.clock == "header",
+        retries=RetryPolicy(retries=routing.num_retries, least_wait_s=routing.retry_after_s),
+        breakers=Breakers(breaking if routing.has_breakers else None, metrics.breaker),
     )
-    parts = Parts(engine=engine, models=table, metrics=metrics, obstacle=obstacle, on_close=[gate.aclose])
+    parts = Parts(
+        engine=engine, models=table, metrics=metrics, obstacle=obstacle, on_close=[gate.aclose, directory.aclose]
+    )
     return Assembly(parts, used)
 
 

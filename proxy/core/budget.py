@@ -1,20 +1,29 @@
-"""Hard budgets: whether a request may still be sent, and the most that it can cost. Pure."""
+"""Limits on spend and traffic: what a request may cost at most, what it will probably cost, and how a refusal reads.
 
+A hard limit holds because no request is sent whose *worst case* does not fit: the whole prompt at the dearest rate that
+its markers can cause, and all the output that it may have. The estimate is never below the bill as long as the provider
+counts no more tokens than ``most_prompt_tokens`` and answers within the request's own limit (where it sets none: within
+``Rule.assumed_output_tokens``). Soft limits and forecasts go by the *expected* cost: the prompt as the shadow cache
+bills it, and an answer as long as they usually are. Pure.
+"""
+
+import math
 from dataclasses import dataclass, field
 from typing import Literal
 
-from proxy.core.prices import Price
+from proxy.core.prices import Price, input_cost
+from proxy.core.prompt import Bill
 
-# Sums of floats are off by less than this.
-_DUST_USD = 1e-9
+Unit = Literal["usd", "tokens", "requests"]
 
+_NANOS_PER_USD = 1_000_000_000
 
-@dataclass(frozen=True, slots=True)
-class Limit:
-    """What a team may spend in all. ``assumed_output_tokens`` stands in where a request sets no limit of its own."""
-
-    usd: float
-    assumed_output_tokens: int = 8192
+# What a provider adds to a prompt beyond our count: a chat template; with tools the instructions for their use (Claude:
+# up to 530 tokens, https://platform.claude.com/docs/en/agents-and-tools/tool-use/overview#pricing).
+_TEMPLATE_TOKENS = 30
+_TOOL_TEMPLATE_TOKENS = 600
+# Bytes of a prompt that we have not counted, per token at the least: code and CJK text have 2 to 3.
+_LEAST_BYTES_PER_TOKEN = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +39,7 @@ class Rule:
     id: str
     title: str
     """What an error calls it: "the monthly budget of team 'red'"."""
-    unit: Literal["usd", "tokens", "requests"] = "usd"
+    unit: Unit = "usd"
     hard: int | None = None
     soft: int | None = None
     window: str = "total"
@@ -41,27 +50,63 @@ class Rule:
     webhook: str = field(default="", repr=False)
 
 
-def decide(limit: Limit, spent_usd: float, reserved_usd: float, estimate_usd: float) -> str | None:
-    """None where the request may be sent; else why not, for the client to read.
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """What one request takes in a unit: at most, and probably."""
 
-    What running requests have reserved counts as spent, so that many at once cannot pass the limit together.
+    most: int
+    expected: int
+
+
+def most_prompt_tokens(size_bytes: int, counted: int | None, factor: float, *, has_tools: bool = False) -> int:
+    """The most tokens that a provider can count for a prompt.
+
+    No tokenizer of today makes more tokens of a text than it has bytes. ``counted`` is our own count, ``factor`` the
+    most by which this provider's has passed it; without a count it is what the bytes allow for.
     """
-    left_usd = limit.usd - spent_usd - reserved_usd
-    if left_usd > _DUST_USD and estimate_usd <= left_usd + _DUST_USD:
-        return None
-    reserved = f", {_money(reserved_usd)} is reserved by running requests" if reserved_usd > 0 else ""
-    state = f"{_money(spent_usd)} of the budget of {_money(limit.usd)} is spent{reserved}"
-    if left_usd <= _DUST_USD:
-        return state
-    return f"{state}, and this request may cost up to {_money(estimate_usd)} (a lower output limit lowers that)"
+    if not size_bytes:
+        return 0
+    template = _TOOL_TEMPLATE_TOKENS if has_tools else _TEMPLATE_TOKENS
+    if counted is None:
+        return size_bytes // _LEAST_BYTES_PER_TOKEN + template
+    return min(size_bytes, math.ceil(counted * factor)) + template
 
 
-def upper_bound(price: Price, prompt_tokens: int, output_tokens: int) -> float:
-    """USD for a request whose whole prompt is billed at the dearest rate there is for it."""
+def worst_case(price: Price, prompt_tokens: int, output_tokens: int, *, long_life: bool) -> int:
+    """Nano-dollars for a prompt that is all written to the cache, at the longer life where one is asked for."""
     rate = price.at(prompt_tokens)
-    dearest = max(rate.input, rate.read, rate.write_5m, rate.write_1h)
-    return prompt_tokens * dearest + output_tokens * rate.output
+    dearest = max(rate.input, rate.read, rate.write_5m, rate.write_1h if long_life else 0.0)
+    return math.ceil((prompt_tokens * dearest + output_tokens * rate.output) * _NANOS_PER_USD)
 
 
-def _money(usd: float) -> str:
+def expected_cost(price: Price, bill: Bill | None, prompt_tokens: int, output_tokens: int) -> int:
+    """Nano-dollars for a prompt as the shadow cache bills it; as plain input where nobody asked the shadow."""
+    prompt = bill if bill is not None else Bill(0, 0, 0, prompt_tokens)
+    usd = input_cost(prompt, price) + output_tokens * price.at(prompt.total).output
+    return round(usd * _NANOS_PER_USD)
+
+
+def nanos(usd: float) -> int:
+    """An amount in nano-dollars, rounded."""
+    return round(usd * _NANOS_PER_USD)
+
+
+def refusal(rule: Rule, spent: int, reserved: int, amount: int, again: str) -> str:
+    """Why a request was refused, for the client to read. ``again`` says when the window ends ("" for never)."""
+    limit = rule.hard or 0
+    running = f", {amount_text(rule.unit, reserved)} reserved by running requests" if reserved > 0 else ""
+    state = f"{amount_text(rule.unit, spent)} of {amount_text(rule.unit, limit)} spent{running}"
+    if spent + reserved < limit and rule.unit != "requests":
+        verb = "cost" if rule.unit == "usd" else "take"
+        need = amount_text(rule.unit, amount)
+        state += f", and this request may {verb} up to {need} (a lower output limit lowers that)"
+    text = f"{rule.title[:1].upper()}{rule.title[1:]} does not allow this request: {state}."
+    return f"{text} It begins anew at {again}." if again else text
+
+
+def amount_text(unit: Unit, amount: int) -> str:
+    """An amount for people: "$1.25", "1200 tokens", "3 requests"."""
+    if unit != "usd":
+        return f"{amount} {unit}"
+    usd = amount / _NANOS_PER_USD
     return f"${usd:.2f}" if usd >= 0.1 or usd == 0 else f"${usd:.2g}" if usd >= 1e-4 else f"${usd:.1e}"

@@ -4,13 +4,21 @@ import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
+import msgspec
+from msgspec import Raw
+
 from proxy.core.cut import Cut, cut_anew
 from proxy.core.edits import original_body
-from proxy.core.wire import ChatRequest, Members, Unreadable, value
+from proxy.core.wire import ChatRequest, Members, Unreadable, peek, value
 from proxy.errors import InvalidRequest
 
 _LIMITS = ("max_completion_tokens", "max_tokens", "max_output_tokens")
-_NAMES = ("model", "stream", "stream_options", *_LIMITS)
+_CHOICES = ("n", "best_of")
+_NAMES = ("model", "stream", "stream_options", *_LIMITS, *_CHOICES)
+
+
+_NULL = Raw(b"null")
+_FEW = msgspec.json.Decoder(msgspec.defstruct("Few", [(name, Raw, _NULL) for name in _NAMES]))
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,6 +30,8 @@ class Head:
     wants_usage: bool
     max_output_tokens: int | None
     cut: Cut | None
+    choices: int = 1
+    """How many answers are asked for, each as long as the limit allows."""
 
     @property
     def members(self) -> Members | None:
@@ -40,6 +50,7 @@ def head_of(body: bytes, cut_by: Callable[[bytes], Cut] = cut_anew) -> Head:
         wants_usage=isinstance(options, dict) and options.get("include_usage") is True,
         max_output_tokens=next((n for n in map(found.get, _LIMITS) if type(n) is int and n > 0), None),
         cut=cut,
+        choices=max(1, *(n for n in map(found.get, _CHOICES) if type(n) is int), 1),
     )
 
 
@@ -62,8 +73,20 @@ def _read(body: bytes, cut_by: Callable[[bytes], Cut]) -> tuple[Cut | None, Mapp
 
 
 def _slow(body: bytes) -> Mapping[str, object]:
+    """From a body that is not taken apart: all other members are skipped without being built."""
+    found = peek(body, _FEW)
+    if found is not None:
+        return {name: _or_nothing(getattr(found, name)) for name in _NAMES}
     try:
+        # Python's own JSON has NaN, too. Large bodies were refused before.
         parsed = json.loads(body)
     except (ValueError, RecursionError) as error:
         raise InvalidRequest("the body is not a JSON object", code="invalid_json") from error
     return parsed if isinstance(parsed, dict) else {}
+
+
+def _or_nothing(raw: Raw) -> object:
+    try:
+        return value(raw)
+    except Unreadable:
+        return None

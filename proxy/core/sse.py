@@ -2,8 +2,9 @@
 
 Sans-IO, as h11 is: no sockets, no tasks, no clock. ``StreamFold`` takes a stream of server-sent events as the network
 cuts it. It passes whole events on, so that a line that breaks never leaves a client with half an event (a client cannot
-use a part of one anyway), drops the usage event that the client did not ask for, and remembers the usage, the finish
-reason, errors and whether any content came. However the stream is cut, the same bytes come out.
+use a part of one anyway), keeps ``[DONE]`` back until it is told to let go, drops the usage event that the client did
+not ask for, and remembers the usage, the finish reason, errors and whether any content came. However the stream is cut,
+the same bytes come out.
 
 Nearly every network chunk is whole events of plain content: one regular expression over the bytes sees that, and the
 chunk passes without being parsed.
@@ -81,17 +82,9 @@ class StreamFold:
     """A stream of server-sent events. ``drop_usage``: the client did not ask for the usage event."""
 
     __slots__ = (
-        "_cause",
-        "_drop",
-        "_error",
-        "_events",
-        "_finish",
-        "_is_done",
-        "_is_long",
-        "_tail",
-        "_usage",
+        "_cause", "_drop", "_end", "_error", "_events", "_finish", "_is_done", "_is_long", "_tail", "_usage",
         "saw_content",
-    )
+    )  # fmt: skip
 
     def __init__(self, *, drop_usage: bool = False) -> None:
         self._drop = drop_usage
@@ -102,14 +95,26 @@ class StreamFold:
         self._cause = UNTOLD
         self._error: Mapping[str, object] | None = None
         self._is_done = False
+        self._end: list[bytes] | None = None
         self._events = 0
         self.saw_content = False
+
+    @property
+    def keeps_end(self) -> bool:
+        """``[DONE]`` has come, and is kept back until ``end`` or ``close``."""
+        return bool(self._end)
+
+    def end(self) -> bytes:
+        """``[DONE]``, and whatever came behind it."""
+        end, self._end = b"".join(self._end or ()), []
+        return end
 
     def feed(self, chunk: bytes) -> bytes:
         """Take a chunk; returns the whole events that may be forwarded now."""
         if (
             not self._tail
             and self.saw_content
+            and not self._end
             and chunk.endswith((b"\n\n", b"\r\n\r\n"))
             and len(chunk) <= MAX_EVENT_BYTES
             and _NOTABLE.search(chunk) is None
@@ -122,8 +127,9 @@ class StreamFold:
         """The stream ended; an event without its empty line is still one, as most clients read it."""
         tail, self._tail = self._tail, b""
         if not tail or self._is_long:
-            return b""
-        return self._pass(tail)
+            return self.end()
+        last = self._pass(tail)
+        return self.end() + last
 
     def outcome(self) -> Outcome:
         """What the stream said up to now."""
@@ -140,6 +146,7 @@ class StreamFold:
     def _cut(self, chunk: bytes) -> bytes:
         """Pass on what is whole, keep the rest."""
         passed: list[bytes] = []
+        kept_from = 0 if self._end else None
         buffer = self._tail + chunk
         position = len(self._tail) if self._is_long else 0
         search_from = max(0, len(self._tail) - 3)
@@ -152,11 +159,17 @@ class StreamFold:
             if end is None:
                 break
             whole = buffer[position:end]
-            passed.append(whole if self._is_long else self._pass(whole))
+            event = whole if self._is_long else self._pass(whole)
+            if self._is_done and self._end is None:
+                self._end, kept_from = [], len(passed)
+            passed.append(event)
             self._is_long = False
             position = search_from = end
         passed.append(self._keep(buffer, position))
-        return b"".join(passed)
+        if kept_from is None or self._end is None:
+            return b"".join(passed)
+        self._end += passed[kept_from:]
+        return b"".join(passed[:kept_from])
 
     def _keep(self, buffer: bytes, position: int) -> bytes:
         """Keep what is not whole yet; returns it where it is too long to be kept."""

@@ -1,5 +1,6 @@
 """From the upstream to the client: one attempt to have a call answered, and its answer passed on as it arrives."""
 
+from collections.abc import Awaitable, Callable
 from enum import Enum, auto
 
 from proxy.core.sse import BodyFold, Fold, Observed, Outcome, RawFold, StreamFold
@@ -47,15 +48,55 @@ class _Hold:
         return b"".join(self._chunks)
 
 
+class _Last:
+    """The end of an answer, by which a client can tell that it has all: kept back until the exchange is booked.
+
+    It is the ``[DONE]`` of a chat stream, which the fold keeps, and the chunk that completes a declared length. Where
+    an answer has neither, its end is the end of the body.
+    """
+
+    __slots__ = ("_fold", "_kept", "_left")
+
+    def __init__(self, answer: Answer, fold: Fold) -> None:
+        self._fold = fold if isinstance(fold, StreamFold) else None
+        length = get(answer.headers, "content-length") or ""
+        self._left = int(length) if self._fold is None and length.isdecimal() else -1
+        self._kept = b""
+
+    @property
+    def is_done(self) -> bool:
+        """``[DONE]`` has come, and is kept."""
+        return self._fold is not None and self._fold.keeps_end
+
+    def keep(self, out: bytes) -> bytes:
+        """What of this may go out now."""
+        if self._left < 0:
+            return out
+        out = self.taken() + out
+        self._left -= len(out)
+        if self._left > 0 or not out:
+            return out
+        self._left, self._kept = 0, out
+        return b""
+
+    def taken(self) -> bytes:
+        """The end, which may go out now."""
+        kept, self._kept = self._kept, b""
+        return kept if self._fold is None else self._fold.end()
+
+
 class Passage:
     """One exchange's way back. ``attempt`` may be called again where the one before was refused or failed."""
 
-    __slots__ = ("_client", "_exchange", "_planner")
+    __slots__ = ("_book", "_client", "_exchange", "_planner")
 
-    def __init__(self, exchange: Exchange, client: Client, planner: Planner) -> None:
+    def __init__(
+        self, exchange: Exchange, client: Client, planner: Planner, book: Callable[[], Awaitable[None]]
+    ) -> None:
         self._exchange = exchange
         self._client = client
         self._planner = planner
+        self._book = book
 
     async def attempt(self, upstream: Upstream, call: Call, attempts: Attempts, *, may_refuse: bool) -> Verdict:
         """Send a call and pass its answer on."""
@@ -97,7 +138,7 @@ class Passage:
         exchange, client = self._exchange, self._client
         fold = _fold_of(answer, exchange)
         hold = _Hold(exchange.elapsed_s() + _HOLD_S) if may_refuse and isinstance(fold, StreamFold) else None
-        headers = self._headers(answer, fold)
+        headers, last = self._headers(answer, fold), _Last(answer, fold)
         try:
             # Where another attempt could follow, the client hears nothing before the first byte.
             if hold is None and not attempts.may_follow:
@@ -113,33 +154,42 @@ class Passage:
                     out, hold = hold.taken(), None
                 if not client.is_started:
                     await client.start(answer.status, headers)
-                if out:
-                    exchange.answer_bytes += len(out)
-                    await client.send(out)
+                await self._send(last.keep(out))
+                if last.is_done:
+                    # The end is told at once: some servers leave the line open behind it.
+                    await self._end_of(answer.status, fold)
+                    await self._send(last.taken())
             attempts.answered()
-            out = fold.close()
+            rest = fold.close()
             if hold is not None:
                 if _is_void(fold.outcome()):
                     exchange.first_byte_s = None
                     attempts.refused()
                     return Verdict.REFUSED
-                out = hold.taken() + out
+                rest = hold.taken() + rest
             if not client.is_started:
                 await client.start(answer.status, headers)
-            await self._finish(out, _ending(answer.status, fold.outcome()))
+            await self._end_of(answer.status, fold)
+            await self._send(last.taken() + rest)
+            await client.end()
         except ProxyError as error:
             await self._broken(error, fold)
         finally:
             self._note(fold.outcome())
         return Verdict.DONE
 
-    async def _finish(self, out: bytes, ending: Ending) -> None:
-        """Send what is left, and say that this was all."""
-        self._exchange.ending = ending
+    async def _send(self, out: bytes) -> None:
         if out:
             self._exchange.answer_bytes += len(out)
             await self._client.send(out)
-        await self._client.end()
+
+    async def _end_of(self, status: int, fold: Fold) -> None:
+        """All of the answer is known: have it booked before the client has all of it."""
+        if not self._exchange.is_booked:
+            outcome = fold.outcome()
+            self._exchange.ending = _ending(status, outcome)
+            self._note(outcome)
+            await self._book()
 
     def _headers(self, answer: Answer, fold: Fold) -> Headers:
         headers = for_client(answer.headers, keep_length=not isinstance(fold, StreamFold))
@@ -159,12 +209,16 @@ class Passage:
             raise error
         self._exchange.ending = Ending.BROKEN
         self._exchange.error_code = error.code or ""
+        self._note(fold.outcome())
+        await self._book()
         if isinstance(fold, StreamFold):
             await self._client.send(sse_error(error))
             await self._client.end()
 
     def _note(self, outcome: Outcome) -> None:
         exchange = self._exchange
+        if exchange.is_booked:
+            return
         exchange.usage = outcome.usage
         exchange.finish_reason = outcome.finish_reason
         exchange.cache_cause = outcome.cache_cause
@@ -179,6 +233,7 @@ def own_headers(exchange: Exchange) -> Headers:
         ("x-stratiform-id", exchange.id),
         ("x-stratiform-mode", exchange.mode.name.lower()),
         ("x-stratiform-reason", exchange.reason),
+        *([("x-stratiform-budget-warning", exchange.notice)] if exchange.notice else ()),
     ]
 
 

@@ -22,13 +22,12 @@ from proxy.engine.line import exchange_line
 from proxy.engine.retry import ONE_TRY, Attempts
 from proxy.engine.sticky import session_key
 from proxy.errors import InternalError, InvalidRequest, ProxyError, UpstreamError, UpstreamRejected
-from proxy.exchange import GENERATING, Ending, Exchange, Meter
+from proxy.exchange import GENERATING, Admission, Ending, Exchange, Meter
 from proxy.headers import for_upstream, get
-from proxy.ports import Admission, Call, Clock, Deployment, Models, Plan, Planner, Subject, Transport, Upstream
+from proxy.ports import Call, Clock, Deployment, Models, Plan, Planner, Subject, Transport, Upstream
 from proxy.tasks import Tasks, drain, spawn
 
 MODE_HEADER = "x-stratiform-mode"
-_BYTES_PER_TOKEN = 4
 
 _log = logging.getLogger("stratiform")
 
@@ -62,6 +61,11 @@ class Engine:
         self._breakers = breakers or Breakers()
         self._settling: Tasks = set()
 
+    @property
+    def limits(self) -> Limits:
+        """What a request may be."""
+        return self._limits
+
     async def chat(self, client: Client) -> None:
         """Serve a chat request: planned, forwarded, streamed back."""
         await self._run(client, self._chat, is_chat=True)
@@ -87,6 +91,7 @@ class Engine:
             await work(exchange, client)
         except ProxyError as error:
             _note_refusal(exchange, error)
+            await self._book(exchange)
             await client.refuse(error, own_headers(exchange))
         except HungUp:
             exchange.ending = Ending.HUNG_UP
@@ -98,7 +103,10 @@ class Engine:
             if exchange.ending is None:
                 exchange.ending = Ending.FAILED
                 exchange.status = exchange.status if client.is_started else InternalError.status
-            await asyncio.shield(spawn(self._settle(exchange), self._settling))
+            try:
+                await self._book(exchange)
+            finally:
+                self._settle(exchange)
 
     async def _chat(self, exchange: Exchange, client: Client) -> None:
         subject = self._admit(exchange, client)
@@ -112,8 +120,8 @@ class Engine:
         exchange.wants_usage = head.wants_usage
         attempts = self._attempts(exchange, head, subject)
         plan = await self._plan(exchange, client, body, head, subject)
-        await self._reserve(exchange, subject, attempts, _prompt_tokens(plan, body), head.max_output_tokens)
-        passage, is_original = Passage(exchange, client, self._planner), False
+        await self._reserve(exchange, attempts, head)
+        passage, is_original = Passage(exchange, client, self._planner, partial(self._book, exchange)), False
         exchange.overhead_s = exchange.elapsed_s()
         while True:
             deployment = attempts.deployment
@@ -160,13 +168,12 @@ class Engine:
     async def _relay(self, exchange: Exchange, client: Client) -> None:
         subject = self._admit(exchange, client)
         body = await self._raw_body(client)
-        self._arrived(exchange, client, len(body) if isinstance(body, bytes) else 0)
+        self._arrived(exchange, client, len(body) if isinstance(body, bytes) else _json_length(client))
         head = _peeked_head(body)
         attempts = self._attempts(exchange, head, subject, may_repeat=_may_repeat(client, body))
-        tokens = exchange.request_bytes // _BYTES_PER_TOKEN
-        await self._reserve(exchange, subject, attempts, tokens, head.max_output_tokens if head else None)
+        await self._reserve(exchange, attempts, head)
         exchange.overhead_s = exchange.elapsed_s()
-        passage = Passage(exchange, client, self._planner)
+        passage = Passage(exchange, client, self._planner, partial(self._book, exchange))
         try:
             while True:
                 upstream = self._upstreams[attempts.deployment.transport]
@@ -214,15 +221,12 @@ class Engine:
         exchange.deployment = attempts.deployment
         return attempts
 
-    async def _reserve(
-        self, exchange: Exchange, subject: Subject, attempts: Attempts, prompt_tokens: int, max_output: int | None
-    ) -> None:
+    async def _reserve(self, exchange: Exchange, attempts: Attempts, head: Head | None) -> None:
         deployment, others = attempts.deployment, attempts.others
         if others:
             deployment = replace(deployment, others=others)
-        exchange.reservation = await self._admission.reserve(
-            exchange.id, subject, deployment, prompt_tokens, max_output, exchange.now
-        )
+        limit, choices = (head.max_output_tokens, head.choices) if head is not None else (None, 1)
+        exchange.reservation = await self._admission.reserve(exchange, deployment, limit, choices)
 
     async def _raw_body(self, client: Client) -> bytes | AsyncIterator[bytes]:
         if "json" in (get(client.headers, "content-type") or "").lower():
@@ -233,7 +237,22 @@ class Engine:
             return await client.read(self._limits.peek_bytes)
         return client.stream(self._limits.upload_bytes)
 
-    async def _settle(self, exchange: Exchange) -> None:
+    async def _book(self, exchange: Exchange) -> None:
+        """Price the exchange and write it into the ledger: before its last bytes go out, so that no client has an
+        answer that a crash could make free. Once; it goes on where the client leaves meanwhile."""
+        if exchange.is_booked:
+            return
+        exchange.is_booked = True
+        with Contained("meter.price"):
+            self._meter.price(exchange)
+        if exchange.reservation is not None:
+            await asyncio.shield(spawn(self._settle_reservation(exchange), self._settling))
+
+    async def _settle_reservation(self, exchange: Exchange) -> None:
+        with Contained("admission.settle"):
+            await self._admission.settle(exchange)
+
+    def _settle(self, exchange: Exchange) -> None:
         """The one ending. No part of it can keep another from happening."""
         plan = exchange.plan
         if plan is not None and exchange.is_accepted:
@@ -244,9 +263,6 @@ class Engine:
         if _log.isEnabledFor(logging.INFO):
             with Contained("log"):
                 _log.info("%s", exchange_line(exchange))
-        if exchange.reservation is not None:
-            with Contained("admission.settle"):
-                await self._admission.settle(exchange.reservation, exchange.cost_usd, exchange.time())
 
 
 def _note_refusal(exchange: Exchange, error: ProxyError) -> None:
@@ -273,10 +289,6 @@ def _mode(client: Client, deployment: Deployment, subject: Subject) -> Mode:
         return min(allowed, Mode.parse(asked))
     except ValueError as error:
         raise InvalidRequest(f"{MODE_HEADER}: {error}", param=MODE_HEADER, code="invalid_mode") from error
-
-
-def _prompt_tokens(plan: Plan, body: bytes) -> int:
-    return plan.own.total if plan.own is not None else len(body) // _BYTES_PER_TOKEN
 
 
 def _peeked_head(body: bytes | AsyncIterator[bytes]) -> Head | None:
@@ -322,6 +334,13 @@ def _raw_call(
 def _may_repeat(client: Client, body: bytes | AsyncIterator[bytes]) -> bool:
     """Whether sending the request twice does no more than sending it once. An upload is gone when it was read."""
     return isinstance(body, bytes) and (client.method in ("GET", "HEAD") or client.path in GENERATING)
+
+
+def _json_length(client: Client) -> int:
+    """What is said of the length of a JSON body that is too long to be read here; other uploads are no prompts."""
+    length = get(client.headers, "content-length") or ""
+    is_json = "json" in (get(client.headers, "content-type") or "").lower()
+    return int(length) if is_json and length.isdecimal() else 0
 
 
 def _has_body(client: Client) -> bool:

@@ -1,1 +1,1 @@
-"""Where state is kept that must outlive a request: the ledger of what teams spent, in memory or in SQLite."""
+"""Engines of the store port (``proxy.store``): memory, a SQLite file; and the spool for when a store is away."""

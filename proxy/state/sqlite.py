@@ -1,138 +1,202 @@
-"""The spend ledger in a SQLite file: survives a restart, and a kill at any moment.
+"""The store in a SQLite file: survives a restart, and a kill at any moment. For the workers of one process.
 
-One thread owns the connection, so the event loop never waits for the disk. The file is in WAL mode with
-``synchronous=NORMAL``: a commit is on record when the process dies right after it; only a power cut or a crash of the
-operating system can take the last commits back (https://www.sqlite.org/pragma.html#pragma_synchronous).
+The command line may open the file beside the proxy; a second proxy should not (``is_shared``).
 """
 
-import asyncio
 import sqlite3
-from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
-from typing import TypeVar
+from typing import Literal, TypeVar
 
-from proxy.ports import StoreError
+import msgspec
 
-_T = TypeVar("_T")
-
-# Each entry brings a file one version further; ``PRAGMA user_version`` says where it is. Entries are never edited.
-_MIGRATIONS = (
-    """
-    CREATE TABLE spend (
-        exchange_id TEXT PRIMARY KEY,
-        team TEXT NOT NULL,
-        usd REAL NOT NULL,
-        at REAL NOT NULL
-    ) WITHOUT ROWID;
-    CREATE INDEX spend_at ON spend (at);
-    CREATE TABLE total (
-        team TEXT PRIMARY KEY,
-        usd REAL NOT NULL
-    ) WITHOUT ROWID;
-    """,
+from proxy.state import money
+from proxy.state.database import Database
+from proxy.state.migrations import STORE
+from proxy.store import (
+    Balance,
+    BudgetRecord,
+    Charge,
+    Entry,
+    Granted,
+    KeyRecord,
+    Refused,
+    Reserve,
+    Settle,
+    SpendQuery,
+    SpendRow,
+    TeamRecord,
 )
 
-_ADD = "INSERT OR IGNORE INTO spend (exchange_id, team, usd, at) VALUES (?, ?, ?, ?)"
-_SUM_UP = "INSERT INTO total (team, usd) VALUES (?, ?) ON CONFLICT (team) DO UPDATE SET usd = usd + excluded.usd"
-_TOTAL = "SELECT usd FROM total WHERE team = ?"
-# Single exchanges are only kept to know an exchange again; the totals stand on their own.
-_FORGET = "DELETE FROM spend WHERE at < (SELECT max(at) FROM spend) - ?"
-_KEPT_S = 30 * 86400.0
+_R = TypeVar("_R", TeamRecord, KeyRecord, BudgetRecord)
+
+# Entries that one transaction deletes at most: others wait no longer than that.
+_FORGOTTEN_AT_ONCE = 2000
 
 
 class SqliteStore:
-    """A SpendStore in a file. ``open`` makes one."""
+    """A store in a file. ``open`` makes one; every method may raise StoreError."""
 
-    def __init__(self, connection: sqlite3.Connection, thread: ThreadPoolExecutor) -> None:
-        self._connection = connection
-        self._thread = thread
-        self._is_closed = False
+    is_shared = False
+    is_durable = True
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
 
     @classmethod
     async def open(cls, path: Path, busy_timeout_s: float = 1.0) -> "SqliteStore":
-        """The ledger in this file, which is made if need be. Raises StoreError."""
-        thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="spend-store")
-        try:
-            connection = await _run(thread, lambda: _connect(path, busy_timeout_s))
-        except StoreError:
-            thread.shutdown(wait=False)
-            raise
-        return cls(connection, thread)
+        """The store in this file, which is made if need be."""
+        return cls(await Database.open(path, STORE, busy_timeout_s=busy_timeout_s))
 
-    async def add_spend(self, exchange_id: str, team: str, usd: float, at: float) -> float:
-        """Record one exchange; the team's total after it. Raises StoreError."""
+    async def reserve(self, ask: Reserve, now: float) -> Granted | Refused:
+        """Grant all charges or none; expired reservations are billed first."""
+        return await self._database.write(partial(money.reserve, ask=ask, now=now))
 
-        def add() -> float:
-            with _transaction(self._connection):
-                if self._connection.execute(_ADD, (exchange_id, team, usd, at)).rowcount:
-                    self._connection.execute(_SUM_UP, (team, usd))
-                return self._total(team)
+    async def settle(self, end: Settle, now: float) -> Sequence[Balance]:
+        """Write the entry and replace the reservation."""
+        return await self._database.write(partial(money.settle, end=end, now=now))
 
-        return await _run(self._thread, add)
+    async def release(self, exchange_id: str, team: str, now: float) -> None:
+        """Give a reservation back."""
+        await self._database.write(partial(money.release, exchange_id=exchange_id, team=team, now=now))
 
-    async def spent(self, team: str) -> float:
-        """The team's total in USD. Raises StoreError."""
-        return await _run(self._thread, lambda: self._total(team))
+    async def renew(self, team: str, exchange_ids: Sequence[str], expires_at: float) -> None:
+        """These exchanges still run."""
+        await self._database.write(partial(money.renew, exchange_ids=exchange_ids, expires_at=expires_at))
+
+    async def expire(self, now: float) -> int:
+        """Bill every expired reservation as it stands, and forget what may be forgotten."""
+
+        def work(connection: sqlite3.Connection) -> int:
+            money.forget(connection, now)
+            return money.expire(connection, now)
+
+        return await self._database.write(work)
+
+    async def balances(self, team: str, accounts: Sequence[str], now: float) -> Sequence[Balance]:
+        """Counters as they are."""
+        return await self._database.read(
+            lambda connection: [money.balance(connection, team, Charge(account, 0)) for account in accounts]
+        )
+
+    async def claim(self, team: str, name: str, keep_s: float, now: float) -> bool:
+        """Whether nobody has claimed this name in the last ``keep_s``."""
+        return await self._database.write(partial(money.claim, team=team, name=name, keep_s=keep_s, now=now))
+
+    async def spend(self, query: SpendQuery) -> Sequence[SpendRow]:
+        """A report."""
+        return await self._database.read(partial(money.spend, query=query))
+
+    async def entries(
+        self, since: float, until: float, after: str = "", limit: int = 1000, team: str | None = None
+    ) -> Sequence[Entry]:
+        """A page of the ledger."""
+        return await self._database.read(
+            partial(money.entries, since=since, until=until, after=after, limit=limit, team=team)
+        )
+
+    async def forget_entries(self, before: float) -> int:
+        """Delete older entries."""
+        total = 0
+        while count := await self._database.write(
+            partial(money.forget_entries, before=before, most=_FORGOTTEN_AT_ONCE)
+        ):
+            total += count
+        return total
+
+    async def directory_version(self) -> int:
+        """Grows with every change."""
+        return await self._database.read(_version)
+
+    async def teams(self) -> Sequence[TeamRecord]:
+        """All teams, by name."""
+        return await self._records("team", TeamRecord)
+
+    async def keys(self) -> Sequence[KeyRecord]:
+        """All keys, by id."""
+        return await self._records("key", KeyRecord)
+
+    async def budgets(self) -> Sequence[BudgetRecord]:
+        """All budgets, by id."""
+        return await self._records("budget", BudgetRecord)
+
+    async def put(self, record: TeamRecord | KeyRecord | BudgetRecord) -> None:
+        """Create or replace."""
+        kind, name = _kind_and_name(record)
+        text = msgspec.json.encode(record).decode()
+
+        def work(connection: sqlite3.Connection) -> None:
+            connection.execute("INSERT OR REPLACE INTO directory VALUES (?, ?, ?)", (kind, name, text))
+            _changed(connection)
+
+        await self._database.write(work)
+
+    async def remove(self, kind: Literal["team", "key", "budget"], name: str) -> bool:
+        """Delete; whether there was one."""
+
+        def work(connection: sqlite3.Connection) -> bool:
+            deleted = connection.execute("DELETE FROM directory WHERE kind = ? AND name = ?", (kind, name)).rowcount
+            if deleted:
+                _changed(connection)
+            return deleted > 0
+
+        return await self._database.write(work)
+
+    async def load(self, scope: str, names: Sequence[str], now: float) -> Sequence[bytes | None]:
+        """Blobs of one scope."""
+
+        def work(connection: sqlite3.Connection) -> Sequence[bytes | None]:
+            found = dict(
+                connection.execute(
+                    "SELECT name, value FROM blob WHERE scope = ? AND forget_at > ? "
+                    f"AND name IN ({', '.join('?' * len(names))})",
+                    (scope, now, *names),
+                ).fetchall()
+            )
+            return [found.get(name) for name in names]
+
+        return await self._database.read(work)
+
+    async def save(self, scope: str, blobs: Mapping[str, bytes], ttl_s: float, now: float) -> None:
+        """Write blobs of one scope."""
+        rows = [(scope, name, blob, now + ttl_s) for name, blob in blobs.items()]
+
+        def work(connection: sqlite3.Connection) -> None:
+            connection.executemany("INSERT OR REPLACE INTO blob VALUES (?, ?, ?, ?)", rows)
+
+        await self._database.write(work)
+
+    async def ping(self) -> None:
+        """Raises StoreError where the file cannot be written."""
+        await self._database.write(_version)
 
     async def aclose(self) -> None:
         """Finish what was handed over, and close the file. May be called more than once."""
-        if self._is_closed:
-            return
-        self._is_closed = True
-        try:
-            await _run(self._thread, self._connection.close)
-        finally:
-            self._thread.shutdown(wait=False)
+        await self._database.aclose()
 
-    def _total(self, team: str) -> float:
-        row = self._connection.execute(_TOTAL, (team,)).fetchone()
-        return float(row[0]) if row else 0.0
+    async def _records(self, kind: str, record_type: type[_R]) -> Sequence[_R]:
+        def work(connection: sqlite3.Connection) -> list[str]:
+            sql = "SELECT record FROM directory WHERE kind = ? ORDER BY name"
+            return [row[0] for row in connection.execute(sql, (kind,))]
+
+        decoder = msgspec.json.Decoder(record_type)
+        return [decoder.decode(text) for text in await self._database.read(work)]
 
 
-async def _run(thread: ThreadPoolExecutor, work: Callable[[], _T]) -> _T:
-    try:
-        return await asyncio.get_running_loop().run_in_executor(thread, work)
-    except (sqlite3.Error, OSError, RuntimeError) as error:
-        # RuntimeError: the executor has been shut down.
-        raise StoreError(str(error)) from error
+def _kind_and_name(record: TeamRecord | KeyRecord | BudgetRecord) -> tuple[str, str]:
+    match record:
+        case TeamRecord():
+            return "team", record.name
+        case KeyRecord():
+            return "key", record.id
+        case BudgetRecord():
+            return "budget", record.id
 
 
-def _connect(path: Path, busy_timeout_s: float) -> sqlite3.Connection:
-    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-    connection = sqlite3.connect(path, timeout=busy_timeout_s, isolation_level=None, check_same_thread=True)
-    try:
-        connection.execute("PRAGMA journal_mode = WAL")
-        connection.execute("PRAGMA synchronous = NORMAL")
-        _migrate(connection)
-        connection.execute(_FORGET, (_KEPT_S,))
-    except sqlite3.Error:
-        connection.close()
-        raise
-    return connection
+def _version(connection: sqlite3.Connection) -> int:
+    return int(connection.execute("SELECT version FROM directory_version").fetchone()[0])
 
 
-def _migrate(connection: sqlite3.Connection) -> None:
-    """Bring the file to the version that this code knows. Two processes may try at once: the second finds it done."""
-    with _transaction(connection):
-        version = int(connection.execute("PRAGMA user_version").fetchone()[0])
-        if version > len(_MIGRATIONS):
-            raise sqlite3.DatabaseError(f"the file has version {version}, this program knows {len(_MIGRATIONS)}")
-        for statements in _MIGRATIONS[version:]:
-            for statement in statements.split(";"):
-                connection.execute(statement)
-        connection.execute(f"PRAGMA user_version = {len(_MIGRATIONS)}")
-
-
-@contextmanager
-def _transaction(connection: sqlite3.Connection) -> Iterator[None]:
-    """All or nothing. The write lock is taken at once, so that it cannot be refused half-way."""
-    connection.execute("BEGIN IMMEDIATE")
-    try:
-        yield
-        connection.execute("COMMIT")
-    except BaseException:
-        if connection.in_transaction:
-            connection.execute("ROLLBACK")
-        raise
+def _changed(connection: sqlite3.Connection) -> None:
+    connection.execute("UPDATE directory_version SET version = version + 1")

@@ -1,197 +1,508 @@
-"""The spend ledger: every store keeps the same promises, and a file keeps them through a kill."""
+"""What every engine of the store promises (proxy/store.py), on each of them."""
 
 import asyncio
-import os
-import signal
-import sqlite3
-import subprocess
-import sys
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from proxy.ports import SpendStore, StoreError
-from proxy.state.memory import MemoryStore
-from proxy.state.sqlite import SqliteStore
+from proxy.store import (
+    REMEMBERED_S,
+    Balance,
+    BudgetRecord,
+    Charge,
+    Entry,
+    Granted,
+    KeyRecord,
+    Refused,
+    Reserve,
+    Settle,
+    SpendQuery,
+    Store,
+    TeamRecord,
+)
+from tests.contract.stores import DURABLE, ENGINES, Check, on_cluster
+from tests.redis_server import RedisServer, redis_cluster
 
-Check = Callable[[SpendStore], Awaitable[None]]
+OnEach = Callable[[Check], None]
+T = 1_700_000_000.0
+LEASE_S = 60.0
 
 
-@asynccontextmanager
-async def opened(kind: str, folder: Path) -> AsyncIterator[SpendStore]:
-    store: SpendStore = MemoryStore() if kind == "memory" else await SqliteStore.open(folder / "deep" / "spend.sqlite")
-    try:
-        yield store
-    finally:
-        await store.aclose()
+@pytest.fixture(scope="session")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[RedisServer]]:
+    with redis_cluster(tmp_path_factory.mktemp("cluster")) as nodes:
+        yield nodes
 
 
-@pytest.fixture(params=["memory", "sqlite"])
-def on_each(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[Check], None]:
+@pytest.fixture(params=[*ENGINES, pytest.param("redis-cluster", marks=pytest.mark.slow)])
+def on_each(request: pytest.FixtureRequest, tmp_path: Path) -> OnEach:
+    opener = ENGINES.get(request.param) or (lambda folder: on_cluster(request.getfixturevalue("cluster")))
+
     async def main(check: Check) -> None:
-        async with opened(request.param, tmp_path) as store:
+        async with opener(tmp_path) as store:
             await check(store)
 
     return lambda check: asyncio.run(main(check))
 
 
-def test_spend_adds_up_by_team(on_each: Callable[[Check], None]) -> None:
-    async def check(store: SpendStore) -> None:
-        assert await store.spent("red") == 0.0
-        assert await store.add_spend("a", "red", 0.25, 1.0) == 0.25
-        assert await store.add_spend("b", "red", 0.5, 2.0) == 0.75
-        assert await store.add_spend("c", "blue", 4.0, 3.0) == 4.0
-        assert (await store.spent("red"), await store.spent("blue")) == (0.75, 4.0)
+def entry(name: str, cost: int = 0, at: float = T, team: str = "red", **more: object) -> Entry:
+    return replace(Entry(name, at, team, cost=cost), **more)
+
+
+def ask(name: str, *charges: Charge, at: float = T, team: str = "red", expires_at: float | None = None) -> Reserve:
+    cost = charges[0].amount if charges else 0
+    return Reserve(name, team, charges, expires_at or at + LEASE_S, entry(name, cost, at, team))
+
+
+def end(name: str, *final: Charge, at: float = T, team: str = "red", **more: object) -> Settle:
+    return Settle(entry(name, final[0].amount if final else 0, at, team, **more), final)
+
+
+async def balance(store: Store, account: str = "a", team: str = "red") -> tuple[int, int, int]:
+    (found,) = await store.balances(team, [account], T)
+    assert found.account == account
+    return found.spent, found.reserved, found.expected
+
+
+async def ledger(store: Store, **more: object) -> Sequence[Entry]:
+    return await store.entries(0.0, 1e12, **more)  # type: ignore[arg-type]
+
+
+# Reservations
+
+
+def test_what_is_reserved_is_settled_to_what_it_was(on_each: OnEach) -> None:
+    async def check(store: Store) -> None:
+        charges = [Charge("a", 50, 100, expected=20), Charge("tokens", 7, None, keep_s=60.0, expected=5)]
+        granted = await store.reserve(ask("x", *charges), T)
+        assert granted == Granted([Balance("a", 0, 50, 20), Balance("tokens", 0, 7, 5)])
+        assert await ledger(store) == []
+        final = [Charge("a", 30), Charge("tokens", 6, keep_s=60.0)]
+        assert await store.settle(end("x", *final), T) == [Balance("a", 30, 0), Balance("tokens", 6, 0)]
+        assert await balance(store) == (30, 0, 0)
+        assert await ledger(store) == [entry("x", 30)]
 
     on_each(check)
 
 
-def test_an_exchange_counts_once(on_each: Callable[[Check], None]) -> None:
-    async def check(store: SpendStore) -> None:
+def test_all_charges_are_granted_or_none(on_each: OnEach) -> None:
+    async def check(store: Store) -> None:
+        assert isinstance(await store.reserve(ask("x", Charge("b", 6, 10)), T), Granted)
+        tight = Charge("b", 5, 10)
+        refused = await store.reserve(ask("y", Charge("a", 5, 10), tight, Charge("c", 1)), T)
+        assert refused == Refused(tight, Balance("b", 0, 6))
+        assert [await balance(store, name) for name in "abc"] == [(0, 0, 0), (0, 6, 0), (0, 0, 0)]
+        assert isinstance(await store.reserve(ask("y", Charge("b", 4, 10)), T), Granted), "a refusal leaves no trace"
+
+    on_each(check)
+
+
+def test_spent_and_reserved_may_reach_the_limit_and_not_pass_it(on_each: OnEach) -> None:
+    async def check(store: Store) -> None:
+        await store.settle(end("w", Charge("a", 4)), T)
+        assert isinstance(await store.reserve(ask("x", Charge("a", 3, 10)), T), Granted)
+        assert isinstance(await store.reserve(ask("y", Charge("a", 4, 10)), T), Refused)
+        assert isinstance(await store.reserve(ask("y", Charge("a", 3, 10)), T), Granted)
+        assert isinstance(await store.reserve(ask("z", Charge("a", 1, 10)), T), Refused)
+        assert isinstance(await store.reserve(ask("z", Charge("a", 0, 10)), T), Granted)
+        assert isinstance(await store.reserve(ask("v", Charge("a", 1, 0)), T), Refused)
+        assert isinstance(await store.reserve(ask("v", Charge("a", 1, None)), T), Granted)
+
+    on_each(check)
+
+
+def test_many_at_once_cannot_pass_the_limit_together(on_each: OnEach) -> None:
+    async def check(store: Store) -> None:
+        asked = await asyncio.gather(*(store.reserve(ask(str(i), Charge("a", 3, 100)), T) for i in range(60)))
+        granted = [i for i, one in enumerate(asked) if isinstance(one, Granted)]
+        assert len(granted) == 33
+        assert await balance(store) == (0, 99, 0)
+        await asyncio.gather(*(store.settle(end(str(i), Charge("a", 2)), T) for i in granted))
+        assert await balance(store) == (66, 0, 0)
+
+    on_each(check)
+
+
+def test_parts_of_a_rolling_window_count_together(on_each: OnEach) -> None:
+    async def check(store: Store) -> None:
+        await store.settle(end("x", Charge("r:1", 4, keep_s=600.0)), T)
+        assert isinstance(await store.reserve(ask("y", Charge("r:2", 3, 10, 600.0, 1, ("r:1",))), T), Granted)
+        third = Charge("r:3", 4, 10, 600.0, 0, ("r:2", "r:1"))
+        assert await store.reserve(ask("z", third), T) == Refused(third, Balance("r:3", 4, 3, 1))
+        granted = await store.reserve(ask("z", replace(third, within=("r:2",))), T)
+        assert granted == Granted([Balance("r:3", 0, 7, 1)])
+        final = Charge("r:3", 2, None, 600.0, 0, ("r:2", "r:1"))
+        assert await store.settle(end("z", final), T) == [Balance("r:3", 6, 3, 1)]
+
+    on_each(check)
+
+
+def test_teams_have_their_own_counters(on_each: OnEach) -> None:
+    async def check(store: Store) -> None:
+        for team in ("red", "blue"):
+            assert isinstance(await store.reserve(ask(team, Charge("a", 10, 10), team=team), T), Granted)
+        await store.settle(end("blue", Charge("a", 1), team="blue"), T)
+        assert (await balance(store), await balance(store, team="blue")) == ((0, 10, 0), (1, 0, 0))
+
+    on_each(check)
+
+
+def test_an_account_that_was_not_reserved_is_charged_and_one_not_named_is_not(on_each: OnEach) -> None:
+    async def check(store: Store) -> None:
+        await store.reserve(ask("x", Charge("a", 5), Charge("b", 5)), T)
+        await store.settle(end("x", Charge("b", 2), Charge("c", 3)), T)
+        assert [await balance(store, name) for name in "abc"] == [(0, 0, 0), (2, 0, 0), (3, 0, 0)]
+
+    on_each(check)
+
+
+def test_an_exchange_without_charges_is_held_and_written_too(on_each: OnEach) -> None:
+    async def check(store: Store) -> None:
+        assert await store.reserve(ask("x"), T) == Granted([])
+        assert await store.settle(Settle(entry("x", 7), ()), T) == []
+        await store.reserve(ask("y"), T)
+        assert await store.expire(T + LEASE_S) == 1
+        assert await ledger(store) == [entry("x", 7), entry("y", estimated=True)]
+
+    on_each(check)
+
+
+# Once, and in any order
+
+
+def test_repeating_a_call_changes_nothing(on_each: OnEach) -> None:
+    async def check(store: Store) -> None:
         for _ in range(3):
-            assert await store.add_spend("a", "red", 0.25, 1.0) == 0.25
-        assert await store.spent("red") == 0.25
+            assert await store.reserve(ask("x", Charge("a", 5, 9)), T) == Granted([Balance("a", 0, 5)])
+        for _ in range(3):
+            assert await store.settle(end("x", Charge("a", 4)), T) == [Balance("a", 4, 0)]
+        await store.settle(end("x", Charge("a", 9)), T + 1)
+        assert await store.reserve(ask("x", Charge("a", 5, 9)), T) == Granted([Balance("a", 4, 0)])
+        assert await balance(store) == (4, 0, 0)
+        assert await ledger(store) == [entry("x", 4)]
 
     on_each(check)
 
 
-def test_many_at_once_add_up(on_each: Callable[[Check], None]) -> None:
-    async def check(store: SpendStore) -> None:
-        await asyncio.gather(*(store.add_spend(f"x{i % 50}", f"t{i % 2}", 0.5, float(i)) for i in range(100)))
-        assert (await store.spent("t0"), await store.spent("t1")) == (12.5, 12.5)
+def test_what_is_released_leaves_nothing(on_each: OnEach) -> None:
+    async def check(store: Store) -> None:
+        await store.reserve(ask("x", Charge("a", 5, 9, expected=2)), T)
+        for _ in range(2):
+            await store.release("x", "red", T)
+            assert await balance(store) == (0, 0, 0)
+        assert await store.expire(T + LEASE_S) == 0
+        assert await ledger(store) == []
 
     on_each(check)
 
 
-def test_names_are_data(on_each: Callable[[Check], None]) -> None:
-    async def check(store: SpendStore) -> None:
-        team = "'; DROP TABLE total; --"
-        await store.add_spend("a", team, 1.0, 1.0)
-        assert await store.spent(team) == 1.0
+def test_a_reserve_that_comes_late_holds_nothing(on_each: OnEach) -> None:
+    async def check(store: Store) -> None:
+        await store.settle(end("settled", Charge("a", 4)), T)
+        await store.release("released", "red", T)
+        for name in ("settled", "released"):
+            assert isinstance(await store.reserve(ask(name, Charge("a", 5, 9)), T), Granted)
+        assert await balance(store) == (4, 0, 0)
+        assert await store.expire(T + LEASE_S) == 0
 
     on_each(check)
 
 
-# SQLite alone
+def test_a_release_that_comes_late_changes_nothing(on_each: OnEach) -> None:
+    async def check(store: Store) -> None:
+        await store.reserve(ask("settled", Charge("a", 5)), T)
+        await store.settle(end("settled", Charge("a", 4)), T)
+        await store.reserve(ask("billed", Charge("a", 3)), T)
+        await store.expire(T + LEASE_S)
+        for name in ("settled", "billed"):
+            await store.release(name, "red", T)
+        assert await balance(store) == (7, 0, 0)
+        assert len(await ledger(store)) == 2
+
+    on_each(check)
 
 
-def test_a_file_remembers(tmp_path: Path) -> None:
+def test_a_dead_workers_reservation_is_billed_as_it_stands(on_each: OnEach) -> None:
+    async def check(store: Store) -> None:
+        await store.reserve(ask("x", Charge("a", 5, 9, expected=1), expires_at=T + 10), T)
+        await store.reserve(ask("y", Charge("a", 2, 9), expires_at=T + 20), T)
+        assert await store.expire(T + 9) == 0
+        assert await store.expire(T + 10) == 1
+        assert await balance(store) == (5, 2, 0)
+        assert await ledger(store) == [entry("x", 5, estimated=True)]
+        assert await store.expire(T + 10) == 0
+
+    on_each(check)
+
+
+def test_reserving_bills_what_has_expired_in_the_team(on_each: OnEach) -> None:
+    async def check(store: Store) -> None:
+        await store.reserve(ask("x", Charge("a", 5, 9), expires_at=T + 10), T)
+        await store.reserve(ask("y", Charge("a", 1, 9)), T + 10)
+        assert await balance(store) == (5, 1, 0)
+        assert [found.exchange_id for found in await ledger(store)] == ["x"]
+
+    on_each(check)
+
+
+def test_what_still_runs_is_renewed(on_each: OnEach) -> None:
+    async def check(store: Store) -> None:
+        for name in ("x", "y", "z"):
+            await store.reserve(ask(name, Charge("a", 1), expires_at=T + 10), T)
+        await store.settle(end("z", Charge("a", 1)), T)
+        await store.renew("red", ["x", "z", "unknown"], T + 100)
+        assert await store.expire(T + 50) == 1
+        assert [(found.exchange_id, found.estimated) for found in await ledger(store)] == [("y", True), ("z", False)]
+        await store.renew("red", ["y"], T + 200)
+        assert await store.expire(T + 100) == 1
+        assert await balance(store) == (3, 0, 0)
+
+    on_each(check)
+
+
+def test_a_settlement_that_comes_after_all_corrects_what_was_billed_once(on_each: OnEach) -> None:
+    async def check(store: Store) -> None:
+        await store.reserve(ask("x", Charge("a", 50), Charge("b", 5)), T)
+        await store.expire(T + LEASE_S)
+        final = [Charge("a", 30), Charge("c", 1)]
+        for _ in range(2):
+            balances = await store.settle(end("x", *final, status=200), T + LEASE_S + 1)
+            assert balances == [Balance("a", 30, 0), Balance("c", 1, 0)]
+        assert [await balance(store, name) for name in "abc"] == [(30, 0, 0), (0, 0, 0), (1, 0, 0)]
+        assert await ledger(store) == [entry("x", 30, status=200)]
+        await store.settle(end("x", Charge("a", 99)), T + LEASE_S + 2)
+        assert await balance(store) == (30, 0, 0)
+
+    on_each(check)
+
+
+# What is forgotten
+
+
+def test_counters_are_forgotten_some_time_after_their_last_change(on_each: OnEach) -> None:
+    async def check(store: Store) -> None:
+        await store.settle(end("x", Charge("minute", 4, keep_s=60.0), Charge("total", 4)), T)
+        await store.settle(end("y", Charge("minute", 4, keep_s=60.0)), T + 30)
+        await store.expire(T + 80)
+        assert await balance(store, "minute") == (8, 0, 0)
+        await store.expire(T + 90)
+        assert (await balance(store, "minute"), await balance(store, "total")) == ((0, 0, 0), (4, 0, 0))
+
+    on_each(check)
+
+
+def test_a_counter_with_reservations_is_not_forgotten(on_each: OnEach) -> None:
+    async def check(store: Store) -> None:
+        await store.reserve(ask("x", Charge("minute", 4, keep_s=60.0), expires_at=T + 1000), T)
+        await store.expire(T + 100)
+        assert await balance(store, "minute") == (0, 4, 0)
+
+    on_each(check)
+
+
+def test_entries_are_forgotten_and_counters_stand(on_each: OnEach) -> None:
+    async def check(store: Store) -> None:
+        for i in range(5):
+            await store.settle(end(str(i), Charge("a", 1), at=T + i), T)
+        assert await store.forget_entries(T + 3) == 3
+        assert [found.exchange_id for found in await ledger(store)] == ["3", "4"]
+        assert await store.forget_entries(T + 3) == 0
+        assert await balance(store) == (5, 0, 0)
+
+    on_each(check)
+
+
+def test_the_memory_of_what_was_billed_ends(on_each: OnEach) -> None:
+    async def check(store: Store) -> None:
+        await store.reserve(ask("x", Charge("a", 5)), T)
+        await store.expire(T + LEASE_S)
+        await store.expire(T + LEASE_S + REMEMBERED_S)
+        await store.settle(end("x", Charge("a", 1)), T)
+        assert await balance(store) == (5, 0, 0), "the entry is still there: nothing is counted twice"
+
+    on_each(check)
+
+
+def test_a_name_is_claimed_once(on_each: OnEach) -> None:
+    async def check(store: Store) -> None:
+        claims = await asyncio.gather(*(store.claim("red", "soft", 3600.0, T) for _ in range(5)))
+        assert sorted(claims) == [False] * 4 + [True]
+        assert await store.claim("red", "other", 3600.0, T)
+        assert await store.claim("blue", "soft", 3600.0, T)
+        if not store.is_shared:
+            assert not await store.claim("red", "soft", 3600.0, T + 3599)
+            assert await store.claim("red", "soft", 3600.0, T + 3600)
+
+    on_each(check)
+
+
+# The ledger
+
+
+def test_entries_are_kept_whole(on_each: OnEach) -> None:
+    async def check(store: Store) -> None:
+        full = Entry(
+            "x", T + 0.25, "red", "key-1", "ann", "claude", "tier", "ordered", 200, "completed", 1, 2, 3, 4, 5,
+            10**15, -(10**12), 1234, True,
+        )  # fmt: skip
+        await store.settle(Settle(full, ()), T)
+        assert await ledger(store) == [full]
+
+    on_each(check)
+
+
+def test_entries_come_in_pages(on_each: OnEach) -> None:
+    async def check(store: Store) -> None:
+        names = [f"x{i}" for i in range(7)]
+        for i, name in enumerate(reversed(names)):
+            await store.settle(end(name, at=T + (6 - i) // 3, team="blue" if name == "x4" else "red"), T)
+        found: list[str] = []
+        since, after = T, ""
+        while page := await store.entries(since, T + 100, after, limit=2):
+            found += [one.exchange_id for one in page]
+            since, after = page[-1].at, page[-1].exchange_id
+        assert found == names
+        assert [one.exchange_id for one in await store.entries(T + 1, T + 2)] == ["x3", "x4", "x5"]
+        assert [one.exchange_id for one in await store.entries(T + 1, T + 2, team="red")] == ["x3", "x5"]
+
+    on_each(check)
+
+
+def test_reports_add_up_by_what_is_asked(on_each: OnEach) -> None:
+    async def check(store: Store) -> None:
+        day = 86400.0
+        midnight = 19_676 * day  # 2023-11-15
+        rows = [
+            entry("1", 10, midnight - 1, key_id="k1", user="ann", model="m", saved=5, read_tokens=1),
+            entry("2", 20, midnight, key_id="k1", user="bob", model="m", saved=-2, write_5m_tokens=2),
+            entry("3", 40, midnight + 1, key_id="k2", user="ann", model="n", estimated=True, write_1h_tokens=3),
+            entry("4", 80, midnight + 2, "blue", plain_tokens=4, output_tokens=5),
+        ]
+        for row in rows:
+            await store.settle(Settle(row, ()), T)
+
+        async def costs(*by: str, **more: object) -> dict[tuple[str, ...], int]:
+            asked = SpendQuery(0.0, 1e12, by, **more)  # type: ignore[arg-type]
+            return {tuple(row.group.values()): row.cost for row in await store.spend(asked)}
+
+        assert await costs() == {(): 150}
+        assert list((await costs("team")).items()) == [(("blue",), 80), (("red",), 70)]
+        assert await costs("day") == {("2023-11-14",): 10, ("2023-11-15",): 140}
+        assert await costs("day", utc_offset_s=1) == {("2023-11-15",): 150}
+        assert await costs("key", "user", team="red") == {("k1", "ann"): 10, ("k1", "bob"): 20, ("k2", "ann"): 40}
+        assert await costs("model", user="ann") == {("m",): 10, ("n",): 40}
+        assert await costs("model", key_id="k2", model="n") == {("n",): 40}
+        assert await costs(team="green") == {}
+        (row,) = await store.spend(SpendQuery(midnight - 1, midnight + 2))
+        assert (row.requests, row.read_tokens, row.write_tokens, row.plain_tokens) == (3, 1, 5, 0)
+        assert (row.output_tokens, row.cost, row.saved, row.estimated) == (0, 70, 3, 1)
+        assert await store.spend(SpendQuery(0.0, 1.0)) == []
+
+    on_each(check)
+
+
+def test_names_are_data(on_each: OnEach) -> None:
+    async def check(store: Store) -> None:
+        team = "'; DROP TABLE entry; --"
+        await store.settle(end("x", Charge("a{b}'\"\0*", 1), team=team, user="ünï\ncode"), T)
+        assert await balance(store, "a{b}'\"\0*", team) == (1, 0, 0)
+        assert (await ledger(store))[0].user == "ünï\ncode"
+
+    on_each(check)
+
+
+# The directory and layout state
+
+
+def test_the_directory_keeps_records_and_says_when_it_changed(on_each: OnEach) -> None:
+    async def check(store: Store) -> None:
+        versions = [await store.directory_version()]
+        key = KeyRecord(
+            "key-1", "d" * 64, "red", user="ann", models=("m", "n*"), mode="mark", requests_per_minute=60,
+            tokens_per_minute=10_000, expires_at=T, created_at=T - 1, note="note",
+        )  # fmt: skip
+        records = [
+            TeamRecord("red", mode="tier", models=("m",), created_at=T),
+            key,
+            BudgetRecord("b", "red", "user", unit="tokens", hard=10, soft=5, webhook="https://hooks"),
+        ]
+        for record in records:
+            await store.put(record)
+            versions.append(await store.directory_version())
+        assert [*await store.teams(), *await store.keys(), *await store.budgets()] == records
+        await store.put(replace(key, revoked_at=T))
+        assert await store.keys() == [replace(key, revoked_at=T)]
+        versions.append(await store.directory_version())
+        assert await store.remove("team", "red")
+        assert await store.teams() == []
+        versions.append(await store.directory_version())
+        assert not await store.remove("team", "red")
+        assert versions == sorted(set(versions))
+        assert await store.directory_version() == versions[-1]
+
+    on_each(check)
+
+
+def test_blobs_are_kept_by_scope_for_a_time(on_each: OnEach) -> None:
+    async def check(store: Store) -> None:
+        await store.save("s", {"a": b"\0\xff", "b": b""}, 60.0, T)
+        await store.save("t", {"a": b"other"}, 60.0, T)
+        assert await store.load("s", ["b", "x", "a"], T) == [b"", None, b"\0\xff"]
+        assert await store.load("t", ["a"], T) == [b"other"]
+        await store.save("s", {"a": b"new"}, 60.0, T + 30)
+        assert await store.load("s", ["a", "b"], T) == [b"new", b""]
+        if not store.is_shared:
+            await store.expire(T + 60)
+            assert await store.load("s", ["a", "b"], T + 60) == [b"new", None]
+
+    on_each(check)
+
+
+def test_it_answers(on_each: OnEach) -> None:
+    async def check(store: Store) -> None:
+        await store.ping()
+
+    on_each(check)
+
+
+# Engines that outlive the process
+
+
+@pytest.mark.parametrize("engine", DURABLE)
+def test_a_restart_forgets_nothing(engine: str, tmp_path: Path) -> None:
     async def main() -> None:
-        for spent in (0.5, 1.0):
-            async with opened("sqlite", tmp_path) as store:
-                assert await store.add_spend(str(spent), "red", 0.5, 1.0) == spent
-        async with opened("sqlite", tmp_path) as store:
-            assert await store.add_spend("0.5", "red", 0.5, 1.0) == 1.0
+        async with ENGINES[engine](tmp_path) as store:
+            assert store.is_durable
+            await store.settle(end("x", Charge("a", 4)), T)
+            await store.reserve(ask("y", Charge("a", 5, 100)), T)
+            await store.put(TeamRecord("red"))
+            await store.save("s", {"a": b"blob"}, 600.0, T)
+            version = await store.directory_version()
+        async with ENGINES[engine](tmp_path) as store:
+            assert await balance(store) == (4, 5, 0)
+            assert await store.settle(end("x", Charge("a", 9)), T) == [Balance("a", 4, 5)]
+            assert await store.settle(end("y", Charge("a", 3)), T) == [Balance("a", 7, 0)]
+            assert await store.teams() == [TeamRecord("red")]
+            assert await store.directory_version() == version
+            assert await store.load("s", ["a"], T) == [b"blob"]
 
     asyncio.run(main())
 
 
-def test_two_processes_share_a_file(tmp_path: Path) -> None:
+@pytest.mark.parametrize("engine", DURABLE)
+def test_two_that_share_it_cannot_pass_a_limit_together(engine: str, tmp_path: Path) -> None:
     async def main() -> None:
-        async with opened("sqlite", tmp_path) as one, opened("sqlite", tmp_path) as two:
-            await asyncio.gather(
-                *(store.add_spend(f"{i}-{n}", "red", 0.5, 1.0) for i, store in enumerate((one, two)) for n in range(20))
+        async with ENGINES[engine](tmp_path) as one, ENGINES[engine](tmp_path) as two:
+            asked = await asyncio.gather(
+                *(
+                    store.reserve(ask(f"{i}", Charge("a", 3, 100)), T)
+                    for i in range(50)
+                    for store in ((one, two)[i % 2],)
+                )
             )
-            assert await one.spent("red") == await two.spent("red") == 20.0
+            assert sum(isinstance(answer, Granted) for answer in asked) == 33
+            assert await balance(one) == await balance(two) == (0, 99, 0)
 
     asyncio.run(main())
-
-
-WRITER = """
-import asyncio, sys
-from pathlib import Path
-from proxy.state.sqlite import SqliteStore
-
-async def main():
-    store = await SqliteStore.open(Path(sys.argv[1]))
-    number = 0
-    while True:
-        await store.add_spend(str(number), "red", 0.5, float(number))
-        print(number, flush=True)
-        number += 1
-
-asyncio.run(main())
-"""
-
-
-def test_an_acknowledged_write_survives_kill_9(tmp_path: Path) -> None:
-    path = tmp_path / "spend.sqlite"
-    with subprocess.Popen([sys.executable, "-c", WRITER, str(path)], stdout=subprocess.PIPE, text=True) as writer:
-        assert writer.stdout is not None
-        acknowledged = [int(writer.stdout.readline()) for _ in range(50)]
-        os.kill(writer.pid, signal.SIGKILL)
-        acknowledged += [int(line) for line in writer.stdout.read().split("\n") if line]
-
-    async def main() -> float:
-        store = await SqliteStore.open(path)
-        try:
-            total = await store.spent("red")
-            assert await store.add_spend(str(acknowledged[-1]), "red", 0.5, 0.0) == total, "written twice"
-            return total
-        finally:
-            await store.aclose()
-
-    written = asyncio.run(main()) / 0.5
-    # One more may have been committed whose acknowledgement was not printed any more.
-    assert len(acknowledged) <= written <= len(acknowledged) + 1
-
-
-def test_what_fails_is_a_store_error(tmp_path: Path) -> None:
-    async def main() -> None:
-        (tmp_path / "folder").mkdir()
-        (tmp_path / "text").write_text("this is not a database, however long it is made to be " * 20)
-        for name in ("folder", "text", "text/below"):
-            with pytest.raises(StoreError):
-                await SqliteStore.open(tmp_path / name)
-        store = await SqliteStore.open(tmp_path / "ok")
-        await store.aclose()
-        await store.aclose()
-        with pytest.raises(StoreError):
-            await store.spent("red")
-
-    asyncio.run(main())
-
-
-def test_a_locked_file_is_a_store_error_and_heals(tmp_path: Path) -> None:
-    async def main() -> None:
-        path = tmp_path / "spend.sqlite"
-        store = await SqliteStore.open(path, busy_timeout_s=0.01)
-        other = sqlite3.connect(path, isolation_level=None)
-        other.execute("BEGIN IMMEDIATE")
-        with pytest.raises(StoreError, match="locked"):
-            await store.add_spend("a", "red", 0.5, 1.0)
-        other.execute("ROLLBACK")
-        other.close()
-        assert await store.add_spend("a", "red", 0.5, 1.0) == 0.5
-        await store.aclose()
-
-    asyncio.run(main())
-
-
-def test_a_file_of_a_later_version_is_not_touched(tmp_path: Path) -> None:
-    path = tmp_path / "spend.sqlite"
-    with sqlite3.connect(path, isolation_level=None) as connection:
-        connection.execute("PRAGMA user_version = 99")
-    connection.close()
-    with pytest.raises(StoreError, match="the file has version 99, this program knows 1"):
-        asyncio.run(SqliteStore.open(path))
-
-
-def test_single_exchanges_are_forgotten_in_time_and_the_total_is_not(tmp_path: Path) -> None:
-    path = tmp_path / "spend.sqlite"
-
-    async def main() -> None:
-        store = await SqliteStore.open(path)
-        await store.add_spend("old", "red", 0.5, 0.0)
-        await store.add_spend("new", "red", 0.5, 31 * 86400.0)
-        await store.aclose()
-        store = await SqliteStore.open(path)
-        assert await store.spent("red") == 1.0
-        await store.aclose()
-
-    asyncio.run(main())
-    connection = sqlite3.connect(path)
-    assert connection.execute("SELECT exchange_id FROM spend").fetchall() == [("new",)]
-    connection.close()

@@ -14,9 +14,10 @@ from proxy.core.planner import TierPlanner
 from proxy.core.profiles import ANTHROPIC
 from proxy.core.tokens import bytes_over_four
 from proxy.engine import Engine, Limits
+from proxy.exchange import Admission
 from proxy.planning import Planning
 from proxy.plugins import build_plugin_manager, recognisers
-from proxy.ports import Admission, Planner, Transport
+from proxy.ports import Planner, Transport
 from proxy.testing import Ledger, ModelList, NoMetrics, OpenDoor, make_deployment, serving
 from proxy.upstream.http import HttpUpstream
 from proxy.web.app import Parts, create_app

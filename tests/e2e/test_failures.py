@@ -8,14 +8,10 @@ from typing import Any
 import openai
 import pytest
 
-from proxy.admission import Gate
-from proxy.budget import Budgets
 from proxy.engine import Limits
 from proxy.errors import BudgetExceeded
 from proxy.exchange import Ending
-from proxy.identity import Identity, KeyList
 from proxy.ports import Deployment, Plan, Subject
-from proxy.state.memory import MemoryStore
 from proxy.testing import OpenDoor, PassthroughPlanner, RewritingPlanner
 from tests.e2e.conftest import Proxy, Start
 from tests.e2e.provider import (
@@ -29,6 +25,7 @@ from tests.e2e.provider import (
     replies,
     streams,
 )
+from tests.money import gate
 
 HELLO: list[Any] = [{"role": "user", "content": "hello"}]
 
@@ -245,7 +242,7 @@ def test_bodies_beyond_the_limit_by_length_and_in_chunks(start: Start) -> None:
 
 
 def test_a_wrong_key_is_refused_before_the_body_is_read(start: Start) -> None:
-    proxy = start(Scripted(replies({})), admission=gate())
+    proxy = start(Scripted(replies({})), admission=gate("sk-team"))
     with proxy.other_client(api_key="sk-wrong") as client:
         with pytest.raises(openai.AuthenticationError) as caught:
             ask(client)
@@ -259,21 +256,15 @@ def test_a_wrong_key_is_refused_before_the_body_is_read(start: Start) -> None:
 
 def test_a_virtual_key_does_not_leave_the_house(start: Start) -> None:
     provider = Scripted(replies(completion()))
-    proxy = start(provider, admission=gate())
+    proxy = start(provider, admission=gate("sk-team"))
     with proxy.other_client(api_key="sk-team") as client, pytest.raises(openai.PermissionDeniedError):
         ask(client)
     assert provider.seen == []
-    proxy = start(provider, admission=gate(), api_key="sk-operator")
+    proxy = start(provider, admission=gate("sk-team"), api_key="sk-operator")
     with proxy.other_client(api_key="sk-team") as client:
         ask(client)
     assert provider.seen[0].header("authorization") == "Bearer sk-operator"
     assert "sk-team" not in str(provider.seen[0].headers)
-
-
-def gate() -> Gate:
-    """The real admission: one team with one key and no budget."""
-    identity = Identity([KeyList("blue", ("sk-team",))], b"salt")
-    return Gate(identity, Budgets({}, MemoryStore(), lambda deployment: None))
 
 
 class BrokenPlanner(PassthroughPlanner):

@@ -4,25 +4,19 @@ import asyncio
 
 import pytest
 
-from proxy.admission import Gate
-from proxy.budget import Budgets
 from proxy.core.profiles import NONE
 from proxy.errors import Forbidden
-from proxy.identity import Identity, KeyList
-from proxy.ports import Admission, Deployment, Transport
-from proxy.state.memory import MemoryStore
+from proxy.exchange import Admission, Exchange
+from proxy.ports import Deployment, Transport
+from tests.money import gate
 
 HEADERS = [("authorization", "Bearer sk-1")]
 
 
-def gate(*keys: str) -> Admission:
-    lists = [KeyList("default", keys)] if keys else []
-    return Gate(Identity(lists, b"salt"), Budgets({}, MemoryStore(), lambda _: None))
-
-
 def reserve(admission: Admission, deployment: Deployment) -> None:
-    subject = admission.admit(HEADERS, 0.0)
-    asyncio.run(admission.reserve("x", subject, deployment, 1, None, 0.0))
+    exchange = Exchange("POST", "/chat/completions", 0.0)
+    exchange.subject = admission.admit(HEADERS, 0.0)
+    asyncio.run(admission.reserve(exchange, deployment, None))
 
 
 def test_a_virtual_key_is_refused_where_the_upstream_would_need_the_clients() -> None:
@@ -31,6 +25,12 @@ def test_a_virtual_key_is_refused_where_the_upstream_would_need_the_clients() ->
         reserve(gate("sk-1"), deployment)
     assert (caught.value.status, caught.value.code) == (403, "upstream_key_missing")
     reserve(gate(), deployment)
+
+
+def test_one_that_may_stand_in_is_looked_at_too() -> None:
+    other = Deployment("n", "n", Transport.HTTP, NONE)
+    with pytest.raises(Forbidden, match="Model 'n' has no api_key"):
+        reserve(gate("sk-1"), Deployment("m", "m", Transport.HTTP, NONE, api_key="k", others=(other,)))
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from proxy.cli import compose
+from proxy.cli import compose, declared
 from proxy.core.modes import Mode
 from proxy.deployments import ModelTable
 from proxy.ports import Transport
@@ -122,10 +122,17 @@ def test_a_store_that_cannot_be_opened_is_named(tmp_path: Path) -> None:
 def test_teams_have_their_modes_and_the_master_key_has_none_of_them(tmp_path: Path) -> None:
     more = "general_settings: {master_key: mk}\nstratiform: {teams: [{name: red, keys: [rk], mode: observe}]}"
     read = settings(tmp_path, one_model("{}", more))
-    identity = compose.identity(read)
-    red = identity.admit([("authorization", "Bearer rk")], 0.0)
-    master = identity.admit([("authorization", "Bearer mk")], 0.0)
-    assert (red.team, red.mode) == ("red", Mode.OBSERVE)
-    assert (master.team, master.mode) == ("default", Mode.TIER)
-    assert compose.identity(read).admit([("authorization", "Bearer rk")], 0.0).scope != red.scope
-    assert compose.budgets(read, MemoryStore(), compose.price_map(read)).remaining() == {}
+
+    async def main() -> None:
+        store = MemoryStore()
+        known = declared.directory(read, store)
+        await known.load()
+        identity = declared.identity(read, known, store)
+        red = identity.admit([("authorization", "Bearer rk")], 0.0)
+        master = identity.admit([("authorization", "Bearer mk")], 0.0)
+        assert (red.team, red.mode) == ("red", Mode.OBSERVE)
+        assert (master.team, master.mode) == ("default", Mode.TIER)
+        other = declared.identity(read, known, store)
+        assert other.admit([("authorization", "Bearer rk")], 0.0).scope != red.scope
+
+    asyncio.run(main())

@@ -68,7 +68,7 @@ def test_a_teams_budget_holds_is_told_clearly_and_survives_a_restart(config: str
             ask(url, "sk-red", max_tokens=20)
         assert caught.value.status_code == 429
         assert caught.value.code == "insufficient_quota"
-        assert "The budget of team 'red' does not allow this request: $0.00" in str(caught.value)
+        assert "The budget 'total' of team 'red' does not allow this request: $0.00" in str(caught.value)
         ask(url, "sk-blue", max_tokens=20)
         ask(url, "sk-master", max_tokens=20)
         process.send_signal(signal.SIGTERM)

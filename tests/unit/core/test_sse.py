@@ -26,8 +26,8 @@ def test_whole_events_pass_at_once_and_the_usage_event_is_dropped() -> None:
     assert not fold.saw_content
     assert fold.feed(event(WORD)) == event(WORD)
     assert fold.saw_content
-    assert fold.feed(event(STOP) + event(USAGE) + DONE) == event(STOP) + DONE
-    assert fold.close() == b""
+    assert fold.feed(event(STOP) + event(USAGE) + DONE) == event(STOP)
+    assert fold.close() == DONE
     outcome = fold.outcome()
     assert outcome.usage is not None
     assert (outcome.usage.prompt, outcome.usage.output) == (7, 2)
@@ -37,6 +37,19 @@ def test_whole_events_pass_at_once_and_the_usage_event_is_dropped() -> None:
 def test_a_client_that_asked_for_usage_gets_it() -> None:
     stream = event(ROLE) + event(WORD) + event(USAGE) + DONE
     assert fold_all(StreamFold(), stream) == stream
+
+
+def test_the_end_is_kept_until_it_is_let_go() -> None:
+    fold = StreamFold()
+    assert fold.feed(event(WORD) + DONE[:8]) == event(WORD)
+    assert not fold.keeps_end
+    assert fold.feed(DONE[8:] + b": late\n\n") == b""
+    assert fold.keeps_end
+    assert fold.feed(event(WORD)) == b""
+    assert fold.end() == DONE + b": late\n\n" + event(WORD)
+    assert not fold.keeps_end
+    assert fold.feed(event(WORD) + DONE) == event(WORD) + DONE
+    assert (fold.end(), fold.close()) == (b"", b"")
 
 
 @pytest.mark.parametrize("end", [b"\n\n", b"\r\n\r\n", b"\r\r", b"\n\r\n"])
@@ -149,7 +162,7 @@ def test_a_very_long_event_passes_as_it_comes(pieces: int) -> None:
     fold = StreamFold(drop_usage=True)
     forwarded = [fold.feed(long[i : i + step]) for i in range(0, len(long), step)]
     assert b"".join(forwarded) == long
-    assert fold.feed(event(USAGE) + DONE) == DONE
+    assert fold.feed(event(USAGE) + DONE) + fold.end() == DONE
     assert fold.outcome().events == 3
 
 

@@ -223,9 +223,9 @@ def test_the_reservation_knows_all_who_may_serve() -> None:
     bench = Bench(ok(), models=Groups(groups=[[place("m")], [place("n")]]))
     reserve = bench.door.reserve
 
-    async def noting(exchange_id: str, subject: Subject, deployment: Deployment, *rest: object) -> object:
+    async def noting(exchange: Exchange, deployment: Deployment, *rest: object) -> object:
         seen.append(deployment)
-        return await reserve(exchange_id, subject, deployment, *rest)  # type: ignore[arg-type]
+        return await reserve(exchange, deployment, *rest)  # type: ignore[arg-type]
 
     bench.door.reserve = noting  # type: ignore[method-assign,assignment]
     bench.chat(MemoryClient(chat_body()))

@@ -1,0 +1,374 @@
+"""What requests may spend, and the ledger of what they did spend (the money half of the Admission port).
+
+Before a request is sent its cost is reserved with every rule that holds for it, in one step: hard limits by the most
+that it can cost, soft limits by what it will probably cost. When it has ended, the entry is written to the ledger and
+the counters move from reserved to spent, in one step again, before the client gets the last bytes of the answer.
+
+While the store is away, traffic goes on: nothing is reserved, and settlements are spooled. ``on_store_error`` decides
+whether requests that a budget holds for may be sent meanwhile (``allow``) or not (``deny``: then a limit holds even so,
+because what was reserved stays reserved until it is settled).
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from hashlib import blake2b
+from re import ASCII, compile
+from typing import Literal
+
+from proxy.books import Books
+from proxy.core.budget import Estimate, Rule, amount_text, expected_cost, most_prompt_tokens, nanos, refusal, worst_case
+from proxy.core.prices import Price
+from proxy.errors import BudgetExceeded, BudgetUnavailable, Forbidden, RateLimited
+from proxy.exchange import Ending, Exchange
+from proxy.habits import Habits
+from proxy.metrics import Metrics, mode_label
+from proxy.notices import Notice, Notices
+from proxy.ports import Deployment, Reservation, Rules
+from proxy.store import NANOS_PER_USD, Balance, Charge, Entry, Granted, Refused, Reserve, Settle
+from proxy.windows import Window, window_at
+
+PriceOf = Callable[[Deployment], Price | None]
+
+LOST = "lost"
+"""The ending of an exchange whose worker died."""
+
+_SIMPLE = compile(r"[\w.@+/-]{1,64}", ASCII)
+_UNSAFE = compile(r"[^\w.@+/-]", ASCII)
+_LONG_LIVES = (b'"1h"', b'"24h"')
+_TOLD_S = 400 * 86400.0
+_NOTHING = {"usd": Estimate(0, 0), "tokens": Estimate(0, 0), "requests": Estimate(0, 0)}
+_MOST_TOLD = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class _Booking:
+    """A rule, and the charge that stands for it."""
+
+    rule: Rule
+    window: Window
+    charge: Charge
+
+
+@dataclass(slots=True)
+class Held(Reservation):
+    """A reservation as it was asked for. ``is_asked``: the store may know of it."""
+
+    bookings: Sequence[_Booking] = ()
+    is_asked: bool = False
+
+
+class Accounts:
+    """Reserves and settles. Rules say what holds; notices of limits go to their webhooks."""
+
+    def __init__(
+        self,
+        rules: Rules,
+        books: Books,
+        price_of: PriceOf,
+        metrics: Metrics,
+        notices: Notices | None = None,
+        on_store_error: Literal["allow", "deny"] = "allow",
+    ) -> None:
+        self._rules = rules
+        self._books = books
+        self._price_of = price_of
+        self._metrics = metrics
+        self._notices = notices
+        self._denies = on_store_error == "deny"
+        self._habits = Habits()
+        self._told: dict[tuple[str, str], None] = {}
+        self._remaining: dict[tuple[str, str], float] = {}
+
+    async def start(self) -> None:
+        """Begin to look after reservations, and to deliver notices."""
+        await self._books.start()
+        if self._notices is not None:
+            self._notices.start()
+
+    async def aclose(self) -> None:
+        """Deliver and write what is left, and release the store."""
+        if self._notices is not None:
+            await self._notices.aclose()
+        await self._books.aclose()
+
+    def remaining(self) -> dict[str, float]:
+        """USD left to each team with a hard limit of its own, as far as it was seen: the least of its budgets."""
+        least: dict[str, float] = {}
+        for (team, _), usd in self._remaining.items():
+            least[team] = min(usd, least.get(team, usd))
+        return least
+
+    async def look(self, team: str, rules: Sequence[Rule], now: float) -> None:
+        """Read what is left of budgets ahead of the first request. A store that is away is not waited for."""
+        bookings = [_booking(rule, _NOTHING, now) for rule in rules]
+        for booking in bookings:
+            balance = await self._books.balance(team, [booking.charge.account, *booking.charge.within])
+            if balance is not None:
+                self._see(team, booking.rule, balance)
+
+    async def reserve(
+        self, exchange: Exchange, deployment: Deployment, max_output_tokens: int | None, choices: int = 1
+    ) -> Reservation:
+        """Set aside the most that this request can cost, and leave a notice on the exchange where a soft limit is
+        passed. Raises BudgetExceeded, RateLimited, BudgetUnavailable, Forbidden."""
+        assert exchange.subject is not None
+        rules = self._rules.rules(exchange.subject, deployment)
+        held = Held(exchange.id, exchange.subject.team)
+        if not rules and not self._books.is_durable:
+            return held
+        amounts = self._amounts(exchange, deployment, rules, max_output_tokens, choices)
+        held.bookings = [_booking(rule, amounts, exchange.now) for rule in rules]
+        entry = _lost_entry(exchange, deployment, amounts)
+        ask = Reserve(held.exchange_id, held.team, [b.charge for b in held.bookings], self._books.lease(), entry)
+        held.is_asked = not self._books.is_away
+        answer = await self._books.reserve(ask)
+        match answer:
+            case Refused():
+                await self._refuse(exchange, held, answer)
+            case Granted():
+                self._warn(exchange, held, answer.balances)
+                await self._tell(held, answer.balances)
+            case None:
+                await self._unheld(held)
+        return held
+
+    async def settle(self, exchange: Exchange) -> None:
+        """Write the exchange into the ledger, and replace its reservation by what it did cost. When it returns, that is
+        durable: in the store, or in the spool. What was never sent upstream leaves no trace."""
+        held = exchange.reservation
+        if not isinstance(held, Held):
+            return
+        if exchange.attempts == 0:
+            if held.is_asked:
+                await self._books.release(held.exchange_id, held.team)
+            return
+        self._habits.learn(exchange)
+        entry = _entry(exchange)
+        final = [
+            replace(b.charge, amount=_spent(b.rule, exchange, entry), limit=None, expected=0) for b in held.bookings
+        ]
+        balances = await self._books.settle(Settle(entry, final))
+        self._note_overrun(held, final)
+        if balances is not None:
+            await self._tell(held, balances)
+
+    def _amounts(
+        self, exchange: Exchange, deployment: Deployment, rules: Sequence[Rule], limit: int | None, choices: int
+    ) -> dict[str, Estimate]:
+        """What the request takes in each unit: the most of all deployments that may come to serve it."""
+        plan = exchange.plan
+        own = plan.own if plan is not None else None
+        counted = own.total if own is not None else None
+        has_tools = plan is not None and b'"tools"' in plan.original
+        factor = self._habits.factor(deployment)
+        most_prompt = most_prompt_tokens(exchange.request_bytes, counted, factor, has_tools=has_tools)
+        probable_prompt = counted if counted is not None else exchange.request_bytes // 4
+        assumed = max((rule.assumed_output_tokens for rule in rules if not rule.is_rate), default=0)
+        usual = self._habits.output_tokens(deployment)
+        most_output = (limit or assumed) * choices if most_prompt else 0
+        output = (min(limit, usual) if limit else usual) * choices if most_prompt else 0
+        most = expected = 0
+        for one in (deployment, *deployment.others) if most_prompt else ():
+            price = self._price_of(one)
+            if price is None:
+                _check_priced(one, rules)
+                continue
+            life = price.write_1h > price.write_5m and _has_long_life(exchange)
+            most = max(most, worst_case(price, most_prompt, most_output, long_life=life))
+            bill = plan.predicted if plan is not None else None
+            expected = max(expected, expected_cost(price, bill, probable_prompt, output))
+        return {
+            "usd": Estimate(max(most, expected, 1), expected),
+            "tokens": Estimate(max(most_prompt + most_output, 1), probable_prompt + output),
+            "requests": Estimate(1, 1),
+        }
+
+    async def _refuse(self, exchange: Exchange, held: Held, answer: Refused) -> None:
+        booking = next(b for b in held.bookings if b.charge.account == answer.charge.account)
+        rule, balance, now = booking.rule, answer.balance, exchange.now
+        again = "" if booking.window.resets_at is None else _time_text(booking.window.resets_at)
+        text = refusal(rule, balance.spent, balance.reserved, booking.charge.amount, again)
+        if rule.is_rate:
+            self._metrics.rate_limited(held.team, rule.unit)
+            wait_s = max(1, int((booking.window.resets_at or now) - now + 0.999))
+            raise RateLimited(text, kind=rule.unit, retry_after_s=wait_s)
+        await self._notify("budget.hard_limit", held, booking, balance)
+        headers = {"x-stratiform-budget": _safe(rule.id)}
+        if again:
+            headers["x-stratiform-budget-reset"] = again
+        raise BudgetExceeded(text, headers=headers)
+
+    async def _unheld(self, held: Held) -> None:
+        """The store is away. A rate limit lets traffic pass meanwhile; of a budget the configuration says."""
+        is_limited = any(b.rule.hard is not None and not b.rule.is_rate for b in held.bookings)
+        if not (self._denies and is_limited):
+            return
+        if held.is_asked:  # it may have been granted, and the answer lost
+            await self._books.release(held.exchange_id, held.team)
+        raise BudgetUnavailable(f"The budgets of team '{held.team}' cannot be checked: the store does not answer.")
+
+    def _warn(self, exchange: Exchange, held: Held, balances: Sequence[Balance]) -> None:
+        """A header for the client where a soft limit is passed, or will probably be."""
+        for booking, balance in zip(held.bookings, balances, strict=True):
+            rule = booking.rule
+            self._see(held.team, rule, balance)
+            if rule.soft is not None and balance.spent + balance.expected > rule.soft:
+                self._metrics.soft_limit_passed(held.team)
+                spent, soft = amount_text(rule.unit, balance.spent), amount_text(rule.unit, rule.soft)
+                exchange.notice = f"{_safe(rule.id)}; spent={spent}; soft={soft}"
+
+    async def _tell(self, held: Held, balances: Sequence[Balance]) -> None:
+        """Notices of soft limits that are reached."""
+        for booking, balance in zip(held.bookings, balances, strict=True):
+            self._see(held.team, booking.rule, balance)
+            soft = booking.rule.soft
+            if soft is not None and balance.spent >= soft:
+                await self._notify("budget.soft_limit", held, booking, balance)
+
+    async def _notify(self, event: str, held: Held, booking: _Booking, balance: Balance) -> None:
+        """Send a notice, once per window by all workers together."""
+        rule = booking.rule
+        if self._notices is None or not rule.webhook:
+            return
+        name = f"{event}:{booking.charge.account}"
+        if booking.window.within:  # a rolling window has no end: once per length of it
+            name = f"{event}:{account_of(rule, Window(rule.window, None, None))}"
+        if (held.team, name) in self._told:
+            return
+        if len(self._told) >= _MOST_TOLD:
+            self._told.clear()
+        self._told[held.team, name] = None
+        if await self._books.claim(held.team, name, booking.window.keep_s or _TOLD_S):
+            self._notices.send(_notice(event, held.team, booking, balance))
+
+    def _see(self, team: str, rule: Rule, balance: Balance) -> None:
+        if rule.unit == "usd" and rule.hard is not None and not rule.whom:
+            self._remaining[team, rule.id] = (rule.hard - balance.spent) / NANOS_PER_USD
+
+    def _note_overrun(self, held: Held, final: Sequence[Charge]) -> None:
+        for booking, charge in zip(held.bookings, final, strict=True):
+            over = charge.amount - booking.charge.amount
+            if over > 0 and booking.rule.unit == "usd" and booking.rule.hard is not None:
+                self._metrics.overran(held.team, over / NANOS_PER_USD)
+                return
+
+
+def _booking(rule: Rule, amounts: dict[str, Estimate], now: float) -> _Booking:
+    window = window_at(rule.window, rule.timezone, now)
+    estimate = amounts[rule.unit]
+    # A rate limit is about what flows: a generous output limit that nobody reaches must not hold others up.
+    amount = estimate.expected if rule.is_rate else estimate.most
+    within = tuple(account_of(rule, replace(window, name=name)) for name in window.within)
+    charge = Charge(account_of(rule, window), amount, rule.hard, window.keep_s, estimate.expected, within)
+    return _Booking(rule, window, charge)
+
+
+def account_of(rule: Rule, window: Window) -> str:
+    """The counter of a rule in one of its windows."""
+    whom = rule.whom or "-"
+    if not _SIMPLE.fullmatch(whom):
+        whom = "~" + blake2b(whom.encode("utf-8", "surrogateescape"), digest_size=12).hexdigest()
+    return f"{'r' if rule.is_rate else 'b'}:{rule.id}:{whom}:{window.name}"
+
+
+def _spent(rule: Rule, exchange: Exchange, entry: Entry) -> int:
+    match rule.unit:
+        case "usd":
+            return entry.cost
+        case "tokens":
+            return exchange.usage.prompt + exchange.usage.output if exchange.usage is not None else 0
+        case "requests":
+            return 1
+
+
+def _check_priced(deployment: Deployment, rules: Sequence[Rule]) -> None:
+    if any(rule.unit == "usd" and rule.hard is not None for rule in rules):
+        raise Forbidden(
+            f"The price of model '{deployment.name}' is not known, so a budget cannot hold for it. "
+            "Add it to `stratiform.prices` in the proxy's configuration.",
+            code="model_price_unknown",
+        )
+
+
+def _has_long_life(exchange: Exchange) -> bool:
+    """Whether a marker may ask for the longer life. To find the text elsewhere in the prompt costs a larger reserve."""
+    plan = exchange.plan
+    if plan is None:
+        return True
+    bodies = (plan.body, plan.original) if plan.rewritten else (plan.body,)
+    return any(life in body for body in bodies for life in _LONG_LIVES)
+
+
+def _entry(exchange: Exchange) -> Entry:
+    usage, subject, deployment = exchange.usage, exchange.subject, exchange.deployment
+    assert subject is not None
+    return Entry(
+        exchange_id=exchange.id,
+        at=exchange.now,
+        team=subject.team,
+        key_id=subject.key_id,
+        user=subject.user,
+        model=deployment.name if deployment is not None else "",
+        mode=mode_label(exchange.mode),
+        reason=exchange.reason,
+        status=exchange.status,
+        ending=(exchange.ending or Ending.HUNG_UP).value,
+        read_tokens=usage.read if usage is not None else 0,
+        write_5m_tokens=usage.write_5m if usage is not None else 0,
+        write_1h_tokens=usage.write_1h if usage is not None else 0,
+        plain_tokens=usage.plain if usage is not None else 0,
+        output_tokens=usage.output if usage is not None else 0,
+        cost=nanos(exchange.cost_usd),
+        saved=nanos(exchange.saved_usd),
+        latency_ms=round(exchange.elapsed_s() * 1000),
+        estimated=usage is not None and usage.estimated,
+    )
+
+
+def _lost_entry(exchange: Exchange, deployment: Deployment, amounts: dict[str, Estimate]) -> Entry:
+    """What is written where this process dies before it settles: the reservation is the bill."""
+    subject = exchange.subject
+    assert subject is not None
+    return Entry(
+        exchange_id=exchange.id,
+        at=exchange.now,
+        team=subject.team,
+        key_id=subject.key_id,
+        user=subject.user,
+        model=deployment.name,
+        mode=mode_label(exchange.mode),
+        reason=exchange.reason,
+        ending=LOST,
+        plain_tokens=amounts["tokens"].expected,
+        cost=amounts["usd"].most,
+        estimated=True,
+    )
+
+
+def _notice(event: str, team: str, booking: _Booking, balance: Balance) -> Notice:
+    rule = booking.rule
+    unit = NANOS_PER_USD if rule.unit == "usd" else 1
+    return Notice(
+        rule.webhook,
+        event,
+        {
+            "team": team,
+            "budget": rule.id,
+            "whom": rule.whom,
+            "unit": rule.unit,
+            "window": rule.window,
+            "spent": balance.spent / unit,
+            "soft": None if rule.soft is None else rule.soft / unit,
+            "hard": None if rule.hard is None else rule.hard / unit,
+            "resets_at": None if booking.window.resets_at is None else _time_text(booking.window.resets_at),
+        },
+    )
+
+
+def _time_text(at: float) -> str:
+    return datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def _safe(text: str) -> str:
+    return _UNSAFE.sub("?", text)

@@ -1,0 +1,137 @@
+"""What could not be written while the store was away: a worker's own SQLite file, replayed in order when it is back.
+
+Each file belongs to the worker that opened it, which holds SQLite's exclusive lock for as long as it lives; so the
+files of workers that died are those that another one can open, and it takes them over. A spooled call is durable when
+``add`` returns, and forgotten after the store has carried it out; carried out twice, it counts once (``proxy.store``).
+"""
+
+import secrets
+import sqlite3
+from collections.abc import Callable, Coroutine, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from proxy.ports import StoreError
+from proxy.state.database import Database
+from proxy.state.migrations import SPOOL
+from proxy.store import Settle
+
+_AT_ONCE = 100
+_SUFFIX = ".spool"
+
+
+@dataclass(frozen=True, slots=True)
+class Release:
+    """A reservation that is to be given back."""
+
+    exchange_id: str
+    team: str
+
+
+Pending = Settle | Release
+
+_TYPES: dict[str, Callable[[str], Pending]] = {
+    "settle": msgspec.json.Decoder(Settle).decode,
+    "release": msgspec.json.Decoder(Release).decode,
+}
+
+
+class Spool:
+    """The pending calls of one worker. The file is made when there is something to write."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._path = folder / f"{secrets.token_hex(8)}{_SUFFIX}"
+        self._database: Database | None = None
+        self.size = 0
+
+    async def add(self, call: Pending) -> None:
+        """Keep a call. Durable when it returns. Raises StoreError."""
+        kind = "settle" if isinstance(call, Settle) else "release"
+        text = msgspec.json.encode(call).decode()
+        database = await self._opened()
+        await database.write(
+            lambda connection: connection.execute("INSERT INTO pending (kind, call) VALUES (?, ?)", (kind, text))
+        )
+        self.size += 1
+
+    async def adopt(self) -> int:
+        """Take over what workers that died have left; how many calls that were. Raises StoreError."""
+        adopted = 0
+        for path in sorted(self._folder.glob(f"*{_SUFFIX}")) if self._folder.is_dir() else ():
+            if path != self._path:
+                adopted += await self._take_over(path)
+        return adopted
+
+    async def replay(self, carry_out: Callable[[Pending], Coroutine[Any, Any, object]]) -> int:
+        """Carry pending calls out, the oldest first, and forget them; how many. Stops at the first StoreError, which it
+        raises."""
+        total = 0
+        while self.size and self._database is not None:
+            page = await self._database.write(_page)
+            done: list[int] = []
+            try:
+                for number, kind, text in page:
+                    await carry_out(_TYPES[kind](text))
+                    done.append(number)
+            finally:
+                await self._database.write(_forgetting(done))
+                self.size = self.size - len(done) if page else 0
+                total += len(done)
+        return total
+
+    async def aclose(self) -> None:
+        """Release the file, and remove it where nothing is pending."""
+        if self._database is None:
+            return
+        await self._database.aclose()
+        self._database = None
+        if not self.size:
+            _remove(self._path)
+
+    async def _opened(self) -> Database:
+        if self._database is None:
+            self._database = await Database.open(self._path, SPOOL, exclusive=True)
+        return self._database
+
+    async def _take_over(self, path: Path) -> int:
+        """Move another file's calls into this one. Nothing, where its worker lives."""
+        try:
+            other = await Database.open(path, SPOOL, exclusive=True, busy_timeout_s=0.0)
+        except StoreError:
+            return 0
+        try:
+            rows = await other.write(_all)
+            if rows:
+                own = await self._opened()
+                await own.write(_inserting([(kind, text) for _, kind, text in rows]))
+                self.size += len(rows)
+                await other.write(_forgetting([number for number, _, _ in rows]))
+        finally:
+            await other.aclose()
+        _remove(path)
+        return len(rows)
+
+
+def _page(connection: sqlite3.Connection) -> Sequence[tuple[int, str, str]]:
+    return connection.execute("SELECT number, kind, call FROM pending ORDER BY number LIMIT ?", (_AT_ONCE,)).fetchall()
+
+
+def _all(connection: sqlite3.Connection) -> Sequence[tuple[int, str, str]]:
+    return connection.execute("SELECT number, kind, call FROM pending ORDER BY number").fetchall()
+
+
+def _inserting(rows: Sequence[tuple[str, str]]) -> Callable[[sqlite3.Connection], object]:
+    return lambda connection: connection.executemany("INSERT INTO pending (kind, call) VALUES (?, ?)", rows)
+
+
+def _forgetting(numbers: Sequence[int]) -> Callable[[sqlite3.Connection], object]:
+    return lambda connection: connection.executemany("DELETE FROM pending WHERE number = ?", [(n,) for n in numbers])
+
+
+def _remove(path: Path) -> None:
+    for suffix in ("", "-wal", "-shm", "-journal"):
+        path.with_name(path.name + suffix).unlink(missing_ok=True)

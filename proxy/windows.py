@@ -1,0 +1,97 @@
+"""When a budget begins anew: the part of time that a counter is for.
+
+Calendar windows begin at midnight in the rule's time zone (weeks on Monday), whatever the clocks do there; minutes and
+hours on the full minute and hour. A rolling window is counted in parts, each a counter of its own: the part that the
+request falls into, and as many before it as it takes to reach back at least as far as the window does. So what has left
+the window may count up to one part longer (a 24th of the window, at least a second), and what is within it always
+counts: the limit holds for every stretch of time of that length.
+"""
+
+import math
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta, tzinfo
+from zoneinfo import ZoneInfo
+
+_PARTS = 24
+_DAY_S = 86400.0
+_FIXED_S = {"minute": 60, "hour": 3600}
+# Counters of a window that is over are kept this long, for those who look at them afterwards.
+_KEPT_S = {"minute": 60.0, "hour": 3600.0, "day": 7 * _DAY_S, "week": 14 * _DAY_S, "month": 62 * _DAY_S}
+_ROLLING = "rolling:"
+
+WINDOWS = ("total", "minute", "hour", "day", "week", "month")
+"""The names of windows, beside ``rolling:SECONDS``."""
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """``name`` tells the counter from those of other windows; ``within`` are the others that count towards the same
+    limit. ``resets_at``: when money is free again, or may be; None for never. ``keep_s``: how long its counter is of
+    use after a change; None for good."""
+
+    name: str
+    resets_at: float | None
+    keep_s: float | None
+    within: tuple[str, ...] = ()
+
+
+def check_window(text: str, timezone: str = "UTC") -> None:
+    """Raises ValueError where this is no window, or no time zone."""
+    window_at(text, timezone, 0.0)
+
+
+def window_at(text: str, timezone: str, now: float) -> Window:
+    """The window of that kind at a time. Raises ValueError for a window or a time zone that is not known."""
+    if text == "total":
+        return Window("total", None, None)
+    if text.startswith(_ROLLING):
+        return _rolling(_seconds(text), now)
+    if text in _FIXED_S:
+        length = _FIXED_S[text]
+        index = math.floor(now / length)
+        return Window(f"{text}:{index}", (index + 1.0) * length, length + _KEPT_S[text])
+    if text not in WINDOWS:
+        raise ValueError(f"must be {', '.join(WINDOWS)} or rolling:SECONDS")
+    start, end = _calendar(text, datetime.fromtimestamp(now, zone(timezone)))
+    resets_at = end.timestamp()
+    return Window(start.strftime("%Y-%m-%d"), resets_at, resets_at - now + _KEPT_S[text])
+
+
+def zone(name: str) -> tzinfo:
+    """The time zone of that name. Raises ValueError."""
+    if name == "UTC":
+        return UTC  # needs no time zone database
+    try:
+        return ZoneInfo(name)
+    except (KeyError, ValueError, OSError) as error:  # KeyError: ZoneInfoNotFoundError
+        raise ValueError(f"no time zone of the name {name!r} is known here") from error
+
+
+def _calendar(text: str, now: datetime) -> tuple[datetime, datetime]:
+    """The local midnights between which the window lies. Wall-clock arithmetic: a day may have 23 or 25 hours."""
+    today = now.replace(hour=0, minute=0, second=0, microsecond=0, fold=0)
+    match text:
+        case "day":
+            return today, today + timedelta(days=1)
+        case "week":
+            monday = today - timedelta(days=today.weekday())
+            return monday, monday + timedelta(days=7)
+        case _:
+            first = today.replace(day=1)
+            return first, (first + timedelta(days=32)).replace(day=1)
+
+
+def _rolling(length_s: int, now: float) -> Window:
+    part_s = max(1.0, length_s / _PARTS)
+    index = math.floor(now / part_s)
+    back = math.ceil(length_s / part_s)
+    # The part that follows counts, too: another host's clock may be ahead.
+    within = tuple(f"r{length_s}:{i}" for i in (index + 1, *range(index - 1, index - back - 1, -1)))
+    return Window(f"r{length_s}:{index}", (index + 1) * part_s, length_s + 2 * part_s, within)
+
+
+def _seconds(text: str) -> int:
+    digits = text.removeprefix(_ROLLING)
+    if not digits.isdecimal() or not 1 <= int(digits) <= 400 * _DAY_S:
+        raise ValueError("rolling:SECONDS needs a whole number of seconds, up to 400 days")
+    return int(digits)

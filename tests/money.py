@@ -1,0 +1,136 @@
+"""Accounts over a store in memory, with rules that a test gives, and exchanges that use them."""
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+from proxy.accounts import Accounts
+from proxy.admission import Gate
+from proxy.books import Books
+from proxy.clock import ManualClock
+from proxy.core.budget import Rule
+from proxy.core.prices import Price, cost
+from proxy.core.profiles import NONE
+from proxy.core.usage import Usage
+from proxy.directory import Declared, Directory
+from proxy.exchange import Ending, Exchange
+from proxy.identity import Identity
+from proxy.metrics import Metrics
+from proxy.notices import Notices
+from proxy.ports import Clock, Deployment, StoreError, Subject, Transport
+from proxy.state.memory import MemoryStore
+from proxy.state.spool import Spool
+from proxy.store import KeyRecord, Store, TeamRecord
+
+NOW = 1_700_000_000.0
+MODEL = Deployment("m", "m", Transport.HTTP, NONE)
+RED = Subject("scope", "red", key_id="key-1", user="ann")
+# One dollar a token makes money easy to read.
+PRICE = Price(input=1.0, output=1.0, read=0.1, write_5m=1.25, write_1h=2.0)
+
+
+@dataclass
+class FixedRules:
+    """The same rules for everybody."""
+
+    held: Sequence[Rule] = ()
+
+    def rules(self, subject: Subject, deployment: Deployment) -> Sequence[Rule]:
+        return self.held
+
+
+class Flaky(MemoryStore):
+    """A store that can be taken away. It calls itself durable, so that nothing is left out for its sake."""
+
+    is_durable = True
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.is_out = False
+        self.calls: list[str] = []
+
+    def __getattribute__(self, name: str) -> Any:
+        found = super().__getattribute__(name)
+        if name not in ("reserve", "settle", "release", "renew", "expire", "claim", "ping", "forget_entries"):
+            return found
+
+        async def call(*args: Any, **more: Any) -> Any:
+            self.calls.append(name)
+            if self.is_out:
+                raise StoreError("gone fishing")
+            return await found(*args, **more)
+
+        return call
+
+
+@dataclass
+class Desk:
+    """Accounts, and everything they talk to."""
+
+    accounts: Accounts
+    books: Books
+    store: Store
+    metrics: Metrics
+    clock: ManualClock
+    rules: FixedRules = field(default_factory=FixedRules)
+
+    async def reserve(self, exchange: Exchange, limit: int | None = 0, choices: int = 1, on: Deployment = MODEL) -> Any:
+        """Reserve for an exchange; a limit of 0 is one of the smallest that there can be, none at all."""
+        exchange.reservation = await self.accounts.reserve(exchange, on, limit, choices)
+        return exchange.reservation
+
+    async def settle(self, exchange: Exchange, usage: Usage | None = None, ending: Ending = Ending.COMPLETED) -> None:
+        """The exchange has ended with that usage."""
+        exchange.attempts, exchange.ending, exchange.status = 1, ending, 200
+        exchange.usage = usage
+        exchange.cost_usd = cost(usage, PRICE).total_usd if usage is not None else 0.0
+        await self.accounts.settle(exchange)
+
+    def sample(self, name: str, **labels: str) -> float:
+        """What a metric reads."""
+        return self.metrics.registry.get_sample_value(f"stratiform_{name}", labels) or 0.0
+
+
+@asynccontextmanager
+async def desk(
+    *rules: Rule,
+    store: Store | None = None,
+    price: Price | None = PRICE,
+    spool: Path | None = None,
+    notices: Notices | None = None,
+    clock: ManualClock | None = None,
+    **more: Any,
+) -> AsyncIterator[Desk]:
+    """Accounts that have been started."""
+    metrics, held, store = Metrics(), FixedRules(rules), store or Flaky()
+    clock = clock or ManualClock(NOW)
+    times = {name: more.pop(name) for name in ("lease_s", "timeout_s", "retry_s", "keep_entries_s") if name in more}
+    books = Books(store, clock, metrics, Spool(spool) if spool is not None else None, **{"retry_s": 0.01, **times})
+    accounts = Accounts(held, books, lambda _: price, metrics, notices, **more)
+    await accounts.start()
+    try:
+        yield Desk(accounts, books, store, metrics, clock, held)
+    finally:
+        await accounts.aclose()
+
+
+def exchange(size: int = 0, at: float = NOW, who: Subject = RED) -> Exchange:
+    """A request whose body is that many bytes."""
+    made = Exchange("POST", "/chat/completions", at, is_chat=True)
+    made.subject, made.deployment, made.request_bytes = who, MODEL, size
+    return made
+
+
+def gate(*keys: str, clock: Clock | None = None) -> Gate:
+    """The real admission: one team with these keys and no budget."""
+    store, metrics = MemoryStore(), Metrics()
+    clock = clock or ManualClock(NOW)
+    records = [KeyRecord(f"key-{n}", sha256(key.encode()).hexdigest(), "blue") for n, key in enumerate(keys)]
+    known = Directory(Declared(teams=[TeamRecord("blue")] if keys else [], keys=records), store)
+    asyncio.run(known.load())
+    books = Books(store, clock, metrics)
+    return Gate(Identity(known, b"salt"), Accounts(FixedRules(), books, lambda _: None, metrics))
