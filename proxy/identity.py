@@ -1,17 +1,26 @@
-"""Who a request comes from: its key, the team of the key, and what it says about its session."""
+"""Who a request comes from: its key, the team of the key, and what it says about its session.
+
+Keys are known by their digest. It is looked up under a hash that is keyed with a secret of this process, so what a
+caller learns from the time tells nothing about a key that they do not have; then digests are compared in constant time.
+"""
 
 import hashlib
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+import hmac
+import secrets
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 from proxy.core.modes import Mode
-from proxy.errors import Unauthorized
-from proxy.ports import Headers, Subject
-
-DEFAULT_TEAM = "default"
+from proxy.directory import CLIENT_KEYS_TEAM, DEFAULT_TEAM, MASTER_ID, Directory, Snapshot
+from proxy.errors import NotReady, Unauthorized
+from proxy.ports import Headers, Rate, Subject
+from proxy.store import KeyRecord, TeamRecord
+from proxy.virtual_keys import PREFIX, digest_of
 
 # As clients of the OpenAI, Anthropic and Azure SDKs send their key.
 KEY_HEADERS = ("authorization", "x-api-key", "api-key")
+OWN_KEY_HEADER = "x-stratiform-key"
+"""Where the proxy's key stands beside the provider's, in a team whose clients bring that one along."""
 # The closest to one conversation first. opencode and kilo: x-session-affinity and x-session-id; Codex: thread-id
 # within session-id.
 _SESSION_HEADERS = ("x-session-id", "x-session-affinity", "thread-id", "session-id")
@@ -19,52 +28,163 @@ _MAX_HINT_CHARS = 256
 
 
 @dataclass(frozen=True, slots=True)
-class KeyList:
-    """The keys of one team, and the highest mode that they may ask for."""
+class _Known:
+    """A key that is accepted, and whose requests it makes. ``subject`` lacks the session."""
 
-    team: str
-    keys: tuple[str, ...] = field(repr=False)
-    mode: Mode = Mode.TIER
+    digest: str = field(repr=False)
+    subject: Subject
+    expires_at: float | None
+    is_revoked: bool
+    forwards_keys: bool
 
 
 class Identity:
-    """Knows keys by their digest only.
+    """Tells who sends a request. ``salt`` keeps the scopes of clients apart from what others could compute; state that
+    outlives the process, or is shared, needs the same one every time.
 
-    Looking a digest up in a dict takes time that depends on the digests, not on the keys: the hash is keyed with a
-    secret of this process, so what a caller learns from the time tells nothing about a key that they do not have.
-    With no keys at all every key is accepted, and only tells clients apart.
+    Where the configuration names nobody, and no key was made either, every key is accepted, and only tells clients
+    apart. Once there was a key, that never comes back while the process runs: to delete the last one opens no door.
     """
 
-    def __init__(self, keys: Iterable[KeyList], salt: bytes) -> None:
+    def __init__(self, directory: Directory, salt: bytes) -> None:
+        self._directory = directory
         self._salt = salt[:64]
-        self._known: Mapping[str, tuple[str, Mode]] = {
-            self._digest(key): (entry.team, entry.mode) for entry in keys for key in entry.keys
-        }
+        self._secret = secrets.token_bytes(32)
+        self._is_open = directory.declared.is_empty
+        self._seen: Snapshot | None = None
+        self._known: Mapping[bytes, _Known] = {}
 
     def __repr__(self) -> str:
-        return f"Identity({len(self._known)} keys)"
+        return f"Identity({self._directory!r})"
 
     def admit(self, headers: Headers, now: float) -> Subject:
-        """Who this is. Raises Unauthorized where keys are configured and none of them was sent."""
+        """Who this is. Raises Unauthorized where keys are needed and none that is good was sent."""
+        known = self._current()
         sent = {name.lower(): value for name, value in headers}
         hint = next((sent[name][:_MAX_HINT_CHARS] for name in _SESSION_HEADERS if sent.get(name)), "")
         keys = [_bare(sent[name]) for name in KEY_HEADERS if sent.get(name)]
-        if not self._known:
-            return Subject(scope=self._digest(keys[0] if keys else ""), session_hint=hint)
-        for key in keys:
-            digest = self._digest(key)
-            if digest in self._known:
-                team, mode = self._known[digest]
-                return Subject(scope=digest, team=team, session_hint=hint, mode=mode, virtual=True)
-        if not keys:
+        if self._is_open:
+            self._check_loaded()
+            return Subject(scope=self._scope("", keys[0] if keys else ""), session_hint=hint)
+        own = sent.get(OWN_KEY_HEADER, "").strip()
+        for key in [own] if own else keys:
+            found = self._find(known, key)
+            if found is not None:
+                _check_good(found, now)
+                brings_key = bool(own) and found.forwards_keys and _client_key(sent) is not None
+                return replace(found.subject, session_hint=hint, virtual=not brings_key, forwards_key=brings_key)
+        return self._stranger(own, keys, _client_key(sent), hint)
+
+    def is_master(self, headers: Headers) -> bool:
+        """Whether the master key was sent. False where there is none."""
+        master = self._directory.declared.master_digest
+        if not master:
+            return False
+        sent = [_bare(value) for name, value in headers if name.lower() in KEY_HEADERS]
+        return any([hmac.compare_digest(digest_of(key), master) for key in sent])
+
+    @property
+    def has_master(self) -> bool:
+        """Whether there is a master key."""
+        return bool(self._directory.declared.master_digest)
+
+    def _stranger(self, own: str, keys: Sequence[str], client_key: str | None, hint: str) -> Subject:
+        """A key that is not known here: the provider's own, where those are let through."""
+        looks_ours = bool(own) or any(key.startswith(PREFIX) for key in keys)
+        if looks_ours:
+            self._check_loaded()
+        if self._directory.declared.forwards_unknown and client_key is not None and not looks_ours:
+            team = self._directory.snapshot.teams[CLIENT_KEYS_TEAM]
+            subject = _subject(self._scope(CLIENT_KEYS_TEAM, client_key), team, None)
+            return replace(subject, session_hint=hint, virtual=False, forwards_key=True)
+        if not keys and not own:
             raise Unauthorized("No API key: send one of this proxy's keys as `Authorization: Bearer KEY`.")
+        self._check_loaded()
         raise Unauthorized("Incorrect API key: this proxy does not know the key that was sent.")
 
-    def _digest(self, key: str) -> str:
-        return hashlib.blake2b(key.encode("utf-8", "surrogateescape"), digest_size=16, key=self._salt).hexdigest()
+    def _check_loaded(self) -> None:
+        if not self._directory.is_loaded:
+            raise NotReady("The proxy's keys have not been read yet: its store does not answer.")
+
+    def _find(self, known: Mapping[bytes, _Known], key: str) -> _Known | None:
+        digest = digest_of(key)
+        found = known.get(self._place(digest))
+        return found if found is not None and hmac.compare_digest(found.digest, digest) else None
+
+    def _current(self) -> Mapping[bytes, _Known]:
+        """The keys by the place where they are looked up, made anew when the directory has changed."""
+        snapshot = self._directory.snapshot
+        if snapshot is not self._seen:
+            self._known = {self._place(known.digest): known for known in self._keys(snapshot)}
+            self._is_open = self._is_open and not snapshot.keys
+            self._seen = snapshot
+        return self._known
+
+    def _keys(self, snapshot: Snapshot) -> list[_Known]:
+        found = []
+        for record in snapshot.keys.values():
+            team = snapshot.teams.get(record.team)
+            if team is not None:
+                found.append(self._known_key(record, team))
+        master = self._directory.declared.master_digest
+        if master:
+            record = KeyRecord(id=MASTER_ID, digest=master, team=DEFAULT_TEAM)
+            found.append(self._known_key(record, TeamRecord(DEFAULT_TEAM)))
+        return found
+
+    def _known_key(self, record: KeyRecord, team: TeamRecord) -> _Known:
+        return _Known(
+            digest=record.digest,
+            subject=_subject(self._scope(team.name, record.id), team, record),
+            expires_at=record.expires_at,
+            is_revoked=record.revoked_at is not None,
+            forwards_keys=team.forwards_keys,
+        )
+
+    def _place(self, digest: str) -> bytes:
+        return hashlib.blake2b(digest.encode(), digest_size=16, key=self._secret).digest()
+
+    def _scope(self, team: str, key: str) -> str:
+        text = f"{team}\0{key}".encode("utf-8", "surrogateescape")
+        return hashlib.blake2b(text, digest_size=16, key=self._salt).hexdigest()
+
+
+def _subject(scope: str, team: TeamRecord, key: KeyRecord | None) -> Subject:
+    """The subject of a key, as far as its records say; the narrower of what the team and the key may do."""
+    parts: tuple[KeyRecord | TeamRecord, ...] = (team,) if key is None else (key, team)
+    rates = [
+        Rate(key.id if key is not None and part is key else "", part.requests_per_minute, part.tokens_per_minute)
+        for part in parts
+        if part.requests_per_minute is not None or part.tokens_per_minute is not None
+    ]
+    return Subject(
+        scope=scope,
+        team=team.name,
+        mode=min((Mode.parse(part.mode) for part in parts if part.mode), default=Mode.TIER),
+        virtual=True,
+        key_id="" if key is None else key.id,
+        user="" if key is None else key.user,
+        models=tuple(tuple(part.models) for part in parts if part.models),
+        rates=tuple(rates),
+    )
+
+
+def _check_good(known: _Known, now: float) -> None:
+    """Only who has the key learns this about it."""
+    if known.is_revoked:
+        raise Unauthorized("This API key has been revoked.")
+    if known.expires_at is not None and now >= known.expires_at:
+        raise Unauthorized("This API key has expired.")
 
 
 def _bare(value: str) -> str:
     """The key without its scheme."""
     scheme, _, rest = value.strip().partition(" ")
     return rest.strip() if scheme.lower() == "bearer" else value.strip()
+
+
+def _client_key(sent: Mapping[str, str]) -> str | None:
+    """A key that every transport can hand on: a bearer token, or one of the headers that hold a key alone."""
+    scheme, _, rest = sent.get("authorization", "").strip().partition(" ")
+    token = rest.strip() if scheme.lower() == "bearer" else ""
+    return token or sent.get("x-api-key", "").strip() or sent.get("api-key", "").strip() or None

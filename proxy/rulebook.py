@@ -1,6 +1,7 @@
 """Which budgets and rate limits hold for a request, by the directory: the Rules port."""
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 from proxy.core.allow import matches
 from proxy.core.budget import Rule
@@ -11,25 +12,29 @@ from proxy.store import BudgetRecord
 # No budget has such an id: names have no slash.
 REQUESTS_ID = "rate/requests"
 TOKENS_ID = "rate/tokens"
-_MINUTE = "minute"
+_MINUTE = "rolling:60"
 
 
 class Rulebook:
-    """Asked for each request; answers from the directory's snapshot."""
+    """Asked for each request; answers from the directory's snapshot. ``webhook`` is that of budgets that have none."""
 
-    def __init__(self, directory: Directory) -> None:
+    def __init__(self, directory: Directory, webhook: str = "") -> None:
         self._directory = directory
+        self._webhook = webhook
 
     def rules(self, subject: Subject, deployment: Deployment) -> Sequence[Rule]:
         """The rate limits of key and team, then every budget that holds."""
         budgets = self._directory.snapshot.budgets_of(subject.team)
         if not budgets and not subject.rates:
             return ()
-        held = (budget_rule(budget, subject, deployment.name) for budget in budgets)
-        return [*_rate_rules(subject), *(rule for rule in held if rule is not None)]
+        held = (budget_rule(budget, subject, deployment.name, self._webhook) for budget in budgets)
+        found = [*_rate_rules(subject), *(rule for rule in held if rule is not None)]
+        if not self._webhook:
+            return found
+        return [rule if rule.webhook or rule.is_rate else replace(rule, webhook=self._webhook) for rule in found]
 
 
-def budget_rule(budget: BudgetRecord, subject: Subject, model: str) -> Rule | None:
+def budget_rule(budget: BudgetRecord, subject: Subject, model: str, webhook: str = "") -> Rule | None:
     """The rule that a budget is for a subject's request; None where it is about somebody or something else.
 
     A request without a user (or key) counts, under a budget for each of them, together with all others of that kind:
@@ -40,13 +45,13 @@ def budget_rule(budget: BudgetRecord, subject: Subject, model: str) -> Rule | No
         return None
     # A pattern of models is one pot; "*" alone is a pot for each.
     whom = named if budget.subject == "*" or budget.scope != "model" else budget.subject
-    return rule_of(budget, whom)
+    return rule_of(budget, whom, webhook)
 
 
-def rule_of(budget: BudgetRecord, whom: str) -> Rule:
+def rule_of(budget: BudgetRecord, whom: str, webhook: str = "") -> Rule:
     """A budget as a rule, for one of those that it counts apart."""
     return Rule(
-        id=budget_name(budget),
+        id=_rule_id(budget),
         title=_title(budget, whom),
         unit=budget.unit,
         hard=budget.hard,
@@ -55,13 +60,19 @@ def rule_of(budget: BudgetRecord, whom: str) -> Rule:
         timezone=budget.timezone,
         whom=whom,
         assumed_output_tokens=budget.assumed_output_tokens,
-        webhook=budget.webhook,
+        webhook=budget.webhook or webhook,
     )
 
 
 def budget_name(budget: BudgetRecord) -> str:
     """What a budget is called within its team: a declared one's id is ``team/name``."""
     return budget.id.removeprefix(f"{budget.team}/")
+
+
+def _rule_id(budget: BudgetRecord) -> str:
+    """The name. A budget that was deleted and made anew in another unit must not find the old one's counters."""
+    name = budget_name(budget)
+    return name if name.endswith("tokens") == (budget.unit == "tokens") else f"{name}/{budget.unit}"
 
 
 def _title(budget: BudgetRecord, whom: str) -> str:

@@ -6,6 +6,7 @@ follow the value's name: "must be ...". No text repeats the value.
 
 import re
 from collections.abc import Sequence
+from datetime import UTC, datetime
 from decimal import Decimal
 from urllib.parse import urlsplit
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
@@ -14,12 +15,15 @@ from proxy.core.modes import Mode
 from proxy.store import NANOS_PER_USD
 
 NAME_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$"
-CALENDAR_WINDOWS = ("total", "day", "week", "month")
+CALENDAR_WINDOWS = ("total", "hour", "day", "week", "month")
 MAX_TEXT_CHARS = 256
 
 _NAME = re.compile(NAME_PATTERN)
 _ROLLING = re.compile(r"rolling:([1-9][0-9]{0,8})([smhd]?)")
 _SECONDS = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86400}
+_LENGTH = re.compile(r"([1-9][0-9]{0,8})([smhd])")
+_NO_TIME = "must be unix seconds, a date or time as in 2027-01-31 or 2027-01-31T18:00:00Z, or a length as in 30d, 12h"
+_LATEST_S = 253402300800.0  # the year 10000
 _SHORTEST_S, _LONGEST_S = 60, 366 * 86400
 _MOST_MODELS = 1000
 # A counter stays below 2^53 (proxy/store.py).
@@ -64,7 +68,9 @@ def window(value: str) -> str:
         return value
     match = _ROLLING.fullmatch(value)
     if match is None:
-        raise ValueError("must be total, day, week, month, or rolling: and a length as in rolling:30d, rolling:12h")
+        raise ValueError(
+            "must be total, hour, day, week, month, or rolling: and a length as in rolling:30d, rolling:12h"
+        )
     length_s = int(match[1]) * _SECONDS[match[2]]
     if not _SHORTEST_S <= length_s <= _LONGEST_S:
         raise ValueError("must roll over a minute at least, and 366 days at most")
@@ -80,11 +86,16 @@ def timezone(value: str) -> str:
     return value
 
 
-def nanos(usd: float) -> int:
+def nanos(amount_usd: float) -> int:
     """USD as nano-dollars, by the decimals that were written."""
-    if not 0 <= usd <= _MOST_USD:
+    if not 0 <= amount_usd <= _MOST_USD:
         raise ValueError(f"must be between 0 and {_MOST_USD}")
-    return int((Decimal(repr(float(usd))) * NANOS_PER_USD).to_integral_value())
+    return int((Decimal(repr(float(amount_usd))) * NANOS_PER_USD).to_integral_value())
+
+
+def usd(amount: int) -> float:
+    """Nano-dollars as USD."""
+    return float(Decimal(amount) / NANOS_PER_USD)
 
 
 def check_amounts(usd: float | None, soft_usd: float | None, tokens: int | None, soft_tokens: int | None) -> None:
@@ -98,6 +109,36 @@ def check_amounts(usd: float | None, soft_usd: float | None, tokens: int | None,
     for hard, soft in ((usd, soft_usd), (tokens, soft_tokens)):
         if hard is not None and soft is not None and soft > hard:
             raise ValueError("must have a soft limit that is no higher than the hard one")
+
+
+def budget_name(given: str | None, scope: str, window: str, unit: str) -> str:
+    """The name of a budget, or the one that follows from what it is: ``total``, ``user-month``, ``day-tokens``."""
+    parts = ["" if scope == "team" else scope, window.replace(":", "-"), "" if unit == "usd" else unit]
+    return given or "-".join(part for part in parts if part)
+
+
+def moment(value: str, now: float, ahead: bool) -> float:
+    """A time as unix seconds, written as such, as a date or time of ISO 8601 (UTC where it has no zone), or as a
+    length from now: ``30d`` is ahead for what expires, and back for what is asked about."""
+    match = _LENGTH.fullmatch(value)
+    if match is not None:
+        length_s = int(match[1]) * _SECONDS[match[2]]
+        return now + length_s if ahead else now - length_s
+    try:
+        at = float(value)
+    except ValueError:
+        at = _iso(value)
+    if not 0 <= at < _LATEST_S:
+        raise ValueError(_NO_TIME)
+    return at
+
+
+def _iso(value: str) -> float:
+    try:
+        read = datetime.fromisoformat(value)
+        return (read if read.tzinfo else read.replace(tzinfo=UTC)).timestamp()
+    except (ValueError, OverflowError):
+        raise ValueError(_NO_TIME) from None
 
 
 def url(value: str) -> str:

@@ -1,20 +1,29 @@
 """Configuration: LiteLLM's config.yaml plus a ``stratiform`` section, read and checked once, at start."""
 
-from proxy.settings.config_file import Settings, load, unused_on_http
+from proxy.settings.config_file import NO_SHARED_STORE, Settings, key_digest, load, unused_on_http
 from proxy.settings.environment import Environment, export
 from proxy.settings.messages import ConfigError
-from proxy.settings.schema import LiteLLMParams, ModelEntry, ModelInfo, Stratiform, Team
+from proxy.settings.routing import Routing, weights_of
+from proxy.settings.schema import MOST_WORKERS, LiteLLMParams, ModelEntry, ModelInfo, Stratiform
+from proxy.settings.teams import Budget, Key, Team
 
 __all__ = [
+    "MOST_WORKERS",
+    "NO_SHARED_STORE",
+    "Budget",
     "ConfigError",
     "Environment",
+    "Key",
     "LiteLLMParams",
     "ModelEntry",
     "ModelInfo",
+    "Routing",
     "Settings",
     "Stratiform",
     "Team",
     "export",
+    "key_digest",
     "load",
     "unused_on_http",
+    "weights_of",
 ]

@@ -8,24 +8,39 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit, urlunsplit
 
 import yaml
 from pydantic import BaseModel, SecretStr, ValidationError
 
 from proxy.settings.environment import Environment, join, state_folder
 from proxy.settings.messages import ConfigError, explain, nearest
+from proxy.settings.routing import Routing, routing_of
 from proxy.settings.schema import ConfigFile, ModelEntry, Stratiform, http_url
+from proxy.settings.teams import Key, Team
+from proxy.virtual_keys import digest_of
 
 # Only these may name variables that are not set: nothing else of a LiteLLM file is used.
 _EXPANDED = (
     "model_list", "credential_list", "litellm_settings.request_timeout", "litellm_settings.drop_params",
-    "router_settings.model_group_alias", "router_settings.timeout", "general_settings.master_key", "stratiform",
+    "litellm_settings.num_retries", "litellm_settings.allowed_fails", "litellm_settings.cooldown_time",
+    "litellm_settings.fallbacks", "litellm_settings.default_fallbacks",
+    "router_settings.model_group_alias", "router_settings.timeout", "router_settings.num_retries",
+    "router_settings.retry_after", "router_settings.allowed_fails", "router_settings.cooldown_time",
+    "router_settings.disable_cooldowns", "router_settings.fallbacks", "router_settings.default_fallbacks",
+    "general_settings.master_key", "stratiform",
 )  # fmt: skip
 _USED_SETTINGS = {
     "general_settings": ("master_key",),
-    "litellm_settings": ("drop_params", "request_timeout"),
-    "router_settings": ("model_group_alias", "timeout"),
-}
+    "litellm_settings": (
+        "drop_params", "request_timeout", "num_retries", "allowed_fails", "cooldown_time", "fallbacks",
+        "default_fallbacks",
+    ),
+    "router_settings": (
+        "model_group_alias", "timeout", "num_retries", "retry_after", "allowed_fails", "cooldown_time",
+        "disable_cooldowns", "fallbacks", "default_fallbacks",
+    ),
+}  # fmt: skip
 # Read by the http transport; the litellm transport is handed everything.
 _HTTP_PARAMS = frozenset(
     {"model", "custom_llm_provider", "api_base", "base_url", "api_key", "timeout", "extra_headers", "organization",
@@ -33,6 +48,10 @@ _HTTP_PARAMS = frozenset(
 )  # fmt: skip
 _OUR_INFO = ("transport", "cache_profile", "system_reminder", "mode")
 _MAX_INCLUDES = 100
+NO_SHARED_STORE = (
+    "more than one worker needs a store that they share, or each would count budgets for itself: "
+    "set stratiform.store to redis://HOST:PORT/DB"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +65,7 @@ class Settings:
     upstream: str = ""
     timeout_s: float = 600.0
     drop_params: bool | None = None
+    routing: Routing = field(default_factory=Routing)
     folder: Path = Path()
     state_folder: Path = Path()
     exported: Mapping[str, str] = field(default_factory=dict, repr=False)
@@ -53,17 +73,41 @@ class Settings:
 
     @property
     def store_path(self) -> Path | None:
-        """The file that spend is kept in; None for memory.
+        """The file that spend is kept in; None for memory, and where a Redis keeps it.
 
         Where the config does not say, there is a file in the user's state folder if there is a team whose spend it
-        would hold, and none otherwise.
+        would hold, or a master key, with which teams can be made; none otherwise.
         """
         store = self.stratiform.store
         if store is None:
-            return self.state_folder / "spend.sqlite" if self.stratiform.teams else None
-        if store == "memory":
+            is_used = self.stratiform.teams or self.master_key is not None
+            return self.state_folder / "spend.sqlite" if is_used else None
+        if store == "memory" or self.store_url is not None:
             return None
         return self.folder / Path(store.removeprefix("sqlite:")).expanduser()
+
+    @property
+    def spool_folder(self) -> Path:
+        """Where settlements wait while the store is away: by default beside the store's file, or in the user's state
+        folder."""
+        if self.stratiform.spool is not None:
+            return self.folder / Path(self.stratiform.spool).expanduser()
+        path = self.store_path
+        return path.with_name(f"{path.name}.spool") if path is not None else self.state_folder / "spool"
+
+    @property
+    def store_url(self) -> SecretStr | None:
+        """The Redis that state is kept in, if it is one."""
+        store = self.stratiform.store or ""
+        return SecretStr(store) if store.startswith(("redis://", "rediss://")) else None
+
+    @property
+    def store_name(self) -> str:
+        """The store for people to read: a password stands in no output."""
+        if self.store_url is not None:
+            parts = urlsplit(self.store_url.get_secret_value())
+            return urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2]))
+        return str(self.store_path or "memory")
 
 
 def load(path: Path | None, upstream: str = "", environment: Environment | None = None) -> Settings:
@@ -89,6 +133,7 @@ def load(path: Path | None, upstream: str = "", environment: Environment | None 
         upstream=_upstream(upstream) if upstream else "",
         timeout_s=file.litellm_settings.request_timeout or file.router_settings.timeout or 600.0,
         drop_params=file.litellm_settings.drop_params,
+        routing=routing_of(file.router_settings, file.litellm_settings),
         folder=path.parent.absolute(),
         state_folder=state_folder(environment),
         exported=exported,
@@ -234,24 +279,43 @@ def _contradictions(settings: Settings) -> Iterator[str]:
         yield "model_list: is empty, and there is no --upstream: nothing to forward requests to"
     if settings.upstream and any(entry.model_name == "*" for entry in settings.models):
         yield "model_list: has an entry for `*`, so --upstream would serve nothing; drop one of the two"
+    if settings.stratiform.workers > 1 and settings.store_url is None:
+        yield f"stratiform.workers: {NO_SHARED_STORE}"
     yield from _shared_keys(settings)
 
 
 def _shared_keys(settings: Settings) -> Iterator[str]:
     owners: dict[str, str] = {}
     if settings.master_key is not None:
-        owners[settings.master_key.get_secret_value()] = "general_settings.master_key"
+        owners[digest_of(settings.master_key.get_secret_value())] = "general_settings.master_key"
     names: set[str] = set()
     for team_index, team in enumerate(settings.stratiform.teams):
         path = f"stratiform.teams[{team_index}]"
         if team.name in names:
             yield f"{path}.name: another team has this name"
         names.add(team.name)
+        yield from _same_budgets(team, path)
         for index, key in enumerate(team.keys):
             here = f"{path}.keys[{index}]"
-            other = owners.setdefault(key.get_secret_value(), here)
+            other = owners.setdefault(key_digest(key), here)
             if other != here:
                 yield f"{here}: is the same key as {other}"
+
+
+def _same_budgets(team: Team, path: str) -> Iterator[str]:
+    names: set[str] = set()
+    for budget in team.all_budgets:
+        if budget.given_name in names:
+            yield f"{path}.budgets: two are called `{budget.given_name}`; give one a `name`"
+        names.add(budget.given_name)
+
+
+def key_digest(key: Key) -> str:
+    """What is kept of a key."""
+    if key.sha256 is not None:
+        return key.sha256.lower()
+    assert key.key is not None
+    return digest_of(key.key.get_secret_value())
 
 
 def _ignored(file: ConfigFile) -> Iterator[str]:

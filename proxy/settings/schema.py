@@ -6,15 +6,16 @@ Keys that LiteLLM knows and Stratiform does not use are accepted (``extra="allow
 
 from collections.abc import Iterable
 from typing import Annotated, Literal
+from urllib.parse import urlsplit
 
-from pydantic import BaseModel, ConfigDict, Field, SecretStr, StringConstraints, field_validator
+from pydantic import BaseModel, ConfigDict, Field, SecretStr, field_validator
 
 from proxy.core.profiles import PROFILES
+from proxy.settings.teams import Budgets, ClientKeys, ModeName, Strict, Team
 
-ModeName = Literal["passthrough", "observe", "mark", "tier"]
 TransportName = Literal["http", "litellm", "embedded"]
 LogLevel = Literal["debug", "info", "warning", "error"]
-TeamName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$")]
+MOST_WORKERS = 64
 Usd = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 
 # LiteLLM has a ``model_info.mode`` of its own, the kind of endpoint (the values in its price map, 1.109). They say
@@ -42,10 +43,6 @@ class _Loose(BaseModel):
         return ((name, getattr(self, name)) for name, field in type(self).model_fields.items() if field.repr)
 
 
-class _Strict(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
-
-
 class LiteLLMParams(_Loose):
     """Where a deployment's requests go. What is not named here reaches the litellm transport as it is."""
 
@@ -58,6 +55,10 @@ class LiteLLMParams(_Loose):
     extra_headers: dict[str, str] | None = Field(default=None, repr=False)
     organization: str | None = None
     litellm_credential_name: str | None = None
+    weight: float | None = Field(default=None, ge=0)
+    order: int | None = None
+    rpm: float | None = Field(default=None, ge=0)
+    tpm: float | None = Field(default=None, ge=0)
 
     @field_validator("api_key")
     @classmethod
@@ -136,6 +137,11 @@ class LiteLLMSettings(_Loose):
 
     drop_params: bool | None = None
     request_timeout: float | None = Field(default=None, gt=0)
+    num_retries: int | None = Field(default=None, ge=0, le=20)
+    allowed_fails: int | None = Field(default=None, ge=0)
+    cooldown_time: float | None = Field(default=None, ge=0)
+    fallbacks: list[dict[str, list[str]]] | None = None
+    default_fallbacks: list[str] | None = None
 
 
 class AliasTarget(_Loose):
@@ -145,59 +151,42 @@ class AliasTarget(_Loose):
 
 
 class RouterSettings(_Loose):
-    """LiteLLM's ``router_settings``, of which aliases and the timeout are used."""
+    """LiteLLM's ``router_settings``: aliases, the timeout, retries, cooldowns and fallbacks are used."""
 
     model_group_alias: dict[str, str | AliasTarget] = {}
     timeout: float | None = Field(default=None, gt=0)
+    num_retries: int | None = Field(default=None, ge=0, le=20)
+    retry_after: float | None = Field(default=None, ge=0)
+    allowed_fails: int | None = Field(default=None, ge=0)
+    cooldown_time: float | None = Field(default=None, ge=0)
+    disable_cooldowns: bool | None = None
+    fallbacks: list[dict[str, list[str]]] | None = None
+    default_fallbacks: list[str] | None = None
 
 
-class Budget(_Strict):
-    """A hard limit on what a team spends in all, in USD."""
-
-    usd: Usd = Field(description="refuse requests that could take the team's spend beyond this")
-    assumed_output_tokens: int = Field(
-        default=8192, gt=0, description="output reserved for a request that sets no limit of its own"
-    )
-
-
-class Team(_Strict):
-    """A list of keys with a name, a budget and a mode."""
-
-    name: TeamName
-    keys: list[SecretStr] = Field(min_length=1)
-    budget: Budget | None = None
-    mode: ModeName | None = Field(default=None, description="the highest mode for this team's requests")
-
-    @field_validator("name")
-    @classmethod
-    def _not_reserved(cls, name: str) -> str:
-        if name == "default":
-            raise ValueError("`default` is the name for requests of no team; choose another")
-        return name
-
-    @field_validator("keys")
-    @classmethod
-    def _no_empty_key(cls, keys: list[SecretStr]) -> list[SecretStr]:
-        if any(not key.get_secret_value().strip() for key in keys):
-            raise ValueError("holds an empty key")
-        return keys
-
-
-class Budgets(_Strict):
-    """How budgets behave."""
-
-    on_store_error: Literal["allow", "deny"] = Field(
-        default="allow", description="what happens to a team's requests while its spend cannot be read or written"
-    )
-
-
-class Limits(_Strict):
+class Limits(Strict):
     """Bounds on what is accepted."""
 
     max_body_mib: float = Field(default=64, gt=0, le=2048, description="the largest request body")
+    max_header_kib: float = Field(default=64, ge=1, le=1024, description="a request's headers and its first line")
+    max_headers: int = Field(default=256, ge=16, description="how many headers a request may have")
+    max_messages: int = Field(default=100_000, ge=1, description="how many messages a chat request may have")
+    receive_s: float = Field(
+        default=60, gt=0, description="how long a request may take to arrive; a body a second more for each 16 KiB"
+    )
+    send_s: float = Field(default=300, gt=0, description="how long a client may leave an answer unread")
+    drain_s: float = Field(default=60, ge=0, description="how long answers may go on when the proxy is told to stop")
 
 
-class Price(_Strict):
+class Ledger(Strict):
+    """What is kept of each exchange."""
+
+    retention_days: float | None = Field(
+        default=400, gt=0, le=36500, description="how long entries are kept; null: for good"
+    )
+
+
+class Price(Strict):
     """USD per token, in the field names of LiteLLM's price map."""
 
     input_cost_per_token: Usd
@@ -207,7 +196,7 @@ class Price(_Strict):
     cache_creation_input_token_cost_above_1hr: Usd | None = None
 
 
-class Stratiform(_Strict):
+class Stratiform(Strict):
     """The ``stratiform`` section."""
 
     mode: ModeName = Field(default="tier", description="the highest mode for any request")
@@ -221,9 +210,21 @@ class Stratiform(_Strict):
     port: int = Field(default=4000, ge=0, le=65535)
     log_level: LogLevel = "info"
     limits: Limits = Limits()
+    client_keys: ClientKeys = Field(
+        default="refuse", description="forward: a key that is not known here is the provider's, and goes upstream"
+    )
     teams: list[Team] = []
     budgets: Budgets = Budgets()
-    store: str | None = Field(default=None, description="memory, or sqlite:PATH")
+    workers: int = Field(
+        default=1, ge=1, le=MOST_WORKERS, description="processes that serve; more than one share a Redis"
+    )
+    store: str | None = Field(
+        default=None, repr=False, description="memory, sqlite:PATH, or redis://[:PASSWORD@]HOST:PORT/DB (rediss: TLS)"
+    )
+    spool: str | None = Field(
+        default=None, min_length=1, description="the folder for settlements that wait for the store"
+    )
+    ledger: Ledger = Ledger()
     prices: dict[str, Price] = Field(default={}, description="prices by model, over LiteLLM's price map")
 
     @field_validator("store")
@@ -231,7 +232,9 @@ class Stratiform(_Strict):
     def _known_store(cls, store: str | None) -> str | None:
         if store is None or store == "memory" or (store.startswith("sqlite:") and store != "sqlite:"):
             return store
-        raise ValueError("must be memory or sqlite:PATH")
+        if store.startswith(("redis://", "rediss://")):
+            return redis_url(store)
+        raise ValueError("must be memory, sqlite:PATH, redis://HOST:PORT/DB or rediss://HOST:PORT/DB")
 
 
 class ConfigFile(_Loose):
@@ -253,3 +256,15 @@ def http_url(url: str) -> str:
     if not separator or scheme.lower() not in ("http", "https") or not rest or rest[0] in "/?#":
         raise ValueError("must be an http:// or https:// URL")
     return text
+
+
+def redis_url(url: str) -> str:
+    """The URL of a Redis. Raises ValueError where it is none; the message does not quote it, it may hold a password."""
+    try:
+        parts = urlsplit(url)
+        is_right = bool(parts.hostname) and parts.port != 0 and (parts.path.strip("/") or "0").isdecimal()
+    except ValueError:
+        is_right = False
+    if not is_right or parts.query or parts.fragment:
+        raise ValueError("must be redis://[USER:PASSWORD@]HOST[:PORT][/DB], or the same with rediss://")
+    return url

@@ -59,11 +59,27 @@ def test_a_rule_says_all_that_the_budget_says() -> None:
         "red/monthly", "red", "user", "*", "tokens", 100, 80, "month", "Europe/Berlin", 99, "https://hook/x"
     )
     (rule,) = rulebook(budget).rules(ALICE, MODEL)
-    assert (rule.id, rule.unit, rule.hard, rule.soft, rule.window) == ("monthly", "tokens", 100, 80, "month")
+    assert (rule.id, rule.unit, rule.hard, rule.soft, rule.window) == ("monthly/tokens", "tokens", 100, 80, "month")
     assert (rule.timezone, rule.assumed_output_tokens, rule.webhook) == ("Europe/Berlin", 99, "https://hook/x")
     assert rule.title == "the budget 'monthly' of team 'red' for user 'alice'"
     assert not rule.is_rate
     assert "hook" not in repr(rule)
+
+
+def test_a_budget_without_a_webhook_has_the_common_one() -> None:
+    budgets = BudgetRecord("red/a", "red", soft=1), BudgetRecord("red/b", "red", soft=1, webhook="https://own")
+    found = Rulebook(Directory(Declared(budgets=budgets), MemoryStore()), "https://common").rules(ALICE, MODEL)
+    assert [rule.webhook for rule in found] == ["https://common", "https://own"]
+
+
+@pytest.mark.parametrize(
+    ("name", "unit", "rule_id"),
+    [("total", "usd", "total"), ("day-tokens", "tokens", "day-tokens"), ("x", "tokens", "x/tokens"),
+     ("x-tokens", "usd", "x-tokens/usd")],
+)  # fmt: skip
+def test_counters_of_one_name_and_two_units_are_two(name: str, unit: str, rule_id: str) -> None:
+    budget = BudgetRecord(f"red/{name}", "red", unit=unit, hard=1)  # type: ignore[arg-type]
+    assert [rule.id for rule in rulebook(budget).rules(ALICE, MODEL)] == [rule_id]
 
 
 def test_rates_are_rules_of_a_minute_for_the_key_and_for_the_team_together() -> None:
@@ -74,7 +90,7 @@ def test_rates_are_rules_of_a_minute_for_the_key_and_for_the_team_together() -> 
         (TOKENS_ID, "tokens", 1000, "", True),
         ("total", "usd", 1, "", False),
     ]
-    assert {rule.window for rule in found if rule.is_rate} == {"minute"}
+    assert {rule.window for rule in found if rule.is_rate} == {"rolling:60"}
 
 
 def test_a_budget_that_is_made_while_the_proxy_runs_holds_at_once() -> None:

@@ -1,5 +1,6 @@
 """Every message names the path of the key; relative paths, includes, defaults."""
 
+import hashlib
 from pathlib import Path
 
 import pytest
@@ -39,7 +40,7 @@ def ours(section: str) -> str:
     [
         ("{mod: tier}", "stratiform.mod: unknown key; did you mean `mode`?"),
         ("{holdout: 0.1}", "stratiform.holdout: unknown key; known are mode, policy, clock, host, port, log_level, "
-         "limits, teams, budgets, store, prices"),
+         "limits, client_keys, teams, budgets, workers, store, prices"),
         ("{mode: teir}", "stratiform.mode: input should be 'passthrough', 'observe', 'mark' or 'tier'"),
         ("{policy: classical}", "stratiform.policy: input should be 'economic' or 'classic'"),
         ("{clock: wall}", "stratiform.clock: input should be 'system' or 'header'"),
@@ -48,20 +49,47 @@ def ours(section: str) -> str:
         ("{limits: {max_body_mib: 0}}", "stratiform.limits.max_body_mib: input should be greater than 0"),
         ("{teams: {}}", "stratiform.teams: input should be a valid list"),
         ("{teams: [{keys: [k]}]}", "stratiform.teams[0].name: is required"),
-        ("{teams: [{name: a}]}", "stratiform.teams[0].keys: is required"),
-        ("{teams: [{name: a, keys: []}]}",
-         "stratiform.teams[0].keys: list should have at least 1 item after validation, not 0"),
-        ("{teams: [{name: a, keys: ['']}]}", "stratiform.teams[0].keys: holds an empty key"),
+        ("{teams: [{name: a, keys: ['']}]}", "stratiform.teams[0].keys[0]: is empty"),
+        ("{teams: [{name: a, keys: [{key: ' '}]}]}", "stratiform.teams[0].keys[0]: is empty"),
+        ("{teams: [{name: a, keys: [{user: u}]}]}",
+         "stratiform.teams[0].keys[0]: must have either `key` or `sha256`"),
+        ("{teams: [{name: a, keys: [{sha256: abc}]}]}",
+         "stratiform.teams[0].keys[0].sha256: string should match pattern '^[0-9a-fA-F]{64}$'"),
+        ("{teams: [{name: a, keys: [{key: k, moddels: [m]}]}]}",
+         "stratiform.teams[0].keys[0].moddels: unknown key; did you mean `models`?"),
+        ("{teams: [{name: a, keys: [{key: k, requests_per_minute: 0}]}]}",
+         "stratiform.teams[0].keys[0].requests_per_minute: input should be greater than or equal to 1"),
+        ("{teams: [{name: a b}]}",
+         "stratiform.teams[0].name: string should match pattern '^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$'"),
+        ("{client_keys: maybe}", "stratiform.client_keys: input should be 'refuse' or 'forward'"),
         ("{teams: [{name: default, keys: [k]}]}",
          "stratiform.teams[0].name: `default` is the name for requests of no team; choose another"),
         ("{teams: [{name: a, keys: [k], budget: {usd: lots}}]}",
          "stratiform.teams[0].budget.usd: input should be a valid number, unable to parse string as a number"),
         ("{teams: [{name: a, keys: [k], budget: {usd: -1}}]}",
-         "stratiform.teams[0].budget.usd: input should be greater than or equal to 0"),
+         "stratiform.teams[0].budget.usd: must be between 0 and 9000000"),
         ("{teams: [{name: a, keys: [k], budget: {usd: .nan}}]}",
-         "stratiform.teams[0].budget.usd: input should be a finite number"),
+         "stratiform.teams[0].budget.usd: must be between 0 and 9000000"),
         ("{teams: [{name: a, keys: [k], budget: {eur: 1, usd: 1}}]}",
-         "stratiform.teams[0].budget.eur: unknown key; known are usd, assumed_output_tokens"),
+         "stratiform.teams[0].budget.eur: unknown key; known are name, scope, subject, usd, soft_usd, tokens, "
+         "soft_tokens, window, timezone, assumed_output_tokens, webhook"),
+        ("{teams: [{name: a, budgets: [{window: month}]}]}",
+         "stratiform.teams[0].budgets[0]: must have usd, soft_usd, tokens or soft_tokens"),
+        ("{teams: [{name: a, budgets: [{usd: 1, tokens: 1}]}]}",
+         "stratiform.teams[0].budgets[0]: must be in USD or in tokens, not in both: make two budgets of it"),
+        ("{teams: [{name: a, budgets: [{usd: 1, soft_usd: 2}]}]}",
+         "stratiform.teams[0].budgets[0]: must have a soft limit that is no higher than the hard one"),
+        ("{teams: [{name: a, budgets: [{usd: 1, window: yearly}]}]}",
+         "stratiform.teams[0].budgets[0].window: must be total, hour, day, week, month, or rolling: and a length as in "
+         "rolling:30d"),
+        ("{teams: [{name: a, budgets: [{usd: 1, timezone: Berlin}]}]}",
+         "stratiform.teams[0].budgets[0].timezone: must be a time zone as in Europe/Berlin, or UTC"),
+        ("{teams: [{name: a, budgets: [{usd: 1, webhook: 'ftp://x'}]}]}",
+         "stratiform.teams[0].budgets[0].webhook: must be an http:// or https:// URL without a user name"),
+        ("{teams: [{name: a, budget: {usd: 1}, budgets: [{usd: 2}]}]}",
+         "stratiform.teams[0].budgets: two are called `total`; give one a `name`"),
+        ("{budgets: {webhook: {url: x}}}",
+         "stratiform.budgets.webhook.url: must be an http:// or https:// URL without a user name"),
         ("{teams: [{name: a, keys: [k], budjet: {usd: 1}}]}",
          "stratiform.teams[0].budjet: unknown key; did you mean `budget`?"),
         ("{teams: [{name: a, keys: [k]}, {name: a, keys: [l]}]}",
@@ -204,6 +232,48 @@ def test_litellms_variable_for_the_master_key_counts(tmp_path: Path) -> None:
 def test_where_spend_is_kept(tmp_path: Path, section: str, expected: str | None) -> None:
     path = read(tmp_path, ours(section)).store_path
     assert (path and str(path)) == (expected and expected.replace("HOME", str(tmp_path)))
+
+
+def test_with_a_master_key_teams_can_be_made_and_are_kept(tmp_path: Path) -> None:
+    text = MODEL + "general_settings: {master_key: sk-m}\n"
+    assert read(tmp_path, text).store_path == tmp_path / ".local/state/stratiform/spend.sqlite"
+    assert read(tmp_path, text + "stratiform: {store: memory}\n").store_path is None
+
+
+def test_a_key_may_be_given_by_its_digest_and_is_the_same_key(tmp_path: Path) -> None:
+    digest = hashlib.sha256(b"k").hexdigest()
+    (message,) = problems(
+        tmp_path, ours(f"{{teams: [{{name: a, keys: [k]}}, {{name: b, keys: [{{sha256: {digest.upper()}}}]}}]}}")
+    )
+    assert message == "stratiform.teams[1].keys[0]: is the same key as stratiform.teams[0].keys[0]"
+
+
+@pytest.mark.parametrize(
+    ("written", "at"),
+    [
+        ("2027-01-01", 1798761600.0),
+        ("2027-01-01T01:00:00+01:00", 1798761600.0),
+        ("'2027-01-01T00:00:00'", 1798761600.0),
+    ],
+)
+def test_a_key_expires_at_the_beginning_of_a_day_or_at_a_time(tmp_path: Path, written: str, at: float) -> None:
+    settings = read(tmp_path, ours(f"{{teams: [{{name: a, keys: [{{key: k, expires: {written}}}]}}]}}"))
+    assert settings.stratiform.teams[0].keys[0].expires_at == at
+
+
+@pytest.mark.parametrize(
+    ("budget", "name"),
+    [
+        ("{usd: 1}", "total"),
+        ("{usd: 1, window: month}", "month"),
+        ("{soft_tokens: 1, window: day}", "day-tokens"),
+        ("{usd: 1, scope: user, window: 'rolling:1d'}", "user-rolling-86400"),
+        ("{usd: 1, name: mine}", "mine"),
+    ],
+)
+def test_a_budget_is_called_what_it_is(tmp_path: Path, budget: str, name: str) -> None:
+    (read_budget,) = read(tmp_path, ours(f"{{teams: [{{name: a, budget: {budget}}}]}}")).stratiform.teams[0].all_budgets
+    assert read_budget.given_name == name
 
 
 def test_an_absolute_state_home_is_used_and_a_relative_one_is_not(tmp_path: Path) -> None:

@@ -1,0 +1,71 @@
+"""Retries, breakers and fallbacks, from the keys that LiteLLM's router has for them.
+
+LiteLLM reads most of them from ``router_settings`` and from ``litellm_settings``; the former win.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+from proxy.settings.schema import LiteLLMSettings, ModelEntry, RouterSettings
+
+# LiteLLM's own defaults: openai.DEFAULT_MAX_RETRIES, DEFAULT_ALLOWED_FAILS, DEFAULT_COOLDOWN_TIME_SECONDS.
+_RETRIES = 2
+_ALLOWED_FAILS = 3
+_COOLDOWN_S = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class Routing:
+    """What happens when a deployment fails. ``fallbacks`` are names by the name that they stand in for (``*``: any)."""
+
+    num_retries: int = _RETRIES
+    retry_after_s: float = 0.0
+    allowed_fails: int = _ALLOWED_FAILS
+    cooldown_s: float = _COOLDOWN_S
+    has_breakers: bool = True
+    fallbacks: Mapping[str, Sequence[str]] = field(default_factory=dict)
+
+
+def routing_of(router: RouterSettings, litellm: LiteLLMSettings) -> Routing:
+    """The routing of a configuration."""
+    return Routing(
+        num_retries=_first(router.num_retries, litellm.num_retries, _RETRIES),
+        retry_after_s=_first(router.retry_after, 0.0),
+        allowed_fails=_first(router.allowed_fails, litellm.allowed_fails, _ALLOWED_FAILS),
+        cooldown_s=_first(router.cooldown_time, litellm.cooldown_time, _COOLDOWN_S),
+        has_breakers=not router.disable_cooldowns,
+        fallbacks=_fallbacks(router, litellm),
+    )
+
+
+def weights_of(models: Sequence[ModelEntry]) -> list[float]:
+    """Each entry's share within its name: ``weight``, else ``rpm``, else ``tpm``; where a group has none of them, all
+    are equal, and where only some have it, the others serve when those have failed (as LiteLLM's simple shuffle)."""
+    return [_weight(entry, [other for other in models if other.model_name == entry.model_name]) for entry in models]
+
+
+def _weight(entry: ModelEntry, group: Sequence[ModelEntry]) -> float:
+    for name in ("weight", "rpm", "tpm"):
+        if any(getattr(other.litellm_params, name) is not None for other in group):
+            return float(getattr(entry.litellm_params, name) or 0.0)
+    return 1.0
+
+
+def _fallbacks(router: RouterSettings, litellm: LiteLLMSettings) -> dict[str, tuple[str, ...]]:
+    """A list of one-entry mappings, as LiteLLM writes them, and those that stand in for every name."""
+    found: dict[str, tuple[str, ...]] = {}
+    for section in router.fallbacks or litellm.fallbacks or ():
+        for name, others in section.items():
+            found[name] = (*found.get(name, ()), *others)
+    default = router.default_fallbacks or litellm.default_fallbacks
+    if default:
+        found.setdefault("*", tuple(default))
+    return found
+
+
+N = TypeVar("N", int, float)
+
+
+def _first(*values: N | None) -> N:
+    return next(value for value in values if value is not None)

@@ -1,0 +1,163 @@
+"""Teams, their keys and their budgets, as pydantic models: parts of the ``stratiform`` section.
+
+What a value may be is in ``proxy.terms``, which the admin API and the command line ask, too.
+"""
+
+from datetime import UTC, date, datetime, time
+from typing import Annotated, Literal
+
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    SecretStr,
+    StringConstraints,
+    field_validator,
+    model_validator,
+)
+
+from proxy import terms
+
+ModeName = Literal["passthrough", "observe", "mark", "tier"]
+ClientKeys = Literal["refuse", "forward"]
+PerMinute = Annotated[int, Field(ge=1, le=10**12)]
+Text = Annotated[str, AfterValidator(terms.text)]
+Models = Annotated[list[str], AfterValidator(lambda value: list(terms.models(value)))]
+Name = Annotated[str, StringConstraints(pattern=terms.NAME_PATTERN)]
+
+
+class Strict(BaseModel):
+    """A section in which every unknown key is an error."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
+
+
+class Key(Strict):
+    """A key of a team. In the file it may also stand alone, as a string."""
+
+    key: SecretStr | None = None
+    sha256: str | None = Field(default=None, pattern=r"^[0-9a-fA-F]{64}$", repr=False, description="instead of the key")
+    user: Text = Field(default="", description="whose key it is")
+    models: Models = Field(default=[], description="the models it may ask for; all where there are none")
+    mode: ModeName | None = Field(default=None, description="the highest mode for this key's requests")
+    requests_per_minute: PerMinute | None = None
+    tokens_per_minute: PerMinute | None = None
+    expires: datetime | date | None = None
+    note: Text = ""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _alone(cls, value: object) -> object:
+        return {"key": value} if isinstance(value, str) else value
+
+    @model_validator(mode="after")
+    def _one_of_both(self) -> "Key":
+        if self.key is not None and not self.key.get_secret_value().strip():
+            raise ValueError("is empty")
+        if (self.key is None) == (self.sha256 is None):
+            raise ValueError("must have either `key` or `sha256`")
+        return self
+
+    @property
+    def expires_at(self) -> float | None:
+        """Unix seconds; a date is over at its beginning, and a time without a zone is UTC."""
+        if self.expires is None:
+            return None
+        at = self.expires if isinstance(self.expires, datetime) else datetime.combine(self.expires, time())
+        return (at if at.tzinfo else at.replace(tzinfo=UTC)).timestamp()
+
+
+class Budget(Strict):
+    """A limit on what a team spends, or each key, user or model of it, in a window."""
+
+    name: Name | None = Field(default=None, description="default: by scope, window and unit")
+    scope: Literal["team", "key", "user", "model"] = "team"
+    subject: Text = Field(default="*", min_length=1, description="the key's id, user or model; `*`: each has its own")
+    usd: float | None = Field(default=None, description="refuse requests that could take the spend beyond this")
+    soft_usd: float | None = Field(default=None, description="say so when the spend passes this")
+    tokens: int | None = Field(default=None, ge=0, le=10**15, description="the same, in tokens of prompts and answers")
+    soft_tokens: int | None = Field(default=None, ge=0, le=10**15)
+    window: Annotated[str, AfterValidator(terms.window)] = "total"
+    timezone: Annotated[str, AfterValidator(terms.timezone)] = "UTC"
+    assumed_output_tokens: int = Field(
+        default=8192, gt=0, le=10**9, description="output reserved for a request that sets no limit of its own"
+    )
+    webhook: SecretStr | None = Field(default=None, description="where the soft limit's notice goes")
+
+    @field_validator("usd", "soft_usd")
+    @classmethod
+    def _is_money(cls, usd: float | None) -> float | None:
+        if usd is not None:
+            terms.nanos(usd)
+        return usd
+
+    @field_validator("webhook")
+    @classmethod
+    def _is_url(cls, webhook: SecretStr | None) -> SecretStr | None:
+        if webhook is not None:
+            terms.url(webhook.get_secret_value())
+        return webhook
+
+    @model_validator(mode="after")
+    def _makes_sense(self) -> "Budget":
+        terms.check_amounts(self.usd, self.soft_usd, self.tokens, self.soft_tokens)
+        return self
+
+    @property
+    def unit(self) -> Literal["usd", "tokens"]:
+        """What is counted."""
+        return "tokens" if self.usd is None and self.soft_usd is None else "usd"
+
+    @property
+    def given_name(self) -> str:
+        """The name, or the one that follows from what the budget is."""
+        return terms.budget_name(self.name, self.scope, self.window, self.unit)
+
+
+class Team(Strict):
+    """Keys with a name, budgets, and what they may do."""
+
+    name: Name
+    keys: list[Key] = []
+    mode: ModeName | None = Field(default=None, description="the highest mode for this team's requests")
+    models: Models = Field(default=[], description="the models it may ask for; all where there are none")
+    requests_per_minute: PerMinute | None = Field(default=None, description="of all its keys together")
+    tokens_per_minute: PerMinute | None = None
+    client_keys: ClientKeys = Field(default="refuse", description="forward: clients may bring the provider's key along")
+    budget: Budget | None = None
+    budgets: list[Budget] = []
+
+    @field_validator("name")
+    @classmethod
+    def _not_reserved(cls, name: str) -> str:
+        if name == "default":
+            raise ValueError("`default` is the name for requests of no team; choose another")
+        return name
+
+    @property
+    def all_budgets(self) -> list[Budget]:
+        """Its budgets, however they were written."""
+        return [*([self.budget] if self.budget else []), *self.budgets]
+
+
+class Webhook(Strict):
+    """Where notices of soft limits go, and the secret that they are signed with."""
+
+    url: SecretStr
+    secret: SecretStr | None = None
+
+    @field_validator("url")
+    @classmethod
+    def _is_url(cls, url: SecretStr) -> SecretStr:
+        terms.url(url.get_secret_value())
+        return url
+
+
+class Budgets(Strict):
+    """How budgets behave."""
+
+    on_store_error: Literal["allow", "deny"] = Field(
+        default="allow", description="what happens to a team's requests while its spend cannot be read or written"
+    )
+    webhook: Webhook | None = Field(default=None, description="where notices of soft limits go")
