@@ -14,7 +14,7 @@ from msgspec import Raw
 
 from proxy.core.message import Message
 from proxy.core.transcript import Transcript
-from proxy.core.wire import Members, Span, Unreadable, elements, parse_members, value_spans
+from proxy.core.wire import MOST_ELEMENTS, Members, Span, Unreadable, elements, parse_members, value_spans
 from proxy.errors import InvalidRequest
 
 _NAME = b'"messages"'
@@ -50,6 +50,8 @@ class Cut:
         """The messages that are not known. Raises Unreadable where the messages are no array."""
         if self.rest is None:
             self.rest = elements(self.members["messages"])
+        if self.known + len(self.rest) > MOST_ELEMENTS:
+            raise Unreadable("too many messages")
         return self.rest
 
     def raws(self) -> Iterator[Raw | bytes]:

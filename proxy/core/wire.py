@@ -5,14 +5,25 @@ its top-level members, every value stays the slice of bytes that the client sent
 """
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 import msgspec
 import orjson
 from msgspec import Raw
 
 from proxy.errors import InvalidRequest
+
+# A value that is taken apart costs up to forty times its bytes: 64 MB of "1," would be 2 GB. What has more values than
+# any prompt that a model could read is not taken apart, but passed on as it is. Commas are counted, 0.4 ms a megabyte.
+_LARGE_BYTES = 512 << 10
+_MOST_COMMAS = 250_000
+_MOST_OBJECTS = 60_000
+_OBJECT_STARTS = (b'{"', b"{}", b"{ ", b"{\n", b"{\r", b"{\t")
+MOST_ELEMENTS = 10_000
+"""Messages, parts or tools; more of them would hold up everybody else for seconds."""
 
 _OBJECT = msgspec.json.Decoder(dict[str, Raw])
 _ARRAY = msgspec.json.Decoder(list[Raw])
@@ -84,7 +95,10 @@ def parse_chat(
 
 
 def parse_members(body: bytes) -> Members:
-    """The members of a JSON object. Raises InvalidRequest for what is no JSON object, Unreadable for odd Unicode."""
+    """The members of a JSON object. Raises InvalidRequest for what is no JSON object, Unreadable for odd Unicode, and
+    where there may be too many of them."""
+    if _is_vast(body) and body.count(b":") > _MOST_COMMAS:
+        raise Unreadable("too many members")
     try:
         return _OBJECT.decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
@@ -94,11 +108,29 @@ def parse_members(body: bytes) -> Members:
 
 
 def elements(raw: Raw | bytes) -> list[Raw]:
-    """The elements of a JSON array. Raises Unreadable where it is none."""
+    """The elements of a JSON array. Raises Unreadable where it is none, or has too many, itself or within."""
+    if _is_vast(raw) or _has_vast_parts(raw):
+        raise Unreadable("too many elements")
     try:
-        return _ARRAY.decode(raw)
+        found = _ARRAY.decode(raw)
     except (msgspec.DecodeError, RecursionError) as error:
         raise Unreadable("not an array") from error
+    if len(found) > MOST_ELEMENTS:
+        raise Unreadable("too many elements")
+    return found
+
+
+def _is_vast(raw: Raw | bytes) -> bool:
+    return len(raw) > _LARGE_BYTES and bytes(raw).count(b",") > _MOST_COMMAS
+
+
+def _has_vast_parts(raw: Raw | bytes) -> bool:
+    """Messages of many parts each. In a string a brace is hardly ever followed by any of these: quotes and line ends
+    are escaped there."""
+    if len(raw) <= _LARGE_BYTES:
+        return False
+    text = bytes(raw)
+    return text.count(b"{") > _MOST_OBJECTS and sum(map(text.count, _OBJECT_STARTS)) > _MOST_OBJECTS
 
 
 def members_of(raw: Raw | bytes) -> Members:
@@ -179,10 +211,9 @@ def _member(key: str, raw: bytes) -> bytes:
 
 
 def _array(raw: Raw, name: str) -> list[Raw]:
-    try:
-        return _ARRAY.decode(raw)
-    except (msgspec.DecodeError, RecursionError) as error:
-        raise InvalidRequest(f"'{name}' must be an array", param=name, code="invalid_type") from error
+    if not bytes(memoryview(raw)[:1]) == b"[":
+        raise InvalidRequest(f"'{name}' must be an array", param=name, code="invalid_type")
+    return elements(raw)
 
 
 def _value(members: Members, key: str) -> object:
@@ -190,11 +221,40 @@ def _value(members: Members, key: str) -> object:
 
 
 def _is_json_object(body: bytes) -> bool:
-    """Slow and thorough; reached only by bodies that the fast reader refuses."""
+    """Slow and thorough; reached only by bodies that the fast reader refuses. Large ones are not built for it."""
     try:
+        if len(body) > _LARGE_BYTES:
+            _TOP.decode(_mended(body))
+            return True
         return isinstance(json.loads(body), dict)
-    except (ValueError, RecursionError):
+    except (ValueError, RecursionError, msgspec.DecodeError):
         return False
+
+
+class _Top(msgspec.Struct):
+    """An object whose members are skipped without being built."""
+
+
+_TOP = msgspec.json.Decoder(_Top)
+_SURROGATE = re.compile(rb"(\\\\)|\\u[dD][89a-fA-F][0-9a-fA-F]{2}")
+
+
+def _mended(body: bytes) -> bytes:
+    """The body with something that can be read in the place of every surrogate: good enough for its shape. Raises
+    UnicodeDecodeError for what is no UTF-8 but for those."""
+    text = body.decode("utf-8-sig", "surrogatepass").encode("utf-8", "replace")
+    return _SURROGATE.sub(lambda found: found[1] or rb"\ufffd", text) if b"\\u" in text else text
+
+
+T = TypeVar("T")
+
+
+def peek(body: bytes, reader: "msgspec.json.Decoder[T]") -> T | None:
+    """What a reader of a few members finds in a body that is not taken apart; None where it cannot read it."""
+    try:
+        return reader.decode(_mended(body))
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return None
 
 
 def value_spans(body: bytes, members: Members, messages_at: Span | None = None) -> dict[str, Span] | None:
