@@ -14,5 +14,5 @@ class ChatEndpoint:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request."""
-        connection = Connection(scope, receive, send, "/chat/completions")
+        connection = Connection(scope, receive, send, "/chat/completions", receive_s=self._engine.limits.receive_s)
         await connection.serve(self._engine.chat(connection))

@@ -26,7 +26,7 @@ class ModelsEndpoint:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request."""
-        connection = Connection(scope, receive, send, upstream_path(scope))
+        connection = Connection(scope, receive, send, upstream_path(scope), receive_s=self._engine.limits.receive_s)
         name: str | None = scope.get("path_params", {}).get("name")
         try:
             content = self._content(name)

@@ -15,7 +15,7 @@ class PassthroughEndpoint:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request."""
-        connection = Connection(scope, receive, send, upstream_path(scope))
+        connection = Connection(scope, receive, send, upstream_path(scope), receive_s=self._engine.limits.receive_s)
         if not {".", ".."}.isdisjoint(scope["path"].split("/")):
             # A server may resolve them, and the deployment's key must not open what lies beside its base URL.
             await connection.refuse(NotFound("the path may not contain dot segments"))

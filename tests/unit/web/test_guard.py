@@ -1,0 +1,166 @@
+"""Connections that take too much or too long, on a real socket."""
+
+import json
+import socket
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+from starlette.types import Receive, Scope, Send
+
+from proxy.testing import serving
+from proxy.web.guard import WireLimits, guarded_http
+
+WAIT_S = 10.0
+SMALL = WireLimits(head_bytes=4096, headers=20, head_s=0.2, send_s=0.2, linger_s=0.2)
+
+
+class App:
+    """Says hello to every request whose body it has read; ``/huge`` is answered with more than any buffer holds."""
+
+    def __init__(self) -> None:
+        self.served = 0
+        self.gone = threading.Event()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            return
+        self.served += 1
+        while scope["path"] != "/refuse" and (await receive()).get("more_body"):
+            pass
+        body = b"x" * (1 << 20) if scope["path"] == "/huge" else b"hello"
+        times = 200 if scope["path"] == "/huge" else 1
+        length = str(len(body) * times).encode()
+        await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", length)]})
+        for left in range(times, 0, -1):
+            await send({"type": "http.response.body", "body": body, "more_body": left > 1})
+        self.gone.set()
+
+
+@contextmanager
+def line(limits: WireLimits = SMALL) -> Iterator[tuple[App, socket.socket]]:
+    """A connection to the app."""
+    app = App()
+    with serving(app, guarded_http(limits)) as url:
+        host, port = url.removeprefix("http://").split(":")
+        with socket.create_connection((host, int(port)), timeout=WAIT_S) as connection:
+            yield app, connection
+
+
+def received(connection: socket.socket) -> bytes:
+    """All that comes before the end."""
+    data = b""
+    try:
+        while chunk := connection.recv(65536):
+            data += chunk
+    except ConnectionResetError:
+        pass
+    return data
+
+
+def code(answer: bytes) -> tuple[bytes, str]:
+    """The status and the error's code."""
+    head, _, body = answer.partition(b"\r\n\r\n")
+    return head.split(b" ", 2)[1], json.loads(body)["error"]["code"]
+
+
+@pytest.mark.parametrize(
+    "head",
+    [
+        b"GET / HTTP/1.1\r\nhost: x\r\na: " + b"y" * 5000 + b"\r\n\r\n",
+        b"GET / HTTP/1.1\r\nhost: x\r\na: " + b"y" * 5000,
+        b"GET / HTTP/1.1\r\nhost: x\r\n" + b"y" * 5000,
+        b"GET / HTTP/1.1\r\nhost: x\r\n" + b"a: b\r\n" * 30 + b"\r\n",
+        b"GET /" + b"a" * 5000 + b" HTTP/1.1\r\nhost: x\r\n\r\n",
+        b"GET /?" + b"a" * 5000,
+    ],
+)
+def test_heads_that_are_too_large(head: bytes) -> None:
+    with line() as (app, connection):
+        connection.sendall(head)
+        assert code(received(connection)) == (b"431", "headers_too_large")
+    assert app.served == 0
+
+
+def test_a_header_that_never_ends_is_cut_off_while_it_is_sent() -> None:
+    with line(WireLimits(head_bytes=1 << 16)) as (_, connection):
+        connection.sendall(b"GET / HTTP/1.1\r\nhost: x\r\na: ")
+        sent = 0
+        try:
+            while sent < 50_000_000:
+                connection.sendall(b"y" * 65536)
+                sent += 65536
+        except (ConnectionResetError, BrokenPipeError):
+            pass
+        assert sent < 20_000_000, "what the sockets' buffers hold, and no more"
+
+
+def test_trailers_count_too() -> None:
+    with line() as (_, connection):
+        connection.sendall(b"POST / HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\n0\r\n" + b"a: b\r\n" * 30)
+        assert code(received(connection)) == (b"431", "headers_too_large")
+
+
+def test_heads_that_do_not_arrive_in_time() -> None:
+    with line() as (app, connection):
+        connection.sendall(b"GET / HTTP/1.1\r\nhost: x\r\n")
+        assert code(received(connection)) == (b"408", "request_timeout")
+    with line() as (app, connection):
+        assert received(connection) == b"", "a connection on which nothing ever comes"
+    assert app.served == 0
+
+
+def test_a_second_head_has_its_own_time_and_size() -> None:
+    request = b"GET / HTTP/1.1\r\nhost: x\r\na: " + b"y" * 3000 + b"\r\n\r\n"
+    with line() as (app, connection):
+        for _ in range(3):
+            connection.sendall(request)
+            data = b""
+            while not data.endswith(b"hello"):
+                data += connection.recv(65536)
+        connection.sendall(b"GET / HTT")
+        assert code(received(connection)) == (b"408", "request_timeout")
+    assert app.served == 3
+
+
+def test_a_body_may_take_longer_than_a_head() -> None:
+    with line() as (_, connection):
+        connection.sendall(b"POST / HTTP/1.1\r\nhost: x\r\ncontent-length: 2\r\n\r\n")
+        # Longer than the head's time; the app waits for the rest.
+        assert not threading.Event().wait(0.4)
+        connection.sendall(b"ab")
+        assert connection.recv(65536).endswith(b"hello")
+
+
+def test_a_client_that_does_not_read_is_let_go() -> None:
+    with line() as (app, connection):
+        connection.sendall(b"GET /huge HTTP/1.1\r\nhost: x\r\n\r\n")
+        assert app.gone.wait(WAIT_S), "sending ends when the connection does"
+        assert len(received(connection)) < 200 << 20
+
+
+def test_a_client_that_reads_slowly_is_not() -> None:
+    with line(WireLimits(send_s=1.0)) as (app, connection):
+        connection.sendall(b"GET /huge HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n")
+        count = 0
+        while chunk := connection.recv(1 << 20):
+            count += len(chunk)
+    assert count > 200 << 20
+    assert app.gone.is_set()
+
+
+def test_the_rest_of_a_refused_body_is_read_for_a_while_only() -> None:
+    with line() as (_, connection):
+        connection.sendall(b"POST /refuse HTTP/1.1\r\nhost: x\r\ncontent-length: 1000000\r\n\r\n")
+        data = b""
+        while not data.endswith(b"hello"):
+            data += connection.recv(65536)
+        connection.sendall(b"a" * 1000)
+        assert received(connection) == b""
+
+
+def test_what_is_no_http_is_a_plain_400() -> None:
+    with line() as (_, connection):
+        connection.sendall(b"\x16\x03\x01\x02\x00\r\n\r\n")
+        assert received(connection).startswith(b"HTTP/1.1 400")
