@@ -67,6 +67,8 @@ class Call:
     stream: bool
     now: float
     query: str = ""
+    forwards_key: bool = False
+    """The client's own key must be used, and no other."""
 
 
 class Answer(Protocol):

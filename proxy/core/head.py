@@ -14,7 +14,7 @@ from proxy.errors import InvalidRequest
 
 _LIMITS = ("max_completion_tokens", "max_tokens", "max_output_tokens")
 _CHOICES = ("n", "best_of")
-_NAMES = ("model", "stream", "stream_options", *_LIMITS, *_CHOICES)
+_NAMES = ("model", "stream", "stream_options", "user", *_LIMITS, *_CHOICES)
 
 
 _NULL = Raw(b"null")
@@ -32,6 +32,8 @@ class Head:
     cut: Cut | None
     choices: int = 1
     """How many answers are asked for, each as long as the limit allows."""
+    user: str = ""
+    """Whom the request is for, as the client says."""
 
     @property
     def members(self) -> Members | None:
@@ -43,7 +45,7 @@ def head_of(body: bytes, cut_by: Callable[[bytes], Cut] = cut_anew) -> Head:
     """Read the head of a JSON request. Raises InvalidRequest where the body is no JSON object."""
     cut, found = _read(body, cut_by)
     options = found.get("stream_options")
-    model = found.get("model")
+    model, user = found.get("model"), found.get("user")
     return Head(
         model=model if isinstance(model, str) else "",
         stream=found.get("stream") is True,
@@ -51,6 +53,7 @@ def head_of(body: bytes, cut_by: Callable[[bytes], Cut] = cut_anew) -> Head:
         max_output_tokens=next((n for n in map(found.get, _LIMITS) if type(n) is int and n > 0), None),
         cut=cut,
         choices=max(1, *(n for n in map(found.get, _CHOICES) if type(n) is int), 1),
+        user=user if isinstance(user, str) else "",
     )
 
 

@@ -9,6 +9,7 @@ from functools import partial
 import orjson
 
 from proxy.clock import request_time
+from proxy.core.allow import allows
 from proxy.core.head import Head, head_of, untouched
 from proxy.core.modes import Mode
 from proxy.core.reasons import Reason
@@ -19,15 +20,19 @@ from proxy.engine.breaker import Breakers
 from proxy.engine.client import Client, HungUp, Limits
 from proxy.engine.contained import Contained
 from proxy.engine.line import exchange_line
-from proxy.engine.retry import ONE_TRY, Attempts
+from proxy.engine.retry import ONE_TRY, Attempts, Levels
 from proxy.engine.sticky import session_key
-from proxy.errors import InternalError, InvalidRequest, ProxyError, UpstreamError, UpstreamRejected
+from proxy.errors import Forbidden, InternalError, InvalidRequest, ProxyError, UpstreamError, UpstreamRejected
 from proxy.exchange import GENERATING, Admission, Ending, Exchange, Meter
+from proxy.forwarding import without_credentials
 from proxy.headers import for_upstream, get
 from proxy.ports import Call, Clock, Deployment, Models, Plan, Planner, Subject, Transport, Upstream
 from proxy.tasks import Tasks, drain, spawn
+from proxy.terms import one_line
 
 MODE_HEADER = "x-stratiform-mode"
+
+_SHOWN_CHARS = 128
 
 _log = logging.getLogger("stratiform")
 
@@ -134,6 +139,7 @@ class Engine:
                 body=plan.original if is_original else plan.body,
                 stream=head.stream,
                 now=exchange.now,
+                forwards_key=subject.forwards_key,
             )
             may_refuse = plan.rewritten and not is_original
             match await passage.attempt(self._upstreams[deployment.transport], call, attempts, may_refuse=may_refuse):
@@ -177,7 +183,7 @@ class Engine:
         try:
             while True:
                 upstream = self._upstreams[attempts.deployment.transport]
-                call = _raw_call(exchange, client, attempts.deployment, body, head, is_virtual=subject.virtual)
+                call = _raw_call(exchange, client, attempts.deployment, body, head, subject)
                 if await passage.attempt(upstream, call, attempts, may_refuse=False) is Verdict.DONE:
                     return
                 await attempts.pause()
@@ -203,11 +209,15 @@ class Engine:
     def _attempts(
         self, exchange: Exchange, head: Head | None, subject: Subject, *, may_repeat: bool = True
     ) -> Attempts:
-        """Who may serve the exchange, in the order in which its session asks them. Raises UnknownModel, CircuitOpen."""
+        """Who may serve the exchange, in the order in which its session asks them. Raises UnknownModel, Forbidden,
+        CircuitOpen."""
         if head is not None:
             exchange.model, exchange.stream = head.model, head.stream
+            if head.user and not subject.user:
+                exchange.subject = replace(subject, user=one_line(head.user))
         levels = self._models.levels(exchange.model) if exchange.model else ((self._models.fallback(),),)
         exchange.deployment = levels[0][0]
+        levels = _allowed(levels, subject, exchange.model)
         is_spread = any(len(level) > 1 for level in levels)
         attempts = Attempts(
             levels,
@@ -279,6 +289,25 @@ def _note_refusal(exchange: Exchange, error: ProxyError) -> None:
             exchange.ending = Ending.REFUSED
 
 
+def _allowed(levels: Levels, subject: Subject, asked: str) -> Levels:
+    """What a key may use of a name's deployments, and how. The client's name for a model counts for the first of them;
+    what stands in for it must be allowed by its own. Raises Forbidden."""
+    if subject.models:
+        first = levels[0][0]
+        if not allows(subject.models, _names(first, asked)):
+            what = f"the model '{asked[:_SHOWN_CHARS]}'" if asked else "paths that name no model"
+            raise Forbidden(f"This key may not use {what}.", param="model" if asked else None)
+        levels = [[d for d in level if d.name == first.name or allows(subject.models, _names(d))] for level in levels]
+        levels = [level for level in levels if level]
+    if subject.forwards_key:
+        levels = [[without_credentials(deployment) for deployment in level] for level in levels]
+    return levels
+
+
+def _names(deployment: Deployment, asked: str = "") -> list[str]:
+    return [name for name in (asked, deployment.name, deployment.entry) if name]
+
+
 def _mode(client: Client, deployment: Deployment, subject: Subject) -> Mode:
     """The highest mode that everyone allows: the deployment, the key, and the request itself."""
     allowed = min(deployment.mode, subject.mode)
@@ -307,8 +336,7 @@ def _raw_call(
     deployment: Deployment,
     body: bytes | AsyncIterator[bytes],
     head: Head | None,
-    *,
-    is_virtual: bool,
+    subject: Subject,
 ) -> Call:
     """A call on a path that is passed through; in a JSON body the model goes by the deployment's name for it."""
     if head is not None and head.model and head.model != deployment.model and head.members is not None:
@@ -316,7 +344,7 @@ def _raw_call(
         body = splice(body, head.members, {"model": orjson.dumps(deployment.model)})
     # An answer to JSON may carry usage, which cannot be read from compressed bytes.
     accept = "identity" if head is not None else get(client.headers, "accept-encoding")
-    headers = for_upstream(client.headers, deployment, is_virtual=is_virtual, accept_encoding=accept)
+    headers = for_upstream(client.headers, deployment, is_virtual=subject.virtual, accept_encoding=accept)
     if not isinstance(body, bytes) and (length := get(client.headers, "content-length")) is not None:
         headers.append(("content-length", length))
     return Call(
@@ -328,6 +356,7 @@ def _raw_call(
         body=body,
         stream=exchange.stream,
         now=exchange.now,
+        forwards_key=subject.forwards_key,
     )
 
 

@@ -93,12 +93,11 @@ def call_arguments(
 
 
 def client_key(headers: Headers) -> str | None:
-    """The key in the client's own Authorization header."""
-    for name, value in headers:
-        scheme, _, key = value.partition(" ")
-        if name.lower() == "authorization" and scheme.lower() == "bearer" and key.strip():
-            return key.strip()
-    return None
+    """The key in the client's own Authorization header, or where Anthropic's and Azure's clients send it."""
+    sent = {name.lower(): value.strip() for name, value in headers}
+    scheme, _, key = sent.get("authorization", "").partition(" ")
+    token = key.strip() if scheme.lower() == "bearer" else ""
+    return token or sent.get("x-api-key") or sent.get("api-key") or None
 
 
 def _check_shape(name: str, value: object) -> None:

@@ -5,12 +5,12 @@ from typing import Any, cast
 
 import orjson
 
-from proxy.errors import InvalidRequest, UpstreamRejected
+from proxy.errors import Forbidden, InvalidRequest, UpstreamRejected
 from proxy.ports import Answer, Call
 from proxy.upstream.litellm_.answers import StreamAnswer, empty_stream, refusal, whole
 from proxy.upstream.litellm_.arguments import CHAT_FIELDS, EMBEDDING_FIELDS, call_arguments, client_key
 from proxy.upstream.litellm_.errors import ErrorMap, StreamEndedEarly, map_litellm_errors, secrets_of
-from proxy.upstream.litellm_.library import Library, Stream, keys_in_environment
+from proxy.upstream.litellm_.library import Library, Route, Stream, keys_in_environment
 
 _FIELDS = {"/chat/completions": CHAT_FIELDS, "/embeddings": EMBEDDING_FIELDS}
 
@@ -40,7 +40,9 @@ class LitellmUpstream:
         try:
             with errors:
                 route = self._library.route(deployment)
-                if key and (not route.takes_key or keys_in_environment(litellm, deployment.model)):
+                if call.forwards_key:
+                    _check_forwards(key, route)
+                elif key and (not route.takes_key or keys_in_environment(litellm, deployment.model)):
                     key = None
                 arguments = call_arguments(deployment, body, route, fields=fields, headers=call.headers, api_key=key)
                 ask = litellm.acompletion if fields is CHAT_FIELDS else litellm.aembedding
@@ -87,6 +89,15 @@ def _is_made_up(stream: Stream, first: Any) -> bool:
     """Whether the provider sent nothing: litellm then makes a chunk that says "stop" (_finalize_completed_stream)."""
     finished = any(choice.finish_reason for choice in first.choices)
     return finished and getattr(stream, "received_finish_reason", "") is None
+
+
+def _check_forwards(key: str | None, route: Route) -> None:
+    """Without a key of the client's litellm would look for the operator's. Raises Forbidden."""
+    if key is None or not route.takes_key:
+        raise Forbidden(
+            "This model is not served with keys of the provider's own, only with keys of this proxy.",
+            code="client_key_not_accepted",
+        )
 
 
 async def _read(call: Call) -> dict[str, Any]:
