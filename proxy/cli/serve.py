@@ -4,32 +4,38 @@ import argparse
 import asyncio
 import gc
 import logging
+import math
 import socket
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import uvicorn
 
 from proxy import __version__
 from proxy.cli import parts
+from proxy.cli.parts import Worker
+from proxy.cli.workers import Workers
 from proxy.core.modes import Mode
 from proxy.core.tokens import Encode
 from proxy.encodings import local_encode
 from proxy.ports import Transport
-from proxy.settings import ConfigError, Settings, export, load
+from proxy.settings import MOST_WORKERS, NO_SHARED_STORE, ConfigError, Settings, export, load
+from proxy.shared_metrics import FOLDER_VARIABLE, SharedMetrics
 from proxy.tasks import Tasks, spawn
 from proxy.upstream.litellm_ import LitellmUpstream
 from proxy.web.app import create_app
+from proxy.web.guard import WireLimits, guarded_http
 
 LOG_LEVELS = ("debug", "info", "warning", "error")
 # Longer than the pools of clients keep a connection they may still send on (node 5 s, httpx 5 s, aiohttp 15 s; load
 # balancers 60 s): the side that closes an idle connection first must not be ours, or a request is lost in between.
 _KEEPALIVE_S = 75
-# A streamed answer may take minutes; what is still running then is cut off.
-_GRACEFUL_S = 60
+# Beyond that, for what a worker does at its end.
+_MARGIN_S = 10
 _BACKLOG = 2048
 _GC_ALLOCATIONS = 20_000
 
@@ -42,6 +48,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--upstream", default="", metavar="URL", help="forward every other model to this server")
     parser.add_argument("--host", help="listen on this address (127.0.0.1)")
     parser.add_argument("--port", type=int, help="listen on this port (4000; 0: any that is free)")
+    parser.add_argument("--workers", type=int, help="processes that serve; more than one share a Redis (1)")
     parser.add_argument("--mode", choices=[mode.name.lower() for mode in Mode], help="the highest mode (tier)")
     parser.add_argument("--log-level", choices=LOG_LEVELS, help="info: a line for every exchange (info)")
 
@@ -53,30 +60,71 @@ def run(arguments: argparse.Namespace) -> int:
     for warning in settings.warnings:
         _log.warning("%s", warning)
     export(settings.exported)
-    loop_factory = uvicorn.Config("", log_config=None).get_loop_factory()
     with listen(settings.stratiform.host, settings.stratiform.port) as listener:
+        if settings.stratiform.workers > 1:
+            return _serve_with_workers(settings, listener)
         try:
-            with asyncio.Runner(loop_factory=loop_factory) as runner:
-                runner.run(serve(settings, listener))
+            _run(serve(settings, listener))
         except KeyboardInterrupt:
             return 130
     return 0
 
 
+def _run(work: Coroutine[object, object, None]) -> None:
+    loop_factory = uvicorn.Config("", log_config=None).get_loop_factory()
+    with asyncio.Runner(loop_factory=loop_factory) as runner:
+        runner.run(work)
+
+
+def _serve_with_workers(settings: Settings, listener: socket.socket) -> int:
+    """Serve in several processes, each with an app of its own, until a signal ends them all."""
+    _log.info("stratiform %s: %d workers", __version__, settings.stratiform.workers)
+    with TemporaryDirectory(prefix="stratiform-metrics-") as folder:
+        export({FOLDER_VARIABLE: folder})
+        shared = SharedMetrics(Path(folder))
+
+        def work(slot: int, lifeline: socket.socket) -> int:
+            shared.begin(slot)
+            try:
+                _run(serve(settings, listener, Worker(slot, shared), lifeline))
+            except ConfigError as error:
+                _log.error("worker %d cannot start: %s", slot, "; ".join(error.problems))
+                return 1
+            except KeyboardInterrupt:
+                return 130
+            return 0
+
+        ours = settings.stratiform
+        return Workers(work, ours.workers, ours.limits.drain_s + _MARGIN_S, on_death=shared.died).run()
+
+
 def settings_of(arguments: argparse.Namespace) -> Settings:
     """The settings of the file, under those of the command line. Raises ConfigError."""
     settings = load(arguments.config, arguments.upstream)
-    given = {name: getattr(arguments, name) for name in ("host", "port", "mode", "log_level")}
+    given = {name: getattr(arguments, name) for name in ("host", "port", "workers", "mode", "log_level")}
     changes = {name: value for name, value in given.items() if value is not None}
     if not 0 <= changes.get("port", 0) <= 65535:
         raise ConfigError(["--port: must be between 0 and 65535"])
+    if not 1 <= changes.get("workers", 1) <= MOST_WORKERS:
+        raise ConfigError([f"--workers: must be between 1 and {MOST_WORKERS}"])
+    if changes.get("workers", 1) > 1 and settings.store_url is None:
+        raise ConfigError([f"--workers: {NO_SHARED_STORE}"])
     return replace(settings, stratiform=settings.stratiform.model_copy(update=changes))
 
 
-async def serve(settings: Settings, listener: socket.socket) -> None:
-    """Build the app and serve it on a socket that is bound. Raises ConfigError."""
+async def serve(
+    settings: Settings,
+    listener: socket.socket,
+    worker: Worker | None = None,
+    lifeline: socket.socket | None = None,
+) -> None:
+    """Build the app and serve it on a socket that is bound: as the only process, or as a worker for as long as nothing
+    can be read from its lifeline. Raises ConfigError."""
     warming, background = _Warming(), Tasks()
-    assembly = await parts.build(settings, encode=_loaded_beside(local_encode), obstacle=warming.obstacle)
+    assembly = await parts.build(
+        settings, encode=_loaded_beside(local_encode), obstacle=warming.obstacle, worker=worker
+    )
+    limits = settings.stratiform.limits
     config = uvicorn.Config(
         create_app(assembly.parts),
         ws="none",
@@ -86,14 +134,26 @@ async def serve(settings: Settings, listener: socket.socket) -> None:
         server_header=False,
         proxy_headers=False,
         timeout_keep_alive=_KEEPALIVE_S,
-        timeout_graceful_shutdown=_GRACEFUL_S,
+        timeout_graceful_shutdown=math.ceil(limits.drain_s),
+        http=guarded_http(
+            WireLimits(int(limits.max_header_kib * 1024), limits.max_headers, limits.receive_s, limits.send_s)
+        ),
     )
     litellm = assembly.upstreams.get(Transport.LITELLM)
     if isinstance(litellm, LitellmUpstream):
         spawn(warming.warm(litellm), background)
     settle_heap()
     _log.info("stratiform %s: %s/v1, mode %s", __version__, address(listener), settings.stratiform.mode)
-    await uvicorn.Server(config).serve(sockets=[listener])
+    server = uvicorn.Server(config)
+    if lifeline is not None:
+        asyncio.get_running_loop().add_reader(lifeline, _end_in_order, server, lifeline)
+    await server.serve(sockets=[listener])
+
+
+def _end_in_order(server: uvicorn.Server, lifeline: socket.socket) -> None:
+    """The process above is gone: nobody would start this worker again, or end it."""
+    asyncio.get_running_loop().remove_reader(lifeline)
+    server.should_exit = True
 
 
 def settle_heap() -> None:
