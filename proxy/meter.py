@@ -7,7 +7,7 @@ from collections.abc import Callable
 from math import isfinite
 
 from proxy.core.modes import Mode
-from proxy.core.plan import Plan
+from proxy.core.plan import CONTROL, Plan
 from proxy.core.prices import Price, PriceMap, cost, saved_as_reported, saved_on_shadow, scaled, uncached_cost
 from proxy.core.prompt import Bill
 from proxy.core.usage import Usage
@@ -79,7 +79,10 @@ class Meter:
         spent = cost(usage, price)
         exchange.cost_usd = spent.total_usd
         team = _team(exchange)
-        self._metrics.cost(deployment.name, team, spent, uncached_cost(usage, price))
+        uncached_usd = uncached_cost(usage, price)
+        self._metrics.cost(deployment.name, team, spent, uncached_usd)
+        if exchange.plan is not None and exchange.plan.arm:
+            self._metrics.arm(deployment.name, exchange.plan.arm, spent.input_usd, uncached_usd)
         saved = savings(exchange, price)
         exchange.saved_usd = saved.get("reported", saved.get("shadow", 0.0))
         for basis, usd in saved.items():
@@ -136,6 +139,8 @@ def savings(exchange: Exchange, price: Price) -> dict[str, float]:
     plan = exchange.plan
     if plan is None or plan.own is None or plan.predicted is None or not exchange.is_accepted:
         return {}
+    if plan.arm == CONTROL:
+        return {}
     if plan.mode is Mode.OBSERVE:
         return _finite({"observed": saved_on_shadow(plan.own, plan.predicted, price)})
     if not plan.rewritten and plan.predicted == plan.own:
@@ -152,7 +157,7 @@ def sent_bill(exchange: Exchange, plan: Plan) -> Bill | None:
     """What the shadow cache expected for the body that was sent in the end; None where it was not asked."""
     if exchange.was_retried:
         return None
-    return plan.own if plan.mode is Mode.OBSERVE else plan.predicted
+    return plan.own if plan.mode is Mode.OBSERVE and plan.arm != CONTROL else plan.predicted
 
 
 def is_unreported(exchange: Exchange) -> bool:

@@ -172,6 +172,12 @@ class Metrics:
         self._lost = self._counter(
             "lost_usd_total", "Lost against the client's own layout, where ours was dearer.", "model", "team", "basis"
         )
+        self._arm_cost = self._counter(
+            "holdout_input_cost_usd_total", "The prompts' cost, by the hold-out's arm.", "model", "arm"
+        )
+        self._arm_uncached_cost = self._counter(
+            "holdout_uncached_input_cost_usd_total", "What these would have cost without any cache.", "model", "arm"
+        )
         self._unpriced = self._counter("unpriced_requests_total", "Exchanges of a model without a price.", "model")
         self._no_usage = self._counter("usage_missing_total", "Answers without a usage report.", "model")
         self._budget = self._gauge(
@@ -299,6 +305,12 @@ class Metrics:
         ``observed`` is what mode observe would have saved: nothing was.
         """
         (self._saved if usd >= 0 else self._lost)(self._model(model), self._team(team), basis).inc(abs(usd))
+
+    def arm(self, model: str, arm: str, input_usd: float, uncached_usd: float) -> None:
+        """What a prompt cost in one arm of the hold-out, and what it would have cost without a cache."""
+        labels = (self._model(model), arm)
+        self._arm_cost(*labels).inc(input_usd)
+        self._arm_uncached_cost(*labels).inc(uncached_usd)
 
     def unpriced(self, model: str) -> None:
         """An exchange had tokens, and nobody knows their price."""

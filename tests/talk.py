@@ -10,6 +10,7 @@ from plugins.fenced import FencedRecogniser
 from plugins.system_text import SystemTextRecogniser
 from proxy.core.message import Message, MessageReader
 from proxy.core.modes import Mode
+from proxy.core.options import Options
 from proxy.core.plan import Plan, Route
 from proxy.core.planner import TierPlanner
 from proxy.core.profiles import ANTHROPIC, CacheProfile
@@ -125,6 +126,7 @@ class Talk:
     profile: CacheProfile = TINY
     mode: Mode = Mode.TIER
     policy: str = "economic"
+    options: Options = field(default_factory=Options)
     route: Route = field(default_factory=lambda: Route(scope="team", name="m", model="m", profile=TINY))
     encode: Encode = bytes_over_four
     now: float = 1000.0
@@ -132,7 +134,7 @@ class Talk:
 
     def __post_init__(self) -> None:
         self.route = replace(self.route, profile=self.profile)
-        self.planner = TierPlanner(self.encode, RECOGNISERS, self.policy)
+        self.planner = TierPlanner(self.encode, RECOGNISERS, self.policy, self.options)
 
     def plan(self, body: Body | bytes) -> Plan:
         """A plan that is not carried out."""

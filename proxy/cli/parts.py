@@ -7,6 +7,7 @@ from proxy.admission import Gate
 from proxy.cli import compose, declared
 from proxy.clock import SystemClock
 from proxy.core.breaker import BreakerPolicy
+from proxy.core.options import Options
 from proxy.core.planner import TierPlanner
 from proxy.core.retry import RetryPolicy
 from proxy.core.tokens import Encode, sampled
@@ -85,7 +86,12 @@ async def build(
         models=table,
         upstreams=used,
         planner=Planning(
-            TierPlanner(sampled(encode), recognisers(build_plugin_manager(), metrics.plugin_failed), ours.policy)
+            TierPlanner(
+                sampled(encode),
+                recognisers(build_plugin_manager(), metrics.plugin_failed),
+                ours.policy,
+                Options(holdout=ours.holdout),
+            )
         ),
         admission=gate,
         meter=Meter(metrics, prices),

@@ -21,7 +21,8 @@ from proxy.core.marks import honoured
 from proxy.core.message import MARK_KEYS, MessageReader
 from proxy.core.modes import Mode
 from proxy.core.moved import moved_material
-from proxy.core.plan import Moved, Plan, Route
+from proxy.core.options import Options
+from proxy.core.plan import CONTROL, TREATED, Moved, Plan, Route
 from proxy.core.profiles import ASSUMED, CacheProfile, Dialect, Family
 from proxy.core.prompt import Bill, Prompt
 from proxy.core.reasons import Reason
@@ -62,11 +63,12 @@ class Draft:
     own_prompt: Prompt
     scope: tuple[bytes, CacheProfile]
     own: Bill
+    is_control: bool = False
+    at: float = 0.0
     sent: Bill | None = None
     use_own: bool = False
     is_begun: bool = False
     waiting: list[tuple[Cache, Prompt]] = field(default_factory=list)
-    at: float = 0.0
     sent_prompt: Prompt | None = None
     last_use: tuple[float, float] | None = None
 
@@ -109,6 +111,7 @@ class TierPlanner:
     encode: Encode
     recognisers: Sequence[Recogniser]
     policy: str = "economic"
+    options: Options = field(default_factory=Options)
     _counter: TokenCounter = field(init=False)
     _reader: MessageReader = field(init=False)
     _trunks: Trunks = field(init=False)
@@ -213,7 +216,7 @@ class TierPlanner:
         for cache, prompt in draft.waiting:
             cache.store(prompt, draft.at, now)
         draft.waiting.clear()
-        if usage is not None and plan.mode > Mode.OBSERVE:
+        if usage is not None and (plan.mode > Mode.OBSERVE or draft.is_control):
             scope, profile = draft.scope
             caches = self._cache(scope, profile)
             caches.sent_cost += _surprise_cost(profile, draft.sent, usage)
@@ -280,7 +283,13 @@ class TierPlanner:
             plan.reason, draft.use_own = reason, True
         elif mode is Mode.OBSERVE:
             plan.reason = Reason.OBSERVE_MODE
-        if mode > Mode.OBSERVE:
+        if mode > Mode.OBSERVE and self.options.holdout:
+            plan.arm = CONTROL if draft.is_control else TREATED
+        if draft.is_control:
+            draft.use_own = True
+            plan.mode, plan.reason, plan.tier_tokens = Mode.OBSERVE, Reason.HOLD_OUT, {}
+            plan.predicted = caches.sent.bill(draft.own_prompt, now)
+        elif mode > Mode.OBSERVE:
             if not draft.use_own:
                 plan.body = self._rendered(request, cut, draft, route, mode)
             else:
@@ -306,7 +315,8 @@ class TierPlanner:
         session.notice_candidates(transcript)
         if not session.requests:
             session.tracker.policy = with_target(session.tracker.policy, route.profile.min_tokens)
-        if mode > Mode.OBSERVE and route.reminder:
+        is_control = mode > Mode.OBSERVE and self.options.is_control(route.scope, session.opening)
+        if mode > Mode.OBSERVE and route.reminder and not is_control:
             transcript = self._reminded(transcript, route.reminder)
         view = build_view(request, transcript, session.is_movable)
         reading = read_request(session, view, tools_key)
@@ -352,7 +362,7 @@ class TierPlanner:
             policy=self.policy,
         )
         scope = (seed.scope, route.profile)
-        return Draft(session, reading, view, stuff, expected, choice, natural, own_prompt, scope, own, at=now)
+        return Draft(session, reading, view, stuff, expected, choice, natural, own_prompt, scope, own, is_control, now)
 
     def _rendered(self, request: ChatRequest, cut: Cut, draft: Draft, route: Route, mode: Mode) -> bytes:
         choice, dialect = draft.choice, route.profile.dialect

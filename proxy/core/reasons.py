@@ -10,6 +10,8 @@ class Reason(StrEnum):
     """The mode, the header, or the operator's configuration asks for no change."""
     OBSERVE_MODE = "observe-mode"
     """Planned and priced, sent untouched."""
+    HOLD_OUT = "hold-out"
+    """A control session: sent as it came, so that the others can be compared with it."""
     UNREADABLE = "unreadable"
     """Valid JSON that is not the shape of a chat request, or text that cannot be encoded."""
     INTERNAL_ERROR = "internal-error"

@@ -48,7 +48,10 @@ class HeadRecords:
 
 @dataclass(slots=True)
 class Session:
-    """One conversation of one client. Everything in it is digests, counts and times: no text."""
+    """One conversation of one client. Everything in it is digests, counts and times: no text.
+
+    ``opening`` is what it began with (the client's id for it, or its first turn): the same in every process.
+    """
 
     id: str
     lane: Lane
@@ -68,6 +71,7 @@ class Session:
     tracker: Classic = field(default_factory=Classic)
     is_barred: bool = False
     sketch: Sketch = frozenset()
+    opening: bytes = b""
     lines: HeadLines = field(default_factory=HeadLines)
 
     def head_hazard(self, place: int, prior: float = STATIC_CHANGE) -> float:
@@ -140,7 +144,7 @@ class SessionTable:
             known = digest(base, b"hint", hint.encode(), lane_key).hex() if hint else None
             shared = self._head(_head_key(base, tools, transcript.head))
             session = self._new(known, self._lane(lane_key, bool(tools)), shared)
-            session.sketch = sketch_of(head)
+            session.sketch, session.opening = sketch_of(head), opening
         self._sessions.move_to_end(session.id)
         # The pair before the last one helps where a client rewrites its newest turn later; in a session's first request
         # it may be an example that all of the client's sessions begin with.

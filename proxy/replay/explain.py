@@ -30,6 +30,7 @@ MEANINGS: Mapping[str, str] = MappingProxyType(
     {
         Reason.PASSTHROUGH_MODE: "the mode asks for no change",
         Reason.OBSERVE_MODE: "planned and priced, sent as it came",
+        Reason.HOLD_OUT: "a control session of the hold-out: sent as it came",
         Reason.UNREADABLE: "not the shape of a chat request: sent as it came",
         Reason.INTERNAL_ERROR: "a surprise of our own: sent as it came",
         Reason.BARRED: "an earlier rewrite of this session was refused: sent as it came",

@@ -281,6 +281,8 @@ def _contradictions(settings: Settings) -> Iterator[str]:
         yield "model_list: has an entry for `*`, so --upstream would serve nothing; drop one of the two"
     if settings.stratiform.workers > 1 and settings.store_url is None:
         yield f"stratiform.workers: {NO_SHARED_STORE}"
+    if settings.stratiform.holdout and settings.stratiform.clock == "header":
+        yield "stratiform.holdout: is for live traffic; a replay (clock: header) has no controls"
     yield from _shared_keys(settings)
 
 

@@ -203,6 +203,13 @@ class Stratiform(Strict):
     policy: Literal["economic", "classic"] = Field(
         default="economic", description="how the order of pieces is decided: by price, or by stability alone"
     )
+    holdout: float = Field(
+        default=0.0,
+        ge=0.0,
+        le=1.0,
+        allow_inf_nan=False,
+        description="the share of sessions left as they come, as controls",
+    )
     clock: Literal["system", "header"] = Field(
         default="system", description="header: take the time from x-stratiform-time (for replays; never in production)"
     )

@@ -233,3 +233,20 @@ def test_listeners_hear_of_the_finished_exchange(metrics):
     meter.began(done)
     meter.settle(done)
     assert [one.cost_usd for one in heard] == [done.cost_usd]
+
+
+def test_the_arms_of_a_hold_out_are_counted_apart(metrics) -> None:
+    meter = Meter(metrics, PriceMap({"up": ENTRY}))
+    control = plan(mode=Mode.OBSERVE, reason=Reason.HOLD_OUT.value, arm="control", rewritten=False)
+    meter.settle(exchange(plan=plan(arm="treated")))
+    meter.settle(exchange(plan=control, usage=Usage(prompt=1000, output=10)))
+    treated = {"model": "m", "arm": "treated"}
+    assert value(metrics, "holdout_input_cost_usd_total", **treated) == pytest.approx(800 * 0.1 + 200 * 1.25)
+    assert value(metrics, "holdout_uncached_input_cost_usd_total", **treated) == 1000
+    assert value(metrics, "holdout_input_cost_usd_total", model="m", arm="control") == 1000
+    assert savings(exchange(plan=control), PRICE) == {}
+
+
+def test_a_deviation_is_counted_beside_the_providers_cause(metrics) -> None:
+    Meter(metrics, PriceMap({"up": ENTRY})).settle(exchange(plan=plan(deviation="evicted"), cache_cause="unavailable"))
+    assert value(metrics, "cache_deviations_total", model="m", kind="evicted", cause="unavailable") == 1

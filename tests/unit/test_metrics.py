@@ -80,6 +80,7 @@ def test_plans_and_trouble(metrics):
     metrics.disconnected()
     metrics.budget_rejected("t")
     metrics.plugin_failed("aider", "recognise")
+    metrics.arm("m", "control", 0.25, 0.5)
     metrics.unpriced("m")
     metrics.usage_missing("m")
     assert value(metrics, "plan_reasons_total", mode="tier", reason="ordered") == 1
@@ -97,6 +98,8 @@ def test_plans_and_trouble(metrics):
     assert value(metrics, "client_disconnects_total") == 1
     assert value(metrics, "budget_rejections_total", team="t") == 1
     assert value(metrics, "plugin_errors_total", plugin="aider", hook="recognise") == 1
+    assert value(metrics, "holdout_input_cost_usd_total", model="m", arm="control") == 0.25
+    assert value(metrics, "holdout_uncached_input_cost_usd_total", model="m", arm="control") == 0.5
     assert value(metrics, "unpriced_requests_total", model="m") == 1
     assert value(metrics, "usage_missing_total", model="m") == 1
 
@@ -176,7 +179,7 @@ def test_no_label_tells_clients_apart(metrics):
     }
     allowed = {
         "model", "mode", "status", "transport", "kind", "team", "basis", "tier", "source", "target", "reason",
-        "side", "plugin", "hook", "version", "deployment", "cause",
+        "side", "plugin", "hook", "version", "deployment", "cause", "arm",
     }  # fmt: skip
     assert declared == allowed
     assert names <= allowed | {"le"}

@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 
 from proxy.core.modes import Mode
+from proxy.core.options import Options
 from proxy.core.plan import Plan, Route
 from proxy.core.planner import Draft, TierPlanner
 from proxy.core.profiles import ANTHROPIC, DEEPSEEK, NONE, OPENAI, OPENAI_EXPLICIT, PROFILES, CacheProfile
@@ -333,6 +334,43 @@ class TestReminder:
         last = json.loads(plan.original)["messages"]
         repeated = sum((len(m["content"]) + 3) // 4 + 4 for m in last[:-3])
         assert 0.9 * repeated <= plan.predicted.read <= repeated
+
+
+class TestHoldOut:
+    def talk(self, share: float, mode: Mode = Mode.TIER) -> Talk:
+        return Talk(mode=mode, options=Options(holdout=share))
+
+    def test_a_control_is_left_alone_and_says_so(self) -> None:
+        talk = self.talk(1.0)
+        plans = editing(talk)
+        assert {(p.reason, p.mode, p.arm) for p in plans} == {(Reason.HOLD_OUT, Mode.OBSERVE, "control")}
+        assert all(p.body == p.original and not p.rewritten and not p.tier_tokens for p in plans)
+        assert [p.predicted for p in plans] == [p.own for p in plans]
+
+    def test_a_share_of_the_sessions_and_all_requests_of_each(self) -> None:
+        talk, arms = self.talk(0.3), []
+        for number in range(100):
+            turns = [SYSTEM, user(f"session {number}")]
+            first = talk.send(chat(*turns))
+            again = talk.send(chat(*turns, assistant(f"answer {number}"), user("b")))
+            assert first.arm == again.arm
+            arms.append(first.arm)
+        assert 15 <= arms.count("control") <= 45
+        assert arms.count("treated") == 100 - arms.count("control")
+
+    @pytest.mark.parametrize("mode", [Mode.OBSERVE, Mode.PASSTHROUGH])
+    def test_modes_that_change_nothing_have_no_arms(self, mode: Mode) -> None:
+        plan = self.talk(1.0, mode).send(chat(SYSTEM, user("a")))
+        assert (plan.arm, plan.reason is Reason.HOLD_OUT) == ("", False)
+
+    def test_a_control_gets_no_reminder(self) -> None:
+        talk = self.talk(1.0)
+        talk.route = replace(talk.route, reminder="Be brief.")
+        plan = talk.send(chat(SYSTEM, user("a")))
+        assert b"Be brief" not in plan.body
+
+    def test_without_a_hold_out_there_is_none(self) -> None:
+        assert {plan.arm for plan in editing(Talk())} == {""}
 
 
 class TestClassic:

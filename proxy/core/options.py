@@ -1,0 +1,20 @@
+"""What an operator may turn on and off about planning."""
+
+from dataclasses import dataclass
+
+from proxy.core.digest import digest
+
+_BUCKETS = 1 << 32
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """``holdout`` is the share of sessions that are left as they come, as controls."""
+
+    holdout: float = 0.0
+
+    def is_control(self, scope: str, opening: bytes) -> bool:
+        """Whether a session is one of the controls: by the hash of whose it is and how it began, so that all its
+        requests are, whichever process serves them."""
+        drawn = int.from_bytes(digest(b"holdout", scope.encode(), opening)[:4])
+        return drawn < self.holdout * _BUCKETS
