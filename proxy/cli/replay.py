@@ -33,19 +33,23 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "traces", nargs="+", type=Path, metavar="TRACE", help="recorded sessions (.jsonl, .xz, .gz), or folders of them"
     )
     add_options(parser)
+    parser.add_argument("--keep-alive", action="store_true", help="refresh prefixes while their clients pause")
     parser.add_argument("--out", type=Path, metavar="FILE", help="write the requests as they would be forwarded")
     compare.configure(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Replay; 0 where every request came through unharmed."""
-    if (arguments.compare and arguments.out is not None) or (arguments.plot is not None and not arguments.compare):
-        fail("--compare goes without --out, --plot with --compare")
+    alone = arguments.out is not None or arguments.keep_alive
+    if (arguments.compare and alone) or (arguments.plot is not None and not arguments.compare):
+        fail("--compare goes without --out and --keep-alive, --plot with --compare")
     with plain_failures(), ExitStack() as stack:
         if arguments.compare:
             return compare.run(arguments)
         traces = [read_trace(path) for path in find_traces(arguments.traces)]
         wanted = setting(arguments)
+        if arguments.keep_alive:
+            wanted = replace(wanted, keep_alive=True)
         if arguments.out is not None:
             wanted = replace(wanted, on_sent=_writer(arguments.out, stack))
         results = _replayed(traces, wanted)
@@ -107,6 +111,7 @@ def _trace_report(result: Result) -> dict[str, object]:
             "write_1h": total.write_1h,
             "plain": total.plain,
             "refused": total.refused,
+            "refreshes": total.refreshes,
         }
         for name, total in result.totals.items()
     }
@@ -148,10 +153,19 @@ def _print(results: Sequence[Result], means: Summary) -> None:
     output = Output()
     output.print(table)
     output.print("input cost as a share of no caching, side calls included", style="dim")
+    if any(result.ours.refreshes for result in results):
+        output.print(_refreshes(results), style="dim")
     output.print(f"plans: {_counted(results)}", style="dim")
     for result in results:
         for text in [*result.violations[:_SHOWN_VIOLATIONS], *result.surprises[:_SHOWN_VIOLATIONS]]:
             output.print(f"{result.trace}: {text}", style="red", soft_wrap=True)
+
+
+def _refreshes(results: Sequence[Result]) -> str:
+    """How many requests only kept prefixes alive, and what they cost: it is in our share."""
+    cost = sum(r.ours.upkeep.cost(r.profile) for r in results if r.ours.upkeep is not None)
+    plain = sum(r.plain for r in results)
+    return f"refreshes: {sum(r.ours.refreshes for r in results)}, {cost / plain:.4f} of no caching"
 
 
 def _share(result: Result, name: str) -> str:

@@ -15,6 +15,7 @@ from proxy.core.deviation import LOST, Beliefs, missing, observed
 from proxy.core.digest import digest
 from proxy.core.edits import original_body, transport_edits, with_reminder
 from proxy.core.forecast import Forecast, forecast
+from proxy.core.keep_alive import Upkeep, upkeep
 from proxy.core.layout import Element, Layout, Seed
 from proxy.core.life import outlook
 from proxy.core.marks import honoured
@@ -202,6 +203,24 @@ class TierPlanner:
         if not draft.use_own:
             _remember(draft.session, choice.layout)
 
+    def upkeep(self, plan: Plan, now: float) -> Upkeep | None:
+        """How to keep alive what a request that was sent at ``now`` has cached; None where nothing would pay."""
+        draft = plan.ticket
+        if not isinstance(draft, Draft) or draft.use_own or not draft.is_begun or plan.mode <= Mode.OBSERVE:
+            return None
+        scope, profile = draft.scope
+        layout = draft.choice.layout
+        sent = (plan.body, layout, layout.prompt(draft.choice.marks))
+        return upkeep(draft.session, draft.forecast, sent, self._cache(scope, profile).sent, profile, now)
+
+    def kept(self, plan: Plan, work: Upkeep, now: float) -> None:
+        """The upstream accepted a refresh: what it cost counts as ours, what it read lives on."""
+        if isinstance(plan.ticket, Draft):
+            scope, profile = plan.ticket.scope
+            caches = self._cache(scope, profile)
+            caches.sent_cost += _cost(profile, caches.sent.bill(work.prompt, now))
+            caches.sent.store(work.prompt, now, now)
+
     def refused(self, plan: Plan) -> None:
         """The upstream refused the rewritten request: this session is left alone from now on."""
         if isinstance(plan.ticket, Draft):
@@ -268,6 +287,7 @@ class TierPlanner:
             predicted=choice.bill,
             own=draft.own,
             tier_tokens=_tier_tokens(choice),
+            session=draft.session.id,
             ticket=draft,
         )
         reason = _stand_down(draft, profile, ignores_markers=caches.beliefs.ignores_markers(now))

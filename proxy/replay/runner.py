@@ -1,5 +1,6 @@
 """Runs a recorded session under several policies, each against a provider of its own, and adds up the bills."""
 
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -16,6 +17,7 @@ from proxy.core.wire import Unreadable
 from proxy.errors import InvalidRequest, UpstreamRejected
 from proxy.replay.baselines import AS_SENT, BASELINES, CLIENT, Baseline, as_sent, is_marked
 from proxy.replay.fidelity import violations
+from proxy.replay.keep_alive import Upkeeps
 from proxy.replay.totals import OURS, Result, Total
 from proxy.replay.trace import Step, Trace
 from proxy.upstream.embedded.provider import Provider
@@ -30,7 +32,8 @@ class Setting:
     """How to replay: provider rules, mode, policy. ``on_sent`` sees each plan whose body the provider accepted
     (``--out``, checks), ``on_planned`` each plan before its exchange ends (``explain``). A planner's surprise is raised
     where ``is_strict``; else the request goes out as it came, as it would live, and the surprise is listed.
-    ``is_sampled``: the planner counts tokens as the proxy does, by samples; the provider always counts them all."""
+    ``is_sampled``: the planner counts tokens as the proxy does, by samples; the provider always counts them all.
+    ``keep_alive``: prefixes are kept alive where that pays."""
 
     profile: CacheProfile
     encode: Encode
@@ -42,6 +45,7 @@ class Setting:
     on_planned: Callable[[Step, Plan], None] | None = None
     is_strict: bool = True
     is_sampled: bool = True
+    keep_alive: bool = False
 
 
 def replay(trace: Trace, setting: Setting, on_step: Callable[[], None] = lambda: None) -> Result:
@@ -66,6 +70,7 @@ def replay(trace: Trace, setting: Setting, on_step: Callable[[], None] = lambda:
             f"request {number}: {text}" for text in violations(step.body, plan.body, setting.recognisers, marks)
         ]
         on_step()
+    ours.finish()
     result.totals = {name: (sides.get(name) or sides[AS_SENT]).total for name in setting.baselines}
     result.totals[OURS] = ours.total
     return result
@@ -90,13 +95,25 @@ class Side:
 
     def send(self, body: bytes, at: float) -> Bill | None:
         """The bill; None where the provider refused the request."""
+        bill = self._answered(body, at)
+        if bill is not None:
+            self.total.add(bill)
+        return bill
+
+    def refresh(self, body: bytes, at: float) -> Bill | None:
+        """The same for a request that only keeps a prefix alive."""
+        bill = self._answered(body, at)
+        if bill is not None:
+            self.total.refreshed(bill)
+        return bill
+
+    def _answered(self, body: bytes, at: float) -> Bill | None:
         try:
             reply = self._provider.chat(body, _ACCOUNT, at, _OUTPUT_TOKENS)
         except UpstreamRejected:
             self.total.refused += 1
             return None
         reply.store(at)
-        self.total.add(reply.bill)
         return reply.bill
 
 
@@ -108,6 +125,7 @@ class Ours:
         self._side = Side(setting)
         encode = sampled(setting.encode) if setting.is_sampled else setting.encode
         self._planner = TierPlanner(encode, setting.recognisers, setting.policy)
+        self._upkeeps = Upkeeps(self._planner, self._side.refresh)
 
     @property
     def total(self) -> Total:
@@ -117,6 +135,7 @@ class Ours:
     def send(self, step: Step) -> Plan:
         """Plan a request and send it; the plan's body is what was accepted."""
         setting, planner = self._setting, self._planner
+        self._upkeeps.run(step.at)
         plan = planner.plan(step.body, _route(step, setting.profile), setting.mode, step.at)
         if plan.surprise is not None and setting.is_strict:
             raise plan.surprise
@@ -130,9 +149,16 @@ class Ours:
         if bill is not None:
             planner.began(plan, step.at)
             planner.settled(plan, None, step.at)
+        self._upkeeps.end(plan.session)
+        if bill is not None and setting.keep_alive:
+            self._upkeeps.begin(plan, step.at)
         if setting.on_sent is not None:
             setting.on_sent(step, plan)
         return plan
+
+    def finish(self) -> None:
+        """Nobody returns any more: what is still sent to keep prefixes alive is sent in vain, and costs."""
+        self._upkeeps.run(math.inf)
 
 
 def _route(step: Step, profile: CacheProfile) -> Route:

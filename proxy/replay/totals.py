@@ -12,13 +12,17 @@ OURS = "stratiform"
 
 @dataclass(slots=True)
 class Total:
-    """Bills of one policy over one trace. ``refused`` counts requests that the provider answered with an error."""
+    """Bills of one policy over one trace. ``refused`` counts requests that the provider answered with an error.
+    ``refreshes`` are requests that only kept a prefix alive, ``upkeep`` their bills: a part of the cost, and of no hit
+    rate."""
 
     read: int = 0
     write_5m: int = 0
     write_1h: int = 0
     plain: int = 0
     refused: int = 0
+    refreshes: int = 0
+    upkeep: "Total | None" = None
 
     def add(self, bill: Parts) -> None:
         """Count one request."""
@@ -26,6 +30,12 @@ class Total:
         self.write_5m += bill.write_5m
         self.write_1h += bill.write_1h
         self.plain += bill.plain
+
+    def refreshed(self, bill: Parts) -> None:
+        """Count a request that only kept a prefix alive."""
+        self.refreshes += 1
+        self.upkeep = self.upkeep or Total()
+        self.upkeep.add(bill)
 
     @property
     def prompt(self) -> int:
@@ -40,7 +50,8 @@ class Total:
     def cost(self, profile: CacheProfile) -> float:
         """Input cost in tokens at the plain price."""
         written = self.write_5m * profile.write + self.write_1h * profile.write_long
-        return self.read * profile.read + written + self.plain
+        upkeep = self.upkeep.cost(profile) if self.upkeep is not None else 0.0
+        return self.read * profile.read + written + self.plain + upkeep
 
 
 @dataclass(slots=True)

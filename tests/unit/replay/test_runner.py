@@ -1,7 +1,9 @@
 """Replays: the sums are those of the provider's rules, and every policy meets a provider of its own."""
 
+from dataclasses import replace
 from typing import Any
 
+import orjson
 import pytest
 
 from proxy.core.modes import Mode
@@ -150,3 +152,23 @@ def test_ours_alone_is_what_a_replay_says_of_us() -> None:
 def test_a_minimum_of_ones_own() -> None:
     assert with_minimum(ANTHROPIC, None) is ANTHROPIC
     assert with_minimum(ANTHROPIC, 4096).min_tokens == 4096
+
+
+def test_keep_alive_bridges_pauses_and_its_cost_is_counted() -> None:
+    # One life, so that nothing else bridges them.
+    profile = replace(ANTHROPIC, min_tokens=1, long_life_s=0.0)
+    turns, steps, at = [{"role": "system", "content": "a rule. " * 400}], [], 0.0
+    for number in range(24):
+        turns.append({"role": "user", "content": f"question {number} " * 20})
+        steps.append(Step(at, "", orjson.dumps({"model": "m", "messages": turns})))
+        turns.append({"role": "assistant", "content": f"answer {number}"})
+        at += 480.0 if number % 2 else 10.0
+    trace = Trace("pauses", steps)
+    left = replay(trace, setting(profile=profile))
+    kept = replay(trace, setting(profile=profile, keep_alive=True))
+    assert left.ours.refreshes == 0
+    assert kept.ours.refreshes > 5
+    assert kept.ours.upkeep is not None
+    assert kept.ours.upkeep.cost(profile) > 0
+    assert kept.share(OURS) < 0.8 * left.share(OURS)
+    assert not kept.violations
