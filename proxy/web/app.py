@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.routing import Route
+from starlette.types import ASGIApp
 
 from proxy.engine import Engine
 from proxy.ports import Models
@@ -30,6 +31,7 @@ class Parts:
     metrics: Registry
     obstacle: Callable[[], str] = _no_obstacle
     on_close: Sequence[Callable[[], Awaitable[None]]] = ()
+    admin: ASGIApp | None = None
 
 
 def create_app(parts: Parts) -> Starlette:
@@ -50,6 +52,7 @@ def create_app(parts: Parts) -> Starlette:
             Route("/healthz", health.live, methods=["GET"]),
             Route("/readyz", health.ready, methods=["GET"]),
             Route("/metrics", health.metrics, methods=["GET"]),
+            *([Route("/admin/{path:path}", parts.admin)] if parts.admin is not None else []),
         ],
         exception_handlers={HTTPException: on_http_exception, Exception: on_surprise},
         lifespan=_lifespan(parts),

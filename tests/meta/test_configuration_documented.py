@@ -16,7 +16,7 @@ from proxy.settings.schema import ModelInfo, Stratiform
 DOCUMENT = Path(__file__).resolve().parents[2] / "proxy" / "settings" / "README.md"
 TEXT = DOCUMENT.read_text("utf-8")
 EXAMPLES = re.findall(r"```yaml\n(.*?)```", TEXT, re.DOTALL)
-VARIABLES = {name: "x" for name in re.findall(r"os\.environ/([A-Z_]+)", TEXT)}
+VARIABLES = {name: f"x-{name}" for name in re.findall(r"os\.environ/([A-Z_]+)", TEXT)}
 
 
 def keys(annotation: Any) -> Iterator[str]:

@@ -39,11 +39,8 @@ def ours(section: str) -> str:
     ("section", "message"),
     [
         ("{mod: tier}", "stratiform.mod: unknown key; did you mean `mode`?"),
-        ("{holdout: 1.5}", "stratiform.holdout: input should be less than or equal to 1"),
-        ("{holdout: 0.1, clock: header}",
-         "stratiform.holdout: is for live traffic; a replay (clock: header) has no controls"),
-        ("{quux: 0.1}", "stratiform.quux: unknown key; known are mode, policy, holdout, clock, host, port, log_level, "
-         "limits, client_keys, teams, budgets, workers, store, prices"),
+        ("{holdout: 0.1}", "stratiform.holdout: unknown key; known are mode, policy, clock, host, port, log_level, "
+         "limits, client_keys, teams, budgets, workers, store, spool, ledger, prices"),
         ("{mode: teir}", "stratiform.mode: input should be 'passthrough', 'observe', 'mark' or 'tier'"),
         ("{policy: classical}", "stratiform.policy: input should be 'economic' or 'classic'"),
         ("{clock: wall}", "stratiform.clock: input should be 'system' or 'header'"),
@@ -84,7 +81,7 @@ def ours(section: str) -> str:
          "stratiform.teams[0].budgets[0]: must have a soft limit that is no higher than the hard one"),
         ("{teams: [{name: a, budgets: [{usd: 1, window: yearly}]}]}",
          "stratiform.teams[0].budgets[0].window: must be total, hour, day, week, month, or rolling: and a length as in "
-         "rolling:30d"),
+         "rolling:30d, rolling:12h"),
         ("{teams: [{name: a, budgets: [{usd: 1, timezone: Berlin}]}]}",
          "stratiform.teams[0].budgets[0].timezone: must be a time zone as in Europe/Berlin, or UTC"),
         ("{teams: [{name: a, budgets: [{usd: 1, webhook: 'ftp://x'}]}]}",
@@ -100,8 +97,10 @@ def ours(section: str) -> str:
         ("{teams: [{name: a, keys: [k]}, {name: b, keys: [j, k]}]}",
          "stratiform.teams[1].keys[1]: is the same key as stratiform.teams[0].keys[0]"),
         ("{budgets: {on_store_error: panic}}", "stratiform.budgets.on_store_error: input should be 'allow' or 'deny'"),
-        ("{store: postgres}", "stratiform.store: must be memory or sqlite:PATH"),
-        ("{store: 'sqlite:'}", "stratiform.store: must be memory or sqlite:PATH"),
+        ("{store: postgres}",
+         "stratiform.store: must be memory, sqlite:PATH, redis://HOST:PORT/DB or rediss://HOST:PORT/DB"),
+        ("{store: 'sqlite:'}",
+         "stratiform.store: must be memory, sqlite:PATH, redis://HOST:PORT/DB or rediss://HOST:PORT/DB"),
         ("{prices: {m: {input_cost_per_token: 1}}}", "stratiform.prices.m.output_cost_per_token: is required"),
         ("{prices: {m: {input: 1, input_cost_per_token: 1, output_cost_per_token: 1}}}",
          "stratiform.prices.m.input: unknown key; known are input_cost_per_token, output_cost_per_token, "

@@ -1,0 +1,82 @@
+"""Budgets, as the admin API makes and changes them."""
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+from msgspec import UNSET
+
+from proxy import terms
+from proxy.administration import forms
+from proxy.administration.forms import BudgetForm
+from proxy.administration.pots import Pots
+from proxy.administration.resource import Query, Resource
+from proxy.administration.views import View, budget_view
+from proxy.directory import Directory
+from proxy.errors import Conflict, InvalidRequest, NotFound
+from proxy.ports import Clock
+from proxy.store import BudgetRecord
+
+
+class Budgets(Resource):
+    """What a budget counts never changes, only how much it allows."""
+
+    form = BudgetForm
+
+    def __init__(self, directory: Directory, clock: Clock, pots: Pots) -> None:
+        super().__init__(directory, clock)
+        self._pots = pots
+
+    async def all(self, query: Query) -> Iterable[View]:
+        budgets = sorted(self._snapshot.budgets.values(), key=lambda budget: budget.id)
+        return [await self._view(budget) for budget in budgets if query.get("team") in (None, budget.team)]
+
+    async def one(self, name: str) -> View:
+        return await self._view(self._found(name))
+
+    async def create(self, form: BudgetForm) -> View:
+        team = self._team(form.team)
+        scope = "team" if form.scope is UNSET else form.scope
+        subject = "*" if form.subject is UNSET else forms.checked("subject", _subject, form.subject)
+        if scope == "team" and subject != "*":
+            raise InvalidRequest("A budget of scope 'team' has no subject.", param="subject")
+        window = "total" if form.window is UNSET else forms.checked("window", terms.window, form.window)
+        changes = forms.budget_changes(form)
+        given = None if form.name is UNSET else forms.checked("name", terms.name, form.name)
+        name = terms.budget_name(given, scope, window, changes["unit"])
+        record = BudgetRecord(
+            id=f"{team.name}/{name}", team=team.name, scope=scope, subject=subject, window=window, **changes
+        )
+        if record.id in self._snapshot.budgets:
+            raise Conflict(f"There is a budget '{record.id}' already: give this one another name.")
+        await self._directory.put(record)
+        return await self._view(record)
+
+    async def change(self, name: str, form: BudgetForm) -> View:
+        budget = self._found(name)
+        self._managed("budget", name)
+        for field in ("team", "name", "scope", "subject", "window"):
+            if getattr(form, field) is not UNSET:
+                raise InvalidRequest(f"A budget keeps its {field}: delete it, and make another.", param=field)
+        await self._directory.put(replace(budget, **forms.budget_changes(form, budget)))
+        return await self.one(name)
+
+    async def remove(self, name: str, query: Query) -> View:
+        self._found(name)
+        self._managed("budget", name)
+        await self._directory.remove("budget", name)
+        return {"object": "budget", "id": name, "deleted": True}
+
+    def _found(self, name: str) -> BudgetRecord:
+        budget = self._snapshot.budgets.get(name)
+        if budget is None:
+            raise NotFound("There is no such budget: budgets are named TEAM/NAME.")
+        return budget
+
+    async def _view(self, budget: BudgetRecord) -> View:
+        return budget_view(budget, self._snapshot, await self._pots.state(budget, self._clock.now()))
+
+
+def _subject(text: str) -> str:
+    if not text:
+        raise ValueError("must not be empty")
+    return terms.text(text)

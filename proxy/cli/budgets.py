@@ -1,0 +1,66 @@
+"""``stratiform budgets``: how much may be spent, by whom, in which window, and how much of it is left."""
+
+import argparse
+
+from proxy.cli.managing import Ask, Option, add_options, add_where, body_of, run_with, show
+
+_AMOUNTS = (
+    Option("--usd", "usd", float, "refuse what could take the spend beyond this"),
+    Option("--soft-usd", "soft_usd", float, "say so when the spend passes this"),
+    Option("--tokens", "tokens", int, "the same, in tokens of prompts and answers"),
+    Option("--soft-tokens", "soft_tokens", int, "the same, in tokens of prompts and answers"),
+    Option("--timezone", "timezone", str, "where days, weeks and months begin (UTC)"),
+    Option("--assumed-output-tokens", "assumed_output_tokens", int, "for requests without a limit of their own (8192)"),
+    Option("--webhook", "webhook", str, "where notices go"),
+)
+_KINDS = (
+    Option("--name", "name", str, "what it is called within the team (by scope, window and unit)"),
+    Option("--scope", "scope", str, "team, key, user or model (team)"),
+    Option("--subject", "subject", str, "the key's id, user or model that it is about (*: each has its own)"),
+    Option("--window", "window", str, "total, hour, day, week, month, or rolling:30d (total)"),
+)
+_COLUMNS = {
+    "budget": "id", "scope": "scope", "subject": "subject", "window": "window", "zone": "timezone", "usd": "usd",
+    "soft usd": "soft_usd", "tokens": "tokens", "soft tokens": "soft_tokens", "spent": "spent", "reserved": "reserved",
+    "left": "left", "begins anew": "resets_at", "webhook": "webhook", "in the file": "declared",
+}  # fmt: skip
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Add the command's arguments."""
+    actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
+    listing = actions.add_parser("list", help="all budgets, or a team's")
+    listing.add_argument("--team", help="of this team only")
+    add_where(listing)
+    create = actions.add_parser("create", help="make a budget")
+    create.add_argument("--team", required=True, help="whose spend it limits")
+    add_options(create, (*_AMOUNTS, *_KINDS))
+    add_where(create)
+    update = actions.add_parser("update", help="change how much it allows")
+    update.add_argument("id", help="TEAM/NAME")
+    add_options(update, _AMOUNTS)
+    add_where(update)
+    delete = actions.add_parser("delete", help="delete a budget")
+    delete.add_argument("id", help="TEAM/NAME")
+    add_where(delete)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Do it; the exit status."""
+
+    async def work(ask: Ask) -> None:
+        match arguments.action:
+            case "list":
+                content = await ask("GET", "budgets", {"team": arguments.team} if arguments.team else None)
+            case "create":
+                body = body_of(arguments, (*_AMOUNTS, *_KINDS), team=arguments.team)
+                content = await ask("POST", "budgets", None, body)
+            case "update":
+                content = await ask("PATCH", f"budgets/{arguments.id}", None, body_of(arguments, _AMOUNTS))
+            case _:
+                content = await ask("DELETE", f"budgets/{arguments.id}")
+                show(arguments, content, {"budget": "id", "deleted": "deleted"})
+                return
+        show(arguments, content, _COLUMNS)
+
+    return run_with(arguments, work)

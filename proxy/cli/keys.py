@@ -1,0 +1,73 @@
+"""``stratiform keys``: the proxy's own keys. One is shown when it is made, and never again."""
+
+import argparse
+import sys
+
+from proxy.cli.managing import LIMITS, Ask, Option, add_options, add_where, body_of, run_with, show
+
+_OPTIONS = (
+    Option("--user", "user", str, "whose key it is"),
+    *LIMITS,
+    Option("--expires", "expires_at", str, "when: 90d, 2027-01-31, 2027-01-31T18:00:00Z"),
+    Option("--note", "note", str, "a line to know it by"),
+)
+_SHA256 = Option("--sha256", "sha256", str, "take over a key that exists, by its SHA-256 in hex, instead of making one")
+_COLUMNS = {
+    "key": "id", "team": "team", "user": "user", "status": "status", "models": "models", "mode": "mode",
+    "rpm": "requests_per_minute", "tpm": "tokens_per_minute", "created": "created_at", "expires": "expires_at",
+    "note": "note", "in the file": "declared",
+}  # fmt: skip
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Add the command's arguments."""
+    actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
+    listing = actions.add_parser("list", help="all keys, or a team's")
+    listing.add_argument("--team", help="of this team only")
+    add_where(listing)
+    create = actions.add_parser("create", help="make a key, and show it once")
+    create.add_argument("--team", help="the team that it belongs to (default)")
+    add_options(create, (*_OPTIONS, _SHA256))
+    add_where(create)
+    update = actions.add_parser("update", help="change what is given")
+    update.add_argument("id")
+    add_options(update, _OPTIONS)
+    add_where(update)
+    for action, help_text in (
+        ("revoke", "refuse a key from now on; it stays in the list"),
+        ("delete", "delete a key from the list; what it spent stays in the ledger"),
+    ):
+        sub = actions.add_parser(action, help=help_text)
+        sub.add_argument("id")
+        add_where(sub)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Do it; the exit status."""
+
+    async def work(ask: Ask) -> None:
+        match arguments.action:
+            case "list":
+                content = await ask("GET", "keys", {"team": arguments.team} if arguments.team else None)
+            case "create":
+                body = body_of(arguments, (*_OPTIONS, _SHA256), team=arguments.team)
+                _show_new(arguments, await ask("POST", "keys", None, body))
+                return
+            case "update":
+                content = await ask("PATCH", f"keys/{arguments.id}", None, body_of(arguments, _OPTIONS))
+            case "revoke":
+                content = await ask("POST", f"keys/{arguments.id}/revoke")
+            case _:
+                content = await ask("DELETE", f"keys/{arguments.id}")
+                show(arguments, content, {"key": "id", "deleted": "deleted"})
+                return
+        show(arguments, content, _COLUMNS)
+
+    return run_with(arguments, work)
+
+
+def _show_new(arguments: argparse.Namespace, content: dict[str, object]) -> None:
+    show(arguments, content, _COLUMNS)
+    if not arguments.json and "key" in content:
+        sys.stdout.write(f"\n{content['key']}\n")
+        print("This is the only time that the key is shown.", file=sys.stderr)

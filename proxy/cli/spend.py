@@ -1,0 +1,54 @@
+"""``stratiform spend``: what was spent, and what caching saved, by team, key, user, model and day."""
+
+import argparse
+import sys
+from typing import Any
+
+from proxy.cli.managing import Ask, add_where, run_with, show
+
+_PARAMETERS = ("since", "until", "team", "key", "user", "model", "timezone")
+_SUMS = {
+    "requests": "requests", "read": "read_tokens", "written": "write_tokens", "uncached": "uncached_tokens",
+    "output": "output_tokens", "cost usd": "cost_usd", "saved usd": "saved_usd", "estimated": "estimated_requests",
+}  # fmt: skip
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Add the command's arguments."""
+    parser.add_argument("--by", default="team", help="team, key, user, model, day, with commas between (team)")
+    parser.add_argument("--since", default="30d", help="30d, 12h, 2026-11-01, unix seconds (30d)")
+    parser.add_argument("--until", help="the same (now)")
+    for name in ("team", "key", "user", "model"):
+        parser.add_argument(f"--{name}", help=f"of this {name} only")
+    parser.add_argument("--timezone", help="where days begin (UTC)")
+    parser.add_argument("--csv", action="store_true", help="print CSV")
+    add_where(parser)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Report; the exit status."""
+    query = {name: value for name in _PARAMETERS if (value := getattr(arguments, name)) is not None}
+    query["by"] = arguments.by
+    if arguments.csv:
+        query["format"] = "csv"
+
+    async def work(ask: Ask) -> None:
+        content = await ask("GET", "spend", query)
+        if arguments.csv:
+            sys.stdout.write(content)
+        else:
+            show(arguments, content if arguments.json else _with_total(content), {**_headings(content), **_SUMS})
+
+    return run_with(arguments, work)
+
+
+def _headings(content: dict[str, Any]) -> dict[str, str]:
+    return {group: group for group in content["by"]}
+
+
+def _with_total(content: dict[str, Any]) -> dict[str, Any]:
+    """The rows, and their sum below."""
+    rows, by = content["data"], content["by"]
+    if len(rows) < 2 or not by:
+        return content
+    return {**content, "data": [*rows, {**content["total"], by[0]: "total"}]}

@@ -1,0 +1,87 @@
+"""``/admin/...``: teams, keys, budgets and spend, for whoever has the master key.
+
+Without a master key there is no such path. Whoever asks is known before anything of the request is read.
+"""
+
+from typing import Protocol
+from urllib.parse import parse_qsl
+
+import orjson
+from starlette.types import Receive, Scope, Send
+
+from proxy.administration import Desk, Reply
+from proxy.engine import HungUp
+from proxy.errors import InvalidRequest, NotFound, ProxyError, Unauthorized
+from proxy.ports import Headers
+from proxy.web.connection import Connection
+
+_BODY_BYTES = 1 << 20
+_MOST_PARAMETERS = 20
+
+
+class Keyholder(Protocol):
+    """Knows the master key."""
+
+    @property
+    def has_master(self) -> bool:
+        """Whether there is one."""
+        ...
+
+    def is_master(self, headers: Headers) -> bool:
+        """Whether it was sent; compared in constant time."""
+        ...
+
+
+class AdminEndpoint:
+    """The admin API over HTTP."""
+
+    def __init__(self, desk: Desk, keyholder: Keyholder) -> None:
+        self._desk = desk
+        self._keyholder = keyholder
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one request."""
+        path: str = scope["path"].removeprefix("/admin/")
+        connection = Connection(scope, receive, send, path)
+        await connection.serve(self._serve(connection))
+
+    async def _serve(self, connection: Connection) -> None:
+        try:
+            await _send(connection, await self._answer(connection))
+        except ProxyError as error:
+            await connection.refuse(error)
+        except HungUp:
+            return
+
+    async def _answer(self, connection: Connection) -> Reply:
+        if not self._keyholder.has_master:
+            raise NotFound(f"Invalid URL ({connection.method} /admin/...): nothing is served there")
+        if not self._keyholder.is_master(connection.headers):
+            raise Unauthorized("The admin API needs the proxy's master key as `Authorization: Bearer KEY`.")
+        body = await connection.read(_BODY_BYTES)
+        return await self._desk.answer(
+            connection.method, connection.path, _query(connection.query), _json(body) if body else {}
+        )
+
+
+async def _send(connection: Connection, reply: Reply) -> None:
+    if isinstance(reply.content, str):
+        body, kind = reply.content.encode(), "text/csv; charset=utf-8"
+    else:
+        body, kind = orjson.dumps(reply.content), "application/json"
+    # An answer may hold a key that was just made.
+    await connection.answer(reply.status, body, [("content-type", kind), ("cache-control", "no-store")])
+
+
+def _query(text: str) -> dict[str, str]:
+    try:
+        return dict(parse_qsl(text, keep_blank_values=True, max_num_fields=_MOST_PARAMETERS, errors="strict"))
+    except ValueError as error:
+        raise InvalidRequest("The query cannot be read.") from error
+
+
+def _json(body: bytes) -> object:
+    try:
+        return orjson.loads(body)
+    except orjson.JSONDecodeError as error:
+        raise InvalidRequest("The body is not JSON.", code="invalid_json") from error
