@@ -19,6 +19,10 @@ COMMANDS = {
     "check-config": "check a configuration and show what it means",
     "replay": "replay recorded sessions and compare what they cost",
     "explain": "show the layout of one recorded request, and why",
+    "teams": "make and change teams",
+    "keys": "make, change and revoke the proxy's own keys",
+    "budgets": "make and change budgets, and see what is left of them",
+    "spend": "report what was spent and saved",
     "demo": "watch sessions go through the proxy and come out cheaper",
 }
 

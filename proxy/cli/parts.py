@@ -3,6 +3,7 @@
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
+from proxy.administration import Desk
 from proxy.admission import Gate
 from proxy.cli import compose, declared
 from proxy.clock import SystemClock
@@ -25,6 +26,7 @@ from proxy.shared_metrics import SharedMetrics
 from proxy.upstream.embedded import EmbeddedUpstream
 from proxy.upstream.http import HttpUpstream
 from proxy.upstream.litellm_ import LitellmUpstream
+from proxy.web.admin import AdminEndpoint
 from proxy.web.app import Parts
 
 
@@ -78,7 +80,8 @@ async def build(
         if budget.scope == "team":
             await accounts.look(budget.team, [rule_of(budget, "")], system.now())
     metrics.watch_budgets(accounts.remaining)
-    gate = Gate(declared.identity(settings, directory, store), accounts)
+    identity = declared.identity(settings, directory, store)
+    gate = Gate(identity, accounts)
     used = {**make_upstreams(table.transports(), encode), **(upstreams or {})}
     routing = settings.routing
     breaking = BreakerPolicy(allowed_fails=routing.allowed_fails, cooldown_s=routing.cooldown_s)
@@ -106,7 +109,12 @@ async def build(
         breakers=Breakers(breaking if routing.has_breakers else None, metrics.breaker),
     )
     parts = Parts(
-        engine=engine, models=table, metrics=metrics, obstacle=obstacle, on_close=[gate.aclose, directory.aclose]
+        engine=engine,
+        models=table,
+        metrics=metrics,
+        obstacle=obstacle,
+        on_close=[gate.aclose, directory.aclose],
+        admin=AdminEndpoint(Desk(directory, store, system), identity) if identity.has_master else None,
     )
     return Assembly(parts, used)
 
