@@ -7,6 +7,9 @@ from proxy.core.modes import Mode
 from proxy.core.profiles import CacheProfile
 from proxy.core.prompt import Bill
 
+TREATED, CONTROL = "treated", "control"
+"""The arms of the hold-out."""
+
 
 @dataclass(frozen=True, slots=True)
 class Route:
@@ -43,9 +46,10 @@ class Plan:
     ``original`` is the client's request with only the edits that every mode allows; it is what a retry after a
     refused rewrite sends. ``rewritten`` says whether the two differ. ``reason`` is from a closed vocabulary
     (proxy.core.reasons). ``predicted`` and ``own`` are the shadow cache's bills of this plan and of the client's own
-    layout with its own markers. ``session`` is the planner's name for the conversation ("" where it saw none).
-    ``moves`` and ``deviation`` (``proxy.core.deviation``; empty where nothing was reported) are filled when the
-    exchange is settled. ``ticket`` is private to the planner; ``surprise`` is an error of ours that was contained.
+    layout with its own markers. ``moves`` and ``deviation`` (``proxy.core.deviation``; empty where nothing was
+    reported) are filled when the exchange is settled. ``arm`` is the hold-out's (empty without one). ``session`` is the
+    planner's name for the conversation (empty where it saw none). ``ticket`` is private to the planner; ``surprise`` is
+    an error of ours that was contained.
     """
 
     body: bytes
@@ -58,6 +62,7 @@ class Plan:
     tier_tokens: Mapping[str, int] = field(default_factory=dict)
     moves: Sequence[Moved] = ()
     deviation: str = ""
+    arm: str = ""
     session: str = ""
     ticket: object = None
     surprise: Exception | None = None
