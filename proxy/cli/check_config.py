@@ -108,12 +108,10 @@ def _warnings(settings: Settings, prices: PriceMap) -> Iterator[str]:
     has_budgets = any(team.budget for team in ours.teams)
     if ours.clock == "header":
         yield "stratiform.clock: clients set the time; for replays only"
-    seen: set[str] = set()
     for index, (given, entry) in enumerate(zip(settings.models, compose.entries(settings), strict=False)):
         path, deployment = f"model_list[{index}]", deployment_of(entry, price_of)
-        if entry.name in seen:
-            yield f"{path}: `{entry.name}` has several deployments; only the first one is used"
-        seen.add(entry.name)
+        if entry.weight <= 0:
+            yield f"{path}: has no weight, rpm or tpm, as others do: it serves `{entry.name}` only when those failed"
         if deployment.transport is Transport.HTTP:
             yield from unused_on_http(given, path)
             yield from _about_http(deployment, path, has_keys=has_keys)

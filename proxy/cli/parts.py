@@ -101,7 +101,6 @@ async def build(
         clock=clock or system,
         limits=Limits(
             body_bytes=int(ours.limits.max_body_mib * (1 << 20)),
-            messages=ours.limits.max_messages,
             receive_s=ours.limits.receive_s,
         ),
         trust_time_header=ours.clock == "header",

@@ -13,14 +13,12 @@ class Limits:
     """Bytes of a request body: the most that one may have that asks a model, the most that is read on other paths to
     find the model's name (a larger one goes to the fallback deployment, unread), and the most that is streamed through.
 
-    ``messages``: how many a chat may have; Anthropic takes 100,000 (https://docs.claude.com/en/api/messages).
     ``receive_s``: the time that a body may take beyond what its size explains.
     """
 
     body_bytes: int = 64 << 20
     peek_bytes: int = 8 << 20
     upload_bytes: int = 1 << 30
-    messages: int = 100_000
     receive_s: float = 60.0
 
 

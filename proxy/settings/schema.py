@@ -170,7 +170,6 @@ class Limits(Strict):
     max_body_mib: float = Field(default=64, gt=0, le=2048, description="the largest request body")
     max_header_kib: float = Field(default=64, ge=1, le=1024, description="a request's headers and its first line")
     max_headers: int = Field(default=256, ge=16, description="how many headers a request may have")
-    max_messages: int = Field(default=100_000, ge=1, description="how many messages a chat request may have")
     receive_s: float = Field(
         default=60, gt=0, description="how long a request may take to arrive; a body a second more for each 16 KiB"
     )

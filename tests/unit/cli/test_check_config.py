@@ -69,12 +69,11 @@ def test_warnings_name_what_will_not_do_what_it_seems_to(file: Path, capsys: pyt
     assert orjson.loads(capsys.readouterr().out)["warnings"] == [
         "general_settings.database_url: is not used by Stratiform (used are master_key)",
         "stratiform.clock: clients set the time; for replays only",
-        "model_list[1].litellm_params.rpm: is not used on the http transport",
         "model_list[1].litellm_params.api_base: has no path, so requests go to "
         "http://localhost/chat/completions; most servers want /v1",
         "model_list[1].litellm_params.api_key: is missing; requests are refused, for the proxy's keys are not sent on",
         "model_list[1]: set model_info.cache_profile: anthropic if this server takes cache_control; else no markers",
-        "model_list[2]: `local` has several deployments; only the first one is used",
+        "model_list[2]: has no weight, rpm or tpm, as others do: it serves `local` only when those failed",
         "model_list[2]: its price is not known: teams with a budget cannot use it (see stratiform.prices)",
         "model_list[3]: Anthropic's OpenAI-compatible endpoint does not cache; use `model: anthropic/...`",
         "model_list[3]: its price is not known: teams with a budget cannot use it (see stratiform.prices)",

@@ -88,14 +88,13 @@ def test_the_master_key_is_read_and_variables_of_unused_parts_may_be_missing(set
 def test_what_is_not_used_is_said(settings: Settings) -> None:
     said = "\n".join(settings.warnings)
     for key in (
-        "mcp_servers:", "general_settings.database_url:", "litellm_settings.num_retries:",
-        "litellm_settings.callbacks:", "router_settings.routing_strategy:",
+        "mcp_servers:", "general_settings.database_url:", "litellm_settings.callbacks:",
+        "router_settings.routing_strategy:",
     ):  # fmt: skip
         assert key in said
     assert "litellm_settings.drop_params" not in said
-    assert list(unused_on_http(settings.models[3], "model_list[3]")) == [
-        "model_list[3].litellm_params.weight: is not used on the http transport"
-    ]
+    assert list(unused_on_http(settings.models[3], "model_list[3]")) == []
+    assert settings.models[3].litellm_params.weight == 2
 
 
 def test_no_secret_is_in_any_repr(settings: Settings, table: ModelTable) -> None:

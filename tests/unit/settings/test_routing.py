@@ -1,0 +1,80 @@
+"""Retries, cooldowns, fallbacks and weights, as LiteLLM writes them."""
+
+from pathlib import Path
+
+import pytest
+
+from proxy.cli import compose
+from proxy.settings import ConfigError, Environment, Routing, Settings, load
+
+MODELS = """
+model_list:
+  - {model_name: m, litellm_params: {model: openai/a, rpm: 60}}
+  - {model_name: m, litellm_params: {model: openai/b, rpm: 20, order: 1}}
+  - {model_name: m, litellm_params: {model: openai/c}}
+  - {model_name: "w-*", litellm_params: {model: "openai/*"}}
+  - {model_name: n, litellm_params: {model: openai/d}}
+"""
+
+
+def settings(text: str, tmp_path: Path, **variables: str) -> Settings:
+    path = tmp_path / "config.yaml"
+    path.write_text(MODELS + text)
+    return load(path, environment=Environment(variables))
+
+
+def test_the_defaults_are_litellms(tmp_path: Path) -> None:
+    assert settings("", tmp_path).routing == Routing(2, 0.0, 3, 5.0, True, {})
+
+
+def test_router_settings_win_over_litellm_settings(tmp_path: Path) -> None:
+    found = settings(
+        """
+router_settings: {num_retries: 0, retry_after: 1.5, cooldown_time: 30, disable_cooldowns: true}
+litellm_settings: {num_retries: os.environ/RETRIES, allowed_fails: 9, fallbacks: [{m: [n]}, {m: [w-1]}, {n: [m]}]}
+""",
+        tmp_path,
+        RETRIES="5",
+    )
+    expected = {"m": ("n", "w-1"), "n": ("m",)}
+    assert found.routing == Routing(0, 1.5, 9, 30.0, False, expected)
+    assert found.warnings == ()
+
+
+def test_default_fallbacks_stand_in_for_any_name(tmp_path: Path) -> None:
+    found = settings("router_settings: {fallbacks: [{m: [n]}], default_fallbacks: [w-2]}", tmp_path)
+    assert found.routing.fallbacks == {"m": ("n",), "*": ("w-2",)}
+    table = compose.model_table(found, compose.price_map(found))
+    assert [[d.id for d in level] for level in table.levels("m")] == [["m#1", "m#3"], ["m#2"], ["n"]]
+    assert [[d.id for d in level] for level in table.levels("n")] == [["n"], ["w-2"]]
+
+
+def test_a_fallback_must_exist(tmp_path: Path) -> None:
+    found = settings("router_settings: {fallbacks: [{m: [gone]}]}", tmp_path)
+    with pytest.raises(ConfigError) as caught:
+        compose.entries(found)
+    assert caught.value.problems == ("router_settings.fallbacks.m: leads to `gone`, which is not in model_list",)
+
+
+def test_weights_are_a_groups_own(tmp_path: Path) -> None:
+    found = compose.entries(settings("", tmp_path))
+    assert [entry.weight for entry in found] == [60.0, 20.0, 0.0, 1.0, 1.0]
+    assert [entry.order for entry in found] == [0, 1, 0, 0, 0]
+    assert all("rpm" not in entry.params for entry in found)
+
+
+def test_what_is_not_honoured_is_said(tmp_path: Path) -> None:
+    found = settings("router_settings: {routing_strategy: latency-based-routing, retry_policy: {}}", tmp_path)
+    assert [line.split(":")[0] for line in found.warnings] == [
+        "router_settings.routing_strategy",
+        "router_settings.retry_policy",
+    ]
+
+
+def test_numbers_must_make_sense(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError) as caught:
+        settings("router_settings: {num_retries: -1, cooldown_time: soon}", tmp_path)
+    assert [problem.split(":")[0] for problem in caught.value.problems] == [
+        "router_settings.num_retries",
+        "router_settings.cooldown_time",
+    ]
