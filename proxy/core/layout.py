@@ -163,11 +163,10 @@ class Layout:
         """Take over the positions of the elements in common; how many elements those are."""
         if base.seed != self.seed:
             return 0
-        shared = 0
-        for mine, other in zip(self.elements, base.elements, strict=False):
-            if mine is not other:
-                break
-            shared += 1
+        shared = min(len(self.elements), len(base.elements))
+        if self.elements[:shared] != base.elements[:shared]:
+            pairs = zip(self.elements, base.elements, strict=False)
+            shared = next(i for i, (mine, other) in enumerate(pairs) if mine is not other)
         stop = base.starts[shared] if shared < len(base.starts) else len(base.parts)
         self.starts = base.starts[:shared]
         self.parts, self.hashes = base.parts[:stop], base.hashes[:stop]

@@ -247,9 +247,7 @@ class TierPlanner:
             commit_head(draft.session, draft.view)
             plan.moves = _age(draft)
 
-    def _ordered(
-        self, request: ChatRequest, cut: Cut, original: bytes, route: Route, mode: Mode, now: float
-    ) -> Plan:
+    def _ordered(self, request: ChatRequest, cut: Cut, original: bytes, route: Route, mode: Mode, now: float) -> Plan:
         """Nothing is known of this upstream's cache: order only, as for a prefix cache that reads at half the price, no
         marker fields, no figures. A client that marks knows its upstream better: its request is left alone."""
         transcript = self._read(request, cut)
@@ -268,9 +266,7 @@ class TierPlanner:
             self._trunks.keep(request.body, cut)
         return cut.read(self._reader.read)
 
-    def _planned(
-        self, request: ChatRequest, cut: Cut, original: bytes, route: Route, mode: Mode, now: float
-    ) -> Plan:
+    def _planned(self, request: ChatRequest, cut: Cut, original: bytes, route: Route, mode: Mode, now: float) -> Plan:
         transcript = self._read(request, cut)
         request = replace(request, span=cut.span)
         tools = self._tools.read(request.members.get("tools"))

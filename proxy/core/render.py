@@ -68,9 +68,7 @@ def patches(
         element = layout.elements[index]
         if element.kind in (_MESSAGE, ElementKind.WHOLE):
             changed[element.message] = own
-    return {
-        index: _message(messages[index], changed[index], dialect, strip=not keep_own) for index in sorted(changed)
-    }
+    return {index: _message(messages[index], changed[index], dialect, strip=not keep_own) for index in sorted(changed)}
 
 
 def _context(

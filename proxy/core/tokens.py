@@ -16,23 +16,24 @@ def bytes_over_four(text: str) -> int:
     return (len(text.encode("utf-8", "surrogatepass")) + 3) // 4
 
 
-# A text longer than this is counted by samples: its tokens are estimated from an eighth of it.
-_WHOLE_CHARS = 2_000
-_SLICE_CHARS = 400
-_SAMPLE_SHARE = 8
+# A text longer than this is counted by samples: its tokens are estimated from a sixteenth of it, in six slices or more.
+_WHOLE_CHARS = 1_000
+_SLICE_CHARS = 160
+_SAMPLE_SHARE = 16
+_MIN_SLICES = 6
 # A slice begins and ends within a token, so it counts about half a token too many at either end.
 _EDGE_TOKENS = 1.0
 
 
 def sampled(encode: Encode) -> Encode:
-    """Counts long texts by evenly spaced slices: on recorded prompts within 2 % at the median, 7 % at the 95th
-    percentile of texts, at an eighth of the work. The provider's own tokeniser differs by more than that."""
+    """Counts long texts by evenly spaced slices: on recorded prompts within 2 % at the median, 9 % at the 95th
+    percentile of texts, at a tenth of the work. The provider's own tokeniser differs by more than that."""
 
     def count(text: str) -> int:
         length = len(text)
         if length <= _WHOLE_CHARS:
             return encode(text)
-        slices = max(4, length // (_SLICE_CHARS * _SAMPLE_SHARE))
+        slices = max(_MIN_SLICES, length // (_SLICE_CHARS * _SAMPLE_SHARE))
         step = length / slices
         margin = (step - _SLICE_CHARS) / 2
         starts = [int(i * step + margin) for i in range(slices)]

@@ -42,7 +42,7 @@ class BoundaryCache:
         if hit >= 0:
             first = 0 if profile.refresh == "prefix" else hit
             for digest in prompt.hashes[first : hit + 1]:
-                self._table.renew((prompt.scope, digest), now)
+                self._table.renew([(prompt.scope, digest)], now)
         for position in self._written(prompt, prompt.ends[hit] if hit >= 0 else 0):
             life_s = profile.long_life_s if self._is_long(prompt, position) else profile.life_s
             key = (prompt.scope, prompt.hashes[position])

@@ -71,11 +71,20 @@ class EntryTable:
         self._tokens += tokens - (own.tokens if own is not None else 0)
         self._entries[key] = Entry(available, expiry, life_s, tokens)
 
-    def renew(self, key: Key, now: float) -> None:
-        """A read renews an entry for its own life; nothing happens where none is readable."""
-        entry = self.getter()(key)
-        if entry is not None and entry.available <= now < entry.expiry:
-            self.put(key, now, entry.available, entry.life_s, entry.tokens)
+    def renew(self, keys: Iterable[Key], now: float) -> None:
+        """A read renews entries, each for its own life; nothing happens where none is readable."""
+        get = self.getter()
+        for key in self.known(keys):
+            entry = get(key)
+            if entry is not None and entry.available <= now < entry.expiry:
+                self.put(key, now, entry.available, entry.life_s, entry.tokens)
+
+    def known(self, keys: Iterable[Key]) -> list[Key]:
+        """Those of the keys that have an entry, dead or alive: of a long prompt that is a handful."""
+        own, base = self._entries, self._base
+        if base is None:
+            return [key for key in keys if key in own]
+        return [key for key in keys if key in own or base(key) is not None]
 
     def last_use(self, key: Key, now: float) -> tuple[float, float] | None:
         """Seconds since an entry that lives was last used, and its life; None where there is none."""

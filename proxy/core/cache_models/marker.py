@@ -11,6 +11,7 @@ below the hit makes an entry.
 
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Sequence
+from itertools import repeat
 
 from proxy.core.cache_models.entries import Entry, EntryTable, Key
 from proxy.core.profiles import CacheProfile, Dialect
@@ -84,15 +85,16 @@ class MarkerCache:
 
     def held(self, prompt: Prompt, now: float) -> list[int]:
         """The positions, ascending, whose own entries can be read now, in reach of a marker or not."""
-        get = self._table.getter()
+        get, hashes = self._table.getter(), prompt.hashes
         first = bisect_left(prompt.ends, self._profile.min_tokens)
-        found: set[int] = set()
+        live: set[bytes] = set()
         for scope in {self._scope(prompt, "5m"), self._scope(prompt, "1h")}:
-            for position, digest in enumerate(prompt.hashes[first:], first):
-                entry = get((scope, digest))
+            for key in self._table.known(zip(repeat(scope), hashes[first:])):
+                entry = get(key)
                 if entry is not None and entry[0] <= now < entry[1]:
-                    found.add(position)
-        return sorted(found)
+                    live.add(key[1])
+        # A chained digest names its position: no two are alike.
+        return sorted(hashes.index(digest, first) for digest in live)
 
     def last_use(self, prompt: Prompt, position: int, now: float) -> tuple[float, float] | None:
         """Seconds since the entry at a position was last used, and its life."""
@@ -173,6 +175,4 @@ class MarkerCache:
         first = 0 if self._profile.refresh == "prefix" else hit
         lives: tuple[Life, ...] = ("5m",) if self._profile.cross_life_read else ("5m", "1h")
         for life in lives:
-            scope = self._scope(prompt, life)
-            for digest in prompt.hashes[first : hit + 1]:
-                self._table.renew((scope, digest), now)
+            self._table.renew(zip(repeat(self._scope(prompt, life)), prompt.hashes[first : hit + 1]), now)
