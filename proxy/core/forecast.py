@@ -14,7 +14,6 @@ from proxy.core.view import View
 
 _RECENT_TURNS = 2
 _SIZE_POWER = 0.5
-_MESSAGE = ElementKind.MESSAGE
 # The tag stands at another place in the next request, even where its text is the same.
 _TAG_HAZARD = 5.0
 
@@ -58,16 +57,22 @@ class Forecast:
         result: list[float] = []
         reached, hazard, reader = 1.0, 0.0, max(self.head, self.body)
         kept, turns, shared = 1.0, self.turns, self.shared
-        for element in layout.elements:
-            if element.kind is _MESSAGE and element.key == "turn":
-                if element.message not in shared:
+        starts = layout.starts
+        for index, (message, start) in enumerate(zip(layout.turns, starts, strict=True), 1):
+            if message >= 0:
+                if message not in shared:
                     reader = self.body
-                    reached = min(reached, turns.get(element.message, 0.0))
+                    reached = min(reached, turns.get(message, 0.0))
             else:
+                element = layout.elements[index - 1]
                 hazard += _TAG_HAZARD if element.message in moves else self._hazard(element)
                 kept = math.exp(-hazard)
             chance = reader * reached * kept
-            result += [chance] * len(element.parts) if len(element.parts) != 1 else (chance,)
+            count = (starts[index] if index < len(starts) else len(layout.ends)) - start
+            if count == 1:
+                result.append(chance)
+            else:
+                result += [chance] * count
         return result
 
     def _hazard(self, element: Element) -> float:

@@ -143,15 +143,23 @@ class Seed:
 
 
 class Layout:
-    """Elements in sending order and their positions. ``starts[i]`` is element i's first position."""
+    """Elements in sending order and their positions. ``starts[i]`` is element i's first position; ``turns[i]`` the index
+    of its message, where it is one of the conversation's as it came, else -1. ``markable[p]``: a position may carry a
+    marker.
+    """
 
-    __slots__ = ("_unmarked", "elements", "ends", "hashes", "parts", "runs", "seed", "starts")
+    __slots__ = (
+        "_unmarked", "digests", "elements", "ends", "hashes", "markable", "parts", "runs", "seed", "starts", "turns",
+    )  # fmt: skip
 
     def __init__(self, seed: Seed, elements: Sequence[Element], base: "Layout | None" = None) -> None:
         """``base`` is a layout whose first elements these are: what they share is not numbered again."""
         self.seed = seed
         self.elements = tuple(elements)
         self.starts: list[int] = []
+        self.turns: list[int] = []
+        self.digests: list[bytes] = []
+        self.markable: list[bool] = []
         self.parts: list[Part] = []
         self.hashes: list[bytes] = []
         self.ends: list[int] = []
@@ -168,7 +176,8 @@ class Layout:
             pairs = zip(self.elements, base.elements, strict=False)
             shared = next(i for i, (mine, other) in enumerate(pairs) if mine is not other)
         stop = base.starts[shared] if shared < len(base.starts) else len(base.parts)
-        self.starts = base.starts[:shared]
+        self.starts, self.turns = base.starts[:shared], base.turns[:shared]
+        self.digests, self.markable = base.digests[:shared], base.markable[:stop]
         self.parts, self.hashes = base.parts[:stop], base.hashes[:stop]
         self.ends, self.runs = base.ends[:stop], base.runs[:stop]
         return shared
@@ -183,6 +192,8 @@ class Layout:
         starts, parts, hashes, ends, runs = self.starts, self.parts, self.hashes, self.ends, self.runs
         for element in self.elements[first:]:
             starts.append(len(parts))
+            self.digests.append(element.digest)
+            self.turns.append(element.message if element.key == "turn" else -1)
             if in_tools and element.kind is not ElementKind.TOOLS:
                 in_tools = False
                 running = chain(running, self.seed.system) if self.seed.system else running
@@ -199,6 +210,7 @@ class Layout:
                     run += 1
                 previous, is_first = kind, False
                 hashes.append(running)
+                self.markable.append(part.markable)
                 ends.append(end)
                 runs.append(run)
             parts += element.parts

@@ -98,11 +98,11 @@ def _stops(layout: Layout, survival: Sequence[float], live: Sequence[int], profi
     held = set(live)
     found: list[_Stop] = []
     waiting = -1
-    ends, minimum, last = layout.ends, profile.min_tokens, len(layout.parts) - 1
+    ends, minimum, last = layout.ends, profile.min_tokens, len(layout.ends) - 1
     first = _first_markable(layout, profile)
     base = survival[0] if survival else 0.0
-    for position, part in enumerate(layout.parts):
-        if part.markable and ends[position] >= minimum and position >= first:
+    for position, is_markable in enumerate(layout.markable):
+        if is_markable and position >= first and ends[position] >= minimum:
             waiting = position
         if position in held:
             found.append(_Stop(position, ends[position], survival[position], True))

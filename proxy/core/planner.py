@@ -493,7 +493,7 @@ def _surprise_cost(profile: CacheProfile, predicted: Bill | None, usage: Usage) 
 
 
 def _remember(session: Session, layout: Layout) -> None:
-    one = tuple(element.digest for element in layout.elements)
+    one = tuple(layout.digests)
     if one in session.layouts:
         session.layouts.remove(one)
     session.layouts.append(one)

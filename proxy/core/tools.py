@@ -1,6 +1,7 @@
 """The tools of a request as positions of the prompt; they stand in front of everything else."""
 
 from collections import OrderedDict
+
 from msgspec import Raw
 
 from proxy.core.digest import digest

@@ -44,8 +44,8 @@ def test_long_texts_are_counted_by_samples_short_ones_whole() -> None:
         return len(text) // 4 + 1
 
     count = sampled(encode)
-    assert count("x" * 2000) == 501
-    assert seen == [2000]
+    assert count("x" * 1000) == 251
+    assert seen == [1000]
     seen.clear()
     assert count("y" * 100_000) == pytest.approx(25_000, rel=0.02)
-    assert sum(seen) < 100_000 / 7
+    assert sum(seen) < 100_000 / 15
