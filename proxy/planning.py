@@ -17,8 +17,8 @@ from proxy.ports import Deployment, Subject
 
 _log = logging.getLogger("stratiform")
 
-# About 5 ms of tokenising: below that a thread costs more than it spares.
-_LARGE_BYTES = 100_000
+# About 5 ms of reading and tokenising: below that a thread costs more than it spares.
+_LARGE_BYTES = 400_000
 
 
 class Planning:
