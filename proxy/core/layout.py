@@ -143,8 +143,8 @@ class Seed:
 
 
 class Layout:
-    """Elements in sending order and their positions. ``starts[i]`` is element i's first position; ``turns[i]`` the index
-    of its message, where it is one of the conversation's as it came, else -1. ``markable[p]``: a position may carry a
+    """Elements in sending order and their positions. ``starts[i]`` is element i's first position; ``turns[i]`` its
+    message's index, where it is one of the conversation's as it came, else -1. ``markable[p]``: a position may carry a
     marker.
     """
 

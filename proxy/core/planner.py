@@ -242,7 +242,8 @@ class TierPlanner:
             if plan.predicted is not None and not usage.estimated:
                 plan.deviation = _compared(caches, draft, usage, now)
         retry = draft.reading.is_retry or draft.reading.turns == draft.session.turns
-        commit_reading(draft.session, replace(draft.reading, is_retry=retry), now)
+        reading = draft.reading if retry == draft.reading.is_retry else replace(draft.reading, is_retry=retry)
+        commit_reading(draft.session, reading, now)
         if not retry:
             commit_head(draft.session, draft.view)
             plan.moves = _age(draft)
@@ -268,10 +269,13 @@ class TierPlanner:
 
     def _planned(self, request: ChatRequest, cut: Cut, original: bytes, route: Route, mode: Mode, now: float) -> Plan:
         transcript = self._read(request, cut)
-        request = replace(request, span=cut.span)
+        if request.span != cut.span:
+            request = replace(request, span=cut.span)
         tools = self._tools.read(request.members.get("tools"))
         caches = self._cache(_scope(route), route.profile)
-        route = replace(route, profile=caches.believed(route.profile, now))
+        believed = caches.believed(route.profile, now)
+        if believed is not route.profile:
+            route = replace(route, profile=believed)
         draft = self._draft(request, transcript, tools, route, mode, now)
         choice = draft.choice
         profile = route.profile

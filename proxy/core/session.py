@@ -15,6 +15,9 @@ from proxy.core.survival import STATIC_CHANGE, fixed_hazard
 from proxy.core.transcript import Transcript
 from proxy.core.view import View
 
+_HeadKey = tuple[bytes, bytes, int]
+"""Scope and model, tools, and how many system messages there are."""
+
 _MAX_SESSIONS = 4096
 _MAX_LANES = 4096
 _MAX_PAIRS = 4 * _MAX_SESSIONS
@@ -109,7 +112,8 @@ class SessionTable:
     def __init__(self) -> None:
         self._sessions: OrderedDict[str, Session] = OrderedDict()
         self._lanes: OrderedDict[bytes, Lane] = OrderedDict()
-        self._heads: OrderedDict[bytes, HeadRecords] = OrderedDict()
+        self._heads: OrderedDict[_HeadKey, HeadRecords] = OrderedDict()
+        self._bases: dict[tuple[str, str], bytes] = {}
         self._by_pair: OrderedDict[tuple[bytes, bytes], str] = OrderedDict()
         self._next = 0
 
@@ -119,7 +123,7 @@ class SessionTable:
     def with_evidence(self, scope: str, model: str, transcript: Transcript, tools: bytes) -> Transcript:
         """The messages, with what other requests have shown to be volatile in their system texts cut out as such."""
         head = transcript.head
-        records = self._heads.get(_head_key(_base(scope, model), tools, head))
+        records = self._heads.get((self._base(scope, model), tools, head))
         if records is None or not records.evidence.regions:
             return transcript
         system = {i: with_evidence(m, i, records.evidence) for i, m in enumerate(transcript.messages[:head])}
@@ -133,7 +137,7 @@ class SessionTable:
         Where all that is known is the session's id or its first turn, the head must be alike, too: side calls share
         them with the conversation.
         """
-        base = _base(scope, model)
+        base = self._base(scope, model)
         head, pairs = transcript.messages[: transcript.head], transcript.pairs
         lane_key = digest(base, tools, *(fixed_digest(m) for m in head))
         opening = digest(b"hint", hint.encode()) if hint else pairs[0][1] if pairs else b""
@@ -142,7 +146,7 @@ class SessionTable:
             session = self._opened(base, lane_key, opening, head, has_tools=bool(tools))
         if session is None:
             known = digest(base, b"hint", hint.encode(), lane_key).hex() if hint else None
-            shared = self._head(_head_key(base, tools, transcript.head))
+            shared = self._head((base, tools, transcript.head))
             session = self._new(known, self._lane(lane_key, bool(tools)), shared)
             session.sketch, session.opening = sketch_of(head), opening
         self._sessions.move_to_end(session.id)
@@ -192,7 +196,16 @@ class SessionTable:
             self._sessions.popitem(last=False)
         return session
 
-    def _head(self, key: bytes) -> HeadRecords:
+    def _base(self, scope: str, model: str) -> bytes:
+        """What sessions, and everything learnt, are kept apart by."""
+        known = self._bases.get((scope, model))
+        if known is None:
+            if len(self._bases) >= _MAX_LANES:
+                self._bases.clear()
+            known = self._bases[scope, model] = digest(scope.encode(), model.encode())
+        return known
+
+    def _head(self, key: _HeadKey) -> HeadRecords:
         records = self._heads.get(key)
         if records is None:
             records = self._heads[key] = HeadRecords()
@@ -311,11 +324,3 @@ def fixed_digest(message: Message) -> bytes:
         found = digest(b"system", *(text.encode("utf-8", "surrogatepass") for text in fixed))
         message.memo["fixed"] = found
     return found
-
-
-def _base(scope: str, model: str) -> bytes:
-    return digest(scope.encode(), model.encode())
-
-
-def _head_key(base: bytes, tools: bytes, head: int) -> bytes:
-    return digest(base, tools, bytes([min(head, 255)]))
