@@ -12,7 +12,7 @@ from proxy.store import BudgetRecord
 # No budget has such an id: names have no slash.
 REQUESTS_ID = "rate/requests"
 TOKENS_ID = "rate/tokens"
-_MINUTE = "rolling:60"
+_MINUTE = "minute"
 
 
 class Rulebook:

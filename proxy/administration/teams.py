@@ -49,7 +49,7 @@ class Teams(Resource):
         self._managed("team", name)
         keys = self._snapshot.keys_of(name)
         if keys and query.get("force") != "true":
-            raise Conflict(f"The team '{name}' has {len(keys)} keys: delete them first, or say force=true.")
+            raise Conflict(f"The team '{name}' has keys ({len(keys)}): delete them first, or say force=true (--force).")
         for key in keys:
             await self._directory.remove("key", key.id)
         for budget in self._snapshot.budgets_of(name):

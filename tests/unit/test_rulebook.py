@@ -90,7 +90,7 @@ def test_rates_are_rules_of_a_minute_for_the_key_and_for_the_team_together() -> 
         (TOKENS_ID, "tokens", 1000, "", True),
         ("total", "usd", 1, "", False),
     ]
-    assert {rule.window for rule in found if rule.is_rate} == {"rolling:60"}
+    assert {rule.window for rule in found if rule.is_rate} == {"minute"}
 
 
 def test_a_budget_that_is_made_while_the_proxy_runs_holds_at_once() -> None:
