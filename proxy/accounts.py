@@ -25,6 +25,7 @@ from proxy.habits import Habits
 from proxy.metrics import Metrics, mode_label
 from proxy.notices import Notice, Notices
 from proxy.ports import Deployment, Reservation, Rules
+from proxy.rates import rate_headers
 from proxy.store import NANOS_PER_USD, Balance, Charge, Entry, Granted, Refused, Reserve, Settle
 from proxy.windows import Window, window_at
 
@@ -128,6 +129,7 @@ class Accounts:
                 await self._refuse(exchange, held, answer)
             case Granted():
                 self._warn(exchange, held, answer.balances)
+                exchange.rates = rate_headers(_standing(held, answer.balances), exchange.now)
                 await self._tell(held, answer.balances)
             case None:
                 await self._unheld(held)
@@ -192,7 +194,12 @@ class Accounts:
         if rule.is_rate:
             self._metrics.rate_limited(held.team, rule.unit)
             wait_s = max(1, int((booking.window.resets_at or now) - now + 0.999))
-            raise RateLimited(text, kind=rule.unit, retry_after_s=wait_s)
+            error = RateLimited(text, kind=rule.unit, retry_after_s=wait_s)
+            error.headers.update(rate_headers([(rule, booking.window.resets_at, balance)], now))
+            if booking.charge.amount > (rule.hard or 0):
+                # It would never fit: to try again is in vain.
+                error.headers["x-should-retry"] = "false"
+            raise error
         await self._notify("budget.hard_limit", held, booking, balance)
         headers = {"x-stratiform-budget": _safe(rule.id)}
         if again:
@@ -252,6 +259,10 @@ class Accounts:
             if over > 0 and booking.rule.unit == "usd" and booking.rule.hard is not None:
                 self._metrics.overran(held.team, over / NANOS_PER_USD)
                 return
+
+
+def _standing(held: Held, balances: Sequence[Balance]) -> list[tuple[Rule, float | None, Balance]]:
+    return [(b.rule, b.window.resets_at, balance) for b, balance in zip(held.bookings, balances, strict=True)]
 
 
 def _booking(rule: Rule, amounts: dict[str, Estimate], now: float) -> _Booking:

@@ -76,6 +76,8 @@ class Exchange:
     saved_usd: float = 0.0
     notice: str = ""
     """A budget's soft limit that is passed, for the client to read."""
+    rates: Headers = ()
+    """What is left of rate limits, as headers."""
     is_priced: bool = False
     is_booked: bool = False
     """It is, or is about to be, in the ledger."""

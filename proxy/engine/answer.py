@@ -14,6 +14,7 @@ from proxy.ports import Answer, Call, Headers, Planner, Upstream
 
 _HOLD_BYTES = 1 << 16
 _HOLD_S = 10.0
+RATE_PREFIX = "x-ratelimit-"
 _NOT_THE_LAYOUT = frozenset({401, 403, 429})
 
 
@@ -193,6 +194,8 @@ class Passage:
 
     def _headers(self, answer: Answer, fold: Fold) -> Headers:
         headers = for_client(answer.headers, keep_length=not isinstance(fold, StreamFold))
+        if self._exchange.rates:  # the provider's are about its own account
+            headers = [(name, value) for name, value in headers if not name.startswith(RATE_PREFIX)]
         headers += own_headers(self._exchange)
         return headers
 
@@ -234,6 +237,7 @@ def own_headers(exchange: Exchange) -> Headers:
         ("x-stratiform-mode", exchange.mode.name.lower()),
         ("x-stratiform-reason", exchange.reason),
         *([("x-stratiform-budget-warning", exchange.notice)] if exchange.notice else ()),
+        *exchange.rates,
     ]
 
 
