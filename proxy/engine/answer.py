@@ -14,7 +14,7 @@ from proxy.ports import Answer, Call, Headers, Planner, Upstream
 
 _HOLD_BYTES = 1 << 16
 _HOLD_S = 10.0
-RATE_PREFIX = "x-ratelimit-"
+_RATE_PREFIX = "x-ratelimit-"
 _NOT_THE_LAYOUT = frozenset({401, 403, 429})
 
 
@@ -195,7 +195,7 @@ class Passage:
     def _headers(self, answer: Answer, fold: Fold) -> Headers:
         headers = for_client(answer.headers, keep_length=not isinstance(fold, StreamFold))
         if self._exchange.rates:  # the provider's are about its own account
-            headers = [(name, value) for name, value in headers if not name.startswith(RATE_PREFIX)]
+            headers = [(name, value) for name, value in headers if not name.startswith(_RATE_PREFIX)]
         headers += own_headers(self._exchange)
         return headers
 

@@ -6,9 +6,10 @@ Where the list only has wildcards, the upstream knows its models better: it is a
 import orjson
 from starlette.types import Receive, Scope, Send
 
+from proxy.core.allow import allows
 from proxy.engine import Engine
-from proxy.errors import ProxyError
-from proxy.ports import Models
+from proxy.errors import ProxyError, UnknownModel
+from proxy.ports import Models, Subject
 from proxy.web.connection import Connection
 from proxy.web.passthrough import upstream_path
 
@@ -29,32 +30,30 @@ class ModelsEndpoint:
         connection = Connection(scope, receive, send, upstream_path(scope), receive_s=self._engine.limits.receive_s)
         name: str | None = scope.get("path_params", {}).get("name")
         try:
-            content = self._content(name)
+            content = self._content(name, self._engine.subject(connection))
         except ProxyError as error:
             await connection.refuse(error)
             return
         if content is None:
             await connection.serve(self._engine.relay(connection))
         else:
-            await self._answer(connection, content)
+            await connection.answer(200, orjson.dumps(content), _JSON)
 
-    def _content(self, name: str | None) -> object | None:
-        """What we know ourselves; None: the upstream knows. Raises UnknownModel where nothing serves the name."""
+    def _content(self, name: str | None, subject: Subject) -> object | None:
+        """What we know ourselves, and the key may use; None: the upstream knows. Raises UnknownModel."""
         names = self._models.names()
         if name is None:
-            return {"object": "list", "data": [_entry(n) for n in names]} if names else None
-        if name in names:
-            return _entry(name)
-        self._models.resolve(name)
-        return None
+            return {"object": "list", "data": [_entry(n) for n in names if self._allows(subject, n)]} if names else None
+        deployment = self._models.resolve(name)
+        if not self._allows(subject, name):
+            raise UnknownModel(f"The model '{deployment.name}' is not one that this key may use.", param="model")
+        return _entry(name) if name in names else None
 
-    async def _answer(self, connection: Connection, content: object) -> None:
-        try:
-            self._engine.subject(connection)
-        except ProxyError as error:
-            await connection.refuse(error)
-            return
-        await connection.answer(200, orjson.dumps(content), _JSON)
+    def _allows(self, subject: Subject, name: str) -> bool:
+        if not subject.models:
+            return True
+        deployment = self._models.resolve(name)
+        return allows(subject.models, (name, deployment.name, deployment.entry))
 
 
 def _entry(name: str) -> dict[str, object]:
