@@ -40,6 +40,7 @@ _LONG_LIVES = (b'"1h"', b'"24h"')
 _TOLD_S = 400 * 86400.0
 _NOTHING = {"usd": Estimate(0, 0), "tokens": Estimate(0, 0), "requests": Estimate(0, 0)}
 _MOST_TOLD = 10_000
+_MOST_CHARS = 256
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,10 +167,11 @@ class Accounts:
         factor = self._habits.factor(deployment)
         most_prompt = most_prompt_tokens(exchange.request_bytes, counted, factor, has_tools=has_tools)
         probable_prompt = counted if counted is not None else exchange.request_bytes // 4
-        assumed = max((rule.assumed_output_tokens for rule in rules if not rule.is_rate), default=0)
         usual = self._habits.output_tokens(deployment)
-        most_output = (limit or assumed) * choices if most_prompt else 0
-        output = (min(limit, usual) if limit else usual) * choices if most_prompt else 0
+        assumed = max((rule.assumed_output_tokens for rule in rules if not rule.is_rate), default=usual)
+        longest = limit if limit is not None else assumed
+        most_output = longest * choices if most_prompt else 0
+        output = min(longest, usual) * choices if most_prompt else 0
         most = expected = 0
         for one in (deployment, *deployment.others) if most_prompt else ():
             price = self._price_of(one)
@@ -278,8 +280,8 @@ def _booking(rule: Rule, amounts: dict[str, Estimate], now: float) -> _Booking:
 def account_of(rule: Rule, window: Window) -> str:
     """The counter of a rule in one of its windows."""
     whom = rule.whom or "-"
-    if not _SIMPLE.fullmatch(whom):
-        whom = "~" + blake2b(whom.encode("utf-8", "surrogateescape"), digest_size=12).hexdigest()
+    if not _SIMPLE.fullmatch(whom) or rule.whom == "-":
+        whom = "~" + blake2b(whom.encode("utf-8", "surrogatepass"), digest_size=12).hexdigest()
     return f"{'r' if rule.is_rate else 'b'}:{rule.id}:{whom}:{window.name}"
 
 
@@ -319,8 +321,8 @@ def _entry(exchange: Exchange) -> Entry:
         at=exchange.now,
         team=subject.team,
         key_id=subject.key_id,
-        user=subject.user,
-        model=deployment.name if deployment is not None else "",
+        user=_kept(subject.user),
+        model=_kept(deployment.name) if deployment is not None else "",
         mode=mode_label(exchange.mode),
         reason=exchange.reason,
         status=exchange.status,
@@ -346,8 +348,8 @@ def _lost_entry(exchange: Exchange, deployment: Deployment, amounts: dict[str, E
         at=exchange.now,
         team=subject.team,
         key_id=subject.key_id,
-        user=subject.user,
-        model=deployment.name,
+        user=_kept(subject.user),
+        model=_kept(deployment.name),
         mode=mode_label(exchange.mode),
         reason=exchange.reason,
         ending=LOST,
@@ -379,6 +381,11 @@ def _notice(event: str, team: str, booking: _Booking, balance: Balance) -> Notic
 
 def _time_text(at: float) -> str:
     return datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def _kept(text: str) -> str:
+    """A text that a client may have chosen, as the ledger can keep it: half of a surrogate pair is no text."""
+    return text[:_MOST_CHARS].encode("utf-8", "replace").decode()
 
 
 def _safe(text: str) -> str:

@@ -76,7 +76,8 @@ def worst_case(price: Price, prompt_tokens: int, output_tokens: int, *, long_lif
     """Nano-dollars for a prompt that is all written to the cache, at the longer life where one is asked for."""
     rate = price.at(prompt_tokens)
     dearest = max(rate.input, rate.read, rate.write_5m, rate.write_1h if long_life else 0.0)
-    return math.ceil((prompt_tokens * dearest + output_tokens * rate.output) * _NANOS_PER_USD)
+    # Products of floats are off by less than the digits that are cut.
+    return math.ceil(round((prompt_tokens * dearest + output_tokens * rate.output) * _NANOS_PER_USD, 3))
 
 
 def expected_cost(price: Price, bill: Bill | None, prompt_tokens: int, output_tokens: int) -> int:

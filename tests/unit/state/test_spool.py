@@ -1,0 +1,134 @@
+"""The spool: what is put off survives, is carried out in order, and is taken over from workers that died."""
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Coroutine
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from proxy.ports import StoreError
+from proxy.state.spool import Pending, Release, Spool
+from proxy.store import Charge, Entry, Settle
+
+
+def run(test: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    asyncio.run(test())
+
+
+def end(name: str) -> Settle:
+    return Settle(Entry(name, 7.5, "red", cost=3, user="ünï"), [Charge("a", 3, None, 60.0, 0, ["b", "c"])])
+
+
+CALLS: list[Pending] = [end("x"), Release("y", "red"), end("z")]
+
+
+def test_calls_are_carried_out_in_order_and_forgotten(tmp_path: Path) -> None:
+    async def main() -> None:
+        spool, seen = Spool(tmp_path / "spool"), []
+
+        async def carry_out(call: Pending) -> None:
+            seen.append(call)
+
+        assert not (tmp_path / "spool").exists(), "no file before there is something to write"
+        for call in CALLS:
+            await spool.add(call)
+        assert spool.size == 3
+        assert await spool.replay(carry_out) == 3
+        assert seen == CALLS
+        assert (spool.size, await spool.replay(carry_out)) == (0, 0)
+        await spool.aclose()
+        assert list((tmp_path / "spool").iterdir()) == []
+
+    run(main)
+
+
+def test_a_failure_stops_the_replay_and_keeps_what_is_left(tmp_path: Path) -> None:
+    async def main() -> None:
+        spool, seen = Spool(tmp_path), []
+
+        async def carry_out(call: Pending) -> None:
+            if len(seen) == 1:
+                seen.append("failed")
+                raise StoreError("away again")
+            seen.append(call)
+
+        for call in CALLS:
+            await spool.add(call)
+        with pytest.raises(StoreError):
+            await spool.replay(carry_out)
+        assert spool.size == 2
+        await spool.replay(carry_out)
+        assert seen == [CALLS[0], "failed", *CALLS[1:]]
+        await spool.aclose()
+
+    run(main)
+
+
+def test_what_is_left_at_the_end_is_taken_over_by_the_next(tmp_path: Path) -> None:
+    async def main() -> None:
+        first = Spool(tmp_path)
+        for call in CALLS:
+            await first.add(call)
+        second = Spool(tmp_path)
+        assert await second.adopt() == 0, "its worker lives"
+        await first.aclose()
+        assert await second.adopt() == 3
+        seen: list[Pending] = []
+
+        async def carry_out(call: Pending) -> None:
+            seen.append(call)
+
+        await second.replay(carry_out)
+        assert seen == CALLS
+        await second.aclose()
+        assert list(tmp_path.iterdir()) == []
+
+    run(main)
+
+
+WRITER = """
+import asyncio, sys
+from pathlib import Path
+from proxy.state.spool import Release, Spool
+
+async def main():
+    spool = Spool(Path(sys.argv[1]))
+    for number in range(10_000):
+        await spool.add(Release(str(number), "red"))
+        print(number, flush=True)
+
+asyncio.run(main())
+"""
+
+
+def test_what_a_killed_worker_has_put_off_is_not_lost(tmp_path: Path) -> None:
+    with subprocess.Popen([sys.executable, "-c", WRITER, str(tmp_path)], stdout=subprocess.PIPE, text=True) as writer:
+        assert writer.stdout is not None
+        acknowledged = [int(writer.stdout.readline()) for _ in range(20)]
+        os.kill(writer.pid, signal.SIGKILL)
+        acknowledged += [int(line) for line in writer.stdout.read().split("\n") if line]
+
+    async def main() -> None:
+        spool = Spool(tmp_path)
+        adopted = await spool.adopt()
+        assert len(acknowledged) <= adopted <= len(acknowledged) + 1
+        await spool.aclose()
+
+    run(main)
+
+
+def test_a_folder_that_cannot_be_used_is_a_store_error(tmp_path: Path) -> None:
+    async def main() -> None:
+        (tmp_path / "file").write_text("x")
+        spool = Spool(tmp_path / "file")
+        assert await spool.adopt() == 0
+        with pytest.raises(StoreError):
+            await spool.add(CALLS[0])
+        await spool.aclose()
+
+    run(main)
