@@ -130,11 +130,12 @@ class Talk:
     route: Route = field(default_factory=lambda: Route(scope="team", name="m", model="m", profile=TINY))
     encode: Encode = bytes_over_four
     now: float = 1000.0
+    memory_bytes: int = 512 << 20
     planner: TierPlanner = field(init=False)
 
     def __post_init__(self) -> None:
         self.route = replace(self.route, profile=self.profile)
-        self.planner = TierPlanner(self.encode, RECOGNISERS, self.policy, self.options)
+        self.planner = TierPlanner(self.encode, RECOGNISERS, self.policy, self.options, memory_bytes=self.memory_bytes)
 
     def plan(self, body: Body | bytes) -> Plan:
         """A plan that is not carried out."""

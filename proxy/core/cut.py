@@ -27,6 +27,7 @@ _WINDOW = 160
 _MAX_FIRSTS = 8
 _MAX_BRANCHES = 8
 _FRAME_BYTES = 1024
+_MESSAGE_BYTES = 1500
 
 
 @dataclass(slots=True)
@@ -86,8 +87,8 @@ class _Trunk:
 
     @property
     def size(self) -> int:
-        """Bytes: its JSON here, and in its messages."""
-        return 2 * len(self.front) + _FRAME_BYTES
+        """Bytes: its JSON here, and in its messages, and what is known of each."""
+        return 2 * len(self.front) + _FRAME_BYTES + _MESSAGE_BYTES * len(self.transcript.messages)
 
 
 @dataclass(slots=True)
@@ -97,12 +98,17 @@ class _Opening:
     head: bytes
     firsts: list[bytes] = field(default_factory=list)
 
+    @property
+    def size(self) -> int:
+        """Bytes."""
+        return len(self.head) + sum(map(len, self.firsts)) + _FRAME_BYTES
+
 
 _Key = tuple[bytes, int, bytes]
 
 
 class Trunks:
-    """Conversations that were cut before, least recently used out first; bounded by their JSON in bytes."""
+    """Conversations that were cut before, least recently used out first; bounded by about what they take in memory."""
 
     def __init__(self, *, capacity_bytes: int = 128 * 2**20) -> None:
         self._capacity = capacity_bytes
@@ -143,7 +149,9 @@ class Trunks:
         opening = self._opening(body, start)
         first = transcript.messages[0].raw
         if first not in opening.firsts:
+            self._size -= opening.size
             opening.firsts = [first, *opening.firsts[: _MAX_FIRSTS - 1]]
+            self._size += opening.size
         key = (first, _window(body, cut.starts[0] + len(first)))
         self._branch(key, _Trunk(transcript, body[:end], cut.starts))
 
@@ -163,8 +171,9 @@ class Trunks:
         key = _key(body, start)
         opening = self._openings.get(key)
         if opening is None or not body.startswith(opening.head):
+            self._size -= opening.size if opening is not None else 0
             opening = self._openings[key] = _Opening(body[: start + 1])
-            self._size += start + _FRAME_BYTES
+            self._size += opening.size
         self._openings.move_to_end(key)
         return opening
 
@@ -185,7 +194,7 @@ class Trunks:
             self._size -= sum(t.size for t in gone)
         while self._size > self._capacity and len(self._openings) > 1:
             _, opening = self._openings.popitem(last=False)
-            self._size -= len(opening.head) + _FRAME_BYTES
+            self._size -= opening.size
 
     def _continued(self, body: bytes, start: int, opening: _Opening) -> Cut | None:
         at = _behind_space(body, start + 1)

@@ -18,6 +18,7 @@ _MAX_CHARS = 2_000
 _MAX_REGIONS = 6
 _MAX_HEADINGS = 3
 _MAX_TEXT_LINES = 5_000
+_MAX_MEMO = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +80,8 @@ def with_evidence(message: Message, place: int, evidence: Evidence) -> Message:
     known = message.memo.get(regions)
     if not isinstance(known, Message):
         known = _cut(message, regions)
+        if len(message.memo) >= _MAX_MEMO:
+            message.memo.clear()
         message.memo[regions] = known
     return known
 

@@ -11,6 +11,7 @@ _GAP_DECAY = 0.8
 _PRIOR_WEIGHT = 1.0
 _REMEMBERED_LAYOUTS = 4
 _MAX_ITEMS = 2000
+_MAX_KEY_CHARS = 512
 # A client that declares tools works in a loop: its conversation goes on more often than not.
 _PRIOR_APPEND_TOOLS = 0.9
 _PRIOR_APPEND_PLAIN = 0.6
@@ -36,12 +37,16 @@ class ItemRecord:
 
 
 class ItemRecords:
-    """Context pieces by key, at most ``_MAX_ITEMS``; a new one beyond that is not followed."""
+    """Context pieces by key, at most ``_MAX_ITEMS``. A new one beyond that is not followed, nor one whose key is too long
+    to be a name."""
 
     __slots__ = ("_records",)
 
     def __init__(self) -> None:
         self._records: dict[str, ItemRecord] = {}
+
+    def __len__(self) -> int:
+        return len(self._records)
 
     def get(self, key: str) -> ItemRecord | None:
         """What is known of a piece."""
@@ -51,7 +56,7 @@ class ItemRecords:
         """The piece as it stood in a request that counts."""
         record = self._records.get(key)
         if record is None:
-            if len(self._records) < _MAX_ITEMS:
+            if len(self._records) < _MAX_ITEMS and len(key) <= _MAX_KEY_CHARS:
                 self._records[key] = ItemRecord(digest, age)
             return
         record.rate = record.next_rate(digest)

@@ -68,8 +68,15 @@ class Message:
 
 
 LEAD_CHARS = 200
-# What a remembered message takes besides its JSON.
-_FRAME_BYTES = 512
+# What a remembered message takes besides its JSON, and each of its parts; where its text is kept, that comes on top.
+_FRAME_BYTES = 900
+_PART_BYTES = 280
+
+
+def weight_of(message: Message) -> int:
+    """About what a message takes in memory."""
+    raw = len(message.raw)
+    return _FRAME_BYTES + _PART_BYTES * len(message.parts) + (raw if message.text is None else 2 * raw)
 
 
 # Comparing bytes is far cheaper than hashing them all: a message is looked up by its length and its two ends, then
@@ -84,7 +91,7 @@ def _key(content: bytes) -> _Key:
 class MessageReader:
     """Reads raw messages, remembering what it read by digest, least recently used out first.
 
-    Memory is bounded by ``capacity_bytes`` of raw JSON; a message takes about twice its JSON where its text is kept.
+    Memory is bounded by ``capacity_bytes``.
     """
 
     def __init__(
@@ -129,12 +136,12 @@ class MessageReader:
     def _keep(self, key: _Key, message: Message) -> None:
         old = self._known.pop(key, None)
         if old is not None:
-            self._size -= len(old.raw) + _FRAME_BYTES
-        self._size += len(message.raw) + _FRAME_BYTES
+            self._size -= weight_of(old)
+        self._size += weight_of(message)
         self._known[key] = message
         while self._size > self._capacity and len(self._known) > 1:
             _, old = self._known.popitem(last=False)
-            self._size -= len(old.raw) + _FRAME_BYTES
+            self._size -= weight_of(old)
 
     def _parse(self, raw: bytes) -> Message:
         members = members_of(raw)

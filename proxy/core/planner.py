@@ -1,6 +1,5 @@
 """The planner: from a client's bytes to the bytes that are sent, with a reason. Implements ``proxy.ports.Planner``."""
 
-from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
@@ -8,6 +7,7 @@ from types import MappingProxyType
 from msgspec import Raw
 
 from proxy.core.assemble import Material, material
+from proxy.core.bounded import Bounded
 from proxy.core.cache_models import Cache, make_cache
 from proxy.core.choose import Choice, Offer, Pricing, choose
 from proxy.core.cut import Cut, Trunks
@@ -15,7 +15,7 @@ from proxy.core.deviation import LOST, Beliefs, missing, observed
 from proxy.core.digest import digest
 from proxy.core.edits import original_body, transport_edits, with_reminder
 from proxy.core.forecast import Forecast, forecast
-from proxy.core.keep_alive import Upkeep, upkeep
+from proxy.core.keep_alive import Sent, Upkeep, upkeep
 from proxy.core.layout import Element, Layout, Seed
 from proxy.core.life import outlook
 from proxy.core.marks import honoured
@@ -113,22 +113,25 @@ class TierPlanner:
     recognisers: Sequence[Recogniser]
     policy: str = "economic"
     options: Options = field(default_factory=Options)
+    memory_bytes: int = 512 * 2**20
+    """What all of its state may take, but for 50 MB of token counts."""
     _counter: TokenCounter = field(init=False)
     _reader: MessageReader = field(init=False)
     _trunks: Trunks = field(init=False)
     _tools: ToolReader = field(init=False)
     _sessions: SessionTable = field(init=False)
-    _caches: OrderedDict[bytes, _Caches] = field(init=False)
-    _natural: OrderedDict[str, Layout] = field(init=False)
+    _caches: Bounded[bytes, _Caches] = field(init=False)
+    _natural: Bounded[str, Layout] = field(init=False)
 
     def __post_init__(self) -> None:
         self._counter = TokenCounter(self.encode)
-        self._reader = MessageReader(self._counter, self.recognisers)
-        self._trunks = Trunks()
-        self._tools = ToolReader(self._counter)
-        self._sessions = SessionTable()
-        self._caches = OrderedDict()
-        self._natural = OrderedDict()
+        room = self.memory_bytes
+        self._reader = MessageReader(self._counter, self.recognisers, capacity_bytes=room // 4)
+        self._trunks = Trunks(capacity_bytes=room // 4)
+        self._sessions = SessionTable(capacity_bytes=room // 4)
+        self._caches = Bounded(room // 8, _caches_bytes)
+        self._natural = Bounded(room // 16, _layout_bytes)
+        self._tools = ToolReader(self._counter, capacity_bytes=room // 16)
 
     def plan(
         self,
@@ -210,16 +213,14 @@ class TierPlanner:
             return None
         scope, profile = draft.scope
         layout = draft.choice.layout
-        sent = (plan.body, layout, layout.prompt(draft.choice.marks))
-        return upkeep(draft.session, draft.forecast, sent, self._cache(scope, profile).sent, profile, now)
+        sent = Sent(plan.body, layout, layout.prompt(draft.choice.marks), scope, profile, now)
+        return upkeep(draft.session, draft.forecast, sent, self._cache(scope, profile).sent)
 
-    def kept(self, plan: Plan, work: Upkeep, now: float) -> None:
+    def kept(self, work: Upkeep, now: float) -> None:
         """The upstream accepted a refresh: what it cost counts as ours, what it read lives on."""
-        if isinstance(plan.ticket, Draft):
-            scope, profile = plan.ticket.scope
-            caches = self._cache(scope, profile)
-            caches.sent_cost += _cost(profile, caches.sent.bill(work.prompt, now))
-            caches.sent.store(work.prompt, now, now)
+        caches = self._cache(work.scope, work.profile)
+        caches.sent_cost += _cost(work.profile, caches.sent.bill(work.prompt, now))
+        caches.sent.store(work.prompt, now, now)
 
     def refused(self, plan: Plan) -> None:
         """The upstream refused the rewritten request: this session is left alone from now on."""
@@ -345,8 +346,9 @@ class TierPlanner:
         seed = _seed(request, transcript, route)
         natural = Layout(seed, stuff.natural, self._natural.get(session.id))
         self._natural[session.id] = natural
+        self._natural.used(session.id)
         if len(self._natural) > _MAX_NATURAL:
-            self._natural.popitem(last=False)
+            self._natural.drop_oldest()
         own_count = _own_count(request, transcript)
         is_foreign = own_count > 0 and _has_foreign_marks(request, transcript, route.profile.dialect)
         is_marked = own_count > 0 and not is_foreign and route.profile.family is Family.MARKER
@@ -423,9 +425,17 @@ class TierPlanner:
             sent, own = make_cache(profile, is_forecast=True), make_cache(profile, is_forecast=True)
             caches = self._caches[scope] = _Caches(sent, own, profile)
             if len(self._caches) > _MAX_CACHES:
-                self._caches.popitem(last=False)
-        self._caches.move_to_end(scope)
+                self._caches.drop_oldest()
+        self._caches.used(scope)
         return caches
+
+
+def _caches_bytes(caches: _Caches) -> int:
+    return 4_000 + 400 * (len(caches.sent) + len(caches.own))
+
+
+def _layout_bytes(layout: Layout) -> int:
+    return 2_000 + 300 * len(layout.parts)
 
 
 def _as_read(request: ChatRequest, draft: Draft, route: Route, changes: Mapping[str, bytes | None]) -> bytes:

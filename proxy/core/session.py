@@ -4,6 +4,7 @@ from collections import OrderedDict, deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from proxy.core.bounded import Bounded
 from proxy.core.digest import digest
 from proxy.core.evidence import Evidence, HeadLines, with_evidence
 from proxy.core.lane import ItemRecords, Lane
@@ -107,12 +108,15 @@ class Session:
 
 
 class SessionTable:
-    """Finds the session of a request; least recently used sessions and lanes are forgotten first."""
+    """Finds the session of a request; least recently used sessions and lanes are forgotten first.
 
-    def __init__(self) -> None:
-        self._sessions: OrderedDict[str, Session] = OrderedDict()
-        self._lanes: OrderedDict[bytes, Lane] = OrderedDict()
-        self._heads: OrderedDict[_HeadKey, HeadRecords] = OrderedDict()
+    ``capacity_bytes`` bounds them: half is for sessions, a third for lanes, the rest for what heads have shown.
+    """
+
+    def __init__(self, *, capacity_bytes: int = 128 * 2**20) -> None:
+        self._sessions: Bounded[str, Session] = Bounded(capacity_bytes // 2, _session_bytes)
+        self._lanes: Bounded[bytes, Lane] = Bounded(capacity_bytes // 3, _lane_bytes)
+        self._heads: Bounded[_HeadKey, HeadRecords] = Bounded(capacity_bytes // 6, _head_bytes)
         self._bases: dict[tuple[str, str], bytes] = {}
         self._by_pair: OrderedDict[tuple[bytes, bytes], str] = OrderedDict()
         self._next = 0
@@ -149,7 +153,7 @@ class SessionTable:
             shared = self._head((base, tools, transcript.head))
             session = self._new(known, self._lane(lane_key, bool(tools)), shared)
             session.sketch, session.opening = sketch_of(head), opening
-        self._sessions.move_to_end(session.id)
+        self._sessions.used(session.id)
         # The pair before the last one helps where a client rewrites its newest turn later; in a session's first request
         # it may be an example that all of the client's sessions begin with.
         for _, pair in pairs[-2:] if session.requests else pairs[-1:]:
@@ -193,7 +197,7 @@ class SessionTable:
         session = Session(id=known or f"s{self._next}", lane=lane, shared_head=shared_head)
         self._sessions[session.id] = session
         if len(self._sessions) > _MAX_SESSIONS:
-            self._sessions.popitem(last=False)
+            self._sessions.drop_oldest()
         return session
 
     def _base(self, scope: str, model: str) -> bytes:
@@ -210,8 +214,8 @@ class SessionTable:
         if records is None:
             records = self._heads[key] = HeadRecords()
             if len(self._heads) > _MAX_LANES:
-                self._heads.popitem(last=False)
-        self._heads.move_to_end(key)
+                self._heads.drop_oldest()
+        self._heads.used(key)
         return records
 
     def _lane(self, key: bytes, has_tools: bool) -> Lane:
@@ -219,8 +223,8 @@ class SessionTable:
         if lane is None:
             lane = self._lanes[key] = Lane(has_tools)
             if len(self._lanes) > _MAX_LANES:
-                self._lanes.popitem(last=False)
-        self._lanes.move_to_end(key)
+                self._lanes.drop_oldest()
+        self._lanes.used(key)
         return lane
 
     def _remember(self, pair: tuple[bytes, bytes], session: str) -> None:
@@ -228,6 +232,22 @@ class SessionTable:
         self._by_pair.move_to_end(pair)
         if len(self._by_pair) > _MAX_PAIRS:
             self._by_pair.popitem(last=False)
+
+
+def _session_bytes(session: Session) -> int:
+    """About what a session takes: the weights of digests in tuples, of records by key, and of an empty session."""
+    digests = len(session.turns) + len(session.head) + len(session.fixed) + sum(map(len, session.layouts))
+    records = 2 * len(session.items) + len(session.candidates) + len(session.rendered_anew)
+    numbers = sum(map(len, session.lines.lines)) + len(session.sketch)
+    return 4_000 + 80 * digests + 400 * records + 60 * numbers
+
+
+def _lane_bytes(lane: Lane) -> int:
+    return 4_000 + 400 * len(lane.items) + 80 * (sum(map(len, lane.layouts)) + len(lane.opening or ()))
+
+
+def _head_bytes(records: HeadRecords) -> int:
+    return 800 + 16 * len(records.seen)
 
 
 @dataclass(frozen=True, slots=True)

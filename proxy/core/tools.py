@@ -1,9 +1,9 @@
 """The tools of a request as positions of the prompt; they stand in front of everything else."""
 
-from collections import OrderedDict
 
 from msgspec import Raw
 
+from proxy.core.bounded import Bounded
 from proxy.core.digest import digest
 from proxy.core.layout import Element, ElementKind
 from proxy.core.message import MARK_KEYS, Part, PartKind, marker_of
@@ -40,12 +40,17 @@ def _tool_digest(bare: bytes) -> bytes:
     return digest(b"tool", *parts)
 
 
+def _weight(known: tuple[bytes, Element]) -> int:
+    content, element = known
+    return 1_000 + len(content) + 300 * len(element.parts)
+
+
 class ToolReader:
     """Reads a tools array once per distinct array."""
 
-    def __init__(self, counter: TokenCounter) -> None:
+    def __init__(self, counter: TokenCounter, *, capacity_bytes: int = 32 * 2**20) -> None:
         self._counter = counter
-        self._known: OrderedDict[tuple[int, bytes], tuple[bytes, Element]] = OrderedDict()
+        self._known: Bounded[tuple[int, bytes], tuple[bytes, Element]] = Bounded(capacity_bytes, _weight)
 
     def read(self, raw: Raw | None) -> tuple[Element, ...]:
         """One element for all tools; nothing where there are none. Raises Unreadable for no array of objects."""
@@ -58,8 +63,8 @@ class ToolReader:
         if known is None or known[0] != content:
             known = self._known[key] = (content, self._parse(content))
             if len(self._known) > _MAX_REMEMBERED:
-                self._known.popitem(last=False)
-        self._known.move_to_end(key)
+                self._known.drop_oldest()
+        self._known.used(key)
         return (known[1],)
 
     def _parse(self, content: bytes) -> Element:
