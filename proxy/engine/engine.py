@@ -217,7 +217,7 @@ class Engine:
                 exchange.subject = replace(subject, user=one_line(head.user))
         levels = self._models.levels(exchange.model) if exchange.model else ((self._models.fallback(),),)
         exchange.deployment = levels[0][0]
-        levels = _allowed(levels, subject, exchange.model)
+        levels = _allowed(levels, subject, exchange)
         is_spread = any(len(level) > 1 for level in levels)
         attempts = Attempts(
             levels,
@@ -289,12 +289,14 @@ def _note_refusal(exchange: Exchange, error: ProxyError) -> None:
             exchange.ending = Ending.REFUSED
 
 
-def _allowed(levels: Levels, subject: Subject, asked: str) -> Levels:
+def _allowed(levels: Levels, subject: Subject, exchange: Exchange) -> Levels:
     """What a key may use of a name's deployments, and how. The client's name for a model counts for the first of them;
     what stands in for it must be allowed by its own. Raises Forbidden."""
     if subject.models:
-        first = levels[0][0]
-        if not allows(subject.models, _names(first, asked)):
+        asked, first = exchange.model, levels[0][0]
+        # Behind a path that names no model (batches, files) there may be any; to list models is harmless.
+        names = _names(first, asked) if asked else ["*"]
+        if not allows(subject.models, names) and not (exchange.method == "GET" and exchange.path[:7] == "/models"):
             what = f"the model '{asked[:_SHOWN_CHARS]}'" if asked else "paths that name no model"
             raise Forbidden(f"This key may not use {what}.", param="model" if asked else None)
         levels = [[d for d in level if d.name == first.name or allows(subject.models, _names(d))] for level in levels]

@@ -5,6 +5,7 @@ import re
 from proxy.exchange import Exchange
 
 _UNSAFE = re.compile(r"[^\w.:/@+*-]", re.ASCII)
+_KEY = re.compile(r"(sk-[\w-]{0,4})[\w-]*")
 _MAX_CHARS = 120
 
 
@@ -46,7 +47,9 @@ def exchange_line(exchange: Exchange) -> str:
 
 
 def _safe(text: str) -> str:
-    return _UNSAFE.sub("?", text[:_MAX_CHARS])
+    shown = _UNSAFE.sub("?", text[:_MAX_CHARS])
+    # A client may have put its key into the wrong field.
+    return _KEY.sub(r"\1...", shown) if "sk-" in shown else shown
 
 
 def _ms(seconds: float) -> str:
