@@ -37,8 +37,8 @@ class ItemRecord:
 
 
 class ItemRecords:
-    """Context pieces by key, at most ``_MAX_ITEMS``. A new one beyond that is not followed, nor one whose key is too long
-    to be a name."""
+    """Context pieces by key, at most ``_MAX_ITEMS``. A new one beyond that is not followed, nor one whose key is too
+    long to be a name."""
 
     __slots__ = ("_records",)
 

@@ -1,6 +1,5 @@
 """The tools of a request as positions of the prompt; they stand in front of everything else."""
 
-
 from msgspec import Raw
 
 from proxy.core.bounded import Bounded

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from typing import Annotated, Literal
 from urllib.parse import urlsplit
 
-from pydantic import BaseModel, ConfigDict, Field, SecretStr, field_validator
+from pydantic import BaseModel, ConfigDict, Field, SecretStr, field_validator, model_validator
 
 from proxy.core.profiles import PROFILES
 from proxy.settings.teams import Budgets, ClientKeys, ModeName, Strict, Team
@@ -174,6 +174,9 @@ class Limits(Strict):
         default=60, gt=0, description="how long a request may take to arrive; a body a second more for each 16 KiB"
     )
     send_s: float = Field(default=300, gt=0, description="how long a client may leave an answer unread")
+    state_mib: float = Field(
+        default=512, ge=16, description="what is remembered of clients' requests takes no more; 50 MiB come on top"
+    )
     drain_s: float = Field(default=60, ge=0, description="how long answers may go on when the proxy is told to stop")
 
 
@@ -193,6 +196,17 @@ class Price(Strict):
     cache_read_input_token_cost: Usd | None = None
     cache_creation_input_token_cost: Usd | None = None
     cache_creation_input_token_cost_above_1hr: Usd | None = None
+
+
+class KeepAlive(Strict):
+    """Refreshes of prefixes whose clients pause."""
+
+    enabled: bool = False
+    usd_per_day: Usd = Field(default=1.0, description="the most that refreshes may cost a team in a day (UTC)")
+    teams: dict[str, Usd] = Field(default={}, description="the same, by team; 0: never")
+    own_keys: bool = Field(default=False, description="also for clients that bring the provider's key along")
+    max_sessions: int = Field(default=256, ge=1, le=100_000, description="conversations that are waited for at once")
+    max_mib: float = Field(default=64, gt=0, le=4096, description="the memory that their requests may take")
 
 
 class Stratiform(Strict):
@@ -231,7 +245,14 @@ class Stratiform(Strict):
         default=None, min_length=1, description="the folder for settlements that wait for the store"
     )
     ledger: Ledger = Ledger()
+    keep_alive: KeepAlive = KeepAlive()
     prices: dict[str, Price] = Field(default={}, description="prices by model, over LiteLLM's price map")
+
+    @model_validator(mode="after")
+    def _can_wait(self) -> "Stratiform":
+        if self.keep_alive.enabled and self.clock == "header":
+            raise ValueError("keep_alive needs clock: system; time that requests bring along does not pass by itself")
+        return self
 
     @field_validator("store")
     @classmethod
