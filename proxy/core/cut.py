@@ -25,6 +25,8 @@ _MAX_PLACES = 4
 # Bytes behind the first message that tell conversations apart whose instructions are the same.
 _WINDOW = 160
 _MAX_FIRSTS = 8
+_MAX_ENDS = 4
+_EMPTY = Raw(b"[]")
 _MAX_BRANCHES = 8
 _FRAME_BYTES = 1024
 _MESSAGE_BYTES = 1500
@@ -93,10 +95,28 @@ class _Trunk:
 
 @dataclass(slots=True)
 class _Opening:
-    """What stands in front of the first message: the same bytes in every request of a client and its settings."""
+    """What stands in front of the first message: the same bytes in every request of a client and its settings.
+    ``firsts`` are first messages; ``ends`` what stood behind the last one, with the members that a body of this opening
+    and that end has (all but the messages)."""
 
     head: bytes
     firsts: list[bytes] = field(default_factory=list)
+    ends: list[tuple[bytes, Members]] = field(default_factory=list)
+
+    @property
+    def size(self) -> int:
+        """Bytes."""
+        return len(self.head) * (1 + len(self.ends)) + sum(len(end) for end, _ in self.ends) + _FRAME_BYTES
+
+    def note_end(self, body: bytes, span: Span, members: Members) -> int:
+        """Remember how this body ended; how many bytes more that takes."""
+        end = body[span[1] :]
+        if any(end == known for known, _ in self.ends):
+            return 0
+        before = self.size
+        copied = {name: _EMPTY if name == "messages" else Raw(bytes(raw)) for name, raw in members.items()}
+        self.ends = [(end, copied), *self.ends[: _MAX_ENDS - 1]]
+        return self.size - before
 
     @property
     def size(self) -> int:
@@ -147,6 +167,7 @@ class Trunks:
         start = cut.span[0]
         end = self._note_starts(body, cut, transcript.messages)
         opening = self._opening(body, start)
+        self._size += opening.note_end(body, cut.span, cut.members)
         first = transcript.messages[0].raw
         if first not in opening.firsts:
             self._size -= opening.size
@@ -208,7 +229,9 @@ class Trunks:
                 best, base = found, trunk.transcript
             if found.size == len(trunk.transcript.messages):
                 break
-        return _rest(body, start, best, base) if base is not None else None
+        if base is None:
+            return None
+        return _between(body, start, best, base, opening) or _rest(body, start, best, base)
 
 
 class _Common(NamedTuple):
@@ -218,6 +241,21 @@ class _Common(NamedTuple):
     size: int
     end: int
     starts: Sequence[int]
+
+
+def _between(body: bytes, start: int, common: _Common, base: Transcript, opening: _Opening) -> Cut | None:
+    """What stands between the known messages and an end that is known, too: where that is the rest of an array, a
+    request with the same members is whole. None where it is not."""
+    known = next((pair for pair in opening.ends if body.endswith(pair[0])), None)
+    if known is None:
+        return None
+    end = len(body) - len(known[0])
+    try:
+        rest = elements(b"[" + body[common.end : end])
+    except Unreadable:
+        return None
+    whole = Raw(memoryview(body)[start:end])
+    return Cut({**known[1], "messages": whole}, common.size, base, rest, (start, end), common.starts)
 
 
 def _rest(body: bytes, start: int, common: _Common, base: Transcript) -> Cut | None:

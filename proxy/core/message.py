@@ -1,10 +1,12 @@
 """One incoming message: its parts as a provider's cache counts them, read once per distinct message."""
 
+import re
 from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
+import orjson
 from msgspec import Raw
 
 from proxy.core.digest import digest
@@ -68,6 +70,7 @@ class Message:
 
 
 LEAD_CHARS = 200
+_PLAIN = re.compile(rb'\{\s*"role"\s*:\s*"[a-z]+"\s*,\s*"content"\s*:\s*"')
 # What a remembered message takes besides its JSON, and each of its parts; where its text is kept, that comes on top.
 _FRAME_BYTES = 900
 _PART_BYTES = 280
@@ -86,6 +89,9 @@ _Key = tuple[int, bytes, bytes]
 
 def _key(content: bytes) -> _Key:
     return len(content), content[:96], content[-96:]
+
+
+_Content = tuple[tuple[Part, ...], str | None, Recognition | None, bool]
 
 
 class MessageReader:
@@ -144,11 +150,15 @@ class MessageReader:
             self._size -= weight_of(old)
 
     def _parse(self, raw: bytes) -> Message:
-        members = members_of(raw)
-        role = value(members["role"]) if "role" in members else None
+        plain = _plain(raw)
+        members: Members = {} if plain is not None else members_of(raw)
+        role = plain[0] if plain is not None else value(members["role"]) if "role" in members else None
         if not isinstance(role, str):
             raise Unreadable("a message without a role")
-        parts, text, recognition, is_list = self._content(role, members)
+        if plain is not None:
+            parts, text, recognition, is_list = self._text(role, plain[1], None)
+        else:
+            parts, text, recognition, is_list = self._content(role, members)
         calls, call_ids = self._calls(members)
         answers = value(members["tool_call_id"]) if "tool_call_id" in members else None
         body = [role.encode(), *(p.digest for p in parts), *(c.digest for c in calls)]
@@ -162,7 +172,7 @@ class MessageReader:
             parts=positions,
             tokens=sum(p.tokens for p in positions),
             is_list=is_list,
-            has_marks=b'"cache_control"' in raw or b'"prompt_cache_breakpoint"' in raw,
+            has_marks=plain is None and (b'"cache_control"' in raw or b'"prompt_cache_breakpoint"' in raw),
             call_ids=call_ids,
             answers=answers if isinstance(answers, str) else None,
             lead=(text or "")[:LEAD_CHARS],
@@ -171,7 +181,12 @@ class MessageReader:
             cut_digests=_cut_digests(text, recognition),
         )
 
-    def _content(self, role: str, members: Members) -> tuple[tuple[Part, ...], str | None, Recognition | None, bool]:
+    def _text(self, role: str, text: str, mark: Life | None) -> _Content:
+        """Content that is one string."""
+        known = recognise_text(self._recognisers, role, text)
+        return (self._text_part(role, text, known, -1, mark),), text, known, False
+
+    def _content(self, role: str, members: Members) -> _Content:
         """Parts, the text where the content is one text and what it was recognised as, and whether it is a list."""
         content = members.get("content")
         level_mark = marker_of(members)
@@ -182,8 +197,7 @@ class MessageReader:
             text = value(content)
             if not isinstance(text, str):
                 raise Unreadable("content is not text")
-            known = recognise_text(self._recognisers, role, text)
-            return (self._text_part(role, text, known, -1, level_mark),), text, known, False
+            return self._text(role, text, level_mark)
         if first != b"[":
             raise Unreadable("content is neither text nor a list")
         raw_parts = elements(content)
@@ -265,6 +279,19 @@ class MessageReader:
             call_id = value(call["id"]) if "id" in call else None
             ids.append(call_id if isinstance(call_id, str) else "")
         return tuple(parts), tuple(ids)
+
+
+def _plain(raw: bytes) -> tuple[str, str] | None:
+    """Role and text of a message that is these two and nothing else, read in one go; None for any other."""
+    if not _PLAIN.match(raw):
+        return None
+    try:
+        found = orjson.loads(raw)
+    except orjson.JSONDecodeError:
+        return None
+    if len(found) != 2 or not isinstance(found.get("content"), str) or not isinstance(found.get("role"), str):
+        return None
+    return found["role"], found["content"]
 
 
 def text_digest(role: str, text: str) -> bytes:
