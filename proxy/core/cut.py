@@ -106,22 +106,17 @@ class _Opening:
     @property
     def size(self) -> int:
         """Bytes."""
-        return len(self.head) * (1 + len(self.ends)) + sum(len(end) for end, _ in self.ends) + _FRAME_BYTES
+        ends = sum(len(self.head) + len(end) for end, _ in self.ends)
+        return len(self.head) + sum(map(len, self.firsts)) + ends + _FRAME_BYTES
 
-    def note_end(self, body: bytes, span: Span, members: Members) -> int:
-        """Remember how this body ended; how many bytes more that takes."""
+    def note(self, first: bytes, body: bytes, span: Span, members: Members) -> None:
+        """Remember a body's first message, and how it ended."""
+        if first not in self.firsts:
+            self.firsts = [first, *self.firsts[: _MAX_FIRSTS - 1]]
         end = body[span[1] :]
-        if any(end == known for known, _ in self.ends):
-            return 0
-        before = self.size
-        copied = {name: _EMPTY if name == "messages" else Raw(bytes(raw)) for name, raw in members.items()}
-        self.ends = [(end, copied), *self.ends[: _MAX_ENDS - 1]]
-        return self.size - before
-
-    @property
-    def size(self) -> int:
-        """Bytes."""
-        return len(self.head) + sum(map(len, self.firsts)) + _FRAME_BYTES
+        if all(end != known for known, _ in self.ends):
+            copied = {name: _EMPTY if name == "messages" else Raw(bytes(raw)) for name, raw in members.items()}
+            self.ends = [(end, copied), *self.ends[: _MAX_ENDS - 1]]
 
 
 _Key = tuple[bytes, int, bytes]
@@ -167,12 +162,10 @@ class Trunks:
         start = cut.span[0]
         end = self._note_starts(body, cut, transcript.messages)
         opening = self._opening(body, start)
-        self._size += opening.note_end(body, cut.span, cut.members)
         first = transcript.messages[0].raw
-        if first not in opening.firsts:
-            self._size -= opening.size
-            opening.firsts = [first, *opening.firsts[: _MAX_FIRSTS - 1]]
-            self._size += opening.size
+        before = opening.size
+        opening.note(first, body, cut.span, cut.members)
+        self._size += opening.size - before
         key = (first, _window(body, cut.starts[0] + len(first)))
         self._branch(key, _Trunk(transcript, body[:end], cut.starts))
 
