@@ -1,0 +1,40 @@
+"""The whole proxy, from a configuration, on a real socket: put together as ``stratiform serve`` does it."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from proxy.cli import parts
+from proxy.core.tokens import bytes_over_four
+from proxy.settings import Environment, Settings, load
+from proxy.testing import serving
+from proxy.web.app import create_app
+
+
+class Whole:
+    """An app that is built in the event loop that serves it."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._app: ASGIApp | None = None
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if self._app is None:
+            self._app = create_app((await parts.build(self._settings, encode=bytes_over_four)).parts)
+        await self._app(scope, receive, send)
+
+
+def settings_of(folder: Path, text: str) -> Settings:
+    """A configuration in a folder of its own."""
+    path = folder / "config.yaml"
+    path.write_text(text)
+    return load(path, environment=Environment({"HOME": str(folder)}))
+
+
+@contextmanager
+def whole(folder: Path, text: str) -> Iterator[str]:
+    """The address of a proxy with that configuration."""
+    with serving(Whole(settings_of(folder, text))) as url:
+        yield url
