@@ -43,6 +43,7 @@ _REMEMBERED_LAYOUTS = 3
 _MAX_CACHES = 1024
 # Sessions whose last positions are kept, so that a request that appends is not numbered from its beginning.
 _MAX_NATURAL = 256
+_MOST_COUNTS = 200_000
 _REGRET_SHARE = 0.005
 # How much of one request a policy may lose to learning, and how many times more where the client is sure to come back
 # in time (nothing more up to P = 0.6). Classic orders by age alone and wins back less.
@@ -114,7 +115,7 @@ class TierPlanner:
     policy: str = "economic"
     options: Options = field(default_factory=Options)
     memory_bytes: int = 512 * 2**20
-    """What all of its state may take, but for 50 MB of token counts."""
+    """What all of its state may take, but for the token counts: an eighth more, 50 MB at most."""
     _counter: TokenCounter = field(init=False)
     _reader: MessageReader = field(init=False)
     _trunks: Trunks = field(init=False)
@@ -124,7 +125,7 @@ class TierPlanner:
     _natural: Bounded[str, Layout] = field(init=False)
 
     def __post_init__(self) -> None:
-        self._counter = TokenCounter(self.encode)
+        self._counter = TokenCounter(self.encode, capacity=min(_MOST_COUNTS, self.memory_bytes // 2_000))
         room = self.memory_bytes
         self._reader = MessageReader(self._counter, self.recognisers, capacity_bytes=room // 4)
         self._trunks = Trunks(capacity_bytes=room // 4)
