@@ -14,7 +14,7 @@ from proxy.core.diagnostics import UNTOLD
 from proxy.core.modes import Mode
 from proxy.core.reasons import Reason
 from proxy.core.usage import Usage
-from proxy.ports import Deployment, Headers, Plan, Reservation, Subject
+from proxy.ports import Call, Deployment, Headers, Plan, Reservation, Subject
 
 
 class Ending(StrEnum):
@@ -80,6 +80,7 @@ class Exchange:
     """What is left of rate limits, as headers."""
     is_priced: bool = False
     is_booked: bool = False
+    call: Call | None = field(default=None, repr=False)
     """It is, or is about to be, in the ledger."""
 
     @property
@@ -123,6 +124,22 @@ class Meter(Protocol):
 
     def settle(self, exchange: Exchange) -> None:
         """The exchange has ended: ``ending`` says how. Counts everything."""
+        ...
+
+
+class Keeper(Protocol):
+    """Keeps prefixes alive while their clients pause. Never suspends and never blocks."""
+
+    def returned(self, session: str) -> None:
+        """The session (``Plan.session``) has another request."""
+        ...
+
+    def ended(self, exchange: Exchange) -> None:
+        """A client's exchange was settled; ``call`` is what was sent last."""
+        ...
+
+    async def aclose(self) -> None:
+        """Send nothing more."""
         ...
 
 

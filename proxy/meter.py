@@ -8,8 +8,18 @@ from math import isfinite
 
 from proxy.core.modes import Mode
 from proxy.core.plan import CONTROL, Plan
-from proxy.core.prices import Price, PriceMap, cost, saved_as_reported, saved_on_shadow, scaled, uncached_cost
+from proxy.core.prices import (
+    Price,
+    PriceMap,
+    cost,
+    input_cost,
+    saved_as_reported,
+    saved_on_shadow,
+    scaled,
+    uncached_cost,
+)
 from proxy.core.prompt import Bill
+from proxy.core.reasons import Reason
 from proxy.core.usage import Usage
 from proxy.exchange import GENERATING, Ending, Exchange
 from proxy.metrics import Metrics, mode_label
@@ -79,8 +89,11 @@ class Meter:
         spent = cost(usage, price)
         exchange.cost_usd = spent.total_usd
         team = _team(exchange)
-        uncached_usd = uncached_cost(usage, price)
+        # No client asked for a refresh: without a cache there would be none.
+        uncached_usd = 0.0 if is_refresh(exchange.plan) else uncached_cost(usage, price)
         self._metrics.cost(deployment.name, team, spent, uncached_usd)
+        if is_refresh(exchange.plan):
+            self._metrics.refresh_cost(deployment.name, team, spent.total_usd)
         if exchange.plan is not None and exchange.plan.arm:
             self._metrics.arm(deployment.name, exchange.plan.arm, spent.input_usd, uncached_usd)
         saved = savings(exchange, price)
@@ -141,6 +154,12 @@ def savings(exchange: Exchange, price: Price) -> dict[str, float]:
         return {}
     if plan.arm == CONTROL:
         return {}
+    if is_refresh(plan):
+        # It is only a cost; what it saves is seen when its client returns.
+        spent = {"shadow": -input_cost(plan.predicted, price)}
+        if exchange.usage is not None and not exchange.usage.estimated:
+            spent["reported"] = -input_cost(exchange.usage, price)
+        return _finite(spent)
     if plan.mode is Mode.OBSERVE:
         return _finite({"observed": saved_on_shadow(plan.own, plan.predicted, price)})
     if not plan.rewritten and plan.predicted == plan.own:
@@ -151,6 +170,11 @@ def savings(exchange: Exchange, price: Price) -> dict[str, float]:
     if exchange.usage is not None and not exchange.usage.estimated:
         saved["reported"] = saved_as_reported(plan.own, exchange.usage, price)
     return _finite(saved)
+
+
+def is_refresh(plan: Plan | None) -> bool:
+    """Whether the request only kept a prefix alive."""
+    return plan is not None and plan.reason == Reason.KEEP_ALIVE
 
 
 def sent_bill(exchange: Exchange, plan: Plan) -> Bill | None:

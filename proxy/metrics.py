@@ -192,6 +192,10 @@ class Metrics:
         self._notices = self._counter("notices_total", "Notices to webhooks, by what became of them.", "outcome")
 
     def _define_plans(self) -> None:
+        self._refreshes = self._counter(
+            "keep_alive_total", "Refreshes of prefixes, by what became of them.", "team", "outcome"
+        )
+        self._refresh_cost = self._counter("keep_alive_cost_usd_total", "What refreshes cost.", "model", "team")
         self._tier_tokens = self._counter("tier_tokens_total", "Prompt tokens sent in each tier.", "tier")
         self._tier_moves = self._counter("tier_moves_total", "Pieces that changed their tier.", "source", "target")
         self._reasons = self._counter("plan_reasons_total", "Plans by their reason.", "mode", "reason")
@@ -340,6 +344,14 @@ class Metrics:
         """A report was compared with what was expected; ``kind`` is a ``Deviation``, ``cause`` what the provider's own
         diagnostics say (``proxy.core.diagnostics``)."""
         self._deviations(self._model(model), kind, cause).inc()
+
+    def refreshed(self, team: str, outcome: str) -> None:
+        """A prefix was to be kept alive (``proxy.keep_alive.Outcome``)."""
+        self._refreshes(self._team(team), outcome).inc()
+
+    def refresh_cost(self, model: str, team: str, usd: float) -> None:
+        """What a refresh cost; it is in the team's cost, too."""
+        self._refresh_cost(self._model(model), self._team(team)).inc(usd)
 
     def overhead(self, seconds: float) -> None:
         """The proxy's own time on a request before it was forwarded."""

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from msgspec import Raw
 
 from proxy.core.cut import Cut
+from proxy.core.keep_alive import Upkeep
 from proxy.core.message import MessageReader
 from proxy.core.modes import Mode
 from proxy.core.plan import Plan, Route
@@ -75,6 +76,14 @@ class Planning:
     def began(self, plan: Plan, now: float) -> None:
         """The upstream accepted the request: commit the shadow cache."""
         self._planner.began(plan, now)
+
+    def upkeep(self, plan: Plan, now: float) -> Upkeep | None:
+        """How to keep alive what a request that was sent at ``now`` has cached; None where nothing would pay."""
+        return self._planner.upkeep(plan, now)
+
+    def kept(self, work: Upkeep, now: float) -> None:
+        """The upstream accepted a refresh."""
+        self._planner.kept(work, now)
 
     def refused(self, plan: Plan) -> None:
         """The upstream refused the rewritten body: bar rewrites for the session."""

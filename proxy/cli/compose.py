@@ -13,6 +13,7 @@ from proxy.core.modes import Mode
 from proxy.core.prices import PriceMap
 from proxy.core.profiles import PROFILES
 from proxy.deployments import Entry, ModelTable, provider_of
+from proxy.keep_alive import Terms
 from proxy.metrics import Metrics
 from proxy.notices import Notices
 from proxy.ports import Clock, Rules, StoreError, Transport
@@ -68,6 +69,20 @@ def entries(settings: Settings) -> list[Entry]:
 def _is_served(name: str, listed: Collection[str]) -> bool:
     provider, _ = provider_of(name)
     return any(matches(pattern, written) for pattern in listed for written in (name, f"{provider}/{name}"))
+
+
+def keep_alive_terms(settings: Settings) -> Terms | None:
+    """What refreshes of prefixes may cost; None where they are off. Workers share a team's cap evenly."""
+    given, workers = settings.stratiform.keep_alive, settings.stratiform.workers
+    if not given.enabled:
+        return None
+    return Terms(
+        usd_per_day=given.usd_per_day / workers,
+        teams={team: usd / workers for team, usd in given.teams.items()},
+        own_keys=given.own_keys,
+        max_sessions=given.max_sessions,
+        max_bytes=int(given.max_mib * (1 << 20)),
+    )
 
 
 def price_source(prices: PriceMap) -> PriceOf:

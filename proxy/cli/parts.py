@@ -15,6 +15,7 @@ from proxy.core.tokens import Encode, sampled
 from proxy.directory import DEFAULT_TEAM
 from proxy.encodings import local_encode
 from proxy.engine import Breakers, Engine, Limits
+from proxy.keep_alive import KeepAlive
 from proxy.meter import Meter
 from proxy.metrics import Metrics
 from proxy.planning import Planning
@@ -85,19 +86,22 @@ async def build(
     used = {**make_upstreams(table.transports(), encode), **(upstreams or {})}
     routing = settings.routing
     breaking = BreakerPolicy(allowed_fails=routing.allowed_fails, cooldown_s=routing.cooldown_s)
+    planner = Planning(
+        TierPlanner(
+            sampled(encode),
+            recognisers(build_plugin_manager(), metrics.plugin_failed),
+            ours.policy,
+            Options(holdout=ours.holdout),
+            int(ours.limits.state_mib * (1 << 20)),
+        )
+    )
+    meter, terms = Meter(metrics, prices), compose.keep_alive_terms(settings)
     engine = Engine(
         models=table,
         upstreams=used,
-        planner=Planning(
-            TierPlanner(
-                sampled(encode),
-                recognisers(build_plugin_manager(), metrics.plugin_failed),
-                ours.policy,
-                Options(holdout=ours.holdout),
-            )
-        ),
+        planner=planner,
         admission=gate,
-        meter=Meter(metrics, prices),
+        meter=meter,
         clock=clock or system,
         limits=Limits(
             body_bytes=int(ours.limits.max_body_mib * (1 << 20)),
@@ -106,6 +110,18 @@ async def build(
         trust_time_header=ours.clock == "header",
         retries=RetryPolicy(retries=routing.num_retries, least_wait_s=routing.retry_after_s),
         breakers=Breakers(breaking if routing.has_breakers else None, metrics.breaker),
+        keeper=None
+        if terms is None
+        else KeepAlive(
+            terms,
+            upstreams=used,
+            planner=planner,
+            admission=gate,
+            meter=meter,
+            clock=clock or system,
+            price_of=compose.price_source(prices),
+            on_refresh=metrics.refreshed,
+        ),
     )
     parts = Parts(
         engine=engine,

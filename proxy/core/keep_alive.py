@@ -48,8 +48,11 @@ _NO_THINKING = (None, "none", {"type": "disabled"})
 @dataclass(frozen=True, slots=True)
 class Upkeep:
     """How to keep one session's prefix alive: up to ``times`` refreshes, each ``period_s`` after the one before it (the
-    first one after the start of the request that was sent). ``bill`` is what one is expected to cost."""
+    first one after the start of the request that was sent). ``bill`` is what one is expected to cost; ``scope`` and
+    ``profile`` say in whose cache."""
 
+    scope: bytes
+    profile: CacheProfile
     body: bytes
     prompt: Prompt
     period_s: float
@@ -68,6 +71,10 @@ class Past:
         """P(the client returns between start and end), given that it has been away ``since_s`` seconds."""
         away = sum(_mass(gap, since_s, math.inf) for gap in self.gaps) + self.gone
         return sum(_mass(gap, start_s, end_s) for gap in self.gaps) / away
+
+    def has_paused(self, profile: CacheProfile) -> bool:
+        """Whether any gap comes near the end of a life: most clients end here."""
+        return max(self.gaps, default=0.0) * _SPREAD > profile.life_s - margin_of(profile.life_s)
 
 
 def _mass(gap: float, start_s: float, end_s: float) -> float:
@@ -103,25 +110,29 @@ def margin_of(life_s: float) -> float:
     return min(_MARGIN_S, _MARGIN_SHARE * life_s)
 
 
-def upkeep(
-    session: Session,
-    forecast: Forecast,
-    sent: tuple[bytes, Layout, Prompt],
-    cache: Cache,
-    profile: CacheProfile,
-    now: float,
-) -> Upkeep | None:
-    """What keeps a session's prefix alive; None where nothing would pay. ``sent`` is the body that went out, its layout
-    and its prompt; ``now`` the time at which it did."""
-    body, layout, prompt = sent
-    if profile.family is Family.NONE or not 0 < profile.read < profile.write:
+@dataclass(frozen=True, slots=True)
+class Sent:
+    """A request that was sent at ``now``: its body, layout and prompt, and whose cache it went to."""
+
+    body: bytes
+    layout: Layout
+    prompt: Prompt
+    scope: bytes
+    profile: CacheProfile
+    now: float
+
+
+def upkeep(session: Session, forecast: Forecast, sent: Sent, cache: Cache) -> Upkeep | None:
+    """What keeps a session's prefix alive; None where nothing would pay."""
+    profile, now, layout = sent.profile, sent.now, sent.layout
+    past = past_of(session)
+    if profile.family is Family.NONE or not 0 < profile.read < profile.write or not past.has_paused(profile):
         return None
-    short = _short_form(body, profile)
+    short = _short_form(sent.body, profile)
     if short is None:
         return None
     content, is_cut = short
-    if is_cut and prompt.marks:
-        prompt = _up_to(prompt, max(prompt.marks))
+    prompt = _up_to(sent.prompt, max(sent.prompt.marks)) if is_cut and sent.prompt.marks else sent.prompt
     chances = replace(forecast, body=1.0, head=1.0).positions(layout)
     for life_s in lives_of(profile):
         held, left = (cache.bill(prompt, at).read for at in (now + 1.0, now + life_s + profile.slack_s + 1.0))
@@ -132,8 +143,8 @@ def upkeep(
         bill = cache.bill(prompt, now + period)
         cost = bill.read * profile.read + bill.write_5m * profile.write + bill.write_1h * profile.write_long
         most = int(profile.write / profile.read)
-        times = refreshes(past_of(session), life_s, cost + bill.plain + _OUTPUT_TOKENS, gain, most)
-        return Upkeep(content, prompt, period, times, bill) if times else None
+        times = refreshes(past, life_s, cost + bill.plain + _OUTPUT_TOKENS, gain, most)
+        return Upkeep(sent.scope, profile, content, prompt, period, times, bill) if times else None
     return None
 
 

@@ -38,5 +38,7 @@ class Reason(StrEnum):
     """Context re-laid stable-first."""
     KEPT = "kept"
     """The layout of the request before goes on."""
+    KEEP_ALIVE = "keep-alive"
+    """No client's request: a prefix is read once more before it runs out."""
     NATURAL_ORDER = "natural-order"
     """An automatic cache, and the client's order is already the best."""

@@ -23,7 +23,7 @@ from proxy.engine.line import exchange_line
 from proxy.engine.retry import ONE_TRY, Attempts, Levels
 from proxy.engine.sticky import session_key
 from proxy.errors import Forbidden, InternalError, InvalidRequest, ProxyError, UpstreamError, UpstreamRejected
-from proxy.exchange import GENERATING, Admission, Ending, Exchange, Meter
+from proxy.exchange import GENERATING, Admission, Ending, Exchange, Keeper, Meter
 from proxy.forwarding import without_credentials
 from proxy.headers import for_upstream, get
 from proxy.ports import Call, Clock, Deployment, Models, Plan, Planner, Subject, Transport, Upstream
@@ -53,6 +53,7 @@ class Engine:
         trust_time_header: bool = False,
         retries: RetryPolicy = ONE_TRY,
         breakers: Breakers | None = None,
+        keeper: Keeper | None = None,
     ) -> None:
         self._models = models
         self._upstreams = dict(upstreams)
@@ -64,6 +65,7 @@ class Engine:
         self._trust_time_header = trust_time_header
         self._retries = retries
         self._breakers = breakers or Breakers()
+        self._keeper = keeper
         self._settling: Tasks = set()
 
     @property
@@ -85,6 +87,8 @@ class Engine:
 
     async def aclose(self) -> None:
         """Finish what is being settled and close the upstreams."""
+        if self._keeper is not None:
+            await self._keeper.aclose()
         await drain(self._settling)
         for upstream in self._upstreams.values():
             await upstream.aclose()
@@ -141,6 +145,7 @@ class Engine:
                 now=exchange.now,
                 forwards_key=subject.forwards_key,
             )
+            exchange.call = call
             may_refuse = plan.rewritten and not is_original
             match await passage.attempt(self._upstreams[deployment.transport], call, attempts, may_refuse=may_refuse):
                 case Verdict.DONE:
@@ -169,6 +174,9 @@ class Engine:
             await self._planner.prepare(head.cut, exchange.mode)
             plan = self._planner.plan(body, deployment, subject, exchange.mode, exchange.now, head.cut)
         exchange.plan, exchange.mode, exchange.reason = plan, plan.mode, plan.reason
+        if self._keeper is not None:
+            with Contained("keeper.returned"):
+                self._keeper.returned(plan.session)
         return plan
 
     async def _relay(self, exchange: Exchange, client: Client) -> None:
@@ -270,6 +278,9 @@ class Engine:
                 self._planner.settled(plan, exchange.usage, exchange.time())
         with Contained("meter.settle"):
             self._meter.settle(exchange)
+        if self._keeper is not None:
+            with Contained("keeper.ended"):
+                self._keeper.ended(exchange)
         if _log.isEnabledFor(logging.INFO):
             with Contained("log"):
                 _log.info("%s", exchange_line(exchange))

@@ -15,7 +15,6 @@ Send = Callable[[bytes, float], Bill | None]
 class _Series:
     """Refreshes of one session that are still to come."""
 
-    plan: Plan
     work: Upkeep
     next_at: float
     left: int
@@ -33,7 +32,7 @@ class Upkeeps:
         """The request of a plan has ended: from here on its prefix is kept alive, where that pays."""
         work = self._planner.upkeep(plan, now)
         if work is not None:
-            self._series[plan.session] = _Series(plan, work, now + work.period_s, work.times)
+            self._series[plan.session] = _Series(work, now + work.period_s, work.times)
 
     def end(self, session: str) -> None:
         """The client has returned."""
@@ -54,7 +53,7 @@ class Upkeeps:
         bill = self._send(work.body, at)
         if bill is None or bill.read < bill.total / 2:
             return False  # it is gone already: what was sent wrote it anew, and the client may not come
-        self._planner.kept(series.plan, work, at)
+        self._planner.kept(work, at)
         series.next_at += work.period_s
         series.left -= 1
         return series.left > 0

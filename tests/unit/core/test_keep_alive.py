@@ -98,7 +98,7 @@ class TestUpkeep:
         plan, work = paused(talk, OFTEN)
         assert work is not None
         at = talk.now + work.period_s
-        talk.planner.kept(plan, work, at)
+        talk.planner.kept(work, at)
         again = talk.planner.upkeep(plan, at)
         assert again is not None
         assert again.bill.read == work.bill.read

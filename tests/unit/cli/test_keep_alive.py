@@ -1,0 +1,40 @@
+from pathlib import Path
+
+import pytest
+
+from proxy.cli import compose
+from proxy.keep_alive import Terms
+from proxy.settings import ConfigError, Environment, Settings, load
+
+
+def settings(tmp_path: Path, text: str) -> Settings:
+    path = tmp_path / "config.yaml"
+    path.write_text(f"stratiform:\n{text}")
+    return load(path, "http://localhost:9", Environment({}))
+
+
+def test_it_is_off_unless_it_is_turned_on(tmp_path: Path) -> None:
+    assert compose.keep_alive_terms(settings(tmp_path, "  port: 1\n")) is None
+    assert compose.keep_alive_terms(settings(tmp_path, "  keep_alive: {usd_per_day: 3}\n")) is None
+
+
+def test_the_defaults(tmp_path: Path) -> None:
+    assert compose.keep_alive_terms(settings(tmp_path, "  keep_alive: {enabled: true}\n")) == Terms()
+
+
+def test_what_is_said(tmp_path: Path) -> None:
+    text = (
+        "  keep_alive: {enabled: true, usd_per_day: 3, teams: {a: 8}, own_keys: true, max_sessions: 9, max_mib: 0.5}\n"
+    )
+    terms = compose.keep_alive_terms(settings(tmp_path, text))
+    assert terms == Terms(3.0, {"a": 8.0}, own_keys=True, max_sessions=9, max_bytes=1 << 19)
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["  keep_alive: {enabled: true, usd_per_day: -1}\n", "  keep_alive: {enabled: true, surprise: 1}\n",
+     "  clock: header\n  keep_alive: {enabled: true}\n"],
+)  # fmt: skip
+def test_what_is_wrong(tmp_path: Path, text: str) -> None:
+    with pytest.raises(ConfigError, match="keep_alive"):
+        settings(tmp_path, text)
