@@ -78,11 +78,12 @@ def as_csv(names: Sequence[str], lines: Iterable[View], rename: Mapping[str, str
     writer = csv.writer(out)
     writer.writerow(columns)
     for line in lines:
-        writer.writerow([_cell(line.get(column)) for column in columns])
+        writer.writerow([cell(line.get(column)) for column in columns])
     return out.getvalue()
 
 
-def _cell(value: object) -> object:
+def cell(value: object) -> object:
+    """A value as it may stand in a spreadsheet."""
     if isinstance(value, str):
         return f"'{value}" if value.startswith(_FORMULA) else value
     return "" if value is None else value

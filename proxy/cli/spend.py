@@ -1,9 +1,14 @@
 """``stratiform spend``: what was spent, and what caching saved, by team, key, user, model and day."""
 
 import argparse
+import csv
 import sys
+from functools import partial
 from typing import Any
 
+import orjson
+
+from proxy.administration.spend import cell
 from proxy.cli.managing import Ask, add_where, run_with, show
 
 _PARAMETERS = ("since", "until", "team", "key", "user", "model", "timezone")
@@ -22,12 +27,15 @@ def configure(parser: argparse.ArgumentParser) -> None:
         parser.add_argument(f"--{name}", help=f"of this {name} only")
     parser.add_argument("--timezone", help="where days begin (UTC)")
     parser.add_argument("--csv", action="store_true", help="print CSV")
+    parser.add_argument("--entries", action="store_true", help="the ledger itself: a JSON object a line, or CSV")
     add_where(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Report; the exit status."""
     query = {name: value for name in _PARAMETERS if (value := getattr(arguments, name)) is not None}
+    if arguments.entries:
+        return run_with(arguments, partial(_export, query, as_csv=arguments.csv))
     query["by"] = arguments.by
     if arguments.csv:
         query["format"] = "csv"
@@ -40,6 +48,25 @@ def run(arguments: argparse.Namespace) -> int:
             show(arguments, content if arguments.json else _with_total(content), {**_headings(content), **_SUMS})
 
     return run_with(arguments, work)
+
+
+async def _export(query: dict[str, str], ask: Ask, *, as_csv: bool) -> None:
+    """Write the ledger out, page by page."""
+    page, writer = dict(query), None
+    while True:
+        content = await ask("GET", "entries", page)
+        for entry in content["data"]:
+            if not as_csv:
+                sys.stdout.write(orjson.dumps(entry).decode() + "\n")
+                continue
+            if writer is None:
+                writer = csv.DictWriter(sys.stdout, list(entry))
+                writer.writeheader()
+            writer.writerow({name: cell(value) for name, value in entry.items()})
+        if not content["has_more"]:
+            return
+        last = content["data"][-1]
+        page.update(since=repr(last["at"]), until=repr(content["until"]), after=str(last["exchange_id"]))
 
 
 def _headings(content: dict[str, Any]) -> dict[str, str]:
