@@ -12,11 +12,12 @@ from rich.table import Table
 
 from proxy.accounts import PriceOf
 from proxy.admission import brings_key
-from proxy.cli import compose
+from proxy.cli import compose, declared
+from proxy.core.allow import matches
 from proxy.core.prices import PriceMap
 from proxy.deployments import Entry, ModelTable, deployment_of
 from proxy.ports import Deployment, Transport
-from proxy.settings import ConfigError, Settings, load, unused_on_http
+from proxy.settings import Budget, ConfigError, Settings, load, unused_on_http
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -54,19 +55,43 @@ def check(path: Path) -> dict[str, object]:
         "listen": f"{ours.host}:{ours.port}",
         "mode": ours.mode,
         "store": settings.store_name,
-        "keys": "any" if settings.master_key is None and not ours.teams else "configured",
+        "keys": _keys(settings),
         "models": rows,
         "teams": [
             {
                 "name": team.name,
                 "keys": len(team.keys),
                 "mode": team.mode,
-                "budget_usd": team.budget.usd if team.budget else None,
+                "models": list(team.models) or None,
+                "budgets": [_budget_text(budget) for budget in team.all_budgets] or None,
             }
             for team in ours.teams
         ],
         "warnings": [*settings.warnings, *_warnings(settings, prices)],
     }  # fmt: skip
+
+
+def _keys(settings: Settings) -> str:
+    """Whose keys are accepted."""
+    if settings.stratiform.client_keys == "forward":
+        return "configured, and the provider's"
+    return "any" if declared.declared(settings).is_empty else "configured"
+
+
+def _budget_text(budget: Budget) -> str:
+    """A budget in a few words: "month: 500 USD (soft 400) by team, Europe/Berlin"."""
+    hard, soft, unit = budget.usd, budget.soft_usd, "USD"
+    if budget.unit == "tokens":
+        hard, soft, unit = budget.tokens, budget.soft_tokens, "tokens"
+    limit = f"soft {_plain(soft)} {unit}" if hard is None else f"{_plain(hard)} {unit}"
+    both = f" (soft {_plain(soft)})" if hard is not None and soft is not None else ""
+    of = "" if budget.scope == "team" else f" for {'each ' if budget.subject == '*' else ''}{budget.scope}"
+    whom = f" {budget.subject}" if budget.scope != "team" and budget.subject != "*" else ""
+    return f"{budget.given_name}: {limit}{both}{of}{whom}"
+
+
+def _plain(amount: float | None) -> str:
+    return f"{amount:.9f}".rstrip("0").rstrip(".")
 
 
 def print_json(value: object) -> None:
@@ -104,10 +129,11 @@ def _row_behind(entry: Entry, price_of: PriceOf) -> dict[str, object]:
 
 def _warnings(settings: Settings, prices: PriceMap) -> Iterator[str]:
     ours, price_of = settings.stratiform, compose.price_source(prices)
-    has_keys = settings.master_key is not None or bool(ours.teams)
-    has_budgets = any(team.budget for team in ours.teams)
+    has_keys = settings.master_key is not None or any(team.keys for team in ours.teams)
+    has_budgets = any(budget.usd is not None for team in ours.teams for budget in team.all_budgets)
     if ours.clock == "header":
         yield "stratiform.clock: clients set the time; for replays only"
+    yield from _about_teams(settings)
     for index, (given, entry) in enumerate(zip(settings.models, compose.entries(settings), strict=False)):
         path, deployment = f"model_list[{index}]", deployment_of(entry, price_of)
         if entry.weight <= 0:
@@ -117,6 +143,23 @@ def _warnings(settings: Settings, prices: PriceMap) -> Iterator[str]:
             yield from _about_http(deployment, path, has_keys=has_keys)
         if has_budgets and "*" not in entry.model and price_of(deployment) is None:
             yield f"{path}: its price is not known: teams with a budget cannot use it (see stratiform.prices)"
+
+
+def _about_teams(settings: Settings) -> Iterator[str]:
+    """What keys and allow-lists will not do as it seems."""
+    ours = settings.stratiform
+    if settings.master_key is not None and settings.store_name == "memory":
+        yield "stratiform.store: is memory: keys, teams and budgets that are made while the proxy runs end with it"
+    served = [entry.model_name for entry in settings.models] + list(settings.aliases)
+    if settings.upstream or any("*" in name for name in served):
+        return
+    for index, team in enumerate(ours.teams):
+        lists = [(f"stratiform.teams[{index}].models", team.models)]
+        lists += [(f"stratiform.teams[{index}].keys[{at}].models", key.models) for at, key in enumerate(team.keys)]
+        for path, patterns in lists:
+            for pattern in patterns:
+                if not any(matches(pattern, name) for name in served):
+                    yield f"{path}: `{pattern}` is no model of model_list"
 
 
 def _about_http(deployment: Deployment, path: str, *, has_keys: bool) -> Iterator[str]:
@@ -157,6 +200,7 @@ def _listed(items: object) -> Iterator[str]:
     assert isinstance(items, list)
     for item in items:
         if isinstance(item, dict):
-            yield ", ".join(f"{key} {value}" for key, value in item.items() if value is not None)
+            shown = {key: "; ".join(value) if isinstance(value, list) else value for key, value in item.items()}
+            yield ", ".join(f"{key} {value}" for key, value in shown.items() if value is not None)
         else:
             yield str(item)

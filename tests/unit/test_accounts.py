@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from proxy.clock import ManualClock
 from proxy.core.budget import Rule
 from proxy.core.modes import Mode
 from proxy.core.plan import Plan
@@ -15,6 +16,8 @@ from proxy.core.prompt import Bill
 from proxy.core.usage import Usage
 from proxy.errors import BudgetExceeded, BudgetUnavailable, Forbidden, RateLimited
 from proxy.exchange import Ending
+from proxy.metrics import Metrics
+from proxy.notices import Notices
 from proxy.ports import Deployment, Subject, Transport
 from proxy.store import Entry
 from tests.money import MODEL, NOW, RED, Desk, Flaky, desk, exchange
@@ -170,7 +173,13 @@ def test_a_rate_limit_says_when_to_come_back() -> None:
                 await one.settle(await _reserved(one, exchange(SIZE)), Usage(1, 1))
             with pytest.raises(RateLimited) as caught:
                 await one.reserve(exchange(SIZE))
-            assert caught.value.headers == {"retry-after": str(60 - int(NOW % 60))}
+            wait_s = 60 - int(NOW % 60)
+            assert caught.value.headers == {
+                "retry-after": str(wait_s),
+                "x-ratelimit-limit-requests": "2",
+                "x-ratelimit-remaining-requests": "0",
+                "x-ratelimit-reset-requests": f"{wait_s}s",
+            }
             assert (caught.value.kind, caught.value.code) == ("requests", "rate_limit_exceeded")
             assert one.sample("rate_limited_total", team="red", unit="requests") == 1
             await one.reserve(exchange(SIZE, at=NOW + 60))
@@ -237,6 +246,32 @@ def test_a_client_that_leaves_while_money_is_reserved_holds_none() -> None:
                 await task
             while (await spent(one))[1]:
                 await asyncio.sleep(0)
+
+    run(main)
+
+
+def test_a_client_that_leaves_while_a_notice_is_claimed_holds_no_money() -> None:
+    async def main() -> None:
+        class Claiming(Flaky):
+            asked = asyncio.Event()
+
+            async def claim(self, *args: Any) -> bool:
+                self.asked.set()
+                await asyncio.sleep(3600)
+                return True
+
+        store, soft = Claiming(), replace(TOTAL, soft=0, webhook="http://127.0.0.1:1")
+        sender = Notices(b"", ManualClock(NOW), Metrics())
+        async with desk(soft, store=store, timeout_s=30.0, notices=sender) as one:
+            asked = exchange(SIZE)
+            task = asyncio.ensure_future(one.accounts.reserve(asked, MODEL, 0))
+            await store.asked.wait()
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+            assert await spent(one) == (0, MOST)
+            await one.accounts.settle(asked)
+            assert await spent(one) == (0, 0)
 
     run(main)
 

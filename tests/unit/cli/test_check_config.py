@@ -59,7 +59,9 @@ def test_json_shows_what_the_configuration_comes_to(file: Path, capsys: pytest.C
     }  # fmt: skip
     assert report["models"][5]["profile"] is None
     assert report["models"][5]["price_known"] is None
-    assert report["teams"] == [{"name": "red", "keys": 1, "mode": "observe", "budget_usd": 5.0}]
+    assert report["teams"] == [
+        {"name": "red", "keys": 1, "mode": "observe", "models": None, "budgets": ["total: 5 USD"]}
+    ]
     assert (report["store"], report["keys"], report["listen"]) == ("memory", "configured", "127.0.0.1:4000")
     assert [secret for secret in SECRETS if secret in shown] == []
 
@@ -69,6 +71,7 @@ def test_warnings_name_what_will_not_do_what_it_seems_to(file: Path, capsys: pyt
     assert orjson.loads(capsys.readouterr().out)["warnings"] == [
         "general_settings.database_url: is not used by Stratiform (used are master_key)",
         "stratiform.clock: clients set the time; for replays only",
+        "stratiform.store: is memory: keys, teams and budgets that are made while the proxy runs end with it",
         "model_list[1].litellm_params.api_base: has no path, so requests go to "
         "http://localhost/chat/completions; most servers want /v1",
         "model_list[1].litellm_params.api_key: is missing; requests are refused, for the proxy's keys are not sent on",
@@ -86,7 +89,7 @@ def test_the_table_shows_the_same_to_people(file: Path, capsys: pytest.CaptureFi
     assert [line for line in shown.splitlines() if line.startswith("local ")][0].split() == [
         "local", "claude-local", "http", "none", "localhost", "mark", "known",
     ]  # fmt: skip
-    assert "team: name red, keys 1, mode observe, budget_usd 5.0" in shown
+    assert "team: name red, keys 1, mode observe, budgets total: 5 USD" in shown
     assert "warning: stratiform.clock: clients set the time; for replays only" in shown
     assert [secret for secret in SECRETS if secret in shown] == []
 
@@ -99,3 +102,38 @@ def test_a_wrong_file_is_told_and_counts_as_failed(tmp_path: Path, capsys: pytes
     assert capsys.readouterr().err == f"error: {message}\n"
     assert main(["check-config", str(path), "--json"]) == 1
     assert orjson.loads(capsys.readouterr().out) == {"ok": False, "errors": [message]}
+
+
+TEAMS = """
+model_list: [{model_name: sonnet, litellm_params: {model: anthropic/claude-sonnet-4-5, api_key: k}}]
+stratiform:
+  store: memory
+  client_keys: CLIENT_KEYS
+  teams:
+    - name: red
+      models: [sonet, "son*"]
+      keys: [{key: sk-red, models: [opus]}]
+      budgets:
+        - {usd: 500, soft_usd: 400, window: month}
+        - {scope: user, tokens: 1000000, window: day}
+        - {scope: model, subject: sonnet, soft_usd: 2.5}
+"""
+
+
+def test_budgets_and_allow_lists_are_shown_as_they_are_meant(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "config.yaml"
+    path.write_text(TEAMS.replace("CLIENT_KEYS", "forward") + "general_settings: {master_key: sk-master}\n")
+    assert main(["check-config", str(path), "--json"]) == 0
+    report = orjson.loads(capsys.readouterr().out)
+    assert report["keys"] == "configured, and the provider's"
+    assert report["teams"][0]["budgets"] == [
+        "month: 500 USD (soft 400)", "user-day-tokens: 1000000 tokens for each user",
+        "model-total: soft 2.5 USD for model sonnet",
+    ]  # fmt: skip
+    assert report["warnings"] == [
+        "stratiform.store: is memory: keys, teams and budgets that are made while the proxy runs end with it",
+        "stratiform.teams[0].models: `sonet` is no model of model_list",
+        "stratiform.teams[0].keys[0].models: `opus` is no model of model_list",
+    ]
