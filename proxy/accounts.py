@@ -124,9 +124,12 @@ class Accounts:
         entry = _lost_entry(exchange, deployment, amounts)
         ask = Reserve(held.exchange_id, held.team, [b.charge for b in held.bookings], self._books.lease(), entry)
         held.is_asked = not self._books.is_away
+        # From here on the exchange's end gives it back, even where this does not come to its own.
+        exchange.reservation = held
         answer = await self._books.reserve(ask)
         match answer:
             case Refused():
+                held.is_asked = False
                 await self._refuse(exchange, held, answer)
             case Granted():
                 self._warn(exchange, held, answer.balances)
@@ -142,6 +145,7 @@ class Accounts:
         held = exchange.reservation
         if not isinstance(held, Held):
             return
+        self._books.ended(held.team, held.exchange_id)
         if exchange.attempts == 0:
             if held.is_asked:
                 await self._books.release(held.exchange_id, held.team)
@@ -214,6 +218,7 @@ class Accounts:
         if not (self._denies and is_limited):
             return
         if held.is_asked:  # it may have been granted, and the answer lost
+            held.is_asked = False
             await self._books.release(held.exchange_id, held.team)
         raise BudgetUnavailable(f"The budgets of team '{held.team}' cannot be checked: the store does not answer.")
 

@@ -114,7 +114,7 @@ class Books:
             self._failed("reserve", error)
             return None
         except asyncio.CancelledError:
-            spawn(self.release(ask.exchange_id, ask.team), self._tasks)
+            self.abandon(ask.exchange_id, ask.team)
             raise
         if isinstance(answer, Granted):
             self._running.setdefault(ask.team, set()).add(ask.exchange_id)
@@ -122,7 +122,7 @@ class Books:
 
     async def settle(self, end: Settle) -> Sequence[Balance] | None:
         """The balances of what was charged; None where the store is away and the settlement was spooled."""
-        self._ended(end.entry.team, end.entry.exchange_id)
+        self.ended(end.entry.team, end.entry.exchange_id)
         if not self.is_away:
             try:
                 async with asyncio.timeout(self._timeout_s):
@@ -134,7 +134,7 @@ class Books:
 
     async def release(self, exchange_id: str, team: str) -> None:
         """Give a reservation back, now or later."""
-        self._ended(team, exchange_id)
+        self.ended(team, exchange_id)
         if not self.is_away:
             try:
                 async with asyncio.timeout(self._timeout_s):
@@ -172,7 +172,12 @@ class Books:
             self._failed("claim", error)
             return False
 
-    def _ended(self, team: str, exchange_id: str) -> None:
+    def abandon(self, exchange_id: str, team: str) -> None:
+        """Give a reservation back in the background: whoever asked for it has left."""
+        spawn(self.release(exchange_id, team), self._tasks)
+
+    def ended(self, team: str, exchange_id: str) -> None:
+        """An exchange does not run any more: its reservation is not renewed."""
         running = self._running.get(team)
         if running is None:
             return

@@ -1,0 +1,154 @@
+"""The ledger entry is written before the client has all of its answer, and once, however the exchange ends."""
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from proxy.errors import UpstreamUnavailable
+from proxy.exchange import Ending, Exchange
+from tests.unit.engine.parts import DONE, JSON, ROLE, SSE, USAGE, WORD, Bench, MemoryClient, answers, chat_body
+
+BODY = b'{"choices":[{"finish_reason":"stop"}],"usage":{"prompt_tokens":4,"completion_tokens":1}}'
+LENGTH = ("content-length", str(len(BODY)))
+
+
+class Watched(Bench):
+    """A bench that keeps what the client had, and what was known, when the exchange was settled."""
+
+    def __init__(self, *scripts: Any, **more: Any) -> None:
+        super().__init__(*scripts, **more)
+        self.client = MemoryClient()
+        self.had: list[tuple[bytes, bool]] = []
+        self.booked: list[tuple[Ending | None, int | None]] = []
+        settle = self.door.settle
+
+        async def watching(exchange: Exchange) -> None:
+            self.had.append((self.client.answer, self.client.has_ended))
+            self.booked.append((exchange.ending, exchange.usage.prompt if exchange.usage is not None else None))
+            await settle(exchange)
+
+        self.door.settle = watching  # type: ignore[method-assign]
+
+    def run(self, client: MemoryClient, *, relayed: bool = False) -> MemoryClient:
+        self.client = client
+        return self.relay(client) if relayed else self.chat(client)
+
+
+def test_a_stream_is_booked_before_done() -> None:
+    bench = Watched(answers(ROLE, WORD, USAGE + DONE))
+    client = bench.run(MemoryClient(chat_body(stream=True)))
+    assert bench.had == [(ROLE + WORD, False)]
+    assert bench.booked == [(Ending.COMPLETED, 7)]
+    assert client.answer == ROLE + WORD + DONE
+    assert client.has_ended
+
+
+def test_done_goes_out_though_the_upstream_leaves_the_line_open() -> None:
+    async def main() -> None:
+        bench = Watched(answers(ROLE, WORD, USAGE, DONE, None))
+        client = bench.client = MemoryClient(chat_body(stream=True))
+        complete = asyncio.Event()
+        client.on_send = lambda chunk: complete.set() if chunk == DONE else None
+        task = asyncio.ensure_future(bench.engine.chat(client))
+        async with asyncio.timeout(5):
+            await complete.wait()
+        assert bench.booked == [(Ending.COMPLETED, 7)]
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        assert len(bench.booked) == 1
+        (exchange,) = bench.ledger.ended
+        assert exchange.ending is Ending.COMPLETED
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("relayed", [False, True], ids=["chat", "relay"])
+@pytest.mark.parametrize("cuts", [1, 3, len(BODY)])
+def test_a_body_of_known_length_is_booked_before_it_is_complete(cuts: int, relayed: bool) -> None:
+    step = -(-len(BODY) // cuts)
+    chunks = [BODY[i : i + step] for i in range(0, len(BODY), step)]
+    bench = Watched(answers(*chunks, headers=[*JSON, LENGTH]))
+    client = bench.run(MemoryClient(chat_body()), relayed=relayed)
+    assert bench.had == [(b"".join(chunks[:-1]), False)]
+    assert bench.booked == [(Ending.COMPLETED, 4)]
+    assert client.answer == BODY
+
+
+def test_a_body_without_a_length_is_booked_before_its_end() -> None:
+    bench = Watched(answers(BODY, headers=JSON))
+    client = bench.run(MemoryClient(chat_body()))
+    assert bench.had == [(BODY, False)]
+    assert bench.booked == [(Ending.COMPLETED, 4)]
+    assert client.has_ended
+
+
+def test_events_on_raw_paths_are_not_held_up() -> None:
+    bench = Watched(answers(WORD, USAGE, DONE, headers=SSE))
+    client = bench.run(MemoryClient(chat_body(stream=True), path="/responses"), relayed=True)
+    assert bench.had == [(WORD + USAGE + DONE, False)]
+    assert bench.booked == [(Ending.COMPLETED, 7)]
+    assert client.has_ended
+
+
+def test_a_body_longer_than_it_said_passes_in_order() -> None:
+    bench = Watched(answers(BODY, b"more", b"and more", headers=[*JSON, LENGTH]))
+    assert bench.run(MemoryClient(chat_body())).answer == BODY + b"moreand more"
+
+
+def test_a_line_that_breaks_is_booked_before_the_client_hears_of_it() -> None:
+    bench = Watched(answers(ROLE, WORD, UpstreamUnavailable("gone")))
+    client = bench.run(MemoryClient(chat_body(stream=True)))
+    assert bench.had == [(ROLE + WORD, False)]
+    assert bench.booked == [(Ending.BROKEN, None)]
+    assert b"upstream_unavailable" in client.answer
+
+
+def test_a_refusal_is_booked_before_it_is_told() -> None:
+    bench = Watched(UpstreamUnavailable("gone"))
+    client = bench.run(MemoryClient(chat_body()))
+    assert bench.had == [(b"", False)]
+    assert bench.booked == [(Ending.BROKEN, None)]
+    assert client.status == 502
+
+
+def test_a_client_that_leaves_is_booked_once_with_what_is_known() -> None:
+    async def main() -> None:
+        bench = Watched(answers(ROLE, WORD, None))
+        client = bench.client = MemoryClient(chat_body(stream=True))
+        seen = asyncio.Event()
+        client.on_send = lambda chunk: seen.set()
+        task = asyncio.ensure_future(bench.engine.chat(client))
+        await seen.wait()
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        assert [ending for ending, _ in bench.booked] == [Ending.HUNG_UP]
+
+    asyncio.run(main())
+
+
+def test_a_client_that_leaves_while_it_is_booked_does_not_stop_that() -> None:
+    async def main() -> None:
+        bench = Bench(answers(WORD, USAGE, DONE))
+        asked, go = asyncio.Event(), asyncio.Event()
+        settle = bench.door.settle
+
+        async def slowly(exchange: Exchange) -> None:
+            asked.set()
+            await go.wait()
+            await settle(exchange)
+
+        bench.door.settle = slowly  # type: ignore[method-assign]
+        task = asyncio.ensure_future(bench.engine.chat(MemoryClient(chat_body(stream=True))))
+        await asked.wait()
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        assert bench.door.settled == []
+        go.set()
+        await bench.engine.aclose()
+        assert [name for name, _ in bench.door.settled] == [exchange.id for exchange in bench.ledger.ended]
+
+    asyncio.run(main())
