@@ -160,13 +160,21 @@ def _subject(scope: str, team: TeamRecord, key: KeyRecord | None) -> Subject:
     return Subject(
         scope=scope,
         team=team.name,
-        mode=min((Mode.parse(part.mode) for part in parts if part.mode), default=Mode.TIER),
+        mode=min((_mode(part.mode) for part in parts if part.mode), default=Mode.TIER),
         virtual=True,
         key_id="" if key is None else key.id,
         user="" if key is None else key.user,
         models=tuple(tuple(part.models) for part in parts if part.models),
         rates=tuple(rates),
     )
+
+
+def _mode(text: str) -> Mode:
+    """A mode of a later version, in a store that is shared with it, is none of ours: nothing is done."""
+    try:
+        return Mode.parse(text)
+    except ValueError:
+        return Mode.PASSTHROUGH
 
 
 def _check_good(known: _Known, now: float) -> None:

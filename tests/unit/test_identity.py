@@ -118,6 +118,11 @@ def test_what_the_team_and_the_key_say_is_added_up_to_the_narrower() -> None:
     assert (low.user, high.user) == ("alice", "")
 
 
+def test_a_mode_that_is_not_known_here_does_nothing() -> None:
+    who = identity(managed=[TeamRecord("blue"), key("sk-blue", team="blue", mode="turbo")])
+    assert admit(who, bearer("sk-blue")).mode is Mode.PASSTHROUGH
+
+
 def test_an_expired_key_is_refused_from_that_second_on() -> None:
     who = identity(Declared([RED], [key("sk-red", expires_at=100.0)]))
     assert admit(who, bearer("sk-red"), now=99.9).team == "red"
