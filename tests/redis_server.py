@@ -53,12 +53,7 @@ class RedisServer:
 
     def ask(self, *words: str) -> str:
         """One command; all of its answer as it is on the wire."""
-        commands = [("AUTH", self._password)] if self._password else []
-        with socket.create_connection(("127.0.0.1", self.port), timeout=10) as line:
-            line.sendall(b"".join(_packed(command) for command in (*commands, words, ("QUIT",))))
-            with line.makefile("rb") as answer:
-                text = answer.read().decode()
-        return text.removeprefix("+OK\r\n" * len(commands)).removesuffix("+OK\r\n")
+        return ask(self.port, *words, password=self._password)
 
     def kill(self) -> None:
         """As a crash does."""
@@ -88,6 +83,16 @@ class RedisServer:
             return self.call(*words)
         except OSError:
             return ""
+
+
+def ask(port: int, *words: str, password: str = "") -> str:
+    """One command; all of its answer as it is on the wire."""
+    commands = [("AUTH", password)] if password else []
+    with socket.create_connection(("127.0.0.1", port), timeout=10) as line:
+        line.sendall(b"".join(_packed(command) for command in (*commands, words, ("QUIT",))))
+        with line.makefile("rb") as answer:
+            text = answer.read().decode()
+    return text.removeprefix("+OK\r\n" * len(commands)).removesuffix("+OK\r\n")
 
 
 def redis_binary() -> str:

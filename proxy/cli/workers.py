@@ -19,9 +19,10 @@ from multiprocessing.process import BaseProcess
 
 _log = logging.getLogger("stratiform.workers")
 
-# One that dies within this time of its start is not started again at once.
+# One that dies within this time of its start, and again, is started again after a pause, longer each time.
 _SHORT_LIFE_S = 5.0
-_LONGEST_PAUSE_S = 30.0
+_PAUSE_S = 0.05
+_LONGEST_PAUSE_S = 2.0
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 Work = Callable[[int, socket.socket], int]
@@ -106,7 +107,9 @@ class Workers:
                 _log.error("worker %d ended with code %d as it started", worker.slot, process.exitcode)
                 return process.exitcode
             worker.short_lives = worker.short_lives + 1 if is_short else 0
-            pause_s = min(_LONGEST_PAUSE_S, 2.0 ** (worker.short_lives - 4)) if worker.short_lives > 3 else 0.0
+            pause_s = (
+                min(_LONGEST_PAUSE_S, _PAUSE_S * 2.0 ** (worker.short_lives - 2)) if worker.short_lives > 1 else 0.0
+            )
             worker.start_at = time.monotonic() + pause_s
             _log.error(
                 "worker %d (process %s) ended with code %d after %.0f s", worker.slot, process.pid, process.exitcode,

@@ -1,0 +1,240 @@
+"""``stratiform serve`` as a process with its workers; a provider that keeps its own bill; a crowd of clients.
+
+Everything is real: processes, sockets, the store. What clients were told, what the ledger says and what the provider
+billed are kept apart, so that they can be compared.
+"""
+
+import asyncio
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import threading
+import time
+import urllib.request
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import aiohttp
+import orjson
+import yaml
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from proxy.testing import serving
+
+WAIT_S = 60.0
+MODEL = "gpt-metered"
+KEY = "sk-fleet-red"
+TEAM = "red"
+# Nano-dollars a token, in and out; whole numbers, so that sums can be compared to the last of them.
+INPUT, OUTPUT = 2_000, 10_000
+_PRICES = {"input_cost_per_token": INPUT / 1e9, "output_cost_per_token": OUTPUT / 1e9}
+
+
+class Provider:
+    """Answers at once, streamed or not, and bills by the bytes of the request. ``delay_s`` is spent before the answer's
+    first byte, and again before its end."""
+
+    def __init__(self, delay_s: float = 0.0) -> None:
+        self.nanos = 0
+        self.served = 0
+        self.delay_s = delay_s
+        self._lock = threading.Lock()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await _lifespan(receive, send)
+            return
+        body = b""
+        while True:
+            message = await receive()
+            body += message.get("body", b"")
+            if not message.get("more_body"):
+                break
+        request = orjson.loads(body)
+        prompt, output = len(request["messages"][-1]["content"]) // 4, request["max_tokens"]
+        await asyncio.sleep(self.delay_s)
+        with self._lock:
+            self.nanos += prompt * INPUT + output * OUTPUT
+            self.served += 1
+        usage = {"prompt_tokens": prompt, "completion_tokens": output, "total_tokens": prompt + output}
+        await self._answer(send, usage, is_stream=bool(request.get("stream")))
+
+    async def _answer(self, send: Send, usage: dict[str, int], *, is_stream: bool) -> None:
+        kind = b"text/event-stream" if is_stream else b"application/json"
+        start = {"type": "http.response.start", "status": 200, "headers": [(b"content-type", kind)]}
+        common = {"id": "chatcmpl-1", "created": 1, "model": MODEL}
+        if is_stream:
+            events = [
+                {**common, "choices": [{"index": 0, "delta": {"role": "assistant", "content": "Yes."}}]},
+                {**common, "choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}]},
+                {**common, "choices": [], "usage": usage},
+            ]
+            await send(start)
+            for event in events:
+                await send(
+                    {"type": "http.response.body", "body": b"data: %s\n\n" % orjson.dumps(event), "more_body": True}
+                )
+            await asyncio.sleep(self.delay_s)
+            await send({"type": "http.response.body", "body": b"data: [DONE]\n\n"})
+            return
+        choice = {"index": 0, "message": {"role": "assistant", "content": "Yes."}, "finish_reason": "stop"}
+        await send(start)
+        body = {**common, "object": "chat.completion", "choices": [choice], "usage": usage}
+        await send({"type": "http.response.body", "body": orjson.dumps(body)})
+
+
+async def _lifespan(receive: Receive, send: Send) -> None:
+    while True:
+        message = await receive()
+        await send({"type": f"{message['type']}.complete"})
+        if message["type"] == "lifespan.shutdown":
+            return
+
+
+@dataclass
+class Fleet:
+    """A proxy that runs: the process above, and its workers."""
+
+    url: str
+    process: subprocess.Popen[bytes]
+    log: Path
+
+    def workers(self) -> list[int]:
+        """The process ids of the workers."""
+        children = Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children").read_text().split()
+        return [int(child) for child in children]
+
+    def kill_worker(self, number: int = 0) -> None:
+        """As a crash does."""
+        os.kill(self.workers()[number], signal.SIGKILL)
+
+
+def configuration(provider: str, store: str, **ours: object) -> dict[str, object]:
+    """A configuration: one metered model, one team with its key."""
+    team = {"name": TEAM, "keys": [KEY], **({"budgets": ours.pop("budgets")} if "budgets" in ours else {})}
+    return {
+        "model_list": [
+            {
+                "model_name": MODEL,
+                "litellm_params": {"model": f"openai/{MODEL}", "api_base": f"{provider}/v1", "api_key": "none"},
+                "model_info": {"transport": "http", "mode": "passthrough"},
+            }
+        ],
+        "stratiform": {
+            "port": 0, "store": store, "prices": {MODEL: _PRICES}, "teams": [team], "log_level": "info", **ours,
+        },
+    }  # fmt: skip
+
+
+@contextmanager
+def fleet(folder: Path, config: dict[str, object], workers: int = 1) -> Iterator[Fleet]:
+    """Serve a configuration with so many workers."""
+    folder.mkdir(parents=True, exist_ok=True)
+    file, log = folder / "config.yaml", folder / "log"
+    file.write_text(yaml.safe_dump(config))
+    environment = {**os.environ, "XDG_STATE_HOME": str(folder / "state")}
+    with log.open("wb") as sink:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "proxy.cli", "serve", "--config", str(file), "--workers", str(workers)],
+            stdout=sink,
+            stderr=sink,
+            env=environment,
+            cwd=Path(__file__).parents[2],
+        )
+    try:
+        until(lambda: log.read_text().count("/v1, mode") >= workers, lambda: _alive(process, log))
+        url = log.read_text().partition("/v1, mode")[0].rpartition(" ")[2]
+        yield Fleet(url, process, log)
+    finally:
+        process.terminate()
+        try:
+            process.wait(WAIT_S)
+        finally:
+            process.kill()
+            process.wait()
+
+
+@contextmanager
+def providing(app: ASGIApp) -> Iterator[str]:
+    """A provider on a socket."""
+    with serving(app) as url:
+        yield url
+
+
+def until(found: Callable[[], object], check: Callable[[], object] = lambda: None) -> None:
+    """Wait for something that other processes do."""
+    deadline = time.monotonic() + WAIT_S
+    while not found():
+        check()
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+def _alive(process: subprocess.Popen[bytes], log: Path) -> None:
+    assert process.poll() is None, log.read_text()
+
+
+@dataclass
+class Crowd:
+    """What clients were told: the exchanges whose answer was complete, and how the others ended."""
+
+    complete: list[str] = field(default_factory=list)
+    refused: int = 0
+    statuses: Counter[int] = field(default_factory=Counter)
+    broken: int = 0
+    texts: dict[int, str] = field(default_factory=dict)
+
+    async def send(
+        self, url: str, clients: int, calls: int, *, output: int = 20, stop: Callable[[], bool] = lambda: False
+    ) -> None:
+        """So many clients at once, each with so many calls one behind the other."""
+        connector = aiohttp.TCPConnector(limit=0)
+        timeout = aiohttp.ClientTimeout(total=WAIT_S)
+        async with aiohttp.ClientSession(connector=connector, timeout=timeout) as session:
+
+            async def client(number: int) -> None:
+                for call in range(calls):
+                    if stop():
+                        return
+                    await self._call(session, url, number, call, output)
+
+            async with asyncio.TaskGroup() as group:
+                for number in range(clients):
+                    group.create_task(client(number))
+
+    async def _call(self, session: aiohttp.ClientSession, url: str, number: int, call: int, output: int) -> None:
+        is_stream = (number + call) % 2 == 0
+        content = "word " * (50 + (number * 7 + call * 13) % 100)
+        body = {"model": MODEL, "max_tokens": output, "messages": [{"role": "user", "content": content}]}
+        if is_stream:
+            body |= {"stream": True, "stream_options": {"include_usage": True}}
+        try:
+            async with session.post(
+                f"{url}/v1/chat/completions", data=json.dumps(body), headers={"authorization": f"Bearer {KEY}"}
+            ) as answer:
+                text = await answer.read()
+                status, name = answer.status, answer.headers.get("x-stratiform-id", "")
+        except (aiohttp.ClientError, TimeoutError, ConnectionError):
+            self.broken += 1
+            return
+        self.statuses[status] += 1
+        self.texts.setdefault(status, text.decode(errors="replace")[:500])
+        if status == 429:
+            self.refused += 1
+        elif status == 200 and (not is_stream or text.endswith(b"data: [DONE]\n\n")):
+            self.complete.append(name)
+
+
+def metric(url: str, name: str) -> float:
+    """The sum of a metric's series, of all workers."""
+    with urllib.request.urlopen(f"{url}/metrics", timeout=10) as answer:
+        lines = answer.read().decode().splitlines()
+    found = [line for line in lines if re.match(rf"stratiform_{name}[{{ ]", line)]
+    assert found, name
+    return sum(float(line.rpartition(" ")[2]) for line in found)

@@ -1,0 +1,178 @@
+"""Several workers over one Redis: budgets to the last cent, workers that are killed, a store that fails under load."""
+
+import asyncio
+import random
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from proxy.core.budget import most_prompt_tokens
+from proxy.state.redis import RedisStore
+from proxy.store import Balance, Entry, SpendQuery
+from tests.e2e.fleet import INPUT, OUTPUT, TEAM, Crowd, Fleet, Provider, configuration, fleet, metric, providing, until
+from tests.redis_server import RedisServer, ask, redis_server
+
+pytestmark = pytest.mark.slow
+
+# The most that is reserved for one call of the crowd, whose bodies are shorter than this.
+RESERVATION = most_prompt_tokens(950, None, 1.0) * INPUT + 20 * OUTPUT
+
+
+@pytest.fixture
+def redis(tmp_path: Path) -> Iterator[RedisServer]:
+    with redis_server(tmp_path / "redis", "--appendfsync", "everysec") as server:
+        yield server
+
+
+def read(url: str, *, at: float | None = None) -> tuple[list[Entry], int, int]:
+    """The ledger; and of the team's budget what is spent and reserved, after reservations that expire by ``at``."""
+
+    async def main() -> tuple[list[Entry], int, int]:
+        store = RedisStore(url, timeout_s=10.0)
+        try:
+            await store.expire(at or time.time())
+            entries: list[Entry] = []
+            while page := await store.entries(
+                entries[-1].at if entries else 0.0, 1e12, entries[-1].exchange_id if entries else ""
+            ):
+                entries += page
+            account = next((name for name in accounts(url) if name.startswith("b:")), "")
+            found = await store.balances(TEAM, [account], time.time()) if account else [Balance("", 0, 0)]
+            (row,) = await store.spend(SpendQuery(0.0, 1e12)) if entries else (None,)
+            assert row is None or row.cost == sum(entry.cost for entry in entries)
+            return entries, found[0].spent, found[0].reserved
+        finally:
+            await store.aclose()
+
+    return asyncio.run(main())
+
+
+def accounts(url: str) -> list[str]:
+    port = int(url.rpartition(":")[2].partition("/")[0])
+    words = ask(port, "HKEYS", f"stratiform:{{t:{TEAM}}}:accounts").split("\r\n")
+    return sorted({word.partition(":")[2] for word in words if word[:2] in ("s:", "r:")})
+
+
+@contextmanager
+def meanwhile(work: Callable[[threading.Event], None]) -> Iterator[None]:
+    """Something that goes on beside the load, and whose failure is the test's."""
+    stop, failures = threading.Event(), list[BaseException]()
+
+    def run() -> None:
+        try:
+            work(stop)
+        except BaseException as error:  # noqa: BLE001 - raised again in the test's own thread
+            failures.append(error)
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        thread.join(60)
+    if failures:
+        raise failures[0]
+
+
+def test_a_hard_budget_holds_on_four_workers_to_the_last_cent(tmp_path: Path, redis: RedisServer) -> None:
+    clients, calls = 200, 50
+    average = (50 + 49) * 5 // 4 * INPUT + 20 * OUTPUT
+    limit = clients * calls // 2 * average
+    provider = Provider()
+    with providing(provider) as upstream:
+        config = configuration(upstream, redis.url, budgets=[{"usd": limit / 1e9}])
+        with fleet(tmp_path / "proxy", config, workers=4) as proxy:
+            crowd = Crowd()
+            asyncio.run(crowd.send(proxy.url, clients, calls))
+    entries, spent, reserved = read(redis.url)
+    assert set(crowd.statuses) == {200, 429}, crowd.texts
+    assert crowd.broken == 0
+    assert crowd.refused > 1000, "demand must last"
+    assert sum(entry.cost for entry in entries) == spent == provider.nanos
+    assert reserved == 0
+    assert limit - RESERVATION < spent <= limit
+    assert sorted(entry.exchange_id for entry in entries if entry.cost) == sorted(crowd.complete)
+
+
+def test_workers_may_be_killed_under_load(tmp_path: Path, redis: RedisServer) -> None:
+    provider, chance = Provider(delay_s=0.01), random.Random(4)
+    kills = 50
+
+    def kill(stop: threading.Event, proxy: Fleet, done: list[int]) -> None:
+        while len(done) < kills:
+            time.sleep(chance.uniform(0.05, 0.4))
+            until(lambda: len(proxy.workers()) == 2)
+            proxy.kill_worker(chance.randrange(2))
+            done.append(1)
+
+    with providing(provider) as upstream:
+        config = configuration(upstream, redis.url, budgets=[{"usd": 1000}])
+        with fleet(tmp_path / "proxy", config, workers=2) as proxy:
+            crowd, done = Crowd(), list[int]()
+            with meanwhile(lambda stop: kill(stop, proxy, done)):
+                asyncio.run(crowd.send(proxy.url, 20, 100_000, stop=lambda: len(done) >= kills))
+            assert proxy.process.poll() is None
+    entries, spent, reserved = read(redis.url, at=time.time() + 3600)
+    names = [entry.exchange_id for entry in entries]
+    assert len(names) == len(set(names))
+    assert not set(crowd.complete) - set(names), "an answer that a client has is in the ledger"
+    assert set(crowd.statuses) == {200}, crowd.texts
+    settled = {entry.exchange_id for entry in entries if not entry.estimated}
+    assert not set(crowd.complete) - settled, "and with what it cost"
+    assert len(crowd.complete) > 100
+    assert crowd.broken > 0, "kills were felt"
+    assert reserved == 0, "no budget is stuck"
+    assert spent == sum(entry.cost for entry in entries) >= provider.nanos
+
+
+def _restarted(redis: RedisServer) -> None:
+    redis.kill()
+    redis.start()
+
+
+def _paused(redis: RedisServer) -> None:
+    redis.pause()
+    time.sleep(10)
+    redis.resume()
+
+
+def _cut_off(redis: RedisServer) -> None:
+    redis.kill()
+    time.sleep(5)
+    redis.start()
+
+
+@pytest.mark.parametrize("trouble", [_restarted, _paused, _cut_off])
+def test_a_store_in_trouble_fails_no_request_and_loses_no_money(
+    tmp_path: Path, redis: RedisServer, trouble: Callable[[RedisServer], None]
+) -> None:
+    provider, over = Provider(delay_s=0.02), threading.Event()
+
+    def disturb(stop: threading.Event) -> None:
+        try:
+            time.sleep(1.0)
+            trouble(redis)
+            time.sleep(2.0)
+        finally:
+            redis.resume()
+            over.set()
+
+    with providing(provider) as upstream:
+        config = configuration(upstream, redis.url, budgets=[{"usd": 1000}])
+        with fleet(tmp_path / "proxy", config, workers=2) as proxy:
+            crowd = Crowd()
+            with meanwhile(disturb):
+                asyncio.run(crowd.send(proxy.url, 20, 100_000, stop=over.is_set))
+            until(lambda: metric(proxy.url, "spool_pending") == 0)
+    entries, spent, reserved = read(redis.url, at=time.time() + 3600)
+    assert (set(crowd.statuses), crowd.broken) == ({200}, 0), crowd.texts
+    assert len(crowd.complete) == provider.served > 100
+    assert sorted(entry.exchange_id for entry in entries) == sorted(crowd.complete)
+    assert not any(entry.estimated for entry in entries)
+    assert sum(entry.cost for entry in entries) == spent == provider.nanos
+    assert reserved == 0
