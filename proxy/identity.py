@@ -8,7 +8,7 @@ import hashlib
 import hmac
 import secrets
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 from proxy.core.modes import Mode
 from proxy.directory import CLIENT_KEYS_TEAM, DEFAULT_TEAM, MASTER_ID, Directory, Snapshot
@@ -31,7 +31,6 @@ _MAX_HINT_CHARS = 256
 class _Known:
     """A key that is accepted, and whose requests it makes. ``subject`` lacks the session."""
 
-    digest: str = field(repr=False)
     subject: Subject
     expires_at: float | None
     is_revoked: bool
@@ -52,14 +51,15 @@ class Identity:
         self._secret = secrets.token_bytes(32)
         self._is_open = directory.declared.is_empty
         self._seen: Snapshot | None = None
-        self._known: Mapping[bytes, _Known] = {}
+        self._records: Mapping[bytes, KeyRecord] = {}
+        self._met: dict[str, _Known] = {}
 
     def __repr__(self) -> str:
         return f"Identity({self._directory!r})"
 
     def admit(self, headers: Headers, now: float) -> Subject:
         """Who this is. Raises Unauthorized where keys are needed and none that is good was sent."""
-        known = self._current()
+        self._follow()
         sent = {name.lower(): value for name, value in headers}
         hint = next((sent[name][:_MAX_HINT_CHARS] for name in _SESSION_HEADERS if sent.get(name)), "")
         keys = [_bare(sent[name]) for name in KEY_HEADERS if sent.get(name)]
@@ -68,7 +68,7 @@ class Identity:
             return Subject(scope=self._scope("", keys[0] if keys else ""), session_hint=hint)
         own = sent.get(OWN_KEY_HEADER, "").strip()
         for key in [own] if own else keys:
-            found = self._find(known, key)
+            found = self._find(key)
             if found is not None:
                 _check_good(found, now)
                 brings_key = bool(own) and found.forwards_keys and _client_key(sent) is not None
@@ -106,35 +106,35 @@ class Identity:
         if not self._directory.is_loaded:
             raise NotReady("The proxy's keys have not been read yet: its store does not answer.")
 
-    def _find(self, known: Mapping[bytes, _Known], key: str) -> _Known | None:
+    def _find(self, key: str) -> _Known | None:
         digest = digest_of(key)
-        found = known.get(self._place(digest))
-        return found if found is not None and hmac.compare_digest(found.digest, digest) else None
+        record = self._records.get(self._place(digest))
+        if record is None or not hmac.compare_digest(record.digest, digest):
+            return None
+        known = self._met.get(record.id)
+        if known is None:
+            team = self._directory.snapshot.teams.get(record.team)
+            if team is None:
+                return None
+            known = self._met[record.id] = self._known_key(record, team)
+        return known
 
-    def _current(self) -> Mapping[bytes, _Known]:
-        """The keys by the place where they are looked up, made anew when the directory has changed."""
+    def _follow(self) -> None:
+        """Index the keys anew when the directory has changed, by the place where they are looked up."""
         snapshot = self._directory.snapshot
-        if snapshot is not self._seen:
-            self._known = {self._place(known.digest): known for known in self._keys(snapshot)}
-            self._is_open = self._is_open and not snapshot.keys
-            self._seen = snapshot
-        return self._known
-
-    def _keys(self, snapshot: Snapshot) -> list[_Known]:
-        found = []
-        for record in snapshot.keys.values():
-            team = snapshot.teams.get(record.team)
-            if team is not None:
-                found.append(self._known_key(record, team))
+        if snapshot is self._seen:
+            return
+        records = list(snapshot.keys.values())
         master = self._directory.declared.master_digest
         if master:
-            record = KeyRecord(id=MASTER_ID, digest=master, team=DEFAULT_TEAM)
-            found.append(self._known_key(record, TeamRecord(DEFAULT_TEAM)))
-        return found
+            records.append(KeyRecord(id=MASTER_ID, digest=master, team=DEFAULT_TEAM))
+        self._records = {self._place(record.digest): record for record in records}
+        self._met = {}
+        self._is_open = self._is_open and not snapshot.keys
+        self._seen = snapshot
 
     def _known_key(self, record: KeyRecord, team: TeamRecord) -> _Known:
         return _Known(
-            digest=record.digest,
             subject=_subject(self._scope(team.name, record.id), team, record),
             expires_at=record.expires_at,
             is_revoked=record.revoked_at is not None,
