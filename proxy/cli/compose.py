@@ -1,5 +1,6 @@
 """Turns settings into the parts that the app is made of: model table, prices, admission, spend store."""
 
+import logging
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import replace
 from functools import partial
@@ -24,6 +25,8 @@ from proxy.state.redis import RedisStore
 from proxy.state.spool import Spool
 from proxy.state.sqlite import SqliteStore
 from proxy.store import Store
+
+_log = logging.getLogger("stratiform")
 
 # Where `transport: http` goes without an api_base.
 _HOMES = {
@@ -101,6 +104,10 @@ async def open_store(settings: Settings) -> Store:
     try:
         return await SqliteStore.open(path)
     except StoreError as error:
+        if settings.stratiform.store is None and not settings.stratiform.teams:
+            # Nobody asked for a file: an existing LiteLLM configuration with a master key must start as it is.
+            _log.warning("%s cannot be used (%s): keys, teams and spend end with this process", path, error)
+            return MemoryStore()
         advice = "choose another file (sqlite:PATH) or memory"
         raise ConfigError([f"stratiform.store: {path} cannot be used ({error}); {advice}"]) from error
 

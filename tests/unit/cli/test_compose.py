@@ -112,6 +112,16 @@ def test_prices_of_the_configuration_win(tmp_path: Path) -> None:
     assert (found.input, found.read, found.output) == (2, 2, 3)
 
 
+def test_a_file_that_nobody_asked_for_may_be_impossible(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    (tmp_path / ".local").write_text("no folder")
+    read = settings(tmp_path, one_model("{}", "general_settings: {master_key: mk}"))
+    store = asyncio.run(compose.open_store(read))
+    assert not store.is_durable
+    assert "keys, teams and spend end with this process" in caplog.text
+    with pytest.raises(ConfigError):
+        asyncio.run(compose.open_store(settings(tmp_path, one_model("{}", "stratiform: {teams: [{name: red}]}"))))
+
+
 def test_a_store_that_cannot_be_opened_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("x")
     read = settings(tmp_path, one_model("{}", "stratiform: {store: 'sqlite:file/below/spend.sqlite'}"))
