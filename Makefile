@@ -16,7 +16,7 @@ RUN := .venv/bin/python -m
 STAMP := .venv/.synced
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-all serve lint fmt bench load clean
+.PHONY: help setup demo test test-all serve lint fmt bench load fuzz clean
 .DELETE_ON_ERROR:
 
 help: ## list the targets
@@ -54,6 +54,9 @@ bench: $(STAMP) ## the cost of being in the path (3 minutes; ARGS=--quick: 40 se
 
 load: $(STAMP) ## budgets under load and kills at their full size: 200 clients x 50 calls, 50 kills (minutes)
 	STRATIFORM_LOAD=200x50 STRATIFORM_KILLS=50 $(RUN) pytest tests/e2e/test_ledger.py tests/e2e/test_workers.py $(ARGS)
+
+fuzz: $(STAMP) ## 100,000 random requests, headers and streams through the proxy (6 minutes)
+	$(RUN) tests.fuzz $(ARGS)
 
 clean: ## remove what the targets installed and built
 	rm -rf .venv .tools .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache dist build

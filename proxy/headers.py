@@ -21,6 +21,8 @@ _ANSWER_DROPPED = _HOP_BY_HOP | {"content-length", "date", "server", "set-cookie
 _KEY_HEADERS = ("x-api-key", "api-key")
 _CREDENTIALS = frozenset({"authorization", *_KEY_HEADERS})
 _CONTROL = re.compile("[\\x00-\\x08\\x0a-\\x1f\\x7f]")
+# RFC 9110 section 5.1; header names are lower case here.
+_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9a-z-]+")
 
 
 def get(headers: Headers, name: str) -> str | None:
@@ -69,9 +71,10 @@ def for_client(headers: Headers, *, keep_length: bool) -> list[tuple[str, str]]:
     return [
         (name, value)
         for name, value in headers
-        if (name not in dropped or (keep_length and name == "content-length"))
+        if (name not in dropped or (keep_length and name == "content-length" and value.isdecimal()))
         and not name.startswith(OWN_PREFIX)
         and is_safe(value)
+        and _NAME.fullmatch(name)
     ]
 
 

@@ -7,7 +7,7 @@ from proxy.core.sse import BodyFold, Fold, Observed, Outcome, RawFold, StreamFol
 from proxy.engine.client import Client
 from proxy.engine.contained import Contained
 from proxy.engine.retry import Attempts, failure_answered, failure_of
-from proxy.errors import ProxyError, UpstreamRejected, sse_error
+from proxy.errors import ProxyError, UpstreamRejected, UpstreamUnavailable, sse_error
 from proxy.exchange import Ending, Exchange
 from proxy.headers import for_client, get
 from proxy.ports import Answer, Call, Headers, Planner, Upstream
@@ -107,6 +107,8 @@ class Passage:
         try:
             answer = await upstream.open(call)
             try:
+                if not 200 <= answer.status <= 599:
+                    raise UpstreamUnavailable(f"the upstream answered with status {answer.status}, which is none")
                 exchange.status = answer.status
                 if may_refuse and _is_refusal(answer.status):
                     attempts.refused()

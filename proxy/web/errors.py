@@ -6,6 +6,8 @@ from starlette.responses import Response
 
 from proxy.errors import InternalError, InvalidRequest, MethodNotAllowed, NotFound, ProxyError, error_body
 
+_SHOWN_CHARS = 256
+
 
 def error_response(error: ProxyError) -> Response:
     """An error as a complete answer."""
@@ -15,7 +17,8 @@ def error_response(error: ProxyError) -> Response:
 async def on_http_exception(request: Request, error: Exception) -> Response:
     """No route, or not this method."""
     assert isinstance(error, HTTPException)
-    what = f"{request.method} {request.url.path}"
+    # Not request.url: it decodes the query, which may be no UTF-8.
+    what = f"{request.method} {request.scope['path'][:_SHOWN_CHARS]}"
     match error.status_code:
         case 404:
             return error_response(NotFound(f"Invalid URL ({what}): nothing is served there"))
