@@ -75,6 +75,7 @@ class Lane:
     __slots__ = (
         "_arrivals",
         "_gaps",
+        "_openings",
         "breaks",
         "continued",
         "has_tools",
@@ -96,11 +97,14 @@ class Lane:
         self.opening: tuple[bytes, ...] | None = None
         self._gaps: deque[float] = deque(maxlen=_REMEMBERED_GAPS)
         self._arrivals: deque[float] = deque(maxlen=_REMEMBERED_GAPS)
+        self._openings: deque[float] = deque(maxlen=_REMEMBERED_GAPS)
 
     def request(self, now: float, session_gap: float | None) -> None:
         """A request arrived; ``session_gap`` seconds after the one before it of its session (None: the first)."""
         if self.last_at:
             self._arrivals.append(now - self.last_at)
+            if session_gap is None:
+                self._openings.append(now - self.last_at)
         if session_gap is None:
             self.started += 1
         else:
@@ -149,6 +153,10 @@ class Lane:
         """P(any request of the lane, of this session or another, comes within ``life_s`` seconds)."""
         within = sum(1 for gap in self._arrivals if gap < life_s)
         return (within + 1.5) / (len(self._arrivals) + 2)
+
+    def openings(self) -> list[float]:
+        """Seconds between a session's first request and the lane's request before it, oldest first."""
+        return list(self._openings)
 
     def gaps(self) -> list[float]:
         """Seconds between requests of a session, oldest first."""

@@ -18,11 +18,12 @@ from typing import Protocol
 
 from proxy.core.cache_models import Cache
 from proxy.core.forecast import Forecast
-from proxy.core.layout import Layout
+from proxy.core.layout import ElementKind, Layout
 from proxy.core.marks import place
 from proxy.core.profiles import CacheProfile, Family
 from proxy.core.prompt import Bill, Life
 from proxy.core.session import Session
+from proxy.core.survival import STATIC_CHANGE
 
 # Before anything is known: one gap in a hundred, weighing as much as so many that were seen. A part of a pause is held
 # for chance, in all sessions and in this one (measured: else a client that pauses once pays for a second time that does
@@ -33,6 +34,7 @@ _CHANCE_SEEN = 0.8
 _CHANCE_SEEN_HERE = 0.3
 # What the client does in other sessions weighs as much as so many gaps of this one.
 _LANE_WEIGHT = 8.0
+_OF_THE_HEAD = (ElementKind.TOOLS, ElementKind.SYSTEM, ElementKind.MESSAGE)
 # Certainty that no finite record gives.
 _MOST = 0.95
 
@@ -65,9 +67,11 @@ class Standing(Protocol):
 @dataclass(frozen=True, slots=True)
 class Outlook:
     """Returns that only the longer life serves. ``pause`` is P(the session's next request comes after the short life
-    and within the long one), ``forecast`` what else is expected of that request."""
+    and within the long one), ``forecast`` what else is expected of that request; ``openings`` is how many new sessions
+    with the same head are expected to come so late, before it is gone for good or changes."""
 
     pause: float
+    openings: float
     forecast: Forecast
     profile: CacheProfile
 
@@ -78,8 +82,13 @@ class Outlook:
         chances = [chance / (1.0 - min(chance, _MOST)) for chance in after]
         later = now + self.profile.life_s + self.profile.slack_s + 1.0
         held = cache.held(layout.prompt({}), later)
-        spans = map(_span, layout.ends, (0, *layout.ends), chances)
-        return Worth(layout, tuple(accumulate(spans)), held[-1] if held else -1)
+        spans = tuple(map(_span, layout.ends, (0, *layout.ends), chances))
+        head = self._head(layout) if self.openings else -1
+        opened: list[float] = []
+        if head >= 0:
+            kept = replace(self.forecast, body=1.0, head=1.0).positions(layout, is_natural=is_natural)
+            opened = [self.openings * each for each in map(_span, layout.ends[: head + 1], (0, *layout.ends), kept)]
+        return Worth(layout, tuple(accumulate(spans)), tuple(accumulate(opened)), held)
 
     def hours(self, standing: Standing, marks: Iterable[int], hit: int, slots: int) -> Iterator[dict[int, Life]]:
         """Markers with an hour among them that may be worth their price. ``marks`` are those that pay for five minutes,
@@ -90,9 +99,28 @@ class Outlook:
         if behind is not None and slots > 1:
             others = place(layout, standing.survival, standing.held, profile, slots - 1).positions
             yield {p: "1h" if p <= behind else "5m" for p in sorted({*others, behind})}
+        if self.openings:
+            yield from self._head_marks(standing, slots)
         survival = self._in_an_hour().positions(layout, is_natural=standing.is_natural)
         dear = replace(profile, write=profile.write_long)
         yield from _longer(place(layout, survival, standing.held, dear, slots).positions, hit)
+
+    def _head_marks(self, standing: Standing, slots: int) -> Iterator[dict[int, Life]]:
+        """The head for an hour, the rest for five minutes."""
+        layout, ends = standing.layout, standing.layout.ends
+        markable = (p for p in range(self._head(layout), -1, -1) if layout.parts[p].markable)
+        head = next(markable, None)
+        if head is not None and ends[head] >= self.profile.min_tokens and slots > 1:
+            others = place(layout, standing.survival, standing.held, self.profile, slots - 1).positions
+            yield {p: "1h" if p <= head else "5m" for p in sorted({*others, head})}
+
+    def _head(self, layout: Layout) -> int:
+        """The last position that other sessions begin with, too."""
+        for element, start in zip(layout.elements, layout.starts, strict=True):
+            is_turn = element.kind is ElementKind.MESSAGE and element.key == "turn"
+            if element.kind not in _OF_THE_HEAD or (is_turn and element.message not in self.forecast.shared):
+                return start - 1
+        return len(layout.parts) - 1
 
     def _in_an_hour(self) -> Forecast:
         """The forecast, were every entry written for the longer life."""
@@ -102,20 +130,24 @@ class Outlook:
 
 @dataclass(frozen=True, slots=True)
 class Worth:
-    """Tokens that are expected to be read after a pause, if everything up to a position is protected; ``held`` is the
-    deepest position that is, whatever is sent now (-1: none)."""
+    """Tokens that are expected to be read after a pause, if everything up to a position is protected: by the session's
+    next request, and by others that open with the same head. ``held`` are the positions, ascending, that are protected
+    whatever is sent now."""
 
     layout: Layout
     expected: tuple[float, ...]
-    held: int
+    opened: tuple[float, ...]
+    held: Sequence[int]
 
     def of(self, marks: Mapping[int, Life], bill: Bill) -> float:
         """With these markers: what is held that long already, and what is written for an hour now."""
         ends = self.layout.ends
         read = ends[bill.hit] if bill.hit >= 0 else 0
-        deepest = max((p for p, life in marks.items() if life == "1h" and ends[p] > read), default=-1)
-        protected = max(deepest, self.held)
-        return self.expected[protected] if protected >= 0 else 0.0
+        protected = sorted([*self.held, *(p for p, life in marks.items() if life == "1h" and ends[p] > read)])
+        own = self.expected[protected[-1]] if protected else 0.0
+        # Others find an entry only where they share all that is in front of it.
+        shared = bisect_right(protected, len(self.opened) - 1)
+        return own + (self.opened[protected[shared - 1]] if shared else 0.0)
 
 
 def _span(end: int, before: int, chance: float) -> float:
@@ -126,16 +158,32 @@ def outlook(session: Session, forecast: Forecast, profile: CacheProfile) -> Outl
     """What the client's own pauses promise; None where there is no longer life, or where the client has not paused."""
     if profile.family is not Family.MARKER or not profile.long_life_s:
         return None
+    openings, pause = _openings(session.lane.openings(), profile), _pause(session, forecast, profile)
+    return Outlook(pause, openings, forecast, profile) if openings or pause else None
+
+
+def _pause(session: Session, forecast: Forecast, profile: CacheProfile) -> float:
+    """P(the session's next request comes so late)."""
     own, lane = session.gaps, session.lane.gaps()
     seen = _pauses(lane, profile)
     if not seen:
-        return None
+        return 0.0
     shared = (seen - _CHANCE_SEEN + _PRIOR_WEIGHT * _PRIOR_SHARE) / (len(lane) + _PRIOR_WEIGHT)
     here = max(0.0, _pauses(own, profile) - _CHANCE_SEEN_HERE)
     share = (here + _LANE_WEIGHT * shared) / (len(own) + _LANE_WEIGHT)
     returns = session.lane.returns_within(profile.life_s)
     goes_on = min(1.0, forecast.body / returns) if returns > 0 else 1.0
-    return Outlook(share * goes_on, forecast, profile)
+    return share * goes_on
+
+
+def _openings(gaps: Sequence[float], profile: CacheProfile) -> float:
+    """How many sessions open so late until one comes later still, or the head has changed: no more than were seen."""
+    seen = _pauses(gaps, profile)
+    if not seen:
+        return 0.0
+    share = (seen - _CHANCE_SEEN + _PRIOR_WEIGHT * _PRIOR_SHARE) / (len(gaps) + _PRIOR_WEIGHT)
+    gone = (sum(1 for gap in gaps if gap >= profile.long_life_s) + 0.5) / (len(gaps) + 1.0)
+    return min(float(seen), share / (gone + STATIC_CHANGE))
 
 
 def _pauses(gaps: Sequence[float], profile: CacheProfile) -> int:

@@ -114,3 +114,30 @@ def test_a_clients_own_lives_are_kept() -> None:
 def test_equal_pasts_give_equal_plans() -> None:
     gaps = ([10.0] * 3 + [PAUSE_S]) * 4
     assert [p.body for p in talked(Talk(), gaps)] == [p.body for p in talked(Talk(), gaps)]
+
+
+def opened(talk: Talk, gap_s: float, sessions: int = 10) -> list[Plan]:
+    """Short conversations with the same instructions, one after another: the first plan of each."""
+    plans = []
+    for number in range(sessions):
+        turns = [system(lines(80, "rule")), user(lines(4, f"customer {number}"))]
+        plans.append(talk.send(chat(*turns), after_s=gap_s))
+        turns += [assistant("an answer"), user(f"and then, {number}?")]
+        talk.send(chat(*turns), after_s=10.0)
+    return plans
+
+
+def test_the_head_that_sessions_share_is_held_for_those_that_open_late() -> None:
+    plans = opened(Talk(), 900.0)
+    bills = [plan.predicted for plan in plans if plan.predicted is not None]
+    assert [bill.read for bill in bills[:2]] == [0, 0]
+    assert all(bill.read > 0.8 * bill.total for bill in bills[6:])
+    # The head for an hour, what is the session's own for five minutes.
+    mixed = [lives(plan) for plan in plans if "1h" in lives(plan)]
+    assert mixed
+    assert all(found[-1] == "5m" for found in mixed)
+
+
+@pytest.mark.parametrize("gap_s", [60.0, 9000.0])
+def test_no_head_is_held_for_those_that_open_soon_or_too_late(gap_s: float) -> None:
+    assert all("1h" not in lives(plan) for plan in opened(Talk(), gap_s))
