@@ -3,10 +3,10 @@
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
 from operator import attrgetter
 from typing import Literal
 
+from proxy.state.sums import Sums
 from proxy.store import (
     REMEMBERED_S,
     Balance,
@@ -18,7 +18,6 @@ from proxy.store import (
     Refused,
     Reserve,
     Settle,
-    SpendGroup,
     SpendQuery,
     SpendRow,
     TeamRecord,
@@ -133,14 +132,9 @@ class MemoryStore:
 
     async def spend(self, query: SpendQuery) -> Sequence[SpendRow]:
         """A report."""
-        rows: dict[tuple[str, ...], SpendRow] = {}
-        for entry in self._entries.values():
-            if not _is_asked(entry, query):
-                continue
-            names = tuple(_group(entry, by, query.utc_offset_s) for by in query.by)
-            row = rows.get(names) or SpendRow(dict(zip(query.by, names, strict=True)), 0, 0, 0, 0, 0, 0, 0, 0)
-            rows[names] = _added(row, entry)
-        return sorted(rows.values(), key=lambda row: (-row.cost, *row.group.values()))
+        sums = Sums(query)
+        sums.add(self._entries.values())
+        return sums.rows()
 
     async def entries(
         self, since: float, until: float, after: str = "", limit: int = 1000, team: str | None = None
@@ -268,41 +262,3 @@ class MemoryStore:
             del self._counters[key]
         for claim in [claim for claim, until in self._claims.items() if until <= now]:
             del self._claims[claim]
-
-
-def _is_asked(entry: Entry, query: SpendQuery) -> bool:
-    return (
-        query.since <= entry.at < query.until
-        and query.team in (None, entry.team)
-        and query.key_id in (None, entry.key_id)
-        and query.user in (None, entry.user)
-        and query.model in (None, entry.model)
-    )
-
-
-def _group(entry: Entry, by: SpendGroup, utc_offset_s: int) -> str:
-    match by:
-        case "team":
-            return entry.team
-        case "key":
-            return entry.key_id
-        case "user":
-            return entry.user
-        case "model":
-            return entry.model
-        case "day":
-            return datetime.fromtimestamp(entry.at + utc_offset_s, UTC).strftime("%Y-%m-%d")
-
-
-def _added(row: SpendRow, entry: Entry) -> SpendRow:
-    return SpendRow(
-        row.group,
-        row.requests + 1,
-        row.read_tokens + entry.read_tokens,
-        row.write_tokens + entry.write_5m_tokens + entry.write_1h_tokens,
-        row.plain_tokens + entry.plain_tokens,
-        row.output_tokens + entry.output_tokens,
-        row.cost + entry.cost,
-        row.saved + entry.saved,
-        row.estimated + entry.estimated,
-    )

@@ -7,6 +7,7 @@ them as large as they are meant to be.
 import asyncio
 import os
 import random
+import sqlite3
 import threading
 import time
 from dataclasses import replace
@@ -184,3 +185,26 @@ async def conversations(url: str) -> None:
         async with asyncio.TaskGroup() as group:
             for number in range(8):
                 group.create_task(talk(number))
+
+
+def test_a_locked_store_fails_no_request_and_all_spend_is_there_afterwards(tmp_path: Path) -> None:
+    provider, path = Provider(), tmp_path / "spend.sqlite"
+    with providing(provider) as upstream:
+        config = configuration(upstream, f"sqlite:{path}", budgets=[{"usd": 1000}])
+        with fleet(tmp_path / "proxy", config) as proxy:
+            crowd = Crowd()
+            asyncio.run(crowd.send(proxy.url, 10, 2))
+            with sqlite3.connect(path, isolation_level=None) as other:
+                other.execute("BEGIN IMMEDIATE")
+                asyncio.run(crowd.send(proxy.url, 10, 5))
+                other.execute("ROLLBACK")
+            other.close()
+            spool = path.with_name("spend.sqlite.spool")
+            until(lambda: "the store answers again" in proxy.log.read_text())
+            asyncio.run(crowd.send(proxy.url, 10, 2))
+        assert list(spool.iterdir()) == []
+    entries, spent, reserved = read(path, at=time.time())
+    assert set(crowd.statuses) == {200}, crowd.texts
+    assert sorted(entry.exchange_id for entry in entries) == sorted(crowd.complete)
+    assert sum(entry.cost for entry in entries) == spent == provider.nanos
+    assert (reserved, any(entry.estimated for entry in entries)) == (0, False)
