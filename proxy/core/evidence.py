@@ -4,9 +4,10 @@ What is remembered of a system text are hashes of its lines; a volatile region i
 is found again whatever it says next time, in this session or in the client's next one.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from difflib import SequenceMatcher
+from zlib import crc32
 
 from proxy.core.message import PLAIN_TEXT_KEYS, Message, piece_digest
 from proxy.core.recognition import Cut, Form, PieceKind, Recognition
@@ -37,11 +38,15 @@ class Evidence:
 
     regions: tuple[Region, ...] = ()
 
-    def learn(self, place: int, before: Sequence[int], after: Sequence[int]) -> None:
-        """Two versions of one system message, as line hashes, from consecutive requests."""
-        found = [region for region in _changed(place, before, after) if region not in self.regions]
+    def add(self, regions: Iterable[Region]) -> None:
+        """What others have seen."""
+        found = [region for region in regions if region not in self.regions]
         if found:
             self.regions = (*self.regions, *found)[-_MAX_REGIONS:]
+
+    def learn(self, place: int, before: Sequence[int], after: Sequence[int]) -> None:
+        """Two versions of one system message, as line hashes, from consecutive requests."""
+        self.add(_changed(place, before, after))
 
 
 @dataclass(slots=True)
@@ -66,10 +71,15 @@ def line_hashes(message: Message) -> tuple[int, ...]:
         return known
     text = _text_of(message)
     lines = text.split("\n") if text is not None else []
-    # 0 stands for the text's edge.
-    found = tuple(hash(line) or 1 for line in lines) if len(lines) <= _MAX_TEXT_LINES else ()
+    found = tuple(map(_line_hash, lines)) if len(lines) <= _MAX_TEXT_LINES else ()
     message.memo["lines"] = found
     return found
+
+
+def _line_hash(line: str) -> int:
+    """The same in every process. 0 stands for the text's edge."""
+    data = line.encode("utf-8", "surrogatepass")
+    return (len(data) << 32 | crc32(data)) or 1
 
 
 def with_evidence(message: Message, place: int, evidence: Evidence) -> Message:

@@ -1,7 +1,9 @@
 """What one client's requests of one kind have in common: do they go on, when, and where do they break."""
 
 from collections import deque
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from itertools import islice
 
 from proxy.core.survival import BreakRanks
 
@@ -51,6 +53,14 @@ class ItemRecords:
     def get(self, key: str) -> ItemRecord | None:
         """What is known of a piece."""
         return self._records.get(key)
+
+    def state(self) -> dict[str, tuple[bytes, int, float]]:
+        """All records: digest, age and rate by key."""
+        return {key: (record.digest, record.age, record.rate) for key, record in self._records.items()}
+
+    def restore(self, state: Mapping[str, tuple[bytes, int, float]]) -> None:
+        """Remember these, and no others."""
+        self._records = {key: ItemRecord(*record) for key, record in islice(state.items(), _MAX_ITEMS)}
 
     def add(self, key: str, digest: bytes, age: int) -> None:
         """The piece as it stood in a request that counts."""
@@ -157,6 +167,15 @@ class Lane:
     def openings(self) -> list[float]:
         """Seconds between a session's first request and the lane's request before it, oldest first."""
         return list(self._openings)
+
+    def arrivals(self) -> list[float]:
+        """Seconds between requests of the lane, oldest first."""
+        return list(self._arrivals)
+
+    def restore(self, gaps: Iterable[float], arrivals: Iterable[float]) -> None:
+        """Remember these, and no others."""
+        self._gaps = deque(gaps, maxlen=_REMEMBERED_GAPS)
+        self._arrivals = deque(arrivals, maxlen=_REMEMBERED_GAPS)
 
     def gaps(self) -> list[float]:
         """Seconds between requests of a session, oldest first."""

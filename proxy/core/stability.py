@@ -6,7 +6,7 @@ needs to stay above ``target_tokens`` (anchoring). A change sends it back to act
 assembly that this proxy grew from, merged to one profile.
 """
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import IntEnum
 from types import MappingProxyType
@@ -29,6 +29,9 @@ class Tier(IntEnum):
 # Unchanged responses with which a piece enters a tier; leaving it upwards takes the entry count of the tier above.
 ENTRY_N = MappingProxyType({Tier.L0: 12, Tier.L1: 9, Tier.L2: 6, Tier.L3: 3, Tier.ACTIVE: 0})
 _CACHED = (Tier.L3, Tier.L2, Tier.L1, Tier.L0)
+
+Piece = tuple[bytes, int, int, int, int, int]
+"""A piece's digest, tokens, tier, N, and when it was first seen and entered its tier."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,6 +107,22 @@ class Classic:
         """The tier's pieces in sending order: as they entered it, so that a new one never stands before an old one."""
         found = [(item.entered, key) for key, item in self._items.items() if item.tier is tier]
         return [key for _, key in sorted(found)]
+
+    def state(self) -> tuple[dict[str, Piece], int]:
+        """All pieces, and how many numbers were given out."""
+        pieces = {
+            key: (item.digest, item.tokens, int(item.tier), item.n, item.seen, item.entered)
+            for key, item in self._items.items()
+        }
+        return pieces, self._sequence
+
+    def restore(self, pieces: Mapping[str, Piece], sequence: int) -> None:
+        """Go on from a state. Raises ValueError for a tier that there is not."""
+        self._items = {
+            key: _Item(digest, tokens, Tier(tier), n, seen, entered)
+            for key, (digest, tokens, tier, n, seen, entered) in pieces.items()
+        }
+        self._sequence = sequence
 
     def seed(self, tracked: Tracked, tier: Tier) -> None:
         """Place a piece before it was ever measured; an empty digest accepts the first real one."""

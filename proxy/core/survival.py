@@ -7,6 +7,7 @@ over what stands in it.
 
 import math
 from collections import deque
+from collections.abc import Iterable
 
 from proxy.core.recognition import PieceKind
 from proxy.core.words import Claim
@@ -71,6 +72,10 @@ class BreakRanks:
     def add(self, rank: int) -> None:
         """One pair of consecutive requests."""
         self._ranks.append(rank)
+
+    def restore(self, ranks: Iterable[int]) -> None:
+        """Remember these, oldest first, and no others."""
+        self._ranks = deque(ranks, maxlen=_REMEMBERED_BREAKS)
 
     def ranks(self) -> list[int]:
         """What is remembered, oldest first."""
