@@ -1,6 +1,7 @@
 """Puts the app together: everything that ``create_app`` needs, from settings."""
 
-from collections.abc import Callable, Mapping
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 
 from proxy.administration import Desk
@@ -59,8 +60,10 @@ async def build(
     encode: Encode | None = None,
     obstacle: Callable[[], str] = _no_obstacle,
     worker: Worker | None = None,
+    wait: Callable[[float], Awaitable[None]] = asyncio.sleep,
 ) -> Assembly:
-    """The parts of an app. Given upstreams stand in for those that the settings ask for. Raises ConfigError."""
+    """The parts of an app. Given upstreams stand in for those that the settings ask for; ``wait`` sleeps for so many
+    seconds of the clock. Raises ConfigError."""
     ours, prices = settings.stratiform, compose.price_map(settings)
     table = compose.model_table(settings, prices)
     encode = encode or local_encode()
@@ -121,6 +124,7 @@ async def build(
             clock=clock or system,
             price_of=compose.price_source(prices),
             on_refresh=metrics.refreshed,
+            wait=wait,
         ),
     )
     parts = Parts(

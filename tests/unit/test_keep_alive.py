@@ -1,10 +1,8 @@
 """Keep-alive in virtual time: a real engine, planner and provider; only the clock is set by hand."""
 
 import asyncio
-import heapq
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
-from itertools import count
 from typing import Any
 
 import orjson
@@ -26,6 +24,7 @@ from proxy.ports import Answer, Call, Deployment, Reservation, Transport
 from proxy.price_map import price_for
 from proxy.testing import ModelList, OpenDoor, make_deployment
 from proxy.upstream.embedded import EmbeddedUpstream
+from tests.fake_time import FakeTime, settle
 from tests.talk import RECOGNISERS, TINY, lines
 from tests.unit.engine.parts import MemoryClient
 from tests.unit.test_metrics import value
@@ -41,32 +40,6 @@ PRICES = {
 }
 PAUSE_S = 480.0
 START_S = 1_000_000.0
-
-
-class FakeTime:
-    """A clock that is set by hand, and those who wait for it."""
-
-    def __init__(self) -> None:
-        self.time = START_S
-        self.waiting: list[tuple[float, int, asyncio.Future[None]]] = []
-        self._order = count()
-
-    def now(self) -> float:
-        return self.time
-
-    async def wait(self, seconds: float) -> None:
-        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        heapq.heappush(self.waiting, (self.time + seconds, next(self._order), future))
-        await future
-
-    def due(self, until: float) -> "asyncio.Future[None] | None":
-        """The next one whose time comes, the clock set to it."""
-        while self.waiting and self.waiting[0][0] <= until:
-            at, _, future = heapq.heappop(self.waiting)
-            if not future.done():
-                self.time = at
-                return future
-        return None
 
 
 class Upstream:
@@ -107,7 +80,7 @@ class Scene:
         # One life, so that nothing else bridges the pauses.
         profile = replace(TINY, long_life_s=0.0)
         fields = {"transport": Transport.EMBEDDED, "profile": profile, "api_key": "sk-operator", **deployment}
-        self.clock, self.upstream, self.door = FakeTime(), Upstream(), Door()
+        self.clock, self.upstream, self.door = FakeTime(START_S), Upstream(), Door()
         self.metrics = Metrics()
         self.settled: list[Exchange] = []
         prices = PriceMap({}, PRICES)
@@ -135,28 +108,15 @@ class Scene:
         self.engine = Engine(models=models, keeper=self.keeper if is_on else None, **parts)
         self.turns: list[dict[str, str]] = [{"role": "system", "content": lines(200, "rule")}]
 
-    async def pass_time(self, seconds: float) -> None:
-        """Let time pass; everyone whose time comes goes first, until they wait again or are done."""
-        until = self.clock.time + seconds
-        while (future := self.clock.due(until)) is not None:
-            future.set_result(None)
-            await self.settle()
-        self.clock.time = until
-
-    async def settle(self) -> None:
-        """Until every series waits for the clock, or for the upstream."""
-        for _ in range(200):
-            await asyncio.sleep(0)
-
     async def ask(self, gap_s: float, **more: Any) -> MemoryClient:
         """The next request, so long after the one before it."""
-        await self.pass_time(gap_s)
+        await self.clock.advance(gap_s)
         self.turns.append({"role": "user", "content": lines(6, f"question {len(self.turns)}")})
         client = MemoryClient(orjson.dumps({"model": "m", "messages": self.turns, **more}))
         await self.engine.chat(client)
         assert client.status == 200
         self.turns.append({"role": "assistant", "content": lines(3, f"answer {len(self.turns)}")})
-        await self.settle()
+        await settle()
         return client
 
     async def talk(self, pairs: int = 6, **more: Any) -> None:
@@ -182,7 +142,7 @@ def test_it_saves_what_pauses_of_eight_minutes_cost() -> None:
     async def spent(*, is_on: bool) -> Scene:
         scene = Scene(is_on=is_on)
         await scene.talk(12)
-        await scene.pass_time(20_000.0)
+        await scene.clock.advance(20_000.0)
         await scene.engine.aclose()
         return scene
 
@@ -199,7 +159,7 @@ def test_a_refresh_is_an_exchange_of_its_own() -> None:
     async def main() -> None:
         scene = Scene()
         await scene.talk()
-        await scene.pass_time(300.0)
+        await scene.clock.advance(300.0)
         refresh = scene.refreshes[-1]
         assert refresh.subject is not None
         assert refresh.usage is not None
@@ -225,7 +185,7 @@ def test_the_body_is_the_clients_prefix_and_one_token() -> None:
         scene = Scene()
         await scene.talk(stream=True, temperature=0.5)
         asked = scene.upstream.calls[-1]
-        await scene.pass_time(300.0)
+        await scene.clock.advance(300.0)
         sent = scene.upstream.calls[-1]
         assert isinstance(asked.body, bytes)
         assert isinstance(sent.body, bytes)
@@ -257,7 +217,7 @@ def test_it_gives_up_on_a_client_that_is_gone() -> None:
         scene = Scene()
         await scene.talk()
         before = len(scene.refreshes)
-        await scene.pass_time(50_000.0)
+        await scene.clock.advance(50_000.0)
         assert 1 <= len(scene.refreshes) - before <= 11
         assert (len(scene.keeper), scene.keeper.held_bytes) == (0, 0)
         await scene.engine.aclose()
@@ -270,7 +230,7 @@ def test_nothing_is_sent_for_quick_clients_or_without_a_past() -> None:
         scene = Scene()
         for _ in range(10):
             await scene.ask(10.0)
-        await scene.pass_time(10_000.0)
+        await scene.clock.advance(10_000.0)
         assert scene.refreshes == []
         await scene.engine.aclose()
 
@@ -290,7 +250,7 @@ def test_it_is_for_those_who_are_allowed(terms: Terms, deployment: dict[str, Any
     async def main() -> None:
         scene = Scene(terms, **deployment)
         await scene.talk()
-        await scene.pass_time(1000.0)
+        await scene.clock.advance(1000.0)
         assert scene.refreshes == []
         await scene.engine.aclose()
 
@@ -326,7 +286,7 @@ def test_a_refresh_that_finds_nothing_is_the_last() -> None:
         await scene.talk()
         before = len(scene.refreshes)
         scene.upstream.provider = EmbeddedUpstream(bytes_over_four)
-        await scene.pass_time(50_000.0)
+        await scene.clock.advance(50_000.0)
         assert len(scene.refreshes) == before + 1
         assert value(scene.metrics, "keep_alive_total", team="default", outcome="missed") == 1
         await scene.engine.aclose()
@@ -346,7 +306,7 @@ def test_a_refresh_that_fails_is_the_last_and_is_settled(what: str, outcome: str
 
         scene.upstream.on_call = fail if what == "upstream" else None
         scene.door.denies = what == "budget"
-        await scene.pass_time(50_000.0)
+        await scene.clock.advance(50_000.0)
         assert len(scene.refreshes) == before + 1
         assert scene.refreshes[-1].cost_usd == 0
         assert value(scene.metrics, "keep_alive_total", team="default", outcome=outcome) == 1
@@ -368,11 +328,11 @@ def test_what_is_under_way_is_settled_when_the_client_returns() -> None:
                 await held.wait()
 
         scene.upstream.on_call = hold
-        await scene.pass_time(280.0)
-        await sending.wait()
+        await scene.clock.advance(280.0, held=sending)
+        assert sending.is_set()
         await scene.ask(5.0)
         held.set()
-        await scene.settle()
+        await settle()
         assert len(scene.refreshes) == before + 1
         assert scene.refreshes[-1].ending is Ending.COMPLETED
         await scene.engine.aclose()
@@ -405,7 +365,7 @@ def test_nothing_is_sent_after_the_end() -> None:
         await scene.talk()
         await scene.engine.aclose()
         before = len(scene.upstream.calls)
-        await scene.pass_time(50_000.0)
+        await scene.clock.advance(50_000.0)
         assert len(scene.upstream.calls) == before
         assert len(scene.keeper) == 0
 
