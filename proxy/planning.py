@@ -66,6 +66,7 @@ class Planning:
             hint=subject.session_hint,
             reminder=deployment.reminder,
             upstream=deployment.id,
+            server=deployment.server,
         )
         plan = self._planner.plan(body, route, mode, now, cut)
         if plan.surprise is not None:

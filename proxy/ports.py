@@ -38,6 +38,8 @@ class Deployment:
     transport: Transport
     profile: CacheProfile
     base_url: str = ""
+    server: str = ""
+    """The provider that is called (``provider_hosts``), where that is known for sure: it is no gateway."""
     api_key: str | None = field(default=None, repr=False)
     headers: Headers = field(default=(), repr=False)
     params: Mapping[str, object] = field(default_factory=dict, repr=False)

@@ -137,7 +137,8 @@ class Candidate:
 @dataclass(frozen=True, slots=True)
 class Offer:
     """The material of one request and the session it belongs to. ``own_marks`` are the client's markers that a provider
-    honours, ``own_count`` all that it wrote."""
+    honours, ``own_count`` all that it wrote. ``split`` is the client's order with its system text in two parts;
+    ``may_tell_explicit``: the provider may be told to set no boundaries of its own."""
 
     material: Material
     moved: Material | None
@@ -146,6 +147,8 @@ class Offer:
     natural: Layout
     own_marks: dict[int, Life]
     own_count: int
+    split: Layout | None = None
+    may_tell_explicit: bool = False
 
 
 def choose(offer: Offer, pricing: Pricing, *, may_order: bool, policy: str) -> Choice:
@@ -182,6 +185,10 @@ def _challengers(
         return
     if pricing.profile.family is Family.MARKER:
         yield pricing.best_marks(natural, Reason.MARKED)
+        if offer.split is not None:
+            yield pricing.best_marks(pricing.read(offer.split, is_natural=True), Reason.SPLIT)
+    if offer.may_tell_explicit and offer.session.lane.is_one_shot:
+        yield _without_boundaries(offer, pricing)
     if not may_order:
         return
     seen = {offer.natural.hashes[-1] if offer.natural.hashes else b""}
@@ -189,6 +196,14 @@ def _challengers(
         if layout.hashes[-1] not in seen:
             seen.add(layout.hashes[-1])
             yield pricing.best_marks(pricing.read(layout), reason)
+
+
+def _without_boundaries(offer: Offer, pricing: Pricing) -> Choice:
+    """For a request that is not continued: the provider sets no boundary of its own, which would be a write that
+    nobody reads. ("Explicit with zero markers: caching off, no write fee.")"""
+    layout = Layout(replace(offer.seed, is_implicit=False), offer.natural.elements)
+    explicit = replace(pricing, slots=pricing.profile.max_marks)
+    return explicit.best_marks(explicit.read(layout, is_natural=True), Reason.ONE_SHOT)
 
 
 def _orders(offer: Offer, pricing: Pricing, policy: str) -> Iterable[tuple[Layout, Reason]]:

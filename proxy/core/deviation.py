@@ -136,6 +136,7 @@ class Beliefs:
     _ages: deque[_Seen] = field(default_factory=lambda: deque(maxlen=_WINDOW))
     _downgrades: int = 0
     _misses_afar: int = 0
+    _refused_keys: int = 0
     _lesson_at: float = 0.0
     _ignored_until: float = 0.0
     _base: CacheProfile | None = None
@@ -152,6 +153,18 @@ class Beliefs:
             if self._believed is None or learnt != self._believed:
                 self._believed = learnt
         return self._believed
+
+    @property
+    def takes_keys(self) -> bool:
+        """Whether routing keys are sent: not once two requests with one were refused and none was accepted."""
+        return self._refused_keys < 2
+
+    def key_was(self, *, accepted: bool) -> None:
+        """A request with a routing key was answered, or refused."""
+        if accepted:
+            self._refused_keys = -1_000_000
+        else:
+            self._refused_keys += 1
 
     def ignores_markers(self, now: float) -> bool:
         """Whether the provider is left alone for now: it stores nothing of what is marked."""

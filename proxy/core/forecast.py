@@ -79,7 +79,7 @@ class Forecast:
         match element.kind:
             case ElementKind.TOOLS:
                 return self.head_hazards[0]
-            case ElementKind.MESSAGE:
+            case ElementKind.MESSAGE | ElementKind.REST:
                 return self.head_hazards[element.message + 1]
             case ElementKind.SYSTEM:
                 return self.fixed_hazards[element.message + 1]

@@ -11,6 +11,10 @@ _REMEMBERED_GAPS = 64
 # People work in bursts: the gaps before this one say more than those of an hour ago.
 _GAP_DECAY = 0.8
 _PRIOR_WEIGHT = 1.0
+_ONE_SHOT = 0.3
+# One conversation alone can pass 15 a minute for a while; twice that are several.
+_BUSY_ARRIVALS = 32
+_BUSY_PER_S = 0.5
 _REMEMBERED_LAYOUTS = 4
 _MAX_ITEMS = 2000
 _MAX_KEY_CHARS = 512
@@ -79,7 +83,8 @@ class Lane:
 
     ``started`` and ``continued`` count sessions; a session that has had one request only is not counted as ended until
     the next one of the lane starts. ``layouts`` and ``items`` are what its sessions last sent: a new session of the
-    lane may begin with the same context. ``opening`` are the turns that all its sessions begin with (examples).
+    lane may begin with the same context. ``key`` names what the prompt begins with: the tools, which stand in front of
+    all else, or the whole head. ``opening`` are the turns that all its sessions begin with (examples).
     """
 
     __slots__ = (
@@ -90,14 +95,16 @@ class Lane:
         "continued",
         "has_tools",
         "items",
+        "key",
         "last_at",
         "layouts",
         "opening",
         "started",
     )
 
-    def __init__(self, has_tools: bool) -> None:
+    def __init__(self, has_tools: bool, key: bytes = b"") -> None:
         self.has_tools = has_tools
+        self.key = key
         self.started = 0
         self.continued = 0
         self.last_at = 0.0
@@ -150,6 +157,11 @@ class Lane:
             return 0.95 if self.continued or self.has_tools else 0.75
         return 0.5 / (ended + 1)
 
+    @property
+    def is_one_shot(self) -> bool:
+        """Whether the client's own past says that such conversations have one request and no more."""
+        return self.continues() < _ONE_SHOT
+
     def returns_within(self, life_s: float) -> float:
         """P(the next request of the session comes within ``life_s`` seconds), given that one comes."""
         within, total, weight = 0.9 * _PRIOR_WEIGHT, _PRIOR_WEIGHT, 1.0
@@ -176,6 +188,11 @@ class Lane:
         """Remember these, and no others."""
         self._gaps = deque(gaps, maxlen=_REMEMBERED_GAPS)
         self._arrivals = deque(arrivals, maxlen=_REMEMBERED_GAPS)
+
+    def is_busy(self) -> bool:
+        """Whether more requests come than one machine serves under one key: OpenAI has it that about 15 a minute do."""
+        recent = list(self._arrivals)[-_BUSY_ARRIVALS:]
+        return len(recent) == _BUSY_ARRIVALS and sum(recent) < _BUSY_ARRIVALS / _BUSY_PER_S
 
     def gaps(self) -> list[float]:
         """Seconds between requests of a session, oldest first."""

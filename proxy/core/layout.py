@@ -27,6 +27,8 @@ class ElementKind(StrEnum):
     """A system message without its volatile lines and documents."""
     DOCUMENT = "document"
     """A retrieved document, as a further part of the system message in front of it."""
+    REST = "rest"
+    """A system message from its first volatile line on, as a further part of it."""
     TAG = "tag"
     """Volatile lines that were moved out of the system messages, in the documented tag."""
 

@@ -17,7 +17,8 @@ class Route:
 
     ``scope`` keeps teams and keys apart; ``hint`` is a session id that the client gave ("" for none); ``name`` is the
     model's name here, ``model`` at the upstream; ``reminder`` is the operator's text for the last user message.
-    ``upstream`` tells the deployments of one name apart: each has a cache of its own.
+    ``upstream`` tells the deployments of one name apart: each has a cache of its own. ``server`` is the
+    provider that is called, as far as that is known.
     """
 
     scope: str
@@ -27,6 +28,7 @@ class Route:
     hint: str = ""
     reminder: str = ""
     upstream: str = ""
+    server: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +49,8 @@ class Plan:
     refused rewrite sends. ``rewritten`` says whether the two differ. ``reason`` is from a closed vocabulary
     (proxy.core.reasons). ``predicted`` and ``own`` are the shadow cache's bills of this plan and of the client's own
     layout with its own markers. ``moves`` and ``deviation`` (``proxy.core.deviation``; empty where nothing was
-    reported) are filled when the exchange is settled. ``arm`` is the hold-out's (empty without one). ``session`` is the
+    reported) are filled when the exchange is settled. ``headers`` are added to the request's where the client
+    has none of that name. ``arm`` is the hold-out's (empty without one). ``session`` is the
     planner's name for the conversation (empty where it saw none). ``ticket`` is private to the planner; ``surprise`` is
     an error of ours that was contained.
     """
@@ -64,5 +67,6 @@ class Plan:
     deviation: str = ""
     arm: str = ""
     session: str = ""
+    headers: Sequence[tuple[str, str]] = ()
     ticket: object = None
     surprise: Exception | None = None

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
+import orjson
 from msgspec import Raw
 
 from proxy.core.assemble import Material, material
@@ -29,8 +30,17 @@ from proxy.core.prompt import Bill, Prompt
 from proxy.core.reasons import Reason
 from proxy.core.recognition import Recogniser
 from proxy.core.render import patches, render_messages, render_tools
+from proxy.core.routing import (
+    NO_BOUNDARIES,
+    RoutingKey,
+    may_add,
+    may_tell_explicit,
+    routing_key,
+    written,
+)
 from proxy.core.seed import seed_of, slots_of
 from proxy.core.session import Reading, Session, SessionTable, commit_head, commit_reading, read_request
+from proxy.core.split import split_layout
 from proxy.core.stability import Tier, Tracked, with_target
 from proxy.core.tokens import Encode, TokenCounter
 from proxy.core.tools import ToolReader
@@ -44,6 +54,8 @@ _MAX_CACHES = 1024
 # Sessions whose last positions are kept, so that a request that appends is not numbered from its beginning.
 _MAX_NATURAL = 256
 _MOST_COUNTS = 200_000
+# P(the session goes on in time) below which a system text is rather split than made still.
+_SPLIT_BODY = 0.5
 _REGRET_SHARE = 0.005
 # How much of one request a policy may lose to learning, and how many times more where the client is sure to come back
 # in time (nothing more up to P = 0.6). Classic orders by age alone and wins back less.
@@ -66,6 +78,7 @@ class Draft:
     scope: tuple[bytes, CacheProfile]
     own: Bill
     is_control: bool = False
+    key: RoutingKey = field(default_factory=RoutingKey)
     at: float = 0.0
     sent: Bill | None = None
     use_own: bool = False
@@ -206,6 +219,8 @@ class TierPlanner:
                 cache.store(prompt, draft.at, now)
         if not draft.use_own:
             _remember(draft.session, choice.layout)
+            if draft.key.is_set:
+                caches.beliefs.key_was(accepted=True)
 
     def upkeep(self, plan: Plan, now: float) -> Upkeep | None:
         """How to keep alive what a request that was sent at ``now`` has cached; None where nothing would pay."""
@@ -225,9 +240,13 @@ class TierPlanner:
 
     def refused(self, plan: Plan) -> None:
         """The upstream refused the rewritten request: this session is left alone from now on."""
-        if isinstance(plan.ticket, Draft):
-            plan.ticket.session.is_barred = True
-            plan.ticket.use_own = True
+        draft = plan.ticket
+        if not isinstance(draft, Draft):
+            return
+        draft.session.is_barred = True
+        draft.use_own = True
+        if draft.key.is_set:
+            self._cache(*draft.scope).beliefs.key_was(accepted=False)
 
     def settled(self, plan: Plan, usage: Usage | None, now: float) -> None:
         """Count the exchange once: what the client changed, and each piece's stability."""
@@ -258,7 +277,7 @@ class TierPlanner:
             return Plan(body=original, original=original, mode=mode, reason=Reason.NO_PROFILE)
         plan = self._planned(request, cut, original, replace(route, profile=ASSUMED), mode, now)
         plan.predicted = plan.own = None
-        if plan.reason is Reason.CLIENT_OPTIMAL:
+        if plan.reason in (Reason.CLIENT_OPTIMAL, Reason.NATURAL_ORDER):
             plan.reason = Reason.NO_PROFILE
         return plan
 
@@ -285,7 +304,7 @@ class TierPlanner:
             body=original,
             original=original,
             mode=mode,
-            reason=choice.reason,
+            reason=_named(draft, profile),
             predicted=choice.bill,
             own=draft.own,
             tier_tokens=_tier_tokens(choice),
@@ -313,6 +332,8 @@ class TierPlanner:
             plan.predicted = caches.sent.bill(draft.own_prompt, now)
         elif mode > Mode.OBSERVE:
             if not draft.use_own:
+                draft.key = self._routing(request, draft.session, route, caches.beliefs)
+                plan.headers = (draft.key.header,) if draft.key.header is not None else ()
                 plan.body = self._rendered(request, cut, draft, route, mode)
             else:
                 plan.predicted = caches.sent.bill(draft.own_prompt, now)
@@ -379,24 +400,33 @@ class TierPlanner:
                 natural,
                 own_marks,
                 own_count,
+                self._split(view, natural, expected, mode),
+                may_tell_explicit(route.profile, request.members, route.server),
             ),
             pricing,
             may_order=mode >= Mode.TIER or mode is Mode.OBSERVE,
             policy=self.policy,
         )
         scope = (seed.scope, route.profile)
-        return Draft(session, reading, view, stuff, expected, choice, natural, own_prompt, scope, own, is_control, now)
+        return Draft(
+            session, reading, view, stuff, expected, choice, natural, own_prompt, scope, own, is_control, at=now
+        )
 
     def _rendered(self, request: ChatRequest, cut: Cut, draft: Draft, route: Route, mode: Mode) -> bytes:
         choice, dialect = draft.choice, route.profile.dialect
         changes = dict(transport_edits(request, route.model))
+        if draft.key.member is not None:
+            name, key = draft.key.member
+            changes[name] = orjson.dumps(key)
         transcript = draft.view.transcript
         messages = transcript.messages
         own = choice.reason in (Reason.CLIENT_OPTIMAL, Reason.REGRET_BOUND)
         # In mode mark the client's markers stay, whatever the provider makes of them.
         if own and (mode is Mode.MARK or not _has_foreign_marks(request, transcript, dialect)):
             return _as_read(request, draft, route, changes)
-        keep = mode is Mode.MARK
+        if choice.layout.seed.is_implicit is not draft.natural.seed.is_implicit:
+            changes["prompt_cache_options"] = NO_BOUNDARIES
+        keep = mode is Mode.MARK and choice.reason is not Reason.SPLIT
         marks = {p: life for p, life in choice.marks.items() if not keep or choice.layout.parts[p].own_mark is None}
         within: list[Patch] = []
         if choice.layout is draft.natural and cut.span is not None and not route.reminder:
@@ -410,6 +440,23 @@ class TierPlanner:
             raw_tools = bytes(request.members["tools"])
             changes["tools"] = render_tools(raw_tools, marks.get(last), dialect, keep_own=keep)
         return request.edited(changes, within)
+
+    def _split(self, view: View, natural: Layout, expected: Forecast, mode: Mode) -> Layout | None:
+        """Where nothing may move, or nothing is likely to follow that would be read behind a relocated line: else the
+        split saves a few tokens now, and every request behind it reads less."""
+        may_pay = mode is Mode.MARK or (self.policy == "economic" and expected.body < _SPLIT_BODY)
+        return split_layout(view, natural, self._counter) if view.system and may_pay else None
+
+    def _routing(self, request: ChatRequest, session: Session, route: Route, beliefs: Beliefs) -> RoutingKey:
+        """The key that keeps this conversation, or all that begin like it, together at the provider."""
+        profile = route.profile
+        is_wanted = self.options.routing_keys and beliefs.takes_keys
+        if not is_wanted or not may_add(profile, request.members, route.server, is_hinted=bool(route.hint)):
+            return RoutingKey()
+        by_prefix = profile.routing is not None and profile.routing.by_prefix
+        name = session.lane.key if by_prefix and not session.lane.is_busy() else session.opening
+        session.routing = session.routing or routing_key(route.scope, name)
+        return written(profile.routing, session.routing)
 
     def _reminded(self, transcript: Transcript, reminder: str) -> Transcript:
         """With the operator's text behind the last user message, read as it is sent: the next request's copy of that
@@ -471,6 +518,16 @@ def _has_foreign_marks(request: ChatRequest, transcript: Transcript, dialect: Di
         raw.append(bytes(request.members["tools"]))
     foreign = [b'"%s"' % key.encode() for key in MARK_KEYS if key != dialect.key]
     return any(key in text for text in raw for key in foreign)
+
+
+def _named(draft: Draft, profile: CacheProfile) -> str:
+    """Why nothing is done, in particular; where something is, the choice says why."""
+    choice = draft.choice
+    if choice.reason is not Reason.CLIENT_OPTIMAL or draft.own_prompt.marks or draft.view.transcript.marked:
+        return choice.reason
+    if profile.family is not Family.MARKER or choice.layout.implicit:
+        return Reason.NATURAL_ORDER
+    return Reason.ONE_SHOT if draft.session.lane.is_one_shot else Reason.NOTHING_STABLE
 
 
 def _stand_down(draft: Draft, profile: CacheProfile, *, ignores_markers: bool) -> Reason | None:

@@ -34,6 +34,8 @@ class Reason(StrEnum):
     """Our plans cost this session more than the client's own would have: stood down."""
     MARKED = "marked"
     """Order as sent, markers placed."""
+    SPLIT = "split"
+    """Order as sent, a system text in two parts so that what stands before its volatile line can be marked."""
     ORDERED = "ordered"
     """Context re-laid stable-first."""
     KEPT = "kept"

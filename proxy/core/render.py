@@ -47,7 +47,7 @@ def render_messages(
             written.append(_system(layout, index, messages[element.message], marks, dialect))
         elif kind is ElementKind.TAG:
             written.append(orjson.dumps({"role": "user", "content": element.lead}))
-        elif kind not in (ElementKind.TOOLS, ElementKind.DOCUMENT):
+        elif kind not in (ElementKind.TOOLS, ElementKind.DOCUMENT, ElementKind.REST):
             written += _context(element, messages, marked.get(index, {}), dialect)
     return b"[" + b",".join(written) + b"]"
 
@@ -120,7 +120,7 @@ def _system(layout: Layout, index: int, message: Message, marks: Mapping[int, Li
     """A system message without its volatile lines, its documents as further parts behind the fixed text."""
     elements_here = [layout.elements[index]]
     for element in layout.elements[index + 1 :]:
-        if element.kind is not ElementKind.DOCUMENT:
+        if element.kind not in (ElementKind.DOCUMENT, ElementKind.REST):
             break
         elements_here.append(element)
     texts = [e.item.text if e.item is not None else e.lead for e in elements_here]

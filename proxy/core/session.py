@@ -76,6 +76,7 @@ class Session:
     is_barred: bool = False
     sketch: Sketch = frozenset()
     opening: bytes = b""
+    routing: str = ""
     lines: HeadLines = field(default_factory=HeadLines)
 
     def head_hazard(self, place: int, prior: float = STATIC_CHANGE) -> float:
@@ -151,7 +152,7 @@ class SessionTable:
         if session is None:
             known = digest(base, b"hint", hint.encode(), lane_key).hex() if hint else None
             shared = self._head((base, tools, transcript.head))
-            session = self._new(known, self._lane(lane_key, bool(tools)), shared)
+            session = self._new(known, self._lane(lane_key, tools), shared)
             session.sketch, session.opening = sketch_of(head), opening
         self._sessions.used(session.id)
         # The pair before the last one helps where a client rewrites its newest turn later; in a session's first request
@@ -218,10 +219,10 @@ class SessionTable:
         self._heads.used(key)
         return records
 
-    def _lane(self, key: bytes, has_tools: bool) -> Lane:
+    def _lane(self, key: bytes, tools: bytes) -> Lane:
         lane = self._lanes.get(key)
         if lane is None:
-            lane = self._lanes[key] = Lane(has_tools)
+            lane = self._lanes[key] = Lane(bool(tools), tools or key)
             if len(self._lanes) > _MAX_LANES:
                 self._lanes.drop_oldest()
         self._lanes.used(key)

@@ -1,5 +1,7 @@
 """Every word that the transparent path may add to a prompt. None carries a time or a counter.
 
+(What it may add beside the prompt are markers, and the parameters in ``routing``: a key, or the wish for no cache.)
+
 A message of context files may be taken apart, so that stable files stand in front of the conversation. Each part but
 the last opens with the header that repeats the client's own claim about the files (``CLAIM_HEADERS``) and is
 acknowledged by ``PART_ACKNOWLEDGEMENT`` (a constant of the systems that this proxy grew from); the last part keeps

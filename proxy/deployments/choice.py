@@ -20,6 +20,7 @@ from dataclasses import dataclass
 
 from proxy.core.profiles import PROFILES, CacheProfile
 from proxy.core.provider_hosts import provider_at
+from proxy.core.routing import EMBEDDED
 from proxy.ports import Transport
 
 _GPT = re.compile(r"^(?:chatgpt|gpt|o[1-9]|codex)(?:-|$)")
@@ -136,6 +137,14 @@ def choose_profile(transport: Transport, provider: str, model: str, host: str) -
         if transport in rule.transports and (not rule.providers or server in rule.providers) and rule.is_named(name):
             return PROFILES[rule.profile]
     return PROFILES["none"]
+
+
+def server_of(transport: Transport, provider: str, host: str) -> str:
+    """Who is called: by the host, or where litellm has the provider's own, by the provider. Empty for a host that is
+    nobody's that is known, whatever it speaks."""
+    if transport is Transport.EMBEDDED:
+        return EMBEDDED
+    return provider_at(host) if host else provider
 
 
 def _server(provider: str, host: str) -> str:

@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 from proxy.core.modes import Mode
 from proxy.core.prices import Price
 from proxy.core.profiles import CacheProfile, Family, fitted
-from proxy.deployments.choice import choose_profile, provider_of
+from proxy.deployments.choice import choose_profile, provider_of, server_of
 from proxy.errors import UnknownModel
 from proxy.ports import Deployment, Headers, Transport
 
@@ -61,6 +61,7 @@ def deployment_of(entry: Entry, price_of: PriceOf, name: str = "", model: str = 
         transport=transport,
         profile=profile,
         base_url=entry.base_url,
+        server=server_of(transport, provider, _host(entry.base_url)),
         api_key=entry.api_key,
         headers=entry.headers,
         params=entry.params,

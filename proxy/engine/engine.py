@@ -139,7 +139,10 @@ class Engine:
                 method="POST",
                 path=client.path,
                 query=client.query,
-                headers=for_upstream(client.headers, deployment, is_virtual=subject.virtual),
+                headers=[
+                    *for_upstream(client.headers, deployment, is_virtual=subject.virtual),
+                    *(_added(plan, client) if not is_original else ()),
+                ],
                 body=plan.original if is_original else plan.body,
                 stream=head.stream,
                 now=exchange.now,
@@ -284,6 +287,11 @@ class Engine:
         if _log.isEnabledFor(logging.INFO):
             with Contained("log"):
                 _log.info("%s", exchange_line(exchange))
+
+
+def _added(plan: Plan, client: Client) -> list[tuple[str, str]]:
+    """The plan's own headers: never one that the client sends."""
+    return [(name, value) for name, value in plan.headers if get(client.headers, name) is None]
 
 
 def _note_refusal(exchange: Exchange, error: ProxyError) -> None:

@@ -42,6 +42,7 @@ MEANINGS: Mapping[str, str] = MappingProxyType(
         Reason.NOTHING_STABLE: "no prefix is expected to be read again",
         Reason.REGRET_BOUND: "our plans cost this session more than the client's own would have: sent as it came",
         Reason.MARKED: "order as sent, markers placed",
+        Reason.SPLIT: "order as sent, a system text in two parts, markers placed",
         Reason.ORDERED: "context laid out anew, stable pieces first",
         Reason.KEPT: "the layout of an earlier request goes on",
         Reason.NATURAL_ORDER: "the client's order is already the best",

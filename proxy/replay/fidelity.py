@@ -6,9 +6,11 @@ most so many markers, tools and parameters equal. Which messages are context, an
 is asked of the recognisers.
 """
 
+import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any
 
 import msgspec
@@ -22,6 +24,14 @@ _OBJECT = msgspec.json.Decoder(dict[str, Raw])
 _ARRAY = msgspec.json.Decoder(list[Raw])
 _MARKERS = ("cache_control", "prompt_cache_breakpoint")
 _SYSTEM = ("system", "developer")
+_ROUTING_KEY = re.compile(rb'"st-[0-9a-f]{32}"')
+_ADDED = MappingProxyType(
+    {
+        "prompt_cache_key": _ROUTING_KEY,
+        "session_id": _ROUTING_KEY,
+        "prompt_cache_options": re.compile(rb'\{"mode":"explicit"\}'),
+    }
+)
 _OWN_EDITS = ("messages", "tools", "stream_options", "stratiform")
 
 
@@ -66,7 +76,7 @@ def _same_in_place(before: Sequence[bytes], after: Sequence[bytes]) -> bool:
 
 def _parameters(before: Mapping[str, Raw], after: Mapping[str, Raw]) -> Iterable[str]:
     for key in dict.fromkeys([*before, *after]):
-        if key not in _OWN_EDITS and _member(before, key) != _member(after, key):
+        if key not in _OWN_EDITS and _member(before, key) != _member(after, key) and not _is_ours(key, before, after):
             yield f"parameter {key!r} was changed"
     old, new = (orjson.loads(_member(members, "stream_options")) or {} for members in (before, after))
     if old != new and {**old, "include_usage": True} != new:
@@ -74,6 +84,12 @@ def _parameters(before: Mapping[str, Raw], after: Mapping[str, Raw]) -> Iterable
     tools = [_member(members, "tools") for members in (before, after)]
     if tools[0] != tools[1] and len({_canonical(orjson.loads(tool)) for tool in tools}) > 1:
         yield "the tools were changed"
+
+
+def _is_ours(key: str, before: Mapping[str, Raw], after: Mapping[str, Raw]) -> bool:
+    """A routing key of ours, or a one-shot's wish for no cache, where the client said nothing."""
+    form = _ADDED.get(key)
+    return key not in before and form is not None and form.fullmatch(_member(after, key)) is not None
 
 
 def _member(members: Mapping[str, Raw], key: str) -> bytes:

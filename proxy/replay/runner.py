@@ -12,6 +12,7 @@ from proxy.core.planner import TierPlanner
 from proxy.core.profiles import CacheProfile, Dialect
 from proxy.core.prompt import Bill
 from proxy.core.recognition import Recogniser
+from proxy.core.routing import EMBEDDED
 from proxy.core.tokens import Encode, TokenCounter, sampled
 from proxy.core.wire import Unreadable
 from proxy.errors import InvalidRequest, UpstreamRejected
@@ -167,7 +168,7 @@ def _route(step: Step, profile: CacheProfile) -> Route:
         model = head_of(step.body).model
     except InvalidRequest:
         model = ""
-    return Route(scope="replay", name=model, model=model, profile=profile)
+    return Route(scope="replay", name=model, model=model, profile=profile, server=EMBEDDED)
 
 
 def _distinct(names: Iterable[str], steps: Sequence[Step]) -> list[str]:

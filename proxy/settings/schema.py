@@ -223,6 +223,9 @@ class Stratiform(Strict):
         allow_inf_nan=False,
         description="the share of sessions left as they come, as controls",
     )
+    routing_keys: bool = Field(
+        default=True, description="send the routing key by which a provider keeps a conversation's requests together"
+    )
     clock: Literal["system", "header"] = Field(
         default="system", description="header: take the time from x-stratiform-time (for replays; never in production)"
     )

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from .alignment import Alignment, Terms
-from .fields import CACHE_KEYS, check_fields, check_tools
+from .fields import check_fields, check_tools
 from .markers import MarkerTerms, check_markers, markers_of
 from .view import same, views
 from .violations import Report, Rule, Violation
@@ -29,21 +29,31 @@ class _Profile:
 
 
 _CLAUDE = _Profile(marker="cache_control")
-_EXPLICIT = _Profile(marker="prompt_cache_breakpoint", fields=CACHE_KEYS, parts_only=True)
-_KEYED = _Profile(fields=CACHE_KEYS)
+_KEYED = _Profile(fields=("prompt_cache_key",))
+_STICKY = _Profile(fields=("session_id",))
 _PLAIN = _Profile()
 
+
+def _explicit(*keys: str) -> _Profile:
+    return _Profile(marker="prompt_cache_breakpoint", fields=("prompt_cache_options", *keys), parts_only=True)
+
+
 PROFILES: Mapping[str, _Profile] = {
-    **dict.fromkeys(("anthropic", "bedrock", "vertex", "foundry", "openrouter-anthropic"), _CLAUDE),
-    **dict.fromkeys(("openai-explicit", "azure-explicit", "openrouter-openai-explicit"), _EXPLICIT),
-    **dict.fromkeys(("openai", "azure", "openrouter-openai", "mistral", "kimi"), _KEYED),
+    **dict.fromkeys(("anthropic", "bedrock", "vertex", "foundry"), _CLAUDE),
+    "openrouter-anthropic": _Profile(marker="cache_control", fields=("session_id",)),
+    "openai-explicit": _explicit(),
+    "azure-explicit": _explicit("prompt_cache_key"),
+    "openrouter-openai-explicit": _explicit("session_id"),
+    **dict.fromkeys(("openai", "azure", "mistral", "kimi"), _KEYED),
+    **dict.fromkeys(
+        ("openrouter-openai", "openrouter-deepseek", "openrouter-gemini", "openrouter-xai"), _STICKY
+    ),
     "qwen": _Profile(marker="cache_control", parts_only=True, lives=False),
     "minimax": _Profile(marker="cache_control", lives=False),
     **dict.fromkeys(
         (
             "deepseek", "gemini", "vertex-gemini", "xai", "groq", "glm", "qwen-implicit", "minimax-passive",
-            "fireworks", "together", "openrouter-deepseek", "openrouter-gemini", "openrouter-xai", "vllm", "sglang",
-            "none",
+            "fireworks", "together", "vllm", "sglang", "none",
         ),
         _PLAIN,
     ),

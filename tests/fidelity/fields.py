@@ -1,6 +1,7 @@
 """Everything in the body beside the messages: parameters, unknown fields, tool definitions."""
 
 import json
+import re
 from collections import Counter
 from typing import Any
 
@@ -9,7 +10,9 @@ from .violations import Report, Rule
 
 # Edits that are allowed in every mode (rule 6).
 ALWAYS_EDITABLE = ("model", "stream_options", "stratiform")
-CACHE_KEYS = ("prompt_cache_key", "prompt_cache_options")
+# A key of ours is a digest and nothing else; a request that is not continued may be told to store nothing.
+ROUTING_KEY = re.compile(r"st-[0-9a-f]{32}")
+NO_CACHE = {"mode": "explicit"}
 _MISSING = object()
 
 
@@ -60,8 +63,16 @@ def check_fields(original: dict[str, Any], sent: dict[str, Any], report: Report,
         elif name not in original:
             if name not in may_add:
                 report.add(Rule.FIELD, name, "added")
+            elif not _is_ours(name, sent[name]):
+                report.add(Rule.FIELD, name, "added, in no form of ours")
         elif not same(original[name], sent[name]):
             report.add(Rule.FIELD, name, "changed (values, types and the order of keys count)")
+
+
+def _is_ours(name: str, value: Any) -> bool:
+    if name == "prompt_cache_options":
+        return same(value, NO_CACHE)
+    return isinstance(value, str) and ROUTING_KEY.fullmatch(value) is not None
 
 
 def bare_tool(tool: Any) -> Any:

@@ -93,12 +93,32 @@ def test_stream_options_that_are_no_object_stay() -> None:
     assert rules(odd, {**aider(), "stream_options": {"include_usage": True}}) == {Rule.FIELD}
 
 
-def test_cache_keys_are_for_openai_alone() -> None:
-    sent = {**aider(), "prompt_cache_key": "k"}
+def test_routing_keys_of_ours_may_be_added() -> None:
+    key = "st-" + "0f" * 16
+    sent, told = {**aider(), "prompt_cache_key": key}, {**aider(), "prompt_cache_options": {"mode": "explicit"}}
     assert run(aider(), sent, profile="openai") == []
-    assert run(aider(), {**sent, "prompt_cache_options": {"mode": "explicit"}}, profile="openai-explicit") == []
+    assert run(aider(), told, profile="openai-explicit") == []
+    assert run(aider(), {**aider(), "session_id": key}, profile="openrouter-anthropic") == []
     assert rules(aider(), sent, profile="openai", mode="observe") == {Rule.FIELD}
     assert rules(sent, {**sent, "prompt_cache_key": "other"}, profile="openai") == {Rule.FIELD}
+
+
+@pytest.mark.parametrize(
+    ("added", "profile"),
+    [
+        ({"prompt_cache_key": "team-7"}, "openai"),
+        ({"prompt_cache_key": "st-" + "0F" * 16}, "openai"),
+        ({"prompt_cache_key": ["st-" + "0f" * 16]}, "openai"),
+        ({"prompt_cache_key": "st-" + "0f" * 16}, "anthropic"),
+        ({"prompt_cache_key": "st-" + "0f" * 16}, "none"),
+        ({"session_id": "st-" + "0f" * 16}, "openai"),
+        ({"prompt_cache_options": {"mode": "implicit"}}, "openai-explicit"),
+        ({"prompt_cache_options": {"mode": "explicit", "ttl": "12h"}}, "openai-explicit"),
+        ({"prompt_cache_options": {"mode": "explicit"}}, "openai"),
+    ],
+)
+def test_no_other_key_is_added(added: dict[str, object], profile: str) -> None:
+    assert rules(aider(), {**aider(), **added}, profile=profile) == {Rule.FIELD}
 
 
 @pytest.mark.parametrize("mode", ["passthrough", "observe"])

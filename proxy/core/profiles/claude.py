@@ -14,10 +14,10 @@ from proxy.core.profiles.profile import (
     Dialect,
     Family,
     MarkPlace,
-    Routing,
     Unknown,
     UsageForm,
 )
+from proxy.core.profiles.sticky import STICKY
 
 _PAGE = "https://platform.claude.com/docs/en/build-with-claude/prompt-caching (2026-08-21)"
 _LITELLM = "litellm 1.109.1, run: llms/anthropic/chat/transformation.py, litellm_core_utils/prompt_templates/factory.py"
@@ -106,7 +106,7 @@ VERTEX = replace(
 OPENROUTER_ANTHROPIC = replace(
     ANTHROPIC,
     name="openrouter-anthropic",
-    routing=Routing("body", "session_id", max_chars=256),
+    routing=STICKY,
     unknowns=(
         *_UNKNOWNS,
         Unknown(

@@ -16,6 +16,7 @@ from proxy.core.profiles.profile import (
     Unknown,
     UsageForm,
 )
+from proxy.core.profiles.sticky import STICKY
 
 _TEMPLATE_SETTINGS = ("response_format", "reasoning_effort", "parallel_tool_calls")
 _TEMPLATE = Unknown(
@@ -24,7 +25,6 @@ _TEMPLATE = Unknown(
 _STEP = Unknown("step", 512, 1, "the block size is not documented")
 _LIFE = Unknown("life_s", 300.0, 7200.0, "the life is not documented")
 _ROUTER = "https://openrouter.ai/docs/features/prompt-caching"
-_STICKY = Routing("body", "session_id", max_chars=256)
 
 # Google. Implicit caching, on by default, without a guarantee, a write fee or a storage fee.
 GEMINI = CacheProfile(
@@ -83,7 +83,7 @@ XAI = CacheProfile(
     min_tokens=128,
     step=128,
     life_s=3600.0,
-    routing=Routing("header", "x-grok-conv-id", max_chars=256),
+    routing=Routing("header", "x-grok-conv-id", max_chars=256, servers=("xai",)),
     usage=UsageForm.OPENAI,
     unknowns=(
         Unknown("life_s", 300.0, 7200.0, "entries can be evicted at any time"),
@@ -102,7 +102,7 @@ MISTRAL = CacheProfile(
     step=64,
     life_s=3600.0,
     breaking=Breaking(before_tools=("prompt_cache_key",)),
-    routing=Routing("body", "prompt_cache_key"),
+    routing=Routing("body", "prompt_cache_key", by_prefix=True, servers=("mistral", "codestral")),
     refuses_unknown=True,
     usage=UsageForm.OPENAI,
     unknowns=(
@@ -143,7 +143,7 @@ KIMI = CacheProfile(
     long_life_s=3600.0,
     breaking=Breaking(before_tools=("reasoning_effort", "thinking")),
     # kimi-code 2.1.0 sends one per session.
-    routing=Routing("body", "prompt_cache_key"),
+    routing=Routing("body", "prompt_cache_key", servers=("moonshot",)),
     usage=UsageForm.KIMI,
     unknowns=(
         Unknown("write", 2.0, 1.0, "platform.kimi.ai: the input price; one note has twice that for either life"),
@@ -257,7 +257,7 @@ FIREWORKS = CacheProfile(
     step=128,
     life_s=3600.0,
     breaking=Breaking(before_tools=("prompt_cache_isolation_key", "prompt_cache_key", "user")),
-    routing=Routing("header", "x-session-affinity"),
+    routing=Routing("header", "x-session-affinity", servers=("fireworks_ai",), reads_hint=True),
     refuses_unknown=True,
     usage=UsageForm.OPENAI,
     unknowns=(_LIFE, _STEP, Unknown("hit_chance", 0.8, 1.0, "replicas have caches of their own")),
@@ -276,8 +276,8 @@ TOGETHER = CacheProfile(
     sources=("https://docs.together.ai/docs/inference/chat/prompt-caching (2026-10)",),
 )
 
-OPENROUTER_GEMINI = replace(GEMINI, name="openrouter-gemini", routing=_STICKY, sources=(*GEMINI.sources, _ROUTER))
+OPENROUTER_GEMINI = replace(GEMINI, name="openrouter-gemini", routing=STICKY, sources=(*GEMINI.sources, _ROUTER))
 OPENROUTER_DEEPSEEK = replace(
-    DEEPSEEK, name="openrouter-deepseek", routing=_STICKY, sources=(*DEEPSEEK.sources, _ROUTER)
+    DEEPSEEK, name="openrouter-deepseek", routing=STICKY, sources=(*DEEPSEEK.sources, _ROUTER)
 )
-OPENROUTER_XAI = replace(XAI, name="openrouter-xai", routing=_STICKY, sources=(*XAI.sources, _ROUTER))
+OPENROUTER_XAI = replace(XAI, name="openrouter-xai", routing=STICKY, sources=(*XAI.sources, _ROUTER))

@@ -18,6 +18,7 @@ from proxy.core.profiles.profile import (
     Unknown,
     UsageForm,
 )
+from proxy.core.profiles.sticky import STICKY
 
 _GUIDE = "https://developers.openai.com/api/docs/guides/prompt-caching (2026-09-20)"
 _SDK = "openai 3.54.0: types/chat/completion_create_params.py, types/responses/response_create_params.py"
@@ -40,7 +41,7 @@ OPENAI = CacheProfile(
     life_s=600.0,
     breaking=_BREAKING,
     # Hits went from 60 to 87 % with a key (OpenAI cookbook, "Prompt Caching 201").
-    routing=Routing("body", "prompt_cache_key"),
+    routing=Routing("body", "prompt_cache_key", by_prefix=True, servers=("openai",)),
     refuses_unknown=True,
     mid_system=True,
     usage=UsageForm.OPENAI,
@@ -70,7 +71,9 @@ OPENAI_EXPLICIT = CacheProfile(
     refresh="hit",
     breaking=_BREAKING,
     # Another key is a documented reason for a miss; the guide asks for one only to keep accounts apart.
-    routing=Routing("body", "prompt_cache_key", is_partition=True, is_needed=False),
+    routing=Routing(
+        "body", "prompt_cache_key", is_partition=True, is_needed=False, by_prefix=True, servers=("openai",)
+    ),
     result_mark=MarkPlace.PART,
     refuses_unknown=True,
     mid_system=True,
@@ -89,6 +92,7 @@ OPENAI_EXPLICIT = CacheProfile(
 AZURE = replace(
     OPENAI,
     name="azure",
+    routing=Routing("body", "prompt_cache_key", by_prefix=True, servers=("azure",)),
     sources=(_AZURE, "litellm 1.109.1, run: cache_control is forwarded to Azure unchanged"),
 )
 # Breakpoints and metered writes on Standard pay-as-you-go only: the operator must know the plan.
@@ -97,17 +101,16 @@ AZURE_EXPLICIT = replace(
     name="azure-explicit",
     first_marks=0,
     latest_marks=50,
-    routing=Routing("body", "prompt_cache_key", is_partition=True),
+    routing=Routing("body", "prompt_cache_key", is_partition=True, by_prefix=True, servers=("azure",)),
     unknowns=tuple(u for u in OPENAI_EXPLICIT.unknowns if u.field not in ("first_marks", "latest_marks")),
     sources=(_AZURE, _SDK),
 )
 
-_STICKY = Routing("body", "session_id", max_chars=256)
 _ROUTER = "https://openrouter.ai/docs/features/prompt-caching"
-OPENROUTER_OPENAI = replace(OPENAI, name="openrouter-openai", routing=_STICKY, sources=(*OPENAI.sources, _ROUTER))
+OPENROUTER_OPENAI = replace(OPENAI, name="openrouter-openai", routing=STICKY, sources=(*OPENAI.sources, _ROUTER))
 OPENROUTER_OPENAI_EXPLICIT = replace(
     OPENAI_EXPLICIT,
     name="openrouter-openai-explicit",
-    routing=_STICKY,
+    routing=STICKY,
     sources=(*OPENAI_EXPLICIT.sources, _ROUTER, "litellm 1.109.1, run: native breakpoints pass"),
 )

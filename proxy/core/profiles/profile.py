@@ -92,7 +92,10 @@ class Routing:
     """How requests of one conversation are kept on the machine that holds their prefix.
 
     ``is_partition``: another key is another cache, not only another machine. ``is_needed``: the provider's own page
-    asks for a key, or it was measured to raise hits; else sending one changes nothing.
+    asks for a key, or it was measured to raise hits; else sending one changes nothing. ``by_prefix``: one key for all
+    conversations that begin alike, so that they find each other's beginning; else one for each conversation.
+    ``servers`` are the providers (``provider_hosts``) whose documents say that it is accepted. ``aliases`` are other
+    members by which a client may say the same, ``reads_hint``: the client's own session header says it, too.
     """
 
     place: Literal["body", "header"]
@@ -100,6 +103,10 @@ class Routing:
     is_partition: bool = False
     is_needed: bool = True
     max_chars: int = 64
+    by_prefix: bool = False
+    servers: tuple[str, ...] = ()
+    aliases: tuple[str, ...] = ()
+    reads_hint: bool = False
 
 
 @dataclass(frozen=True, slots=True)

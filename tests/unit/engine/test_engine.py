@@ -163,6 +163,25 @@ def test_a_refused_rewrite_is_sent_again_as_the_client_wrote_it(status: int) -> 
     assert (refused.closed, accepted.closed) == (1, 1)
 
 
+class KeyedPlanner(RewritingPlanner):
+    """Names a header with its plans."""
+
+    def plan(self, *given, **more) -> Plan:  # type: ignore[no-untyped-def]
+        plan = super().plan(*given, **more)
+        plan.headers = (("x-grok-conv-id", "st-1"),)
+        return plan
+
+
+def test_a_plans_headers_go_with_its_body_alone_and_never_in_place_of_the_clients() -> None:
+    refused, accepted = answers(b"{}", status=400, headers=JSON), answers(BODY, headers=JSON)
+    bench = Bench(refused, accepted, planner=KeyedPlanner())
+    bench.chat(MemoryClient(chat_body()))
+    assert [dict(call.headers).get("x-grok-conv-id") for call in bench.upstream.calls] == ["st-1", None]
+    bench = Bench(answers(BODY, headers=JSON), planner=KeyedPlanner())
+    bench.chat(MemoryClient(chat_body(), headers=[*JSON, ("x-grok-conv-id", "mine")]))
+    assert [v for n, v in bench.upstream.calls[0].headers if n == "x-grok-conv-id"] == ["mine"]
+
+
 def test_a_refusal_that_a_library_raises_is_retried_too() -> None:
     error = UpstreamRejected("no markers", status=400, error_type="invalid_request_error")
     bench = Bench(error, answers(BODY, headers=JSON), planner=RewritingPlanner())

@@ -1,0 +1,49 @@
+"""The same request with its system text split at the first volatile line: nothing moves, all before it can be marked.
+
+The third answer to a volatile span, beside leaving it and relocating it. The parts together are the client's text.
+"""
+
+from proxy.core.layout import Element, ElementKind, Layout, text_element
+from proxy.core.message import Message, Part, PartKind, text_digest
+from proxy.core.recognition import PieceKind
+from proxy.core.tokens import MESSAGE_OVERHEAD_TOKENS, TokenCounter
+from proxy.core.view import View
+
+
+def split_layout(view: View, natural: Layout, counter: TokenCounter) -> Layout | None:
+    """The client's own order with every such system text in two parts; None where there is none to split."""
+    cuts = {text.message: at for text in view.system if (at := _place(view.messages[text.message])) > 0}
+    if not cuts:
+        return None
+    elements: list[Element] = []
+    for element in natural.elements:
+        is_whole = element.kind is ElementKind.MESSAGE and element.key == "system"
+        if is_whole and element.message in cuts:
+            elements += _parts(view.messages[element.message], element.message, cuts[element.message], counter)
+        else:
+            elements.append(element)
+    return Layout(natural.seed, elements, natural)
+
+
+def _place(message: Message) -> int:
+    """Where the first volatile line begins; 0 where a part would have no text."""
+    known, text = message.recognition, message.text
+    if known is None or text is None:
+        return 0
+    at = next((cut.start for cut in known.cuts if cut.kind is PieceKind.VOLATILE), 0)
+    return at if text[:at].strip() and text[at:].strip() else 0
+
+
+def _parts(message: Message, index: int, at: int, counter: TokenCounter) -> tuple[Element, Element]:
+    assert message.text is not None
+    before, rest = message.text[:at], message.text[at:]
+    return (
+        _element(message.role, index, before, ElementKind.SYSTEM, counter, MESSAGE_OVERHEAD_TOKENS),
+        _element(message.role, index, rest, ElementKind.REST, counter, 0),
+    )
+
+
+def _element(role: str, index: int, text: str, kind: ElementKind, counter: TokenCounter, extra_tokens: int) -> Element:
+    key = text_digest(role, text)
+    own = Part(PartKind.TEXT, key, counter.count(key, text) + extra_tokens, -1, True)
+    return text_element("system", kind, role, own, message=index, lead=text)
