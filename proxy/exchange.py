@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from time import perf_counter
 from typing import Protocol
+from urllib.parse import unquote
 
 from proxy.core.diagnostics import UNTOLD
 from proxy.core.modes import Mode
@@ -102,8 +103,19 @@ class Exchange:
         return self.now + self.elapsed_s()
 
 
-GENERATING = frozenset({"/chat/completions", "/completions", "/responses", "/messages", "/embeddings"})
-"""Paths on which a model is asked: a POST there changes nothing, so it may be sent again, and is billed by tokens."""
+_GENERATING = ("/completions", "/responses", "/messages", "/embeddings")
+
+
+def asks_model(method: str, path: str) -> bool:
+    """Whether the request asks a model: it changes nothing, so it may be sent again, and is billed by tokens.
+
+    However the path is written: a server may decode it, drop slashes, or take capitals for small letters.
+    """
+    if method != "POST":
+        return False
+    plain = unquote(path).lower() if "%" in path or not path.islower() else path
+    # A thread's messages are not asked but stored.
+    return plain.rstrip("/").endswith(_GENERATING) and "/threads/" not in plain
 
 
 class Meter(Protocol):

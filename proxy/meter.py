@@ -21,7 +21,7 @@ from proxy.core.prices import (
 from proxy.core.prompt import Bill
 from proxy.core.reasons import Reason
 from proxy.core.usage import Usage
-from proxy.exchange import GENERATING, Ending, Exchange
+from proxy.exchange import Ending, Exchange, asks_model
 from proxy.metrics import Metrics, mode_label
 from proxy.price_map import price_for
 
@@ -189,8 +189,7 @@ def is_unreported(exchange: Exchange) -> bool:
     return (
         exchange.usage is None
         and exchange.is_accepted
-        and exchange.method == "POST"
-        and (exchange.is_chat or exchange.path in GENERATING)
+        and (exchange.is_chat or asks_model(exchange.method, exchange.path))
     )
 
 

@@ -14,11 +14,12 @@ from proxy.errors import InvalidRequest
 
 _LIMITS = ("max_completion_tokens", "max_tokens", "max_output_tokens")
 _CHOICES = ("n", "best_of")
-_NAMES = ("model", "stream", "stream_options", "user", *_LIMITS, *_CHOICES)
+HEAD_NAMES = ("model", "stream", "stream_options", "user", *_LIMITS, *_CHOICES)
+"""The members that decide where a request goes and what it may cost."""
 
 
 _NULL = Raw(b"null")
-_FEW = msgspec.json.Decoder(msgspec.defstruct("Few", [(name, Raw, _NULL) for name in _NAMES]))
+_FEW = msgspec.json.Decoder(msgspec.defstruct("Few", [(name, Raw, _NULL) for name in HEAD_NAMES]))
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +71,7 @@ def _read(body: bytes, cut_by: Callable[[bytes], Cut]) -> tuple[Cut | None, Mapp
     try:
         cut = cut_by(body)
         members = cut.members
-        return cut, {name: value(members[name]) for name in _NAMES if name in members}
+        return cut, {name: value(members[name]) for name in HEAD_NAMES if name in members}
     except Unreadable:
         return None, _slow(body)
 
@@ -79,7 +80,7 @@ def _slow(body: bytes) -> Mapping[str, object]:
     """From a body that is not taken apart: all other members are skipped without being built."""
     found = peek(body, _FEW)
     if found is not None:
-        return {name: _or_nothing(getattr(found, name)) for name in _NAMES}
+        return {name: _or_nothing(getattr(found, name)) for name in HEAD_NAMES}
     try:
         # Python's own JSON has NaN, too. Large bodies were refused before.
         parsed = json.loads(body)

@@ -10,11 +10,11 @@ import orjson
 
 from proxy.clock import request_time
 from proxy.core.allow import allows
-from proxy.core.head import Head, head_of, untouched
+from proxy.core.head import HEAD_NAMES, Head, head_of, untouched
 from proxy.core.modes import Mode
 from proxy.core.reasons import Reason
 from proxy.core.retry import RetryPolicy
-from proxy.core.wire import splice
+from proxy.core.wire import join_members, splice, value_spans
 from proxy.engine.answer import Passage, Verdict, own_headers
 from proxy.engine.breaker import Breakers
 from proxy.engine.client import Client, HungUp, Limits
@@ -23,7 +23,7 @@ from proxy.engine.line import exchange_line
 from proxy.engine.retry import ONE_TRY, Attempts, Levels
 from proxy.engine.sticky import session_key
 from proxy.errors import Forbidden, InternalError, InvalidRequest, ProxyError, UpstreamError, UpstreamRejected
-from proxy.exchange import GENERATING, Admission, Ending, Exchange, Keeper, Meter
+from proxy.exchange import Admission, Ending, Exchange, Keeper, Meter, asks_model
 from proxy.forwarding import without_credentials
 from proxy.headers import for_upstream, get
 from proxy.ports import Call, Clock, Deployment, Models, Plan, Planner, Subject, Transport, Upstream
@@ -119,11 +119,11 @@ class Engine:
 
     async def _chat(self, exchange: Exchange, client: Client) -> None:
         subject = self._admit(exchange, client)
-        if get(client.headers, "content-encoding") not in (None, "", "identity"):
-            raise InvalidRequest("compressed request bodies are not read here", code="unsupported_encoding")
+        _refuse_compressed(client)
         body = await client.read(self._limits.body_bytes)
         self._arrived(exchange, client, len(body))
         head = head_of(body, self._planner.cut)
+        body, head = _unambiguous(body, head)
         if not head.model:
             raise InvalidRequest("'model' must be a non-empty string", param="model", code="missing_model")
         exchange.wants_usage = head.wants_usage
@@ -187,6 +187,9 @@ class Engine:
         body = await self._raw_body(client)
         self._arrived(exchange, client, len(body) if isinstance(body, bytes) else _json_length(client))
         head = _peeked_head(body)
+        if head is not None:
+            assert isinstance(body, bytes)
+            body, head = _unambiguous(body, head)
         attempts = self._attempts(exchange, head, subject, may_repeat=_may_repeat(client, body))
         await self._reserve(exchange, attempts, head)
         exchange.overhead_s = exchange.elapsed_s()
@@ -250,6 +253,10 @@ class Engine:
         exchange.reservation = await self._admission.reserve(exchange, deployment, limit, choices)
 
     async def _raw_body(self, client: Client) -> bytes | AsyncIterator[bytes]:
+        if asks_model(client.method, client.path):
+            # Whatever it calls itself: what is not read is neither priced nor held to the key's models.
+            _refuse_compressed(client)
+            return await client.read(self._limits.body_bytes)
         if "json" in (get(client.headers, "content-type") or "").lower():
             body = await client.peek(self._limits.peek_bytes)
             if body is not None:
@@ -341,6 +348,24 @@ def _mode(client: Client, deployment: Deployment, subject: Subject) -> Mode:
         raise InvalidRequest(f"{MODE_HEADER}: {error}", param=MODE_HEADER, code="invalid_mode") from error
 
 
+def _unambiguous(body: bytes, head: Head) -> tuple[bytes, Head]:
+    """The request such that every reader finds in it what was found here. Where a name stands twice, servers differ in
+    which one counts (most take the last, as we do), and some take ``Model`` for ``model``: a key's models and budgets
+    would be held against one of them, and the other one served."""
+    cut = head.cut
+    if cut is None:
+        return body, head
+    for name in cut.members:
+        if name not in HEAD_NAMES and name.lower() in HEAD_NAMES:
+            raise InvalidRequest(f"'{name.lower()}' must be written in small letters", param=name[:_SHOWN_CHARS])
+    spans = value_spans(body, cut.members, cut.span)
+    if spans is not None:
+        cut.span = cut.span or spans.get("messages")
+        return body, head
+    once = join_members(cut.members, {})
+    return once, head_of(once)
+
+
 def _peeked_head(body: bytes | AsyncIterator[bytes]) -> Head | None:
     """The head of a JSON body; None for every other. What is no JSON after all is the upstream's to refuse."""
     if not isinstance(body, bytes) or not body:
@@ -349,6 +374,12 @@ def _peeked_head(body: bytes | AsyncIterator[bytes]) -> Head | None:
         return head_of(body)
     except InvalidRequest:
         return None
+
+
+def _refuse_compressed(client: Client) -> None:
+    """A few kilobytes can be gigabytes when they are unpacked, and what is not unpacked cannot be planned."""
+    if get(client.headers, "content-encoding") not in (None, "", "identity"):
+        raise InvalidRequest("compressed request bodies are not read here", code="unsupported_encoding")
 
 
 def _raw_call(
@@ -383,7 +414,7 @@ def _raw_call(
 
 def _may_repeat(client: Client, body: bytes | AsyncIterator[bytes]) -> bool:
     """Whether sending the request twice does no more than sending it once. An upload is gone when it was read."""
-    return isinstance(body, bytes) and (client.method in ("GET", "HEAD") or client.path in GENERATING)
+    return isinstance(body, bytes) and (client.method in ("GET", "HEAD") or asks_model(client.method, client.path))
 
 
 def _json_length(client: Client) -> int:

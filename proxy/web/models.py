@@ -11,7 +11,7 @@ from proxy.engine import Engine
 from proxy.errors import ProxyError, UnknownModel
 from proxy.ports import Models, Subject
 from proxy.web.connection import Connection
-from proxy.web.passthrough import upstream_path
+from proxy.web.passthrough import refuse_dot_segments, upstream_path
 
 _JSON = (("content-type", "application/json"),)
 # A configuration has no dates; litellm's proxy reports this one for every entry of its own.
@@ -30,6 +30,7 @@ class ModelsEndpoint:
         connection = Connection(scope, receive, send, upstream_path(scope), receive_s=self._engine.limits.receive_s)
         name: str | None = scope.get("path_params", {}).get("name")
         try:
+            refuse_dot_segments(scope)
             content = self._content(name, self._engine.subject(connection))
         except ProxyError as error:
             await connection.refuse(error)

@@ -1,6 +1,8 @@
 """Exchanges."""
 
-from proxy.exchange import Exchange, new_id
+import pytest
+
+from proxy.exchange import Exchange, asks_model, new_id
 
 
 def test_ids_are_unique() -> None:
@@ -28,3 +30,14 @@ def test_accepted_means_2xx_and_a_first_byte() -> None:
     assert exchange.is_accepted
     exchange.status = 429
     assert not exchange.is_accepted
+
+
+@pytest.mark.parametrize("path", ["/responses", "/x/messages", "/completions/", "/%65mbeddings", "/Chat/Completions"])
+def test_paths_that_ask_a_model(path: str) -> None:
+    assert asks_model("POST", path)
+    assert not asks_model("GET", path)
+
+
+@pytest.mark.parametrize("path", ["/threads/1/messages", "/files", "/responses/1/cancel", "/fine_tuning/jobs"])
+def test_paths_that_do_something(path: str) -> None:
+    assert not asks_model("POST", path)

@@ -436,7 +436,7 @@ def test_other_bodies_are_streamed() -> None:
 
 def test_a_large_json_body_is_streamed_to_the_fallback() -> None:
     bench = Bench(answers(b"{}", headers=JSON), limits=Limits(peek_bytes=8))
-    bench.relay(MemoryClient(b'{"model": "other"}', path="/responses"))
+    bench.relay(MemoryClient(b'{"model": "other"}', path="/batches"))
     assert not isinstance(bench.upstream.calls[0].body, bytes)
     assert bench.upstream.calls[0].deployment.name == "*"
 
@@ -458,3 +458,46 @@ def test_closing_the_engine_closes_its_upstreams() -> None:
     bench = Bench()
     asyncio.run(bench.engine.aclose())
     assert bench.upstream.is_closed
+
+
+@pytest.mark.parametrize(
+    "path", ["/responses", "/embeddings", "/v2/messages", "/completions/", "/%63ompletions", "/Completions"]
+)
+@pytest.mark.parametrize("kind", ["text/plain", "", "multipart/form-data; boundary=b"])
+def test_what_asks_a_model_is_read_whatever_it_calls_itself(path: str, kind: str) -> None:
+    models = ModelList({"mine": make_deployment(name="mine"), "*": make_deployment()})
+    bench = Bench(answers(BODY, headers=JSON), models=models, limits=Limits(peek_bytes=8))
+    headers = [("content-type", kind), ("content-length", "17")]
+    bench.relay(MemoryClient(b'{"model": "mine"}', headers=headers, path=path))
+    assert bench.upstream.calls[0].deployment.name == "mine"
+
+
+def test_what_asks_a_model_has_a_limit_and_is_not_compressed() -> None:
+    client = Bench(limits=Limits(body_bytes=10)).relay(MemoryClient(b'{"model": "mine"}', path="/responses"))
+    assert (client.status, code(client)) == (413, "request_too_large")
+    packed = MemoryClient(b"\x1f\x8b", headers=[*JSON, ("content-encoding", "gzip")], path="/responses")
+    assert code(Bench().relay(packed)) == "unsupported_encoding"
+    other = Bench(answers(b"{}", headers=JSON))
+    assert other.relay(MemoryClient(b"\x1f\x8b", headers=[("content-encoding", "gzip")], path="/files")).status == 200
+
+
+@pytest.mark.parametrize("is_chat", [True, False])
+@pytest.mark.parametrize("name", [b'"model"', b'"mod\\u0065l"'])
+def test_a_name_that_stands_twice_is_sent_once(name: bytes, *, is_chat: bool) -> None:
+    models = ModelList({"cheap": make_deployment(name="cheap"), "dear": make_deployment(name="dear")})
+    bench = Bench(answers(BODY, headers=JSON), models=models)
+    body = b'{"model":"dear","messages":[{"role":"user","content":"hi"}],' + name + b':"cheap"}'
+    if is_chat:
+        bench.chat(MemoryClient(body))
+    else:
+        bench.relay(MemoryClient(body, path="/responses"))
+    assert bench.upstream.calls[0].deployment.name == "cheap"
+    assert b"dear" not in bench.upstream.bodies[0]
+    assert orjson.loads(bench.upstream.bodies[0])["messages"] == [{"role": "user", "content": "hi"}]
+
+
+def test_a_name_in_capitals_is_refused_where_a_server_could_take_it_for_the_other() -> None:
+    client = Bench().chat(MemoryClient(chat_body(Model="dear")))
+    assert (client.status, code(client)) == (400, "invalid_request")
+    bench = Bench(answers(BODY, headers=JSON))
+    assert bench.chat(MemoryClient(chat_body(Messages=[], topP=1))).status == 200
