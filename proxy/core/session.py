@@ -16,13 +16,18 @@ from proxy.core.survival import STATIC_CHANGE, fixed_hazard
 from proxy.core.transcript import Transcript
 from proxy.core.view import View
 
-_HeadKey = tuple[bytes, bytes, int]
+HeadKey = tuple[bytes, bytes, int]
 """Scope and model, tools, and how many system messages there are."""
+
+Mark = tuple[bytes, bytes]
+"""What sessions are found by: a pair of turns, or an opening, within a scope and model or a lane."""
 
 _MAX_SESSIONS = 4096
 _MAX_LANES = 4096
 _MAX_PAIRS = 4 * _MAX_SESSIONS
 _REMEMBERED_GAPS = 16
+# Marks of a request that are asked of others: newer ones say more.
+_NEWEST_PAIRS = 3
 
 
 @dataclass(slots=True)
@@ -54,7 +59,9 @@ class HeadRecords:
 class Session:
     """One conversation of one client. Everything in it is digests, counts and times: no text.
 
-    ``opening`` is what it began with (the client's id for it, or its first turn): the same in every process.
+    ``opening`` is what it began with (the client's id for it, or its first turn): the same in every process, as are
+    ``lane_key`` and ``head_key``, what its lane and the records of its head are found by. ``known_by`` is what the next
+    request may have in common with the last one.
     """
 
     id: str
@@ -76,7 +83,9 @@ class Session:
     is_barred: bool = False
     sketch: Sketch = frozenset()
     opening: bytes = b""
-    routing: str = ""
+    lane_key: bytes = b""
+    head_key: HeadKey = (b"", b"", 0)
+    known_by: tuple[Mark, ...] = ()
     lines: HeadLines = field(default_factory=HeadLines)
 
     def head_hazard(self, place: int, prior: float = STATIC_CHANGE) -> float:
@@ -108,19 +117,36 @@ class Session:
         self.candidates = {name: one for name, one in found.items() if one is not None}
 
 
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a request belongs: what its lane, the records of its head, and its session are found by.
+
+    ``marks`` are looked for in their order; ``given_id`` is the id that a session gets which the client has named.
+    """
+
+    base: bytes
+    lane_key: bytes
+    head_key: HeadKey
+    opening: bytes
+    marks: tuple[Mark, ...]
+    given_id: str = ""
+
+
 class SessionTable:
     """Finds the session of a request; least recently used sessions and lanes are forgotten first.
 
     ``capacity_bytes`` bounds them: half is for sessions, a third for lanes, the rest for what heads have shown.
+    ``prefix`` begins the ids that are given here: processes that share what they know have one each.
     """
 
-    def __init__(self, *, capacity_bytes: int = 128 * 2**20) -> None:
+    def __init__(self, *, capacity_bytes: int = 128 * 2**20, prefix: str = "s") -> None:
+        self._prefix = prefix
         self._sessions: Bounded[str, Session] = Bounded(capacity_bytes // 2, _session_bytes)
         self._lanes: Bounded[bytes, Lane] = Bounded(capacity_bytes // 3, _lane_bytes)
-        self._heads: Bounded[_HeadKey, HeadRecords] = Bounded(capacity_bytes // 6, _head_bytes)
+        self._heads: Bounded[HeadKey, HeadRecords] = Bounded(capacity_bytes // 6, _head_bytes)
         self._bases: dict[tuple[str, str], bytes] = {}
-        self._by_pair: OrderedDict[tuple[bytes, bytes], str] = OrderedDict()
-        self._next = 0
+        self._by_pair: OrderedDict[Mark, str] = OrderedDict()
+        self._next = 1
 
     def __len__(self) -> int:
         return len(self._sessions)
@@ -142,27 +168,67 @@ class SessionTable:
         Where all that is known is the session's id or its first turn, the head must be alike, too: side calls share
         them with the conversation.
         """
-        base = self._base(scope, model)
+        place = self.place(scope, model, hint, transcript, tools)
+        base, lane_key, opening = place.base, place.lane_key, place.opening
         head, pairs = transcript.messages[: transcript.head], transcript.pairs
-        lane_key = digest(base, tools, *(fixed_digest(m) for m in head))
-        opening = digest(b"hint", hint.encode()) if hint else pairs[0][1] if pairs else b""
         session = None if hint else self._continued(base, pairs)
         if session is None and opening:
             session = self._opened(base, lane_key, opening, head, has_tools=bool(tools))
         if session is None:
-            known = digest(base, b"hint", hint.encode(), lane_key).hex() if hint else None
-            shared = self._head((base, tools, transcript.head))
-            session = self._new(known, self._lane(lane_key, tools), shared)
+            session = self.begin(place.given_id or f"{self._prefix}{self._next}", lane_key, place.head_key, bool(tools))
             session.sketch, session.opening = sketch_of(head), opening
         self._sessions.used(session.id)
         # The pair before the last one helps where a client rewrites its newest turn later; in a session's first request
         # it may be an example that all of the client's sessions begin with.
-        for _, pair in pairs[-2:] if session.requests else pairs[-1:]:
-            if pair != opening:
-                self._remember((base, pair), session.id)
-        if hint or len(pairs) <= 1 + bool(session.requests):
-            self._remember_opening(base, lane_key, opening, session.id)
+        newest = pairs[-2:] if session.requests else pairs[-1:]
+        marks = [(base, pair) for _, pair in newest if pair != opening]
+        for mark in marks:
+            self._remember(mark, session.id)
+        if opening and (hint or len(pairs) <= 1 + bool(session.requests)):
+            marks += self._remember_opening(base, lane_key, opening, session.id)
+        session.known_by = tuple(marks)
         return session
+
+    def place(self, scope: str, model: str, hint: str, transcript: Transcript, tools: bytes) -> Place:
+        """Where a request belongs, as far as that can be told from itself."""
+        base = self._base(scope, model)
+        pairs = transcript.pairs
+        lane_key = digest(base, tools, *(fixed_digest(m) for m in transcript.messages[: transcript.head]))
+        opening = digest(b"hint", hint.encode()) if hint else pairs[0][1] if pairs else b""
+        marks = [] if hint else [(base, pair) for _, pair in reversed(pairs[1:][-_NEWEST_PAIRS:])]
+        if opening:
+            marks += [(lane_key, opening), (base, opening)]
+        return Place(
+            base=base,
+            lane_key=lane_key,
+            head_key=(base, tools, transcript.head),
+            opening=opening,
+            marks=tuple(marks),
+            given_id=digest(base, b"hint", hint.encode(), lane_key).hex() if hint else "",
+        )
+
+    def known(self, mark: Mark) -> str:
+        """The id of the session that has this mark; empty for none. It may not be here (any more)."""
+        return self._by_pair.get(mark, "")
+
+    def get(self, session: str) -> Session | None:
+        """A session by its id."""
+        return self._sessions.get(session)
+
+    def point(self, mark: Mark, session: str) -> None:
+        """Another process knows a session by this mark; one that is here keeps it."""
+        if self._by_pair.get(mark, "") not in self._sessions:
+            self._remember(mark, session)
+
+    def begin(self, session: str, lane_key: bytes, head_key: HeadKey, has_tools: bool) -> Session:
+        """A session of that id, of which nothing is known yet."""
+        self._next += 1
+        new = Session(session, self.lane(lane_key, has_tools), self.head(head_key))
+        new.lane_key, new.head_key = lane_key, head_key
+        self._sessions[session] = new
+        if len(self._sessions) > _MAX_SESSIONS:
+            self._sessions.drop_oldest()
+        return new
 
     def _continued(self, base: bytes, pairs: Sequence[tuple[int, bytes]]) -> Session | None:
         """The session that knows one of these pairs, the newest first; the first pair of all says less."""
@@ -185,21 +251,12 @@ class SessionTable:
                 return None
         return session
 
-    def _remember_opening(self, base: bytes, lane_key: bytes, opening: bytes, session: str) -> None:
-        if not opening:
-            return
+    def _remember_opening(self, base: bytes, lane_key: bytes, opening: bytes, session: str) -> list[Mark]:
         self._remember((lane_key, opening), session)
         # The first one that began like this keeps it: a side call does not take the conversation's place.
         if self._by_pair.get((base, opening), "") not in self._sessions:
             self._remember((base, opening), session)
-
-    def _new(self, known: str | None, lane: Lane, shared_head: HeadRecords) -> Session:
-        self._next += 1
-        session = Session(id=known or f"s{self._next}", lane=lane, shared_head=shared_head)
-        self._sessions[session.id] = session
-        if len(self._sessions) > _MAX_SESSIONS:
-            self._sessions.drop_oldest()
-        return session
+        return [mark for mark in ((lane_key, opening), (base, opening)) if self._by_pair[mark] == session]
 
     def _base(self, scope: str, model: str) -> bytes:
         """What sessions, and everything learnt, are kept apart by."""
@@ -210,7 +267,8 @@ class SessionTable:
             known = self._bases[scope, model] = digest(scope.encode(), model.encode())
         return known
 
-    def _head(self, key: _HeadKey) -> HeadRecords:
+    def head(self, key: HeadKey) -> HeadRecords:
+        """What heads of this kind have shown."""
         records = self._heads.get(key)
         if records is None:
             records = self._heads[key] = HeadRecords()
@@ -219,16 +277,17 @@ class SessionTable:
         self._heads.used(key)
         return records
 
-    def _lane(self, key: bytes, tools: bytes) -> Lane:
+    def lane(self, key: bytes, has_tools: bool) -> Lane:
+        """The lane of that key."""
         lane = self._lanes.get(key)
         if lane is None:
-            lane = self._lanes[key] = Lane(bool(tools), tools or key)
+            lane = self._lanes[key] = Lane(has_tools)
             if len(self._lanes) > _MAX_LANES:
                 self._lanes.drop_oldest()
         self._lanes.used(key)
         return lane
 
-    def _remember(self, pair: tuple[bytes, bytes], session: str) -> None:
+    def _remember(self, pair: Mark, session: str) -> None:
         self._by_pair[pair] = session
         self._by_pair.move_to_end(pair)
         if len(self._by_pair) > _MAX_PAIRS:

@@ -17,7 +17,7 @@ from collections.abc import Iterable
 from typing import Protocol, assert_never
 
 from proxy.core.cache_models.boundary import BoundaryCache
-from proxy.core.cache_models.entries import DEFAULT_CAPACITY
+from proxy.core.cache_models.entries import DEFAULT_CAPACITY, EntryTable
 from proxy.core.cache_models.grid import GridCache
 from proxy.core.cache_models.marker import MarkerCache, validate
 from proxy.core.cache_models.unit import UnitCache
@@ -50,6 +50,10 @@ class Cache(CacheModel, Protocol):
     def copy(self) -> "Cache":
         """A hypothetical continuation, made in no time: it sees what this cache holds, and what it stores stays in it.
         Drop it before this cache stores again."""
+        ...
+
+    def tables(self) -> tuple[EntryTable, ...]:
+        """Where the entries are: to hand them to another process, which orders them alike."""
         ...
 
     def __len__(self) -> int:
@@ -104,6 +108,10 @@ class NoCache:
     def copy(self) -> "NoCache":
         """There is nothing to copy."""
         return self
+
+    def tables(self) -> tuple[EntryTable, ...]:
+        """There are none."""
+        return ()
 
     def __len__(self) -> int:
         return 0

@@ -73,6 +73,10 @@ class BoundaryCache:
         """A hypothetical continuation: reads through, keeps its own writes."""
         return BoundaryCache(self._profile, 0, self._table.copy())
 
+    def tables(self) -> tuple[EntryTable, ...]:
+        """Where the entries are."""
+        return (self._table,)
+
     def __len__(self) -> int:
         return len(self._table)
 

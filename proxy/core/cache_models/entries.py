@@ -71,6 +71,17 @@ class EntryTable:
         self._tokens += tokens - (own.tokens if own is not None else 0)
         self._entries[key] = Entry(available, expiry, life_s, tokens)
 
+    def adopt(self, key: Key, entry: Entry) -> None:
+        """An entry that was stored elsewhere; the longer life counts where it is known here, too."""
+        old = self._entries.get(key)
+        if old is not None and old.expiry >= entry.expiry:
+            return
+        if old is not None:
+            del self._entries[key]
+            self._tokens -= old.tokens
+        self._entries[key] = entry
+        self._tokens += entry.tokens
+
     def renew(self, keys: Iterable[Key], now: float) -> None:
         """A read renews entries, each for its own life; nothing happens where none is readable."""
         get = self.getter()

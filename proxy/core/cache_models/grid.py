@@ -94,6 +94,10 @@ class GridCache:
         twin._first, twin._table, twin._machines = self._first, self._table.copy(), self._machines.copy()
         return twin
 
+    def tables(self) -> tuple[EntryTable, ...]:
+        """Where the entries are."""
+        return (self._table,)
+
     def __len__(self) -> int:
         return len(self._table)
 

@@ -119,6 +119,10 @@ class MarkerCache:
         """A hypothetical continuation: reads through, keeps its own writes."""
         return MarkerCache(self._profile, 0, self._table.copy())
 
+    def tables(self) -> tuple[EntryTable, ...]:
+        """Where the entries are."""
+        return (self._table,)
+
     def __len__(self) -> int:
         return len(self._table)
 

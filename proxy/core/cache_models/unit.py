@@ -83,6 +83,10 @@ class UnitCache:
         twin._units, twin._seen = self._units.copy(), self._seen.copy()
         return twin
 
+    def tables(self) -> tuple[EntryTable, ...]:
+        """Where the entries are."""
+        return (self._units, self._seen)
+
     def __len__(self) -> int:
         return len(self._units)
 
