@@ -113,7 +113,7 @@ def elements(raw: Raw | bytes) -> list[Raw]:
         raise Unreadable("too many elements")
     try:
         found = _ARRAY.decode(raw)
-    except (msgspec.DecodeError, RecursionError) as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise Unreadable("not an array") from error
     if len(found) > MOST_ELEMENTS:
         raise Unreadable("too many elements")
@@ -137,7 +137,7 @@ def members_of(raw: Raw | bytes) -> Members:
     """The members of a nested JSON object. Raises Unreadable where it is none."""
     try:
         return _OBJECT.decode(raw)
-    except (msgspec.DecodeError, RecursionError) as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise Unreadable("not an object") from error
 
 

@@ -173,3 +173,9 @@ class TestPieces:
             value(b'"\\ud800"')
         with pytest.raises(Unreadable):
             value(b'"\xff"')
+
+
+@pytest.mark.parametrize("raw", [b'{"\xff":1}', b'{"a":1,"\xc3":2}'])
+def test_names_that_are_no_text_cannot_be_read(raw: bytes) -> None:
+    with pytest.raises(Unreadable):
+        members_of(raw)
