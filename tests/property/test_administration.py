@@ -24,8 +24,8 @@ MODEL = Deployment("m", "m", Transport.HTTP, NONE)
 
 _TEXT = st.sampled_from(
     ["red", "blue", "", "*", "a*", "gpt-5", "month", "rolling:1d", "rolling:9999999999d", "UTC", "Europe/Berlin",
-     "user", "model", "key", "team", "tier", "forward", "30d", "2027-01-01", "0001-01-01", "9999-12-31T23:59:59-23:59", "1e300",
-     "nan", "https://h/x", "https://[", "none", "\x00", "../x", "é", "a" * 64]
+     "user", "model", "key", "team", "tier", "forward", "30d", "2027-01-01", "0001-01-01", "9999-12-31T23:59:59-23:59",
+     "1e300", "nan", "https://h/x", "https://[", "none", "\x00", "../x", "é", "a" * 64]
 ) | st.text(max_size=8)  # fmt: skip
 _NUMBER = st.integers(-5, 5) | st.integers() | st.floats() | st.sampled_from([10**15, 9_000_000, 1e-9, 1e308])
 _JSON: st.SearchStrategy[Any] = st.none() | st.booleans() | _NUMBER | _TEXT | st.lists(_TEXT, max_size=3)
@@ -38,7 +38,8 @@ _BODY = st.dictionaries(st.sampled_from(_FIELDS), _JSON, max_size=5) | _JSON
 _LIKELY = st.fixed_dictionaries(
     {"team": st.just("red")},
     optional={"usd": _NUMBER, "tokens": _NUMBER, "soft_usd": _NUMBER, "window": _TEXT, "timezone": _TEXT,
-              "scope": _TEXT, "subject": _TEXT, "name": _TEXT, "user": _TEXT, "expires_at": _NUMBER | _TEXT, "mode": _TEXT},
+              "scope": _TEXT, "subject": _TEXT, "name": _TEXT, "user": _TEXT, "expires_at": _NUMBER | _TEXT,
+              "mode": _TEXT},
 )  # fmt: skip
 _PATH = st.sampled_from(
     ["teams", "keys", "budgets", "teams/red", "teams/blue", "budgets/red/total", "spend", "entries", "x"]
