@@ -85,11 +85,11 @@ def _rate_rules(subject: Subject) -> Iterator[Rule]:
         whose = f"key '{rate.holder}'" if rate.holder else f"team '{subject.team}'"
         if rate.requests is not None:
             yield Rule(
-                id=REQUESTS_ID, title=f"the requests per minute of {whose}", unit="requests", hard=rate.requests,
+                id=REQUESTS_ID, title=f"the rate limit of {whose}", unit="requests", hard=rate.requests,
                 window=_MINUTE, whom=rate.holder, is_rate=True,
             )  # fmt: skip
         if rate.tokens is not None:
             yield Rule(
-                id=TOKENS_ID, title=f"the tokens per minute of {whose}", unit="tokens", hard=rate.tokens,
+                id=TOKENS_ID, title=f"the rate limit of {whose}", unit="tokens", hard=rate.tokens,
                 window=_MINUTE, whom=rate.holder, is_rate=True,
             )  # fmt: skip
