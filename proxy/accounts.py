@@ -17,7 +17,17 @@ from re import ASCII, compile
 from typing import Literal
 
 from proxy.books import Books
-from proxy.core.budget import Estimate, Rule, amount_text, expected_cost, most_prompt_tokens, nanos, refusal, worst_case
+from proxy.core.budget import (
+    UNKNOWN_OUTPUT_TOKENS,
+    Estimate,
+    Rule,
+    amount_text,
+    expected_cost,
+    most_prompt_tokens,
+    nanos,
+    refusal,
+    worst_case,
+)
 from proxy.core.prices import Price
 from proxy.errors import BudgetExceeded, BudgetUnavailable, Forbidden, RateLimited
 from proxy.exchange import Ending, Exchange
@@ -172,20 +182,21 @@ class Accounts:
         most_prompt = most_prompt_tokens(exchange.request_bytes, counted, factor, has_tools=has_tools)
         probable_prompt = counted if counted is not None else exchange.request_bytes // 4
         usual = self._habits.output_tokens(deployment)
-        assumed = max((rule.assumed_output_tokens for rule in rules if not rule.is_rate), default=usual)
-        longest = limit if limit is not None else assumed
-        most_output = longest * choices if most_prompt else 0
-        output = min(longest, usual) * choices if most_prompt else 0
-        most = expected = 0
+        given = [rule.assumed_output_tokens for rule in rules if not rule.is_rate]
+        assumed = None if None in given else max((tokens for tokens in given if tokens), default=usual)
+        most = expected = most_output = output = 0
         for one in (deployment, *deployment.others) if most_prompt else ():
             price = self._price_of(one)
+            longest = choices * _longest(limit if limit is not None else assumed, price)
+            output = max(output, min(longest, usual * choices))
+            most_output = max(most_output, longest)
             if price is None:
                 _check_priced(one, rules)
                 continue
             life = price.write_1h > price.write_5m and _has_long_life(exchange)
-            most = max(most, worst_case(price, most_prompt, most_output, long_life=life))
+            most = max(most, worst_case(price, most_prompt, longest, long_life=life))
             bill = plan.predicted if plan is not None else None
-            expected = max(expected, expected_cost(price, bill, probable_prompt, output))
+            expected = max(expected, expected_cost(price, bill, probable_prompt, min(longest, usual * choices)))
         return {
             "usd": Estimate(max(most, expected, 1), expected),
             "tokens": Estimate(max(most_prompt + most_output, 1), probable_prompt + output),
@@ -298,6 +309,14 @@ def _spent(rule: Rule, exchange: Exchange, entry: Entry) -> int:
             return exchange.usage.prompt + exchange.usage.output if exchange.usage is not None else 0
         case "requests":
             return 1
+
+
+def _longest(given: int | None, price: Price | None) -> int:
+    """The longest answer: as the request or a rule limits it, else the model's own."""
+    if given is not None:
+        return given
+    known = price.max_output_tokens if price is not None else None
+    return known or UNKNOWN_OUTPUT_TOKENS
 
 
 def _check_priced(deployment: Deployment, rules: Sequence[Rule]) -> None:

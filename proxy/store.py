@@ -211,7 +211,7 @@ class BudgetRecord:
     window: str = "total"
     """"total", "day", "week", "month" (calendar, in ``timezone``) or "rolling:SECONDS"."""
     timezone: str = "UTC"
-    assumed_output_tokens: int = 8192
+    assumed_output_tokens: int | None = None
     webhook: str = field(default="", repr=False)
 
 

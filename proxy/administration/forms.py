@@ -119,7 +119,7 @@ _COMMON = (
 _KEY = (*_COMMON, _Field("user", terms.text, ""), _Field("note", terms.text, ""))
 _BUDGET = (
     _Field("timezone", terms.timezone, "UTC"),
-    _Field("assumed_output_tokens", _output, 8192),
+    _Field("assumed_output_tokens", _output, None),
     _Field("webhook", terms.url, ""),
 )
 

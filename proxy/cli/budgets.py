@@ -10,7 +10,7 @@ _AMOUNTS = (
     Option("--tokens", "tokens", int, "the same, in tokens of prompts and answers"),
     Option("--soft-tokens", "soft_tokens", int, "the same, in tokens of prompts and answers"),
     Option("--timezone", "timezone", str, "where days, weeks and months begin (UTC)"),
-    Option("--assumed-output-tokens", "assumed_output_tokens", int, "for requests without a limit of their own (8192)"),
+    Option("--assumed-output-tokens", "assumed_output_tokens", int, "for requests without a limit of their own"),
     Option("--webhook", "webhook", str, "where notices go"),
 )
 _KINDS = (

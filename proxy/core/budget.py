@@ -3,8 +3,8 @@
 A hard limit holds because no request is sent whose *worst case* does not fit: the whole prompt at the dearest rate that
 its markers can cause, and all the output that it may have. The estimate is never below the bill as long as the provider
 counts no more tokens than ``most_prompt_tokens`` and answers within the request's own limit (where it sets none: within
-``Rule.assumed_output_tokens``). Soft limits and forecasts go by the *expected* cost: the prompt as the shadow cache
-bills it, and an answer as long as they usually are. Pure.
+the model's, or ``Rule.assumed_output_tokens``). Soft limits and forecasts go by the *expected* cost: the prompt as the
+shadow cache bills it, and an answer as long as they usually are. Pure.
 """
 
 import math
@@ -26,6 +26,10 @@ _TOOL_TEMPLATE_TOKENS = 600
 _LEAST_BYTES_PER_TOKEN = 2
 
 
+UNKNOWN_OUTPUT_TOKENS = 8192
+"""The most that a model is taken to answer of which nobody says."""
+
+
 @dataclass(frozen=True, slots=True)
 class Rule:
     """A limit that holds for one request: a budget, or a rate limit.
@@ -33,7 +37,8 @@ class Rule:
     ``whom`` keeps apart what the rule counts apart (a key's id, a user, a model); empty: the whole team together.
     ``hard`` and ``soft`` are in the counter's unit: nano-dollars, tokens (prompt and output), requests. ``window`` is
     "total", "minute", "hour", "day", "week" (from Monday), "month" (calendar, in ``timezone``) or "rolling:SECONDS".
-    ``is_rate``: passing it is 429 ``rate_limit_exceeded`` with a time to retry after, not a spent budget.
+    ``assumed_output_tokens`` stand in for a request that sets no limit of its own (None: the most that the model can
+    answer). ``is_rate``: passing it is 429 ``rate_limit_exceeded`` with a time to retry after, not a spent budget.
     """
 
     id: str
@@ -45,7 +50,7 @@ class Rule:
     window: str = "total"
     timezone: str = "UTC"
     whom: str = ""
-    assumed_output_tokens: int = 8192
+    assumed_output_tokens: int | None = None
     is_rate: bool = False
     webhook: str = field(default="", repr=False)
 

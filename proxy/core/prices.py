@@ -21,10 +21,11 @@ _READ = "cache_read_input_token_cost"
 _WRITE = "cache_creation_input_token_cost"
 _WRITE_LONG = ("cache_creation_input_token_cost_above_1hr", "cache_creation_input_token_cost_above_12hr")
 _STEPPED = "tiered_pricing"
+_LONGEST = "max_output_tokens"
 _ABOVE = re.compile(r"^(?:input|output)_cost_per_token_above_(\d+)k_tokens$")
 _NEEDED = re.compile(
     r"^(?:(?:in|out)put_cost_per_token|cache_(?:read|creation)_input_token_cost)"
-    r"(?:_above_1hr|_above_12hr)?(?:_above_\d+k_tokens)?$|^tiered_pricing$"
+    r"(?:_above_1hr|_above_12hr)?(?:_above_\d+k_tokens)?$|^tiered_pricing$|^max_output_tokens$"
 )
 
 _DATE = re.compile(r"[-@](?:\d{8}|\d{4}-\d{2}-\d{2}|latest)$")
@@ -37,7 +38,8 @@ _REMEMBERED = 4096
 class Price:
     """USD per token. ``tiers`` are the whole prices of longer prompts: (above so many prompt tokens, price), ascending.
 
-    ``write_5m`` and ``write_1h`` are the shorter and the longer life that the provider sells.
+    ``write_5m`` and ``write_1h`` are the shorter and the longer life that the provider sells; ``max_output_tokens`` is
+    the longest answer, where that is known.
     """
 
     input: float
@@ -46,6 +48,7 @@ class Price:
     write_5m: float
     write_1h: float
     tiers: tuple[tuple[int, "Price"], ...] = ()
+    max_output_tokens: int | None = None
 
     @classmethod
     def relative(cls, read: float, write: float, write_long: float) -> "Price":
@@ -158,14 +161,14 @@ def price_of(entry: Entry) -> Price | None:
     """The price in an entry of litellm's map, or in the same fields of a config; None where it has no token price."""
     steps = entry.get(_STEPPED)
     if isinstance(steps, list) and steps:
-        return _stepped(steps)
+        return _stepped(steps, _longest(entry))
     if _INPUT not in entry and _OUTPUT not in entry:
         return None
     base = _rates(entry, "", None)
     thresholds = sorted({int(m[1]) for m in map(_ABOVE.match, entry) if m})
     return Price(
         base.input, base.output, base.read, base.write_5m, base.write_1h,
-        tuple((k * 1000, _rates(entry, f"_above_{k}k_tokens", base)) for k in thresholds),
+        tuple((k * 1000, _rates(entry, f"_above_{k}k_tokens", base)) for k in thresholds), _longest(entry),
     )  # fmt: skip
 
 
@@ -193,7 +196,7 @@ def _rates(entry: Entry, suffix: str, base: Price | None) -> Price:
     return Price(flat, output, read, short, long)
 
 
-def _stepped(steps: list[object]) -> Price | None:
+def _stepped(steps: list[object], longest: int | None) -> Price | None:
     """DashScope's form: a list of prices, each with the range of prompt tokens that it holds for."""
     prices = []
     for step in steps:
@@ -205,7 +208,14 @@ def _stepped(steps: list[object]) -> Price | None:
         prices.append((int(start), _rates(step, "", None)))
     prices.sort(key=lambda pair: pair[0])
     _, first = prices[0]
-    return Price(first.input, first.output, first.read, first.write_5m, first.write_1h, tuple(prices[1:]))
+    return Price(
+        first.input, first.output, first.read, first.write_5m, first.write_1h, tuple(prices[1:]), longest
+    )  # fmt: skip
+
+
+def _longest(entry: Entry) -> int | None:
+    longest = entry.get(_LONGEST)
+    return longest if type(longest) is int and longest > 0 else None
 
 
 def _usd(entry: Entry, key: str) -> float | None:

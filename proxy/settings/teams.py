@@ -80,8 +80,12 @@ class Budget(Strict):
     soft_tokens: int | None = Field(default=None, ge=0, le=10**15)
     window: Annotated[str, AfterValidator(terms.window)] = "total"
     timezone: Annotated[str, AfterValidator(terms.timezone)] = "UTC"
-    assumed_output_tokens: int = Field(
-        default=8192, gt=0, le=10**9, description="output reserved for a request that sets no limit of its own"
+    assumed_output_tokens: int | None = Field(
+        default=None,
+        gt=0,
+        le=10**9,
+        description="output reserved for a request that sets no limit of its own; by default the longest answer that "
+        "LiteLLM's price map knows of the model, or 8192",
     )
     webhook: SecretStr | None = Field(default=None, description="where the soft limit's notice goes")
 

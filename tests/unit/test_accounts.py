@@ -99,6 +99,19 @@ def test_output_is_reserved_as_the_request_limits_it_times_its_choices_or_as_ass
     run(main)
 
 
+def test_without_any_limit_the_models_longest_answer_is_reserved() -> None:
+    async def main() -> None:
+        for known, output in ((64_000, 64_000), (None, 8192)):
+            async with desk(replace(TOTAL, assumed_output_tokens=None, hard=10**6 * DOLLAR)) as one:
+                price = one.accounts._price_of(MODEL)
+                assert price is not None
+                one.accounts._price_of = lambda d, price=price, known=known: replace(price, max_output_tokens=known)
+                await one.reserve(exchange(SIZE), limit=None)
+                assert await spent(one) == (0, MOST + output * DOLLAR)
+
+    run(main)
+
+
 def test_the_plans_life_and_our_count_make_the_worst_case_smaller() -> None:
     async def main() -> None:
         for body, rate in ((b"{}", 1.25), (b'{"ttl":"1h"}', 2.0)):

@@ -32,7 +32,7 @@ def test_the_bundled_file_is_found_and_holds_thousands_of_prices(prices):
 
 def test_prices_that_providers_publish(prices):
     # https://platform.claude.com/docs/en/about-claude/pricing, https://openai.com/api/pricing
-    assert prices.price("claude-sonnet-4-5") == Price(3e-06, 1.5e-05, 3e-07, 3.75e-06, 6e-06)
+    assert prices.price("claude-sonnet-4-5") == Price(3e-06, 1.5e-05, 3e-07, 3.75e-06, 6e-06, max_output_tokens=64_000)
     haiku = prices.price("claude-haiku-5-5")
     assert haiku.at(100_001).input == pytest.approx(5 * haiku.input)
     assert prices.read_multiplier("claude-opus-5-5") == pytest.approx(0.05)
