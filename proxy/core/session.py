@@ -83,6 +83,7 @@ class Session:
     is_barred: bool = False
     sketch: Sketch = frozenset()
     opening: bytes = b""
+    routing: str = ""
     lane_key: bytes = b""
     head_key: HeadKey = (b"", b"", 0)
     known_by: tuple[Mark, ...] = ()
@@ -225,6 +226,8 @@ class SessionTable:
         self._next += 1
         new = Session(session, self.lane(lane_key, has_tools), self.head(head_key))
         new.lane_key, new.head_key = lane_key, head_key
+        # What the prompt begins with: the tools, which stand in front of all else, or the whole head.
+        new.lane.key = new.lane.key or head_key[1] or lane_key
         self._sessions[session] = new
         if len(self._sessions) > _MAX_SESSIONS:
             self._sessions.drop_oldest()
