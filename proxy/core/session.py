@@ -25,6 +25,8 @@ Mark = tuple[bytes, bytes]
 _MAX_SESSIONS = 4096
 _MAX_LANES = 4096
 _MAX_PAIRS = 4 * _MAX_SESSIONS
+# A pair takes 300 bytes, about.
+_PAIR_SHARE = 1_000
 _REMEMBERED_GAPS = 16
 # Marks of a request that are asked of others: newer ones say more.
 _NEWEST_PAIRS = 3
@@ -147,6 +149,7 @@ class SessionTable:
         self._heads: Bounded[HeadKey, HeadRecords] = Bounded(capacity_bytes // 6, _head_bytes)
         self._bases: dict[tuple[str, str], bytes] = {}
         self._by_pair: OrderedDict[Mark, str] = OrderedDict()
+        self._most_pairs = min(_MAX_PAIRS, capacity_bytes // _PAIR_SHARE)
         self._next = 1
 
     def __len__(self) -> int:
@@ -293,7 +296,7 @@ class SessionTable:
     def _remember(self, pair: Mark, session: str) -> None:
         self._by_pair[pair] = session
         self._by_pair.move_to_end(pair)
-        if len(self._by_pair) > _MAX_PAIRS:
+        if len(self._by_pair) > self._most_pairs:
             self._by_pair.popitem(last=False)
 
 

@@ -29,7 +29,7 @@ model_list:
 router_settings: {num_retries: 1, cooldown_time: 0.01, fallbacks: [{strange: [gpt]}]}
 general_settings: {master_key: sk-master-of-the-house}
 stratiform:
-  store: memory
+  store: sqlite:spend.sqlite
   log_level: error
   limits: {max_body_mib: 1, state_mib: 16}
   teams:
