@@ -14,6 +14,8 @@ from proxy.core.plan import Plan, Route
 from proxy.core.planner import TierPlanner
 from proxy.core.usage import Usage
 from proxy.core.wire import Unreadable
+from proxy.errors import InvalidRequest
+from proxy.layout_state import LayoutState
 from proxy.ports import Deployment, Subject
 
 _log = logging.getLogger("stratiform")
@@ -23,19 +25,39 @@ _LARGE_BYTES = 400_000
 
 
 class Planning:
-    """Implements ``ports.Planner``."""
+    """Implements ``ports.Planner``. ``state`` is what other workers, and the next start, share; None: nothing."""
 
-    def __init__(self, planner: TierPlanner) -> None:
+    def __init__(self, planner: TierPlanner, state: LayoutState | None = None) -> None:
         self._planner = planner
+        self._state = state
 
     def cut(self, body: bytes) -> Cut:
         """The body, cut with the help of what was cut before. Raises InvalidRequest, Unreadable."""
         return self._planner.cut(body)
 
-    async def prepare(self, cut: Cut | None, mode: Mode) -> None:
-        """Read what is large and new in another thread: tokenising it here would hold up every other client."""
+    async def prepare(
+        self,
+        body: bytes,
+        deployment: Deployment,
+        subject: Subject,
+        mode: Mode,
+        now: float,
+        cut: Cut | None,
+    ) -> None:
+        """Read what is large and new in another thread, for tokenising it here would hold up every other client; and
+        let the planner know what other workers know of this request's session."""
         if cut is None or mode is Mode.PASSTHROUGH or "messages" not in cut.members:
             return
+        await self._read_ahead(cut)
+        if self._state is not None:
+            try:
+                wanted = self._planner.lookout(body, _route(deployment, subject), cut)
+            except (InvalidRequest, Unreadable):
+                # The planner will meet it again and say so.
+                return
+            await self._state.recall(subject.scope, wanted, now)
+
+    async def _read_ahead(self, cut: Cut) -> None:
         try:
             messages = cut.unread()
         except Unreadable:
@@ -58,17 +80,7 @@ class Planning:
         cut: Cut | None = None,
     ) -> Plan:
         """The plan for one chat request. Raises InvalidRequest where the body is no chat request."""
-        route = Route(
-            scope=subject.scope,
-            name=deployment.name,
-            model=deployment.model,
-            profile=deployment.profile,
-            hint=subject.session_hint,
-            reminder=deployment.reminder,
-            upstream=deployment.id,
-            server=deployment.server,
-        )
-        plan = self._planner.plan(body, route, mode, now, cut)
+        plan = self._planner.plan(body, _route(deployment, subject), mode, now, cut)
         if plan.surprise is not None:
             # The type and place only: a message could quote the prompt.
             _log.error("planning failed, request sent as it came: %s", _place(plan.surprise))
@@ -91,8 +103,29 @@ class Planning:
         self._planner.refused(plan)
 
     def settled(self, plan: Plan, usage: Usage | None, now: float) -> None:
-        """The exchange ended well: count it once."""
+        """The exchange ended well: count it once, and leave what it taught for other workers."""
         self._planner.settled(plan, usage, now)
+        if self._state is not None:
+            scope, blobs = self._planner.handed(plan)
+            self._state.keep(scope, blobs, now)
+
+    async def aclose(self) -> None:
+        """Write what waits to be written."""
+        if self._state is not None:
+            await self._state.aclose()
+
+
+def _route(deployment: Deployment, subject: Subject) -> Route:
+    return Route(
+        scope=subject.scope,
+        name=deployment.name,
+        model=deployment.model,
+        profile=deployment.profile,
+        hint=subject.session_hint,
+        reminder=deployment.reminder,
+        upstream=deployment.id,
+        server=deployment.server,
+    )
 
 
 def _read_all(reader: MessageReader, messages: Sequence[Raw]) -> None:

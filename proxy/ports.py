@@ -191,8 +191,17 @@ class Planner(Protocol):
         Unreadable where only we cannot read it."""
         ...
 
-    async def prepare(self, cut: Cut | None, mode: Mode) -> None:
-        """Called before ``plan``: whatever would take long is done without holding up the event loop."""
+    async def prepare(
+        self,
+        body: bytes,
+        deployment: Deployment,
+        subject: Subject,
+        mode: Mode,
+        now: float,
+        cut: Cut | None,
+    ) -> None:
+        """Called before ``plan``, with the same arguments: whatever would take long is done without holding up the
+        event loop, and what other workers know is asked for."""
         ...
 
     def plan(

@@ -39,7 +39,9 @@ class PassthroughPlanner:
         """Cut anew each time."""
         return cut_anew(body)
 
-    async def prepare(self, cut: Cut | None, mode: Mode) -> None:
+    async def prepare(
+        self, body: bytes, deployment: Deployment, subject: Subject, mode: Mode, now: float, cut: Cut | None
+    ) -> None:
         """There is nothing to read ahead."""
 
     def plan(

@@ -16,6 +16,7 @@ from proxy.core.deviation import LOST, Beliefs, missing, observed
 from proxy.core.digest import digest
 from proxy.core.edits import original_body, transport_edits, with_reminder
 from proxy.core.forecast import Forecast, forecast
+from proxy.core.handover import OWN, SENT, Handover, Lookout
 from proxy.core.keep_alive import Sent, Upkeep, upkeep
 from proxy.core.layout import Element, Layout, Seed
 from proxy.core.life import outlook
@@ -78,6 +79,7 @@ class Draft:
     scope: tuple[bytes, CacheProfile]
     own: Bill
     is_control: bool = False
+    client: str = ""
     key: RoutingKey = field(default_factory=RoutingKey)
     at: float = 0.0
     sent: Bill | None = None
@@ -129,11 +131,14 @@ class TierPlanner:
     options: Options = field(default_factory=Options)
     memory_bytes: int = 512 * 2**20
     """What all of its state may take, but for the token counts: an eighth more, 50 MB at most."""
+    prefix: str = "s"
+    """What ids of sessions begin with; processes that share what they know have one each."""
     _counter: TokenCounter = field(init=False)
     _reader: MessageReader = field(init=False)
     _trunks: Trunks = field(init=False)
     _tools: ToolReader = field(init=False)
     _sessions: SessionTable = field(init=False)
+    _handover: Handover = field(init=False)
     _caches: Bounded[bytes, _Caches] = field(init=False)
     _natural: Bounded[str, Layout] = field(init=False)
 
@@ -142,7 +147,8 @@ class TierPlanner:
         room = self.memory_bytes
         self._reader = MessageReader(self._counter, self.recognisers, capacity_bytes=room // 4)
         self._trunks = Trunks(capacity_bytes=room // 4)
-        self._sessions = SessionTable(capacity_bytes=room // 4)
+        self._sessions = SessionTable(capacity_bytes=room // 4, prefix=self.prefix)
+        self._handover = Handover(self._sessions)
         self._caches = Bounded(room // 8, _caches_bytes)
         self._natural = Bounded(room // 16, _layout_bytes)
         self._tools = ToolReader(self._counter, capacity_bytes=room // 16)
@@ -192,6 +198,30 @@ class TierPlanner:
     def bring_back(self, reader: MessageReader) -> None:
         """Take over what was read elsewhere."""
         self._reader.adopt(reader)
+
+    def lookout(self, body: bytes, route: Route, cut: Cut) -> Lookout:
+        """For what other processes may have left about a request, before it is planned. Raises InvalidRequest,
+        Unreadable."""
+        request = parse_chat(body, cut.members, cut.rest if cut.rest or cut.known else None, cut.span)
+        tools = self._tools.read(request.members.get("tools"))
+        caches = self._cache(_scope(route), route.profile)
+        return Lookout(
+            self._handover,
+            self._sessions,
+            route,
+            self._read(request, cut),
+            tools[0].digest if tools else b"",
+            {SENT: caches.sent, OWN: caches.own},
+        )
+
+    def handed(self, plan: Plan) -> tuple[str, Mapping[str, bytes]]:
+        """What to leave for others about an exchange that was settled, and in whose scope."""
+        draft = plan.ticket
+        if not isinstance(draft, Draft) or draft.sent_prompt is None:
+            return "", {}
+        caches = self._cache(*draft.scope)
+        both = {SENT: caches.sent, OWN: caches.own}
+        return draft.client, self._handover.snapshot(draft.session, both, draft.sent_prompt, draft.own_prompt)
 
     def began(self, plan: Plan, now: float) -> None:
         """Commit the shadow caches: the provider has accepted the prompt. Called again where an empty answer made the
@@ -409,7 +439,19 @@ class TierPlanner:
         )
         scope = (seed.scope, route.profile)
         return Draft(
-            session, reading, view, stuff, expected, choice, natural, own_prompt, scope, own, is_control, at=now
+            session,
+            reading,
+            view,
+            stuff,
+            expected,
+            choice,
+            natural,
+            own_prompt,
+            scope,
+            own,
+            is_control,
+            client=route.scope,
+            at=now,
         )
 
     def _rendered(self, request: ChatRequest, cut: Cut, draft: Draft, route: Route, mode: Mode) -> bytes:

@@ -174,7 +174,8 @@ class Engine:
             sent = untouched(body, head, deployment.model)
             plan = Plan(sent, sent, exchange.mode, Reason.PASSTHROUGH_MODE)
         else:
-            await self._planner.prepare(head.cut, exchange.mode)
+            with Contained("planner.prepare"):
+                await self._planner.prepare(body, deployment, subject, exchange.mode, exchange.now, head.cut)
             plan = self._planner.plan(body, deployment, subject, exchange.mode, exchange.now, head.cut)
         exchange.plan, exchange.mode, exchange.reason = plan, plan.mode, plan.reason
         if self._keeper is not None:

@@ -83,9 +83,9 @@ class RedisLink:
         """Once more where the line broke: after a restart of the server every pooled connection is a dead one, and
         every call of ours may be repeated."""
         try:
-            return await client.execute_command(*words)  # type: ignore[no-untyped-call]
+            return await client.execute_command(*words)
         except LineError:
-            return await client.execute_command(*words)  # type: ignore[no-untyped-call]
+            return await client.execute_command(*words)
 
     @asynccontextmanager
     async def _calling(self) -> AsyncIterator[Client]:
@@ -135,7 +135,7 @@ class RedisLink:
 
 async def _check_schema(client: Client) -> None:
     """Mark an empty store with the version of this program. Raises StoreError where a later one has written it."""
-    await client.execute_command("SET", _SCHEMA_KEY, SCHEMA, "NX")  # type: ignore[no-untyped-call]
-    found = int(await client.execute_command("GET", _SCHEMA_KEY) or SCHEMA)  # type: ignore[no-untyped-call]
+    await client.execute_command("SET", _SCHEMA_KEY, SCHEMA, "NX")
+    found = int(await client.execute_command("GET", _SCHEMA_KEY) or SCHEMA)
     if found > SCHEMA:
         raise StoreError(f"the store has version {found}, this program knows {SCHEMA}")
