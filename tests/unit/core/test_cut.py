@@ -140,8 +140,16 @@ class TestOddBodies:
 
 FILES = "Here are files:\n\nsrc/a.py\n```\nx = 1\n```\n"
 TEXTS = [
-    "", "a", FILES, "Ok.", "Today's date is 2026-01-01.", 'quote " and \\', "naïve 漢字", "long " * 80, '"messages":[1]',
-]  # fmt: skip
+    "",
+    "a",
+    FILES,
+    "Ok.",
+    "Today's date is 2026-01-01.",
+    'quote " and \\',
+    "naïve 漢字",
+    "long " * 80,
+    '"messages":[1',
+]
 MESSAGE = st.builds(
     lambda role, text: {"role": role, "content": text},
     st.sampled_from(["system", "user", "assistant"]),
