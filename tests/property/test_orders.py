@@ -10,6 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from proxy.core.assemble import Material, behind_prefix, by_tiers, valid_prefix
+from proxy.core.item import Item
 from proxy.core.layout import Element, Layout
 from proxy.core.moved import moved_material
 from proxy.core.planner import Draft
@@ -18,7 +19,6 @@ from proxy.core.prompt import Life
 from proxy.core.render import render_messages, render_tools
 from proxy.core.stability import Tier
 from proxy.core.tokens import TokenCounter, bytes_over_four
-from proxy.core.item import Item
 from proxy.core.wire import splice
 from tests.fidelity.chats import AiderChat
 from tests.fidelity.checker import check
