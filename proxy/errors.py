@@ -20,6 +20,7 @@
     │   ├── CircuitOpen          503 server_error        circuit_open         (+ retry-after)
     │   └── UpstreamRejected     (the provider's own status, type, code and param)
     ├── NotReady              503 server_error           not_ready
+    ├── ShuttingDown          503 server_error           shutting_down        (+ retry-after)
     └── InternalError         500 server_error           internal_error
 
 The shape is OpenAI's: ``{"error": {"message", "type", "param", "code"}}``.
@@ -209,6 +210,13 @@ class NotReady(ProxyError):
 
     status = 503
     code = "not_ready"
+
+
+class ShuttingDown(ProxyError):
+    """The proxy was told to stop, and its patience is at an end."""
+
+    status = 503
+    code = "shutting_down"
 
 
 class InternalError(ProxyError):

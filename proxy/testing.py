@@ -223,11 +223,11 @@ class NoMetrics:
 
 
 @contextmanager
-def serving(app: ASGIApp, http: Any = "auto") -> Iterator[str]:
-    """Run an app on a free port in a thread; gives its base URL, and stops it in an orderly way. ``http`` is uvicorn's
-    protocol (``proxy.web.guard``)."""
+def serving(app: ASGIApp, http: Any = "auto", drain_s: int = 5) -> Iterator[str]:
+    """Run an app on a free port in a thread; gives its base URL, and stops it in an orderly way: what has not ended
+    after ``drain_s`` is cut off. ``http`` is uvicorn's protocol (``proxy.web.guard``)."""
     listener = socket.create_server(("127.0.0.1", 0))
-    config = uvicorn.Config(app, http=http, log_config=None, access_log=False, timeout_graceful_shutdown=5)
+    config = uvicorn.Config(app, http=http, log_config=None, access_log=False, timeout_graceful_shutdown=drain_s)
     server = uvicorn.Server(config)
     started = threading.Event()
     thread = threading.Thread(target=_run, args=(server, listener, started), daemon=True)

@@ -12,7 +12,15 @@ from time import perf_counter
 from starlette.types import Receive, Scope, Send
 
 from proxy.engine import Contained, HungUp
-from proxy.errors import InternalError, PayloadTooLarge, ProxyError, RequestTimeout, error_body
+from proxy.errors import (
+    InternalError,
+    PayloadTooLarge,
+    ProxyError,
+    RequestTimeout,
+    ShuttingDown,
+    error_body,
+    sse_error,
+)
 from proxy.headers import get, is_safe
 from proxy.ports import Headers
 from proxy.tasks import Tasks, spawn
@@ -27,8 +35,8 @@ class Connection:
     may take beyond what its size explains."""
 
     __slots__ = (
-        "_buffered", "_has_ended", "_has_left", "_is_complete", "_receive", "_receive_s", "_send", "_served_by",
-        "_watchers", "failure", "headers", "is_started", "method", "path", "query",
+        "_buffered", "_has_ended", "_has_left", "_is_complete", "_is_stream", "_receive", "_receive_s", "_send",
+        "_served_by", "_watchers", "failure", "headers", "is_started", "method", "path", "query",
     )  # fmt: skip
 
     def __init__(self, scope: Scope, receive: Receive, send: Send, path: str, *, receive_s: float = RECEIVE_S) -> None:
@@ -39,6 +47,7 @@ class Connection:
         self._is_complete = False
         self._has_left = False
         self._has_ended = False
+        self._is_stream = False
         self._served_by: asyncio.Task[object] | None = None
         self._watchers: Tasks = set()
         self.method: str = scope["method"]
@@ -60,13 +69,24 @@ class Connection:
             if contained.has_failed and not self.is_started:
                 await self.refuse(InternalError("an internal error of the proxy; its log has the details"))
         except asyncio.CancelledError:
-            if not self._has_left:
-                raise
             task.uncancel()
+            if not self._has_left:
+                await self._stopped()
+                raise
         finally:
             self._has_ended = True
             for watcher in self._watchers:
                 watcher.cancel()
+
+    async def _stopped(self) -> None:
+        """The server stops, and the work has been cancelled: say so where there is a way to say it. An answer that is
+        no stream of events is left incomplete, so that the client can tell."""
+        error = ShuttingDown("the proxy is shutting down; try again", headers={"retry-after": "1"})
+        if not self.is_started:
+            await self.refuse(error)
+        elif self._is_stream and not self._has_ended:
+            await self.send(sse_error(error))
+            await self.end()
 
     async def read(self, limit: int) -> bytes:
         """The whole request body. Raises PayloadTooLarge, RequestTimeout, HungUp."""
@@ -113,6 +133,7 @@ class Connection:
     async def start(self, status: int, headers: Headers) -> None:
         """Send status and headers."""
         self.is_started = True
+        self._is_stream = (get(headers, "content-type") or "").lower().startswith("text/event-stream")
         raw = [(name.encode("latin-1"), value.encode("latin-1", "replace")) for name, value in headers]
         await self._send({"type": "http.response.start", "status": status, "headers": raw})
 

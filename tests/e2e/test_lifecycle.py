@@ -14,7 +14,7 @@ from proxy.meter import Meter
 from proxy.metrics import Metrics
 from proxy.ports import Transport
 from proxy.price_map import load_price_map
-from proxy.testing import ModelList, OpenDoor, PassthroughPlanner, make_deployment, serving
+from proxy.testing import Ledger, ModelList, OpenDoor, PassthroughPlanner, make_deployment, serving
 from proxy.upstream.http import HttpUpstream
 from proxy.web.app import Parts, create_app
 from tests.e2e.conftest import Start
@@ -180,3 +180,92 @@ def test_connections_are_kept_for_the_next_request(start: Start) -> None:
         connection.getresponse().read()
     assert connection.sock is line
     connection.close()
+
+
+def bare_engine(upstream: str, ledger: Ledger) -> Engine:
+    """An engine in front of that provider."""
+    return Engine(
+        models=ModelList({"*": make_deployment(base_url=f"{upstream}/v1")}),
+        upstreams={Transport.HTTP: HttpUpstream()},
+        planner=PassthroughPlanner(),
+        admission=OpenDoor(),
+        meter=ledger,
+        clock=SystemClock(),
+    )
+
+
+def test_what_has_not_ended_in_time_is_told_so_and_settled() -> None:
+    provider, ledger = Scripted(streams(chunk("one"), ends=False)), Ledger()
+    requests = [
+        ("/v1/chat/completions", {"model": "m", "messages": HELLO, "stream": True}),
+        ("/v1/responses", {"model": "m"}),
+    ]
+
+    async def silent(seen: Seen, send: Any, receive: Any) -> None:
+        await read_body(seen, receive)
+        while (await receive())["type"] != "http.disconnect":
+            pass
+        seen.gone.set()
+
+    provider.replies.append(silent)
+    lines = []
+    with serving(provider) as upstream:
+        engine = bare_engine(upstream, ledger)
+        with serving(create_app(Parts(engine, ModelList({}), Metrics())), drain_s=1) as url:
+            host, port = url.removeprefix("http://").split(":")
+            for number, (path, request) in enumerate(requests, start=1):
+                line = socket.create_connection((host, int(port)), timeout=WAIT_S)
+                body = json.dumps(request).encode()
+                head = b"POST %s HTTP/1.1\r\nhost: x\r\ncontent-length: %d\r\n\r\n" % (path.encode(), len(body))
+                line.sendall(head + body)
+                provider.wait(number)
+                lines.append(line)
+            assert lines[0].recv(1000).startswith(b"HTTP/1.1 200")
+        # Stopped: a second later what still ran was cancelled, and so were the calls behind it.
+        answers = []
+        for line in lines:
+            with line, line.makefile("rb") as received:
+                answers.append(received.read())
+        assert provider.seen[0].gone.wait(WAIT_S)
+        assert provider.seen[1].gone.wait(WAIT_S)
+    assert b'"code":"shutting_down"' in answers[0]
+    assert answers[0].endswith(b"0\r\n\r\n")
+    assert answers[1].startswith(b"HTTP/1.1 503")
+    assert b"retry-after: 1" in answers[1]
+    assert [e.ending for e in ledger.wait(2)] == [Ending.HUNG_UP] * 2
+    assert ledger.open == 0
+
+
+def test_an_upload_that_the_provider_does_not_take_costs_no_memory() -> None:
+    taken, released = threading.Event(), threading.Event()
+
+    async def slow(seen: Seen, send: Any, receive: Any) -> None:
+        import asyncio
+
+        await receive()
+        taken.set()
+        await asyncio.to_thread(released.wait, WAIT_S)
+        await send(head(200, []))
+        await send(part(b"", more=False))
+
+    ledger = Ledger()
+    with serving(Scripted(slow)) as upstream:
+        engine = bare_engine(upstream, ledger)
+        with serving(create_app(Parts(engine, ModelList({}), Metrics()))) as url:
+            host, port = url.removeprefix("http://").split(":")
+            with socket.create_connection((host, int(port)), timeout=1.0) as line:
+                line.sendall(
+                    b"POST /v1/files HTTP/1.1\r\nhost: x\r\ncontent-type: application/octet-stream\r\n"
+                    b"content-length: 1000000000\r\n\r\n"
+                )
+                piece, sent = b"x" * (1 << 20), 0
+                try:
+                    while sent < 500 << 20:
+                        line.sendall(piece)
+                        sent += len(piece)
+                except TimeoutError:
+                    pass
+                assert taken.is_set()
+                # What the buffers of four sockets hold, and no more.
+                assert sent < 60 << 20
+                released.set()
