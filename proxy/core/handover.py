@@ -9,8 +9,11 @@ its sharpness, never a request.
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, field
 from typing import Final
+
+from msgspec import DecodeError, msgpack
 
 from proxy.core.cache_models import Cache
 from proxy.core.digest import digest
@@ -34,7 +37,8 @@ from proxy.core.snapshot import (
 from proxy.core.transcript import Transcript
 from proxy.core.wire import Unreadable
 
-_MARK, _SESSION, _LANE, _HEAD = "m", "s", "l", "h"
+_MARK, _SESSION, _LANE, _HEAD, _COSTS = "m", "s", "l", "h", "c"
+_MOST_PROCESSES = 16
 
 SENT: Final = "sent"
 OWN: Final = "own"
@@ -106,6 +110,41 @@ class Handover:
         restore_head(read_head(blob), self._sessions.head(place.head_key))
 
 
+@dataclass(slots=True)
+class Costs:
+    """What requests have cost that other processes sent, and what they would have cost as their clients wrote them:
+    the latest sums of each. Of many the oldest are forgotten."""
+
+    by_process: dict[str, tuple[float, float]] = field(default_factory=dict)
+
+    @property
+    def sent(self) -> float:
+        """All of it."""
+        return sum(sent for sent, _ in self.by_process.values())
+
+    @property
+    def own(self) -> float:
+        """The same, as clients wrote them."""
+        return sum(own for _, own in self.by_process.values())
+
+    def packed(self, process: str, sent: float, own: float) -> bytes:
+        """With this process's own sums."""
+        return msgpack.encode({**self.by_process, process: (sent, own)})
+
+    def adopt(self, blob: bytes, process: str) -> None:
+        """Take over what is later. Raises Unreadable."""
+        try:
+            found = msgpack.decode(blob, type=dict[str, tuple[float, float]])
+        except (DecodeError, UnicodeDecodeError) as error:
+            raise Unreadable("no sums") from error
+        for name, sums in found.items():
+            if name != process and sums[1] > self.by_process.get(name, (0.0, 0.0))[1]:
+                self.by_process.pop(name, None)
+                self.by_process[name] = sums
+        while len(self.by_process) > _MOST_PROCESSES:
+            del self.by_process[next(iter(self.by_process))]
+
+
 @dataclass(frozen=True, slots=True)
 class Lookout:
     """One request, for which something may have been left. What is adopted may change what else is asked for."""
@@ -116,14 +155,20 @@ class Lookout:
     transcript: Transcript
     tools: bytes
     caches: Caches
+    scope: bytes
+    costs: Costs
 
     def names(self) -> list[str]:
         """Under what names something may be known, as far as can be told by now."""
-        return self.handover.names(self._place())
+        return [*self.handover.names(self._place()), costs_name(self.scope)]
 
     def adopt(self, blobs: Mapping[str, bytes]) -> None:
         """Take over what others know."""
         self.handover.adopt(self._place(), blobs, self.caches)
+        costs = blobs.get(costs_name(self.scope))
+        if costs is not None:
+            with suppress(Unreadable):
+                self.costs.adopt(costs, self.sessions.prefix)
 
     def _place(self) -> Place:
         scope, model = self.route.scope, f"{self.route.name}/{self.route.model}"
@@ -142,6 +187,11 @@ def _hold(caches: Caches, held: Mapping[str, list[Held]]) -> None:
     for kind, groups in held.items():
         if kind in caches:
             hold(caches[kind], groups)
+
+
+def costs_name(scope: bytes) -> str:
+    """Under what name the sums of one route are known."""
+    return _COSTS + scope.hex()
 
 
 def _mark_name(mark: Mark) -> str:

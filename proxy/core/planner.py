@@ -16,7 +16,7 @@ from proxy.core.deviation import LOST, Beliefs, missing, observed
 from proxy.core.digest import digest
 from proxy.core.edits import original_body, transport_edits, with_reminder
 from proxy.core.forecast import Forecast, forecast
-from proxy.core.handover import OWN, SENT, Handover, Lookout
+from proxy.core.handover import OWN, SENT, Costs, Handover, Lookout, costs_name
 from proxy.core.keep_alive import Sent, Upkeep, upkeep
 from proxy.core.layout import Element, Layout, Seed
 from proxy.core.life import outlook
@@ -101,6 +101,7 @@ class _Caches:
     beliefs: Beliefs = field(default_factory=Beliefs)
     sent_cost: float = 0.0
     own_cost: float = 0.0
+    others: Costs = field(default_factory=Costs)
 
     def believed(self, base: CacheProfile, now: float) -> CacheProfile:
         """The provider's rules with what its reports have taught; both worlds go by them."""
@@ -115,10 +116,10 @@ class _Caches:
         """How much more than the client's own the next request may cost: realised regret is bounded by a share of the
         cost and a part of one request, which is what learning a new session costs."""
         bound = (
-            _REGRET_SHARE * self.own_cost
+            _REGRET_SHARE * (self.own_cost + self.others.own)
             + _REGRET_REQUESTS[policy] * (1 + _RETURN_BONUS[policy] * max(0.0, returns - 0.6) / 0.4) * own_now
         )
-        return bound - (self.sent_cost - self.own_cost)
+        return bound - (self.sent_cost + self.others.sent - self.own_cost - self.others.own)
 
 
 @dataclass(slots=True)
@@ -212,6 +213,8 @@ class TierPlanner:
             self._read(request, cut),
             tools[0].digest if tools else b"",
             {SENT: caches.sent, OWN: caches.own},
+            _scope(route),
+            caches.others,
         )
 
     def handed(self, plan: Plan) -> tuple[str, Mapping[str, bytes]]:
@@ -221,7 +224,9 @@ class TierPlanner:
             return "", {}
         caches = self._cache(*draft.scope)
         both = {SENT: caches.sent, OWN: caches.own}
-        return draft.client, self._handover.snapshot(draft.session, both, draft.sent_prompt, draft.own_prompt)
+        blobs = self._handover.snapshot(draft.session, both, draft.sent_prompt, draft.own_prompt)
+        costs = caches.others.packed(self.prefix, caches.sent_cost, caches.own_cost)
+        return draft.client, {**blobs, costs_name(draft.scope[0]): costs}
 
     def began(self, plan: Plan, now: float) -> None:
         """Commit the shadow caches: the provider has accepted the prompt. Called again where an empty answer made the

@@ -143,7 +143,7 @@ class SessionTable:
     """
 
     def __init__(self, *, capacity_bytes: int = 128 * 2**20, prefix: str = "s") -> None:
-        self._prefix = prefix
+        self.prefix = prefix
         self._sessions: Bounded[str, Session] = Bounded(capacity_bytes // 2, _session_bytes)
         self._lanes: Bounded[bytes, Lane] = Bounded(capacity_bytes // 3, _lane_bytes)
         self._heads: Bounded[HeadKey, HeadRecords] = Bounded(capacity_bytes // 6, _head_bytes)
@@ -179,7 +179,7 @@ class SessionTable:
         if session is None and opening:
             session = self._opened(base, lane_key, opening, head, has_tools=bool(tools))
         if session is None:
-            session = self.begin(place.given_id or f"{self._prefix}{self._next}", lane_key, place.head_key, bool(tools))
+            session = self.begin(place.given_id or f"{self.prefix}{self._next}", lane_key, place.head_key, bool(tools))
             session.sketch, session.opening = sketch_of(head), opening
         self._sessions.used(session.id)
         # The pair before the last one helps where a client rewrites its newest turn later; in a session's first request
