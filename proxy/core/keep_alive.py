@@ -94,6 +94,8 @@ def refreshes(past: Past, life_s: float, cost: float, gain: float, most: int) ->
     longer pays, with all that may follow it, ends the series. ``gain`` is what finding the prefix alive saves."""
     margin = margin_of(life_s)
     period = life_s - margin
+    # Gaps that end before the first refresh say nothing of those that do not.
+    past = Past([gap for gap in past.gaps if gap * _SPREAD > period], past.gone)
     value, count = 0.0, 0
     for number in range(most, 0, -1):
         at = number * period
