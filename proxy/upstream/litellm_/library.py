@@ -118,6 +118,8 @@ def _import_litellm() -> Any:
         litellm.verbose_logger.setLevel(logging.CRITICAL)
     litellm.drop_params = False
     litellm.num_retries = 0
+    # Addresses in a client's messages are fetched by litellm for some providers: never from private networks.
+    litellm.user_url_validation = True
     # Markers are placed by the planner, or not at all.
     litellm.enable_anthropic_prompt_caching = False
     # Else a model that writes the same chunk a hundred times is cut off (streaming_handler.raise_on_model_repetition).
