@@ -8,7 +8,7 @@ Of two versions the one that has seen more counts. What is lost between processe
 its sharpness, never a request.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Final
@@ -55,7 +55,8 @@ class Handover:
 
     def names(self, place: Place) -> list[str]:
         """Under what names something may be known about a request, as far as can be told by now."""
-        found = [_lane_name(place.lane_key), _head_name(place.head_key)]
+        lanes, heads = self._keys(place)
+        found = [*map(_lane_name, lanes), *map(_head_name, heads)]
         ids = [self._sessions.known(mark) for mark in place.marks]
         session = next(filter(None, ids), "") or place.given_id
         if session:
@@ -70,14 +71,19 @@ class Handover:
             pointer = blobs.get(_mark_name(mark))
             if pointer is not None:
                 self._sessions.point(mark, pointer.decode("utf-8", "replace"))
-        for name, take in (
-            (_lane_name(place.lane_key), self._take_lane),
-            (_head_name(place.head_key), self._take_head),
-            *((name, self._take_session) for name in blobs if name.startswith(_SESSION)),
-        ):
-            blob = blobs.get(name)
-            if blob is not None:
-                _try(take, blob, place, caches)
+        for name, blob in blobs.items():
+            if name.startswith(_SESSION):
+                with suppress(Unreadable):
+                    self._take_session(blob, caches)
+        lanes, heads = self._keys(place)
+        for key in lanes:
+            if (left := blobs.get(_lane_name(key))) is not None:
+                with suppress(Unreadable):
+                    self._take_lane(key, left, caches)
+        for head in heads:
+            if (left := blobs.get(_head_name(head))) is not None:
+                with suppress(Unreadable):
+                    restore_head(read_head(left), self._sessions.head(head))
 
     def snapshot(self, session: Session, caches: Caches, sent: Prompt, own: Prompt) -> dict[str, bytes]:
         """What to leave for others once an exchange is settled."""
@@ -90,7 +96,18 @@ class Handover:
         blobs[_head_name(session.head_key)] = pack_head(session.shared_head)
         return blobs
 
-    def _take_session(self, blob: bytes, place: Place, caches: Caches) -> None:
+    def _keys(self, place: Place) -> tuple[set[bytes], set[HeadKey]]:
+        """The lanes, and the kinds of heads, that a request may belong to: its own, and its session's: instructions
+        may have changed since that began."""
+        lanes, heads = {place.lane_key}, {place.head_key}
+        for mark in place.marks:
+            session = self._sessions.get(self._sessions.known(mark))
+            if session is not None:
+                lanes.add(session.lane_key)
+                heads.add(session.head_key)
+        return lanes, heads
+
+    def _take_session(self, blob: bytes, caches: Caches) -> None:
         packed = read_session(blob)
         session = self._sessions.get(packed.id)
         if session is None:
@@ -99,15 +116,12 @@ class Handover:
             restore_session(packed, session)
         _hold(caches, packed.held)
 
-    def _take_lane(self, blob: bytes, place: Place, caches: Caches) -> None:
+    def _take_lane(self, key: bytes, blob: bytes, caches: Caches) -> None:
         packed = read_lane(blob)
-        lane = self._sessions.lane(place.lane_key, packed.has_tools)
+        lane = self._sessions.lane(key, packed.has_tools)
         if packed.last_at > lane.last_at:
             restore_lane(packed, lane)
         _hold(caches, packed.held)
-
-    def _take_head(self, blob: bytes, place: Place, caches: Caches) -> None:
-        restore_head(read_head(blob), self._sessions.head(place.head_key))
 
 
 @dataclass(slots=True)
@@ -174,13 +188,6 @@ class Lookout:
         scope, model = self.route.scope, f"{self.route.name}/{self.route.model}"
         transcript = self.sessions.with_evidence(scope, model, self.transcript, self.tools)
         return self.sessions.place(scope, model, self.route.hint, transcript, self.tools)
-
-
-def _try(take: Callable[[bytes, Place, Caches], None], blob: bytes, place: Place, caches: Caches) -> None:
-    try:
-        take(blob, place, caches)
-    except Unreadable:
-        return
 
 
 def _hold(caches: Caches, held: Mapping[str, list[Held]]) -> None:
