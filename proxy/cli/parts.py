@@ -94,7 +94,7 @@ async def build(
             sampled(encode),
             recognisers(build_plugin_manager(), metrics.plugin_failed),
             ours.policy,
-            Options(holdout=ours.holdout, routing_keys=ours.routing_keys),
+            Options(ours.holdout, ours.routing_keys, ours.steady_tools),
             int(ours.limits.state_mib * (1 << 20)),
         )
     )

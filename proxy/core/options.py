@@ -10,10 +10,12 @@ _BUCKETS = 1 << 32
 @dataclass(frozen=True, slots=True)
 class Options:
     """``holdout`` is the share of sessions that are left as they come, as controls. ``routing_keys``: a provider that
-    keeps a conversation's requests together by a key is sent one."""
+    keeps a conversation's requests together by a key is sent one. ``steady_tools``: the same tools in another order or
+    form go as they came first."""
 
     holdout: float = 0.0
     routing_keys: bool = True
+    steady_tools: bool = True
 
     def is_control(self, scope: str, opening: bytes) -> bool:
         """Whether a session is one of the controls: by the hash of whose it is and how it began, so that all its

@@ -44,6 +44,7 @@ from proxy.core.session import Reading, Session, SessionTable, commit_head, comm
 from proxy.core.split import split_layout
 from proxy.core.stability import Tier, Tracked, with_target
 from proxy.core.tokens import Encode, TokenCounter
+from proxy.core.tool_order import ToolOrders
 from proxy.core.tools import ToolReader
 from proxy.core.transcript import Transcript
 from proxy.core.usage import Usage
@@ -81,6 +82,7 @@ class Draft:
     is_control: bool = False
     client: str = ""
     key: RoutingKey = field(default_factory=RoutingKey)
+    steady: bytes | None = None
     at: float = 0.0
     sent: Bill | None = None
     use_own: bool = False
@@ -138,6 +140,7 @@ class TierPlanner:
     _reader: MessageReader = field(init=False)
     _trunks: Trunks = field(init=False)
     _tools: ToolReader = field(init=False)
+    _orders: ToolOrders = field(init=False)
     _sessions: SessionTable = field(init=False)
     _handover: Handover = field(init=False)
     _caches: Bounded[bytes, _Caches] = field(init=False)
@@ -153,6 +156,7 @@ class TierPlanner:
         self._caches = Bounded(room // 8, _caches_bytes)
         self._natural = Bounded(room // 16, _layout_bytes)
         self._tools = ToolReader(self._counter, capacity_bytes=room // 16)
+        self._orders = ToolOrders(capacity_bytes=room // 32)
 
     def plan(
         self,
@@ -327,12 +331,16 @@ class TierPlanner:
         transcript = self._read(request, cut)
         if request.span != cut.span:
             request = replace(request, span=cut.span)
-        tools = self._tools.read(request.members.get("tools"))
+        tools = own_tools = self._tools.read(request.members.get("tools"))
+        steady = self._steady(request, tools, route, mode)
+        if steady is not None:
+            tools = self._tools.read(Raw(steady))
         caches = self._cache(_scope(route), route.profile)
         believed = caches.believed(route.profile, now)
         if believed is not route.profile:
             route = replace(route, profile=believed)
-        draft = self._draft(request, transcript, tools, route, mode, now)
+        draft = self._draft(request, transcript, tools, route, mode, now, own_tools)
+        draft.steady = steady
         choice = draft.choice
         profile = route.profile
         plan = Plan(
@@ -385,6 +393,7 @@ class TierPlanner:
         route: Route,
         mode: Mode,
         now: float,
+        own_tools: tuple[Element, ...],
     ) -> Draft:
         tools_key = tools[0].digest if tools else b""
         model = f"{route.name}/{route.model}"
@@ -411,7 +420,9 @@ class TierPlanner:
         is_marked = own_count > 0 and not is_foreign and route.profile.family is Family.MARKER
         own_marks = honoured(natural, route.profile) if is_marked else {}
         caches = self._cache(seed.scope, route.profile)
-        own_prompt = natural.prompt(own_marks)
+        # What the client's own request would have cost has its tools as it sent them.
+        came = natural if own_tools is tools else Layout(seed, (*own_tools, *stuff.natural[len(tools) :]))
+        own_prompt = came.prompt(own_marks)
         own = caches.own.bill(own_prompt, now)
         paused = outlook(session, expected, route.profile)
         returns = expected.body + (paused.pause if paused is not None else 0.0)
@@ -465,6 +476,8 @@ class TierPlanner:
         if draft.key.member is not None:
             name, key = draft.key.member
             changes[name] = orjson.dumps(key)
+        if draft.steady is not None:
+            changes["tools"] = draft.steady
         transcript = draft.view.transcript
         messages = transcript.messages
         own = choice.reason in (Reason.CLIENT_OPTIMAL, Reason.REGRET_BOUND)
@@ -484,9 +497,15 @@ class TierPlanner:
             changes["messages"] = render_messages(choice.layout, messages, marks, dialect, keep_own=keep)
         if draft.material.tools:
             last = len(draft.material.tools[0].parts) - 1
-            raw_tools = bytes(request.members["tools"])
+            raw_tools = draft.steady or bytes(request.members["tools"])
             changes["tools"] = render_tools(raw_tools, marks.get(last), dialect, keep_own=keep)
         return request.edited(changes, within)
+
+    def _steady(self, request: ChatRequest, tools: tuple[Element, ...], route: Route, mode: Mode) -> bytes | None:
+        """The tools as this client first sent them, where they are the same in another order or form."""
+        if not tools or not self.options.steady_tools or mode not in (Mode.TIER, Mode.OBSERVE):
+            return None
+        return self._orders.steady(_scope(route), tools[0].digest, bytes(request.members["tools"]))
 
     def _split(self, view: View, natural: Layout, expected: Forecast, mode: Mode) -> Layout | None:
         """Where nothing may move, or nothing is likely to follow that would be read behind a relocated line: else the
@@ -570,6 +589,8 @@ def _has_foreign_marks(request: ChatRequest, transcript: Transcript, dialect: Di
 def _named(draft: Draft, profile: CacheProfile) -> str:
     """Why nothing is done, in particular; where something is, the choice says why."""
     choice = draft.choice
+    if draft.steady is not None and choice.reason is Reason.CLIENT_OPTIMAL:
+        return Reason.STEADY_TOOLS
     if choice.reason is not Reason.CLIENT_OPTIMAL or draft.own_prompt.marks or draft.view.transcript.marked:
         return choice.reason
     if profile.family is not Family.MARKER or choice.layout.implicit:

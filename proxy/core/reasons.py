@@ -32,6 +32,8 @@ class Reason(StrEnum):
     """No prefix is expected to be read again."""
     REGRET_BOUND = "regret-bound"
     """Our plans cost this session more than the client's own would have: stood down."""
+    STEADY_TOOLS = "steady-tools"
+    """The tools go in the order and form in which they came first; all else as the client sent it."""
     MARKED = "marked"
     """Order as sent, markers placed."""
     SPLIT = "split"

@@ -7,7 +7,7 @@ from enum import StrEnum
 from proxy.core.plan import Plan
 from proxy.errors import UpstreamRejected
 from proxy.replay.baselines import AS_SENT, CLIENT, COMPARED, SYSTEM_LAST, TOOLS_SYSTEM_LAST_TWO, as_sent
-from proxy.replay.fidelity import violations
+from proxy.replay.fidelity import tools_of, violations
 from proxy.replay.limits.classes import prefix_share
 from proxy.replay.limits.fixed import Timed, fixed_limit
 from proxy.replay.limits.free import free_limit
@@ -159,11 +159,14 @@ def _score(sent: _Sent, setting: Setting, reader: PromptReader) -> Score:
 
 
 def _violations(steps: Sequence[Step], sent: _Sent, setting: Setting) -> list[str]:
-    return [
-        f"request {number}: {text}"
-        for number, (step, (_, body)) in enumerate(zip(steps, sent, strict=True), 1)
-        for text in violations(step.body, body, setting.recognisers, setting.profile.max_marks)
-    ]
+    found: list[str] = []
+    tools: list[bytes] = []
+    for number, (step, (_, body)) in enumerate(zip(steps, sent, strict=True), 1):
+        wrong = violations(step.body, body, setting.recognisers, setting.profile.max_marks, tools)
+        found += [f"request {number}: {text}" for text in wrong]
+        if (form := tools_of(step.body)) and form not in tools:
+            tools.append(form)
+    return found
 
 
 def _best(steps: Sequence[Step], setting: Setting, reader: PromptReader, scores: dict[str, Score]) -> tuple[Score, str]:

@@ -41,6 +41,7 @@ MEANINGS: Mapping[str, str] = MappingProxyType(
         Reason.CLIENT_OPTIMAL: "the client's own order and markers are at least as good as ours",
         Reason.NOTHING_STABLE: "no prefix is expected to be read again",
         Reason.REGRET_BOUND: "our plans cost this session more than the client's own would have: sent as it came",
+        Reason.STEADY_TOOLS: "the tools as they came first, all else as it came",
         Reason.MARKED: "order as sent, markers placed",
         Reason.SPLIT: "order as sent, a system text in two parts, markers placed",
         Reason.ORDERED: "context laid out anew, stable pieces first",

@@ -51,12 +51,19 @@ class Said:
         return (self.role, self.text, self.rest) == (other.role, other.text, other.rest)
 
 
-def violations(original: bytes, sent: bytes, recognisers: Sequence[Recogniser], max_marks: int) -> list[str]:
-    """What is wrong with the sent request; nothing where it was sent as it came."""
+def violations(
+    original: bytes,
+    sent: bytes,
+    recognisers: Sequence[Recogniser],
+    max_marks: int,
+    earlier: Sequence[bytes] = (),
+) -> list[str]:
+    """What is wrong with the sent request; nothing where it was sent as it came. ``earlier`` are the forms of tools that
+    the client has sent before (``tools_of``)."""
     if sent == original:
         return []
     before, after = _OBJECT.decode(original), _OBJECT.decode(sent)
-    found = list(_parameters(before, after))
+    found = list(_parameters(before, after, earlier))
     raw = [[bytes(r) for r in _ARRAY.decode(members["messages"])] for members in (before, after)]
     count = sum(map(_marks_in, raw[1])) + _marks_in(_member(after, "tools"))
     if count > max_marks:
@@ -74,7 +81,16 @@ def _same_in_place(before: Sequence[bytes], after: Sequence[bytes]) -> bool:
     return all(one == other or _said(one).same(_said(other)) for one, other in zip(before, after, strict=True))
 
 
-def _parameters(before: Mapping[str, Raw], after: Mapping[str, Raw]) -> Iterable[str]:
+def tools_of(body: bytes) -> bytes:
+    """A request's tools as they stand in it; empty for none."""
+    try:
+        members = _OBJECT.decode(body)
+    except msgspec.DecodeError:
+        return b""
+    return bytes(members["tools"]) if "tools" in members else b""
+
+
+def _parameters(before: Mapping[str, Raw], after: Mapping[str, Raw], earlier: Sequence[bytes]) -> Iterable[str]:
     for key in dict.fromkeys([*before, *after]):
         if key not in _OWN_EDITS and _member(before, key) != _member(after, key) and not _is_ours(key, before, after):
             yield f"parameter {key!r} was changed"
@@ -82,8 +98,19 @@ def _parameters(before: Mapping[str, Raw], after: Mapping[str, Raw]) -> Iterable
     if old != new and {**old, "include_usage": True} != new:
         yield "parameter 'stream_options' was changed"
     tools = [_member(members, "tools") for members in (before, after)]
-    if tools[0] != tools[1] and len({_canonical(orjson.loads(tool)) for tool in tools}) > 1:
+    if tools[0] != tools[1] and not _same_tools(tools[0], tools[1], earlier):
         yield "the tools were changed"
+
+
+def _same_tools(before: bytes, after: bytes, earlier: Sequence[bytes]) -> bool:
+    """The same definitions, in the order and form in which the client sends them now or has sent them before."""
+    both = (orjson.loads(before), orjson.loads(after))
+    if not all(isinstance(tools, list) for tools in both):
+        return False
+    if _canonical(both[1]) not in (_canonical(both[0]), *(_canonical(orjson.loads(each)) for each in earlier)):
+        return False
+    one, other = (sorted(orjson.dumps(_unmarked(t), option=orjson.OPT_SORT_KEYS) for t in tools) for tools in both)
+    return one == other
 
 
 def _is_ours(key: str, before: Mapping[str, Raw], after: Mapping[str, Raw]) -> bool:

@@ -17,7 +17,7 @@ from proxy.core.tokens import Encode, TokenCounter, sampled
 from proxy.core.wire import Unreadable
 from proxy.errors import InvalidRequest, UpstreamRejected
 from proxy.replay.baselines import AS_SENT, BASELINES, CLIENT, Baseline, as_sent, is_marked
-from proxy.replay.fidelity import violations
+from proxy.replay.fidelity import tools_of, violations
 from proxy.replay.keep_alive import Upkeeps
 from proxy.replay.totals import OURS, Result, Total
 from proxy.replay.trace import Step, Trace
@@ -57,6 +57,7 @@ def replay(trace: Trace, setting: Setting, on_step: Callable[[], None] = lambda:
     baselines = {AS_SENT: as_sent, **setting.baselines}
     sides = {name: Side(setting) for name in _distinct(baselines, steps)}
     ours = Ours(setting)
+    tools: list[bytes] = []
     for number, step in enumerate(steps, 1):
         for name, side in sides.items():
             bill = side.send(_formed(baselines[name], step.body, setting.profile.dialect), step.at)
@@ -68,8 +69,10 @@ def replay(trace: Trace, setting: Setting, on_step: Callable[[], None] = lambda:
         result.reasons[plan.reason] = result.reasons.get(plan.reason, 0) + 1
         marks = setting.profile.max_marks
         result.violations += [
-            f"request {number}: {text}" for text in violations(step.body, plan.body, setting.recognisers, marks)
+            f"request {number}: {text}" for text in violations(step.body, plan.body, setting.recognisers, marks, tools)
         ]
+        if (form := tools_of(step.body)) and form not in tools:
+            tools.append(form)
         on_step()
     ours.finish()
     result.totals = {name: (sides.get(name) or sides[AS_SENT]).total for name in setting.baselines}

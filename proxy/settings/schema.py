@@ -226,6 +226,9 @@ class Stratiform(Strict):
     routing_keys: bool = Field(
         default=True, description="send the routing key by which a provider keeps a conversation's requests together"
     )
+    steady_tools: bool = Field(
+        default=True, description="send the same tools in the order and form in which a client first sent them"
+    )
     clock: Literal["system", "header"] = Field(
         default="system", description="header: take the time from x-stratiform-time (for replays; never in production)"
     )

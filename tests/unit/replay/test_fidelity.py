@@ -14,7 +14,7 @@ from proxy.demo.clock_agent import clock_agent
 from proxy.demo.editor_chat import editor_chat
 from proxy.demo.sample import Sample
 from proxy.demo.support_chat import support_chat
-from proxy.replay.fidelity import violations
+from proxy.replay.fidelity import tools_of, violations
 from proxy.replay.runner import replay
 from proxy.replay.trace import Step
 from tests.unit.replay.sessions import MARK, RECOGNISERS, body, say, setting
@@ -218,3 +218,14 @@ def test_images_and_thinking_pass_as_they_are() -> None:
     other = {"type": "image_url", "image_url": {"url": "data:image/png;base64,AB"}}
     assert check(original, body(say("user", [other, {"type": "text", "text": "what?"}])))
     assert check(original, body(say("user", [{"type": "text", "text": "what?"}, image])))
+
+
+def test_tools_may_go_as_they_came_before() -> None:
+    tools = [{"type": "function", "function": {"name": name}} for name in "abc"]
+    now, sent, other = (
+        orjson.dumps({"model": "m", "messages": [{"role": "user", "content": "a"}], "tools": given})
+        for given in (tools[1::-1], tools[:2], tools[1:])
+    )
+    assert check(now, sent) == ["the tools were changed"]
+    assert violations(now, sent, RECOGNISERS, 4, [tools_of(sent)]) == []
+    assert violations(now, other, RECOGNISERS, 4, [tools_of(other)]) == ["the tools were changed"]

@@ -42,8 +42,9 @@ def ours(section: str) -> str:
         ("{holdout: 1.5}", "stratiform.holdout: input should be less than or equal to 1"),
         ("{holdout: 0.1, clock: header}",
          "stratiform.holdout: is for live traffic; a replay (clock: header) has no controls"),
-        ("{quux: 0.1}", "stratiform.quux: unknown key; known are mode, policy, holdout, routing_keys, clock, host, "
-         "port, log_level, limits, client_keys, teams, budgets, workers, store, spool, ledger, keep_alive, prices"),
+        ("{quux: 0.1}", "stratiform.quux: unknown key; known are mode, policy, holdout, routing_keys, steady_tools, "
+         "clock, host, port, log_level, limits, client_keys, teams, budgets, workers, store, spool, ledger, keep_alive, "
+         "prices"),
         ("{mode: teir}", "stratiform.mode: input should be 'passthrough', 'observe', 'mark' or 'tier'"),
         ("{policy: classical}", "stratiform.policy: input should be 'economic' or 'classic'"),
         ("{clock: wall}", "stratiform.clock: input should be 'system' or 'header'"),
