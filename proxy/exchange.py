@@ -81,8 +81,10 @@ class Exchange:
     """What is left of rate limits, as headers."""
     is_priced: bool = False
     is_booked: bool = False
-    call: Call | None = field(default=None, repr=False)
     """It is, or is about to be, in the ledger."""
+    is_learnt: bool = False
+    """The planner has counted it."""
+    call: Call | None = field(default=None, repr=False)
 
     @property
     def is_accepted(self) -> bool:

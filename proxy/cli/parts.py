@@ -1,6 +1,7 @@
 """Puts the app together: everything that ``create_app`` needs, from settings."""
 
 import asyncio
+import secrets
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 
@@ -17,6 +18,7 @@ from proxy.directory import DEFAULT_TEAM
 from proxy.encodings import local_encode
 from proxy.engine import Breakers, Engine, Limits
 from proxy.keep_alive import KeepAlive
+from proxy.layout_state import LayoutState
 from proxy.meter import Meter
 from proxy.metrics import Metrics
 from proxy.planning import Planning
@@ -96,7 +98,9 @@ async def build(
             ours.policy,
             Options(ours.holdout, ours.routing_keys, ours.steady_tools),
             int(ours.limits.state_mib * (1 << 20)),
-        )
+            prefix=f"{secrets.token_hex(4)}-" if store.is_durable else "s",
+        ),
+        LayoutState(store, metrics.store_failed, is_shared=store.is_shared) if store.is_durable else None,
     )
     meter, terms = Meter(metrics, prices), compose.keep_alive_terms(settings)
     engine = Engine(
@@ -132,7 +136,7 @@ async def build(
         models=table,
         metrics=metrics,
         obstacle=obstacle,
-        on_close=[gate.aclose, directory.aclose],
+        on_close=[gate.aclose, directory.aclose, planner.aclose],
         admin=AdminEndpoint(Desk(directory, store, system), identity) if identity.has_master else None,
     )
     return Assembly(parts, used)

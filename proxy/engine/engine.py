@@ -272,6 +272,8 @@ class Engine:
         if exchange.is_booked:
             return
         exchange.is_booked = True
+        # Before the client can send its next request, which another worker may get.
+        self._learn(exchange)
         with Contained("meter.price"):
             self._meter.price(exchange)
         if exchange.reservation is not None:
@@ -281,12 +283,18 @@ class Engine:
         with Contained("admission.settle"):
             await self._admission.settle(exchange)
 
+    def _learn(self, exchange: Exchange) -> None:
+        """Let the planner count an exchange that the upstream took, once."""
+        plan = exchange.plan
+        if plan is None or exchange.is_learnt or not exchange.is_accepted:
+            return
+        exchange.is_learnt = True
+        with Contained("planner.settled"):
+            self._planner.settled(plan, exchange.usage, exchange.time())
+
     def _settle(self, exchange: Exchange) -> None:
         """The one ending. No part of it can keep another from happening."""
-        plan = exchange.plan
-        if plan is not None and exchange.is_accepted:
-            with Contained("planner.settled"):
-                self._planner.settled(plan, exchange.usage, exchange.time())
+        self._learn(exchange)
         with Contained("meter.settle"):
             self._meter.settle(exchange)
         if self._keeper is not None:
