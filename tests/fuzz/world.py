@@ -76,7 +76,9 @@ async def world() -> AsyncIterator[World]:
     with TemporaryDirectory() as folder:
         path = Path(folder) / "config.yaml"
         path.write_text(CONFIG)
-        upstreams = {Transport.EMBEDDED: EmbeddedUpstream(bytes_over_four), Transport.HTTP: strange}
+        # A small memory, as the proxy's own: the tables are to be full soon.
+        embedded = EmbeddedUpstream(bytes_over_four, remembered=500)
+        upstreams = {Transport.EMBEDDED: embedded, Transport.HTTP: strange}
         settings = load(path, environment=Environment({}))
         assembly = await parts.build(settings, upstreams=upstreams, encode=bytes_over_four)
         engine = assembly.parts.engine

@@ -19,7 +19,7 @@ from proxy.upstream.embedded.completion import Completion, complete, write
 from proxy.upstream.embedded.layout import extend, lay_out
 from proxy.upstream.embedded.marks import mark_style
 from proxy.upstream.embedded.request import ChatRequest, read_chat, read_object
-from proxy.upstream.embedded.turns import TurnReader
+from proxy.upstream.embedded.turns import KNOWN_TURNS, TurnReader
 from proxy.upstream.embedded.usage import usage_fields
 from proxy.upstream.embedded.wire import Envelope, chat_body, chat_events, text_body, text_events
 
@@ -41,16 +41,22 @@ class Reply:
     store: Callable[[float], None] = _nothing_to_store
 
 
+# Twenty thousand turns and two hundred thousand entries are what a long replay needs.
+_ENTRIES_A_TURN = 10
+
+
 class Provider:
     """Answers by one cache profile. ``tail_tokens`` are the framing tokens behind every prompt, never cached (observed:
     2 with Anthropic, 3 with OpenAI)."""
 
-    def __init__(self, profile: CacheProfile, encode: Encode, tail_tokens: int) -> None:
+    def __init__(
+        self, profile: CacheProfile, encode: Encode, tail_tokens: int, *, remembered: int = KNOWN_TURNS
+    ) -> None:
         self._profile = profile
         self._style = mark_style(profile)
         self._maker = BlockMaker(encode, cuts=profile.family in (Family.GRID, Family.UNIT))
-        self._reader = TurnReader(self._maker, self._style)
-        self._cache = make_cache(profile)
+        self._reader = TurnReader(self._maker, self._style, remembered=remembered)
+        self._cache = make_cache(profile, capacity=_ENTRIES_A_TURN * remembered)
         self._tail_tokens = tail_tokens
         self._ids = count(1)
 

@@ -29,7 +29,7 @@ SYSTEM_ROLES = frozenset({"system", "developer"})
 _ROLES = SYSTEM_ROLES | {"user", "assistant", "tool", "function"}
 _TEXT_TYPES = frozenset({"text", "input_text", "output_text", "refusal"})
 _THINKING_TYPES = frozenset({"thinking", "redacted_thinking"})
-_KNOWN_TURNS = 20_000
+KNOWN_TURNS = 20_000
 
 # Words in a user message that make the embedded model call the request's first tool, or two tools at once.
 _CALL_WORDS = re.compile(r"\bcall_tool(s?)\b")
@@ -51,7 +51,8 @@ class Turn:
 class TurnReader:
     """Reads messages for one style of markers, remembering them by the digest of their raw JSON."""
 
-    def __init__(self, maker: BlockMaker, style: MarkStyle) -> None:
+    def __init__(self, maker: BlockMaker, style: MarkStyle, *, remembered: int = KNOWN_TURNS) -> None:
+        self._remembered = remembered
         self._maker = maker
         self._style = style
         self._turns: OrderedDict[bytes, Turn] = OrderedDict()
@@ -66,7 +67,7 @@ class TurnReader:
             return known
         turn = self.read(_loads(raw, at), at)
         self._turns[key] = turn
-        if len(self._turns) > _KNOWN_TURNS:
+        if len(self._turns) > self._remembered:
             self._turns.popitem(last=False)
         return turn
 
@@ -82,7 +83,7 @@ class TurnReader:
             raise refuse("Invalid type for 'tools': expected an array.", "tools", "invalid_type")
         blocks = tuple(self._tool(tool, f"tools[{i}]") for i, tool in enumerate(tools))
         self._tools[key] = blocks
-        if len(self._tools) > _KNOWN_TURNS // 100:
+        if len(self._tools) > self._remembered // 100:
             self._tools.popitem(last=False)
         return blocks
 

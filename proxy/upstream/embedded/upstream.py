@@ -17,6 +17,7 @@ from proxy.upstream.embedded.completion import DEFAULT_OUTPUT_TOKENS
 from proxy.upstream.embedded.faults import FAULT_HEADER, Fault, FaultKind, parse_fault, parse_faults, rejection
 from proxy.upstream.embedded.ledger import Ledger
 from proxy.upstream.embedded.provider import Provider, Reply
+from proxy.upstream.embedded.turns import KNOWN_TURNS
 from proxy.upstream.embedded.wire import DONE
 
 ANONYMOUS = "anonymous"
@@ -45,8 +46,12 @@ class EmbeddedUpstream:
     time from ``Call.now`` alone.
     """
 
-    def __init__(self, encode: Encode, *, tail_tokens: int = DEFAULT_TAIL_TOKENS) -> None:
+    def __init__(
+        self, encode: Encode, *, tail_tokens: int = DEFAULT_TAIL_TOKENS, remembered: int = KNOWN_TURNS
+    ) -> None:
+        """``remembered``: how many messages each provider keeps, and ten cache entries for each."""
         self._encode = encode
+        self._remembered = remembered
         self._tail_tokens = tail_tokens
         self._providers: dict[CacheProfile, Provider] = {}
         self._ledgers: dict[str, Ledger] = {}
@@ -108,7 +113,7 @@ class EmbeddedUpstream:
         deployment = call.deployment
         provider = self._providers.get(deployment.profile)
         if provider is None:
-            provider = Provider(deployment.profile, self._encode, self._tail_tokens)
+            provider = Provider(deployment.profile, self._encode, self._tail_tokens, remembered=self._remembered)
             self._providers[deployment.profile] = provider
         output_tokens = int(_number(deployment, "output_tokens", DEFAULT_OUTPUT_TOKENS))
         match call.path:
