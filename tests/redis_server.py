@@ -51,9 +51,9 @@ class RedisServer:
         """One command; the first line of its answer."""
         return self.ask(*words).partition("\r\n")[0]
 
-    def ask(self, *words: str) -> str:
+    def ask(self, *words: str, errors: str = "strict") -> str:
         """One command; all of its answer as it is on the wire."""
-        return ask(self.port, *words, password=self._password)
+        return ask(self.port, *words, password=self._password, errors=errors)
 
     def kill(self) -> None:
         """As a crash does."""
@@ -85,13 +85,13 @@ class RedisServer:
             return ""
 
 
-def ask(port: int, *words: str, password: str = "") -> str:
+def ask(port: int, *words: str, password: str = "", errors: str = "strict") -> str:
     """One command; all of its answer as it is on the wire."""
     commands = [("AUTH", password)] if password else []
     with socket.create_connection(("127.0.0.1", port), timeout=10) as line:
         line.sendall(b"".join(_packed(command) for command in (*commands, words, ("QUIT",))))
         with line.makefile("rb") as answer:
-            text = answer.read().decode()
+            text = answer.read().decode(errors=errors)
     return text.removeprefix("+OK\r\n" * len(commands)).removesuffix("+OK\r\n")
 
 

@@ -1,0 +1,147 @@
+"""A session keeps its layout on whichever worker its requests land, and over a restart; a store that is away costs
+nothing but that."""
+
+import json
+import time
+import urllib.request
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.e2e.fleet import KEY, configuration, fleet, providing
+from tests.e2e.provider import embedded_app, new_embedded
+from tests.fidelity.chats import EDITABLE_ACK, EDITABLE_OPENING
+from tests.redis_server import RedisServer, redis_server
+
+pytestmark = pytest.mark.slow
+
+MODEL = "claude-sonnet-4-5"
+RULES = "\n".join(f"Rule {n}: answer question {n} in at most {n + 3} words, and name a source." for n in range(200))
+TURNS = 16
+
+
+def file(path: str, version: int) -> str:
+    body = "\n".join(f"def {path[:-3]}_{n}():\n    return {n}" for n in range(80))
+    return f"\n{path}\n```\n{body}\nVERSION = {version}\n```\n"
+
+
+def session(name: str, turns: int = TURNS) -> Iterator[list[dict[str, Any]]]:
+    """An editor that shows its files in front of the question, one of which changes every time; the time of day stands
+    in its instructions."""
+    history: list[dict[str, Any]] = []
+    for turn in range(turns):
+        system = f"You are {name}'s helper.\n{RULES}\nIt is 10:{turn:02}.\nBe brief."
+        shown = EDITABLE_OPENING + file("stable.py", 0) + file("library.py", 0) + file("hot.py", turn)
+        question = {"role": "user", "content": f"{name} asks {turn}: what does function {turn} return, and why?"}
+        yield [
+            {"role": "system", "content": system},
+            *history,
+            {"role": "user", "content": shown},
+            {"role": "assistant", "content": EDITABLE_ACK},
+            question,
+        ]
+        history += [question, {"role": "assistant", "content": f"Number {turn}, as line {2 * turn} says. " * 8}]
+
+
+def ask(url: str, messages: list[dict[str, Any]]) -> tuple[int, int]:
+    """(read, prompt) as the provider reports them."""
+    body = {"model": MODEL, "messages": messages, "max_tokens": 10}
+    request = urllib.request.Request(
+        f"{url}/v1/chat/completions",
+        json.dumps(body).encode(),
+        {"authorization": f"Bearer {KEY}", "content-type": "application/json"},
+    )
+    with urllib.request.urlopen(request, timeout=30) as answer:
+        usage = json.load(answer)["usage"]
+    return usage["prompt_tokens_details"]["cached_tokens"], usage["prompt_tokens"]
+
+
+def hit_rate(urls: Sequence[str], name: str, turns: int = TURNS) -> float:
+    """Of one session whose requests go to these proxies in turn."""
+    read = prompt = 0
+    for number, messages in enumerate(session(name, turns)):
+        one, whole = ask(urls[number % len(urls)], messages)
+        read, prompt = read + one, prompt + whole
+    return read / prompt
+
+
+def config(provider: str, store: str, **ours: object) -> dict[str, object]:
+    found: Any = configuration(provider, store, **ours)
+    found["model_list"] = [
+        {
+            "model_name": MODEL,
+            "litellm_params": {"model": f"openai/{MODEL}", "api_base": f"{provider}/v1", "api_key": "none"},
+            "model_info": {"transport": "http", "cache_profile": "anthropic"},
+        }
+    ]
+    return found  # type: ignore[no-any-return]
+
+
+@pytest.fixture
+def redis(tmp_path: Path) -> Iterator[RedisServer]:
+    with redis_server(tmp_path / "redis") as server:
+        yield server
+
+
+def test_a_session_that_alternates_between_two_reads_what_it_reads_on_one(tmp_path: Path, redis: RedisServer) -> None:
+    with ExitStack() as stack:
+        upstream = stack.enter_context(providing(embedded_app(new_embedded())))
+        one = stack.enter_context(fleet(tmp_path / "one", config(upstream, "memory")))
+        alone = hit_rate([one.url], "Ann")
+        urls = [stack.enter_context(fleet(tmp_path / name, config(upstream, redis.url))).url for name in ("a", "b")]
+        together = hit_rate(urls, "Bob")
+        # What another session has taught is there for the next one, too: its first request is laid out right.
+        again = hit_rate(urls, "Cid")
+        strangers = [stack.enter_context(fleet(tmp_path / name, config(upstream, "memory"))).url for name in ("c", "d")]
+        apart = hit_rate(strangers, "Dan")
+    assert abs(together - alone) <= 0.01, (alone, together, apart)
+    assert again >= together - 0.01
+    assert apart < alone - 0.02, "without the store the workers know less: the test would notice"
+
+
+def test_teams_share_nothing(tmp_path: Path, redis: RedisServer) -> None:
+    with ExitStack() as stack:
+        upstream = stack.enter_context(providing(embedded_app(new_embedded())))
+        proxy = stack.enter_context(fleet(tmp_path / "proxy", config(upstream, redis.url)))
+        hit_rate([proxy.url], "Ann", turns=3)
+        keys = [key for key in redis.ask("KEYS", "stratiform:{s:*").split("\r\n") if key.startswith("stratiform")]
+        assert {key.rpartition(":")[2] for key in keys} == {"blobs", "until", "sizes"}
+        assert len({key.rpartition(":")[0] for key in keys}) == 1, "one scope for one key"
+        text = redis.ask("HVALS", next(key for key in keys if key.endswith("blobs")), errors="replace")
+        assert "Rule 7" not in text, "no text of a prompt"
+        assert "asks" not in text
+        assert KEY not in text
+
+
+def test_a_restart_goes_on_where_it_stopped(tmp_path: Path) -> None:
+    store = f"sqlite:{tmp_path / 'store.sqlite'}"
+    with ExitStack() as stack:
+        upstream = stack.enter_context(providing(embedded_app(new_embedded())))
+        one = stack.enter_context(fleet(tmp_path / "one", config(upstream, "memory")))
+        steady = [ask(one.url, messages) for messages in session("Ann")]
+        requests = list(session("Bob"))
+        with fleet(tmp_path / "first", config(upstream, store)) as first:
+            restarted = [ask(first.url, messages) for messages in requests[:6]]
+        with fleet(tmp_path / "second", config(upstream, store)) as second:
+            restarted += [ask(second.url, messages) for messages in requests[6:]]
+    assert sum(read for read, _ in restarted) >= sum(read for read, _ in steady) * 0.99, (steady, restarted)
+
+
+def test_a_store_that_is_away_is_not_waited_for(tmp_path: Path, redis: RedisServer) -> None:
+    with ExitStack() as stack:
+        upstream = stack.enter_context(providing(embedded_app(new_embedded())))
+        proxy = stack.enter_context(fleet(tmp_path / "proxy", config(upstream, redis.url)))
+        requests = list(session("Ann"))
+        seen = [ask(proxy.url, messages) for messages in requests[:4]]
+        redis.pause()
+        try:
+            ask(proxy.url, requests[4])  # finds out that the store is away
+            began = time.monotonic()
+            seen += [ask(proxy.url, messages) for messages in requests[5:13]]
+            assert time.monotonic() - began < 4.0
+        finally:
+            redis.resume()
+    assert all(read > 0 for read, _ in seen[4:]), "its own memory serves meanwhile"
