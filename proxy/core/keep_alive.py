@@ -35,8 +35,8 @@ _OUTPUT_TOKENS = 5.0
 # The session at hand will end, too. It weighs more than one gap that was seen: with few gaps a refresh is a bet on one
 # of them (measured: at 1 a session of a single pause pays 4 % for its own end, at 4 less than 1 %).
 _GONE = 4.0
-# What a refresh costs is certain, the return is a guess (measured: at 1 clients whose pauses are of any length lose 1 %,
-# at 0.9 a fifth of that; those that return as they did before gain the same).
+# What a refresh costs is certain, the return is a guess (measured: at 1 clients whose pauses are of any length lose
+# 1 %, at 0.9 a fifth of that; those that return as they did before gain the same).
 _TRUST = 0.9
 # A gap says that others around it are as likely: within this factor either way.
 _SPREAD = 1.75
