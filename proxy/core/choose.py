@@ -161,11 +161,12 @@ def choose(offer: Offer, pricing: Pricing, *, may_order: bool, policy: str) -> C
     margin = _MARGIN * offer.natural.total
     held_back = False
     for candidate in _challengers(offer, natural, pricing, may_order=may_order, policy=policy):
-        if not pricing.is_allowed(candidate):
-            held_back = True
+        if candidate.score >= best.score - (margin if best.reason is Reason.CLIENT_OPTIMAL else 0.0):
             continue
-        if candidate.score < best.score - (margin if best.reason is Reason.CLIENT_OPTIMAL else 0.0):
+        if pricing.is_allowed(candidate):
             best = candidate
+        else:
+            held_back = True
     if held_back and best.reason is Reason.CLIENT_OPTIMAL:
         return replace(best, reason=Reason.REGRET_BOUND)
     return best

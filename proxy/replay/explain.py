@@ -46,6 +46,7 @@ MEANINGS: Mapping[str, str] = MappingProxyType(
         Reason.SPLIT: "order as sent, a system text in two parts, markers placed",
         Reason.ORDERED: "context laid out anew, stable pieces first",
         Reason.KEPT: "the layout of an earlier request goes on",
+        Reason.KEEP_ALIVE: "a refresh while the client pauses, no request of its own",
         Reason.NATURAL_ORDER: "the client's order is already the best",
     }
 )

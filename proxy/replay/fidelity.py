@@ -58,8 +58,8 @@ def violations(
     max_marks: int,
     earlier: Sequence[bytes] = (),
 ) -> list[str]:
-    """What is wrong with the sent request; nothing where it was sent as it came. ``earlier`` are the forms of tools that
-    the client has sent before (``tools_of``)."""
+    """What is wrong with the sent request; nothing where it was sent as it came. ``earlier`` are the forms of its tools
+    that the client has sent before (``tools_of``)."""
     if sent == original:
         return []
     before, after = _OBJECT.decode(original), _OBJECT.decode(sent)

@@ -1,9 +1,156 @@
-import re
+"""Every reason can be given, and is given where it is meant."""
 
+import re
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+
+from proxy.core.modes import Mode
+from proxy.core.options import Options
+from proxy.core.plan import Plan
+from proxy.core.profiles import ANTHROPIC, NONE, OPENAI
 from proxy.core.reasons import Reason
+from proxy.core.tokens import bytes_over_four
+from proxy.core.usage import Usage
+from proxy.replay.explain import MEANINGS
+from tests.fidelity.chats import File
+from tests.talk import MARK, Body, Talk, assistant, chat, lines, shown, system, text_part, tool, user
+
+SYSTEM = system(lines(40, "rule"))
+A, B = (File(f"{name}.py", lines(60, name)) for name in "ab")
+TURN: list[Body] = [user("one"), assistant("1")]
 
 
 def test_reasons_can_be_metric_labels() -> None:
     assert len(set(Reason)) == len(list(Reason))
     for reason in Reason:
         assert re.fullmatch(r"[a-z]+(-[a-z]+)*", reason.value), reason
+
+
+def plain(talk: Talk) -> Plan:
+    return talk.send(chat(SYSTEM, user("a")))
+
+
+def barred(talk: Talk) -> Plan:
+    talk.planner.refused(talk.plan(chat(SYSTEM, user("a"))))
+    return plain(talk)
+
+
+def broken(talk: Talk) -> Plan:
+    class Broken:
+        name, priority = "broken", 0
+
+        def recognise(self, role: str, text: str) -> None:
+            raise ZeroDivisionError
+
+    planner = type(talk.planner)(bytes_over_four, [Broken()])
+    return planner.plan(b'{"model":"m","messages":[{"role":"user","content":"a"}]}', talk.route, talk.mode, 1.0)
+
+
+def edited(talk: Talk, requests: int) -> Plan:
+    turns: list[Body] = []
+    for number in range(requests):
+        changed = File("b.py", lines(60, "b") + f"edit {number}\n")
+        plan = talk.send(chat(SYSTEM, *turns, *shown(changed, A), user(f"q{number}")))
+        turns += [user(f"q{number}"), assistant(lines(3, f"a{number}"))]
+    return plan
+
+
+def one_shots(talk: Talk, system_of: Callable[[int], Body] = lambda n: system("Write a title.")) -> Plan:
+    """Side calls that nobody goes on with."""
+    plans = [talk.send(chat(system_of(n), user(lines(120, f"text {n}")))) for n in range(8)]
+    return plans[-1]
+
+
+def slow(talk: Talk) -> Plan:
+    """A client with tools that comes back long after everything has expired."""
+    turns: list[Body] = [SYSTEM]
+    for number in range(12):
+        turns += [user(f"q{number}")]
+        plan = talk.send(chat(*turns, tools=[tool("t")]), after_s=9000)
+        turns += [assistant(f"a{number}")]
+    return plan
+
+
+def marked_well(talk: Talk) -> Plan:
+    turns: list[Body] = [system([text_part(lines(40), **MARK)])]
+    for number in range(3):
+        plan = talk.send(chat(*turns, user([text_part(lines(10, f"q{number}"), **MARK)])))
+        turns += [user(lines(10, f"q{number}")), assistant(lines(5, f"a{number}"))]
+    return plan
+
+
+def regretted(talk: Talk) -> Plan:
+    """The provider reports that what we send costs far more than it should."""
+    turns: list[Body] = [SYSTEM]
+    for number in range(20):
+        turns += [user(lines(5, f"q{number}"))]
+        plan = talk.plan(chat(*turns))
+        assert plan.predicted is not None
+        total = plan.predicted.total
+        talk.planner.began(plan, talk.now)
+        talk.planner.settled(plan, Usage(total, 5, 0, 0, total), talk.now)
+        talk.now += 10
+        turns += [assistant(f"a{number}")]
+    return plan
+
+
+def deaf(talk: Talk) -> Plan:
+    """Nothing of what is marked is ever stored."""
+    turns: list[Body] = [system(lines(900, "rule"))]
+    for number in range(6):
+        turns += [user(f"q{number}")]
+        plan = talk.plan(chat(*turns))
+        assert plan.predicted is not None
+        talk.planner.began(plan, talk.now)
+        talk.planner.settled(plan, Usage(plan.predicted.total, 5, writes_told=True), talk.now)
+        talk.now += 10
+        turns += [assistant(f"a{number}")]
+    return plan
+
+
+def clocks(talk: Talk) -> Plan:
+    text = lines(40, "rule")
+    return one_shots(talk, lambda n: system(f"{text}Current time: 2026-01-01 10:0{n}\n"))
+
+
+def shuffled(talk: Talk) -> Plan:
+    for order in ("ab", "ba"):
+        plan = talk.send(chat(system(lines(200)), user("q"), tools=[tool(name) for name in order]))
+    return plan
+
+
+CASES: dict[Reason, tuple[Talk, Callable[[Talk], Plan]]] = {
+    Reason.PASSTHROUGH_MODE: (Talk(mode=Mode.PASSTHROUGH), plain),
+    Reason.OBSERVE_MODE: (Talk(mode=Mode.OBSERVE), plain),
+    Reason.HOLD_OUT: (Talk(options=Options(holdout=1.0)), plain),
+    Reason.UNREADABLE: (Talk(), lambda talk: talk.send(b'{"model":"m","messages":[1]}')),
+    Reason.INTERNAL_ERROR: (Talk(), broken),
+    Reason.BARRED: (Talk(), barred),
+    Reason.NO_PROFILE: (Talk(profile=NONE), lambda talk: talk.send(chat(system(lines(200)), user("q")))),
+    Reason.BELOW_MINIMUM: (Talk(profile=ANTHROPIC), plain),
+    Reason.MARKERS_IGNORED: (Talk(profile=ANTHROPIC), deaf),
+    Reason.ONE_SHOT: (Talk(profile=ANTHROPIC), one_shots),
+    Reason.CLIENT_OPTIMAL: (Talk(), marked_well),
+    Reason.NOTHING_STABLE: (Talk(profile=replace(ANTHROPIC, min_tokens=1, long_life_s=0.0)), slow),
+    Reason.REGRET_BOUND: (Talk(), regretted),
+    Reason.STEADY_TOOLS: (Talk(profile=OPENAI), shuffled),
+    Reason.MARKED: (Talk(), plain),
+    Reason.SPLIT: (Talk(mode=Mode.MARK), clocks),
+    Reason.ORDERED: (Talk(), lambda talk: edited(talk, 2)),
+    Reason.KEPT: (Talk(), lambda talk: edited(talk, 8)),
+    Reason.NATURAL_ORDER: (Talk(profile=OPENAI), lambda talk: talk.send(chat(system(lines(200)), user("q")))),
+}
+
+
+def test_every_reason_has_a_case_and_a_meaning() -> None:
+    # A refresh of keep-alive is no client's request: it is tested where it is sent.
+    assert set(CASES) == set(Reason) - {Reason.KEEP_ALIVE}
+    assert set(MEANINGS) == set(Reason)
+
+
+@pytest.mark.parametrize("reason", list(CASES), ids=lambda reason: reason.value)
+def test_it_occurs(reason: Reason) -> None:
+    talk, make = CASES[reason]
+    assert make(talk).reason is reason

@@ -1,0 +1,95 @@
+"""A system text in two parts at its clock line."""
+
+import json
+from dataclasses import replace
+
+import pytest
+
+from proxy.core.layout import ElementKind, Layout, Seed
+from proxy.core.modes import Mode
+from proxy.core.plan import Plan
+from proxy.core.profiles import ANTHROPIC
+from proxy.core.reasons import Reason
+from proxy.core.split import split_layout
+from proxy.core.tokens import TokenCounter, bytes_over_four
+from tests.fidelity.checker import check
+from tests.talk import TINY, Body, Talk, assistant, chat, lines, marks_in, sent, system, user, view_of
+
+FIXED, REST = lines(40, "rule"), "Be brief.\n"
+
+
+def clock(minute: int, rest: str = REST) -> str:
+    return f"{FIXED}Current time: 2026-01-01 10:{minute:02}\n{rest}"
+
+
+def layout_of(*messages: Body) -> Layout | None:
+    view = view_of(*messages)
+    natural = Layout(Seed(b"s", b""), view.transcript.elements)
+    return split_layout(view, natural, TokenCounter(bytes_over_four))
+
+
+def test_two_parts_that_are_the_text() -> None:
+    found = layout_of(system(clock(1)), user("a"))
+    assert found is not None
+    assert [e.kind for e in found.elements] == [ElementKind.SYSTEM, ElementKind.REST, ElementKind.MESSAGE]
+    assert [e.lead for e in found.elements[:2]] == [FIXED, clock(1).removeprefix(FIXED)]
+
+
+@pytest.mark.parametrize("text", ["no clock", "Current time: 2026-01-01 10:00\n" + FIXED, "Current time: 10:00\n"])
+def test_nothing_to_split(text: str) -> None:
+    assert layout_of(system(text), user("a")) is None
+
+
+def sessions(talk: Talk, count: int) -> list[tuple[Body, Plan]]:
+    """Requests that nobody continues, each at another minute."""
+    found = []
+    for number in range(count):
+        body = chat(system(clock(number, "")), user(f"question {number}"))
+        found.append((body, talk.send(body)))
+    return found
+
+
+def test_where_nothing_follows_a_split_is_cheaper_than_a_tag() -> None:
+    found = sessions(Talk(), 8)
+    for body, plan in found:
+        assert check(body, sent(plan), mode="tier", profile="anthropic") == []
+    body, plan = found[-1]
+    assert plan.reason is Reason.SPLIT
+    parts = sent(plan)["messages"][0]["content"]
+    assert "".join(part["text"] for part in parts) == body["messages"][0]["content"]
+    assert marks_in(sent(plan)) == ["0.0"]
+    assert plan.predicted is not None
+    assert plan.predicted.read > 0.8 * plan.predicted.total
+
+
+def test_in_mode_mark_nothing_moves_and_all_before_the_clock_is_marked() -> None:
+    talk, turns = Talk(mode=Mode.MARK), []
+    for number in range(6):
+        body = chat(system(clock(number)), *turns, user(f"q{number}"))
+        plan = talk.send(body)
+        assert check(body, sent(plan), mode="mark", profile="anthropic") == []
+        turns += [user(f"q{number}"), assistant("ok")]
+    assert plan.reason is Reason.SPLIT
+    assert plan.predicted is not None
+    assert plan.predicted.read >= 480
+
+
+def test_a_client_that_marks_is_not_split_in_mode_mark() -> None:
+    part = {"type": "text", "text": clock(1), "cache_control": {"type": "ephemeral"}}
+    talk = Talk(mode=Mode.MARK)
+    for _ in range(3):
+        body = chat(system([part]), user("q"))
+        assert check(body, sent(talk.send(body)), mode="mark", profile="anthropic") == []
+
+
+def test_a_conversation_has_its_clock_relocated() -> None:
+    talk, turns = Talk(), []
+    for number in range(4):
+        plan = talk.send(chat(system(clock(number)), *turns, user(f"q{number}")))
+        turns += [user(f"q{number}"), assistant("ok")]
+    assert "<stratiform-context>" in json.dumps(sent(plan))
+
+
+def test_no_part_below_the_minimum_is_worth_it() -> None:
+    talk = Talk(profile=replace(ANTHROPIC, min_tokens=TINY.min_tokens + 5000))
+    assert {plan.reason for _, plan in sessions(talk, 4)} == {Reason.BELOW_MINIMUM}
