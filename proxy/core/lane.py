@@ -184,10 +184,11 @@ class Lane:
         """Seconds between requests of the lane, oldest first."""
         return list(self._arrivals)
 
-    def restore(self, gaps: Iterable[float], arrivals: Iterable[float]) -> None:
+    def restore(self, gaps: Iterable[float], arrivals: Iterable[float], openings: Iterable[float]) -> None:
         """Remember these, and no others."""
         self._gaps = deque(gaps, maxlen=_REMEMBERED_GAPS)
         self._arrivals = deque(arrivals, maxlen=_REMEMBERED_GAPS)
+        self._openings = deque(openings, maxlen=_REMEMBERED_GAPS)
 
     def is_busy(self) -> bool:
         """Whether more requests come than one machine serves under one key: OpenAI has it that about 15 a minute do."""

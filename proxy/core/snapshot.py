@@ -66,6 +66,7 @@ class PackedLane(msgspec.Struct, frozen=True, array_like=True):
     opening: list[bytes] | None
     gaps: list[float]
     arrivals: list[float]
+    openings: list[float]
     held: dict[str, list[Held]]
 
 
@@ -186,6 +187,7 @@ def pack_lane(lane: Lane, held: dict[str, list[Held]]) -> bytes:
             opening=None if lane.opening is None else list(lane.opening),
             gaps=lane.gaps(),
             arrivals=lane.arrivals(),
+            openings=lane.openings(),
             held=held,
         )
     )
@@ -203,7 +205,7 @@ def restore_lane(packed: PackedLane, lane: Lane) -> None:
     lane.layouts = deque((tuple(layout) for layout in packed.layouts), maxlen=lane.layouts.maxlen)
     lane.items.restore(packed.items)
     lane.opening = None if packed.opening is None else tuple(packed.opening)
-    lane.restore(packed.gaps, packed.arrivals)
+    lane.restore(packed.gaps, packed.arrivals, packed.openings)
 
 
 def pack_head(records: HeadRecords) -> bytes:
