@@ -92,6 +92,11 @@ class Accounts:
         self._told: dict[tuple[str, str], None] = {}
         self._remaining: dict[tuple[str, str], float] = {}
 
+    @property
+    def is_durable(self) -> bool:
+        """Whether what is written outlives the process."""
+        return self._books.is_durable
+
     async def start(self) -> None:
         """Begin to look after reservations, and to deliver notices."""
         await self._books.start()

@@ -14,6 +14,11 @@ class Gate:
         self._identity = identity
         self._accounts = accounts
 
+    @property
+    def is_immediate(self) -> bool:
+        """Whether settling never waits: the store is this process's memory."""
+        return not self._accounts.is_durable
+
     def admit(self, headers: Headers, now: float) -> Subject:
         """Who this is. Raises Unauthorized."""
         return self._identity.admit(headers, now)

@@ -123,6 +123,8 @@ class Books:
     async def settle(self, end: Settle) -> Sequence[Balance] | None:
         """The balances of what was charged; None where the store is away and the settlement was spooled."""
         self.ended(end.entry.team, end.entry.exchange_id)
+        if not self.is_durable:
+            return await self._store.settle(end, self._clock.now())
         if not self.is_away:
             try:
                 async with asyncio.timeout(self._timeout_s):

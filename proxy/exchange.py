@@ -160,6 +160,11 @@ class Keeper(Protocol):
 class Admission(Protocol):
     """Who may send a request, and what it may cost."""
 
+    @property
+    def is_immediate(self) -> bool:
+        """Whether ``settle`` never waits for anything."""
+        ...
+
     def admit(self, headers: Headers, now: float) -> Subject:
         """Who this is. Raises Unauthorized."""
         ...

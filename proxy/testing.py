@@ -97,6 +97,8 @@ class RewritingPlanner(PassthroughPlanner):
 class OpenDoor:
     """Admits everybody, and keeps what was reserved and settled."""
 
+    is_immediate = True
+
     def __init__(self) -> None:
         self.reserved: list[Reservation] = []
         self.settled: list[tuple[str, float]] = []

@@ -276,7 +276,12 @@ class Engine:
         self._learn(exchange)
         with Contained("meter.price"):
             self._meter.price(exchange)
-        if exchange.reservation is not None:
+        if exchange.reservation is None:
+            return
+        if self._admission.is_immediate:
+            # What never waits cannot be cut short either: a task would cost more than the work.
+            await self._settle_reservation(exchange)
+        else:
             await asyncio.shield(spawn(self._settle_reservation(exchange), self._settling))
 
     async def _settle_reservation(self, exchange: Exchange) -> None:
