@@ -113,6 +113,8 @@ def test_the_command_line_wins_over_the_file(config: str) -> None:
         (["--upstream", "localhost:1"], "--upstream: must be an http:// or https:// URL"),
         (["--upstream", "http://x", "--port", "70000"], "--port: must be between 0 and 65535"),
         (["--upstream", "http://x", "--host", "256.0.0.1"], "stratiform.port: cannot listen on 256.0.0.1:4000: "),
+        (["--upstream", "http://x", "--workers", "0"], "--workers: must be between 1 and 64"),
+        (["--upstream", "http://x", "--workers", "2"], "--workers: more than one worker needs a store that they share"),
         (["--config", "/no/such/file.yaml"], "/no/such/file.yaml: cannot be read: No such file or directory"),
     ],
 )
