@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Protocol
 
+from proxy.core.bounded import Bounded
 from proxy.ports import StoreError
 from proxy.store import StateStore
 from proxy.tasks import Tasks, drain, spawn
@@ -24,6 +25,8 @@ _WRITE_EVERY_S = 2.0
 # What waits to be written, and what was asked for: beyond that the oldest is forgotten.
 _MOST_WAITING = 2_000
 _MOST_ASKED = 100_000
+# One takes 300 bytes, about.
+_ASKED_SHARE = 5_000
 _MOST_WRITES = 64
 
 
@@ -42,12 +45,22 @@ class Wanted(Protocol):
 class LayoutState:
     """Reads and writes blobs of one store. ``failed`` is told what could not be done."""
 
-    def __init__(self, store: StateStore, failed: Callable[[str], None], *, is_shared: bool) -> None:
+    def __init__(
+        self,
+        store: StateStore,
+        failed: Callable[[str], None],
+        *,
+        is_shared: bool,
+        memory_bytes: int = 512 * 2**20,
+    ) -> None:
+        """``memory_bytes``: the room for all layout state, of which a sixteenth may wait to be written."""
         self._store = store
         self._failed = failed
         self._is_shared = is_shared
         self._asked: OrderedDict[tuple[str, str], None] = OrderedDict()
-        self._waiting: OrderedDict[tuple[str, str], bytes] = OrderedDict()
+        self._most_asked = min(_MOST_ASKED, memory_bytes // _ASKED_SHARE)
+        self._most_waiting_bytes = memory_bytes // 16
+        self._waiting: Bounded[tuple[str, str], bytes] = Bounded(self._most_waiting_bytes, len)
         self._now = 0.0
         self._again_at = 0.0
         self._tasks: Tasks = set()
@@ -84,9 +97,12 @@ class LayoutState:
             return
         for name, blob in blobs.items():
             self._waiting[scope, name] = blob
+            self._waiting.used((scope, name))
             self._asked[scope, name] = None
         while len(self._waiting) > _MOST_WAITING:
-            self._waiting.popitem(last=False)
+            self._waiting.drop_oldest()
+        while len(self._asked) > self._most_asked:
+            self._asked.popitem(last=False)
         self._now = now
         if self._writing is None or self._writing.done():
             self._writing = spawn(self._write_later(), self._tasks)
@@ -105,7 +121,7 @@ class LayoutState:
             await self._write_waiting()
 
     async def _write_waiting(self) -> None:
-        waiting, self._waiting = self._waiting, OrderedDict()
+        waiting, self._waiting = self._waiting, Bounded(self._most_waiting_bytes, len)
         by_scope: dict[str, dict[str, bytes]] = {}
         for (scope, name), blob in waiting.items():
             by_scope.setdefault(scope, {})[name] = blob
@@ -125,7 +141,7 @@ class LayoutState:
         if (scope, name) in self._asked:
             return False
         self._asked[scope, name] = None
-        if len(self._asked) > _MOST_ASKED:
+        if len(self._asked) > self._most_asked:
             self._asked.popitem(last=False)
         return True
 

@@ -91,16 +91,19 @@ async def build(
     used = {**make_upstreams(table.transports(), encode), **(upstreams or {})}
     routing = settings.routing
     breaking = BreakerPolicy(allowed_fails=routing.allowed_fails, cooldown_s=routing.cooldown_s)
+    room = int(ours.limits.state_mib * (1 << 20))
     planner = Planning(
         TierPlanner(
             sampled(encode),
             recognisers(build_plugin_manager(), metrics.plugin_failed),
             ours.policy,
             Options(ours.holdout, ours.routing_keys, ours.steady_tools),
-            int(ours.limits.state_mib * (1 << 20)),
+            room,
             prefix=f"{secrets.token_hex(4)}-" if store.is_durable else "s",
         ),
-        LayoutState(store, metrics.store_failed, is_shared=store.is_shared) if store.is_durable else None,
+        LayoutState(store, metrics.store_failed, is_shared=store.is_shared, memory_bytes=room)
+        if store.is_durable
+        else None,
     )
     meter, terms = Meter(metrics, prices), compose.keep_alive_terms(settings)
     engine = Engine(
