@@ -58,7 +58,7 @@ _ENOUGH = 3
 # Differences below these are rounding and framing, not news.
 _TOLERANCE_TOKENS = 192
 _TOLERANCE_SHARE = 0.03
-_SCALE_SHARE = 0.05
+_SCALE_SHARE = 0.1
 _SCALE_TOKENS = 256
 _SCALE_STEP = 0.2
 _SCALES = (0.5, 2.0)
