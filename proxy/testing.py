@@ -97,7 +97,7 @@ class RewritingPlanner(PassthroughPlanner):
 class OpenDoor:
     """Admits everybody, and keeps what was reserved and settled."""
 
-    is_immediate = True
+    is_immediate = False
 
     def __init__(self) -> None:
         self.reserved: list[Reservation] = []
