@@ -12,6 +12,7 @@ from contextlib import suppress
 from typing import Protocol
 
 from proxy.core.bounded import Bounded
+from proxy.core.bounded import Bounded
 from proxy.ports import StoreError
 from proxy.store import StateStore
 from proxy.tasks import Tasks, drain, spawn
@@ -28,6 +29,9 @@ _MOST_ASKED = 100_000
 # One takes 300 bytes, about.
 _ASKED_SHARE = 5_000
 _MOST_WRITES = 64
+# Blobs as this process saw them last: what comes back unchanged need not be read again.
+_SEEN_BYTES = 16 << 20
+_WORTH_BYTES = 256
 
 
 class Wanted(Protocol):
@@ -61,6 +65,7 @@ class LayoutState:
         self._most_asked = min(_MOST_ASKED, memory_bytes // _ASKED_SHARE)
         self._most_waiting_bytes = memory_bytes // 16
         self._waiting: Bounded[tuple[str, str], bytes] = Bounded(self._most_waiting_bytes, len)
+        self._seen: Bounded[tuple[str, str], bytes] = Bounded(_SEEN_BYTES, len)
         self._now = 0.0
         self._again_at = 0.0
         self._tasks: Tasks = set()
@@ -84,14 +89,17 @@ class LayoutState:
                 self._fails("load")
                 return
             found = {name: blob for name, blob in zip(names, blobs, strict=True) if blob is not None}
-            if found:
-                wanted.adopt(found)
+            news = {name: blob for name, blob in found.items() if self._seen.get((scope, name)) != blob}
+            if news:
+                wanted.adopt(news)
+                self._see(scope, news)
 
     def keep(self, scope: str, blobs: Mapping[str, bytes], now: float) -> None:
         """Have it written, behind whoever calls."""
         if not blobs:
             return
         if self._is_shared:
+            self._see(scope, blobs)
             if not self._is_out() and len(self._tasks) < _MOST_WRITES:
                 spawn(self._write(scope, blobs, now), self._tasks)
             return
@@ -133,6 +141,12 @@ class LayoutState:
             await self._store.save(scope, blobs, TTL_S, now)
         except (StoreError, TimeoutError):
             self._fails("save")
+
+    def _see(self, scope: str, blobs: Mapping[str, bytes]) -> None:
+        for name, blob in blobs.items():
+            if len(blob) >= _WORTH_BYTES:
+                self._seen[scope, name] = blob
+                self._seen.used((scope, name))
 
     def _is_news(self, scope: str, name: str) -> bool:
         """Whether it has to be asked for: always, where others write, too."""

@@ -33,6 +33,8 @@ _R = TypeVar("_R", TeamRecord, KeyRecord, BudgetRecord)
 
 # Entries that one transaction deletes at most: others wait no longer than that.
 _FORGOTTEN_AT_ONCE = 2000
+STATE_BYTES = 256 << 20
+"""The most bytes of layout state that a file keeps, give or take a sixteenth: what was saved first goes first."""
 
 
 class SqliteStore:
@@ -41,8 +43,10 @@ class SqliteStore:
     is_shared = False
     is_durable = True
 
-    def __init__(self, database: Database) -> None:
+    def __init__(self, database: Database, state_bytes: int = STATE_BYTES) -> None:
         self._database = database
+        self._state_bytes = state_bytes
+        self._saved_bytes = state_bytes
 
     @classmethod
     async def open(cls, path: Path, busy_timeout_s: float = 1.0) -> "SqliteStore":
@@ -164,6 +168,10 @@ class SqliteStore:
 
         def work(connection: sqlite3.Connection) -> None:
             connection.executemany("INSERT OR REPLACE INTO blob VALUES (?, ?, ?, ?)", rows)
+            self._saved_bytes += sum(map(len, blobs.values()))
+            if self._saved_bytes >= self._state_bytes // 16:
+                self._saved_bytes = 0
+                _trim_blobs(connection, self._state_bytes)
 
         await self._database.write(work)
 
@@ -200,3 +208,12 @@ def _version(connection: sqlite3.Connection) -> int:
 
 def _changed(connection: sqlite3.Connection) -> None:
     connection.execute("UPDATE directory_version SET version = version + 1")
+
+
+def _trim_blobs(connection: sqlite3.Connection, most: int) -> None:
+    """Forget what will be forgotten first, until the rest is small enough."""
+    (total,) = connection.execute("SELECT coalesce(sum(length(value)), 0) FROM blob").fetchone()
+    while total > most:
+        oldest = connection.execute("SELECT rowid, length(value) FROM blob ORDER BY forget_at LIMIT 500").fetchall()
+        connection.executemany("DELETE FROM blob WHERE rowid = ?", [(row,) for row, _ in oldest])
+        total -= sum(size for _, size in oldest)

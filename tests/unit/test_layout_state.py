@@ -74,6 +74,27 @@ def test_what_one_keeps_another_recalls() -> None:
     asyncio.run(main())
 
 
+def test_what_comes_back_as_it_was_is_not_read_again() -> None:
+    async def main() -> None:
+        store = Recorder()
+        one, two = (LayoutState(store, list[str]().append, is_shared=True) for _ in range(2))
+        large, larger = bytes(1000), bytes(2000)
+        one.keep("red", {"a": large}, NOW)
+        await asyncio.wait_for(store.saved.wait(), 5)
+        told = []
+        for state in (one, two, two):
+            curious = Curious(["a"])
+            await state.recall("red", curious, NOW)
+            told.append(curious.told)
+        assert told == [[], [{"a": large}], []]
+        await store.save("red", {"a": larger}, 60.0, NOW)
+        curious = Curious(["a"])
+        await one.recall("red", curious, NOW)
+        assert curious.told == [{"a": larger}]
+
+    asyncio.run(main())
+
+
 def test_a_store_that_hangs_is_left_alone_for_a_moment() -> None:
     async def main() -> None:
         store, failures = Recorder(), list[str]()
