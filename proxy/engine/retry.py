@@ -95,15 +95,13 @@ class Attempts:
 
     def failed(self, failure: Failure) -> bool:
         """The attempt failed; says whether another one follows: then ``pause`` comes next."""
-        if failure.kind == "rate-limited":
-            self._report(is_failure=False)
-            self._let_rest(failure)
-        else:
-            self._report(is_failure=True)
+        self._report(is_failure=failure.kind != "rate-limited")
         options = [
             Option(level, self._tries[i], self._breakers.admits(d)) for i, (level, d) in enumerate(self._options)
         ]
         step = next_step(self._policy, options, self._index, failure, self._elapsed_s(), random.random())
+        if step is None or step.index != self._index:
+            self._let_rest(failure)
         if step is None:
             return False
         self._on_failure(failure.kind)
@@ -139,6 +137,8 @@ class Attempts:
     def _let_rest(self, failure: Failure) -> None:
         """Keep others away from a deployment that has no capacity left. Not where there is no other, nor where the
         limit may be that of the client's own key."""
+        if failure.kind != "rate-limited":
+            return
         if failure.retry_after_s and len(self._options) > 1 and self.deployment.api_key is not None:
             self._breakers.rest(self.deployment, failure.retry_after_s)
 

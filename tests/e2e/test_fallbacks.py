@@ -1,0 +1,74 @@
+"""A deployment that fails, another that does not, and the SDK that notices nothing."""
+
+import re
+import urllib.request
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+import openai
+
+from proxy.cli.running import running
+from proxy.core.tokens import bytes_over_four
+from proxy.settings import Environment, load
+from proxy.testing import serving
+from tests.e2e.provider import DONE, Scripted, chunk, completion, replies, streams
+
+CONFIG = """
+model_list:
+  - {{model_name: m, litellm_params: {{model: openai/a, api_base: "{a}/v1", api_key: ka, order: 1}}}}
+  - {{model_name: m, litellm_params: {{model: openai/b, api_base: "{b}/v1", api_key: kb, order: 2}}}}
+router_settings: {{num_retries: 1, cooldown_time: 60}}
+stratiform: {{port: 0, log_level: error}}
+"""
+HELLO: list[Any] = [{"role": "user", "content": "hello"}]
+
+
+@contextmanager
+def proxy_before(folder: Path, a: Scripted, b: Scripted) -> Iterator[tuple[str, openai.OpenAI]]:
+    """The proxy as it is configured, in front of two providers."""
+    with ExitStack() as stack:
+        urls = {"a": stack.enter_context(serving(a)), "b": stack.enter_context(serving(b))}
+        path = folder / "config.yaml"
+        path.write_text(CONFIG.format(**urls))
+        proxy = stack.enter_context(running(load(path, environment=Environment({})), bytes_over_four))
+        yield proxy.url, stack.enter_context(openai.OpenAI(base_url=f"{proxy.url}/v1", api_key="k", max_retries=0))
+
+
+def metric(url: str, name: str) -> float:
+    with urllib.request.urlopen(f"{url}/metrics") as answer:
+        found = re.search(rf"^{re.escape(name)} (\S+)$", answer.read().decode(), re.MULTILINE)
+    return float(found[1]) if found else 0.0
+
+
+def test_the_next_deployment_answers_and_the_failing_one_is_left_alone(tmp_path: Path) -> None:
+    a, b = Scripted(replies({"error": {"message": "down"}}, 503)), Scripted(replies(completion()))
+    with proxy_before(tmp_path, a, b) as (url, client):
+        for _ in range(4):
+            answer = client.chat.completions.create(model="m", messages=HELLO)
+            assert answer.choices[0].message.content == "fine"
+        assert metric(url, 'stratiform_breaker_state{deployment="m#1"}') == 2
+        assert metric(url, 'stratiform_retries_total{kind="server-error",model="m"}') == 4
+    # Twice each for the first two, until the breaker opened: a warm cache is worth a second look.
+    assert (len(a.seen), len(b.seen)) == (4, 4)
+    assert {seen.json["model"] for seen in a.seen} == {"a"}
+    assert {(seen.json["model"], seen.header("authorization")) for seen in b.seen} == {("b", "Bearer kb")}
+
+
+def test_a_stream_that_breaks_before_its_first_byte_comes_from_elsewhere(tmp_path: Path) -> None:
+    a, b = Scripted(streams(cut=True)), Scripted(streams(chunk("here"), DONE))
+    with proxy_before(tmp_path, a, b) as (_, client):
+        stream = client.chat.completions.create(model="m", messages=HELLO, stream=True)
+        with stream:
+            assert "".join(part.choices[0].delta.content or "" for part in stream) == "here"
+    assert (len(a.seen), len(b.seen)) == (2, 1)
+
+
+def test_a_short_rate_limit_is_waited_out_where_the_cache_is(tmp_path: Path) -> None:
+    limited = replies({"error": {"message": "slow down"}}, 429, [("retry-after", "0.05")])
+    a, b = Scripted(limited, replies(completion())), Scripted(replies(completion()))
+    with proxy_before(tmp_path, a, b) as (url, client):
+        client.chat.completions.create(model="m", messages=HELLO)
+        assert metric(url, 'stratiform_retries_total{kind="rate-limited",model="m"}') == 1
+    assert (len(a.seen), len(b.seen)) == (2, 0)
