@@ -12,7 +12,6 @@ from contextlib import suppress
 from typing import Protocol
 
 from proxy.core.bounded import Bounded
-from proxy.core.bounded import Bounded
 from proxy.ports import StoreError
 from proxy.store import StateStore
 from proxy.tasks import Tasks, drain, spawn
