@@ -437,8 +437,11 @@ class TierPlanner:
             long_until=max((natural.ends[p] for p, life in own_marks.items() if life == "1h"), default=0),
             outlook=paused,
         )
-        choice = choose(
-            Offer(
+        if natural.total < route.profile.min_tokens and not stuff.is_movable:
+            # Whatever is chosen, the provider stores nothing of it.
+            choice = Choice(natural, own_marks, Reason.CLIENT_OPTIMAL, caches.sent.bill(own_prompt, now), 0.0)
+        else:
+            offer = Offer(
                 stuff,
                 moved_material(view, stuff, self._counter),
                 session,
@@ -448,11 +451,9 @@ class TierPlanner:
                 own_count,
                 self._split(view, natural, expected, mode),
                 may_tell_explicit(route.profile, request.members, route.server),
-            ),
-            pricing,
-            may_order=mode >= Mode.TIER or mode is Mode.OBSERVE,
-            policy=self.policy,
-        )
+            )
+            may_order = mode >= Mode.TIER or mode is Mode.OBSERVE
+            choice = choose(offer, pricing, may_order=may_order, policy=self.policy)
         scope = (seed.scope, route.profile)
         return Draft(
             session,
