@@ -11,7 +11,7 @@ from typing import Self
 import aiohttp
 from yarl import URL
 
-from proxy.errors import UpstreamTimeout, UpstreamUnavailable
+from proxy.errors import UpstreamError, UpstreamTimeout, UpstreamUnavailable
 from proxy.ports import Answer, Call, Headers
 
 CONNECT_S = 10.0
@@ -33,6 +33,9 @@ class HttpUpstream:
         session = self._session or self._start()
         deployment = call.deployment
         query = f"?{call.query}" if call.query else ""
+        if not call.path.startswith("/"):
+            # What follows a bare host would become a part of it.
+            raise UpstreamError("a path begins with a slash")
         with _translated:
             response = await session.request(
                 call.method,

@@ -51,6 +51,11 @@ def has_dot_segments(path: str) -> bool:
 
 
 def upstream_path(scope: Scope) -> str:
-    """The path behind ``/v1``, percent-encoded as the client sent it."""
+    """The path behind ``/v1``, percent-encoded as the client sent it.
+
+    It begins with a slash, also where the client encoded that one: behind a base URL without a path,
+    ``%2F@elsewhere`` would make the base a user's name, and ``elsewhere`` the host.
+    """
     raw: bytes = scope.get("raw_path") or scope["path"].encode()
-    return raw.decode("latin-1").removeprefix("/v1")
+    path = raw.decode("latin-1").removeprefix("/v1")
+    return path if path.startswith("/") else f"/{path}"

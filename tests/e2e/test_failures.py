@@ -12,7 +12,7 @@ from proxy.engine import Limits
 from proxy.errors import BudgetExceeded
 from proxy.exchange import Ending
 from proxy.ports import Deployment, Plan, Subject
-from proxy.testing import OpenDoor, PassthroughPlanner, RewritingPlanner
+from proxy.testing import OpenDoor, PassthroughPlanner, RewritingPlanner, serving
 from tests.e2e.conftest import Proxy, Start
 from tests.e2e.provider import (
     DONE,
@@ -299,3 +299,15 @@ def test_a_header_cannot_smuggle_another(start: Start) -> None:
     assert connection.getresponse().status == 400
     connection.close()
     assert all(name != "x-folded" for seen in provider.seen for name, _ in seen.headers)
+
+
+def test_no_path_leads_to_another_host(start: Start) -> None:
+    provider, elsewhere = Scripted(replies(completion())), Scripted(replies({}))
+    with serving(elsewhere) as other, serving(provider) as bare:
+        # A base URL without a path: what follows it stands right behind the host.
+        proxy = start(provider, base_url=bare, api_key="sk-operator")
+        host = other.removeprefix("http://")
+        for path in (f"/v1%2F@{host}/steal", f"/v1%2f.{host}/", f"/v1//{host}/x", f"/v1/@{host}/x"):
+            call(proxy, "POST", path, b"{}", {"content-type": "application/json"})
+    assert elsewhere.seen == []
+    assert len(provider.seen) == 4

@@ -1,6 +1,7 @@
 """Paths that leave the place where they should stay."""
 
 import pytest
+from yarl import URL
 
 from proxy.web.passthrough import has_dot_segments, upstream_path
 
@@ -34,3 +35,10 @@ def test_dots_that_are_none(path: str) -> None:
 
 def test_the_path_goes_on_as_it_was_written() -> None:
     assert upstream_path({"raw_path": b"/v1/a%20b", "path": "/v1/a b"}) == "/a%20b"
+
+
+@pytest.mark.parametrize("raw", [b"/v1%2F@elsewhere/x", b"/v1%2f.elsewhere/x", b"/v1%2F"])
+def test_a_path_cannot_become_a_part_of_the_host(raw: bytes) -> None:
+    path = upstream_path({"raw_path": raw, "path": "/v1/x"})
+    assert path.startswith("/")
+    assert URL(f"http://upstream{path}", encoded=True).host == "upstream"
