@@ -126,10 +126,10 @@ class Talk:
     profile: CacheProfile = TINY
     mode: Mode = Mode.TIER
     policy: str = "economic"
-    options: Options = field(default_factory=Options)
     route: Route = field(default_factory=lambda: Route(scope="team", name="m", model="m", profile=TINY))
     encode: Encode = bytes_over_four
     now: float = 1000.0
+    options: Options = field(default_factory=Options)
     memory_bytes: int = 512 << 20
     planner: TierPlanner = field(init=False)
 

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from proxy.core.modes import Mode
 from proxy.core.profiles import PROFILES
 from proxy.core.reasons import Reason
+from proxy.core.routing import EMBEDDED
 from proxy.core.tokens import bytes_over_four
 from proxy.errors import UpstreamRejected
 from proxy.upstream.embedded.provider import Provider
@@ -30,7 +31,8 @@ def settings_of(draw: st.DrawFn) -> Talk:
         profile=profile, mode=draw(st.sampled_from(MODES)), policy=draw(st.sampled_from(["economic", "classic"]))
     )
     reminder = draw(st.sampled_from(["", "", "Be brief."]))
-    talk.route = replace(talk.route, model=draw(st.sampled_from(["m", "x"])), reminder=reminder)
+    server = draw(st.sampled_from(["", EMBEDDED]))
+    talk.route = replace(talk.route, model=draw(st.sampled_from(["m", "x"])), reminder=reminder, server=server)
     return talk
 
 
