@@ -77,7 +77,7 @@ async def world() -> AsyncIterator[World]:
         path = Path(folder) / "config.yaml"
         path.write_text(CONFIG)
         # A small memory, as the proxy's own: the tables are to be full soon.
-        embedded = EmbeddedUpstream(bytes_over_four, remembered=500)
+        embedded = EmbeddedUpstream(bytes_over_four, remembered=100)
         upstreams = {Transport.EMBEDDED: embedded, Transport.HTTP: strange}
         settings = load(path, environment=Environment({}))
         assembly = await parts.build(settings, upstreams=upstreams, encode=bytes_over_four)

@@ -52,8 +52,8 @@ _LONG_CHARS = 2048
 class BlockMaker:
     """Makes blocks from text, counting every text once."""
 
-    def __init__(self, encode: Encode, *, cuts: bool) -> None:
-        self._counter = TokenCounter(encode)
+    def __init__(self, encode: Encode, *, cuts: bool, remembered: int = 200_000) -> None:
+        self._counter = TokenCounter(encode, capacity=remembered)
         self._cuts = cuts
 
     def make(

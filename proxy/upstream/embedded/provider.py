@@ -54,7 +54,8 @@ class Provider:
     ) -> None:
         self._profile = profile
         self._style = mark_style(profile)
-        self._maker = BlockMaker(encode, cuts=profile.family in (Family.GRID, Family.UNIT))
+        cuts = profile.family in (Family.GRID, Family.UNIT)
+        self._maker = BlockMaker(encode, cuts=cuts, remembered=_ENTRIES_A_TURN * remembered)
         self._reader = TurnReader(self._maker, self._style, remembered=remembered)
         self._cache = make_cache(profile, capacity=_ENTRIES_A_TURN * remembered)
         self._tail_tokens = tail_tokens
