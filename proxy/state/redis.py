@@ -59,7 +59,7 @@ class RedisStore:
     is_durable = True
 
     def __init__(
-        self, url: str, timeout_s: float = 1.0, state_timeout_s: float = 0.05, scope_bytes: int = SCOPE_BYTES
+        self, url: str, timeout_s: float = 2.0, state_timeout_s: float = 0.05, scope_bytes: int = SCOPE_BYTES
     ) -> None:
         self._scope_bytes = scope_bytes
         self._link = RedisLink(url, timeout_s)

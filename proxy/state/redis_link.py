@@ -28,8 +28,9 @@ SCHEMA = 1
 _SCHEMA_KEY = PREFIX + "schema"
 _OLDEST = 7
 _LUA = Path(__file__).parent / "lua"
-# Beyond that many calls at once they wait for each other: a server answers one at a time anyway.
-_CONNECTIONS = 32
+# Beyond that many calls at once they wait for each other: a server answers one at a time anyway, and a connection
+# costs more to make than many calls.
+_CONNECTIONS = 8
 
 Client = Redis | RedisCluster
 Argument = str | bytes | int | float
@@ -90,7 +91,7 @@ class RedisLink:
     @asynccontextmanager
     async def _calling(self) -> AsyncIterator[Client]:
         try:
-            async with asyncio.timeout(self._timeout_s), self._places:
+            async with self._places, asyncio.timeout(self._timeout_s):
                 yield self._client or await self._connect()
         except TimeoutError as error:
             raise StoreError(f"Redis did not answer within {self._timeout_s:g} s") from error

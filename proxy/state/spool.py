@@ -5,6 +5,7 @@ files of workers that died are those that another one can open, and it takes the
 ``add`` returns, and forgotten after the store has carried it out; carried out twice, it counts once (``proxy.store``).
 """
 
+import asyncio
 import secrets
 import sqlite3
 from collections.abc import Callable, Coroutine, Sequence
@@ -46,6 +47,8 @@ class Spool:
         self._folder = folder
         self._path = folder / f"{secrets.token_hex(8)}{_SUFFIX}"
         self._database: Database | None = None
+        # Many calls may be put off at once; a second connection would find the file locked by the first.
+        self._opening = asyncio.Lock()
         self.size = 0
 
     async def add(self, call: Pending) -> None:
@@ -93,9 +96,10 @@ class Spool:
             _remove(self._path)
 
     async def _opened(self) -> Database:
-        if self._database is None:
-            self._database = await Database.open(self._path, SPOOL, exclusive=True)
-        return self._database
+        async with self._opening:
+            if self._database is None:
+                self._database = await Database.open(self._path, SPOOL, exclusive=True)
+            return self._database
 
     async def _take_over(self, path: Path) -> int:
         """Move another file's calls into this one. Nothing, where its worker lives."""

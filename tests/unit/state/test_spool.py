@@ -47,6 +47,21 @@ def test_calls_are_carried_out_in_order_and_forgotten(tmp_path: Path) -> None:
     run(main)
 
 
+def test_many_calls_at_once_open_one_file(tmp_path: Path) -> None:
+    async def main() -> None:
+        spool, seen = Spool(tmp_path), []
+
+        async def carry_out(call: Pending) -> None:
+            seen.append(call)
+
+        await asyncio.gather(*(spool.add(end(str(number))) for number in range(50)))
+        assert await spool.replay(carry_out) == 50
+        assert len(seen) == 50
+        await spool.aclose()
+
+    run(main)
+
+
 def test_a_failure_stops_the_replay_and_keeps_what_is_left(tmp_path: Path) -> None:
     async def main() -> None:
         spool, seen = Spool(tmp_path), []
