@@ -1,10 +1,12 @@
 """The few members of a request body that decide where it goes and how its answer is read."""
 
 import json
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import msgspec
+import orjson
 from msgspec import Raw
 
 from proxy.core.cut import Cut, cut_anew
@@ -62,7 +64,7 @@ def untouched(body: bytes, head: Head, model: str) -> bytes:
     """The request with the edits that every mode makes and no other, from its head alone: the messages stay unread."""
     cut = head.cut
     if cut is None:
-        return body
+        return _renamed(body, head.model, model)
     request = ChatRequest(body, cut.members, (), head.model, head.stream, head.wants_usage, cut.span)
     return original_body(request, model)
 
@@ -87,6 +89,15 @@ def _slow(body: bytes) -> Mapping[str, object]:
     except (ValueError, RecursionError) as error:
         raise InvalidRequest("the body is not a JSON object", code="invalid_json") from error
     return parsed if isinstance(parsed, dict) else {}
+
+
+def _renamed(body: bytes, before: str, after: str) -> bytes:
+    """A body that is not taken apart, with another model's name where that is plainly what stands there: in a string
+    quotes are escaped, so that the name in quotes is a member's, or a value."""
+    if before == after or not before or body.count(b'"model"') != 1:
+        return body
+    pattern = rb'"model"\s*:\s*' + re.escape(orjson.dumps(before))
+    return re.sub(pattern, lambda _: b'"model":' + orjson.dumps(after), body, count=1)
 
 
 def _or_nothing(raw: Raw) -> object:

@@ -177,6 +177,9 @@ class Engine:
             with Contained("planner.prepare"):
                 await self._planner.prepare(body, deployment, subject, exchange.mode, exchange.now, head.cut)
             plan = self._planner.plan(body, deployment, subject, exchange.mode, exchange.now, head.cut)
+        if plan.reason is Reason.UNREADABLE and plan.body is body:
+            # Not taken apart, but still to go by the deployment's name for the model.
+            plan.body = plan.original = untouched(body, head, deployment.model)
         exchange.plan, exchange.mode, exchange.reason = plan, plan.mode, plan.reason
         if self._keeper is not None:
             with Contained("keeper.returned"):

@@ -1,14 +1,19 @@
 """The life of a request, with an upstream in memory."""
 
 import asyncio
+import json
 
 import orjson
 import pytest
 
+from proxy.core.planner import TierPlanner
+from proxy.core.profiles import ANTHROPIC
 from proxy.core.reasons import Reason
+from proxy.core.tokens import bytes_over_four
 from proxy.engine import Limits
 from proxy.errors import UpstreamRejected, UpstreamTimeout, UpstreamUnavailable
 from proxy.exchange import Ending, Exchange
+from proxy.planning import Planning
 from proxy.ports import Plan, Subject
 from proxy.testing import ModelList, PassthroughPlanner, RewritingPlanner, make_deployment
 from tests.unit.engine.parts import (
@@ -501,3 +506,23 @@ def test_a_name_in_capitals_is_refused_where_a_server_could_take_it_for_the_othe
     assert (client.status, code(client)) == (400, "invalid_request")
     bench = Bench(answers(BODY, headers=JSON))
     assert bench.chat(MemoryClient(chat_body(Messages=[], topP=1))).status == 200
+
+
+@pytest.mark.parametrize("name", ["mine", "mine.*", 'mi"ne'])
+@pytest.mark.parametrize(
+    "messages",
+    [
+        b"[" + b",".join([b'{"role":"user","content":"a"}'] * 10_001) + b"]",
+        b'[{"role":"user","content":"half a smile: \\ud83d"}]',
+        b'[{"role":"user","content":"\\"model\\": \\"mine\\" \\ud83d"}]',
+    ],
+)
+def test_what_is_not_taken_apart_still_goes_to_the_right_model(messages: bytes, name: str) -> None:
+    models = ModelList({name: make_deployment(name=name, model="theirs", profile=ANTHROPIC)})
+    bench = Bench(answers(BODY, headers=JSON), models=models, planner=Planning(TierPlanner(bytes_over_four, [])))
+    client = bench.chat(MemoryClient(b'{"messages":' + messages + b', "model" : ' + orjson.dumps(name) + b"}"))
+    assert client.status == 200
+    sent = bench.upstream.bodies[0]
+    assert messages in sent
+    assert json.loads(sent)["model"] == "theirs"
+    assert client.answer_headers["x-stratiform-reason"] == Reason.UNREADABLE
