@@ -14,7 +14,7 @@ def exchange_line(exchange: Exchange) -> str:
     usage = exchange.usage
     parts: list[tuple[str, object]] = [
         ("id", exchange.id),
-        ("method", exchange.method),
+        ("method", _safe(exchange.method)),
         ("path", _safe(exchange.path)),
         ("model", _safe(exchange.model)),
         ("deployment", _safe(exchange.deployment.name) if exchange.deployment else ""),

@@ -1,5 +1,7 @@
 """Which headers cross."""
 
+import pytest
+
 from proxy.headers import for_client, for_upstream, get
 from proxy.testing import make_deployment
 
@@ -91,3 +93,17 @@ def test_an_answer_keeps_what_clients_act_on() -> None:
     ]
     assert for_client([*kept, *lost, ("content-length", "5")], keep_length=False) == kept
     assert for_client([*kept, *lost, ("content-length", "5")], keep_length=True) == [*kept, ("content-length", "5")]
+
+
+def test_what_is_no_header_does_not_reach_the_client() -> None:
+    sent = [("x-a", "1"), ("x b", "1"), ("", "1"), ("x-c", "a\r\nx-injected: 1"), ("x-d", "\x00"), ("x-é", "1")]
+    assert for_client(sent, keep_length=True) == [("x-a", "1")]
+
+
+@pytest.mark.parametrize(
+    ("length", "passes"), [("12", True), ("-1", False), ("many", False), ("1 2", False), ("", False)]
+)
+def test_a_length_is_a_number(length: str, *, passes: bool) -> None:
+    assert for_client([("content-length", length)], keep_length=True) == (
+        [("content-length", length)] if passes else []
+    )

@@ -526,3 +526,15 @@ def test_what_is_not_taken_apart_still_goes_to_the_right_model(messages: bytes, 
     assert messages in sent
     assert json.loads(sent)["model"] == "theirs"
     assert client.answer_headers["x-stratiform-reason"] == Reason.UNREADABLE
+
+
+def test_nothing_that_a_client_chose_begins_a_line_of_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO", "stratiform")
+    odd = "m\nERROR stratiform exchange id=forged\r\x1b[31m\u2028"
+    bench = Bench(answers(BODY, headers=JSON), answers(BODY, headers=JSON))
+    bench.chat(MemoryClient(chat_body(model=odd)))
+    bench.relay(MemoryClient(b"{}", path="/x%0aERROR\nforged", method="GET"))
+    assert len(caplog.messages) == 2
+    for line in caplog.messages:
+        assert line.startswith("exchange id=sx-")
+        assert line.isprintable()
