@@ -214,7 +214,7 @@ class TierPlanner:
             self._handover,
             self._sessions,
             route,
-            self._read(request, cut),
+            self.read(request.body, cut),
             tools[0].digest if tools else b"",
             {SENT: caches.sent, OWN: caches.own},
             _scope(route),
@@ -311,7 +311,7 @@ class TierPlanner:
     def _ordered(self, request: ChatRequest, cut: Cut, original: bytes, route: Route, mode: Mode, now: float) -> Plan:
         """Nothing is known of this upstream's cache: order only, as for a prefix cache that reads at half the price, no
         marker fields, no figures. A client that marks knows its upstream better: its request is left alone."""
-        transcript = self._read(request, cut)
+        transcript = self.read(request.body, cut)
         if mode < Mode.TIER or _own_count(request, transcript):
             return Plan(body=original, original=original, mode=mode, reason=Reason.NO_PROFILE)
         plan = self._planned(request, cut, original, replace(route, profile=ASSUMED), mode, now)
@@ -320,15 +320,16 @@ class TierPlanner:
             plan.reason = Reason.NO_PROFILE
         return plan
 
-    def _read(self, request: ChatRequest, cut: Cut) -> Transcript:
-        """All messages: those that an earlier request had, too, are not looked at again."""
+    def read(self, body: bytes, cut: Cut) -> Transcript:
+        """All messages of a body: those that an earlier request had, too, are not looked at again. ``plan`` does it
+        where it was not done before. Raises Unreadable."""
         if cut.transcript is None:
             cut.read(self._reader.read)
-            self._trunks.keep(request.body, cut)
+            self._trunks.keep(body, cut)
         return cut.read(self._reader.read)
 
     def _planned(self, request: ChatRequest, cut: Cut, original: bytes, route: Route, mode: Mode, now: float) -> Plan:
-        transcript = self._read(request, cut)
+        transcript = self.read(request.body, cut)
         if request.span != cut.span:
             request = replace(request, span=cut.span)
         tools = own_tools = self._tools.read(request.members.get("tools"))

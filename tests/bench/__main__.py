@@ -11,7 +11,7 @@ import orjson
 from rich.console import Console
 from rich.progress import Progress
 
-from tests.bench import report, servers
+from tests.bench import planning, report, servers
 from tests.bench.measure import Case, cases, measure
 
 MODES = ("passthrough", "tier")
@@ -54,8 +54,11 @@ def main() -> int:
     start_s = {name: target.start_s for name, target in targets.items()}
     found = report.rows(results)
     report.show(console, found, start_s, rss_mb)
+    planned = planning.measure(traces_folder())
+    report.show_planning(console, planned)
     if args.json:
-        data = orjson.dumps(report.as_json(found, start_s, rss_mb), option=orjson.OPT_INDENT_2)
+        figures = report.as_json(found, start_s, rss_mb) | {"planning": report.planning_json(planned)}
+        data = orjson.dumps(figures, option=orjson.OPT_INDENT_2)
         if args.json == Path("-"):
             sys.stdout.buffer.write(data + b"\n")
         else:

@@ -2,7 +2,7 @@
 
 import statistics
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 
 from rich.console import Console
@@ -10,6 +10,7 @@ from rich.table import Table
 
 from tests.bench.load import Timing
 from tests.bench.measure import DIRECT, Result
+from tests.bench.planning import Times
 
 BARE = "bare"
 
@@ -134,6 +135,32 @@ def show(console: Console, found: Sequence[Row], start_s: dict[str, float], rss_
     started = ", ".join(f"{name} {seconds:.2f} s" for name, seconds in start_s.items())
     memory = ", ".join(f"{name} {size:.0f} MB" for name, size in rss_mb.items())
     console.print(f"start to first answer: {started}\nresident memory at the end: {memory}")
+
+
+def show_planning(console: Console, found: Mapping[str, Times]) -> None:
+    """Planning alone, apart from parsing and counting."""
+    table = Table(
+        title="a request of 100,000 tokens, ms of CPU: p50 / p99", caption="goals: append 3 / 8, re-laid - / 20"
+    )
+    for name in ("the request", "parsing", "counting", "planning", "requests"):
+        table.add_column(name, justify="left" if name == "the request" else "right")
+    for name, times in found.items():
+        half, most = times.at(0.5), times.at(0.99)
+        cells = (f"{low:.2f} / {high:.2f}" for low, high in zip(half, most, strict=True))
+        table.add_row(name, *cells, str(len(times.plan_ms)))
+    console.print(table)
+
+
+def planning_json(found: Mapping[str, Times]) -> dict[str, object]:
+    """The same for a file."""
+    names = ("parse_ms", "count_ms", "plan_ms")
+    return {
+        name: {
+            "p50": dict(zip(names, times.at(0.5), strict=True)),
+            "p99": dict(zip(names, times.at(0.99), strict=True)),
+        }
+        for name, times in found.items()
+    }
 
 
 def _heads(table: Table) -> Table:
