@@ -13,6 +13,7 @@ from bisect import bisect_right
 from collections import deque
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from typing import Any
 
 from proxy.core.profiles import CacheProfile, Family
 from proxy.core.prompt import Bill, Prompt
@@ -141,6 +142,7 @@ class Beliefs:
     _ignored_until: float = 0.0
     _base: CacheProfile | None = None
     _believed: CacheProfile | None = None
+    _learnt: dict[str, Any] = field(default_factory=dict)
     _is_stale: bool = True
 
     def profile(self, base: CacheProfile, now: float) -> CacheProfile:
@@ -148,10 +150,10 @@ class Beliefs:
         if self._lesson_at and now - self._lesson_at > _LESSON_S:
             self._forget()
         if self._is_stale or self._base is not base or self._believed is None:
-            learnt = self._with_lessons(base)
-            self._base, self._is_stale = base, False
-            if self._believed is None or learnt != self._believed:
-                self._believed = learnt
+            lessons = self._lessons(base)
+            if self._base is not base or self._believed is None or lessons != self._learnt:
+                self._believed = replace(base, **lessons) if lessons else base
+            self._base, self._learnt, self._is_stale = base, lessons, False
         return self._believed
 
     @property
@@ -266,21 +268,23 @@ class Beliefs:
             return 1.0
         return max(_LEAST_CHANCE, 1.0 - gone / len(self._ages))
 
-    def _with_lessons(self, base: CacheProfile) -> CacheProfile:
-        changed = base
+    def _lessons(self, base: CacheProfile) -> dict[str, Any]:
+        """What is believed otherwise than the profile says."""
+        changed: dict[str, Any] = {}
         if self._scaled >= _ENOUGH and abs(self.scale - 1.0) > _SCALE_SHARE or self._minimum.raised:
-            scale = self.scale if self._scaled >= _ENOUGH else 1.0
+            # In steps: a minimum that moved with every answer would be news each time.
+            scale = round(self.scale * 20) / 20 if self._scaled >= _ENOUGH else 1.0
             least = max(base.min_tokens, self._minimum.raised if base.family is Family.MARKER else 0)
-            changed = replace(changed, min_tokens=max(1, round(least / scale)))
+            changed.update(min_tokens=max(1, round(least / scale)))
         life_s = self._lost_life()
         if 0 < life_s < base.life_s:
-            changed = replace(changed, life_s=life_s)
+            changed.update(life_s=life_s)
         if base.family is Family.GRID and (chance := self._chance()) < 1.0:
-            changed = replace(changed, hit_chance=base.hit_chance * chance)
+            changed.update(hit_chance=base.hit_chance * chance)
         if base.long_life_s > base.life_s and self._downgrades >= 2:
-            changed = replace(changed, long_life_s=changed.life_s, write_long=base.write)
+            changed.update(long_life_s=changed.get("life_s", base.life_s), write_long=base.write)
         if base.collapses_runs and self._misses_afar >= 2:
-            changed = replace(changed, collapses_runs=False)
+            changed.update(collapses_runs=False)
         return changed
 
     def _forget(self) -> None:

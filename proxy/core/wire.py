@@ -268,7 +268,7 @@ def value_spans(body: bytes, members: Members, messages_at: Span | None = None) 
         if messages_at is not None and key == "messages":
             end = messages_at[1]
         else:
-            value_here = bytes(raw)
+            value_here = memoryview(raw)  # not copied: messages are large
             if not body.startswith(value_here, start):
                 return None
             end = start + len(value_here)
