@@ -125,23 +125,15 @@ class _Forms:
         )
 
 
-def behind_prefix(
-    material: Material, kept: Sequence[Element], weight: Weight, is_lasting: Callable[[Item], bool] | None = None
-) -> tuple[Element, ...]:
+def behind_prefix(material: Material, kept: Sequence[Element], weight: Weight) -> tuple[Element, ...]:
     """``kept`` (a valid prefix), then the rest of conversation and context (by ``weight``), then the last exchange.
 
-    ``weight`` is larger for what should stand earlier. Context that ``is_lasting`` stands in front of the rest of the
-    conversation, where that begins with a user's turn: nothing parts a turn from its answer.
+    ``weight`` is larger for what should stand earlier.
     """
     turns = material.turns[sum(1 for e in kept if e.key == "turn") :]
     head = () if kept else (*material.tools, *material.head)
     documents = _by_weight(material.documents, kept, weight)
-    rest = _rest(material, kept, weight)
-    front: list[Element] = []
-    if is_lasting is not None and turns and turns[0].role == "user":
-        front = [e for e in rest if e.kind is ElementKind.PART and e.item is not None and is_lasting(e.item)]
-        rest = [e for e in rest if e not in front]
-    return (*head, *kept, *documents, *front, *turns, *rest, *material.tail)
+    return (*head, *kept, *documents, *turns, *_rest(material, kept, weight), *material.tail)
 
 
 def _by_weight(documents: Mapping[str, Element], kept: Sequence[Element], weight: Weight) -> list[Element]:

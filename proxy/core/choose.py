@@ -20,8 +20,6 @@ from proxy.core.session import Session
 _MARGIN = 0.002
 _MAX_PREFIXES = 3
 _HORIZON = 1.0
-# -ln P(unchanged) up to which a context piece may stand in front of conversation that is still to be sent.
-_LASTING_HAZARD = 0.08
 
 
 @dataclass(frozen=True, slots=True)
@@ -221,16 +219,6 @@ def _orders(offer: Offer, pricing: Pricing, policy: str) -> Iterable[tuple[Layou
         for kept, base in prefixes:
             yield Layout(offer.seed, behind_prefix(material, kept, weight), base), Reason.KEPT
         yield Layout(offer.seed, behind_prefix(material, (), weight), offer.natural), Reason.ORDERED
-        kept, base = prefixes[0] if prefixes else ((), offer.natural)
-        lasting = behind_prefix(material, kept, weight, _lasting(pricing.forecast))
-        yield Layout(offer.seed, lasting, base), Reason.KEPT if prefixes else Reason.ORDERED
-
-
-def _lasting(forecast: Forecast) -> Callable[[Item], bool]:
-    def lasts(item: Item) -> bool:
-        return forecast.hazards[item.key] <= _LASTING_HAZARD
-
-    return lasts
 
 
 def _weight(material: Material, forecast: Forecast) -> Callable[[Item], float]:

@@ -2,18 +2,28 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from proxy.core.assemble import Material
 from proxy.core.item import Item
 from proxy.core.layout import Element, ElementKind, Layout
 from proxy.core.profiles import CacheProfile
-from proxy.core.session import Reading, Session
-from proxy.core.survival import CLOCK_CHANGE, NAMED_IN_PROMPT, NAMED_RECENTLY, STATIC_CHANGE, change_hazard
+from proxy.core.recognition import PieceKind
+from proxy.core.session import Reading, Session, changed_places
+from proxy.core.signs import NO_SIGN, Sign, read_signs
+from proxy.core.survival import CLOCK_CHANGE, STATIC_CHANGE, change_hazard, file_hazard
 from proxy.core.view import View
+from proxy.core.words import Claim
 
-_RECENT_TURNS = 2
-_SIZE_POWER = 0.5
+_SIZE_POWER = 0.3
+# P(an answer edits any file), as seen on recorded sessions, weighing as much as what the files promise one by one.
+_EDITS_USUALLY = 0.7
+_EDITS_NAMED = 0.93
+_EDITS_ASKED = 0.4
+_EDITS_SHARE = 0.5
+# A client that clears tool results keeps the latest few.
+_MAX_RESULTS = 20
+_LATER_WEIGHT = 0.5
 # The tag stands at another place in the next request, even where its text is the same.
 _TAG_HAZARD = 5.0
 
@@ -35,17 +45,23 @@ class Forecast:
     head: float
     turns: Mapping[int, float]
     hazards: Mapping[str, float]
+    later: Mapping[str, float]
+    signs: Mapping[str, Sign]
     whole: Mapping[int, float]
     shared: frozenset[int]
     head_hazards: Sequence[float]
     fixed_hazards: Sequence[float]
     rendered_last: frozenset[int] = frozenset()
+    edits: frozenset[str] = frozenset()
+    edit_scale: float = 1.0
+    whole_edits: Mapping[int, float] = field(default_factory=dict)
 
     def weight(self, item: Item, tokens: int) -> float:
         """The larger, the earlier a piece should stand. The exchange argument says tokens per expected change; what is
         expected is an estimate, and an error on a large piece costs more: its size counts by its root (measured).
         """
-        return float(tokens**_SIZE_POWER) / max(self.hazards[item.key], 1e-6)
+        hazard = self.hazards[item.key] + _LATER_WEIGHT * self.later[item.key]
+        return float(tokens**_SIZE_POWER) / max(hazard, 1e-6)
 
     def positions(self, layout: Layout, *, is_natural: bool = False) -> list[float]:
         """P(the next request comes in time and repeats everything up to the position), never rising.
@@ -55,7 +71,7 @@ class Forecast:
         """
         moves = self.rendered_last if is_natural else frozenset()
         result: list[float] = []
-        reached, hazard, reader = 1.0, 0.0, max(self.head, self.body)
+        reached, hazard, edits, reader = 1.0, 0.0, 0.0, max(self.head, self.body)
         kept, turns, shared = 1.0, self.turns, self.shared
         starts = layout.starts
         for index, (message, start) in enumerate(zip(layout.turns, starts, strict=True), 1):
@@ -65,8 +81,16 @@ class Forecast:
                     reached = min(reached, turns.get(message, 0.0))
             else:
                 element = layout.elements[index - 1]
-                hazard += _TAG_HAZARD if element.message in moves else self._hazard(element)
-                kept = math.exp(-hazard)
+                if element.message in moves:
+                    hazard += _TAG_HAZARD
+                elif element.kind is ElementKind.WHOLE:
+                    hazard += self.whole[element.message]
+                    edits += self.whole_edits[element.message]
+                elif element.item is not None and element.item.key in self.edits:
+                    edits += self.hazards[element.item.key]
+                else:
+                    hazard += self._hazard(element)
+                kept = math.exp(-hazard) * self._unedited(edits)
             chance = reader * reached * kept
             count = (starts[index] if index < len(starts) else len(layout.ends)) - start
             if count == 1:
@@ -74,6 +98,11 @@ class Forecast:
             else:
                 result += [chance] * count
         return result
+
+    def _unedited(self, hazard: float) -> float:
+        """P(the answer edits none of some files), by the sum of their hazards. Files are not edited independently: most
+        answers edit one or two of them, however many there are."""
+        return 1.0 - self.edit_scale * (1.0 - math.exp(-hazard)) if hazard else 1.0
 
     def _hazard(self, element: Element) -> float:
         match element.kind:
@@ -83,8 +112,6 @@ class Forecast:
                 return self.head_hazards[element.message + 1]
             case ElementKind.SYSTEM:
                 return self.fixed_hazards[element.message + 1]
-            case ElementKind.WHOLE:
-                return self.whole[element.message]
             case ElementKind.TAG:
                 return _TAG_HAZARD
             case _:
@@ -95,50 +122,71 @@ def forecast(session: Session, reading: Reading, view: View, material: Material,
     """The forecast for one request."""
     lane = session.lane
     turn_indices = view.turns()
-    survival = lane.breaks.survival(len(turn_indices), reading.rank)
+    survival = lane.breaks.survival(len(turn_indices), reading.broke, _results(view, turn_indices))
     continues = 0.95 if session.requests else lane.continues()
-    named = _named(view, material)
-    hazards = {
-        key: change_hazard(item.kind, item.claim, reading.ages[key], named.get(key, 0.0), reading.rates.get(key))
-        for key, item in ((i.key, i) for i in view.items())
-    }
+    signs = read_signs(view, material.items, reading.ages)
+    hazards: dict[str, float] = {}
+    later: dict[str, float] = {}
+    edits: set[str] = set()
+    for item in view.items():
+        key = item.key
+        if item.kind is PieceKind.FILE and item.claim is not Claim.READ_ONLY:
+            edits.add(key)
+            tokens = material.sizes[key]
+            hazards[key] = file_hazard(reading.ages[key], tokens, signs.get(key, NO_SIGN))
+            later[key] = file_hazard(reading.ages[key], tokens, None)
+        else:
+            hazards[key] = later[key] = change_hazard(item.kind, item.claim, reading.ages[key], reading.rates.get(key))
     moving = {text.message for text in view.system}
+    fresh_head = changed_places(session.head, reading.head) if session.requests else frozenset[int]()
+    fresh_fixed = changed_places(session.fixed, reading.fixed) if session.requests else frozenset[int]()
     return Forecast(
         body=continues * lane.returns_within(profile.life_s),
         head=lane.shares_within(profile.life_s),
         turns=dict(zip(turn_indices, survival, strict=True)),
         hazards=hazards,
+        later=later,
+        signs=signs,
         head_hazards=[
-            session.head_hazard(place, CLOCK_CHANGE if place - 1 in moving else STATIC_CHANGE)
+            session.head_hazard(
+                place, CLOCK_CHANGE if place - 1 in moving else STATIC_CHANGE, is_fresh=place in fresh_head
+            )
             for place in range(view.head + 1)
         ],
         rendered_last=_rendered_last(view),
-        fixed_hazards=[session.fixed_hazard(place) for place in range(view.head + 1)],
+        fixed_hazards=[session.fixed_hazard(place, is_fresh=place in fresh_fixed) for place in range(view.head + 1)],
         shared=frozenset(turn_indices[: lane.shared_turns(reading.turns)]),
-        whole={g.message: sum(hazards[i.key] for i in g.items) for g in view.groups},
+        whole={g.message: sum(hazards[i.key] for i in g.items if i.key not in edits) for g in view.groups},
+        whole_edits={g.message: sum(hazards[i.key] for i in g.items if i.key in edits) for g in view.groups},
+        edits=frozenset(edits),
+        edit_scale=_edit_scale(sum(hazards[key] for key in edits), signs),
     )
+
+
+def _edit_scale(hazard: float, signs: Mapping[str, Sign]) -> float:
+    """By how much P(an answer edits some files) is scaled, so that P(it edits any) agrees with what is usual."""
+    if hazard <= 0:
+        return 1.0
+    usual = _EDITS_USUALLY
+    if any(sign.is_told for sign in signs.values()):
+        usual = _EDITS_NAMED
+    elif any(sign.is_asked for sign in signs.values()):
+        usual = _EDITS_ASKED
+    independent = 1.0 - math.exp(-hazard)
+    return (_EDITS_SHARE * usual + (1 - _EDITS_SHARE) * independent) / independent
+
+
+def _results(view: View, turns: Sequence[int]) -> list[int]:
+    """How far from the end the latest tool results stand."""
+    found: list[int] = []
+    for distance, index in enumerate(reversed(turns), 1):
+        if view.messages[index].role == "tool":
+            found.append(distance)
+            if len(found) == _MAX_RESULTS:
+                break
+    return found
 
 
 def _rendered_last(view: View) -> frozenset[int]:
     last_turn = max((i for i in view.turns() if i < view.last_user), default=-1)
     return frozenset(g.message for g in view.groups if g.message > last_turn and last_turn >= 0)
-
-
-def _named(view: View, material: Material) -> dict[str, float]:
-    """Files that the prompt, or the exchange before it, speaks of: they are about to be edited."""
-    if not material.items:
-        return {}
-    prompt = b"".join(m.raw for m in view.messages[view.last_user :] if m.role == "user")
-    turns = [i for i in view.turns() if i < view.last_user][-_RECENT_TURNS:]
-    recent = b"".join(view.messages[i].raw for i in turns)
-    found: dict[str, float] = {}
-    for key, item in material.items.items():
-        path = item.key.partition("file:")[2].partition("#")[0]
-        if not path:
-            continue
-        name = path.rpartition("/")[2].encode("utf-8", "surrogatepass")
-        if name in prompt:
-            found[key] = NAMED_IN_PROMPT
-        elif path.encode("utf-8", "surrogatepass") in recent:
-            found[key] = NAMED_RECENTLY
-    return found

@@ -21,6 +21,9 @@ _MAX_KEY_CHARS = 512
 # A client that declares tools works in a loop: its conversation goes on more often than not.
 _PRIOR_APPEND_TOOLS = 0.9
 _PRIOR_APPEND_PLAIN = 0.6
+# P(a session goes on), without tools: of a kind of which none was seen, and of one that was seen to.
+_FIRST_GOES_ON = 0.75
+_GOES_ON = 0.95
 
 
 # How fast the rate of change forgets: the last four or five requests make most of it.
@@ -149,13 +152,12 @@ class Lane:
     def continues(self) -> float:
         """P(a session of this lane has another request), given that it has just had one.
 
-        The session at hand is not counted. With tools, or before two sessions have ended, it is taken to go on:
-        not marking a session's first request costs more than a wasted write.
+        The session at hand is not counted. Before anything has ended it is taken to go on: not marking a session's
+        first request costs more than a wasted write. With tools it works in a loop.
         """
-        ended = self.started - 1
-        if self.continued or self.has_tools or ended < 2:
-            return 0.95 if self.continued or self.has_tools else 0.75
-        return 0.5 / (ended + 1)
+        if self.has_tools or self.continued:
+            return _GOES_ON
+        return _FIRST_GOES_ON / max(1, self.started)
 
     @property
     def is_one_shot(self) -> bool:

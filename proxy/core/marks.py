@@ -18,6 +18,8 @@ _MAX_STOPS = 16
 _DROP = 0.985
 # Where an expected read fails, the tokens are mostly written again (w), sometimes left unmarked (1).
 _REWRITTEN_SHARE = 0.8
+# The best of many places promises more than it keeps (measured: fewer of the least likely entries were read).
+_CAUTION = 0.82
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +45,11 @@ class _Stop:
 def read_gain(profile: CacheProfile) -> float:
     """What reading a token saves, in input prices."""
     return _REWRITTEN_SHARE * profile.write + (1 - _REWRITTEN_SHARE) - profile.read
+
+
+def mark_gain(profile: CacheProfile) -> float:
+    """What an expected read is worth where markers are placed."""
+    return _CAUTION * read_gain(profile)
 
 
 def place(
@@ -136,7 +143,7 @@ def _best(stops: Sequence[_Stop], layout: Layout, deepest: int, profile: CachePr
     """The marker positions of greatest value; empty where no marker pays."""
     if slots <= 0 or not stops:
         return ()
-    gain, premium = read_gain(profile), profile.write - 1.0
+    gain, premium = mark_gain(profile), profile.write - 1.0
     held = layout.ends[deepest] if deepest >= 0 else 0
     # best[k] maps a stop to (value, chain of marked positions) with k markers used and that stop the last one.
     best: list[list[tuple[float, tuple[int, ...]] | None]] = [[None] * len(stops) for _ in range(slots + 1)]

@@ -12,7 +12,7 @@ from proxy.core.likeness import Sketch, are_alike, sketch_of
 from proxy.core.message import Message
 from proxy.core.recognition import Form, PieceKind, Recognition
 from proxy.core.stability import Classic
-from proxy.core.survival import STATIC_CHANGE, fixed_hazard
+from proxy.core.survival import STATIC_CHANGE, Break, fixed_hazard
 from proxy.core.transcript import Transcript
 from proxy.core.view import View
 
@@ -30,31 +30,59 @@ _PAIR_SHARE = 1_000
 _REMEMBERED_GAPS = 16
 # Marks of a request that are asked of others: newer ones say more.
 _NEWEST_PAIRS = 3
+# P(the next request changes a system text that has just changed), before anything was seen.
+_FRESH_CHANGE = 0.6
 
 
 @dataclass(slots=True)
 class HeadRecords:
-    """How often tools and system messages changed from one request of a session to the next, by their place."""
+    """How often tools and system messages changed from one request of a session to the next, by their place.
+
+    ``seen`` and ``changes`` count texts that had stood there for a request at least; ``fresh_seen`` and
+    ``fresh_changes`` those that had just taken another's place: some are a visit (a question asked in another mode),
+    some change with every request.
+    """
 
     seen: list[int] = field(default_factory=list)
     changes: list[int] = field(default_factory=list)
+    fresh_seen: list[int] = field(default_factory=list)
+    fresh_changes: list[int] = field(default_factory=list)
     evidence: Evidence = field(default_factory=Evidence)
 
-    def add(self, before: tuple[bytes, ...], after: tuple[bytes, ...]) -> None:
-        """One pair of consecutive requests."""
+    def add(self, before: tuple[bytes, ...], after: tuple[bytes, ...], fresh: frozenset[int] = frozenset()) -> None:
+        """One pair of consecutive requests; ``fresh`` are the places that the first of them had changed."""
         for place in range(max(len(before), len(after))):
-            if place >= len(self.seen):
-                self.seen.append(0)
-                self.changes.append(0)
-            self.seen[place] += 1
-            if before[place : place + 1] != after[place : place + 1]:
-                self.changes[place] += 1
+            while place >= len(self.seen):
+                for counts in (self.seen, self.changes, self.fresh_seen, self.fresh_changes):
+                    counts.append(0)
+            is_changed = before[place : place + 1] != after[place : place + 1]
+            seen, changes = (self.fresh_seen, self.fresh_changes) if place in fresh else (self.seen, self.changes)
+            seen[place] += 1
+            changes[place] += is_changed
 
-    def hazard(self, place: int, prior: float) -> float:
-        """-ln P(unchanged in the next request); ``prior`` is the probability of a change before anything was seen."""
+    def of(self, place: int) -> tuple[int, int]:
+        """In how many requests the place was seen, and in how many it had changed."""
         if place >= len(self.seen):
+            return 0, 0
+        return self.seen[place] + self.fresh_seen[place], self.changes[place] + self.fresh_changes[place]
+
+    def counts(self) -> tuple[list[int], list[int], list[int], list[int]]:
+        """What was counted, in the order of the fields."""
+        return self.seen, self.changes, self.fresh_seen, self.fresh_changes
+
+    def hazard(self, place: int, prior: float, *, is_fresh: bool = False) -> float:
+        """-ln P(unchanged in the next request); ``prior`` is the probability of a change before anything was seen."""
+        if is_fresh:
+            prior = max(prior, _FRESH_CHANGE)
+        seen, changes = (self.fresh_seen, self.fresh_changes) if is_fresh else (self.seen, self.changes)
+        if place >= len(seen):
             return fixed_hazard(0, 0, prior)
-        return fixed_hazard(self.seen[place], self.changes[place], prior)
+        return fixed_hazard(seen[place], changes[place], prior)
+
+
+def changed_places(before: tuple[bytes, ...], after: tuple[bytes, ...]) -> frozenset[int]:
+    """The places at which two heads differ."""
+    return frozenset(i for i in range(max(len(before), len(after))) if before[i : i + 1] != after[i : i + 1])
 
 
 @dataclass(slots=True)
@@ -71,6 +99,8 @@ class Session:
     shared_head: HeadRecords
     head: tuple[bytes, ...] = ()
     fixed: tuple[bytes, ...] = ()
+    fresh_head: frozenset[int] = frozenset()
+    fresh_fixed: frozenset[int] = frozenset()
     own_head: HeadRecords = field(default_factory=HeadRecords)
     own_fixed: HeadRecords = field(default_factory=HeadRecords)
     requests: int = 0
@@ -91,14 +121,15 @@ class Session:
     known_by: tuple[Mark, ...] = ()
     lines: HeadLines = field(default_factory=HeadLines)
 
-    def head_hazard(self, place: int, prior: float = STATIC_CHANGE) -> float:
+    def head_hazard(self, place: int, prior: float = STATIC_CHANGE, *, is_fresh: bool = False) -> float:
         """-ln P(the head's element at a place is unchanged in the next request): what this session has shown, or,
-        before it has shown anything, what sessions like it have."""
-        return (self.own_head if self.own_head.seen else self.shared_head).hazard(place, prior)
+        before it has shown anything, what sessions like it have. ``is_fresh``: it has just changed."""
+        records = self.own_head if self.own_head.seen else self.shared_head
+        return records.hazard(place, prior, is_fresh=is_fresh)
 
-    def fixed_hazard(self, place: int) -> float:
+    def fixed_hazard(self, place: int, *, is_fresh: bool = False) -> float:
         """The same for system messages without their volatile lines and documents."""
-        return self.own_fixed.hazard(place, STATIC_CHANGE)
+        return self.own_fixed.hazard(place, STATIC_CHANGE, is_fresh=is_fresh)
 
     def is_movable(self, known: Recognition, message: Message) -> bool:
         """Whether a message that looks like context has been seen rendered anew in this session."""
@@ -320,15 +351,15 @@ def _head_bytes(records: HeadRecords) -> int:
 class Reading:
     """What a request says about its session, before it is known whether the exchange will count.
 
-    ``rank`` is how many of the earlier request's messages, counted from its end, this one does not repeat (None: there
-    is no earlier request). For each context piece ``ages`` holds requests since its last change (0: it just changed)
-    and ``rates`` the share of recent requests that changed it.
+    ``broke`` is where the earlier request is not repeated (None: there is no earlier request). For each context piece
+    ``ages`` holds requests since its last change (0: it just changed) and ``rates`` the share of recent requests that
+    changed it.
     """
 
     head: tuple[bytes, ...]
     fixed: tuple[bytes, ...]
     turns: tuple[bytes, ...]
-    rank: int | None
+    broke: Break | None
     ages: dict[str, int]
     rates: dict[str, float]
     digests: dict[str, bytes]
@@ -352,8 +383,8 @@ def read_request(session: Session, view: View, tools: bytes) -> Reading:
             ages[item.key] = record.age + 1 if record.digest == item.digest else 0
             rates[item.key] = record.next_rate(item.digest)
     is_retry = bool(session.requests) and turns == session.turns
-    rank = None if not session.requests or is_retry else _break_rank(session.turns, turns)
-    return Reading(head, fixed, turns, rank, ages, rates, digests, is_retry)
+    broke = None if not session.requests or is_retry else _break(session.turns, turns, view)
+    return Reading(head, fixed, turns, broke, ages, rates, digests, is_retry)
 
 
 def commit_head(session: Session, view: View) -> None:
@@ -367,12 +398,14 @@ def commit_reading(session: Session, reading: Reading, now: float) -> None:
         return
     if session.requests == 1:
         session.lane.continued += 1
-    if reading.rank is not None:
-        session.lane.breaks.add(reading.rank)
+    if reading.broke is not None:
+        session.lane.breaks.add(reading.broke)
     if session.requests:
-        session.own_head.add(session.head, reading.head)
-        session.shared_head.add(session.head, reading.head)
-        session.own_fixed.add(session.fixed, reading.fixed)
+        session.own_head.add(session.head, reading.head, session.fresh_head)
+        session.shared_head.add(session.head, reading.head, session.fresh_head)
+        session.own_fixed.add(session.fixed, reading.fixed, session.fresh_fixed)
+        session.fresh_head = changed_places(session.head, reading.head)
+        session.fresh_fixed = changed_places(session.fixed, reading.fixed)
     session.head, session.fixed = reading.head, reading.fixed
     if not session.requests:
         session.lane.begins(reading.turns)
@@ -388,15 +421,17 @@ def commit_reading(session: Session, reading: Reading, now: float) -> None:
         session.lane.items.add(key, reading.digests[key], age)
 
 
-def _break_rank(before: tuple[bytes, ...], after: tuple[bytes, ...]) -> int:
+def _break(before: tuple[bytes, ...], after: tuple[bytes, ...], view: View) -> Break:
     if after[: len(before)] == before:
-        return 0
+        return Break(0)
     common = 0
     for old, new in zip(before, after, strict=False):
         if old != new:
             break
         common += 1
-    return len(before) - common
+    # What was cleared stands where it stood.
+    lost = [view.messages[i].role for i in view.turns()[common : len(before)]]
+    return Break(len(before) - common, lost.count("tool") if lost[:1] == ["tool"] else 0)
 
 
 def fixed_digest(message: Message) -> bytes:

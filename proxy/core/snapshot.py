@@ -6,7 +6,7 @@ reads: what does not fit raises ``Unreadable``.
 """
 
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import Final, TypeVar
 
@@ -15,14 +15,15 @@ from msgspec import msgpack
 
 from proxy.core.cache_models import Cache
 from proxy.core.cache_models.entries import Entry
-from proxy.core.evidence import Evidence, HeadLines, Region
+from proxy.core.evidence import HeadLines, Region
 from proxy.core.lane import Lane
 from proxy.core.prompt import Prompt
 from proxy.core.session import HeadRecords, Session
 from proxy.core.stability import Classic, ClassicPolicy, Piece
+from proxy.core.survival import Break
 from proxy.core.wire import Unreadable
 
-VERSION: Final = 1
+VERSION: Final = 2
 
 # How a cache model may tell lives apart within a scope (``MarkerCache``).
 _LIVES: Final = (b"", b"/5m", b"/1h")
@@ -43,12 +44,18 @@ class Held(msgspec.Struct, frozen=True, array_like=True):
     tokens: list[int]
 
 
+Counts = tuple[list[int], list[int], list[int], list[int]]
+"""Requests seen and changed, by place: of texts that stood there before, and of those that had just changed."""
+
+
 class PackedHead(msgspec.Struct, frozen=True, array_like=True):
     """``HeadRecords``."""
 
     version: int
     seen: list[int]
     changes: list[int]
+    fresh_seen: list[int]
+    fresh_changes: list[int]
     regions: list[tuple[int, int, int]]
 
 
@@ -60,7 +67,7 @@ class PackedLane(msgspec.Struct, frozen=True, array_like=True):
     started: int
     continued: int
     last_at: float
-    breaks: list[int]
+    breaks: list[tuple[int, int]]
     layouts: list[list[bytes]]
     items: dict[str, tuple[bytes, int, float]]
     opening: list[bytes] | None
@@ -80,8 +87,10 @@ class PackedSession(msgspec.Struct, frozen=True, array_like=True):
     head_key: tuple[bytes, bytes, int]
     head: list[bytes]
     fixed: list[bytes]
-    own_head: tuple[list[int], list[int]]
-    own_fixed: tuple[list[int], list[int]]
+    own_head: Counts
+    own_fixed: Counts
+    fresh_head: list[int]
+    fresh_fixed: list[int]
     requests: int
     last_at: float
     gaps: list[float]
@@ -122,8 +131,10 @@ def pack_session(session: Session, held: dict[str, list[Held]]) -> bytes:
             head_key=session.head_key,
             head=list(session.head),
             fixed=list(session.fixed),
-            own_head=(session.own_head.seen, session.own_head.changes),
-            own_fixed=(session.own_fixed.seen, session.own_fixed.changes),
+            own_head=session.own_head.counts(),
+            own_fixed=session.own_fixed.counts(),
+            fresh_head=sorted(session.fresh_head),
+            fresh_fixed=sorted(session.fresh_fixed),
             requests=session.requests,
             last_at=session.last_at,
             gaps=list(session.gaps),
@@ -155,8 +166,9 @@ def restore_session(packed: PackedSession, session: Session) -> None:
     Unreadable, and then changes nothing."""
     tracker = _tracker(packed, session.tracker.policy)
     session.head, session.fixed = tuple(packed.head), tuple(packed.fixed)
-    session.own_head = _records(*packed.own_head)
-    session.own_fixed = _records(*packed.own_fixed)
+    session.own_head = _records(packed.own_head)
+    session.own_fixed = _records(packed.own_fixed)
+    session.fresh_head, session.fresh_fixed = frozenset(packed.fresh_head), frozenset(packed.fresh_fixed)
     session.requests, session.last_at = packed.requests, packed.last_at
     session.gaps = deque(packed.gaps, maxlen=session.gaps.maxlen)
     session.turns = tuple(packed.turns)
@@ -181,7 +193,7 @@ def pack_lane(lane: Lane, held: dict[str, list[Held]]) -> bytes:
             started=lane.started,
             continued=lane.continued,
             last_at=lane.last_at,
-            breaks=lane.breaks.ranks(),
+            breaks=[(one.messages, one.results) for one in lane.breaks.breaks()],
             layouts=[list(layout) for layout in lane.layouts],
             items=lane.items.state(),
             opening=None if lane.opening is None else list(lane.opening),
@@ -201,7 +213,7 @@ def read_lane(blob: bytes) -> PackedLane:
 def restore_lane(packed: PackedLane, lane: Lane) -> None:
     """Make the lane what the snapshot says."""
     lane.started, lane.continued, lane.last_at = packed.started, packed.continued, packed.last_at
-    lane.breaks.restore(packed.breaks)
+    lane.breaks.restore(Break(*one) for one in packed.breaks)
     lane.layouts = deque((tuple(layout) for layout in packed.layouts), maxlen=lane.layouts.maxlen)
     lane.items.restore(packed.items)
     lane.opening = None if packed.opening is None else tuple(packed.opening)
@@ -211,7 +223,7 @@ def restore_lane(packed: PackedLane, lane: Lane) -> None:
 def pack_head(records: HeadRecords) -> bytes:
     """What the heads of a client's requests have shown."""
     regions = [(region.place, region.before, region.after) for region in records.evidence.regions]
-    return _encode(PackedHead(VERSION, records.seen, records.changes, regions))
+    return _encode(PackedHead(VERSION, *records.counts(), regions))
 
 
 def read_head(blob: bytes) -> PackedHead:
@@ -221,8 +233,10 @@ def read_head(blob: bytes) -> PackedHead:
 
 def restore_head(packed: PackedHead, records: HeadRecords) -> None:
     """Take over what others have seen more of."""
-    if len(packed.seen) == len(packed.changes) and sum(packed.seen) > sum(records.seen):
-        records.seen, records.changes = list(packed.seen), list(packed.changes)
+    if sum(packed.seen) + sum(packed.fresh_seen) > sum(records.seen) + sum(records.fresh_seen):
+        taken = _records((packed.seen, packed.changes, packed.fresh_seen, packed.fresh_changes))
+        records.seen, records.changes = taken.seen, taken.changes
+        records.fresh_seen, records.fresh_changes = taken.fresh_seen, taken.fresh_changes
     records.evidence.add(Region(*region) for region in packed.regions)
 
 
@@ -268,9 +282,10 @@ def _checked(decoder: msgpack.Decoder[P], blob: bytes) -> P:
     return found
 
 
-def _records(seen: Sequence[int], changes: Sequence[int]) -> HeadRecords:
-    known = min(len(seen), len(changes))
-    return HeadRecords(list(seen[:known]), list(changes[:known]), Evidence())
+def _records(counts: Counts) -> HeadRecords:
+    known = min(map(len, counts))
+    seen, changes, fresh_seen, fresh_changes = (list(each[:known]) for each in counts)
+    return HeadRecords(seen, changes, fresh_seen, fresh_changes)
 
 
 def _tracker(packed: PackedSession, policy: ClassicPolicy) -> Classic:

@@ -7,45 +7,77 @@ over what stands in it.
 
 import math
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
 
 from proxy.core.recognition import PieceKind
+from proxy.core.signs import Sign
 from proxy.core.words import Claim
 
-# Share of requests that change a context piece, by requests since its last change (measured on recorded editing
-# sessions: just after an edit it is three times as likely to be edited again).
-_FILE_BY_AGE = (0.22, 0.065, 0.065, 0.065, 0.05)
-_MAP_BY_AGE = (0.75, 0.55, 0.45, 0.40, 0.30)
+# Log odds that the answer to a request changes a file, fitted to recorded editing sessions (logistic regression; each
+# session predicted from the others: log loss 0.35, by age alone 0.48). By requests since its last change, and by size:
+_FILE_BASE = -2.6
+_FILE_BY_AGE = (1.4, 0.5, 0.6, 0.6, 0.0, 0.0, -0.4)
+_FILE_PER_SIZE = 0.4
+_USUAL_TOKENS = 2000
+# and by what the request says of it (``proxy.core.signs``).
+_NAMED = 1.5
+_HINTED = 1.0
+_ANSWERED = 2.7
+_SYMBOLS = 1.5
+_BESIDE = -1.4
+_ASKED = -0.8
+# The same of a later request, whose prompt is not known yet.
+_LATER_BASE = -2.3
+_LATER_BY_AGE = (1.0, 0.6, 0.6, 0.4, 0.0, 0.0, -0.6)
+_LEAST_SHARE = 0.5
+
+# Share of requests that change a repository map, by requests since its last change.
+_MAP_BY_AGE = (0.85, 0.70, 0.40, 0.35, 0.30)
 _READ_ONLY = 0.02
 _DOCUMENT = 0.60
-# A file that the user's prompt names is about to be edited.
-NAMED_IN_PROMPT = 0.75
 RATE_WEIGHT = 0.6
-NAMED_RECENTLY = 0.60
 # P(change) before anything was seen: of fixed text, and of a system message that tells the time or holds documents.
 STATIC_CHANGE = 0.02
 CLOCK_CHANGE = 0.9
 
 _REMEMBERED_BREAKS = 32
+_BREAK_DECAY = 0.93
+_OTHER_KIND = 0.15
+# P(a client that has just cleared tool results keeps all of them next time), before anything was seen.
+_PRIOR_CLEARING = 0.2
 
 
-def change_hazard(kind: PieceKind, claim: Claim, age: int, named: float = 0.0, rate: float | None = None) -> float:
-    """-ln P(unchanged in the next request) of a context piece last changed ``age`` requests ago.
+def file_hazard(age: int, tokens: int, sign: Sign | None) -> float:
+    """-ln P(unchanged by the answer) of a file of so many tokens, last changed ``age`` requests ago. ``sign`` is what
+    the request says of it; None: of a later request, which may say anything."""
+    odds = _FILE_PER_SIZE * math.log(max(tokens, 100) / _USUAL_TOKENS)
+    if sign is None:
+        return _hazard(odds + _LATER_BASE + _LATER_BY_AGE[min(age, len(_LATER_BY_AGE) - 1)])
+    odds += _FILE_BASE + _FILE_BY_AGE[min(age, len(_FILE_BY_AGE) - 1)]
+    odds += _NAMED * sign.is_named + _HINTED * (sign.is_hinted and not sign.is_named) + _ANSWERED * sign.is_answered
+    odds += _BESIDE * sign.is_beside + _ASKED * sign.is_asked
+    if sign.symbols >= _LEAST_SHARE:
+        odds += _SYMBOLS * sign.symbols
+    return _hazard(odds)
 
-    ``named`` is a floor for the probability of change, where the prompt speaks of the piece.
-    """
+
+def _hazard(odds: float) -> float:
+    """-ln(1 - p) for log odds, p at most 0.95."""
+    return min(math.log1p(math.exp(odds)), 3.0)
+
+
+def change_hazard(kind: PieceKind, claim: Claim, age: int, rate: float | None = None) -> float:
+    """-ln P(unchanged in the next request) of a context piece other than an editable file, last changed ``age``
+    requests ago; ``rate`` is the share of recent requests that changed it."""
     if claim is Claim.READ_ONLY:
         probability = _READ_ONLY
     elif kind is PieceKind.SYMBOL:
         probability = _MAP_BY_AGE[min(age, len(_MAP_BY_AGE) - 1)]
-    elif kind is PieceKind.DOCUMENT:
-        probability = _DOCUMENT
     else:
-        probability = _FILE_BY_AGE[min(age, len(_FILE_BY_AGE) - 1)]
+        probability = _DOCUMENT
     if rate is not None:
         probability += RATE_WEIGHT * (rate - probability)
-    if claim is not Claim.READ_ONLY:
-        probability = max(probability, named)
     return -math.log1p(-min(probability, 0.95))
 
 
@@ -54,53 +86,76 @@ def fixed_hazard(seen: int, changes: int, prior: float) -> float:
     return -math.log1p(-min((changes + prior) / (seen + 1), 0.98))
 
 
-class BreakRanks:
-    """Counted from the end, how many of a request's conversation messages the next request did not repeat.
+class Break(NamedTuple):
+    """Where a conversation broke: how many of the earlier request's messages, counted from its end, the next one did
+    not repeat (0: it only appended; 1: the last message was rewritten; large: the client trimmed or summarised).
 
-    0: it only appended. 1: the last message was rewritten. Large: the client trimmed or summarised.
+    ``results`` is not 0 where the first of them is a tool result: how many of them are tool results. A client that
+    clears old results keeps the same number of them, however many messages are between.
     """
 
-    __slots__ = ("_prior", "_ranks")
+    messages: int
+    results: int = 0
+
+    def distance(self, results: Sequence[int]) -> int:
+        """The same break in another request, whose tool results stand so far from its end, the nearest first."""
+        return results[self.results - 1] if 0 < self.results <= len(results) else self.messages
+
+
+class BreakRanks:
+    """Where the conversations of a lane broke."""
+
+    __slots__ = ("_breaks", "_prior")
 
     def __init__(self, prior_append: float) -> None:
         self._prior = prior_append
-        self._ranks: deque[int] = deque(maxlen=_REMEMBERED_BREAKS)
+        self._breaks: deque[Break] = deque(maxlen=_REMEMBERED_BREAKS)
 
     def __len__(self) -> int:
-        return len(self._ranks)
+        return len(self._breaks)
 
-    def add(self, rank: int) -> None:
+    def add(self, one: Break) -> None:
         """One pair of consecutive requests."""
-        self._ranks.append(rank)
+        self._breaks.append(one)
 
-    def restore(self, ranks: Iterable[int]) -> None:
+    def restore(self, breaks: Iterable[Break]) -> None:
         """Remember these, oldest first, and no others."""
-        self._ranks = deque(ranks, maxlen=_REMEMBERED_BREAKS)
+        self._breaks = deque(breaks, maxlen=_REMEMBERED_BREAKS)
 
-    def ranks(self) -> list[int]:
+    def breaks(self) -> list[Break]:
         """What is remembered, oldest first."""
-        return list(self._ranks)
+        return list(self._breaks)
 
-    def survival(self, turns: int, newest: int | None = None) -> list[float]:
+    def survival(self, turns: int, newest: Break | None = None, results: Sequence[int] = ()) -> list[float]:
         """P(the next request repeats everything up to this message), for each of ``turns`` messages in order.
 
-        ``newest`` is a rank that was just seen and is not added yet.
+        ``newest`` is a break that was just seen and is not added yet; ``results`` say how far from the end the tool
+        results stand, the nearest (1: the last message) first.
 
         The prior counts as one observation: it appends with ``prior_append``, else rewrites the last message or,
-        rarely, anything before it.
+        rarely, anything before it; a client that has just cleared results clears the next one likely. What followed a
+        break of another kind than the newest says less.
         """
         counts = [0.0] * (turns + 1)
         weight = 1.0
         total = 1.0
-        for rank in ([] if newest is None else [newest]) + list(reversed(self._ranks)):
-            counts[min(rank, turns)] += weight
-            total += weight
-            weight *= 0.93
+        seen = list(self._breaks) if newest is None else [*self._breaks, newest]
+        clears = bool(seen) and seen[-1].results > 0
+        for place in range(len(seen) - 1, -1, -1):
+            one = seen[place]
+            is_alike = place == len(seen) - 1 or (place > 0 and (seen[place - 1].results > 0) == clears)
+            share = weight if is_alike else weight * _OTHER_KIND
+            counts[min(one.distance(results), turns)] += share
+            total += share
+            weight *= _BREAK_DECAY
         result = [0.0] * turns
         kept = 0.0
+        cleared = min(seen[-1].distance(results), turns) if clears else 0
         for distance in range(1, turns + 1):
             # The message at this distance from the end (1: the last) survives when the break is nearer to the end.
             kept += counts[distance - 1]
             prior = self._prior if distance == 1 else self._prior + (1 - self._prior) * (1 - 0.35 / distance)
+            if distance <= cleared:
+                prior = min(prior, _PRIOR_CLEARING)
             result[turns - distance] = (kept + prior) / total
         return result

@@ -16,7 +16,6 @@ from proxy.core.profiles import CacheProfile, Family
 from proxy.core.prompt import Bill, Life
 from proxy.core.reasons import Reason
 from proxy.core.recognition import PieceKind
-from proxy.core.survival import NAMED_IN_PROMPT, NAMED_RECENTLY, change_hazard
 from proxy.core.words import TAG_OPEN
 from proxy.replay.runner import Ours, Setting, counted_once
 from proxy.replay.trace import Step, Trace
@@ -216,10 +215,9 @@ class _Description:
         draft = self._draft
         if element.key == "system":
             place = element.message + 1
-            records = draft.session.own_head
-            changes = records.changes[place] if place < len(records.seen) else 0
+            seen, changes = draft.session.own_head.of(place)
             if changes:
-                return f"system prompt, changed in {changes} of {records.seen[place]} requests"
+                return f"system prompt, changed in {changes} of {seen} requests"
             return "system prompt, shared by all sessions"
         if element.message >= draft.view.last_user:
             return "the last exchange stays last"
@@ -233,11 +231,10 @@ class _Description:
         """Why a piece stands where it stands: what the prompt says of it, else its age."""
         draft, key = self._draft, item.key
         age = draft.reading.ages.get(key, 0)
-        hazard = draft.forecast.hazards.get(key)
-        if hazard is not None and hazard > change_hazard(item.kind, item.claim, age):
-            for named, words in ((NAMED_IN_PROMPT, "the prompt"), (NAMED_RECENTLY, "the latest turns")):
-                if hazard == change_hazard(item.kind, item.claim, age, named):
-                    return f"named in {words}: likely to be edited"
+        sign = draft.forecast.signs.get(key)
+        if sign is not None and (sign.is_named or sign.is_answered):
+            words = "the prompt" if sign.is_named else "the latest turns"
+            return f"named in {words}: likely to be edited"
         if draft.session.items.get(key) is None and draft.session.lane.items.get(key) is None:
             return "new"
         if age == 0:

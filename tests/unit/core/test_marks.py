@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from proxy.core.layout import Element, ElementKind, Layout, Seed
-from proxy.core.marks import Placement, honoured, place, place_given, read_gain
+from proxy.core.marks import Placement, honoured, mark_gain, place, place_given
 from proxy.core.message import Part, PartKind
 from proxy.core.profiles import ANTHROPIC, DEEPSEEK, NONE, OPENAI, OPENAI_EXPLICIT, PROFILES, CacheProfile
 
@@ -34,7 +34,7 @@ def value(
     )
     held = made.ends[live[-1]] if live else 0
     written = max(0, (made.ends[max(marks)] if marks else 0) - held)
-    return expected * read_gain(profile) - written * (profile.write - 1)
+    return expected * mark_gain(profile) - written * (profile.write - 1)
 
 
 class TestHonoured:
@@ -171,7 +171,7 @@ def test_places_equal_the_best_of_all(market: tuple[Layout, list[float], list[in
     assert placed.expected == pytest.approx(
         (value(made, survival, live, TINY, placed.positions)
          + max(0, (made.ends[placed.positions[-1]] if placed.positions else 0) - (made.ends[live[-1]] if live else 0))
-         * (TINY.write - 1)) / read_gain(TINY)
+         * (TINY.write - 1)) / mark_gain(TINY)
     )  # fmt: skip
 
 

@@ -1,4 +1,5 @@
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 import pytest
 
@@ -8,10 +9,12 @@ from proxy.core.session import (
     Reading,
     Session,
     SessionTable,
+    changed_places,
     commit_reading,
     fixed_digest,
     read_request,
 )
+from proxy.core.survival import Break
 from proxy.core.transcript import Transcript, turn_digest
 from proxy.core.view import View, build_view
 from proxy.core.wire import parse_chat
@@ -58,7 +61,7 @@ class TestFind:
         second, reading = clients.send(SYSTEM, *TURN, user("two"))
         third, _ = clients.send(SYSTEM, *TURN, user("two"), calling("1"), result("1", "x"))
         assert first is second is third
-        assert (reading.rank, reading.is_retry) == (0, False)
+        assert (reading.broke, reading.is_retry) == (Break(0), False)
         assert len(clients.table) == 1
 
     def test_a_retry_is_the_same_session_and_teaches_nothing(self) -> None:
@@ -75,7 +78,7 @@ class TestFind:
         trunk, _ = clients.send(SYSTEM, *TURN, user("two"), assistant("2"), user("three"))
         branch, reading = clients.send(SYSTEM, *TURN, user("two"), assistant("2"), user("three, but better"))
         assert trunk is branch
-        assert reading.rank == 1
+        assert reading.broke == Break(1)
 
     def test_a_conversation_that_was_trimmed_at_its_head_goes_on(self) -> None:
         clients = Clients()
@@ -83,7 +86,7 @@ class TestFind:
         first, _ = clients.send(SYSTEM, *long, user("q5"))
         trimmed, reading = clients.send(SYSTEM, *long[6:], user("q5"), assistant("a5"), user("q6"))
         assert first is trimmed
-        assert reading.rank == 11
+        assert reading.broke == Break(11)
 
     def test_another_first_turn_is_another_session(self) -> None:
         clients = Clients()
@@ -116,7 +119,7 @@ class TestFind:
         one, _ = clients.send(SYSTEM, *TURN, *shown(A), user("two"))
         other, reading = clients.send(SYSTEM, *TURN, user("two"), assistant("2"), *shown(B), user("three"))
         assert one is other
-        assert reading.rank == 0
+        assert reading.broke == Break(0)
 
     def test_scopes_and_models_are_kept_apart(self) -> None:
         clients = Clients()
@@ -206,7 +209,7 @@ class TestReading:
         clients = Clients()
         session, _ = clients.send(SYSTEM, user("one"), calling("1"), result("1", "long output"))
         clients.send(SYSTEM, user("one"), calling("1"), result("1", "cleared"), calling("2"), result("2", "x"))
-        assert session.lane.breaks.ranks() == [1]
+        assert session.lane.breaks.breaks() == [Break(1, results=1)]
 
     def test_a_changing_head_is_learnt_by_its_place(self) -> None:
         clients = Clients()
@@ -214,8 +217,8 @@ class TestReading:
             turns = [m for n in range(number) for m in (user(f"q{n}"), assistant(f"a{n}"))]
             head = [SYSTEM, system(f"Variable {number}")]
             session, _ = clients.send(*head, *turns, user(f"q{number}"), tools=b"t")
-        assert session.own_head.changes == [0, 0, 3]
-        assert session.head_hazard(2) > 5 * session.head_hazard(1)
+        assert (session.own_head.changes, session.own_head.fresh_changes) == ([0, 0, 1], [0, 0, 2])
+        assert session.head_hazard(2, is_fresh=True) > 5 * session.head_hazard(1)
 
 
 class TestCandidates:
@@ -266,3 +269,17 @@ def test_head_records_begin_with_the_prior() -> None:
     assert records.hazard(3, 0.9) > records.hazard(3, 0.02)
     records.add((b"a", b"b"), (b"a", b"c", b"d"))
     assert (records.seen, records.changes) == ([1, 1, 1], [0, 1, 1])
+
+
+def test_head_records_tell_a_visit_from_a_text_that_stays() -> None:
+    records = HeadRecords()
+    home, visit = (b"t", b"home"), (b"t", b"visit")
+    fresh: frozenset[int] = frozenset()
+    for before, after in pairwise([*[home] * 9, visit] * 4):
+        records.add(before, after, fresh)
+        fresh = changed_places(before, after)
+    assert changed_places(home, visit) == {1}
+    assert records.hazard(1, 0.02, is_fresh=True) > 2 * records.hazard(1, 0.02)
+    assert records.hazard(0, 0.02) < 0.1
+    assert records.of(1) == (39, 7)
+    assert records.of(2) == (0, 0)
