@@ -138,7 +138,7 @@ CASES: dict[Reason, tuple[Talk, Callable[[Talk], Plan]]] = {
     Reason.STEADY_TOOLS: (Talk(profile=OPENAI), shuffled),
     Reason.MARKED: (Talk(), plain),
     Reason.SPLIT: (Talk(mode=Mode.MARK), clocks),
-    Reason.ORDERED: (Talk(), lambda talk: edited(talk, 2)),
+    Reason.ORDERED: (Talk(), lambda talk: edited(talk, 1)),
     Reason.KEPT: (Talk(), lambda talk: edited(talk, 8)),
     Reason.NATURAL_ORDER: (Talk(profile=OPENAI), lambda talk: talk.send(chat(system(lines(200)), user("q")))),
 }
