@@ -6,7 +6,7 @@
 import gzip
 import lzma
 import zlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, cast
@@ -57,7 +57,7 @@ def find_traces(paths: Iterable[Path]) -> list[Path]:
 
 def read_trace(path: Path) -> Trace:
     """Read a file. Raises TraceError."""
-    steps = [_step(line, path, number) for number, line in enumerate(_lines(path), 1) if line.strip()]
+    steps = _steps(path)
     if not steps:
         raise TraceError(f"{path}: no requests")
     return Trace(trace_name(path), sorted(steps, key=lambda s: s.at))
@@ -68,10 +68,10 @@ def trace_name(path: Path) -> str:
     return path.name.removesuffix(".xz").removesuffix(".gz").removesuffix(".jsonl")
 
 
-def _lines(path: Path) -> Iterator[bytes]:
+def _steps(path: Path) -> list[Step]:
     try:
         with _opened(path) as file:
-            yield from file
+            return [_step(line, path, number) for number, line in enumerate(file, 1) if line.strip()]
     except (lzma.LZMAError, zlib.error, EOFError, gzip.BadGzipFile) as error:
         raise TraceError(f"{path}: cannot be decompressed: {error}") from error
     except OSError as error:

@@ -442,7 +442,7 @@ def test_the_provider_may_stand_beside_the_model() -> None:
                 Transport.LITELLM,
                 NONE,
                 f"{fake.base}/v1",
-                KEY,
+                api_key=KEY,
                 params={"custom_llm_provider": "openai"},
             )
             raw = json.dumps({**HELLO, "brand_new": 1}).encode()

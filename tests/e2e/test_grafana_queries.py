@@ -163,6 +163,7 @@ model_list:
     model_info: {transport: embedded, cache_profile: anthropic}
   - model_name: down
     litellm_params: {model: openai/gone, api_base: "http://127.0.0.1:DEAD_PORT", api_key: none}
+router_settings: {num_retries: 0}
 stratiform:
   store: memory
   teams:
