@@ -21,7 +21,6 @@ from proxy.ports import Clock, Rules, StoreError, Transport
 from proxy.price_map import load_price_map, price_for
 from proxy.settings import ConfigError, LiteLLMParams, ModelEntry, Settings, weights_of
 from proxy.state.memory import MemoryStore
-from proxy.state.redis import RedisStore
 from proxy.state.spool import Spool
 from proxy.state.sqlite import SqliteStore
 from proxy.store import Store
@@ -97,6 +96,9 @@ async def open_store(settings: Settings) -> Store:
     """The store of the configuration. Raises ConfigError where its file cannot be used; a Redis is connected to by its
     first call."""
     if settings.store_url is not None:
+        # A third of the time that it takes to start, for those who have one.
+        from proxy.state.redis import RedisStore
+
         return RedisStore(settings.store_url.get_secret_value())
     path = settings.store_path
     if path is None:
