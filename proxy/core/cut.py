@@ -135,7 +135,7 @@ class Trunks:
         """The body's members, and what is known of its messages. Raises InvalidRequest for what is no JSON object,
         Unreadable for odd Unicode."""
         place = 0
-        for _ in range(_MAX_PLACES):
+        for _ in range(_MAX_PLACES if self._openings else 0):
             place = body.find(_NAME, place)
             if place < 0:
                 break
