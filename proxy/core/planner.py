@@ -256,6 +256,7 @@ class TierPlanner:
         else:
             for cache, prompt in stores:
                 cache.store(prompt, draft.at, now)
+        self._caches.used(scope)  # they have grown
         if not draft.use_own:
             _remember(draft.session, choice.layout)
             if draft.key.is_set:
@@ -540,9 +541,11 @@ class TierPlanner:
         if caches is None:
             sent, own = make_cache(profile, is_forecast=True), make_cache(profile, is_forecast=True)
             caches = self._caches[scope] = _Caches(sent, own, profile)
+            self._caches.used(scope)
             if len(self._caches) > _MAX_CACHES:
                 self._caches.drop_oldest()
-        self._caches.used(scope)
+        else:
+            self._caches.move_to_end(scope)
         return caches
 
 
