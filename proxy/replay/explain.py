@@ -6,12 +6,12 @@ from types import MappingProxyType
 
 import orjson
 
+from proxy.core.draft import Draft
 from proxy.core.item import Item
 from proxy.core.layout import Element, ElementKind, Layout
 from proxy.core.message import Message
 from proxy.core.modes import Mode
 from proxy.core.plan import Plan
-from proxy.core.planner import Draft
 from proxy.core.profiles import CacheProfile, Family
 from proxy.core.prompt import Bill, Life
 from proxy.core.reasons import Reason

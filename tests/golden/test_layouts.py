@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from proxy.core.draft import Draft
 from proxy.core.layout import Element, ElementKind, Layout
 from proxy.core.plan import Plan
-from proxy.core.planner import Draft
 from proxy.core.profiles import Family
 from proxy.core.prompt import Bill, Life
 from proxy.core.recognition import PieceKind

@@ -10,10 +10,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from proxy.core.assemble import Material, behind_prefix, by_tiers, valid_prefix
+from proxy.core.draft import Draft
 from proxy.core.item import Item
 from proxy.core.layout import Element, Layout
 from proxy.core.moved import moved_material
-from proxy.core.planner import Draft
 from proxy.core.profiles import PROFILES
 from proxy.core.prompt import Life
 from proxy.core.render import render_messages, render_tools

@@ -6,8 +6,8 @@ from dataclasses import replace
 import pytest
 
 from proxy.core.cache_models import validate
+from proxy.core.draft import Draft
 from proxy.core.plan import Plan
-from proxy.core.planner import Draft
 from proxy.core.profiles import OPENAI_EXPLICIT, CacheProfile, pessimistic
 from tests.talk import MARK, TINY, Talk, assistant, chat, lines, sent, system, text_part, user
 

@@ -5,9 +5,9 @@ from dataclasses import replace
 
 import pytest
 
+from proxy.core.draft import Draft
 from proxy.core.modes import Mode
 from proxy.core.plan import Plan
-from proxy.core.planner import Draft
 from proxy.core.profiles import DEEPSEEK
 from proxy.core.reasons import Reason
 from proxy.demo.clock_agent import clock_agent

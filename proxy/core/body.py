@@ -1,0 +1,76 @@
+"""A draft as the body that is sent: the client's own bytes, and what the plan changes in them."""
+
+from collections.abc import Mapping
+
+import orjson
+
+from proxy.core.cut import Cut
+from proxy.core.draft import Draft
+from proxy.core.edits import transport_edits
+from proxy.core.message import MARK_KEYS
+from proxy.core.modes import Mode
+from proxy.core.plan import Route
+from proxy.core.profiles import Dialect
+from proxy.core.reasons import Reason
+from proxy.core.render import patches, render_messages, render_tools
+from proxy.core.routing import NO_BOUNDARIES
+from proxy.core.transcript import Transcript
+from proxy.core.wire import ChatRequest, Patch
+
+
+def planned_body(request: ChatRequest, cut: Cut, draft: Draft, route: Route, mode: Mode) -> bytes:
+    """The request with the plan's order, markers, tools and routing key; all else as it came."""
+    choice, dialect = draft.choice, route.profile.dialect
+    changes = dict(transport_edits(request, route.model))
+    if draft.key.member is not None:
+        name, key = draft.key.member
+        changes[name] = orjson.dumps(key)
+    if draft.steady is not None:
+        changes["tools"] = draft.steady
+    transcript = draft.view.transcript
+    messages = transcript.messages
+    own = choice.reason in (Reason.CLIENT_OPTIMAL, Reason.REGRET_BOUND)
+    # In mode mark the client's markers stay, whatever the provider makes of them.
+    if own and (mode is Mode.MARK or not has_foreign_marks(request, transcript, dialect)):
+        return as_read(request, draft, route, changes)
+    if choice.layout.seed.is_implicit is not draft.natural.seed.is_implicit:
+        changes["prompt_cache_options"] = NO_BOUNDARIES
+    keep = mode is Mode.MARK and choice.reason is not Reason.SPLIT
+    marks = {p: life for p, life in choice.marks.items() if not keep or choice.layout.parts[p].own_mark is None}
+    within: list[Patch] = []
+    if choice.layout is draft.natural and cut.span is not None and not route.reminder:
+        changed = patches(choice.layout, messages, marks, dialect, transcript.marked, keep_own=keep)
+        places = ((cut.starts[index], index) for index in changed)
+        within = [(place, place + len(messages[index].raw), changed[index]) for place, index in places]
+    else:
+        changes["messages"] = render_messages(choice.layout, messages, marks, dialect, keep_own=keep)
+    if draft.material.tools:
+        last = len(draft.material.tools[0].parts) - 1
+        raw_tools = draft.steady or bytes(request.members["tools"])
+        changes["tools"] = render_tools(raw_tools, marks.get(last), dialect, keep_own=keep)
+    return request.edited(changes, within)
+
+
+def as_read(request: ChatRequest, draft: Draft, route: Route, changes: Mapping[str, bytes | None]) -> bytes:
+    """The messages as the client sent them, but for the operator's reminder; everything else as it came."""
+    if not route.reminder:
+        return request.edited(changes)
+    written = b"[" + b",".join(message.raw for message in draft.view.messages) + b"]"
+    return request.edited({**changes, "messages": written})
+
+
+def own_count(request: ChatRequest, transcript: Transcript) -> int:
+    """Markers that the client wrote, honoured or not: within a JSON string the key's quotes would be escaped."""
+    raw = [transcript.messages[index].raw for index in transcript.marked]
+    if "tools" in request.members:
+        raw.append(bytes(request.members["tools"]))
+    return sum(text.count(b'"cache_control"') + text.count(b'"prompt_cache_breakpoint"') for text in raw)
+
+
+def has_foreign_marks(request: ChatRequest, transcript: Transcript, dialect: Dialect) -> bool:
+    """Whether the client marks in a dialect that this provider refuses: such markers are re-placed, or taken out."""
+    raw = [transcript.messages[index].raw for index in transcript.marked]
+    if "tools" in request.members:
+        raw.append(bytes(request.members["tools"]))
+    foreign = [b'"%s"' % key.encode() for key in MARK_KEYS if key != dialect.key]
+    return any(key in text for text in raw for key in foreign)

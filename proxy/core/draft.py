@@ -1,0 +1,103 @@
+"""Everything that was thought about one request, and what follows from it alone."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from proxy.core.assemble import Material
+from proxy.core.cache_models import Cache
+from proxy.core.choose import Choice
+from proxy.core.forecast import Forecast
+from proxy.core.layout import Layout
+from proxy.core.plan import Moved
+from proxy.core.profiles import CacheProfile, Family
+from proxy.core.prompt import Bill, Prompt
+from proxy.core.reasons import Reason
+from proxy.core.routing import RoutingKey
+from proxy.core.session import Reading, Session
+from proxy.core.stability import Tier, Tracked
+from proxy.core.view import View
+
+_REMEMBERED_LAYOUTS = 3
+
+
+@dataclass(slots=True)
+class Draft:
+    """Everything that was thought about one request; ``explain`` shows it."""
+
+    session: Session
+    reading: Reading
+    view: View
+    material: Material
+    forecast: Forecast
+    choice: Choice
+    natural: Layout
+    own_prompt: Prompt
+    scope: tuple[bytes, CacheProfile]
+    own: Bill
+    is_control: bool = False
+    client: str = ""
+    key: RoutingKey = field(default_factory=RoutingKey)
+    steady: bytes | None = None
+    at: float = 0.0
+    sent: Bill | None = None
+    use_own: bool = False
+    is_begun: bool = False
+    waiting: list[tuple[Cache, Prompt]] = field(default_factory=list)
+    sent_prompt: Prompt | None = None
+    last_use: tuple[float, float] | None = None
+
+
+def named(draft: Draft, profile: CacheProfile) -> str:
+    """Why nothing is done, in particular; where something is, the choice says why."""
+    choice = draft.choice
+    if draft.steady is not None and choice.reason is Reason.CLIENT_OPTIMAL:
+        return Reason.STEADY_TOOLS
+    if choice.reason is not Reason.CLIENT_OPTIMAL or draft.own_prompt.marks or draft.view.transcript.marked:
+        return choice.reason
+    if profile.family is not Family.MARKER or choice.layout.implicit:
+        return Reason.NATURAL_ORDER
+    return Reason.ONE_SHOT if draft.session.lane.is_one_shot else Reason.NOTHING_STABLE
+
+
+def stand_down(draft: Draft, profile: CacheProfile, *, ignores_markers: bool) -> Reason | None:
+    """Why the client's own request is sent although a plan exists."""
+    session, layout = draft.session, draft.choice.layout
+    if session.is_barred:
+        return Reason.BARRED
+    if profile.family is not Family.NONE and layout.total < profile.min_tokens:
+        return Reason.BELOW_MINIMUM
+    return Reason.MARKERS_IGNORED if ignores_markers else None
+
+
+def remember(session: Session, layout: Layout) -> None:
+    """The session was sent this order: what begins like it may be read from the cache."""
+    one = tuple(layout.digests)
+    if one in session.layouts:
+        session.layouts.remove(one)
+    session.layouts.append(one)
+    del session.layouts[:-_REMEMBERED_LAYOUTS]
+    if one not in session.lane.layouts:
+        session.lane.layouts.append(one)
+
+
+def tier_tokens(choice: Choice) -> Mapping[str, int]:
+    """Tokens by tier: a tier ends at each marker, what stands behind the last one is active."""
+    ends = [choice.layout.ends[p] for p in sorted(choice.marks)]
+    result: dict[str, int] = {}
+    before = 0
+    for tier, end in zip(("L0", "L1", "L2", "L3"), ends, strict=False):
+        result[tier] = end - before
+        before = end
+    result["active"] = choice.layout.total - before
+    return result
+
+
+def aged(draft: Draft) -> list[Moved]:
+    """Count the request for every piece's stability; which pieces change their tier."""
+    sizes = draft.material.sizes
+    items = [Tracked(i.key, i.digest, sizes.get(i.key, 0)) for i in draft.view.items()]
+    changes = draft.session.tracker.update(items)
+    return [
+        Moved(c.key, c.source.name, c.target.name if isinstance(c.target, Tier) else "removed", c.reason)
+        for c in changes
+    ]
