@@ -9,8 +9,10 @@ from dataclasses import dataclass, field
 
 from proxy.core.digest import digest
 from proxy.core.item import Item
-from proxy.core.layout import Element, ElementKind, part_element, whole_element
+from proxy.core.layout import Element, ElementKind, composed_digest, part_element, whole_element
 from proxy.core.message import Part, PartKind, piece_digest, text_digest
+from proxy.core.recognition import PieceKind
+from proxy.core.spans import span_ends
 from proxy.core.stability import Tier
 from proxy.core.tokens import MESSAGE_OVERHEAD_TOKENS, TokenCounter
 from proxy.core.view import Group, View
@@ -51,8 +53,8 @@ class Material:
         return bool(self.groups or self.documents)
 
 
-def material(view: View, tools: tuple[Element, ...], counter: TokenCounter) -> Material:
-    """All elements of a request."""
+def material(view: View, tools: tuple[Element, ...], counter: TokenCounter, *, has_spans: bool = False) -> Material:
+    """All elements of a request; with ``has_spans`` long files are several positions."""
     messages = view.messages
     wholes = {
         g.name + f"@{g.message}": whole_element(g.name, messages[g.message], messages[g.ack], (g.message, g.ack))
@@ -63,7 +65,7 @@ def material(view: View, tools: tuple[Element, ...], counter: TokenCounter) -> M
     items: dict[str, Item] = {}
     sizes: dict[str, int] = {}
     for group in view.groups:
-        forms = _Forms(view, group, counter)
+        forms = _Forms(view, group, counter, has_spans)
         for item in group.items:
             items[item.key] = item
             if len(group.items) > 1:
@@ -95,7 +97,8 @@ def material(view: View, tools: tuple[Element, ...], counter: TokenCounter) -> M
 class _Forms:
     """Writes the pieces of one group in either form."""
 
-    def __init__(self, view: View, group: Group, counter: TokenCounter) -> None:
+    def __init__(self, view: View, group: Group, counter: TokenCounter, has_spans: bool) -> None:
+        self._has_spans = has_spans
         self._source = (group.message, group.ack)
         self._header = CLAIM_HEADERS[group.claim]
         self._opening = group.opening
@@ -106,23 +109,31 @@ class _Forms:
         )
 
     def part(self, item: Item) -> Element:
-        return part_element(
-            item.key, ElementKind.PART, self._header, item, self._text(self._header, item), self._ack, self._source
-        )
+        own = self._positions(self._header, item)
+        return part_element(item.key, ElementKind.PART, self._header, item, own, self._ack, self._source)
 
     def last(self, item: Item) -> Element:
-        own = self._text(self._opening, item)
-        return part_element(
-            item.key, ElementKind.LAST_PART, self._opening, item, own, self._client_ack[0], self._source
-        )
+        own = self._positions(self._opening, item)
+        ack = self._client_ack[0]
+        return part_element(item.key, ElementKind.LAST_PART, self._opening, item, own, ack, self._source)
 
-    def _text(self, lead: str, item: Item) -> Part:
-        """The position of ``lead`` + the piece; its digest is a function of both, without joining the texts."""
-        lead_key = piece_digest(lead)
-        tokens = self._counter.count(lead_key, lead) + self._counter.count(item.digest, item.text)
-        return Part(
-            PartKind.TEXT, digest(b"composed", lead_key, item.digest), tokens + MESSAGE_OVERHEAD_TOKENS, -1, True
-        )
+    def _positions(self, lead: str, item: Item) -> list[Part]:
+        """``lead`` + the piece."""
+        tokens = self._counter.count(item.digest, item.text)
+        lead_tokens = self._counter.count(piece_digest(lead), lead) + MESSAGE_OVERHEAD_TOKENS
+        ends = span_ends(item.text) if self._has_spans and item.kind is PieceKind.FILE else ()
+        if len(ends) <= 1:
+            return [Part(PartKind.TEXT, composed_digest(lead, item.digest), lead_tokens + tokens, -1, True)]
+        found: list[Part] = []
+        start = 0
+        for end in ends:
+            key = piece_digest(item.text[start:end])
+            own = tokens * end // ends[-1] - tokens * start // ends[-1]
+            if start == 0:
+                key, own = composed_digest(lead, key), own + lead_tokens
+            found.append(Part(PartKind.TEXT, digest(b"span", key), own, -1, True))
+            start = end
+        return found
 
 
 def behind_prefix(material: Material, kept: Sequence[Element], weight: Weight) -> tuple[Element, ...]:
@@ -162,8 +173,14 @@ def _rest(material: Material, kept: Sequence[Element], weight: Weight) -> list[E
     return [element for _, _, element in sorted(ordered, key=lambda o: (-o[0], o[1]))]
 
 
-def valid_prefix(material: Material, before: Sequence[bytes]) -> tuple[Element, ...]:
-    """The longest prefix of an earlier layout (element digests) that this request may begin with."""
+def valid_prefix(
+    material: Material, before: Sequence[bytes], changed: Mapping[bytes, Element] | None = None
+) -> tuple[Element, ...]:
+    """The longest prefix of an earlier layout (element digests) that this request may begin with.
+
+    ``changed`` are files by the digest of the form that they were sent in before: such a one may be the prefix's last,
+    so that its unchanged beginning is read.
+    """
     fixed = (*material.tools, *material.head)
     if len(before) < len(fixed) or any(e.digest != d for e, d in zip(fixed, before, strict=False)):
         return ()
@@ -178,10 +195,15 @@ def valid_prefix(material: Material, before: Sequence[bytes]) -> tuple[Element, 
             next_turn += 1
             continue
         element = forms.get(one)
+        is_open = element is None and changed is not None
+        if element is None and changed is not None:
+            element = changed.get(one)
         if element is None or element.key in used or _is_answer(material.turns, next_turn):
             break
         used.add(element.key)
         found.append(element)
+        if is_open:
+            break
     return whole_groups(material, found)
 
 

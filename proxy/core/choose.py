@@ -8,7 +8,7 @@ from proxy.core.assemble import Material, behind_prefix, by_tiers, valid_prefix,
 from proxy.core.cache_models import Cache
 from proxy.core.forecast import Forecast
 from proxy.core.item import Item
-from proxy.core.layout import Element, Layout, Seed
+from proxy.core.layout import Element, Layout, Seed, form_digest
 from proxy.core.life import Outlook, Worth
 from proxy.core.marks import Placement, place, place_given, read_gain
 from proxy.core.profiles import CacheProfile, Family
@@ -18,7 +18,7 @@ from proxy.core.session import Session
 
 # A challenger must win by this share of the prompt's plain price: layouts that differ by less are not worth a change.
 _MARGIN = 0.002
-_MAX_PREFIXES = 3
+_MAX_PREFIXES = 4
 _HORIZON = 1.0
 
 
@@ -233,9 +233,13 @@ def _prefixes(offer: Offer, material: Material, pricing: Pricing) -> list[tuple[
     found: dict[int, tuple[tuple[Element, ...], Layout]] = {}
     fixed = len(material.tools) + len(material.head)
     longest: tuple[Element, ...] = ()
+    changed = _changed(offer, material)
     lane = [one for one in offer.session.lane.layouts if one not in offer.session.layouts]
     for before in [*reversed(offer.session.layouts), *reversed(lane)]:
         valid = valid_prefix(material, before)
+        opened = valid_prefix(material, before, changed) if changed else valid
+        if len(opened) > max(len(valid), fixed):
+            found.setdefault(hash(tuple(e.digest for e in opened)), (opened, Layout(offer.seed, opened, offer.natural)))
         # A shorter prefix of what is known already offers no cut that the longer one does not.
         if len(valid) <= fixed or _begins(longest, valid):
             continue
@@ -246,6 +250,18 @@ def _prefixes(offer: Offer, material: Material, pricing: Pricing) -> list[tuple[
             if len(kept) > fixed:
                 found.setdefault(hash(tuple(e.digest for e in kept)), (kept, base))
     return sorted(found.values(), key=lambda pair: len(pair[0]), reverse=True)[:_MAX_PREFIXES]
+
+
+def _changed(offer: Offer, material: Material) -> dict[bytes, Element]:
+    """Files with spans that have just changed, by the digest of the form that was sent before."""
+    found: dict[bytes, Element] = {}
+    session = offer.session
+    for forms in (material.parts, material.lasts):
+        for key, element in forms.items():
+            item, record = element.item, session.items.get(key) or session.lane.items.get(key)
+            if item is not None and record is not None and record.digest != item.digest and len(element.parts) > 2:
+                found[form_digest(element.lead, record.digest, element.parts[-1])] = element
+    return found
 
 
 def _begins(longer: Sequence[Element], shorter: Sequence[Element]) -> bool:

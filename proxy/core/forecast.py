@@ -1,12 +1,13 @@
 """For a layout: how likely the next request repeats everything up to each position, in time."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from proxy.core.assemble import Material
 from proxy.core.item import Item
 from proxy.core.layout import Element, ElementKind, Layout
+from proxy.core.message import Part
 from proxy.core.profiles import CacheProfile
 from proxy.core.recognition import PieceKind
 from proxy.core.session import Reading, Session, changed_places
@@ -23,6 +24,10 @@ _EDITS_ASKED = 0.4
 _EDITS_SHARE = 0.5
 # A client that clears tool results keeps the latest few.
 _MAX_RESULTS = 20
+# A text and its acknowledgement: a file that is one position.
+_WHOLE_PARTS = 2
+# Share of first edits that touch a file's first lines (imports); the others are spread evenly (recorded sessions).
+_FIRST_LINES = 0.33
 _LATER_WEIGHT = 0.5
 # The tag stands at another place in the next request, even where its text is the same.
 _TAG_HAZARD = 5.0
@@ -87,7 +92,15 @@ class Forecast:
                     hazard += self.whole[element.message]
                     edits += self.whole_edits[element.message]
                 elif element.item is not None and element.item.key in self.edits:
-                    edits += self.hazards[element.item.key]
+                    own = self.hazards[element.item.key]
+                    if len(element.parts) > _WHOLE_PARTS:
+                        before = reader * reached * math.exp(-hazard)
+                        result += [before * self._unedited(edits + part) for part in _spread(own, element.parts[:-1])]
+                        edits += own
+                        kept = math.exp(-hazard) * self._unedited(edits)
+                        result.append(reader * reached * kept)
+                        continue
+                    edits += own
                 else:
                     hazard += self._hazard(element)
                 kept = math.exp(-hazard) * self._unedited(edits)
@@ -161,6 +174,15 @@ def forecast(session: Session, reading: Reading, view: View, material: Material,
         edits=frozenset(edits),
         edit_scale=_edit_scale(sum(hazards[key] for key in edits), signs),
     )
+
+
+def _spread(hazard: float, parts: Sequence[Part]) -> Iterator[float]:
+    """-ln P(a file is unchanged up to the end of each of its spans)."""
+    gone, total, end = 1.0 - math.exp(-hazard), sum(part.tokens for part in parts), 0
+    for part in parts[:-1]:
+        end += part.tokens
+        yield -math.log1p(-gone * (_FIRST_LINES + (1 - _FIRST_LINES) * end / total))
+    yield hazard
 
 
 def _edit_scale(hazard: float, signs: Mapping[str, Sign]) -> float:

@@ -343,7 +343,7 @@ class TierPlanner:
             transcript = self._reminded(transcript, route.reminder)
         view = build_view(request, transcript, session.is_movable)
         reading = read_request(session, view, tools_key)
-        stuff = material(view, tools, self._counter)
+        stuff = material(view, tools, self._counter, has_spans=_looks_inside(route.profile))
         expected = forecast(session, reading, view, stuff, route.profile)
         seed = _seed(request, transcript, route)
         natural = Layout(seed, stuff.natural, self._natural.get(session.id))
@@ -462,3 +462,8 @@ def _seed(request: ChatRequest, transcript: Transcript, route: Route) -> Seed:
 def _scope(route: Route) -> bytes:
     """What a provider keeps apart: accounts, models, and the servers of one name."""
     return digest(route.scope.encode(), route.name.encode(), route.model.encode(), route.upstream.encode())
+
+
+def _looks_inside(profile: CacheProfile) -> bool:
+    """Whether a prefix may end within a text."""
+    return profile.family in (Family.GRID, Family.UNIT)

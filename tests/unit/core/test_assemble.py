@@ -2,7 +2,7 @@ from collections.abc import Callable, Sequence
 
 from proxy.core.assemble import Material, behind_prefix, by_tiers, material, valid_prefix
 from proxy.core.item import Item
-from proxy.core.layout import Element, ElementKind
+from proxy.core.layout import Element, ElementKind, form_digest
 from proxy.core.moved import moved_material
 from proxy.core.stability import Tier
 from proxy.core.tokens import TokenCounter, bytes_over_four
@@ -172,6 +172,39 @@ class TestValidPrefix:
         whole, part = material.wholes["aider:files@1"], material.parts["aider:files/file:a.py"]
         assert show(valid_prefix(material, before(*material.head, whole, part))) == "m0 W1"
         assert show(valid_prefix(material, before(*material.head, part, whole))) == "m0"
+
+
+class TestSpans:
+    """Long files where the cache looks into a text."""
+
+    LINES = tuple(f"line {number} of a file that is long enough\n" for number in range(300))
+    OLD = File("a.py", "".join(LINES))
+    NEW = File("a.py", "".join([*LINES[:200], "new\n", *LINES[200:]]))
+
+    def of(self, file: File, *, has_spans: bool = True) -> Material:
+        view = view_of(HEAD, *shown(file, B), user("go"))
+        return material(view, (), TokenCounter(bytes_over_four), has_spans=has_spans)
+
+    def test_a_long_file_is_several_positions_of_the_same_tokens(self) -> None:
+        whole, cut = (self.of(self.OLD, has_spans=one).parts["aider:files/file:a.py"] for one in (False, True))
+        assert len(whole.parts) == 2
+        assert len(cut.parts) > 4
+        assert (cut.tokens, cut.digest) == (whole.tokens, whole.digest)
+
+    def test_versions_share_positions_up_to_the_edit(self) -> None:
+        old, new = (self.of(file).parts["aider:files/file:a.py"] for file in (self.OLD, self.NEW))
+        same = [a.digest == b.digest for a, b in zip(old.parts, new.parts, strict=False)]
+        assert same[:3] == [True] * 3
+        assert not all(same)
+
+    def test_a_prefix_may_end_in_a_file_that_changed(self) -> None:
+        old, new = self.of(self.OLD), self.of(self.NEW)
+        key = "aider:files/file:a.py"
+        sent = before(*old.head, old.parts[key], old.lasts["aider:files/file:b.py"])
+        assert show(valid_prefix(new, sent)) == "m0"
+        changed = {old.parts[key].digest: new.parts[key]}
+        assert show(valid_prefix(new, sent, changed)) == "m0 Pa"
+        assert form_digest(new.parts[key].lead, old.items[key].digest, new.parts[key].parts[-1]) in changed
 
 
 class TestByTiers:

@@ -140,3 +140,15 @@ def test_what_all_sessions_begin_with_is_read_by_any_of_them() -> None:
         expected = past.expect(*examples, user(f"question {number}"))
     found = chances(expected, *examples, user("question 5"))
     assert found[2] > 3 * found[3]
+
+
+def test_the_head_of_a_file_outlives_its_end() -> None:
+    long = File("src/a.py", "".join(f"line {number} of a file that is long enough\n" for number in range(300)))
+    messages = [SYSTEM, *shown(long, B), user("please fix a.py")]
+    expected, view = Past().expect(*messages), view_of(*messages)
+    cut = material(view, (), COUNTER, has_spans=True)
+    own = cut.parts["aider:files/file:src/a.py"]
+    known = expected.positions(Layout(Seed(b"", b""), (*cut.head, own, *cut.tail)))
+    inner = known[1 : 1 + len(own.parts)]
+    assert all(a > b for a, b in pairwise(inner[:-1]))
+    assert inner[-1] == inner[-2]

@@ -412,3 +412,17 @@ def test_a_clock_in_the_system_prompt_costs_no_hit() -> None:
         for read, plan in zip(reads(plans)[2:], plans[2:], strict=True)
         if plan.predicted
     )
+
+
+def test_where_every_prefix_is_stored_the_head_of_an_edited_file_is_read_again() -> None:
+    talk = Talk(profile=replace(OPENAI, min_tokens=1, step=1))
+    lines_of = [f"line {number} of a file that is long enough\n" for number in range(400)]
+    turns: list[Body] = []
+    read = []
+    for number in range(4):
+        file = File("a.py", "".join([*lines_of[:300], f"edit {number}\n", *lines_of[300:]]))
+        plan = talk.send(chat(SYSTEM, *turns, *shown(file, File("b.py", "b = 1\n")), user(f"q{number}")))
+        turns += [user(f"q{number}"), assistant(f"a{number}")]
+        assert plan.predicted is not None
+        read.append(plan.predicted.read / plan.predicted.total)
+    assert all(share > 0.5 for share in read[2:])

@@ -1,0 +1,27 @@
+"""Spans of a long file, for caches that store every prefix: after an edit the text in front of it is read again.
+
+Nothing is written differently: spans are only how far the forecast and the shadow cache look into one text. A span ends
+by what stands in front of it alone, so that two versions of a file share their spans up to the first edit.
+"""
+
+_LEAST_CHARS = 3_000
+_LEAST_SPAN = 1_500
+_SPANS = 8
+
+
+def span_ends(text: str) -> tuple[int, ...]:
+    """Where the spans of a text end, its own end last: behind lines, at even distances."""
+    length = len(text)
+    if length < _LEAST_CHARS:
+        return (length,)
+    step = _LEAST_SPAN
+    while step * _SPANS < length:
+        step *= 2
+    found: list[int] = []
+    at = step
+    while at < length - step // 2 and (line := text.find("\n", at)) >= 0:
+        found.append(line + 1)
+        at = line + 1 + step
+    if not found or found[-1] < length:
+        found.append(length)
+    return tuple(found)
