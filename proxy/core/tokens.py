@@ -16,7 +16,7 @@ def bytes_over_four(text: str) -> int:
     return (len(text.encode("utf-8", "surrogatepass")) + 3) // 4
 
 
-# A text longer than this is counted by samples: its tokens are estimated from a sixteenth of it, in four slices or more.
+# A text longer than this is counted by samples: a sixteenth of it, in four slices or more.
 _WHOLE_CHARS = 1_000
 _SLICE_CHARS = 200
 _SAMPLE_SHARE = 16
