@@ -1,5 +1,6 @@
 """What can be done with things of one kind."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Any
 
@@ -12,7 +13,7 @@ from proxy.store import TeamRecord
 Query = Mapping[str, str]
 
 
-class Resource:
+class Resource(ABC):
     """Things of one kind. ``verbs``: actions beside reading and writing; ``filters``: what a list may be asked for."""
 
     form: type[Any]
@@ -28,25 +29,25 @@ class Resource:
     def _snapshot(self) -> Snapshot:
         return self._directory.snapshot
 
+    @abstractmethod
     async def all(self, query: Query) -> Iterable[View]:
         """Those that the query asks for."""
-        raise NotImplementedError
 
+    @abstractmethod
     async def one(self, name: str) -> View:
         """One of them. Raises NotFound."""
-        raise NotImplementedError
 
+    @abstractmethod
     async def create(self, form: Any) -> View:
         """Make one. Raises InvalidRequest, Conflict."""
-        raise NotImplementedError
 
+    @abstractmethod
     async def change(self, name: str, form: Any) -> View:
         """Change one. Raises InvalidRequest, NotFound, Conflict."""
-        raise NotImplementedError
 
+    @abstractmethod
     async def remove(self, name: str, query: Query) -> View:
         """Delete one. Raises NotFound, Conflict."""
-        raise NotImplementedError
 
     def _managed(self, what: str, name: str) -> None:
         """Raises Conflict for what stands in the file."""
