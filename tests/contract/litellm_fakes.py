@@ -6,12 +6,15 @@ One server speaks Anthropic's Messages API (``/v1/messages``) and OpenAI's (``/v
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
 import uvicorn
+from starlette.types import Receive, Send
+
+from tests.receiver import Received, Receiver, head, part, send_whole
 
 ANTHROPIC_USAGE = {
     "input_tokens": 50,
@@ -40,7 +43,7 @@ class Seen:
 
 
 @dataclass
-class Provider:
+class Provider(Receiver):
     """The script of the next answers, and what has been seen."""
 
     base: str = ""
@@ -54,40 +57,32 @@ class Provider:
     asked: asyncio.Event = field(default_factory=asyncio.Event)
     gone: asyncio.Event = field(default_factory=asyncio.Event)
 
-    async def __call__(self, scope: dict[str, Any], receive: Any, send: Any) -> None:
-        if scope["type"] != "http":
-            return
-        raw, more = b"", True
-        while more:
-            message = await receive()
-            raw, more = raw + message.get("body", b""), message.get("more_body", False)
-        headers = {k.decode(): v.decode() for k, v in scope["headers"]}
-        self.seen.append(Seen(scope["path"], headers, json.loads(raw)))
+    async def answer(self, request: Received, send: Send, receive: Receive) -> None:
+        seen = Seen(request.path, request.headers, json.loads(request.body))
+        self.seen.append(seen)
         self.asked.set()
         if self.silent:
             await self._wait_for_hang_up(receive)
             return
         if self.status != 200:
             await _whole(send, self.status, self.error, self.headers)
-        elif self.seen[-1].body.get("stream"):
-            await self._stream(receive, send)
+        elif seen.body.get("stream"):
+            await self._stream(seen, receive, send)
         else:
-            await _whole(send, 200, _ANSWERS[scope["path"]](self.seen[-1].body), self._own_headers())
+            await _whole(send, 200, _ANSWERS[seen.path](seen.body), self._own_headers())
 
-    async def _stream(self, receive: Any, send: Any) -> None:
-        head = {"content-type": "text/event-stream", **self._own_headers()}
-        await send({"type": "http.response.start", "status": 200, "headers": _encoded(head)})
-        events = self.events if self.events is not None else default_events(self.seen[-1])
-        for event in events:
-            await send({"type": "http.response.body", "body": event.encode(), "more_body": True})
+    async def _stream(self, seen: Seen, receive: Receive, send: Send) -> None:
+        await send(head(200, [("content-type", "text/event-stream"), *self._own_headers().items()]))
+        for event in self.events if self.events is not None else default_events(seen):
+            await send(part(event.encode()))
         if self.ending == "hold":
             await self._wait_for_hang_up(receive)
         elif self.ending == "cut":
             raise ConnectionAbortedError("the script says so")
         else:
-            await send({"type": "http.response.body", "body": b""})
+            await send(part(more=False))
 
-    async def _wait_for_hang_up(self, receive: Any) -> None:
+    async def _wait_for_hang_up(self, receive: Receive) -> None:
         while (await receive())["type"] != "http.disconnect":
             pass
         self.gone.set()
@@ -193,12 +188,6 @@ _ANSWERS = {
 }
 
 
-async def _whole(send: Any, status: int, body: Any, headers: dict[str, str]) -> None:
+async def _whole(send: Send, status: int, body: Any, headers: dict[str, str]) -> None:
     raw = body.encode() if isinstance(body, str) else json.dumps(body).encode()
-    head = {"content-type": "application/json", "content-length": str(len(raw)), **headers}
-    await send({"type": "http.response.start", "status": status, "headers": _encoded(head)})
-    await send({"type": "http.response.body", "body": raw})
-
-
-def _encoded(headers: dict[str, str]) -> Iterable[tuple[bytes, bytes]]:
-    return [(name.encode(), value.encode()) for name, value in headers.items()]
+    await send_whole(send, status, raw, [("content-type", "application/json"), *headers.items()])

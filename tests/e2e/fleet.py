@@ -23,9 +23,9 @@ from pathlib import Path
 import aiohttp
 import orjson
 import yaml
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import Receive, Send
 
-from proxy.testing import serving
+from tests.receiver import Received, Receiver, head, part
 
 WAIT_S = 60.0
 MODEL = "gpt-metered"
@@ -36,7 +36,7 @@ INPUT, OUTPUT = 2_000, 10_000
 _PRICES = {"input_cost_per_token": INPUT / 1e9, "output_cost_per_token": OUTPUT / 1e9}
 
 
-class Provider:
+class Provider(Receiver):
     """Answers at once, streamed or not, and bills by the bytes of the request. ``delay_s`` is spent before the answer's
     first byte, and again before its end."""
 
@@ -46,28 +46,18 @@ class Provider:
         self.delay_s = delay_s
         self._lock = threading.Lock()
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http":
-            await _lifespan(receive, send)
-            return
-        body = b""
-        while True:
-            message = await receive()
-            body += message.get("body", b"")
-            if not message.get("more_body"):
-                break
-        request = orjson.loads(body)
-        prompt, output = len(request["messages"][-1]["content"]) // 4, request["max_tokens"]
+    async def answer(self, request: Received, send: Send, receive: Receive) -> None:
+        asked = orjson.loads(request.body)
+        prompt, output = len(asked["messages"][-1]["content"]) // 4, asked["max_tokens"]
         await asyncio.sleep(self.delay_s)
         with self._lock:
             self.nanos += prompt * INPUT + output * OUTPUT
             self.served += 1
         usage = {"prompt_tokens": prompt, "completion_tokens": output, "total_tokens": prompt + output}
-        await self._answer(send, usage, is_stream=bool(request.get("stream")))
+        await self._reply(send, usage, is_stream=bool(asked.get("stream")))
 
-    async def _answer(self, send: Send, usage: dict[str, int], *, is_stream: bool) -> None:
-        kind = b"text/event-stream" if is_stream else b"application/json"
-        start = {"type": "http.response.start", "status": 200, "headers": [(b"content-type", kind)]}
+    async def _reply(self, send: Send, usage: dict[str, int], *, is_stream: bool) -> None:
+        start = head(200, [("content-type", "text/event-stream" if is_stream else "application/json")])
         common = {"id": "chatcmpl-1", "created": 1, "model": MODEL}
         if is_stream:
             events = [
@@ -77,24 +67,14 @@ class Provider:
             ]
             await send(start)
             for event in events:
-                await send(
-                    {"type": "http.response.body", "body": b"data: %s\n\n" % orjson.dumps(event), "more_body": True}
-                )
+                await send(part(b"data: %s\n\n" % orjson.dumps(event)))
             await asyncio.sleep(self.delay_s)
-            await send({"type": "http.response.body", "body": b"data: [DONE]\n\n"})
+            await send(part(b"data: [DONE]\n\n", more=False))
             return
         choice = {"index": 0, "message": {"role": "assistant", "content": "Yes."}, "finish_reason": "stop"}
         await send(start)
         body = {**common, "object": "chat.completion", "choices": [choice], "usage": usage}
-        await send({"type": "http.response.body", "body": orjson.dumps(body)})
-
-
-async def _lifespan(receive: Receive, send: Send) -> None:
-    while True:
-        message = await receive()
-        await send({"type": f"{message['type']}.complete"})
-        if message["type"] == "lifespan.shutdown":
-            return
+        await send(part(orjson.dumps(body), more=False))
 
 
 @dataclass
@@ -158,13 +138,6 @@ def fleet(folder: Path, config: dict[str, object], workers: int = 1) -> Iterator
         finally:
             process.kill()
             process.wait()
-
-
-@contextmanager
-def providing(app: ASGIApp) -> Iterator[str]:
-    """A provider on a socket."""
-    with serving(app) as url:
-        yield url
 
 
 def until(found: Callable[[], object], check: Callable[[], object] = lambda: None) -> None:

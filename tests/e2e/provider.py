@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import orjson
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from proxy.clock import SystemClock
 from proxy.core.profiles import ANTHROPIC, CacheProfile
@@ -17,6 +17,7 @@ from proxy.ports import Transport
 from proxy.testing import Ledger, ModelList, NoMetrics, OpenDoor, PassthroughPlanner, make_deployment
 from proxy.upstream.embedded import EmbeddedUpstream
 from proxy.web.app import Parts, create_app
+from tests.receiver import head, part, send_whole
 
 WAIT_S = 10.0
 Reply = Callable[["Seen", Send, Receive], Awaitable[None]]
@@ -102,17 +103,6 @@ async def read_body(seen: Seen, receive: Receive) -> None:
         more = message.get("more_body", False)
 
 
-def head(status: int, headers: Sequence[tuple[str, str]]) -> Message:
-    """The start of an answer."""
-    raw = [(name.encode(), value.encode()) for name, value in headers]
-    return {"type": "http.response.start", "status": status, "headers": raw}
-
-
-def part(body: bytes, *, more: bool = True) -> Message:
-    """A part of an answer's body."""
-    return {"type": "http.response.body", "body": body, "more_body": more}
-
-
 def replies(body: object, status: int = 200, headers: Sequence[tuple[str, str]] = ()) -> Reply:
     """A complete answer; what is not bytes is sent as JSON."""
     data = body if isinstance(body, bytes) else orjson.dumps(body)
@@ -120,8 +110,7 @@ def replies(body: object, status: int = 200, headers: Sequence[tuple[str, str]] 
 
     async def reply(seen: Seen, send: Send, receive: Receive) -> None:
         await read_body(seen, receive)
-        await send(head(status, [*kind, *headers, ("content-length", str(len(data)))]))
-        await send(part(data, more=False))
+        await send_whole(send, status, data, [*kind, *headers])
 
     return reply
 
@@ -141,7 +130,7 @@ def streams(*chunks: bytes, ends: bool = True, cut: bool = False) -> Reply:
                 pass
             seen.gone.set()
             return
-        await send(part(b"", more=False))
+        await send(part(more=False))
 
     return reply
 

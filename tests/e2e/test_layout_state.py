@@ -11,7 +11,8 @@ from typing import Any
 
 import pytest
 
-from tests.e2e.fleet import KEY, configuration, fleet, providing
+from proxy.testing import serving
+from tests.e2e.fleet import KEY, configuration, fleet
 from tests.e2e.provider import embedded_app, new_embedded
 from tests.fidelity.chats import EDITABLE_ACK, EDITABLE_OPENING
 from tests.redis_server import RedisServer, redis_server
@@ -88,7 +89,7 @@ def redis(tmp_path: Path) -> Iterator[RedisServer]:
 
 def test_a_session_that_alternates_between_two_reads_what_it_reads_on_one(tmp_path: Path, redis: RedisServer) -> None:
     with ExitStack() as stack:
-        upstream = stack.enter_context(providing(embedded_app(new_embedded())))
+        upstream = stack.enter_context(serving(embedded_app(new_embedded())))
         one = stack.enter_context(fleet(tmp_path / "one", config(upstream, "memory")))
         alone = hit_rate([one.url], "Ann")
         urls = [stack.enter_context(fleet(tmp_path / name, config(upstream, redis.url))).url for name in ("a", "b")]
@@ -104,7 +105,7 @@ def test_a_session_that_alternates_between_two_reads_what_it_reads_on_one(tmp_pa
 
 def test_teams_share_nothing(tmp_path: Path, redis: RedisServer) -> None:
     with ExitStack() as stack:
-        upstream = stack.enter_context(providing(embedded_app(new_embedded())))
+        upstream = stack.enter_context(serving(embedded_app(new_embedded())))
         proxy = stack.enter_context(fleet(tmp_path / "proxy", config(upstream, redis.url)))
         hit_rate([proxy.url], "Ann", turns=3)
         keys = [key for key in redis.ask("KEYS", "stratiform:{s:*").split("\r\n") if key.startswith("stratiform")]
@@ -119,7 +120,7 @@ def test_teams_share_nothing(tmp_path: Path, redis: RedisServer) -> None:
 def test_a_restart_goes_on_where_it_stopped(tmp_path: Path) -> None:
     store = f"sqlite:{tmp_path / 'store.sqlite'}"
     with ExitStack() as stack:
-        upstream = stack.enter_context(providing(embedded_app(new_embedded())))
+        upstream = stack.enter_context(serving(embedded_app(new_embedded())))
         one = stack.enter_context(fleet(tmp_path / "one", config(upstream, "memory")))
         steady = [ask(one.url, messages) for messages in session("Ann")]
         requests = list(session("Bob"))
@@ -132,7 +133,7 @@ def test_a_restart_goes_on_where_it_stopped(tmp_path: Path) -> None:
 
 def test_a_store_that_is_away_is_not_waited_for(tmp_path: Path, redis: RedisServer) -> None:
     with ExitStack() as stack:
-        upstream = stack.enter_context(providing(embedded_app(new_embedded())))
+        upstream = stack.enter_context(serving(embedded_app(new_embedded())))
         proxy = stack.enter_context(fleet(tmp_path / "proxy", config(upstream, redis.url)))
         requests = list(session("Ann"))
         seen = [ask(proxy.url, messages) for messages in requests[:4]]

@@ -16,15 +16,17 @@ from pathlib import Path
 import aiohttp
 import orjson
 import pytest
-from starlette.types import Receive, Scope, Send
+from starlette.types import Receive, Send
 
 from proxy.core.profiles import ANTHROPIC
 from proxy.core.tokens import bytes_over_four
 from proxy.ports import Call, Deployment, Transport
 from proxy.state.sqlite import SqliteStore
 from proxy.store import Entry, SpendQuery
+from proxy.testing import serving
 from proxy.upstream.embedded import ANONYMOUS, EmbeddedUpstream
-from tests.e2e.fleet import INPUT, KEY, MODEL, OUTPUT, TEAM, Crowd, Provider, configuration, fleet, providing, until
+from tests.e2e.fleet import INPUT, KEY, MODEL, OUTPUT, TEAM, Crowd, Provider, configuration, fleet, until
+from tests.receiver import Received, Receiver, head, part
 
 pytestmark = pytest.mark.slow
 
@@ -61,7 +63,7 @@ def test_a_hard_budget_holds_under_load_to_the_last_nano_dollar(tmp_path: Path) 
     average = (50 + 49) * 5 // 4 * INPUT + 20 * OUTPUT
     limit = CLIENTS * CALLS // 2 * average
     provider, path = Provider(), tmp_path / "spend.sqlite"
-    with providing(provider) as upstream:
+    with serving(provider) as upstream:
         config = configuration(upstream, f"sqlite:{path}", budgets=[{"usd": limit / 1e9}])
         with fleet(tmp_path / "proxy", config) as proxy:
             crowd = Crowd()
@@ -82,7 +84,7 @@ def test_a_hard_budget_holds_under_load_to_the_last_nano_dollar(tmp_path: Path) 
 def test_no_kill_loses_a_settlement_counts_one_twice_or_leaves_a_budget_stuck(tmp_path: Path) -> None:
     provider, path, chance = Provider(delay_s=0.01), tmp_path / "spend.sqlite", random.Random(4)
     crowd = Crowd()
-    with providing(provider) as upstream:
+    with serving(provider) as upstream:
         config = configuration(upstream, f"sqlite:{path}", budgets=[{"usd": 1000}])
         for _ in range(KILLS):
             with fleet(tmp_path / "proxy", config) as proxy:
@@ -111,7 +113,7 @@ def test_no_kill_loses_a_settlement_counts_one_twice_or_leaves_a_budget_stuck(tm
     assert spent == sum(entry.cost for entry in entries) >= provider.nanos
 
 
-class Caching:
+class Caching(Receiver):
     """The embedded provider behind a socket: it really caches prompts, and bills by what was read and written."""
 
     def __init__(self) -> None:
@@ -119,23 +121,14 @@ class Caching:
         profile = replace(ANTHROPIC, min_tokens=64)
         self.deployment = Deployment(MODEL, MODEL, Transport.EMBEDDED, profile, api_key="account")
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http":
-            return
-        body = b""
-        while True:
-            message = await receive()
-            body += message.get("body", b"")
-            if not message.get("more_body"):
-                break
-        call = Call(self.deployment, "POST", scope["path"].removeprefix("/v1"), [], body, False, time.time())
-        answer = await self.upstream.open(call)
-        headers = [(name.encode(), value.encode()) for name, value in answer.headers]
-        await send({"type": "http.response.start", "status": answer.status, "headers": headers})
+    async def answer(self, request: Received, send: Send, receive: Receive) -> None:
+        path = request.path.removeprefix("/v1")
+        answer = await self.upstream.open(Call(self.deployment, "POST", path, [], request.body, False, time.time()))
+        await send(head(answer.status, answer.headers))
         async for chunk in answer.chunks():
-            await send({"type": "http.response.body", "body": chunk, "more_body": True})
+            await send(part(chunk))
         await answer.aclose()
-        await send({"type": "http.response.body", "body": b""})
+        await send(part(more=False))
 
 
 def test_the_ledger_is_the_bill_of_a_provider_that_caches(tmp_path: Path) -> None:
@@ -144,7 +137,7 @@ def test_the_ledger_is_the_bill_of_a_provider_that_caches(tmp_path: Path) -> Non
              "cache_creation_input_token_cost", "cache_creation_input_token_cost_above_1hr")  # fmt: skip
     prices = {MODEL: {name: rate / 1e9 for name, rate in zip(names, rates.values(), strict=True)}}
     provider, path = Caching(), tmp_path / "spend.sqlite"
-    with providing(provider) as upstream:
+    with serving(provider) as upstream:
         config = configuration(upstream, f"sqlite:{path}", budgets=[{"usd": 1000}], prices=prices)
         config["model_list"][0]["model_info"] = {"transport": "http", "cache_profile": "anthropic"}  # type: ignore[index]
         with fleet(tmp_path / "proxy", config) as proxy:
@@ -189,7 +182,7 @@ async def conversations(url: str) -> None:
 
 def test_a_locked_store_fails_no_request_and_all_spend_is_there_afterwards(tmp_path: Path) -> None:
     provider, path = Provider(), tmp_path / "spend.sqlite"
-    with providing(provider) as upstream:
+    with serving(provider) as upstream:
         config = configuration(upstream, f"sqlite:{path}", budgets=[{"usd": 1000}])
         with fleet(tmp_path / "proxy", config) as proxy:
             crowd = Crowd()

@@ -13,7 +13,8 @@ import pytest
 from proxy.core.budget import most_prompt_tokens
 from proxy.state.redis import RedisStore
 from proxy.store import Balance, Entry, SpendQuery
-from tests.e2e.fleet import INPUT, OUTPUT, TEAM, Crowd, Fleet, Provider, configuration, fleet, metric, providing, until
+from proxy.testing import serving
+from tests.e2e.fleet import INPUT, OUTPUT, TEAM, Crowd, Fleet, Provider, configuration, fleet, metric, until
 from tests.redis_server import RedisServer, ask, redis_server
 
 pytestmark = pytest.mark.slow
@@ -84,7 +85,7 @@ def test_a_hard_budget_holds_on_four_workers_to_the_last_cent(tmp_path: Path, re
     average = (50 + 49) * 5 // 4 * INPUT + 20 * OUTPUT
     limit = clients * calls // 2 * average
     provider = Provider()
-    with providing(provider) as upstream:
+    with serving(provider) as upstream:
         config = configuration(upstream, redis.url, budgets=[{"usd": limit / 1e9}])
         with fleet(tmp_path / "proxy", config, workers=4) as proxy:
             crowd = Crowd()
@@ -110,7 +111,7 @@ def test_workers_may_be_killed_under_load(tmp_path: Path, redis: RedisServer) ->
             proxy.kill_worker(chance.randrange(2))
             done.append(1)
 
-    with providing(provider) as upstream:
+    with serving(provider) as upstream:
         config = configuration(upstream, redis.url, budgets=[{"usd": 1000}])
         with fleet(tmp_path / "proxy", config, workers=2) as proxy:
             crowd, done = Crowd(), list[int]()
@@ -162,7 +163,7 @@ def test_a_store_in_trouble_fails_no_request_and_loses_no_money(
             redis.resume()
             over.set()
 
-    with providing(provider) as upstream:
+    with serving(provider) as upstream:
         config = configuration(upstream, redis.url, budgets=[{"usd": 1000}])
         with fleet(tmp_path / "proxy", config, workers=2) as proxy:
             crowd = Crowd()

@@ -10,6 +10,7 @@ from typing import Any
 
 import orjson
 import pytest
+from starlette.types import Receive, Send
 
 from proxy.clock import ManualClock
 from proxy.core.budget import Rule
@@ -19,34 +20,24 @@ from proxy.metrics import Metrics
 from proxy.notices import Notice, Notices
 from proxy.testing import serving
 from tests.money import NOW, Flaky, desk, exchange
+from tests.receiver import Received, Receiver, send_whole
 
 DOLLAR = 10**9
 SECRET = b"whsec"
 
 
-class Receiver:
-    """A webhook: answers with these statuses, then 204, and keeps what came."""
+class Webhook(Receiver):
+    """Answers with these statuses, then 204, and keeps what came."""
 
     def __init__(self, *statuses: int) -> None:
         self.statuses = list(statuses)
-        self.seen: list[tuple[dict[str, str], bytes]] = []
+        self.seen: list[Received] = []
         self._changed = threading.Condition()
 
-    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
-        if scope["type"] != "http":
-            return
-        body = b""
-        while True:
-            message = await receive()
-            body += message.get("body", b"")
-            if not message.get("more_body"):
-                break
-        headers = {name.decode(): value.decode() for name, value in scope["headers"]}
-        status = self.statuses.pop(0) if self.statuses else 204
-        await send({"type": "http.response.start", "status": status, "headers": []})
-        await send({"type": "http.response.body", "body": b""})
+    async def answer(self, request: Received, send: Send, receive: Receive) -> None:
+        await send_whole(send, self.statuses.pop(0) if self.statuses else 204)
         with self._changed:
-            self.seen.append((headers, body))
+            self.seen.append(request)
             self._changed.notify_all()
 
     async def wait(self, number: int) -> None:
@@ -73,20 +64,22 @@ def outcome(metrics: Metrics, name: str) -> float:
 
 def test_a_notice_is_signed_and_tried_again_under_its_id() -> None:
     async def main() -> None:
-        receiver, metrics = Receiver(500, 302), Metrics()
+        receiver, metrics = Webhook(500, 302), Metrics()
         with serving(receiver) as url:
             sender = notices(metrics)
             sender.start()
             sender.send(Notice(f"{url}/hook", "budget.soft_limit", {"team": "red"}))
             await receiver.wait(3)
             await sender.aclose()
-        headers, body = receiver.seen[-1]
-        stamp, _, given = headers["x-stratiform-signature"].partition(",v1=")
+        last = receiver.seen[-1]
+        stamp, _, given = last.headers["x-stratiform-signature"].partition(",v1=")
         assert stamp == f"t={NOW:.0f}"
-        assert hmac.compare_digest(given, hmac.new(SECRET, f"{NOW:.0f}.".encode() + body, hashlib.sha256).hexdigest())
-        said = orjson.loads(body)
+        assert hmac.compare_digest(
+            given, hmac.new(SECRET, f"{NOW:.0f}.".encode() + last.body, hashlib.sha256).hexdigest()
+        )
+        said = orjson.loads(last.body)
         assert (said["event"], said["team"], said["at"]) == ("budget.soft_limit", "red", "2023-11-14T22:13:20Z")
-        assert {headers["x-stratiform-notice"] for headers, _ in receiver.seen} == {said["id"]}
+        assert {one.headers["x-stratiform-notice"] for one in receiver.seen} == {said["id"]}
         assert (outcome(metrics, "delivered"), outcome(metrics, "failed")) == (1, 0)
 
     run(main)
@@ -121,7 +114,7 @@ def test_beyond_the_bound_notices_are_dropped_and_nobody_waits() -> None:
 
 def test_a_soft_limit_is_told_once_a_window_by_all_workers_together() -> None:
     async def main() -> None:
-        receiver, store = Receiver(), Flaky()
+        receiver, store = Webhook(), Flaky()
         with serving(receiver) as url:
             rule = Rule(
                 "daily", "the budget", hard=800 * DOLLAR, soft=100 * DOLLAR, window="day", webhook=f"{url}/hook"
@@ -137,7 +130,7 @@ def test_a_soft_limit_is_told_once_a_window_by_all_workers_together() -> None:
                 for _ in range(2):
                     with pytest.raises(BudgetExceeded):
                         await one.reserve(exchange(1000))
-        said = [orjson.loads(body) for _, body in receiver.seen]
+        said = [orjson.loads(one.body) for one in receiver.seen]
         told = sorted((one["event"], one["budget"]) for one in said)
         assert told == [
             ("budget.hard_limit", "daily"), ("budget.soft_limit", "daily"), ("budget.soft_limit", "rolling"),
