@@ -343,17 +343,9 @@ def _has_long_life(exchange: Exchange) -> bool:
 
 
 def _entry(exchange: Exchange) -> Entry:
-    usage, subject, deployment = exchange.usage, exchange.subject, exchange.deployment
-    assert subject is not None
-    return Entry(
-        exchange_id=exchange.id,
-        at=exchange.now,
-        team=subject.team,
-        key_id=subject.key_id,
-        user=_kept(subject.user),
-        model=_kept(deployment.name) if deployment is not None else "",
-        mode=mode_label(exchange.mode),
-        reason=exchange.reason,
+    usage = exchange.usage
+    return replace(
+        _asked_entry(exchange, exchange.deployment),
         status=exchange.status,
         ending=(exchange.ending or Ending.HUNG_UP).value,
         read_tokens=usage.read if usage is not None else 0,
@@ -370,6 +362,17 @@ def _entry(exchange: Exchange) -> Entry:
 
 def _lost_entry(exchange: Exchange, deployment: Deployment, amounts: dict[str, Estimate]) -> Entry:
     """What is written where this process dies before it settles: the reservation is the bill."""
+    return replace(
+        _asked_entry(exchange, deployment),
+        ending=LOST,
+        plain_tokens=amounts["tokens"].expected,
+        cost=amounts["usd"].most,
+        estimated=True,
+    )
+
+
+def _asked_entry(exchange: Exchange, deployment: Deployment | None) -> Entry:
+    """Who asked for what, when, and in which mode."""
     subject = exchange.subject
     assert subject is not None
     return Entry(
@@ -378,13 +381,9 @@ def _lost_entry(exchange: Exchange, deployment: Deployment, amounts: dict[str, E
         team=subject.team,
         key_id=subject.key_id,
         user=_kept(subject.user),
-        model=_kept(deployment.name),
+        model=_kept(deployment.name) if deployment is not None else "",
         mode=mode_label(exchange.mode),
         reason=exchange.reason,
-        ending=LOST,
-        plain_tokens=amounts["tokens"].expected,
-        cost=amounts["usd"].most,
-        estimated=True,
     )
 
 
