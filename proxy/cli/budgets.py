@@ -2,7 +2,7 @@
 
 import argparse
 
-from proxy.cli.managing import Ask, Option, add_options, add_where, body_of, run_with, show
+from proxy.cli.managing import Actions, Ask, Option, body_of, run_with, show
 
 _AMOUNTS = (
     Option("--usd", "usd", float, "refuse what could take the spend beyond this"),
@@ -28,21 +28,12 @@ _COLUMNS = {
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the command's arguments."""
-    actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
-    listing = actions.add_parser("list", help="all budgets, or a team's")
-    listing.add_argument("--team", help="of this team only")
-    add_where(listing)
-    create = actions.add_parser("create", help="make a budget")
+    actions = Actions(parser)
+    actions.add("list", "all budgets, or a team's").add_argument("--team", help="of this team only")
+    create = actions.add("create", "make a budget", (*_AMOUNTS, *_KINDS))
     create.add_argument("--team", required=True, help="whose spend it limits")
-    add_options(create, (*_AMOUNTS, *_KINDS))
-    add_where(create)
-    update = actions.add_parser("update", help="change how much it allows")
-    update.add_argument("id", help="TEAM/NAME")
-    add_options(update, _AMOUNTS)
-    add_where(update)
-    delete = actions.add_parser("delete", help="delete a budget")
-    delete.add_argument("id", help="TEAM/NAME")
-    add_where(delete)
+    actions.add("update", "change how much it allows", _AMOUNTS).add_argument("id", help="TEAM/NAME")
+    actions.add("delete", "delete a budget").add_argument("id", help="TEAM/NAME")
 
 
 def run(arguments: argparse.Namespace) -> int:

@@ -3,7 +3,7 @@
 import argparse
 import sys
 
-from proxy.cli.managing import LIMITS, Ask, Option, add_options, add_where, body_of, run_with, show
+from proxy.cli.managing import LIMITS, Actions, Ask, Option, body_of, run_with, show
 
 _OPTIONS = (
     Option("--user", "user", str, "whose key it is"),
@@ -21,25 +21,13 @@ _COLUMNS = {
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the command's arguments."""
-    actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
-    listing = actions.add_parser("list", help="all keys, or a team's")
-    listing.add_argument("--team", help="of this team only")
-    add_where(listing)
-    create = actions.add_parser("create", help="make a key, and show it once")
+    actions = Actions(parser)
+    actions.add("list", "all keys, or a team's").add_argument("--team", help="of this team only")
+    create = actions.add("create", "make a key, and show it once", (*_OPTIONS, _SHA256))
     create.add_argument("--team", help="the team that it belongs to (default)")
-    add_options(create, (*_OPTIONS, _SHA256))
-    add_where(create)
-    update = actions.add_parser("update", help="change what is given")
-    update.add_argument("id")
-    add_options(update, _OPTIONS)
-    add_where(update)
-    for action, help_text in (
-        ("revoke", "refuse a key from now on; it stays in the list"),
-        ("delete", "delete a key from the list; what it spent stays in the ledger"),
-    ):
-        sub = actions.add_parser(action, help=help_text)
-        sub.add_argument("id")
-        add_where(sub)
+    actions.add("update", "change what is given", _OPTIONS).add_argument("id")
+    actions.add("revoke", "refuse a key from now on; it stays in the list").add_argument("id")
+    actions.add("delete", "delete a key from the list; what it spent stays in the ledger").add_argument("id")
 
 
 def run(arguments: argparse.Namespace) -> int:

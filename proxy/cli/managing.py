@@ -60,19 +60,29 @@ LIMITS = (
 )
 
 
+class Actions:
+    """The actions of a command; each says where it works, and how it prints."""
+
+    def __init__(self, parser: argparse.ArgumentParser) -> None:
+        self._choices = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
+
+    def add(self, name: str, summary: str, options: Sequence[Option] = ()) -> argparse.ArgumentParser:
+        """An action, with the options that become fields."""
+        parser = self._choices.add_parser(name, help=summary)
+        for option in options:
+            parser.add_argument(option.flag, dest=option.field, metavar="VALUE", help=option.help)
+        add_where(parser)
+        return parser
+
+
 def add_where(parser: argparse.ArgumentParser) -> None:
     """Where a command works, and how it prints."""
-    where = parser.add_mutually_exclusive_group()
+    group = parser.add_argument_group("where, and how it is printed")
+    where = group.add_mutually_exclusive_group()
     where.add_argument("--config", type=Path, metavar="FILE", help=f"a configuration, for its store ({DEFAULT_CONFIG})")
     where.add_argument("--store", metavar="STORE", help="a store: sqlite:PATH or redis://HOST:PORT/DB")
     where.add_argument("--url", help=f"a proxy that runs; the master key is in {' or '.join(_KEY_VARIABLES)}")
-    parser.add_argument("--json", action="store_true", help="print JSON")
-
-
-def add_options(parser: argparse.ArgumentParser, options: Sequence[Option]) -> None:
-    """The options that become fields."""
-    for option in options:
-        parser.add_argument(option.flag, dest=option.field, metavar="VALUE", help=option.help)
+    group.add_argument("--json", action="store_true", help="print JSON")
 
 
 def body_of(arguments: argparse.Namespace, options: Sequence[Option], **more: Any) -> dict[str, Any]:

@@ -2,7 +2,7 @@
 
 import argparse
 
-from proxy.cli.managing import LIMITS, Ask, Option, add_options, add_where, body_of, run_with, show
+from proxy.cli.managing import LIMITS, Actions, Ask, Option, body_of, run_with, show
 
 _OPTIONS = (
     *LIMITS,
@@ -16,17 +16,13 @@ _COLUMNS = {
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the command's arguments."""
-    actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
-    add_where(actions.add_parser("list", help="all teams"))
-    for action, help_text in (("create", "make a team"), ("update", "change what is given")):
-        sub = actions.add_parser(action, help=help_text)
-        sub.add_argument("name")
-        add_options(sub, _OPTIONS)
-        add_where(sub)
-    delete = actions.add_parser("delete", help="delete a team and its budgets; what it spent stays in the ledger")
+    actions = Actions(parser)
+    actions.add("list", "all teams")
+    actions.add("create", "make a team", _OPTIONS).add_argument("name")
+    actions.add("update", "change what is given", _OPTIONS).add_argument("name")
+    delete = actions.add("delete", "delete a team and its budgets; what it spent stays in the ledger")
     delete.add_argument("name")
     delete.add_argument("--force", action="store_true", help="its keys, too")
-    add_where(delete)
 
 
 def run(arguments: argparse.Namespace) -> int:
