@@ -1,6 +1,5 @@
 """The app in a thread of this process, with the embedded provider behind it."""
 
-import asyncio
 import socket
 import threading
 from collections.abc import Iterator
@@ -10,7 +9,7 @@ from dataclasses import dataclass
 import uvicorn
 
 from proxy.cli import parts
-from proxy.cli.serve import address, listen
+from proxy.cli.server import address, listen, run_on_loop, server
 from proxy.core.tokens import Encode
 from proxy.demo.witness import Witness
 from proxy.ports import Transport
@@ -68,10 +67,8 @@ class _Server:
         self._thread.join(_STOP_S)
 
     def _run(self) -> None:
-        loop_factory = uvicorn.Config("", log_config=None).get_loop_factory()
         try:
-            with asyncio.Runner(loop_factory=loop_factory) as runner:
-                runner.run(self._serve())
+            run_on_loop(self._serve())
         except BaseException as error:  # noqa: BLE001 - raised again in the thread that started this one
             self._failure = error
         finally:
@@ -81,10 +78,7 @@ class _Server:
         assembly = await parts.build(
             self._settings, upstreams={Transport.EMBEDDED: self._proxy.witness}, encode=self._encode
         )
-        config = uvicorn.Config(
-            create_app(assembly.parts), ws="none", lifespan="on", log_config=None, access_log=False,
-            timeout_graceful_shutdown=_STOP_S,
-        )  # fmt: skip
-        self._uvicorn = uvicorn.Server(config)
+        limits = self._settings.stratiform.limits.model_copy(update={"drain_s": _STOP_S})
+        self._uvicorn = server(create_app(assembly.parts), limits)
         self._is_built.set()
         await self._uvicorn.serve(sockets=[self._listener])

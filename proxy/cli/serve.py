@@ -4,10 +4,9 @@ import argparse
 import asyncio
 import gc
 import logging
-import math
 import socket
 import sys
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -18,6 +17,7 @@ import uvicorn
 from proxy import __version__
 from proxy.cli import parts
 from proxy.cli.parts import Worker
+from proxy.cli.server import address, listen, run_on_loop, server
 from proxy.cli.workers import Workers
 from proxy.core.modes import Mode
 from proxy.core.tokens import Encode
@@ -28,15 +28,10 @@ from proxy.shared_metrics import FOLDER_VARIABLE, SharedMetrics
 from proxy.tasks import Tasks, spawn
 from proxy.upstream.litellm_ import LitellmUpstream
 from proxy.web.app import create_app
-from proxy.web.guard import WireLimits, guarded_http
 
 LOG_LEVELS = ("debug", "info", "warning", "error")
-# Longer than the pools of clients keep a connection they may still send on (node 5 s, httpx 5 s, aiohttp 15 s; load
-# balancers 60 s): the side that closes an idle connection first must not be ours, or a request is lost in between.
-_KEEPALIVE_S = 75
-# Beyond that, for what a worker does at its end.
+# Beyond the time that answers are given, for what a worker does at its end.
 _MARGIN_S = 10
-_BACKLOG = 2048
 _GC_ALLOCATIONS = 20_000
 
 _log = logging.getLogger("stratiform")
@@ -64,16 +59,10 @@ def run(arguments: argparse.Namespace) -> int:
         if settings.stratiform.workers > 1:
             return _serve_with_workers(settings, listener)
         try:
-            _run(serve(settings, listener))
+            run_on_loop(serve(settings, listener))
         except KeyboardInterrupt:
             return 130
     return 0
-
-
-def _run(work: Coroutine[object, object, None]) -> None:
-    loop_factory = uvicorn.Config("", log_config=None).get_loop_factory()
-    with asyncio.Runner(loop_factory=loop_factory) as runner:
-        runner.run(work)
 
 
 def _serve_with_workers(settings: Settings, listener: socket.socket) -> int:
@@ -86,7 +75,7 @@ def _serve_with_workers(settings: Settings, listener: socket.socket) -> int:
         def work(slot: int, lifeline: socket.socket) -> int:
             shared.begin(slot)
             try:
-                _run(serve(settings, listener, Worker(slot, shared), lifeline))
+                run_on_loop(serve(settings, listener, Worker(slot, shared), lifeline))
             except ConfigError as error:
                 _log.error("worker %d cannot start: %s", slot, "; ".join(error.problems))
                 return 1
@@ -124,36 +113,21 @@ async def serve(
     assembly = await parts.build(
         settings, encode=_loaded_beside(local_encode), obstacle=warming.obstacle, worker=worker
     )
-    limits = settings.stratiform.limits
-    config = uvicorn.Config(
-        create_app(assembly.parts),
-        ws="none",
-        lifespan="on",
-        log_config=None,
-        access_log=False,
-        server_header=False,
-        proxy_headers=False,
-        timeout_keep_alive=_KEEPALIVE_S,
-        timeout_graceful_shutdown=math.ceil(limits.drain_s),
-        http=guarded_http(
-            WireLimits(int(limits.max_header_kib * 1024), limits.max_headers, limits.receive_s, limits.send_s)
-        ),
-    )
+    built = server(create_app(assembly.parts), settings.stratiform.limits)
     litellm = assembly.upstreams.get(Transport.LITELLM)
     if isinstance(litellm, LitellmUpstream):
         spawn(warming.warm(litellm), background)
     settle_heap()
     _log.info("stratiform %s: %s/v1, mode %s", __version__, address(listener), settings.stratiform.mode)
-    server = uvicorn.Server(config)
     if lifeline is not None:
-        asyncio.get_running_loop().add_reader(lifeline, _end_in_order, server, lifeline)
-    await server.serve(sockets=[listener])
+        asyncio.get_running_loop().add_reader(lifeline, _end_in_order, built, lifeline)
+    await built.serve(sockets=[listener])
 
 
-def _end_in_order(server: uvicorn.Server, lifeline: socket.socket) -> None:
+def _end_in_order(running: uvicorn.Server, lifeline: socket.socket) -> None:
     """The process above is gone: nobody would start this worker again, or end it."""
     asyncio.get_running_loop().remove_reader(lifeline)
-    server.should_exit = True
+    running.should_exit = True
 
 
 def settle_heap() -> None:
@@ -188,22 +162,6 @@ class _Warming:
         await upstream.warm()
         settle_heap()
         self._obstacle = ""
-
-
-def listen(host: str, port: int) -> socket.socket:
-    """A socket bound to that address. Raises ConfigError."""
-    try:
-        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
-        family, _, _, _, where = found[0]
-        return socket.create_server(where[:2], family=family, backlog=_BACKLOG)
-    except OSError as error:
-        raise ConfigError([f"stratiform.port: cannot listen on {host}:{port}: {error.strerror}"]) from error
-
-
-def address(listener: socket.socket) -> str:
-    """Where a socket listens, as a URL."""
-    host, port = listener.getsockname()[:2]
-    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 
 def _log_to_stderr(level: str) -> None:

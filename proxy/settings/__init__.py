@@ -4,7 +4,7 @@ from proxy.settings.config_file import NO_SHARED_STORE, Settings, key_digest, lo
 from proxy.settings.environment import Environment, export
 from proxy.settings.messages import ConfigError
 from proxy.settings.routing import Routing, weights_of
-from proxy.settings.schema import MOST_WORKERS, LiteLLMParams, ModelEntry, ModelInfo, Stratiform
+from proxy.settings.schema import MOST_WORKERS, Limits, LiteLLMParams, ModelEntry, ModelInfo, Stratiform
 from proxy.settings.teams import Budget, Key, Team
 
 __all__ = [
@@ -14,6 +14,7 @@ __all__ = [
     "ConfigError",
     "Environment",
     "Key",
+    "Limits",
     "LiteLLMParams",
     "ModelEntry",
     "ModelInfo",

@@ -28,6 +28,14 @@ def test_it_serves_until_the_block_ends() -> None:
         socket.create_connection((host, int(port)), timeout=5)
 
 
+def test_it_bounds_headers_as_serve_does() -> None:
+    with running(demo_settings(0), bytes_over_four) as proxy:
+        host, port = proxy.url.removeprefix("http://").split(":")
+        with socket.create_connection((host, int(port)), timeout=10) as connection:
+            connection.sendall(b"GET /healthz HTTP/1.1\r\nhost: x\r\nx-long: " + b"a" * (65 << 10))
+            assert connection.recv(65536).startswith(b"HTTP/1.1 431 ")
+
+
 def test_it_stops_when_the_block_fails() -> None:
     with pytest.raises(ZeroDivisionError), running(demo_settings(0), bytes_over_four):
         raise ZeroDivisionError

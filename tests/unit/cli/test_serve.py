@@ -4,7 +4,6 @@ import contextlib
 import os
 import re
 import signal
-import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -15,8 +14,6 @@ import openai
 import pytest
 
 from proxy.cli import main
-from proxy.cli.serve import address, listen
-from proxy.settings import ConfigError
 
 CONFIG = """
 model_list:
@@ -121,20 +118,6 @@ def test_the_command_line_wins_over_the_file(config: str) -> None:
 def test_what_cannot_be_served_is_said(arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["serve", *arguments]) == 1
     assert f"error: {message}" in capsys.readouterr().err
-
-
-def test_a_port_that_is_taken_is_said() -> None:
-    with listen("127.0.0.1", 0) as taken:
-        port = taken.getsockname()[1]
-        assert address(taken) == f"http://127.0.0.1:{port}"
-        with pytest.raises(ConfigError, match=f"stratiform.port: cannot listen on 127.0.0.1:{port}: Address already"):
-            listen("127.0.0.1", port)
-
-
-@pytest.mark.skipif(not socket.has_dualstack_ipv6(), reason="no IPv6 here")
-def test_it_listens_on_ipv6() -> None:
-    with listen("::1", 0) as listener:
-        assert address(listener) == f"http://[::1]:{listener.getsockname()[1]}"
 
 
 BUILD = """

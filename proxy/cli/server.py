@@ -1,0 +1,57 @@
+"""An app on a socket: the socket itself, the event loop, and uvicorn with the bounds of the configuration."""
+
+import asyncio
+import math
+import socket
+from collections.abc import Coroutine
+
+import uvicorn
+from starlette.types import ASGIApp
+
+from proxy.settings import ConfigError, Limits
+from proxy.web.guard import WireLimits, guarded_http
+
+# Longer than the pools of clients keep a connection they may still send on (node 5 s, httpx 5 s, aiohttp 15 s; load
+# balancers 60 s): the side that closes an idle connection first must not be ours, or a request is lost in between.
+_KEEPALIVE_S = 75
+_BACKLOG = 2048
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """A socket bound to that address. Raises ConfigError."""
+    try:
+        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        family, _, _, _, where = found[0]
+        return socket.create_server(where[:2], family=family, backlog=_BACKLOG)
+    except OSError as error:
+        raise ConfigError([f"stratiform.port: cannot listen on {host}:{port}: {error.strerror}"]) from error
+
+
+def address(listener: socket.socket) -> str:
+    """Where a socket listens, as a URL."""
+    host, port = listener.getsockname()[:2]
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+
+
+def run_on_loop(work: Coroutine[object, object, None]) -> None:
+    """Run it on the event loop that uvicorn prefers here."""
+    with asyncio.Runner(loop_factory=uvicorn.Config("", log_config=None).get_loop_factory()) as runner:
+        runner.run(work)
+
+
+def server(app: ASGIApp, limits: Limits) -> uvicorn.Server:
+    """What serves the app, not yet running."""
+    wire = WireLimits(int(limits.max_header_kib * 1024), limits.max_headers, limits.receive_s, limits.send_s)
+    config = uvicorn.Config(
+        app,
+        http=guarded_http(wire),
+        ws="none",
+        lifespan="on",
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        proxy_headers=False,
+        timeout_keep_alive=_KEEPALIVE_S,
+        timeout_graceful_shutdown=math.ceil(limits.drain_s),
+    )
+    return uvicorn.Server(config)

@@ -1,0 +1,22 @@
+"""The socket that the proxy listens on."""
+
+import socket
+
+import pytest
+
+from proxy.cli.server import address, listen
+from proxy.settings import ConfigError
+
+
+def test_a_port_that_is_taken_is_said() -> None:
+    with listen("127.0.0.1", 0) as taken:
+        port = taken.getsockname()[1]
+        assert address(taken) == f"http://127.0.0.1:{port}"
+        with pytest.raises(ConfigError, match=f"stratiform.port: cannot listen on 127.0.0.1:{port}: Address already"):
+            listen("127.0.0.1", port)
+
+
+@pytest.mark.skipif(not socket.has_dualstack_ipv6(), reason="no IPv6 here")
+def test_it_listens_on_ipv6() -> None:
+    with listen("::1", 0) as listener:
+        assert address(listener) == f"http://[::1]:{listener.getsockname()[1]}"
