@@ -8,7 +8,7 @@ Counters cannot fall, so what a plan saved or lost is in two of them: saved - lo
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping
-from typing import Generic, Literal, Protocol, TypeVar
+from typing import Generic, Literal, Protocol, TypeVar, get_args
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector, generate_latest
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
@@ -20,6 +20,7 @@ from proxy.core.diagnostics import UNTOLD
 from proxy.core.modes import Mode
 from proxy.core.prices import Cost
 from proxy.core.reasons import Reason
+from proxy.core.retry import Kind
 from proxy.core.usage import Usage
 from proxy.ports import Deployment
 
@@ -34,6 +35,8 @@ ERROR_KINDS = (
     "timeout", "unavailable", "broken-off", "rate-limited", "unauthorized", "rejected", "server-error", "circuit-open",
 )  # fmt: skip
 """How an upstream call can fail."""
+RETRIED_KINDS = get_args(Kind)
+"""Those after which another attempt may follow."""
 _BREAKER_STATES = {"closed": 0, "half-open": 1, "open": 2}
 _KINDS = ("read", "write", "uncached", "output")
 _TIERS = ("L0", "L1", "L2", "L3", "active")
@@ -244,7 +247,8 @@ class Metrics:
                 self._tier_moves(tier, other)
         for reason in Reason:
             self._reasons("tier", reason.value)
-        series = len(deployments) * (len(_KINDS) + len(ERROR_KINDS) + len(Deviation) + 1 + 7 * len(teams))
+        kinds = len(_KINDS) + len(ERROR_KINDS) + len(RETRIED_KINDS) + len(Deviation)
+        series = len(deployments) * (kinds + 1 + 7 * len(teams))
         if series > _EXPECTED_SERIES:
             return
         for deployment in deployments:
@@ -259,6 +263,8 @@ class Metrics:
             self._tokens(model, kind)
         for kind in ERROR_KINDS:
             self._upstream_errors(model, kind)
+        for kind in RETRIED_KINDS:
+            self._retried(model, kind)
         for deviation in Deviation:
             self._deviations(model, deviation.value, UNTOLD)
         for team in teams:

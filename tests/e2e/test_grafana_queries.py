@@ -2,7 +2,7 @@
 
 The proxy is the real app on a real socket, in front of the embedded provider; the traffic comes from the openai SDK. It
 is made so that every panel has something to show: hits and writes, two models, a spent budget, upstream errors, a
-refused rewrite, a client that hangs up.
+fallback, breakers that open, a refused rewrite, a client that hangs up.
 """
 
 import asyncio
@@ -163,7 +163,9 @@ model_list:
     model_info: {transport: embedded, cache_profile: anthropic}
   - model_name: down
     litellm_params: {model: openai/gone, api_base: "http://127.0.0.1:DEAD_PORT", api_key: none}
-router_settings: {num_retries: 0}
+  - model_name: replaced
+    litellm_params: {model: openai/gpt-4o, api_base: "http://127.0.0.1:DEAD_PORT", api_key: none}
+router_settings: {num_retries: 0, allowed_fails: 1, cooldown_time: 600, fallbacks: [{replaced: [gpt]}]}
 stratiform:
   store: memory
   teams:
@@ -180,7 +182,7 @@ stratiform:
 
 
 def app(folder):
-    """The app as `stratiform serve` puts it together. Nobody listens where the model ``down`` leads."""
+    """The app as `stratiform serve` puts it together. Nobody listens where ``down`` and ``replaced`` lead."""
     path = folder / "config.yaml"
     path.write_text(CONFIG.replace("DEAD_PORT", str(free_port())))
     return create_app(asyncio.run(build(load(path))).parts)
@@ -233,12 +235,13 @@ class Traffic:
 
     def refused_rewrite(self):
         """The provider refuses markers; the client's own request is sent then."""
-        with self.client(**{"x-embedded-fault": "refuse-rewrite"}) as client:
-            answer = client.chat.completions.create(
-                model="claude",
-                messages=[{"role": "system", "content": INSTRUCTIONS}, {"role": "user", "content": "Hello?"}],
-            )
-            self.count(answer.usage, "claude")
+        self.greeting("claude", "claude", **{"x-embedded-fault": "refuse-rewrite"})
+
+    def greeting(self, model, served_by, **headers):
+        """A request that another model may come to answer."""
+        messages = [{"role": "system", "content": INSTRUCTIONS}, {"role": "user", "content": "Hello?"}]
+        with self.client(**headers) as client:
+            self.count(client.chat.completions.create(model=model, messages=messages).usage, served_by)
 
     def hang_up(self):
         """Leaves before the answer begins."""
@@ -277,7 +280,9 @@ def scraped(tmp_path_factory):
         traffic.session("gpt", 6, 2)
         traffic.session("homemade", 6, 3, FREE)
         traffic.failing(openai.RateLimitError, POOR)
-        traffic.failing(openai.InternalServerError, FREE, model="down")
+        for _ in range(3):
+            traffic.failing(openai.InternalServerError, FREE, model="down")
+            traffic.greeting("replaced", "gpt")
         traffic.failing(openai.RateLimitError, **{"x-embedded-fault": "rate-limit"})
         traffic.refused_rewrite()
         traffic.hang_up()
@@ -380,13 +385,25 @@ def test_trouble_is_counted_by_its_kind(scraped):
         (labels["model"], labels["kind"]): value
         for labels, value in prometheus.instant("sum by (model, kind) (stratiform_upstream_errors_total) > 0")
     }
-    assert errors == {("down", "unavailable"): 1, ("claude", "rate-limited"): 1}
+    assert errors == {
+        ("claude", "rate-limited"): 1, ("down", "unavailable"): 2, ("down", "circuit-open"): 1,
+        ("replaced", "unavailable"): 2,
+    }  # fmt: skip
     assert prometheus.scalar("sum(stratiform_retries_original_total)") == 1
     assert prometheus.scalar("sum(stratiform_client_disconnects_total)") == 1
     assert prometheus.scalar('stratiform_budget_rejections_total{team="poor"}') == 1
     assert prometheus.scalar("sum(stratiform_unpriced_requests_total)") == 6
     remaining = prometheus.scalar('stratiform_budget_remaining_usd{team="rich"}')
     assert remaining == pytest.approx(100 - prometheus.scalar('sum(stratiform_cost_usd_total{team="rich"})'))
+
+
+def test_fallbacks_and_breakers_are_shown(scraped):
+    prometheus, _ = scraped
+    retried = prometheus.instant("sum by (model, kind) (stratiform_retries_total) > 0")
+    assert retried == [({"model": "replaced", "kind": "unavailable"}, 2)]
+    (breakers,) = [panel for panel in PANELS if panel["title"] == "Circuit breakers"]
+    states = prometheus.range(substituted(breakers["targets"][0]["expr"], variables()))
+    assert sorted((labels["deployment"], state) for labels, state in states) == [("down", 2), ("replaced", 2)]
 
 
 def test_what_the_service_exports_is_well_formed(scraped):
