@@ -12,6 +12,7 @@ import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 
@@ -97,19 +98,20 @@ def ask(port: int, *words: str, password: str = "", errors: str = "strict") -> s
 
 def redis_binary() -> str:
     """redis-server, or the end of the test."""
-    binary = shutil.which("redis-server")
-    if binary is None:
-        reason = "redis-server is not installed: .ci/install-services.sh does that"
-        if os.environ.get("CI") == "true":
-            pytest.fail(reason)
-        pytest.skip(reason)
-    return binary
+    return shutil.which("redis-server") or absent("redis-server is not installed: .ci/install-services.sh does that")
+
+
+def absent(reason: str) -> NoReturn:
+    """What the test needs is not there: it is skipped, and fails in CI."""
+    if os.environ.get("CI") == "true":
+        pytest.fail(reason)
+    pytest.skip(reason)
 
 
 @contextmanager
 def redis_server(folder: Path, *options: str, password: str = "") -> Iterator[RedisServer]:
     """A server that answers, for the length of the block."""
-    server = RedisServer(redis_binary(), folder, _free_port(), *options, password=password)
+    server = RedisServer(redis_binary(), folder, free_port(), *options, password=password)
     try:
         server.start()
         yield server
@@ -125,7 +127,7 @@ def redis_cluster(folder: Path, nodes: int = 3) -> Iterator[list[RedisServer]]:
         servers = []
         for index in range(nodes):
             server = RedisServer(
-                binary, folder / str(index), _free_port(with_bus=True), "--cluster-enabled", "yes",
+                binary, folder / str(index), free_port(with_bus=True), "--cluster-enabled", "yes",
                 "--cluster-node-timeout", "5000",
             )  # fmt: skip
             stack.callback(server.stop)
@@ -152,7 +154,8 @@ def _sees_all(server: RedisServer, nodes: int) -> bool:
     return "cluster_state:ok" in text and f"cluster_known_nodes:{nodes}\r" in text
 
 
-def _free_port(*, with_bus: bool = False) -> int:
+def free_port(*, with_bus: bool = False) -> int:
+    """A port that nobody listens on; ``with_bus``: nor on a cluster's port behind it."""
     while True:
         with socket.create_server(("127.0.0.1", 0)) as listener:
             port: int = listener.getsockname()[1]

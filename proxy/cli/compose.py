@@ -99,7 +99,7 @@ async def open_store(settings: Settings) -> Store:
         # A third of the time that it takes to start, for those who have one.
         from proxy.state.redis import RedisStore
 
-        return RedisStore(settings.store_url.get_secret_value())
+        return RedisStore(settings.store_url.get_secret_value(), ca_file=settings.store_ca)
     path = settings.store_path
     if path is None:
         return MemoryStore()

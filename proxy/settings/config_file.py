@@ -4,6 +4,7 @@ An existing LiteLLM file works as it is. Everything that is wrong is reported at
 its key; what LiteLLM would use and Stratiform does not is listed in ``Settings.warnings``.
 """
 
+import ssl
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -100,6 +101,12 @@ class Settings:
         """The Redis that state is kept in, if it is one."""
         store = self.stratiform.store or ""
         return SecretStr(store) if store.startswith(("redis://", "rediss://")) else None
+
+    @property
+    def store_ca(self) -> Path | None:
+        """Whom a Redis is trusted by that is reached with TLS, besides the system's authorities."""
+        given = self.stratiform.store_ca
+        return self.folder / Path(given).expanduser() if given is not None else None
 
     @property
     def store_name(self) -> str:
@@ -281,9 +288,22 @@ def _contradictions(settings: Settings) -> Iterator[str]:
         yield "model_list: has an entry for `*`, so --upstream would serve nothing; drop one of the two"
     if settings.stratiform.workers > 1 and settings.store_url is None:
         yield f"stratiform.workers: {NO_SHARED_STORE}"
+    if settings.store_ca is not None:
+        yield from _store_ca(settings, settings.store_ca)
     if settings.stratiform.holdout and settings.stratiform.clock == "header":
         yield "stratiform.holdout: is for live traffic; a replay (clock: header) has no controls"
     yield from _shared_keys(settings)
+
+
+def _store_ca(settings: Settings, path: Path) -> Iterator[str]:
+    if not (settings.stratiform.store or "").startswith("rediss://"):
+        yield "stratiform.store_ca: is for a store that is reached with TLS (rediss://)"
+    try:
+        ssl.create_default_context(cafile=str(path))
+    except ssl.SSLError:
+        yield f"stratiform.store_ca: {path} holds no certificate in PEM form"
+    except OSError as error:
+        yield f"stratiform.store_ca: {path} cannot be read: {error.strerror}"
 
 
 def _shared_keys(settings: Settings) -> Iterator[str]:

@@ -247,6 +247,11 @@ class Stratiform(Strict):
     store: str | None = Field(
         default=None, repr=False, description="memory, sqlite:PATH, or redis://[:PASSWORD@]HOST:PORT/DB (rediss: TLS)"
     )
+    store_ca: str | None = Field(
+        default=None,
+        min_length=1,
+        description="PEM file of the authorities that a rediss:// store is trusted by, besides the system's",
+    )
     spool: str | None = Field(
         default=None, min_length=1, description="the folder for settlements that wait for the store"
     )

@@ -11,6 +11,7 @@ import heapq
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from operator import attrgetter
+from pathlib import Path
 from typing import Any, Final, Literal, TypeVar
 from urllib.parse import quote
 
@@ -59,11 +60,16 @@ class RedisStore:
     is_durable = True
 
     def __init__(
-        self, url: str, timeout_s: float = 2.0, state_timeout_s: float = 0.05, scope_bytes: int = SCOPE_BYTES
+        self,
+        url: str,
+        timeout_s: float = 2.0,
+        state_timeout_s: float = 0.05,
+        scope_bytes: int = SCOPE_BYTES,
+        ca_file: Path | None = None,
     ) -> None:
         self._scope_bytes = scope_bytes
-        self._link = RedisLink(url, timeout_s)
-        self._state_link = RedisLink(url, state_timeout_s)
+        self._link = RedisLink(url, timeout_s, ca_file)
+        self._state_link = RedisLink(url, state_timeout_s, ca_file)
         self._scripts = {name: Script.load("team", name) for name in _TEAM_SCRIPTS}
         self._scripts |= {name: Script.load(name) for name in ("put", "remove")}
         self._scripts |= {name: Script.load("state", name) for name in ("state_load", "state_save")}

@@ -6,6 +6,7 @@ finds it when it is back.
 
 import asyncio
 import hashlib
+import ssl
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -31,6 +32,8 @@ _LUA = Path(__file__).parent / "lua"
 # Beyond that many calls at once they wait for each other: a server answers one at a time anyway, and a connection
 # costs more to make than many calls.
 _CONNECTIONS = 8
+# X509_V_ERR_HOSTNAME_MISMATCH and X509_V_ERR_IP_ADDRESS_MISMATCH (openssl/x509_vfy.h).
+_OF_ANOTHER_HOST = (62, 64)
 
 Client = Redis | RedisCluster
 Argument = str | bytes | int | float
@@ -51,12 +54,17 @@ class Script:
 
 
 class RedisLink:
-    """Connections to one Redis. ``url`` is redis:// or rediss:// (TLS); raises ValueError where it is neither."""
+    """Connections to one Redis. ``url`` is redis:// or rediss:// (TLS); raises ValueError where it is neither.
 
-    def __init__(self, url: str, timeout_s: float) -> None:
+    With TLS the server's certificate is checked, and that it is for the URL's host: by the system's authorities, and
+    those of ``ca_file``.
+    """
+
+    def __init__(self, url: str, timeout_s: float, ca_file: Path | None = None) -> None:
         parse_url(url)
         self._url = url
         self._timeout_s = timeout_s
+        self._ca_file = ca_file
         self._client: Client | None = None
         self._connecting = asyncio.Lock()
         self._places = asyncio.Semaphore(_CONNECTIONS)
@@ -96,7 +104,7 @@ class RedisLink:
         except TimeoutError as error:
             raise StoreError(f"Redis did not answer within {self._timeout_s:g} s") from error
         except (RedisError, OSError) as error:
-            raise StoreError(f"Redis: {error}") from error
+            raise StoreError(f"Redis: {_said(error)}") from error
 
     async def _connect(self) -> Client:
         async with self._connecting:
@@ -120,6 +128,8 @@ class RedisLink:
             "socket_connect_timeout": self._timeout_s,
             "client_name": "stratiform",
         }
+        if self._ca_file is not None:
+            options["ssl_ca_certs"] = str(self._ca_file)
         single = Redis.from_url(self._url, **options)
         try:
             info: dict[str, Any] = await single.info()
@@ -132,6 +142,14 @@ class RedisLink:
             return single
         await single.aclose()
         return RedisCluster.from_url(self._url, max_connections=2 * _CONNECTIONS, **options)
+
+
+def _said(error: Exception) -> str:
+    refused = error.__cause__ or error.__context__
+    if not isinstance(refused, ssl.SSLCertVerificationError):
+        return str(error)
+    advice = "" if refused.verify_code in _OF_ANOTHER_HOST else "; stratiform.store_ca names authorities to trust"
+    return f"its certificate is refused: {refused.verify_message.removesuffix('.')}{advice}"
 
 
 async def _check_schema(client: Client) -> None:

@@ -60,6 +60,20 @@ def test_what_is_no_redis_is_said_without_quoting_it(tmp_path: Path, url: str) -
     assert "swordfish" not in problem
 
 
+@pytest.mark.parametrize(
+    ("section", "problem"),
+    [
+        ("{store: 'rediss://h', store_ca: absent.pem}", r"store_ca: .*absent\.pem cannot be read: No such file"),
+        ("{store: 'rediss://h', store_ca: config.yaml}", r"store_ca: .*config\.yaml holds no certificate in PEM form"),
+        ("{store: 'redis://h', store_ca: absent.pem}", r"store_ca: is for a store that is reached with TLS"),
+        ("{store_ca: absent.pem}", r"store_ca: is for a store that is reached with TLS"),
+    ],
+)
+def test_authorities_that_cannot_be_used_are_said(tmp_path: Path, section: str, problem: str) -> None:
+    with pytest.raises(ConfigError, match=rf"stratiform\.{problem}"):
+        read(tmp_path, section)
+
+
 @pytest.mark.parametrize("store", ["", "store: memory, ", "store: 'sqlite:x.sqlite', "])
 def test_several_workers_need_a_store_that_they_share(tmp_path: Path, store: str) -> None:
     with pytest.raises(ConfigError, match=r"stratiform\.workers: more than one worker needs a store that they share"):

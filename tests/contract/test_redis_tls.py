@@ -1,0 +1,125 @@
+"""Redis over TLS: the server's certificate is checked, and so is whose it is."""
+
+import asyncio
+import shutil
+import subprocess
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from proxy.cli.compose import open_store
+from proxy.ports import StoreError
+from proxy.settings import Environment, load
+from proxy.state.redis import RedisStore
+from proxy.store import Balance, Charge, Entry, Settle
+from tests.redis_server import absent, free_port, redis_binary, redis_server
+
+T = 1_700_000_000.0
+
+
+@dataclass(frozen=True)
+class TlsServer:
+    """A Redis that is reached with TLS, and who vouches for it: at 127.0.0.1, not at localhost."""
+
+    port: int
+    authority: Path
+
+    @property
+    def url(self) -> str:
+        return f"rediss://127.0.0.1:{self.port}/0"
+
+
+def openssl(folder: Path, name: str, *options: str) -> Path:
+    """A new certificate; its key stands beside it."""
+    binary = shutil.which("openssl") or absent("openssl is not installed")
+    file = folder / f"{name}.pem"
+    subprocess.run(
+        [
+            binary, "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "1",
+            "-subj", f"/CN={name}", "-keyout", str(file.with_suffix(".key")), "-out", str(file), *options,
+        ],
+        check=True, capture_output=True, timeout=30,
+    )  # fmt: skip
+    return file
+
+
+def authority(folder: Path, name: str) -> Path:
+    return openssl(folder, name, "-addext", "keyUsage=critical,keyCertSign")
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TlsServer]:
+    refusal = subprocess.run([redis_binary(), "--tls-port", "x"], capture_output=True, text=True, timeout=30)
+    if "Bad directive" in refusal.stdout + refusal.stderr:
+        absent("this redis-server was built without TLS")
+    folder = tmp_path_factory.mktemp("tls")
+    ours = authority(folder, "ours")
+    own = openssl(
+        folder, "server", "-CA", str(ours), "-CAkey", str(ours.with_suffix(".key")),
+        "-addext", "subjectAltName=IP:127.0.0.1", "-addext", "basicConstraints=critical,CA:FALSE",
+    )  # fmt: skip
+    port = free_port()
+    options = (
+        "--tls-port", str(port), "--tls-auth-clients", "no", "--tls-ca-cert-file", str(ours),
+        "--tls-cert-file", str(own), "--tls-key-file", str(own.with_suffix(".key")),
+    )  # fmt: skip
+    with redis_server(folder / "redis", *options):
+        yield TlsServer(port, ours)
+
+
+def refusal_of(url: str, ca_file: Path | None) -> str:
+    """What a store says that cannot be reached."""
+
+    async def main() -> str:
+        store = RedisStore(url, ca_file=ca_file)
+        with pytest.raises(StoreError) as caught:
+            await store.ping()
+        await store.aclose()
+        return str(caught.value)
+
+    return asyncio.run(main())
+
+
+def test_the_configured_authority_is_trusted(server: TlsServer, tmp_path: Path) -> None:
+    (tmp_path / "ca.pem").write_bytes(server.authority.read_bytes())
+    config = tmp_path / "config.yaml"
+    config.write_text(f"stratiform: {{store: '{server.url}', store_ca: ca.pem}}\n")
+
+    async def main() -> None:
+        store = await open_store(load(config, "http://127.0.0.1:9", Environment({})))
+        end = Settle(Entry("x", T, "red", cost=2), [Charge("a", 2)])
+        assert await store.settle(end, T) == [Balance("a", 2, 0)]
+        await store.aclose()
+        # Layouts have a line of their own.
+        store = RedisStore(server.url, state_timeout_s=2.0, ca_file=server.authority)
+        await store.save("s", {"a": b"1"}, 60.0, T)
+        assert await store.load("s", ["a"], T) == [b"1"]
+        await store.aclose()
+
+    asyncio.run(main())
+
+
+def test_the_systems_authorities_are_trusted(server: TlsServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SSL_CERT_FILE", str(server.authority))
+
+    async def main() -> None:
+        store = RedisStore(server.url)
+        await store.ping()
+        await store.aclose()
+
+    asyncio.run(main())
+
+
+def test_a_certificate_of_another_authority_is_refused(server: TlsServer, tmp_path: Path) -> None:
+    for ca_file in (None, authority(tmp_path, "theirs")):
+        said = refusal_of(server.url, ca_file)
+        assert said.startswith("Redis: its certificate is refused: ")
+        assert said.endswith("; stratiform.store_ca names authorities to trust")
+
+
+def test_a_certificate_for_another_host_is_refused(server: TlsServer) -> None:
+    said = refusal_of(server.url.replace("127.0.0.1", "localhost"), server.authority)
+    assert said.startswith("Redis: its certificate is refused: Hostname mismatch")
+    assert said.endswith("'localhost'")
