@@ -1,5 +1,6 @@
-# docker build -t stratiform . && docker run -p 4000:4000 -v ./config.yaml:/etc/stratiform/config.yaml:ro stratiform \
-#     serve --host 0.0.0.0 --config /etc/stratiform/config.yaml
+# docker build -t stratiform . && docker run -p 4000:4000 -v ./config.yaml:/etc/stratiform/config.yaml:ro \
+#     -e ANTHROPIC_API_KEY stratiform serve --host 0.0.0.0 --config /etc/stratiform/config.yaml
+# (-e: every variable that config.yaml names)
 FROM python:3.13-slim AS build
 ENV UV_LINK_MODE=copy UV_COMPILE_BYTECODE=1 UV_PYTHON_DOWNLOADS=never
 RUN pip install --no-cache-dir uv==0.13.9
