@@ -13,7 +13,7 @@ from proxy.core.breaker import BreakerPolicy
 from proxy.core.options import Options
 from proxy.core.planner import TierPlanner
 from proxy.core.retry import RetryPolicy
-from proxy.core.tokens import Encode, sampled
+from proxy.core.tokens import Encode, quick
 from proxy.directory import DEFAULT_TEAM
 from proxy.encodings import local_encode
 from proxy.engine import Breakers, Engine, Limits
@@ -94,7 +94,7 @@ async def build(
     room = int(ours.limits.state_mib * (1 << 20))
     planner = Planning(
         TierPlanner(
-            sampled(encode),
+            quick(encode),
             recognisers(build_plugin_manager(), metrics.plugin_failed),
             ours.policy,
             Options(ours.holdout, ours.routing_keys, ours.steady_tools),

@@ -81,16 +81,22 @@ def cut_anew(body: bytes) -> Cut:
 
 @dataclass(slots=True)
 class _Trunk:
-    """One conversation as it was last seen. ``front`` is its body up to the end of its last message."""
+    """One conversation as it was last seen. Its last message ends at ``end`` of the body."""
 
     transcript: Transcript
-    front: bytes
+    body: bytes
+    end: int
     starts: Sequence[int]
+
+    @property
+    def front(self) -> memoryview:
+        """The body up to the end of its last message."""
+        return memoryview(self.body)[: self.end]
 
     @property
     def size(self) -> int:
         """Bytes: its JSON here, and in its messages, and what is known of each."""
-        return 2 * len(self.front) + _FRAME_BYTES + _MESSAGE_BYTES * len(self.transcript.messages)
+        return len(self.body) + self.end + _FRAME_BYTES + _MESSAGE_BYTES * len(self.transcript.messages)
 
 
 @dataclass(slots=True)
@@ -167,7 +173,7 @@ class Trunks:
         opening.note(first, body, cut.span, cut.members)
         self._size += opening.size - before
         key = (first, _window(body, cut.starts[0] + len(first)))
-        self._branch(key, _Trunk(transcript, body[:end], cut.starts))
+        self._branch(key, _Trunk(transcript, body, end, cut.starts))
 
     def _note_starts(self, body: bytes, cut: Cut, messages: Sequence[Message]) -> int:
         """Fill ``cut.starts`` up; where the last message ends."""
@@ -275,7 +281,7 @@ def _in_common(body: bytes, at: int, trunk: _Trunk) -> _Common:
     """What a body has in common with a conversation, from ``at`` on."""
     messages = trunk.transcript.messages
     if body.startswith(trunk.front):
-        end = _next_element(body, len(trunk.front))
+        end = _next_element(body, trunk.end)
         return _Common(len(messages), end, trunk.starts) if end >= 0 else _Common(0, at, ())
     starts: list[int] = []
     for message in messages:

@@ -20,11 +20,12 @@ _NOTHING: Mapping[str, object] = {}
 _LARGEST = 10**12
 """A larger counter is no count of tokens."""
 
-_CHAT_KEYS = ("prompt_tokens", "completion_tokens", "prompt_cache_hit_tokens")
-_MESSAGES_KEYS = ("input_tokens", "output_tokens", "cache_read_input_tokens", "cache_creation_input_tokens")
-_EXCLUSIVE_KEYS = ("cache_read_input_tokens", "cache_creation_input_tokens", "cache_creation")
-_BEDROCK_KEYS = ("inputTokens", "inputTokenCount", "outputTokens", "outputTokenCount")
-_GEMINI_KEYS = ("promptTokenCount", "candidatesTokenCount", "totalTokenCount")
+_CHAT_KEYS = frozenset({"prompt_tokens", "completion_tokens", "prompt_cache_hit_tokens"})
+_MESSAGES_KEYS = frozenset({"input_tokens", "output_tokens", "cache_read_input_tokens", "cache_creation_input_tokens"})
+_EXCLUSIVE_KEYS = frozenset({"cache_read_input_tokens", "cache_creation_input_tokens", "cache_creation"})
+_BEDROCK_KEYS = frozenset({"inputTokens", "inputTokenCount", "outputTokens", "outputTokenCount"})
+_GEMINI_KEYS = frozenset({"promptTokenCount", "candidatesTokenCount", "totalTokenCount"})
+_ANY_KEYS = _CHAT_KEYS | _MESSAGES_KEYS | _EXCLUSIVE_KEYS | _BEDROCK_KEYS | _GEMINI_KEYS | {"total_tokens"}
 _WRITE_KEYS = ("cache_write_tokens", "cache_creation_tokens", "cache_creation_input_tokens")
 _SHORT_LIFE_KEYS = ("ephemeral_5m_input_tokens", "ephemeral_30m_input_tokens", "ttl_30m_tokens")
 _LONG_LIFE_KEYS = ("ephemeral_1h_input_tokens", "ephemeral_12h_input_tokens", "ttl_12h_tokens")
@@ -188,17 +189,18 @@ def _reports(payload: Mapping[str, object]) -> Iterator[Mapping[str, object]]:
 
 
 def _read(report: Mapping[str, object]) -> Counts | None:
-    if not report:
+    keys = report.keys()
+    if keys.isdisjoint(_ANY_KEYS):
         return None
-    if any(key in report for key in _GEMINI_KEYS):
+    if not keys.isdisjoint(_GEMINI_KEYS):
         return _gemini(report)
-    if any(key in report for key in _BEDROCK_KEYS):
+    if not keys.isdisjoint(_BEDROCK_KEYS):
         return _bedrock(report)
-    if any(key in report for key in _CHAT_KEYS):
+    if not keys.isdisjoint(_CHAT_KEYS):
         return _inclusive(report, "prompt_tokens", "completion_tokens")
-    if not any(key in report for key in _MESSAGES_KEYS):
+    if keys.isdisjoint(_MESSAGES_KEYS):
         return _inclusive(report, "prompt_tokens", "completion_tokens") if "total_tokens" in report else None
-    is_messages = any(key in report for key in _EXCLUSIVE_KEYS) and "input_tokens_details" not in report
+    is_messages = not keys.isdisjoint(_EXCLUSIVE_KEYS) and "input_tokens_details" not in report
     return _messages(report) if is_messages else _inclusive(report, "input_tokens", "output_tokens")
 
 

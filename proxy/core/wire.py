@@ -166,33 +166,37 @@ def splice(
     spans = None if removes else value_spans(body, members, messages_at)
     if spans is None:
         return join_members(members, effective)
-    pieces: list[bytes] = []
+    whole = memoryview(body)  # not copied piece by piece: messages are large
+    pieces: list[bytes | memoryview] = []
     position = 0
     for key, (start, end) in spans.items():
         replacement = effective.get(key)
         if replacement is not None:
-            pieces += (body[position:start], replacement)
+            pieces += (whole[position:start], replacement)
             position = end
         elif within and key == "messages":
-            pieces += (body[position:start], _patched(body, (start, end), within))
-            position = end
+            position = _patch(whole, position, within, pieces)
     added = [_member(key, new) for key, new in effective.items() if key not in members and new is not None]
     close = body.rindex(b"}")
-    pieces.append(body[position:close])
+    pieces.append(whole[position:close])
     if added:
         pieces.append((b"," if members else b"") + b",".join(added))
-    pieces.append(body[close:])
+    pieces.append(whole[close:])
     return b"".join(pieces)
+
+
+def _patch(whole: memoryview, position: int, within: Sequence[Patch], pieces: list[bytes | memoryview]) -> int:
+    """Add what stands from ``position`` on up to the last patch, patched; the position behind it."""
+    for first, behind, new in within:
+        pieces += (whole[position:first], new)
+        position = behind
+    return position
 
 
 def _patched(body: bytes, span: Span, within: Sequence[Patch]) -> bytes:
-    pieces: list[bytes] = []
-    position = span[0]
-    for first, behind, new in within:
-        pieces += (body[position:first], new)
-        position = behind
-    pieces.append(body[position : span[1]])
-    return b"".join(pieces)
+    whole, pieces = memoryview(body), list[bytes | memoryview]()
+    position = _patch(whole, span[0], within, pieces)
+    return b"".join((*pieces, whole[position : span[1]]))
 
 
 def join_members(members: Members, changes: Mapping[str, bytes | None]) -> bytes:

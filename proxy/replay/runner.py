@@ -13,7 +13,7 @@ from proxy.core.profiles import CacheProfile, Dialect
 from proxy.core.prompt import Bill
 from proxy.core.recognition import Recogniser
 from proxy.core.routing import EMBEDDED
-from proxy.core.tokens import Encode, TokenCounter, sampled
+from proxy.core.tokens import Encode, TokenCounter, quick
 from proxy.core.wire import Unreadable
 from proxy.errors import InvalidRequest, UpstreamRejected
 from proxy.replay.baselines import AS_SENT, BASELINES, CLIENT, Baseline, as_sent, is_marked
@@ -33,7 +33,7 @@ class Setting:
     """How to replay: provider rules, mode, policy. ``on_sent`` sees each plan whose body the provider accepted
     (``--out``, checks), ``on_planned`` each plan before its exchange ends (``explain``). A planner's surprise is raised
     where ``is_strict``; else the request goes out as it came, as it would live, and the surprise is listed.
-    ``is_sampled``: the planner counts tokens as the proxy does, by samples; the provider always counts them all.
+    ``is_sampled``: the planner counts tokens as the proxy does, quickly; the provider always counts them all.
     ``keep_alive``: prefixes are kept alive where that pays."""
 
     profile: CacheProfile
@@ -127,7 +127,7 @@ class Ours:
     def __init__(self, setting: Setting) -> None:
         self._setting = setting
         self._side = Side(setting)
-        encode = sampled(setting.encode) if setting.is_sampled else setting.encode
+        encode = quick(setting.encode) if setting.is_sampled else setting.encode
         self._planner = TierPlanner(encode, setting.recognisers, setting.policy)
         self._upkeeps = Upkeeps(self._planner, self._side.refresh)
 

@@ -10,7 +10,7 @@ from proxy.core.plan import Route
 from proxy.core.planner import TierPlanner
 from proxy.core.profiles import PROFILES
 from proxy.core.reasons import Reason
-from proxy.core.tokens import sampled
+from proxy.core.tokens import quick
 from proxy.encodings import local_encode
 from proxy.plugins import build_plugin_manager, recognisers
 from tests.bench import bodies
@@ -58,7 +58,7 @@ def measure(traces: Path | None) -> dict[str, Times]:
     found = {"appends": Times(), "re-laid": Times()}
     encode = _Clocked(local_encode())
     for session in _sessions(traces):
-        planner = TierPlanner(sampled(encode), recognisers(build_plugin_manager()))
+        planner = TierPlanner(quick(encode), recognisers(build_plugin_manager()))
         _run(planner, encode, session, found)
     return found
 

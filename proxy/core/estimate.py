@@ -1,0 +1,72 @@
+"""Tokens of ordinary text, estimated from the kinds of its characters.
+
+A tokeniser looks up every word in a table of tens of megabytes, which the processor's caches never hold: it took a
+sixth of the layout's time. Lengths after deleting a kind of characters need no table. The weights are a least-squares
+fit to o200k_base's counts on recorded prompts, source code, markup and prose, plain and in JSON, 8,000 texts of 30 to
+60,000 characters: 4 % off at the median, 15 % at the 95th percentile of texts above 100 tokens, 1 % over all of them.
+Providers' own tokenisers differ by more.
+"""
+
+from string import ascii_lowercase, ascii_uppercase, digits, punctuation
+
+_LOWER, _UPPER = ascii_lowercase.encode(), ascii_uppercase.encode()
+_DIGITS, _PUNCTUATION = digits.encode(), punctuation.encode()
+# Two characters that mostly are one token.
+_PAIRS = (b'("', b'",', b"):", b"()", b"--", b"==", b'":')
+
+# Outside of these shares a text is not like those that the weights were fitted to: keys, hashes, tables of numbers,
+# drawings, other scripts.
+_MOST_UPPER = 0.4
+_MOST_DIGITS = 0.2
+_MOST_WIDE = 0.02
+_MOST_PUNCTUATION = 0.35
+
+# A text longer than this is judged by slices of it: a sixteenth, and six at least.
+_WHOLE_CHARS = 2_400
+_SLICE_CHARS = 400
+_SAMPLE_SHARE = 16
+_MIN_SLICES = 6
+
+
+def estimate(text: str) -> int | None:
+    """About how many tokens a text has; None for a text that is not ordinary."""
+    length = len(text)
+    if length <= _WHOLE_CHARS:
+        tokens = _weighed(text)
+        return None if tokens is None else max(1, round(tokens))
+    slices = max(_MIN_SLICES, length // (_SLICE_CHARS * _SAMPLE_SHARE))
+    step = length / slices
+    margin = (step - _SLICE_CHARS) / 2
+    starts = [int(i * step + margin) for i in range(slices)]
+    tokens = _weighed("".join([text[start : start + _SLICE_CHARS] for start in starts]))
+    return None if tokens is None else max(1, round(tokens * length / (slices * _SLICE_CHARS)))
+
+
+def _weighed(text: str) -> float | None:
+    data = text.encode("utf-8", "surrogatepass")
+    size = len(data)
+    wide = size - len(text)
+    lower = size - len(data.translate(None, _LOWER))
+    upper = size - len(data.translate(None, _UPPER))
+    numbers = size - len(data.translate(None, _DIGITS))
+    marks = size - len(data.translate(None, _PUNCTUATION))
+    if upper > _MOST_UPPER * lower or numbers > _MOST_DIGITS * size or wide > _MOST_WIDE * size:
+        return None
+    if marks > _MOST_PUNCTUATION * size:
+        return None
+    count = data.count
+    return (
+        0.751
+        + 0.137 * lower
+        + 0.232 * upper
+        + 0.844 * numbers
+        + 0.682 * marks
+        + 0.429 * count(b" ")
+        - 0.849 * count(b"  ")
+        + 0.363 * count(b"\n")
+        + 1.232 * count(b"\n ")
+        + 0.443 * wide
+        - 0.190 * count(b"\\")
+        + 1.949 * count(b"\\n ")
+        - 1.079 * sum([count(pair) for pair in _PAIRS])
+    )
