@@ -1,9 +1,13 @@
-"""What holds for every test."""
+"""What holds for every test, and what tests of several folders share."""
 
+import asyncio
 import logging
+import warnings
 from collections.abc import Iterator
 
 import pytest
+
+from proxy.upstream.litellm_ import LitellmUpstream
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -22,3 +26,11 @@ def _logging_as_it_was() -> Iterator[None]:
             root.removeHandler(handler)
     root.setLevel(levels[0])
     ours.setLevel(levels[1])
+
+
+@pytest.fixture(scope="session")
+def litellm_imported() -> None:
+    """One import of litellm for all tests that call it (tests/contract/litellm_calls.py)."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        asyncio.run(LitellmUpstream().warm())

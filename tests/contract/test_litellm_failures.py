@@ -102,13 +102,18 @@ def test_a_stream_that_breaks_off_raises_after_what_came(model: str, ending: str
     run(body)
 
 
+def overloaded(model: str) -> str:
+    """An error event, in the model's dialect."""
+    error = {"type": "overloaded_error", "message": "Overloaded"}
+    if model == CLAUDE:
+        return named_event({"type": "error", "error": error})
+    return f"data: {json.dumps({'error': error})}\n\n"
+
+
 @FAMILIES
 def test_an_error_event_in_a_stream_raises_the_providers_words(model: str) -> None:
-    event = {"type": "error", "error": {"type": "overloaded_error", "message": "Overloaded"}}
-    last = named_event(event) if model == CLAUDE else f"data: {json.dumps({'error': event['error']})}\n\n"
-
     async def body() -> None:
-        async with serving(events=[*begun(model), last]) as (fake, upstream):
+        async with serving(events=[*begun(model), overloaded(model)]) as (fake, upstream):
             answer = await upstream.open(call(model, fake.base, {**HELLO, "stream": True}))
             with pytest.raises(UpstreamRejected, match="Overloaded"):
                 await read(answer)
@@ -119,11 +124,8 @@ def test_an_error_event_in_a_stream_raises_the_providers_words(model: str) -> No
 
 @FAMILIES
 def test_an_error_event_before_anything_else_is_a_refusal(model: str) -> None:
-    event = {"type": "error", "error": {"type": "overloaded_error", "message": "Overloaded"}}
-    only = named_event(event) if model == CLAUDE else f"data: {json.dumps({'error': event['error']})}\n\n"
-
     async def body() -> None:
-        async with serving(events=[only]) as (fake, upstream):
+        async with serving(events=[overloaded(model)]) as (fake, upstream):
             answer = await upstream.open(call(model, fake.base, {**HELLO, "stream": True}))
             assert answer.status >= 500
             assert json.loads(await read(answer))["error"]["message"] == "Overloaded"

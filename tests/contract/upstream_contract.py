@@ -37,6 +37,15 @@ class Subject:
         headers = [("authorization", "Bearer contract"), ("content-type", "application/json")]
         return Call(self.deployment, "POST", "/chat/completions", headers, orjson.dumps(request), stream, 1000.0)
 
+    async def reading(self) -> tuple[Answer, asyncio.Future[bytes]]:
+        """An answer that has begun, and who waits for more of it."""
+        answer = await self.upstream.open(replace(self.call(stream=True), deployment=self.paced))
+        chunks = answer.chunks()
+        await anext(chunks)
+        reading = asyncio.ensure_future(anext(chunks))
+        await asyncio.sleep(0)
+        return answer, reading
+
 
 async def body_of(answer: Answer) -> bytes:
     """The whole body, the answer closed."""
@@ -141,11 +150,7 @@ class UpstreamContract:
 
     def test_giving_up_wakes_the_reader(self) -> None:
         async def scenario(subject: Subject) -> None:
-            answer = await subject.upstream.open(replace(subject.call(stream=True), deployment=subject.paced))
-            chunks = answer.chunks()
-            await anext(chunks)
-            reading = asyncio.ensure_future(anext(chunks))
-            await asyncio.sleep(0)
+            answer, reading = await subject.reading()
             await answer.aclose()
             with pytest.raises(ProxyError):
                 await asyncio.wait_for(reading, 5)
@@ -154,11 +159,7 @@ class UpstreamContract:
 
     def test_cancelling_the_reader(self) -> None:
         async def scenario(subject: Subject) -> None:
-            answer = await subject.upstream.open(replace(subject.call(stream=True), deployment=subject.paced))
-            chunks = answer.chunks()
-            await anext(chunks)
-            reading = asyncio.ensure_future(anext(chunks))
-            await asyncio.sleep(0)
+            answer, reading = await subject.reading()
             reading.cancel()
             with pytest.raises(asyncio.CancelledError):
                 await reading

@@ -46,17 +46,27 @@ def get(url: str, path: str) -> tuple[int, bytes, str]:
         connection.close()
 
 
-def test_probes_and_metrics() -> None:
-    models, metrics = ModelList({"*": make_deployment()}), Metrics()
-    obstacles = ["litellm is not loaded yet", ""]
-    engine = Engine(
+def bare_engine(models: ModelList, meter: Ledger | Meter) -> Engine:
+    """An engine that passes everything through."""
+    return Engine(
         models=models,
         upstreams={Transport.HTTP: HttpUpstream()},
         planner=PassthroughPlanner(),
         admission=OpenDoor(),
-        meter=Meter(metrics, load_price_map()),
+        meter=meter,
         clock=SystemClock(),
     )
+
+
+def all_at(upstream: str) -> ModelList:
+    """Every model at that provider."""
+    return ModelList({"*": make_deployment(base_url=f"{upstream}/v1")})
+
+
+def test_probes_and_metrics() -> None:
+    models, metrics = ModelList({"*": make_deployment()}), Metrics()
+    obstacles = ["litellm is not loaded yet", ""]
+    engine = bare_engine(models, Meter(metrics, load_price_map()))
     with serving(create_app(Parts(engine, models, metrics, obstacle=lambda: obstacles.pop(0)))) as url:
         assert get(url, "/healthz")[:2] == (200, b'{"status":"ok"}')
         status, body, _ = get(url, "/readyz")
@@ -108,22 +118,14 @@ def test_stopping_lets_streams_end() -> None:
         await asyncio.to_thread(go.wait, WAIT_S)
         await send(part(chunk("two") + usage_chunk() + DONE, more=False))
 
-    models = ModelList({})
     with serving(Scripted(patient)) as upstream:
-        models = ModelList({"*": make_deployment(base_url=f"{upstream}/v1")})
+        models = all_at(upstream)
         closed: list[str] = []
 
         async def close() -> None:
             closed.append("parts")
 
-        engine = Engine(
-            models=models,
-            upstreams={Transport.HTTP: HttpUpstream()},
-            planner=PassthroughPlanner(),
-            admission=OpenDoor(),
-            meter=Meter(Metrics(), load_price_map()),
-            clock=SystemClock(),
-        )
+        engine = bare_engine(models, Meter(Metrics(), load_price_map()))
         body = json.dumps({"model": "m", "messages": HELLO, "stream": True}).encode()
         with serving(create_app(Parts(engine, models, Metrics(), on_close=[close]))) as url:
             host, port = url.removeprefix("http://").split(":")
@@ -182,18 +184,6 @@ def test_connections_are_kept_for_the_next_request(start: Start) -> None:
     connection.close()
 
 
-def bare_engine(upstream: str, ledger: Ledger) -> Engine:
-    """An engine in front of that provider."""
-    return Engine(
-        models=ModelList({"*": make_deployment(base_url=f"{upstream}/v1")}),
-        upstreams={Transport.HTTP: HttpUpstream()},
-        planner=PassthroughPlanner(),
-        admission=OpenDoor(),
-        meter=ledger,
-        clock=SystemClock(),
-    )
-
-
 def test_what_has_not_ended_in_time_is_told_so_and_settled() -> None:
     provider, ledger = Scripted(streams(chunk("one"), ends=False)), Ledger()
     requests = [
@@ -210,7 +200,7 @@ def test_what_has_not_ended_in_time_is_told_so_and_settled() -> None:
     provider.replies.append(silent)
     lines = []
     with serving(provider) as upstream:
-        engine = bare_engine(upstream, ledger)
+        engine = bare_engine(all_at(upstream), ledger)
         with serving(create_app(Parts(engine, ModelList({}), Metrics())), drain_s=1) as url:
             host, port = url.removeprefix("http://").split(":")
             for number, (path, request) in enumerate(requests, start=1):
@@ -250,7 +240,7 @@ def test_an_upload_that_the_provider_does_not_take_costs_no_memory() -> None:
 
     ledger = Ledger()
     with serving(Scripted(slow)) as upstream:
-        engine = bare_engine(upstream, ledger)
+        engine = bare_engine(all_at(upstream), ledger)
         with serving(create_app(Parts(engine, ModelList({}), Metrics()))) as url:
             host, port = url.removeprefix("http://").split(":")
             with socket.create_connection((host, int(port)), timeout=1.0) as line:

@@ -2,8 +2,7 @@
 
 import asyncio
 import json
-import warnings
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -24,25 +23,15 @@ from proxy.ports import Transport
 from proxy.testing import Ledger, ModelList, NoMetrics, OpenDoor, make_deployment, serving
 from proxy.upstream.litellm_ import LitellmUpstream
 from proxy.web.app import Parts, create_app
+from tests.contract.litellm_calls import LITELLM, run
 from tests.contract.litellm_fakes import Provider, anthropic_events, provider
 
-# litellm silences these two of its own when it is imported (litellm/_process_defaults.py); pytest undoes that.
-pytestmark = [
-    pytest.mark.filterwarnings("ignore:.*`ReadOnly` qualifier:UserWarning"),
-    pytest.mark.filterwarnings("ignore:.*attribute on the instance is deprecated:DeprecationWarning"),
-]
+pytestmark = LITELLM
 
 RULES = "Every rule is kept. " * 400
 QUESTION: list[Any] = [{"role": "system", "content": RULES}, {"role": "user", "content": "hi"}]
 TOOL: Any = {"type": "function", "function": {"name": "read", "parameters": {"type": "object", "properties": {}}}}
 REPORTED = Usage(prompt=2098, output=7, read=1800, write_5m=200, write_1h=48)
-
-
-@pytest.fixture(scope="session", autouse=True)
-def _litellm() -> None:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        asyncio.run(LitellmUpstream().warm())
 
 
 @dataclass
@@ -78,14 +67,6 @@ async def stage(**script: Any) -> AsyncIterator[Stage]:
         with serving(create_app(Parts(engine, ModelList({"claude": claude}), NoMetrics()))) as base:
             async with openai.AsyncOpenAI(base_url=f"{base}/v1", api_key="anything", max_retries=0) as client:
                 yield Stage(fake, client, ledger)
-
-
-def run(body: Callable[[], Awaitable[None]]) -> None:
-    async def limited() -> None:
-        async with asyncio.timeout(30):
-            await body()
-
-    asyncio.run(limited())
 
 
 def test_a_completion_is_marked_answered_and_accounted() -> None:

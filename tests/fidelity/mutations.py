@@ -2,6 +2,7 @@
 
 import copy
 from collections.abc import Callable
+from itertools import pairwise
 from typing import Any
 
 from hypothesis import strategies as st
@@ -110,15 +111,19 @@ def insert_message(draw: st.DrawFn, body: Body) -> Body | None:
     return body
 
 
-def swap_neighbours(draw: st.DrawFn, body: Body) -> Body | None:
-    """Two neighbours of different roles in the other order."""
-    messages = body["messages"]
-    pairs = [i for i in range(len(messages) - 1) if messages[i]["role"] != messages[i + 1]["role"]]
-    if not pairs:
+def _swapped(draw: st.DrawFn, body: Body, places: list[int]) -> Body | None:
+    """The message at one of these places behind its successor."""
+    if not places:
         return None
-    at = draw(st.sampled_from(pairs))
+    messages, at = body["messages"], draw(st.sampled_from(places))
     messages[at], messages[at + 1] = messages[at + 1], messages[at]
     return body
+
+
+def swap_neighbours(draw: st.DrawFn, body: Body) -> Body | None:
+    """Two neighbours of different roles in the other order."""
+    pairs = enumerate(pairwise(body["messages"]))
+    return _swapped(draw, body, [i for i, (one, other) in pairs if one["role"] != other["role"]])
 
 
 def move_to_end(draw: st.DrawFn, body: Body) -> Body | None:
@@ -176,13 +181,8 @@ def drop_tool_call(draw: st.DrawFn, body: Body) -> Body | None:
 
 def swap_tool_results(draw: st.DrawFn, body: Body) -> Body | None:
     """Two results of one turn in the other order."""
-    messages = body["messages"]
-    pairs = [i for i in range(len(messages) - 1) if messages[i]["role"] == messages[i + 1]["role"] == "tool"]
-    if not pairs:
-        return None
-    at = draw(st.sampled_from(pairs))
-    messages[at], messages[at + 1] = messages[at + 1], messages[at]
-    return body
+    pairs = enumerate(pairwise(body["messages"]))
+    return _swapped(draw, body, [i for i, (one, other) in pairs if one["role"] == other["role"] == "tool"])
 
 
 def change_parameter(draw: st.DrawFn, body: Body) -> Body | None:

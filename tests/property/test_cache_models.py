@@ -54,6 +54,15 @@ def prompts(draw: st.DrawFn) -> Prompt:
 steps = st.lists(st.tuples(prompts(), st.floats(0, 400), st.floats(0, 60)), min_size=1, max_size=8)
 
 
+def played(history, cache) -> float:
+    """The time when all of it has been stored."""
+    now = 0.0
+    for request, pause, latency in history:
+        now += pause
+        cache.store(request, now, now + latency)
+    return now
+
+
 def shared_tokens(a: Prompt, b: Prompt) -> int:
     return max((end for digest, end in zip(a.hashes, a.ends, strict=True) if digest in set(b.hashes)), default=0)
 
@@ -80,11 +89,7 @@ def test_bills_add_up_and_never_read_more_than_a_common_prefix(profile: CachePro
 @given(profiles, steps, prompts())
 def test_everything_is_forgotten_at_the_end_of_its_life(profile: CacheProfile, history, request: Prompt) -> None:
     cache = make_cache(profile)
-    now = 0.0
-    for earlier, pause, latency in history:
-        now += pause
-        cache.store(earlier, now, now + latency)
-    now += max(profile.life_s, profile.long_life_s) + profile.slack_s
+    now = played(history, cache) + max(profile.life_s, profile.long_life_s) + profile.slack_s
     assert cache.bill(request, now).read == 0
     assert cache.held(request, now) == []
 
@@ -93,11 +98,7 @@ def test_everything_is_forgotten_at_the_end_of_its_life(profile: CacheProfile, h
 @given(st.sampled_from(SURE), steps, prompts())
 def test_what_was_stored_is_read(profile: CacheProfile, history, request: Prompt) -> None:
     cache = make_cache(profile)
-    now = 0.0
-    for earlier, pause, latency in history:
-        now += pause
-        cache.store(earlier, now, now + latency)
-    now += 100
+    now = played(history, cache) + 100
     cache.store(request, now, now + 1)
     again = cache.bill(request, now + 1 + profile.delay_s)
     assert again.read == readable(profile, request)
@@ -155,10 +156,7 @@ def test_a_forecast_never_reads_more_than_a_lucky_provider(profile: CacheProfile
 @given(profiles, steps, prompts())
 def test_a_copy_agrees_and_keeps_to_itself(profile: CacheProfile, history, request: Prompt) -> None:
     cache = make_cache(profile)
-    now = 0.0
-    for earlier, pause, latency in history:
-        now += pause
-        cache.store(earlier, now, now + latency)
+    now = played(history, cache)
     before = cache.bill(request, now + 70)
     twin = cache.copy()
     assert twin.bill(request, now + 70) == before

@@ -108,6 +108,12 @@ class Scene:
         self.engine = Engine(models=models, keeper=self.keeper if is_on else None, **parts)
         self.turns: list[dict[str, str]] = [{"role": "system", "content": lines(200, "rule")}]
 
+    async def __aenter__(self) -> "Scene":
+        return self
+
+    async def __aexit__(self, *failure: object) -> None:
+        await self.engine.aclose()
+
     async def ask(self, gap_s: float, **more: Any) -> MemoryClient:
         """The next request, so long after the one before it."""
         await self.clock.advance(gap_s)
@@ -140,11 +146,10 @@ def run(work: Callable[[], Awaitable[None]]) -> None:
 
 def test_it_saves_what_pauses_of_eight_minutes_cost() -> None:
     async def spent(*, is_on: bool) -> Scene:
-        scene = Scene(is_on=is_on)
-        await scene.talk(12)
-        await scene.clock.advance(20_000.0)
-        await scene.engine.aclose()
-        return scene
+        async with Scene(is_on=is_on) as scene:
+            await scene.talk(12)
+            await scene.clock.advance(20_000.0)
+            return scene
 
     async def main() -> None:
         off, on = await spent(is_on=False), await spent(is_on=True)
@@ -157,82 +162,78 @@ def test_it_saves_what_pauses_of_eight_minutes_cost() -> None:
 
 def test_a_refresh_is_an_exchange_of_its_own() -> None:
     async def main() -> None:
-        scene = Scene()
-        await scene.talk()
-        await scene.clock.advance(300.0)
-        refresh = scene.refreshes[-1]
-        assert refresh.subject is not None
-        assert refresh.usage is not None
-        assert (refresh.ending, refresh.status, refresh.mode) == (Ending.COMPLETED, 200, Mode.TIER)
-        assert refresh.usage.output == 1
-        assert refresh.usage.read > 0.9 * refresh.usage.prompt
-        assert 0 < refresh.cost_usd < 0.15 * USD * refresh.usage.prompt
-        assert refresh.saved_usd < 0
-        assert (refresh.id, refresh.cost_usd) in scene.door.settled
-        team = refresh.subject.team
-        spent = value(scene.metrics, "keep_alive_cost_usd_total", model="m", team=team)
-        assert spent == pytest.approx(sum(each.cost_usd for each in scene.refreshes))
-        assert value(scene.metrics, "keep_alive_total", team=team, outcome="read") == len(scene.refreshes)
-        uncached = sum(e.usage.prompt * USD for e in scene.settled if e.usage and e not in scene.refreshes)
-        assert value(scene.metrics, "uncached_input_cost_usd_total", model="m", team=team) == pytest.approx(uncached)
-        await scene.engine.aclose()
+        async with Scene() as scene:
+            await scene.talk()
+            await scene.clock.advance(300.0)
+            refresh = scene.refreshes[-1]
+            assert refresh.subject is not None
+            assert refresh.usage is not None
+            assert (refresh.ending, refresh.status, refresh.mode) == (Ending.COMPLETED, 200, Mode.TIER)
+            assert refresh.usage.output == 1
+            assert refresh.usage.read > 0.9 * refresh.usage.prompt
+            assert 0 < refresh.cost_usd < 0.15 * USD * refresh.usage.prompt
+            assert refresh.saved_usd < 0
+            assert (refresh.id, refresh.cost_usd) in scene.door.settled
+            team = refresh.subject.team
+            spent = value(scene.metrics, "keep_alive_cost_usd_total", model="m", team=team)
+            assert spent == pytest.approx(sum(each.cost_usd for each in scene.refreshes))
+            assert value(scene.metrics, "keep_alive_total", team=team, outcome="read") == len(scene.refreshes)
+            uncached = sum(e.usage.prompt * USD for e in scene.settled if e.usage and e not in scene.refreshes)
+            counted = value(scene.metrics, "uncached_input_cost_usd_total", model="m", team=team)
+            assert counted == pytest.approx(uncached)
 
     run(main)
 
 
 def test_the_body_is_the_clients_prefix_and_one_token() -> None:
     async def main() -> None:
-        scene = Scene()
-        await scene.talk(stream=True, temperature=0.5)
-        asked = scene.upstream.calls[-1]
-        await scene.clock.advance(300.0)
-        sent = scene.upstream.calls[-1]
-        assert isinstance(asked.body, bytes)
-        assert isinstance(sent.body, bytes)
-        before, after = orjson.loads(asked.body), orjson.loads(sent.body)
-        assert after["messages"] == before["messages"][: len(after["messages"])]
-        assert (after["max_tokens"], after["temperature"], "stream" in after, sent.stream) == (1, 0.5, False, False)
-        assert sent.headers == asked.headers
-        await scene.engine.aclose()
+        async with Scene() as scene:
+            await scene.talk(stream=True, temperature=0.5)
+            asked = scene.upstream.calls[-1]
+            await scene.clock.advance(300.0)
+            sent = scene.upstream.calls[-1]
+            assert isinstance(asked.body, bytes)
+            assert isinstance(sent.body, bytes)
+            before, after = orjson.loads(asked.body), orjson.loads(sent.body)
+            assert after["messages"] == before["messages"][: len(after["messages"])]
+            assert (after["max_tokens"], after["temperature"], "stream" in after, sent.stream) == (1, 0.5, False, False)
+            assert sent.headers == asked.headers
 
     run(main)
 
 
 def test_nothing_is_sent_once_the_client_is_back() -> None:
     async def main() -> None:
-        scene = Scene()
-        await scene.talk()
-        assert len(scene.keeper) == 1
-        before = len(scene.refreshes)
-        for _ in range(20):
-            await scene.ask(100.0)
-        assert len(scene.refreshes) == before
-        await scene.engine.aclose()
+        async with Scene() as scene:
+            await scene.talk()
+            assert len(scene.keeper) == 1
+            before = len(scene.refreshes)
+            for _ in range(20):
+                await scene.ask(100.0)
+            assert len(scene.refreshes) == before
 
     run(main)
 
 
 def test_it_gives_up_on_a_client_that_is_gone() -> None:
     async def main() -> None:
-        scene = Scene()
-        await scene.talk()
-        before = len(scene.refreshes)
-        await scene.clock.advance(50_000.0)
-        assert 1 <= len(scene.refreshes) - before <= 11
-        assert (len(scene.keeper), scene.keeper.held_bytes) == (0, 0)
-        await scene.engine.aclose()
+        async with Scene() as scene:
+            await scene.talk()
+            before = len(scene.refreshes)
+            await scene.clock.advance(50_000.0)
+            assert 1 <= len(scene.refreshes) - before <= 11
+            assert (len(scene.keeper), scene.keeper.held_bytes) == (0, 0)
 
     run(main)
 
 
 def test_nothing_is_sent_for_quick_clients_or_without_a_past() -> None:
     async def main() -> None:
-        scene = Scene()
-        for _ in range(10):
-            await scene.ask(10.0)
-        await scene.clock.advance(10_000.0)
-        assert scene.refreshes == []
-        await scene.engine.aclose()
+        async with Scene() as scene:
+            for _ in range(10):
+                await scene.ask(10.0)
+            await scene.clock.advance(10_000.0)
+            assert scene.refreshes == []
 
     run(main)
 
@@ -248,21 +249,19 @@ def test_nothing_is_sent_for_quick_clients_or_without_a_past() -> None:
 )
 def test_it_is_for_those_who_are_allowed(terms: Terms, deployment: dict[str, Any]) -> None:
     async def main() -> None:
-        scene = Scene(terms, **deployment)
-        await scene.talk()
-        await scene.clock.advance(1000.0)
-        assert scene.refreshes == []
-        await scene.engine.aclose()
+        async with Scene(terms, **deployment) as scene:
+            await scene.talk()
+            await scene.clock.advance(1000.0)
+            assert scene.refreshes == []
 
     run(main)
 
 
 def test_clients_own_keys_where_the_operator_says_so() -> None:
     async def main() -> None:
-        scene = Scene(Terms(own_keys=True), api_key=None)
-        await scene.talk()
-        assert scene.refreshes
-        await scene.engine.aclose()
+        async with Scene(Terms(own_keys=True), api_key=None) as scene:
+            await scene.talk()
+            assert scene.refreshes
 
     run(main)
 
@@ -270,26 +269,24 @@ def test_clients_own_keys_where_the_operator_says_so() -> None:
 def test_the_cap_of_the_day_is_never_passed() -> None:
     async def main() -> None:
         cap = 0.012
-        scene = Scene(Terms(usd_per_day=cap))
-        while not value(scene.metrics, "keep_alive_total", team="default", outcome="capped"):
-            await scene.talk(2)
-        spent = sum(refresh.cost_usd for refresh in scene.refreshes)
-        assert 0 < spent <= cap
-        await scene.engine.aclose()
+        async with Scene(Terms(usd_per_day=cap)) as scene:
+            while not value(scene.metrics, "keep_alive_total", team="default", outcome="capped"):
+                await scene.talk(2)
+            spent = sum(refresh.cost_usd for refresh in scene.refreshes)
+            assert 0 < spent <= cap
 
     run(main)
 
 
 def test_a_refresh_that_finds_nothing_is_the_last() -> None:
     async def main() -> None:
-        scene = Scene()
-        await scene.talk()
-        before = len(scene.refreshes)
-        scene.upstream.provider = EmbeddedUpstream(bytes_over_four)
-        await scene.clock.advance(50_000.0)
-        assert len(scene.refreshes) == before + 1
-        assert value(scene.metrics, "keep_alive_total", team="default", outcome="missed") == 1
-        await scene.engine.aclose()
+        async with Scene() as scene:
+            await scene.talk()
+            before = len(scene.refreshes)
+            scene.upstream.provider = EmbeddedUpstream(bytes_over_four)
+            await scene.clock.advance(50_000.0)
+            assert len(scene.refreshes) == before + 1
+            assert value(scene.metrics, "keep_alive_total", team="default", outcome="missed") == 1
 
     run(main)
 
@@ -297,73 +294,68 @@ def test_a_refresh_that_finds_nothing_is_the_last() -> None:
 @pytest.mark.parametrize(("what", "outcome"), [("upstream", "refused"), ("budget", "denied")])
 def test_a_refresh_that_fails_is_the_last_and_is_settled(what: str, outcome: str) -> None:
     async def main() -> None:
-        scene = Scene()
-        await scene.talk()
-        before = len(scene.refreshes)
+        async with Scene() as scene:
+            await scene.talk()
+            before = len(scene.refreshes)
 
-        async def fail(call: Call) -> None:
-            raise UpstreamUnavailable("away")
+            async def fail(call: Call) -> None:
+                raise UpstreamUnavailable("away")
 
-        scene.upstream.on_call = fail if what == "upstream" else None
-        scene.door.denies = what == "budget"
-        await scene.clock.advance(50_000.0)
-        assert len(scene.refreshes) == before + 1
-        assert scene.refreshes[-1].cost_usd == 0
-        assert value(scene.metrics, "keep_alive_total", team="default", outcome=outcome) == 1
-        assert value(scene.metrics, "in_flight") == 0
-        await scene.engine.aclose()
+            scene.upstream.on_call = fail if what == "upstream" else None
+            scene.door.denies = what == "budget"
+            await scene.clock.advance(50_000.0)
+            assert len(scene.refreshes) == before + 1
+            assert scene.refreshes[-1].cost_usd == 0
+            assert value(scene.metrics, "keep_alive_total", team="default", outcome=outcome) == 1
+            assert value(scene.metrics, "in_flight") == 0
 
     run(main)
 
 
 def test_what_is_under_way_is_settled_when_the_client_returns() -> None:
     async def main() -> None:
-        scene = Scene()
-        await scene.talk()
-        before, held, sending = len(scene.refreshes), asyncio.Event(), asyncio.Event()
+        async with Scene() as scene:
+            await scene.talk()
+            before, held, sending = len(scene.refreshes), asyncio.Event(), asyncio.Event()
 
-        async def hold(call: Call) -> None:
-            if b'"max_tokens":1' in bytes(call.body):  # type: ignore[arg-type]
-                sending.set()
-                await held.wait()
+            async def hold(call: Call) -> None:
+                if b'"max_tokens":1' in bytes(call.body):  # type: ignore[arg-type]
+                    sending.set()
+                    await held.wait()
 
-        scene.upstream.on_call = hold
-        await scene.clock.advance(280.0, held=sending)
-        assert sending.is_set()
-        await scene.ask(5.0)
-        held.set()
-        await settle()
-        assert len(scene.refreshes) == before + 1
-        assert scene.refreshes[-1].ending is Ending.COMPLETED
-        await scene.engine.aclose()
+            scene.upstream.on_call = hold
+            await scene.clock.advance(280.0, held=sending)
+            assert sending.is_set()
+            await scene.ask(5.0)
+            held.set()
+            await settle()
+            assert len(scene.refreshes) == before + 1
+            assert scene.refreshes[-1].ending is Ending.COMPLETED
 
     run(main)
 
 
 def test_memory_is_bounded_by_sessions_and_bytes() -> None:
     async def main() -> None:
-        scene = Scene(Terms(max_sessions=2))
-        await scene.talk()
-        for number in range(4):
-            scene.turns = [scene.turns[0], {"role": "user", "content": f"another {number}"}]
-            await scene.ask(1.0)
-        assert len(scene.keeper) == 2
-        size = scene.keeper.held_bytes
-        assert size > 0
-        await scene.engine.aclose()
-        small = Scene(Terms(max_bytes=100))
-        await small.talk()
-        assert (len(small.keeper), small.refreshes) == (0, [])
-        await small.engine.aclose()
+        async with Scene(Terms(max_sessions=2)) as scene:
+            await scene.talk()
+            for number in range(4):
+                scene.turns = [scene.turns[0], {"role": "user", "content": f"another {number}"}]
+                await scene.ask(1.0)
+            assert len(scene.keeper) == 2
+            size = scene.keeper.held_bytes
+            assert size > 0
+        async with Scene(Terms(max_bytes=100)) as small:
+            await small.talk()
+            assert (len(small.keeper), small.refreshes) == (0, [])
 
     run(main)
 
 
 def test_nothing_is_sent_after_the_end() -> None:
     async def main() -> None:
-        scene = Scene()
-        await scene.talk()
-        await scene.engine.aclose()
+        async with Scene() as scene:
+            await scene.talk()
         before = len(scene.upstream.calls)
         await scene.clock.advance(50_000.0)
         assert len(scene.upstream.calls) == before

@@ -145,6 +145,16 @@ def test_cancelling_while_waiting_closes_the_connection() -> None:
     run(main)
 
 
+def breaking_off(answer: bytes) -> Handler:
+    """Says that much, and hangs up."""
+
+    async def handler(head: bytes, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(answer)
+        raise ConnectionError
+
+    return handler
+
+
 @pytest.mark.parametrize(
     "answer",
     [
@@ -153,12 +163,8 @@ def test_cancelling_while_waiting_closes_the_connection() -> None:
     ],
 )
 def test_an_answer_that_breaks_off(answer: bytes) -> None:
-    async def handler(head: bytes, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        writer.write(answer)
-        raise ConnectionError
-
     async def main(upstream: HttpUpstream) -> None:
-        async with serving_raw(handler) as url:
+        async with serving_raw(breaking_off(answer)) as url:
             with pytest.raises(UpstreamUnavailable):
                 await read_all(upstream, call(url))
 
@@ -167,12 +173,8 @@ def test_an_answer_that_breaks_off(answer: bytes) -> None:
 
 @pytest.mark.parametrize("answer", [b"", b"nonsense\r\n\r\n", b"HTTP/1.1 200 OK\r\nContent-Length: x\r\n\r\n"])
 def test_an_upstream_that_speaks_no_http(answer: bytes) -> None:
-    async def handler(head: bytes, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        writer.write(answer)
-        raise ConnectionError
-
     async def main(upstream: HttpUpstream) -> None:
-        async with serving_raw(handler) as url:
+        async with serving_raw(breaking_off(answer)) as url:
             with pytest.raises(UpstreamUnavailable) as caught:
                 await read_all(upstream, call(url))
             assert "127.0.0.1" not in caught.value.message
