@@ -3,7 +3,6 @@
 Where redis-server is not installed the test is skipped, and fails in CI (.ci/install-services.sh installs it).
 """
 
-import os
 import shutil
 import signal
 import socket
@@ -12,9 +11,8 @@ import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import NoReturn
 
-import pytest
+from tests.services import absent, free_port
 
 _START_S = 20.0
 _SLOTS = 16384
@@ -101,13 +99,6 @@ def redis_binary() -> str:
     return shutil.which("redis-server") or absent("redis-server is not installed: .ci/install-services.sh does that")
 
 
-def absent(reason: str) -> NoReturn:
-    """What the test needs is not there: it is skipped, and fails in CI."""
-    if os.environ.get("CI") == "true":
-        pytest.fail(reason)
-    pytest.skip(reason)
-
-
 @contextmanager
 def redis_server(folder: Path, *options: str, password: str = "") -> Iterator[RedisServer]:
     """A server that answers, for the length of the block."""
@@ -127,7 +118,7 @@ def redis_cluster(folder: Path, nodes: int = 3) -> Iterator[list[RedisServer]]:
         servers = []
         for index in range(nodes):
             server = RedisServer(
-                binary, folder / str(index), free_port(with_bus=True), "--cluster-enabled", "yes",
+                binary, folder / str(index), _port_with_bus(), "--cluster-enabled", "yes",
                 "--cluster-node-timeout", "5000",
             )  # fmt: skip
             stack.callback(server.stop)
@@ -154,13 +145,9 @@ def _sees_all(server: RedisServer, nodes: int) -> bool:
     return "cluster_state:ok" in text and f"cluster_known_nodes:{nodes}\r" in text
 
 
-def free_port(*, with_bus: bool = False) -> int:
-    """A port that nobody listens on; ``with_bus``: nor on a cluster's port behind it."""
+def _port_with_bus() -> int:
     while True:
-        with socket.create_server(("127.0.0.1", 0)) as listener:
-            port: int = listener.getsockname()[1]
-        if not with_bus:
-            return port
+        port = free_port()
         if port + _BUS > 65535:
             # Of the upper range no port has a bus port: take one below.
             port -= _BUS * 3

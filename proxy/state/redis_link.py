@@ -1,7 +1,7 @@
 """The line to Redis: one server or a cluster, found out by asking; scripts by their digest; every failure a StoreError.
 
-Connecting is part of the first call, and of the first call after a failure: a proxy starts without its store, and
-finds it when it is back.
+The first call connects, and the first call after a failure: a proxy starts without its store, and finds it when it is
+back. To connect may take longer than a call may: a caller that gives up does not end it.
 """
 
 import asyncio
@@ -21,6 +21,7 @@ from redis.exceptions import ConnectionError as LineError
 from redis.exceptions import NoScriptError, RedisError
 
 from proxy.ports import StoreError
+from proxy.tasks import Tasks, drain, spawn
 
 PREFIX = "stratiform:"
 SCHEMA = 1
@@ -32,6 +33,8 @@ _LUA = Path(__file__).parent / "lua"
 # Beyond that many calls at once they wait for each other: a server answers one at a time anyway, and a connection
 # costs more to make than many calls.
 _CONNECTIONS = 8
+# To connect, find out what the server is, and check its version: several round trips, and with TLS 20 ms of computing.
+_CONNECT_S = 2.0
 # X509_V_ERR_HOSTNAME_MISMATCH and X509_V_ERR_IP_ADDRESS_MISMATCH (openssl/x509_vfy.h).
 _OF_ANOTHER_HOST = (62, 64)
 
@@ -66,7 +69,8 @@ class RedisLink:
         self._timeout_s = timeout_s
         self._ca_file = ca_file
         self._client: Client | None = None
-        self._connecting = asyncio.Lock()
+        self._connecting: asyncio.Task[Client | Exception] | None = None
+        self._tasks: Tasks = set()
         self._places = asyncio.Semaphore(_CONNECTIONS)
 
     async def run(self, script: Script, keys: Sequence[str], *arguments: Argument) -> Any:
@@ -84,6 +88,7 @@ class RedisLink:
 
     async def aclose(self) -> None:
         """Close every connection. May be called more than once."""
+        await drain(self._tasks)
         client, self._client = self._client, None
         if client is not None:
             await client.aclose()
@@ -107,17 +112,29 @@ class RedisLink:
             raise StoreError(f"Redis: {_said(error)}") from error
 
     async def _connect(self) -> Client:
-        async with self._connecting:
-            if self._client is not None:
-                return self._client
-            client = await self._open()
-            try:
-                await _check_schema(client)
-            except BaseException:
-                await client.aclose()
-                raise
-            self._client = client
-            return client
+        if self._connecting is None:
+            self._connecting = spawn(self._connected(), self._tasks)
+        found = await asyncio.shield(self._connecting)
+        if isinstance(found, Exception):
+            raise found
+        return found
+
+    async def _connected(self) -> Client | Exception:
+        """The client, or what kept it from connecting: perhaps nobody waits for it any more."""
+        try:
+            async with asyncio.timeout(_CONNECT_S):
+                client = await self._open()
+                try:
+                    await _check_schema(client)
+                except BaseException:
+                    await client.aclose()
+                    raise
+        except (StoreError, RedisError, OSError) as error:
+            return error
+        finally:
+            self._connecting = None
+        self._client = client
+        return client
 
     async def _open(self) -> Client:
         """A client of the right kind. Raises StoreError where the server is too old."""
@@ -125,7 +142,7 @@ class RedisLink:
             "protocol": 2,
             "retry": Retry(NoBackoff(), 0),
             "socket_timeout": None,
-            "socket_connect_timeout": self._timeout_s,
+            "socket_connect_timeout": _CONNECT_S,
             "client_name": "stratiform",
         }
         if self._ca_file is not None:

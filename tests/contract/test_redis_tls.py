@@ -14,7 +14,8 @@ from proxy.ports import StoreError
 from proxy.settings import Environment, load
 from proxy.state.redis import RedisStore
 from proxy.store import Balance, Charge, Entry, Settle
-from tests.redis_server import absent, free_port, redis_binary, redis_server
+from tests.redis_server import redis_binary, redis_server
+from tests.services import absent, free_port
 
 T = 1_700_000_000.0
 
@@ -96,6 +97,24 @@ def test_the_configured_authority_is_trusted(server: TlsServer, tmp_path: Path) 
         store = RedisStore(server.url, state_timeout_s=2.0, ca_file=server.authority)
         await store.save("s", {"a": b"1"}, 60.0, T)
         assert await store.load("s", ["a"], T) == [b"1"]
+        await store.aclose()
+
+    asyncio.run(main())
+
+
+def test_who_is_in_a_hurry_finds_the_line_made_later(server: TlsServer) -> None:
+    async def main() -> None:
+        # Connecting takes longer than that, every time.
+        store = RedisStore(server.url, state_timeout_s=0.01, ca_file=server.authority)
+        async with asyncio.timeout(10):
+            while True:
+                try:
+                    found = await asyncio.gather(*(store.load("s", ["none"], T) for _ in range(3)))
+                except StoreError:
+                    await asyncio.sleep(0.01)
+                else:
+                    break
+        assert found == [[None]] * 3
         await store.aclose()
 
     asyncio.run(main())

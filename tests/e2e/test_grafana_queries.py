@@ -8,9 +8,7 @@ fallback, breakers that open, a refused rewrite, a client that hangs up.
 import asyncio
 import json
 import math
-import os
 import shutil
-import socket
 import subprocess
 import time
 import urllib.parse
@@ -26,6 +24,7 @@ from proxy.cli.parts import build
 from proxy.settings import load
 from proxy.testing import serving
 from proxy.web.app import create_app
+from tests.services import absent, free_port
 
 pytestmark = pytest.mark.slow
 
@@ -98,20 +97,10 @@ def latest(points):
     return next((number for _, text in reversed(points) if math.isfinite(number := float(text))), math.nan)
 
 
-def free_port():
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        return listener.getsockname()[1]
-
-
 @contextmanager
 def prometheus_scraping(target, folder):
     """The repository's own scrape configuration, with a test's target and haste."""
-    binary = shutil.which("prometheus")
-    if binary is None:
-        reason = "prometheus is not installed: .ci/install-services.sh does that"
-        if os.environ.get("CI") == "true":
-            pytest.fail(reason)
-        pytest.skip(reason)
+    binary = shutil.which("prometheus") or absent("prometheus is not installed: .ci/install-services.sh does that")
     config = yaml.safe_load((GRAFANA / "prometheus.yaml").read_text())
     config["global"]["scrape_interval"] = "500ms"
     config["scrape_configs"][0]["static_configs"][0]["targets"] = [target]
