@@ -53,8 +53,8 @@ async def redis(folder: Path) -> AsyncIterator[Store]:
 
 @asynccontextmanager
 async def redis_store(url: str) -> AsyncIterator[Store]:
-    """The store of a server that runs."""
-    store = RedisStore(url)
+    """The store of a server that runs; patient, on a machine that does much at once."""
+    store = RedisStore(url, timeout_s=10.0, state_timeout_s=10.0)
     try:
         yield store
     finally:
