@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 from proxy.core.digest import digest
 from proxy.core.item import Item
-from proxy.core.layout import Element, ElementKind, composed_digest, part_element, whole_element
+from proxy.core.layout import Element, ElementKind, Lead, composed_digest, part_element, whole_element
 from proxy.core.message import Part, PartKind, piece_digest, text_digest
 from proxy.core.recognition import PieceKind
 from proxy.core.spans import span_ends
@@ -68,10 +68,10 @@ def material(view: View, tools: tuple[Element, ...], counter: TokenCounter, *, h
         forms = _Forms(view, group, counter, has_spans)
         for item in group.items:
             items[item.key] = item
+            tokens = sizes[item.key] = counter.count(item.digest, item.text)
             if len(group.items) > 1:
-                parts[item.key] = forms.part(item)
-                lasts[item.key] = forms.last(item)
-            sizes[item.key] = counter.count(item.digest, item.text)
+                parts[item.key] = forms.part(item, tokens)
+                lasts[item.key] = forms.last(item, tokens)
     by_message = {g.message: wholes[g.name + f"@{g.message}"] for g in view.groups}
     acks = {g.ack for g in view.groups}
     single = view.transcript.elements
@@ -100,40 +100,41 @@ class _Forms:
     def __init__(self, view: View, group: Group, counter: TokenCounter, has_spans: bool) -> None:
         self._has_spans = has_spans
         self._source = (group.message, group.ack)
-        self._header = CLAIM_HEADERS[group.claim]
-        self._opening = group.opening
-        self._counter = counter
-        self._client_ack = view.messages[group.ack].parts
+        self._header = _lead(CLAIM_HEADERS[group.claim], counter)
+        self._opening = _lead(group.opening, counter)
+        self._client_ack = view.messages[group.ack].parts[0]
         self._ack = Part(
             PartKind.TEXT, text_digest("assistant", PART_ACKNOWLEDGEMENT), 2 + MESSAGE_OVERHEAD_TOKENS, -1, False
         )
 
-    def part(self, item: Item) -> Element:
-        own = self._positions(self._header, item)
+    def part(self, item: Item, tokens: int) -> Element:
+        own = self._positions(self._header, item, tokens)
         return part_element(item.key, ElementKind.PART, self._header, item, own, self._ack, self._source)
 
-    def last(self, item: Item) -> Element:
-        own = self._positions(self._opening, item)
-        ack = self._client_ack[0]
-        return part_element(item.key, ElementKind.LAST_PART, self._opening, item, own, ack, self._source)
+    def last(self, item: Item, tokens: int) -> Element:
+        own = self._positions(self._opening, item, tokens)
+        return part_element(item.key, ElementKind.LAST_PART, self._opening, item, own, self._client_ack, self._source)
 
-    def _positions(self, lead: str, item: Item) -> list[Part]:
+    def _positions(self, lead: Lead, item: Item, tokens: int) -> list[Part]:
         """``lead`` + the piece."""
-        tokens = self._counter.count(item.digest, item.text)
-        lead_tokens = self._counter.count(piece_digest(lead), lead) + MESSAGE_OVERHEAD_TOKENS
         ends = span_ends(item.text) if self._has_spans and item.kind is PieceKind.FILE else ()
         if len(ends) <= 1:
-            return [Part(PartKind.TEXT, composed_digest(lead, item.digest), lead_tokens + tokens, -1, True)]
+            return [Part(PartKind.TEXT, composed_digest(lead.digest, item.digest), lead.tokens + tokens, -1, True)]
         found: list[Part] = []
         start = 0
         for end in ends:
             key = piece_digest(item.text[start:end])
             own = tokens * end // ends[-1] - tokens * start // ends[-1]
             if start == 0:
-                key, own = composed_digest(lead, key), own + lead_tokens
+                key, own = composed_digest(lead.digest, key), own + lead.tokens
             found.append(Part(PartKind.TEXT, digest(b"span", key), own, -1, True))
             start = end
         return found
+
+
+def _lead(text: str, counter: TokenCounter) -> Lead:
+    key = piece_digest(text)
+    return Lead(text, key, counter.count(key, text) + MESSAGE_OVERHEAD_TOKENS)
 
 
 def behind_prefix(material: Material, kept: Sequence[Element], weight: Weight) -> tuple[Element, ...]:

@@ -11,6 +11,7 @@ from proxy.core.item import Item
 from proxy.core.layout import Element, Layout, Seed, form_digest
 from proxy.core.life import Outlook, Worth
 from proxy.core.marks import Placement, place, place_given, read_gain
+from proxy.core.message import piece_digest
 from proxy.core.profiles import CacheProfile, Family
 from proxy.core.prompt import Bill, Life
 from proxy.core.reasons import Reason
@@ -260,7 +261,7 @@ def _changed(offer: Offer, material: Material) -> dict[bytes, Element]:
         for key, element in forms.items():
             item, record = element.item, session.items.get(key) or session.lane.items.get(key)
             if item is not None and record is not None and record.digest != item.digest and len(element.parts) > 2:
-                found[form_digest(element.lead, record.digest, element.parts[-1])] = element
+                found[form_digest(piece_digest(element.lead), record.digest, element.parts[-1])] = element
     return found
 
 

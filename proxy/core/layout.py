@@ -7,7 +7,7 @@ from hashlib import sha256
 
 from proxy.core.digest import DIGEST_BYTES, chain, digest
 from proxy.core.item import Item
-from proxy.core.message import SYSTEM_ROLES, Message, Part, PartKind, piece_digest
+from proxy.core.message import SYSTEM_ROLES, Message, Part, PartKind
 from proxy.core.prompt import Life, Prompt
 
 
@@ -91,33 +91,42 @@ def whole_element(key: str, message: Message, ack: Message, source: tuple[int, i
     )
 
 
-def form_digest(lead: str, item: bytes, ack: Part) -> bytes:
-    """The digest of a piece under a lead: of a version that is no longer at hand, too."""
+def form_digest(lead: bytes, item: bytes, ack: Part) -> bytes:
+    """The digest of a piece under a lead (``composed_digest``): of a version that is no longer at hand, too."""
     return digest(composed_digest(lead, item), ack.digest)
 
 
-def composed_digest(lead: str, item: bytes) -> bytes:
-    """The digest of ``lead`` and a piece, without joining the texts."""
-    return digest(b"composed", piece_digest(lead), item)
+def composed_digest(lead: bytes, item: bytes) -> bytes:
+    """The digest of a lead and a piece, from the digests of either (``piece_digest``)."""
+    return digest(b"composed", lead, item)
+
+
+@dataclass(frozen=True, slots=True)
+class Lead:
+    """What stands in front of a piece in the same text: a header, or the client's opening."""
+
+    text: str
+    digest: bytes
+    tokens: int
 
 
 def part_element(
-    key: str, kind: ElementKind, lead: str, item: Item, own: Sequence[Part], ack: Part, source: tuple[int, int]
+    key: str, kind: ElementKind, lead: Lead, item: Item, own: Sequence[Part], ack: Part, source: tuple[int, int]
 ) -> Element:
-    """A part of a context message: ``lead`` (a header, or the client's opening) and one piece, then ``ack``.
+    """A part of a context message: ``lead`` and one piece, then ``ack``.
 
     ``own`` are the positions of the text: one, or its spans.
     """
     return Element(
         key=key,
         kind=kind,
-        digest=form_digest(lead, item.digest, ack),
+        digest=form_digest(lead.digest, item.digest, ack),
         parts=(*own, ack),
-        tokens=sum(part.tokens for part in own) + ack.tokens,
+        tokens=sum([part.tokens for part in own]) + ack.tokens,
         role="user",
         message=source[0],
         ack=source[1],
-        lead=lead,
+        lead=lead.text,
         item=item,
     )
 

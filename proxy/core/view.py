@@ -147,7 +147,7 @@ def _group_at(
             return None
     else:
         return None
-    if len(message.parts) != 1:
+    if len(message.parts) != 1 or not ack.parts:
         return None
     return _cut(known, message, message.text, index)
 

@@ -3,6 +3,7 @@ from collections.abc import Callable, Sequence
 from proxy.core.assemble import Material, behind_prefix, by_tiers, material, valid_prefix
 from proxy.core.item import Item
 from proxy.core.layout import Element, ElementKind, form_digest
+from proxy.core.message import piece_digest
 from proxy.core.moved import moved_material
 from proxy.core.stability import Tier
 from proxy.core.tokens import TokenCounter, bytes_over_four
@@ -204,7 +205,7 @@ class TestSpans:
         assert show(valid_prefix(new, sent)) == "m0"
         changed = {old.parts[key].digest: new.parts[key]}
         assert show(valid_prefix(new, sent, changed)) == "m0 Pa"
-        assert form_digest(new.parts[key].lead, old.items[key].digest, new.parts[key].parts[-1]) in changed
+        assert form_digest(piece_digest(new.parts[key].lead), old.items[key].digest, new.parts[key].parts[-1]) in changed
 
 
 class TestByTiers:
