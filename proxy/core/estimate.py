@@ -19,13 +19,13 @@ _PAIRS = (b'("', b'",', b"):", b"()", b"--", b"==", b'":')
 _MOST_UPPER = 0.4
 _MOST_DIGITS = 0.2
 _MOST_WIDE = 0.02
-_MOST_PUNCTUATION = 0.35
+_MOST_PUNCTUATION = 0.42
 
-# A text longer than this is judged by slices of it: a sixteenth, and six at least.
-_WHOLE_CHARS = 2_400
-_SLICE_CHARS = 400
+# A text longer than this is judged by slices of it: a sixteenth, and four at least.
+_WHOLE_CHARS = 1_200
+_SLICE_CHARS = 300
 _SAMPLE_SHARE = 16
-_MIN_SLICES = 6
+_MIN_SLICES = 4
 
 
 def estimate(text: str) -> int | None:

@@ -48,7 +48,7 @@ def test_what_is_not_ordinary_is_left_to_the_tokeniser(text: str) -> None:
 
 def test_long_text_is_judged_by_slices() -> None:
     text = "The parser reads a line, and then the next one.\n" * 4_000
-    whole = sum(found for n in range(0, len(text), 2_400) if (found := estimate(text[n : n + 2_400])) is not None)
+    whole = sum(found for n in range(0, len(text), 1_200) if (found := estimate(text[n : n + 1_200])) is not None)
     assert estimate(text) == pytest.approx(whole, rel=0.03)
 
 
