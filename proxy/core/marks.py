@@ -20,6 +20,8 @@ _DROP = 0.985
 _REWRITTEN_SHARE = 0.8
 # The best of many places promises more than it keeps (measured: fewer of the least likely entries were read).
 _CAUTION = 0.82
+_NEVER = float("-inf")
+_NO_MARKS: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,29 +147,26 @@ def _best(stops: Sequence[_Stop], layout: Layout, deepest: int, profile: CachePr
         return ()
     gain, premium = mark_gain(profile), profile.write - 1.0
     held = layout.ends[deepest] if deepest >= 0 else 0
-    # best[k] maps a stop to (value, chain of marked positions) with k markers used and that stop the last one.
-    best: list[list[tuple[float, tuple[int, ...]] | None]] = [[None] * len(stops) for _ in range(slots + 1)]
+    # rows[k] are the states with k markers used: value, tokens up to the last stop, the positions marked.
+    rows: list[list[tuple[float, int, tuple[int, ...]]]] = [[] for _ in range(slots + 1)]
     answer: tuple[float, tuple[int, ...]] = (0.0, ())
-    for index, stop in enumerate(stops):
-        for used in range(slots + 1):
-            before = used if stop.is_free else used - 1
-            if before < 0:
-                continue
-            found: tuple[float, tuple[int, ...]] | None = None
-            if before == 0:
-                found = (stop.tokens * stop.survival * gain, () if stop.is_free else (stop.position,))
-            for earlier in range(index):
-                state = best[before][earlier]
-                if state is None:
-                    continue
-                worth = state[0] + (stop.tokens - stops[earlier].tokens) * stop.survival * gain
-                if found is None or worth > found[0]:
-                    found = (worth, state[1] if stop.is_free else (*state[1], stop.position))
-            best[used][index] = found
-            if found is not None:
-                written = max(0, stop.tokens - held) * premium if not stop.is_free else 0.0
-                if found[0] - written > answer[0] + 1e-9:
-                    answer = (found[0] - written, found[1])
+    for stop in stops:
+        tokens, survival, is_free = stop.tokens, stop.survival, stop.is_free
+        written = max(0, tokens - held) * premium if not is_free else 0.0
+        added: list[tuple[int, float, tuple[int, ...]]] = []
+        for used in range(0 if is_free else 1, slots + 1):
+            before = used if is_free else used - 1
+            found, chain = (tokens * survival * gain if before == 0 else _NEVER), _NO_MARKS
+            for value, reached, marked in rows[before]:
+                worth = value + (tokens - reached) * survival * gain
+                if worth > found:
+                    found, chain = worth, marked
+            if found > _NEVER:
+                added.append((used, found, chain if is_free else (*chain, stop.position)))
+        for used, value, chain in added:
+            rows[used].append((value, tokens, chain))
+            if value - written > answer[0] + 1e-9:
+                answer = (value - written, chain)
     return answer[1]
 
 
