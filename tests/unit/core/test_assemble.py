@@ -205,7 +205,8 @@ class TestSpans:
         assert show(valid_prefix(new, sent)) == "m0"
         changed = {old.parts[key].digest: new.parts[key]}
         assert show(valid_prefix(new, sent, changed)) == "m0 Pa"
-        assert form_digest(piece_digest(new.parts[key].lead), old.items[key].digest, new.parts[key].parts[-1]) in changed
+        lead, ack = piece_digest(new.parts[key].lead), new.parts[key].parts[-1]
+        assert form_digest(lead, old.items[key].digest, ack) in changed
 
 
 class TestByTiers:
