@@ -34,7 +34,7 @@ class TlsServer:
 
 def openssl(folder: Path, name: str, *options: str) -> Path:
     """A new certificate; its key stands beside it."""
-    binary = shutil.which("openssl") or absent("openssl is not installed")
+    binary = shutil.which("openssl") or absent("openssl is not installed: .ci/install-services.sh does that")
     file = folder / f"{name}.pem"
     subprocess.run(
         [
