@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from hashlib import blake2b
 from re import ASCII, compile
-from typing import Literal
+from typing import Any, Literal
 
 from proxy.books import Books
 from proxy.core.budget import (
@@ -344,8 +344,9 @@ def _has_long_life(exchange: Exchange) -> bool:
 
 def _entry(exchange: Exchange) -> Entry:
     usage = exchange.usage
-    return replace(
-        _asked_entry(exchange, exchange.deployment),
+    return _entry_of(
+        exchange,
+        exchange.deployment,
         status=exchange.status,
         ending=(exchange.ending or Ending.HUNG_UP).value,
         read_tokens=usage.read if usage is not None else 0,
@@ -362,8 +363,9 @@ def _entry(exchange: Exchange) -> Entry:
 
 def _lost_entry(exchange: Exchange, deployment: Deployment, amounts: dict[str, Estimate]) -> Entry:
     """What is written where this process dies before it settles: the reservation is the bill."""
-    return replace(
-        _asked_entry(exchange, deployment),
+    return _entry_of(
+        exchange,
+        deployment,
         ending=LOST,
         plain_tokens=amounts["tokens"].expected,
         cost=amounts["usd"].most,
@@ -371,8 +373,8 @@ def _lost_entry(exchange: Exchange, deployment: Deployment, amounts: dict[str, E
     )
 
 
-def _asked_entry(exchange: Exchange, deployment: Deployment | None) -> Entry:
-    """Who asked for what, when, and in which mode."""
+def _entry_of(exchange: Exchange, deployment: Deployment | None, **of_its_end: Any) -> Entry:
+    """Who asked for what, when, in which mode; and how it ended."""
     subject = exchange.subject
     assert subject is not None
     return Entry(
@@ -384,6 +386,7 @@ def _asked_entry(exchange: Exchange, deployment: Deployment | None) -> Entry:
         model=_kept(deployment.name) if deployment is not None else "",
         mode=mode_label(exchange.mode),
         reason=exchange.reason,
+        **of_its_end,
     )
 
 
