@@ -117,9 +117,10 @@ def file_cuts(text: str) -> tuple[Cut, ...] | None:
     close = fence if _BACKTICKS.match(fence) else _FENCES[fence]
     if not text.endswith(close + "\n") and not text.endswith(close):
         return None
+    opened, closed = _line_fences(text, fence, close)
     starts = [(first.start(), first.group(1))]
-    starts += _following_files(text, first.end(), close + "\n\n", "\n" + fence + "\n")
-    if not _are_borders(text, [start for start, _ in starts], fence, close):
+    starts += _following_files(text, first.end(), opened, fence, close)
+    if not _are_borders(text, [start for start, _ in starts], len(opened), len(closed), close):
         return (Cut("files", PieceKind.FILE, 0, len(text)),)
     cuts = [Cut("opening", PieceKind.OPENING, 0, starts[0][0])] if starts[0][0] else []
     ends = [start for start, _ in starts[1:]] + [len(text)]
@@ -127,28 +128,39 @@ def file_cuts(text: str) -> tuple[Cut, ...] | None:
     return tuple(cuts)
 
 
-def _are_borders(text: str, starts: list[int], fence: str, close: str) -> bool:
-    """Whether no line but the files' own borders begins with the fence. Where every fence begins a line of some file,
+def _line_fences(text: str, fence: str, close: str) -> tuple[list[int], list[int]]:
+    """The line ends behind which a line begins with the opening fence, and with the closing one; found in one pass,
+    which on a long message is most of the work."""
+    if fence == close:
+        found = [at.start() for at in re.finditer("\n" + fence, text)]
+        return found, found
+    both = [at.start() for at in re.finditer("\n</?" + fence[1:], text)]
+    closed = [at for at in both if text[at + 2] == "/"]
+    return [at for at in both if text[at + 2] != "/"], closed
+
+
+def _are_borders(text: str, starts: list[int], opened: int, closed: int, close: str) -> bool:
+    """Whether no line but the files' own borders begins with a fence. Where every fence begins a line of some file,
     aider falls back to the first one: borders cannot be told from content then, and the message stays in one piece."""
     closings = [start - len(close) - 1 for start in starts[1:]] + [text.rindex(close)]
     own = sum(1 for at in closings if text[at - 1] == "\n")
-    opened = text.count("\n" + fence)
-    if fence == close:
+    if close[0] == "`":
         return opened == len(starts) + own
-    return opened == len(starts) and text.count("\n" + close) == own
+    return opened == len(starts) and closed == own
 
 
-def _following_files(text: str, position: int, before: str, after: str) -> Iterator[tuple[int, str]]:
+def _following_files(text: str, position: int, opened: list[int], fence: str, close: str) -> Iterator[tuple[int, str]]:
     """Where each further file starts (the blank line in front of its path), and its path: behind the closing fence of
-    the file before (``before``) one line stands alone, then the opening fence (``after``)."""
-    while (found := text.find(before, position)) >= 0:
-        start = found + len(before) - 1
-        line_end = text.find("\n", start + 1)
-        if line_end > start + 1 and text.startswith(after, line_end):
+    the file before, which stands behind ``position``, one line stands alone, then the opening fence."""
+    before, after = close + "\n", "\n" + fence + "\n"
+    for line_end in opened:
+        start = text.rfind("\n", position, line_end)
+        behind = start - len(before)
+        if start + 1 == line_end or behind < position or not text.startswith(before, behind):
+            continue
+        if text.startswith(after, line_end):
             yield start, text[start + 1 : line_end]
             position = line_end + len(after)
-        else:
-            position = start
 
 
 def _prompt(text: str) -> Recognition | None:
