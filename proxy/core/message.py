@@ -91,7 +91,7 @@ def _key(content: bytes) -> _Key:
     return len(content), content[:96], content[-96:]
 
 
-_Content = tuple[tuple[Part, ...], str | None, Recognition | None, bool]
+_Content = tuple[tuple[Part, ...], str | None, Recognition | None, tuple[bytes, ...], bool]
 
 
 class MessageReader:
@@ -156,9 +156,9 @@ class MessageReader:
         if not isinstance(role, str):
             raise Unreadable("a message without a role")
         if plain is not None:
-            parts, text, recognition, is_list = self._text(role, plain[1], None)
+            parts, text, recognition, cuts, is_list = self._text(role, plain[1], None)
         else:
-            parts, text, recognition, is_list = self._content(role, members)
+            parts, text, recognition, cuts, is_list = self._content(role, members)
         calls, call_ids = self._calls(members)
         answers = value(members["tool_call_id"]) if "tool_call_id" in members else None
         body = [role.encode(), *(p.digest for p in parts), *(c.digest for c in calls)]
@@ -178,20 +178,22 @@ class MessageReader:
             lead=(text or "")[:LEAD_CHARS],
             text=text if recognition is not None else None,
             recognition=recognition,
-            cut_digests=_cut_digests(text, recognition),
+            cut_digests=cuts,
         )
 
-    def _text(self, role: str, text: str, mark: Life | None) -> _Content:
-        """Content that is one string."""
+    def _text(self, role: str, text: str, mark: Life | None, index: int = -1) -> _Content:
+        """Content that is one text: a string, or the list's part of this ``index``."""
         known = recognise_text(self._recognisers, role, text)
-        return (self._text_part(role, text, known, -1, mark),), text, known, False
+        cuts = _cut_digests(text, known)
+        return (self._text_part(role, text, index, mark, known, cuts),), text, known, cuts, index >= 0
 
     def _content(self, role: str, members: Members) -> _Content:
-        """Parts, the text where the content is one text and what it was recognised as, and whether it is a list."""
+        """Parts; the text where the content is one text, what it was recognised as, and the digests of its pieces;
+        whether it is a list."""
         content = members.get("content")
         level_mark = marker_of(members)
         if content is None or bytes(content) == b"null":
-            return (), None, None, False
+            return (), None, None, (), False
         first = bytes(memoryview(content)[:1])
         if first == b'"':
             text = value(content)
@@ -202,16 +204,21 @@ class MessageReader:
             raise Unreadable("content is neither text nor a list")
         raw_parts = elements(content)
         if role == "tool":
-            return (self._result_part(raw_parts, level_mark),), None, None, True
+            return (self._result_part(raw_parts, level_mark),), None, None, (), True
         if len(raw_parts) == 1 and (text := _only_text(raw_parts[0])) is not None:
-            known = recognise_text(self._recognisers, role, text)
-            mark = marker_of(members_of(raw_parts[0]))
-            return (self._text_part(role, text, known, 0, mark),), text, known, True
-        return tuple(self._list_part(role, raw, index) for index, raw in enumerate(raw_parts)), None, None, True
+            return self._text(role, text, marker_of(members_of(raw_parts[0])), 0)
+        return tuple(self._list_part(role, raw, index) for index, raw in enumerate(raw_parts)), None, None, (), True
 
-    def _text_part(self, role: str, text: str, known: Recognition | None, index: int, mark: Life | None) -> Part:
+    def _text_part(
+        self,
+        role: str,
+        text: str,
+        index: int,
+        mark: Life | None,
+        known: Recognition | None = None,
+        cuts: tuple[bytes, ...] = (),
+    ) -> Part:
         kind = PartKind.RESULT if role == "tool" else PartKind.TEXT
-        cuts = _cut_digests(text, known)
         # A recognised text is known by its pieces: each is hashed and counted once, however often the rest changes.
         key = digest(role.encode(), b"cuts", *cuts) if cuts else text_digest(role, text)
         return Part(
@@ -227,7 +234,7 @@ class MessageReader:
         """A tool result is one position, however many parts it has; a single text is the same as a string."""
         texts = [_only_text(part) for part in parts]
         if len(parts) == 1 and texts[0] is not None:
-            return self._text_part("tool", texts[0], None, -1, mark)
+            return self._text_part("tool", texts[0], -1, mark)
         keys = [
             piece_digest(text) if text is not None else digest(b"raw", _unmarked(raw))
             for text, raw in zip(texts, parts, strict=True)
@@ -251,7 +258,7 @@ class MessageReader:
         kind = value(members["type"]) if "type" in members else None
         kind = kind if isinstance(kind, str) else None
         if kind == "text" and (text := _only_text(raw)) is not None:
-            return self._text_part(role, text, None, index, marker_of(members))
+            return self._text_part(role, text, index, marker_of(members))
         overhead = MESSAGE_OVERHEAD_TOKENS if index == 0 else 0
         key = digest(role.encode(), *(k.encode() + bytes(v) for k, v in members.items() if k not in MARK_KEYS))
         if kind in _MEDIA:
