@@ -108,18 +108,21 @@ class _Forms:
         )
 
     def part(self, item: Item, tokens: int) -> Element:
-        own = self._positions(self._header, item, tokens)
-        return part_element(item.key, ElementKind.PART, self._header, item, own, self._ack, self._source)
+        return self._form(ElementKind.PART, self._header, item, tokens, self._ack)
 
     def last(self, item: Item, tokens: int) -> Element:
-        own = self._positions(self._opening, item, tokens)
-        return part_element(item.key, ElementKind.LAST_PART, self._opening, item, own, self._client_ack, self._source)
+        return self._form(ElementKind.LAST_PART, self._opening, item, tokens, self._client_ack)
 
-    def _positions(self, lead: Lead, item: Item, tokens: int) -> list[Part]:
+    def _form(self, kind: ElementKind, lead: Lead, item: Item, tokens: int, ack: Part) -> Element:
+        composed = composed_digest(lead.digest, item.digest)
+        own = self._positions(lead, item, tokens, composed)
+        return part_element(kind, lead, item, composed, own, ack, self._source)
+
+    def _positions(self, lead: Lead, item: Item, tokens: int, composed: bytes) -> list[Part]:
         """``lead`` + the piece."""
         ends = span_ends(item.text) if self._has_spans and item.kind is PieceKind.FILE else ()
         if len(ends) <= 1:
-            return [Part(PartKind.TEXT, composed_digest(lead.digest, item.digest), lead.tokens + tokens, -1, True)]
+            return [Part(PartKind.TEXT, composed, lead.tokens + tokens, -1, True)]
         found: list[Part] = []
         start = 0
         for end in ends:

@@ -111,16 +111,17 @@ class Lead:
 
 
 def part_element(
-    key: str, kind: ElementKind, lead: Lead, item: Item, own: Sequence[Part], ack: Part, source: tuple[int, int]
+    kind: ElementKind, lead: Lead, item: Item, composed: bytes, own: Sequence[Part], ack: Part, source: tuple[int, int]
 ) -> Element:
     """A part of a context message: ``lead`` and one piece, then ``ack``.
 
-    ``own`` are the positions of the text: one, or its spans.
+    ``composed`` is the digest of the two (``composed_digest``); ``own`` are the positions of the text: one, or its
+    spans.
     """
     return Element(
-        key=key,
+        key=item.key,
         kind=kind,
-        digest=form_digest(lead.digest, item.digest, ack),
+        digest=digest(composed, ack.digest),
         parts=(*own, ack),
         tokens=sum([part.tokens for part in own]) + ack.tokens,
         role="user",
