@@ -27,6 +27,10 @@ _SYMBOLS = re.compile(
     r"`([^`\n]{4,60})`|\b([A-Za-z][A-Za-z0-9]*_[A-Za-z0-9_]+|_+[A-Za-z][A-Za-z0-9_]{2,}"
     r"|[A-Z][a-z0-9]+[A-Z][A-Za-z0-9]+|[a-z]+[A-Z][A-Za-z0-9]+)\b"
 )
+# What stands in front of a word of code where it is defined, and how many places are looked at.
+_DEFINES = re.compile(r"\b(?:def|class|func|function|fn|const|let|var|type|struct|interface|enum|trait) +\Z")
+_DEFINES_CHARS = 16
+_MAX_PLACES = 40
 _MEMO = "text"
 _NULL = Raw(b"null")
 _QUESTION_MARKS = ("?", "\uff1f")
@@ -38,8 +42,8 @@ class Sign:
 
     ``is_hinted``: its name without the ending is a word of the prompt. ``is_answered``: the answer before the prompt
     names it, and it was not changed since: the client asks again. ``symbols`` is the share that it has in the files in
-    which an identifier of the prompt stands. ``is_beside``: other files are named. ``is_asked``: the prompt asks a
-    question.
+    which an identifier of the prompt stands, or is defined. ``is_beside``: other files are named. ``is_asked``: the
+    prompt asks a question.
     """
 
     is_named: bool = False
@@ -127,14 +131,30 @@ def text_of(message: Message) -> str:
 
 
 def _shares(prompt: str, files: Iterable[Item]) -> dict[str, float]:
-    """For each file, the largest share that it has in the files in which an identifier of the prompt stands."""
+    """For each file, the largest share that it has in the files in which an identifier of the prompt stands, or in
+    those that define it: what is asked of a function is mostly done where the function is."""
     symbols = list(dict.fromkeys(a or b for a, b in _SYMBOLS.findall(prompt)))[:_MAX_SYMBOLS]
     shares: dict[str, float] = {}
     for symbol in symbols:
-        holders = [item.key for item in files if symbol in item.text]
-        for key in holders:
-            shares[key] = max(shares.get(key, 0.0), 1 / len(holders))
+        holders = [item for item in files if symbol in item.text]
+        homes = [item for item in holders if _defines(item.text, symbol)]
+        for among in (holders, homes):
+            for item in among:
+                shares[item.key] = max(shares.get(item.key, 0.0), 1 / len(among))
     return shares
+
+
+def _defines(text: str, symbol: str) -> bool:
+    """Whether the word is defined in the text, as far as the word in front of it says."""
+    at = -1
+    for _ in range(_MAX_PLACES):
+        at = text.find(symbol, at + 1)
+        if at < 0:
+            return False
+        end = at + len(symbol)
+        if _DEFINES.search(text[max(0, at - _DEFINES_CHARS) : at]) and not _is_inner(text[end : end + 1]):
+            return True
+    return False
 
 
 def _stands(name: str, text: str) -> bool:

@@ -35,8 +35,19 @@ def test_a_word_hints_at_a_file() -> None:
 def test_identifiers_point_to_the_files_that_hold_them() -> None:
     found = signs(*shown(PARSER, WRITER), user("Rename `parse_row`"))
     assert (found["parser.py"].symbols, found["writer.py"].symbols) == (1.0, 0.0)
-    both = signs(*shown(PARSER, WRITER), user("Document RowParser"))
-    assert (both["parser.py"].symbols, both["writer.py"].symbols) == (0.5, 0.5)
+    both = signs(*shown(PARSER, WRITER), user("Document parse_row and write_rows"))
+    assert (both["parser.py"].symbols, both["writer.py"].symbols) == (1.0, 1.0)
+    uses = [File(f"src/{name}.py", "from parser import RowParser\n") for name in ("one", "two")]
+    used = signs(*shown(*uses), user("Document RowParser"))
+    assert (used["one.py"].symbols, used["two.py"].symbols) == (0.5, 0.5)
+
+
+def test_the_file_that_defines_an_identifier_is_meant_before_those_that_use_it() -> None:
+    found = signs(*shown(PARSER, WRITER), user("Document RowParser"))
+    assert (found["parser.py"].symbols, found["writer.py"].symbols) == (1.0, 0.5)
+    longer = File("src/longer.py", "class RowParserError: ...\nRowParser = 1\n")
+    found = signs(*shown(longer, WRITER), user("Document RowParser"))
+    assert (found["longer.py"].symbols, found["writer.py"].symbols) == (0.5, 0.5)
 
 
 @pytest.mark.parametrize(("age", "is_open"), [(0, False), (1, True)])
