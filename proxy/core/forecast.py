@@ -17,6 +17,8 @@ from proxy.core.view import View
 from proxy.core.words import Claim
 
 _SIZE_POWER = 0.3
+# P(a session goes on that has done so).
+_GOES_ON = 0.95
 # P(an answer edits any file), as seen on recorded sessions, weighing as much as what the files promise one by one.
 _EDITS_USUALLY = 0.7
 _EDITS_NAMED = 0.93
@@ -136,7 +138,13 @@ def forecast(session: Session, reading: Reading, view: View, material: Material,
     lane = session.lane
     turn_indices = view.turns()
     survival = lane.breaks.survival(len(turn_indices), reading.broke, _results(view, turn_indices))
-    continues = 0.95 if session.requests else lane.continues()
+    continues = _GOES_ON
+    if not session.requests:
+        # A side call that is made anew repeats all of itself.
+        continues, repeats = lane.continues(), lane.repeats()
+        share = repeats / (continues + repeats)
+        survival = [share + (1 - share) * chance for chance in survival]
+        continues = max(continues, repeats)
     signs = read_signs(view, material.items, reading.ages)
     hazards: dict[str, float] = {}
     later: dict[str, float] = {}
@@ -153,6 +161,8 @@ def forecast(session: Session, reading: Reading, view: View, material: Material,
     moving = {text.message for text in view.system}
     fresh_head = changed_places(session.head, reading.head) if session.requests else frozenset[int]()
     fresh_fixed = changed_places(session.fixed, reading.fixed) if session.requests else frozenset[int]()
+    for rank, document in enumerate(view.documents()):
+        hazards[document.key] = later[document.key] = session.documents.hazard(rank)
     return Forecast(
         body=continues * lane.returns_within(profile.life_s),
         head=lane.shares_within(profile.life_s),

@@ -24,6 +24,11 @@ _PRIOR_APPEND_PLAIN = 0.6
 # P(a session goes on), without tools: of a kind of which none was seen, and of one that was seen to.
 _FIRST_GOES_ON = 0.75
 _GOES_ON = 0.95
+# P(a request is sent once more as it is), before anything was seen, weighing as much as so many requests; older ones
+# say less.
+_REPEATS = 0.1
+_REPEATS_WEIGHT = 2.0
+_REPEATS_DECAY = 0.95
 
 
 # How fast the rate of change forgets: the last four or five requests make most of it.
@@ -88,12 +93,15 @@ class Lane:
     the next one of the lane starts. ``layouts`` and ``items`` are what its sessions last sent: a new session of the
     lane may begin with the same context. ``key`` names what the prompt begins with: the tools, which stand in front of
     all else, or the whole head. ``opening`` are the turns that all its sessions begin with (examples).
+    ``asked`` and ``repeated`` count requests, and those of them that came once more as they were: a side call that is
+    made anew until its answer is needed.
     """
 
     __slots__ = (
         "_arrivals",
         "_gaps",
         "_openings",
+        "asked",
         "breaks",
         "continued",
         "has_tools",
@@ -102,6 +110,7 @@ class Lane:
         "last_at",
         "layouts",
         "opening",
+        "repeated",
         "started",
     )
 
@@ -110,6 +119,8 @@ class Lane:
         self.key = key
         self.started = 0
         self.continued = 0
+        self.asked = 0.0
+        self.repeated = 0.0
         self.last_at = 0.0
         self.breaks = BreakRanks(_PRIOR_APPEND_TOOLS if has_tools else _PRIOR_APPEND_PLAIN)
         self.layouts: deque[tuple[bytes, ...]] = deque(maxlen=_REMEMBERED_LAYOUTS)
@@ -130,6 +141,18 @@ class Lane:
         else:
             self._gaps.append(session_gap)
         self.last_at = now
+        self.asked = _REPEATS_DECAY * self.asked + 1.0
+        self.repeated *= _REPEATS_DECAY
+
+    def repeat(self, session_gap: float) -> None:
+        """A session's first request came once more as it was, so many seconds later."""
+        self.repeated += 1.0
+        if not self.continued:
+            self._gaps.append(session_gap)
+
+    def repeats(self) -> float:
+        """P(a session's first request comes once more as it is)."""
+        return (self.repeated + _REPEATS * _REPEATS_WEIGHT) / (self.asked + _REPEATS_WEIGHT)
 
     def begins(self, turns: tuple[bytes, ...]) -> None:
         """A session began with these turns; what it shares with those before it is the lane's opening."""

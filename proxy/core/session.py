@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 from proxy.core.bounded import Bounded
 from proxy.core.digest import digest
+from proxy.core.document_ranks import DocumentRanks
 from proxy.core.evidence import Evidence, HeadLines, with_evidence
 from proxy.core.lane import ItemRecords, Lane
 from proxy.core.likeness import Sketch, are_alike, sketch_of
@@ -108,11 +109,13 @@ class Session:
     gaps: deque[float] = field(default_factory=lambda: deque(maxlen=_REMEMBERED_GAPS))
     turns: tuple[bytes, ...] = ()
     items: ItemRecords = field(default_factory=ItemRecords)
+    documents: DocumentRanks = field(default_factory=DocumentRanks)
     candidates: dict[str, bytes] = field(default_factory=dict)
     rendered_anew: set[str] = field(default_factory=set)
     layouts: list[tuple[bytes, ...]] = field(default_factory=list)
     tracker: Classic = field(default_factory=Classic)
     is_barred: bool = False
+    is_repeated: bool = False
     sketch: Sketch = frozenset()
     opening: bytes = b""
     routing: str = ""
@@ -389,12 +392,17 @@ def read_request(session: Session, view: View, tools: bytes) -> Reading:
 
 def commit_head(session: Session, view: View) -> None:
     """The exchange counts: what changed in the system messages since the one before it is volatile."""
+    session.documents.follow([document.digest for document in view.documents()])
     session.lines.follow(view.messages[: view.head], session.shared_head.evidence)
 
 
 def commit_reading(session: Session, reading: Reading, now: float) -> None:
-    """The exchange counts: learn gaps, breaks and changed pieces. A retry teaches nothing."""
+    """The exchange counts: learn gaps, breaks and changed pieces. A retry teaches that there are such, and no
+    more."""
     if reading.is_retry:
+        if session.requests == 1 and not session.is_repeated:
+            session.lane.repeat(now - session.last_at)
+            session.is_repeated = True
         return
     if session.requests == 1:
         session.lane.continued += 1

@@ -23,7 +23,7 @@ from proxy.core.stability import Classic, ClassicPolicy, Piece
 from proxy.core.survival import Break
 from proxy.core.wire import Unreadable
 
-VERSION: Final = 2
+VERSION: Final = 3
 
 # How a cache model may tell lives apart within a scope (``MarkerCache``).
 _LIVES: Final = (b"", b"/5m", b"/1h")
@@ -74,6 +74,8 @@ class PackedLane(msgspec.Struct, frozen=True, array_like=True):
     gaps: list[float]
     arrivals: list[float]
     openings: list[float]
+    asked: float
+    repeated: float
     held: dict[str, list[Held]]
 
 
@@ -103,6 +105,8 @@ class PackedSession(msgspec.Struct, frozen=True, array_like=True):
     pieces: dict[str, Piece]
     sequence: int
     is_barred: bool
+    is_repeated: bool
+    documents: tuple[list[int], list[int], list[bytes]]
     sketch: list[int]
     opening: bytes
     routing: str
@@ -147,6 +151,8 @@ def pack_session(session: Session, held: dict[str, list[Held]]) -> bytes:
             pieces=pieces,
             sequence=sequence,
             is_barred=session.is_barred,
+            is_repeated=session.is_repeated,
+            documents=session.documents.state(),
             sketch=sorted(session.sketch),
             opening=session.opening,
             routing=session.routing,
@@ -177,7 +183,8 @@ def restore_session(packed: PackedSession, session: Session) -> None:
     session.rendered_anew = set(packed.rendered_anew)
     session.layouts = [tuple(layout) for layout in packed.layouts]
     session.tracker = tracker
-    session.is_barred = packed.is_barred
+    session.is_barred, session.is_repeated = packed.is_barred, packed.is_repeated
+    session.documents.restore(*packed.documents)
     session.sketch = frozenset(packed.sketch)
     session.opening = packed.opening
     session.routing = packed.routing
@@ -200,6 +207,8 @@ def pack_lane(lane: Lane, held: dict[str, list[Held]]) -> bytes:
             gaps=lane.gaps(),
             arrivals=lane.arrivals(),
             openings=lane.openings(),
+            asked=lane.asked,
+            repeated=lane.repeated,
             held=held,
         )
     )
@@ -213,6 +222,7 @@ def read_lane(blob: bytes) -> PackedLane:
 def restore_lane(packed: PackedLane, lane: Lane) -> None:
     """Make the lane what the snapshot says."""
     lane.started, lane.continued, lane.last_at = packed.started, packed.continued, packed.last_at
+    lane.asked, lane.repeated = packed.asked, packed.repeated
     lane.breaks.restore(Break(*one) for one in packed.breaks)
     lane.layouts = deque((tuple(layout) for layout in packed.layouts), maxlen=lane.layouts.maxlen)
     lane.items.restore(packed.items)

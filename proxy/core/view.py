@@ -67,8 +67,11 @@ class View:
 
     def items(self) -> list[Item]:
         """Everything movable that has a key over time: files, maps, documents."""
-        grouped = [item for group in self.groups for item in group.items]
-        return grouped + [item for text in self.system for item in text.documents]
+        return [item for group in self.groups for item in group.items] + self.documents()
+
+    def documents(self) -> list[Item]:
+        """Retrieved documents, in the client's order."""
+        return [item for text in self.system for item in text.documents]
 
     def turns(self) -> Sequence[int]:
         """Indices of the conversation's messages: neither head nor context."""

@@ -5,7 +5,7 @@ from proxy.core.forecast import Forecast, forecast
 from proxy.core.layout import Layout, Seed
 from proxy.core.moved import moved_material
 from proxy.core.profiles import ANTHROPIC
-from proxy.core.session import Session, SessionTable, commit_reading, read_request
+from proxy.core.session import Session, SessionTable, commit_head, commit_reading, read_request
 from proxy.core.tokens import TokenCounter, bytes_over_four
 from proxy.core.transcript import Transcript
 from proxy.core.view import View
@@ -15,6 +15,12 @@ from tests.talk import Body, assistant, calling, read, result, shown, system, us
 SYSTEM = system("You are kind.")
 A, B = File("src/a.py", "a = 1\n"), File("src/b.py", "b = 1\n")
 COUNTER = TokenCounter(bytes_over_four)
+_DOCUMENTS = (
+    "Answer from these.\n\n# Context\n\n"
+    '<document source="a.md" section="1">\nAlpha %s.\n</document>\n\n'
+    '<document source="b.md" section="2">\nBeta %s.\n</document>\n\n'
+    "Be brief.\n"
+)
 
 
 class Past:
@@ -25,7 +31,9 @@ class Past:
         self.now = 0.0
         self.session: Session | None = None
 
-    def expect(self, *messages: Body, tools: bytes = b"", after_s: float = 10.0, settle: bool = True) -> Forecast:
+    def expect(
+        self, *messages: Body, tools: bytes = b"", after_s: float = 10.0, settle: bool = True, head: bool = False
+    ) -> Forecast:
         view = view_of(*messages)
         self.session = self.table.find("team", "m", "", Transcript(read(messages)), tools)
         reading = read_request(self.session, view, tools)
@@ -33,6 +41,8 @@ class Past:
         self.now += after_s
         if settle:
             commit_reading(self.session, reading, self.now)
+        if head:
+            commit_head(self.session, view)
         return found
 
 
@@ -152,3 +162,28 @@ def test_the_head_of_a_file_outlives_its_end() -> None:
     inner = known[1 : 1 + len(own.parts)]
     assert all(a > b for a, b in pairwise(inner[:-1]))
     assert inner[-1] == inner[-2]
+
+
+def test_a_side_call_made_anew_is_expected_to_be_repeated_whole() -> None:
+    past = Past()
+    for number in range(3):
+        first = past.expect(SYSTEM, user(f"Summarise {number}"))
+        past.expect(SYSTEM, user(f"Summarise {number}"))
+    assert past.session is not None
+    assert past.session.lane.repeated > 2
+    calls = Past()
+    for number in range(3):
+        never = calls.expect(SYSTEM, user(f"Commit {number}"))
+    assert first.turns[1] * first.body > 1.5 * never.turns[1] * never.body
+
+
+def test_documents_that_rank_where_others_stayed_are_expected_to_stay() -> None:
+    past = Past()
+    turns: list[Body] = []
+    for number in range(8):
+        text = _DOCUMENTS % ("first", f"other {number}")
+        turns.append(user(f"q{number}"))
+        found = past.expect(system(text), *turns, head=True)
+        turns.append(assistant(f"a{number}"))
+    kept, gone = (found.hazards[document.key] for document in view_of(system(text), user("q")).documents())
+    assert kept < 0.6 * gone

@@ -76,6 +76,33 @@ class TestOpening:
         assert lane.shared_turns(turns("ab")) == 0
 
 
+class TestRepeats:
+    def test_a_side_call_that_was_made_anew_will_be_again(self) -> None:
+        lane = Lane(False)
+        before = lane.repeats()
+        for number in range(3):
+            lane.request(200.0 * number, None)
+            lane.repeat(20.0)
+        assert before < 0.28 < lane.repeats()
+        assert lane.gaps() == [20.0, 20.0, 20.0]
+
+    def test_requests_that_were_not_repeated_say_so(self) -> None:
+        lane = Lane(False)
+        lane.request(0.0, None)
+        lane.repeat(20.0)
+        once = lane.repeats()
+        for number in range(1, 12):
+            lane.request(200.0 * number, None)
+        assert lane.repeats() < 0.1 < once
+
+    def test_where_conversations_go_on_a_retry_is_no_gap(self) -> None:
+        lane = Lane(False)
+        lane.request(0.0, None)
+        lane.continued = 1
+        lane.repeat(20.0)
+        assert lane.gaps() == []
+
+
 class TestItemRecords:
     def test_keeps_what_was_seen_last(self) -> None:
         records = ItemRecords()
