@@ -8,15 +8,15 @@ from proxy.core.assemble import Material
 from proxy.core.item import Item
 from proxy.core.layout import Element, ElementKind, Layout
 from proxy.core.message import Part
-from proxy.core.profiles import CacheProfile
+from proxy.core.profiles import CacheProfile, Family
 from proxy.core.recognition import PieceKind
+from proxy.core.reliance import said_of
 from proxy.core.session import Reading, Session, changed_places
 from proxy.core.signs import NO_SIGN, Sign, read_signs
-from proxy.core.survival import CLOCK_CHANGE, STATIC_CHANGE, change_hazard, file_hazard
+from proxy.core.survival import CLOCK_CHANGE, STATIC_CHANGE, change_hazard, file_hazard, later_hazard
 from proxy.core.view import View
 from proxy.core.words import Claim
 
-_SIZE_POWER = 0.3
 # P(a session goes on that has done so).
 _GOES_ON = 0.95
 # P(an answer edits any file), as seen on recorded sessions, weighing as much as what the files promise one by one.
@@ -30,9 +30,23 @@ _MAX_RESULTS = 20
 _WHOLE_PARTS = 2
 # Share of first edits that touch a file's first lines (imports); the others are spread evenly (recorded sessions).
 _FIRST_LINES = 0.33
-_LATER_WEIGHT = 0.5
 # The tag stands at another place in the next request, even where its text is the same.
 _TAG_HAZARD = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class Ordering:
+    """How pieces are weighed against each other. The exchange argument says tokens per expected change; what is
+    expected is an estimate, and an error on a large piece costs more: its size counts by ``size_power``.
+    ``later_weight`` is what requests after the next one weigh."""
+
+    size_power: float
+    later_weight: float
+
+
+_MARKED = Ordering(size_power=0.3, later_weight=0.5)
+# Where every prefix is stored for free, a changed piece is read up to its change and a wrong guess wastes no write.
+_STORED = Ordering(size_power=0.6, later_weight=1.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,13 +76,13 @@ class Forecast:
     edits: frozenset[str] = frozenset()
     edit_scale: float = 1.0
     whole_edits: Mapping[int, float] = field(default_factory=dict)
+    ordering: Ordering = _MARKED
+    said: Mapping[str, float] = field(default_factory=dict)
 
     def weight(self, item: Item, tokens: int) -> float:
-        """The larger, the earlier a piece should stand. The exchange argument says tokens per expected change; what is
-        expected is an estimate, and an error on a large piece costs more: its size counts by its root (measured).
-        """
-        hazard = self.hazards[item.key] + _LATER_WEIGHT * self.later[item.key]
-        return float(tokens**_SIZE_POWER) / max(hazard, 1e-6)
+        """The larger, the earlier a piece should stand."""
+        hazard = self.hazards[item.key] + self.ordering.later_weight * self.later[item.key]
+        return float(tokens**self.ordering.size_power) / max(hazard, 1e-6)
 
     def positions(self, layout: Layout, *, is_natural: bool = False) -> list[float]:
         """P(the next request comes in time and repeats everything up to the position), never rising.
@@ -148,14 +162,19 @@ def forecast(session: Session, reading: Reading, view: View, material: Material,
     signs = read_signs(view, material.items, reading.ages)
     hazards: dict[str, float] = {}
     later: dict[str, float] = {}
+    said: dict[str, float] = {}
     edits: set[str] = set()
+    is_stored = profile.family in (Family.GRID, Family.UNIT)
     for item in view.items():
         key = item.key
         if item.kind is PieceKind.FILE and item.claim is not Claim.READ_ONLY:
             edits.add(key)
             tokens = material.sizes[key]
-            hazards[key] = file_hazard(reading.ages[key], tokens, signs.get(key, NO_SIGN))
-            later[key] = file_hazard(reading.ages[key], tokens, None)
+            sign = signs.get(key, NO_SIGN)
+            general = file_hazard(reading.ages[key], tokens, sign)
+            said[key] = said_of(general, sign)
+            hazards[key] = lane.reliance.hazard(general, sign) if is_stored else general
+            later[key] = later_hazard(reading.ages[key], tokens, reading.rates.get(key) if is_stored else None)
         else:
             hazards[key] = later[key] = change_hazard(item.kind, item.claim, reading.ages[key], reading.rates.get(key))
     moving = {text.message for text in view.system}
@@ -170,6 +189,7 @@ def forecast(session: Session, reading: Reading, view: View, material: Material,
         hazards=hazards,
         later=later,
         signs=signs,
+        said=said,
         head_hazards=[
             session.head_hazard(
                 place, CLOCK_CHANGE if place - 1 in moving else STATIC_CHANGE, is_fresh=place in fresh_head
@@ -182,6 +202,7 @@ def forecast(session: Session, reading: Reading, view: View, material: Material,
         whole={g.message: sum(hazards[i.key] for i in g.items if i.key not in edits) for g in view.groups},
         whole_edits={g.message: sum(hazards[i.key] for i in g.items if i.key in edits) for g in view.groups},
         edits=frozenset(edits),
+        ordering=_STORED if is_stored else _MARKED,
         edit_scale=_edit_scale(sum(hazards[key] for key in edits), signs),
     )
 

@@ -5,6 +5,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from itertools import islice
 
+from proxy.core.reliance import Reliance
 from proxy.core.survival import BreakRanks
 
 _REMEMBERED_GAPS = 64
@@ -32,22 +33,24 @@ _REPEATS_DECAY = 0.95
 
 
 # How fast the rate of change forgets: the last four or five requests make most of it.
-_RATE_STEP = 0.3
-_FIRST_RATE = 0.1
+RATE_STEP = 0.3
+FIRST_RATE = 0.1
 
 
 @dataclass(slots=True)
 class ItemRecord:
     """A context piece over time. ``age`` is requests since it was last seen to change (or first seen); ``rate`` the
-    share of recent requests that changed it."""
+    share of recent requests that changed it. ``said`` is what the latest request said of it
+    (``proxy.core.reliance``)."""
 
     digest: bytes
     age: int = 0
-    rate: float = _FIRST_RATE
+    rate: float = FIRST_RATE
+    said: float = 0.0
 
     def next_rate(self, digest: bytes) -> float:
         """The rate with one request more."""
-        return self.rate + _RATE_STEP * (float(digest != self.digest) - self.rate)
+        return self.rate + RATE_STEP * (float(digest != self.digest) - self.rate)
 
 
 class ItemRecords:
@@ -66,24 +69,25 @@ class ItemRecords:
         """What is known of a piece."""
         return self._records.get(key)
 
-    def state(self) -> dict[str, tuple[bytes, int, float]]:
-        """All records: digest, age and rate by key."""
-        return {key: (record.digest, record.age, record.rate) for key, record in self._records.items()}
+    def state(self) -> dict[str, tuple[bytes, int, float, float]]:
+        """All records by key, their fields in order."""
+        return {key: (one.digest, one.age, one.rate, one.said) for key, one in self._records.items()}
 
-    def restore(self, state: Mapping[str, tuple[bytes, int, float]]) -> None:
+    def restore(self, state: Mapping[str, tuple[bytes, int, float, float]]) -> None:
         """Remember these, and no others."""
         self._records = {key: ItemRecord(*record) for key, record in islice(state.items(), _MAX_ITEMS)}
 
-    def add(self, key: str, digest: bytes, age: int) -> None:
-        """The piece as it stood in a request that counts."""
+    def add(self, key: str, digest: bytes, age: int, rate: float = FIRST_RATE, said: float = 0.0) -> None:
+        """The piece as it stood in a request that counts; ``rate`` is where the rate of a new one begins."""
         record = self._records.get(key)
         if record is None:
             if len(self._records) < _MAX_ITEMS and len(key) <= _MAX_KEY_CHARS:
-                self._records[key] = ItemRecord(digest, age)
+                self._records[key] = ItemRecord(digest, age, rate, said)
             return
         record.rate = record.next_rate(digest)
         record.age = age
         record.digest = digest
+        record.said = said
 
 
 class Lane:
@@ -91,10 +95,10 @@ class Lane:
 
     ``started`` and ``continued`` count sessions; a session that has had one request only is not counted as ended until
     the next one of the lane starts. ``layouts`` and ``items`` are what its sessions last sent: a new session of the
-    lane may begin with the same context. ``key`` names what the prompt begins with: the tools, which stand in front of
-    all else, or the whole head. ``opening`` are the turns that all its sessions begin with (examples).
-    ``asked`` and ``repeated`` count requests, and those of them that came once more as they were: a side call that is
-    made anew until its answer is needed.
+    lane may begin with the same context. ``reliance`` is what their words about files were worth. ``key`` names what
+    the prompt begins with: the tools, which stand in front of all else, or the whole head. ``opening`` are the turns
+    that all its sessions begin with (examples). ``asked`` and ``repeated`` count requests, and those of them that came
+    once more as they were: a side call that is made anew until its answer is needed.
     """
 
     __slots__ = (
@@ -110,6 +114,7 @@ class Lane:
         "last_at",
         "layouts",
         "opening",
+        "reliance",
         "repeated",
         "started",
     )
@@ -125,6 +130,7 @@ class Lane:
         self.breaks = BreakRanks(_PRIOR_APPEND_TOOLS if has_tools else _PRIOR_APPEND_PLAIN)
         self.layouts: deque[tuple[bytes, ...]] = deque(maxlen=_REMEMBERED_LAYOUTS)
         self.items = ItemRecords()
+        self.reliance = Reliance()
         self.opening: tuple[bytes, ...] | None = None
         self._gaps: deque[float] = deque(maxlen=_REMEMBERED_GAPS)
         self._arrivals: deque[float] = deque(maxlen=_REMEMBERED_GAPS)

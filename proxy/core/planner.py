@@ -238,7 +238,7 @@ class TierPlanner:
                     plan.deviation = caches.compared(seen, bill, usage, draft.last_use, profile, now)
         retry = draft.reading.is_retry or draft.reading.turns == draft.session.turns
         reading = draft.reading if retry == draft.reading.is_retry else replace(draft.reading, is_retry=retry)
-        commit_reading(draft.session, reading, now)
+        commit_reading(draft.session, reading, now, draft.forecast.said)
         if not retry:
             commit_head(draft.session, draft.view)
             plan.moves = aged(draft)

@@ -1,21 +1,24 @@
 """Sessions, recognised without the client's help, and what each has taught."""
 
 from collections import OrderedDict, deque
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
 
 from proxy.core.bounded import Bounded
 from proxy.core.digest import digest
 from proxy.core.document_ranks import DocumentRanks
 from proxy.core.evidence import Evidence, HeadLines, with_evidence
-from proxy.core.lane import ItemRecords, Lane
+from proxy.core.lane import FIRST_RATE, ItemRecords, Lane
 from proxy.core.likeness import Sketch, are_alike, sketch_of
 from proxy.core.message import Message
 from proxy.core.recognition import Form, PieceKind, Recognition
 from proxy.core.stability import Classic
 from proxy.core.survival import STATIC_CHANGE, Break, fixed_hazard
+from proxy.core.told import told_rate
 from proxy.core.transcript import Transcript
 from proxy.core.view import View
+from proxy.core.words import Claim
 
 HeadKey = tuple[bytes, bytes, int]
 """Scope and model, tools, and how many system messages there are."""
@@ -33,6 +36,7 @@ _REMEMBERED_GAPS = 16
 _NEWEST_PAIRS = 3
 # P(the next request changes a system text that has just changed), before anything was seen.
 _FRESH_CHANGE = 0.6
+NOTHING_SAID: Mapping[str, float] = MappingProxyType({})
 
 
 @dataclass(slots=True)
@@ -382,6 +386,8 @@ def read_request(session: Session, view: View, tools: bytes) -> Reading:
         digests[item.key] = item.digest
         if record is None:
             ages[item.key] = 1
+            if item.kind is PieceKind.FILE and item.claim is not Claim.READ_ONLY:
+                rates[item.key] = told_rate(view, item.key)
         else:
             ages[item.key] = record.age + 1 if record.digest == item.digest else 0
             rates[item.key] = record.next_rate(item.digest)
@@ -396,9 +402,9 @@ def commit_head(session: Session, view: View) -> None:
     session.lines.follow(view.messages[: view.head], session.shared_head.evidence)
 
 
-def commit_reading(session: Session, reading: Reading, now: float) -> None:
-    """The exchange counts: learn gaps, breaks and changed pieces. A retry teaches that there are such, and no
-    more."""
+def commit_reading(session: Session, reading: Reading, now: float, said: Mapping[str, float] = NOTHING_SAID) -> None:
+    """The exchange counts: learn gaps, breaks and changed pieces. A retry teaches that there are such, and no more.
+    ``said`` is what the request says of its files."""
     if reading.is_retry:
         if session.requests == 1 and not session.is_repeated:
             session.lane.repeat(now - session.last_at)
@@ -424,9 +430,14 @@ def commit_reading(session: Session, reading: Reading, now: float) -> None:
     session.requests += 1
     session.last_at = now
     session.turns = reading.turns
+    for key in said:
+        before = session.items.get(key) or session.lane.items.get(key)
+        if before is not None:
+            session.lane.reliance.add(before.said, is_changed=before.digest != reading.digests[key])
     for key, age in reading.ages.items():
-        session.items.add(key, reading.digests[key], age)
-        session.lane.items.add(key, reading.digests[key], age)
+        rate = reading.rates.get(key, FIRST_RATE)
+        for records in (session.items, session.lane.items):
+            records.add(key, reading.digests[key], age, rate, said.get(key, 0.0))
 
 
 def _break(before: tuple[bytes, ...], after: tuple[bytes, ...], view: View) -> Break:

@@ -77,9 +77,9 @@ def read_signs(view: View, items: Mapping[str, Item], ages: Mapping[str, int]) -
         name = path.rpartition("/")[2]
         stem = name.partition(".")[0] or name
         found[key] = Sign(
-            is_named=bool(name) and _stands(name, prompt),
-            is_hinted=len(stem) >= _MIN_STEM_CHARS and _stands(stem, prompt),
-            is_answered=ages.get(key, 0) > 0 and bool(path) and path in answer and _stands(path, answer),
+            is_named=bool(name) and stands(name, prompt),
+            is_hinted=len(stem) >= _MIN_STEM_CHARS and stands(stem, prompt),
+            is_answered=ages.get(key, 0) > 0 and bool(path) and path in answer and stands(path, answer),
             symbols=shares.get(key, 0.0),
             is_asked=is_asked,
         )
@@ -157,7 +157,7 @@ def _defines(text: str, symbol: str) -> bool:
     return False
 
 
-def _stands(name: str, text: str) -> bool:
+def stands(name: str, text: str) -> bool:
     """Whether the name stands in the text as a word of its own."""
     at = text.find(name)
     while at >= 0:

@@ -18,12 +18,13 @@ from proxy.core.cache_models.entries import Entry
 from proxy.core.evidence import HeadLines, Region
 from proxy.core.lane import Lane
 from proxy.core.prompt import Prompt
+from proxy.core.reliance import Reliance, Tally
 from proxy.core.session import HeadRecords, Session
 from proxy.core.stability import Classic, ClassicPolicy, Piece
 from proxy.core.survival import Break
 from proxy.core.wire import Unreadable
 
-VERSION: Final = 3
+VERSION: Final = 4
 
 # How a cache model may tell lives apart within a scope (``MarkerCache``).
 _LIVES: Final = (b"", b"/5m", b"/1h")
@@ -43,6 +44,12 @@ class Held(msgspec.Struct, frozen=True, array_like=True):
     hashes: list[bytes]
     tokens: list[int]
 
+
+PackedTally = tuple[float, float, float]
+"""``Tally``."""
+
+PackedItem = tuple[bytes, int, float, float]
+"""``ItemRecord``."""
 
 Counts = tuple[list[int], list[int], list[int], list[int]]
 """Requests seen and changed, by place: of texts that stood there before, and of those that had just changed."""
@@ -69,13 +76,14 @@ class PackedLane(msgspec.Struct, frozen=True, array_like=True):
     last_at: float
     breaks: list[tuple[int, int]]
     layouts: list[list[bytes]]
-    items: dict[str, tuple[bytes, int, float]]
+    items: dict[str, PackedItem]
     opening: list[bytes] | None
     gaps: list[float]
     arrivals: list[float]
     openings: list[float]
     asked: float
     repeated: float
+    reliance: tuple[PackedTally, PackedTally]
     held: dict[str, list[Held]]
 
 
@@ -97,7 +105,7 @@ class PackedSession(msgspec.Struct, frozen=True, array_like=True):
     last_at: float
     gaps: list[float]
     turns: list[bytes]
-    items: dict[str, tuple[bytes, int, float]]
+    items: dict[str, PackedItem]
     candidates: dict[str, bytes]
     rendered_anew: list[str]
     layouts: list[list[bytes]]
@@ -209,6 +217,7 @@ def pack_lane(lane: Lane, held: dict[str, list[Held]]) -> bytes:
             openings=lane.openings(),
             asked=lane.asked,
             repeated=lane.repeated,
+            reliance=lane.reliance.state(),
             held=held,
         )
     )
@@ -228,6 +237,7 @@ def restore_lane(packed: PackedLane, lane: Lane) -> None:
     lane.items.restore(packed.items)
     lane.opening = None if packed.opening is None else tuple(packed.opening)
     lane.restore(packed.gaps, packed.arrivals, packed.openings)
+    lane.reliance = Reliance(*(Tally(*tally) for tally in packed.reliance))
 
 
 def pack_head(records: HeadRecords) -> bytes:

@@ -30,6 +30,10 @@ _ASKED = -0.8
 # The same of a later request, whose prompt is not known yet.
 _LATER_BASE = -2.3
 _LATER_BY_AGE = (1.0, 0.6, 0.6, 0.4, 0.0, 0.0, -0.6)
+# The same where the share of recent requests that changed it is known, too: it says most of what age says.
+_RATED_BASE = -2.45
+_RATED_BY_AGE = (0.4, 0.45, 0.25, 0.0, 0.0, 0.0, -0.7)
+_PER_RATE = 4.0
 _LEAST_SHARE = 0.5
 
 # Share of requests that change a repository map, by requests since its last change.
@@ -48,18 +52,27 @@ _OTHER_KIND = 0.15
 _PRIOR_CLEARING = 0.2
 
 
-def file_hazard(age: int, tokens: int, sign: Sign | None) -> float:
+def file_hazard(age: int, tokens: int, sign: Sign) -> float:
     """-ln P(unchanged by the answer) of a file of so many tokens, last changed ``age`` requests ago. ``sign`` is what
-    the request says of it; None: of a later request, which may say anything."""
-    odds = _FILE_PER_SIZE * math.log(max(tokens, 100) / _USUAL_TOKENS)
-    if sign is None:
-        return _hazard(odds + _LATER_BASE + _LATER_BY_AGE[min(age, len(_LATER_BY_AGE) - 1)])
-    odds += _FILE_BASE + _FILE_BY_AGE[min(age, len(_FILE_BY_AGE) - 1)]
+    the request says of it."""
+    odds = _size_odds(tokens) + _FILE_BASE + _FILE_BY_AGE[min(age, len(_FILE_BY_AGE) - 1)]
     odds += _NAMED * sign.is_named + _HINTED * (sign.is_hinted and not sign.is_named) + _ANSWERED * sign.is_answered
     odds += _BESIDE * sign.is_beside + _ASKED * sign.is_asked
     if sign.symbols >= _LEAST_SHARE:
         odds += _SYMBOLS * sign.symbols
     return _hazard(odds)
+
+
+def later_hazard(age: int, tokens: int, rate: float | None = None) -> float:
+    """The same of a later request, which may say anything; ``rate`` is the share of recent requests that changed the
+    file."""
+    base, by_age = (_LATER_BASE, _LATER_BY_AGE) if rate is None else (_RATED_BASE, _RATED_BY_AGE)
+    odds = _size_odds(tokens) + base + by_age[min(age, len(by_age) - 1)]
+    return _hazard(odds if rate is None else odds + _PER_RATE * rate)
+
+
+def _size_odds(tokens: int) -> float:
+    return _FILE_PER_SIZE * math.log(max(tokens, 100) / _USUAL_TOKENS)
 
 
 def _hazard(odds: float) -> float:

@@ -1,10 +1,11 @@
+import math
 from itertools import pairwise
 
 from proxy.core.assemble import material
 from proxy.core.forecast import Forecast, forecast
 from proxy.core.layout import Layout, Seed
 from proxy.core.moved import moved_material
-from proxy.core.profiles import ANTHROPIC
+from proxy.core.profiles import ANTHROPIC, OPENAI, CacheProfile
 from proxy.core.session import Session, SessionTable, commit_head, commit_reading, read_request
 from proxy.core.tokens import TokenCounter, bytes_over_four
 from proxy.core.transcript import Transcript
@@ -26,7 +27,8 @@ _DOCUMENTS = (
 class Past:
     """Requests of one client, forecast one by one and then settled."""
 
-    def __init__(self) -> None:
+    def __init__(self, profile: CacheProfile = ANTHROPIC) -> None:
+        self.profile = profile
         self.table = SessionTable()
         self.now = 0.0
         self.session: Session | None = None
@@ -37,10 +39,10 @@ class Past:
         view = view_of(*messages)
         self.session = self.table.find("team", "m", "", Transcript(read(messages)), tools)
         reading = read_request(self.session, view, tools)
-        found = forecast(self.session, reading, view, material(view, (), COUNTER), ANTHROPIC)
+        found = forecast(self.session, reading, view, material(view, (), COUNTER), self.profile)
         self.now += after_s
         if settle:
-            commit_reading(self.session, reading, self.now)
+            commit_reading(self.session, reading, self.now, found.said)
         if head:
             commit_head(self.session, view)
         return found
@@ -187,3 +189,36 @@ def test_documents_that_rank_where_others_stayed_are_expected_to_stay() -> None:
         turns.append(assistant(f"a{number}"))
     kept, gone = (found.hazards[document.key] for document in view_of(system(text), user("q")).documents())
     assert kept < 0.6 * gone
+
+
+def test_where_every_prefix_is_stored_a_file_that_was_edited_often_stands_later() -> None:
+    def weights(profile: CacheProfile) -> tuple[float, float]:
+        past = Past(profile)
+        for number in range(8):
+            often = File("src/a.py", f"a = {min(number, 6)}\n")
+            seldom = File("src/b.py", f"b = {number > 5}\n")
+            expected = past.expect(SYSTEM, *shown(often, seldom), user(str(number)))
+        first, second = view_of(*shown(A, B), user("x")).items()
+        return expected.weight(first, 100), expected.weight(second, 100)
+
+    often, seldom = weights(OPENAI)
+    assert often < seldom
+    often, seldom = weights(ANTHROPIC)
+    assert often == seldom
+
+
+def test_where_every_prefix_is_stored_a_large_file_stands_earlier() -> None:
+    view = view_of(*shown(A), user("x"))
+    stored, marked = (Past(profile).expect(SYSTEM, *shown(A), user("one")) for profile in (OPENAI, ANTHROPIC))
+    item = view.items()[0]
+    assert stored.weight(item, 400) / stored.weight(item, 100) > marked.weight(item, 400) / marked.weight(item, 100)
+
+
+def test_what_prompts_say_of_files_is_believed_as_far_as_it_came_true() -> None:
+    past = Past(OPENAI)
+    for number in range(8):
+        files = shown(File("src/a.py", f"a = {number}\n"), B)
+        expected = past.expect(SYSTEM, *files, user(f"Mend src/a.py again: {number}."))
+    (named, beside), (told, other) = expected.hazards.values(), expected.said.values()
+    assert named > -math.log1p(-told)
+    assert beside < -math.log1p(other)

@@ -113,6 +113,14 @@ class TestItemRecords:
         assert (record.digest, record.age) == (b"2", 0)
         assert records.get("other") is None
 
+    def test_a_new_one_begins_with_what_is_told_of_it(self) -> None:
+        records = ItemRecords()
+        records.add("k", b"1", 0, 0.5)
+        records.add("k", b"1", 1, 0.9)
+        record = records.get("k")
+        assert record is not None
+        assert 0.3 < record.rate < 0.5
+
     def test_is_bounded(self) -> None:
         records = ItemRecords()
         for number in range(10_000):

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from proxy.core.recognition import PieceKind
 from proxy.core.signs import NO_SIGN, Sign
-from proxy.core.survival import Break, BreakRanks, change_hazard, file_hazard, fixed_hazard
+from proxy.core.survival import Break, BreakRanks, change_hazard, file_hazard, fixed_hazard, later_hazard
 from proxy.core.words import Claim
 
 
@@ -36,11 +36,24 @@ class TestFileHazard:
     @given(
         st.integers(0, 1000),
         st.integers(0, 10**7),
-        st.builds(Sign, st.booleans(), st.booleans(), st.booleans(), st.floats(0, 1), st.booleans(), st.booleans())
-        | st.none(),
+        st.builds(Sign, st.booleans(), st.booleans(), st.booleans(), st.floats(0, 1), st.booleans(), st.booleans()),
     )
-    def test_is_a_finite_positive_hazard(self, age: int, tokens: int, sign: Sign | None) -> None:
+    def test_is_a_finite_positive_hazard(self, age: int, tokens: int, sign: Sign) -> None:
         assert 0 < file_hazard(age, tokens, sign) <= 3
+
+
+class TestLaterHazard:
+    def test_what_was_edited_often_will_be_again(self) -> None:
+        by_rate = [later_hazard(2, 2000, rate) for rate in (0.0, 0.1, 0.3, 0.6)]
+        assert by_rate == sorted(by_rate)
+        assert by_rate[-1] > 2 * by_rate[0]
+
+    def test_the_rate_says_most_of_what_age_says(self) -> None:
+        assert later_hazard(0, 2000) / later_hazard(5, 2000) > later_hazard(0, 2000, 0.2) / later_hazard(5, 2000, 0.2)
+
+    @given(st.integers(0, 1000), st.integers(0, 10**7), st.none() | st.floats(0, 1))
+    def test_is_a_finite_positive_hazard(self, age: int, tokens: int, rate: float | None) -> None:
+        assert 0 < later_hazard(age, tokens, rate) <= 3
 
 
 class TestChangeHazard:
