@@ -5,28 +5,34 @@ that retrieve put the documents of the moment into the system prompt, in front o
 """
 
 import re
+from bisect import bisect_right
 from collections.abc import Iterator
 
 from proxy.core.digest import digest
 from proxy.core.recognition import Cut, Form, PieceKind, Recognition
 from proxy.hookspecs import hookimpl
 
+# What is longer is no prompt that somebody wrote; to look through it would hold up everybody else.
+_MAX_TEXT_CHARS = 2_000_000
 _MAX_VOLATILE_CHARS = 400
 _MAX_CLOCKS = 2
-_TIME = r"(?<![\d:.+-])(?:[01]?\d|2[0-3]):[0-5]\d(?::[0-5]\d(?:\.\d+)?)?(?![\d:])"
-# A time of day, and near it a word or a date that says it is now.
-_CLOCK = re.compile(
-    rf"(?:\b(?:current|now|today|time|date|datetime|timestamp)\b[^\n]{{0,120}}?{_TIME}"
-    rf"|{_TIME}[^\n]{{0,60}}?\b(?:now|today|currently)\b"
-    r"|\b\d{4}-\d{2}-\d{2}[T ]\d{2}:\d{2}(?::\d{2})?)",
-    re.IGNORECASE,
+_TIME = re.compile(r"(?<![\d:.+-])(?:[01]?\d|2[0-3]):[0-5]\d(?::[0-5]\d(?:\.\d+)?)?(?![\d:])|\dT[0-2]\d:[0-5]\d")
+# Near a time of day, what says that it is now; or nothing else on the line than a date.
+_NOW_BEFORE = re.compile(r"\b(?:current|now|today|time|date|datetime|timestamp)\b", re.IGNORECASE)
+_NOW_BEHIND = re.compile(r"\b(?:now|today|currently)\b", re.IGNORECASE)
+_BEFORE_CHARS, _BEHIND_CHARS = 120, 60
+_BARE_DATE = re.compile(
+    r"\W*\d{4}-\d{2}-\d{2}[T ]\d{2}:\d{2}(?::\d{2}(?:\.\d+)?)?(?: ?[A-Z]{1,4}|[+-]\d{2}:?\d{2})?\W*"
 )
 # A block of lines of its own that says which document it is: without, <result> or <source> in a sentence, or in the
-# description of an output format, would be torn out of it.
-_DOCUMENT = re.compile(
-    r"^<(?P<tag>document|doc|chunk|passage|excerpt|source|result)\b(?P<attributes>[^<>\n]{0,1000})>", re.MULTILINE
+# description of an output format, would be torn out of it. Code between fences is looked at by nobody.
+_BLOCK = re.compile(
+    r"^(?:<(?P<tag>document|doc|chunk|passage|excerpt|source|result)\b(?P<attributes>[^<>\n]{0,1000})>"
+    r"|(?P<fence>`{3,}|~{3,}))",
+    re.MULTILINE,
 )
 _ATTRIBUTE = re.compile(r"[\w-]+\s*=\s*(?:\"[^\"]*\"|'[^']*')")
+_CLOSING_LINE = re.compile(r"</([\w.-]+)>[ \t]*(?:\n+|\Z)")
 
 
 class SystemTextRecogniser:
@@ -37,12 +43,13 @@ class SystemTextRecogniser:
 
     def recognise(self, role: str, text: str) -> Recognition | None:
         """None where nothing in it moves."""
-        if role not in ("system", "developer"):
+        if role not in ("system", "developer") or len(text) > _MAX_TEXT_CHARS:
             return None
-        clocks = list(_clocks(text))
+        fences, documents = _blocks(text)
+        clocks = [span for span in _clocks(text) if not _is_within(span[0], fences)]
         # A prompt tells the time once or twice; more such lines are an example, a log or a timetable.
         clocks = clocks if len(clocks) <= _MAX_CLOCKS else []
-        spans = sorted([*_documents(text), *clocks], key=lambda s: s[0])
+        spans = sorted([*_movable(text, documents), *clocks], key=lambda s: s[0])
         cuts = list(_cover(_apart(spans), len(text)))
         if all(cut.kind is PieceKind.SECTION for cut in cuts):
             return None
@@ -55,12 +62,29 @@ Span = tuple[int, int, str, PieceKind]
 def _clocks(text: str) -> Iterator[Span]:
     position = 0
     number = 0
-    while (found := _CLOCK.search(text, position)) is not None:
+    while (found := _TIME.search(text, position)) is not None:
         start, end = _line(text, found.start())
-        position = max(end, found.end())
-        if end - start <= _MAX_VOLATILE_CHARS:
+        position = found.end()
+        if end - start > _MAX_VOLATILE_CHARS:
+            position = end
+        elif _tells_now(text, start, end, found):
+            position = end
             number += 1
             yield start, end, f"volatile:clock#{number}", PieceKind.VOLATILE
+
+
+def _is_within(position: int, ranges: list[tuple[int, int]]) -> bool:
+    """Whether a position is in one of these ranges, which are in order."""
+    index = bisect_right(ranges, position, key=lambda one: one[0]) - 1
+    return index >= 0 and position < ranges[index][1]
+
+
+def _tells_now(text: str, start: int, end: int, time: re.Match[str]) -> bool:
+    before = text[max(start, time.start() - _BEFORE_CHARS) : time.start()]
+    behind = text[time.end() : min(end, time.end() + _BEHIND_CHARS)]
+    if _NOW_BEFORE.search(before) or _NOW_BEHIND.search(behind):
+        return True
+    return _BARE_DATE.fullmatch(text, start, end) is not None
 
 
 def _line(text: str, position: int) -> tuple[int, int]:
@@ -70,24 +94,116 @@ def _line(text: str, position: int) -> tuple[int, int]:
     return start, len(text) if end < 0 else end + 1
 
 
-def _documents(text: str) -> Iterator[Span]:
+def _blocks(text: str) -> tuple[list[tuple[int, int]], list[Span]]:
+    """Where code stands between fences, and the documents outside of it, each with the blank lines behind it."""
+    fences: list[tuple[int, int]] = []
+    documents: list[Span] = []
     position = 0
-    while (found := _DOCUMENT.search(text, position)) is not None:
+    while (found := _BLOCK.search(text, position)) is not None:
         position = found.end()
+        if fence := found.group("fence"):
+            close = text.find("\n" + fence, position)
+            if close >= 0:
+                position = close + 1 + len(fence)
+                fences.append((found.start(), position))
+            continue
         if not _ATTRIBUTE.search(found.group("attributes")):
             continue
-        close = f"</{found.group('tag')}>"
-        at = text.find(close, position)
-        end = at + len(close)
-        # Without an end, or with one in the middle of a line, it is not clear where a document ends.
-        if at < 0 or text[end : end + 1] not in ("", "\n"):
-            return
-        while end < len(text) and text[end] == "\n":
-            end += 1
+        end = _end_of(text, found.group("tag"), position)
+        # Without an end, or with one in the middle of a line, it is not clear where a document ends, or another begins.
+        if end is None:
+            return fences, []
         attributes = " ".join(sorted(_ATTRIBUTE.findall(found.group("attributes"))))
-        body = digest(text[found.start() : at].encode("utf-8", "surrogatepass")).hex()[:12]
-        yield found.start(), end, f"document:{attributes[:200]}:{body}", PieceKind.DOCUMENT
-        position = end
+        position = _behind_lines(text, end)
+        documents.append(
+            (found.start(), position, f"document:{attributes[:200]}:{_body(text, found.start(), end)}", _DOCUMENT)
+        )
+    return fences, documents
+
+
+_DOCUMENT = PieceKind.DOCUMENT
+
+
+def _end_of(text: str, tag: str, position: int) -> int | None:
+    """Behind the tag that closes the one in front of ``position``: elements of its name may stand within."""
+    depth = 1
+    for found in re.compile(rf"<(/?){tag}\b[^<>\n]*>").finditer(text, position):
+        depth += -1 if found.group(1) else 1
+        if depth == 0:
+            return found.end() if text[found.end() : found.end() + 1] in ("", "\n") else None
+    return None
+
+
+def _behind_lines(text: str, end: int) -> int:
+    while end < len(text) and text[end] == "\n":
+        end += 1
+    return end
+
+
+def _body(text: str, start: int, end: int) -> str:
+    return digest(text[start:end].encode("utf-8", "surrogatepass")).hex()[:12]
+
+
+def _movable(text: str, documents: list[Span]) -> list[Span]:
+    """The documents that can stand elsewhere: all of them, where nothing is said between them and no two are parts of
+    one source. Where they stand in a tag that encloses them it is one piece with them: what the prompt says of it goes
+    on being true. Else none."""
+    if not documents:
+        return []
+    gaps = (text[a[1] : b[0]] for a, b in zip(documents, documents[1:], strict=False))
+    if any(gap.strip() for gap in gaps):
+        return []
+    start, end = documents[0][0], documents[-1][1]
+    while (closing := _CLOSING_LINE.match(text, end)) is not None:
+        opening = _opening_line(text, closing.group(1), start)
+        if opening is None:
+            return []
+        start, end = opening, closing.end()
+    if (start, end) != (documents[0][0], documents[-1][1]):
+        return [(start, end, f"documents:{_body(text, start, end)}", _DOCUMENT)]
+    return _joined(text, documents)
+
+
+def _joined(text: str, documents: list[Span]) -> list[Span]:
+    """Neighbours that are numbered parts of one source (part="2" behind part="1") as one piece: a text stays whole and
+    in order. Excerpts that a retriever ranked are not numbered so."""
+    found = documents[:1]
+    before = _attributes(text, found[0])
+    for document in documents[1:]:
+        now = _attributes(text, document)
+        if _follows(before, now):
+            start = found[-1][0]
+            found[-1] = (start, document[1], f"documents:{_body(text, start, document[1])}", _DOCUMENT)
+        else:
+            found.append(document)
+        before = now
+    return found
+
+
+def _attributes(text: str, document: Span) -> dict[str, str]:
+    opening = text[document[0] : text.index(">", document[0])]
+    pairs = (attribute.split("=", 1) for attribute in _ATTRIBUTE.findall(opening))
+    return {name.strip(): value.strip()[1:-1] for name, value in pairs}
+
+
+def _follows(before: dict[str, str], now: dict[str, str]) -> bool:
+    """Whether two documents differ in one number only, which goes on, and something names what both are of."""
+    differing = [name for name in before if before[name] != now.get(name)]
+    if before.keys() != now.keys() or len(before) < 2 or len(differing) != 1:
+        return False
+    first, second = before[differing[0]], now[differing[0]]
+    return (
+        first.isascii() and first.isdigit() and second.isascii() and second.isdigit() and int(second) == int(first) + 1
+    )
+
+
+def _opening_line(text: str, tag: str, before: int) -> int | None:
+    """Where the line begins that opens the tag which encloses what stands ``before`` on."""
+    at = before
+    while (at := text.rfind(f"<{tag}", 0, at)) >= 0:
+        if (at == 0 or text[at - 1] == "\n") and text[at + len(tag) + 1 : at + len(tag) + 2] in (">", " ", "\t"):
+            return at
+    return None
 
 
 def _apart(spans: list[Span]) -> Iterator[Span]:

@@ -4,6 +4,7 @@ What is remembered of a system text are hashes of its lines; a volatile region i
 is found again whatever it says next time, in this session or in the client's next one.
 """
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from difflib import SequenceMatcher
@@ -59,9 +60,21 @@ class HeadLines:
         """A request that counts: compare, and remember."""
         now = [line_hashes(message) for message in messages]
         for place, (before, after) in enumerate(zip(self.lines, now, strict=False)):
-            if before != after and len(self.lines) == len(now):
+            if before != after and len(self.lines) == len(now) and _is_one_text(before, after):
                 evidence.learn(place, before, after)
         self.lines = now
+
+
+def _is_one_text(before: Sequence[int], after: Sequence[int]) -> bool:
+    """Whether most of a text stayed as it was. Else another one has taken its place, as where a client goes over to
+    another mode and back: its instructions are no line that changes."""
+    same = (Counter(before) & Counter(after)).elements()
+    return 2 * _chars(same) >= max(_chars(before), _chars(after))
+
+
+def _chars(lines: Iterable[int]) -> int:
+    """How long the lines are, with their ends; a hash begins with its line's length."""
+    return sum((line >> 32) + 1 for line in lines)
 
 
 def line_hashes(message: Message) -> tuple[int, ...]:

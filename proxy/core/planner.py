@@ -335,7 +335,7 @@ class TierPlanner:
         model = f"{route.name}/{route.model}"
         transcript = self._sessions.with_evidence(route.scope, model, transcript, tools_key)
         session = self._sessions.find(route.scope, model, route.hint, transcript, tools_key)
-        session.notice_candidates(transcript)
+        session.notice(transcript)
         if not session.requests:
             session.tracker.policy = with_target(session.tracker.policy, route.profile.min_tokens)
         is_control = mode > Mode.OBSERVE and self.options.is_control(route.scope, session.opening)

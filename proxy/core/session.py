@@ -8,6 +8,7 @@ from types import MappingProxyType
 from proxy.core.bounded import Bounded
 from proxy.core.digest import digest
 from proxy.core.document_ranks import DocumentRanks
+from proxy.core.document_sets import DocumentSets
 from proxy.core.evidence import Evidence, HeadLines, with_evidence
 from proxy.core.lane import FIRST_RATE, ItemRecords, Lane
 from proxy.core.likeness import Sketch, are_alike, sketch_of
@@ -53,6 +54,7 @@ class HeadRecords:
     fresh_seen: list[int] = field(default_factory=list)
     fresh_changes: list[int] = field(default_factory=list)
     evidence: Evidence = field(default_factory=Evidence)
+    documents: DocumentSets = field(default_factory=DocumentSets)
 
     def add(self, before: tuple[bytes, ...], after: tuple[bytes, ...], fresh: frozenset[int] = frozenset()) -> None:
         """One pair of consecutive requests; ``fresh`` are the places that the first of them had changed."""
@@ -139,10 +141,28 @@ class Session:
         return self.own_fixed.hazard(place, STATIC_CHANGE, is_fresh=is_fresh)
 
     def is_movable(self, known: Recognition, message: Message) -> bool:
-        """Whether a message that looks like context has been seen rendered anew in this session."""
+        """Whether a message that looks like context has been seen rendered anew in this session, or a system message's
+        documents to change."""
+        if known.form is Form.SYSTEM:
+            return self.shared_head.documents.is_changing(fixed_digest(message))
         return known.name in self.rendered_anew
 
-    def notice_candidates(self, transcript: Transcript) -> None:
+    def notice(self, transcript: Transcript) -> None:
+        """What this request shows of its context and documents before anything is planned."""
+        self._notice_candidates(transcript)
+        if transcript.head:
+            self._notice_documents(transcript.messages[transcript.head - 1])
+
+    def _notice_documents(self, message: Message) -> None:
+        known = message.recognition
+        if known is None or known.form is not Form.SYSTEM:
+            return
+        cuts = zip(known.cuts, message.cut_digests, strict=True)
+        documents = [own for cut, own in cuts if cut.kind is PieceKind.DOCUMENT]
+        if documents:
+            self.shared_head.documents.notice(fixed_digest(message), documents)
+
+    def _notice_candidates(self, transcript: Transcript) -> None:
         """A message that took another's place under the same opening was rendered anew: no turn ever is."""
         found: dict[str, bytes | None] = {}
         messages = transcript.messages

@@ -64,6 +64,7 @@ class PackedHead(msgspec.Struct, frozen=True, array_like=True):
     fresh_seen: list[int]
     fresh_changes: list[int]
     regions: list[tuple[int, int, int]]
+    documents: list[bytes] = []
 
 
 class PackedLane(msgspec.Struct, frozen=True, array_like=True):
@@ -243,7 +244,7 @@ def restore_lane(packed: PackedLane, lane: Lane) -> None:
 def pack_head(records: HeadRecords) -> bytes:
     """What the heads of a client's requests have shown."""
     regions = [(region.place, region.before, region.after) for region in records.evidence.regions]
-    return _encode(PackedHead(VERSION, *records.counts(), regions))
+    return _encode(PackedHead(VERSION, *records.counts(), regions, records.documents.changing()))
 
 
 def read_head(blob: bytes) -> PackedHead:
@@ -258,6 +259,7 @@ def restore_head(packed: PackedHead, records: HeadRecords) -> None:
         records.seen, records.changes = taken.seen, taken.changes
         records.fresh_seen, records.fresh_changes = taken.fresh_seen, taken.fresh_changes
     records.evidence.add(Region(*region) for region in packed.regions)
+    records.documents.add(packed.documents)
 
 
 def held_along(cache: Cache, prompt: Prompt, *, opening_only: bool = False) -> list[Held]:

@@ -84,7 +84,8 @@ class View:
 def build_view(
     request: ChatRequest, transcript: Transcript, is_movable: Callable[[Recognition, Message], bool]
 ) -> View:
-    """Pair context messages with their acknowledgements. ``is_movable`` decides on candidates by the session's past."""
+    """Pair context messages with their acknowledgements. ``is_movable`` decides by the session's past: on candidates,
+    and on the documents of a system message."""
     messages, head = transcript.messages, transcript.head
     last_user = next((i for i in range(len(messages) - 1, -1, -1) if messages[i].role == "user"), len(messages))
     found: list[Group] = []
@@ -95,11 +96,13 @@ def build_view(
             group = _group_at(messages, index, is_movable)
             if group is not None:
                 found.append(group)
-    system = _system_texts(messages, head) if last_user < len(messages) else ()
+    system = _system_texts(messages, head, is_movable) if last_user < len(messages) else ()
     return View(request, transcript, last_user, _with_distinct_keys(found), system)
 
 
-def _system_texts(messages: Sequence[Message], head: int) -> tuple[SystemText, ...]:
+def _system_texts(
+    messages: Sequence[Message], head: int, is_movable: Callable[[Recognition, Message], bool]
+) -> tuple[SystemText, ...]:
     found = []
     for index in range(head):
         known, text = messages[index].recognition, messages[index].text
@@ -107,6 +110,8 @@ def _system_texts(messages: Sequence[Message], head: int) -> tuple[SystemText, .
             continue
         # Documents stay behind the fixed text of their own message: only in the last one is that the head's end.
         documents = _documents(text, known, messages[index]) if index == head - 1 else ()
+        if documents and not is_movable(known, messages[index]):
+            documents = ()
         if not _without(text, known, PieceKind.VOLATILE, PieceKind.DOCUMENT).strip():
             documents = ()
         moves = (PieceKind.VOLATILE, PieceKind.DOCUMENT) if documents else (PieceKind.VOLATILE,)

@@ -109,7 +109,7 @@ class SceneReader:
             tools = self._tools.read(request.members.get("tools"))
             key = tools[0].digest if tools else b""
             session = table.find("search", request.model, "", each, key)
-            session.notice_candidates(each)
+            session.notice(each)
             view = build_view(request, each, session.is_movable)
             commit_reading(session, read_request(session, view, key), step.at)
             found.append(session)

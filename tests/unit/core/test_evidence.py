@@ -110,3 +110,13 @@ def test_the_next_session_of_the_client_is_laid_out_right_at_once() -> None:
     messages = json.loads(plan.body)["messages"]
     assert "Open tickets" not in json.dumps(messages[0])
     assert messages[1]["content"] == "<stratiform-context>\nOpen tickets: 77\n</stratiform-context>"
+
+
+def test_instructions_that_take_anothers_place_are_no_evidence() -> None:
+    """A client goes over to another mode and back: most of the text is another."""
+    architect = "\n".join([*LINES[:14], "Always reply in English."])
+    ask = "\n".join(["Answer questions about the code.", "Change nothing.", "Always reply in English."])
+    evidence, lines = Evidence(), HeadLines()
+    for text in (architect, architect, ask, architect, ask):
+        lines.follow([read(text)], evidence)
+    assert evidence.regions == ()

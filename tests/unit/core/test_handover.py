@@ -183,7 +183,7 @@ def test_everything_that_is_learnt_is_in_a_snapshot() -> None:
     lane = {slot.removeprefix("_") for slot in Lane.__slots__} - {"key"}  # a name for the lane
     assert lane <= {field.name for field in msgspec.structs.fields(snapshot.PackedLane)}
     assert {field.name for field in fields(HeadRecords)} == {
-        "seen", "changes", "fresh_seen", "fresh_changes", "evidence",
+        "seen", "changes", "fresh_seen", "fresh_changes", "evidence", "documents",
     }  # fmt: skip
     assert set(vars(Classic())) == {"policy", "_items", "_broken", "_broken_by_history", "_sequence"}
 

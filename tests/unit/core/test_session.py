@@ -43,7 +43,7 @@ class Clients:
     ) -> tuple[Session, Reading]:
         session = self.find(*messages, scope=scope, model=model, hint=hint, tools=tools)
         known = Transcript(read(messages))
-        session.notice_candidates(known)
+        session.notice(known)
         view: View = build_view(parse_chat(b'{"model":"m","messages":[{"role":"user"}]}'), known, session.is_movable)
         reading = read_request(session, view, tools)
         self.now += 10

@@ -1,3 +1,5 @@
+from time import process_time
+
 import pytest
 
 from plugins.system_text import SystemTextRecogniser, register_recognisers
@@ -149,3 +151,66 @@ def test_no_text_takes_long(text: str) -> None:
 def test_the_plugin_registers_one_recogniser() -> None:
     (one,) = register_recognisers()
     assert one.name == "system-text"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        'Answer in this form:\n```xml\n<result id="1">\nfirst\n</result>\n<result id="2">\n```\nRules.',
+        '~~~\n<document source="a">\nx\n</document>\n~~~\nRules.',
+        "```\nCurrent time: 10:00\n```\nRules.",
+        '<document id="1">\nQ\n</document>\nA: for the one above it is 1.\n<document id="2">\nQ\n</document>\nEnd.',
+        "Example of a log:\n2024-01-01 10:00 ERROR boom\nmeans failure.",
+    ],
+)
+def test_examples_are_not_torn_out_of_their_place(text: str) -> None:
+    assert cut(text) == {}
+
+
+def test_documents_go_with_the_tag_that_encloses_them() -> None:
+    one = '<context>\n<document id="1">\na\n</document>\n\n<document id="2">\nb\n</document>\n</context>\n'
+    two = f'<data kind="x">\n{one}</data>\n'
+    for block in (one, two):
+        assert cut(f"Rules.\n{block}Answer only from <context>.") == {
+            PieceKind.SECTION: ["Rules.\n", "Answer only from <context>."],
+            PieceKind.DOCUMENT: [block],
+        }
+    assert cut(f"Rules.\nSee <context>\n{one[len('<context>') + 1 :]}Answer.") == {}
+
+
+def test_a_document_within_a_document_is_a_part_of_it() -> None:
+    inner = '<document source="inner">\nfoo\n</document>\n'
+    outer = f'<document source="outer">\nExample:\n{inner}second half\n</document>\n'
+    assert cut(f"Rules.\n{outer}More.")[PieceKind.DOCUMENT] == [outer]
+    assert cut(f'Rules.\n<document source="outer">\n{inner}More.') == {}
+
+
+def test_numbered_parts_of_one_source_stay_together() -> None:
+    parts = [f'<document source="big" part="{n}">\ntext {n}\n</document>\n' for n in (1, 2, 3, 7)]
+    other = '<document source="small" part="4">\ntext\n</document>\n'
+    assert cut(f"Rules.\n{''.join(parts)}{other}More.")[PieceKind.DOCUMENT] == ["".join(parts[:3]), parts[3], other]
+    ranked = [f'<document source="a.rst" section="{n}">\ntext\n</document>\n' for n in ("31.0", "6.1", "7.1")]
+    assert cut(f"Rules.\n{''.join(ranked)}More.")[PieceKind.DOCUMENT] == ranked
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "time " * 380_000,
+        "10:00 x " * 200_000,
+        "```\n" * 300_000,
+        '<document a="1">\n</document>\n' * 40_000,
+        "<document a='b'>\n" * 60_000,
+        "It is 10:00 now.\n" * 60_000,
+    ],
+    ids=lambda text: text[:12],
+)
+def test_large_texts_take_linear_time(text: str) -> None:
+    begin = process_time()
+    SystemTextRecogniser().recognise("system", text)
+    # Some tenths of a second; quadratic in the text it would be minutes.
+    assert process_time() - begin < 5.0
+
+
+def test_what_nobody_can_have_written_is_not_looked_through() -> None:
+    assert cut("Current time: 10:00\n" + "x" * 2_000_001) == {}

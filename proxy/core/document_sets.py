@@ -1,0 +1,45 @@
+"""Whether the documents in a client's system prompts change: until they were seen to, they are text like any other."""
+
+from collections import OrderedDict
+from collections.abc import Iterable, Sequence
+
+from proxy.core.digest import digest
+
+_MAX_PROMPTS = 32
+
+
+class DocumentSets:
+    """The last set of documents in each system prompt, which is known by the digest of the rest of it."""
+
+    __slots__ = ("_changing", "_last")
+
+    def __init__(self) -> None:
+        self._last: OrderedDict[bytes, bytes] = OrderedDict()
+        self._changing: OrderedDict[bytes, None] = OrderedDict()
+
+    def notice(self, prompt: bytes, documents: Sequence[bytes]) -> None:
+        """A request has these documents in its system prompt."""
+        now = digest(*documents)
+        before = self._last.get(prompt)
+        if before is not None and before != now:
+            self.add((prompt,))
+        self._last[prompt] = now
+        self._last.move_to_end(prompt)
+        if len(self._last) > _MAX_PROMPTS:
+            self._last.popitem(last=False)
+
+    def add(self, prompts: Iterable[bytes]) -> None:
+        """Prompts whose documents others have seen to change."""
+        for prompt in prompts:
+            self._changing[prompt] = None
+            self._changing.move_to_end(prompt)
+        while len(self._changing) > _MAX_PROMPTS:
+            self._changing.popitem(last=False)
+
+    def is_changing(self, prompt: bytes) -> bool:
+        """Whether this prompt's documents were seen to change."""
+        return prompt in self._changing
+
+    def changing(self) -> list[bytes]:
+        """Every prompt whose documents were, the newest last."""
+        return list(self._changing)
