@@ -10,7 +10,7 @@ import orjson
 from msgspec import Raw
 
 from proxy.core.cut import Cut, cut_anew
-from proxy.core.edits import original_body
+from proxy.core.edits import original_body, usage_asked
 from proxy.core.wire import ChatRequest, Members, Unreadable, peek, value
 from proxy.errors import InvalidRequest
 
@@ -43,6 +43,13 @@ class Head:
         """The body's members, where it was taken apart."""
         return self.cut.members if self.cut is not None else None
 
+    @property
+    def lacks_usage(self) -> bool:
+        """The client streams and does not ask for usage, so that we do."""
+        if not self.stream or self.wants_usage or self.cut is None:
+            return False
+        return usage_asked(self.cut.members.get("stream_options")) is not None
+
 
 def head_of(body: bytes, cut_by: Callable[[bytes], Cut] = cut_anew) -> Head:
     """Read the head of a JSON request. Raises InvalidRequest where the body is no JSON object."""
@@ -60,13 +67,13 @@ def head_of(body: bytes, cut_by: Callable[[bytes], Cut] = cut_anew) -> Head:
     )
 
 
-def untouched(body: bytes, head: Head, model: str) -> bytes:
+def untouched(body: bytes, head: Head, model: str, *, asks_usage: bool = True) -> bytes:
     """The request with the edits that every mode makes and no other, from its head alone: the messages stay unread."""
     cut = head.cut
     if cut is None:
         return _renamed(body, head.model, model)
     request = ChatRequest(body, cut.members, (), head.model, head.stream, head.wants_usage, cut.span)
-    return original_body(request, model)
+    return original_body(request, model, asks_usage=asks_usage)
 
 
 def _read(body: bytes, cut_by: Callable[[bytes], Cut]) -> tuple[Cut | None, Mapping[str, object]]:

@@ -1,11 +1,13 @@
 """From the upstream to the client: one attempt to have a call answered, and its answer passed on as it arrives."""
 
+import asyncio
 from collections.abc import Awaitable, Callable
 from enum import Enum, auto
 
 from proxy.core.sse import BodyFold, Fold, Observed, Outcome, RawFold, StreamFold
 from proxy.engine.client import Client
 from proxy.engine.contained import Contained
+from proxy.engine.outgoing import Suspect, names_usage
 from proxy.engine.retry import Attempts, failure_answered, failure_of
 from proxy.errors import ProxyError, UpstreamRejected, UpstreamUnavailable, sse_error
 from proxy.exchange import Ending, Exchange
@@ -15,7 +17,9 @@ from proxy.ports import Answer, Call, Headers, Planner, Upstream
 _HOLD_BYTES = 1 << 16
 _HOLD_S = 10.0
 _RATE_PREFIX = "x-ratelimit-"
-_NOT_THE_LAYOUT = frozenset({401, 403, 429})
+# Of a refusal, to find what it is about.
+_REFUSAL_BYTES = 1 << 14
+_REFUSAL_S = 2.0
 
 
 class Verdict(Enum):
@@ -23,7 +27,7 @@ class Verdict(Enum):
 
     DONE = auto()
     REFUSED = auto()
-    """A 4xx that the layout may have caused, or an empty stream."""
+    """A 4xx that an edit of ours may have caused, or an empty stream."""
     FAILED = auto()
     """Another attempt follows."""
 
@@ -89,18 +93,21 @@ class _Last:
 class Passage:
     """One exchange's way back. ``attempt`` may be called again where the one before was refused or failed."""
 
-    __slots__ = ("_book", "_client", "_exchange", "_planner")
+    __slots__ = ("_book", "_client", "_exchange", "_planner", "names_usage", "refused")
 
     def __init__(
         self, exchange: Exchange, client: Client, planner: Planner, book: Callable[[], Awaitable[None]]
     ) -> None:
+        self.refused = Suspect.NONE
+        self.names_usage = False
         self._exchange = exchange
         self._client = client
         self._planner = planner
         self._book = book
 
-    async def attempt(self, upstream: Upstream, call: Call, attempts: Attempts, *, may_refuse: bool) -> Verdict:
-        """Send a call and pass its answer on."""
+    async def attempt(self, upstream: Upstream, call: Call, attempts: Attempts, suspects: Suspect) -> Verdict:
+        """Send a call and pass its answer on. Where it is refused for what may be one of the suspects, ``refused`` says
+        which, and ``names_usage`` whether the upstream says that it is that one."""
         exchange = self._exchange
         attempts.began()
         exchange.attempts += 1
@@ -110,19 +117,20 @@ class Passage:
                 if not 200 <= answer.status <= 599:
                     raise UpstreamUnavailable(f"the upstream answered with status {answer.status}, which is none")
                 exchange.status = answer.status
-                if may_refuse and _is_refusal(answer.status):
+                if refused := suspects.behind(answer.status):
                     attempts.refused()
-                    return Verdict.REFUSED
+                    both = Suspect.LAYOUT | Suspect.USAGE
+                    return self._refused(refused, await _beginning(answer) if refused == both else b"")
                 failure = failure_answered(answer.status, answer.headers)
                 if failure is not None and attempts.failed(failure):
                     return self._nothing()
-                return await self._pass_on(answer, attempts, may_refuse=may_refuse)
+                return await self._pass_on(answer, attempts, may_refuse=Suspect.LAYOUT in suspects)
             finally:
                 await answer.aclose()
         except ProxyError as error:
-            if may_refuse and isinstance(error, UpstreamRejected) and _is_refusal(error.status):
+            if isinstance(error, UpstreamRejected) and (refused := suspects.behind(error.status)):
                 attempts.refused()
-                return Verdict.REFUSED
+                return self._refused(refused, f"{error.param} {error.message}".encode("utf-8", "replace"))
             # Seen from the upstream's side an upload that the client broke off is a broken connection.
             failure = failure_of(error) if self._client.failure is None else None
             if failure is not None and not self._client.is_started and attempts.failed(failure):
@@ -130,6 +138,10 @@ class Passage:
             raise
         finally:
             attempts.abandoned()
+
+    def _refused(self, refused: Suspect, refusal: bytes) -> Verdict:
+        self.refused, self.names_usage = refused, names_usage(refusal)
+        return Verdict.REFUSED
 
     def _nothing(self) -> Verdict:
         """Nothing is left of the attempt."""
@@ -168,7 +180,7 @@ class Passage:
                 if _is_void(fold.outcome()):
                     exchange.first_byte_s = None
                     attempts.refused()
-                    return Verdict.REFUSED
+                    return self._refused(Suspect.LAYOUT, b"")
                 rest = hold.taken() + rest
             if not client.is_started:
                 await client.start(answer.status, headers)
@@ -243,9 +255,18 @@ def own_headers(exchange: Exchange) -> Headers:
     ]
 
 
-def _is_refusal(status: int) -> bool:
-    """A client error that a rewritten layout may have caused."""
-    return 400 <= status < 500 and status not in _NOT_THE_LAYOUT
+async def _beginning(answer: Answer) -> bytes:
+    """The beginning of an error, as far as it comes soon."""
+    found = b""
+    try:
+        async with asyncio.timeout(_REFUSAL_S):
+            async for chunk in answer.chunks():
+                found += chunk
+                if len(found) > _REFUSAL_BYTES:
+                    break
+    except (TimeoutError, ProxyError):
+        pass
+    return found
 
 
 def _is_void(outcome: Outcome) -> bool:
@@ -253,7 +274,7 @@ def _is_void(outcome: Outcome) -> bool:
     if outcome.error is None:
         return outcome.is_empty
     code = outcome.error.get("code", outcome.error.get("status"))
-    return not outcome.saw_content and type(code) is int and _is_refusal(code)
+    return not outcome.saw_content and type(code) is int and bool(Suspect.LAYOUT.behind(code))
 
 
 def _ending(status: int, outcome: Outcome) -> Ending:

@@ -20,8 +20,10 @@ from proxy.engine.breaker import Breakers
 from proxy.engine.client import Client, HungUp, Limits
 from proxy.engine.contained import Contained
 from proxy.engine.line import exchange_line
+from proxy.engine.outgoing import Outgoing, Suspect
 from proxy.engine.retry import ONE_TRY, Attempts, Levels
 from proxy.engine.sticky import session_key
+from proxy.engine.unasked import Unasked
 from proxy.errors import Forbidden, InternalError, InvalidRequest, ProxyError, UpstreamError, UpstreamRejected
 from proxy.exchange import Admission, Ending, Exchange, Keeper, Meter, asks_model
 from proxy.forwarding import without_credentials
@@ -66,6 +68,7 @@ class Engine:
         self._retries = retries
         self._breakers = breakers or Breakers()
         self._keeper = keeper
+        self._unasked = Unasked()
         self._settling: Tasks = set()
 
     @property
@@ -130,7 +133,8 @@ class Engine:
         attempts = self._attempts(exchange, head, subject)
         plan = await self._plan(exchange, client, body, head, subject)
         await self._reserve(exchange, attempts, head)
-        passage, is_original = Passage(exchange, client, self._planner, partial(self._book, exchange)), False
+        passage = Passage(exchange, client, self._planner, partial(self._book, exchange))
+        outgoing = self._outgoing(plan, body, head, attempts.deployment)
         exchange.overhead_s = exchange.elapsed_s()
         while True:
             deployment = attempts.deployment
@@ -141,28 +145,43 @@ class Engine:
                 query=client.query,
                 headers=[
                     *for_upstream(client.headers, deployment, is_virtual=subject.virtual),
-                    *(_added(plan, client) if not is_original else ()),
+                    *(_added(plan, client) if not outgoing.is_original else ()),
                 ],
-                body=plan.original if is_original else plan.body,
+                body=outgoing.body,
                 stream=head.stream,
                 now=exchange.now,
                 forwards_key=subject.forwards_key,
             )
             exchange.call = call
-            may_refuse = plan.rewritten and not is_original
-            match await passage.attempt(self._upstreams[deployment.transport], call, attempts, may_refuse=may_refuse):
+            upstream = self._upstreams[deployment.transport]
+            match await passage.attempt(upstream, call, attempts, outgoing.suspects):
                 case Verdict.DONE:
+                    if Suspect.USAGE in outgoing.blamed and exchange.is_accepted:
+                        self._unasked.add(deployment)
                     return
                 case Verdict.REFUSED:
-                    # The upstream refuses a rewritten request: the client's own follows.
-                    is_original = True
-                    with Contained("planner.refused"):
-                        self._planner.refused(plan)
-                    exchange.was_retried, exchange.reason = True, Reason.BARRED
+                    # The upstream refuses a request that we edited: the client's own follows.
+                    outgoing.retreat(passage.refused, names_usage=passage.names_usage)
+                    if Suspect.LAYOUT in passage.refused:
+                        self._give_up_layout(exchange, plan, outgoing.blamed)
                 case Verdict.FAILED if await attempts.pause():
                     # Another deployment has another cache, and perhaps another model.
-                    exchange.deployment, is_original = attempts.deployment, False
+                    exchange.deployment = attempts.deployment
                     plan = await self._plan(exchange, client, body, head, subject)
+                    outgoing = self._outgoing(plan, body, head, attempts.deployment)
+
+    def _outgoing(self, plan: Plan, body: bytes, head: Head, deployment: Deployment) -> Outgoing:
+        return Outgoing(plan, body, head, deployment.model, asks_usage=deployment not in self._unasked)
+
+    def _give_up_layout(self, exchange: Exchange, plan: Plan, blamed: Suspect) -> None:
+        """The request goes out as the client laid it out; for all of its session where that was to blame."""
+        exchange.was_retried, exchange.reason = True, Reason.BARRED
+        if Suspect.LAYOUT in blamed:
+            with Contained("planner.refused"):
+                self._planner.refused(plan)
+        else:
+            # What the planner expects of its own layout is not what comes now, nor does it bear on the next request.
+            exchange.plan = Plan(plan.original, plan.original, plan.mode, Reason.BARRED)
 
     async def _plan(self, exchange: Exchange, client: Client, body: bytes, head: Head, subject: Subject) -> Plan:
         """The planner's plan for the deployment whose turn it is. In passthrough there is nothing to plan, and what the
@@ -202,7 +221,7 @@ class Engine:
             while True:
                 upstream = self._upstreams[attempts.deployment.transport]
                 call = _raw_call(exchange, client, attempts.deployment, body, head, subject)
-                if await passage.attempt(upstream, call, attempts, may_refuse=False) is Verdict.DONE:
+                if await passage.attempt(upstream, call, attempts, Suspect.NONE) is Verdict.DONE:
                     return
                 await attempts.pause()
                 exchange.deployment = attempts.deployment

@@ -142,7 +142,8 @@ def test_a_request_may_not_raise_the_mode() -> None:
 
 
 def test_in_passthrough_the_messages_are_not_even_read() -> None:
-    bench = Bench(answers(b"no messages", status=400), planner=BrokenPlanner())
+    refused, again = answers(b"no messages", status=400), answers(b"no messages", status=400)
+    bench = Bench(refused, again, planner=BrokenPlanner())
     client = MemoryClient(b'{"model": "m", "stream": true}', headers=[*JSON, ("x-stratiform-mode", "passthrough")])
     assert bench.chat(client).answer == b"no messages"
     assert orjson.loads(bench.upstream.bodies[0])["stream_options"] == {"include_usage": True}

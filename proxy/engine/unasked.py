@@ -1,0 +1,31 @@
+"""Deployments that refuse to be asked for usage in streams. Times are the process's own."""
+
+from collections import OrderedDict
+from collections.abc import Callable
+from time import perf_counter
+
+from proxy.ports import Deployment
+
+# Names behind a wildcard are the clients' choice: the memory of them is bounded.
+_MOST = 2048
+# Servers are updated. To find out again costs one refused call.
+_FOR_S = 3600.0
+
+
+class Unasked:
+    """For each such deployment: until when it is not asked."""
+
+    def __init__(self, now: Callable[[], float] = perf_counter) -> None:
+        self._now = now
+        self._until: OrderedDict[str, float] = OrderedDict()
+
+    def add(self, deployment: Deployment) -> None:
+        """It has refused the question, and taken the same request without."""
+        self._until[deployment.id] = self._now() + _FOR_S
+        self._until.move_to_end(deployment.id)
+        if len(self._until) > _MOST:
+            self._until.popitem(last=False)
+
+    def __contains__(self, deployment: Deployment) -> bool:
+        until = self._until.get(deployment.id)
+        return until is not None and self._now() < until
