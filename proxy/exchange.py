@@ -115,9 +115,15 @@ def asks_model(method: str, path: str) -> bool:
     """
     if method != "POST":
         return False
-    plain = unquote(path).lower() if "%" in path or not path.islower() else path
+    plain = plain_path(path)
     # A thread's messages are not asked but stored.
-    return plain.rstrip("/").endswith(_GENERATING) and "/threads/" not in plain
+    return plain.endswith(_GENERATING) and "/threads/" not in plain
+
+
+def plain_path(path: str) -> str:
+    """The path as the most lenient server reads it."""
+    plain = unquote(path).lower() if "%" in path or not path.islower() else path
+    return plain.rstrip("/")
 
 
 class Meter(Protocol):

@@ -165,6 +165,11 @@ class Models(Protocol):
         """The names that are listed one by one, in the order of the configuration; no wildcards."""
         ...
 
+    def sole(self) -> Deployment | None:
+        """Where there is one upstream for every name, on the http transport, which gets all names as they are: that.
+        Nothing in a request need be known to send it there."""
+        ...
+
     def fallback(self) -> Deployment:
         """Serves paths that name no model (files, batches, the list of models): the entry for every name, else the
         first one, on the http transport if there is any; never litellm. Raises UnknownModel."""

@@ -180,6 +180,10 @@ class ModelList:
         """All but the wildcard."""
         return [name for name in self.entries if name != "*"]
 
+    def sole(self) -> Deployment | None:
+        """The wildcard, where there is nothing else."""
+        return self.entries.get("*") if len(self.entries) == 1 else None
+
     def fallback(self) -> Deployment:
         """The wildcard, or the first."""
         found = self.entries.get("*") or next(iter(self.entries.values()), None)

@@ -170,6 +170,15 @@ class ModelTable:
         behind = (deployment_of(entry, self._price_of) for entry in self.wildcards())
         return frozenset(deployment.transport for deployment in (*named, *behind))
 
+    def sole(self) -> Deployment | None:
+        """Where there is one upstream for every name, on the http transport, which gets all names as they are: that."""
+        if self._exact or self._aliases or self._fallbacks or list(self._patterns) != ["*"]:
+            return None
+        if len(self._patterns["*"]) > 1:
+            return None
+        only = deployment_of(self._patterns["*"][0], self._price_of)
+        return only if only.transport is Transport.HTTP and only.model == "*" else None
+
     def fallback(self) -> Deployment:
         """Serves paths that name no model: the entry for every name, else the first one; litellm has no such paths."""
         deployments = [

@@ -2,11 +2,9 @@
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
 from functools import partial
-
-import orjson
 
 from proxy.clock import request_time
 from proxy.core.allow import allows
@@ -14,16 +12,18 @@ from proxy.core.head import HEAD_NAMES, Head, head_of, untouched
 from proxy.core.modes import Mode
 from proxy.core.reasons import Reason
 from proxy.core.retry import RetryPolicy
-from proxy.core.wire import join_members, splice, value_spans
+from proxy.core.wire import join_members, value_spans
 from proxy.engine.answer import Passage, Verdict, own_headers
 from proxy.engine.breaker import Breakers
 from proxy.engine.client import Client, HungUp, Limits
 from proxy.engine.contained import Contained
 from proxy.engine.line import exchange_line
 from proxy.engine.outgoing import Outgoing, Suspect
+from proxy.engine.raw import Raw, has_body, json_length, peeked_head, raw_call, refuse_compressed
 from proxy.engine.retry import ONE_TRY, Attempts, Levels
 from proxy.engine.sticky import session_key
 from proxy.engine.unasked import Unasked
+from proxy.engine.upload import is_form, read_form
 from proxy.errors import Forbidden, InternalError, InvalidRequest, ProxyError, UpstreamError, UpstreamRejected
 from proxy.exchange import Admission, Ending, Exchange, Keeper, Meter, asks_model
 from proxy.forwarding import without_credentials
@@ -122,7 +122,7 @@ class Engine:
 
     async def _chat(self, exchange: Exchange, client: Client) -> None:
         subject = self._admit(exchange, client)
-        _refuse_compressed(client)
+        refuse_compressed(client)
         body = await client.read(self._limits.body_bytes)
         self._arrived(exchange, client, len(body))
         head = head_of(body, self._planner.cut)
@@ -207,20 +207,16 @@ class Engine:
 
     async def _relay(self, exchange: Exchange, client: Client) -> None:
         subject = self._admit(exchange, client)
-        body = await self._raw_body(client)
-        self._arrived(exchange, client, len(body) if isinstance(body, bytes) else _json_length(client))
-        head = _peeked_head(body)
-        if head is not None:
-            assert isinstance(body, bytes)
-            body, head = _unambiguous(body, head)
-        attempts = self._attempts(exchange, head, subject, may_repeat=_may_repeat(client, body))
-        await self._reserve(exchange, attempts, head)
+        raw = await self._raw(client, subject)
+        self._arrived(exchange, client, raw.size or json_length(client))
+        attempts = self._attempts(exchange, raw.head, subject, may_repeat=raw.may_repeat(client))
+        await self._reserve(exchange, attempts, raw.head)
         exchange.overhead_s = exchange.elapsed_s()
         passage = Passage(exchange, client, self._planner, partial(self._book, exchange))
         try:
             while True:
                 upstream = self._upstreams[attempts.deployment.transport]
-                call = _raw_call(exchange, client, attempts.deployment, body, head, subject)
+                call = raw_call(exchange, client, attempts.deployment, raw, subject)
                 if await passage.attempt(upstream, call, attempts, Suspect.NONE) is Verdict.DONE:
                     return
                 await attempts.pause()
@@ -275,18 +271,32 @@ class Engine:
         limit, choices = (head.max_output_tokens, head.choices) if head is not None else (None, 1)
         exchange.reservation = await self._admission.reserve(exchange, deployment, limit, choices)
 
-    async def _raw_body(self, client: Client) -> bytes | AsyncIterator[bytes]:
+    async def _raw(self, client: Client, subject: Subject) -> Raw:
+        """The request, read as far as is needed to know whose model it asks for."""
+        body: bytes | None = None
         if asks_model(client.method, client.path):
             # Whatever it calls itself: what is not read is neither priced nor held to the key's models.
-            _refuse_compressed(client)
-            return await client.read(self._limits.body_bytes)
-        if "json" in (get(client.headers, "content-type") or "").lower():
+            refuse_compressed(client)
+            body = await client.read(self._limits.body_bytes)
+        elif is_form(client):
+            refuse_compressed(client)
+            return await self._form(client, subject)
+        elif "json" in (get(client.headers, "content-type") or "").lower():
             body = await client.peek(self._limits.peek_bytes)
-            if body is not None:
-                return body
-        elif not _has_body(client):
-            return await client.read(self._limits.peek_bytes)
-        return client.stream(self._limits.upload_bytes)
+        elif not has_body(client):
+            body = await client.read(self._limits.peek_bytes)
+        if body is None:
+            return Raw(client.stream(self._limits.upload_bytes))
+        head = peeked_head(body)
+        return Raw(body) if head is None else Raw(*_unambiguous(body, head))
+
+    async def _form(self, client: Client, subject: Subject) -> Raw:
+        limit = self._limits.body_bytes
+        upload = await read_form(client, limit, self._limits.upload_bytes)
+        if upload.model is None and (subject.models or self._models.sole() is None):
+            what = f"its first {limit} bytes do not name the model: send the field 'model' in front of the file"
+            raise InvalidRequest(f"the form is too long: {what}", param="model", code="missing_model")
+        return Raw(upload, upload.head)
 
     async def _book(self, exchange: Exchange) -> None:
         """Price the exchange and write it into the ledger: before its last bytes go out, so that no client has an
@@ -400,68 +410,3 @@ def _unambiguous(body: bytes, head: Head) -> tuple[bytes, Head]:
         return body, head
     once = join_members(cut.members, {})
     return once, head_of(once)
-
-
-def _peeked_head(body: bytes | AsyncIterator[bytes]) -> Head | None:
-    """The head of a JSON body; None for every other. What is no JSON after all is the upstream's to refuse."""
-    if not isinstance(body, bytes) or not body:
-        return None
-    try:
-        return head_of(body)
-    except InvalidRequest:
-        return None
-
-
-def _refuse_compressed(client: Client) -> None:
-    """A few kilobytes can be gigabytes when they are unpacked, and what is not unpacked cannot be planned."""
-    if get(client.headers, "content-encoding") not in (None, "", "identity"):
-        raise InvalidRequest("compressed request bodies are not read here", code="unsupported_encoding")
-
-
-def _raw_call(
-    exchange: Exchange,
-    client: Client,
-    deployment: Deployment,
-    body: bytes | AsyncIterator[bytes],
-    head: Head | None,
-    subject: Subject,
-) -> Call:
-    """A call on a path that is passed through; in a JSON body the model goes by the deployment's name for it."""
-    if head is not None and head.model and head.model != deployment.model and head.members is not None:
-        assert isinstance(body, bytes)
-        body = splice(body, head.members, {"model": orjson.dumps(deployment.model)})
-    # An answer to JSON may carry usage, which cannot be read from compressed bytes.
-    accept = "identity" if head is not None else get(client.headers, "accept-encoding")
-    headers = for_upstream(client.headers, deployment, is_virtual=subject.virtual, accept_encoding=accept)
-    if not isinstance(body, bytes) and (length := get(client.headers, "content-length")) is not None:
-        headers.append(("content-length", length))
-    return Call(
-        deployment=deployment,
-        method=client.method,
-        path=client.path,
-        query=client.query,
-        headers=headers,
-        body=body,
-        stream=exchange.stream,
-        now=exchange.now,
-        forwards_key=subject.forwards_key,
-    )
-
-
-def _may_repeat(client: Client, body: bytes | AsyncIterator[bytes]) -> bool:
-    """Whether sending the request twice does no more than sending it once. An upload is gone when it was read."""
-    return isinstance(body, bytes) and (client.method in ("GET", "HEAD") or asks_model(client.method, client.path))
-
-
-def _json_length(client: Client) -> int:
-    """What is said of the length of a JSON body that is too long to be read here; other uploads are no prompts."""
-    length = get(client.headers, "content-length") or ""
-    is_json = "json" in (get(client.headers, "content-type") or "").lower()
-    return int(length) if is_json and length.isdecimal() else 0
-
-
-def _has_body(client: Client) -> bool:
-    return get(client.headers, "transfer-encoding") is not None or get(client.headers, "content-length") not in (
-        None,
-        "0",
-    )

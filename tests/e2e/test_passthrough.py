@@ -4,6 +4,7 @@ import gzip
 import http.client
 import io
 import json
+import os
 import socket
 from typing import Any
 
@@ -74,6 +75,31 @@ def test_a_multipart_upload_arrives_byte_for_byte(start: Start) -> None:
     boundary = (seen.header("content-type") or "").partition("boundary=")[2]
     assert seen.body.endswith(f"--{boundary}--\r\n".encode())
     assert seen.header("content-length") == str(len(seen.body))
+
+
+def test_an_upload_goes_by_the_deployments_name_for_its_model(start: Start) -> None:
+    sound = os.urandom(300_000)
+    provider = Scripted(replies({"text": "hello"}))
+    proxy = start(provider, name="whisper", model="whisper-large-v3", api_key="sk-operator")
+    found = proxy.client.audio.transcriptions.create(model="whisper", file=("a.wav", io.BytesIO(sound)))
+    assert found.text == "hello"
+    (seen,) = provider.seen
+    assert sound in seen.body
+    assert b"\r\nwhisper-large-v3\r\n" in seen.body
+    assert seen.header("content-length") == str(len(seen.body))
+    with pytest.raises(openai.NotFoundError, match="no model"):
+        proxy.client.audio.transcriptions.create(model="other", file=("a.wav", io.BytesIO(sound)))
+
+
+def test_an_upload_with_two_models_is_cut_off_and_refused(start: Start) -> None:
+    provider = Scripted(replies({"text": "hello"}))
+    proxy = start(provider)
+    field = b'--b\r\ncontent-disposition: form-data; name="model"\r\n\r\nx\r\n'
+    sound = b'--b\r\ncontent-disposition: form-data; name="file"\r\n\r\n' + bytes(2_000_000) + b"\r\n"
+    kind = {"content-type": "multipart/form-data; boundary=b"}
+    status, body, _ = call(proxy, "POST", "/v1/audio/transcriptions", field + sound + field + b"--b--\r\n", kind)
+    assert (status, b"twice" in body) == (400, True)
+    assert not any(seen.body.endswith(b"--b--\r\n") for seen in provider.seen)
 
 
 def test_an_upload_is_streamed_not_collected(start: Start) -> None:

@@ -194,3 +194,22 @@ def test_deployments_behind_a_wildcard_are_numbered_by_the_name_that_was_asked_f
     models = table(Entry("w-*", "openai/*", base_url=BASE), Entry("w-*", "azure/*"))
     assert [d.id for d in models.levels("w-a")[0]] == ["w-a#1", "w-a#2"]
     assert {d.entry for d in models.levels("w-a")[0]} == {"w-*"}
+
+
+def test_the_sole_upstream_gets_every_name_as_it_is() -> None:
+    every = Entry("*", "openai/*", base_url=BASE)
+    only = table(every).sole()
+    assert only is not None
+    assert only.base_url == BASE
+    others = [
+        table(),
+        table(every, Entry("gpt-5", "openai/gpt-5", base_url=BASE)),
+        table(every, Entry("mine/*", "openai/*", base_url=BASE)),
+        table(every, every),
+        table(every, mine="theirs"),
+        table(Entry("*", "openai/fixed", base_url=BASE)),
+        table(Entry("openai/*", "openai/*", base_url=BASE)),
+        table(Entry("*", "*")),
+        ModelTable([every], no_price, fallbacks={"*": ["other"]}),
+    ]
+    assert [models.sole() for models in others] == [None] * len(others)

@@ -1,0 +1,165 @@
+"""Finds the field ``model`` in a multipart form (RFC 7578, RFC 2046 section 5.1) as the form arrives.
+
+Sans-IO. A key's models are held against what is found here, and the upstream reads the form again: so whatever two
+readers could understand differently is refused. Line ends may be CR LF or LF, as lenient readers have them.
+"""
+
+import re
+from enum import Enum, auto
+from urllib.parse import unquote
+
+from proxy.errors import InvalidRequest
+
+_MOST_HEAD_BYTES = 16 << 10
+_MOST_NAME_BYTES = 1024
+_MOST_PADDING_BYTES = 256
+_HEAD_END = re.compile(rb"\A\r?\n|\r?\n\r?\n")
+_FOLD = re.compile(r"\r?\n[ \t]+")
+_LINE = re.compile(r"\r?\n")
+_PARAMETER = re.compile(r';\s*([^\s=;"]+)\s*=\s*("(?:[^"\\]|\\.)*"|[^;]*)')
+_ESCAPED = re.compile(r"\\(.)")
+_PLAIN_ENCODINGS = frozenset({"", "7bit", "8bit", "binary"})
+
+
+class _State(Enum):
+    BODY = auto()
+    """In a part, or in front of the first: a delimiter comes next."""
+    LINE = auto()
+    """In the rest of a delimiter's line."""
+    HEAD = auto()
+    OVER = auto()
+
+
+class FormScan:
+    """One form. ``model`` is the field's value, ``span`` where that stands in the form; None until both are known."""
+
+    __slots__ = ("_at", "_delimiter", "_state", "_tail", "_value_at", "model", "span")
+
+    def __init__(self, boundary: bytes) -> None:
+        self._delimiter = b"\n--" + boundary
+        # The first delimiter may stand at the very beginning.
+        self._tail, self._at = b"\n", -1
+        self._state = _State.BODY
+        self._value_at: int | None = None
+        self.model: str | None = None
+        self.span: tuple[int, int] | None = None
+
+    def feed(self, chunk: bytes) -> None:
+        """Take what arrived. Raises InvalidRequest for a form that is none, or has two models."""
+        self._tail += chunk
+        while self._step():
+            pass
+
+    def _step(self) -> bool:
+        match self._state:
+            case _State.BODY:
+                return self._in_body()
+            case _State.LINE:
+                return self._in_line()
+            case _State.HEAD:
+                return self._in_head()
+            case _State.OVER:
+                self._tail = b""
+                return False
+
+    def _in_body(self) -> bool:
+        found = self._tail.find(self._delimiter)
+        if found < 0:
+            if self._value_at is None:
+                self._drop(len(self._tail) - len(self._delimiter))
+            else:
+                self._check_length(len(self._tail) - len(self._delimiter))
+            return False
+        if self._value_at is not None:
+            self._keep(found)
+        self._drop(found + len(self._delimiter))
+        self._state = _State.LINE
+        return True
+
+    def _keep(self, delimiter: int) -> None:
+        """The model's name ends in front of the delimiter."""
+        assert self._value_at is not None
+        start = self._value_at - self._at
+        end = delimiter - 1 if self._tail[delimiter - 1 : delimiter] == b"\r" else delimiter
+        end = max(start, end)
+        self._check_length(end - start)
+        try:
+            self.model = self._tail[start:end].decode()
+        except UnicodeDecodeError as error:
+            raise InvalidRequest("the form's field 'model' is not UTF-8", param="model") from error
+        self.span = (self._value_at, self._at + end)
+        self._value_at = None
+
+    def _check_length(self, size: int) -> None:
+        if size > _MOST_NAME_BYTES:
+            raise InvalidRequest("the form's field 'model' is too long", param="model")
+
+    def _in_line(self) -> bool:
+        if self._tail.startswith(b"--"):
+            self._state = _State.OVER
+            return True
+        end = self._tail.find(b"\n")
+        if end < 0 and len(self._tail) <= _MOST_PADDING_BYTES:
+            return False
+        if end < 0 or self._tail[:end].strip(b" \t\r"):
+            raise InvalidRequest("the form cannot be read: a line begins as its boundary does")
+        self._drop(end + 1)
+        self._state = _State.HEAD
+        return True
+
+    def _in_head(self) -> bool:
+        end = _HEAD_END.search(self._tail)
+        if (end.end() if end is not None else len(self._tail)) > _MOST_HEAD_BYTES:
+            raise InvalidRequest("the form cannot be read: a part's headers do not end")
+        if end is None:
+            return False
+        if _is_model(self._tail[: end.start()].decode("latin-1")):
+            if self.model is not None:
+                raise InvalidRequest("the form has the field 'model' twice", param="model")
+            self._value_at = self._at + end.end()
+        # Its line end may be a delimiter's: of a part that is empty.
+        self._drop(end.end() - 1)
+        self._state = _State.BODY
+        return True
+
+    def _drop(self, count: int) -> None:
+        if count > 0:
+            self._tail = self._tail[count:]
+            self._at += count
+
+
+def boundary_of(content_type: str) -> bytes:
+    """The boundary of a form. Raises InvalidRequest where there is not exactly one."""
+    given = [_unquoted(value) for name, value in _PARAMETER.findall(content_type) if name.lower() == "boundary"]
+    if len(given) != 1 or not 0 < len(given[0]) <= 70:
+        raise InvalidRequest("content-type: a form needs one boundary")
+    return given[0].encode("latin-1", "replace")
+
+
+def _is_model(head: str) -> bool:
+    """Whether a part is the field ``model``. Raises InvalidRequest where only some readers would say so."""
+    fields = [line.partition(":") for line in _LINE.split(_FOLD.sub(" ", head)) if line]
+    dispositions = [value for name, _, value in fields if name.strip().lower() == "content-disposition"]
+    names = [
+        (name.lower(), _unquoted(value))
+        for text in dispositions
+        for name, value in _PARAMETER.findall(text)
+        if name.lower().rstrip("*0123456789") == "name"
+    ]
+    if not any(_may_be_model(value) for _, value in names):
+        return False
+    encodings = {v.strip().lower() for n, _, v in fields if n.strip().lower() == "content-transfer-encoding"}
+    if names != [("name", "model")] or not encodings <= _PLAIN_ENCODINGS:
+        raise InvalidRequest("the form's field 'model' must be written plainly: name=\"model\"", param="model")
+    return True
+
+
+def _may_be_model(name: str) -> bool:
+    """However it is written: RFC 8187 has a character set in front of it, PHP brackets behind it."""
+    plain = unquote(name.rpartition("'")[2]).strip().lower()
+    return plain.partition("[")[0].strip() == "model"
+
+
+def _unquoted(value: str) -> str:
+    value = value.strip()
+    return _ESCAPED.sub(r"\1", value[1:-1]) if len(value) > 1 and value[0] == value[-1] == '"' else value

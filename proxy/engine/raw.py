@@ -1,0 +1,101 @@
+"""Requests on paths that are passed through: how much of them is read, and what is sent."""
+
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+
+import orjson
+
+from proxy.core.head import Head, head_of
+from proxy.core.wire import splice
+from proxy.engine.client import Client
+from proxy.engine.upload import Upload
+from proxy.errors import InvalidRequest
+from proxy.exchange import Exchange, asks_model
+from proxy.headers import for_upstream, get
+from proxy.ports import Call, Deployment, Subject
+
+
+@dataclass(frozen=True, slots=True)
+class Raw:
+    """A request as far as it was read. ``head`` is None where it names no model."""
+
+    body: bytes | AsyncIterator[bytes] | Upload
+    head: Head | None = None
+
+    @property
+    def size(self) -> int:
+        """Bytes that were read."""
+        return len(self.body) if isinstance(self.body, bytes) else 0
+
+    def may_repeat(self, client: Client) -> bool:
+        """Whether sending the request twice does no more than sending it once. An upload is gone when it was read."""
+        is_harmless = client.method in ("GET", "HEAD") or asks_model(client.method, client.path)
+        return isinstance(self.body, bytes) and is_harmless
+
+
+def peeked_head(body: bytes) -> Head | None:
+    """The head of a JSON body; None for every other. What is no JSON after all is the upstream's to refuse."""
+    try:
+        return head_of(body) if body else None
+    except InvalidRequest:
+        return None
+
+
+def is_compressed(client: Client) -> bool:
+    """Whether the request's body is compressed."""
+    return get(client.headers, "content-encoding") not in (None, "", "identity")
+
+
+def refuse_compressed(client: Client) -> None:
+    """A few kilobytes can be gigabytes when they are unpacked, and what is not unpacked cannot be planned."""
+    if is_compressed(client):
+        raise InvalidRequest("compressed request bodies are not read here", code="unsupported_encoding")
+
+
+def raw_call(exchange: Exchange, client: Client, deployment: Deployment, raw: Raw, subject: Subject) -> Call:
+    """A call on a path that is passed through; the model goes by the deployment's name for it."""
+    body, head = raw.body, raw.head
+    length = None if isinstance(body, bytes) else get(client.headers, "content-length")
+    if isinstance(body, Upload):
+        name = deployment.model if head is not None else ""
+        sent: bytes | AsyncIterator[bytes] = body.body(name)
+        length = body.length(name)
+    else:
+        sent = _renamed(body, head, deployment.model)
+    # An answer to JSON may carry usage, which cannot be read from compressed bytes.
+    reads = head is not None and isinstance(body, bytes)
+    accept = "identity" if reads else get(client.headers, "accept-encoding")
+    headers = for_upstream(client.headers, deployment, is_virtual=subject.virtual, accept_encoding=accept)
+    if length is not None:
+        headers.append(("content-length", length))
+    return Call(
+        deployment=deployment,
+        method=client.method,
+        path=client.path,
+        query=client.query,
+        headers=headers,
+        body=sent,
+        stream=exchange.stream,
+        now=exchange.now,
+        forwards_key=subject.forwards_key,
+    )
+
+
+def json_length(client: Client) -> int:
+    """What is said of the length of a JSON body that is too long to be read here; other uploads are no prompts."""
+    length = get(client.headers, "content-length") or ""
+    is_json = "json" in (get(client.headers, "content-type") or "").lower()
+    return int(length) if is_json and length.isdecimal() else 0
+
+
+def has_body(client: Client) -> bool:
+    """Whether the request has a body."""
+    length = get(client.headers, "content-length")
+    return get(client.headers, "transfer-encoding") is not None or length not in (None, "0")
+
+
+def _renamed(body: bytes | AsyncIterator[bytes], head: Head | None, model: str) -> bytes | AsyncIterator[bytes]:
+    if head is None or not head.model or head.model == model or head.members is None:
+        return body
+    assert isinstance(body, bytes)
+    return splice(body, head.members, {"model": orjson.dumps(model)})

@@ -1,0 +1,83 @@
+"""Uploads that name a model: forms on the paths of audio, images and videos.
+
+The official Python client sends a form's fields in front of its file, others behind: so a form is held back until its
+model is known, and streamed from there on.
+"""
+
+from collections.abc import AsyncIterator
+
+from proxy.core.head import Head
+from proxy.engine.client import Client
+from proxy.engine.form import FormScan, boundary_of
+from proxy.errors import InvalidRequest
+from proxy.exchange import plain_path
+from proxy.headers import get
+
+_PATHS = ("/audio/transcriptions", "/audio/translations", "/images/edits", "/images/variations", "/videos")
+
+
+def is_form(client: Client) -> bool:
+    """Whether the request is a form that names a model."""
+    kind = (get(client.headers, "content-type") or "").strip().lower()
+    return client.method == "POST" and kind.startswith("multipart/") and plain_path(client.path).endswith(_PATHS)
+
+
+class Upload:
+    """A form that has arrived as far as its model; ``model`` is empty where it has none, None where that was not found
+    within the limit."""
+
+    __slots__ = ("_client", "_held", "_rest", "_scan", "model")
+
+    def __init__(self, client: Client, held: bytes, rest: AsyncIterator[bytes], scan: FormScan, model: str | None):
+        self._client = client
+        self._held = held
+        self._rest = rest
+        self._scan = scan
+        self.model = model
+
+    @property
+    def head(self) -> Head | None:
+        """What is known of the request."""
+        return Head(self.model, False, False, None, None) if self.model else None
+
+    def length(self, model: str) -> str | None:
+        """The length of the form with that name for the model, where the client said how long its own is."""
+        given = get(self._client.headers, "content-length")
+        if given is None or not given.isdecimal():
+            return None
+        return str(int(given) + len(self._front(model)) - len(self._held))
+
+    async def body(self, model: str) -> AsyncIterator[bytes]:
+        """The form with that name for the model, as it arrives."""
+        yield self._front(model)
+        async for chunk in self._rest:
+            if self.model is not None:
+                try:
+                    self._scan.feed(chunk)
+                except InvalidRequest as error:
+                    self._client.failure = error
+                    raise
+            yield chunk
+
+    def _front(self, model: str) -> bytes:
+        span = self._scan.span
+        if span is None or model == self.model:
+            return self._held
+        return self._held[: span[0]] + model.encode() + self._held[span[1] :]
+
+
+async def read_form(client: Client, limit: int, upload_limit: int) -> Upload:
+    """The form up to its model, or up to the limit. Raises InvalidRequest, PayloadTooLarge, HungUp."""
+    scan = FormScan(boundary_of(get(client.headers, "content-type") or ""))
+    rest = client.stream(upload_limit)
+    chunks: list[bytes] = []
+    size = 0
+    async for chunk in rest:
+        chunks.append(chunk)
+        size += len(chunk)
+        scan.feed(chunk)
+        if scan.model is not None:
+            return Upload(client, b"".join(chunks), rest, scan, scan.model)
+        if size > limit:
+            return Upload(client, b"".join(chunks), rest, scan, None)
+    return Upload(client, b"".join(chunks), rest, scan, "")

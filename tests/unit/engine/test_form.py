@@ -1,0 +1,179 @@
+"""The model of a multipart form: found however it arrives, replaced, and never understood in two ways."""
+
+import os
+from collections.abc import Sequence
+
+import httpx
+import orjson
+import pytest
+
+from proxy.engine import Limits
+from proxy.engine.form import FormScan, boundary_of
+from proxy.errors import InvalidRequest
+from proxy.exchange import Ending
+from proxy.ports import Subject
+from proxy.testing import ModelList, make_deployment
+from tests.unit.engine.parts import JSON, Bench, MemoryClient, answers
+
+SOUND = bytes(range(256)) * 40
+KIND = "multipart/form-data; boundary=b0"
+PATHS = ["/audio/transcriptions", "/audio/translations/", "/images/edits", "/images/variations", "/videos"]
+
+
+def part(name: str, value: bytes, more: str = "") -> bytes:
+    return f'--b0\r\nContent-Disposition: form-data; name="{name}"{more}\r\n\r\n'.encode() + value + b"\r\n"
+
+
+FILE = part("file", SOUND, '; filename="a.wav"\r\nContent-Type: audio/wav')
+MODEL = part("model", b"whisper")
+END = b"--b0--\r\n"
+
+
+def scanned(form: bytes, size: int | None = None) -> FormScan:
+    scan = FormScan(b"b0")
+    for at in range(0, len(form), size or len(form)):
+        scan.feed(form[at : at + (size or len(form))])
+    return scan
+
+
+@pytest.mark.parametrize("form", [MODEL + FILE + END, FILE + MODEL + END, b"preamble\r\n" + FILE + MODEL + END])
+@pytest.mark.parametrize("size", [1, 2, 7, 64, None])
+def test_the_model_is_found_however_the_form_is_cut(form: bytes, size: int | None) -> None:
+    scan = scanned(form, size)
+    assert scan.model == "whisper"
+    assert scan.span is not None
+    assert form[slice(*scan.span)] == b"whisper"
+
+
+@pytest.mark.parametrize(
+    "form",
+    [
+        (FILE + MODEL + END).replace(b"\r\n", b"\n"),
+        b"--b0\r\ncontent-disposition:form-data;NAME=model\r\n\r\nwhisper\r\n--b0--",
+        b'--b0 \r\nContent-Type: a/b\r\nContent-Disposition: form-data;\r\n name="model"\r\n\r\nwhisper\r\n--b0--',
+    ],
+)
+def test_the_model_is_found_however_its_part_is_written(form: bytes) -> None:
+    assert scanned(form).model == "whisper"
+
+
+def test_empty_parts_and_an_empty_model() -> None:
+    empty = b"--b0\r\n\r\n\r\n" + part("x", b"") + part("model", b"") + END
+    scan = scanned(empty, 1)
+    assert scan.model == ""
+    assert scanned(FILE + END, 3).model is None
+
+
+@pytest.mark.parametrize(
+    "form",
+    [
+        MODEL + FILE + part("model", b"other") + END,
+        part("Model", b"x") + END,
+        part("model[]", b"x") + END,
+        part("%6dodel", b"x") + END,
+        part(" model", b"x") + END,
+        part("model", b"x", '; name="other"') + END,
+        part("other", b"x", "; name*=UTF-8''model") + END,
+        part("model", b"d2hpc3Blcg==", "\r\nContent-Transfer-Encoding: base64") + END,
+        part("model", b"\xff") + END,
+        part("model", b"x" * 5000) + END,
+        b"--b0and more\r\n" + MODEL + END,
+        b"--b0\r\n" + b"a: b\r\n" * 4000,
+    ],
+)
+def test_what_two_readers_could_understand_differently_is_refused(form: bytes) -> None:
+    for size in (1, None):
+        with pytest.raises(InvalidRequest):
+            scanned(form, size)
+
+
+def test_what_follows_the_end_is_no_part() -> None:
+    assert scanned(MODEL + END + MODEL, 5).model == "whisper"
+
+
+@pytest.mark.parametrize("kind", ["multipart/form-data", f"{KIND}; boundary=c", "multipart/form-data; boundary="])
+def test_a_form_has_one_boundary(kind: str) -> None:
+    with pytest.raises(InvalidRequest):
+        boundary_of(kind)
+
+
+def test_a_boundary_in_quotes() -> None:
+    assert boundary_of('multipart/form-data; charset=utf-8; Boundary="a b"') == b"a b"
+
+
+def upload(
+    form: bytes, bench: Bench, path: str = "/audio/transcriptions", more: Sequence[tuple[str, str]] = ()
+) -> MemoryClient:
+    headers = [("content-type", KIND), ("content-length", str(len(form))), *more]
+    return bench.relay(MemoryClient(form, headers=headers, path=path))
+
+
+def two_models(*, limits: Limits | None = None) -> Bench:
+    models = ModelList({
+        "chat": make_deployment(name="chat", api_key="sk-chat"),
+        "whisper": make_deployment(name="whisper", model="whisper-large-v3", api_key="sk-whisper"),
+    })  # fmt: skip
+    return Bench(answers(b'{"text":"hi"}', headers=JSON), models=models, limits=limits)
+
+
+@pytest.mark.parametrize("path", PATHS)
+@pytest.mark.parametrize("form", [MODEL + FILE + END, FILE + MODEL + END])
+def test_a_form_goes_to_its_models_deployment_under_its_name_there(form: bytes, path: str) -> None:
+    bench = two_models()
+    assert upload(form, bench, path).status == 200
+    call, expected = bench.upstream.calls[0], form.replace(b"\r\nwhisper\r\n", b"\r\nwhisper-large-v3\r\n")
+    assert call.deployment.name == "whisper"
+    assert bench.upstream.bodies == [expected]
+    assert dict(call.headers)["content-length"] == str(len(expected))
+    assert dict(call.headers)["authorization"] == "Bearer sk-whisper"
+    assert bench.ledger.ended[0].model == "whisper"
+
+
+def test_a_real_clients_form() -> None:
+    request = httpx.Request("POST", "http://x", data={"model": "whisper"}, files={"file": ("a.wav", SOUND)})
+    bench = two_models()
+    headers = [(name.lower(), value) for name, value in request.headers.items()]
+    bench.relay(MemoryClient(request.read(), headers=headers, path="/audio/transcriptions"))
+    assert bench.upstream.bodies == [request.read().replace(b"\r\nwhisper\r\n", b"\r\nwhisper-large-v3\r\n")]
+
+
+def test_an_unknown_model_and_a_form_without_one() -> None:
+    client = upload(part("model", b"gpt") + END, two_models())
+    assert (client.status, orjson.loads(client.answer)["error"]["code"]) == (404, "model_not_found")
+    bench = two_models()
+    assert upload(FILE + END, bench).status == 200
+    assert bench.upstream.calls[0].deployment.name == "chat"
+    assert bench.upstream.bodies == [FILE + END]
+
+
+def test_a_keys_models_hold_for_forms() -> None:
+    for allowed, status in (("chat", 403), ("whisper", 200)):
+        bench = two_models()
+        bench.door.admit = lambda headers, now, a=allowed: Subject("s", virtual=True, models=((a,),))  # type: ignore[misc]
+        assert upload(MODEL + FILE + END, bench).status == status
+        assert len(bench.upstream.calls) == (status == 200)
+
+
+def test_a_second_model_behind_the_first_breaks_the_upload_off() -> None:
+    bench = two_models()
+    client = upload(MODEL + FILE + part("model", b"chat") + END, bench)
+    assert (client.status, b"twice" in client.answer, bench.upstream.bodies) == (400, True, [])
+
+
+def test_a_model_that_stands_behind_too_much() -> None:
+    client = upload(FILE + MODEL + END, two_models(limits=Limits(body_bytes=1000)))
+    assert (client.status, orjson.loads(client.answer)["error"]["code"]) == (400, "missing_model")
+    bench = Bench(answers(b"{}", headers=JSON), limits=Limits(body_bytes=1000))
+    assert upload(FILE + MODEL + END, bench).status == 200
+    assert bench.upstream.bodies == [FILE + MODEL + END]
+    bench = Bench(limits=Limits(body_bytes=1000))
+    bench.door.admit = lambda headers, now: Subject("s", models=(("*",),))  # type: ignore[method-assign]
+    assert upload(FILE + MODEL + END, bench).status == 400
+
+
+def test_a_form_is_not_read_compressed_nor_without_its_boundary() -> None:
+    bench = two_models()
+    assert upload(os.urandom(8), bench, more=[("content-encoding", "gzip")]).status == 400
+    assert bench.ledger.ended[0].ending is Ending.REFUSED
+    client = MemoryClient(MODEL + END, headers=[("content-type", "multipart/form-data")], path="/images/edits")
+    assert two_models().relay(client).status == 400
