@@ -16,6 +16,7 @@ from pydantic import BaseModel, SecretStr, ValidationError
 
 from proxy.settings.environment import Environment, join, state_folder
 from proxy.settings.messages import ConfigError, explain, nearest
+from proxy.settings.repeated import repeated_keys
 from proxy.settings.routing import Routing, routing_of
 from proxy.settings.schema import ConfigFile, ModelEntry, Stratiform, http_url
 from proxy.settings.teams import Key, Team
@@ -167,8 +168,18 @@ def _read_with_includes(path: Path) -> dict[str, Any]:
         waiting += [(further, location) for further in _includes(included, location)]
         for key, value in included.items():
             mine = merged.get(key)
+            if _opens(key, mine, value):
+                raise ConfigError([f"{key}: stands in {location}, too, which is included and would undo it; keep one"])
             merged[key] = [*mine, *value] if isinstance(mine, list) and isinstance(value, list) else value
     return merged
+
+
+def _opens(section: str, mine: object, included: object) -> bool:
+    """Whether the keys that clients need would be gone with a section that another replaces."""
+    if section == "stratiform":
+        return mine is not None
+    had_key = section == "general_settings" and isinstance(mine, dict) and "master_key" in mine
+    return had_key and not (isinstance(included, dict) and "master_key" in included)
 
 
 def _includes(raw: dict[str, Any], path: Path) -> list[str]:
@@ -180,13 +191,17 @@ def _includes(raw: dict[str, Any], path: Path) -> list[str]:
 
 def _read(path: Path) -> dict[str, Any]:
     try:
-        loaded = yaml.safe_load(path.read_text(encoding="utf-8"))
+        text = path.read_text(encoding="utf-8")
+        twice = list(repeated_keys(text, path))
+        loaded = yaml.safe_load(text)
     except OSError as error:
         raise ConfigError([f"{path}: cannot be read: {error.strerror}"]) from error
     except UnicodeDecodeError as error:
         raise ConfigError([f"{path}: is not UTF-8 text"]) from error
     except yaml.YAMLError as error:
         raise ConfigError([f"{path}{_place(error)}: is not valid YAML{_complaint(error)}"]) from None
+    if twice:
+        raise ConfigError(twice)
     if loaded is None:
         return {}
     if not isinstance(loaded, dict) or not all(isinstance(key, str) for key in loaded):

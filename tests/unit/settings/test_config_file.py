@@ -194,6 +194,40 @@ def test_included_files_join_lists_and_win_over_single_values(tmp_path: Path) ->
     assert settings.timeout_s == 7
 
 
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("stratiform: {teams: [{name: a, keys: [k]}]}\nstratiform: {mode: mark}", ["stratiform|3 and 4"]),
+        ("stratiform:\n  mode: mark\n  port: 1\n  mode: tier\n", ["stratiform.mode|4 and 6"]),
+        ("stratiform:\n  teams:\n  - name: a\n    keys: [k]\n    keys: []\n", ["stratiform.teams[0].keys|6 and 7"]),
+        ("x: {y: 1, y: 2, y: 3}\n'x': 2", ["x|3 and 4", "x.y|3 and 3 and 3"]),
+        ("x: &a {y: &b {z: 1, z: 2}}\nw: *a\nv: {<<: *a, y: 1}", ["x.y.z|3 and 3"]),
+        ("x: {<<: {y: 1}, <<: {y: 2}}", ["x.<<|3 and 3"]),
+        ("x: {1: a, '1': b, c: [{d: 1, d: 2}]}", ["x.c[0].d|3 and 3"]),
+    ],
+)
+def test_a_key_that_stands_twice_is_refused_at_any_depth(tmp_path: Path, text: str, expected: list[str]) -> None:
+    found = problems(tmp_path, "\n\n" + text)
+    path = tmp_path / "config.yaml"
+    assert sorted(found) == sorted(
+        f"{place}: stands {lines.count('and') + 1} times (lines {lines} of {path}); keep one"
+        for place, _, lines in (text.partition("|") for text in expected)
+    )
+
+
+def test_yaml_that_contains_itself_is_walked_once(tmp_path: Path) -> None:
+    assert read(tmp_path, MODEL + "x: &x {y: *x, z: [*x]}\n").models[0].model_name == "m"
+
+
+def test_what_is_included_may_not_undo_the_keys_that_clients_need(tmp_path: Path) -> None:
+    write(tmp_path, "stratiform: {mode: mark}\ngeneral_settings: {other: 1}\n", "more.yaml")
+    more = f"{tmp_path / 'more.yaml'}, too, which is included and would undo it; keep one"
+    for section in ("stratiform: {teams: [{name: a, keys: [k]}]}", "general_settings: {master_key: k}"):
+        text = MODEL + f"include: [more.yaml]\n{section}\n"
+        assert problems(tmp_path, text) == [f"{section.partition(':')[0]}: stands in {more}"]
+    assert read(tmp_path, MODEL + "include: [more.yaml]\ngeneral_settings: {x: 1}\n").stratiform.mode == "mark"
+
+
 def test_a_credential_that_does_not_fit_is_reported_at_the_model(tmp_path: Path) -> None:
     text = """
 credential_list: [{credential_name: c, credential_values: {api_base: nowhere}}]

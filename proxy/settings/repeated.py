@@ -1,0 +1,42 @@
+"""Keys that stand twice in a YAML mapping.
+
+YAML forbids them, and PyYAML takes the last without a word: a second ``stratiform`` section would undo the first, with
+its teams and their keys, and leave the proxy open to everybody.
+"""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import yaml
+
+from proxy.settings.environment import join
+
+
+def repeated_keys(text: str, path: Path) -> Iterator[str]:
+    """A message for each. Raises yaml.YAMLError."""
+    root = yaml.compose(text, Loader=yaml.SafeLoader)
+    waiting, seen = [(root, "")] if root is not None else [], set[int]()
+    while waiting:
+        node, place = waiting.pop()
+        # What has an anchor may stand in many places, and in itself.
+        if id(node) in seen:
+            continue
+        seen.add(id(node))
+        if isinstance(node, yaml.SequenceNode):
+            waiting += [(item, join(place, index)) for index, item in enumerate(node.value)]
+        elif isinstance(node, yaml.MappingNode):
+            yield from _repeated_in(node, place, path)
+            # A mapping or a list as a key is refused when the values are built.
+            named = [(key.value, value) for key, value in node.value if isinstance(key, yaml.ScalarNode)]
+            waiting += [(value, join(place, name)) for name, value in named]
+
+
+def _repeated_in(mapping: yaml.MappingNode, place: str, path: Path) -> Iterator[str]:
+    lines: dict[tuple[str, str], list[int]] = {}
+    for key, _ in mapping.value:
+        if isinstance(key, yaml.ScalarNode):
+            lines.setdefault((key.tag, key.value), []).append(key.start_mark.line + 1)
+    for (_, name), found in lines.items():
+        if len(found) > 1:
+            where = " and ".join(map(str, found))
+            yield f"{join(place, name)}: stands {len(found)} times (lines {where} of {path}); keep one"
