@@ -4,6 +4,7 @@ YAML forbids them, and PyYAML takes the last without a word: a second ``stratifo
 its teams and their keys, and leave the proxy open to everybody.
 """
 
+from collections import deque
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -15,10 +16,10 @@ from proxy.settings.environment import join
 def repeated_keys(text: str, path: Path) -> Iterator[str]:
     """A message for each. Raises yaml.YAMLError."""
     root = yaml.compose(text, Loader=yaml.SafeLoader)
-    waiting, seen = [(root, "")] if root is not None else [], set[int]()
+    waiting, seen = deque([(root, "")] if root is not None else []), set[int]()
     while waiting:
-        node, place = waiting.pop()
-        # What has an anchor may stand in many places, and in itself.
+        node, place = waiting.popleft()
+        # What has an anchor may stand in many places, and in itself. The first one names it.
         if id(node) in seen:
             continue
         seen.add(id(node))
