@@ -2,6 +2,11 @@
 
 Many tools show files this way, and so do people in their own turns. The shape alone proves nothing, so the message is
 only a *candidate*: it becomes movable once the session has seen the client render it anew, which no turn ever is.
+
+What an opening claims we cannot know. "You may edit the first file", "Outdated, do not trust them", "In the order of
+their weight": such a message moves, but is never taken apart. Where every word of the opening is one that only shows
+("Here are the current files of my project:"), or there is none, files may stand apart from it, under the header that
+refers to it and claims nothing itself.
 """
 
 import re
@@ -26,6 +31,21 @@ _FILE = re.compile(
     )""",
     re.VERBOSE,
 )
+# Words that permit, forbid, order, count or doubt nothing, whatever sentence they make.
+_SHOWS = re.compile(
+    r"""(?:an?|all|and|are|as|asked|about|at|attached|below|chat|code|codebase|contents?|context|conversation|current
+    |currently|documents?|excerpts?|files?|following|for|from|full|have|here|i|in|is|its?|me|my|need|now|of|on|our
+    |present|project|question|relevant|repo|repository|shown|snippets?|some|sources?|task|texts?|that|the|their|them
+    |these|they|this|those|we|with|workspace|you|your)\Z""",
+    re.VERBOSE,
+)
+_WORD = re.compile(r"\w+(?:['’]\w+)*")
+# Where a path says which part of its source it is: "a.py:10-40", "a.py (part 2 of 3)", "notes.md#L10", "/doc?page=2".
+_PART = re.compile(
+    r"(?:[\s:,(\[]\s*|[#?&](?=\w*[-_=]?\d))(?:(?:part|chunk|page|section|lines?|excerpt|no\.?)[\s=_-]*)?"
+    r"L?\d+(?:\s*(?:of|/|-|–|:|,)\s*L?\d+)?\s*[)\]]?\Z",
+    re.IGNORECASE,
+)
 
 
 class FencedRecogniser:
@@ -42,13 +62,20 @@ class FencedRecogniser:
         if not spans or spans[0][0] > _MAX_OPENING_CHARS:
             return None
         opening = text[: spans[0][0]]
+        name = "fenced:" + digest(opening.strip().encode("utf-8", "surrogatepass")).hex()[:12]
+        if not _only_shows(opening):
+            return Recognition(name, Form.CANDIDATE, (Cut("files", PieceKind.FILE, 0, len(text)),))
         cuts = [Cut("opening", PieceKind.OPENING, 0, len(opening))] if opening else []
         for index, (start, _, key) in enumerate(spans):
             # What stands between two files (blank lines) belongs to the file before it.
             end = spans[index + 1][0] if index + 1 < len(spans) else len(text)
             cuts.append(Cut(key, PieceKind.FILE, start, end))
-        name = "fenced:" + digest(opening.strip().encode("utf-8", "surrogatepass")).hex()[:12]
-        return Recognition(name, Form.CANDIDATE, tuple(cuts), Claim.SHOWN)
+        return Recognition(name, Form.CANDIDATE, tuple(cuts), Claim.AS_SAID)
+
+
+def _only_shows(opening: str) -> bool:
+    """Whether an opening claims no more than that files follow, so that it says the same of each, in any order."""
+    return all(_SHOWS.match(word) for word in _WORD.findall(opening.lower()))
 
 
 def _spans(text: str) -> list[tuple[int, int, str]]:
@@ -69,7 +96,7 @@ def _spans(text: str) -> list[tuple[int, int, str]]:
 
 
 def _next_file(text: str, position: int) -> tuple[int, int, str] | None:
-    """The next file at or behind ``position``: where it starts and ends, and its key."""
+    """The next file at or behind ``position``: where it starts and ends, and its key: a source's parts share one."""
     found = _FILE.search(text, position)
     if found is None:
         return None
@@ -77,7 +104,7 @@ def _next_file(text: str, position: int) -> tuple[int, int, str] | None:
     if end is None:
         return None
     path = found.group("line_path") or found.group("fence_path") or found.group("tag_path")
-    return found.start(), end, "file:" + path
+    return found.start(), end, "file:" + _PART.sub("", path).rstrip()
 
 
 def _closing(text: str, opened: re.Match[str]) -> int | None:

@@ -6,7 +6,7 @@ for the layout (does an acknowledgement follow, does it stand before the last us
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Protocol
 
@@ -53,14 +53,18 @@ class Cut:
 class Recognition:
     """A recognised text. ``name`` is the group that the pieces belong to ("aider:files").
 
+    ``claim`` is what the client says about the pieces: one of its own only where the client's very words are known.
     ``acknowledgements`` are the beginnings of the assistant messages by which the client closes such a message.
     """
 
     name: str
     form: Form
     cuts: tuple[Cut, ...]
-    claim: Claim = Claim.SHOWN
+    claim: Claim = Claim.AS_SAID
     acknowledgements: tuple[str, ...] = ()
+
+
+_MOVABLE = (Form.CONTEXT, Form.CANDIDATE)
 
 
 class Recogniser(Protocol):
@@ -79,8 +83,27 @@ def recognise_text(recognisers: Iterable[Recogniser], role: str, text: str) -> R
     for recogniser in recognisers:
         found = recogniser.recognise(role, text)
         if found is not None and covers(found.cuts, len(text)):
-            return found
+            return found if found.form not in _MOVABLE else replace(found, cuts=joined(found.cuts))
     return None
+
+
+def joined(cuts: tuple[Cut, ...]) -> tuple[Cut, ...]:
+    """The same with all cuts of one key as one, from the first to the last and what stands between: a source that comes
+    in several pieces (excerpts of a file, a document's parts) is read in their order, and stays in one place."""
+    last = {cut.key: index for index, cut in enumerate(cuts)}
+    if len(last) == len(cuts):
+        return cuts
+    found: list[Cut] = []
+    index = 0
+    while index < len(cuts):
+        first, end, at = cuts[index], index, index
+        # What stands between may itself go on behind it.
+        while at <= end:
+            end = max(end, last[cuts[at].key])
+            at += 1
+        found.append(Cut(first.key, first.kind, first.start, cuts[end].end))
+        index = end + 1
+    return tuple(found)
 
 
 def covers(cuts: Iterable[Cut], length: int) -> bool:

@@ -1,11 +1,11 @@
 """A whole request, recognised: what is fixed, what is movable, where the last exchange begins."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import count
 
 from proxy.core.item import Item
-from proxy.core.message import MARK_KEYS, Message
+from proxy.core.message import MARK_KEYS, Message, piece_digest
 from proxy.core.recognition import Form, PieceKind, Recognition
 from proxy.core.transcript import Transcript
 from proxy.core.wire import ChatRequest, members_of
@@ -96,6 +96,8 @@ def build_view(
             group = _group_at(messages, index, is_movable)
             if group is not None:
                 found.append(group)
+    if sum(1 for index in transcript.recognised if _holds_files(messages[index])) > 1:
+        found = [_undivided(group, messages[group.message]) for group in found]
     system = _system_texts(messages, head, is_movable) if last_user < len(messages) else ()
     return View(request, transcript, last_user, _with_distinct_keys(found), system)
 
@@ -168,6 +170,17 @@ def _cut(known: Recognition, message: Message, text: str, index: int) -> Group:
         if c.kind is not PieceKind.OPENING
     )
     return Group(known.name, index, index + 1, opening, known.claim, items)
+
+
+def _holds_files(message: Message) -> bool:
+    return message.recognition is not None and message.recognition.form in (Form.CONTEXT, Form.CANDIDATE)
+
+
+def _undivided(group: Group, message: Message) -> Group:
+    """In one piece where the header would only refer to a message of files: there are several, it may be any."""
+    if group.claim is not Claim.AS_SAID or len(group.items) == 1 or message.text is None:
+        return group
+    return replace(group, items=(Item("files", PieceKind.FILE, group.claim, message.text, piece_digest(message.text)),))
 
 
 def _with_distinct_keys(groups: list[Group]) -> tuple[Group, ...]:

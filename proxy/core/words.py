@@ -5,8 +5,8 @@
 A message of context files may be taken apart, so that stable files stand in front of the conversation. Each part but
 the last opens with the header that repeats the client's own claim about the files (``CLAIM_HEADERS``) and is
 acknowledged by ``PART_ACKNOWLEDGEMENT`` (a constant of the systems that this proxy grew from); the last part keeps
-the client's own opening and acknowledgement. A volatile line that was moved out of a system message stands between
-``TAG_OPEN`` and ``TAG_CLOSE``.
+the client's own opening and acknowledgement, and stands behind the others (``AS_SAID`` refers to it). A volatile line
+that was moved out of a system message stands between ``TAG_OPEN`` and ``TAG_CLOSE``.
 """
 
 from enum import StrEnum
@@ -21,6 +21,8 @@ class Claim(StrEnum):
     READ_ONLY = "read-only"
     MAP = "map"
     DOCUMENT = "document"
+    AS_SAID = "as-said"
+    """No more than the message itself says, in words that we do not know: we must not put others in their place."""
 
 
 CLAIM_HEADERS = MappingProxyType(
@@ -37,6 +39,10 @@ CLAIM_HEADERS = MappingProxyType(
             "ask for a file to be added to the chat before editing it.\n\n"
         ),
         Claim.DOCUMENT: "These documents are provided for reference.\n\n",
+        Claim.AS_SAID: (
+            "These files belong to a later message of this conversation that only shows more files. "
+            "What it says about those holds for these as well.\n\n"
+        ),
     }
 )
 

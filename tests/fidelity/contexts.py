@@ -3,6 +3,9 @@
 Two kinds are recognised, each with the assistant message behind it in which the client acknowledges it:
 aider's, by their opening words, and any user message that is an opening and files and nothing else, followed by a
 short acknowledgement. Only messages before the last user message count.
+
+Of an opening that is not aider's nobody knows what it claims. Such a message is taken apart only where the opening says
+no more than that here are files, and where it is the only message of files, so that the header can only mean it.
 """
 
 import re
@@ -19,8 +22,16 @@ _ACKNOWLEDGES = re.compile(
     r"|received|done|yes|great|right|perfect|i (?:will|have|see|understand)|i'll|i've|i’ll|i’ve)\b",
     re.IGNORECASE,
 )
-_READ_ONLY = re.compile(r"read[- _]?only|(?:do not|don't|don’t|never) (?:edit|modify|change|touch)", re.IGNORECASE)
-_EDITABLE = re.compile(r"\b(?:edit|modify|change|update)", re.IGNORECASE)
+# An opening with one of these says more than that files follow: what may be done with them, which of them, in which
+# order, whether they are to be believed. Nobody but the client can say that again of some of them.
+_CLAIMS = re.compile(
+    r"\b(?:read[- _]?only|not|never|\w+n['’]t|only|ignore|avoid|without|except|but|edit\w*|modif\w+|chang\w+|updat\w+"
+    r"|touch\w*|writ\w+|repl\w+|return\w*|us(?:e|ed|ing)|trust\w*|true|truth|old\w*|outdated|stale|new\w*|former\w*"
+    r"|before|after|first|second|third|last|next|other\w*|rest|each|order\w*|sorted|ranked|prior\w*|most|least"
+    r"|number\w*|\d+|one|two|three|four|five|may|might|can|could|must|should|shall|will|would|please|if|unless"
+    r"|reference|review|apply|run)\b",
+    re.IGNORECASE,
+)
 
 # aider 0.86: opening words, how to take the message apart, the header that keeps the claim.
 _AIDER = (
@@ -110,18 +121,7 @@ def _acknowledges(message: View) -> bool:
     return "\n" not in text and "?" not in text and _ACKNOWLEDGES.match(text) is not None
 
 
-def _generic_claims(opening: str, cores: tuple[str, ...]) -> frozenset[str]:
-    """Which headers say the same as an opening that we do not know word for word."""
-    if _READ_ONLY.search(opening):
-        return frozenset(["read-only"])
-    if _EDITABLE.search(opening):
-        return frozenset(["editable"])
-    if all(core.startswith("<doc") for core in cores):
-        return frozenset(["document"])
-    return frozenset(["document", "shown"])
-
-
-def _group(message: View, acknowledgement: View) -> Group | None:
+def _group(message: View, acknowledgement: View, alone: bool) -> Group | None:
     plain = message.role == "user" and message.texts is not None
     if not plain or not _short_acknowledgement(acknowledgement):
         return None
@@ -136,16 +136,24 @@ def _group(message: View, acknowledgement: View) -> Group | None:
     entries = fenced_or_tagged(message.joined)
     if entries is None:
         return None
-    claims = _generic_claims(entries.opening, entries.cores)
-    return Group(message, acknowledgement, claims, entries if divisible else None)
+    divisible = divisible and alone and _CLAIMS.search(entries.opening) is None
+    return Group(message, acknowledgement, frozenset(["as-said"]), entries if divisible else None)
+
+
+def _shows_files(message: View) -> bool:
+    """Whether the header that speaks of a later message of files might mean this one."""
+    if message.role != "user" or message.texts is None:
+        return False
+    return any(message.joined.startswith(opening) for opening, *_ in _AIDER) or bool(fenced_or_tagged(message.joined))
 
 
 def context_groups(messages: list[View], last_user: int) -> list[Group]:
     """The context messages before the last user message, in the client's order."""
     groups: list[Group] = []
+    alone = sum(map(_shows_files, messages)) == 1
     index = 0
     while index + 1 < last_user:
-        group = _group(messages[index], messages[index + 1])
+        group = _group(messages[index], messages[index + 1], alone)
         if group is None:
             index += 1
         else:

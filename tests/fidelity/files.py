@@ -9,12 +9,15 @@ one that is glued to a last line without a newline, and that before one that lea
 Entries whose content has such lines are *unclean*. In aider's messages two of them and all between are kept as one
 entry, because nobody can tell from the text whether the inner borders are borders of files or lines of one file. In any
 other message a fence ends where Markdown says it does, so that what follows it is prose: that is no message of files.
+
+Several entries of one source (excerpts of a file, numbered parts of a document) and all between them are one entry:
+they are read in their order.
 """
 
 import re
 import sys
 from bisect import bisect_left
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import lru_cache
 from itertools import islice
@@ -34,6 +37,12 @@ _ANY = re.compile(_ANY_START)
 _ANY_AHEAD = re.sub(r"\?P<\w+>", "?:", _ANY_START)
 _FIRST_ANY = re.compile(rf"^{_ANY_START}", re.MULTILINE)
 _FIRST_FENCED = re.compile(r"(?<=\n)[^\n]+\n(?P<opener>`{3,}|" + "|".join(_CLOSERS) + r")\n")
+_NAMED = re.compile(r"\b(?:path|name|source|src|filename|title|url)=[\"'](?P<name>[^\"'\n]+)")
+_PIECE = re.compile(
+    r"(?:[#?&:,(\[\s]\s*(?:(?:part|chunk|page|section|lines?|excerpt)\b[ =_-]*)?"
+    r"L?\d+(?:\s*(?:-|/|:|,|of)\s*L?\d+)?[)\]]?)$",
+    re.IGNORECASE,
+)
 _PARAGRAPH = re.compile(r"[^\n]+(?:\n[^\n]+)*")
 
 
@@ -194,22 +203,47 @@ class _Reader:
         return [step.span for step in path]
 
 
-def _glued_together(spans: list[tuple[int, int, bool]]) -> list[tuple[int, int]]:
-    """The spans with everything from the first unclean entry to the last in one."""
-    plain = [(start, end) for start, end, _ in spans]
+def _glued_together(
+    text: str, spans: list[tuple[int, int, bool]], source: Callable[[str], str]
+) -> list[tuple[int, int]]:
+    """The spans, with everything from the first unclean one to the last in one; so, too, the pieces of one source."""
+    names = [source(text[start:end]) for start, end, _ in spans]
     unclean = [i for i, (_, _, clean) in enumerate(spans) if not clean]
-    if len(unclean) < 2:
-        return plain
-    first, last = unclean[0], unclean[-1]
-    return [*plain[:first], (plain[first][0], plain[last][1]), *plain[last + 1 :]]
+    last = {name: index for index, name in enumerate(names)}
+    reach = [max(last[name], unclean[-1] if i in unclean else 0) for i, name in enumerate(names)]
+    whole: list[tuple[int, int]] = []
+    index = 0
+    while index < len(spans):
+        first = end = index
+        while index <= end:
+            end = max(end, reach[index])
+            index += 1
+        whole.append((spans[first][0], spans[end][1]))
+    return whole
+
+
+def _first_line(core: str) -> str:
+    return core.partition("\n")[0]
+
+
+def _source(core: str) -> str:
+    """What an entry is a piece of, as it says itself: its path without the words that tell which piece."""
+    line = _first_line(core)
+    named = _NAMED.search(line) if line.startswith("<") else None
+    path = named.group("name") if named else line.strip("`~*#: ")
+    return re.sub(_PIECE, "", path).strip() or path
 
 
 def _entries(text: str, first: int, opener: str | None) -> Entries | None:
     opening = text[:first].rstrip("\n")
-    spans = _Reader(text, opener).read(first) if opening.strip() and first <= LONGEST_OPENING else None
-    if not spans or (opener is None and not all(clean for _, _, clean in spans)):
+    spans = _Reader(text, opener).read(first) if first <= LONGEST_OPENING else None
+    if (
+        not spans
+        or (opener is not None and not opening.strip())
+        or (opener is None and not all(clean for _, _, clean in spans))
+    ):
         return None
-    whole = _glued_together(spans)
+    whole = _glued_together(text, spans, _source if opener is None else _first_line)
     gaps = [text[end:start] for (_, end), (start, _) in zip(whole, whole[1:], strict=False)]
     cores = tuple(text[start:end] for start, end in whole)
     return Entries(opening, cores, frozenset([text[len(opening) : first], *gaps]))

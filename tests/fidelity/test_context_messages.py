@@ -149,24 +149,93 @@ def generic(opening: str, answer: str = "Understood, I will use them.") -> Body:
     return with_messages(aider(), *turn, said("user", text), said("assistant", answer), said("user", "q"))
 
 
+def split_generic(original: Body, opening: str, header: str) -> Body:
+    """src/b.md under a header in front of the first turn, the opening and src/a.py behind it."""
+    hi, hello, _, answer, *others = original["messages"]
+    part = [said("user", header + "src/b.md\n````\n```\n````\n"), said("assistant", "Ok.")]
+    rest = said("user", opening + "\n\nsrc/a.py\n```python\nx = 1\n```\n")
+    return with_messages(original, *part, hi, hello, rest, answer, *others)
+
+
 @pytest.mark.parametrize(
-    ("opening", "header"),
-    [
-        ("These are read-only files:", words.READ_ONLY),
-        ("You may edit these files.", words.EDITABLE),
-        ("Some files for you:", words.SHOWN),
-        ("Some files for you:", words.DOCUMENT),
-    ],
+    "opening", ["Some files for you:", "Here are the current files of my project.", "Context:", ""]
 )
-def test_other_clients_files_may_move_and_be_taken_apart(opening: str, header: str) -> None:
+def test_other_clients_files_may_move_and_be_taken_apart_where_the_opening_claims_nothing(opening: str) -> None:
     original = generic(opening)
     hi, hello, context, answer, prompt = original["messages"]
     assert run(original, with_messages(original, context, answer, hi, hello, prompt)) == []
-    part = [said("user", header + "src/b.md\n````\n```\n````\n"), said("assistant", "Ok.")]
-    rest = said("user", opening + "\n\nsrc/a.py\n```python\nx = 1\n```\n")
-    assert run(original, with_messages(original, *part, hi, hello, rest, answer, prompt)) == []
-    part[0] = said("user", words.MAP + "src/b.md\n````\n```\n````\n")
-    assert rules(original, with_messages(original, *part, hi, hello, rest, answer, prompt)) == {Rule.CLAIM}
+    assert run(original, split_generic(original, opening, words.AS_SAID)) == []
+    for name, header in words.HEADERS.items():
+        expected = set() if name == "as-said" else {Rule.CLAIM}
+        assert rules(original, split_generic(original, opening, header)) == expected
+
+
+@pytest.mark.parametrize(
+    "opening",
+    [
+        "These are read-only files:", "You may edit these files (reply with full new contents):",
+        "These are OLD, OUTDATED versions of the files. Do NOT trust them:", "The first of these files is wrong:",
+        "Don't look at these files:", "Files, sorted by relevance:", "Use these files.", "2 files:",
+    ],
+)  # fmt: skip
+def test_what_an_opening_claims_is_said_of_all_files_or_of_none(opening: str) -> None:
+    original = generic(opening)
+    hi, hello, context, answer, prompt = original["messages"]
+    assert run(original, with_messages(original, context, answer, hi, hello, prompt)) == []
+    for header in words.HEADERS.values():
+        assert rules(original, split_generic(original, opening, header))
+
+
+@pytest.mark.parametrize("other", [files_message(READ_ONLY_OPENING, A), "Mine:\n\nsrc/z.py\n```\nz\n```\n"])
+def test_a_header_that_means_a_message_of_files_needs_it_to_be_the_only_one(other: str) -> None:
+    opening = "Some files for you:"
+    original = generic(opening)
+    original["messages"][-1:] = [said("user", other), said("assistant", READ_ONLY_ACK), said("user", "q")]
+    hi, hello, context, answer, *others = original["messages"]
+    assert run(original, with_messages(original, context, answer, hi, hello, *others)) == []
+    assert rules(original, split_generic(original, opening, words.AS_SAID))
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        ("src/a.py\n```\n1\n```", "src/a.py\n```\n2\n```"),
+        ("src/a.py:1-9\n```\n1\n```", "src/a.py:20-29\n```\n2\n```"),
+        ('<document source="n.md" part="1">\n1\n</document>', '<document source="n.md" part="2">\n2\n</document>'),
+        ('<file path="n.md#1">\n1\n</file>', '<file path="n.md#2">\n2\n</file>'),
+        ('<doc title="N (part 1 of 2)">\n1\n</doc>', '<doc title="N (part 2 of 2)">\n2\n</doc>'),
+    ],
+)
+def test_the_pieces_of_one_source_stay_together(first: str, second: str) -> None:
+    between = "src/z.py\n```\nz\n```"
+    answer, prompt = said("assistant", "Noted."), said("user", "q")
+    for entries, cut, is_allowed in (
+        ((first, between, second), (between,), False),
+        ((first, between, second), (second,), False),
+        ((first, second, between), (first,), False),
+        ((first, second, between), (first, second), True),
+        ((first, second, between), (second, first), False),
+        ((first, second, between), (between,), True),
+    ):
+        original = with_messages(aider(), said("user", files_message("Excerpts:\n", *entries)), answer, prompt)
+        part = [said("user", words.AS_SAID + "\n\n".join(cut)), said("assistant", "Ok.")]
+        left = [entry for entry in entries if entry not in cut]
+        rest = said("user", files_message("Excerpts:\n", *left))
+        assert (run(original, with_messages(original, *part, rest, answer, prompt)) == []) is is_allowed
+
+
+def test_the_pieces_of_aiders_file_stay_together() -> None:
+    again = A.replace("'a'", "'more of a'")
+    original = edited(aider(), 5, content=files_message(EDITABLE_OPENING, A, B, again, C))
+    for moved, rest, is_allowed in (
+        ((C,), (A, B, again), True),
+        ((B,), (A, again, C), False),
+        ((A,), (B, again, C), False),
+    ):
+        sent = split()
+        sent["messages"][1] = said("user", words.EDITABLE + "\n\n".join(moved) + "\n")
+        at = next(i for i, m in enumerate(sent["messages"]) if m["content"].startswith(EDITABLE_OPENING))
+        assert (run(original, edited(sent, at, content=files_message(EDITABLE_OPENING, *rest))) == []) is is_allowed
 
 
 @pytest.mark.parametrize("answer", ["Why? Let me look at line 3 first.", "x" * 300, "Ok.\nI changed a.py:\n"])
@@ -192,16 +261,6 @@ def test_a_client_that_itself_speaks_our_words_is_left_in_peace() -> None:
     assert run(original, copy.deepcopy(original), mode="mark") == []
     again = with_messages(original, *original["messages"][:-2], said("user", TAG), *original["messages"][-2:])
     assert rules(original, again)
-
-
-def test_documents_have_a_header_of_their_own() -> None:
-    one, two = '<document id="1">\none\n</document>', '<document id="2">\ntwo\n</document>'
-    opening, answer, prompt = "For your question:", said("assistant", "Noted."), said("user", "q")
-    original = with_messages(aider(), said("system", "s"), said("user", f"{opening}\n\n{one}\n\n{two}"), answer, prompt)
-    rest = said("user", f"{opening}\n\n{two}")
-    for header, expected in ((words.DOCUMENT, set()), (words.SHOWN, {Rule.CLAIM})):
-        part = [said("user", header + one), said("assistant", "Ok.")]
-        assert rules(original, with_messages(original, said("system", "s"), *part, rest, answer, prompt)) == expected
 
 
 def test_a_part_is_a_plain_message() -> None:

@@ -51,6 +51,23 @@ def test_what_cannot_be_told_apart_is_not_taken_apart() -> None:
     assert found.cores == ("a.py\n```\nx\n```", f"{one}\n\n{two}", "b.py\n```\ny\n```")
 
 
+def test_the_pieces_of_one_source_are_one_entry() -> None:
+    one, two, other = "a.py\n```\n1\n```", "a.py:20-30\n```\n2\n```", "b.py\n```\nx\n```"
+    found = fenced_or_tagged(message(one, other, two, "c.py\n```\n```"))
+    assert found is not None
+    assert found.cores == (f"{one}\n\n{other}\n\n{two}", "c.py\n```\n```")
+    aiders = fenced(message(one, two, other))
+    assert aiders is not None
+    assert aiders.cores == (one, two, other)
+
+
+def test_files_without_an_opening() -> None:
+    found = fenced_or_tagged("src/a.py\n```\nx\n```\n\nb.py\n```\n```\n")
+    assert found is not None
+    assert (found.opening, found.cores) == ("", ("src/a.py\n```\nx\n```", "b.py\n```\n```"))
+    assert fenced("\nsrc/a.py\n```\nx\n```\n") is None
+
+
 def test_a_message_with_prose_between_is_no_message_of_files() -> None:
     assert fenced_or_tagged(message("a.py\n```\nx\n```", "and now", "b.py\n```\nx\n```")) is None
     assert fenced(message("a.py\n```\nx\n```") + "\nPlease fix it.") is None
@@ -76,7 +93,6 @@ def test_other_forms_of_files(entries: list[str]) -> None:
 @pytest.mark.parametrize(
     "text",
     [
-        "src/a.py\n```\nx\n```\n",  # no opening
         "x" * 2000 + "\n\nsrc/a.py\n```\nx\n```\n",  # that is no opening but a text
         "Look:\n\nsrc/a.py\n```\nx\n```\n\nWhy?",
         "Look:\n\n```python\nx\n```\n",  # a snippet, no file

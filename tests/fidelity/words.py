@@ -12,9 +12,20 @@ MAP = (
     "ask for a file to be added to the chat before editing it.\n\n"
 )
 DOCUMENT = "These documents are provided for reference.\n\n"
+AS_SAID = (
+    "These files belong to a later message of this conversation that only shows more files. "
+    "What it says about those holds for these as well.\n\n"
+)
 
 # What a header says about the files below it, by name.
-HEADERS = {"editable": EDITABLE, "shown": SHOWN, "read-only": READ_ONLY, "map": MAP, "document": DOCUMENT}
+HEADERS = {
+    "editable": EDITABLE,
+    "shown": SHOWN,
+    "read-only": READ_ONLY,
+    "map": MAP,
+    "document": DOCUMENT,
+    "as-said": AS_SAID,
+}
 
 # The assistant's answer to a part of a message that was taken apart.
 ACKNOWLEDGEMENT = "Ok."

@@ -1,6 +1,6 @@
 import pytest
 
-from proxy.core.recognition import Cut, Form, PieceKind, Recognition, covers, recognise_text
+from proxy.core.recognition import Cut, Form, PieceKind, Recognition, covers, joined, recognise_text
 
 
 def cut(start: int, end: int) -> Cut:
@@ -48,3 +48,27 @@ def test_the_first_recogniser_that_covers_the_text_is_believed() -> None:
     assert found is not None
     assert found.name == "good"
     assert recognise_text(given[:2], "user", "text") is None
+
+
+@pytest.mark.parametrize(
+    ("keys", "expected"),
+    [
+        ("abc", "a0-1 b1-2 c2-3"),
+        ("aab", "a0-2 b2-3"),
+        ("abac", "a0-3 c3-4"),
+        ("abcbad", "a0-5 d5-6"),
+        ("abacb", "a0-5"),
+        ("oabcb", "o0-1 a1-2 b2-5"),
+    ],
+)
+def test_the_pieces_of_one_source_are_one_with_all_that_stands_between(keys: str, expected: str) -> None:
+    cuts = tuple(Cut(key, PieceKind.FILE, at, at + 1) for at, key in enumerate(keys))
+    assert " ".join(f"{c.key}{c.start}-{c.end}" for c in joined(cuts)) == expected
+    found = recognise_text([Fixed("pieces", cuts)], "user", keys)
+    assert found is not None
+    assert found.cuts == joined(cuts)
+
+
+def test_many_pieces_are_joined_in_linear_time() -> None:
+    cuts = tuple(Cut(str(min(at, 100_000 - at)), PieceKind.FILE, at, at + 1) for at in range(100_000))
+    assert [(c.start, c.end) for c in joined(cuts)] == [(0, 1), (1, 100_000)]

@@ -90,22 +90,38 @@ class TestGroups:
 
 
 class TestDistinctKeys:
-    def test_the_same_path_twice_is_two_things(self) -> None:
-        view = view_of(*shown(A, B, File("a.py", "other\n")), *shown(A), user("go"))
-        assert keys(view) == [
-            "aider:files/file:a.py",
-            "aider:files/file:src/b.py",
-            "aider:files/file:a.py#2",
-            "aider:files/file:a.py#3",
-        ]
+    def test_the_same_path_in_two_messages_is_two_things(self) -> None:
+        view = view_of(*shown(A, B), *shown(A), user("go"))
+        assert keys(view) == ["aider:files/file:a.py", "aider:files/file:src/b.py", "aider:files/file:a.py#2"]
 
     def test_a_file_that_is_named_like_a_number_is_a_thing_of_its_own(self) -> None:
-        view = view_of(*shown(A, File("a.py", "two\n"), File("a.py#2", "three\n"), File("a.py", "four\n")), user("go"))
+        view = view_of(*shown(A, File("a.py#2", "two\n")), *shown(A), *shown(A), user("go"))
         assert len(set(keys(view))) == 4
+
+    def test_the_pieces_of_one_path_are_one_thing_from_the_first_to_the_last(self) -> None:
+        more = File("a.py", "more\n")
+        view = view_of(*shown(B, A, more, File("c.py", "c\n")), *shown(A, B, more), user("go"))
+        assert keys(view) == [
+            "aider:files/file:src/b.py", "aider:files/file:a.py", "aider:files/file:c.py", "aider:files/file:a.py#2",
+        ]  # fmt: skip
+        for group in view.groups:
+            assert group.opening + "".join(item.text for item in group.items) == view.messages[group.message].text
+
+
+class TestClaims:
+    def test_files_are_taken_apart_where_nothing_is_claimed(self) -> None:
+        (group,) = view_of(user(FENCED + "\nb.py\n```\nb\n```\n"), assistant("Ok."), user("go")).groups
+        assert (group.claim, len(group.items)) == (Claim.AS_SAID, 2)
+
+    def test_not_where_the_header_could_mean_another_message(self) -> None:
+        two = user(FENCED + "\nb.py\n```\nb\n```\n")
+        for others in (shown(A), [user("Mine:\n\nz.py\n```\nz\n```\n"), assistant("What of it?")]):
+            view = view_of(two, assistant("Ok."), *others, user("go"))
+            assert [item.text for item in view.groups[0].items] == [two["content"]]
 
     def test_many_equal_paths_take_linear_time(self) -> None:
         count = 3000
-        view = view_of(*shown(*(File("a.py", f"{n}\n") for n in range(count))), user("go"))
+        view = view_of(*(m for n in range(count) for m in shown(File("a.py", f"{n}\n"))), user("go"))
         assert len(set(keys(view))) == count
 
 

@@ -2,8 +2,10 @@ import pytest
 
 from plugins.fenced import FencedRecogniser, register_recognisers
 from proxy.core.recognition import Form, PieceKind, Recognition, covers
+from proxy.core.words import Claim
 
 OPENING = "Here are the files you asked about:\n\n"
+FILES = "a.py\n```\na\n```\n\nb.py\n```\nb\n```\n"
 
 
 def recognise(text: str, role: str = "user") -> Recognition | None:
@@ -49,6 +51,44 @@ def test_several_files_with_what_stands_between_them() -> None:
     assert "".join(piece for _, piece in pieces(text)) == text[len(OPENING) - 1 :]
 
 
+@pytest.mark.parametrize(
+    "opening",
+    ["", "Context:", "### Files\n", "Here are the current contents of the files in my project:", "Excerpts:\n"],
+)
+def test_under_an_opening_that_claims_nothing_each_file_is_a_piece(opening: str) -> None:
+    found = recognise(f"{opening}\n{FILES}")
+    assert found is not None
+    assert [cut.key for cut in found.cuts if cut.kind is PieceKind.FILE] == ["file:a.py", "file:b.py"]
+    assert found.claim is Claim.AS_SAID
+
+
+@pytest.mark.parametrize(
+    "opening",
+    [
+        "You may edit these files (reply with full new contents):",
+        "These are OLD, OUTDATED versions of the files. Do NOT trust them:",
+        "These files are read-only:", "Only the first file is mine:", "The files, by weight:", "Don't read the files:",
+        "2 files:", "Hier sind die Dateien:", "请看这些文件:",
+    ],
+)  # fmt: skip
+def test_what_another_opening_claims_is_not_known_and_the_message_stays_whole(opening: str) -> None:
+    text = f"{opening}\n\n{FILES}"
+    assert pieces(text) == [("files", text)]
+
+
+@pytest.mark.parametrize(
+    ("path", "source"),
+    [
+        ("a.py:10-40", "a.py"), ("a.py (part 2 of 3)", "a.py"), ("n.md#L10-L20", "n.md"), ("n.md#part-2", "n.md"),
+        ("/doc?page=2", "/doc"), ("Guide [1/3]", "Guide"), ("a.py, lines 3-9", "a.py"), ("a.py", "a.py"),
+        ("c#.md", "c#.md"), ("src/m0.py", "src/m0.py"), ("test_1.py", "test_1.py"), ("a.mp3", "a.mp3"),
+    ],
+)  # fmt: skip
+def test_numbered_parts_share_the_key_of_their_source(path: str, source: str) -> None:
+    text = f'{OPENING}<file path="{path}">\nx\n</file>\n'
+    assert pieces(text)[0][0] == f"file:{source}"
+
+
 def test_files_without_an_opening() -> None:
     assert [key for key, _ in pieces("a.py\n```\na\n```\n")] == ["file:a.py"]
 
@@ -89,7 +129,7 @@ def test_only_users_messages(role: str) -> None:
 def test_the_group_is_named_by_its_opening_so_that_the_same_message_is_known_again() -> None:
     one = recognise(OPENING + "a.py\n```\na\n```\n")
     two = recognise(OPENING + "a.py\n```\nother\n```\n\nb.py\n```\nb\n```\n")
-    other = recognise("Other files:\n\na.py\n```\na\n```\n")
+    other = recognise("My files:\n\na.py\n```\na\n```\n")
     assert one is not None
     assert two is not None
     assert other is not None
