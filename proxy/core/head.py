@@ -18,7 +18,9 @@ _LIMITS = ("max_completion_tokens", "max_tokens", "max_output_tokens")
 _CHOICES = ("n", "best_of")
 HEAD_NAMES = ("model", "stream", "stream_options", "user", *_LIMITS, *_CHOICES)
 """The members that decide where a request goes and what it may cost."""
-
+NO_UTF8 = "invalid_encoding"
+TOO_DEEP = "too_deep"
+UTF8_MARK = b"\xef\xbb\xbf"
 
 _NULL = Raw(b"null")
 _FEW = msgspec.json.Decoder(msgspec.defstruct("Few", [(name, Raw, _NULL) for name in HEAD_NAMES]))
@@ -52,7 +54,8 @@ class Head:
 
 
 def head_of(body: bytes, cut_by: Callable[[bytes], Cut] = cut_anew) -> Head:
-    """Read the head of a JSON request. Raises InvalidRequest where the body is no JSON object."""
+    """Read the head of a JSON request. Raises InvalidRequest where the body is no JSON object, or one that other
+    readers may take and we cannot: its ``code`` is then NO_UTF8 or TOO_DEEP."""
     cut, found = _read(body, cut_by)
     options = found.get("stream_options")
     model, user = found.get("model"), found.get("user")
@@ -82,7 +85,31 @@ def _read(body: bytes, cut_by: Callable[[bytes], Cut]) -> tuple[Cut | None, Mapp
         members = cut.members
         return cut, {name: value(members[name]) for name in HEAD_NAMES if name in members}
     except Unreadable:
+        _check_encoding(body)
         return None, _slow(body)
+    except InvalidRequest:
+        _check_encoding(body)
+        _check_depth(body)
+        raise
+
+
+def _check_encoding(body: bytes) -> None:
+    """Python's own JSON reads UTF-16 and UTF-32, and so do servers; in these bytes nothing could be edited."""
+    encoding = json.detect_encoding(body)
+    if not encoding.startswith("utf-8"):
+        message = (
+            f"the body is not UTF-8 but looks like {encoding.upper()}; JSON is sent as UTF-8 (RFC 8259 section 8.1)"
+        )
+        raise InvalidRequest(message, code=NO_UTF8)
+
+
+def _check_depth(body: bytes) -> None:
+    try:
+        _FEW.decode(body)
+    except RecursionError as error:
+        raise InvalidRequest("the body is JSON that is nested too deeply", code=TOO_DEEP) from error
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return
 
 
 def _slow(body: bytes) -> Mapping[str, object]:

@@ -8,7 +8,7 @@ from functools import partial
 
 from proxy.clock import request_time
 from proxy.core.allow import allows
-from proxy.core.head import HEAD_NAMES, Head, head_of, untouched
+from proxy.core.head import HEAD_NAMES, UTF8_MARK, Head, head_of, untouched
 from proxy.core.modes import Mode
 from proxy.core.reasons import Reason
 from proxy.core.retry import RetryPolicy
@@ -398,6 +398,10 @@ def _unambiguous(body: bytes, head: Head) -> tuple[bytes, Head]:
     """The request such that every reader finds in it what was found here. Where a name stands twice, servers differ in
     which one counts (most take the last, as we do), and some take ``Model`` for ``model``: a key's models and budgets
     would be held against one of them, and the other one served."""
+    if head.cut is None and body.startswith(UTF8_MARK):
+        # Not every server reads past it, and we do not take apart what stands behind it.
+        body = body.removeprefix(UTF8_MARK)
+        head = head_of(body)
     cut = head.cut
     if cut is None:
         return body, head

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import orjson
 
-from proxy.core.head import Head, head_of
+from proxy.core.head import NO_UTF8, TOO_DEEP, Head, head_of
 from proxy.core.wire import splice
 from proxy.engine.client import Client
 from proxy.engine.upload import Upload
@@ -34,10 +34,13 @@ class Raw:
 
 
 def peeked_head(body: bytes) -> Head | None:
-    """The head of a JSON body; None for every other. What is no JSON after all is the upstream's to refuse."""
+    """The head of a JSON body; None for every other. What is no JSON after all is the upstream's to refuse. Raises
+    InvalidRequest for what it may read and we cannot."""
     try:
         return head_of(body) if body else None
-    except InvalidRequest:
+    except InvalidRequest as error:
+        if error.code in (NO_UTF8, TOO_DEEP):
+            raise
         return None
 
 

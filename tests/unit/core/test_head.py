@@ -25,11 +25,27 @@ def test_odd_values_count_as_absent(body: bytes) -> None:
     assert (head.model, head.stream, head.wants_usage, head.max_output_tokens) == ("", False, False, None)
 
 
-@pytest.mark.parametrize("body", [b"", b"[]", b"nope", b'{"model": "m"', b'"text"', b"\xff\xfe"])
+@pytest.mark.parametrize("body", [b"", b"[]", b"nope", b'{"model": "m"', b'"text"', b"\xff", b'{"a": "\x00"'])
 def test_what_is_no_object_is_refused(body: bytes) -> None:
     with pytest.raises(InvalidRequest) as caught:
         head_of(body)
     assert caught.value.code == "invalid_json"
+
+
+@pytest.mark.parametrize("size", [1, 1_000_000])
+@pytest.mark.parametrize("encoding", ["utf-16", "utf-16-le", "utf-16-be", "utf-32", "utf-32-le", "utf-32-be"])
+def test_what_is_not_utf8_is_refused_as_that(encoding: str, size: int) -> None:
+    with pytest.raises(InvalidRequest, match="not UTF-8 but looks like UTF-") as caught:
+        head_of(f'{{"model": "m", "messages": [{{"role": "user", "content": "{"x" * size}"}}]}}'.encode(encoding))
+    assert caught.value.code == "invalid_encoding"
+
+
+@pytest.mark.parametrize("depth", [1_100, 1_000_000])
+def test_what_is_nested_too_deeply_is_refused_as_that(depth: int) -> None:
+    for body in (b'{"model": "m", "x": ' + b"[" * depth + b"]" * depth + b"}", b'{"x":' * depth + b"1" + b"}" * depth):
+        with pytest.raises(InvalidRequest, match="nested too deeply") as caught:
+            head_of(body)
+        assert caught.value.code == "too_deep"
 
 
 def test_a_lone_surrogate_does_not_hide_the_model() -> None:

@@ -107,6 +107,28 @@ def test_a_stream_that_does_not_say_what_it_is() -> None:
     assert bench.chat(MemoryClient(chat_body(stream=True))).answer == WORD + DONE
 
 
+@pytest.mark.parametrize(
+    ("body", "expected"),
+    [
+        (chat_body().decode().encode("utf-16"), "invalid_encoding"),
+        (b'{"model": "m", "messages": ' + b"[" * 5000 + b"]" * 5000 + b"}", "too_deep"),
+    ],
+)
+def test_what_others_read_and_we_do_not_goes_nowhere(body: bytes, expected: str) -> None:
+    for path in ("/chat/completions", "/responses", "/batches"):
+        bench, client = Bench(), MemoryClient(body, path=path)
+        bench.chat(client) if path.startswith("/chat") else bench.relay(client)
+        assert (client.status, code(client), bench.upstream.calls) == (400, expected, [])
+
+
+def test_a_byte_order_mark_is_left_out() -> None:
+    body = b'\xef\xbb\xbf{"model": "m", "messages": [{"role": "user", "content": "hi"}], "stratiform": {}}'
+    bench = Bench(answers(BODY, headers=JSON), models=ModelList({"m": make_deployment(name="m", model="theirs")}))
+    assert bench.chat(MemoryClient(body)).status == 200
+    (sent,) = bench.upstream.bodies
+    assert orjson.loads(sent) == {"model": "theirs", "messages": [{"role": "user", "content": "hi"}]}
+
+
 def test_a_body_beyond_the_limit() -> None:
     bench = Bench(limits=Limits(body_bytes=10))
     client = bench.chat(MemoryClient(chat_body()))
