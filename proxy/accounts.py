@@ -131,7 +131,7 @@ class Accounts:
         passed. Raises BudgetExceeded, RateLimited, BudgetUnavailable, Forbidden."""
         assert exchange.subject is not None
         rules = self._rules.rules(exchange.subject, deployment)
-        held = Held(exchange.id, exchange.subject.team)
+        held = Held(exchange.id, exchange.subject.team, is_limited=bool(rules))
         if not rules and not self._books.is_durable:
             return held
         amounts = self._amounts(exchange, deployment, rules, max_output_tokens, choices)

@@ -178,10 +178,12 @@ class Models(Protocol):
 
 @dataclass(slots=True)
 class Reservation:
-    """What was set aside for one exchange; whoever made it knows more."""
+    """What was set aside for one exchange; whoever made it knows more. ``is_limited``: a budget or a rate limit holds
+    for the exchange, so that its size and model must be known."""
 
     exchange_id: str
     team: str
+    is_limited: bool = False
 
 
 class StoreError(Exception):

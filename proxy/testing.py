@@ -100,6 +100,7 @@ class OpenDoor:
     is_immediate = False
 
     def __init__(self) -> None:
+        self.is_limited = False
         self.reserved: list[Reservation] = []
         self.settled: list[tuple[str, float]] = []
 
@@ -112,8 +113,9 @@ class OpenDoor:
     ) -> Reservation:
         """Free of charge."""
         assert exchange.subject is not None
-        self.reserved.append(Reservation(exchange.id, exchange.subject.team))
-        return self.reserved[-1]
+        exchange.reservation = Reservation(exchange.id, exchange.subject.team, self.is_limited)
+        self.reserved.append(exchange.reservation)
+        return exchange.reservation
 
     async def settle(self, exchange: Exchange) -> None:
         """Keep it."""

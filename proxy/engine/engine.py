@@ -19,7 +19,7 @@ from proxy.engine.client import Client, HungUp, Limits
 from proxy.engine.contained import Contained
 from proxy.engine.line import exchange_line
 from proxy.engine.outgoing import Outgoing, Suspect
-from proxy.engine.raw import Raw, has_body, json_length, peeked_head, raw_call, refuse_compressed
+from proxy.engine.raw import Raw, has_body, is_compressed, json_length, peeked_head, raw_call, refuse_compressed
 from proxy.engine.retry import ONE_TRY, Attempts, Levels
 from proxy.engine.sticky import session_key
 from proxy.engine.unasked import Unasked
@@ -121,8 +121,12 @@ class Engine:
                 self._settle(exchange)
 
     async def _chat(self, exchange: Exchange, client: Client) -> None:
+        if is_compressed(client):
+            # What is not unpacked is not planned, and reads like any other path's request.
+            exchange.is_chat = False
+            await self._relay(exchange, client)
+            return
         subject = self._admit(exchange, client)
-        refuse_compressed(client)
         body = await client.read(self._limits.body_bytes)
         self._arrived(exchange, client, len(body))
         head = head_of(body, self._planner.cut)
@@ -211,6 +215,8 @@ class Engine:
         self._arrived(exchange, client, raw.size or json_length(client))
         attempts = self._attempts(exchange, raw.head, subject, may_repeat=raw.may_repeat(client))
         await self._reserve(exchange, attempts, raw.head)
+        if raw.is_unread and exchange.reservation is not None and exchange.reservation.is_limited:
+            refuse_compressed()
         exchange.overhead_s = exchange.elapsed_s()
         passage = Passage(exchange, client, self._planner, partial(self._book, exchange))
         try:
@@ -274,12 +280,16 @@ class Engine:
     async def _raw(self, client: Client, subject: Subject) -> Raw:
         """The request, read as far as is needed to know whose model it asks for."""
         body: bytes | None = None
-        if asks_model(client.method, client.path):
+        asks = asks_model(client.method, client.path)
+        if is_compressed(client) and (asks or is_form(client)):
+            # Where it can go to one place only, and nothing is held against it, it need not be understood.
+            if subject.models or self._models.sole() is None:
+                refuse_compressed()
+            return Raw(await client.read(self._limits.body_bytes), is_unread=True)
+        if asks:
             # Whatever it calls itself: what is not read is neither priced nor held to the key's models.
-            refuse_compressed(client)
             body = await client.read(self._limits.body_bytes)
         elif is_form(client):
-            refuse_compressed(client)
             return await self._form(client, subject)
         elif "json" in (get(client.headers, "content-type") or "").lower():
             body = await client.peek(self._limits.peek_bytes)

@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
+from typing import NoReturn
 
 import orjson
 
@@ -17,10 +18,12 @@ from proxy.ports import Call, Deployment, Subject
 
 @dataclass(frozen=True, slots=True)
 class Raw:
-    """A request as far as it was read. ``head`` is None where it names no model."""
+    """A request as far as it was read. ``head`` is None where it names no model; ``is_unread``: it may well name one,
+    in compressed bytes."""
 
     body: bytes | AsyncIterator[bytes] | Upload
     head: Head | None = None
+    is_unread: bool = False
 
     @property
     def size(self) -> int:
@@ -49,10 +52,10 @@ def is_compressed(client: Client) -> bool:
     return get(client.headers, "content-encoding") not in (None, "", "identity")
 
 
-def refuse_compressed(client: Client) -> None:
-    """A few kilobytes can be gigabytes when they are unpacked, and what is not unpacked cannot be planned."""
-    if is_compressed(client):
-        raise InvalidRequest("compressed request bodies are not read here", code="unsupported_encoding")
+def refuse_compressed() -> NoReturn:
+    """A few kilobytes can be gigabytes when they are unpacked."""
+    message = "compressed request bodies are not read here, and this one's model must be known: send it as it is"
+    raise InvalidRequest(message, code="unsupported_encoding")
 
 
 def raw_call(exchange: Exchange, client: Client, deployment: Deployment, raw: Raw, subject: Subject) -> Call:
@@ -66,7 +69,7 @@ def raw_call(exchange: Exchange, client: Client, deployment: Deployment, raw: Ra
     else:
         sent = _renamed(body, head, deployment.model)
     # An answer to JSON may carry usage, which cannot be read from compressed bytes.
-    reads = head is not None and isinstance(body, bytes)
+    reads = (head is not None or raw.is_unread) and isinstance(body, bytes)
     accept = "identity" if reads else get(client.headers, "accept-encoding")
     headers = for_upstream(client.headers, deployment, is_virtual=subject.virtual, accept_encoding=accept)
     if length is not None:

@@ -66,6 +66,17 @@ def test_the_ledger_says_all_that_is_known_of_an_exchange() -> None:
     run(main)
 
 
+def test_a_reservation_says_whether_anything_limits_it() -> None:
+    async def main() -> None:
+        for rules in ((), (TOTAL,)):
+            async with desk(*rules) as one:
+                asked = exchange(SIZE)
+                held = await one.accounts.reserve(asked, MODEL, None)
+                assert held.is_limited is bool(rules)
+
+    run(main)
+
+
 def test_what_does_not_fit_is_refused_with_when_it_begins_anew() -> None:
     async def main() -> None:
         monthly = replace(TOTAL, id="monthly", title="the budget 'monthly' of team 'red'", window="month", hard=MOST)

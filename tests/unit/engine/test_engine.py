@@ -1,6 +1,7 @@
 """The life of a request, with an upstream in memory."""
 
 import asyncio
+import gzip
 import json
 
 import orjson
@@ -136,9 +137,33 @@ def test_a_body_beyond_the_limit() -> None:
     assert ended(bench).status == 413
 
 
-def test_a_compressed_body_is_refused() -> None:
-    client = Bench().chat(MemoryClient(b"\x1f\x8b", headers=[*JSON, ("content-encoding", "gzip")]))
-    assert (client.status, code(client)) == (400, "unsupported_encoding")
+def compressed(path: str = "/chat/completions") -> MemoryClient:
+    return MemoryClient(gzip.compress(chat_body()), headers=[*JSON, ("content-encoding", "gzip")], path=path)
+
+
+@pytest.mark.parametrize("why", ["models", "allowed", "limited"])
+def test_a_compressed_body_is_refused_where_it_must_be_read(why: str) -> None:
+    models = ModelList({"m": make_deployment(name="m")}) if why == "models" else None
+    for path in ("/chat/completions", "/responses", "/embeddings"):
+        bench, client = Bench(models=models), compressed(path)
+        if why == "allowed":
+            bench.door.admit = lambda headers, now: Subject("s", models=(("*",),))  # type: ignore[method-assign]
+        bench.door.is_limited = why == "limited"
+        bench.chat(client) if path.startswith("/chat") else bench.relay(client)
+        assert (client.status, code(client), bench.upstream.calls) == (400, "unsupported_encoding", [])
+        assert ended(bench).ending is Ending.REFUSED
+
+
+@pytest.mark.parametrize("path", ["/chat/completions", "/responses"])
+def test_a_compressed_body_passes_to_the_sole_upstream(path: str) -> None:
+    bench, client = Bench(answers(ROLE, WORD, USAGE + DONE)), compressed(path)
+    bench.chat(client) if path.startswith("/chat") else bench.relay(client)
+    assert (client.status, client.answer) == (200, ROLE + WORD + USAGE + DONE)
+    assert gzip.decompress(bench.upstream.bodies[0]) == chat_body()
+    sent = dict(bench.upstream.calls[0].headers)
+    assert (sent["content-encoding"], sent["accept-encoding"]) == ("gzip", "identity")
+    exchange = ended(bench)
+    assert (exchange.usage is not None and exchange.usage.prompt, exchange.plan) == (7, None)
 
 
 def test_an_unknown_model() -> None:
@@ -500,11 +525,9 @@ def test_what_asks_a_model_is_read_whatever_it_calls_itself(path: str, kind: str
     assert bench.upstream.calls[0].deployment.name == "mine"
 
 
-def test_what_asks_a_model_has_a_limit_and_is_not_compressed() -> None:
+def test_what_asks_a_model_has_a_limit() -> None:
     client = Bench(limits=Limits(body_bytes=10)).relay(MemoryClient(b'{"model": "mine"}', path="/responses"))
     assert (client.status, code(client)) == (413, "request_too_large")
-    packed = MemoryClient(b"\x1f\x8b", headers=[*JSON, ("content-encoding", "gzip")], path="/responses")
-    assert code(Bench().relay(packed)) == "unsupported_encoding"
     other = Bench(answers(b"{}", headers=JSON))
     assert other.relay(MemoryClient(b"\x1f\x8b", headers=[("content-encoding", "gzip")], path="/files")).status == 200
 
