@@ -9,7 +9,6 @@ is asked of the recognisers.
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
 
@@ -17,8 +16,9 @@ import msgspec
 import orjson
 from msgspec import Raw
 
-from proxy.core.recognition import Form, Recogniser, recognise_text
-from proxy.core.words import CLAIM_HEADERS, PART_ACKNOWLEDGEMENT, TAG_CLOSE, TAG_OPEN
+from proxy.core.recognition import Form, PieceKind, Recogniser, recognise_text
+from proxy.core.words import CLAIM_HEADERS, TAG_CLOSE, TAG_OPEN
+from proxy.replay.contexts import Context, Contexts, Said
 
 _OBJECT = msgspec.json.Decoder(dict[str, Raw])
 _ARRAY = msgspec.json.Decoder(list[Raw])
@@ -33,22 +33,6 @@ _ADDED = MappingProxyType(
     }
 )
 _OWN_EDITS = ("messages", "tools", "stream_options", "stratiform")
-
-
-@dataclass(frozen=True, slots=True)
-class Said:
-    """One message without its markers. ``text`` joins the parts where all of them are plain text, else None."""
-
-    role: str
-    text: str | None
-    parts: tuple[str, ...]
-    rest: str
-
-    def same(self, other: "Said") -> bool:
-        """Equal but for where the text is cut into parts."""
-        if self.text is None or other.text is None:
-            return self == other
-        return (self.role, self.text, self.rest) == (other.role, other.text, other.rest)
 
 
 def violations(
@@ -172,25 +156,15 @@ def _is_text(part: object) -> bool:
     return isinstance(part, dict) and part.keys() == {"type", "text"} and isinstance(part["text"], str)
 
 
-@dataclass(slots=True)
-class _Context:
-    """A context message of the client with its acknowledgement. ``pieces`` were found apart from it."""
-
-    message: Said
-    ack: Said
-    opening: str
-    is_met: bool = False
-    pieces: list[str] = field(default_factory=list)
-
-
 class _Comparison:
     """Walks through the sent messages; what is not context must come in the client's order."""
 
     def __init__(self, before: Sequence[Said], after: Sequence[Said], recognisers: Sequence[Recogniser]) -> None:
         self._before, self._after = before, after
         self._last_user = max((i for i, said in enumerate(before) if said.role == "user"), default=len(before))
-        self._contexts: list[_Context] = []
+        self._contexts = Contexts([])
         self._fixed: list[Said] = []
+        self._homes: set[int] = set()
         self._pivot = len(before)
         self._next = 0
         self._tag: list[str] = []
@@ -206,11 +180,7 @@ class _Comparison:
             self._found.append(
                 f"{len(self._fixed) - self._next} messages are missing, the first a {self._role} message"
             )
-        for context in self._contexts:
-            if not context.is_met:
-                self._found.append("a context message is missing, or its opening")
-            elif context.pieces and not _tiles(context.message.text or "", context.opening, context.pieces):
-                self._found.append("the parts of a context message are not its text")
+        self._found += self._contexts.faults()
         if self._tag:
             self._found.append("the tag holds lines that no system message lost")
         return self._found
@@ -220,6 +190,7 @@ class _Comparison:
         return self._fixed[self._next].role
 
     def _sort(self, recognisers: Sequence[Recogniser]) -> None:
+        contexts: list[Context] = []
         skip = False
         for index, said in enumerate(self._before):
             if skip:
@@ -228,12 +199,14 @@ class _Comparison:
             if index == self._last_user:
                 self._pivot = len(self._fixed)
             following = self._before[index + 1] if index + 1 < self._last_user else None
-            opening = _opening(said, following, recognisers)
-            if opening is None or following is None:
+            context = _context(said, following, recognisers)
+            if context is None:
                 self._fixed.append(said)
             else:
-                self._contexts.append(_Context(said, following, opening))
+                contexts.append(context)
+                self._homes.add(len(self._fixed))
                 skip = True
+        self._contexts = Contexts(contexts)
         texts = [part for said in self._after for part in said.parts]
         client = Counter(part for said in self._before for part in said.parts)
         for text in texts:
@@ -242,18 +215,20 @@ class _Comparison:
 
     def _step(self, at: int, said: Said, following: Said | None) -> int:
         """How many messages were understood."""
-        if self._next < len(self._fixed) and self._is_next(said):
-            self._next += 1
-            return 1
+        while self._next < len(self._fixed):
+            if self._is_next(said):
+                self._next += 1
+                return 1
+            if not self._is_gone():
+                break
         if said.role == "user" and said.rest == "{}" and said.text is not None and _is_tag(said.text):
             in_place = self._next == self._pivot or (at == len(self._after) - 1 and self._before[-1].role == "tool")
             if not in_place:
                 self._found.append("the tag stands in a wrong place")
             return 1
-        taken = self._context(said, following)
-        if taken:
+        if self._contexts.take(at, said, following):
             self._check_place()
-            return taken
+            return 2
         self._found.append(f"a {said.role} message that the client did not send here")
         # Where both lists have one that the other has not, it was altered: go on behind both.
         if self._next < len(self._fixed) and not any(self._fixed[self._next].same(s) for s in self._after[at:]):
@@ -286,39 +261,27 @@ class _Comparison:
         self._tag = self._tag[used:]
         return True
 
-    def _context(self, said: Said, following: Said | None) -> int:
-        if said.role != "user" or said.text is None or following is None:
-            return 0
-        for context in self._contexts:
-            if not context.is_met and not context.pieces and context.message.same(said) and context.ack.same(following):
-                context.is_met = True
-                return 2
-        header = next((text for text in CLAIM_HEADERS.values() if said.text.startswith(text)), None)
-        if header is not None and following.role == "assistant" and following.text == PART_ACKNOWLEDGEMENT:
-            piece = said.text[len(header) :]
-            owner = next((c for c in self._contexts if not c.is_met and piece in (c.message.text or "")), None)
-            if owner is not None:
-                owner.pieces.append(piece)
-                return 2
-        for context in self._contexts:
-            if context.is_met or not context.ack.same(following) or not said.text.startswith(context.opening):
-                continue
-            context.is_met = True
-            context.pieces.append(said.text[len(context.opening) :])
-            return 2
-        return 0
+    def _is_gone(self) -> bool:
+        """Whether the next message is a system message that stands in the tag from its first line to its last."""
+        wanted = self._fixed[self._next]
+        lines = _lines(wanted.text or "")
+        if wanted.role not in _SYSTEM or not lines or self._tag[: len(lines)] != lines:
+            return False
+        self._tag = self._tag[len(lines) :]
+        self._next += 1
+        return True
 
     def _check_place(self) -> None:
         if self._next > self._pivot:
             self._found.append("context behind the last user message")
-        elif 0 < self._next < len(self._fixed):
+        elif 0 < self._next < len(self._fixed) and self._next not in self._homes:
             before, behind = self._fixed[self._next - 1].role, self._role
             if behind == "tool" or (before == "user" and behind == "assistant"):
                 self._found.append(f"context between a {before} message and the {behind} message that belongs to it")
 
 
-def _opening(said: Said, following: Said | None, recognisers: Sequence[Recogniser]) -> str | None:
-    """The text in front of a context message's first piece; None where it is no context."""
+def _context(said: Said, following: Said | None, recognisers: Sequence[Recogniser]) -> Context | None:
+    """A message of context and its acknowledgement; None where it is none."""
     if said.role != "user" or said.text is None or following is None or following.role != "assistant":
         return None
     if "tool_calls" in following.rest:
@@ -326,23 +289,9 @@ def _opening(said: Said, following: Said | None, recognisers: Sequence[Recognise
     known = recognise_text(recognisers, said.role, said.text)
     if known is None or known.form not in (Form.CONTEXT, Form.CANDIDATE):
         return None
-    first = known.cuts[0]
-    return said.text[first.start : first.end] if first.key == "opening" else ""
-
-
-def _tiles(text: str, opening: str, pieces: list[str]) -> bool:
-    """Whether the pieces, in some order and each once, are the text behind its opening."""
-    if not text.startswith(opening):
-        return False
-    left = sorted(pieces, key=len, reverse=True)
-    at = len(opening)
-    while left:
-        piece = next((p for p in left if p and text.startswith(p, at)), None)
-        if piece is None:
-            return False
-        left.remove(piece)
-        at += len(piece)
-    return at == len(text)
+    opening = "".join(said.text[cut.start : cut.end] for cut in known.cuts if cut.kind is PieceKind.OPENING)
+    pieces = tuple(said.text[cut.start : cut.end] for cut in known.cuts if cut.kind is not PieceKind.OPENING)
+    return Context(said, following, opening, CLAIM_HEADERS[known.claim], pieces)
 
 
 def _taken_out(text: str, fixed: str, lines: Sequence[str]) -> int | None:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from . import words
 from .contexts import Group, context_groups, header_of
+from .holders import Holders
 from .reminders import same_but_reminder
 from .systems import wholly_moved, with_documents_moved, without_lines
 from .tags import extra_tags
@@ -54,6 +55,7 @@ class Alignment:
         self.tag_waits_at: str | None = None
         self.places_sent: dict[Key, list[int]] = defaultdict(list)
         self.places_fixed: dict[Key, list[int]] = defaultdict(list)
+        self.holders = Holders(self.groups)
 
     def _homes(self, inside: set[int]) -> set[int]:
         """Places between fixed messages where the client itself put a group."""
@@ -282,7 +284,7 @@ class Alignment:
         header = header_of(message.joined) if message.role == "user" and message.texts else None
         if header is None:
             return 0
-        found = self._owner(message, header)
+        found = self.holders.of_part(message, header)
         if found is None:
             return 0
         group, entries = found
@@ -290,7 +292,7 @@ class Alignment:
             self.report.add(Rule.CLAIM, message.path, f"files of {group.path} under the header for {header}")
         if group.met:
             self.report.add(Rule.OPENING, message.path, f"a part of {group.path} behind the one with its opening")
-        self._use(group, entries, message)
+        self._use(group, entries, message, header)
         group.parts += 1
         acknowledged = following is not None and following.role == "assistant" and following.rest == "{}"
         if acknowledged and following is not None and following.texts == (words.ACKNOWLEDGEMENT,):
@@ -298,45 +300,32 @@ class Alignment:
         self.report.add(Rule.ACKNOWLEDGEMENT, message.path, 'a part is not followed by an assistant message "Ok."')
         return 1
 
-    def _owner(self, message: View, header: str) -> tuple[Group, list[int]] | None:
-        """The group whose whole files this part holds; one that may stand under the header if there is one."""
-        start = len(words.HEADERS[header])
-        fitting = [group for group in self.groups if group.entries is not None]
-        for group in sorted(fitting, key=lambda group: (header not in group.claims, group.met)):
-            entries = group.tile(message.joined, start, after_opening=False)
-            if entries:
-                return group, entries
-        return None
-
-    def _use(self, group: Group, entries: list[int], message: View) -> None:
-        twice = sum(1 for entry in entries if entry not in group.remaining)
+    def _use(self, group: Group, entries: list[int], message: View, header: str = "") -> None:
+        twice = sum(1 for entry in entries if entry not in group.remaining and not self.holders.hand_on(group, entry))
         if twice:
             self.report.add(Rule.ADDED, message.path, f"{twice} files of {group.path} a second time")
         if message.rest != "{}":
             self.report.add(Rule.ADDED, message.path, "a part carries keys beside role and content")
         if message.blanks:
             self.report.add(Rule.SPLIT, message.path, "a part holds nothing but white space")
-        group.remaining -= set(entries)
+        self.holders.use(group, entries, message, header)
         self._check_place(message)
 
     def _active_part(self, message: View, following: View | None) -> int:
         """The last part: the client's opening, what was not moved out, and the client's own acknowledgement."""
         if message.role != "user" or message.texts is None:
             return 0
-        for group in self.groups:
-            if group.met or group.entries is None or not message.joined.startswith(group.entries.opening):
-                continue
-            entries = group.tile(message.joined, len(group.entries.opening), after_opening=True)
-            if entries is None:
-                continue
-            group.met = True
-            self._use(group, entries, message)
-            if following is not None and following.key == group.acknowledgement.key:
-                self.origin[following.index] = group.acknowledgement.index
-                return 2
-            self.report.add(Rule.OPENING, message.path, f"{group.path} is not followed by the client's acknowledgement")
-            return 1
-        return 0
+        found = self.holders.of_opening(message)
+        if found is None:
+            return 0
+        group, entries = found
+        group.met, group.met_at = True, message.index
+        self._use(group, entries, message)
+        if following is not None and following.key == group.acknowledgement.key:
+            self.origin[following.index] = group.acknowledgement.index
+            return 2
+        self.report.add(Rule.OPENING, message.path, f"{group.path} is not followed by the client's acknowledgement")
+        return 1
 
     def _check_place(self, message: View) -> None:
         """Where a context message may stand among the fixed ones."""

@@ -58,6 +58,7 @@ class Group:
     remaining: set[int] = field(default_factory=set)
     by_first_line: dict[str, list[int]] = field(default_factory=dict)
     met: bool = False
+    met_at: int = -1
     parts: int = 0
 
     def __post_init__(self) -> None:
@@ -69,6 +70,10 @@ class Group:
     @property
     def path(self) -> str:
         return "original " + self.message.path
+
+    def wants(self, entries: list[int]) -> bool:
+        """Whether none of these was met yet."""
+        return self.remaining.issuperset(entries)
 
     def tile(self, text: str, at: int, after_opening: bool) -> list[int] | None:
         """The entries that make up ``text`` from ``at`` on, or None if it is not whole entries, each at most once.

@@ -6,7 +6,7 @@ import pytest
 
 from . import words
 from .cases import TAG, A, B, Body, C, aider, edited, files_message, parts, rules, run, split, with_messages
-from .chats import EDITABLE_OPENING, READ_ONLY_ACK, READ_ONLY_OPENING, SHOWN_ACK, SHOWN_OPENING, said
+from .chats import EDITABLE_ACK, EDITABLE_OPENING, READ_ONLY_ACK, READ_ONLY_OPENING, SHOWN_ACK, SHOWN_OPENING, said
 from .checker import Rule
 
 
@@ -270,3 +270,44 @@ def test_a_part_is_a_plain_message() -> None:
 def test_an_altered_context_message_is_named_once() -> None:
     text = aider()["messages"][5]["content"]
     assert rules(aider(), edited(aider(), 5, content=text.replace("print('a')", "print('z')"))) == {Rule.ALTERED}
+
+
+def two_groups() -> Body:
+    """0 system, 1-2 and 3-4 two messages under the same opening, which share b.py and c.py; 5 prompt."""
+    files = [said("user", files_message(EDITABLE_OPENING, *entries)) for entries in ((A, B, C), (OTHER, B, C))]
+    acks = [said("assistant", EDITABLE_ACK)] * 2
+    context = [message for pair in zip(files, acks, strict=True) for message in pair]
+    return with_messages(aider(), said("system", "s"), *context, said("user", "q"))
+
+
+OTHER = A.replace("'a'", "'another a'")
+
+
+@pytest.mark.parametrize(
+    ("order", "is_whole"),
+    [
+        ("b c b c A| O|", True),
+        ("b c b c O| A|", True),
+        ("b b A O c| c|", True),
+        ("A b O b c| c|", True),
+        ("A b c| b c O|", True),
+        ("A c b| O b c|", True),
+        ("b c A| O b c|", True),
+        ("A b c| O c| b", False),
+        ("b c A| b O| c", False),
+        ("b c b A| O|", False),
+        ("b c b c c A| O|", False),
+        ("b c A| b c A|", False),
+        ("A b c| A b c|", False),
+    ],
+)
+def test_files_that_two_messages_hold_belong_to_either(order: str, is_whole: bool) -> None:
+    original, sent = two_groups(), []
+    for name in order.split():
+        entry = {"A": A, "O": OTHER, "b": B, "c": C}[name[0]]
+        if name.endswith("|"):
+            sent += [said("user", files_message(EDITABLE_OPENING, entry)), said("assistant", EDITABLE_ACK)]
+        else:
+            sent += [said("user", words.EDITABLE + entry + "\n"), said("assistant", "Ok.")]
+    system, *_, prompt = original["messages"]
+    assert (run(original, with_messages(original, system, *sent, prompt)) == []) is is_whole

@@ -9,7 +9,7 @@ import orjson
 import pytest
 
 from proxy.core.plan import Plan
-from proxy.core.words import CLAIM_HEADERS, TAG_CLOSE, TAG_OPEN
+from proxy.core.words import CLAIM_HEADERS, TAG_CLOSE, TAG_OPEN, Claim
 from proxy.demo.clock_agent import clock_agent
 from proxy.demo.editor_chat import editor_chat
 from proxy.demo.sample import Sample
@@ -229,3 +229,110 @@ def test_tools_may_go_as_they_came_before() -> None:
     assert check(now, sent) == ["the tools were changed"]
     assert violations(now, sent, RECOGNISERS, 4, [tools_of(sent)]) == []
     assert violations(now, other, RECOGNISERS, 4, [tools_of(other)]) == ["the tools were changed"]
+
+
+CLOCK, STATUS = "The current time is 2026-11-21 10:03.", "Git status:\n## main\n\n M src/a.py"
+
+
+def instructed(*texts: str) -> Request:
+    turns = [say("user", "hello"), say("assistant", "yes?"), say("user", "q")]
+    return {"model": "m", "messages": [*(say("system", text) for text in texts), *turns]}
+
+
+def tagged(request: Request, *lines: str) -> Request:
+    found = request["messages"]
+    return {**request, "messages": [*found[:-1], say("user", TAG_OPEN + "\n".join(lines) + TAG_CLOSE), found[-1]]}
+
+
+def test_system_messages_may_move_whole() -> None:
+    original = instructed("Be kind.", CLOCK, STATUS)
+    assert check(original, tagged(instructed("Be kind."), CLOCK, STATUS)) == []
+    assert check(original, tagged(instructed("Be kind.", STATUS), CLOCK)) == []
+    assert check(original, tagged(instructed("Be kind.", CLOCK), STATUS)) == []
+    assert check(instructed(CLOCK, "Be kind.", CLOCK), tagged(instructed("Be kind.", CLOCK), CLOCK)) == []
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [
+        tagged(instructed("Be kind."), STATUS, CLOCK),
+        tagged(instructed("Be kind."), CLOCK),
+        tagged(instructed("Be kind."), CLOCK, "Git status:", "## main"),
+        tagged(instructed("Be kind."), CLOCK, STATUS, "Be quick."),
+        tagged(instructed("Be kind.", CLOCK), CLOCK, STATUS),
+        tagged(instructed(), "Be kind.", STATUS, CLOCK),
+        instructed("Be kind.", STATUS),
+    ],
+)
+def test_harm_to_system_messages_that_moved_is_found(sent: Request) -> None:
+    assert check(instructed("Be kind.", CLOCK, STATUS), sent)
+
+
+OPENING = "I have *added these files to the chat* so you can go ahead and edit them.\n"
+ACK = "Ok, any changes I propose will be to those files."
+FILES = {name: f"\n{name[0]}.py\n```\n{name}\n```\n" for name in ("a", "a2", "b", "c")}
+
+
+def added(*names: str) -> list[Request]:
+    return [say("user", OPENING + "".join(FILES[name] for name in names)), say("assistant", ACK)]
+
+
+def part(name: str, claim: str = "editable") -> list[Request]:
+    return [say("user", CLAIM_HEADERS[Claim(claim)] + FILES[name]), say("assistant", "Ok.")]
+
+
+def talk(*context: list[Request]) -> Request:
+    first = say("system", "s")
+    return {"model": "m", "messages": [first, *(m for messages in context for m in messages), say("user", "q")]}
+
+
+SEVERAL = talk(added("a", "b", "c"), added("a2", "b", "c"))
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [
+        [part("b"), part("c"), part("b"), part("c"), added("a"), added("a2")],
+        [part("b"), part("c"), added("a"), part("b"), part("c"), added("a2")],
+        [part("b"), part("b"), part("a"), part("a2"), added("c"), added("c")],
+        [part("a2"), part("b"), added("c"), part("a"), part("b"), added("c")],
+        [added("a2", "b", "c"), part("a"), part("c"), added("b")],
+    ],
+)
+def test_messages_under_one_opening_that_hold_the_same_files_may_interleave(sent: list[list[Request]]) -> None:
+    assert check(SEVERAL, talk(*sent)) == []
+
+
+@pytest.mark.parametrize(
+    ("sent", "said"),
+    [
+        ([part("b"), part("c"), part("b"), added("a"), added("a2")], "the parts of a context message are not its text"),
+        ([part("b"), part("c"), part("b"), part("c"), added("a")], "a context message is missing, or its opening"),
+        ([part("a"), part("b"), added("c"), part("a2"), added("c"), part("b")], "a part of a context message behind"),
+        (
+            [part("b"), part("c"), added("a"), part("b"), part("c"), added("a")],
+            "a user message that the client did not",
+        ),
+        ([part("b", "shown"), part("c"), added("a"), added("a2", "b", "c")], "a user message that the client did not"),
+        ([part("b"), part("b"), added("a", "c"), added("a2", "c")], "a user message that the client did not send here"),
+    ],
+)
+def test_harm_to_messages_under_one_opening_is_found(sent: list[list[Request]], said: str) -> None:
+    assert any(said in found for found in check(SEVERAL, talk(*sent)))
+
+
+def test_many_equal_messages_are_told_apart_in_time() -> None:
+    original = talk(*(added("a", "b", "c") for _ in range(60)))
+    sent = talk(*(messages for _ in range(60) for messages in (part("a"), part("b"), added("c"))))
+    assert check(original, sent) == []
+    sent["messages"] += [sent["messages"].pop(1), sent["messages"].pop(1)]
+    assert check(original, sent)
+
+
+def test_context_may_stay_where_the_client_put_it() -> None:
+    files = [say("user", "Mine:\n\nz.py\n```\nz\n```\n"), say("assistant", "Ok.")]
+    hello, more, prompt = say("user", "hello"), say("assistant", "And?"), say("user", "q")
+    rules, clock = say("system", "Be kind."), say("system", CLOCK)
+    original = {"model": "m", "messages": [rules, clock, hello, *files, more, prompt]}
+    assert check(original, tagged({"model": "m", "messages": [rules, hello, *files, more, prompt]}, CLOCK)) == []
+    assert check(original, tagged({"model": "m", "messages": [rules, hello, more, *files, prompt]}, CLOCK)) == []
