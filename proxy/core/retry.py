@@ -20,7 +20,8 @@ class RetryPolicy:
     """How often and how long. ``retries`` is per level: a group of equal deployments, then each fallback.
 
     ``least_wait_s`` is LiteLLM's ``retry_after``. Beyond ``most_wait_s`` the client is told to wait itself; nothing is
-    tried again later than ``most_total_s`` after the request. ``patience_s``: a wait that is cheaper than a cold cache.
+    tried again later than ``most_total_s`` after the request. ``patience_s``: a wait that is cheaper than a cold cache,
+    and the longest that is taken because the upstream asked for it.
     """
 
     retries: int = 2
@@ -91,7 +92,9 @@ def next_step(
     fresh = [i for i in others if not options[i].tries]
     step: Step | None = None
     if sum(o.tries for o in options if o.level == here.level) <= policy.retries:
-        can_stay = here.is_admitted and wait_s <= policy.most_wait_s
+        # A wait that the upstream names is the client's to take, who knows what it is worth: only a short one is ours.
+        is_told = failure.retry_after_s is not None and failure.retry_after_s > policy.patience_s
+        can_stay = here.is_admitted and wait_s <= policy.most_wait_s and not is_told
         is_patient = (
             here.tries == 1 and wait_s <= policy.patience_s and failure.kind in ("rate-limited", "server-error")
         )

@@ -45,7 +45,12 @@ def test_a_lone_deployment_is_tried_again_after_a_wait_until_there_were_enough()
 
 
 def test_a_long_wait_is_the_clients_own() -> None:
-    assert step([option(1)], Failure("rate-limited", 8.1)) is None
+    for kind in ("rate-limited", "server-error"):
+        assert step([option(1)], Failure(kind, 2.0)) == Step(0, pytest.approx(2.05))
+        assert step([option(1)], Failure(kind, 2.1)) is None
+        assert step([option(1), option(0, level=1)], Failure(kind, 2.1)) == Step(1, 0.0)
+        assert step([option(1), option()], Failure(kind, 2.1)) == Step(1, 0.0)
+        assert step([option(1), option(1)], Failure(kind, 2.1)) == Step(1, 1.0)
 
 
 def test_an_upstream_that_says_not_to_retry() -> None:

@@ -104,6 +104,7 @@ def test_the_last_failure_is_the_answer() -> None:
         lambda: busy(501),
         lambda: busy(429, x_should_retry="false"),
         lambda: busy(429, retry_after="3600"),
+        lambda: busy(429, retry_after="2.5"),
         lambda: busy(503, retry_after="Fri, 31 Dec 2999 23:59:59 GMT"),
         lambda: UpstreamError("a bug"),
     ],
@@ -145,7 +146,7 @@ def test_a_refused_rewrite_and_a_failure_in_one_exchange() -> None:
 
 
 def test_a_client_that_leaves_while_it_waits() -> None:
-    bench = Bench(busy(429, retry_after="5"), retries=RetryPolicy(retries=1))
+    bench = Bench(busy(429, retry_after="2"), retries=RetryPolicy(retries=1))
 
     async def main() -> None:
         task = asyncio.ensure_future(bench.engine.chat(MemoryClient(chat_body())))
