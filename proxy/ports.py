@@ -165,6 +165,10 @@ class Models(Protocol):
         """The names that are listed one by one, in the order of the configuration; no wildcards."""
         ...
 
+    def patterns(self) -> Sequence[str]:
+        """The names with a star."""
+        ...
+
     def sole(self) -> Deployment | None:
         """Where there is one upstream for every name, on the http transport, which gets all names as they are: that.
         Nothing in a request need be known to send it there."""

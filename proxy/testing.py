@@ -182,6 +182,10 @@ class ModelList:
         """All but the wildcard."""
         return [name for name in self.entries if name != "*"]
 
+    def patterns(self) -> Sequence[str]:
+        """The wildcard."""
+        return [name for name in self.entries if name == "*"]
+
     def sole(self) -> Deployment | None:
         """The wildcard, where there is nothing else."""
         return self.entries.get("*") if len(self.entries) == 1 else None

@@ -164,6 +164,10 @@ class ModelTable:
         """The entries whose name has a star."""
         return [entry for entries in self._patterns.values() for entry in entries]
 
+    def patterns(self) -> Sequence[str]:
+        """The names with a star, in the order of the configuration."""
+        return list(self._patterns)
+
     def transports(self) -> frozenset[Transport]:
         """The transports that some deployment uses."""
         named = (deployment for name in self._exact for deployment in self.candidates(name))

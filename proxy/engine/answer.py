@@ -9,6 +9,7 @@ from proxy.engine.client import Client
 from proxy.engine.contained import Contained
 from proxy.engine.outgoing import Suspect, names_usage
 from proxy.engine.retry import Attempts, failure_answered, failure_of
+from proxy.engine.shaped import is_bare, shaped
 from proxy.errors import ProxyError, UpstreamRejected, UpstreamUnavailable, sse_error
 from proxy.exchange import Ending, Exchange
 from proxy.headers import for_client, get
@@ -124,7 +125,8 @@ class Passage:
                 failure = failure_answered(answer.status, answer.headers)
                 if failure is not None and attempts.failed(failure):
                     return self._nothing()
-                return await self._pass_on(answer, attempts, may_refuse=Suspect.LAYOUT in suspects)
+                told = await shaped(answer) if exchange.is_chat and is_bare(answer) else answer
+                return await self._pass_on(told, attempts, may_refuse=Suspect.LAYOUT in suspects)
             finally:
                 await answer.aclose()
         except ProxyError as error:

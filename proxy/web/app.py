@@ -43,10 +43,12 @@ def create_app(parts: Parts) -> Starlette:
     app = Starlette(
         routes=[
             Route("/v1/chat/completions", chat, methods=["POST"]),
+            Route("/v1/chat/completions/", chat, methods=["POST"]),
             Route("/v1/models", models, methods=["GET"]),
             Route("/v1/models/{name:path}", models, methods=["GET"]),
             Route("/v1/{path:path}", passthrough),
             Route("/chat/completions", chat, methods=["POST"]),
+            Route("/chat/completions/", chat, methods=["POST"]),
             Route("/models", models, methods=["GET"]),
             Route("/models/{name:path}", models, methods=["GET"]),
             Route("/healthz", health.live, methods=["GET"]),
@@ -57,7 +59,7 @@ def create_app(parts: Parts) -> Starlette:
         exception_handlers={HTTPException: on_http_exception, Exception: on_surprise},
         lifespan=_lifespan(parts),
     )
-    # A path is the provider's affair, to its last slash.
+    # A path is the provider's affair, to its last slash; that of chats is ours.
     app.router.redirect_slashes = False
     return app
 

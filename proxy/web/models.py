@@ -1,7 +1,10 @@
 """``GET /v1/models`` and ``/v1/models/{id}``: the names of the model list.
 
-Where the list only has wildcards, the upstream knows its models better: it is asked.
+Where the list only has wildcards, the upstream knows its models better: it is asked. Beside names, wildcards are
+listed where the client wants them (LiteLLM's ``?return_wildcard_routes=true``): no model is called ``openai/*``.
 """
+
+from urllib.parse import parse_qs
 
 import orjson
 from starlette.types import Receive, Scope, Send
@@ -9,13 +12,14 @@ from starlette.types import Receive, Scope, Send
 from proxy.core.allow import allows
 from proxy.engine import Engine
 from proxy.errors import ProxyError, UnknownModel
-from proxy.ports import Models, Subject
+from proxy.ports import Deployment, Models, Subject
 from proxy.web.connection import Connection
 from proxy.web.passthrough import refuse_dot_segments, upstream_path
 
 _JSON = (("content-type", "application/json"),)
 # A configuration has no dates; litellm's proxy reports this one for every entry of its own.
 _CREATED = 1677610602
+_MOST_PARAMETERS = 20
 
 
 class ModelsEndpoint:
@@ -31,7 +35,8 @@ class ModelsEndpoint:
         name: str | None = scope.get("path_params", {}).get("name")
         try:
             refuse_dot_segments(scope)
-            content = self._content(name, self._engine.subject(connection))
+            subject = self._engine.subject(connection)
+            content = self._list(subject, connection.query) if name is None else self._one(subject, name)
         except ProxyError as error:
             await connection.refuse(error)
             return
@@ -40,21 +45,43 @@ class ModelsEndpoint:
         else:
             await connection.answer(200, orjson.dumps(content), _JSON)
 
-    def _content(self, name: str | None, subject: Subject) -> object | None:
-        """What we know ourselves, and the key may use; None: the upstream knows. Raises UnknownModel."""
-        names = self._models.names()
-        if name is None:
-            return {"object": "list", "data": [_entry(n) for n in names if self._allows(subject, n)]} if names else None
+    def _list(self, subject: Subject, query: str) -> object | None:
+        """The names that the key may use; None: the upstream knows."""
+        names = [*self._models.names(), *(self._models.patterns() if _wants_patterns(query) else ())]
+        return {"object": "list", "data": [_entry(n) for n in names if self._allows(subject, n)]} if names else None
+
+    def _one(self, subject: Subject, name: str) -> object | None:
+        """What we know of a model that the key may use; None: the upstream knows. Raises UnknownModel."""
         deployment = self._models.resolve(name)
         if not self._allows(subject, name):
             raise UnknownModel(f"The model '{deployment.name}' is not one that this key may use.", param="model")
-        return _entry(name) if name in names else None
+        return None if name not in self._models.names() and self._is_asked(deployment, name) else _entry(name)
+
+    def _is_asked(self, deployment: Deployment, name: str) -> bool:
+        """Whether a path that names no model goes where this model is, and by this name: then it can be asked there."""
+        try:
+            asked = self._models.fallback()
+        except UnknownModel:
+            return False
+        is_there = (asked.transport, asked.base_url, asked.api_key) == (
+            deployment.transport, deployment.base_url, deployment.api_key,
+        )  # fmt: skip
+        return is_there and deployment.model == name
 
     def _allows(self, subject: Subject, name: str) -> bool:
         if not subject.models:
             return True
         deployment = self._models.resolve(name)
         return allows(subject.models, (name, deployment.name, deployment.entry))
+
+
+def _wants_patterns(query: str) -> bool:
+    try:
+        return (
+            parse_qs(query, max_num_fields=_MOST_PARAMETERS).get("return_wildcard_routes", [""])[-1].lower() == "true"
+        )
+    except ValueError:
+        return False
 
 
 def _entry(name: str) -> dict[str, object]:

@@ -196,6 +196,11 @@ def test_deployments_behind_a_wildcard_are_numbered_by_the_name_that_was_asked_f
     assert {d.entry for d in models.levels("w-a")[0]} == {"w-*"}
 
 
+def test_names_with_a_star_are_told_apart() -> None:
+    models = table(Entry("b/*", "x/*"), Entry("a", "x/a"), Entry("*", "x/*"), Entry("b/*", "y/*"))
+    assert (models.names(), models.patterns()) == (["a"], ["b/*", "*"])
+
+
 def test_the_sole_upstream_gets_every_name_as_it_is() -> None:
     every = Entry("*", "openai/*", base_url=BASE)
     only = table(every).sole()
