@@ -1,36 +1,38 @@
 """Volatile lines found by evidence: they changed from one request to the next while their neighbours did not.
 
-What is remembered of a system text are hashes of its lines; a volatile region is the pair of lines around it: so it
-is found again whatever it says next time, in this session or in the client's next one.
+What is remembered of a system text are hashes of its lines; a volatile region is what stands between two runs of lines
+that are found again whatever it says next time, in this session or in the client's next one.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from difflib import SequenceMatcher
 from zlib import crc32
 
-from proxy.core.message import PLAIN_TEXT_KEYS, Message, piece_digest
+from proxy.core.blocks import MAX_LINES, Range, block_of, fits
+from proxy.core.message import Message, piece_digest
 from proxy.core.recognition import Cut, Form, PieceKind, Recognition
-from proxy.core.wire import Unreadable, elements, members_of, value
+from proxy.core.texts import texts_of
 
 _EDGE = 0
-_MAX_LINES = 12
-_MAX_CHARS = 2_000
+_MAX_CHANGED = 12
+_MAX_WINDOW = 8
 _MAX_REGIONS = 6
-_MAX_HEADINGS = 3
+_MAX_FOUND = 3
 _MAX_TEXT_LINES = 5_000
 _MAX_MEMO = 16
 
 
 @dataclass(frozen=True, slots=True)
 class Region:
-    """Between the line ``before`` and the line ``after`` (hashes; 0 is the text's edge) of the system message in this
-    place stands something that changes."""
+    """In the system message in this place, between the lines ``before`` and the lines ``after`` (hashes; 0 is the
+    text's edge), stands something that changes. ``lines`` is how many lines it had."""
 
     place: int
-    before: int
-    after: int
+    before: tuple[int, ...]
+    after: tuple[int, ...]
+    lines: int = 0
 
 
 @dataclass(slots=True)
@@ -41,13 +43,15 @@ class Evidence:
 
     def add(self, regions: Iterable[Region]) -> None:
         """What others have seen."""
-        found = [region for region in regions if region not in self.regions]
+        known = {(region.place, region.before, region.after) for region in self.regions}
+        found = [region for region in regions if (region.place, region.before, region.after) not in known]
         if found:
             self.regions = (*self.regions, *found)[-_MAX_REGIONS:]
 
-    def learn(self, place: int, before: Sequence[int], after: Sequence[int]) -> None:
-        """Two versions of one system message, as line hashes, from consecutive requests."""
-        self.add(_changed(place, before, after))
+    def learn(self, place: int, before: Sequence[int], message: Message) -> None:
+        """Two versions of one system message from consecutive requests: the lines of the earlier one, as hashes, and
+        the later one, with what is known to move in it."""
+        self.add(_changed(place, before, message, [region for region in self.regions if region.place == place]))
 
 
 @dataclass(slots=True)
@@ -59,9 +63,10 @@ class HeadLines:
     def follow(self, messages: Sequence[Message], evidence: Evidence) -> None:
         """A request that counts: compare, and remember."""
         now = [line_hashes(message) for message in messages]
-        for place, (before, after) in enumerate(zip(self.lines, now, strict=False)):
-            if before != after and len(self.lines) == len(now) and _is_one_text(before, after):
-                evidence.learn(place, before, after)
+        if len(self.lines) == len(now):
+            for place, (before, message) in enumerate(zip(self.lines, messages, strict=True)):
+                if before != now[place] and _is_one_text(before, now[place]):
+                    evidence.learn(place, before, message)
         self.lines = now
 
 
@@ -77,13 +82,54 @@ def _chars(lines: Iterable[int]) -> int:
     return sum((line >> 32) + 1 for line in lines)
 
 
+@dataclass(frozen=True, slots=True)
+class _Lines:
+    """A message's lines, and where each begins and ends in its text. Between two parts of a content list stands an
+    empty one of no length."""
+
+    texts: tuple[str, ...]
+    spans: tuple[Range, ...]
+    parts: tuple[Range, ...]
+
+    @classmethod
+    def of(cls, texts: Sequence[str]) -> "_Lines":
+        lines: list[str] = []
+        spans: list[Range] = []
+        parts: list[Range] = []
+        at = 0
+        for text in texts:
+            if parts:
+                lines.append("")
+                spans.append((at, at))
+            begin = at
+            for line in text.split("\n"):
+                lines.append(line)
+                spans.append((at, min(at + len(line) + 1, begin + len(text))))
+                at = spans[-1][1]
+            parts.append((begin, at))
+        return cls(tuple(lines), tuple(spans), tuple(parts))
+
+    def span(self, first: int, last: int) -> Range:
+        """Where these lines stand in the text."""
+        return self.spans[first][0], self.spans[last - 1][1]
+
+
+@dataclass(frozen=True, slots=True)
+class _Moving:
+    """Lines that are known to move: ``is_volatile``, or with a document."""
+
+    first: int
+    last: int
+    is_volatile: bool
+
+
 def line_hashes(message: Message) -> tuple[int, ...]:
     """One hash a line of the message's text; empty for anything but a text of reasonable length."""
     known = message.memo.get("lines")
     if isinstance(known, tuple):
         return known
-    text = _text_of(message)
-    lines = text.split("\n") if text is not None else []
+    texts = texts_of(message)
+    lines = _Lines.of(texts).texts if texts is not None else ()
     found = tuple(map(_line_hash, lines)) if len(lines) <= _MAX_TEXT_LINES else ()
     message.memo["lines"] = found
     return found
@@ -93,6 +139,9 @@ def _line_hash(line: str) -> int:
     """The same in every process. 0 stands for the text's edge."""
     data = line.encode("utf-8", "surrogatepass")
     return (len(data) << 32 | crc32(data)) or 1
+
+
+_BLANK = _line_hash("")
 
 
 def with_evidence(message: Message, place: int, evidence: Evidence) -> Message:
@@ -109,8 +158,22 @@ def with_evidence(message: Message, place: int, evidence: Evidence) -> Message:
     return known
 
 
-def _changed(place: int, before: Sequence[int], after: Sequence[int]) -> list[Region]:
+def _changed(place: int, before: Sequence[int], message: Message, known: Sequence[Region]) -> list[Region]:
     """The regions in which two versions differ; none where they differ in too much to be called the same text."""
+    texts, after = texts_of(message), line_hashes(message)
+    if texts is None or not after:
+        return []
+    changes = _changes(before, after)
+    if changes is None:
+        return []
+    lines = _Lines.of(texts)
+    found = list(_regions(place, lines, after, changes, [*_moving(message, lines), *_half_found(after, known)]))
+    whole = any(region.before == region.after == (_EDGE,) for region in found)
+    return [] if len(found) > _MAX_FOUND or (whole and place == 0) else found
+
+
+def _changes(before: Sequence[int], after: Sequence[int]) -> list[Range] | None:
+    """The lines of the later version that are not those of the earlier one; None where they are too many."""
     start = 0
     while start < min(len(before), len(after)) and before[start] == after[start]:
         start += 1
@@ -118,116 +181,196 @@ def _changed(place: int, before: Sequence[int], after: Sequence[int]) -> list[Re
     while end < min(len(before), len(after)) - start and before[-1 - end] == after[-1 - end]:
         end += 1
     old, new = before[start : len(before) - end], after[start : len(after) - end]
-    if max(len(old), len(new)) > 40 * _MAX_LINES:
-        return []
+    if max(len(old), len(new)) > 40 * _MAX_CHANGED:
+        return None
     found = []
     for tag, low, high, first, last in SequenceMatcher(None, old, new, autojunk=False).get_opcodes():
         if tag == "equal":
             continue
-        if max(high - low, last - first) > _MAX_LINES:
-            return []
-        above, below = start + first - 1, start + last
-        found.append(
-            Region(
-                place,
-                after[above] if above >= 0 else _EDGE,
-                after[below] if below < len(after) else _EDGE,
-            )
-        )
-    whole = any(region.before == _EDGE and region.after == _EDGE for region in found)
-    return [] if len(found) > 3 or (whole and place == 0) else found
+        if max(high - low, last - first) > _MAX_CHANGED:
+            return None
+        found.append((start + first, start + last))
+    return found
+
+
+def _moving(message: Message, lines: _Lines) -> list[_Moving]:
+    """The lines that are known to move."""
+    known = message.recognition
+    cuts = [cut for cut in known.cuts if cut.kind is not PieceKind.SECTION] if known is not None else []
+    found: list[_Moving] = []
+    for cut in cuts:
+        inside = [i for i, (start, end) in enumerate(lines.spans) if cut.start <= start < end <= cut.end]
+        if inside:
+            found.append(_Moving(inside[0], inside[-1] + 1, cut.kind is PieceKind.VOLATILE))
+    return found
+
+
+def _half_found(hashes: Sequence[int], known: Iterable[Region]) -> Iterator[_Moving]:
+    """What is known to move, where the lines on one side of it are there still: those on the other side move, too."""
+    padded = (_EDGE, *hashes, _EDGE)
+    for region in known:
+        above, below = _places(padded, region.before), _places(padded, region.after)
+        if len(above) == 1:
+            first = above[0] + len(region.before) - 1
+            yield _Moving(first, min(first + region.lines, len(hashes)), True)
+        elif len(below) == 1:
+            yield _Moving(max(0, below[0] - 1 - region.lines), below[0] - 1, True)
+
+
+def _regions(
+    place: int, lines: _Lines, hashes: Sequence[int], changes: Sequence[Range], moving: Sequence[_Moving]
+) -> Iterator[Region]:
+    """What has changed, with all that it is a part of, between lines that have not. Where nothing that tells the place
+    stands between two of them they are one."""
+    fresh = [one for one in changes if not any(m.first <= one[0] and one[1] <= m.last for m in moving)]
+    blocks = [block for one in fresh if (block := block_of(lines.texts, *one)) is not None]
+    ground = _Ground((_EDGE, *hashes, _EDGE), {first for first, last in changes if first == last})
+    ground.shake([*changes, *blocks, *((m.first, m.last) for m in moving)])
+    groups: list[Range] = []
+    for first, last in sorted({*blocks, *((m.first, m.last) for m in moving if m.is_volatile)}):
+        if groups and (first <= groups[-1][1] or not ground.window(groups[-1][1], 1)):
+            joined = groups[-1][0], max(last, groups[-1][1])
+            if fits(lines.texts, *joined):
+                groups[-1] = joined
+                continue
+        groups.append((first, last))
+    for first, last in groups:
+        above, below = ground.window(first, -1), ground.window(last, 1)
+        if above and below and any(first <= block[0] and block[1] <= last for block in blocks):
+            yield Region(place, above, below, last - first)
+
+
+@dataclass(slots=True)
+class _Ground:
+    """Which lines of a text stand still. ``borders`` are where lines were taken out: those behind were not those that
+    stood there before."""
+
+    padded: tuple[int, ...]
+    borders: set[int]
+    loose: set[int] = field(default_factory=set)
+
+    def shake(self, ranges: Iterable[Range]) -> None:
+        """These lines do not."""
+        for first, last in ranges:
+            self.loose.update(range(first + 1, last + 1))
+
+    def window(self, at: int, step: int) -> tuple[int, ...]:
+        """The nearest lines on one side that tell the place: as few as stand only once like this; empty for none."""
+        found: list[int] = []
+        index = at if step < 0 else at + 1
+        tells = False
+        while 0 <= index < len(self.padded) and index not in self.loose and len(found) < _MAX_WINDOW:
+            if found and (index if step < 0 else index - 1) in self.borders:
+                break
+            found.append(self.padded[index])
+            tells = tells or self.padded[index] != _BLANK
+            if tells and len(_places(self.padded, found[::step])) == 1:
+                break
+            index += step
+        return tuple(found[::step]) if tells else ()
+
+
+def _places(padded: Sequence[int], window: Sequence[int]) -> list[int]:
+    """Where these lines stand: the index of the first of them."""
+    found: list[int] = []
+    at = -1
+    size = len(window)
+    while True:
+        try:
+            at = padded.index(window[0], at + 1)
+        except ValueError:
+            return found
+        if tuple(padded[at : at + size]) == tuple(window):
+            found.append(at)
 
 
 def _cut(message: Message, regions: Sequence[Region]) -> Message:
-    text = _text_of(message)
-    if text is None or len(message.parts) != 1:
-        return message
+    texts = texts_of(message)
     known = message.recognition
-    base = known.cuts if known is not None else (Cut("section:0", PieceKind.SECTION, 0, len(text)),)
-    if known is not None and known.form is not Form.SYSTEM:
+    if texts is None or (known is not None and known.form is not Form.SYSTEM):
         return message
-    spans = [span for region in regions if (span := _span(text, line_hashes(message), region)) is not None]
-    cuts = _overlaid(base, sorted(spans))
-    if cuts == base:
+    text = "".join(texts)
+    lines, hashes = _Lines.of(texts), line_hashes(message)
+    base = known.cuts if known is not None else (Cut("section:0", PieceKind.SECTION, 0, len(text)),)
+    spans = [span for region in regions if (span := _span(lines, hashes, region)) is not None]
+    cuts = _overlaid(base, spans, lines.parts, text)
+    if [(c.kind, c.start, c.end) for c in cuts] == [(c.kind, c.start, c.end) for c in base]:
         return message
     digests = tuple(piece_digest(text[c.start : c.end]) for c in cuts)
-    return replace(message, recognition=Recognition("system", Form.SYSTEM, cuts), text=text, cut_digests=digests)
+    recognition = Recognition("system", Form.SYSTEM, cuts)
+    return replace(message, recognition=recognition, text=text, cut_digests=digests, memo={"lines": hashes})
 
 
-def _span(text: str, lines: Sequence[int], region: Region) -> tuple[int, int] | None:
+def _span(lines: _Lines, hashes: Sequence[int], region: Region) -> Range | None:
     """Where the region stands in this text: whole lines, with their ends."""
-    if region.before == _EDGE:
-        first = 0
-    elif lines.count(region.before) == 1:
-        first = lines.index(region.before) + 1
-    else:
+    padded = (_EDGE, *hashes, _EDGE)
+    ends = _places(padded, region.after)
+    most = min(MAX_LINES, region.lines + _MAX_CHANGED)
+    found: dict[int, int] = {}
+    for at in _places(padded, region.before):
+        first = at + len(region.before)
+        last = next((end for end in ends if first <= end <= first + most), None)
+        if last is not None and any(line.strip() for line in lines.texts[first - 1 : last - 1]):
+            # Of two that end in the same place the nearer one is meant.
+            found[last - 1] = first - 1
+    if len(found) != 1:
         return None
-    if region.after == _EDGE:
-        last = len(lines)
-    else:
-        try:
-            last = lines.index(region.after, first)
-        except ValueError:
-            return None
-    if not 0 <= last - first <= _MAX_LINES:
-        return None
-    texts = text.split("\n")
-    first = _with_heading(texts, first, last)
-    starts = [0]
-    for line in texts:
-        starts.append(starts[-1] + len(line) + 1)
-    start, end = starts[first], min(starts[last], len(text))
-    return (start, end) if text[start:end].strip() and end - start <= _MAX_CHARS else None
+    ((last, first),) = found.items()
+    block = block_of(lines.texts, first, last)
+    return lines.span(*block) if block is not None and block[0] < block[1] else None
 
 
-def _with_heading(lines: Sequence[str], first: int, last: int) -> int:
-    """Where the region begins with what it is called: lines that do not name themselves ("Open tickets: 5" does) go
-    with the headings above them, or a heading without its lines would say that there are none."""
-    if any(": " in line for line in lines[first : min(last, first + 1)]):
-        return first
-    lowest = max(0, first - _MAX_HEADINGS)
-    while first > lowest and lines[first - 1].strip() and _is_heading(lines[first - 1].strip()):
-        first -= 1
-    return first
-
-
-def _is_heading(line: str) -> bool:
-    return line.endswith(":") or line.startswith(("#", "<", "**"))
-
-
-def _overlaid(base: Sequence[Cut], spans: Sequence[tuple[int, int]]) -> tuple[Cut, ...]:
-    """The cuts with volatile spans laid over fixed sections; a span that touches anything else is left out."""
+def _overlaid(base: Sequence[Cut], spans: Iterable[Range], parts: Iterable[Range], text: str) -> tuple[Cut, ...]:
+    """The cuts with volatile spans laid over fixed sections, and over what is volatile already; a span that touches
+    anything else is left out."""
+    apart = [cut for cut in base if cut.kind not in (PieceKind.SECTION, PieceKind.VOLATILE)]
+    wanted = [s for s in spans if not any(cut.start < s[1] and s[0] < cut.end for cut in apart)]
+    if not wanted:
+        return tuple(base)
+    wanted += [(cut.start, cut.end) for cut in base if cut.kind is PieceKind.VOLATILE]
+    joined = _whole_parts(_joined(wanted), parts, text)
+    borders = sorted({cut.start for cut in apart} | {cut.end for cut in apart} | {start for start, _ in parts})
     result: list[Cut] = []
-    number = 0
-    for cut in base:
-        position = cut.start
-        inner = [s for s in spans if cut.start <= s[0] and s[1] <= cut.end] if cut.kind is PieceKind.SECTION else []
-        for start, end in inner:
-            if start < position:
-                continue
-            if start > position:
-                result.append(Cut(f"section:{start}", PieceKind.SECTION, position, start))
-            number += 1
-            result.append(Cut(f"volatile:seen#{number}", PieceKind.VOLATILE, start, end))
+    position = 0
+    for start, end in (*joined, (len(text), len(text))):
+        for border in (*(b for b in borders if position < b < start), start):
+            if border > position:
+                result.append(_same(base, position, border))
+                position = border
+        if end > start:
+            result.append(Cut(f"volatile:seen#{start}", PieceKind.VOLATILE, start, end))
             position = end
-        if position < cut.end:
-            result.append(Cut(cut.key, cut.kind, position, cut.end))
     return tuple(result)
 
 
-def _text_of(message: Message) -> str | None:
-    """The message's text, where it has one: a string, or a list of one text part."""
-    if message.text is not None:
-        return message.text
-    try:
-        content = members_of(message.raw).get("content")
-        if content is None:
-            return None
-        if message.is_list:
-            parts = [members_of(part) for part in elements(content)]
-            is_plain = len(parts) == 1 and parts[0].keys() <= PLAIN_TEXT_KEYS
-            content = parts[0].get("text") if is_plain else None
-        found = value(content) if content is not None else None
-    except Unreadable:
-        return None
-    return found if isinstance(found, str) else None
+def _same(base: Sequence[Cut], start: int, end: int) -> Cut:
+    """What stands there where nothing was laid over it."""
+    for cut in base:
+        if cut.start <= start < cut.end and cut.kind is not PieceKind.SECTION:
+            return Cut(cut.key, cut.kind, start, end)
+    return Cut(f"section:{start}", PieceKind.SECTION, start, end)
+
+
+def _joined(spans: Iterable[Range]) -> list[Range]:
+    """Those that overlap as one."""
+    found: list[Range] = []
+    for start, end in sorted(spans):
+        if found and start < found[-1][1]:
+            found[-1] = (found[-1][0], max(found[-1][1], end))
+        else:
+            found.append((start, end))
+    return found
+
+
+def _whole_parts(spans: Sequence[Range], parts: Iterable[Range], text: str) -> list[Range]:
+    """A part of which only blank space would stay goes as a whole."""
+    found = list(spans)
+    for begin, end in parts:
+        inside = [(s, e) for s, e in found if begin <= s and e <= end]
+        left, position = "", begin
+        for start, stop in inside:
+            left += text[position:start]
+            position = stop
+        if inside and left + text[position:end] and not (left + text[position:end]).strip():
+            found = _joined([*found, (begin, end)])
+    return found

@@ -149,6 +149,19 @@ def text_element(
     )
 
 
+def parts_element(kind: ElementKind, role: str, parts: Sequence[Part], message: int) -> Element:
+    """Several parts of a system message's list, each with its index there."""
+    return Element(
+        key="system",
+        kind=kind,
+        digest=digest(kind.encode(), *(part.digest for part in parts)),
+        parts=tuple(parts),
+        tokens=sum(part.tokens for part in parts),
+        role=role,
+        message=message,
+    )
+
+
 @dataclass(frozen=True, slots=True)
 class Seed:
     """What stands in front of the first position: ``scope`` names account and model; ``settings`` digests the

@@ -11,7 +11,7 @@ from msgspec import Raw
 
 from proxy.core.digest import digest
 from proxy.core.prompt import Life
-from proxy.core.recognition import Form, Recogniser, Recognition, recognise_text
+from proxy.core.recognition import Cut, Form, PieceKind, Recogniser, Recognition, recognise_text
 from proxy.core.tokens import IMAGE_TOKENS, MESSAGE_OVERHEAD_TOKENS, TokenCounter
 from proxy.core.wire import Members, Unreadable, elements, members_of, value
 
@@ -207,7 +207,37 @@ class MessageReader:
             return (self._result_part(raw_parts, level_mark),), None, None, (), True
         if len(raw_parts) == 1 and (text := _only_text(raw_parts[0])) is not None:
             return self._text(role, text, marker_of(members_of(raw_parts[0])), 0)
-        return tuple(self._list_part(role, raw, index) for index, raw in enumerate(raw_parts)), None, None, (), True
+        parts = tuple(self._list_part(role, raw, index) for index, raw in enumerate(raw_parts))
+        if role in SYSTEM_ROLES and (known := self._texts(role, raw_parts)) is not None:
+            return parts, *known, True
+        return parts, None, None, (), True
+
+    def _texts(self, role: str, raw_parts: Sequence[Raw]) -> tuple[str, Recognition, tuple[bytes, ...]] | None:
+        """A system message of several texts in which something tells the time: all of it, cut where its parts end, too.
+        None for any other: documents are looked for in a single text only."""
+        found = [_only_text(raw) for raw in raw_parts]
+        texts = [text for text in found if text is not None]
+        if len(texts) < len(found):
+            return None
+        cuts: list[Cut] = []
+        start = 0
+        for text in texts:
+            known = recognise_text(self._recognisers, role, text)
+            own = known.cuts if known is not None else ()
+            fixed = "".join(text[c.start : c.end] for c in own if c.kind is not PieceKind.VOLATILE)
+            if not own or not fixed.strip():
+                # A part of which only blank space would stay goes as a whole.
+                own = (Cut("", PieceKind.VOLATILE if own else PieceKind.SECTION, 0, len(text)),)
+            for cut in own:
+                kind = PieceKind.VOLATILE if cut.kind is PieceKind.VOLATILE else PieceKind.SECTION
+                if cut.end > cut.start:
+                    cuts.append(Cut(f"{kind}:{start + cut.start}", kind, start + cut.start, start + cut.end))
+            start += len(text)
+        if all(cut.kind is PieceKind.SECTION for cut in cuts):
+            return None
+        joined = "".join(texts)
+        system = Recognition("system", Form.SYSTEM, tuple(cuts))
+        return joined, system, tuple(piece_digest(joined[c.start : c.end]) for c in cuts)
 
     def _text_part(
         self,

@@ -4,8 +4,9 @@ from dataclasses import replace
 
 from proxy.core.assemble import Material
 from proxy.core.digest import digest
-from proxy.core.layout import Element, ElementKind, text_element
-from proxy.core.message import Part, PartKind, piece_digest, text_digest
+from proxy.core.layout import Element, ElementKind, parts_element, text_element
+from proxy.core.message import Message, Part, PartKind, piece_digest, text_digest
+from proxy.core.texts import kept_parts
 from proxy.core.tokens import MESSAGE_OVERHEAD_TOKENS, TokenCounter
 from proxy.core.view import SystemText, View
 from proxy.core.words import TAG_CLOSE, TAG_OPEN
@@ -46,10 +47,27 @@ def moved_material(view: View, material: Material, counter: TokenCounter) -> Mat
 
 
 def _fixed(view: View, text: SystemText, counter: TokenCounter) -> Element:
-    role = view.messages[text.message].role
+    message = view.messages[text.message]
+    if len(message.parts) > 1:
+        return _fixed_parts(message, text.message, counter)
+    role = message.role
     key = text_digest(role, text.fixed)
     own = Part(PartKind.TEXT, key, counter.count(key, text.fixed) + MESSAGE_OVERHEAD_TOKENS, -1, True)
     return text_element("system", ElementKind.SYSTEM, role, own, message=text.message, lead=text.fixed)
+
+
+def _fixed_parts(message: Message, index: int, counter: TokenCounter) -> Element:
+    """Of a list of texts those that stay; each as it came but for its volatile lines."""
+    parts: list[Part] = []
+    for kept in kept_parts(message):
+        own = message.parts[kept.index]
+        if not kept.is_whole:
+            key = text_digest(message.role, kept.text)
+            own = Part(PartKind.TEXT, key, counter.count(key, kept.text), kept.index, bool(kept.text.strip()))
+        if not parts and not (kept.is_whole and kept.index == 0):
+            own = replace(own, tokens=own.tokens + MESSAGE_OVERHEAD_TOKENS)
+        parts.append(own)
+    return parts_element(ElementKind.SYSTEM, message.role, parts, index)
 
 
 def _with_tag(view: View, tail: tuple[Element, ...], lines: list[str], counter: TokenCounter) -> tuple[Element, ...]:

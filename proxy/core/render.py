@@ -14,6 +14,7 @@ from proxy.core.layout import Element, ElementKind, Layout
 from proxy.core.message import MARK_KEYS, Message
 from proxy.core.profiles import Dialect
 from proxy.core.prompt import Life
+from proxy.core.texts import kept_parts
 from proxy.core.tools import bare_tool
 from proxy.core.wire import Members, elements, join_members, members_of
 from proxy.core.words import PART_ACKNOWLEDGEMENT
@@ -123,6 +124,8 @@ def _system(layout: Layout, index: int, message: Message, marks: Mapping[int, Li
         if element.kind not in (ElementKind.DOCUMENT, ElementKind.REST):
             break
         elements_here.append(element)
+    if len(message.parts) > 1:
+        return _system_parts(layout, index, elements_here, message, marks, dialect)
     texts = [e.item.text if e.item is not None else e.lead for e in elements_here]
     lives = [marks.get(layout.starts[index + offset]) for offset in range(len(texts))]
     members = members_of(message.raw)
@@ -132,6 +135,28 @@ def _system(layout: Layout, index: int, message: Message, marks: Mapping[int, Li
     else:
         parts = [_text_part(text, life, dialect) for text, life in zip(texts, lives, strict=True)]
         changes["content"] = b"[" + b",".join(parts) + b"]"
+    return join_members(members, changes)
+
+
+def _system_parts(
+    layout: Layout, index: int, own: Sequence[Element], message: Message, marks: Mapping[int, Life], dialect: Dialect
+) -> bytes:
+    """The same of a message whose content is a list: parts that stay whole are the client's own."""
+    members = members_of(message.raw)
+    raws, left = elements(members["content"]), {kept.index: kept.text for kept in kept_parts(message)}
+    written: list[bytes] = []
+    for position, part in enumerate((part for element in own for part in element.parts), layout.starts[index]):
+        life = marks.get(position)
+        if part.digest != message.parts[part.index].digest:
+            written.append(_text_part(left[part.index], life, dialect))
+            continue
+        raw = _without_mark(raws[part.index])
+        if life is not None:
+            key, mark = mark_json(dialect, life)
+            raw = join_members(members_of(raw), {key: mark})
+        written.append(raw)
+    changes: dict[str, bytes | None] = {key: None for key in MARK_KEYS if key in members}
+    changes["content"] = b"[" + b",".join(written) + b"]"
     return join_members(members, changes)
 
 

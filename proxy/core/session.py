@@ -371,7 +371,7 @@ def _lane_bytes(lane: Lane) -> int:
 
 
 def _head_bytes(records: HeadRecords) -> int:
-    return 800 + 16 * len(records.seen)
+    return 800 + 16 * len(records.seen) + 1_000 * len(records.evidence.regions)
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,7 +24,7 @@ from proxy.core.stability import Classic, ClassicPolicy, Piece
 from proxy.core.survival import Break
 from proxy.core.wire import Unreadable
 
-VERSION: Final = 4
+VERSION: Final = 5
 
 # How a cache model may tell lives apart within a scope (``MarkerCache``).
 _LIVES: Final = (b"", b"/5m", b"/1h")
@@ -63,7 +63,7 @@ class PackedHead(msgspec.Struct, frozen=True, array_like=True):
     changes: list[int]
     fresh_seen: list[int]
     fresh_changes: list[int]
-    regions: list[tuple[int, int, int]]
+    regions: list[tuple[int, list[int], list[int], int]]
     documents: list[bytes] = []
 
 
@@ -243,7 +243,7 @@ def restore_lane(packed: PackedLane, lane: Lane) -> None:
 
 def pack_head(records: HeadRecords) -> bytes:
     """What the heads of a client's requests have shown."""
-    regions = [(region.place, region.before, region.after) for region in records.evidence.regions]
+    regions = [(r.place, list(r.before), list(r.after), r.lines) for r in records.evidence.regions]
     return _encode(PackedHead(VERSION, *records.counts(), regions, records.documents.changing()))
 
 
@@ -258,7 +258,9 @@ def restore_head(packed: PackedHead, records: HeadRecords) -> None:
         taken = _records((packed.seen, packed.changes, packed.fresh_seen, packed.fresh_changes))
         records.seen, records.changes = taken.seen, taken.changes
         records.fresh_seen, records.fresh_changes = taken.fresh_seen, taken.fresh_changes
-    records.evidence.add(Region(*region) for region in packed.regions)
+    records.evidence.add(
+        Region(place, tuple(before), tuple(after), lines) for place, before, after, lines in packed.regions
+    )
     records.documents.add(packed.documents)
 
 

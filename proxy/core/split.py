@@ -3,9 +3,10 @@
 The third answer to a volatile span, beside leaving it and relocating it. The parts together are the client's text.
 """
 
-from proxy.core.layout import Element, ElementKind, Layout, text_element
+from proxy.core.layout import Element, ElementKind, Layout, parts_element, text_element
 from proxy.core.message import Message, Part, PartKind, text_digest
 from proxy.core.recognition import PieceKind
+from proxy.core.texts import part_at, texts_of
 from proxy.core.tokens import MESSAGE_OVERHEAD_TOKENS, TokenCounter
 from proxy.core.view import View
 
@@ -31,11 +32,20 @@ def _place(message: Message) -> int:
     if known is None or text is None:
         return 0
     at = next((cut.start for cut in known.cuts if cut.kind is PieceKind.VOLATILE), 0)
+    if len(message.parts) > 1:
+        # Between two parts that there are already.
+        at = sum(map(len, (texts_of(message) or ())[: part_at(message, at)]))
     return at if text[:at].strip() and text[at:].strip() else 0
 
 
 def _parts(message: Message, index: int, at: int, counter: TokenCounter) -> tuple[Element, Element]:
     assert message.text is not None
+    if len(message.parts) > 1:
+        first = part_at(message, at)
+        return (
+            parts_element(ElementKind.SYSTEM, message.role, message.parts[:first], index),
+            parts_element(ElementKind.REST, message.role, message.parts[first:], index),
+        )
     before, rest = message.text[:at], message.text[at:]
     return (
         _element(message.role, index, before, ElementKind.SYSTEM, counter, MESSAGE_OVERHEAD_TOKENS),

@@ -211,7 +211,7 @@ class _Comparison:
         client = Counter(part for said in self._before for part in said.parts)
         for text in texts:
             if _is_tag(text) and not client[text]:
-                self._tag += _lines(text[len(TAG_OPEN) : -len(TAG_CLOSE)])
+                self._tag += text[len(TAG_OPEN) : -len(TAG_CLOSE)].split("\n")
 
     def _step(self, at: int, said: Said, following: Said | None) -> int:
         """How many messages were understood."""
@@ -250,6 +250,8 @@ class _Comparison:
         """A system message without what stands in the tag, its documents as parts behind the rest."""
         if wanted.text is None or said.text is None:
             return False
+        if len(wanted.parts) > 1:
+            return self._parts_without_lines(wanted.parts, said.parts)
         left = wanted.text
         for part in sorted(said.parts[1:], key=len, reverse=True):
             if part not in left:
@@ -261,11 +263,30 @@ class _Comparison:
         self._tag = self._tag[used:]
         return True
 
+    def _parts_without_lines(self, wanted: Sequence[str], said: Sequence[str]) -> bool:
+        """The same parts in the same order, without what stands in the tag; one that stands there whole is gone."""
+        tag, at = self._tag, 0
+        for part in wanted:
+            own = _lines(part)
+            used = _taken_out(part, said[at], tag) if at < len(said) else None
+            if used is not None:
+                tag, at = tag[used:], at + 1
+            elif tag[: len(own)] == own:
+                tag = tag[len(own) :]
+            else:
+                return False
+        if at < len(said):
+            return False
+        self._tag = tag
+        return True
+
     def _is_gone(self) -> bool:
-        """Whether the next message is a system message that stands in the tag from its first line to its last."""
+        """Whether the next message is a system message all of which stands in the tag."""
         wanted = self._fixed[self._next]
-        lines = _lines(wanted.text or "")
-        if wanted.role not in _SYSTEM or not lines or self._tag[: len(lines)] != lines:
+        if wanted.role not in _SYSTEM or wanted.rest != "{}" or not wanted.text:
+            return False
+        lines = [line for part in wanted.parts for line in _lines(part)]
+        if self._tag[: len(lines)] != lines:
             return False
         self._tag = self._tag[len(lines) :]
         self._next += 1
@@ -300,7 +321,7 @@ def _taken_out(text: str, fixed: str, lines: Sequence[str]) -> int | None:
         return 0
     if not lines:
         return None
-    for span in (lines[0] + "\n", "\n" + lines[0], lines[0]):
+    for span in filter(None, (lines[0] + "\n", "\n" + lines[0], lines[0])):
         at = text.find(span)
         while at >= 0 and text[:at] == fixed[:at]:
             used = _taken_out(text[at + len(span) :], fixed[at:], lines[1:])
@@ -315,4 +336,4 @@ def _is_tag(text: str) -> bool:
 
 
 def _lines(text: str) -> list[str]:
-    return [line for line in text.split("\n") if line.strip()]
+    return text.removesuffix("\n").split("\n")

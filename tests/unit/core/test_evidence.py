@@ -13,6 +13,10 @@ from proxy.core.profiles import PROFILES
 from proxy.core.recognition import PieceKind
 from proxy.core.tokens import TokenCounter
 from proxy.core.wire import elements
+from proxy.core.words import TAG_CLOSE, TAG_OPEN
+from tests.fidelity.checker import check
+from tests.talk import Body, Talk, assistant, chat, lines, system, text_part, user
+from tests.talk import sent as sent_by
 
 LINES = [f"Rule {number}: do this, and mind what it says about it." for number in range(80)]
 
@@ -28,7 +32,7 @@ def with_lines(*changed: str, at: int = 40) -> str:
 
 def learnt(first: str, second: str, place: int = 0) -> Evidence:
     evidence = Evidence()
-    evidence.learn(place, line_hashes(read(first)), line_hashes(read(second)))
+    evidence.learn(place, line_hashes(read(first)), read(second))
     return evidence
 
 
@@ -88,6 +92,113 @@ def test_sessions_are_compared_only_while_they_have_as_many_system_messages() ->
     assert evidence.regions == ()
     lines.follow([read(with_lines("a: 3")), read("more")], evidence)
     assert len(evidence.regions) == 1
+
+
+def parted(*texts: str) -> list[dict[str, str]]:
+    return [{"type": "text", "text": text} for text in texts]
+
+
+@pytest.mark.parametrize("gap", ["\n", "\n\n", "\n\n\n", "\n---\n\n"])
+def test_neighbours_that_stand_elsewhere_too_do_not_matter(gap: str) -> None:
+    """Blank lines and rules are everywhere in a Markdown prompt."""
+
+    def text(left: int, more: str = "") -> str:
+        return gap.join([*LINES[:40], f"Open tickets: {left}", *LINES[40:60], more or "No more.", *LINES[60:]])
+
+    evidence = learnt(text(5), text(7))
+    assert volatile(text(9), evidence) == ["Open tickets: 9\n"]
+    # Text that is added elsewhere, in front of it or behind it, does not hide it.
+    assert volatile("A new rule.\n\n" + text(9, "Another rule."), evidence) == ["Open tickets: 9\n"]
+
+
+def test_a_line_is_found_in_a_text_that_says_everything_twice() -> None:
+    half = "\n".join(LINES)
+    evidence = learnt(f"{half}\nLeft: 5\nUsed: 1\n{half}", f"{half}\nLeft: 4\nUsed: 2\n{half}")
+    assert volatile(f"{half}\nLeft: 3\nUsed: 3\n{half}", evidence) == ["Left: 3\nUsed: 3\n"]
+
+
+def test_lines_with_nothing_that_tells_the_place_between_them_are_one_region() -> None:
+    evidence = learnt(with_lines("", "Left: 5", "", "Used: 1", ""), with_lines("", "Left: 4", "", "Used: 2", ""))
+    assert volatile(with_lines("", "Left: 3", "", "Used: 3", ""), evidence) == ["Left: 3\n\nUsed: 3\n"]
+
+
+def test_a_line_beside_one_that_is_known_to_move_is_found() -> None:
+    first, second, third = (with_lines("", f"Left: {n}", "", "Used: 1", "") for n in range(3))
+    evidence = learnt(first, second)
+    fourth, fifth = with_lines("", "Left: 2", "", "Used: 5", ""), with_lines("", "Left: 9", "", "Used: 7", "")
+    evidence.learn(0, line_hashes(read(third)), with_evidence(read(fourth), 0, evidence))
+    assert volatile(fifth, evidence) == ["Left: 9\n\nUsed: 7\n"]
+
+
+def test_a_list_goes_as_a_whole_whatever_of_it_changes() -> None:
+    def todo(done: int, count: int = 9) -> str:
+        items = [f"- [{'x' if n < done else ' '}] step {n}" for n in range(count)]
+        return with_lines("<todo>", *items, "</todo>")
+
+    evidence = learnt(todo(1), todo(2))
+    for text in (todo(3), todo(9), todo(4, 12)):
+        assert volatile(text, evidence) == [text[text.index("<todo>") : text.index("</todo>\n") + len("</todo>\n")]]
+
+
+def test_items_that_are_taken_out_or_put_in_are_a_part_of_their_list() -> None:
+    def status(*files: str) -> str:
+        return with_lines("", "Status:", *[f" M {file}.py" for file in files], "", "Recent commits:", "0af fix", "")
+
+    for before, after in ((("a",), ("a", "b")), (("a", "b", "c"), ("a", "c"))):
+        evidence = learnt(status(*before), status(*after))
+        assert volatile(status("a", "x", "y", "z"), evidence) == ["Status:\n M a.py\n M x.py\n M y.py\n M z.py\n"]
+
+
+def test_an_item_of_a_list_that_is_too_long_to_move_stays() -> None:
+    def text(done: int) -> str:
+        return "\n".join(f"- [{'x' if n == done else ' '}] a step of the plan, number {n}" for n in range(200))
+
+    assert volatile(text(7), learnt(text(5), text(6))) == []
+
+
+def test_a_part_that_changes_is_volatile_as_a_whole() -> None:
+    def parts(left: int) -> list[dict[str, str]]:
+        return parted("\n".join(LINES[:40]), f"\nOpen tickets: {left}\n\n", "\n".join(LINES[40:]))
+
+    evidence = Evidence()
+    evidence.learn(0, line_hashes(read(parts(5))), read(parts(7)))
+    known = with_evidence(read(parts(9)), 0, evidence)
+    assert known.text is not None
+    assert known.recognition is not None
+    cuts = [(known.text[c.start : c.end], c.kind) for c in known.recognition.cuts]
+    assert cuts == [
+        ("\n".join(LINES[:40]), PieceKind.SECTION),
+        ("\nOpen tickets: 9\n\n", PieceKind.VOLATILE),
+        ("\n".join(LINES[40:]), PieceKind.SECTION),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "tag"),
+    [
+        ("\n\nRequests left: {}\n\n", "Requests left: {}"),
+        ("\n<env>\n\nBranch: b{}\n\n</env>\n", "<env>\n\nBranch: b{}\n\n</env>"),
+        ("\n\n## Context\n\nUser: bob (session {})\n\n## More\n", "## Context\n\nUser: bob (session {})"),
+    ],
+)
+@pytest.mark.parametrize("as_parts", [False, True])
+def test_a_line_that_changes_does_not_cost_the_prompt(text: str, tag: str, as_parts: bool) -> None:
+    """All requests but those that it is learnt from read everything in front of it, and everything behind it."""
+    talk = Talk()
+    turns: list[Body] = []
+    above, below = lines(120, "rule"), lines(120, "law")
+    for number in range(6):
+        turns.append(user(f"question {number}"))
+        texts = (above, text.format(number), below)
+        body = chat(system([text_part(t) for t in texts] if as_parts else "".join(texts)), *turns)
+        plan = talk.send(body)
+        assert check(body, sent_by(plan), mode="tier", profile="anthropic") == []
+        if number >= 3:
+            assert plan.predicted is not None
+            assert plan.predicted.read > 0.9 * plan.predicted.total
+            tags = [m["content"] for m in sent_by(plan)["messages"] if "<stratiform-context>" in m["content"]]
+            assert [one.split() for one in tags] == [f"{TAG_OPEN}{tag.format(number)}{TAG_CLOSE}".split()]
+        turns.append(assistant(f"answer {number}"))
 
 
 def sent(planner: TierPlanner, system: str, turns: list[dict[str, str]], at: float) -> Plan:

@@ -7,6 +7,7 @@ import msgspec
 import pytest
 
 from proxy.core import snapshot
+from proxy.core.evidence import Region
 from proxy.core.handover import Costs
 from proxy.core.lane import Lane
 from proxy.core.modes import Mode
@@ -171,6 +172,20 @@ def test_another_version_is_no_snapshot() -> None:
     packed[0] = snapshot.VERSION + 1
     with pytest.raises(Unreadable):
         snapshot.read_session(msgspec.msgpack.encode(packed))
+
+
+def test_regions_are_handed_over() -> None:
+    records, others = HeadRecords([1], [1], [0], [0]), HeadRecords()
+    records.evidence.add([Region(0, (0, 5), (7,), 3)])
+    blob = snapshot.pack_head(records)
+    snapshot.restore_head(snapshot.read_head(blob), others)
+    assert others.evidence == records.evidence
+
+
+def test_the_regions_of_an_earlier_version_are_no_snapshot() -> None:
+    old = msgspec.msgpack.encode([3, [1], [1], [0], [0], [[0, 5, 7]]])
+    with pytest.raises(Unreadable):
+        snapshot.read_head(old)
 
 
 def test_everything_that_is_learnt_is_in_a_snapshot() -> None:

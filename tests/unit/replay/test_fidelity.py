@@ -146,6 +146,37 @@ def test_the_time_and_the_rules_stand_apart_in_what_is_sent() -> None:
     assert "2026-" not in str(sent["messages"][0])
 
 
+MOVED = TAG_OPEN + "<env>\n\nBranch: main\n\n</env>\nNow: 10:04" + TAG_CLOSE
+ENV = "<env>\n\nBranch: main\n\n</env>\n"
+
+
+@pytest.mark.parametrize(
+    ("system", "sent", "is_right"),
+    [
+        (["A.\n" + ENV + "B.\nNow: 10:04\n"], ["A.\nB.\n"], True),
+        (["A.\n" + ENV + "B.\nNow: 10:04\n"], ["A.\n"], False),
+        ([["A.", ENV, "B.\nNow: 10:04\n"]], [["A.", "B.\n"]], True),
+        ([["A.", ENV + "B.", "Now: 10:04"]], [["A.", "B."]], True),
+        ([["A.", ENV, "B.", "Now: 10:04"]], [["B.", "A."]], False),
+        ([["A.", ENV, "B.", "Now: 10:04"]], [["A.B."]], False),
+        (["A.\n" + ENV, "Now: 10:04"], ["A.\n"], True),
+        (["A.\n" + ENV, "Now: 10:04", "B."], ["A.\n", "B."], True),
+        (["A.\n" + ENV, "Now: 10:05"], ["A.\n"], False),
+    ],
+)
+def test_what_stands_in_the_tag_is_gone_from_the_system_messages_and_nothing_else(
+    system: list[str | list[str]], sent: list[str | list[str]], is_right: bool
+) -> None:
+    def messages(texts: list[str | list[str]]) -> list[Request]:
+        made = (t if isinstance(t, str) else [{"type": "text", "text": part} for part in t] for t in texts)
+        return [{"role": "system", "content": content} for content in made]
+
+    user = {"role": "user", "content": "go"}
+    before = {"messages": [*messages(system), user]}
+    after = {"messages": [*messages(sent), {"role": "user", "content": MOVED}, user]}
+    assert (check(before, after) == []) is is_right, check(before, after)
+
+
 def test_documents_in_a_system_prompt_may_change_their_order_and_nothing_else() -> None:
     original, sent = [(orjson.loads(a), orjson.loads(b)) for a, b in planned(support_chat) if a != b][-1]
     assert check(original, sent) == []

@@ -1,0 +1,69 @@
+"""The text of a system message that is written as several parts, and what is left of each without what moves."""
+
+from dataclasses import dataclass
+
+from proxy.core.message import PLAIN_TEXT_KEYS, Message
+from proxy.core.recognition import PieceKind
+from proxy.core.wire import Unreadable, elements, members_of, value
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """What stays of the part with this ``index``. ``is_whole``: all of it."""
+
+    index: int
+    text: str
+    is_whole: bool
+
+
+def texts_of(message: Message) -> tuple[str, ...] | None:
+    """The texts that the content consists of; None for anything but a string, or a list of plain text parts."""
+    if message.text is not None and len(message.parts) == 1:
+        return (message.text,)
+    try:
+        content = members_of(message.raw).get("content")
+        if content is None:
+            return None
+        if not message.is_list:
+            found = [value(content)]
+        else:
+            parts = [members_of(part) for part in elements(content)]
+            if not all("text" in part and part.keys() <= PLAIN_TEXT_KEYS for part in parts):
+                return None
+            found = [value(part["text"]) for part in parts]
+    except Unreadable:
+        return None
+    texts = tuple(text for text in found if isinstance(text, str))
+    return texts if texts and len(texts) == len(found) == len(message.parts) else None
+
+
+def kept_parts(message: Message) -> tuple[Kept, ...]:
+    """The parts of a recognised message without its volatile text; those of which nothing stays are left out."""
+    texts, known = texts_of(message), message.recognition
+    assert texts is not None
+    assert known is not None
+    volatile = [cut for cut in known.cuts if cut.kind is PieceKind.VOLATILE]
+    found: list[Kept] = []
+    start = 0
+    for index, text in enumerate(texts):
+        end, position, left = start + len(text), start, ""
+        for cut in volatile:
+            if start <= cut.start and cut.end <= end:
+                left += text[position - start : cut.start - start]
+                position = cut.end
+        left += text[position - start :]
+        if left or not text:
+            found.append(Kept(index, left, left == text))
+        start = end
+    return tuple(found)
+
+
+def part_at(message: Message, position: int) -> int:
+    """The index of the part in which this character of the text stands."""
+    texts = texts_of(message)
+    assert texts is not None
+    index = 0
+    while index < len(texts) - 1 and position >= len(texts[index]):
+        position -= len(texts[index])
+        index += 1
+    return index
