@@ -192,7 +192,7 @@ class Accounts:
         most = expected = most_output = output = 0
         for one in (deployment, *deployment.others) if most_prompt else ():
             price = self._price_of(one)
-            longest = choices * _longest(limit if limit is not None else assumed, price)
+            longest = choices * longest_output(limit if limit is not None else assumed, price)
             output = max(output, min(longest, usual * choices))
             most_output = max(most_output, longest)
             if price is None:
@@ -316,7 +316,7 @@ def _spent(rule: Rule, exchange: Exchange, entry: Entry) -> int:
             return 1
 
 
-def _longest(given: int | None, price: Price | None) -> int:
+def longest_output(given: int | None, price: Price | None) -> int:
     """The longest answer: as the request or a rule limits it, else the model's own."""
     if given is not None:
         return given

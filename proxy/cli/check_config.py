@@ -13,6 +13,7 @@ from rich.table import Table
 from proxy.accounts import PriceOf
 from proxy.admission import brings_key
 from proxy.cli import compose, declared
+from proxy.cli.tight import tight_budgets
 from proxy.core.allow import matches
 from proxy.core.prices import PriceMap
 from proxy.deployments import Entry, ModelTable, deployment_of
@@ -67,7 +68,9 @@ def check(path: Path) -> dict[str, object]:
             }
             for team in ours.teams
         ],
-        "warnings": [*settings.warnings, *_warnings(settings, prices)],
+        "warnings": [
+            *settings.warnings, *_warnings(settings, prices), *tight_budgets(settings, table, price_of),
+        ],
     }  # fmt: skip
 
 

@@ -137,3 +137,54 @@ def test_budgets_and_allow_lists_are_shown_as_they_are_meant(
         "stratiform.teams[0].models: `sonet` is no model of model_list",
         "stratiform.teams[0].keys[0].models: `opus` is no model of model_list",
     ]
+
+
+TIGHT = """
+model_list:
+  - model_name: long
+    litellm_params: {model: openai/long, api_base: "http://localhost:8000/v1"}
+  - model_name: short
+    litellm_params: {model: openai/short, api_base: "http://localhost:8000/v1"}
+  - model_name: unknown
+    litellm_params: {model: openai/nobodys, api_base: "http://localhost:8000/v1"}
+stratiform:
+  prices:
+    long: {input_cost_per_token: 1.0e-6, output_cost_per_token: 1.0e-4}
+    short: {input_cost_per_token: 1.0e-6, output_cost_per_token: 1.0e-5}
+  teams:
+    - name: a
+      models: MODELS
+      budget: BUDGET
+      budgets: BUDGETS
+"""
+
+
+@pytest.mark.parametrize(
+    ("models", "budget", "budgets", "expected"),
+    [
+        ("[]", "{usd: 0.5}", "[]", [("budget", "$0.82", "`long`")]),
+        ("['s*']", "{usd: 0.5}", "[]", []),
+        ("[]", "{usd: 0.82}", "[]", []),
+        ("[]", "{usd: 0}", "[]", []),
+        ("[]", "{soft_usd: 0.5}", "[]", []),
+        ("[]", "{usd: 0.5, assumed_output_tokens: 5000}", "[]", []),
+        ("[]", "{usd: 0.5, assumed_output_tokens: 5001}", "[]", [("budget", "$0.50", "`long`")]),
+        ("[]", "{usd: 0.5, assumed_output_tokens: 9}", "[{usd: 90, window: day}]", [("budget", "$0.82", "`long`")]),
+        ("[]", "{usd: 90}", "[{tokens: 999}]", [("budgets[0]", "8192 tokens", "`long`, `short`, `unknown`")]),
+        ("[]", "{usd: 90}", "[{usd: 0.5, scope: model, subject: short}]", []),
+        ("[]", "{usd: 90}", "[{usd: 0.001, scope: model, subject: short}]", [("budgets[0]", "$0.08", "`short`")]),
+    ],
+)
+def test_a_budget_that_is_smaller_than_one_request_is_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], models: str, budget: str, budgets: str,
+    expected: list[tuple[str, str, str]],
+) -> None:  # fmt: skip
+    path = tmp_path / "config.yaml"
+    path.write_text(TIGHT.replace("MODELS", models).replace("BUDGETS", budgets).replace("BUDGET", budget))
+    main(["check-config", str(path), "--json"])
+    report = orjson.loads(capsys.readouterr().out)
+    assert [line for line in report["warnings"] if "max_tokens" in line] == [
+        f"stratiform.teams[0].{place}: one request without max_tokens sets aside up to {amount}, which is more than "
+        f"all of it, and is refused ({whom}); set assumed_output_tokens"
+        for place, amount, whom in expected
+    ]
