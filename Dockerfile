@@ -1,6 +1,8 @@
 # docker build -t stratiform . && docker run -p 4000:4000 -v ./config.yaml:/etc/stratiform/config.yaml:ro \
-#     -e ANTHROPIC_API_KEY stratiform serve --host 0.0.0.0 --config /etc/stratiform/config.yaml
-# (-e: every variable that config.yaml names)
+#     -e ANTHROPIC_API_KEY stratiform
+# (-e: every variable that config.yaml names). Without a file, in front of one server:
+#     docker run -p 4000:4000 stratiform serve --host 0.0.0.0 --upstream URL
+# Another port outside is `-p PORT:4000`; the health check asks 4000, so leave stratiform.port as it is.
 FROM python:3.13-slim AS build
 ENV UV_LINK_MODE=copy UV_COMPILE_BYTECODE=1 UV_PYTHON_DOWNLOADS=never
 RUN pip install --no-cache-dir uv==0.13.9
@@ -25,4 +27,4 @@ EXPOSE 4000
 HEALTHCHECK --interval=30s --timeout=3s --start-period=10s --retries=3 \
     CMD ["python", "-c", "import urllib.request; urllib.request.urlopen('http://127.0.0.1:4000/healthz', timeout=2)"]
 ENTRYPOINT ["stratiform"]
-CMD ["serve", "--host", "0.0.0.0"]
+CMD ["serve", "--host", "0.0.0.0", "--config", "/etc/stratiform/config.yaml"]

@@ -1,5 +1,6 @@
 """The repository agrees with itself: versions, documents, targets, container image, prompts, packaging."""
 
+import argparse
 import ast
 import os
 import re
@@ -14,6 +15,7 @@ import pytest
 import yaml
 
 import proxy
+from proxy.cli import serve
 from proxy.settings.schema import Stratiform
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -112,6 +114,16 @@ def test_the_image_runs_the_command_on_the_port_that_it_exposes_and_not_as_root(
     assert int(argument("EXPOSE")) == Stratiform().port
     assert f":{Stratiform().port}/healthz" in argument("HEALTHCHECK")
     assert int(argument("USER")) > 0
+
+
+def test_the_image_serves_the_file_that_its_first_lines_say_to_mount() -> None:
+    command, *words = yaml.safe_load(argument("CMD"))
+    parser = argparse.ArgumentParser()
+    serve.configure(parser)
+    arguments = parser.parse_args(words)
+    assert command == "serve"
+    assert (arguments.host, arguments.upstream) == ("0.0.0.0", "")
+    assert f":{arguments.config}:ro" in text("Dockerfile").partition("FROM")[0]
 
 
 def test_uv_is_the_same_in_the_makefile_and_in_the_image() -> None:
