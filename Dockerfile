@@ -2,7 +2,7 @@
 #     -e ANTHROPIC_API_KEY stratiform
 # (-e: every variable that config.yaml names). Without a file, in front of one server:
 #     docker run -p 4000:4000 stratiform serve --host 0.0.0.0 --upstream URL
-# Another port outside is `-p PORT:4000`; the health check asks 4000, so leave stratiform.port as it is.
+# Inside it is port 4000, which the health check asks, whatever stratiform.port says; outside, `-p PORT:4000`.
 FROM python:3.13-slim AS build
 ENV UV_LINK_MODE=copy UV_COMPILE_BYTECODE=1 UV_PYTHON_DOWNLOADS=never
 RUN pip install --no-cache-dir uv==0.13.9
@@ -27,4 +27,4 @@ EXPOSE 4000
 HEALTHCHECK --interval=30s --timeout=3s --start-period=10s --retries=3 \
     CMD ["python", "-c", "import urllib.request; urllib.request.urlopen('http://127.0.0.1:4000/healthz', timeout=2)"]
 ENTRYPOINT ["stratiform"]
-CMD ["serve", "--host", "0.0.0.0", "--config", "/etc/stratiform/config.yaml"]
+CMD ["serve", "--host", "0.0.0.0", "--port", "4000", "--config", "/etc/stratiform/config.yaml"]

@@ -122,7 +122,7 @@ def test_the_image_serves_the_file_that_its_first_lines_say_to_mount() -> None:
     serve.configure(parser)
     arguments = parser.parse_args(words)
     assert command == "serve"
-    assert (arguments.host, arguments.upstream) == ("0.0.0.0", "")
+    assert (arguments.host, arguments.port, arguments.upstream) == ("0.0.0.0", int(argument("EXPOSE")), "")
     assert f":{arguments.config}:ro" in text("Dockerfile").partition("FROM")[0]
 
 
