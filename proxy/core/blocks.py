@@ -172,6 +172,8 @@ def _with_fences(lines: Sequence[str], first: int, last: int) -> Range:
     """With both ends of the fenced code that any of it stands in."""
     opened, fence = -1, ""
     for index, line in enumerate(lines):
+        if "```" not in line and "~~~" not in line:
+            continue
         found = _FENCE.match(line)
         if found is None:
             continue

@@ -7,10 +7,11 @@ that are found again whatever it says next time, in this session or in the clien
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from difflib import SequenceMatcher
+from itertools import accumulate, pairwise
 from zlib import crc32
 
 from proxy.core.blocks import MAX_LINES, Range, block_of, fits
+from proxy.core.differences import differences
 from proxy.core.message import Message, piece_digest
 from proxy.core.recognition import Cut, Form, PieceKind, Recognition
 from proxy.core.texts import texts_of
@@ -93,25 +94,26 @@ class _Lines:
 
     @classmethod
     def of(cls, texts: Sequence[str]) -> "_Lines":
-        lines: list[str] = []
         spans: list[Range] = []
         parts: list[Range] = []
         at = 0
         for text in texts:
             if parts:
-                lines.append("")
                 spans.append((at, at))
-            begin = at
-            for line in text.split("\n"):
-                lines.append(line)
-                spans.append((at, min(at + len(line) + 1, begin + len(text))))
-                at = spans[-1][1]
-            parts.append((begin, at))
-        return cls(tuple(lines), tuple(spans), tuple(parts))
+            starts = list(accumulate((len(line) + 1 for line in text.split("\n")), initial=at))
+            starts[-1] = at + len(text)
+            spans += pairwise(starts)
+            parts.append((at, starts[-1]))
+            at = starts[-1]
+        return cls(_split(texts), tuple(spans), tuple(parts))
 
     def span(self, first: int, last: int) -> Range:
         """Where these lines stand in the text."""
         return self.spans[first][0], self.spans[last - 1][1]
+
+
+def _split(texts: Sequence[str]) -> tuple[str, ...]:
+    return tuple("\n\n".join(texts).split("\n"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,7 +131,7 @@ def line_hashes(message: Message) -> tuple[int, ...]:
     if isinstance(known, tuple):
         return known
     texts = texts_of(message)
-    lines = _Lines.of(texts).texts if texts is not None else ()
+    lines = _split(texts) if texts is not None else ()
     found = tuple(map(_line_hash, lines)) if len(lines) <= _MAX_TEXT_LINES else ()
     message.memo["lines"] = found
     return found
@@ -174,22 +176,11 @@ def _changed(place: int, before: Sequence[int], message: Message, known: Sequenc
 
 def _changes(before: Sequence[int], after: Sequence[int]) -> list[Range] | None:
     """The lines of the later version that are not those of the earlier one; None where they are too many."""
-    start = 0
-    while start < min(len(before), len(after)) and before[start] == after[start]:
-        start += 1
-    end = 0
-    while end < min(len(before), len(after)) - start and before[-1 - end] == after[-1 - end]:
-        end += 1
-    old, new = before[start : len(before) - end], after[start : len(after) - end]
-    if max(len(old), len(new)) > 40 * _MAX_CHANGED:
-        return None
     found = []
-    for tag, low, high, first, last in SequenceMatcher(None, old, new, autojunk=False).get_opcodes():
-        if tag == "equal":
-            continue
+    for low, high, first, last in differences(before, after) or ():
         if max(high - low, last - first) > _MAX_CHANGED:
             return None
-        found.append((start + first, start + last))
+        found.append((first, last))
     return found
 
 
@@ -320,7 +311,7 @@ def _span(lines: _Lines, hashes: Sequence[int], region: Region) -> Range | None:
     return lines.span(*block) if block is not None and block[0] < block[1] else None
 
 
-def _overlaid(base: Sequence[Cut], spans: Iterable[Range], parts: Iterable[Range], text: str) -> tuple[Cut, ...]:
+def _overlaid(base: Sequence[Cut], spans: Iterable[Range], parts: Sequence[Range], text: str) -> tuple[Cut, ...]:
     """The cuts with volatile spans laid over fixed sections, and over what is volatile already; a span that touches
     anything else is left out."""
     apart = [cut for cut in base if cut.kind not in (PieceKind.SECTION, PieceKind.VOLATILE)]
@@ -328,7 +319,7 @@ def _overlaid(base: Sequence[Cut], spans: Iterable[Range], parts: Iterable[Range
     if not wanted:
         return tuple(base)
     wanted += [(cut.start, cut.end) for cut in base if cut.kind is PieceKind.VOLATILE]
-    joined = _whole_parts(_joined(wanted), parts, text)
+    joined = _whole_parts(list(_in_parts(_joined(wanted), parts)), parts, text)
     borders = sorted({cut.start for cut in apart} | {cut.end for cut in apart} | {start for start, _ in parts})
     result: list[Cut] = []
     position = 0
@@ -360,6 +351,14 @@ def _joined(spans: Iterable[Range]) -> list[Range]:
         else:
             found.append((start, end))
     return found
+
+
+def _in_parts(spans: Iterable[Range], parts: Sequence[Range]) -> Iterator[Range]:
+    """Cut where a part ends."""
+    for start, end in spans:
+        for begin, stop in parts:
+            if max(start, begin) < min(end, stop):
+                yield max(start, begin), min(end, stop)
 
 
 def _whole_parts(spans: Sequence[Range], parts: Iterable[Range], text: str) -> list[Range]:

@@ -46,15 +46,16 @@ def kept_parts(message: Message) -> tuple[Kept, ...]:
     found: list[Kept] = []
     start = 0
     for index, text in enumerate(texts):
-        end, position, left = start + len(text), start, ""
+        left, position = "", 0
         for cut in volatile:
-            if start <= cut.start and cut.end <= end:
-                left += text[position - start : cut.start - start]
-                position = cut.end
-        left += text[position - start :]
+            begin, end = max(cut.start - start, 0), min(cut.end - start, len(text))
+            if begin < end:
+                left += text[position:begin]
+                position = end
+        left += text[position:]
         if left or not text:
             found.append(Kept(index, left, left == text))
-        start = end
+        start += len(text)
     return tuple(found)
 
 

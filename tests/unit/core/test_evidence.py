@@ -117,6 +117,14 @@ def test_a_line_is_found_in_a_text_that_says_everything_twice() -> None:
     assert volatile(f"{half}\nLeft: 3\nUsed: 3\n{half}", evidence) == ["Left: 3\nUsed: 3\n"]
 
 
+def test_lines_that_are_far_apart_are_found_both() -> None:
+    def text(number: int) -> str:
+        rules = "\n\n".join(f"Rule {n}: mind what it says." for n in range(600))
+        return f"Request id: {number}\n\n{rules}\n\nRequests left: {number}\n\nBe brief."
+
+    assert volatile(text(3), learnt(text(1), text(2))) == ["Request id: 3\n", "Requests left: 3\n"]
+
+
 def test_lines_with_nothing_that_tells_the_place_between_them_are_one_region() -> None:
     evidence = learnt(with_lines("", "Left: 5", "", "Used: 1", ""), with_lines("", "Left: 4", "", "Used: 2", ""))
     assert volatile(with_lines("", "Left: 3", "", "Used: 3", ""), evidence) == ["Left: 3\n\nUsed: 3\n"]
