@@ -6,6 +6,7 @@ from typing import Any
 
 from .alignment import Alignment, Terms
 from .fields import check_fields, check_tools
+from .history import History
 from .markers import MarkerTerms, check_markers, markers_of
 from .view import same, views
 from .violations import Report, Rule, Violation
@@ -68,11 +69,13 @@ def check(
     profile: str,
     reminder: str | None = None,
     tools_seen_reordered: bool = False,
+    documents_seen_changing: bool = True,
 ) -> list[Violation]:
     """All rules that ``sent`` breaks as the forwarded form of the client's body ``original``; empty if it is faithful.
 
     ``reminder`` is the operator's text that may stand behind the last user message; ``tools_seen_reordered`` says that
-    this client was seen to send the same tools in another order or form. Neither body is changed.
+    this client was seen to send the same tools in another order or form, ``documents_seen_changing`` that it was seen
+    to retrieve others for another request. Neither body is changed.
     """
     if mode not in MODES:
         raise ValueError(f"mode must be one of {', '.join(MODES)}; got {mode!r}")
@@ -82,7 +85,7 @@ def check(
     if mode in ("passthrough", "observe"):
         _check_untouched(original, sent, report)
     else:
-        terms = Terms(mode == "tier", reminder, tool_text_to_parts=PROFILES[profile].parts_only)
+        terms = Terms(mode == "tier", reminder, PROFILES[profile].parts_only, documents_seen_changing)
         _check_laid_out(original, sent, report, PROFILES[profile], terms, tools_seen_reordered)
     return report.violations
 
@@ -90,12 +93,21 @@ def check(
 def replay_check(
     pairs: Iterable[tuple[dict[str, Any], dict[str, Any]]], *, mode: str, profile: str, **leave: Any
 ) -> list[tuple[int, Violation]]:
-    """``check`` over (original, sent) pairs in turn: each violation with the number of its pair, from 0."""
-    return [
-        (number, violation)
-        for number, (original, sent) in enumerate(pairs)
-        for violation in check(original, sent, mode=mode, profile=profile, **leave)
-    ]
+    """``check`` over (original, sent) pairs in turn: each violation with the number of its pair, from 0.
+
+    The pairs are all that was ever seen of their client: what moves because it changes must have changed among them.
+    """
+    history = History()
+    found: list[tuple[int, Violation]] = []
+    for number, (original, sent) in enumerate(pairs):
+        before, after = views(original.get("messages")) or [], views(sent.get("messages")) or []
+        history.add(before)
+        leave["documents_seen_changing"] = history.documents_change
+        found += [(number, violation) for violation in check(original, sent, mode=mode, profile=profile, **leave)]
+        if static := history.static_lines(before, after):
+            said = f"{static} lines moved that were never seen to change"
+            found.append((number, Violation(Rule.STATIC, "messages", said)))
+    return found
 
 
 def _check_untouched(original: dict[str, Any], sent: dict[str, Any], report: Report) -> None:

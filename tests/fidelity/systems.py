@@ -4,29 +4,26 @@ A system text may be cut anywhere as long as the parts, joined, are the same tex
 Lines may be missing when they stand in the tag, in the same order; a line moves with the newline behind it, or, at the
 end of a text, with the one before it.
 
-Documents inside the last leading system message (a tag with attributes, on lines of its own) may stand as parts of
-their own, in any order, behind the rest of that message.
+What stands between fences is an example, and stays. Documents inside the last leading system message may stand as parts
+of their own, in any order, behind the rest of that message, as far as ``sections`` lets them.
 """
 
-import re
 from collections import Counter
 from dataclasses import dataclass, replace
 
+from .sections import fences, pieces
 from .view import View
-
-_DOCUMENT = re.compile(
-    r"^<(?P<tag>document|doc|chunk|passage|excerpt|source|result)\s[^<>\n]*=[^<>\n]*>.*?</(?P=tag)>(?=\n|\Z)\n*",
-    re.DOTALL | re.MULTILINE,
-)
 
 
 @dataclass(frozen=True, slots=True)
 class _Line:
-    """One line with the newline that moves with it. ``part`` is the text of the message that it stands in."""
+    """One line with the newline that moves with it. ``part`` is the text of the message that it stands in; ``stays``:
+    it stands between fences."""
 
     text: str
     bare: str
     part: int
+    stays: bool = False
 
 
 def _trailing(texts: tuple[str, ...]) -> list[_Line]:
@@ -48,6 +45,16 @@ def _leading(texts: tuple[str, ...]) -> list[_Line]:
         lines += [_Line(first, first, part)] if first else []
         lines += [_Line("\n" + piece, piece, part) for piece in others]
     return lines
+
+
+def _with_examples(lines: list[_Line], text: str) -> list[_Line]:
+    """The same, those between fences marked as such."""
+    code, found, at = fences(text), [], 0
+    for line in lines:
+        first = at + len(line.text) - len(line.text.lstrip("\n"))
+        found.append(replace(line, stays=any(start <= first < end for start, end in code)))
+        at += len(line.text)
+    return found
 
 
 def _borders(kept: tuple[int, ...], length: int) -> set[int]:
@@ -72,7 +79,7 @@ def _walk(lines: list[_Line], sent: View, moved: list[str], start: int) -> set[i
         line = lines[index]
         if index and line.part != lines[index - 1].part:
             borders = (*borders, at)
-        if used < len(moved) and line.bare == moved[used]:
+        if used < len(moved) and line.bare == moved[used] and not line.stays:
             pending.append((index + 1, used + 1, at, borders))
         if text.startswith(line.text, at):
             pending.append((index + 1, used, at + len(line.text), borders))
@@ -86,7 +93,8 @@ def without_lines(original: View, sent: View, moved: list[str], starts: set[int]
     if original.is_list and not sent.is_list:
         return set()
     for lines in (_trailing(original.texts), _leading(original.texts)):
-        reached = set().union(*(_walk(lines, sent, moved, start) for start in starts))
+        known = _with_examples(lines, original.joined)
+        reached = set().union(*(_walk(known, sent, moved, start) for start in starts))
         if reached:
             return reached
     return set()
@@ -108,12 +116,18 @@ def with_documents_moved(original: View, sent: View, moved: list[str], starts: s
     """
     if original.texts is None or sent.texts is None or len(original.texts) != 1:
         return set()
-    documents = Counter(found.group() for found in _DOCUMENT.finditer(original.joined))
+    spans = pieces(original.joined)
+    wanted = Counter(original.joined[start:end] for start, end in spans)
     fixed, at = original.joined, len(sent.texts)
-    while at > 1 and documents[sent.texts[at - 1]] > 0:
+    taken: list[str] = []
+    while at > 1 and wanted[sent.texts[at - 1]] > 0:
         at -= 1
-        documents[sent.texts[at]] -= 1
-        fixed = fixed.replace(sent.texts[at], "", 1)
+        wanted[sent.texts[at]] -= 1
+        taken.append(sent.texts[at])
+    for start, end in reversed(spans):
+        if original.joined[start:end] in taken:
+            taken.remove(original.joined[start:end])
+            fixed = fixed[:start] + fixed[end:]
     if at == len(sent.texts):
         return set()
     return without_lines(_saying(original, (fixed,)), _saying(sent, sent.texts[:at]), moved, starts)
