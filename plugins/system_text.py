@@ -6,6 +6,7 @@ that retrieve put the documents of the moment into the system prompt, in front o
 
 import re
 from bisect import bisect_right
+from collections import Counter
 from collections.abc import Iterator
 
 from proxy.core.digest import digest
@@ -32,6 +33,7 @@ _BLOCK = re.compile(
     re.MULTILINE,
 )
 _ATTRIBUTE = re.compile(r"[\w-]+\s*=\s*(?:\"[^\"]*\"|'[^']*')")
+_TAG = re.compile(r"<(/?)([A-Za-z][\w.-]*)(?:\s[^<>\n]{0,1000})?>")
 _CLOSING_LINE = re.compile(r"</([\w.-]+)>[ \t]*(?:\n+|\Z)")
 
 
@@ -147,7 +149,7 @@ def _body(text: str, start: int, end: int) -> str:
 def _movable(text: str, documents: list[Span]) -> list[Span]:
     """The documents that can stand elsewhere: all of them, where nothing is said between them and no two are parts of
     one source. Where they stand in a tag that encloses them it is one piece with them: what the prompt says of it goes
-    on being true. Else none."""
+    on being true; what that tag holds besides keeps them where they are. Else none."""
     if not documents:
         return []
     gaps = (text[a[1] : b[0]] for a, b in zip(documents, documents[1:], strict=False))
@@ -159,9 +161,19 @@ def _movable(text: str, documents: list[Span]) -> list[Span]:
         if opening is None:
             return []
         start, end = opening, closing.end()
+    if _is_enclosed(text, start, end):
+        return []
     if (start, end) != (documents[0][0], documents[-1][1]):
         return [(start, end, f"documents:{_body(text, start, end)}", _DOCUMENT)]
     return _joined(text, documents)
+
+
+def _is_enclosed(text: str, start: int, end: int) -> bool:
+    """Whether some tag that opens in front of ``start`` closes behind ``end``."""
+    opened: Counter[str] = Counter()
+    for tag in _TAG.finditer(text, 0, start):
+        opened[tag.group(2)] += -1 if tag.group(1) else 1
+    return any(tag.group(1) and opened[tag.group(2)] > 0 for tag in _TAG.finditer(text, end))
 
 
 def _joined(text: str, documents: list[Span]) -> list[Span]:

@@ -159,7 +159,9 @@ def _group_at(
         return None
     if len(message.parts) != 1 or not ack.parts:
         return None
-    return _cut(known, message, message.text, index)
+    group = _cut(known, message, message.text, index)
+    # What else it says (a name, a client's own field) holds for all of it.
+    return group if _says_nothing_else(message) else _in_one_piece(group, message.text)
 
 
 def _cut(known: Recognition, message: Message, text: str, index: int) -> Group:
@@ -178,9 +180,15 @@ def _holds_files(message: Message) -> bool:
 
 def _undivided(group: Group, message: Message) -> Group:
     """In one piece where the header would only refer to a message of files: there are several, it may be any."""
-    if group.claim is not Claim.AS_SAID or len(group.items) == 1 or message.text is None:
+    if group.claim is not Claim.AS_SAID or message.text is None:
         return group
-    return replace(group, items=(Item("files", PieceKind.FILE, group.claim, message.text, piece_digest(message.text)),))
+    return _in_one_piece(group, message.text)
+
+
+def _in_one_piece(group: Group, text: str) -> Group:
+    if len(group.items) == 1:
+        return group
+    return replace(group, items=(Item("files", PieceKind.FILE, group.claim, text, piece_digest(text)),))
 
 
 def _with_distinct_keys(groups: list[Group]) -> tuple[Group, ...]:

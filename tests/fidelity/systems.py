@@ -4,7 +4,7 @@ A system text may be cut anywhere as long as the parts, joined, are the same tex
 Lines may be missing when they stand in the tag, in the same order; a line moves with the newline behind it, or, at the
 end of a text, with the one before it.
 
-What stands between fences is an example, and stays. Documents inside the last leading system message may stand as parts
+Code between fences is one thing, with its fences. Documents inside the last leading system message may stand as parts
 of their own, in any order, behind the rest of that message, as far as ``sections`` lets them.
 """
 
@@ -17,13 +17,13 @@ from .view import View
 
 @dataclass(frozen=True, slots=True)
 class _Line:
-    """One line with the newline that moves with it. ``part`` is the text of the message that it stands in; ``stays``:
-    it stands between fences."""
+    """One line with the newline that moves with it. ``part`` is the text of the message that it stands in; ``code``:
+    the fences it stands between, or which it is, by number; they move with all between them, or not at all."""
 
     text: str
     bare: str
     part: int
-    stays: bool = False
+    code: int | None = None
 
 
 def _trailing(texts: tuple[str, ...]) -> list[_Line]:
@@ -47,12 +47,12 @@ def _leading(texts: tuple[str, ...]) -> list[_Line]:
     return lines
 
 
-def _with_examples(lines: list[_Line], text: str) -> list[_Line]:
+def _with_code(lines: list[_Line], text: str) -> list[_Line]:
     """The same, those between fences marked as such."""
     code, found, at = fences(text), [], 0
     for line in lines:
-        first = at + len(line.text) - len(line.text.lstrip("\n"))
-        found.append(replace(line, stays=any(start <= first < end for start, end in code)))
+        first = at if line.text == line.bare + "\n" else at + len(line.text) - len(line.bare)
+        found.append(replace(line, code=next((i for i, (start, end) in enumerate(code) if start <= first < end), None)))
         at += len(line.text)
     return found
 
@@ -65,13 +65,13 @@ def _walk(lines: list[_Line], sent: View, moved: list[str], start: int) -> set[i
     """How many of the moved lines are used up once ``sent`` is read as ``lines`` without moved[start:...]."""
     text, cuts = sent.joined, sent.cuts
     reached: set[int] = set()
-    seen: set[tuple[int, int, int]] = set()
-    pending: list[tuple[int, int, int, tuple[int, ...]]] = [(0, start, 0, ())]
+    seen: set[tuple[int, int, int, bool]] = set()
+    pending: list[tuple[int, int, int, bool, tuple[int, ...]]] = [(0, start, 0, False, ())]
     while pending:
-        index, used, at, borders = pending.pop()
-        if (index, used, at) in seen:
+        index, used, at, moves, borders = pending.pop()
+        if (index, used, at, moves) in seen:
             continue
-        seen.add((index, used, at))
+        seen.add((index, used, at, moves))
         if index == len(lines):
             if at == len(text) and _borders(borders, at) <= cuts:
                 reached.add(used)
@@ -79,10 +79,11 @@ def _walk(lines: list[_Line], sent: View, moved: list[str], start: int) -> set[i
         line = lines[index]
         if index and line.part != lines[index - 1].part:
             borders = (*borders, at)
-        if used < len(moved) and line.bare == moved[used] and not line.stays:
-            pending.append((index + 1, used + 1, at, borders))
-        if text.startswith(line.text, at):
-            pending.append((index + 1, used, at + len(line.text), borders))
+        within = index > 0 and line.code is not None and line.code == lines[index - 1].code
+        if used < len(moved) and line.bare == moved[used] and (moves or not within):
+            pending.append((index + 1, used + 1, at, True, borders))
+        if text.startswith(line.text, at) and not (moves and within):
+            pending.append((index + 1, used, at + len(line.text), False, borders))
     return reached
 
 
@@ -93,7 +94,7 @@ def without_lines(original: View, sent: View, moved: list[str], starts: set[int]
     if original.is_list and not sent.is_list:
         return set()
     for lines in (_trailing(original.texts), _leading(original.texts)):
-        known = _with_examples(lines, original.joined)
+        known = _with_code(lines, original.joined)
         reached = set().union(*(_walk(known, sent, moved, start) for start in starts))
         if reached:
             return reached

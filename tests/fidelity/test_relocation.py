@@ -5,7 +5,7 @@ import pytest
 from . import words
 from .cases import SYSTEM, TAG, Body, agent, aider, edited, parts, rules, run, with_messages
 from .chats import said
-from .checker import Rule
+from .checker import Rule, replay_check
 
 
 def relocated(at: int, body: Body | None = None) -> Body:
@@ -216,6 +216,101 @@ def test_what_a_prompt_says_about_tags_stays() -> None:
         original = with_messages(aider(), said("system", text), said("user", "q"))
         block = "<result>one word</result>" if "\n<result>" not in text else "<result>\none word\n</result>\n"
         assert rules(original, documents_behind(text.replace(block, ""), block))
+
+
+def document(name: str, **attributes: object) -> str:
+    said_ = "".join(f' {key}="{value}"' for key, value in attributes.items())
+    return f"<document{said_}>\n{name}\n</document>\n"
+
+
+ONE, TWO = document("one", id=1), document("two", id=2)
+
+
+@pytest.mark.parametrize(
+    ("text", "moved"),
+    [
+        (f"Help.\n```xml\n{ONE}{TWO}```\nBe exact.\n", [ONE, TWO]),
+        (f"Help.\n<form>\n{ONE}</form>\nBe exact.\n", [ONE]),
+        (f"Help.\n<form>\nAnswer so:\n{ONE}Nothing else.\n</form>\nBe exact.\n", [ONE]),
+        (f"Help, as in <form>\n{ONE}</form>\nBe exact.\n", [ONE]),
+        (f"Help.\n{ONE}This was the first.\n{TWO}Be exact.\n", [ONE, TWO]),
+        (f"Help.\n{ONE}This was the first.\n{TWO}Be exact.\n", [TWO]),
+        (f'Help.\n<source id="0">\n{ONE}</source>\nBe exact.\n', [ONE]),
+        ('Help.\n<document id="0">\n' + ONE + "more\n</document>\nBe exact.\n", ['<document id="0">\n' + ONE]),
+    ],
+)
+def test_documents_are_not_torn_out_of_what_they_stand_in(text: str, moved: list[str]) -> None:
+    original = with_messages(aider(), said("system", text), said("user", "q"))
+    rest = text
+    for block in moved:
+        rest = rest.replace(block, "", 1)
+    assert rest != text
+    assert rules(original, documents_behind(rest, *moved))
+
+
+def test_documents_may_go_with_the_tags_around_them() -> None:
+    block = f"<context>\nWhat was found:\n<documents>\n{ONE}{TWO}</documents>\n</context>\n\n"
+    original = with_messages(aider(), said("system", f"Help.\n{block}Be exact.\n"), said("user", "q"))
+    assert run(original, documents_behind("Help.\nBe exact.\n", block)) == []
+    for part in (ONE + TWO, ONE, f"<documents>\n{ONE}{TWO}</documents>\n"):
+        assert rules(original, documents_behind(f"Help.\n{block}Be exact.\n".replace(part, ""), part))
+
+
+def test_the_parts_of_one_source_are_one_document() -> None:
+    one, two, three = (document(f"part {n}", source="a.md", part=n) for n in (1, 2, 3))
+    other = document("other", source="b.md", part=4)
+    original = with_messages(aider(), said("system", f"Help.\n{one}{two}{other}{three}Be exact.\n"), said("user", "q"))
+    assert run(original, documents_behind("Help.\nBe exact.\n", three, other, one + two)) == []
+    for moved in ((one, two, other, three), (two, one, other, three), (other, three, two + one), (one + other,)):
+        assert rules(original, documents_behind("Help.\nBe exact.\n", *moved))
+
+
+def test_code_between_fences_moves_whole_or_not_at_all() -> None:
+    code = ["```json", "{", '"now": "10:03"', "}", "```"]
+    text = "Help.\n\n" + "\n".join(code) + "\n\nBe exact.\n"
+    original = with_messages(aider(), said("system", text), said("user", "q"))
+
+    def sent(*lines: str) -> Body:
+        left = text
+        for line in lines:
+            left = left.replace(line + "\n", "", 1)
+        tag = said("user", "<stratiform-context>\n" + "\n".join(lines) + "\n</stratiform-context>")
+        return with_messages(aider(), said("system", left), tag, said("user", "q"))
+
+    assert run(original, sent(*code)) == []
+    assert run(original, sent("Help.", *code)) == []
+    assert run(original, sent("Be exact.")) == []
+    for lines in (code[2:3], code[1:4], code[:4], code[1:]):
+        assert rules(original, sent(*lines))
+
+
+def test_only_what_changes_moves() -> None:
+    def pair(line: str, documents: str, prompt: str, moves: str) -> tuple[Body, Body]:
+        last = said("user", prompt)
+        original = with_messages(aider(), said("system", f"Help.\n{line}\n{documents}Be exact.\n"), last)
+        if moves == "line":
+            tag = said("user", f"<stratiform-context>\n{line}\n</stratiform-context>")
+            return original, with_messages(original, said("system", f"Help.\n{documents}Be exact.\n"), tag, last)
+        system = (
+            parts(f"Help.\n{line}\nBe exact.\n", documents)
+            if moves == "documents"
+            else f"Help.\n{line}\n{documents}Be exact.\n"
+        )
+        return original, with_messages(original, said("system", system), last)
+
+    def found(*pairs: tuple[Body, Body]) -> list[tuple[int, Rule]]:
+        return [(number, v.rule) for number, v in replay_check(pairs, mode="tier", profile="anthropic")]
+
+    assert found(pair("9 left", ONE, "q", ""), pair("8 left", ONE, "r", "line")) == []
+    assert found(pair("9 left", ONE, "q", ""), pair("9 left", ONE, "r", "line")) == [(1, Rule.STATIC)]
+    assert found(pair("9 left", ONE, "q", "line")) == [(0, Rule.STATIC)]
+    assert found(pair("It is now 10:03.", ONE, "q", "line")) == []
+    assert found(pair("2024-01-01 10:03 ERROR boom", ONE, "q", "line")) == [(0, Rule.STATIC)]
+    assert found(pair("a", ONE, "q", ""), pair("a", TWO, "r", "documents"), pair("a", TWO, "s", "documents")) == []
+    assert found(pair("a", ONE, "q", "documents"), pair("a", ONE, "r", "documents")) == [
+        (0, Rule.STATIC),
+        (1, Rule.STATIC),
+    ]
 
 
 def test_one_document_alone() -> None:

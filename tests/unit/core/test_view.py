@@ -109,6 +109,13 @@ class TestDistinctKeys:
 
 
 class TestClaims:
+    def test_a_message_that_says_more_than_its_text_stays_whole(self) -> None:
+        question, ack = shown(A, B)
+        view = view_of({**question, "name": "bob"}, ack, user("go"))
+        assert [item.text for item in view.groups[0].items] == [question["content"]]
+        marked = text_part(question["content"], cache_control={"type": "ephemeral"})
+        assert len(view_of(user([marked]), ack, user("go")).groups[0].items) == 2
+
     def test_files_are_taken_apart_where_nothing_is_claimed(self) -> None:
         (group,) = view_of(user(FENCED + "\nb.py\n```\nb\n```\n"), assistant("Ok."), user("go")).groups
         assert (group.claim, len(group.items)) == (Claim.AS_SAID, 2)

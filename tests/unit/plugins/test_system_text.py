@@ -178,6 +178,20 @@ def test_documents_go_with_the_tag_that_encloses_them() -> None:
     assert cut(f"Rules.\nSee <context>\n{one[len('<context>') + 1 :]}Answer.") == {}
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Help.\n<rules>\nUse this:\n{}Say nothing else.\n</rules>\nBe exact.\n",
+        "Help.\n<rules>\n<documents>\n{}</documents>\nSay nothing else.\n</rules>\n",
+        "Answer as in <form>\n{}</form> and not otherwise.\n",
+    ],
+)
+def test_documents_stay_in_a_tag_that_holds_more_than_them(text: str) -> None:
+    block = '<document id="1">\nx\n</document>\n'
+    assert cut(text.format(block)) == {}
+    assert cut(f"<b>Help</b>\n<i>\n{block}<b>Be exact</b>\n")[PieceKind.DOCUMENT] == [block]
+
+
 def test_a_document_within_a_document_is_a_part_of_it() -> None:
     inner = '<document source="inner">\nfoo\n</document>\n'
     outer = f'<document source="outer">\nExample:\n{inner}second half\n</document>\n'
