@@ -12,6 +12,9 @@ from proxy.core.layout import Element, message_element
 from proxy.core.message import SYSTEM_ROLES, Message, PartKind, text_digest
 from proxy.core.recognition import Form, PieceKind
 
+# An assistant message that acknowledges context in words that no recogniser knows is short.
+MAX_GENERIC_ACK_CHARS = 160
+
 
 class Transcript:
     """The messages of one request.
@@ -38,7 +41,8 @@ class Transcript:
         self.pairs: tuple[tuple[int, bytes], ...] = ()
         self.turns: tuple[bytes, ...] = ()
         self.elements: tuple[Element, ...] = ()
-        self._skips, self._last = False, b""
+        self._skips: Form | None = None
+        self._last = b""
         first = self._taken_over(base, len(base.messages) if shared is None else shared) if base is not None else 0
         added = self.messages[first:]
         self.turns = (*self.turns, *map(turn_digest, added))
@@ -93,12 +97,12 @@ class Transcript:
         return found
 
     def _pair(self, index: int, message: Message) -> None:
-        skip, self._skips = self._skips, False
-        if skip and message.role == "assistant":
+        skip, self._skips = self._skips, None
+        if message.role == "assistant" and (skip is Form.CONTEXT or (skip and _is_short(message))):
             return
         known = message.recognition
         if known is not None and known.form in (Form.CONTEXT, Form.CANDIDATE):
-            self._skips = known.form is Form.CONTEXT
+            self._skips = known.form
             return
         own = self.turns[index]
         if message.role == "user":
@@ -122,6 +126,12 @@ class Transcript:
         new.head, new.marked, new.media_at, new.pairs = self.head, self.marked, self.media_at, self.pairs
         new._skips, new._last = self._skips, self._last
         return new
+
+
+def _is_short(message: Message) -> bool:
+    """Whether an assistant message may acknowledge what only looks like context; else that was a turn, and got its
+    answer."""
+    return 0 < len(message.lead) <= MAX_GENERIC_ACK_CHARS and not message.call_ids
 
 
 def turn_digest(message: Message) -> bytes:

@@ -7,11 +7,9 @@ from itertools import count
 from proxy.core.item import Item
 from proxy.core.message import MARK_KEYS, Message, piece_digest
 from proxy.core.recognition import Form, PieceKind, Recognition
-from proxy.core.transcript import Transcript
+from proxy.core.transcript import MAX_GENERIC_ACK_CHARS, Transcript
 from proxy.core.wire import ChatRequest, members_of
 from proxy.core.words import Claim
-
-_MAX_GENERIC_ACK_CHARS = 160
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,7 +151,7 @@ def _group_at(
         if not any(ack.lead.startswith(words) for words in known.acknowledgements):
             return None
     elif known.form is Form.CANDIDATE:
-        if len(ack.lead) > _MAX_GENERIC_ACK_CHARS or not is_movable(known, message):
+        if len(ack.lead) > MAX_GENERIC_ACK_CHARS or not is_movable(known, message):
             return None
     else:
         return None

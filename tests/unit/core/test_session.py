@@ -230,6 +230,24 @@ class TestCandidates:
         clients.send(user(FENCED.format("a = 2")), assistant("Ok."), user("go"), assistant("1"), user("two"))
         assert one.rendered_anew == {name}
 
+    def test_also_where_it_stands_behind_the_conversation(self) -> None:
+        clients = Clients()
+        history: list[Body] = []
+        sessions = []
+        for n in range(3):
+            files = [user(FENCED.format(f"a = {n}")), assistant("Got it.")]
+            sessions.append(clients.send(*history, *files, user(f"question {n}"))[0])
+            history += [user(f"question {n}"), assistant(f"answer {n}")]
+        assert sessions[0] is sessions[1] is sessions[2]
+        assert sessions[0].rendered_anew
+
+    def test_what_was_really_answered_is_a_turn(self) -> None:
+        clients = Clients()
+        asked = [user(FENCED.format("a = 1")), assistant("It sets a. " * 20)]
+        one, _ = clients.send(*asked, user("and b?"))
+        other, _ = clients.send(asked[0], assistant("It does nothing at all, I am afraid. " * 8), user("and b?"))
+        assert one is not other
+
     def test_a_second_message_of_the_kind_proves_nothing(self) -> None:
         clients = Clients()
         first = [user(FENCED.format("a = 1")), assistant("Ok.")]
