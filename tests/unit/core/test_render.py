@@ -184,12 +184,17 @@ class TestContext:
         assert out[0]["content"][0]["cache_control"] == {"type": "ephemeral"}
         assert isinstance(out[2]["content"], str)
 
-    def test_the_last_part_keeps_the_other_keys_and_the_form_of_the_clients_message(self) -> None:
+    def test_the_last_part_keeps_the_form_of_the_clients_message(self) -> None:
         question, ack = shown(A, B)
-        listed = user([text_part(question["content"])], name="ann")
-        out = ordered([listed, ack, user("go")])
-        assert out[0].keys() == {"role", "content"}
-        assert (out[2]["name"], len(out[2]["content"])) == ("ann", 1)
+        out = ordered([user([text_part(question["content"])]), ack, user("go")])
+        assert [type(message["content"]) for message in out[:4:2]] == [str, list]
+        assert len(out[2]["content"]) == 1
+
+    def test_a_message_with_other_keys_moves_whole_with_them(self) -> None:
+        question, ack = shown(A, B)
+        named = {**question, "name": "ann"}
+        out = ordered([named, ack, user("hi"), assistant("yes?"), user("go")])
+        assert out == [user("hi"), assistant("yes?"), named, ack, user("go")]
 
     def test_a_message_that_stays_whole_stays_as_it_was_written(self) -> None:
         messages = json.dumps([*shown(A), user("go")], indent=1).encode()
