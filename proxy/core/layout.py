@@ -286,8 +286,8 @@ class Layout:
         head_end = -1
         for index, element in enumerate(self.elements):
             last = self.last_position(index)
-            if element.kind is ElementKind.TOOLS:
-                continue
+            if element.kind is ElementKind.TOOLS or last < self.starts[index]:
+                continue  # a message without content has no place to end at
             if not _is_message(element):
                 head_end = last if head_end == self.starts[index] - 1 or head_end < 0 else head_end
             elif element.role == "tool":

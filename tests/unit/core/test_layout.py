@@ -129,3 +129,9 @@ def test_a_context_message_goes_with_its_acknowledgement() -> None:
     element = whole_element("k", message, ack, (3, 4))
     assert (element.message, element.ack, element.tokens) == (3, 4, message.tokens + ack.tokens)
     assert element.digest != whole_element("k", ack, message, (3, 4)).digest
+
+
+def test_no_boundary_where_a_message_has_no_content() -> None:
+    seed = Seed(b"scope", b"", is_implicit=True)
+    assert Layout(seed, elements({"role": "user", "content": None})).prompt({}).endings == ()
+    assert Layout(seed, elements(user("a"), {"role": "user", "content": []})).prompt({}).endings == (0,)
