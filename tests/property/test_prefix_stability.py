@@ -35,6 +35,9 @@ def _part(role: str, part: Body) -> Block:
     return (role, "part", _canonical(bare))
 
 
+_BLOCKS = ("role", "content", "tool_calls")
+
+
 def blocks(body: Body) -> list[tuple[Block, bool]]:
     """The sent request as a provider's cache sees it, one block after another, and whether a marker stands on it.
 
@@ -48,7 +51,7 @@ def blocks(body: Body) -> list[tuple[Block, bool]]:
         found.append((("tool", _canonical(bare)), _is_marked(tool)))
     for message in body["messages"]:
         content, role = message.get("content"), message["role"]
-        whole = _is_marked(message)
+        whole, first = _is_marked(message), len(found)
         if role == "tool" and content is not None:
             parts = [("text", content)] if isinstance(content, str) else [_part("", p) for p in content]
             texts = tuple(p[-1] for p in parts)
@@ -59,6 +62,10 @@ def blocks(body: Body) -> list[tuple[Block, bool]]:
         else:
             found += [(_part(role, p), _is_marked(p)) for p in content or []]
         found += [(("call", _canonical(_bare(c))), _is_marked(c)) for c in message.get("tool_calls") or []]
+        # A name, thinking, the call that is answered: rendered with the message's first block.
+        said = {k: v for k, v in message.items() if k not in _BLOCKS and k not in MARK_KEYS and v not in (None, [], "")}
+        if said and len(found) > first:
+            found[first] = ((*found[first][0], _canonical(said)), found[first][1])
     return found
 
 
