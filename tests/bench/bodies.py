@@ -10,6 +10,7 @@ import sysconfig
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
+from itertools import pairwise
 from pathlib import Path
 
 import orjson
@@ -209,13 +210,26 @@ class Recorded:
     name: str
     requests: Sequence[Body]
 
+    @property
+    def grows(self) -> bool:
+        """Whether every request only appends to the one before it, as a tool-calling agent's do."""
+        return all(_repeats(before, after) for before, after in pairwise(self.requests))
+
     def session(self, seed: int, warm: int = 2) -> Session:
         """The stretch as a session that was not sent before."""
         return Session([_salted(request, f"\n(session {seed})") for request in self.requests], warm)
 
 
-def recorded(folder: Path, size: int, count: int, most: int) -> list[Recorded]:
-    """Stretches of ``count`` requests of 0.5 to 2 times ``size`` bytes, the longest runs first, one a recording."""
+def _repeats(before: Body, after: Body) -> bool:
+    first, then = before["messages"], after["messages"]
+    assert isinstance(first, list)
+    assert isinstance(then, list)
+    return then[: len(first)] == first
+
+
+def recorded(folder: Path, size: int, count: int, most: int, *, grows: bool | None = None) -> list[Recorded]:
+    """Stretches of ``count`` requests of 0.5 to 2 times ``size`` bytes, the longest runs first, one a recording;
+    where ``grows`` is said, only those that do, or do not."""
     found: list[Recorded] = []
     for path in sorted(folder.glob("*.jsonl.xz")):
         stretch: list[Body] = []
@@ -226,8 +240,9 @@ def recorded(folder: Path, size: int, count: int, most: int) -> list[Recorded]:
                 stretch.clear()
             if len(stretch) == count:
                 break
-        if len(stretch) == count:
-            found.append(Recorded(path.name.removesuffix(".jsonl.xz"), stretch))
+        one = Recorded(path.name.removesuffix(".jsonl.xz"), stretch)
+        if len(stretch) == count and grows in (None, one.grows):
+            found.append(one)
     # Spread over the recordings, which sort by client: neighbours in the list are often the same client.
     return found[:: max(1, len(found) // most)][:most]
 

@@ -61,9 +61,10 @@ def cases(quick: bool, traces: Path | None) -> list[Case]:
         rows.append(_made("files", bodies.files, size, 2, 8))
     for size in (50_000, 400_000) if traces else ():
         assert traces is not None
-        found = bodies.recorded(traces, size, count=8, most=3)
-        if found:
-            rows.append(_recorded(found, size))
+        for workload, grows in (("recorded", True), ("re-laid", False)):
+            found = bodies.recorded(traces, size, count=8, most=3, grows=grows)
+            if found:
+                rows.append(_recorded(workload, found, size))
     for size in (1_000, 50_000, 400_000):
         rows.append(_made("load", bodies.agent, size, 8, 3, at_once=8))
     return rows
@@ -86,8 +87,8 @@ def _made(
     return Case(workload, size, stream, at_once, build)
 
 
-def _recorded(found: Sequence[bodies.Recorded], size: int) -> Case:
-    return Case("recorded", size, False, 1, lambda turn: [stretch.session(turn) for stretch in found])
+def _recorded(workload: str, found: Sequence[bodies.Recorded], size: int) -> Case:
+    return Case(workload, size, False, 1, lambda turn: [stretch.session(turn) for stretch in found])
 
 
 async def measure(
