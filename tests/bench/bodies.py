@@ -191,14 +191,16 @@ def files(seed: int, size: int, count: int, stream: bool, warm: int = 2) -> Sess
     return Session(bodies, warm)
 
 
-def _salted(body: Body, salt: str) -> bytes:
-    """The body as a session of its own: the first message's text ends in ``salt``, and the answer is JSON."""
+def _salted(body: Body, salt: str, *, throughout: bool) -> bytes:
+    """The body as a session of its own: the first message's text ends in ``salt``, or every one's, and the answer is
+    JSON."""
     messages = [dict(m) for m in body["messages"]]  # type: ignore[attr-defined]
-    first = messages[0]
-    if isinstance(first["content"], str):
-        first["content"] += salt
-    else:
-        first["content"] = [*first["content"], {"type": "text", "text": salt}]
+    for index, message in enumerate(messages):
+        content = message.get("content")
+        if isinstance(content, str) and (throughout or index == 0):
+            message["content"] = content + salt
+        elif isinstance(content, list) and index == 0:
+            message["content"] = [*content, {"type": "text", "text": salt}]
     rest = {k: v for k, v in body.items() if k not in ("messages", "model", "stream", "stream_options")}
     return orjson.dumps({"model": MODEL, "messages": messages, **rest})
 
@@ -216,8 +218,9 @@ class Recorded:
         return all(_repeats(before, after) for before, after in pairwise(self.requests))
 
     def session(self, seed: int, warm: int = 2) -> Session:
-        """The stretch as a session that was not sent before."""
-        return Session([_salted(request, f"\n(session {seed})") for request in self.requests], warm)
+        """The stretch as a session that was not sent before. Where files are shown, their messages stay as they are."""
+        salt, throughout = f"\n(session {seed})", self.grows
+        return Session([_salted(request, salt, throughout=throughout) for request in self.requests], warm)
 
 
 def _repeats(before: Body, after: Body) -> bool:
