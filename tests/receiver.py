@@ -1,5 +1,6 @@
 """Small HTTP servers of the tests' own: requests are read whole, then answered. ``proxy.testing.serving`` runs them."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -15,7 +16,7 @@ class Received:
     body: bytes
 
 
-class Receiver:
+class Receiver(ABC):
     """An ASGI app without a lifespan; subclasses say what is answered."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -23,9 +24,9 @@ class Receiver:
             headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
             await self.answer(Received(scope["path"], headers, await whole_body(receive)), send, receive)
 
+    @abstractmethod
     async def answer(self, request: Received, send: Send, receive: Receive) -> None:
         """Answer it; ``receive`` tells of a client that hangs up."""
-        raise NotImplementedError
 
 
 async def whole_body(receive: Receive) -> bytes:
