@@ -165,7 +165,7 @@ def forecast(session: Session, reading: Reading, view: View, material: Material,
     said: dict[str, float] = {}
     edits: set[str] = set()
     is_stored = profile.family in (Family.GRID, Family.UNIT)
-    for item in view.items():
+    for item in (item for group in view.groups for item in group.items):
         key = item.key
         if item.kind is PieceKind.FILE and item.claim is not Claim.READ_ONLY:
             edits.add(key)
