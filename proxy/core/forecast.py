@@ -5,6 +5,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from proxy.core.assemble import Material
+from proxy.core.document_odds import DocumentSign
+from proxy.core.document_words import read_words
 from proxy.core.item import Item
 from proxy.core.layout import Element, ElementKind, Layout
 from proxy.core.message import Part
@@ -59,7 +61,8 @@ class Forecast:
     ``head_hazards`` holds the tools' -ln P(unchanged), then each system message's; ``shared``
     are the first turns, with which other sessions of the lane begin, too. ``fixed_hazards`` is as ``head_hazards``,
     for system messages without what moves in them. ``rendered_last`` are the context messages with no turn between
-    them and the last exchange.
+    them and the last exchange. ``documents`` is what the request shows of the retrieved ones; ``whole_set`` P(they all
+    stay): ``hazards`` of documents are for where they do not.
     """
 
     body: float
@@ -78,6 +81,8 @@ class Forecast:
     whole_edits: Mapping[int, float] = field(default_factory=dict)
     ordering: Ordering = _MARKED
     said: Mapping[str, float] = field(default_factory=dict)
+    documents: Sequence[DocumentSign] = ()
+    whole_set: float = 0.0
 
     def weight(self, item: Item, tokens: int) -> float:
         """The larger, the earlier a piece should stand."""
@@ -92,7 +97,7 @@ class Forecast:
         """
         moves = self.rendered_last if is_natural else frozenset()
         result: list[float] = []
-        reached, hazard, edits, reader = 1.0, 0.0, 0.0, max(self.head, self.body)
+        reached, hazard, edits, documents, reader = 1.0, 0.0, 0.0, 0.0, max(self.head, self.body)
         kept, turns, shared = 1.0, self.turns, self.shared
         starts = layout.starts
         for index, (message, start) in enumerate(zip(layout.turns, starts, strict=True), 1):
@@ -110,16 +115,18 @@ class Forecast:
                 elif element.item is not None and element.item.key in self.edits:
                     own = self.hazards[element.item.key]
                     if len(element.parts) > _WHOLE_PARTS:
-                        before = reader * reached * math.exp(-hazard)
+                        before = reader * reached * math.exp(-hazard) * self._held(documents)
                         result += [before * self._unedited(edits + part) for part in _spread(own, element.parts[:-1])]
                         edits += own
-                        kept = math.exp(-hazard) * self._unedited(edits)
+                        kept = math.exp(-hazard) * self._held(documents) * self._unedited(edits)
                         result.append(reader * reached * kept)
                         continue
                     edits += own
+                elif element.kind is ElementKind.DOCUMENT:
+                    documents += self._hazard(element)
                 else:
                     hazard += self._hazard(element)
-                kept = math.exp(-hazard) * self._unedited(edits)
+                kept = math.exp(-hazard) * self._held(documents) * self._unedited(edits)
             chance = reader * reached * kept
             count = (starts[index] if index < len(starts) else len(layout.ends)) - start
             if count == 1:
@@ -132,6 +139,10 @@ class Forecast:
         """P(the answer edits none of some files), by the sum of their hazards. Files are not edited independently: most
         answers edit one or two of them, however many there are."""
         return 1.0 - self.edit_scale * (1.0 - math.exp(-hazard)) if hazard else 1.0
+
+    def _held(self, hazard: float) -> float:
+        """P(the next request has some documents), by the sum of their hazards."""
+        return self.whole_set + (1.0 - self.whole_set) * math.exp(-hazard) if hazard else 1.0
 
     def _hazard(self, element: Element) -> float:
         match element.kind:
@@ -180,8 +191,12 @@ def forecast(session: Session, reading: Reading, view: View, material: Material,
     moving = {text.message for text in view.system}
     fresh_head = changed_places(session.head, reading.head) if session.requests else frozenset[int]()
     fresh_fixed = changed_places(session.fixed, reading.fixed) if session.requests else frozenset[int]()
-    for rank, document in enumerate(view.documents()):
-        hazards[document.key] = later[document.key] = session.documents.hazard(rank)
+    retrieved = view.documents()
+    shown = session.documents.signs([document.digest for document in retrieved], read_words(view))
+    whole_set = lane.documents.stays(shown) if shown else 0.0
+    for document, one in zip(retrieved, shown, strict=True):
+        hazards[document.key] = lane.documents.hazard(one, whole_set)
+        later[document.key] = lane.documents.hazard(one.later(), whole_set)
     return Forecast(
         body=continues * lane.returns_within(profile.life_s),
         head=lane.shares_within(profile.life_s),
@@ -204,6 +219,8 @@ def forecast(session: Session, reading: Reading, view: View, material: Material,
         edits=frozenset(edits),
         ordering=_STORED if is_stored else _MARKED,
         edit_scale=_edit_scale(sum(hazards[key] for key in edits), signs),
+        documents=shown,
+        whole_set=whole_set,
     )
 
 

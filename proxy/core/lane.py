@@ -5,6 +5,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from itertools import islice
 
+from proxy.core.document_odds import DocumentOdds
 from proxy.core.reliance import Reliance
 from proxy.core.survival import BreakRanks
 
@@ -95,10 +96,11 @@ class Lane:
 
     ``started`` and ``continued`` count sessions; a session that has had one request only is not counted as ended until
     the next one of the lane starts. ``layouts`` and ``items`` are what its sessions last sent: a new session of the
-    lane may begin with the same context. ``reliance`` is what their words about files were worth. ``key`` names what
-    the prompt begins with: the tools, which stand in front of all else, or the whole head. ``opening`` are the turns
-    that all its sessions begin with (examples). ``asked`` and ``repeated`` count requests, and those of them that came
-    once more as they were: a side call that is made anew until its answer is needed.
+    lane may begin with the same context. ``reliance`` is what their words about files were worth, ``documents`` what is
+    known of how long retrieved ones stay. ``key`` names what the prompt begins with: the tools, which stand in front of
+    all else, or the whole head. ``opening`` are the turns that all its sessions begin with (examples). ``asked`` and
+    ``repeated`` count requests, and those of them that came once more as they were: a side call that is made anew until
+    its answer is needed.
     """
 
     __slots__ = (
@@ -108,6 +110,7 @@ class Lane:
         "asked",
         "breaks",
         "continued",
+        "documents",
         "has_tools",
         "items",
         "key",
@@ -131,6 +134,7 @@ class Lane:
         self.layouts: deque[tuple[bytes, ...]] = deque(maxlen=_REMEMBERED_LAYOUTS)
         self.items = ItemRecords()
         self.reliance = Reliance()
+        self.documents = DocumentOdds()
         self.opening: tuple[bytes, ...] | None = None
         self._gaps: deque[float] = deque(maxlen=_REMEMBERED_GAPS)
         self._arrivals: deque[float] = deque(maxlen=_REMEMBERED_GAPS)

@@ -240,7 +240,7 @@ class TierPlanner:
         reading = draft.reading if retry == draft.reading.is_retry else replace(draft.reading, is_retry=retry)
         commit_reading(draft.session, reading, now, draft.forecast.said)
         if not retry:
-            commit_head(draft.session, draft.view)
+            commit_head(draft.session, draft.view, draft.forecast.documents)
             plan.moves = aged(draft)
 
     def _ordered(self, request: ChatRequest, cut: Cut, original: bytes, route: Route, mode: Mode, now: float) -> Plan:

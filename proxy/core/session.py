@@ -7,7 +7,8 @@ from types import MappingProxyType
 
 from proxy.core.bounded import Bounded
 from proxy.core.digest import digest
-from proxy.core.document_ranks import DocumentRanks
+from proxy.core.document_odds import DocumentSign
+from proxy.core.document_runs import DocumentRuns
 from proxy.core.document_sets import DocumentSets
 from proxy.core.evidence import Evidence, HeadLines, with_evidence
 from proxy.core.lane import FIRST_RATE, ItemRecords, Lane
@@ -115,7 +116,7 @@ class Session:
     gaps: deque[float] = field(default_factory=lambda: deque(maxlen=_REMEMBERED_GAPS))
     turns: tuple[bytes, ...] = ()
     items: ItemRecords = field(default_factory=ItemRecords)
-    documents: DocumentRanks = field(default_factory=DocumentRanks)
+    documents: DocumentRuns = field(default_factory=DocumentRuns)
     candidates: dict[str, bytes] = field(default_factory=dict)
     rendered_anew: set[str] = field(default_factory=set)
     layouts: list[tuple[bytes, ...]] = field(default_factory=list)
@@ -416,9 +417,10 @@ def read_request(session: Session, view: View, tools: bytes) -> Reading:
     return Reading(head, fixed, turns, broke, ages, rates, digests, is_retry)
 
 
-def commit_head(session: Session, view: View) -> None:
-    """The exchange counts: what changed in the system messages since the one before it is volatile."""
-    session.documents.follow([document.digest for document in view.documents()])
+def commit_head(session: Session, view: View, documents: Sequence[DocumentSign]) -> None:
+    """The exchange counts: what changed in the system messages since the one before it is volatile. ``documents`` is
+    what the request shows of its documents."""
+    session.documents.follow([document.digest for document in view.documents()], documents, session.lane.documents)
     session.lines.follow(view.messages[: view.head], session.shared_head.evidence)
 
 

@@ -67,7 +67,7 @@ def read_signs(view: View, items: Mapping[str, Item], ages: Mapping[str, int]) -
     files = {key: item for key, item in items.items() if item.kind is PieceKind.FILE}
     if not files:
         return MappingProxyType({})
-    prompt = _shown(view.messages[view.last_user])
+    prompt = shown(view.messages[view.last_user])
     answer = _answer(view)
     is_asked = any(mark in prompt for mark in _QUESTION_MARKS)
     shares = _shares(prompt, files.values())
@@ -93,7 +93,7 @@ def path_of(key: str) -> str:
     return key.partition("file:")[2].partition("#")[0]
 
 
-def _shown(message: Message) -> str:
+def shown(message: Message) -> str:
     """The beginning and the end of what the user wrote, without a reminder that the client appends."""
     known = message.recognition
     if known is not None and known.form is Form.PROMPT and message.text is not None:

@@ -15,6 +15,7 @@ from msgspec import msgpack
 
 from proxy.core.cache_models import Cache
 from proxy.core.cache_models.entries import Entry
+from proxy.core.document_odds import DocumentSign, State
 from proxy.core.evidence import HeadLines, Region
 from proxy.core.lane import Lane
 from proxy.core.prompt import Prompt
@@ -24,7 +25,7 @@ from proxy.core.stability import Classic, ClassicPolicy, Piece
 from proxy.core.survival import Break
 from proxy.core.wire import Unreadable
 
-VERSION: Final = 5
+VERSION: Final = 6
 
 # How a cache model may tell lives apart within a scope (``MarkerCache``).
 _LIVES: Final = (b"", b"/5m", b"/1h")
@@ -85,6 +86,7 @@ class PackedLane(msgspec.Struct, frozen=True, array_like=True):
     asked: float
     repeated: float
     reliance: tuple[PackedTally, PackedTally]
+    documents: State
     held: dict[str, list[Held]]
 
 
@@ -115,7 +117,7 @@ class PackedSession(msgspec.Struct, frozen=True, array_like=True):
     sequence: int
     is_barred: bool
     is_repeated: bool
-    documents: tuple[list[int], list[int], list[bytes]]
+    documents: list[tuple[bytes, DocumentSign]]
     sketch: list[int]
     opening: bytes
     routing: str
@@ -193,7 +195,7 @@ def restore_session(packed: PackedSession, session: Session) -> None:
     session.layouts = [tuple(layout) for layout in packed.layouts]
     session.tracker = tracker
     session.is_barred, session.is_repeated = packed.is_barred, packed.is_repeated
-    session.documents.restore(*packed.documents)
+    session.documents.restore(packed.documents)
     session.sketch = frozenset(packed.sketch)
     session.opening = packed.opening
     session.routing = packed.routing
@@ -219,6 +221,7 @@ def pack_lane(lane: Lane, held: dict[str, list[Held]]) -> bytes:
             asked=lane.asked,
             repeated=lane.repeated,
             reliance=lane.reliance.state(),
+            documents=lane.documents.state(),
             held=held,
         )
     )
@@ -238,6 +241,7 @@ def restore_lane(packed: PackedLane, lane: Lane) -> None:
     lane.items.restore(packed.items)
     lane.opening = None if packed.opening is None else tuple(packed.opening)
     lane.restore(packed.gaps, packed.arrivals, packed.openings)
+    lane.documents.restore(packed.documents)
     lane.reliance = Reliance(*(Tally(*tally) for tally in packed.reliance))
 
 

@@ -44,7 +44,7 @@ class Past:
         if settle:
             commit_reading(self.session, reading, self.now, found.said)
         if head:
-            commit_head(self.session, view)
+            commit_head(self.session, view, found.documents)
         return found
 
 

@@ -1,0 +1,115 @@
+"""How likely retrieved documents are to be retrieved again: learnt per client, by what each request shows of them.
+
+A retriever's query is made of the last message, of the last two, or of the whole conversation; it ranks by likeness or
+not at all; some documents suit every question. What tells is different from client to client, so that all that is
+fixed here is where learning begins: log odds, linear in the signs, whose coefficients are learnt one by one (logistic
+regression, each coefficient with its own certainty).
+"""
+
+import math
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+# Fitted to generated sessions of five kinds of query (BM25 over three manuals), each coefficient's spread over them as
+# its uncertainty: of a document in its first request, in its second, and from the third on; by rank; by the words that
+# it has of the last question, and of the one before.
+_PRIOR = (-0.78, -0.46, 1.0, -0.36, 1.16, -0.07)
+_SPREAD = (1.46, 1.61, 1.40, 1.40, 0.63, 0.63)
+# Documents of one request come and go together: each is less than one observation.
+_WEIGHT = 0.7
+_MOST = 0.97
+# P(all of a request's documents stay), before anything was seen, weighing as much as so many requests; and how much of
+# what is expected of each counts among several, for those that do not stay as a whole.
+_WHOLE = 0.15
+_WHOLE_WEIGHT = 2.0
+_TOGETHER = 0.7
+# Older requests say less of the whole set.
+_DECAY = 0.9
+
+
+class DocumentSign(NamedTuple):
+    """What a request shows of one of its documents.
+
+    ``place`` is its rank, from -0.5 (the first) to 0.5 (the last); ``run`` in how many requests in a row it stands by
+    now; ``asked`` which share of the last question's words it has, more than the others have, and ``before`` the same
+    of the question before.
+    """
+
+    place: float
+    run: int
+    asked: float = 0.0
+    before: float = 0.0
+
+    def later(self) -> "DocumentSign":
+        """The same as the next request will see it, whose question is not known yet."""
+        return DocumentSign(self.place, self.run + 1, 0.0, self.asked)
+
+    def values(self) -> tuple[float, ...]:
+        """As the coefficients take it."""
+        runs = float(self.run == 1), float(self.run == 2), float(self.run > 2)
+        return *runs, self.place, 2.0 * self.asked, 2.0 * self.before
+
+
+State = tuple[list[float], list[float], list[tuple[float, float]]]
+
+
+class DocumentOdds:
+    """What one client's requests have taught. ``whole`` are counts of requests whose documents had just changed, and
+    of those that had them all before: seen, and those of them that the next request repeated."""
+
+    __slots__ = ("means", "precisions", "whole")
+
+    def __init__(self) -> None:
+        self.means = list(_PRIOR)
+        self.precisions = [1 / spread**2 for spread in _SPREAD]
+        self.whole = [(0.0, 0.0), (0.0, 0.0)]
+
+    def state(self) -> State:
+        """All that was learnt."""
+        return self.means, self.precisions, self.whole
+
+    def restore(self, state: State) -> None:
+        """Remember this, and nothing else; what is no such state is left."""
+        means, precisions, whole = state
+        numbers = [*means, *precisions, *(number for pair in whole for number in pair)]
+        is_whole = len(means) == len(precisions) == len(_PRIOR) and len(whole) == len(self.whole)
+        if is_whole and all(map(math.isfinite, numbers)) and min(precisions) > 0:
+            self.means, self.precisions, self.whole = list(means), list(precisions), list(whole)
+
+    def chance(self, sign: DocumentSign) -> float:
+        """P(the next request has the document), as far as is known: what is uncertain is nearer to one half."""
+        values = sign.values()
+        odds = sum(value * mean for value, mean in zip(values, self.means, strict=True))
+        doubt = sum(value * value / precision for value, precision in zip(values, self.precisions, strict=True))
+        return min(max(_share(odds / math.sqrt(1 + math.pi / 8 * doubt)), 1 - _MOST), _MOST)
+
+    def stays(self, signs: Iterable[DocumentSign]) -> float:
+        """P(the next request has all of a request's documents)."""
+        seen, kept = self.whole[_is_old(signs)]
+        return (kept + _WHOLE * _WHOLE_WEIGHT) / (seen + _WHOLE_WEIGHT)
+
+    def hazard(self, sign: DocumentSign, stays: float) -> float:
+        """-ln P(the next request has the document, where it has not all of them)."""
+        return -_TOGETHER * math.log(max((self.chance(sign) - stays) / (1 - stays), 1 - _MOST))
+
+    def learn(self, signs: Sequence[DocumentSign], kept: Sequence[bool]) -> None:
+        """A request's documents, and which of them the next one has."""
+        for sign, stayed in zip(signs, kept, strict=True):
+            values = sign.values()
+            share = _share(sum(value * mean for value, mean in zip(values, self.means, strict=True)))
+            for place, value in enumerate(values):
+                if value:
+                    self.precisions[place] += _WEIGHT * value * value * share * (1 - share)
+                    self.means[place] += _WEIGHT * value * (stayed - share) / self.precisions[place]
+        if signs:
+            which = _is_old(signs)
+            seen, whole = self.whole[which]
+            self.whole[which] = (_DECAY * seen + 1, _DECAY * whole + all(kept))
+
+
+def _is_old(signs: Iterable[DocumentSign]) -> bool:
+    return all(sign.run > 1 for sign in signs)
+
+
+def _share(odds: float) -> float:
+    return 1 / (1 + math.exp(-max(min(odds, 30.0), -30.0)))
