@@ -77,7 +77,8 @@ class DocumentOdds:
             self.means, self.precisions, self.whole = list(means), list(precisions), list(whole)
 
     def chance(self, sign: DocumentSign) -> float:
-        """P(the next request has the document), as far as is known: what is uncertain is nearer to one half."""
+        """P(the next request has the document, where it has not all of them), as far as is known: what is uncertain is
+        nearer to one half."""
         values = sign.values()
         odds = sum(value * mean for value, mean in zip(values, self.means, strict=True))
         doubt = sum(value * value / precision for value, precision in zip(values, self.precisions, strict=True))
@@ -88,23 +89,29 @@ class DocumentOdds:
         seen, kept = self.whole[_is_old(signs)]
         return (kept + _WHOLE * _WHOLE_WEIGHT) / (seen + _WHOLE_WEIGHT)
 
-    def hazard(self, sign: DocumentSign, stays: float) -> float:
-        """-ln P(the next request has the document, where it has not all of them)."""
-        return -_TOGETHER * math.log(max((self.chance(sign) - stays) / (1 - stays), 1 - _MOST))
+    def hazard(self, sign: DocumentSign) -> float:
+        """-ln P(the next request has the document, where it has not all of them), as it counts among others."""
+        return -_TOGETHER * math.log(self.chance(sign))
 
     def learn(self, signs: Sequence[DocumentSign], kept: Sequence[bool]) -> None:
         """A request's documents, and which of them the next one has."""
+        weight = _WEIGHT * (1 - self._is_whole(signs) if all(kept) else 1)
         for sign, stayed in zip(signs, kept, strict=True):
             values = sign.values()
             share = _share(sum(value * mean for value, mean in zip(values, self.means, strict=True)))
             for place, value in enumerate(values):
                 if value:
-                    self.precisions[place] += _WEIGHT * value * value * share * (1 - share)
-                    self.means[place] += _WEIGHT * value * (stayed - share) / self.precisions[place]
+                    self.precisions[place] += weight * value * value * share * (1 - share)
+                    self.means[place] += weight * value * (stayed - share) / self.precisions[place]
         if signs:
             which = _is_old(signs)
             seen, whole = self.whole[which]
             self.whole[which] = (_DECAY * seen + 1, _DECAY * whole + all(kept))
+
+    def _is_whole(self, signs: Sequence[DocumentSign]) -> float:
+        """P(documents that all stayed did so as a whole), which says nothing of each."""
+        stays = self.stays(signs)
+        return stays / (stays + (1 - stays) * math.prod(map(self.chance, signs)))
 
 
 def _is_old(signs: Iterable[DocumentSign]) -> bool:

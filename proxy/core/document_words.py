@@ -17,7 +17,7 @@ _WORD = re.compile(r"[^\W\d_]\w{3,}")
 def read_words(view: View) -> list[tuple[float, float]]:
     """For each document: its share of the last question's words, less what the documents have on average, and the same
     of the question before."""
-    documents = [item.text[:_DOCUMENT_CHARS].lower() for item in view.documents()]
+    documents = [item.text[:_DOCUMENT_CHARS].lower() for item in view.retrieved()]
     if not documents:
         return []
     last = view.last_user

@@ -13,10 +13,10 @@ from proxy.core.message import Part
 from proxy.core.profiles import CacheProfile, Family
 from proxy.core.recognition import PieceKind
 from proxy.core.reliance import said_of
-from proxy.core.session import Reading, Session, changed_places
+from proxy.core.session import Reading, Session, changed_places, fixed_digest
 from proxy.core.signs import NO_SIGN, Sign, read_signs
 from proxy.core.survival import CLOCK_CHANGE, STATIC_CHANGE, change_hazard, file_hazard, later_hazard
-from proxy.core.view import View
+from proxy.core.view import SystemText, View
 from proxy.core.words import Claim
 
 # P(a session goes on that has done so).
@@ -62,7 +62,8 @@ class Forecast:
     are the first turns, with which other sessions of the lane begin, too. ``fixed_hazards`` is as ``head_hazards``,
     for system messages without what moves in them. ``rendered_last`` are the context messages with no turn between
     them and the last exchange. ``documents`` is what the request shows of the retrieved ones; ``whole_set`` P(they all
-    stay): ``hazards`` of documents are for where they do not.
+    stay): ``hazards`` of documents are for where they do not. ``standing_hazard`` is that of documents that were not
+    seen to change, as a whole.
     """
 
     body: float
@@ -83,6 +84,7 @@ class Forecast:
     said: Mapping[str, float] = field(default_factory=dict)
     documents: Sequence[DocumentSign] = ()
     whole_set: float = 0.0
+    standing_hazard: float = 0.0
 
     def weight(self, item: Item, tokens: int) -> float:
         """The larger, the earlier a piece should stand."""
@@ -152,6 +154,8 @@ class Forecast:
                 return self.head_hazards[element.message + 1]
             case ElementKind.SYSTEM:
                 return self.fixed_hazards[element.message + 1]
+            case ElementKind.STANDING:
+                return self.standing_hazard
             case ElementKind.TAG:
                 return _TAG_HAZARD
             case _:
@@ -188,15 +192,15 @@ def forecast(session: Session, reading: Reading, view: View, material: Material,
             later[key] = later_hazard(reading.ages[key], tokens, reading.rates.get(key) if is_stored else None)
         else:
             hazards[key] = later[key] = change_hazard(item.kind, item.claim, reading.ages[key], reading.rates.get(key))
-    moving = {text.message for text in view.system}
+    priors = _head_priors(session, view)
     fresh_head = changed_places(session.head, reading.head) if session.requests else frozenset[int]()
     fresh_fixed = changed_places(session.fixed, reading.fixed) if session.requests else frozenset[int]()
-    retrieved = view.documents()
+    retrieved, documents = view.retrieved(), view.documents()
     shown = session.documents.signs([document.digest for document in retrieved], read_words(view))
-    whole_set = lane.documents.stays(shown) if shown else 0.0
-    for document, one in zip(retrieved, shown, strict=True):
-        hazards[document.key] = lane.documents.hazard(one, whole_set)
-        later[document.key] = lane.documents.hazard(one.later(), whole_set)
+    whole_set = lane.documents.stays(shown) if documents else 0.0
+    for document, one in zip(documents, shown, strict=False):
+        hazards[document.key] = lane.documents.hazard(one)
+        later[document.key] = lane.documents.hazard(one.later())
     return Forecast(
         body=continues * lane.returns_within(profile.life_s),
         head=lane.shares_within(profile.life_s),
@@ -206,9 +210,7 @@ def forecast(session: Session, reading: Reading, view: View, material: Material,
         signs=signs,
         said=said,
         head_hazards=[
-            session.head_hazard(
-                place, CLOCK_CHANGE if place - 1 in moving else STATIC_CHANGE, is_fresh=place in fresh_head
-            )
+            session.head_hazard(place, priors.get(place - 1, STATIC_CHANGE), is_fresh=place in fresh_head)
             for place in range(view.head + 1)
         ],
         rendered_last=_rendered_last(view),
@@ -221,7 +223,24 @@ def forecast(session: Session, reading: Reading, view: View, material: Material,
         edit_scale=_edit_scale(sum(hazards[key] for key in edits), signs),
         documents=shown,
         whole_set=whole_set,
+        standing_hazard=_standing_hazard(session, view),
     )
+
+
+def _head_priors(session: Session, view: View) -> dict[int, float]:
+    """P(a system message changes) before anything was seen, where that is not what it is of fixed text."""
+    return {
+        text.message: CLOCK_CHANGE if text.is_moving else _standing_change(session, view, text) for text in view.system
+    }
+
+
+def _standing_change(session: Session, view: View, text: SystemText) -> float:
+    return session.shared_head.documents.change(fixed_digest(view.messages[text.message]))
+
+
+def _standing_hazard(session: Session, view: View) -> float:
+    standing = next((text for text in view.system if text.standing), None)
+    return -math.log1p(-_standing_change(session, view, standing)) if standing is not None else 0.0
 
 
 def _spread(hazard: float, parts: Sequence[Part]) -> Iterator[float]:

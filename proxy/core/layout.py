@@ -29,6 +29,8 @@ class ElementKind(StrEnum):
     """A retrieved document, as a further part of the system message in front of it."""
     REST = "rest"
     """A system message from its first volatile line on, as a further part of it."""
+    STANDING = "standing"
+    """The documents at a system message's end, in their place, as a further part of it."""
     TAG = "tag"
     """Volatile lines that were moved out of the system messages, in the documented tag."""
 

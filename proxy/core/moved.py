@@ -1,4 +1,5 @@
-"""The same request with its system prompt made still: clock lines in a tag, documents behind the fixed text."""
+"""The same request with its system prompt made still: clock lines in a tag, documents behind the fixed text (those that
+were not seen to change in their place, apart from the text in front of them)."""
 
 from dataclasses import replace
 
@@ -14,14 +15,18 @@ from proxy.core.words import TAG_CLOSE, TAG_OPEN
 
 def moved_material(view: View, material: Material, counter: TokenCounter) -> Material | None:
     """The material with every volatile line relocated; None where nothing in the system prompt moves."""
-    if not view.system:
+    if not any(text.is_moving for text in view.system):
         return None
     texts = {text.message: text for text in view.system}
-    head = [
-        _fixed(view, texts[index], counter) if index in texts else element
-        for index, element in enumerate(material.head)
-        if index not in texts or texts[index].fixed.strip() or texts[index].documents
-    ]
+    head: list[Element] = []
+    for index, element in enumerate(material.head):
+        text = texts.get(index)
+        if text is None:
+            head.append(element)
+        elif text.standing:
+            head += parted(view, text, counter)
+        elif text.fixed.strip() or text.documents:
+            head.append(_fixed(view, text, counter))
     documents = {
         item.key: text_element(
             item.key,
@@ -54,6 +59,15 @@ def _fixed(view: View, text: SystemText, counter: TokenCounter) -> Element:
     key = text_digest(role, text.fixed)
     own = Part(PartKind.TEXT, key, counter.count(key, text.fixed) + MESSAGE_OVERHEAD_TOKENS, -1, True)
     return text_element("system", ElementKind.SYSTEM, role, own, message=text.message, lead=text.fixed)
+
+
+def parted(view: View, text: SystemText, counter: TokenCounter) -> tuple[Element, Element]:
+    """A system message in two parts: what stands in front of its documents is the same with any documents."""
+    before, behind = text.parts
+    first = _fixed(view, replace(text, fixed=before), counter)
+    key = text_digest(first.role, behind)
+    own = Part(PartKind.TEXT, key, counter.count(key, behind), -1, True)
+    return first, text_element("system", ElementKind.STANDING, first.role, own, message=text.message, lead=behind)
 
 
 def _fixed_parts(message: Message, index: int, counter: TokenCounter) -> Element:

@@ -20,6 +20,8 @@ from proxy.core.wire import Members, elements, join_members, members_of
 from proxy.core.words import PART_ACKNOWLEDGEMENT
 
 _MESSAGE = ElementKind.MESSAGE
+# Further parts of the system message in front of them.
+_FURTHER = (ElementKind.DOCUMENT, ElementKind.STANDING, ElementKind.REST)
 _ACKNOWLEDGEMENT = orjson.dumps({"role": "assistant", "content": PART_ACKNOWLEDGEMENT})
 
 
@@ -48,7 +50,7 @@ def render_messages(
             written.append(_system(layout, index, messages[element.message], marks, dialect))
         elif kind is ElementKind.TAG:
             written.append(orjson.dumps({"role": "user", "content": element.lead}))
-        elif kind not in (ElementKind.TOOLS, ElementKind.DOCUMENT, ElementKind.REST):
+        elif kind not in (ElementKind.TOOLS, *_FURTHER):
             written += _context(element, messages, marked.get(index, {}), dialect)
     return b"[" + b",".join(written) + b"]"
 
@@ -121,7 +123,7 @@ def _system(layout: Layout, index: int, message: Message, marks: Mapping[int, Li
     """A system message without its volatile lines, its documents as further parts behind the fixed text."""
     elements_here = [layout.elements[index]]
     for element in layout.elements[index + 1 :]:
-        if element.kind not in (ElementKind.DOCUMENT, ElementKind.REST):
+        if element.kind not in _FURTHER:
             break
         elements_here.append(element)
     if len(message.parts) > 1:

@@ -420,7 +420,7 @@ def read_request(session: Session, view: View, tools: bytes) -> Reading:
 def commit_head(session: Session, view: View, documents: Sequence[DocumentSign]) -> None:
     """The exchange counts: what changed in the system messages since the one before it is volatile. ``documents`` is
     what the request shows of its documents."""
-    session.documents.follow([document.digest for document in view.documents()], documents, session.lane.documents)
+    session.documents.follow([document.digest for document in view.retrieved()], documents, session.lane.documents)
     session.lines.follow(view.messages[: view.head], session.shared_head.evidence)
 
 

@@ -1,10 +1,12 @@
-"""The same request with its system text split at the first volatile line: nothing moves, all before it can be marked.
+"""The same request with its system text split at the first volatile line, or in front of documents that were not seen
+to change: nothing moves, all before it can be marked.
 
 The third answer to a volatile span, beside leaving it and relocating it. The parts together are the client's text.
 """
 
 from proxy.core.layout import Element, ElementKind, Layout, parts_element, text_element
 from proxy.core.message import Message, Part, PartKind, text_digest
+from proxy.core.moved import parted
 from proxy.core.recognition import PieceKind
 from proxy.core.texts import part_at, texts_of
 from proxy.core.tokens import MESSAGE_OVERHEAD_TOKENS, TokenCounter
@@ -13,13 +15,16 @@ from proxy.core.view import View
 
 def split_layout(view: View, natural: Layout, counter: TokenCounter) -> Layout | None:
     """The client's own order with every such system text in two parts; None where there is none to split."""
-    cuts = {text.message: at for text in view.system if (at := _place(view.messages[text.message])) > 0}
-    if not cuts:
+    cuts = {t.message: at for t in view.system if t.is_moving and (at := _place(view.messages[t.message])) > 0}
+    standing = {text.message: text for text in view.system if text.standing and not text.is_moving}
+    if not cuts and not standing:
         return None
     elements: list[Element] = []
     for element in natural.elements:
         is_whole = element.kind is ElementKind.MESSAGE and element.key == "system"
-        if is_whole and element.message in cuts:
+        if is_whole and element.message in standing:
+            elements += parted(view, standing[element.message], counter)
+        elif is_whole and element.message in cuts:
             elements += _parts(view.messages[element.message], element.message, cuts[element.message], counter)
         else:
             elements.append(element)

@@ -26,12 +26,28 @@ class Group:
 
 @dataclass(frozen=True, slots=True)
 class SystemText:
-    """A system message taken apart: what never changes, what tells the time, and retrieved documents."""
+    """A system message taken apart: what never changes, what tells the time, and retrieved documents.
+
+    ``standing`` are documents at the text's end that were not seen to change: they stay where they are, and ``fixed``
+    holds them, too.
+    """
 
     message: int
     fixed: str
     volatile: tuple[str, ...]
     documents: tuple[Item, ...]
+    standing: tuple[Item, ...] = ()
+
+    @property
+    def is_moving(self) -> bool:
+        """Whether any of it can stand elsewhere."""
+        return bool(self.volatile or self.documents)
+
+    @property
+    def parts(self) -> tuple[str, str]:
+        """The fixed text in front of the standing documents, and those."""
+        at = len(self.fixed) - sum(len(item.text) for item in self.standing)
+        return self.fixed[:at], self.fixed[at:]
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,8 +84,12 @@ class View:
         return [item for group in self.groups for item in group.items] + self.documents()
 
     def documents(self) -> list[Item]:
-        """Retrieved documents, in the client's order."""
+        """Retrieved documents that may stand elsewhere, in the client's order."""
         return [item for text in self.system for item in text.documents]
+
+    def retrieved(self) -> list[Item]:
+        """All retrieved documents, in the client's order."""
+        return [item for text in self.system for item in (*text.documents, *text.standing)]
 
     def turns(self) -> Sequence[int]:
         """Indices of the conversation's messages: neither head nor context."""
@@ -110,22 +130,30 @@ def _system_texts(
             continue
         # Documents stay behind the fixed text of their own message: only in the last one is that the head's end.
         documents = _documents(text, known, messages[index]) if index == head - 1 else ()
+        standing: tuple[Item, ...] = ()
         if documents and not is_movable(known, messages[index]):
-            documents = ()
+            documents, standing = (), documents if _ends_in_documents(text, known) else ()
         if not _without(text, known, PieceKind.VOLATILE, PieceKind.DOCUMENT).strip():
-            documents = ()
+            documents = standing = ()
         moves = (PieceKind.VOLATILE, PieceKind.DOCUMENT) if documents else (PieceKind.VOLATILE,)
         fixed = _without(text, known, *moves)
         volatile = tuple(text[c.start : c.end] for c in known.cuts if c.kind is PieceKind.VOLATILE)
         # A system message that is volatile throughout goes as a whole, where another one stays.
         stays = bool(fixed.strip()) or (index > 0 and not fixed and _says_nothing_else(messages[index]))
-        if stays and (volatile or documents):
-            found.append(SystemText(index, fixed, volatile, documents))
+        if stays and (volatile or documents or standing):
+            found.append(SystemText(index, fixed, volatile, documents, standing))
     return tuple(found)
 
 
 def _without(text: str, known: Recognition, *kinds: PieceKind) -> str:
     return "".join(text[c.start : c.end] for c in known.cuts if c.kind not in kinds)
+
+
+def _ends_in_documents(text: str, known: Recognition) -> bool:
+    """Whether a text is something, and then documents up to its end."""
+    kinds = [cut.kind for cut in known.cuts if cut.kind is not PieceKind.VOLATILE]
+    before = "".join(text[c.start : c.end] for c in known.cuts if c.kind is PieceKind.SECTION)
+    return bool(before.strip()) and PieceKind.SECTION not in kinds[kinds.index(PieceKind.DOCUMENT) :]
 
 
 def _says_nothing_else(message: Message) -> bool:

@@ -51,10 +51,17 @@ def test_sets_that_stay_as_a_whole_every_other_time_are_learnt() -> None:
     assert odds.stays([NEW, SECOND]) > 0.7
 
 
-def test_a_hazard_is_of_where_not_all_of_them_stay() -> None:
+def test_documents_that_stay_as_a_whole_say_less_of_each() -> None:
+    alone, together = DocumentOdds(), taught([SECOND] * 3, [True] * 3)
+    for _ in range(20):
+        alone.learn([SECOND, SECOND, OLD], [True, True, False])
+    assert together.stays([SECOND]) > 0.8
+    assert together.chance(SECOND) < alone.chance(SECOND)
+
+
+def test_hazards_are_of_several_together() -> None:
     odds = DocumentOdds()
-    assert odds.hazard(NEW, 0.3) > odds.hazard(NEW, 0.0) > 0
-    assert odds.hazard(NEW, 0.99) == pytest.approx(-0.7 * math.log(0.03))
+    assert odds.hazard(NEW) == pytest.approx(-0.7 * math.log(odds.chance(NEW)))
 
 
 def test_the_next_request_sees_it_one_longer_and_behind_another_question() -> None:

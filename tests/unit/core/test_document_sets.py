@@ -25,6 +25,17 @@ def test_a_set_changes_when_another_stands_in_the_same_prompt() -> None:
     assert sets.changing() == [b"prompt"]
 
 
+def test_the_longer_a_set_stays_the_less_it_is_expected_to_change() -> None:
+    sets = DocumentSets()
+    chances = [sets.change(b"prompt")]
+    for _ in range(4):
+        sets.notice(b"prompt", [b"a"])
+        chances.append(sets.change(b"prompt"))
+    assert chances[0] == chances[1] == 0.4
+    assert chances[1:] == sorted(chances[1:], reverse=True)
+    assert chances[-1] == 0.1
+
+
 def test_both_tables_are_bounded() -> None:
     sets = DocumentSets()
     for number in range(500):

@@ -73,3 +73,17 @@ def test_the_fixed_text_is_the_same_whatever_the_time() -> None:
     assert other is not None
     assert one.head[0].digest == other.head[0].digest
     assert one.tail[0].digest != other.tail[0].digest
+
+
+def test_documents_that_were_not_seen_to_change_stand_apart_when_the_clock_goes() -> None:
+    documents = DOCUMENTS.removeprefix("Answer.\n").removesuffix("Brief.\n")
+    messages = [system(PROMPT + documents), user("go")]
+    view = view_of(*messages, movable=False)
+    counter = TokenCounter(bytes_over_four)
+    found = moved_material(view, material(view, (), counter), counter)
+    assert found is not None
+    assert [(e.kind.value, e.lead) for e in found.head] == [
+        ("system", "You are kind.\nRules follow.\n"), ("standing", documents),
+    ]  # fmt: skip
+    assert not found.documents
+    assert [item.text for item in view.retrieved()] == [item.text for item in view.system[0].standing] != []

@@ -1,4 +1,4 @@
-"""A system text in two parts at its clock line."""
+"""A system text in two parts: at its clock line, or in front of its documents."""
 
 import json
 from dataclasses import replace
@@ -22,8 +22,8 @@ def clock(minute: int, rest: str = REST) -> str:
     return f"{FIXED}Current time: 2026-01-01 10:{minute:02}\n{rest}"
 
 
-def layout_of(*messages: Body) -> Layout | None:
-    view = view_of(*messages)
+def layout_of(*messages: Body, movable: bool = True) -> Layout | None:
+    view = view_of(*messages, movable=movable)
     natural = Layout(Seed(b"s", b""), view.transcript.elements)
     return split_layout(view, natural, TokenCounter(bytes_over_four))
 
@@ -93,3 +93,49 @@ def test_a_conversation_has_its_clock_relocated() -> None:
 def test_no_part_below_the_minimum_is_worth_it() -> None:
     talk = Talk(profile=replace(ANTHROPIC, min_tokens=TINY.min_tokens + 5000))
     assert {plan.reason for _, plan in sessions(talk, 4)} == {Reason.BELOW_MINIMUM}
+
+
+DOCUMENTS = "".join(f'<document id="{{}}{n}">\n{lines(12, "fact")}</document>\n\n' for n in range(3))
+
+
+def prompt(which: str) -> str:
+    return FIXED + DOCUMENTS.format(*[which] * 3)
+
+
+def test_documents_at_the_end_are_a_part_of_their_own_before_they_were_seen_to_change() -> None:
+    found = layout_of(system(prompt("a")), user("a"), movable=False)
+    assert found is not None
+    assert [e.kind for e in found.elements] == [ElementKind.SYSTEM, ElementKind.STANDING, ElementKind.MESSAGE]
+    assert [e.lead for e in found.elements[:2]] == [FIXED, DOCUMENTS.format("a", "a", "a")]
+
+
+@pytest.mark.parametrize("text", [prompt("a") + REST, DOCUMENTS.format("a", "a", "a") + REST])
+def test_documents_with_text_behind_them_are_not(text: str) -> None:
+    assert layout_of(system(text), user("a"), movable=False) is None
+
+
+@pytest.mark.parametrize("clock", ["", "Current time: 10:00\n"])
+def test_what_stands_in_front_of_the_documents_is_read_when_they_change_for_the_first_time(clock: str) -> None:
+    talk, turns = Talk(), []
+    for which in "ab":
+        body = chat(system(clock + prompt(which)), *turns, user(f"q{which}"))
+        plan = talk.send(body)
+        assert check(body, sent(plan), mode="tier", profile="anthropic") == []
+        turns += [user(f"q{which}"), assistant("ok")]
+        if which == "a":
+            parts = [part["text"] for part in sent(plan)["messages"][0]["content"]]
+            assert parts == [FIXED, DOCUMENTS.format("a", "a", "a")]
+    assert plan.predicted is not None
+    assert plan.predicted.read >= 480
+
+
+def test_documents_that_never_change_are_read_with_all_that_follows_them() -> None:
+    talk, turns = Talk(), []
+    for number in range(6):
+        body = chat(system(prompt("a")), *turns, user(f"q{number}"))
+        plan = talk.send(body)
+        system_text = sent(plan)["messages"][0]["content"]
+        assert system_text == prompt("a") or "".join(part["text"] for part in system_text) == prompt("a")
+        turns += [user(f"q{number}"), assistant("ok")]
+    assert plan.predicted is not None
+    assert plan.predicted.read > 0.95 * plan.predicted.total
