@@ -192,7 +192,9 @@ def forecast(session: Session, reading: Reading, view: View, material: Material,
             later[key] = later_hazard(reading.ages[key], tokens, reading.rates.get(key) if is_stored else None)
         else:
             hazards[key] = later[key] = change_hazard(item.kind, item.claim, reading.ages[key], reading.rates.get(key))
-    priors = _head_priors(session, view)
+    priors, standing = _head_priors(session, view), _standing_hazard(session, view)
+    # Where documents are no part of their own they change with the text that they stand in.
+    whole_texts = {text.message for text in view.system if text.standing and not text.is_parted}
     fresh_head = changed_places(session.head, reading.head) if session.requests else frozenset[int]()
     fresh_fixed = changed_places(session.fixed, reading.fixed) if session.requests else frozenset[int]()
     retrieved, documents = view.retrieved(), view.documents()
@@ -214,7 +216,10 @@ def forecast(session: Session, reading: Reading, view: View, material: Material,
             for place in range(view.head + 1)
         ],
         rendered_last=_rendered_last(view),
-        fixed_hazards=[session.fixed_hazard(place, is_fresh=place in fresh_fixed) for place in range(view.head + 1)],
+        fixed_hazards=[
+            session.fixed_hazard(place, is_fresh=place in fresh_fixed) + (standing if place - 1 in whole_texts else 0.0)
+            for place in range(view.head + 1)
+        ],
         shared=frozenset(turn_indices[: lane.shared_turns(reading.turns)]),
         whole={g.message: sum(hazards[i.key] for i in g.items if i.key not in edits) for g in view.groups},
         whole_edits={g.message: sum(hazards[i.key] for i in g.items if i.key in edits) for g in view.groups},
@@ -223,7 +228,7 @@ def forecast(session: Session, reading: Reading, view: View, material: Material,
         edit_scale=_edit_scale(sum(hazards[key] for key in edits), signs),
         documents=shown,
         whole_set=whole_set,
-        standing_hazard=_standing_hazard(session, view),
+        standing_hazard=standing,
     )
 
 

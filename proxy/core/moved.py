@@ -23,7 +23,7 @@ def moved_material(view: View, material: Material, counter: TokenCounter) -> Mat
         text = texts.get(index)
         if text is None:
             head.append(element)
-        elif text.standing:
+        elif text.is_parted:
             head += parted(view, text, counter)
         elif text.fixed.strip() or text.documents:
             head.append(_fixed(view, text, counter))

@@ -416,7 +416,7 @@ class TierPlanner:
     def _split(self, view: View, natural: Layout, expected: Forecast, mode: Mode) -> Layout | None:
         """Where nothing may move, or nothing is likely to follow that would be read behind a relocated line: else the
         split saves a few tokens now, and every request behind it reads less. In front of documents it costs nothing."""
-        is_likely = expected.body < _SPLIT_BODY or any(text.standing for text in view.system)
+        is_likely = expected.body < _SPLIT_BODY or any(text.is_parted for text in view.system)
         may_pay = mode is Mode.MARK or (self.policy == "economic" and is_likely)
         return split_layout(view, natural, self._counter) if view.system and may_pay else None
 

@@ -16,7 +16,7 @@ from proxy.core.view import View
 def split_layout(view: View, natural: Layout, counter: TokenCounter) -> Layout | None:
     """The client's own order with every such system text in two parts; None where there is none to split."""
     cuts = {t.message: at for t in view.system if t.is_moving and (at := _place(view.messages[t.message])) > 0}
-    standing = {text.message: text for text in view.system if text.standing and not text.is_moving}
+    standing = {text.message: text for text in view.system if text.is_parted and not text.is_moving}
     if not cuts and not standing:
         return None
     elements: list[Element] = []

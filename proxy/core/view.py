@@ -28,8 +28,8 @@ class Group:
 class SystemText:
     """A system message taken apart: what never changes, what tells the time, and retrieved documents.
 
-    ``standing`` are documents at the text's end that were not seen to change: they stay where they are, and ``fixed``
-    holds them, too.
+    ``standing`` are documents that were not seen to change: they stay where they are, and ``fixed`` holds them, too.
+    ``is_parted``: they are the end of it.
     """
 
     message: int
@@ -37,6 +37,7 @@ class SystemText:
     volatile: tuple[str, ...]
     documents: tuple[Item, ...]
     standing: tuple[Item, ...] = ()
+    is_parted: bool = False
 
     @property
     def is_moving(self) -> bool:
@@ -132,7 +133,7 @@ def _system_texts(
         documents = _documents(text, known, messages[index]) if index == head - 1 else ()
         standing: tuple[Item, ...] = ()
         if documents and not is_movable(known, messages[index]):
-            documents, standing = (), documents if _ends_in_documents(text, known) else ()
+            documents, standing = (), documents
         if not _without(text, known, PieceKind.VOLATILE, PieceKind.DOCUMENT).strip():
             documents = standing = ()
         moves = (PieceKind.VOLATILE, PieceKind.DOCUMENT) if documents else (PieceKind.VOLATILE,)
@@ -141,7 +142,8 @@ def _system_texts(
         # A system message that is volatile throughout goes as a whole, where another one stays.
         stays = bool(fixed.strip()) or (index > 0 and not fixed and _says_nothing_else(messages[index]))
         if stays and (volatile or documents or standing):
-            found.append(SystemText(index, fixed, volatile, documents, standing))
+            is_parted = bool(standing) and _ends_in_documents(text, known)
+            found.append(SystemText(index, fixed, volatile, documents, standing, is_parted))
     return tuple(found)
 
 

@@ -180,3 +180,12 @@ class TestSystem:
     def test_a_system_message_behind_the_head_is_a_turn(self) -> None:
         view = view_of(system("s"), user("a"), system(self.CLOCK), user("go"))
         assert (view.system, view.head) == ((), 1)
+
+
+def test_documents_that_were_not_seen_to_change_stand_where_they_are_at_the_end_or_not() -> None:
+    document = '<document id="1">\none\n</document>\n'
+    for text, is_parted in ((f"Answer.\n{document}", True), (f"Answer.\n{document}Be brief.\n", False)):
+        (found,) = view_of(system(text), user("go"), movable=False).system
+        assert (found.fixed, found.documents, found.is_moving, found.is_parted) == (text, (), False, is_parted)
+        assert [item.text for item in found.standing] == [document]
+    assert view_of(system(document), user("go"), movable=False).system == ()
