@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 from proxy.core.assemble import Material, behind_prefix, by_tiers, valid_prefix, whole_groups
 from proxy.core.cache_models import Cache
-from proxy.core.forecast import Forecast
+from proxy.core.forecast import Forecast, Ordering
 from proxy.core.item import Item
 from proxy.core.layout import Element, Layout, Seed, form_digest
 from proxy.core.life import Outlook, Worth
@@ -211,7 +211,7 @@ def _orders(offer: Offer, pricing: Pricing, policy: str) -> Iterable[tuple[Layou
     for material in (offer.material, offer.moved):
         if material is None or not (material.is_movable or material is offer.moved):
             continue
-        weight = _weight(material, pricing.forecast)
+        weight, *others = _weights(material, pricing.forecast)
         if policy == "classic":
             tracker = offer.session.tracker
             yield Layout(offer.seed, by_tiers(material, tracker.tier, tracker.entered, weight)), Reason.ORDERED
@@ -219,12 +219,18 @@ def _orders(offer: Offer, pricing: Pricing, policy: str) -> Iterable[tuple[Layou
         prefixes = _prefixes(offer, material, pricing)
         for kept, base in prefixes:
             yield Layout(offer.seed, behind_prefix(material, kept, weight), base), Reason.KEPT
-        yield Layout(offer.seed, behind_prefix(material, (), weight), offer.natural), Reason.ORDERED
+        for each in (weight, *others):
+            yield Layout(offer.seed, behind_prefix(material, (), each), offer.natural), Reason.ORDERED
 
 
-def _weight(material: Material, forecast: Forecast) -> Callable[[Item], float]:
+def _weights(material: Material, forecast: Forecast) -> list[Callable[[Item], float]]:
+    """What pieces are ordered by, in every way that is worth pricing."""
+    return [_weight(material, forecast, ordering) for ordering in forecast.orderings]
+
+
+def _weight(material: Material, forecast: Forecast, ordering: Ordering) -> Callable[[Item], float]:
     def weight(item: Item) -> float:
-        return forecast.weight(item, material.sizes[item.key])
+        return forecast.weight(item, material.sizes[item.key], ordering)
 
     return weight
 

@@ -11,9 +11,10 @@ from proxy.core.layout import Layout
 from proxy.core.plan import Moved
 from proxy.core.profiles import CacheProfile, Family
 from proxy.core.prompt import Bill, Prompt
+from proxy.core.reading import Reading
 from proxy.core.reasons import Reason
 from proxy.core.routing import RoutingKey
-from proxy.core.session import Reading, Session
+from proxy.core.session import Session
 from proxy.core.stability import Tier, Tracked
 from proxy.core.view import View
 

@@ -70,6 +70,14 @@ class HeadLines:
                     evidence.learn(place, before, message)
         self.lines = now
 
+    def replaced(self, messages: Sequence[Message]) -> frozenset[int]:
+        """The places in which another text stands now, rather than the same one with a few lines changed."""
+        if len(self.lines) != len(messages):
+            return frozenset(range(max(len(self.lines), len(messages))))
+        now = [line_hashes(message) for message in messages]
+        pairs = enumerate(zip(self.lines, now, strict=True))
+        return frozenset(i for i, (before, after) in pairs if before != after and not _is_one_text(before, after))
+
 
 def _is_one_text(before: Sequence[int], after: Sequence[int]) -> bool:
     """Whether most of a text stayed as it was. Else another one has taken its place, as where a client goes over to

@@ -7,13 +7,15 @@ from dataclasses import dataclass, field
 from proxy.core.assemble import Material
 from proxy.core.document_odds import DocumentSign
 from proxy.core.document_words import read_words
+from proxy.core.head_records import changed_places
 from proxy.core.item import Item
 from proxy.core.layout import Element, ElementKind, Layout
 from proxy.core.message import Part
 from proxy.core.profiles import CacheProfile, Family
+from proxy.core.reading import Reading
 from proxy.core.recognition import PieceKind
 from proxy.core.reliance import said_of
-from proxy.core.session import Reading, Session, changed_places, fixed_digest
+from proxy.core.session import Session, fixed_digest
 from proxy.core.signs import NO_SIGN, Sign, read_signs
 from proxy.core.survival import CLOCK_CHANGE, STATIC_CHANGE, change_hazard, file_hazard, later_hazard
 from proxy.core.view import SystemText, View
@@ -21,11 +23,12 @@ from proxy.core.words import Claim
 
 # P(a session goes on that has done so).
 _GOES_ON = 0.95
-# P(an answer edits any file), as seen on recorded sessions, weighing as much as what the files promise one by one.
+# P(an answer edits any file), as seen on recorded sessions, however many files there are. Where it decides about writes
+# it counts alone; where it only orders, it weighs half against what the files promise one by one (measured).
 _EDITS_USUALLY = 0.7
 _EDITS_NAMED = 0.93
 _EDITS_ASKED = 0.4
-_EDITS_SHARE = 0.5
+_STORED_SHARE = 0.5
 # A client that clears tool results keeps the latest few.
 _MAX_RESULTS = 20
 # A text and its acknowledgement: a file that is one position.
@@ -46,9 +49,11 @@ class Ordering:
     later_weight: float
 
 
-_MARKED = Ordering(size_power=0.3, later_weight=0.5)
+# Two orders where markers are to be paid for: one that trusts the estimates little, one that puts what is large first.
+# On recorded and generated sessions one alone costs 0.5 to 1 % more.
+_MARKED = (Ordering(size_power=0.3, later_weight=1.0), Ordering(size_power=0.6, later_weight=1.0))
 # Where every prefix is stored for free, a changed piece is read up to its change and a wrong guess wastes no write.
-_STORED = Ordering(size_power=0.6, later_weight=1.0)
+_STORED = (Ordering(size_power=0.6, later_weight=1.0),)
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +68,9 @@ class Forecast:
     for system messages without what moves in them. ``rendered_last`` are the context messages with no turn between
     them and the last exchange. ``documents`` is what the request shows of the retrieved ones; ``whole_set`` P(they all
     stay): ``hazards`` of documents are for where they do not. ``standing_hazard`` is that of documents that were not
-    seen to change, as a whole.
+    seen to change, as a whole. ``joins`` is -ln P(no file is added): what stands last of a group, under the client's
+    opening, does so no longer once there is one more. ``usual_edit`` is P(the answer edits any file), as such prompts
+    go in general (0: there is none).
     """
 
     body: float
@@ -80,16 +87,18 @@ class Forecast:
     edits: frozenset[str] = frozenset()
     edit_scale: float = 1.0
     whole_edits: Mapping[int, float] = field(default_factory=dict)
-    ordering: Ordering = _MARKED
+    orderings: Sequence[Ordering] = _MARKED
     said: Mapping[str, float] = field(default_factory=dict)
     documents: Sequence[DocumentSign] = ()
     whole_set: float = 0.0
     standing_hazard: float = 0.0
+    joins: float = 0.0
+    usual_edit: float = 0.0
 
-    def weight(self, item: Item, tokens: int) -> float:
+    def weight(self, item: Item, tokens: int, ordering: Ordering) -> float:
         """The larger, the earlier a piece should stand."""
-        hazard = self.hazards[item.key] + self.ordering.later_weight * self.later[item.key]
-        return float(tokens**self.ordering.size_power) / max(hazard, 1e-6)
+        hazard = self.hazards[item.key] + ordering.later_weight * self.later[item.key]
+        return float(tokens**ordering.size_power) / max(hazard, 1e-6)
 
     def positions(self, layout: Layout, *, is_natural: bool = False) -> list[float]:
         """P(the next request comes in time and repeats everything up to the position), never rising.
@@ -128,6 +137,8 @@ class Forecast:
                     documents += self._hazard(element)
                 else:
                     hazard += self._hazard(element)
+                if element.kind is ElementKind.LAST_PART:
+                    hazard += self.joins
                 kept = math.exp(-hazard) * self._held(documents) * self._unedited(edits)
             chance = reader * reached * kept
             count = (starts[index] if index < len(starts) else len(layout.ends)) - start
@@ -175,6 +186,7 @@ def forecast(session: Session, reading: Reading, view: View, material: Material,
         survival = [share + (1 - share) * chance for chance in survival]
         continues = max(continues, repeats)
     signs = read_signs(view, material.items, reading.ages)
+    usual = _usual_edit(signs)
     hazards: dict[str, float] = {}
     later: dict[str, float] = {}
     said: dict[str, float] = {}
@@ -195,8 +207,9 @@ def forecast(session: Session, reading: Reading, view: View, material: Material,
     priors, standing = _head_priors(session, view), _standing_hazard(session, view)
     # Where documents are no part of their own they change with the text that they stand in.
     whole_texts = {text.message for text in view.system if text.standing and not text.is_parted}
-    fresh_head = changed_places(session.head, reading.head) if session.requests else frozenset[int]()
-    fresh_fixed = changed_places(session.fixed, reading.fixed) if session.requests else frozenset[int]()
+    fresh = reading.replaced
+    edited = changed_places(session.head, reading.head) - fresh if session.requests else frozenset[int]()
+    edited_fixed = edited & changed_places(session.fixed, reading.fixed)
     retrieved, documents = view.retrieved(), view.documents()
     shown = session.documents.signs([document.digest for document in retrieved], read_words(view))
     whole_set = lane.documents.stays(shown) if documents else 0.0
@@ -211,21 +224,31 @@ def forecast(session: Session, reading: Reading, view: View, material: Material,
         later=later,
         signs=signs,
         said=said,
+        joins=-math.log1p(-lane.joins()),
         head_hazards=[
-            session.head_hazard(place, priors.get(place - 1, STATIC_CHANGE), is_fresh=place in fresh_head)
+            session.head_hazard(
+                place,
+                priors.get(place - 1, STATIC_CHANGE),
+                is_fresh=place in fresh,
+                is_edited=place in edited,
+            )
             for place in range(view.head + 1)
         ],
         rendered_last=_rendered_last(view),
         fixed_hazards=[
-            session.fixed_hazard(place, is_fresh=place in fresh_fixed) + (standing if place - 1 in whole_texts else 0.0)
+            session.fixed_hazard(place, is_fresh=place in fresh, is_edited=place in edited_fixed)
+            + (standing if place - 1 in whole_texts else 0.0)
             for place in range(view.head + 1)
         ],
         shared=frozenset(turn_indices[: lane.shared_turns(reading.turns)]),
         whole={g.message: sum(hazards[i.key] for i in g.items if i.key not in edits) for g in view.groups},
         whole_edits={g.message: sum(hazards[i.key] for i in g.items if i.key in edits) for g in view.groups},
         edits=frozenset(edits),
-        ordering=_STORED if is_stored else _MARKED,
-        edit_scale=_edit_scale(sum(hazards[key] for key in edits), signs),
+        orderings=_STORED if is_stored else _MARKED,
+        edit_scale=_edit_scale(
+            sum(hazards[key] for key in edits), lane.reliance.edits(usual), _STORED_SHARE if is_stored else 1.0
+        ),
+        usual_edit=usual if edits else 0.0,
         documents=shown,
         whole_set=whole_set,
         standing_hazard=standing,
@@ -257,17 +280,20 @@ def _spread(hazard: float, parts: Sequence[Part]) -> Iterator[float]:
     yield hazard
 
 
-def _edit_scale(hazard: float, signs: Mapping[str, Sign]) -> float:
-    """By how much P(an answer edits some files) is scaled, so that P(it edits any) agrees with what is usual."""
+def _edit_scale(hazard: float, usual: float, share: float) -> float:
+    """By how much P(an answer edits some files) is scaled, so that P(it edits any) agrees with what is usual; ``share``
+    is how much that weighs."""
     if hazard <= 0:
         return 1.0
-    usual = _EDITS_USUALLY
-    if any(sign.is_told for sign in signs.values()):
-        usual = _EDITS_NAMED
-    elif any(sign.is_asked for sign in signs.values()):
-        usual = _EDITS_ASKED
     independent = 1.0 - math.exp(-hazard)
-    return (_EDITS_SHARE * usual + (1 - _EDITS_SHARE) * independent) / independent
+    return (share * usual + (1.0 - share) * independent) / independent
+
+
+def _usual_edit(signs: Mapping[str, Sign]) -> float:
+    """P(the answer edits any file), by what the prompt says."""
+    if any(sign.is_told for sign in signs.values()):
+        return _EDITS_NAMED
+    return _EDITS_ASKED if any(sign.is_asked for sign in signs.values()) else _EDITS_USUALLY
 
 
 def _results(view: View, turns: Sequence[int]) -> list[int]:

@@ -31,7 +31,10 @@ _GOES_ON = 0.95
 _REPEATS = 0.1
 _REPEATS_WEIGHT = 2.0
 _REPEATS_DECAY = 0.95
-
+# P(the next request shows a file more), before anything was seen, weighing as much as so many requests: in recorded
+# editing sessions every third to eighth request does.
+_JOINS = 0.2
+_JOINS_WEIGHT = 5.0
 
 # How fast the rate of change forgets: the last four or five requests make most of it.
 RATE_STEP = 0.3
@@ -49,9 +52,9 @@ class ItemRecord:
     rate: float = FIRST_RATE
     said: float = 0.0
 
-    def next_rate(self, digest: bytes) -> float:
+    def next_rate(self, *, is_changed: bool) -> float:
         """The rate with one request more."""
-        return self.rate + RATE_STEP * (float(digest != self.digest) - self.rate)
+        return self.rate + RATE_STEP * (float(is_changed) - self.rate)
 
 
 class ItemRecords:
@@ -78,14 +81,24 @@ class ItemRecords:
         """Remember these, and no others."""
         self._records = {key: ItemRecord(*record) for key, record in islice(state.items(), _MAX_ITEMS)}
 
-    def add(self, key: str, digest: bytes, age: int, rate: float = FIRST_RATE, said: float = 0.0) -> None:
-        """The piece as it stood in a request that counts; ``rate`` is where the rate of a new one begins."""
+    def add(
+        self,
+        key: str,
+        digest: bytes,
+        age: int,
+        rate: float = FIRST_RATE,
+        said: float = 0.0,
+        *,
+        is_rewrapped: bool = False,
+    ) -> None:
+        """The piece as it stood in a request that counts; ``rate`` is where the rate of a new one begins.
+        ``is_rewrapped``: another digest is no change of its content."""
         record = self._records.get(key)
         if record is None:
             if len(self._records) < _MAX_ITEMS and len(key) <= _MAX_KEY_CHARS:
                 self._records[key] = ItemRecord(digest, age, rate, said)
             return
-        record.rate = record.next_rate(digest)
+        record.rate = record.next_rate(is_changed=digest != record.digest and not is_rewrapped)
         record.age = age
         record.digest = digest
         record.said = said
@@ -100,7 +113,8 @@ class Lane:
     known of how long retrieved ones stay. ``key`` names what the prompt begins with: the tools, which stand in front of
     all else, or the whole head. ``opening`` are the turns that all its sessions begin with (examples). ``asked`` and
     ``repeated`` count requests, and those of them that came once more as they were: a side call that is made anew until
-    its answer is needed.
+    its answer is needed. ``shown`` counts requests with files, ``joined`` those of them that had one more than the
+    session before.
     """
 
     __slots__ = (
@@ -112,6 +126,8 @@ class Lane:
         "continued",
         "documents",
         "has_tools",
+        "joined",
+        "shown",
         "items",
         "key",
         "last_at",
@@ -129,6 +145,8 @@ class Lane:
         self.continued = 0
         self.asked = 0.0
         self.repeated = 0.0
+        self.joined = 0.0
+        self.shown = 0.0
         self.last_at = 0.0
         self.breaks = BreakRanks(_PRIOR_APPEND_TOOLS if has_tools else _PRIOR_APPEND_PLAIN)
         self.layouts: deque[tuple[bytes, ...]] = deque(maxlen=_REMEMBERED_LAYOUTS)
@@ -191,6 +209,15 @@ class Lane:
         if self.has_tools or self.continued:
             return _GOES_ON
         return _FIRST_GOES_ON / max(1, self.started)
+
+    def shows_files(self, *, has_joined: bool) -> None:
+        """A session's later request shows files; ``has_joined``: one more among them."""
+        self.shown += 1.0
+        self.joined += has_joined
+
+    def joins(self) -> float:
+        """P(the next request shows a file more)."""
+        return (self.joined + _JOINS * _JOINS_WEIGHT) / (self.shown + _JOINS_WEIGHT)
 
     @property
     def is_one_shot(self) -> bool:

@@ -26,6 +26,7 @@ from proxy.core.moved import moved_material
 from proxy.core.options import Options
 from proxy.core.plan import CONTROL, TREATED, Plan, Route
 from proxy.core.profiles import ASSUMED, CacheProfile, Family
+from proxy.core.reading import commit_head, commit_reading, read_request
 from proxy.core.reasons import Reason
 from proxy.core.recognition import Recogniser
 from proxy.core.routing import (
@@ -36,7 +37,7 @@ from proxy.core.routing import (
     written,
 )
 from proxy.core.seed import seed_of, slots_of
-from proxy.core.session import Session, SessionTable, commit_head, commit_reading, read_request
+from proxy.core.session import Session, SessionTable
 from proxy.core.split import split_layout
 from proxy.core.stability import with_target
 from proxy.core.tokens import Encode, TokenCounter
@@ -238,7 +239,7 @@ class TierPlanner:
                     plan.deviation = caches.compared(seen, bill, usage, draft.last_use, profile, now)
         retry = draft.reading.is_retry or draft.reading.turns == draft.session.turns
         reading = draft.reading if retry == draft.reading.is_retry else replace(draft.reading, is_retry=retry)
-        commit_reading(draft.session, reading, now, draft.forecast.said)
+        commit_reading(draft.session, reading, now, draft.forecast.said, draft.forecast.usual_edit)
         if not retry:
             commit_head(draft.session, draft.view, draft.forecast.documents)
             plan.moves = aged(draft)

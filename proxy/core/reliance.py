@@ -1,7 +1,8 @@
 """How far what requests say of their files can be relied on, as a lane has shown.
 
 Some clients' prompts name a file in passing; others are instructions that name each file to be edited and no other.
-They are told apart by what followed: the files that the next request shows changed.
+They are told apart by what followed: the files that the next request shows changed. Some clients' answers always edit,
+others only explain.
 """
 
 import math
@@ -13,6 +14,10 @@ _DECAY = 0.95
 # How much the general estimate weighs, in files seen.
 _PRIOR_WEIGHT = 6.0
 _MOST = 0.95
+
+
+Numbers = tuple[float, float, float]
+"""A ``Tally``'s fields."""
 
 
 @dataclass(slots=True)
@@ -37,31 +42,42 @@ class Tally:
         usual = self.expected / self.seen
         return _log_odds((_PRIOR_WEIGHT * usual + self.changed) / (_PRIOR_WEIGHT + self.seen)) - _log_odds(usual)
 
+    def shifted(self, chance: float) -> float:
+        """A chance that is expected in general, by what was seen here."""
+        return 1.0 / (1.0 + math.exp(-_log_odds(chance) - self.odds()))
+
 
 @dataclass(slots=True)
 class Reliance:
-    """Files that a request told of, and files beside those."""
+    """Files that a request told of, and files beside those; and whether answers edited ``any``."""
 
     told: Tally = field(default_factory=Tally)
     beside: Tally = field(default_factory=Tally)
+    any: Tally = field(default_factory=Tally)
 
     def add(self, said: float, *, is_changed: bool) -> None:
         """One file, as ``said_of`` has it, and what followed."""
         if said:
             (self.told if said > 0 else self.beside).add(abs(said), is_changed=is_changed)
 
-    def state(self) -> tuple[tuple[float, float, float], tuple[float, float, float]]:
-        """Either tally's numbers, in the order of its fields."""
-        told, beside = self.told, self.beside
-        return (told.seen, told.expected, told.changed), (beside.seen, beside.expected, beside.changed)
+    def state(self) -> tuple[Numbers, Numbers, Numbers]:
+        """Each tally's numbers, in the order of its fields."""
+        return _numbers(self.told), _numbers(self.beside), _numbers(self.any)
+
+    def edits(self, usual: float) -> float:
+        """P(an answer edits any file), where that is ``usual`` in general."""
+        return self.any.shifted(usual)
 
     def hazard(self, hazard: float, sign: Sign) -> float:
         """-ln P(unchanged) of a file, by what such signs have meant here."""
         tally = self.told if sign.is_told else self.beside
         if not tally.seen or not (sign.is_told or sign.is_beside):
             return hazard
-        odds = _log_odds(_chance(hazard)) + tally.odds()
-        return -math.log1p(-min(1.0 / (1.0 + math.exp(-odds)), _MOST))
+        return -math.log1p(-min(tally.shifted(_chance(hazard)), _MOST))
+
+
+def _numbers(tally: Tally) -> Numbers:
+    return tally.seen, tally.expected, tally.changed
 
 
 def said_of(hazard: float, sign: Sign) -> float:

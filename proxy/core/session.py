@@ -1,26 +1,21 @@
 """Sessions, recognised without the client's help, and what each has taught."""
 
 from collections import OrderedDict, deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from types import MappingProxyType
 
 from proxy.core.bounded import Bounded
 from proxy.core.digest import digest
-from proxy.core.document_odds import DocumentSign
 from proxy.core.document_runs import DocumentRuns
-from proxy.core.document_sets import DocumentSets
-from proxy.core.evidence import Evidence, HeadLines, with_evidence
-from proxy.core.lane import FIRST_RATE, ItemRecords, Lane
+from proxy.core.evidence import HeadLines, with_evidence
+from proxy.core.head_records import HeadRecords
+from proxy.core.lane import ItemRecords, Lane
 from proxy.core.likeness import Sketch, are_alike, sketch_of
 from proxy.core.message import Message
 from proxy.core.recognition import Form, PieceKind, Recognition
 from proxy.core.stability import Classic
-from proxy.core.survival import STATIC_CHANGE, Break, fixed_hazard
-from proxy.core.told import told_rate
+from proxy.core.survival import STATIC_CHANGE
 from proxy.core.transcript import Transcript
-from proxy.core.view import View
-from proxy.core.words import Claim
 
 HeadKey = tuple[bytes, bytes, int]
 """Scope and model, tools, and how many system messages there are."""
@@ -36,66 +31,14 @@ _PAIR_SHARE = 1_000
 _REMEMBERED_GAPS = 16
 # Marks of a request that are asked of others: newer ones say more.
 _NEWEST_PAIRS = 3
-# P(the next request changes a system text that has just changed), before anything was seen.
-_FRESH_CHANGE = 0.6
-NOTHING_SAID: Mapping[str, float] = MappingProxyType({})
-
-
-@dataclass(slots=True)
-class HeadRecords:
-    """How often tools and system messages changed from one request of a session to the next, by their place.
-
-    ``seen`` and ``changes`` count texts that had stood there for a request at least; ``fresh_seen`` and
-    ``fresh_changes`` those that had just taken another's place: some are a visit (a question asked in another mode),
-    some change with every request.
-    """
-
-    seen: list[int] = field(default_factory=list)
-    changes: list[int] = field(default_factory=list)
-    fresh_seen: list[int] = field(default_factory=list)
-    fresh_changes: list[int] = field(default_factory=list)
-    evidence: Evidence = field(default_factory=Evidence)
-    documents: DocumentSets = field(default_factory=DocumentSets)
-
-    def add(self, before: tuple[bytes, ...], after: tuple[bytes, ...], fresh: frozenset[int] = frozenset()) -> None:
-        """One pair of consecutive requests; ``fresh`` are the places that the first of them had changed."""
-        for place in range(max(len(before), len(after))):
-            while place >= len(self.seen):
-                for counts in (self.seen, self.changes, self.fresh_seen, self.fresh_changes):
-                    counts.append(0)
-            is_changed = before[place : place + 1] != after[place : place + 1]
-            seen, changes = (self.fresh_seen, self.fresh_changes) if place in fresh else (self.seen, self.changes)
-            seen[place] += 1
-            changes[place] += is_changed
-
-    def of(self, place: int) -> tuple[int, int]:
-        """In how many requests the place was seen, and in how many it had changed."""
-        if place >= len(self.seen):
-            return 0, 0
-        return self.seen[place] + self.fresh_seen[place], self.changes[place] + self.fresh_changes[place]
-
-    def counts(self) -> tuple[list[int], list[int], list[int], list[int]]:
-        """What was counted, in the order of the fields."""
-        return self.seen, self.changes, self.fresh_seen, self.fresh_changes
-
-    def hazard(self, place: int, prior: float, *, is_fresh: bool = False) -> float:
-        """-ln P(unchanged in the next request); ``prior`` is the probability of a change before anything was seen."""
-        if is_fresh:
-            prior = max(prior, _FRESH_CHANGE)
-        seen, changes = (self.fresh_seen, self.fresh_changes) if is_fresh else (self.seen, self.changes)
-        if place >= len(seen):
-            return fixed_hazard(0, 0, prior)
-        return fixed_hazard(seen[place], changes[place], prior)
-
-
-def changed_places(before: tuple[bytes, ...], after: tuple[bytes, ...]) -> frozenset[int]:
-    """The places at which two heads differ."""
-    return frozenset(i for i in range(max(len(before), len(after))) if before[i : i + 1] != after[i : i + 1])
 
 
 @dataclass(slots=True)
 class Session:
     """One conversation of one client. Everything in it is digests, counts and times: no text.
+
+    ``replaced`` are the places of the head that the last request had another text in. ``usual_edit`` is P(the answer to
+    it edits any file), as it was expected in general.
 
     ``opening`` is what it began with (the client's id for it, or its first turn): the same in every process, as are
     ``lane_key`` and ``head_key``, what its lane and the records of its head are found by. ``known_by`` is what the next
@@ -107,8 +50,7 @@ class Session:
     shared_head: HeadRecords
     head: tuple[bytes, ...] = ()
     fixed: tuple[bytes, ...] = ()
-    fresh_head: frozenset[int] = frozenset()
-    fresh_fixed: frozenset[int] = frozenset()
+    replaced: frozenset[int] = frozenset()
     own_head: HeadRecords = field(default_factory=HeadRecords)
     own_fixed: HeadRecords = field(default_factory=HeadRecords)
     requests: int = 0
@@ -123,6 +65,7 @@ class Session:
     tracker: Classic = field(default_factory=Classic)
     is_barred: bool = False
     is_repeated: bool = False
+    usual_edit: float = 0.0
     sketch: Sketch = frozenset()
     opening: bytes = b""
     routing: str = ""
@@ -131,15 +74,17 @@ class Session:
     known_by: tuple[Mark, ...] = ()
     lines: HeadLines = field(default_factory=HeadLines)
 
-    def head_hazard(self, place: int, prior: float = STATIC_CHANGE, *, is_fresh: bool = False) -> float:
+    def head_hazard(
+        self, place: int, prior: float = STATIC_CHANGE, *, is_fresh: bool = False, is_edited: bool = False
+    ) -> float:
         """-ln P(the head's element at a place is unchanged in the next request): what this session has shown, or,
-        before it has shown anything, what sessions like it have. ``is_fresh``: it has just changed."""
+        before it has shown anything, what sessions like it have. ``is_fresh``, ``is_edited``: ``HeadRecords``."""
         records = self.own_head if self.own_head.seen else self.shared_head
-        return records.hazard(place, prior, is_fresh=is_fresh)
+        return records.hazard(place, prior, is_fresh=is_fresh, is_edited=is_edited)
 
-    def fixed_hazard(self, place: int, *, is_fresh: bool = False) -> float:
+    def fixed_hazard(self, place: int, *, is_fresh: bool = False, is_edited: bool = False) -> float:
         """The same for system messages without their volatile lines and documents."""
-        return self.own_fixed.hazard(place, STATIC_CHANGE, is_fresh=is_fresh)
+        return self.own_fixed.hazard(place, STATIC_CHANGE, is_fresh=is_fresh, is_edited=is_edited)
 
     def is_movable(self, known: Recognition, message: Message) -> bool:
         """Whether a message that looks like context has been seen rendered anew in this session, or a system message's
@@ -373,106 +318,6 @@ def _lane_bytes(lane: Lane) -> int:
 
 def _head_bytes(records: HeadRecords) -> int:
     return 800 + 16 * len(records.seen) + 1_000 * len(records.evidence.regions)
-
-
-@dataclass(frozen=True, slots=True)
-class Reading:
-    """What a request says about its session, before it is known whether the exchange will count.
-
-    ``broke`` is where the earlier request is not repeated (None: there is no earlier request). For each context piece
-    ``ages`` holds requests since its last change (0: it just changed) and ``rates`` the share of recent requests that
-    changed it.
-    """
-
-    head: tuple[bytes, ...]
-    fixed: tuple[bytes, ...]
-    turns: tuple[bytes, ...]
-    broke: Break | None
-    ages: dict[str, int]
-    rates: dict[str, float]
-    digests: dict[str, bytes]
-    is_retry: bool
-
-
-def read_request(session: Session, view: View, tools: bytes) -> Reading:
-    """Compare a request with its session; changes nothing. ``tools`` is the tools' digest, empty for none."""
-    head = (tools, *(m.digest for m in view.messages[: view.head]))
-    fixed = (tools, *(fixed_digest(m) for m in view.messages[: view.head]))
-    turns = view.turn_digests()
-    ages: dict[str, int] = {}
-    digests: dict[str, bytes] = {}
-    rates: dict[str, float] = {}
-    for item in view.items():
-        record = session.items.get(item.key) or session.lane.items.get(item.key)
-        digests[item.key] = item.digest
-        if record is None:
-            ages[item.key] = 1
-            if item.kind is PieceKind.FILE and item.claim is not Claim.READ_ONLY:
-                rates[item.key] = told_rate(view, item.key)
-        else:
-            ages[item.key] = record.age + 1 if record.digest == item.digest else 0
-            rates[item.key] = record.next_rate(item.digest)
-    is_retry = bool(session.requests) and turns == session.turns
-    broke = None if not session.requests or is_retry else _break(session.turns, turns, view)
-    return Reading(head, fixed, turns, broke, ages, rates, digests, is_retry)
-
-
-def commit_head(session: Session, view: View, documents: Sequence[DocumentSign]) -> None:
-    """The exchange counts: what changed in the system messages since the one before it is volatile. ``documents`` is
-    what the request shows of its documents."""
-    session.documents.follow([document.digest for document in view.retrieved()], documents, session.lane.documents)
-    session.lines.follow(view.messages[: view.head], session.shared_head.evidence)
-
-
-def commit_reading(session: Session, reading: Reading, now: float, said: Mapping[str, float] = NOTHING_SAID) -> None:
-    """The exchange counts: learn gaps, breaks and changed pieces. A retry teaches that there are such, and no more.
-    ``said`` is what the request says of its files."""
-    if reading.is_retry:
-        if session.requests == 1 and not session.is_repeated:
-            session.lane.repeat(now - session.last_at)
-            session.is_repeated = True
-        return
-    if session.requests == 1:
-        session.lane.continued += 1
-    if reading.broke is not None:
-        session.lane.breaks.add(reading.broke)
-    if session.requests:
-        session.own_head.add(session.head, reading.head, session.fresh_head)
-        session.shared_head.add(session.head, reading.head, session.fresh_head)
-        session.own_fixed.add(session.fixed, reading.fixed, session.fresh_fixed)
-        session.fresh_head = changed_places(session.head, reading.head)
-        session.fresh_fixed = changed_places(session.fixed, reading.fixed)
-    session.head, session.fixed = reading.head, reading.fixed
-    if not session.requests:
-        session.lane.begins(reading.turns)
-    gap = now - session.last_at if session.requests else None
-    if gap is not None:
-        session.gaps.append(gap)
-    session.lane.request(now, gap)
-    session.requests += 1
-    session.last_at = now
-    session.turns = reading.turns
-    for key in said:
-        before = session.items.get(key) or session.lane.items.get(key)
-        if before is not None:
-            session.lane.reliance.add(before.said, is_changed=before.digest != reading.digests[key])
-    for key, age in reading.ages.items():
-        rate = reading.rates.get(key, FIRST_RATE)
-        for records in (session.items, session.lane.items):
-            records.add(key, reading.digests[key], age, rate, said.get(key, 0.0))
-
-
-def _break(before: tuple[bytes, ...], after: tuple[bytes, ...], view: View) -> Break:
-    if after[: len(before)] == before:
-        return Break(0)
-    common = 0
-    for old, new in zip(before, after, strict=False):
-        if old != new:
-            break
-        common += 1
-    # What was cleared stands where it stood.
-    lost = [view.messages[i].role for i in view.turns()[common : len(before)]]
-    return Break(len(before) - common, lost.count("tool") if lost[:1] == ["tool"] else 0)
 
 
 def fixed_digest(message: Message) -> bytes:

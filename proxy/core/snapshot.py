@@ -17,10 +17,11 @@ from proxy.core.cache_models import Cache
 from proxy.core.cache_models.entries import Entry
 from proxy.core.document_odds import DocumentSign, State
 from proxy.core.evidence import HeadLines, Region
+from proxy.core.head_records import HeadRecords
 from proxy.core.lane import Lane
 from proxy.core.prompt import Prompt
-from proxy.core.reliance import Reliance, Tally
-from proxy.core.session import HeadRecords, Session
+from proxy.core.reliance import Numbers, Reliance, Tally
+from proxy.core.session import Session
 from proxy.core.stability import Classic, ClassicPolicy, Piece
 from proxy.core.survival import Break
 from proxy.core.wire import Unreadable
@@ -45,9 +46,6 @@ class Held(msgspec.Struct, frozen=True, array_like=True):
     hashes: list[bytes]
     tokens: list[int]
 
-
-PackedTally = tuple[float, float, float]
-"""``Tally``."""
 
 PackedItem = tuple[bytes, int, float, float]
 """``ItemRecord``."""
@@ -85,7 +83,9 @@ class PackedLane(msgspec.Struct, frozen=True, array_like=True):
     openings: list[float]
     asked: float
     repeated: float
-    reliance: tuple[PackedTally, PackedTally]
+    shown: float
+    joined: float
+    reliance: tuple[Numbers, Numbers, Numbers]
     documents: State
     held: dict[str, list[Held]]
 
@@ -102,8 +102,7 @@ class PackedSession(msgspec.Struct, frozen=True, array_like=True):
     fixed: list[bytes]
     own_head: Counts
     own_fixed: Counts
-    fresh_head: list[int]
-    fresh_fixed: list[int]
+    replaced: list[int]
     requests: int
     last_at: float
     gaps: list[float]
@@ -117,6 +116,7 @@ class PackedSession(msgspec.Struct, frozen=True, array_like=True):
     sequence: int
     is_barred: bool
     is_repeated: bool
+    usual_edit: float
     documents: list[tuple[bytes, DocumentSign]]
     sketch: list[int]
     opening: bytes
@@ -148,8 +148,7 @@ def pack_session(session: Session, held: dict[str, list[Held]]) -> bytes:
             fixed=list(session.fixed),
             own_head=session.own_head.counts(),
             own_fixed=session.own_fixed.counts(),
-            fresh_head=sorted(session.fresh_head),
-            fresh_fixed=sorted(session.fresh_fixed),
+            replaced=sorted(session.replaced),
             requests=session.requests,
             last_at=session.last_at,
             gaps=list(session.gaps),
@@ -163,6 +162,7 @@ def pack_session(session: Session, held: dict[str, list[Held]]) -> bytes:
             sequence=sequence,
             is_barred=session.is_barred,
             is_repeated=session.is_repeated,
+            usual_edit=session.usual_edit,
             documents=session.documents.state(),
             sketch=sorted(session.sketch),
             opening=session.opening,
@@ -185,7 +185,7 @@ def restore_session(packed: PackedSession, session: Session) -> None:
     session.head, session.fixed = tuple(packed.head), tuple(packed.fixed)
     session.own_head = _records(packed.own_head)
     session.own_fixed = _records(packed.own_fixed)
-    session.fresh_head, session.fresh_fixed = frozenset(packed.fresh_head), frozenset(packed.fresh_fixed)
+    session.replaced = frozenset(packed.replaced)
     session.requests, session.last_at = packed.requests, packed.last_at
     session.gaps = deque(packed.gaps, maxlen=session.gaps.maxlen)
     session.turns = tuple(packed.turns)
@@ -195,6 +195,7 @@ def restore_session(packed: PackedSession, session: Session) -> None:
     session.layouts = [tuple(layout) for layout in packed.layouts]
     session.tracker = tracker
     session.is_barred, session.is_repeated = packed.is_barred, packed.is_repeated
+    session.usual_edit = packed.usual_edit
     session.documents.restore(packed.documents)
     session.sketch = frozenset(packed.sketch)
     session.opening = packed.opening
@@ -220,6 +221,8 @@ def pack_lane(lane: Lane, held: dict[str, list[Held]]) -> bytes:
             openings=lane.openings(),
             asked=lane.asked,
             repeated=lane.repeated,
+            shown=lane.shown,
+            joined=lane.joined,
             reliance=lane.reliance.state(),
             documents=lane.documents.state(),
             held=held,
@@ -236,6 +239,7 @@ def restore_lane(packed: PackedLane, lane: Lane) -> None:
     """Make the lane what the snapshot says."""
     lane.started, lane.continued, lane.last_at = packed.started, packed.continued, packed.last_at
     lane.asked, lane.repeated = packed.asked, packed.repeated
+    lane.shown, lane.joined = packed.shown, packed.joined
     lane.breaks.restore(Break(*one) for one in packed.breaks)
     lane.layouts = deque((tuple(layout) for layout in packed.layouts), maxlen=lane.layouts.maxlen)
     lane.items.restore(packed.items)

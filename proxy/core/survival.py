@@ -48,6 +48,8 @@ CLOCK_CHANGE = 0.9
 _REMEMBERED_BREAKS = 32
 _BREAK_DECAY = 0.93
 _OTHER_KIND = 0.15
+# Among so many of the newest breaks a clearing is looked for.
+_CLEARING_BREAKS = 2
 # P(a client that has just cleared tool results keeps all of them next time), before anything was seen.
 _PRIOR_CLEARING = 0.2
 
@@ -153,17 +155,18 @@ class BreakRanks:
         weight = 1.0
         total = 1.0
         seen = list(self._breaks) if newest is None else [*self._breaks, newest]
-        clears = bool(seen) and seen[-1].results > 0
+        clears = _is_clearing(seen, len(seen))
         for place in range(len(seen) - 1, -1, -1):
             one = seen[place]
-            is_alike = place == len(seen) - 1 or (place > 0 and (seen[place - 1].results > 0) == clears)
+            is_alike = place == len(seen) - 1 or (place > 0 and _is_clearing(seen, place) == clears)
             share = weight if is_alike else weight * _OTHER_KIND
             counts[min(one.distance(results), turns)] += share
             total += share
             weight *= _BREAK_DECAY
         result = [0.0] * turns
         kept = 0.0
-        cleared = min(seen[-1].distance(results), turns) if clears else 0
+        newest_clearing = next((one for one in reversed(seen) if one.results > 0), None) if clears else None
+        cleared = min(newest_clearing.distance(results), turns) if newest_clearing is not None else 0
         for distance in range(1, turns + 1):
             # The message at this distance from the end (1: the last) survives when the break is nearer to the end.
             kept += counts[distance - 1]
@@ -172,3 +175,9 @@ class BreakRanks:
                 prior = min(prior, _PRIOR_CLEARING)
             result[turns - distance] = (kept + prior) / total
         return result
+
+
+def _is_clearing(seen: Sequence[Break], place: int) -> bool:
+    """Whether tool results were being cleared before this break: an answer without a call in between, which clears
+    nothing, ends no habit."""
+    return any(one.results > 0 for one in seen[max(0, place - _CLEARING_BREAKS) : place])

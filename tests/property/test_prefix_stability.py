@@ -14,7 +14,7 @@ from proxy.core.plan import Plan
 from proxy.core.profiles import PROFILES
 from tests.fidelity.strategies import aider_sessions, growing_sessions
 from tests.property.conversations import Step, conversations
-from tests.talk import MARK_KEYS, Body, Talk
+from tests.talk import MARK_KEYS, Body, Talk, lines
 
 QUIRKS = [HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much]
 Block = tuple[str, ...]
@@ -149,8 +149,10 @@ def test_what_only_grew_repeats_every_byte_up_to_the_last_marker(session: list[B
 @settings(max_examples=60, deadline=None, suppress_health_check=QUIRKS)
 def test_where_only_the_active_tail_changed_the_rest_is_read(session: list[Any], times: int) -> None:
     """The same files, another turn behind: everything up to the last marker is read."""
-    # Without the client's reminder: the next request has it no more where it stood.
-    talk, chat = Talk(), replace(session[0], reminder="")
+    # Without the client's reminder: the next request has it no more where it stood. Files of a size that counts: where
+    # a few tokens are at stake, another order may be worth more than what was written.
+    files = tuple(replace(file, content=file.content + lines(40, file.path)) for file in session[0].files)
+    talk, chat = Talk(), replace(session[0], reminder="", files=files)
     plan = talk.send(_bare_request(chat.body()), after_s=9.0)
     for number in range(times):
         answered = (*chat.reflections, (chat.prompt, f"answer {number}"))

@@ -9,8 +9,9 @@ from proxy.core.item import Item
 from proxy.core.message import MessageReader
 from proxy.core.moved import moved_material
 from proxy.core.profiles import CacheProfile
+from proxy.core.reading import commit_reading, read_request
 from proxy.core.recognition import Recogniser
-from proxy.core.session import Session, SessionTable, commit_reading, read_request
+from proxy.core.session import Session, SessionTable
 from proxy.core.tokens import Encode, TokenCounter
 from proxy.core.tools import ToolReader
 from proxy.core.transcript import Transcript

@@ -10,8 +10,9 @@ from proxy.core.layout import Layout, Seed
 from proxy.core.moved import moved_material
 from proxy.core.profiles import DEEPSEEK, NONE, OPENAI, CacheProfile, Family
 from proxy.core.prompt import Life
+from proxy.core.reading import read_request
 from proxy.core.reasons import Reason
-from proxy.core.session import SessionTable, read_request
+from proxy.core.session import SessionTable
 from proxy.core.tokens import TokenCounter, bytes_over_four
 from proxy.core.transcript import Transcript
 from tests.fidelity.chats import File

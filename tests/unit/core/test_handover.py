@@ -9,12 +9,13 @@ import pytest
 from proxy.core import snapshot
 from proxy.core.evidence import Region
 from proxy.core.handover import Costs
+from proxy.core.head_records import HeadRecords
 from proxy.core.lane import Lane
 from proxy.core.modes import Mode
 from proxy.core.plan import Plan, Route
 from proxy.core.planner import TierPlanner
 from proxy.core.profiles import PROFILES, CacheProfile
-from proxy.core.session import HeadRecords, Session
+from proxy.core.session import Session
 from proxy.core.stability import Classic
 from proxy.core.tokens import bytes_over_four
 from proxy.core.wire import Unreadable

@@ -1,5 +1,6 @@
 import math
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -63,3 +64,12 @@ def test_is_a_finite_hazard(seen: list[tuple[float, bool]], hazard: float) -> No
         reliance.add(said, is_changed=is_changed)
     for sign in (TOLD, BESIDE, NO_SIGN):
         assert 0 <= reliance.hazard(hazard, sign) <= max(hazard, -math.log(0.05) + 1e-9)
+
+
+def test_whether_answers_edit_at_all_is_learnt() -> None:
+    edits, explains = Reliance(), Reliance()
+    for _ in range(12):
+        edits.any.add(0.7, is_changed=True)
+        explains.any.add(0.7, is_changed=False)
+    assert explains.edits(0.7) < 0.4 < 0.8 < edits.edits(0.7) < 1
+    assert Reliance().edits(0.7) == pytest.approx(0.7)

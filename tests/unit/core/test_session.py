@@ -3,17 +3,10 @@ from itertools import pairwise
 
 import pytest
 
+from proxy.core.head_records import HeadRecords, changed_places
 from proxy.core.message import Message
-from proxy.core.session import (
-    HeadRecords,
-    Reading,
-    Session,
-    SessionTable,
-    changed_places,
-    commit_reading,
-    fixed_digest,
-    read_request,
-)
+from proxy.core.reading import Reading, commit_head, commit_reading, read_request
+from proxy.core.session import Session, SessionTable, fixed_digest
 from proxy.core.survival import Break
 from proxy.core.transcript import Transcript, turn_digest
 from proxy.core.view import View, build_view
@@ -48,6 +41,7 @@ class Clients:
         reading = read_request(session, view, tools)
         self.now += 10
         commit_reading(session, reading, self.now)
+        commit_head(session, view, [])
         return session, reading
 
 
@@ -280,6 +274,39 @@ class TestDigests:
     def test_a_still_prompt_is_itself(self) -> None:
         (message,) = read([SYSTEM])
         assert fixed_digest(message) == message.digest
+
+
+def test_a_text_that_changed_in_part_once_is_no_visit() -> None:
+    records = HeadRecords()
+    for _ in range(10):
+        records.add((b"t", b"home"), (b"t", b"home"))
+    edited, replaced = records.hazard(1, 0.02, is_edited=True), records.hazard(1, 0.02, is_fresh=True)
+    assert records.hazard(1, 0.02) < edited < 0.15 < 0.5 < replaced
+    # Where it is new, one change says that it may change each time.
+    assert HeadRecords().hazard(1, 0.02, is_edited=True) > 0.5
+
+
+def test_another_text_is_told_from_the_same_one_with_a_line_changed() -> None:
+    rules = "".join(f"Rule {number} of this mode.\n" for number in range(8))
+    clients = Clients()
+    texts = [rules + "Use three backticks.", rules + "Use four backticks.", "Answer questions.\nDo not edit.\n" * 4]
+    found = []
+    for number, text in enumerate(texts):
+        turns = [m for n in range(number) for m in (user(f"q{n}"), assistant(f"a{n}"))]
+        _, reading = clients.send(system(text), *turns, user(f"q{number}"))
+        found.append(reading.replaced)
+    assert found == [frozenset(), frozenset(), frozenset({1})]
+
+
+def test_a_file_that_is_new_to_the_session_is_noticed() -> None:
+    clients = Clients()
+    joined = []
+    for number, files in enumerate([[A], [A], [A, B], [A, B]]):
+        turns = [m for n in range(number) for m in (user(f"q{n}"), assistant(f"a{n}"))]
+        session, reading = clients.send(SYSTEM, *turns, *shown(*files), user(f"q{number}"))
+        joined.append(reading.has_joined)
+    assert joined == [False, False, True, False]
+    assert (session.lane.shown, session.lane.joined) == (3, 1)
 
 
 def test_head_records_begin_with_the_prior() -> None:

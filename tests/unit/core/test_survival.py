@@ -125,6 +125,17 @@ class TestBreakRanks:
         results = [1, 3, 5]
         assert ranks.survival(9, cleared, results)[-1] < 0.5 < ranks.survival(9, rewrote, results)[-1]
 
+    def test_one_answer_without_a_call_ends_no_habit_of_clearing(self) -> None:
+        ranks = BreakRanks(0.9)
+        for _ in range(20):
+            ranks.add(Break(7, results=4))
+        results = [2, 4, 6, 8, 10]
+        chances = ranks.survival(12, Break(0), results)
+        assert chances[-8] < 0.28 < chances[-9]
+        ranks.add(Break(0))
+        # Two in a row do.
+        assert ranks.survival(12, Break(0), results)[-8] > 2 * chances[-8]
+
     @given(st.floats(0.1, 0.95), st.lists(st.integers(0, 30), max_size=40), st.integers(0, 25))
     def test_survival_never_rises_towards_the_end(self, prior: float, seen: list[int], turns: int) -> None:
         ranks = BreakRanks(prior)
