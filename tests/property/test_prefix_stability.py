@@ -148,21 +148,22 @@ def test_what_only_grew_repeats_every_byte_up_to_the_last_marker(session: list[B
 @given(aider_sessions(most=2).filter(lambda s: len(s) == 2), st.integers(1, 3))
 @settings(max_examples=60, deadline=None, suppress_health_check=QUIRKS)
 def test_where_only_the_active_tail_changed_the_rest_is_read(session: list[Any], times: int) -> None:
-    """The same files, another turn behind: everything up to the last marker is read."""
-    # Without the client's reminder: the next request has it no more where it stood. Files of a size that counts: where
-    # a few tokens are at stake, another order may be worth more than what was written.
+    """The same files, another turn behind: everything up to the last marker is read, or little of it is given up."""
+    # Without the client's reminder: the next request has it no more where it stood. Files of a size that counts.
     files = tuple(replace(file, content=file.content + lines(40, file.path)) for file in session[0].files)
     talk, chat = Talk(), replace(session[0], reminder="", files=files)
     plan = talk.send(_bare_request(chat.body()), after_s=9.0)
     for number in range(times):
         answered = (*chat.reflections, (chat.prompt, f"answer {number}"))
         chat = replace(chat, history=(*chat.history, *answered), reflections=(), prompt=f"question {number}")
-        marked = _up_to_last_marker(plan)
+        before, marked = plan.predicted, _up_to_last_marker(plan)
         plan = talk.send(_bare_request(chat.body()), after_s=9.0)
-        now = [block for block, _ in blocks(json.loads(plan.body))]
-        assert now[: len(marked)] == marked, plan.reason
+        assert before is not None
         assert plan.predicted is not None
-        assert plan.predicted.hit >= len(marked) - 1
+        if before.read + before.write_5m - plan.predicted.read > 0.1 * plan.predicted.total:
+            now = [block for block, _ in blocks(json.loads(plan.body))]
+            assert now[: len(marked)] == marked, plan.reason
+            assert plan.predicted.hit >= len(marked) - 1
 
 
 def _bare_request(body: Body) -> Body:
