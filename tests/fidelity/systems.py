@@ -57,33 +57,31 @@ def _with_code(lines: list[_Line], text: str) -> list[_Line]:
     return found
 
 
-def _borders(kept: tuple[int, ...], length: int) -> set[int]:
-    return {at for at in kept if 0 < at < length}
-
-
 def _walk(lines: list[_Line], sent: View, moved: list[str], start: int) -> set[int]:
-    """How many of the moved lines are used up once ``sent`` is read as ``lines`` without moved[start:...]."""
+    """How many of the moved lines are used up once ``sent`` is read as ``lines`` without moved[start:...]. The client's
+    borders must be where they were: of two ways to read the same text one may put them elsewhere."""
     text, cuts = sent.joined, sent.cuts
     reached: set[int] = set()
     seen: set[tuple[int, int, int, bool]] = set()
-    pending: list[tuple[int, int, int, bool, tuple[int, ...]]] = [(0, start, 0, False, ())]
+    pending = [(0, start, 0, False)]
     while pending:
-        index, used, at, moves, borders = pending.pop()
+        index, used, at, moves = pending.pop()
         if (index, used, at, moves) in seen:
             continue
         seen.add((index, used, at, moves))
         if index == len(lines):
-            if at == len(text) and _borders(borders, at) <= cuts:
+            if at == len(text):
                 reached.add(used)
             continue
         line = lines[index]
-        if index and line.part != lines[index - 1].part:
-            borders = (*borders, at)
+        is_border = index > 0 and line.part != lines[index - 1].part
+        if is_border and 0 < at < len(text) and at not in cuts:
+            continue
         within = index > 0 and line.code is not None and line.code == lines[index - 1].code
         if used < len(moved) and line.bare == moved[used] and (moves or not within):
-            pending.append((index + 1, used + 1, at, True, borders))
+            pending.append((index + 1, used + 1, at, True))
         if text.startswith(line.text, at) and not (moves and within):
-            pending.append((index + 1, used, at + len(line.text), False, borders))
+            pending.append((index + 1, used, at + len(line.text), False))
     return reached
 
 

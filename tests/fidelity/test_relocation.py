@@ -80,6 +80,16 @@ def test_lines_taken_from_a_list_of_parts_leave_its_borders() -> None:
     assert run(original, sent) == []
 
 
+def test_a_part_may_go_with_its_blank_line_where_the_next_one_begins_with_one() -> None:
+    texts = "It is 12:00.\n\n", "\nYou are careful."
+    original = with_messages(aider(), said("system", parts(*texts)), said("user", "q"))
+    tag = said("user", words.TAG_OPEN + "It is 12:00.\n" + words.TAG_CLOSE)
+    assert run(original, with_messages(original, said("system", parts(texts[1])), tag, said("user", "q"))) == []
+    for left in ("You are careful.", "\n\nYou are careful."):
+        sent = with_messages(original, said("system", parts(left)), tag, said("user", "q"))
+        assert rules(original, sent) & {Rule.ALTERED, Rule.SPLIT}
+
+
 def test_nothing_is_taken_out_of_a_user_message() -> None:
     original = edited(aider(), 3, content="rename it\nToday is Saturday.\nplease")
     sent = edited(original, 3, content="rename it\nplease")

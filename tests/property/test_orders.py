@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from proxy.core.assemble import Material, behind_prefix, by_tiers, valid_prefix
@@ -84,7 +84,18 @@ def hold(profile_name: str, steps: list[Step], chance: random.Random) -> None:
             assert found == [], list(map(str, found))
 
 
+def _clock_in_a_part_of_its_own() -> list[Step]:
+    """Its blank line goes with it; the next part begins with one, too."""
+    content = [
+        {"type": "text", "text": text}
+        for text in ("The current date and time is 2026-11-21 20:00.\n\n", "\nYou are the support assistant.")
+    ]
+    messages = [{"role": "system", "content": content}, {"role": "user", "content": "q"}]
+    return [Step(9.0, {"model": "m", "messages": messages})]
+
+
 @given(st.sampled_from(["anthropic", "openai-explicit"]), conversations(), st.randoms(use_true_random=False))
+@example("anthropic", _clock_in_a_part_of_its_own(), random.Random(0))
 @settings(max_examples=120, deadline=None, suppress_health_check=QUIRKS)
 def test_any_order_is_faithful(profile: str, steps: list[Step], chance: random.Random) -> None:
     hold(profile, steps, chance)
