@@ -32,6 +32,7 @@ _BLOCK = re.compile(
     r"|(?P<fence>`{3,}|~{3,}))",
     re.MULTILINE,
 )
+_FENCE = re.compile(r"^(?:`{3,}|~{3,})", re.MULTILINE)
 _ATTRIBUTE = re.compile(r"[\w-]+\s*=\s*(?:\"[^\"]*\"|'[^']*')")
 _TAG = re.compile(r"<(/?)([A-Za-z][\w.-]*)(?:\s[^<>\n]{0,1000})?>")
 _CLOSING_LINE = re.compile(r"</([\w.-]+)>[ \t]*(?:\n+|\Z)")
@@ -97,7 +98,10 @@ def _line(text: str, position: int) -> tuple[int, int]:
 
 
 def _blocks(text: str) -> tuple[list[tuple[int, int]], list[Span]]:
-    """Where code stands between fences, and the documents outside of it, each with the blank lines behind it."""
+    """Where code stands between fences, and the documents outside of it, each with the blank lines behind it.
+
+    Where one fence too many stands nobody can tell which one it is: all from the first one on may be code.
+    """
     fences: list[tuple[int, int]] = []
     documents: list[Span] = []
     position = 0
@@ -108,12 +112,17 @@ def _blocks(text: str) -> tuple[list[tuple[int, int]], list[Span]]:
             if close >= 0:
                 position = close + 1 + len(fence)
                 fences.append((found.start(), position))
+            else:
+                fences = [(fences[0][0] if fences else found.start(), len(text))]
             continue
         if not _ATTRIBUTE.search(found.group("attributes")):
             continue
         end = _end_of(text, found.group("tag"), position)
-        # Without an end, or with one in the middle of a line, it is not clear where a document ends, or another begins.
+        # Without an end, or with one in the middle of a line, it is not clear where a document ends, or another begins:
+        # nor, from then on, which fence opens and which one closes.
         if end is None:
+            if (fence_behind := _FENCE.search(text, position)) is not None:
+                fences.append((fence_behind.start(), len(text)))
             return fences, []
         attributes = " ".join(sorted(_ATTRIBUTE.findall(found.group("attributes"))))
         position = _behind_lines(text, end)
@@ -164,7 +173,7 @@ def _movable(text: str, documents: list[Span]) -> list[Span]:
     if _is_enclosed(text, start, end):
         return []
     if (start, end) != (documents[0][0], documents[-1][1]):
-        return [(start, end, f"documents:{_body(text, start, end)}", _DOCUMENT)]
+        return [_as_one(text, start, end)]
     return _joined(text, documents)
 
 
@@ -179,17 +188,20 @@ def _is_enclosed(text: str, start: int, end: int) -> bool:
 def _joined(text: str, documents: list[Span]) -> list[Span]:
     """Neighbours that are numbered parts of one source (part="2" behind part="1") as one piece: a text stays whole and
     in order. Excerpts that a retriever ranked are not numbered so."""
-    found = documents[:1]
-    before = _attributes(text, found[0])
+    runs = [documents[:1]]
+    before = _attributes(text, documents[0])
     for document in documents[1:]:
         now = _attributes(text, document)
         if _follows(before, now):
-            start = found[-1][0]
-            found[-1] = (start, document[1], f"documents:{_body(text, start, document[1])}", _DOCUMENT)
+            runs[-1].append(document)
         else:
-            found.append(document)
+            runs.append([document])
         before = now
-    return found
+    return [run[0] if len(run) == 1 else _as_one(text, run[0][0], run[-1][1]) for run in runs]
+
+
+def _as_one(text: str, start: int, end: int) -> Span:
+    return start, end, f"documents:{_body(text, start, end)}", _DOCUMENT
 
 
 def _attributes(text: str, document: Span) -> dict[str, str]:

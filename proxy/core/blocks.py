@@ -19,6 +19,7 @@ _SENTENCE = re.compile(r"[.!?][)\"'*_`]*\s*$")
 _OPEN = re.compile(r"\s*<([A-Za-z][\w.-]*)(?:\s[^<>]*)?>\s*$")
 _CLOSE = re.compile(r"\s*</([A-Za-z][\w.-]*)>\s*$")
 _FENCE = re.compile(r"\s*(`{3,}|~{3,})")
+_FENCE_LINE = re.compile(r"^(`{3,}|~{3,})", re.MULTILINE)
 _SECTION = re.compile(r"(#{1,6})\s")
 
 Range = tuple[int, int]
@@ -36,6 +37,17 @@ def block_of(lines: Sequence[str], first: int, last: int) -> Range | None:
         return found
     stands = all(_is_named(line) or not _is_item(line) for line in lines[core[0] : core[1]])
     return core if stands and fits(lines, *core) and _closed(lines, *core, is_whole=False) == core else None
+
+
+def closes_fences(text: str) -> bool:
+    """Whether every fence that opens in a text closes in it."""
+    position = 0
+    while (opening := _FENCE_LINE.search(text, position)) is not None:
+        close = text.find("\n" + opening[0], opening.end())
+        if close < 0:
+            return False
+        position = close + 1 + len(opening[0])
+    return True
 
 
 def fits(lines: Sequence[str], first: int, last: int) -> bool:
@@ -143,7 +155,7 @@ def _under_heading(lines: Sequence[str], first: int, last: int, *, is_list: bool
 
 def _closed(lines: Sequence[str], first: int, last: int, *, is_whole: bool = True) -> Range | None:
     """With both tags of a pair, or both fences; with ``is_whole`` also with the tags, or the heading, that nothing else
-    is left in. None where a tag has no other."""
+    is left in. None where a tag has no other, or each of them brings another one."""
     for _ in range(_MAX_ROUNDS):
         before = first, last
         first, last = _with_fences(lines, first, last)
@@ -165,23 +177,28 @@ def _closed(lines: Sequence[str], first: int, last: int, *, is_whole: bool = Tru
             first, last = _emptied(lines, first, last)
         if (first, last) == before:
             return before
-    return first, last
+    return None
 
 
 def _with_fences(lines: Sequence[str], first: int, last: int) -> Range:
-    """With both ends of the fenced code that any of it stands in."""
+    """With both ends of the fenced code that any of it stands in, however fences are read: some may be indented, and
+    some close where a line goes on behind them."""
+    return _with_code(lines, *_with_code(lines, first, last, is_strict=True), is_strict=False)
+
+
+def _with_code(lines: Sequence[str], first: int, last: int, *, is_strict: bool) -> Range:
     opened, fence = -1, ""
     for index, line in enumerate(lines):
         if "```" not in line and "~~~" not in line:
             continue
-        found = _FENCE.match(line)
+        found = (_FENCE if is_strict else _FENCE_LINE).match(line)
         if found is None:
             continue
         if not fence:
             if index >= last:
                 break
             opened, fence = index, found.group(1)
-        elif line.strip() == fence:
+        elif line.strip() == fence if is_strict else line.startswith(fence):
             if first <= index and opened < last:
                 first, last = min(first, opened), max(last, index + 1)
             fence = ""

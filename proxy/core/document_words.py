@@ -6,10 +6,11 @@ from collections.abc import Sequence
 from proxy.core.signs import shown, text_of
 from proxy.core.view import View
 
-# A question is read this far, a document that far: what is longer was not written to be looked for.
+# A question is read this far, and so much of all documents together, of each the beginning: what is longer takes
+# longer than the rest of planning.
 _READ_CHARS = 4_000
 _MAX_WORDS = 60
-_DOCUMENT_CHARS = 20_000
+_DOCUMENTS_CHARS = 40_000
 # What is shorter is rarely what a text is about.
 _WORD = re.compile(r"[^\W\d_]\w{3,}")
 
@@ -17,9 +18,11 @@ _WORD = re.compile(r"[^\W\d_]\w{3,}")
 def read_words(view: View) -> list[tuple[float, float]]:
     """For each document: its share of the last question's words, less what the documents have on average, and the same
     of the question before."""
-    documents = [item.text[:_DOCUMENT_CHARS].lower() for item in view.retrieved()]
-    if not documents:
+    retrieved = view.retrieved()
+    if not retrieved:
         return []
+    most = _DOCUMENTS_CHARS // len(retrieved)
+    documents = [item.text[:most].lower() for item in retrieved]
     last = view.last_user
     before = next((i for i in range(last - 1, -1, -1) if view.messages[i].role == "user"), None)
     asked = _beyond_average(shown(view.messages[last]), documents)

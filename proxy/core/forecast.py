@@ -211,7 +211,7 @@ def forecast(session: Session, reading: Reading, view: View, material: Material,
     edited = changed_places(session.head, reading.head) - fresh if session.requests else frozenset[int]()
     edited_fixed = edited & changed_places(session.fixed, reading.fixed)
     retrieved, documents = view.retrieved(), view.documents()
-    shown = session.documents.signs([document.digest for document in retrieved], read_words(view))
+    shown = _shown(session, view, [document.digest for document in retrieved])
     whole_set = lane.documents.stays(shown) if documents else 0.0
     for document, one in zip(documents, shown, strict=False):
         hazards[document.key] = lane.documents.hazard(one)
@@ -253,6 +253,13 @@ def forecast(session: Session, reading: Reading, view: View, material: Material,
         whole_set=whole_set,
         standing_hazard=standing,
     )
+
+
+def _shown(session: Session, view: View, documents: Sequence[bytes]) -> Sequence[DocumentSign]:
+    """What the request shows of its documents. Those that were not seen to change are read once: what belongs to a
+    prompt, and stands in every request, would be read each time for nothing."""
+    is_known = not view.documents() and session.documents.has(documents)
+    return session.documents.signs(documents, [(0.0, 0.0)] * len(documents) if is_known else read_words(view))
 
 
 def _head_priors(session: Session, view: View) -> dict[int, float]:

@@ -9,6 +9,7 @@ from enum import StrEnum
 import orjson
 from msgspec import Raw
 
+from proxy.core.blocks import closes_fences
 from proxy.core.digest import digest
 from proxy.core.prompt import Life
 from proxy.core.recognition import Cut, Form, PieceKind, Recogniser, Recognition, recognise_text
@@ -221,8 +222,11 @@ class MessageReader:
             return None
         cuts: list[Cut] = []
         start = 0
-        for text in texts:
-            known = recognise_text(self._recognisers, role, text)
+        is_clear = True
+        for number, text in enumerate(texts, 1):
+            # Behind a fence that another part closes nobody who reads one part can tell code from text.
+            is_clear = is_clear and (number == len(texts) or closes_fences(text))
+            known = recognise_text(self._recognisers, role, text) if is_clear else None
             own = known.cuts if known is not None else ()
             fixed = "".join(text[c.start : c.end] for c in own if c.kind is not PieceKind.VOLATILE)
             if not own or not fixed.strip():
@@ -366,6 +370,11 @@ def _with_rest(positions: tuple[Part, ...], members: Members) -> tuple[Part, ...
     if not said or not positions:
         return positions
     return (replace(positions[0], digest=digest(positions[0].digest, *said)), *positions[1:])
+
+
+def beside(message: Message, first: Part) -> Part:
+    """The first position of a message that is written with another text, and all that it says besides."""
+    return _with_rest((first,), members_of(message.raw))[0]
 
 
 _NOTHING = (b"null", b"[]", b'""')

@@ -6,7 +6,7 @@ from dataclasses import replace
 from proxy.core.assemble import Material
 from proxy.core.digest import digest
 from proxy.core.layout import Element, ElementKind, parts_element, text_element
-from proxy.core.message import Message, Part, PartKind, piece_digest, text_digest
+from proxy.core.message import Message, Part, PartKind, beside, piece_digest, text_digest
 from proxy.core.texts import kept_parts
 from proxy.core.tokens import MESSAGE_OVERHEAD_TOKENS, TokenCounter
 from proxy.core.view import SystemText, View
@@ -58,6 +58,7 @@ def _fixed(view: View, text: SystemText, counter: TokenCounter) -> Element:
     role = message.role
     key = text_digest(role, text.fixed)
     own = Part(PartKind.TEXT, key, counter.count(key, text.fixed) + MESSAGE_OVERHEAD_TOKENS, -1, True)
+    own = beside(message, own)
     return text_element("system", ElementKind.SYSTEM, role, own, message=text.message, lead=text.fixed)
 
 
@@ -78,6 +79,7 @@ def _fixed_parts(message: Message, index: int, counter: TokenCounter) -> Element
         if not kept.is_whole:
             key = text_digest(message.role, kept.text)
             own = Part(PartKind.TEXT, key, counter.count(key, kept.text), kept.index, bool(kept.text.strip()))
+            own = own if parts else beside(message, own)
         if not parts and not (kept.is_whole and kept.index == 0):
             own = replace(own, tokens=own.tokens + MESSAGE_OVERHEAD_TOKENS)
         parts.append(own)

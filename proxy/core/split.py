@@ -5,7 +5,7 @@ The third answer to a volatile span, beside leaving it and relocating it. The pa
 """
 
 from proxy.core.layout import Element, ElementKind, Layout, parts_element, text_element
-from proxy.core.message import Message, Part, PartKind, text_digest
+from proxy.core.message import Message, Part, PartKind, beside, text_digest
 from proxy.core.moved import parted
 from proxy.core.recognition import PieceKind
 from proxy.core.texts import part_at, texts_of
@@ -46,19 +46,21 @@ def _place(message: Message) -> int:
 def _parts(message: Message, index: int, at: int, counter: TokenCounter) -> tuple[Element, Element]:
     assert message.text is not None
     if len(message.parts) > 1:
-        first = part_at(message, at)
+        border = part_at(message, at)
         return (
-            parts_element(ElementKind.SYSTEM, message.role, message.parts[:first], index),
-            parts_element(ElementKind.REST, message.role, message.parts[first:], index),
+            parts_element(ElementKind.SYSTEM, message.role, message.parts[:border], index),
+            parts_element(ElementKind.REST, message.role, message.parts[border:], index),
         )
     before, rest = message.text[:at], message.text[at:]
+    first = beside(message, _part(message.role, before, counter, MESSAGE_OVERHEAD_TOKENS))
     return (
-        _element(message.role, index, before, ElementKind.SYSTEM, counter, MESSAGE_OVERHEAD_TOKENS),
-        _element(message.role, index, rest, ElementKind.REST, counter, 0),
+        text_element("system", ElementKind.SYSTEM, message.role, first, message=index, lead=before),
+        text_element(
+            "system", ElementKind.REST, message.role, _part(message.role, rest, counter), message=index, lead=rest
+        ),
     )
 
 
-def _element(role: str, index: int, text: str, kind: ElementKind, counter: TokenCounter, extra_tokens: int) -> Element:
+def _part(role: str, text: str, counter: TokenCounter, extra_tokens: int = 0) -> Part:
     key = text_digest(role, text)
-    own = Part(PartKind.TEXT, key, counter.count(key, text) + extra_tokens, -1, True)
-    return text_element("system", kind, role, own, message=index, lead=text)
+    return Part(PartKind.TEXT, key, counter.count(key, text) + extra_tokens, -1, True)

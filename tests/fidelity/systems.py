@@ -47,14 +47,22 @@ def _leading(texts: tuple[str, ...]) -> list[_Line]:
     return lines
 
 
-def _with_code(lines: list[_Line], text: str) -> list[_Line]:
-    """The same, those between fences marked as such."""
-    code, found, at = fences(text), [], 0
+def _with_code(lines: list[_Line], texts: tuple[str, ...]) -> list[_Line]:
+    """The same, those between fences marked as such. A part begins on a line of its own."""
+    code, starts = fences("\n".join(texts)), _starts(texts)
+    found, part, at = [], -1, 0
     for line in lines:
+        if line.part != part:
+            at, part = starts[line.part], line.part
         first = at if line.text == line.bare + "\n" else at + len(line.text) - len(line.bare)
         found.append(replace(line, code=next((i for i, (start, end) in enumerate(code) if start <= first < end), None)))
         at += len(line.text)
     return found
+
+
+def _starts(texts: tuple[str, ...]) -> list[int]:
+    """Where each part begins, where they are joined with a line's end."""
+    return [sum(len(text) + 1 for text in texts[:part]) for part in range(len(texts))]
 
 
 def _walk(lines: list[_Line], sent: View, moved: list[str], start: int) -> set[int]:
@@ -92,7 +100,7 @@ def without_lines(original: View, sent: View, moved: list[str], starts: set[int]
     if original.is_list and not sent.is_list:
         return set()
     for lines in (_trailing(original.texts), _leading(original.texts)):
-        known = _with_code(lines, original.joined)
+        known = _with_code(lines, original.texts)
         reached = set().union(*(_walk(known, sent, moved, start) for start in starts))
         if reached:
             return reached

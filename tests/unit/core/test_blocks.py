@@ -3,7 +3,7 @@ that go with them."""
 
 import pytest
 
-from proxy.core.blocks import MAX_LINES, block_of
+from proxy.core.blocks import MAX_LINES, block_of, closes_fences
 
 RULES = [f"Rule {number}: mind what it says." for number in range(60)]
 
@@ -38,6 +38,8 @@ def blocks(*lines: str) -> tuple[list[str], list[str]]:
         ("A rule.", "+<todo>", "!- one", "+- two", "+</todo>", "A rule."),
         ("A rule.", "+```", "+$ status", "!Branch: main", "+```", "A rule."),
         ("A rule.", "+Status:", "+~~~", "!+ a.py", "+~~~", "A rule."),
+        ("A rule.", "+```", "!git: a", "+```</result>", "A rule."),
+        ("A rule.", "+  ```", "!git: a", "+```", "+git: b", "+```", "A rule."),
         ("This is what there is.", "+```text", "+git: a", "+", "!git: b", "+```", "", "A rule."),
         # A heading does not stay without its text.
         ("## Rules", "A rule.", "", "+## Context", "+", "!User: bob", "", "## More", "A rule."),
@@ -64,3 +66,11 @@ def test_one_of_two_tags_is_never_moved_alone() -> None:
 def test_what_was_taken_out_between_two_items_is_a_part_of_their_list() -> None:
     assert block_of(["A rule.", "Status:", " M a.py", " M c.py", "A rule."], 3, 3) == (1, 4)
     assert block_of(["A rule.", "Another one."], 1, 1) == (1, 1)
+
+
+@pytest.mark.parametrize(
+    "text", ["", "a ``` b", "```\na\n```\n", "~~~~x\n~~~\n~~~~", "```\na\n```</result>\n```\n\n````"]
+)
+def test_fences_that_close(text: str) -> None:
+    assert closes_fences(text)
+    assert not closes_fences(f"{text}\n~~~\na\n")

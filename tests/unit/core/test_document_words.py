@@ -27,3 +27,12 @@ def test_a_long_question_is_read_from_its_beginning() -> None:
     view = view_of(system(PROMPT), user("refunds " + "filler " * 2_000 + "parcels"))
     first, second = read_words(view)
     assert first[0] > 0 > second[0]
+
+
+def test_of_many_documents_the_beginning_of_each_is_read() -> None:
+    document = '<document id="{}">\n{}\n</document>\n\n'
+    texts = ["Refunds. " + "filler " * 20_000, "filler " * 20_000 + "parcels"]
+    few = view_of(
+        system("Answer.\n" + "".join(document.format(*one) for one in enumerate(texts))), user("refunds, parcels")
+    )
+    assert read_words(few) == [pytest.approx((0.25, 0.0)), pytest.approx((-0.25, 0.0))]

@@ -4,6 +4,7 @@ from itertools import pairwise
 import pytest
 
 from proxy.core.assemble import material
+from proxy.core.document_words import read_words
 from proxy.core.forecast import Forecast, forecast
 from proxy.core.item import Item
 from proxy.core.layout import Layout, Seed
@@ -38,9 +39,15 @@ class Past:
         self.session: Session | None = None
 
     def expect(
-        self, *messages: Body, tools: bytes = b"", after_s: float = 10.0, settle: bool = True, head: bool = False
+        self,
+        *messages: Body,
+        tools: bytes = b"",
+        after_s: float = 10.0,
+        settle: bool = True,
+        head: bool = False,
+        movable: bool = True,
     ) -> Forecast:
-        view = view_of(*messages)
+        view = view_of(*messages, movable=movable)
         self.session = self.table.find("team", "m", "", Transcript(read(messages)), tools)
         reading = read_request(self.session, view, tools)
         found = forecast(self.session, reading, view, material(view, (), COUNTER), self.profile)
@@ -202,6 +209,19 @@ def test_documents_that_rank_where_others_stayed_are_expected_to_stay() -> None:
         turns.append(assistant(f"a{number}"))
     kept, gone = (found.hazards[document.key] for document in view_of(system(text), user("q")).documents())
     assert kept < 0.6 * gone
+
+
+def test_documents_that_stay_are_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    read: list[View] = []
+    monkeypatch.setattr("proxy.core.forecast.read_words", lambda view: read.append(view) or read_words(view))
+    past, text = Past(), _DOCUMENTS % ("first", "second")
+    turns: list[Body] = []
+    for number in range(4):
+        turns.append(user(f"q{number}"))
+        found = past.expect(system(text), *turns, head=True, movable=False)
+        turns.append(assistant(f"a{number}"))
+    assert len(read) == 1
+    assert [sign.run for sign in found.documents] == [4, 4]
 
 
 def test_where_every_prefix_is_stored_a_file_that_was_edited_often_stands_later() -> None:

@@ -5,7 +5,7 @@ import pytest
 from msgspec import Raw
 
 from proxy.core.message import Message, MessageReader, PartKind
-from proxy.core.recognition import Form
+from proxy.core.recognition import Form, PieceKind
 from proxy.core.tokens import IMAGE_TOKENS, MESSAGE_OVERHEAD_TOKENS, TokenCounter, bytes_over_four
 from proxy.core.wire import Unreadable
 from tests.fidelity.chats import File
@@ -190,6 +190,19 @@ class TestRecognition:
         text = shown(File("a.py", "x\n"))[0]["content"]
         assert read(user([text_part(text)])).recognition is not None
         assert read(user([text_part(text), text_part("more")])).recognition is None
+
+    def test_code_that_begins_in_one_part_and_ends_in_another_is_not_told_from_text(self) -> None:
+        clock = "The current time is 10:00.\n"
+
+        def volatile(*texts: str) -> list[str]:
+            known = read(system([text_part(text) for text in texts]))
+            cuts = known.recognition.cuts if known.recognition is not None else ()
+            return [known.text[c.start : c.end] for c in cuts if c.kind is PieceKind.VOLATILE and known.text]
+
+        assert volatile(f"Rules.\n{clock}", f"```\n{clock}```\n{clock}", "More.") == [clock, clock]
+        assert volatile("Rules.\n```\n", f"a\n{clock}```\n") == []
+        assert volatile(f"Rules.\n{clock}", "```\na\n", f"```\n{clock}```\n{clock}") == [clock]
+        assert volatile(f"Rules.\n{clock}", f"More.\n{clock}```\n") == [clock, clock]
 
     def test_unchanged_pieces_are_not_counted_again(self) -> None:
         counted: list[str] = []

@@ -1,8 +1,10 @@
+import pytest
+
 from proxy.core.assemble import Material, behind_prefix, material
 from proxy.core.layout import ElementKind
 from proxy.core.moved import moved_material
 from proxy.core.tokens import TokenCounter, bytes_over_four
-from tests.talk import Body, assistant, calling, result, said, system, user, view_of
+from tests.talk import Body, assistant, calling, result, said, system, text_part, user, view_of
 
 CLOCK = "Current time: 2026-01-01 10:00"
 PROMPT = f"You are kind.\n{CLOCK}\nRules follow.\n"
@@ -87,3 +89,12 @@ def test_documents_that_were_not_seen_to_change_stand_apart_when_the_clock_goes(
     ]  # fmt: skip
     assert not found.documents
     assert [item.text for item in view.retrieved()] == [item.text for item in view.system[0].standing] != []
+
+
+@pytest.mark.parametrize("content", [PROMPT, [text_part(PROMPT), text_part("More.")]])
+def test_what_a_message_says_beside_its_text_is_a_part_of_it(content: object) -> None:
+    plain, named = moved(system(content), user("go")), moved(system(content, name="bob"), user("go"))
+    assert plain is not None
+    assert named is not None
+    assert plain.head[0].parts[0].digest != named.head[0].parts[0].digest
+    assert plain.head[0].parts[1:] == named.head[0].parts[1:]

@@ -35,6 +35,14 @@ def test_two_parts_that_are_the_text() -> None:
     assert [e.lead for e in found.elements[:2]] == [FIXED, clock(1).removeprefix(FIXED)]
 
 
+def test_what_a_message_says_beside_its_text_is_a_part_of_it() -> None:
+    plain, named = layout_of(system(clock(1)), user("a")), layout_of(system(clock(1), name="bob"), user("a"))
+    assert plain is not None
+    assert named is not None
+    assert plain.parts[0].digest != named.parts[0].digest
+    assert plain.parts[1:] == named.parts[1:]
+
+
 @pytest.mark.parametrize("text", ["no clock", "Current time: 2026-01-01 10:00\n" + FIXED, "Current time: 10:00\n"])
 def test_nothing_to_split(text: str) -> None:
     assert layout_of(system(text), user("a")) is None

@@ -103,6 +103,21 @@ def test_a_tag_that_is_never_closed_is_text() -> None:
     assert cut("Answer.\n<document>\nnever closed\n") == {}
 
 
+def test_nothing_is_a_clock_behind_a_fence_that_nobody_can_pair() -> None:
+    clock, code = "The current time is 10:00.\n", "```\n{}```\n"
+    for document in ('<document id="1">\n', '<document id="1">\n```\n</document>\r\n', '<doc id="1">a</doc> b\n'):
+        assert cut(f"Answer.\n{document}{code.format(clock)}") == {}
+        assert cut(f"Answer.\n{document}{code.format('x')}{clock}{code.format('y')}") == {}
+        assert cut(f"{clock}Answer.\n{document}{code.format(clock)}")[PieceKind.VOLATILE] == [clock]
+
+
+@pytest.mark.parametrize("text", ["```\n{}```\n```\n{}", "```\nx\n```\n{}~~~\n", "```\n{}"])
+def test_nor_where_there_is_one_fence_too_many(text: str) -> None:
+    clock = "The current time is 10:00.\n"
+    assert cut(f"Answer.\n{text.replace('{}', clock)}") == {}
+    assert cut(f"{clock}Answer.\n{text.replace('{}', clock)}")[PieceKind.VOLATILE] == [clock]
+
+
 def test_a_clock_inside_a_document_belongs_to_it() -> None:
     kinds = cut('Answer.\n<doc id="1">\nCurrent time: 10:00\n</doc>\nBrief.\n')
     assert PieceKind.VOLATILE not in kinds
@@ -215,6 +230,7 @@ def test_numbered_parts_of_one_source_stay_together() -> None:
         "```\n" * 300_000,
         '<document a="1">\n</document>\n' * 40_000,
         "<document a='b'>\n" * 60_000,
+        "".join(f'<document a="1" part="{n}">\n</document>\n' for n in range(40_000)),
         "It is 10:00 now.\n" * 60_000,
     ],
     ids=lambda text: text[:12],
