@@ -21,16 +21,16 @@ class DocumentSets:
         self._last: OrderedDict[bytes, tuple[bytes, int]] = OrderedDict()
         self._changing: OrderedDict[bytes, None] = OrderedDict()
 
+    def __len__(self) -> int:
+        return len(self._last) + len(self._changing)
+
     def notice(self, prompt: bytes, documents: Sequence[bytes]) -> None:
         """A request has these documents in its system prompt."""
         now = digest(*documents)
         before, repeated = self._last.get(prompt, (now, -1))
         if before != now:
             self.add((prompt,))
-        self._last[prompt] = now, repeated + 1 if before == now else 0
-        self._last.move_to_end(prompt)
-        if len(self._last) > _MAX_PROMPTS:
-            self._last.popitem(last=False)
+        self._keep(prompt, now, repeated + 1 if before == now else 0)
 
     def add(self, prompts: Iterable[bytes]) -> None:
         """Prompts whose documents others have seen to change."""
@@ -39,6 +39,15 @@ class DocumentSets:
             self._changing.move_to_end(prompt)
         while len(self._changing) > _MAX_PROMPTS:
             self._changing.popitem(last=False)
+
+    def last(self) -> list[tuple[bytes, bytes, int]]:
+        """The last set in each prompt, and how often it was repeated, the newest prompt last."""
+        return [(prompt, documents, repeated) for prompt, (documents, repeated) in self._last.items()]
+
+    def adopt(self, last: Iterable[tuple[bytes, bytes, int]]) -> None:
+        """The last sets as others have left them, who went on from these."""
+        for prompt, documents, repeated in last:
+            self._keep(prompt, documents, repeated)
 
     def is_changing(self, prompt: bytes) -> bool:
         """Whether this prompt's documents were seen to change."""
@@ -52,3 +61,9 @@ class DocumentSets:
     def changing(self) -> list[bytes]:
         """Every prompt whose documents were, the newest last."""
         return list(self._changing)
+
+    def _keep(self, prompt: bytes, documents: bytes, repeated: int) -> None:
+        self._last[prompt] = documents, max(0, repeated)
+        self._last.move_to_end(prompt)
+        if len(self._last) > _MAX_PROMPTS:
+            self._last.popitem(last=False)

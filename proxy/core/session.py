@@ -317,7 +317,7 @@ def _lane_bytes(lane: Lane) -> int:
 
 
 def _head_bytes(records: HeadRecords) -> int:
-    return 800 + 16 * len(records.seen) + 1_000 * len(records.evidence.regions)
+    return 800 + 16 * len(records.seen) + 1_000 * len(records.evidence.regions) + 300 * len(records.documents)
 
 
 def fixed_digest(message: Message) -> bytes:

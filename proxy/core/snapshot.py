@@ -26,7 +26,7 @@ from proxy.core.stability import Classic, ClassicPolicy, Piece
 from proxy.core.survival import Break
 from proxy.core.wire import Unreadable
 
-VERSION: Final = 6
+VERSION: Final = 7
 
 # How a cache model may tell lives apart within a scope (``MarkerCache``).
 _LIVES: Final = (b"", b"/5m", b"/1h")
@@ -64,6 +64,7 @@ class PackedHead(msgspec.Struct, frozen=True, array_like=True):
     fresh_changes: list[int]
     regions: list[tuple[int, list[int], list[int], int]]
     documents: list[bytes] = []
+    sets: list[tuple[bytes, bytes, int]] = []
 
 
 class PackedLane(msgspec.Struct, frozen=True, array_like=True):
@@ -252,7 +253,8 @@ def restore_lane(packed: PackedLane, lane: Lane) -> None:
 def pack_head(records: HeadRecords) -> bytes:
     """What the heads of a client's requests have shown."""
     regions = [(r.place, list(r.before), list(r.after), r.lines) for r in records.evidence.regions]
-    return _encode(PackedHead(VERSION, *records.counts(), regions, records.documents.changing()))
+    documents = records.documents
+    return _encode(PackedHead(VERSION, *records.counts(), regions, documents.changing(), documents.last()))
 
 
 def read_head(blob: bytes) -> PackedHead:
@@ -270,6 +272,7 @@ def restore_head(packed: PackedHead, records: HeadRecords) -> None:
         Region(place, tuple(before), tuple(after), lines) for place, before, after, lines in packed.regions
     )
     records.documents.add(packed.documents)
+    records.documents.adopt(packed.sets)
 
 
 def held_along(cache: Cache, prompt: Prompt, *, opening_only: bool = False) -> list[Held]:

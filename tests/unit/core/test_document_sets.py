@@ -79,3 +79,17 @@ def test_examples_that_never_change_stay_where_they_are() -> None:
     planner = TierPlanner(len, recognisers(build_plugin_manager()))
     plans = [asked(planner, document("a") + document("b"), f"question {n}?", 10.0 * n) for n in range(12)]
     assert not any(plan.rewritten for plan in plans)
+
+
+def test_others_go_on_from_the_last_set() -> None:
+    sets, other = DocumentSets(), DocumentSets()
+    for _ in range(3):
+        sets.notice(b"prompt", [b"a"])
+    other.notice(b"prompt", [b"z"])
+    other.adopt(sets.last())
+    assert other.change(b"prompt") == sets.change(b"prompt")
+    other.notice(b"prompt", [b"a"])
+    assert not other.is_changing(b"prompt")
+    other.notice(b"prompt", [b"b"])
+    assert other.is_changing(b"prompt")
+    assert len(other) == 2

@@ -117,6 +117,20 @@ def test_what_a_session_taught_is_known_to_the_next_one_elsewhere() -> None:
     assert apart.predicted.read == 0
 
 
+def test_documents_that_change_are_seen_to_do_so_by_whoever_is_asked() -> None:
+    def moved(workers: Workers) -> list[bool]:
+        found, turns = [], list[Body]()
+        for number in range(4):
+            documents = "".join(f'<document id="{n}">\n{RULES} {n}\n</document>\n' for n in (number, number + 1))
+            turns.append(user(f"question {number}"))
+            plan = workers.send(system(f"{RULES}\n{documents}Be terse."), *turns)
+            turns.append(assistant("answer"))
+            found.append(b"terse" in plan.body[: plan.body.index(b"<document")])
+        return found
+
+    assert moved(Workers(1)) == moved(Workers(3, blobs={})) == [False, True, True, True]
+
+
 def test_scopes_are_apart() -> None:
     workers = Workers(2, blobs={})
     for messages in conversation(4):
