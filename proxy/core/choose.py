@@ -20,7 +20,8 @@ from proxy.core.session import Session
 # A challenger must win by this share of the prompt's plain price: layouts that differ by less are not worth a change.
 _MARGIN = 0.002
 _MAX_PREFIXES = 4
-_HORIZON = 1.0
+# Of what an order loses in each request after the next one, so much counts: later ones are laid out anew.
+_HORIZON = 0.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +115,7 @@ class Pricing:
 
     def _score(self, layout: Layout, bill: Bill, placed: Placement, paused: float) -> float:
         """Cost now, less what the next request is expected to read, plus what the order loses in each request after
-        (one further request of horizon: longer ones were measured to gain nothing)."""
+        (longer horizons than ``_HORIZON`` were measured to lose)."""
         p, forecast = self.profile, self.forecast
         cached = layout.ends[placed.reached] if placed.reached >= 0 else 0
         expected = placed.expected + paused

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from proxy.core.assemble import Material
 from proxy.core.document_odds import DocumentSign
 from proxy.core.document_words import read_words
+from proxy.core.file_words import FileWords
 from proxy.core.head_records import changed_places
 from proxy.core.item import Item
 from proxy.core.layout import Element, ElementKind, Layout
@@ -173,7 +174,14 @@ class Forecast:
                 return self.hazards[element.item.key] if element.item is not None else 0.0
 
 
-def forecast(session: Session, reading: Reading, view: View, material: Material, profile: CacheProfile) -> Forecast:
+def forecast(
+    session: Session,
+    reading: Reading,
+    view: View,
+    material: Material,
+    profile: CacheProfile,
+    file_words: FileWords,
+) -> Forecast:
     """The forecast for one request."""
     lane = session.lane
     turn_indices = view.turns()
@@ -185,7 +193,7 @@ def forecast(session: Session, reading: Reading, view: View, material: Material,
         share = repeats / (continues + repeats)
         survival = [share + (1 - share) * chance for chance in survival]
         continues = max(continues, repeats)
-    signs = read_signs(view, material.items, reading.ages)
+    signs = read_signs(view, material.items, reading.ages, file_words)
     usual = _usual_edit(signs)
     hazards: dict[str, float] = {}
     later: dict[str, float] = {}

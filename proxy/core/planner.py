@@ -14,6 +14,7 @@ from proxy.core.deviation import Beliefs
 from proxy.core.digest import digest
 from proxy.core.draft import Draft, aged, named, remember, stand_down, tier_tokens
 from proxy.core.edits import original_body, transport_edits, with_reminder
+from proxy.core.file_words import FileWords
 from proxy.core.forecast import Forecast, forecast
 from proxy.core.handover import OWN, SENT, Handover, Lookout, costs_name
 from proxy.core.keep_alive import Sent, Upkeep, upkeep
@@ -74,6 +75,7 @@ class TierPlanner:
     _trunks: Trunks = field(init=False)
     _tools: ToolReader = field(init=False)
     _orders: ToolOrders = field(init=False)
+    _words: FileWords = field(init=False)
     _sessions: SessionTable = field(init=False)
     _handover: Handover = field(init=False)
     _caches: Bounded[bytes, Worlds] = field(init=False)
@@ -90,6 +92,7 @@ class TierPlanner:
         self._natural = Bounded(room // 16, _layout_bytes)
         self._tools = ToolReader(self._counter, capacity_bytes=room // 16)
         self._orders = ToolOrders(capacity_bytes=room // 32)
+        self._words = FileWords(capacity_bytes=room // 64)
 
     def plan(
         self,
@@ -345,7 +348,7 @@ class TierPlanner:
         view = build_view(request, transcript, session.is_movable)
         reading = read_request(session, view, tools_key)
         stuff = material(view, tools, self._counter, has_spans=_looks_inside(route.profile))
-        expected = forecast(session, reading, view, stuff, route.profile)
+        expected = forecast(session, reading, view, stuff, route.profile, self._words)
         seed = _seed(request, transcript, route)
         natural = Layout(seed, stuff.natural, self._natural.get(session.id))
         self._natural[session.id] = natural

@@ -12,6 +12,7 @@ from types import MappingProxyType
 
 from msgspec import Raw
 
+from proxy.core.file_words import FileWords
 from proxy.core.item import Item
 from proxy.core.message import Message
 from proxy.core.recognition import Form, PieceKind
@@ -42,7 +43,8 @@ class Sign:
 
     ``is_hinted``: its name without the ending is a word of the prompt. ``is_answered``: the answer before the prompt
     names it, and it was not changed since: the client asks again. ``symbols`` is the share that it has in the files in
-    which an identifier of the prompt stands, or is defined. ``is_beside``: other files are named. ``is_asked``: the
+    which an identifier of the prompt stands, or is defined; ``words`` by how much its share in the prompt's plain words
+    is larger than an even one. ``is_beside``: other files are named. ``is_asked``: the
     prompt asks a question.
     """
 
@@ -50,6 +52,7 @@ class Sign:
     is_hinted: bool = False
     is_answered: bool = False
     symbols: float = 0.0
+    words: float = 0.0
     is_beside: bool = False
     is_asked: bool = False
 
@@ -62,7 +65,9 @@ class Sign:
 NO_SIGN = Sign()
 
 
-def read_signs(view: View, items: Mapping[str, Item], ages: Mapping[str, int]) -> Mapping[str, Sign]:
+def read_signs(
+    view: View, items: Mapping[str, Item], ages: Mapping[str, int], file_words: FileWords
+) -> Mapping[str, Sign]:
     """The signs by file; only of files that something is said of, or where something is said of others."""
     files = {key: item for key, item in items.items() if item.kind is PieceKind.FILE}
     if not files:
@@ -70,7 +75,7 @@ def read_signs(view: View, items: Mapping[str, Item], ages: Mapping[str, int]) -
     prompt = shown(view.messages[view.last_user])
     answer = _answer(view)
     is_asked = any(mark in prompt for mark in _QUESTION_MARKS)
-    shares = _shares(prompt, files.values())
+    shares, words = _shares(prompt, files.values()), file_words.shares(prompt, files)
     found: dict[str, Sign] = {}
     for key in files:
         path = path_of(key)
@@ -81,6 +86,7 @@ def read_signs(view: View, items: Mapping[str, Item], ages: Mapping[str, int]) -
             is_hinted=len(stem) >= _MIN_STEM_CHARS and stands(stem, prompt),
             is_answered=ages.get(key, 0) > 0 and bool(path) and path in answer and stands(path, answer),
             symbols=shares.get(key, 0.0),
+            words=words.get(key, 0.0),
             is_asked=is_asked,
         )
     if any(sign.is_told for sign in found.values()):

@@ -5,6 +5,7 @@ import pytest
 from proxy.core.assemble import material
 from proxy.core.cache_models import Cache, make_cache
 from proxy.core.choose import Choice, Offer, Pricing, choose
+from proxy.core.file_words import FileWords
 from proxy.core.forecast import forecast
 from proxy.core.layout import Layout, Seed
 from proxy.core.moved import moved_material
@@ -32,7 +33,7 @@ def given(
     view, counter = view_of(*messages), TokenCounter(bytes_over_four)
     stuff = material(view, (), counter)
     session = SessionTable().find("team", "m", "", Transcript(read(messages)), b"")
-    expected = forecast(session, read_request(session, view, b""), view, stuff, profile)
+    expected = forecast(session, read_request(session, view, b""), view, stuff, profile, FileWords())
     natural = Layout(SEED, stuff.natural)
     marks: dict[int, Life] = natural.own_marks() if profile.family is Family.MARKER else {}
     offer = Offer(stuff, moved_material(view, stuff, counter), session, SEED, natural, marks, len(marks))

@@ -5,6 +5,7 @@ import pytest
 
 from proxy.core.assemble import material
 from proxy.core.document_words import read_words
+from proxy.core.file_words import FileWords
 from proxy.core.forecast import Forecast, forecast
 from proxy.core.item import Item
 from proxy.core.layout import Layout, Seed
@@ -50,7 +51,7 @@ class Past:
         view = view_of(*messages, movable=movable)
         self.session = self.table.find("team", "m", "", Transcript(read(messages)), tools)
         reading = read_request(self.session, view, tools)
-        found = forecast(self.session, reading, view, material(view, (), COUNTER), self.profile)
+        found = forecast(self.session, reading, view, material(view, (), COUNTER), self.profile, FileWords())
         self.now += after_s
         if settle:
             commit_reading(self.session, reading, self.now, found.said, found.usual_edit)

@@ -2,6 +2,7 @@ from collections.abc import Mapping
 
 import pytest
 
+from proxy.core.file_words import FileWords
 from proxy.core.signs import Sign, read_signs
 from tests.fidelity.chats import File
 from tests.talk import Body, assistant, shown, system, user, view_of
@@ -14,7 +15,7 @@ RULES = "\n\n# *SEARCH/REPLACE block* Rules:\n\nName the file: src/parser.py\n"
 def signs(*messages: Body, age: int = 2) -> Mapping[str, Sign]:
     view = view_of(system("You are kind."), *messages)
     items = {item.key: item for item in view.items()}
-    found = read_signs(view, items, dict.fromkeys(items, age))
+    found = read_signs(view, items, dict.fromkeys(items, age), FileWords())
     return {key.rpartition("/")[2]: sign for key, sign in found.items()}
 
 
