@@ -27,7 +27,7 @@ _GOES_ON = 0.95
 # P(an answer edits any file), as seen on recorded sessions, however many files there are. Where it decides about writes
 # it counts alone; where it only orders, it weighs half against what the files promise one by one (measured).
 _EDITS_USUALLY = 0.7
-_EDITS_NAMED = 0.93
+_EDITS_NAMED = 0.97
 _EDITS_ASKED = 0.4
 _STORED_SHARE = 0.5
 # A client that clears tool results keeps the latest few.

@@ -32,9 +32,9 @@ _REPEATS = 0.1
 _REPEATS_WEIGHT = 2.0
 _REPEATS_DECAY = 0.95
 # P(the next request shows a file more), before anything was seen, weighing as much as so many requests: in recorded
-# editing sessions every third to eighth request does.
-_JOINS = 0.2
-_JOINS_WEIGHT = 5.0
+# editing sessions every fourth or fifth does, more at their beginning.
+_JOINS = 0.3
+_JOINS_WEIGHT = 8.0
 
 # How fast the rate of change forgets: the last four or five requests make most of it.
 RATE_STEP = 0.3

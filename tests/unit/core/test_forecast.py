@@ -274,7 +274,7 @@ def test_what_closes_the_files_lasts_no_longer_than_none_is_added() -> None:
         last = layout.last_position(2)
         return known[last] / known[last - 2]
 
-    assert last_of(adds=True) < 0.6 * last_of(adds=False)
+    assert last_of(adds=True) < 0.8 * last_of(adds=False)
 
 
 def test_who_only_asks_is_not_expected_to_edit() -> None:
