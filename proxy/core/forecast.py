@@ -119,6 +119,8 @@ class Forecast:
                     reached = min(reached, turns.get(message, 0.0))
             else:
                 element = layout.elements[index - 1]
+                if element.kind is ElementKind.LAST_PART:
+                    hazard += self.joins
                 if element.message in moves:
                     hazard += _TAG_HAZARD
                 elif element.kind is ElementKind.WHOLE:
@@ -138,8 +140,6 @@ class Forecast:
                     documents += self._hazard(element)
                 else:
                     hazard += self._hazard(element)
-                if element.kind is ElementKind.LAST_PART:
-                    hazard += self.joins
                 kept = math.exp(-hazard) * self._held(documents) * self._unedited(edits)
             chance = reader * reached * kept
             count = (starts[index] if index < len(starts) else len(layout.ends)) - start
