@@ -21,6 +21,8 @@ HEAD_NAMES = ("model", "stream", "stream_options", "user", *_LIMITS, *_CHOICES)
 NO_UTF8 = "invalid_encoding"
 TOO_DEEP = "too_deep"
 UTF8_MARK = b"\xef\xbb\xbf"
+# Blanks, the zero bytes of wider characters, and either byte order mark.
+_BEFORE_AN_OBJECT = b"\x00 \t\r\n\xff\xfe"
 
 _NULL = Raw(b"null")
 _FEW = msgspec.json.Decoder(msgspec.defstruct("Few", [(name, Raw, _NULL) for name in HEAD_NAMES]))
@@ -94,9 +96,10 @@ def _read(body: bytes, cut_by: Callable[[bytes], Cut]) -> tuple[Cut | None, Mapp
 
 
 def _check_encoding(body: bytes) -> None:
-    """Python's own JSON reads UTF-16 and UTF-32, and so do servers; in these bytes nothing could be edited."""
+    """Python's own JSON reads UTF-16 and UTF-32, and so do servers; in these bytes nothing could be edited. Other bytes
+    (a film begins with zeros) are no JSON to anybody."""
     encoding = json.detect_encoding(body)
-    if not encoding.startswith("utf-8"):
+    if not encoding.startswith("utf-8") and body.lstrip(_BEFORE_AN_OBJECT).startswith(b"{"):
         message = (
             f"the body is not UTF-8 but looks like {encoding.upper()}; JSON is sent as UTF-8 (RFC 8259 section 8.1)"
         )

@@ -3,7 +3,7 @@
 import asyncio
 
 import orjson
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from proxy.core.planner import TierPlanner
@@ -61,5 +61,7 @@ def test_a_chat_request_is_answered_or_refused(body: bytes) -> None:
 
 
 @given(BODIES)
+@example(b"\x00\x00")
+@example(b"\x00\x00\x00\x18ftypisom")
 def test_other_paths_take_anything(body: bytes) -> None:
     assert exchange(body, chat=False) == (200, ANSWER)
