@@ -264,21 +264,27 @@ class _Comparison:
         return True
 
     def _parts_without_lines(self, wanted: Sequence[str], said: Sequence[str]) -> bool:
-        """The same parts in the same order, without what stands in the tag; one that stands there whole is gone."""
-        tag, at = self._tag, 0
+        """The same parts in the same order, without what stands in the tag; one that stands there whole is gone.
+
+        Every way to read them is followed: of two equal parts either may be the one that is gone.
+        """
+        ways = {(0, 0)}
         for part in wanted:
-            own = _lines(part)
-            used = _taken_out(part, said[at], tag) if at < len(said) else None
-            if used is not None:
-                tag, at = tag[used:], at + 1
-            elif tag[: len(own)] == own:
-                tag = tag[len(own) :]
-            else:
-                return False
-        if at < len(said):
+            ways = {way for at, used in ways for way in self._ways_on(part, said, at, used)}
+        whole = [used for at, used in ways if at == len(said)]
+        if not whole:
             return False
-        self._tag = tag
+        self._tag = self._tag[max(whole) :]
         return True
+
+    def _ways_on(self, part: str, said: Sequence[str], at: int, used: int) -> Iterable[tuple[int, int]]:
+        """How many parts sent and lines of the tag are used up behind this part, which stands there or is gone."""
+        tag, own = self._tag[used:], _lines(part)
+        taken = _taken_out(part, said[at], tag) if at < len(said) else None
+        if taken is not None:
+            yield at + 1, used + taken
+        if tag[: len(own)] == own:
+            yield at, used + len(own)
 
     def _is_gone(self) -> bool:
         """Whether the next message is a system message all of which stands in the tag."""

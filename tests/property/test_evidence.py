@@ -2,7 +2,7 @@
 
 import json
 
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from proxy.core.modes import Mode
@@ -40,6 +40,7 @@ INTRODUCTION = "\n".join(f"Rule {number}: mind what it says." for number in rang
     as_parts=st.booleans(),
     mode=st.sampled_from([Mode.TIER, Mode.MARK]),
 )
+@example(pieces=[PIECES[1], PIECES[15], PIECES[3], PIECES[15]], gap="\n", end="", as_parts=True, mode=Mode.TIER)
 def test_what_changes_is_said_once(pieces: list[str], gap: str, end: str, as_parts: bool, mode: Mode) -> None:
     talk = Talk(mode=mode)
     turns: list[Body] = []
