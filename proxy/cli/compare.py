@@ -8,6 +8,7 @@ from dataclasses import asdict
 from functools import lru_cache
 from multiprocessing import get_context
 from pathlib import Path
+from typing import NamedTuple
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
@@ -28,6 +29,16 @@ _SHOWN_VIOLATIONS = 5
 _NAME_COLUMNS = 37
 _DETAILED = (AS_SENT, SYSTEM_LAST, CLASSIC, ECONOMIC, BEST)
 _LIMITS = (FIXED, BEST, FREE)
+
+
+class _Options(NamedTuple):
+    """What another process must know to replay."""
+
+    profile: str
+    unknowns: str
+    mode: str
+    min_tokens: int | None
+    short_life: bool
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -67,13 +78,13 @@ def _compared(paths: Sequence[Path], arguments: argparse.Namespace) -> list[Comp
 
 def _results(paths: Sequence[Path], arguments: argparse.Namespace) -> Iterator[tuple[Path, Comparison]]:
     """As they are ready: by two processes where there are several traces. Raises TraceError."""
-    options = (arguments.profile, arguments.unknowns, arguments.mode, arguments.min_tokens)
+    options = _Options(*(getattr(arguments, name) for name in _Options._fields))
     if len(paths) == 1:
-        yield paths[0], _one(paths[0], *options)
+        yield paths[0], _one(paths[0], options)
         return
     # Fresh processes: a fork would copy the thread that draws the progress bar.
     with ProcessPoolExecutor(_PROCESSES, mp_context=get_context("spawn")) as pool:
-        jobs = {pool.submit(_one, path, *options): path for path in paths}
+        jobs = {pool.submit(_one, path, options): path for path in paths}
         try:
             for job in as_completed(jobs):
                 yield jobs[job], job.result()
@@ -82,15 +93,14 @@ def _results(paths: Sequence[Path], arguments: argparse.Namespace) -> Iterator[t
             raise
 
 
-def _one(path: Path, profile: str, unknowns: str, mode: str, min_tokens: int | None) -> Comparison:
-    return compare(read_trace(path), _setting(profile, unknowns, mode, min_tokens))
+def _one(path: Path, options: _Options) -> Comparison:
+    return compare(read_trace(path), _setting(options))
 
 
 @lru_cache(maxsize=1)
-def _setting(profile: str, unknowns: str, mode: str, min_tokens: int | None) -> Setting:
+def _setting(options: _Options) -> Setting:
     """Once a process: the token encoding takes a moment to load."""
-    options = {"profile": profile, "unknowns": unknowns, "mode": mode, "min_tokens": min_tokens}
-    return setting(argparse.Namespace(**options, policy=ECONOMIC))
+    return setting(argparse.Namespace(**options._asdict(), policy=ECONOMIC))
 
 
 def _write(path: Path, text: str) -> None:

@@ -20,6 +20,7 @@ from proxy.notices import Notices
 from proxy.ports import Clock, Rules, StoreError, Transport
 from proxy.price_map import load_price_map, price_for
 from proxy.settings import ConfigError, LiteLLMParams, ModelEntry, Settings, weights_of
+from proxy.state.database import SERVING_WAIT_S
 from proxy.state.memory import MemoryStore
 from proxy.state.spool import Spool
 from proxy.state.sqlite import SqliteStore
@@ -92,9 +93,9 @@ def price_source(prices: PriceMap) -> PriceOf:
     return partial(price_for, prices)
 
 
-async def open_store(settings: Settings) -> Store:
-    """The store of the configuration. Raises ConfigError where its file cannot be used; a Redis is connected to by its
-    first call."""
+async def open_store(settings: Settings, busy_timeout_s: float = SERVING_WAIT_S) -> Store:
+    """The store of the configuration; ``busy_timeout_s`` is how long a file is waited for that others are writing to.
+    Raises ConfigError where it cannot be used; a Redis is connected to by its first call."""
     if settings.store_url is not None:
         # A third of the time that it takes to start, for those who have one.
         from proxy.state.redis import RedisStore
@@ -104,7 +105,7 @@ async def open_store(settings: Settings) -> Store:
     if path is None:
         return MemoryStore()
     try:
-        return await SqliteStore.open(path)
+        return await SqliteStore.open(path, busy_timeout_s)
     except StoreError as error:
         if settings.stratiform.store is None and not settings.stratiform.teams:
             # Nobody asked for a file: an existing LiteLLM configuration with a master key must start as it is.

@@ -26,6 +26,8 @@ from proxy.settings import ConfigError, Environment, Settings, Stratiform, load
 
 DEFAULT_CONFIG = Path("config.yaml")
 _TIMEOUT_S = 30.0
+# A person waits for a command as long as a proxy that is busy with its file may take.
+_PATIENCE_S = 10.0
 _KEY_VARIABLES = ("STRATIFORM_MASTER_KEY", "LITELLM_MASTER_KEY")
 _CLEARED = ("", "none")
 
@@ -122,7 +124,7 @@ async def asking(arguments: argparse.Namespace, environment: Environment | None 
             yield _Remote(session, arguments.url, _master_key(environment)).ask
         return
     settings = _settings(arguments, environment)
-    store = await compose.open_store(settings)
+    store = await compose.open_store(settings, _PATIENCE_S)
     try:
         if not store.is_durable:
             raise ConfigError(["stratiform.store: is memory, which ends with a process: ask the proxy itself (--url)"])

@@ -8,7 +8,7 @@ from proxy.core.modes import Mode
 from proxy.core.profiles import PROFILES, CacheProfile, optimistic, pessimistic
 from proxy.encodings import local_encode
 from proxy.plugins import build_plugin_manager, recognisers
-from proxy.replay.runner import Setting, with_minimum
+from proxy.replay.runner import Setting, with_minimum, with_short_life
 
 POLICIES = ("economic", "classic")
 
@@ -26,13 +26,15 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--mode", choices=[mode.name.lower() for mode in Mode], default="tier", help="(tier)")
     parser.add_argument("--policy", choices=POLICIES, default="economic", help="how pieces are ordered (economic)")
     parser.add_argument("--min-tokens", type=_count, metavar="N", help="the shortest prefix that the provider caches")
+    parser.add_argument("--short-life", action="store_true", help="leave the one-hour life out")
     parser.add_argument("--json", action="store_true", help="print JSON")
 
 
 def setting(arguments: argparse.Namespace) -> Setting:
     """The setting that the options ask for."""
+    profile = with_minimum(_UNKNOWNS[arguments.unknowns](PROFILES[arguments.profile]), arguments.min_tokens)
     return Setting(
-        profile=with_minimum(_UNKNOWNS[arguments.unknowns](PROFILES[arguments.profile]), arguments.min_tokens),
+        profile=with_short_life(profile) if arguments.short_life else profile,
         encode=local_encode(),
         recognisers=recognisers(build_plugin_manager()),
         mode=Mode.parse(arguments.mode),

@@ -52,7 +52,7 @@ class Ordering:
 
 # Two orders where markers are to be paid for: one that trusts the estimates little, one that puts what is large first.
 # On recorded and generated sessions one alone costs 0.5 to 1 % more.
-_MARKED = (Ordering(size_power=0.3, later_weight=1.0), Ordering(size_power=0.6, later_weight=1.0))
+_MARKED = (Ordering(size_power=0.35, later_weight=1.0), Ordering(size_power=0.6, later_weight=1.0))
 # Where every prefix is stored for free, a changed piece is read up to its change and a wrong guess wastes no write.
 _STORED = (Ordering(size_power=0.6, later_weight=1.0),)
 
@@ -225,7 +225,7 @@ def forecast(
         hazards[document.key] = lane.documents.hazard(one)
         later[document.key] = lane.documents.hazard(one.later())
     return Forecast(
-        body=continues * lane.returns_within(profile.life_s),
+        body=continues * lane.returns_within(profile.life_s, reading.gap),
         head=lane.shares_within(profile.life_s),
         turns=dict(zip(turn_indices, survival, strict=True)),
         hazards=hazards,

@@ -12,7 +12,11 @@ from proxy.core.survival import BreakRanks
 _REMEMBERED_GAPS = 64
 # People work in bursts: the gaps before this one say more than those of an hour ago.
 _GAP_DECAY = 0.8
-_PRIOR_WEIGHT = 1.0
+# P(a gap is shorter than a life), before any was seen; it weighs as much as so many gaps, and less after each that was.
+# Most pauses come singly: fitted on recorded sessions (log loss of people's gaps 0.346 with 1, 0.326 with these).
+_USUALLY_WITHIN = 0.9
+_PRIOR_WEIGHT = 4.0
+_PRIOR_DECAY = 0.9
 _ONE_SHOT = 0.3
 # One conversation alone can pass 15 a minute for a while; twice that are several.
 _BUSY_ARRIVALS = 32
@@ -224,10 +228,13 @@ class Lane:
         """Whether the client's own past says that such conversations have one request and no more."""
         return self.continues() < _ONE_SHOT
 
-    def returns_within(self, life_s: float) -> float:
-        """P(the next request of the session comes within ``life_s`` seconds), given that one comes."""
-        within, total, weight = 0.9 * _PRIOR_WEIGHT, _PRIOR_WEIGHT, 1.0
-        for gap in reversed(self._gaps):
+    def returns_within(self, life_s: float, newest: float | None = None) -> float:
+        """P(the next request of the session comes within ``life_s`` seconds), given that one comes. ``newest`` is a gap
+        that has just ended and is not added yet."""
+        gaps = [*self._gaps] if newest is None else [*self._gaps, newest]
+        total, weight = _PRIOR_WEIGHT * _PRIOR_DECAY ** len(gaps), 1.0
+        within = total * _USUALLY_WITHIN
+        for gap in reversed(gaps):
             within += weight * (gap < life_s)
             total += weight
             weight *= _GAP_DECAY

@@ -154,24 +154,26 @@ def _span(end: int, before: int, chance: float) -> float:
     return (end - before) * chance
 
 
-def outlook(session: Session, forecast: Forecast, profile: CacheProfile) -> Outlook | None:
-    """What the client's own pauses promise; None where there is no longer life, or where the client has not paused."""
+def outlook(session: Session, newest: float | None, forecast: Forecast, profile: CacheProfile) -> Outlook | None:
+    """What the client's own pauses promise; None where there is no longer life, or where the client has not paused.
+    ``newest`` is the gap that has just ended."""
     if profile.family is not Family.MARKER or not profile.long_life_s:
         return None
-    openings, pause = _openings(session.lane.openings(), profile), _pause(session, forecast, profile)
+    openings, pause = _openings(session.lane.openings(), profile), _pause(session, newest, forecast, profile)
     return Outlook(pause, openings, forecast, profile) if openings or pause else None
 
 
-def _pause(session: Session, forecast: Forecast, profile: CacheProfile) -> float:
+def _pause(session: Session, newest: float | None, forecast: Forecast, profile: CacheProfile) -> float:
     """P(the session's next request comes so late)."""
-    own, lane = session.gaps, session.lane.gaps()
+    just = [] if newest is None else [newest]
+    own, lane = [*session.gaps, *just], [*session.lane.gaps(), *just]
     seen = _pauses(lane, profile)
     if not seen:
         return 0.0
     shared = (seen - _CHANCE_SEEN + _PRIOR_WEIGHT * _PRIOR_SHARE) / (len(lane) + _PRIOR_WEIGHT)
     here = max(0.0, _pauses(own, profile) - _CHANCE_SEEN_HERE)
     share = (here + _LANE_WEIGHT * shared) / (len(own) + _LANE_WEIGHT)
-    returns = session.lane.returns_within(profile.life_s)
+    returns = session.lane.returns_within(profile.life_s, newest)
     goes_on = min(1.0, forecast.body / returns) if returns > 0 else 1.0
     return share * goes_on
 

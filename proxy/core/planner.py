@@ -346,7 +346,7 @@ class TierPlanner:
         if mode > Mode.OBSERVE and route.reminder and not is_control:
             transcript = self._reminded(transcript, route.reminder)
         view = build_view(request, transcript, session.is_movable)
-        reading = read_request(session, view, tools_key)
+        reading = read_request(session, view, tools_key, now)
         stuff = material(view, tools, self._counter, has_spans=_looks_inside(route.profile))
         expected = forecast(session, reading, view, stuff, route.profile, self._words)
         seed = _seed(request, transcript, route)
@@ -364,7 +364,7 @@ class TierPlanner:
         came = natural if own_tools is tools else Layout(seed, (*own_tools, *stuff.natural[len(tools) :]))
         own_prompt = came.prompt(own_marks)
         own = caches.own.bill(own_prompt, now)
-        paused = outlook(session, expected, route.profile)
+        paused = outlook(session, reading.gap, expected, route.profile)
         returns = expected.body + (paused.pause if paused is not None else 0.0)
         pricing = Pricing(
             profile=route.profile,

@@ -31,7 +31,8 @@ class Reading:
     ``ages`` holds requests since its last change (0: it just changed) and ``rates`` the share of recent requests that
     changed it. ``replaced`` are the places of the head where another text stands than before, rather than the same
     with a few lines changed. ``is_rewrapped``: all files are written another way than before, with the same content as
-    far as can be told. ``has_joined``: it shows a file that the session had not. ``has_files``: any at all.
+    far as can be told. ``has_joined``: it shows a file that the session had not. ``has_files``: any at all. ``gap`` is
+    seconds since the session's request before (None: there is none, or this is the same once more).
     """
 
     head: tuple[bytes, ...]
@@ -46,10 +47,12 @@ class Reading:
     is_rewrapped: bool = False
     has_files: bool = False
     has_joined: bool = False
+    gap: float | None = None
 
 
-def read_request(session: Session, view: View, tools: bytes) -> Reading:
-    """Compare a request with its session; changes nothing. ``tools`` is the tools' digest, empty for none."""
+def read_request(session: Session, view: View, tools: bytes, now: float) -> Reading:
+    """Compare a request that comes at ``now`` with its session; changes nothing. ``tools`` is the tools' digest, empty
+    for none."""
     head = (tools, *(m.digest for m in view.messages[: view.head]))
     fixed = (tools, *(fixed_digest(m) for m in view.messages[: view.head]))
     turns = view.turn_digests()
@@ -86,6 +89,7 @@ def read_request(session: Session, view: View, tools: bytes) -> Reading:
         is_rewrapped=is_rewrapped,
         has_files=bool(files),
         has_joined=is_later and any(session.items.get(item.key) is None for item, _ in files),
+        gap=now - session.last_at if is_later and not is_retry else None,
     )
 
 

@@ -199,3 +199,8 @@ def acceptable(step: Step, profile: CacheProfile) -> Step:
 def with_minimum(profile: CacheProfile, min_tokens: int | None) -> CacheProfile:
     """The profile with another minimum prefix, where one is given."""
     return profile if min_tokens is None else replace(profile, min_tokens=min_tokens)
+
+
+def with_short_life(profile: CacheProfile) -> CacheProfile:
+    """The profile without the longer life that some providers sell: what a short life alone is good for."""
+    return replace(profile, long_life_s=0.0)

@@ -26,6 +26,8 @@ T = TypeVar("T")
 Work = Callable[[sqlite3.Connection], T]
 
 _MOST_AT_ONCE = 256
+SERVING_WAIT_S = 1.0
+"""How long a process that serves requests waits for others that write to its file: requests wait with it."""
 
 
 @dataclass(slots=True)
@@ -63,7 +65,7 @@ class Database:
 
     @classmethod
     async def open(
-        cls, path: Path, migrations: Sequence[str], *, busy_timeout_s: float = 1.0, exclusive: bool = False
+        cls, path: Path, migrations: Sequence[str], *, busy_timeout_s: float = SERVING_WAIT_S, exclusive: bool = False
     ) -> "Database":
         """The file, which is made if need be. ``exclusive``: no other process may open it meanwhile."""
         connection = await asyncio.to_thread(_opened, path, migrations, busy_timeout_s, exclusive)

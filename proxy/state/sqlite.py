@@ -12,7 +12,7 @@ from typing import Literal, TypeVar
 import msgspec
 
 from proxy.state import money
-from proxy.state.database import Database
+from proxy.state.database import SERVING_WAIT_S, Database
 from proxy.state.migrations import STORE
 from proxy.store import (
     Balance,
@@ -49,7 +49,7 @@ class SqliteStore:
         self._saved_bytes = state_bytes
 
     @classmethod
-    async def open(cls, path: Path, busy_timeout_s: float = 1.0) -> "SqliteStore":
+    async def open(cls, path: Path, busy_timeout_s: float = SERVING_WAIT_S) -> "SqliteStore":
         """The store in this file, which is made if need be."""
         return cls(await Database.open(path, STORE, busy_timeout_s=busy_timeout_s))
 

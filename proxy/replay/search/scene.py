@@ -112,7 +112,7 @@ class SceneReader:
             session = table.find("search", request.model, "", each, key)
             session.notice(each)
             view = build_view(request, each, session.is_movable)
-            commit_reading(session, read_request(session, view, key), step.at)
+            commit_reading(session, read_request(session, view, key, step.at), step.at)
             found.append(session)
         return found
 

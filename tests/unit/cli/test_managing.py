@@ -5,6 +5,8 @@ import csv
 import io
 import json
 import re
+import sqlite3
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -13,6 +15,7 @@ import pytest
 
 from proxy.cli import main
 from proxy.cli.managing import names
+from proxy.state.database import SERVING_WAIT_S
 from proxy.state.sqlite import SqliteStore
 from proxy.store import Entry, Settle
 from tests.whole import whole
@@ -182,6 +185,31 @@ def test_a_wrong_master_key_and_a_proxy_without_one_are_told_apart(
         assert "sk-wrong" not in told
     with whole(tmp_path, CONFIG.replace("general_settings: {master_key: sk-master}", "")) as url:
         assert "this proxy has no admin API" in fails(capsys, "keys", "list", "--url", url)
+
+
+def test_a_command_waits_for_a_proxy_that_is_busy_with_the_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "config.yaml").write_text(CONFIG)
+    where = ["--config", str(tmp_path / "config.yaml")]
+    monkeypatch.chdir(tmp_path)
+    assert main(["teams", "list", *where]) == 0
+    (path,) = tmp_path.glob("**/spend.sqlite")
+    held, done = threading.Event(), threading.Event()
+
+    def hold() -> None:
+        with sqlite3.connect(path, isolation_level=None) as other:
+            other.execute("BEGIN IMMEDIATE")
+            held.set()
+            done.wait(1.5 * SERVING_WAIT_S)
+            other.execute("COMMIT")
+
+    busy = threading.Thread(target=hold)
+    busy.start()
+    assert held.wait(5.0)
+    assert main(["keys", "create", "--team", "red", *where]) == 0
+    done.set()
+    busy.join()
 
 
 def test_names_have_commas_between_them() -> None:

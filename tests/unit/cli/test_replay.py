@@ -13,6 +13,8 @@ from proxy.cli import main
 from proxy.core.planner import TierPlanner
 from tests.unit.replay.sessions import growing, lines, write
 
+SHORT = ("--short-life",)
+
 
 @pytest.fixture
 def trace(tmp_path: Path) -> Path:
@@ -47,6 +49,16 @@ def test_options_reach_the_replay(trace: Path, capsys: pytest.CaptureFixture[str
     high = report(capsys, str(trace), "--min-tokens", "1000000")
     assert high["traces"][0]["reasons"] == {"below-minimum": 3}
     assert high["traces"][0]["policies"]["system + last"]["read"] == 0
+
+
+def test_the_hour_can_be_left_out(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    # Pauses of ten minutes, which an hour bridges.
+    path = write(tmp_path / "paused.jsonl", lines(growing(30, gap_s=600.0)))
+    hour, minutes = (report(capsys, str(path), *more)["traces"][0]["policies"]["stratiform"] for more in ((), SHORT))
+    assert hour["write_1h"] > 0 == minutes["write_1h"]
+    compared = [report(capsys, str(path), "--compare", *more)["traces"][0]["shares"] for more in ((), SHORT)]
+    assert [shares["economic"] for shares in compared] == pytest.approx([hour["share"], minutes["share"]])
+    assert hour["share"] < minutes["share"]
 
 
 def test_rules_that_no_source_states_can_turn_out_badly(trace: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -33,7 +33,7 @@ def given(
     view, counter = view_of(*messages), TokenCounter(bytes_over_four)
     stuff = material(view, (), counter)
     session = SessionTable().find("team", "m", "", Transcript(read(messages)), b"")
-    expected = forecast(session, read_request(session, view, b""), view, stuff, profile, FileWords())
+    expected = forecast(session, read_request(session, view, b"", 0.0), view, stuff, profile, FileWords())
     natural = Layout(SEED, stuff.natural)
     marks: dict[int, Life] = natural.own_marks() if profile.family is Family.MARKER else {}
     offer = Offer(stuff, moved_material(view, stuff, counter), session, SEED, natural, marks, len(marks))

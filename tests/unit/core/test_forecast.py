@@ -50,7 +50,7 @@ class Past:
     ) -> Forecast:
         view = view_of(*messages, movable=movable)
         self.session = self.table.find("team", "m", "", Transcript(read(messages)), tools)
-        reading = read_request(self.session, view, tools)
+        reading = read_request(self.session, view, tools, self.now)
         found = forecast(self.session, reading, view, material(view, (), COUNTER), self.profile, FileWords())
         self.now += after_s
         if settle:
@@ -104,7 +104,7 @@ def test_a_long_pause_lowers_the_hope_for_everything() -> None:
             turns += [assistant(f"{number}"), user(f"q{number}")]
         return chances(expected, *turns[:-2])[0]
 
-    assert head_after(10.0) > 2 * head_after(4000.0)
+    assert head_after(10.0) > 1.5 * head_after(4000.0)
 
 
 def test_a_file_that_the_prompt_names_is_about_to_change() -> None:

@@ -39,6 +39,23 @@ class TestGaps:
         assert slow.returns_within(300) < 0.3
         assert slow.returns_within(3600) > 0.9
 
+    def test_one_pause_says_little_of_the_next(self) -> None:
+        lane = Lane(False)
+        lane.request(1.0, None)
+        assert lane.returns_within(300, 4000.0) > 0.7
+        for _ in range(5):
+            lane.request(1.0, 4000.0)
+        assert lane.returns_within(300) < 0.4
+
+    def test_the_gap_that_has_just_ended_counts(self) -> None:
+        lane = Lane(False)
+        for gap in (None, 20.0, 20.0):
+            lane.request(1.0, gap)
+        before = lane.returns_within(300, 4000.0)
+        assert before < lane.returns_within(300)
+        lane.request(1.0, 4000.0)
+        assert lane.returns_within(300) == before
+
     def test_the_lane_is_busier_than_its_sessions(self) -> None:
         lane = Lane(False)
         for n in range(40):

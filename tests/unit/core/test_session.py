@@ -38,7 +38,7 @@ class Clients:
         known = Transcript(read(messages))
         session.notice(known)
         view: View = build_view(parse_chat(b'{"model":"m","messages":[{"role":"user"}]}'), known, session.is_movable)
-        reading = read_request(session, view, tools)
+        reading = read_request(session, view, tools, self.now)
         self.now += 10
         commit_reading(session, reading, self.now)
         commit_head(session, view, [])
