@@ -85,9 +85,12 @@ class Pricing:
         priced = (self.given_marks(candidate, marks, reason) for marks in hours)
         return min((choice, *(one for one in priced if self.is_allowed(one))), key=lambda one: one.score)
 
-    def is_allowed(self, choice: Choice) -> bool:
-        """Whether realised regret stays bounded with this choice."""
-        return self.cost(choice.bill) - self.own_now <= self.allowance
+    def is_allowed(self, choice: Choice, instead: Choice | None = None) -> bool:
+        """Whether realised regret stays bounded with this choice: by the allowance and, where that is used up, by what
+        it costs to go back to what is sent ``instead``. Of the client's own order nothing may be cached by now."""
+        cost = self.cost(choice.bill)
+        to_go_back = max(0.0, self.cost(instead.bill) - cost) if instead is not None else 0.0
+        return cost - self.own_now <= self.allowance + to_go_back
 
     def given_marks(self, candidate: "Candidate", marks: dict[int, Life], reason: Reason) -> Choice:
         """The layout with given markers."""
@@ -157,13 +160,13 @@ def choose(offer: Offer, pricing: Pricing, *, may_order: bool, policy: str) -> C
     if not may_order and (offer.own_count > len(offer.own_marks) or not _is_ordered(offer.own_marks)):
         # Markers that the provider may not honour, or refuses: nothing can be added that is sure to go with them.
         return pricing.given_marks(natural, offer.own_marks, Reason.CLIENT_OPTIMAL)
-    best = pricing.given_marks(natural, offer.own_marks, Reason.CLIENT_OPTIMAL)
+    best = own = pricing.given_marks(natural, offer.own_marks, Reason.CLIENT_OPTIMAL)
     margin = _MARGIN * offer.natural.total
     held_back = False
     for candidate in _challengers(offer, natural, pricing, may_order=may_order, policy=policy):
         if candidate.score >= best.score - (margin if best.reason is Reason.CLIENT_OPTIMAL else 0.0):
             continue
-        if pricing.is_allowed(candidate):
+        if pricing.is_allowed(candidate, own):
             best = candidate
         else:
             held_back = True

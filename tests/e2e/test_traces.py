@@ -58,7 +58,7 @@ def run(path: Path, profile: str, mode: Mode, policy: str = "economic") -> float
 
 
 @each_trace
-@pytest.mark.parametrize("profile", ["anthropic", "openai", "openai-explicit", "deepseek", "none"])
+@pytest.mark.parametrize("profile", ["anthropic", "openai", "openai-explicit", "deepseek", "vllm", "none"])
 def test_laid_out_anew(path: Path, profile: str) -> None:
     assert run(path, profile, Mode.TIER) <= MOST
 

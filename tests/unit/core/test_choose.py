@@ -104,6 +104,17 @@ def test_the_layout_that_was_sent_before_goes_on_where_it_is_held() -> None:
     assert again.bill.read > 0.5 * again.bill.total
 
 
+def test_it_goes_on_where_going_back_to_the_clients_order_would_cost_more() -> None:
+    # Nothing of the client's own order is held by now.
+    offer, pricing = given(LAID_OUT)
+    first = choose(offer, pricing, may_order=True, policy="economic")
+    pricing.cache.store(first.layout.prompt(first.marks), 0.5, 0.5)
+    offer.session.layouts.append(tuple(e.digest for e in first.layout.elements))
+    for used_up, reason in ((-100.0, Reason.KEPT), (-10.0 * offer.natural.total, Reason.REGRET_BOUND)):
+        again = choose(offer, replace(pricing, allowance=used_up), may_order=True, policy="economic")
+        assert again.reason is reason
+
+
 def test_all_slots_but_no_more() -> None:
     turns = [m for n in range(8) for m in (user(lines(20, f"q{n}")), assistant(lines(9, f"a{n}")))]
     for slots in range(5):
