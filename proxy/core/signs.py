@@ -44,8 +44,7 @@ class Sign:
     ``is_hinted``: its name without the ending is a word of the prompt. ``is_answered``: the answer before the prompt
     names it, and it was not changed since: the client asks again. ``symbols`` is the share that it has in the files in
     which an identifier of the prompt stands, or is defined; ``words`` by how much its share in the prompt's plain words
-    is larger than an even one. ``is_beside``: other files are named. ``is_asked``: the
-    prompt asks a question.
+    is larger than an even one. ``is_beside``: other files are named. ``is_asked``: the prompt asks a question.
     """
 
     is_named: bool = False
