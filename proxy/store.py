@@ -215,6 +215,24 @@ class BudgetRecord:
     webhook: str = field(default="", repr=False)
 
 
+@dataclass(frozen=True, slots=True)
+class ObjectRecord:
+    """An object of the provider's account (a file, a stored response, a batch ...) that a team made through the proxy.
+
+    ``name`` is the provider's id for it, ``family`` the kind of object, ``deployment`` the id of the deployment that
+    made it. ``server`` says where the id is unique: two servers may give the same one. ``bill`` describes an exchange
+    that is still to be settled when the object's usage is known; it is empty for most objects.
+    """
+
+    name: str
+    team: str
+    family: str
+    server: str
+    deployment: str
+    forget_at: float
+    bill: str = ""
+
+
 class MoneyStore(Protocol):
     """Budgets, rate limits and the ledger."""
 
@@ -293,6 +311,28 @@ class DirectoryStore(Protocol):
         ...
 
 
+class ObjectStore(Protocol):
+    """Whose the objects of the provider's account are. A record counts until its ``forget_at``."""
+
+    async def remember(self, team: str, records: Sequence[ObjectRecord], most: int, now: float) -> None:
+        """Keep records of one team. What the team has already keeps its bill and lives as long as the later of both
+        says; an object that another team has made at the same server stays that team's. Beyond ``most`` objects, give
+        or take a sixteenth, the team's records that end first are forgotten."""
+        ...
+
+    async def owned(self, team: str, names: Sequence[str], now: float) -> Sequence[ObjectRecord | None]:
+        """The team's objects of these names; None for each that is not the team's."""
+        ...
+
+    async def disown(self, team: str, name: str) -> None:
+        """The object was deleted."""
+        ...
+
+    async def take_bill(self, team: str, name: str) -> str:
+        """The bill of the team's object, which from now on has none: of several that ask at once, one gets it."""
+        ...
+
+
 class StateStore(Protocol):
     """Layout state: opaque, versioned blobs that may be lost (caching then starts anew), never wrong."""
 
@@ -305,7 +345,7 @@ class StateStore(Protocol):
         ...
 
 
-class Store(MoneyStore, DirectoryStore, StateStore, Protocol):
+class Store(MoneyStore, DirectoryStore, ObjectStore, StateStore, Protocol):
     """One engine."""
 
     is_shared: bool

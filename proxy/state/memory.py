@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from operator import attrgetter
 from typing import Literal
 
+from proxy.state.memory_objects import MemoryObjects
 from proxy.state.sums import Sums
 from proxy.store import (
     REMEMBERED_S,
@@ -15,6 +16,7 @@ from proxy.store import (
     Entry,
     Granted,
     KeyRecord,
+    ObjectRecord,
     Refused,
     Reserve,
     Settle,
@@ -63,6 +65,7 @@ class MemoryStore:
         self._directory: dict[tuple[str, str], TeamRecord | KeyRecord | BudgetRecord] = {}
         self._version = 0
         self._blobs: dict[tuple[str, str], tuple[bytes, float]] = {}
+        self._objects = MemoryObjects()
 
     async def reserve(self, ask: Reserve, now: float) -> Granted | Refused:
         """Grant all charges or none; expired reservations are billed first."""
@@ -188,6 +191,22 @@ class MemoryStore:
         self._version += was_there
         return was_there
 
+    async def remember(self, team: str, records: Sequence[ObjectRecord], most: int, now: float) -> None:
+        """Keep records of one team."""
+        self._objects.remember(team, records, most, now)
+
+    async def owned(self, team: str, names: Sequence[str], now: float) -> Sequence[ObjectRecord | None]:
+        """The team's objects of these names."""
+        return self._objects.owned(team, names, now)
+
+    async def disown(self, team: str, name: str) -> None:
+        """The object was deleted."""
+        self._objects.disown(team, name)
+
+    async def take_bill(self, team: str, name: str) -> str:
+        """The object's bill, once."""
+        return self._objects.take_bill(team, name)
+
     async def load(self, scope: str, names: Sequence[str], now: float) -> Sequence[bytes | None]:
         """Blobs of one scope."""
         found = [self._blobs.get((scope, name), (None, math.inf)) for name in names]
@@ -254,6 +273,7 @@ class MemoryStore:
         return len(expired)
 
     def _forget(self, now: float) -> None:
+        self._objects.forget(now)
         for name in [name for name, hold in self._holds.items() if hold.forget_at <= now]:
             del self._holds[name]
         for key in [

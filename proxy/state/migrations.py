@@ -89,6 +89,22 @@ STORE = (
     DROP TABLE spend;
     DROP TABLE total;
     """,
+    # Whose the objects of the provider's account are.
+    """
+    CREATE TABLE object (
+        team TEXT NOT NULL,
+        name TEXT NOT NULL,
+        family TEXT NOT NULL,
+        server TEXT NOT NULL,
+        deployment TEXT NOT NULL,
+        forget_at REAL NOT NULL,
+        bill TEXT NOT NULL DEFAULT '',
+        PRIMARY KEY (team, name)
+    ) WITHOUT ROWID;
+    CREATE UNIQUE INDEX object_server ON object (server, name);
+    CREATE INDEX object_forget_at ON object (team, forget_at);
+    CREATE INDEX object_end ON object (forget_at);
+    """,
 )
 
 SPOOL = (

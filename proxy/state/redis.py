@@ -18,6 +18,7 @@ from urllib.parse import quote
 from msgspec import json, msgpack
 
 from proxy.state.redis_link import PREFIX, RedisLink, Script
+from proxy.state.redis_objects import RedisObjects
 from proxy.state.sums import Sums
 from proxy.store import (
     Balance,
@@ -26,6 +27,7 @@ from proxy.store import (
     Entry,
     Granted,
     KeyRecord,
+    ObjectRecord,
     Refused,
     Reserve,
     Settle,
@@ -70,6 +72,7 @@ class RedisStore:
         self._scope_bytes = scope_bytes
         self._link = RedisLink(url, timeout_s, ca_file)
         self._state_link = RedisLink(url, state_timeout_s, ca_file)
+        self._objects = RedisObjects(self._link)
         self._scripts = {name: Script.load("team", name) for name in _TEAM_SCRIPTS}
         self._scripts |= {name: Script.load(name) for name in ("put", "remove")}
         self._scripts |= {name: Script.load("state", name) for name in ("state_load", "state_save")}
@@ -108,6 +111,7 @@ class RedisStore:
         """Bill every expired reservation as it stands, and forget what may be forgotten."""
         billed = 0
         for team in await self._active_teams():
+            await self._objects.prune(team, now)
             while found := await self._run("expire", team, now, _PAGE):
                 billed += found
                 if found < _PAGE:
@@ -174,6 +178,23 @@ class RedisStore:
     async def remove(self, kind: Literal["team", "key", "budget"], name: str) -> bool:
         """Delete; whether there was one."""
         return bool(await self._link.run(self._scripts["remove"], [_directory(kind), _VERSION], name))
+
+    async def remember(self, team: str, records: Sequence[ObjectRecord], most: int, now: float) -> None:
+        """Keep records of one team."""
+        await self._register(team, now)
+        await self._objects.remember(team, records, most, now)
+
+    async def owned(self, team: str, names: Sequence[str], now: float) -> Sequence[ObjectRecord | None]:
+        """The team's objects of these names."""
+        return await self._objects.owned(team, names, now)
+
+    async def disown(self, team: str, name: str) -> None:
+        """The object was deleted."""
+        await self._objects.disown(team, name)
+
+    async def take_bill(self, team: str, name: str) -> str:
+        """The object's bill, once."""
+        return await self._objects.take_bill(team, name)
 
     async def load(self, scope: str, names: Sequence[str], now: float) -> Sequence[bytes | None]:
         """Blobs of one scope."""

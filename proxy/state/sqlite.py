@@ -11,7 +11,7 @@ from typing import Literal, TypeVar
 
 import msgspec
 
-from proxy.state import money
+from proxy.state import money, objects
 from proxy.state.database import SERVING_WAIT_S, Database
 from proxy.state.migrations import STORE
 from proxy.store import (
@@ -21,6 +21,7 @@ from proxy.store import (
     Entry,
     Granted,
     KeyRecord,
+    ObjectRecord,
     Refused,
     Reserve,
     Settle,
@@ -47,6 +48,7 @@ class SqliteStore:
         self._database = database
         self._state_bytes = state_bytes
         self._saved_bytes = state_bytes
+        self._untrimmed: dict[str, int] = {}
 
     @classmethod
     async def open(cls, path: Path, busy_timeout_s: float = SERVING_WAIT_S) -> "SqliteStore":
@@ -74,6 +76,7 @@ class SqliteStore:
 
         def work(connection: sqlite3.Connection) -> int:
             money.forget(connection, now)
+            objects.remember(connection, (), now)
             return money.expire(connection, now)
 
         return await self._database.write(work)
@@ -146,6 +149,31 @@ class SqliteStore:
             return deleted > 0
 
         return await self._database.write(work)
+
+    async def remember(self, team: str, records: Sequence[ObjectRecord], most: int, now: float) -> None:
+        """Keep records of one team."""
+
+        def work(connection: sqlite3.Connection) -> None:
+            objects.remember(connection, records, now)
+            added = self._untrimmed.get(team, most) + len(records)
+            if added > most // 16:  # to count is not free
+                objects.trim(connection, team, most)
+                added = 0
+            self._untrimmed[team] = added
+
+        await self._database.write(work)
+
+    async def owned(self, team: str, names: Sequence[str], now: float) -> Sequence[ObjectRecord | None]:
+        """The team's objects of these names."""
+        return await self._database.read(partial(objects.owned, team=team, names=names, now=now))
+
+    async def disown(self, team: str, name: str) -> None:
+        """The object was deleted."""
+        await self._database.write(partial(objects.disown, team=team, name=name))
+
+    async def take_bill(self, team: str, name: str) -> str:
+        """The object's bill, once."""
+        return await self._database.write(partial(objects.take_bill, team=team, name=name))
 
     async def load(self, scope: str, names: Sequence[str], now: float) -> Sequence[bytes | None]:
         """Blobs of one scope."""

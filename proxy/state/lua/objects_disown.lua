@@ -1,0 +1,2 @@
+-- ARGV: team, name.
+drop(ARGV[1], ARGV[2])
