@@ -3,7 +3,8 @@
 from proxy.accounts import Accounts
 from proxy.errors import Forbidden
 from proxy.exchange import Exchange
-from proxy.identity import KEY_HEADERS, Identity
+from proxy.headers import uses_operators_key
+from proxy.identity import Identity
 from proxy.ports import Deployment, Headers, Reservation, Subject, Transport
 
 
@@ -30,7 +31,8 @@ class Gate:
         Forbidden."""
         subject = exchange.subject
         for one in (deployment, *deployment.others):
-            if subject is not None and subject.virtual and one.transport is Transport.HTTP and not brings_key(one):
+            needs_key = one.transport is Transport.HTTP and not uses_operators_key(one)
+            if needs_key and subject is not None and subject.virtual:
                 # The key is this proxy's own; sent on, it would be given away to the upstream.
                 raise Forbidden(
                     f"Model '{one.name}' has no api_key in the proxy's configuration, and the key of this request "
@@ -47,8 +49,3 @@ class Gate:
     async def aclose(self) -> None:
         """Write what is not written yet, and release the store."""
         await self._accounts.aclose()
-
-
-def brings_key(deployment: Deployment) -> bool:
-    """Whether the configuration has a credential for the upstream, so that the client's is not needed."""
-    return deployment.api_key is not None or any(name in KEY_HEADERS for name, _ in deployment.headers)

@@ -10,17 +10,14 @@ import secrets
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from proxy.core.credentials import KEY_PREFIX, OWN_KEY_HEADER, client_key, sent_keys
 from proxy.core.modes import Mode
 from proxy.directory import CLIENT_KEYS_TEAM, DEFAULT_TEAM, MASTER_ID, Directory, Snapshot
 from proxy.errors import NotReady, Unauthorized
 from proxy.ports import Headers, Rate, Subject
 from proxy.store import KeyRecord, TeamRecord
-from proxy.virtual_keys import PREFIX, digest_of
+from proxy.virtual_keys import digest_of
 
-# As clients of the OpenAI, Anthropic and Azure SDKs send their key.
-KEY_HEADERS = ("authorization", "x-api-key", "api-key")
-OWN_KEY_HEADER = "x-stratiform-key"
-"""Where the proxy's key stands beside the provider's, in a team whose clients bring that one along."""
 # The closest to one conversation first. opencode and kilo: x-session-affinity and x-session-id; Codex: thread-id
 # within session-id.
 _SESSION_HEADERS = ("x-session-id", "x-session-affinity", "thread-id", "session-id")
@@ -62,7 +59,7 @@ class Identity:
         self._follow()
         sent = {name.lower(): value for name, value in headers}
         hint = next((sent[name][:_MAX_HINT_CHARS] for name in _SESSION_HEADERS if sent.get(name)), "")
-        keys = [_bare(sent[name]) for name in KEY_HEADERS if sent.get(name)]
+        keys = sent_keys(headers)
         if self._is_open:
             self._check_loaded()
             return Subject(scope=self._scope("", keys[0] if keys else ""), session_hint=hint)
@@ -71,31 +68,36 @@ class Identity:
             found = self._find(key)
             if found is not None:
                 _check_good(found, now)
-                brings_key = bool(own) and found.forwards_keys and _client_key(sent) is not None
+                brings_key = bool(own) and found.forwards_keys and self._brings_theirs(headers)
                 return replace(found.subject, session_hint=hint, virtual=not brings_key, forwards_key=brings_key)
-        return self._stranger(own, keys, _client_key(sent), hint)
+        return self._stranger(own, keys, client_key(headers), hint)
 
     def is_master(self, headers: Headers) -> bool:
         """Whether the master key was sent. False where there is none."""
         master = self._directory.declared.master_digest
         if not master:
             return False
-        sent = [_bare(value) for name, value in headers if name.lower() in KEY_HEADERS]
-        return any([hmac.compare_digest(digest_of(key), master) for key in sent])
+        return any([hmac.compare_digest(digest_of(key), master) for key in sent_keys(headers)])
 
     @property
     def has_master(self) -> bool:
         """Whether there is a master key."""
         return bool(self._directory.declared.master_digest)
 
-    def _stranger(self, own: str, keys: Sequence[str], client_key: str | None, hint: str) -> Subject:
+    def _brings_theirs(self, headers: Headers) -> bool:
+        """Whether the key beside ours is the provider's. A second key of ours would be given away."""
+        if client_key(headers) is None:
+            return False
+        return not any(key.startswith(KEY_PREFIX) or self._find(key) is not None for key in sent_keys(headers))
+
+    def _stranger(self, own: str, keys: Sequence[str], theirs: str | None, hint: str) -> Subject:
         """A key that is not known here: the provider's own, where those are let through."""
-        looks_ours = bool(own) or any(key.startswith(PREFIX) for key in keys)
+        looks_ours = bool(own) or any(key.startswith(KEY_PREFIX) for key in keys)
         if looks_ours:
             self._check_loaded()
-        if self._directory.declared.forwards_unknown and client_key is not None and not looks_ours:
+        if self._directory.declared.forwards_unknown and theirs is not None and not looks_ours:
             team = self._directory.snapshot.teams[CLIENT_KEYS_TEAM]
-            subject = _subject(self._scope(CLIENT_KEYS_TEAM, client_key), team, None)
+            subject = _subject(self._scope(CLIENT_KEYS_TEAM, theirs), team, None)
             return replace(subject, session_hint=hint, virtual=False, forwards_key=True)
         if not keys and not own:
             raise Unauthorized("No API key: send one of this proxy's keys as `Authorization: Bearer KEY`.")
@@ -183,16 +185,3 @@ def _check_good(known: _Known, now: float) -> None:
         raise Unauthorized("This API key has been revoked.")
     if known.expires_at is not None and now >= known.expires_at:
         raise Unauthorized("This API key has expired.")
-
-
-def _bare(value: str) -> str:
-    """The key without its scheme."""
-    scheme, _, rest = value.strip().partition(" ")
-    return rest.strip() if scheme.lower() == "bearer" else value.strip()
-
-
-def _client_key(sent: Mapping[str, str]) -> str | None:
-    """A key that every transport can hand on: a bearer token, or one of the headers that hold a key alone."""
-    scheme, _, rest = sent.get("authorization", "").strip().partition(" ")
-    token = rest.strip() if scheme.lower() == "bearer" else ""
-    return token or sent.get("x-api-key", "").strip() or sent.get("api-key", "").strip() or None

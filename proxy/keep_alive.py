@@ -27,6 +27,7 @@ from proxy.engine.contained import Contained
 from proxy.engine.line import exchange_line
 from proxy.errors import ProxyError, UpstreamRejected
 from proxy.exchange import Admission, Ending, Exchange, Meter
+from proxy.headers import uses_operators_key
 from proxy.ports import Call, Clock, Deployment, Subject, Transport, Upstream
 from proxy.tasks import Tasks, spawn
 
@@ -34,7 +35,6 @@ _DAY_S = 86_400.0
 # The provider may count more tokens than we do.
 _COUNTED_MORE = 1.3
 _CLOSING_S = 5.0
-_CREDENTIALS = frozenset({"authorization", "x-api-key", "api-key"})
 
 _log = logging.getLogger("stratiform")
 
@@ -325,6 +325,5 @@ def _is_clients_key(call: Call, subject: Subject) -> bool:
     if subject.forwards_key or call.forwards_key:
         return True
     deployment = call.deployment
-    brings = deployment.api_key is not None or any(name.lower() in _CREDENTIALS for name, _ in deployment.headers)
     # litellm takes the operator's keys from the environment.
-    return not subject.virtual and not brings and deployment.transport is not Transport.LITELLM
+    return not subject.virtual and not uses_operators_key(deployment) and deployment.transport is not Transport.LITELLM

@@ -9,7 +9,9 @@ import hashlib
 import secrets
 import string
 
-PREFIX = "sk-strat-"
+from proxy.core.credentials import KEY_PREFIX
+
+PREFIX = KEY_PREFIX
 _ALPHABET = string.ascii_letters + string.digits
 _KEY_CHARS = 43
 _ID_ALPHABET = string.ascii_lowercase + string.digits

@@ -11,12 +11,12 @@ from rich.console import Console
 from rich.table import Table
 
 from proxy.accounts import PriceOf
-from proxy.admission import brings_key
 from proxy.cli import compose, declared
 from proxy.cli.tight import tight_budgets
 from proxy.core.allow import matches
 from proxy.core.prices import PriceMap
 from proxy.deployments import Entry, ModelTable, deployment_of
+from proxy.headers import uses_operators_key
 from proxy.ports import Deployment, Transport
 from proxy.settings import Budget, ConfigError, Settings, load, unused_on_http
 
@@ -170,7 +170,7 @@ def _about_http(deployment: Deployment, path: str, *, has_keys: bool) -> Iterato
     if not parts.path:
         address = f"{parts.scheme}://{parts.hostname}/chat/completions"
         yield f"{path}.litellm_params.api_base: has no path, so requests go to {address}; most servers want /v1"
-    if has_keys and not brings_key(deployment):
+    if has_keys and not uses_operators_key(deployment):
         yield f"{path}.litellm_params.api_key: is missing; requests are refused, for the proxy's keys are not sent on"
     if deployment.profile.name == "none" and "claude" in deployment.model.lower():
         if parts.hostname == "api.anthropic.com":

@@ -12,7 +12,7 @@ from proxy.engine.retry import Attempts, failure_answered, failure_of
 from proxy.engine.shaped import is_bare, shaped
 from proxy.errors import ProxyError, UpstreamRejected, UpstreamUnavailable, sse_error
 from proxy.exchange import Ending, Exchange
-from proxy.headers import for_client, get
+from proxy.headers import for_client, get, uses_operators_key
 from proxy.ports import Answer, Call, Headers, Planner, Upstream
 
 _HOLD_BYTES = 1 << 16
@@ -209,7 +209,12 @@ class Passage:
             await self._book()
 
     def _headers(self, answer: Answer, fold: Fold) -> Headers:
-        headers = for_client(answer.headers, keep_length=not isinstance(fold, StreamFold))
+        deployment = self._exchange.deployment
+        headers = for_client(
+            answer.headers,
+            keep_length=not isinstance(fold, StreamFold),
+            hides_account=deployment is not None and uses_operators_key(deployment),
+        )
         if self._exchange.rates:  # the provider's are about its own account
             headers = [(name, value) for name, value in headers if not name.startswith(_RATE_PREFIX)]
         headers += own_headers(self._exchange)

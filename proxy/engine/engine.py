@@ -22,6 +22,7 @@ from proxy.engine.outgoing import Outgoing, Suspect
 from proxy.engine.raw import Raw, has_body, is_compressed, json_length, peeked_head, raw_call, refuse_compressed
 from proxy.engine.retry import ONE_TRY, Attempts, Levels
 from proxy.engine.sticky import session_key
+from proxy.engine.target import refuse_key_in_path, sent_query
 from proxy.engine.unasked import Unasked
 from proxy.engine.upload import is_form, read_form
 from proxy.errors import Forbidden, InternalError, InvalidRequest, ProxyError, UpstreamError, UpstreamRejected
@@ -146,9 +147,11 @@ class Engine:
                 deployment=deployment,
                 method="POST",
                 path=client.path,
-                query=client.query,
+                query=sent_query(client, deployment, subject),
                 headers=[
-                    *for_upstream(client.headers, deployment, is_virtual=subject.virtual),
+                    *for_upstream(
+                        client.headers, deployment, is_virtual=subject.virtual, forwards_key=subject.forwards_key
+                    ),
                     *(_added(plan, client) if not outgoing.is_original else ()),
                 ],
                 body=outgoing.body,
@@ -236,6 +239,7 @@ class Engine:
     def _admit(self, exchange: Exchange, client: Client) -> Subject:
         exchange.now = self._now(client)
         exchange.subject = self._admission.admit(client.headers, exchange.now)
+        refuse_key_in_path(client, exchange.subject)
         return exchange.subject
 
     def _arrived(self, exchange: Exchange, client: Client, size: int) -> None:

@@ -9,6 +9,7 @@ import orjson
 from proxy.core.head import NO_UTF8, TOO_DEEP, Head, head_of
 from proxy.core.wire import splice
 from proxy.engine.client import Client
+from proxy.engine.target import sent_query
 from proxy.engine.upload import Upload
 from proxy.errors import InvalidRequest
 from proxy.exchange import Exchange, asks_model
@@ -71,14 +72,20 @@ def raw_call(exchange: Exchange, client: Client, deployment: Deployment, raw: Ra
     # An answer to JSON may carry usage, which cannot be read from compressed bytes.
     reads = (head is not None or raw.is_unread) and isinstance(body, bytes)
     accept = "identity" if reads else get(client.headers, "accept-encoding")
-    headers = for_upstream(client.headers, deployment, is_virtual=subject.virtual, accept_encoding=accept)
+    headers = for_upstream(
+        client.headers,
+        deployment,
+        is_virtual=subject.virtual,
+        forwards_key=subject.forwards_key,
+        accept_encoding=accept,
+    )
     if length is not None:
         headers.append(("content-length", length))
     return Call(
         deployment=deployment,
         method=client.method,
         path=client.path,
-        query=client.query,
+        query=sent_query(client, deployment, subject),
         headers=headers,
         body=sent,
         stream=exchange.stream,

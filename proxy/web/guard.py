@@ -4,16 +4,21 @@ uvicorn has none of them: httptools collects a header until it ends, nothing end
 ever complete, and a client that takes an answer and does not read it holds its buffer, the upstream's connection and
 its reservation for as long as it likes. (h11, which serves where httptools is not installed, bounds the headers' size
 by itself.) The bounds of a body are in ``proxy.web.connection``.
+
+What the parser takes and two servers could read differently is refused here: a request with two hosts, or whose body
+has a transfer coding other than ``chunked``. Trailers behind a chunked body are counted and forgotten: uvicorn would
+put them among the headers, where the key and the time of a request are looked for.
 """
 
 import asyncio
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from uvicorn.config import Config
 from uvicorn.server import ServerState
 
-from proxy.errors import HeadersTooLarge, ProxyError, RequestTimeout, error_body
+from proxy.errors import HeadersTooLarge, InvalidRequest, ProxyError, RequestTimeout, error_body
 
 try:
     from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
@@ -34,7 +39,7 @@ class WireLimits:
     linger_s: float = 30.0
 
 
-class _TooLarge(Exception):
+class _Stop(Exception):
     """Stops the parser."""
 
 
@@ -43,6 +48,20 @@ def guarded_http(limits: WireLimits) -> Any:
     if HttpToolsProtocol is None:
         return "auto"
     return type("GuardedProtocol", (_GuardedProtocol,), {"limits": limits})
+
+
+def ambiguity(headers: Sequence[tuple[bytes, bytes]], http_version: str) -> str:
+    """What two servers could read differently in the head of a request; empty where there is nothing. Names are in
+    lower case. httptools itself refuses a length beside a transfer coding, two lengths, and lengths that are none."""
+    hosts = codings = 0
+    for name, value in headers:
+        if name == b"host":
+            hosts += 1
+        elif name == b"transfer-encoding":
+            codings += 1
+            if codings > 1 or value.strip().lower() != b"chunked" or http_version != "1.1":
+                return "the only transfer coding that is taken is `chunked`, once, in HTTP/1.1"
+    return "the request has more than one Host header" if hosts > 1 else ""
 
 
 if HttpToolsProtocol is not None:
@@ -121,9 +140,14 @@ if HttpToolsProtocol is not None:
         def on_header(self, name: bytes, value: bytes) -> None:
             self._count += 1
             self._grow(len(name) + len(value) + 4)
-            super().on_header(name, value)
+            if self._in_head:
+                super().on_header(name, value)
 
         def on_headers_complete(self) -> None:
+            problem = ambiguity(self.headers, self.parser.get_http_version())
+            if problem:
+                self._refusal = InvalidRequest(problem, code="ambiguous_request")
+                raise _Stop
             self._in_head = False
             self._drop_deadline()
             super().on_headers_complete()
@@ -147,7 +171,7 @@ if HttpToolsProtocol is not None:
             if self._size > self.limits.head_bytes or self._count > self.limits.headers:
                 most = f"{self.limits.headers} headers, or {self.limits.head_bytes} bytes of them"
                 self._refusal = HeadersTooLarge(f"the request has more than {most}")
-                raise _TooLarge
+                raise _Stop
 
         def _set_deadline(self) -> None:
             self._deadline = self.loop.call_later(self.limits.head_s, self._on_deadline)

@@ -92,14 +92,6 @@ def call_arguments(
     return arguments | {name: value for name, value in optional.items() if value}
 
 
-def client_key(headers: Headers) -> str | None:
-    """The key in the client's own Authorization header, or where Anthropic's and Azure's clients send it."""
-    sent = {name.lower(): value.strip() for name, value in headers}
-    scheme, _, key = sent.get("authorization", "").partition(" ")
-    token = key.strip() if scheme.lower() == "bearer" else ""
-    return token or sent.get("x-api-key") or sent.get("api-key") or None
-
-
 def _check_shape(name: str, value: object) -> None:
     wanted = ""
     if name in _ARRAYS and not _is_array_of_objects(value):

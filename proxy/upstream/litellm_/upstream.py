@@ -5,10 +5,11 @@ from typing import Any, cast
 
 import orjson
 
+from proxy.core.credentials import client_key
 from proxy.errors import Forbidden, InvalidRequest, UpstreamRejected
 from proxy.ports import Answer, Call
 from proxy.upstream.litellm_.answers import StreamAnswer, empty_stream, refusal, whole
-from proxy.upstream.litellm_.arguments import CHAT_FIELDS, EMBEDDING_FIELDS, call_arguments, client_key
+from proxy.upstream.litellm_.arguments import CHAT_FIELDS, EMBEDDING_FIELDS, call_arguments
 from proxy.upstream.litellm_.errors import ErrorMap, StreamEndedEarly, map_litellm_errors, secrets_of
 from proxy.upstream.litellm_.library import Library, Route, Stream, keys_in_environment
 

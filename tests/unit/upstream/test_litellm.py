@@ -12,6 +12,7 @@ import httpx
 import openai
 import pytest
 
+from proxy.core.credentials import client_key
 from proxy.core.profiles import ANTHROPIC
 from proxy.errors import (
     InvalidRequest,
@@ -24,7 +25,7 @@ from proxy.errors import (
 from proxy.ports import Deployment, Transport
 from proxy.upstream.litellm_ import library
 from proxy.upstream.litellm_.answers import render, render_chunk
-from proxy.upstream.litellm_.arguments import EMBEDDING_FIELDS, call_arguments, client_key
+from proxy.upstream.litellm_.arguments import EMBEDDING_FIELDS, call_arguments
 from proxy.upstream.litellm_.errors import StreamEndedEarly, map_litellm_errors, secrets_of, strip_secrets, translate
 from proxy.upstream.litellm_.library import Library, Route
 
