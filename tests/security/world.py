@@ -88,6 +88,8 @@ stratiform:
     - name: tight
       keys: [sk-tight-team-bb41e90c6e6f7720]
       budget: {usd: 0.05}
+    - name: old
+      keys: [{key: sk-expired-key-0a3f86f2d77e1c90, expires: 2020-01-01}]
 """
     + PRICES
 )
@@ -163,6 +165,11 @@ class World:
             lines.append(("content-length", str(len(data))))
         head = f"{method} {path} HTTP/1.1\r\n" + "".join(f"{name}: {value}\r\n" for name, value in lines)
         return parse(self.raw(head.encode("utf-8", "surrogateescape") + b"\r\n" + data, timeout_s=timeout_s), method)
+
+    def new_key(self, team: str = "team-a", **fields: object) -> tuple[str, str]:
+        """A key that is made now: its id and its secret."""
+        made = self.call("POST", "/admin/keys", {"team": team, **fields}, key="master").json
+        return made["id"], made["key"]
 
     def raw(self, data: bytes, *, quiet_s: float | None = None, timeout_s: float = WAIT_S) -> bytes:
         """Everything that the proxy sends back for these bytes, until it closes the connection, or, where ``quiet_s``
