@@ -28,6 +28,7 @@ from proxy.core.budget import (
     refusal,
     worst_case,
 )
+from proxy.core.demand import Demand
 from proxy.core.prices import Price
 from proxy.errors import BudgetExceeded, BudgetUnavailable, Forbidden, RateLimited
 from proxy.exchange import Ending, Exchange
@@ -124,9 +125,7 @@ class Accounts:
             if balance is not None:
                 self._see(team, booking.rule, balance)
 
-    async def reserve(
-        self, exchange: Exchange, deployment: Deployment, max_output_tokens: int | None, choices: int = 1
-    ) -> Reservation:
+    async def reserve(self, exchange: Exchange, deployment: Deployment, demand: Demand) -> Reservation:
         """Set aside the most that this request can cost, and leave a notice on the exchange where a soft limit is
         passed. Raises BudgetExceeded, RateLimited, BudgetUnavailable, Forbidden."""
         assert exchange.subject is not None
@@ -134,7 +133,7 @@ class Accounts:
         held = Held(exchange.id, exchange.subject.team, is_limited=bool(rules))
         if not rules and not self._books.is_durable:
             return held
-        amounts = self._amounts(exchange, deployment, rules, max_output_tokens, choices)
+        amounts = self._amounts(exchange, deployment, rules, demand)
         held.bookings = [_booking(rule, amounts, exchange.now) for rule in rules]
         entry = _lost_entry(exchange, deployment, amounts)
         ask = Reserve(held.exchange_id, held.team, [b.charge for b in held.bookings], self._books.lease(), entry)
@@ -176,9 +175,10 @@ class Accounts:
             await self._tell(held, balances)
 
     def _amounts(
-        self, exchange: Exchange, deployment: Deployment, rules: Sequence[Rule], limit: int | None, choices: int
+        self, exchange: Exchange, deployment: Deployment, rules: Sequence[Rule], demand: Demand
     ) -> dict[str, Estimate]:
         """What the request takes in each unit: the most of all deployments that may come to serve it."""
+        limit, choices = demand.max_output_tokens, demand.answers
         plan = exchange.plan
         own = plan.own if plan is not None else None
         counted = own.total if own is not None else None

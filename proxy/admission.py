@@ -1,6 +1,7 @@
 """Admission: who may send a request, and whether there is money for it (the port of that name)."""
 
 from proxy.accounts import Accounts
+from proxy.core.demand import Demand
 from proxy.errors import Forbidden
 from proxy.exchange import Exchange
 from proxy.headers import uses_operators_key
@@ -24,9 +25,7 @@ class Gate:
         """Who this is. Raises Unauthorized."""
         return self._identity.admit(headers, now)
 
-    async def reserve(
-        self, exchange: Exchange, deployment: Deployment, max_output_tokens: int | None, choices: int = 1
-    ) -> Reservation:
+    async def reserve(self, exchange: Exchange, deployment: Deployment, demand: Demand) -> Reservation:
         """Set aside the most that this request can cost. Raises BudgetExceeded, RateLimited, BudgetUnavailable,
         Forbidden."""
         subject = exchange.subject
@@ -40,7 +39,7 @@ class Gate:
                     "where the server needs none).",
                     code="upstream_key_missing",
                 )
-        return await self._accounts.reserve(exchange, deployment, max_output_tokens, choices)
+        return await self._accounts.reserve(exchange, deployment, demand)
 
     async def settle(self, exchange: Exchange) -> None:
         """Replace the reservation by what the exchange cost."""

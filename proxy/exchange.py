@@ -11,6 +11,7 @@ from time import perf_counter
 from typing import Protocol
 from urllib.parse import unquote
 
+from proxy.core.demand import Demand
 from proxy.core.diagnostics import UNTOLD
 from proxy.core.modes import Mode
 from proxy.core.reasons import Reason
@@ -52,6 +53,7 @@ class Exchange:
     is_chat: bool = False
     stream: bool = False
     wants_usage: bool = False
+    demand: Demand = field(default_factory=Demand)
     model: str = ""
     subject: Subject | None = None
     deployment: Deployment | None = None
@@ -175,14 +177,11 @@ class Admission(Protocol):
         """Who this is. Raises Unauthorized."""
         ...
 
-    async def reserve(
-        self, exchange: Exchange, deployment: Deployment, max_output_tokens: int | None, choices: int = 1
-    ) -> Reservation:
+    async def reserve(self, exchange: Exchange, deployment: Deployment, demand: Demand) -> Reservation:
         """Set aside the most that this request can cost at the deployment, or at those that may stand in for it
         (``Deployment.others``). Called once for every exchange before its first attempt, on raw paths too, with what
-        is known of its size. ``max_output_tokens`` is the client's own limit for each of ``choices`` answers, None
-        where it set none. Raises BudgetExceeded, RateLimited, BudgetUnavailable; Forbidden where the deployment would
-        need the client's own key and the key is virtual."""
+        is known of its size. ``demand`` is what it asks for that costs money. Raises BudgetExceeded, RateLimited,
+        BudgetUnavailable; Forbidden where the deployment would need the client's own key and the key is virtual."""
         ...
 
     async def settle(self, exchange: Exchange) -> None:

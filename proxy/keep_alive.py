@@ -17,6 +17,7 @@ from enum import StrEnum
 from typing import Protocol
 
 from proxy.core.budget import nanos, worst_case
+from proxy.core.demand import Demand
 from proxy.core.keep_alive import Upkeep
 from proxy.core.plan import Plan
 from proxy.core.prices import Price
@@ -252,7 +253,7 @@ class KeepAlive:
 
     async def _exchanged(self, exchange: Exchange, call: Call, work: Upkeep) -> Outcome:
         try:
-            exchange.reservation = await self._admission.reserve(exchange, call.deployment, 1)
+            exchange.reservation = await self._admission.reserve(exchange, call.deployment, Demand(max_output_tokens=1))
         except ProxyError as error:
             exchange.ending, exchange.status, exchange.error_code = Ending.REFUSED, error.status, error.code or ""
             return Outcome.DENIED

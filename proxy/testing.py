@@ -15,6 +15,7 @@ import uvicorn
 from starlette.types import ASGIApp
 
 from proxy.core.cut import Cut, cut_anew
+from proxy.core.demand import Demand
 from proxy.core.edits import original_body
 from proxy.core.modes import Mode
 from proxy.core.profiles import NONE, CacheProfile
@@ -108,9 +109,7 @@ class OpenDoor:
         """One subject for all."""
         return Subject(scope="everybody")
 
-    async def reserve(
-        self, exchange: Exchange, deployment: Deployment, max_output_tokens: int | None, choices: int = 1
-    ) -> Reservation:
+    async def reserve(self, exchange: Exchange, deployment: Deployment, demand: Demand) -> Reservation:
         """Free of charge."""
         assert exchange.subject is not None
         exchange.reservation = Reservation(exchange.id, exchange.subject.team, self.is_limited)

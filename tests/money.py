@@ -13,6 +13,7 @@ from proxy.admission import Gate
 from proxy.books import Books
 from proxy.clock import ManualClock
 from proxy.core.budget import Rule
+from proxy.core.demand import Demand
 from proxy.core.prices import Price, cost
 from proxy.core.profiles import NONE
 from proxy.core.usage import Usage
@@ -80,7 +81,9 @@ class Desk:
 
     async def reserve(self, exchange: Exchange, limit: int | None = 0, choices: int = 1, on: Deployment = MODEL) -> Any:
         """Reserve for an exchange; a limit of 0 is one of the smallest that there can be, none at all."""
-        exchange.reservation = await self.accounts.reserve(exchange, on, limit, choices)
+        exchange.reservation = await self.accounts.reserve(
+            exchange, on, Demand(max_output_tokens=limit, answers=choices)
+        )
         return exchange.reservation
 
     async def settle(self, exchange: Exchange, usage: Usage | None = None, ending: Ending = Ending.COMPLETED) -> None:

@@ -10,13 +10,13 @@ import orjson
 from msgspec import Raw
 
 from proxy.core.cut import Cut, cut_anew
+from proxy.core.demand import MEMBERS
 from proxy.core.edits import original_body, usage_asked
 from proxy.core.wire import ChatRequest, Members, Unreadable, peek, value
 from proxy.errors import InvalidRequest
 
-_LIMITS = ("max_completion_tokens", "max_tokens", "max_output_tokens")
-_CHOICES = ("n", "best_of")
-HEAD_NAMES = ("model", "stream", "stream_options", "user", *_LIMITS, *_CHOICES)
+_OWN_NAMES = ("model", "stream", "stream_options", "user")
+HEAD_NAMES = (*_OWN_NAMES, *MEMBERS)
 """The members that decide where a request goes and what it may cost."""
 NO_UTF8 = "invalid_encoding"
 TOO_DEEP = "too_deep"
@@ -30,15 +30,14 @@ _FEW = msgspec.json.Decoder(msgspec.defstruct("Few", [(name, Raw, _NULL) for nam
 
 @dataclass(frozen=True, slots=True)
 class Head:
-    """``cut`` is None where the body is valid JSON that cannot be taken apart."""
+    """``cut`` is None where the body is valid JSON that cannot be taken apart. ``asked`` are the members that say what
+    the request may cost (``proxy.core.demand``), None where they were not read."""
 
     model: str
     stream: bool
     wants_usage: bool
-    max_output_tokens: int | None
     cut: Cut | None
-    choices: int = 1
-    """How many answers are asked for, each as long as the limit allows."""
+    asked: Mapping[str, Raw | bytes] | None = None
     user: str = ""
     """Whom the request is for, as the client says."""
 
@@ -58,16 +57,15 @@ class Head:
 def head_of(body: bytes, cut_by: Callable[[bytes], Cut] = cut_anew) -> Head:
     """Read the head of a JSON request. Raises InvalidRequest where the body is no JSON object, or one that other
     readers may take and we cannot: its ``code`` is then NO_UTF8 or TOO_DEEP."""
-    cut, found = _read(body, cut_by)
+    cut, found, asked = _read(body, cut_by)
     options = found.get("stream_options")
     model, user = found.get("model"), found.get("user")
     return Head(
         model=model if isinstance(model, str) else "",
         stream=found.get("stream") is True,
         wants_usage=isinstance(options, dict) and options.get("include_usage") is True,
-        max_output_tokens=next((n for n in map(found.get, _LIMITS) if type(n) is int and n > 0), None),
         cut=cut,
-        choices=max(1, *(n for n in map(found.get, _CHOICES) if type(n) is int), 1),
+        asked=asked,
         user=user if isinstance(user, str) else "",
     )
 
@@ -81,14 +79,18 @@ def untouched(body: bytes, head: Head, model: str, *, asks_usage: bool = True) -
     return original_body(request, model, asks_usage=asks_usage)
 
 
-def _read(body: bytes, cut_by: Callable[[bytes], Cut]) -> tuple[Cut | None, Mapping[str, object]]:
+_Read = tuple[Cut | None, Mapping[str, object], Mapping[str, Raw | bytes]]
+
+
+def _read(body: bytes, cut_by: Callable[[bytes], Cut]) -> _Read:
     try:
         cut = cut_by(body)
         members = cut.members
-        return cut, {name: value(members[name]) for name in HEAD_NAMES if name in members}
+        found = {name: value(members[name]) for name in _OWN_NAMES if name in members}
+        return cut, found, {name: members[name] for name in MEMBERS if name in members}
     except Unreadable:
         _check_encoding(body)
-        return None, _slow(body)
+        return None, *_slow(body)
     except InvalidRequest:
         _check_encoding(body)
         _check_depth(body)
@@ -115,17 +117,20 @@ def _check_depth(body: bytes) -> None:
         return
 
 
-def _slow(body: bytes) -> Mapping[str, object]:
+def _slow(body: bytes) -> tuple[Mapping[str, object], Mapping[str, Raw | bytes]]:
     """From a body that is not taken apart: all other members are skipped without being built."""
     found = peek(body, _FEW)
     if found is not None:
-        return {name: _or_nothing(getattr(found, name)) for name in HEAD_NAMES}
+        own = {name: _or_nothing(getattr(found, name)) for name in _OWN_NAMES}
+        return own, {name: getattr(found, name) for name in MEMBERS if getattr(found, name) is not _NULL}
     try:
         # Python's own JSON has NaN, too. Large bodies were refused before.
         parsed = json.loads(body)
     except (ValueError, RecursionError) as error:
         raise InvalidRequest("the body is not a JSON object", code="invalid_json") from error
-    return parsed if isinstance(parsed, dict) else {}
+    if not isinstance(parsed, dict):
+        return {}, {}
+    return parsed, {name: json.dumps(parsed[name]).encode() for name in MEMBERS if name in parsed}
 
 
 def _renamed(body: bytes, before: str, after: str) -> bytes:

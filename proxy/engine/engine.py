@@ -8,6 +8,7 @@ from functools import partial
 
 from proxy.clock import request_time
 from proxy.core.allow import allows
+from proxy.core.demand import demand_of
 from proxy.core.head import HEAD_NAMES, UTF8_MARK, Head, head_of, untouched
 from proxy.core.modes import Mode
 from proxy.core.reasons import Reason
@@ -26,7 +27,7 @@ from proxy.engine.target import refuse_key_in_path, sent_query
 from proxy.engine.unasked import Unasked
 from proxy.engine.upload import is_form, read_form
 from proxy.errors import Forbidden, InternalError, InvalidRequest, ProxyError, UpstreamError, UpstreamRejected
-from proxy.exchange import Admission, Ending, Exchange, Keeper, Meter, asks_model
+from proxy.exchange import Admission, Ending, Exchange, Keeper, Meter, asks_model, plain_path
 from proxy.forwarding import without_credentials
 from proxy.headers import for_upstream, get
 from proxy.ports import Call, Clock, Deployment, Models, Plan, Planner, Subject, Transport, Upstream
@@ -278,8 +279,8 @@ class Engine:
         deployment, others = attempts.deployment, attempts.others
         if others:
             deployment = replace(deployment, others=others)
-        limit, choices = (head.max_output_tokens, head.choices) if head is not None else (None, 1)
-        exchange.reservation = await self._admission.reserve(exchange, deployment, limit, choices)
+        exchange.demand = demand_of(exchange.method, plain_path(exchange.path), head.asked if head else None)
+        exchange.reservation = await self._admission.reserve(exchange, deployment, exchange.demand)
 
     async def _raw(self, client: Client, subject: Subject) -> Raw:
         """The request, read as far as is needed to know whose model it asks for."""

@@ -38,7 +38,7 @@ class Upload:
     @property
     def head(self) -> Head | None:
         """What is known of the request."""
-        return Head(self.model, False, False, None, None) if self.model else None
+        return Head(self.model, False, False, None) if self.model else None
 
     def length(self, model: str) -> str | None:
         """The length of the form with that name for the model, where the client said how long its own is."""

@@ -10,6 +10,7 @@ import pytest
 
 from proxy.clock import ManualClock
 from proxy.core.budget import Rule
+from proxy.core.demand import Demand
 from proxy.core.modes import Mode
 from proxy.core.plan import Plan
 from proxy.core.prompt import Bill
@@ -71,7 +72,7 @@ def test_a_reservation_says_whether_anything_limits_it() -> None:
         for rules in ((), (TOTAL,)):
             async with desk(*rules) as one:
                 asked = exchange(SIZE)
-                held = await one.accounts.reserve(asked, MODEL, None)
+                held = await one.accounts.reserve(asked, MODEL, Demand())
                 assert held.is_limited is bool(rules)
 
     run(main)
@@ -288,7 +289,7 @@ def test_a_client_that_leaves_while_a_notice_is_claimed_holds_no_money() -> None
         sender = Notices(b"", ManualClock(NOW), Metrics())
         async with desk(soft, store=store, timeout_s=30.0, notices=sender) as one:
             asked = exchange(SIZE)
-            task = asyncio.ensure_future(one.accounts.reserve(asked, MODEL, 0))
+            task = asyncio.ensure_future(one.accounts.reserve(asked, MODEL, Demand(max_output_tokens=0)))
             await store.asked.wait()
             task.cancel()
             with pytest.raises(asyncio.CancelledError):

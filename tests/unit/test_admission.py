@@ -4,6 +4,7 @@ import asyncio
 
 import pytest
 
+from proxy.core.demand import Demand
 from proxy.core.profiles import NONE
 from proxy.errors import Forbidden
 from proxy.exchange import Admission, Exchange
@@ -16,7 +17,7 @@ HEADERS = [("authorization", "Bearer sk-1")]
 def reserve(admission: Admission, deployment: Deployment) -> None:
     exchange = Exchange("POST", "/chat/completions", 0.0)
     exchange.subject = admission.admit(HEADERS, 0.0)
-    asyncio.run(admission.reserve(exchange, deployment, None))
+    asyncio.run(admission.reserve(exchange, deployment, Demand()))
 
 
 def test_a_virtual_key_is_refused_where_the_upstream_would_need_the_clients() -> None:

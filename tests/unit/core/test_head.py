@@ -8,13 +8,15 @@ from proxy.errors import InvalidRequest
 
 def test_the_members_that_decide() -> None:
     head = head_of(b'{"messages": [], "model": "m", "stream": true, "stream_options": {"include_usage": true}}')
-    assert (head.model, head.stream, head.wants_usage, head.max_output_tokens) == ("m", True, True, None)
+    assert (head.model, head.stream, head.wants_usage, head.asked) == ("m", True, True, {})
     assert head.members is not None
 
 
-@pytest.mark.parametrize("name", ["max_completion_tokens", "max_tokens", "max_output_tokens"])
-def test_the_clients_own_limit(name: str) -> None:
-    assert head_of(f'{{"{name}": 50}}'.encode()).max_output_tokens == 50
+@pytest.mark.parametrize("rest", [b"", b', "x": "\\ud800"', b', "x": NaN'])
+def test_the_members_that_cost_money_are_found_however_the_body_is_read(rest: bytes) -> None:
+    asked = head_of(b'{"n": 3, "max_tokens": "50"' + rest + b"}").asked
+    assert asked is not None
+    assert {name: bytes(raw) for name, raw in asked.items()} == {"n": b"3", "max_tokens": b'"50"'}
 
 
 @pytest.mark.parametrize(
@@ -22,7 +24,7 @@ def test_the_clients_own_limit(name: str) -> None:
 )
 def test_odd_values_count_as_absent(body: bytes) -> None:
     head = head_of(body)
-    assert (head.model, head.stream, head.wants_usage, head.max_output_tokens) == ("", False, False, None)
+    assert (head.model, head.stream, head.wants_usage) == ("", False, False)
 
 
 @pytest.mark.parametrize("body", [b"", b"[]", b"nope", b'{"model": "m"', b'"text"', b"\xff", b'{"a": "\x00"'])
