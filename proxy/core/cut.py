@@ -14,12 +14,20 @@ from msgspec import Raw
 
 from proxy.core.message import Message
 from proxy.core.transcript import Transcript
-from proxy.core.wire import MOST_ELEMENTS, Members, Span, Unreadable, elements, parse_members, value_spans
+from proxy.core.wire import (
+    MOST_ELEMENTS,
+    Members,
+    Span,
+    Unreadable,
+    behind_space,
+    elements,
+    parse_members,
+    value_spans,
+)
 from proxy.errors import InvalidRequest
 
 _NAME = b'"messages"'
 _COMMA, _COLON, _OPEN, _CLOSE = b",:[]"
-_SPACE = b" \n\r\t"
 # How many places are looked at that may be the member's name: tools have parameters of that name, too.
 _MAX_PLACES = 4
 # Bytes behind the first message that tell conversations apart whose instructions are the same.
@@ -217,7 +225,7 @@ class Trunks:
             self._size -= opening.size
 
     def _continued(self, body: bytes, start: int, opening: _Opening) -> Cut | None:
-        at = _behind_space(body, start + 1)
+        at = behind_space(body, start + 1)
         first = next((raw for raw in opening.firsts if body.startswith(raw, at)), None)
         if first is None:
             return None
@@ -299,13 +307,13 @@ def _in_common(body: bytes, at: int, trunk: _Trunk) -> _Common:
 
 def _next_element(body: bytes, end: int) -> int:
     """Behind an element that ends here: where the next one begins, or the array ends; -1 where neither does."""
-    end = _behind_space(body, end)
+    end = behind_space(body, end)
     follows = body[end] if end < len(body) else 0
     if follows == _CLOSE:
         return end
     if follows != _COMMA:
         return -1
-    end = _behind_space(body, end + 1)
+    end = behind_space(body, end + 1)
     # A comma in front of the array's end is no JSON: the ordinary way will say so.
     return -1 if end >= len(body) or body[end] == _CLOSE else end
 
@@ -326,14 +334,9 @@ def _window(body: bytes, at: int) -> bytes:
 
 def _list_behind(body: bytes, place: int) -> int:
     """Where the array behind a member's name begins; -1 where none does."""
-    place = _behind_space(body, place)
+    place = behind_space(body, place)
     if place >= len(body) or body[place] != _COLON:
         return -1
-    place = _behind_space(body, place + 1)
+    place = behind_space(body, place + 1)
     return place if place < len(body) and body[place] == _OPEN else -1
 
-
-def _behind_space(body: bytes, place: int) -> int:
-    while place < len(body) and body[place] in _SPACE:
-        place += 1
-    return place

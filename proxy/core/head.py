@@ -20,6 +20,7 @@ HEAD_NAMES = (*_OWN_NAMES, *MEMBERS)
 """The members that decide where a request goes and what it may cost."""
 NO_UTF8 = "invalid_encoding"
 TOO_DEEP = "too_deep"
+_MOST_BYTES = 16 << 10
 UTF8_MARK = b"\xef\xbb\xbf"
 # Blanks, the zero bytes of wider characters, and either byte order mark.
 _BEFORE_AN_OBJECT = b"\x00 \t\r\n\xff\xfe"
@@ -86,7 +87,7 @@ def _read(body: bytes, cut_by: Callable[[bytes], Cut]) -> _Read:
     try:
         cut = cut_by(body)
         members = cut.members
-        found = {name: value(members[name]) for name in _OWN_NAMES if name in members}
+        found = {name: _small(name, members[name]) for name in _OWN_NAMES if name in members}
         return cut, found, {name: members[name] for name in MEMBERS if name in members}
     except Unreadable:
         _check_encoding(body)
@@ -121,7 +122,7 @@ def _slow(body: bytes) -> tuple[Mapping[str, object], Mapping[str, Raw | bytes]]
     """From a body that is not taken apart: all other members are skipped without being built."""
     found = peek(body, _FEW)
     if found is not None:
-        own = {name: _or_nothing(getattr(found, name)) for name in _OWN_NAMES}
+        own = {name: _or_nothing(name, getattr(found, name)) for name in _OWN_NAMES}
         return own, {name: getattr(found, name) for name in MEMBERS if getattr(found, name) is not _NULL}
     try:
         # Python's own JSON has NaN, too. Large bodies were refused before.
@@ -142,8 +143,15 @@ def _renamed(body: bytes, before: str, after: str) -> bytes:
     return re.sub(pattern, lambda _: b'"model":' + orjson.dumps(after), body, count=1)
 
 
-def _or_nothing(raw: Raw) -> object:
+def _small(name: str, raw: Raw) -> object:
+    """A member of the head, which is a name, a number or a few options. Raises InvalidRequest, Unreadable."""
+    if len(raw) > _MOST_BYTES:
+        raise InvalidRequest(f"'{name}' is longer than {_MOST_BYTES} bytes; shorten it", param=name)
+    return value(raw)
+
+
+def _or_nothing(name: str, raw: Raw) -> object:
     try:
-        return value(raw)
+        return _small(name, raw)
     except Unreadable:
         return None

@@ -24,6 +24,8 @@ _MOST_OBJECTS = 60_000
 _OBJECT_STARTS = (b'{"', b"{}", b"{ ", b"{\n", b"{\r", b"{\t")
 MOST_ELEMENTS = 10_000
 """Messages, parts or tools; more of them would hold up everybody else for seconds."""
+_MOST_MEMBERS = 10_000
+_MOST_NAME_CHARS = 1_024
 
 _OBJECT = msgspec.json.Decoder(dict[str, Raw])
 _ARRAY = msgspec.json.Decoder(list[Raw])
@@ -96,15 +98,20 @@ def parse_chat(
 
 def parse_members(body: bytes) -> Members:
     """The members of a JSON object. Raises InvalidRequest for what is no JSON object, Unreadable for odd Unicode, and
-    where there may be too many of them."""
+    where there are too many of them, or one has a name of absurd length."""
     if _is_vast(body) and body.count(b":") > _MOST_COMMAS:
         raise Unreadable("too many members")
     try:
-        return _OBJECT.decode(body)
+        members = _OBJECT.decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         if _is_json_object(body):
             raise Unreadable("a string that is not valid Unicode") from error
         raise InvalidRequest("the body is not a JSON object", code="invalid_json") from error
+    if len(members) > _MOST_MEMBERS:
+        raise Unreadable("too many members")
+    if any(len(name) > _MOST_NAME_CHARS for name in members):
+        raise Unreadable("a member with a very long name")
+    return members
 
 
 def elements(raw: Raw | bytes) -> list[Raw]:
@@ -240,14 +247,24 @@ class _Top(msgspec.Struct):
 
 
 _TOP = msgspec.json.Decoder(_Top)
-_SURROGATE = re.compile(rb"(\\\\)|\\u[dD][89a-fA-F][0-9a-fA-F]{2}")
+_SURROGATE_DIGITS = [b"%c" % digit for digit in b"89abcdefABCDEF"]
 
 
 def _mended(body: bytes) -> bytes:
     """The body with something that can be read in the place of every surrogate: good enough for its shape. Raises
-    UnicodeDecodeError for what is no UTF-8 but for those."""
+    UnicodeDecodeError for what is no UTF-8 but for those.
+
+    An escaped backslash is written another way first, so that each backslash that is left begins an escape. Plain
+    replacements take a tenth of the time of a regular expression here.
+    """
     text = body.decode("utf-8-sig", "surrogatepass").encode("utf-8", "replace")
-    return _SURROGATE.sub(lambda found: found[1] or rb"\ufffd", text) if b"\\u" in text else text
+    starts = [start for start in (rb"\ud", rb"\uD") if start in text]
+    if starts:
+        text = text.replace(rb"\\", rb"\u005c")
+    for start in starts:
+        for digit in _SURROGATE_DIGITS:
+            text = text.replace(start + digit, rb"\ue" + digit)
+    return text
 
 
 T = TypeVar("T")
@@ -267,8 +284,10 @@ def value_spans(body: bytes, members: Members, messages_at: Span | None = None) 
     spans: dict[str, Span] = {}
     position = body.index(b"{") + 1
     for key, raw in members.items():
-        colon = _key_end(body, position)
-        start = _skip_space(body, colon + 1)
+        name = _NAME.match(body, position)
+        if name is None:
+            return None
+        start = name.end()
         if messages_at is not None and key == "messages":
             end = messages_at[1]
         else:
@@ -277,27 +296,16 @@ def value_spans(body: bytes, members: Members, messages_at: Span | None = None) 
                 return None
             end = start + len(value_here)
         spans[key] = (start, end)
-        position = _skip_space(body, end) + 1
+        position = behind_space(body, end) + 1
     return spans if body[position - 1 : position] == b"}" else None
 
 
-def _key_end(body: bytes, position: int) -> int:
-    """The position of the colon behind the key that begins at or after ``position``."""
-    quote = body.index(b'"', position)
-    end = body.index(b'"', quote + 1)
-    while _is_escaped(body, end):
-        end = body.index(b'"', end + 1)
-    return body.index(b":", end)
+# A member's name up to its value. The quantifiers are possessive: no byte is looked at twice.
+_NAME = re.compile(rb'[ \n\r\t]*+"(?:[^"\\]++|\\.)*+"[ \n\r\t]*+:[ \n\r\t]*+', re.DOTALL)
+_SPACE = re.compile(rb"[ \n\r\t]*+")
 
 
-def _is_escaped(body: bytes, quote: int) -> bool:
-    slashes = 0
-    while body[quote - 1 - slashes : quote - slashes] == b"\\":
-        slashes += 1
-    return slashes % 2 == 1
-
-
-def _skip_space(body: bytes, position: int) -> int:
-    while body[position : position + 1] in (b" ", b"\n", b"\r", b"\t"):
-        position += 1
-    return position
+def behind_space(body: bytes, position: int) -> int:
+    """The position of the first byte from ``position`` on that is no white space."""
+    found = _SPACE.match(body, position)
+    return found.end() if found is not None else position
