@@ -339,4 +339,3 @@ def _list_behind(body: bytes, place: int) -> int:
         return -1
     place = behind_space(body, place + 1)
     return place if place < len(body) and body[place] == _OPEN else -1
-
