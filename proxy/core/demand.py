@@ -87,6 +87,8 @@ MEMBERS = (*_CHAT, "max_output_tokens", *_COUNTS[:4], *_SETTINGS, "prompt")
 """The members of a body that are read here."""
 
 _LARGE_BYTES = 512 << 10
+_MOST_NUMBER_BYTES = 1024
+"""What is longer is no number: it is not read, for that could take long."""
 _LARGEST = 1 << 53
 """A larger number is taken for this one: beyond it numbers of JSON are no exact counts."""
 _OBJECT = msgspec.json.Decoder(dict[str, Raw])
@@ -182,6 +184,8 @@ def _is_null(raw: Raw | bytes) -> bool:
 
 
 def _value(raw: Raw | bytes) -> object:
+    if len(raw) > _MOST_NUMBER_BYTES:
+        return None
     try:
         return msgspec.json.decode(raw)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):

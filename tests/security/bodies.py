@@ -1,4 +1,4 @@
-"""Request bodies that are hard to take apart or to plan, of any size: each is a function of about how many bytes it has.
+"""Request bodies that are hard to take apart or to plan, of any size: functions of about how many bytes they have.
 
 ``WIRE`` are JSON texts that are hard to read; ``CHATS`` are conversations that are hard to plan.
 """
@@ -68,6 +68,9 @@ WIRE: Mapping[str, Make] = {
     "model-of-letters": _in_front(b'{"model":"', b"a", b'","messages":[{"role":"user","content":"hi"}]}'),
     "model-of-escapes": _in_front(b'{"model":"', rb"\u0041", b'","messages":[{"role":"user","content":"hi"}]}'),
     "model-of-objects": _in_front(b'{"model":[1', b",{}", b'],"messages":[{"role":"user","content":"hi"}]}'),
+    "choices-of-objects": _beside(b'"n":[1', b",{}", b"]"),
+    "prompts": _beside(b'"prompt":[1', b',"a"', b"]"),
+    "settings-of-names": _beside(b'"generationConfig":{"a":1', b',"b":1', b"}"),
     "options-of-objects": _beside(b'"stream":true,"stream_options":{"a":[1', b",{}", b"]}"),
     "user-of-escapes": _beside(b'"user":"', rb"\n", b'"'),
     "only-quotes": _in_front(b"", b'"', b""),

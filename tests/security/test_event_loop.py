@@ -8,6 +8,7 @@ import msgspec
 import pytest
 
 from proxy.core.cut import Trunks
+from proxy.core.demand import demand_of
 from proxy.core.head import head_of, untouched
 from proxy.core.wire import Unreadable, parse_members, peek, value_spans
 from proxy.errors import InvalidRequest
@@ -46,6 +47,8 @@ def taken_apart(body: bytes) -> None:
         if head.members is not None:
             value_spans(body, head.members)
         untouched(body, head, "another")
+        demand_of("POST", "/chat/completions", head.asked)
+        demand_of("POST", "/completions", head.asked)
 
 
 @pytest.mark.parametrize("name", sorted(WIRE))
@@ -69,10 +72,17 @@ def test_what_has_absurd_names_is_not_taken_apart_and_goes_where_it_should(name:
     assert (head.model, head.cut) == ("m", None)
 
 
-@pytest.mark.parametrize("name", ["long-number-of-choices", "long-limit", "model-of-letters", "user-of-escapes"])
+@pytest.mark.parametrize("name", ["model-of-letters", "model-of-objects", "options-of-objects", "user-of-escapes"])
 def test_a_member_that_decides_is_short_or_refused(name: str) -> None:
     with pytest.raises(InvalidRequest, match="shorten it"):
         head_of(WIRE[name](64 * KIB))
+
+
+@pytest.mark.parametrize("name", ["long-number-of-choices", "long-fraction", "long-exponent", "long-limit"])
+def test_a_number_that_decides_is_short_or_none(name: str) -> None:
+    demand = demand_of("POST", "/chat/completions", head_of(WIRE[name](64 * KIB)).asked)
+    assert demand.max_output_tokens is None
+    assert demand.unclear == ("" if name == "long-limit" else "n")
 
 
 def test_what_is_read_in_the_place_of_half_a_character_leaves_all_else_as_it_was() -> None:
