@@ -9,11 +9,11 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from time import perf_counter
 from typing import Protocol
-from urllib.parse import unquote
 
 from proxy.core.demand import Demand
 from proxy.core.diagnostics import UNTOLD
 from proxy.core.modes import Mode
+from proxy.core.paths import plain_path
 from proxy.core.reasons import Reason
 from proxy.core.usage import Usage
 from proxy.ports import Call, Deployment, Headers, Plan, Reservation, Subject
@@ -113,19 +113,13 @@ _GENERATING = ("/completions", "/responses", "/messages", "/embeddings")
 def asks_model(method: str, path: str) -> bool:
     """Whether the request asks a model: it changes nothing, so it may be sent again, and is billed by tokens.
 
-    However the path is written: a server may decode it, drop slashes, or take capitals for small letters.
+    However the path is written (``proxy.core.paths``).
     """
     if method != "POST":
         return False
     plain = plain_path(path)
     # A thread's messages are not asked but stored.
     return plain.endswith(_GENERATING) and "/threads/" not in plain
-
-
-def plain_path(path: str) -> str:
-    """The path as the most lenient server reads it."""
-    plain = unquote(path).lower() if "%" in path or not path.islower() else path
-    return plain.rstrip("/")
 
 
 class Meter(Protocol):

@@ -7,10 +7,10 @@ model is known, and streamed from there on.
 from collections.abc import AsyncIterator
 
 from proxy.core.head import Head
+from proxy.core.paths import plain_path
 from proxy.engine.client import Client
 from proxy.engine.form import FormScan, boundary_of
 from proxy.errors import InvalidRequest
-from proxy.exchange import plain_path
 from proxy.headers import get
 
 _PATHS = ("/audio/transcriptions", "/audio/translations", "/images/edits", "/images/variations", "/videos")

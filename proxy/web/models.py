@@ -14,7 +14,7 @@ from proxy.engine import Engine
 from proxy.errors import ProxyError, UnknownModel
 from proxy.ports import Deployment, Models, Subject
 from proxy.web.connection import Connection
-from proxy.web.passthrough import refuse_dot_segments, upstream_path
+from proxy.web.passthrough import check_request_line, sent_path
 
 _JSON = (("content-type", "application/json"),)
 # A configuration has no dates; litellm's proxy reports this one for every entry of its own.
@@ -31,10 +31,10 @@ class ModelsEndpoint:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request."""
-        connection = Connection(scope, receive, send, upstream_path(scope), receive_s=self._engine.limits.receive_s)
+        connection = Connection(scope, receive, send, sent_path(scope), receive_s=self._engine.limits.receive_s)
         name: str | None = scope.get("path_params", {}).get("name")
         try:
-            refuse_dot_segments(scope)
+            check_request_line(scope)
             subject = self._engine.subject(connection)
             content = self._list(subject, connection.query) if name is None else self._one(subject, name)
         except ProxyError as error:

@@ -1,16 +1,15 @@
 """Every other path under ``/v1``: passed through raw, whatever its method and content."""
 
-import re
-from urllib.parse import unquote
-
 from starlette.types import Receive, Scope, Send
 
+from proxy.core.paths import INVALID_PATH, read_path
 from proxy.engine import Engine
-from proxy.errors import NotFound
+from proxy.errors import MethodNotAllowed, NotFound, ProxyError
 from proxy.web.connection import Connection
 
-_SLASHES = re.compile(r"[/\\\\]")
-_MOST_DECODINGS = 4
+# TRACE sends back the request that the upstream got, with the deployment's own key in it; CONNECT asks for a tunnel.
+_METHODS = ("GET", "HEAD", "OPTIONS", "POST", "PUT", "PATCH", "DELETE")
+_FRONT = "/v1"
 
 
 class PassthroughEndpoint:
@@ -21,41 +20,33 @@ class PassthroughEndpoint:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request."""
-        connection = Connection(scope, receive, send, upstream_path(scope), receive_s=self._engine.limits.receive_s)
+        connection = Connection(scope, receive, send, sent_path(scope), receive_s=self._engine.limits.receive_s)
         try:
-            refuse_dot_segments(scope)
-        except NotFound as error:
+            check_request_line(scope)
+        except ProxyError as error:
             await connection.refuse(error)
             return
         await connection.serve(self._engine.relay(connection))
 
 
-def refuse_dot_segments(scope: Scope) -> None:
-    """Raises NotFound. A server may resolve them, and the deployment's key must not open what lies beside its base
-    URL."""
-    if has_dot_segments(scope["path"]):
-        raise NotFound("the path may not contain dot segments")
+def check_request_line(scope: Scope) -> None:
+    """Raises NotFound for a path that servers read differently, and MethodNotAllowed for a method that is not passed
+    on. The deployment's key must open nothing that was not checked."""
+    if scope["method"] not in _METHODS:
+        allowed = ", ".join(_METHODS)
+        raise MethodNotAllowed(f"this method is not passed on; use one of {allowed}", headers={"allow": allowed})
+    if scope["path"].startswith(f"{_FRONT}/") and not _raw_path(scope).startswith(f"{_FRONT}/"):
+        raise NotFound("the path begins with /v1/, which must not be percent-encoded", code=INVALID_PATH)
+    read_path(sent_path(scope))
 
 
-def has_dot_segments(path: str) -> bool:
-    """Whether some server could find ``.`` or ``..`` in the path: Tomcat cuts a segment off at its semicolon, IIS takes
-    a backslash for a slash, and some decode twice."""
-    for _ in range(_MOST_DECODINGS):
-        if any(segment.partition(";")[0].strip() in (".", "..") for segment in _SLASHES.split(path)):
-            return True
-        decoded = unquote(path)
-        if decoded == path:
-            return False
-        path = decoded
-    return True
-
-
-def upstream_path(scope: Scope) -> str:
-    """The path behind ``/v1``, percent-encoded as the client sent it.
-
-    It begins with a slash, also where the client encoded that one: behind a base URL without a path,
-    ``%2F@elsewhere`` would make the base a user's name, and ``elsewhere`` the host.
-    """
-    raw: bytes = scope.get("raw_path") or scope["path"].encode()
-    path = raw.decode("latin-1").removeprefix("/v1")
+def sent_path(scope: Scope) -> str:
+    """The path behind ``/v1``, percent-encoded as the client sent it. It begins with a slash: what follows a bare host
+    would become a part of it."""
+    path = _raw_path(scope).removeprefix(_FRONT)
     return path if path.startswith("/") else f"/{path}"
+
+
+def _raw_path(scope: Scope) -> str:
+    raw: bytes = scope.get("raw_path") or scope["path"].encode()
+    return raw.decode("latin-1")

@@ -1,44 +1,36 @@
-"""Paths that leave the place where they should stay."""
+"""Request lines that are not passed on."""
+
+from typing import Any
 
 import pytest
 from yarl import URL
 
-from proxy.web.passthrough import has_dot_segments, upstream_path
+from proxy.errors import MethodNotAllowed, NotFound
+from proxy.web.passthrough import check_request_line, sent_path
 
 
-@pytest.mark.parametrize(
-    "path",
-    [
-        "/v1/../admin",
-        "/v1/./a",
-        "/v1/..",
-        "/v1/a/%2e%2e/b",
-        "/v1/a/%252e%252e/b",
-        "/v1/a/%25252e./b",
-        "/v1/a\\..\\b",
-        "/v1/a/..%5cb",
-        "/v1/a/..;x=1/b",
-        "/v1/a/.. /b",
-        "/v1/%2525252525252525252e",
-    ],
-)
-def test_dot_segments_in_disguise(path: str) -> None:
-    assert has_dot_segments(path)
-
-
-@pytest.mark.parametrize(
-    "path", ["/v1/files/a.b", "/v1/...", "/v1/a..b/c", "/v1/a%20b", "/v1//x", "/v1/100%", "/v1/;a"]
-)
-def test_dots_that_are_none(path: str) -> None:
-    assert not has_dot_segments(path)
+def scope(raw: bytes, path: str = "/v1/x", method: str = "GET") -> dict[str, Any]:
+    return {"raw_path": raw, "path": path, "method": method}
 
 
 def test_the_path_goes_on_as_it_was_written() -> None:
-    assert upstream_path({"raw_path": b"/v1/a%20b", "path": "/v1/a b"}) == "/a%20b"
+    assert sent_path(scope(b"/v1/a%20b")) == "/a%20b"
 
 
-@pytest.mark.parametrize("raw", [b"/v1%2F@elsewhere/x", b"/v1%2f.elsewhere/x", b"/v1%2F"])
+@pytest.mark.parametrize("raw", [b"/v1%2F@elsewhere/x", b"/v1%2f.elsewhere/x", b"/v1%2F", b"/%761/x"])
 def test_a_path_cannot_become_a_part_of_the_host(raw: bytes) -> None:
-    path = upstream_path({"raw_path": raw, "path": "/v1/x"})
-    assert path.startswith("/")
-    assert URL(f"http://upstream{path}", encoded=True).host == "upstream"
+    assert URL(f"http://upstream{sent_path(scope(raw))}", encoded=True).host == "upstream"
+    with pytest.raises(NotFound, match="percent-encoded"):
+        check_request_line(scope(raw))
+
+
+@pytest.mark.parametrize("raw", [b"/v1/a/../b", b"/v1/models;/files", b"/v1//files", b"/v1/\xff"])
+def test_a_path_of_several_readings_is_not_found(raw: bytes) -> None:
+    with pytest.raises(NotFound, match="one way"):
+        check_request_line(scope(raw))
+
+
+@pytest.mark.parametrize("method", ["TRACE", "CONNECT", "PROPFIND", "get"])
+def test_methods_that_are_not_passed_on(method: str) -> None:
+    with pytest.raises(MethodNotAllowed, match="POST"):
+        check_request_line(scope(b"/v1/files", method=method))

@@ -1,0 +1,109 @@
+"""A request's path, read in one way that all checks share.
+
+Servers differ in how they read a path: some decode it twice, cut a segment off at a semicolon, take a backslash or a
+full-width slash for a slash, drop empty segments, or stop at a zero byte. A path that two of them could read
+differently is refused for everybody, so that what remains has one reading. The path goes on as the client wrote it.
+"""
+
+import re
+import unicodedata
+from dataclasses import dataclass
+
+from proxy.errors import NotFound
+
+INVALID_PATH = "invalid_path"
+MOST_PATH_CHARS = 2048
+# A model's name may hold a slash, which clients encode: the official SDK asks for /models/org%2Fname.
+NAME_MODELS = frozenset({"models", "model", "engines", "deployments"})
+# What gateways and providers put in front of the paths that they share.
+_FRONTS = frozenset({"v1", "v1beta", "v1beta1", "v2", "api", "openai", "beta"})
+_RAW = re.compile(r"(?:/(?:[!$&-.0-\[\]^_`a-z{|}~]|%[0-9A-Fa-f]{2})*+)++")
+_ESCAPE = re.compile(rb"%([0-9A-Fa-f]{2})")
+# Delimiters of paths, queries and fragments, and what some servers take for one of them.
+_DELIMITERS = frozenset("\\%;?#")
+
+
+@dataclass(frozen=True, slots=True)
+class Path:
+    """What stands behind ``/v1``, read. ``segments`` are decoded and as the client wrote them; ``words`` are the same in
+    small letters. Both leave out what stands in front of the paths that all providers share, such as a further ``v1``;
+    ``skipped`` counts what is left out. An encoded slash of a model's name stands in its segment."""
+
+    segments: tuple[str, ...]
+    words: tuple[str, ...]
+    skipped: int = 0
+
+    @property
+    def text(self) -> str:
+        """The path in small letters as the most lenient server reads it, without a slash at its end."""
+        return "/" + "/".join(self.words) if self.words else ""
+
+
+def read_path(raw: str) -> Path:
+    """The reading of a path behind ``/v1``, percent-encoded as it came. Raises NotFound where there is not just one."""
+    if len(raw) > MOST_PATH_CHARS:
+        raise _invalid(f"it is longer than {MOST_PATH_CHARS} characters")
+    if _RAW.fullmatch(raw) is None:
+        raise _invalid("it has characters that a path must percent-encode, or a percent sign that encodes nothing")
+    segments = [_decoded(segment) for segment in raw[1:].split("/")]
+    if segments[-1] == "":
+        segments.pop()
+    skipped = _front(segments)
+    for number, segment in enumerate(segments):
+        names_model = number > 0 and any(word.lower() in NAME_MODELS for word in segments[:number])
+        for part in segment.split("/") if names_model else (segment,):
+            _check(part)
+    kept = tuple(segments[skipped:])
+    return Path(kept, tuple(segment.lower() for segment in kept), skipped)
+
+
+def plain_path(raw: str) -> str:
+    """``Path.text`` of a path that has just one reading, and nothing for any other."""
+    try:
+        return read_path(raw).text
+    except NotFound:
+        return ""
+
+
+def _front(segments: list[str]) -> int:
+    count = 0
+    while count < len(segments) and segments[count].lower() in _FRONTS:
+        count += 1
+    return count
+
+
+def _decoded(segment: str) -> str:
+    if "%" not in segment:
+        return segment
+    plain = _ESCAPE.sub(lambda found: bytes((int(found[1], 16),)), segment.encode("ascii"))
+    try:
+        return plain.decode()
+    except UnicodeDecodeError as error:
+        raise _invalid("it is not UTF-8") from error
+
+
+def _check(part: str) -> None:
+    if part == "":
+        raise _invalid("it has an empty segment")
+    if part.endswith(".") or part.strip() != part:
+        raise _invalid("a segment ends in a dot, or begins or ends with a space")
+    if "/" in part or not _DELIMITERS.isdisjoint(part):
+        raise _invalid("a segment holds an encoded slash, or one of the characters \\ % ; ? #")
+    if not part.isascii():
+        _check_letters(part)
+    elif not part.isprintable():
+        raise _invalid("it has a control character")
+
+
+def _check_letters(part: str) -> None:
+    """Full-width forms and the like: some servers turn them into the ASCII characters that they resemble."""
+    for letter in part:
+        if letter.isascii():
+            continue
+        forms = (letter.upper(), letter.lower(), unicodedata.normalize("NFKC", letter))
+        if not letter.isprintable() or any(character.isascii() for form in forms for character in form):
+            raise _invalid("it has characters that some servers replace by others")
+
+
+def _invalid(why: str) -> NotFound:
+    return NotFound(f"the path cannot be read in one way only: {why}", code=INVALID_PATH)
