@@ -25,9 +25,9 @@ _DELIMITERS = frozenset("\\%;?#")
 
 @dataclass(frozen=True, slots=True)
 class Path:
-    """What stands behind ``/v1``, read. ``segments`` are decoded and as the client wrote them; ``words`` are the same in
-    small letters. Both leave out what stands in front of the paths that all providers share, such as a further ``v1``;
-    ``skipped`` counts what is left out. An encoded slash of a model's name stands in its segment."""
+    """What stands behind ``/v1``, read. ``segments`` are decoded and as the client wrote them; ``words`` are the same
+    in small letters. Both leave out what stands in front of the paths that all providers share, such as a further
+    ``v1``; ``skipped`` counts what is left out. An encoded slash of a model's name stands in its segment."""
 
     segments: tuple[str, ...]
     words: tuple[str, ...]

@@ -84,7 +84,7 @@ def test_a_path_of_several_readings_has_none(path: str) -> None:
         ("/v1/files", ("files",), "/files"),
         ("/openai/v1/files", ("files",), "/files"),
         ("/models/org%2Fname", ("models", "org/name"), "/models/org/name"),
-        ("/models/gemini-2:generateContent", ("models", "gemini-2:generateContent"), "/models/gemini-2:generatecontent"),
+        ("/models/gemini:embedContent", ("models", "gemini:embedContent"), "/models/gemini:embedcontent"),
         ("/models/@cf/meta/llama-3.1", ("models", "@cf", "meta", "llama-3.1"), "/models/@cf/meta/llama-3.1"),
     ],
 )
