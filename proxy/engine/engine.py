@@ -90,6 +90,14 @@ class Engine:
         """Who the client is, for answers that are the proxy's own. Raises Unauthorized."""
         return self._admission.admit(client.headers, self._clock.now())
 
+    def first_refusal(self, client: Client, error: ProxyError) -> ProxyError:
+        """What a request is answered that will be refused anyway: who has no key learns no more than that."""
+        try:
+            self.subject(client)
+        except ProxyError as first:
+            return first
+        return error
+
     async def aclose(self) -> None:
         """Finish what is being settled and close the upstreams."""
         if self._keeper is not None:

@@ -34,8 +34,8 @@ class ModelsEndpoint:
         connection = Connection(scope, receive, send, sent_path(scope), receive_s=self._engine.limits.receive_s)
         name: str | None = scope.get("path_params", {}).get("name")
         try:
-            check_request_line(scope)
             subject = self._engine.subject(connection)
+            check_request_line(scope)
             content = self._list(subject, connection.query) if name is None else self._one(subject, name)
         except ProxyError as error:
             await connection.refuse(error)

@@ -24,7 +24,7 @@ class PassthroughEndpoint:
         try:
             check_request_line(scope)
         except ProxyError as error:
-            await connection.refuse(error)
+            await connection.refuse(self._engine.first_refusal(connection, error))
             return
         await connection.serve(self._engine.relay(connection))
 
