@@ -11,8 +11,9 @@ beginning in any of the files, so one message uses one fence.
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import islice
 
-from proxy.core.recognition import Cut, Form, PieceKind, Recognition
+from proxy.core.recognition import MOST_PIECES, Bound, Cut, Form, PieceKind, Recognition, TooMuch
 from proxy.core.words import Claim
 from proxy.hookspecs import hookimpl
 
@@ -24,8 +25,10 @@ _FENCES = {
     "<codeblock>": "</codeblock>",
     "<sourcecode>": "</sourcecode>",
 }
-_BACKTICKS = re.compile(r"`{3,}\Z")
-_FIRST_FILE = re.compile(r"\n([^\n]+)\n(`{3,}|<(?:source|code|pre|codeblock|sourcecode)>)\n")
+_FIRST_FILE = re.compile(r"\n([^\n]++)\n(`{3,64}+|<(?:source|code|pre|codeblock|sourcecode)>)\n")
+_TAG_LINES = {fence: re.compile("\n</?" + fence[1:]) for fence in _FENCES}
+# Fences that are looked at in one message: more than any two thousand files have.
+_MOST_FENCES = 20_000
 _REMINDERS = (
     "\n\n# *SEARCH/REPLACE block* Rules:",
     "\n\n# File editing rules:",
@@ -109,17 +112,19 @@ def _map_cuts(text: str) -> tuple[Cut, ...]:
 
 
 def file_cuts(text: str) -> tuple[Cut, ...] | None:
-    """Opening and files; None where the text does not consist of them alone."""
+    """Opening and files; None where the text does not consist of them alone. Raises TooMuch."""
     first = _FIRST_FILE.search(text)
     if first is None:
         return None
     fence = first.group(2)
-    close = fence if _BACKTICKS.match(fence) else _FENCES[fence]
+    close = _FENCES.get(fence, fence)
     if not text.endswith(close + "\n") and not text.endswith(close):
         return None
     opened, closed = _line_fences(text, fence, close)
     starts = [(first.start(), first.group(1))]
     starts += _following_files(text, first.end(), opened, fence, close)
+    if len(starts) >= MOST_PIECES:
+        raise TooMuch(Bound.PIECES)
     if not _are_borders(text, [start for start, _ in starts], len(opened), len(closed), close):
         return (Cut("files", PieceKind.FILE, 0, len(text)),)
     cuts = [Cut("opening", PieceKind.OPENING, 0, starts[0][0])] if starts[0][0] else []
@@ -130,13 +135,24 @@ def file_cuts(text: str) -> tuple[Cut, ...] | None:
 
 def _line_fences(text: str, fence: str, close: str) -> tuple[list[int], list[int]]:
     """The line ends behind which a line begins with the opening fence, and with the closing one; found in one pass,
-    which on a long message is most of the work."""
+    which on a long message is most of the work. Raises TooMuch."""
     if fence == close:
-        found = [at.start() for at in re.finditer("\n" + fence, text)]
-        return found, found
-    both = [at.start() for at in re.finditer("\n</?" + fence[1:], text)]
+        both = list(islice(_places(text, "\n" + fence), _MOST_FENCES + 1))
+    else:
+        both = [at.start() for at in islice(_TAG_LINES[fence].finditer(text), _MOST_FENCES + 1)]
+    if len(both) > _MOST_FENCES:
+        raise TooMuch(Bound.MATCHES)
+    if fence == close:
+        return both, both
     closed = [at for at in both if text[at + 2] == "/"]
     return [at for at in both if text[at + 2] != "/"], closed
+
+
+def _places(text: str, words: str) -> Iterator[int]:
+    at = text.find(words)
+    while at >= 0:
+        yield at
+        at = text.find(words, at + len(words))
 
 
 def _are_borders(text: str, starts: list[int], opened: int, closed: int, close: str) -> bool:

@@ -12,22 +12,23 @@ refers to it and claims nothing itself.
 import re
 
 from proxy.core.digest import digest
-from proxy.core.recognition import Cut, Form, PieceKind, Recognition
+from proxy.core.recognition import MOST_PIECES, Bound, Cut, Form, PieceKind, Recognition, TooMuch
 from proxy.core.words import Claim
 from proxy.hookspecs import hookimpl
 
 _MAX_OPENING_CHARS = 800
 # One pattern, so that each character of the text is looked at once:
 # a path on its own line (perhaps bold, in backticks or a heading), then a fence with or without a language;
-# or the path on the fence line (```src/app.py, ```python title="src/app.py"); or an XML-like tag with a path.
+# or the path on the fence line (```src/app.py, ```python title="src/app.py"); or an XML-like tag with a path. What is
+# found of a path or of a tag is never tried again shorter or longer, which could not help what stands behind it.
 _FILE = re.compile(
     r"""(?:^|\n)(?:
-      (?:\#{1,6}\ |\*\*|`)?(?P<line_path>[\w./\\@+\-\[\]()]+\.\w+)(?:\*\*|`)?:?\n{1,3}
-        (?P<line_fence>`{3,}|~{3,})[^\n`]*\n
-    | (?P<fence>`{3,}|~{3,})(?:\w+[ :])?(?:title=|path=|file=)?["']?
-        (?P<fence_path>[\w./\\@+\-\[\]()]+\.\w+)["']?[^\n]*\n
-    | <(?P<tag>file|document|source|doc|file_content|context)\b[^>\n]*?\b
-        (?:path|name|source|src|filename|title|url)=["'](?P<tag_path>[^"'\n]+)["'][^>\n]*>
+      (?:\#{1,6}\ |\*\*|`)?(?P<line_path>(?>[\w./\\@+\-\[\]()]+\.\w++))(?:\*\*|`)?:?\n{1,3}
+        (?P<line_fence>`{3,64}+|~{3,64}+)[^\n`]*+\n
+    | (?P<fence>`{3,64}+|~{3,64}+)(?:\w++[ :])?(?:title=|path=|file=)?["']?
+        (?P<fence_path>(?>[\w./\\@+\-\[\]()]+\.\w++))["']?[^\n]*+\n
+    | <(?P<tag>file|document|source|doc|file_content|context)\b(?>[^>\n]*?\b
+        (?:path|name|source|src|filename|title|url)=["'](?P<tag_path>[^"'\n]++)["'])[^>\n]*+>
     )""",
     re.VERBOSE,
 )
@@ -39,13 +40,15 @@ _SHOWS = re.compile(
     |these|they|this|those|we|with|workspace|you|your)\Z""",
     re.VERBOSE,
 )
-_WORD = re.compile(r"\w+(?:['’]\w+)*")
+_WORD = re.compile(r"\w++(?:['’]\w++)*+")
 # Where a path says which part of its source it is: "a.py:10-40", "a.py (part 2 of 3)", "notes.md#L10", "/doc?page=2".
 _PART = re.compile(
-    r"(?:[\s:,(\[]\s*|[#?&](?=\w*[-_=]?\d))(?:(?:part|chunk|page|section|lines?|excerpt|no\.?)[\s=_-]*)?"
-    r"L?\d+(?:\s*(?:of|/|-|–|:|,)\s*L?\d+)?\s*[)\]]?\Z",
+    r"(?:(?<!\s)\s++|[:,(\[]\s*+|[#?&](?=\w*[-_=]?\d))(?:(?:part|chunk|page|section|lines?|excerpt|no\.?)[\s=_-]*+)?"
+    r"L?\d++(?:\s*+(?:of|/|-|–|:|,)\s*+L?\d++)?\s*+[)\]]?\Z",
     re.IGNORECASE,
 )
+# What may stand behind a closing fence on its line.
+_BLANKS = re.compile(r"[ \t]*+(?=\n|\Z)")
 
 
 class FencedRecogniser:
@@ -79,7 +82,8 @@ def _only_shows(opening: str) -> bool:
 
 
 def _spans(text: str) -> list[tuple[int, int, str]]:
-    """(start, end, key) of every file, if only blank space stands between them and behind the last; else nothing."""
+    """(start, end, key) of every file, if only blank space stands between them and behind the last; else nothing.
+    Raises TooMuch."""
     spans: list[tuple[int, int, str]] = []
     position = 0
     while True:
@@ -88,6 +92,8 @@ def _spans(text: str) -> list[tuple[int, int, str]]:
             break
         if spans and text[spans[-1][1] : found[0]].strip():
             return []
+        if len(spans) >= MOST_PIECES:
+            raise TooMuch(Bound.PIECES)
         spans.append(found)
         position = found[1]
     if not spans or text[spans[-1][1] :].strip():
@@ -113,9 +119,14 @@ def _closing(text: str, opened: re.Match[str]) -> int | None:
         close = f"</{tag}>"
         at = text.find(close, opened.end())
         return None if at < 0 else at + len(close)
-    fence = opened.group("line_fence") or opened.group("fence")
-    found = re.compile(r"(?:^|\n)" + re.escape(fence) + r"[ \t]*(?=\n|\Z)").search(text, opened.end() - 1)
-    return None if found is None else found.end()
+    close = "\n" + (opened.group("line_fence") or opened.group("fence"))
+    at = text.find(close, opened.end() - 1)
+    while at >= 0:
+        behind = _BLANKS.match(text, at + len(close))
+        if behind is not None:
+            return behind.end()
+        at = text.find(close, at + 1)
+    return None
 
 
 @hookimpl

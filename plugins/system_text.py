@@ -10,32 +10,40 @@ from collections import Counter
 from collections.abc import Iterator
 
 from proxy.core.digest import digest
-from proxy.core.recognition import Cut, Form, PieceKind, Recognition
+from proxy.core.recognition import MOST_PIECES, Bound, Cut, Form, PieceKind, Recognition, TooMuch
 from proxy.hookspecs import hookimpl
 
-# What is longer is no prompt that somebody wrote; to look through it would hold up everybody else.
+# What is longer is no prompt that somebody wrote, nor is what has more of these; to look through it would hold up
+# everybody else. A text beyond one of the bounds stays whole.
 _MAX_TEXT_CHARS = 2_000_000
+_MOST_TIMES = 5_000
+_MOST_BLOCKS = 20_000
+# What stands around a document is a piece, too.
+_MOST_DOCUMENTS = MOST_PIECES // 2
+_MOST_TAGS = 20_000
 _MAX_VOLATILE_CHARS = 400
 _MAX_CLOCKS = 2
-_TIME = re.compile(r"(?<![\d:.+-])(?:[01]?\d|2[0-3]):[0-5]\d(?::[0-5]\d(?:\.\d+)?)?(?![\d:])|\dT[0-2]\d:[0-5]\d")
+_TIME = re.compile(r"(?<![\d:.+-])(?:[01]?\d|2[0-3]):[0-5]\d(?::[0-5]\d(?:\.\d++)?)?(?![\d:])|\dT[0-2]\d:[0-5]\d")
 # Near a time of day, what says that it is now; or nothing else on the line than a date.
 _NOW_BEFORE = re.compile(r"\b(?:current|now|today|time|date|datetime|timestamp)\b", re.IGNORECASE)
 _NOW_BEHIND = re.compile(r"\b(?:now|today|currently)\b", re.IGNORECASE)
 _BEFORE_CHARS, _BEHIND_CHARS = 120, 60
 _BARE_DATE = re.compile(
-    r"\W*\d{4}-\d{2}-\d{2}[T ]\d{2}:\d{2}(?::\d{2}(?:\.\d+)?)?(?: ?[A-Z]{1,4}|[+-]\d{2}:?\d{2})?\W*"
+    r"\W*+\d{4}-\d{2}-\d{2}[T ]\d{2}:\d{2}(?::\d{2}(?:\.\d++)?)?(?: ?[A-Z]{1,4}|[+-]\d{2}:?\d{2})?\W*+"
 )
 # A block of lines of its own that says which document it is: without, <result> or <source> in a sentence, or in the
 # description of an output format, would be torn out of it. Code between fences is looked at by nobody.
+_DOCUMENT_TAGS = ("document", "doc", "chunk", "passage", "excerpt", "source", "result")
 _BLOCK = re.compile(
-    r"^(?:<(?P<tag>document|doc|chunk|passage|excerpt|source|result)\b(?P<attributes>[^<>\n]{0,1000})>"
-    r"|(?P<fence>`{3,}|~{3,}))",
+    rf"^(?:<(?P<tag>{'|'.join(_DOCUMENT_TAGS)})\b(?P<attributes>[^<>\n]{{0,1000}}+)>|(?P<fence>`{{3,64}}+|~{{3,64}}+))",
     re.MULTILINE,
 )
+_BOTH_TAGS = {tag: re.compile(rf"<(/?){tag}\b[^<>\n]*+>") for tag in _DOCUMENT_TAGS}
 _FENCE = re.compile(r"^(?:`{3,}|~{3,})", re.MULTILINE)
-_ATTRIBUTE = re.compile(r"[\w-]+\s*=\s*(?:\"[^\"]*\"|'[^']*')")
-_TAG = re.compile(r"<(/?)([A-Za-z][\w.-]*)(?:\s[^<>\n]{0,1000})?>")
-_CLOSING_LINE = re.compile(r"</([\w.-]+)>[ \t]*(?:\n+|\Z)")
+_ATTRIBUTE = re.compile(r"(?<![\w-])[\w-]++\s*+=\s*+(?:\"[^\"]*+\"|'[^']*+')")
+_TAG = re.compile(r"<(/?)([A-Za-z][\w.-]{0,63}+)(?:\s[^<>\n]{0,1000}+)?>")
+_CLOSING_LINE = re.compile(r"</([\w.-]{1,64}+)>[ \t]*+(?:\n++|\Z)")
+_LINE_ENDS = re.compile(r"\n*+")
 
 
 class SystemTextRecogniser:
@@ -45,9 +53,11 @@ class SystemTextRecogniser:
     priority = 500
 
     def recognise(self, role: str, text: str) -> Recognition | None:
-        """None where nothing in it moves."""
-        if role not in ("system", "developer") or len(text) > _MAX_TEXT_CHARS:
+        """None where nothing in it moves. Raises TooMuch."""
+        if role not in ("system", "developer"):
             return None
+        if len(text) > _MAX_TEXT_CHARS:
+            raise TooMuch(Bound.LENGTH)
         fences, documents = _blocks(text)
         clocks = [span for span in _clocks(text) if not _is_within(span[0], fences)]
         # A prompt tells the time once or twice; more such lines are an example, a log or a timetable.
@@ -65,7 +75,11 @@ Span = tuple[int, int, str, PieceKind]
 def _clocks(text: str) -> Iterator[Span]:
     position = 0
     number = 0
+    seen = 0
     while (found := _TIME.search(text, position)) is not None:
+        seen += 1
+        if seen > _MOST_TIMES:
+            raise TooMuch(Bound.MATCHES)
         start, end = _line(text, found.start())
         position = found.end()
         if end - start > _MAX_VOLATILE_CHARS:
@@ -100,13 +114,18 @@ def _line(text: str, position: int) -> tuple[int, int]:
 def _blocks(text: str) -> tuple[list[tuple[int, int]], list[Span]]:
     """Where code stands between fences, and the documents outside of it, each with the blank lines behind it.
 
-    Where one fence too many stands nobody can tell which one it is: all from the first one on may be code.
+    Where one fence too many stands nobody can tell which one it is: all from the first one on may be code. Raises
+    TooMuch.
     """
     fences: list[tuple[int, int]] = []
     documents: list[Span] = []
     position = 0
+    seen = 0
     while (found := _BLOCK.search(text, position)) is not None:
         position = found.end()
+        seen += 1
+        if seen > _MOST_BLOCKS:
+            raise TooMuch(Bound.MATCHES)
         if fence := found.group("fence"):
             close = text.find("\n" + fence, position)
             if close >= 0:
@@ -124,6 +143,8 @@ def _blocks(text: str) -> tuple[list[tuple[int, int]], list[Span]]:
             if (fence_behind := _FENCE.search(text, position)) is not None:
                 fences.append((fence_behind.start(), len(text)))
             return fences, []
+        if len(documents) >= _MOST_DOCUMENTS:
+            raise TooMuch(Bound.PIECES)
         attributes = " ".join(sorted(_ATTRIBUTE.findall(found.group("attributes"))))
         position = _behind_lines(text, end)
         documents.append(
@@ -138,7 +159,7 @@ _DOCUMENT = PieceKind.DOCUMENT
 def _end_of(text: str, tag: str, position: int) -> int | None:
     """Behind the tag that closes the one in front of ``position``: elements of its name may stand within."""
     depth = 1
-    for found in re.compile(rf"<(/?){tag}\b[^<>\n]*>").finditer(text, position):
+    for found in _BOTH_TAGS[tag].finditer(text, position):
         depth += -1 if found.group(1) else 1
         if depth == 0:
             return found.end() if text[found.end() : found.end() + 1] in ("", "\n") else None
@@ -146,9 +167,8 @@ def _end_of(text: str, tag: str, position: int) -> int | None:
 
 
 def _behind_lines(text: str, end: int) -> int:
-    while end < len(text) and text[end] == "\n":
-        end += 1
-    return end
+    found = _LINE_ENDS.match(text, end)
+    return end if found is None else found.end()
 
 
 def _body(text: str, start: int, end: int) -> str:
@@ -178,11 +198,19 @@ def _movable(text: str, documents: list[Span]) -> list[Span]:
 
 
 def _is_enclosed(text: str, start: int, end: int) -> bool:
-    """Whether some tag that opens in front of ``start`` closes behind ``end``."""
+    """Whether some tag that opens in front of ``start`` closes behind ``end``. Raises TooMuch."""
     opened: Counter[str] = Counter()
-    for tag in _TAG.finditer(text, 0, start):
+    for tag in _tags(text, 0, start):
         opened[tag.group(2)] += -1 if tag.group(1) else 1
-    return any(tag.group(1) and opened[tag.group(2)] > 0 for tag in _TAG.finditer(text, end))
+    return any(tag.group(1) and opened[tag.group(2)] > 0 for tag in _tags(text, end, len(text)))
+
+
+def _tags(text: str, start: int, end: int) -> Iterator[re.Match[str]]:
+    """All tags of a part of the text. Raises TooMuch."""
+    for number, tag in enumerate(_TAG.finditer(text, start, end)):
+        if number >= _MOST_TAGS:
+            raise TooMuch(Bound.MATCHES)
+        yield tag
 
 
 def _joined(text: str, documents: list[Span]) -> list[Span]:
@@ -223,11 +251,21 @@ def _follows(before: dict[str, str], now: dict[str, str]) -> bool:
 
 def _opening_line(text: str, tag: str, before: int) -> int | None:
     """Where the line begins that opens the tag which encloses what stands ``before`` on."""
+    opening = f"\n<{tag}"
     at = before
-    while (at := text.rfind(f"<{tag}", 0, at)) >= 0:
-        if (at == 0 or text[at - 1] == "\n") and text[at + len(tag) + 1 : at + len(tag) + 2] in (">", " ", "\t"):
-            return at
-    return None
+    for _ in range(_MOST_TAGS):
+        at = text.rfind(opening, 0, at)
+        if at < 0:
+            is_first = text.startswith(opening[1:]) and len(opening) - 1 <= before
+            return 0 if is_first and _ends_name(text, len(opening) - 1) else None
+        if _ends_name(text, at + len(opening)):
+            return at + 1
+    raise TooMuch(Bound.MATCHES)
+
+
+def _ends_name(text: str, position: int) -> bool:
+    """Whether a tag's name ends here."""
+    return text[position : position + 1] in (">", " ", "\t")
 
 
 def _apart(spans: list[Span]) -> Iterator[Span]:

@@ -223,6 +223,10 @@ class Metrics:
         self._replays = self._plain("spool_replayed_total", "Settlements that the store got later.")
         self._expired = self._plain("reservations_expired_total", "Reservations of dead workers, billed as they stood.")
         self._plugin_errors = self._counter("plugin_errors_total", "Plugin failures, contained.", "plugin", "hook")
+        self._plugin_bounds = self._counter(
+            "plugin_bounds_total", "Texts that stayed whole at a bound.", "plugin", "bound"
+        )
+        self._plugins_off = self._counter("plugins_switched_off_total", "Plugins that were too slow.", "plugin")
 
     def _counter(self, name: str, text: str, *labels: str) -> _Bound[Counter]:
         return _Bound(Counter(_PREFIX + name, text, labels, registry=self.registry))
@@ -434,3 +438,11 @@ class Metrics:
     def plugin_failed(self, plugin: str, hook: str) -> None:
         """A plugin raised; it was skipped."""
         self._plugin_errors(plugin, hook).inc()
+
+    def plugin_reached(self, plugin: str, bound: str) -> None:
+        """A plugin reached one of its bounds; the text stayed whole."""
+        self._plugin_bounds(plugin, bound).inc()
+
+    def plugin_switched_off(self, plugin: str) -> None:
+        """A plugin was too slow too often; it is not asked again."""
+        self._plugins_off(plugin).inc()

@@ -95,7 +95,7 @@ async def build(
     planner = Planning(
         TierPlanner(
             quick(encode),
-            recognisers(build_plugin_manager(), metrics.plugin_failed),
+            recognisers(build_plugin_manager(), metrics),
             ours.policy,
             Options(ours.holdout, ours.routing_keys, ours.steady_tools),
             room,

@@ -66,6 +66,29 @@ class Recognition:
 
 _MOVABLE = (Form.CONTEXT, Form.CANDIDATE)
 
+MOST_PIECES = 2_000
+"""A text of more pieces stays whole: what is planned for each of them would hold up everybody else."""
+
+
+class Bound(StrEnum):
+    """Which of its bounds a recogniser has reached. All of them count work, never time, so that the same request always
+    gets the same layout."""
+
+    LENGTH = "length"
+    """The text has more characters than a recogniser looks through."""
+    PIECES = "pieces"
+    """It consists of more pieces than a plan can hold."""
+    MATCHES = "matches"
+    """Something stands in it more often than a recogniser looks at."""
+
+
+class TooMuch(Exception):
+    """A recogniser raises it where a text is more than it looks through: the text is then not its own."""
+
+    def __init__(self, bound: Bound) -> None:
+        super().__init__(bound.value)
+        self.bound = bound
+
 
 class Recogniser(Protocol):
     """Finds the pieces of one kind of client's texts. Lower ``priority`` is asked first."""
@@ -74,14 +97,19 @@ class Recogniser(Protocol):
     priority: int
 
     def recognise(self, role: str, text: str) -> Recognition | None:
-        """The pieces, or None: not mine."""
+        """The pieces, or None: not mine. Raises TooMuch where the text is more than it looks through."""
         ...
 
 
 def recognise_text(recognisers: Iterable[Recogniser], role: str, text: str) -> Recognition | None:
     """The first recogniser's answer whose cuts cover the text exactly once."""
     for recogniser in recognisers:
-        found = recogniser.recognise(role, text)
+        try:
+            found = recogniser.recognise(role, text)
+        except TooMuch:
+            continue
+        if found is not None and len(found.cuts) > MOST_PIECES:
+            continue
         if found is not None and covers(found.cuts, len(text)):
             return found if found.form not in _MOVABLE else replace(found, cuts=joined(found.cuts))
     return None

@@ -80,6 +80,8 @@ def test_plans_and_trouble(metrics):
     metrics.disconnected()
     metrics.budget_rejected("t")
     metrics.plugin_failed("aider", "recognise")
+    metrics.plugin_reached("fenced", "pieces")
+    metrics.plugin_switched_off("slow")
     metrics.arm("m", "control", 0.25, 0.5)
     metrics.unpriced("m")
     metrics.usage_missing("m")
@@ -98,6 +100,8 @@ def test_plans_and_trouble(metrics):
     assert value(metrics, "client_disconnects_total") == 1
     assert value(metrics, "budget_rejections_total", team="t") == 1
     assert value(metrics, "plugin_errors_total", plugin="aider", hook="recognise") == 1
+    assert value(metrics, "plugin_bounds_total", plugin="fenced", bound="pieces") == 1
+    assert value(metrics, "plugins_switched_off_total", plugin="slow") == 1
     assert value(metrics, "holdout_input_cost_usd_total", model="m", arm="control") == 0.25
     assert value(metrics, "holdout_uncached_input_cost_usd_total", model="m", arm="control") == 0.5
     assert value(metrics, "unpriced_requests_total", model="m") == 1
@@ -179,7 +183,7 @@ def test_no_label_tells_clients_apart(metrics):
     }
     allowed = {
         "model", "mode", "status", "transport", "kind", "team", "basis", "tier", "source", "target", "reason",
-        "side", "plugin", "hook", "version", "deployment", "cause", "arm", "outcome", "operation", "unit",
+        "side", "plugin", "hook", "version", "deployment", "cause", "arm", "outcome", "operation", "unit", "bound",
     }  # fmt: skip
     assert declared == allowed
     assert names <= allowed | {"le"}

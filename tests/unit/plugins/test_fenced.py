@@ -1,7 +1,7 @@
 import pytest
 
 from plugins.fenced import FencedRecogniser, register_recognisers
-from proxy.core.recognition import Form, PieceKind, Recognition, covers
+from proxy.core.recognition import MOST_PIECES, Bound, Form, PieceKind, Recognition, TooMuch, covers
 from proxy.core.words import Claim
 
 OPENING = "Here are the files you asked about:\n\n"
@@ -137,9 +137,16 @@ def test_the_group_is_named_by_its_opening_so_that_the_same_message_is_known_aga
 
 
 def test_a_long_text_of_fences_is_read_in_linear_time() -> None:
-    text = OPENING + "".join(f"f{n}.py\n```\n{n}\n```\n\n" for n in range(5000))
-    assert len(pieces(text)) == 5000
+    text = OPENING + "".join(f"f{n}.py\n```\n{n}\n```\n\n" for n in range(MOST_PIECES - 1))
+    assert len(pieces(text)) == MOST_PIECES - 1
     assert recognise("```\n" * 50_000) is None
+
+
+def test_more_files_than_a_plan_can_hold_are_too_much() -> None:
+    text = OPENING + "".join(f"f{n}.py\n```\n{n}\n```\n\n" for n in range(MOST_PIECES + 1))
+    with pytest.raises(TooMuch) as raised:
+        recognise(text)
+    assert raised.value.bound is Bound.PIECES
 
 
 def test_the_plugin_registers_one_recogniser() -> None:

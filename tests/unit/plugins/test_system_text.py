@@ -1,9 +1,10 @@
+from contextlib import suppress
 from time import process_time
 
 import pytest
 
 from plugins.system_text import SystemTextRecogniser, register_recognisers
-from proxy.core.recognition import Form, PieceKind, covers
+from proxy.core.recognition import Bound, Form, PieceKind, TooMuch, covers
 
 
 def cut(text: str, role: str = "system") -> dict[PieceKind, list[str]]:
@@ -237,10 +238,25 @@ def test_numbered_parts_of_one_source_stay_together() -> None:
 )
 def test_large_texts_take_linear_time(text: str) -> None:
     begin = process_time()
-    SystemTextRecogniser().recognise("system", text)
+    with suppress(TooMuch):
+        SystemTextRecogniser().recognise("system", text)
     # Some tenths of a second; quadratic in the text it would be minutes.
     assert process_time() - begin < 5.0
 
 
-def test_what_nobody_can_have_written_is_not_looked_through() -> None:
-    assert cut("Current time: 10:00\n" + "x" * 2_000_001) == {}
+@pytest.mark.parametrize(
+    ("text", "bound"),
+    [
+        ("x" * 2_000_001, Bound.LENGTH),
+        ("10:00 x\n" * 5_001, Bound.MATCHES),
+        ("```\n```\n" * 20_001, Bound.MATCHES),
+        ("<b>" * 20_001 + '\n<doc id="1">\n</doc>\n', Bound.MATCHES),
+        ("<docs\n" * 20_001 + '<doc id="1">\n</doc>\n</docs>\n', Bound.MATCHES),
+        ("".join(f'<doc id="{n}">\n</doc>\n' for n in range(1_001)), Bound.PIECES),
+    ],
+    ids=["length", "times", "fences", "tags", "lines that begin alike", "documents"],
+)
+def test_what_nobody_can_have_written_is_not_looked_through(text: str, bound: Bound) -> None:
+    with pytest.raises(TooMuch) as raised:
+        cut("Current time: 10:00\n" + text)
+    assert raised.value.bound is bound
