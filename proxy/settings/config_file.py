@@ -5,21 +5,21 @@ its key; what LiteLLM would use and Stratiform does not is listed in ``Settings.
 """
 
 import ssl
+from collections import deque
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit, urlunsplit
 
-import yaml
 from pydantic import BaseModel, SecretStr, ValidationError
 
 from proxy.settings.environment import Environment, join, state_folder
 from proxy.settings.messages import ConfigError, explain, nearest
-from proxy.settings.repeated import repeated_keys
 from proxy.settings.routing import Routing, routing_of
 from proxy.settings.schema import ConfigFile, ModelEntry, Stratiform, http_url
 from proxy.settings.teams import Key, Team
+from proxy.settings.yaml_file import read_yaml
 from proxy.virtual_keys import digest_of
 
 # Only these may name variables that are not set: nothing else of a LiteLLM file is used.
@@ -156,14 +156,16 @@ def load(path: Path | None, upstream: str = "", environment: Environment | None 
 def _read_with_includes(path: Path) -> dict[str, Any]:
     """The file and what it includes, merged as LiteLLM does: lists are joined, of other values the included wins."""
     merged = _read(path)
-    waiting = [(entry, path) for entry in _includes(merged, path)]
+    waiting = deque((entry, path) for entry in _includes(merged, path))
     seen = {path.absolute()}
-    while waiting and len(seen) <= _MAX_INCLUDES:
-        entry, declared_in = waiting.pop(0)
+    while waiting:
+        entry, declared_in = waiting.popleft()
         location = (declared_in.parent / entry).absolute()
         if location in seen:
             continue
         seen.add(location)
+        if len(seen) > _MAX_INCLUDES:
+            raise ConfigError([f"include: leads to more than {_MAX_INCLUDES} files (in {declared_in})"])
         included = _read(location)
         waiting += [(further, location) for further in _includes(included, location)]
         for key, value in included.items():
@@ -190,34 +192,12 @@ def _includes(raw: dict[str, Any], path: Path) -> list[str]:
 
 
 def _read(path: Path) -> dict[str, Any]:
-    try:
-        text = path.read_text(encoding="utf-8")
-        twice = list(repeated_keys(text, path))
-        loaded = yaml.safe_load(text)
-    except OSError as error:
-        raise ConfigError([f"{path}: cannot be read: {error.strerror}"]) from error
-    except UnicodeDecodeError as error:
-        raise ConfigError([f"{path}: is not UTF-8 text"]) from error
-    except yaml.YAMLError as error:
-        raise ConfigError([f"{path}{_place(error)}: is not valid YAML{_complaint(error)}"]) from None
-    if twice:
-        raise ConfigError(twice)
+    loaded = read_yaml(path)
     if loaded is None:
         return {}
     if not isinstance(loaded, dict) or not all(isinstance(key, str) for key in loaded):
         raise ConfigError([f"{path}: must be a mapping of sections (model_list, general_settings, stratiform, ...)"])
     return loaded
-
-
-def _place(error: yaml.YAMLError) -> str:
-    mark = getattr(error, "problem_mark", None)
-    return f":{mark.line + 1}:{mark.column + 1}" if mark else ""
-
-
-def _complaint(error: yaml.YAMLError) -> str:
-    # Not str(error): it quotes the line, which may hold a key.
-    complaint = getattr(error, "problem", None)
-    return f": {complaint}" if complaint else ""
 
 
 def _without_nulls(raw: dict[str, Any]) -> dict[str, Any]:

@@ -13,6 +13,8 @@ from pydantic import BaseModel, ValidationError
 
 from proxy.settings.environment import join
 
+_MOST_EXPLAINED = 100
+
 
 class ConfigError(Exception):
     """The configuration cannot be used. ``problems`` are lines, each beginning with the path of a key."""
@@ -24,9 +26,12 @@ class ConfigError(Exception):
 
 def explain(error: ValidationError, model: type[BaseModel]) -> Iterator[str]:
     """A line for every problem that pydantic found in a ``model``."""
-    for problem in error.errors(include_url=False, include_input=False, include_context=True):
+    problems = error.errors(include_url=False, include_input=False, include_context=True)
+    for problem in problems[:_MOST_EXPLAINED]:
         path, owner = _walk(problem["loc"], model, is_unknown_key=problem["type"] == "extra_forbidden")
         yield f"{path}: {_reason(problem, owner)}"
+    if len(problems) > _MOST_EXPLAINED:
+        yield f"and {len(problems) - _MOST_EXPLAINED} more problems of this kind"
 
 
 def nearest(name: str, known: Iterable[str]) -> str | None:

@@ -13,13 +13,12 @@ import yaml
 from proxy.settings.environment import join
 
 
-def repeated_keys(text: str, path: Path) -> Iterator[str]:
-    """A message for each. Raises yaml.YAMLError."""
-    root = yaml.compose(text, Loader=yaml.SafeLoader)
-    waiting, seen = deque([(root, "")] if root is not None else []), set[int]()
+def repeated_keys(root: yaml.Node, path: Path) -> Iterator[str]:
+    """A message for each."""
+    waiting, seen = deque([(root, "")]), set[int]()
     while waiting:
         node, place = waiting.popleft()
-        # What has an anchor may stand in many places, and in itself. The first one names it.
+        # What has an anchor may stand in many places. The first one names it.
         if id(node) in seen:
             continue
         seen.add(id(node))

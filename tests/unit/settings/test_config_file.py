@@ -215,10 +215,6 @@ def test_a_key_that_stands_twice_is_refused_at_any_depth(tmp_path: Path, text: s
     )
 
 
-def test_yaml_that_contains_itself_is_walked_once(tmp_path: Path) -> None:
-    assert read(tmp_path, MODEL + "x: &x {y: *x, z: [*x]}\n").models[0].model_name == "m"
-
-
 def test_what_is_included_may_not_undo_the_keys_that_clients_need(tmp_path: Path) -> None:
     write(tmp_path, "stratiform: {mode: mark}\ngeneral_settings: {other: 1}\n", "more.yaml")
     more = f"{tmp_path / 'more.yaml'}, too, which is included and would undo it; keep one"

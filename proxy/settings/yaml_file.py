@@ -1,0 +1,130 @@
+"""A YAML file, read in bounded time and memory, whoever wrote it.
+
+A few lines of YAML can stand for more values than there is memory: an alias repeats what an anchor names, and what it
+repeats may hold aliases (https://en.wikipedia.org/wiki/Billion_laughs_attack), or itself. So the tree of nodes is
+looked at before any value is built from it: what it would expand to is counted, with every alias and every merge key
+(``<<``) as often as it stands. Ordinary anchors, aliases and merge keys are used as YAML defines them.
+"""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import yaml
+
+from proxy.settings.messages import ConfigError
+from proxy.settings.repeated import repeated_keys
+
+MOST_BYTES = 1 << 20
+MOST_NODES = 100_000
+_MOST_DEPTH = 40
+_MOST_KEYS = 2_000
+_MOST_KEY_CHARS = 256
+_MOST_NUMBER_CHARS = 100
+_TEXT = "tag:yaml.org,2002:str"
+
+
+def read_yaml(path: Path) -> object:
+    """The value that a file holds; None for an empty one. Raises ConfigError."""
+    text = _text(path)
+    # PyYAML's own, which builds nothing but plain values.
+    loader = yaml.SafeLoader(text)
+    try:
+        root = loader.get_single_node()
+        if root is None:
+            return None
+        _check(root, path)
+        twice = list(repeated_keys(root, path))
+        if twice:
+            raise ConfigError(twice)
+        return loader.construct_document(root)
+    except yaml.YAMLError as error:
+        raise ConfigError([f"{path}{_place(error)}: is not valid YAML{_complaint(error)}"]) from None
+    except RecursionError:
+        raise ConfigError([f"{path}:{loader.line + 1}: is nested too deeply"]) from None
+    except (ValueError, OverflowError, LookupError, AttributeError):
+        # PyYAML lets these out for the thirteenth month of a date, or for `!!bool x`; it does not say where that stands.
+        raise ConfigError([f"{path}: holds a date or a number that there is not; write it in quotes"]) from None
+    finally:
+        loader.dispose()
+
+
+def _text(path: Path) -> str:
+    try:
+        with path.open("rb") as file:
+            data = file.read(MOST_BYTES + 1)
+    except OSError as error:
+        raise ConfigError([f"{path}: cannot be read: {error.strerror}"]) from error
+    if len(data) > MOST_BYTES:
+        raise ConfigError([f"{path}: is larger than {MOST_BYTES} bytes; divide it with `include`"])
+    try:
+        return data.decode()
+    except UnicodeDecodeError as error:
+        raise ConfigError([f"{path}: is not UTF-8 text"]) from error
+
+
+def _check(root: yaml.Node, path: Path) -> None:
+    """Refuse what contains itself, is too deep, or expands to too much. Raises ConfigError. Each node is looked at
+    once, however often it stands."""
+    sizes: dict[int, int] = {}
+    above: set[int] = set()
+    waiting: list[tuple[yaml.Node, Iterator[yaml.Node]]] = []
+
+    def enter(node: yaml.Node) -> None:
+        _check_node(node, path)
+        if len(waiting) >= _MOST_DEPTH:
+            raise _refused(node, path, f"is nested more than {_MOST_DEPTH} levels deep")
+        above.add(id(node))
+        waiting.append((node, _inside(node)))
+
+    enter(root)
+    while waiting:
+        node, rest = waiting[-1]
+        following = next(rest, None)
+        if following is not None:
+            if id(following) in above:
+                raise _refused(following, path, "contains itself: an alias inside of what its anchor names")
+            if id(following) not in sizes:
+                enter(following)
+            continue
+        waiting.pop()
+        above.remove(id(node))
+        sizes[id(node)] = 1 + sum(sizes[id(each)] for each in _inside(node))
+        if sizes[id(node)] > MOST_NODES:
+            raise _refused(node, path, f"stands for more than {MOST_NODES} values, its aliases resolved")
+
+
+def _inside(node: yaml.Node) -> Iterator[yaml.Node]:
+    if isinstance(node, yaml.SequenceNode):
+        yield from node.value
+    elif isinstance(node, yaml.MappingNode):
+        for key, value in node.value:
+            yield key
+            yield value
+
+
+def _check_node(node: yaml.Node, path: Path) -> None:
+    if isinstance(node, yaml.MappingNode):
+        if len(node.value) > _MOST_KEYS:
+            raise _refused(node, path, f"has more than {_MOST_KEYS} keys")
+        for key, _ in node.value:
+            if isinstance(key, yaml.ScalarNode) and len(key.value) > _MOST_KEY_CHARS:
+                raise _refused(key, path, f"is a key of more than {_MOST_KEY_CHARS} characters")
+    elif isinstance(node, yaml.ScalarNode) and node.tag != _TEXT and len(node.value) > _MOST_NUMBER_CHARS:
+        # Python reads a number of many digits in quadratic time.
+        raise _refused(node, path, f"is a number or a date of more than {_MOST_NUMBER_CHARS} characters")
+
+
+def _refused(node: yaml.Node, path: Path, complaint: str) -> ConfigError:
+    mark = node.start_mark
+    return ConfigError([f"{path}:{mark.line + 1}:{mark.column + 1}: {complaint}"])
+
+
+def _place(error: yaml.YAMLError) -> str:
+    mark = getattr(error, "problem_mark", None)
+    return f":{mark.line + 1}:{mark.column + 1}" if mark else ""
+
+
+def _complaint(error: yaml.YAMLError) -> str:
+    # Not str(error): it quotes the line, which may hold a key.
+    complaint = getattr(error, "problem", None)
+    return f": {complaint}" if complaint else ""
