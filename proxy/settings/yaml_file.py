@@ -42,7 +42,7 @@ def read_yaml(path: Path) -> object:
     except RecursionError:
         raise ConfigError([f"{path}:{loader.line + 1}: is nested too deeply"]) from None
     except (ValueError, OverflowError, LookupError, AttributeError):
-        # PyYAML lets these out for the thirteenth month of a date, or for `!!bool x`; it does not say where that stands.
+        # PyYAML lets these out for the thirteenth month of a date, or for `!!bool x`. It does not say where that is.
         raise ConfigError([f"{path}: holds a date or a number that there is not; write it in quotes"]) from None
     finally:
         loader.dispose()
