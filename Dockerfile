@@ -1,6 +1,6 @@
 # docker build -t stratiform . && docker run -p 4000:4000 -v ./config.yaml:/etc/stratiform/config.yaml:ro \
 #     -e ANTHROPIC_API_KEY stratiform
-# (-e: every variable that config.yaml names). Without a file, in front of one server:
+# (-e: every variable that config.yaml names; stop it with `docker stop --time 70`, or set limits.drain_s below 10). Without a file, in front of one server:
 #     docker run -p 4000:4000 stratiform serve --host 0.0.0.0 --upstream URL
 # Inside it is port 4000, which the health check asks, whatever stratiform.port says; outside, `-p PORT:4000`.
 FROM python:3.13-slim AS build

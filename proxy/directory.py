@@ -102,6 +102,7 @@ class Directory:
         self.is_loaded = False
         """Whether the managed records have ever been read: until then a key that is not known may yet be one."""
         self.store_errors = 0
+        self._managed: tuple[Sequence[TeamRecord], Sequence[KeyRecord], Sequence[BudgetRecord]] = ((), (), ())
         self._store = store
         self._poll_s = poll_s
         self._version: int | None = None
@@ -127,10 +128,15 @@ class Directory:
             version = await self._store.directory_version()
             if version == self._version:
                 return
-            teams, keys, budgets = await self._store.teams(), await self._store.keys(), await self._store.budgets()
-            self.snapshot = snapshot_of(self.declared, teams, keys, budgets)
+            self._managed = (await self._store.teams(), await self._store.keys(), await self._store.budgets())
+            self.snapshot = snapshot_of(self.declared, *self._managed)
             self._version = version
             self.is_loaded = True
+
+    def declare(self, declared: Declared) -> None:
+        """Put another configuration into force; what is managed stays as it was read last."""
+        self.declared = declared
+        self.snapshot = snapshot_of(declared, *self._managed)
 
     async def put(self, record: Record) -> None:
         """Create or replace a managed record; it counts from now on. Raises StoreError."""

@@ -132,7 +132,7 @@ class Identity:
             records.append(KeyRecord(id=MASTER_ID, digest=master, team=DEFAULT_TEAM))
         self._records = {self._place(record.digest): record for record in records}
         self._met = {}
-        self._is_open = self._is_open and not snapshot.keys
+        self._is_open = self._is_open and self._directory.declared.is_empty and not snapshot.keys
         self._seen = snapshot
 
     def _known_key(self, record: KeyRecord, team: TeamRecord) -> _Known:

@@ -39,8 +39,12 @@ _PRICE_SUFFIXES = ("_cost_per_token", "_token_cost", "_token_cost_above_1hr")
 
 def price_map(settings: Settings) -> PriceMap:
     """litellm's prices under those of the configuration."""
-    overrides = {name: price.model_dump(exclude_none=True) for name, price in settings.stratiform.prices.items()}
-    return load_price_map(overrides=overrides)
+    return load_price_map(overrides=price_overrides(settings))
+
+
+def price_overrides(settings: Settings) -> dict[str, dict[str, object]]:
+    """The configuration's own prices, in the fields of litellm's map."""
+    return {name: price.model_dump(exclude_none=True) for name, price in settings.stratiform.prices.items()}
 
 
 def model_table(settings: Settings, prices: PriceMap) -> ModelTable:

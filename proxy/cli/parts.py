@@ -8,12 +8,14 @@ from dataclasses import dataclass
 from proxy.administration import Desk
 from proxy.admission import Gate
 from proxy.cli import compose, declared
+from proxy.cli.reload import Reload
 from proxy.clock import SystemClock
 from proxy.core.breaker import BreakerPolicy
 from proxy.core.options import Options
 from proxy.core.planner import TierPlanner
 from proxy.core.retry import RetryPolicy
 from proxy.core.tokens import Encode, quick
+from proxy.deployments.live import LiveModels
 from proxy.directory import DEFAULT_TEAM
 from proxy.encodings import local_encode
 from proxy.engine import Breakers, Engine, Limits
@@ -36,10 +38,11 @@ from proxy.web.app import Parts
 
 @dataclass(frozen=True, slots=True)
 class Assembly:
-    """An app's parts, and the upstreams among them."""
+    """An app's parts, the upstreams among them, and what takes a changed configuration over."""
 
     parts: Parts
     upstreams: Mapping[Transport, Upstream]
+    reload: Reload
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,9 +70,9 @@ async def build(
     """The parts of an app. Given upstreams stand in for those that the settings ask for; ``wait`` sleeps for so many
     seconds of the clock. Raises ConfigError."""
     ours, prices = settings.stratiform, compose.price_map(settings)
-    table = compose.model_table(settings, prices)
+    models = LiveModels(compose.model_table(settings, prices))
     encode = encode or local_encode()
-    served = [table.resolve(name) for name in table.names()]
+    served = [models.resolve(name) for name in models.names()]
     metrics = Metrics(
         served, teams=[DEFAULT_TEAM, *(team.name for team in ours.teams)], shared=worker.metrics if worker else None
     )
@@ -88,7 +91,7 @@ async def build(
     metrics.watch_budgets(accounts.remaining)
     identity = declared.identity(settings, directory, store)
     gate = Gate(identity, accounts)
-    used = {**make_upstreams(table.transports(), encode), **(upstreams or {})}
+    used = {**make_upstreams(encode), **(upstreams or {})}
     routing = settings.routing
     breaking = BreakerPolicy(allowed_fails=routing.allowed_fails, cooldown_s=routing.cooldown_s)
     room = int(ours.limits.state_mib * (1 << 20))
@@ -107,7 +110,7 @@ async def build(
     )
     meter, terms = Meter(metrics, prices), compose.keep_alive_terms(settings)
     engine = Engine(
-        models=table,
+        models=models,
         upstreams=used,
         planner=planner,
         admission=gate,
@@ -136,22 +139,19 @@ async def build(
     )
     parts = Parts(
         engine=engine,
-        models=table,
+        models=models,
         metrics=metrics,
         obstacle=obstacle,
         on_close=[gate.aclose, directory.aclose, planner.aclose],
         admin=AdminEndpoint(Desk(directory, store, system), identity) if identity.has_master else None,
     )
-    return Assembly(parts, used)
+    return Assembly(parts, used, Reload(models, prices, directory))
 
 
-def make_upstreams(transports: frozenset[Transport], encode: Encode) -> dict[Transport, Upstream]:
+def make_upstreams(encode: Encode) -> dict[Transport, Upstream]:
     """An upstream for each transport. None of them does anything before its first call."""
-    made: dict[Transport, Upstream] = {}
-    if Transport.HTTP in transports:
-        made[Transport.HTTP] = HttpUpstream()
-    if Transport.LITELLM in transports:
-        made[Transport.LITELLM] = LitellmUpstream()
-    if Transport.EMBEDDED in transports:
-        made[Transport.EMBEDDED] = EmbeddedUpstream(encode)
-    return made
+    return {
+        Transport.HTTP: HttpUpstream(),
+        Transport.LITELLM: LitellmUpstream(),
+        Transport.EMBEDDED: EmbeddedUpstream(encode),
+    }

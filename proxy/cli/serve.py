@@ -4,11 +4,13 @@ import argparse
 import asyncio
 import gc
 import logging
+import signal
 import socket
 import sys
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -17,6 +19,7 @@ import uvicorn
 from proxy import __version__
 from proxy.cli import parts
 from proxy.cli.parts import Worker
+from proxy.cli.reload import ConfigSource
 from proxy.cli.server import address, listen, run_on_loop, server
 from proxy.cli.workers import Workers
 from proxy.core.modes import Mode
@@ -49,25 +52,28 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Serve until SIGINT or SIGTERM. Raises ConfigError."""
-    settings = settings_of(arguments)
+    """Serve until SIGINT or SIGTERM; SIGHUP reloads the configuration. Raises ConfigError."""
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)  # until there is something that can reload
+    source = ConfigSource(settings_of(arguments), partial(settings_of, arguments))
+    settings = source.settings
     _log_to_stderr(settings.stratiform.log_level)
     for warning in settings.warnings:
         _log.warning("%s", warning)
     export(settings.exported)
     with listen(settings.stratiform.host, settings.stratiform.port) as listener:
         if settings.stratiform.workers > 1:
-            return _serve_with_workers(settings, listener)
+            return _serve_with_workers(source, listener)
         try:
-            run_on_loop(serve(settings, listener))
+            run_on_loop(serve(source, listener))
         except KeyboardInterrupt:
             return 130
     return 0
 
 
-def _serve_with_workers(settings: Settings, listener: socket.socket) -> int:
+def _serve_with_workers(source: ConfigSource, listener: socket.socket) -> int:
     """Serve in several processes, each with an app of its own, until a signal ends them all."""
-    _log.info("stratiform %s: %d workers", __version__, settings.stratiform.workers)
+    ours = source.settings.stratiform
+    _log.info("stratiform %s: %d workers", __version__, ours.workers)
     with TemporaryDirectory(prefix="stratiform-metrics-") as folder:
         export({FOLDER_VARIABLE: folder})
         shared = SharedMetrics(Path(folder))
@@ -75,7 +81,7 @@ def _serve_with_workers(settings: Settings, listener: socket.socket) -> int:
         def work(slot: int, lifeline: socket.socket) -> int:
             shared.begin(slot)
             try:
-                run_on_loop(serve(settings, listener, Worker(slot, shared), lifeline))
+                run_on_loop(serve(source, listener, Worker(slot, shared), lifeline))
             except ConfigError as error:
                 _log.error("worker %d cannot start: %s", slot, "; ".join(error.problems))
                 return 1
@@ -83,8 +89,8 @@ def _serve_with_workers(settings: Settings, listener: socket.socket) -> int:
                 return 130
             return 0
 
-        ours = settings.stratiform
-        return Workers(work, ours.workers, ours.limits.drain_s + _MARGIN_S, on_death=shared.died).run()
+        grace_s = ours.limits.drain_s + _MARGIN_S
+        return Workers(work, ours.workers, grace_s, on_death=shared.died, on_reload=source.reread).run()
 
 
 def settings_of(arguments: argparse.Namespace) -> Settings:
@@ -102,21 +108,25 @@ def settings_of(arguments: argparse.Namespace) -> Settings:
 
 
 async def serve(
-    settings: Settings,
+    source: ConfigSource,
     listener: socket.socket,
     worker: Worker | None = None,
     lifeline: socket.socket | None = None,
 ) -> None:
     """Build the app and serve it on a socket that is bound: as the only process, or as a worker for as long as nothing
     can be read from its lifeline. Raises ConfigError."""
-    warming, background = _Warming(), Tasks()
+    settings, warming, background = source.settings, _Warming(), Tasks()
     assembly = await parts.build(
         settings, encode=_loaded_beside(local_encode), obstacle=warming.obstacle, worker=worker
     )
     built = server(create_app(assembly.parts), settings.stratiform.limits)
-    litellm = assembly.upstreams.get(Transport.LITELLM)
-    if isinstance(litellm, LitellmUpstream):
-        spawn(warming.warm(litellm), background)
+    warming.begin(assembly, background)
+
+    async def reload() -> None:
+        if await assembly.reload.run(source):
+            warming.begin(assembly, background)
+
+    asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, lambda: spawn(reload(), background))
     settle_heap()
     _log.info("stratiform %s: %s/v1, mode %s", __version__, address(listener), settings.stratiform.mode)
     if lifeline is not None:
@@ -151,12 +161,21 @@ class _Warming:
 
     def __init__(self) -> None:
         self._obstacle = ""
+        self._has_begun = False
 
     def obstacle(self) -> str:
         """What keeps the proxy from being ready."""
         return self._obstacle
 
-    async def warm(self, upstream: LitellmUpstream) -> None:
+    def begin(self, assembly: parts.Assembly, background: Tasks) -> None:
+        """Import litellm where a model needs it and nobody has begun to."""
+        litellm = assembly.upstreams[Transport.LITELLM]
+        needs_it = Transport.LITELLM in assembly.reload.models.table.transports()
+        if needs_it and not self._has_begun and isinstance(litellm, LitellmUpstream):
+            self._has_begun = True
+            spawn(self._warm(litellm), background)
+
+    async def _warm(self, upstream: LitellmUpstream) -> None:
         """Import litellm. A failure is logged by the task, and leaves the obstacle standing."""
         self._obstacle = "litellm is not loaded yet"
         await upstream.warm()
@@ -169,5 +188,12 @@ def _log_to_stderr(level: str) -> None:
         stream=sys.stderr, level=logging.WARNING, format="%(asctime)s %(levelname)s %(name)s %(message)s", force=True
     )
     logging.getLogger("stratiform").setLevel(level.upper())
+    logging.getLogger("uvicorn.error").addFilter(_is_no_cancellation)
     if level in ("debug", "error"):
         logging.getLogger().setLevel(level.upper())
+
+
+def _is_no_cancellation(record: logging.LogRecord) -> bool:
+    """A request that still runs when the proxy must end is cancelled, and its client is told so: that needs no
+    traceback."""
+    return record.exc_info is None or not isinstance(record.exc_info[1], asyncio.CancelledError)

@@ -7,6 +7,7 @@ and ends in order where that one is gone.
 
 import logging
 import multiprocessing
+import os
 import signal
 import socket
 import time
@@ -24,6 +25,8 @@ _SHORT_LIFE_S = 5.0
 _PAUSE_S = 0.05
 _LONGEST_PAUSE_S = 2.0
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
+_INTERRUPTED = 130  # what a shell expects of a command that SIGINT has ended
+_HANDLED = (*_SIGNALS, signal.SIGHUP)
 
 Work = Callable[[int, socket.socket], int]
 """Serves in the slot of that number until a signal says so, or until the socket can be read: its other end, which the
@@ -45,14 +48,18 @@ class _Worker:
 @dataclass(slots=True)
 class Workers:
     """``count`` processes that do ``work``. What has not ended ``grace_s`` after it was told to is killed. ``on_death``
-    is called with the slot of one that ended by itself."""
+    is called with the slot of one that ended by itself. SIGHUP calls ``on_reload``, whose answer says whether the
+    running workers are told, too."""
 
     work: Work
     count: int
     grace_s: float
     on_death: Callable[[int], None]
+    on_reload: Callable[[], bool] = bool
     _slots: list[_Worker] = field(default_factory=list)
     _stops: bool = False
+    _reloads: bool = False
+    _code: int = 0
 
     def run(self) -> int:
         """Until a signal ends it, or no worker can start. The exit code."""
@@ -67,20 +74,22 @@ class Workers:
                     if worker.process is None and time.monotonic() >= worker.start_at:
                         self._start(worker, context, near, far)
                 self._sleep(waker)
+                if self._reloads:
+                    self._reload()
                 code = self._look_after()
                 if code:
                     break
             self._end(waker)
-        return code
+        return code or self._code
 
     def _start(self, worker: _Worker, context: ForkContext, near: socket.socket, far: socket.socket) -> None:
         worker.process = context.Process(
             target=_work, args=(self.work, worker.slot, near, far), name=f"worker-{worker.slot}"
         )
         # A signal that comes before the worker has handlers of its own must wait, not reach ours in its place.
-        signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
+        signal.pthread_sigmask(signal.SIG_BLOCK, _HANDLED)
         worker.process.start()
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, _SIGNALS)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, _HANDLED)
         worker.started_at = time.monotonic()
         _log.info("worker %d is process %d", worker.slot, worker.process.pid)
 
@@ -90,6 +99,15 @@ class Workers:
         timeout = max(0.0, min(due) - time.monotonic()) if due else None
         wait([waker, *(worker.process.sentinel for worker in self._slots if worker.process)], timeout)
         _drain(waker)
+
+    def _reload(self) -> None:
+        """Workers that run read the configuration again; those that start later inherit it from this process."""
+        self._reloads = False
+        if not self.on_reload():
+            return
+        for worker in self._slots:
+            if worker.process is not None and worker.process.pid is not None and worker.process.is_alive():
+                os.kill(worker.process.pid, signal.SIGHUP)
 
     def _look_after(self) -> int:
         """Clear the slots of processes that ended. Returns the exit code of the whole if that is the end of it."""
@@ -140,6 +158,10 @@ class Workers:
 
         def stop(number: int, frame: object) -> None:
             self._stops = True
+            self._code = _INTERRUPTED if number == signal.SIGINT else 0
+
+        def reload(number: int, frame: object) -> None:
+            self._reloads = True
 
         reader, writer = socket.socketpair()
         with reader, writer:
@@ -147,6 +169,7 @@ class Workers:
             writer.setblocking(False)
             wakeup = signal.set_wakeup_fd(writer.fileno(), warn_on_full_buffer=False)
             handlers = {number: signal.signal(number, stop) for number in _SIGNALS}
+            handlers[signal.SIGHUP] = signal.signal(signal.SIGHUP, reload)
             try:
                 yield reader
             finally:
@@ -160,7 +183,9 @@ def _work(work: Work, slot: int, near: socket.socket, far: socket.socket) -> Non
     signal.set_wakeup_fd(-1)
     for number in _SIGNALS:
         signal.signal(number, signal.SIG_DFL)
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, _SIGNALS)
+    # What was read when the worker was forked is as new as what this signal would have it read.
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, _HANDLED)
     # Only the process above keeps this end.
     far.close()
     raise SystemExit(work(slot, near))

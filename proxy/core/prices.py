@@ -253,6 +253,11 @@ class PriceMap:
         found = self._known[names] = self._find(names)
         return found
 
+    def override_all(self, overrides: Mapping[str, Entry]) -> None:
+        """Let these entries win from now on, in place of those before."""
+        self._overrides = overrides
+        self._known.clear()
+
     def override(self, name: str) -> Price | None:
         """The price that the config gives this name; None where it gives none."""
         entry = self._overrides.get(name)

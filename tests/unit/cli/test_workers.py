@@ -9,6 +9,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).parents[3]
 WAIT_S = 20.0
 
@@ -30,6 +32,7 @@ def work(slot, lifeline):
             (folder / f"ended-{slot}").write_text("in order")
             os._exit(0)
         signal.signal(signal.SIGTERM, end)
+    signal.signal(signal.SIGHUP, lambda number, frame: (folder / f"told-{slot}").write_text(""))
     (folder / f"{slot}-{os.getpid()}").write_text("")
     select.select([lifeline], [], [])
     (folder / f"alone-{slot}").write_text("")
@@ -38,7 +41,11 @@ def work(slot, lifeline):
 def died(slot):
     (folder / f"died-{slot}").write_text("")
 
-print(Workers(work, 2, 2.0, died).run(), flush=True)
+def reload():
+    (folder / "reread").write_text("")
+    return kind != "wrong"
+
+print(Workers(work, 2, 2.0, died, reload).run(), flush=True)
 """
 
 
@@ -118,3 +125,20 @@ def test_workers_do_not_outlive_the_process_above(tmp_path: Path) -> None:
         process.kill()
         process.wait(WAIT_S)
         until(lambda: (tmp_path / "alone-0").exists() and (tmp_path / "alone-1").exists())
+
+
+@pytest.mark.parametrize(("kind", "are_told"), [("plain", True), ("wrong", False)])
+def test_a_reload_reaches_every_worker_unless_the_configuration_is_wrong(
+    tmp_path: Path, kind: str, *, are_told: bool
+) -> None:
+    with above(tmp_path, kind) as process:
+        until(lambda: workers(tmp_path, 0) and workers(tmp_path, 1), process)
+        process.send_signal(signal.SIGHUP)
+        until(lambda: (tmp_path / "reread").exists(), process)
+        if are_told:
+            until(lambda: len(list(tmp_path.glob("told-*"))) == 2, process)
+        process.send_signal(signal.SIGINT)
+        assert process.stdout is not None
+        assert process.stdout.readline() == "130\n", "SIGINT ends a command with 130"
+    assert len(list(tmp_path.glob("told-*"))) == 2 * are_told
+    assert len(workers(tmp_path, 0)) == 1
