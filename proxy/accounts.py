@@ -9,7 +9,7 @@ whether requests that a budget holds for may be sent meanwhile (``allow``) or no
 because what was reserved stays reserved until it is settled).
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from hashlib import blake2b
@@ -17,20 +17,10 @@ from re import ASCII, compile
 from typing import Any, Literal
 
 from proxy.books import Books
-from proxy.core.budget import (
-    UNKNOWN_OUTPUT_TOKENS,
-    Estimate,
-    Rule,
-    amount_text,
-    expected_cost,
-    most_prompt_tokens,
-    nanos,
-    refusal,
-    worst_case,
-)
+from proxy.core.budget import Estimate, Rule, amount_text, nanos, refusal
 from proxy.core.demand import Demand
-from proxy.core.prices import Price
-from proxy.errors import BudgetExceeded, BudgetUnavailable, Forbidden, RateLimited
+from proxy.errors import BudgetExceeded, BudgetUnavailable, RateLimited
+from proxy.estimates import Estimates, PriceOf
 from proxy.exchange import Ending, Exchange
 from proxy.habits import Habits
 from proxy.metrics import Metrics, mode_label
@@ -40,14 +30,11 @@ from proxy.rates import rate_headers
 from proxy.store import NANOS_PER_USD, Balance, Charge, Entry, Granted, Refused, Reserve, Settle
 from proxy.windows import Window, window_at
 
-PriceOf = Callable[[Deployment], Price | None]
-
 LOST = "lost"
 """The ending of an exchange whose worker died."""
 
 _SIMPLE = compile(r"[\w.@+/-]{1,64}", ASCII)
 _UNSAFE = compile(r"[^\w.@+/-]", ASCII)
-_LONG_LIVES = (b'"1h"', b'"24h"')
 _TOLD_S = 400 * 86400.0
 _NOTHING = {"usd": Estimate(0, 0), "tokens": Estimate(0, 0), "requests": Estimate(0, 0)}
 _MOST_TOLD = 10_000
@@ -82,14 +69,15 @@ class Accounts:
         metrics: Metrics,
         notices: Notices | None = None,
         on_store_error: Literal["allow", "deny"] = "allow",
+        on_unknown_price: Literal["allow", "refuse"] = "refuse",
     ) -> None:
         self._rules = rules
         self._books = books
-        self._price_of = price_of
         self._metrics = metrics
         self._notices = notices
         self._denies = on_store_error == "deny"
         self._habits = Habits()
+        self._estimates = Estimates(price_of, self._habits, allows_unknown=on_unknown_price == "allow")
         self._told: dict[tuple[str, str], None] = {}
         self._remaining: dict[tuple[str, str], float] = {}
 
@@ -127,13 +115,14 @@ class Accounts:
 
     async def reserve(self, exchange: Exchange, deployment: Deployment, demand: Demand) -> Reservation:
         """Set aside the most that this request can cost, and leave a notice on the exchange where a soft limit is
-        passed. Raises BudgetExceeded, RateLimited, BudgetUnavailable, Forbidden."""
+        passed. Raises BudgetExceeded, RateLimited, BudgetUnavailable,
+        Forbidden, InvalidRequest."""
         assert exchange.subject is not None
         rules = self._rules.rules(exchange.subject, deployment)
         held = Held(exchange.id, exchange.subject.team, is_limited=bool(rules))
         if not rules and not self._books.is_durable:
             return held
-        amounts = self._amounts(exchange, deployment, rules, demand)
+        amounts = self._estimates.amounts(exchange, deployment, rules, demand)
         held.bookings = [_booking(rule, amounts, exchange.now) for rule in rules]
         entry = _lost_entry(exchange, deployment, amounts)
         ask = Reserve(held.exchange_id, held.team, [b.charge for b in held.bookings], self._books.lease(), entry)
@@ -173,40 +162,6 @@ class Accounts:
         self._note_overrun(held, final)
         if balances is not None:
             await self._tell(held, balances)
-
-    def _amounts(
-        self, exchange: Exchange, deployment: Deployment, rules: Sequence[Rule], demand: Demand
-    ) -> dict[str, Estimate]:
-        """What the request takes in each unit: the most of all deployments that may come to serve it."""
-        limit, choices = demand.max_output_tokens, demand.answers
-        plan = exchange.plan
-        own = plan.own if plan is not None else None
-        counted = own.total if own is not None else None
-        has_tools = plan is not None and b'"tools"' in plan.original
-        factor = self._habits.factor(deployment)
-        most_prompt = most_prompt_tokens(exchange.request_bytes, counted, factor, has_tools=has_tools)
-        probable_prompt = counted if counted is not None else exchange.request_bytes // 4
-        usual = self._habits.output_tokens(deployment)
-        given = [rule.assumed_output_tokens for rule in rules if not rule.is_rate]
-        assumed = None if None in given else max((tokens for tokens in given if tokens), default=usual)
-        most = expected = most_output = output = 0
-        for one in (deployment, *deployment.others) if most_prompt else ():
-            price = self._price_of(one)
-            longest = choices * longest_output(limit if limit is not None else assumed, price)
-            output = max(output, min(longest, usual * choices))
-            most_output = max(most_output, longest)
-            if price is None:
-                _check_priced(one, rules)
-                continue
-            life = price.write_1h > price.write_5m and _has_long_life(exchange)
-            most = max(most, worst_case(price, most_prompt, longest, long_life=life))
-            bill = plan.predicted if plan is not None else None
-            expected = max(expected, expected_cost(price, bill, probable_prompt, min(longest, usual * choices)))
-        return {
-            "usd": Estimate(max(most, expected, 1), expected),
-            "tokens": Estimate(max(most_prompt + most_output, 1), probable_prompt + output),
-            "requests": Estimate(1, 1),
-        }
 
     async def _refuse(self, exchange: Exchange, held: Held, answer: Refused) -> None:
         booking = next(b for b in held.bookings if b.charge.account == answer.charge.account)
@@ -314,32 +269,6 @@ def _spent(rule: Rule, exchange: Exchange, entry: Entry) -> int:
             return exchange.usage.prompt + exchange.usage.output if exchange.usage is not None else 0
         case "requests":
             return 1
-
-
-def longest_output(given: int | None, price: Price | None) -> int:
-    """The longest answer: as the request or a rule limits it, else the model's own."""
-    if given is not None:
-        return given
-    known = price.max_output_tokens if price is not None else None
-    return known or UNKNOWN_OUTPUT_TOKENS
-
-
-def _check_priced(deployment: Deployment, rules: Sequence[Rule]) -> None:
-    if any(rule.unit == "usd" and rule.hard is not None for rule in rules):
-        raise Forbidden(
-            f"The price of model '{deployment.name}' is not known, so a budget cannot hold for it. "
-            "Add it to `stratiform.prices` in the proxy's configuration.",
-            code="model_price_unknown",
-        )
-
-
-def _has_long_life(exchange: Exchange) -> bool:
-    """Whether a marker may ask for the longer life. To find the text elsewhere in the prompt costs a larger reserve."""
-    plan = exchange.plan
-    if plan is None:
-        return True
-    bodies = (plan.body, plan.original) if plan.rewritten else (plan.body,)
-    return any(life in body for body in bodies for life in _LONG_LIVES)
 
 
 def _entry(exchange: Exchange) -> Entry:

@@ -15,6 +15,7 @@ from proxy.core.diagnostics import UNTOLD
 from proxy.core.modes import Mode
 from proxy.core.paths import plain_path
 from proxy.core.reasons import Reason
+from proxy.core.reported import NOTHING_REPORTED, Reported
 from proxy.core.usage import Usage
 from proxy.ports import Call, Deployment, Headers, Plan, Reservation, Subject
 
@@ -68,6 +69,7 @@ class Exchange:
     ending: Ending | None = None
     finish_reason: str = ""
     usage: Usage | None = None
+    reported: Reported = NOTHING_REPORTED
     cache_cause: str = UNTOLD
     events: int = 0
     request_bytes: int = 0

@@ -26,6 +26,7 @@ class _Habit:
     output_tokens: float = _OUTPUT_TOKENS
     highest: float = 1.0
     seen: int = 0
+    tier: str = ""
 
 
 class Habits:
@@ -47,6 +48,11 @@ class Habits:
         habit = self._known.get(deployment.name)
         return round(habit.output_tokens if habit is not None else _OUTPUT_TOKENS)
 
+    def tier(self, deployment: Deployment) -> str:
+        """The service tier that requests get which name none, where the provider's project says so."""
+        habit = self._known.get(deployment.name)
+        return habit.tier if habit is not None else ""
+
     def learn(self, exchange: Exchange) -> None:
         """An exchange has ended."""
         usage, deployment, plan = exchange.usage, exchange.deployment, exchange.plan
@@ -57,6 +63,8 @@ class Habits:
             if len(self._known) >= _MOST_DEPLOYMENTS:
                 del self._known[next(iter(self._known))]
             habit = self._known[deployment.name] = _Habit()
+        if not exchange.demand.wants.tier:
+            habit.tier = exchange.reported.tier
         habit.output_tokens += _OUTPUT_WEIGHT * (usage.output - habit.output_tokens)
         if plan is not None and plan.own is not None and plan.own.total >= _LEAST_TOKENS:
             habit.seen += 1

@@ -6,12 +6,13 @@ Called once at the start and once at the end of an exchange; it never suspends. 
 from collections.abc import Callable
 from math import isfinite
 
+from proxy.core.charges import bill
+from proxy.core.demand import UNIT_KINDS
 from proxy.core.modes import Mode
 from proxy.core.plan import CONTROL, Plan
 from proxy.core.prices import (
     Price,
     PriceMap,
-    cost,
     input_cost,
     saved_as_reported,
     saved_on_shadow,
@@ -79,18 +80,20 @@ class Meter:
         if usage is None and is_unreported(exchange):
             usage = exchange.usage = estimated_usage(exchange)
             self._metrics.usage_missing(deployment.name)
-        if usage is None:
+        if usage is None and not (exchange.is_accepted and exchange.demand.kind in UNIT_KINDS):
             return
-        self._metrics.tokens(deployment.name, usage)
+        if usage is not None:
+            self._metrics.tokens(deployment.name, usage)
         price = price_for(self._prices, deployment)
-        if price is None:
+        model = deployment.model
+        spent = bill(price, exchange.demand, usage, exchange.reported, model) if price is not None else None
+        if price is None or spent is None:
             self._metrics.unpriced(deployment.name)
             return
-        spent = cost(usage, price)
         exchange.cost_usd = spent.total_usd
         team = _team(exchange)
         # No client asked for a refresh: without a cache there would be none.
-        uncached_usd = 0.0 if is_refresh(exchange.plan) else uncached_cost(usage, price)
+        uncached_usd = 0.0 if usage is None or is_refresh(exchange.plan) else uncached_cost(usage, price)
         self._metrics.cost(deployment.name, team, spent, uncached_usd)
         if is_refresh(exchange.plan):
             self._metrics.refresh_cost(deployment.name, team, spent.total_usd)

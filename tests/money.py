@@ -13,7 +13,7 @@ from proxy.admission import Gate
 from proxy.books import Books
 from proxy.clock import ManualClock
 from proxy.core.budget import Rule
-from proxy.core.demand import Demand
+from proxy.core.demand import Demand, Kind
 from proxy.core.prices import Price, cost
 from proxy.core.profiles import NONE
 from proxy.core.usage import Usage
@@ -79,11 +79,16 @@ class Desk:
     clock: ManualClock
     rules: FixedRules = field(default_factory=FixedRules)
 
-    async def reserve(self, exchange: Exchange, limit: int | None = 0, choices: int = 1, on: Deployment = MODEL) -> Any:
+    async def reserve(
+        self,
+        exchange: Exchange,
+        limit: int | None = 0,
+        choices: int = 1,
+        on: Deployment = MODEL,
+        kind: Kind = Kind.TEXT,
+    ) -> Any:
         """Reserve for an exchange; a limit of 0 is one of the smallest that there can be, none at all."""
-        exchange.reservation = await self.accounts.reserve(
-            exchange, on, Demand(max_output_tokens=limit, answers=choices)
-        )
+        exchange.reservation = await self.accounts.reserve(exchange, on, Demand(kind, limit, choices))
         return exchange.reservation
 
     async def settle(self, exchange: Exchange, usage: Usage | None = None, ending: Ending = Ending.COMPLETED) -> None:

@@ -10,12 +10,12 @@ import orjson
 from rich.console import Console
 from rich.table import Table
 
-from proxy.accounts import PriceOf
 from proxy.cli import compose, declared
 from proxy.cli.tight import tight_budgets
 from proxy.core.allow import matches
 from proxy.core.prices import PriceMap
 from proxy.deployments import Entry, ModelTable, deployment_of
+from proxy.estimates import PriceOf
 from proxy.headers import uses_operators_key
 from proxy.ports import Deployment, Transport
 from proxy.settings import Budget, ConfigError, Settings, load, unused_on_http

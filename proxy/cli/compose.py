@@ -7,13 +7,14 @@ from functools import partial
 from pathlib import Path
 
 import proxy
-from proxy.accounts import Accounts, PriceOf
+from proxy.accounts import Accounts
 from proxy.books import Books
 from proxy.core.allow import matches
 from proxy.core.modes import Mode
 from proxy.core.prices import PriceMap
 from proxy.core.profiles import PROFILES
 from proxy.deployments import Entry, ModelTable, provider_of
+from proxy.estimates import PriceOf
 from proxy.keep_alive import Terms
 from proxy.metrics import Metrics
 from proxy.notices import Notices
@@ -141,6 +142,7 @@ def accounts(
         metrics,
         Notices(secret.encode(), clock, metrics),
         on_store_error=ours.budgets.on_store_error,
+        on_unknown_price=ours.budgets.on_unknown_price,
     )
 
 

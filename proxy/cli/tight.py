@@ -2,10 +2,10 @@
 
 from collections.abc import Iterator, Sequence
 
-from proxy.accounts import PriceOf, longest_output
 from proxy.core.allow import allows, matches
 from proxy.core.budget import nanos, worst_case
 from proxy.deployments import ModelTable
+from proxy.estimates import PriceOf, longest_output
 from proxy.ports import Deployment
 from proxy.settings import Budget, Settings, Team
 
@@ -48,7 +48,7 @@ def _tight(budget: Budget, team: Team, served: Sequence[Deployment], price_of: P
 
 
 def _reserved(budget: Budget, team: Team, deployment: Deployment, price_of: PriceOf) -> int:
-    """What the answer alone sets aside, as ``proxy.accounts`` does it."""
+    """What the answer alone sets aside, as ``proxy.estimates`` does it."""
     price = price_of(deployment)
     assumed = [one.assumed_output_tokens for one in team.all_budgets if _holds(one, deployment)]
     known = [tokens for tokens in assumed if tokens is not None]

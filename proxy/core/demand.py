@@ -15,11 +15,17 @@ not ``n`` of them: https://platform.openai.com/docs/api-reference/completions/cr
 import math
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 import msgspec
 from msgspec import Raw
+
+from proxy.core import wants
+from proxy.core.wants import PLAIN, Wants, wants_of
+
+Asked = Mapping[str, Raw | bytes]
+"""Members of a body, unparsed."""
 
 
 class Kind(StrEnum):
@@ -38,6 +44,10 @@ class Kind(StrEnum):
     """A call of which nobody here can tell what it costs: training, batches, videos, runs of assistants."""
 
 
+UNIT_KINDS = frozenset({Kind.IMAGE, Kind.SPEECH, Kind.TRANSCRIPTION, Kind.RERANK})
+"""Calls that cost something although their answers report no tokens."""
+
+
 @dataclass(frozen=True, slots=True)
 class Demand:
     """One request's demand. ``max_output_tokens`` is how long each of ``answers`` may be, None where the request does
@@ -48,6 +58,13 @@ class Demand:
     answers: int = 1
     unclear: str = ""
     """The member that cannot be understood; empty where all can."""
+    wants: Wants = PLAIN
+    images: int = 0
+    documents: int = 0
+    characters: int = 0
+    """Of the text that is to be spoken, at the most."""
+    seconds: float = 0.0
+    """Of the sound that is to be made or heard, at the most."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,11 +98,19 @@ _BY_ENDING = tuple((re.compile(f"(?:{path.ending})$"), path) for path in _PATHS)
 _PLAIN_PATH = re.compile(r"[\w./:@+-]*", re.ASCII)
 _COUNTS = ("n", "best_of", "num_completions", "num_generations", "candidateCount", "candidate_count")
 _SETTINGS = ("generationConfig", "generation_config")
-_WITHOUT_ANSWER = frozenset({Kind.PROMPT, Kind.RERANK, Kind.FREE})
 _HARMLESS = frozenset({"GET", "HEAD", "OPTIONS", "DELETE"})
-MEMBERS = (*_CHAT, "max_output_tokens", *_COUNTS[:4], *_SETTINGS, "prompt")
+_TEXT = ("prompt", "input", "documents")
+MEMBERS = (*_CHAT, "max_output_tokens", *_COUNTS[:4], *_SETTINGS, *_TEXT, *wants.MEMBERS)
 """The members of a body that are read here."""
 
+_MOST_IMAGES = 10
+"""Of one form: https://platform.openai.com/docs/api-reference/images/createEdit#images-createedit-n."""
+_CHARACTER_S = 0.1
+"""Speech has ten characters a second and more."""
+_SLOWEST = 4.0
+"""https://platform.openai.com/docs/api-reference/audio/createSpeech#audio-createspeech-speed"""
+_SOUND_BYTES_PER_S = 1000
+"""Sound of 8 kbit/s; speech is seldom sent with less."""
 _LARGE_BYTES = 512 << 10
 _MOST_NUMBER_BYTES = 1024
 """What is longer is no number: it is not read, for that could take long."""
@@ -95,14 +120,34 @@ _OBJECT = msgspec.json.Decoder(dict[str, Raw])
 _ARRAY = msgspec.json.Decoder(list[Raw])
 
 
-def demand_of(method: str, path: str, asked: Mapping[str, Raw | bytes] | None) -> Demand:
+def demand_of(method: str, path: str, asked: Asked | None, upload_bytes: int | None = None) -> Demand:
     """What a request demands. ``path`` is as the most lenient server reads it, in small letters; ``asked`` are those
-    members of its body that ``MEMBERS`` names, None for a body that was not read."""
+    members of its body that ``MEMBERS`` names, None for a body that was not read; ``upload_bytes`` is how long the
+    whole body is, where that is known."""
     found = _path_of(method, path)
-    if found.kind in _WITHOUT_ANSWER:
-        return Demand(found.kind, 0)
-    if found.kind is not Kind.TEXT or asked is None:
-        return Demand(found.kind)
+    match found.kind:
+        case Kind.TEXT if asked is not None:
+            return _text_demand(found, asked)
+        case Kind.TEXT | Kind.SPEECH | Kind.PROMPT if asked is None:
+            return Demand(found.kind, unclear="body")
+        case Kind.UNKNOWN:
+            return Demand(found.kind)
+        case Kind.IMAGE:
+            return _image_demand(asked)
+        case Kind.RERANK:
+            return Demand(found.kind, 0, documents=_documents((asked or {}).get("documents")))
+        case Kind.SPEECH if asked is not None:
+            characters = len(asked.get("input", b""))
+            slowness = 1.0 if "speed" not in asked else _SLOWEST
+            return Demand(found.kind, 0, characters=characters, seconds=characters * _CHARACTER_S * slowness)
+        case Kind.TRANSCRIPTION:
+            seconds = (upload_bytes or 0) / _SOUND_BYTES_PER_S
+            return Demand(found.kind, 0, unclear="" if upload_bytes else "content-length", seconds=seconds)
+        case _:
+            return Demand(found.kind, 0)
+
+
+def _text_demand(found: _Path, asked: Asked) -> Demand:
     settings = [members for name in _SETTINGS if name in asked and (members := _object(asked[name])) is not None]
     sources = (asked, *settings)
     limits = [_limit(one[name]) for one in sources for name in found.limits if name in one and not _is_null(one[name])]
@@ -112,7 +157,23 @@ def demand_of(method: str, path: str, asked: Mapping[str, Raw | bytes] | None) -
         answers, unclear = answers * (prompts or 1), unclear or ("" if prompts else "prompt")
     known = [limit for limit in limits if limit is not None]
     limit = max(known) if known and len(known) == len(limits) else None
-    return Demand(found.kind, limit, answers, unclear)
+    wanted, odd = wants_of(asked)
+    if "prompt" in asked and found.ending != "/completions":
+        wanted = replace(wanted, is_beyond=True)  # a stored one
+    return Demand(found.kind, limit, answers, unclear or odd, wanted)
+
+
+def _image_demand(asked: Asked | None) -> Demand:
+    """A form's fields are not read: it may ask for as many images as there can be."""
+    if asked is None:
+        return Demand(Kind.IMAGE, 0, images=_MOST_IMAGES)
+    count = _count(asked["n"]) if "n" in asked else 1
+    return Demand(Kind.IMAGE, 0, unclear="" if count else "n", images=count or 1)
+
+
+def _documents(raw: Raw | bytes | None) -> int:
+    """How many documents there are, or more: commas inside of them count, too."""
+    return 0 if raw is None else bytes(raw).count(b",") + 1
 
 
 def _path_of(method: str, path: str) -> _Path:
@@ -125,7 +186,7 @@ def _path_of(method: str, path: str) -> _Path:
     return _Path("", Kind.UNKNOWN)
 
 
-def _answers(sources: Sequence[Mapping[str, Raw | bytes]]) -> tuple[int, str]:
+def _answers(sources: Sequence[Asked]) -> tuple[int, str]:
     """How many answers each prompt has at the most, and the first member that cannot be read."""
     most, unclear = 1, ""
     for source in sources:

@@ -7,9 +7,10 @@ does a write. All functions are pure.
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
+from proxy.core.extras import NO_EXTRAS, Extras, extras_of, is_extra, usd
 from proxy.core.prompt import Bill
 from proxy.core.usage import Usage
 
@@ -23,9 +24,13 @@ _WRITE_LONG = ("cache_creation_input_token_cost_above_1hr", "cache_creation_inpu
 _STEPPED = "tiered_pricing"
 _LONGEST = "max_output_tokens"
 _ABOVE = re.compile(r"^(?:input|output)_cost_per_token_above_(\d+)k_tokens$")
+_SERVICE = re.compile(r"^input_cost_per_token_([a-z]+)$")
+# Prices of other calls than those that wait for an answer.
+_OTHER_CALLS = frozenset({"batches", "decisions"})
 _NEEDED = re.compile(
     r"^(?:(?:in|out)put_cost_per_token|cache_(?:read|creation)_input_token_cost)"
-    r"(?:_above_1hr|_above_12hr)?(?:_above_\d+k_tokens)?$|^tiered_pricing$|^max_output_tokens$"
+    r"(?:_above_1hr|_above_12hr)?(?:_above_\d+k_tokens)?(?:_(?!batches$|decisions$)[a-z]+)?$"
+    r"|^tiered_pricing$|^max_(?:in|out)put_tokens$"
 )
 
 _DATE = re.compile(r"[-@](?:\d{8}|\d{4}-\d{2}-\d{2}|latest)$")
@@ -39,7 +44,8 @@ class Price:
     """USD per token. ``tiers`` are the whole prices of longer prompts: (above so many prompt tokens, price), ascending.
 
     ``write_5m`` and ``write_1h`` are the shorter and the longer life that the provider sells; ``max_output_tokens`` is
-    the longest answer, where that is known.
+    the longest answer, where that is known. ``services`` are whole prices by service tier ("priority"), ``extras`` what
+    is billed besides tokens of text.
     """
 
     input: float
@@ -49,6 +55,8 @@ class Price:
     write_1h: float
     tiers: tuple[tuple[int, "Price"], ...] = ()
     max_output_tokens: int | None = None
+    services: tuple[tuple[str, "Price"], ...] = field(default=(), compare=False, repr=False)
+    extras: Extras = field(default=NO_EXTRAS, compare=False, repr=False)
 
     @classmethod
     def relative(cls, read: float, write: float, write_long: float) -> "Price":
@@ -63,6 +71,18 @@ class Price:
                 break
             price = dearer
         return price
+
+    def served(self, service: str) -> "Price":
+        """The price at a service tier; this one where the map knows none of that name."""
+        return next((price for name, price in self.services if name == service), self)
+
+    def times(self, factor: float) -> "Price":
+        """Every token at that many times its price."""
+        tiers = tuple((above, price.times(factor)) for above, price in self.tiers)
+        return replace(
+            self, input=self.input * factor, output=self.output * factor, read=self.read * factor,
+            write_5m=self.write_5m * factor, write_1h=self.write_1h * factor, tiers=tiers,
+        )  # fmt: skip
 
     @property
     def read_multiplier(self) -> float | None:
@@ -158,39 +178,58 @@ def scaled(bill: Bill, total: int) -> Bill:
 
 
 def price_of(entry: Entry) -> Price | None:
-    """The price in an entry of litellm's map, or in the same fields of a config; None where it has no token price."""
+    """The price in an entry of litellm's map, or in the same fields of a config; None where it has none."""
+    extras = extras_of(entry)
     steps = entry.get(_STEPPED)
     if isinstance(steps, list) and steps:
-        return _stepped(steps, _longest(entry))
-    if _INPUT not in entry and _OUTPUT not in entry:
+        stepped = _stepped(steps, _longest(entry))
+        return stepped and replace(stepped, extras=extras)
+    if _INPUT not in entry and _OUTPUT not in entry and not extras.is_priced:
         return None
-    base = _rates(entry, "", None)
+    whole = _whole(entry, "", None)
+    services = sorted({m[1] for m in map(_SERVICE.match, entry) if m} - _OTHER_CALLS)
+    return replace(
+        whole,
+        max_output_tokens=_longest(entry),
+        services=tuple((name, _whole(entry, f"_{name}", whole)) for name in services),
+        extras=replace(extras, by_tokens=_INPUT in entry or _OUTPUT in entry),
+    )
+
+
+def _whole(entry: Entry, service: str, usual: Price | None) -> Price:
+    """The price under one service's suffix, with its tiers. What it leaves out keeps its proportion to the usual."""
+    base = _rates(entry, service, usual)
     thresholds = sorted({int(m[1]) for m in map(_ABOVE.match, entry) if m})
-    return Price(
-        base.input, base.output, base.read, base.write_5m, base.write_1h,
-        tuple((k * 1000, _rates(entry, f"_above_{k}k_tokens", base)) for k in thresholds), _longest(entry),
-    )  # fmt: skip
+    tiers = []
+    for k in thresholds:
+        named = f"_above_{k}k_tokens"
+        if service and _INPUT + named + service not in entry:
+            ratio = base.input / usual.input if usual is not None and usual.input else 1.0
+            tiers.append((k * 1000, _rates(entry, named, usual).times(ratio)))
+        else:
+            tiers.append((k * 1000, _rates(entry, named + service, base)))
+    return replace(base, tiers=tuple(tiers))
 
 
 def needed(entry: Entry) -> dict[str, object]:
     """The fields of an entry that ``price_of`` reads."""
-    return {key: entry[key] for key in entry if _NEEDED.match(key)}
+    return {key: entry[key] for key in entry if _NEEDED.match(key) or is_extra(key)}
 
 
 def _rates(entry: Entry, suffix: str, base: Price | None) -> Price:
     """The rates under one suffix. A tier's missing rate keeps its proportion to the input price."""
-    given = _usd(entry, _INPUT + suffix)
+    given = usd(entry, _INPUT + suffix)
     flat = given if given is not None else (base.input if base else 0.0)
     ratio = flat / base.input if base and base.input else 1.0
-    output = _usd(entry, _OUTPUT + suffix)
+    output = usd(entry, _OUTPUT + suffix)
     if output is None:
         output = base.output * ratio if base else 0.0
-    read = _usd(entry, _READ + suffix)
+    read = usd(entry, _READ + suffix)
     if read is None:
         read = base.read * ratio if base else flat
     # The map writes 0 for "no write fee" (DeepSeek, GLM): such tokens cost the input price.
-    short = _usd(entry, _WRITE + suffix) or (base.write_5m * ratio if base else flat)
-    long = next((usd for key in _WRITE_LONG if (usd := _usd(entry, key + suffix))), None)
+    short = usd(entry, _WRITE + suffix) or (base.write_5m * ratio if base else flat)
+    long = next((found for key in _WRITE_LONG if (found := usd(entry, key + suffix))), None)
     if long is None:
         long = base.write_1h * ratio if base else short
     return Price(flat, output, read, short, long)
@@ -216,13 +255,6 @@ def _stepped(steps: list[object], longest: int | None) -> Price | None:
 def _longest(entry: Entry) -> int | None:
     longest = entry.get(_LONGEST)
     return longest if type(longest) is int and longest > 0 else None
-
-
-def _usd(entry: Entry, key: str) -> float | None:
-    value = entry.get(key)
-    if isinstance(value, bool) or not isinstance(value, int | float) or not value >= 0:
-        return None
-    return float(value)
 
 
 class PriceMap:

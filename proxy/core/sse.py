@@ -20,8 +20,10 @@ from typing import Protocol
 
 import msgspec
 import orjson
+from msgspec import Raw
 
 from proxy.core.diagnostics import UNTOLD, cause_in, cause_of
+from proxy.core.reported import NOTHING_REPORTED, Reported, reported_in
 from proxy.core.usage import Usage, UsageFold, usage_of
 
 MAX_EVENT_BYTES = 1 << 20
@@ -47,6 +49,7 @@ class Outcome:
     """What an answer said about itself. ``error`` is the provider's error object, from a stream that broke off."""
 
     usage: Usage | None = None
+    reported: Reported = NOTHING_REPORTED
     saw_content: bool = False
     finish_reason: str = ""
     is_done: bool = False
@@ -82,8 +85,8 @@ class StreamFold:
     """A stream of server-sent events. ``drop_usage``: the client did not ask for the usage event."""
 
     __slots__ = (
-        "_cause", "_drop", "_end", "_error", "_events", "_finish", "_is_done", "_is_long", "_tail", "_usage",
-        "saw_content",
+        "_cause", "_drop", "_end", "_error", "_events", "_finish", "_is_done", "_is_long", "_reported", "_tail",
+        "_usage", "saw_content",
     )  # fmt: skip
 
     def __init__(self, *, drop_usage: bool = False) -> None:
@@ -91,6 +94,7 @@ class StreamFold:
         self._tail = b""  # an event that is not whole yet; of a long one, its last bytes, which have been passed on
         self._is_long = False
         self._usage = UsageFold()
+        self._reported = NOTHING_REPORTED
         self._finish = ""
         self._cause = UNTOLD
         self._error: Mapping[str, object] | None = None
@@ -135,6 +139,7 @@ class StreamFold:
         """What the stream said up to now."""
         return Outcome(
             usage=self._usage.usage(),
+            reported=self._reported,
             saw_content=self.saw_content,
             finish_reason=self._finish,
             is_done=self._is_done,
@@ -210,6 +215,7 @@ class StreamFold:
 
     def _learn(self, payload: Mapping[str, object]) -> None:
         self._usage.feed(payload)
+        self._reported = self._reported.merged(reported_in(payload))
         cause = cause_of(payload)
         self._cause = cause if cause != UNTOLD else self._cause
         error = payload.get("error")
@@ -310,6 +316,9 @@ class RawFold:
         return Outcome(saw_content=self.saw_content)
 
 
+_ABSENT = Raw(b"[]")
+
+
 class _Body(msgspec.Struct):
     """The small members of an answer; the others are skipped without being built."""
 
@@ -318,9 +327,20 @@ class _Body(msgspec.Struct):
     choices: object = None
     diagnostics: object = None
     prompt_cache_diagnostics: object = None
+    service_tier: object = None
+    duration: object = None
+    output: Raw = _ABSENT
+    data: Raw = _ABSENT
+
+
+class _Item(msgspec.Struct):
+    """An element of a list that is told from others by its type."""
+
+    type: object = None
 
 
 _BODY = msgspec.json.Decoder(_Body)
+_ITEMS = msgspec.json.Decoder(list[_Item])
 
 
 def _outcome_of(body: bytes, saw_content: bool) -> Outcome:
@@ -331,10 +351,30 @@ def _outcome_of(body: bytes, saw_content: bool) -> Outcome:
     report = answer.usage if isinstance(answer.usage, dict) else answer.usageMetadata
     return Outcome(
         usage=usage_of(report) if isinstance(report, dict) else None,
+        reported=_reported(answer),
         saw_content=saw_content,
         finish_reason=_finish_reason(answer.choices),
         cache_cause=cause_in(answer.diagnostics, answer.prompt_cache_diagnostics),
     )
+
+
+def _reported(answer: _Body) -> Reported:
+    return reported_in(
+        {
+            "usage": answer.usage,
+            "service_tier": answer.service_tier,
+            "duration": answer.duration,
+            "output": [{"type": item.type} for item in _items(answer.output)],
+            "data": _items(answer.data),
+        }
+    )
+
+
+def _items(raw: Raw) -> list[_Item]:
+    try:
+        return _ITEMS.decode(raw)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return []
 
 
 def _finish_reason(choices: object) -> str:

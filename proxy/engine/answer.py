@@ -244,6 +244,7 @@ class Passage:
         if exchange.is_booked:
             return
         exchange.usage = outcome.usage
+        exchange.reported = outcome.reported
         exchange.finish_reason = outcome.finish_reason
         exchange.cache_cause = outcome.cache_cause
         exchange.events = outcome.events

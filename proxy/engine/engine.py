@@ -8,7 +8,7 @@ from functools import partial
 
 from proxy.clock import request_time
 from proxy.core.allow import allows
-from proxy.core.demand import demand_of
+from proxy.core.demand import Asked, demand_of
 from proxy.core.head import HEAD_NAMES, UTF8_MARK, Head, head_of, untouched
 from proxy.core.modes import Mode
 from proxy.core.paths import plain_path
@@ -21,7 +21,16 @@ from proxy.engine.client import Client, HungUp, Limits
 from proxy.engine.contained import Contained
 from proxy.engine.line import exchange_line
 from proxy.engine.outgoing import Outgoing, Suspect
-from proxy.engine.raw import Raw, has_body, is_compressed, json_length, peeked_head, raw_call, refuse_compressed
+from proxy.engine.raw import (
+    Raw,
+    declared_length,
+    has_body,
+    is_compressed,
+    json_length,
+    peeked_head,
+    raw_call,
+    refuse_compressed,
+)
 from proxy.engine.retry import ONE_TRY, Attempts, Levels
 from proxy.engine.sticky import session_key
 from proxy.engine.target import refuse_key_in_path, sent_query
@@ -147,7 +156,7 @@ class Engine:
         exchange.wants_usage = head.wants_usage
         attempts = self._attempts(exchange, head, subject)
         plan = await self._plan(exchange, client, body, head, subject)
-        await self._reserve(exchange, attempts, head)
+        await self._reserve(exchange, attempts, head.asked)
         passage = Passage(exchange, client, self._planner, partial(self._book, exchange))
         outgoing = self._outgoing(plan, body, head, attempts.deployment)
         exchange.overhead_s = exchange.elapsed_s()
@@ -227,7 +236,9 @@ class Engine:
         raw = await self._raw(client, subject)
         self._arrived(exchange, client, raw.size or json_length(client))
         attempts = self._attempts(exchange, raw.head, subject, may_repeat=raw.may_repeat(client))
-        await self._reserve(exchange, attempts, raw.head)
+        # Of compressed bytes nothing is known: under a limit they are refused in any case.
+        asked = raw.head.asked if raw.head is not None else {} if raw.is_unread else None
+        await self._reserve(exchange, attempts, asked, raw.size or declared_length(client))
         if raw.is_unread and exchange.reservation is not None and exchange.reservation.is_limited:
             refuse_compressed()
         exchange.overhead_s = exchange.elapsed_s()
@@ -284,11 +295,13 @@ class Engine:
         exchange.deployment = attempts.deployment
         return attempts
 
-    async def _reserve(self, exchange: Exchange, attempts: Attempts, head: Head | None) -> None:
+    async def _reserve(
+        self, exchange: Exchange, attempts: Attempts, asked: Asked | None, upload_bytes: int | None = None
+    ) -> None:
         deployment, others = attempts.deployment, attempts.others
         if others:
             deployment = replace(deployment, others=others)
-        exchange.demand = demand_of(exchange.method, plain_path(exchange.path), head.asked if head else None)
+        exchange.demand = demand_of(exchange.method, plain_path(exchange.path), asked, upload_bytes)
         exchange.reservation = await self._admission.reserve(exchange, deployment, exchange.demand)
 
     async def _raw(self, client: Client, subject: Subject) -> Raw:

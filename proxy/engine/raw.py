@@ -101,6 +101,12 @@ def json_length(client: Client) -> int:
     return int(length) if is_json and length.isdecimal() else 0
 
 
+def declared_length(client: Client) -> int | None:
+    """How long the client says that the body is."""
+    length = get(client.headers, "content-length") or ""
+    return int(length) if length.isdecimal() else None
+
+
 def has_body(client: Client) -> bool:
     """Whether the request has a body."""
     length = get(client.headers, "content-length")

@@ -164,4 +164,8 @@ class Budgets(Strict):
     on_store_error: Literal["allow", "deny"] = Field(
         default="allow", description="what happens to a team's requests while its spend cannot be read or written"
     )
+    on_unknown_price: Literal["refuse", "allow"] = Field(
+        default="refuse",
+        description="what happens to requests under a hard USD budget whose cost nobody can tell",
+    )
     webhook: Webhook | None = Field(default=None, description="where notices of soft limits go")

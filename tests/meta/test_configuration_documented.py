@@ -46,6 +46,7 @@ def test_the_example_has_every_key_of_our_section_and_says_the_defaults() -> Non
         assert section[key] == getattr(defaults, key)
     assert section["limits"]["max_body_mib"] == defaults.limits.max_body_mib
     assert section["budgets"]["on_store_error"] == defaults.budgets.on_store_error
+    assert section["budgets"]["on_unknown_price"] == defaults.budgets.on_unknown_price
 
 
 def test_every_key_of_model_info_is_explained() -> None:

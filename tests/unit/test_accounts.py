@@ -10,7 +10,7 @@ import pytest
 
 from proxy.clock import ManualClock
 from proxy.core.budget import Rule
-from proxy.core.demand import Demand
+from proxy.core.demand import Demand, Kind
 from proxy.core.modes import Mode
 from proxy.core.plan import Plan
 from proxy.core.prompt import Bill
@@ -115,9 +115,11 @@ def test_without_any_limit_the_models_longest_answer_is_reserved() -> None:
     async def main() -> None:
         for known, output in ((64_000, 64_000), (None, 8192)):
             async with desk(replace(TOTAL, assumed_output_tokens=None, hard=10**6 * DOLLAR)) as one:
-                price = one.accounts._price_of(MODEL)
+                price = one.accounts._estimates._price_of(MODEL)
                 assert price is not None
-                one.accounts._price_of = lambda d, price=price, known=known: replace(price, max_output_tokens=known)
+                one.accounts._estimates._price_of = lambda d, price=price, known=known: replace(
+                    price, max_output_tokens=known
+                )
                 await one.reserve(exchange(SIZE), limit=None)
                 assert await spent(one) == (0, MOST + output * DOLLAR)
 
@@ -143,9 +145,9 @@ def test_the_dearest_of_those_that_may_serve_is_reserved() -> None:
     async def main() -> None:
         async with desk(TOTAL) as one:
             prices = {"m": 1.0, "n": 3.0}
-            found = one.accounts._price_of(MODEL)
+            found = one.accounts._estimates._price_of(MODEL)
             assert found is not None
-            one.accounts._price_of = lambda d: replace(found, write_1h=prices[d.name], write_5m=1.0)
+            one.accounts._estimates._price_of = lambda d: replace(found, write_1h=prices[d.name], write_5m=1.0)
             other = Deployment("n", "n", Transport.HTTP, MODEL.profile)
             await one.reserve(exchange(SIZE), on=replace(MODEL, others=(other,)))
             assert await spent(one) == (0, 80 * 3 * DOLLAR)
@@ -350,7 +352,7 @@ def test_a_budget_cannot_hold_where_the_price_is_not_known() -> None:
             with pytest.raises(Forbidden, match="Add it to `stratiform.prices`") as caught:
                 await one.reserve(exchange(SIZE))
             assert caught.value.code == "model_price_unknown"
-            await one.reserve(exchange(0), limit=None)
+            await one.reserve(exchange(0), limit=None, kind=Kind.FREE)
             one.rules.held = [replace(TOTAL, unit="tokens")]
             await one.reserve(exchange(SIZE))
 

@@ -141,7 +141,7 @@ def test_what_a_path_is_billed_by(method: str, path: str, kind: Kind) -> None:
 
 
 def test_a_body_that_was_not_read_has_no_limit() -> None:
-    assert demand_of("POST", CHAT, None) == Demand()
+    assert demand_of("POST", CHAT, None) == Demand(unclear="body")
 
 
 def test_members_stand_once() -> None:

@@ -83,9 +83,7 @@ def test_a_write_price_of_zero_means_no_write_fee():
     assert price.write_5m == price.write_1h == 2.8e-07
 
 
-@pytest.mark.parametrize(
-    "entry", [{}, {"mode": "image_generation", "output_cost_per_image": 0.04}, {"tiered_pricing": [{"range": []}]}]
-)
+@pytest.mark.parametrize("entry", [{}, {"mode": "image_generation"}, {"tiered_pricing": [{"range": []}]}])
 def test_no_token_price(entry):
     assert price_of(entry) is None
 

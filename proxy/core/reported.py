@@ -1,0 +1,106 @@
+"""What an answer says of its price besides its tokens: the tier that served it, the tools that ran, sound and images.
+
+OpenAI names the tier beside the usage (https://platform.openai.com/docs/api-reference/chat/object), Anthropic speed and
+place within it, and how often its tools ran
+(https://platform.claude.com/docs/en/agents-and-tools/tool-use/web-search-tool#usage-and-pricing); the Responses API
+lists every call among its output (https://platform.openai.com/docs/api-reference/responses/object). OpenRouter reports
+what the call cost (https://openrouter.ai/docs/use-cases/usage-accounting). Pure.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+
+_NOTHING: Mapping[str, object] = {}
+_MOST_CALLS = 10_000
+_MOST_TOKENS = 10**12
+_MOST_USD = 10_000.0
+_MOST_SECONDS = 10**7
+_MOST_ITEMS = 100_000
+_USUAL_TIERS = frozenset({"", "auto", "default", "standard", "on_demand"})
+_SAME_TIERS = {"fast": "priority"}
+_SEARCH_ITEMS = frozenset({"web_search_call", "x_search_call"})
+_FILE_ITEMS = frozenset({"file_search_call", "collections_search_call"})
+_CODE_ITEMS = frozenset({"code_interpreter_call"})
+
+
+@dataclass(frozen=True, slots=True)
+class Reported:
+    """What one answer said; counters are cumulative."""
+
+    tier: str = ""
+    is_fast: bool = False
+    is_local: bool = False
+    searches: int = 0
+    files: int = 0
+    codes: int = 0
+    audio_in: int = 0
+    audio_out: int = 0
+    image_in: int = 0
+    image_out: int = 0
+    images: int = 0
+    seconds: float = 0.0
+    usd: float = 0.0
+    """What the call cost, as its provider says."""
+
+    def merged(self, other: "Reported") -> "Reported":
+        """Both reports of one exchange."""
+        if other == NOTHING_REPORTED:
+            return self
+        if self == NOTHING_REPORTED:
+            return other
+        return Reported(*(max(getattr(self, f.name), getattr(other, f.name)) for f in fields(Reported)))
+
+
+NOTHING_REPORTED = Reported()
+
+
+def reported_in(payload: Mapping[str, object]) -> Reported:
+    """What an answer, or an event of a stream, says."""
+    outer = _mapping(payload.get("response")) or _mapping(payload.get("message")) or payload
+    usage = _mapping(outer.get("usage")) or _mapping(payload.get("usage"))
+    tier = outer.get("service_tier")
+    prompt = _mapping(usage.get("prompt_tokens_details")) or _mapping(usage.get("input_tokens_details"))
+    prompt = prompt or _mapping(usage.get("input_token_details"))
+    answer = _mapping(usage.get("completion_tokens_details")) or _mapping(usage.get("output_tokens_details"))
+    tools = _mapping(usage.get("server_tool_use"))
+    items = outer.get("output")
+    types = (
+        [item.get("type") for item in items[:_MOST_ITEMS] if isinstance(item, dict)] if isinstance(items, list) else []
+    )
+    data = payload.get("data")
+    return Reported(
+        tier=_tier(tier),
+        is_fast=usage.get("speed") == "fast",
+        is_local=usage.get("inference_geo") in ("us", "eu"),
+        searches=max(_whole(tools.get("web_search_requests")), _whole(usage.get("num_search_queries")),
+                     sum(kind in _SEARCH_ITEMS for kind in types)),
+        files=sum(kind in _FILE_ITEMS for kind in types),
+        codes=min(1, max(_whole(tools.get("code_execution_requests")), sum(kind in _CODE_ITEMS for kind in types))),
+        audio_in=_whole(prompt.get("audio_tokens"), _MOST_TOKENS),
+        audio_out=_whole(answer.get("audio_tokens"), _MOST_TOKENS),
+        image_in=_whole(prompt.get("image_tokens"), _MOST_TOKENS),
+        image_out=_whole(answer.get("image_tokens"), _MOST_TOKENS),
+        images=min(len(data), _MOST_ITEMS) if isinstance(data, list) else 0,
+        seconds=_amount(usage.get("seconds"), _MOST_SECONDS) or _amount(payload.get("duration"), _MOST_SECONDS),
+        usd=_amount(usage.get("cost"), _MOST_USD),
+    )  # fmt: skip
+
+
+def _tier(found: object) -> str:
+    if not isinstance(found, str) or found.lower() in _USUAL_TIERS:
+        return ""
+    return _SAME_TIERS.get(found.lower(), found.lower())
+
+
+def _whole(found: object, most: int = _MOST_CALLS) -> int:
+    return found if type(found) is int and 0 <= found <= most else 0
+
+
+def _amount(found: object, most: float) -> float:
+    """An amount that makes sense: neither negative, nor NaN, nor endless."""
+    is_number = isinstance(found, int | float) and not isinstance(found, bool)
+    return float(found) if is_number and 0 <= found <= most else 0.0  # type: ignore[arg-type, operator]
+
+
+def _mapping(found: object) -> Mapping[str, object]:
+    return found if isinstance(found, dict) else _NOTHING

@@ -1,0 +1,200 @@
+"""What a request wants beyond text at the usual price: a faster tier, tools that the provider runs, sound, and content
+that does not stand in its body. Pure; every fact has its source.
+
+Service tiers: https://platform.openai.com/docs/api-reference/chat/create#chat-create-service_tier; ``fast`` is the new
+name of ``priority``, https://developers.openai.com/api/docs/guides/fast-mode. Speed and place of inference:
+https://platform.claude.com/docs/en/build-with-claude/fast-mode,
+https://platform.claude.com/docs/en/build-with-claude/data-residency. Tools that a provider runs and bills:
+https://platform.openai.com/docs/pricing#built-in-tools,
+https://platform.claude.com/docs/en/agents-and-tools/tool-use/web-search-tool#usage-and-pricing,
+https://ai.google.dev/gemini-api/docs/google-search, https://docs.x.ai/docs/guides/tools/overview.
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+import msgspec
+from msgspec import Raw
+
+
+class Tool(StrEnum):
+    """What a provider's own tool is billed as."""
+
+    SEARCH = "search"
+    FILES = "files"
+    CODE = "code"
+    READING = "reading"
+    """Nothing but the tokens that it brings: pages, answers of an MCP server."""
+
+
+@dataclass(frozen=True, slots=True)
+class Wants:
+    """``tier`` is the service tier, empty for the usual one. ``calls`` are tools that the provider may call, and how
+    often at the most. ``is_beyond``: the prompt has parts that do not stand in the body."""
+
+    tier: str = ""
+    is_fast: bool = False
+    is_local: bool = False
+    """The request says where it is to be processed."""
+    has_audio: bool = False
+    has_images: bool = False
+    is_beyond: bool = False
+    calls: Sequence[tuple[Tool, int]] = ()
+    searches_once: bool = False
+    """The model searches before it answers, and the provider does not tell how often."""
+
+
+PLAIN = Wants()
+
+_BEYOND = ("previous_response_id", "conversation", "cachedContent", "cached_content", "container")
+_USUAL_TIERS = frozenset({"", "auto", "default", "standard", "standard_only", "on_demand", "scale", "reserved"})
+_SAME_TIERS = {"fast": "priority"}
+_CALLS = 8
+"""How often a tool is taken to be called where nothing limits that."""
+
+# The types of tools, by how they begin; dates and versions follow. The first that fits counts.
+_TOOLS: Sequence[tuple[str, Tool | None]] = (
+    ("web_search", Tool.SEARCH),
+    ("x_search", Tool.SEARCH),
+    ("live_search", Tool.SEARCH),
+    ("openrouter:web_search", Tool.SEARCH),
+    ("google_search", Tool.SEARCH),
+    ("googlesearch", Tool.SEARCH),
+    ("google_maps", Tool.SEARCH),
+    ("googlemaps", Tool.SEARCH),
+    ("enterprise_web_search", Tool.SEARCH),
+    ("file_search", Tool.FILES),
+    ("filesearch", Tool.FILES),
+    ("collections_search", Tool.FILES),
+    ("code_interpreter", Tool.CODE),
+    ("code_execution", Tool.CODE),
+    ("codeexecution", Tool.CODE),
+    ("web_fetch", Tool.READING),
+    ("url_context", Tool.READING),
+    ("urlcontext", Tool.READING),
+    ("mcp", Tool.READING),
+    # Run by the client, and billed as the tokens of their calls.
+    ("function", None),
+    ("custom", None),
+    ("namespace", None),
+    ("computer", None),
+    ("bash", None),
+    ("text_editor", None),
+    ("memory", None),
+    ("local_shell", None),
+    ("shell", None),
+    ("apply_patch", None),
+    ("tool_search", None),
+    ("retrieval", None),
+)
+_GEMINI_FUNCTIONS = frozenset({"functiondeclarations", "function_declarations"})
+_KIND = re.compile(r"[\w:]{1,64}", re.ASCII)
+MEMBERS = (
+    "service_tier", "speed", "inference_geo", "tools", "web_search_options", "search_parameters", "plugins",
+    "max_tool_calls", "mcp_servers", "modalities", "deferred", *_BEYOND,
+)  # fmt: skip
+"""The members of a body that are read here."""
+
+_OBJECT = msgspec.json.Decoder(dict[str, Raw])
+_TOOL_LIST = msgspec.json.Decoder(list[dict[str, Raw]])
+
+
+def wants_of(asked: Mapping[str, Raw | bytes]) -> tuple[Wants, str]:
+    """What a request wants, and the member that cannot be understood ("" where all can)."""
+    found = {name: raw for name in MEMBERS if (raw := asked.get(name)) is not None and bytes(raw) != b"null"}
+    if not found:
+        return PLAIN, ""
+    if "deferred" in found and bytes(found["deferred"]) != b"false":
+        # The answer is fetched later, by a call that costs nothing itself.
+        return PLAIN, "deferred"
+    tier, is_text = _word(found.get("service_tier"))
+    if not is_text:
+        return PLAIN, "service_tier"
+    calls, odd = _calls(found)
+    audio_or_images = bytes(found.get("modalities", b"")).lower()
+    wanted = Wants(
+        tier="" if tier in _USUAL_TIERS else _SAME_TIERS.get(tier, tier),
+        is_fast=_word(found.get("speed"))[0] not in ("", "standard"),
+        is_local=_word(found.get("inference_geo"))[0] not in ("", "global"),
+        has_audio=b"audio" in audio_or_images,
+        has_images=b"image" in audio_or_images,
+        is_beyond=any(name in found for name in _BEYOND),
+        calls=calls,
+        searches_once="web_search_options" in found,
+    )
+    return wanted, odd
+
+
+def _calls(found: Mapping[str, Raw | bytes]) -> tuple[Sequence[tuple[Tool, int]], str]:
+    """The tools that the provider may call, and the member that cannot be understood."""
+    most: dict[Tool, int] = {}
+    limit = _positive(found.get("max_tool_calls"))
+    if "web_search_options" in found:
+        most[Tool.SEARCH] = 1
+    if "search_parameters" in found or "plugins" in found:
+        most[Tool.SEARCH] = _CALLS
+    if "mcp_servers" in found:
+        most[Tool.READING] = _CALLS
+    for tool in _tools(found.get("tools")):
+        if tool is None:
+            return (), "tools"
+        for kind in _kinds(tool):
+            if kind is None:
+                return (), "tools"
+            calls = _positive(tool.get("max_uses")) or limit or _CALLS
+            most[kind] = max(most.get(kind, 0), calls)
+    return tuple(most.items()), ""
+
+
+def _tools(raw: Raw | bytes | None) -> Sequence[Mapping[str, Raw] | None]:
+    if raw is None:
+        return ()
+    try:
+        return _TOOL_LIST.decode(raw)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return (None,)
+
+
+def _kinds(tool: Mapping[str, Raw]) -> Sequence[Tool | None]:
+    """What a tool is billed as: nothing, or one kind, or several in Gemini's shape. None for one that is not known."""
+    if "type" in tool:
+        kind, is_text = _word(tool["type"])
+        return _known(kind) if is_text else (None,)
+    # Anthropic's own functions have no type; Gemini's tools are named by their member.
+    if "input_schema" in tool or "function" in tool or "name" in tool:
+        return ()
+    return [kind for name in tool if name.lower() not in _GEMINI_FUNCTIONS for kind in _known(name.lower())]
+
+
+def _known(kind: str) -> Sequence[Tool | None]:
+    if not kind:
+        return ()
+    for beginning, tool in _TOOLS:
+        if kind.startswith(beginning):
+            return () if tool is None else (tool,)
+    return (None,)
+
+
+def _word(raw: Raw | bytes | None) -> tuple[str, bool]:
+    """A short word in small letters, and whether it is one."""
+    if raw is None or bytes(raw) == b"null":
+        return "", True
+    try:
+        found = msgspec.json.decode(raw)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return "", False
+    if not isinstance(found, str) or not (_KIND.fullmatch(found) or not found):
+        return "", False
+    return found.lower(), True
+
+
+def _positive(raw: Raw | bytes | None) -> int | None:
+    if raw is None:
+        return None
+    try:
+        found = msgspec.json.decode(raw)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return None
+    return found if type(found) is int and found > 0 else None
