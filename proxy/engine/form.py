@@ -146,7 +146,9 @@ def _is_model(head: str) -> bool:
         for name, value in _PARAMETER.findall(text)
         if name.lower().rstrip("*0123456789") == "name"
     ]
-    if not any(_may_be_model(value) for _, value in names):
+    # RFC 2231 lets a value stand in pieces (name*0, name*1): few servers put them together, and no client writes them.
+    is_in_pieces = any(name[-1:].isdigit() or name.endswith("0*") for name, _ in names)
+    if not is_in_pieces and not any(_may_be_model(value) for _, value in names):
         return False
     encodings = {v.strip().lower() for n, _, v in fields if n.strip().lower() == "content-transfer-encoding"}
     if names != [("name", "model")] or not encodings <= _PLAIN_ENCODINGS:
@@ -155,8 +157,9 @@ def _is_model(head: str) -> bool:
 
 
 def _may_be_model(name: str) -> bool:
-    """However it is written: RFC 8187 has a character set in front of it, PHP brackets behind it."""
-    plain = unquote(name.rpartition("'")[2]).strip().lower()
+    """However it is written: RFC 8187 has a character set in front of it, PHP brackets behind it, some readers take
+    single quotes, and those in C stop at a NUL."""
+    plain = unquote(name.strip("'").rpartition("'")[2]).partition("\0")[0].strip().lower()
     return plain.partition("[")[0].strip() == "model"
 
 

@@ -64,7 +64,7 @@ class Seen:
 @dataclass(frozen=True, slots=True)
 class Answer:
     """What a script answers. A body that is no bytes and no stream is sent as JSON; a stream may be an iterable of
-    chunks, or an asynchronous one, which may wait."""
+    chunks, or an asynchronous one, which may wait; where it raises ConnectionError, the line breaks."""
 
     status: int = 200
     body: object = b""
@@ -190,8 +190,11 @@ async def _send_answer(send: Send, answer: Answer) -> None:
     kind = [] if "content-type" in names else [("content-type", "application/json")]
     if answer.is_stream:
         await send(head(answer.status, [*kind, *answer.headers]))
-        async for chunk in _chunks(answer.body):
-            await send(part(chunk))
+        try:
+            async for chunk in _chunks(answer.body):
+                await send(part(chunk))
+        except ConnectionError:
+            return  # the server cuts the line
         await send(part(more=False))
         return
     body = answer.body if isinstance(answer.body, bytes) else orjson.dumps(answer.body)

@@ -131,9 +131,10 @@ class Reply:
 
 @dataclass
 class World:
-    """A proxy that serves, its providers by name, and everything that it logged (``log``)."""
+    """A proxy that serves, its providers by name, and where those listen (``urls``)."""
 
     url: str
+    urls: Mapping[str, str]
     providers: Mapping[str, RecordingProvider]
     store_path: Path
     _assembly: parts.Assembly
@@ -304,7 +305,7 @@ def world_of(
         running = _Running(folder / "config.yaml", given)
         stack.callback(running.stop)
         assembly = running.start()
-        yield World(running.url, recording, folder / "spend.sqlite", assembly, running.loop, lines)
+        yield World(running.url, urls, recording, folder / "spend.sqlite", assembly, running.loop, lines)
 
 
 def _filled(text: str, folder: Path, urls: Mapping[str, str]) -> str:
