@@ -23,7 +23,7 @@ model_list:
      model_info: {transport: litellm}}
   - {model_name: claude, litellm_params: {model: anthropic/claude-3-5-haiku-20241022, api_base: "{beta}", api_key: sk-provider-beta-f94e7a3350},
      model_info: {transport: litellm}}
-router_settings: {num_retries: 0}
+router_settings: {num_retries: 0, disable_cooldowns: true}
 stratiform:
   port: 0
   store: "{sqlite}"

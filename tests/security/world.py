@@ -59,7 +59,7 @@ model_list:
      model_info: {transport: http}}
   - {model_name: dear, litellm_params: {model: openai/dear-1, api_base: "{beta}/v1", api_key: sk-provider-beta-f94e7a3350},
      model_info: {transport: http}}
-router_settings: {num_retries: 0}
+router_settings: {num_retries: 0, disable_cooldowns: true}
 """  # noqa: E501
 PRICES = """
   prices:
