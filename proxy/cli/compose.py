@@ -1,10 +1,13 @@
 """Turns settings into the parts that the app is made of: model table, prices, admission, spend store."""
 
 import logging
+import re
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import Literal
+from urllib.parse import urlsplit
 
 import proxy
 from proxy.accounts import Accounts
@@ -13,6 +16,7 @@ from proxy.core.allow import matches
 from proxy.core.modes import Mode
 from proxy.core.prices import PriceMap
 from proxy.core.profiles import PROFILES
+from proxy.core.provider_hosts import provider_at
 from proxy.deployments import Entry, ModelTable, provider_of
 from proxy.estimates import PriceOf
 from proxy.keep_alive import Terms
@@ -35,6 +39,7 @@ _HOMES = {
     "deepseek": "https://api.deepseek.com/v1",
     "openrouter": "https://openrouter.ai/api/v1",
 }
+_PROMPT_ID = re.compile(r"[a-z0-9_]{1,64}")
 _PRICE_SUFFIXES = ("_cost_per_token", "_token_cost", "_token_cost_above_1hr")
 
 
@@ -91,6 +96,17 @@ def keep_alive_terms(settings: Settings) -> Terms | None:
         max_sessions=given.max_sessions,
         max_bytes=int(given.max_mib * (1 << 20)),
     )
+
+
+def upstream_profile(settings: Settings) -> str:
+    """Whose cache rules hold at ``--upstream``, in words for the log."""
+    if settings.upstream_profile:
+        return settings.upstream_profile
+    host = urlsplit(settings.upstream).hostname or ""
+    provider = provider_at(host)
+    if provider:
+        return f"by the model's name at {provider}"
+    return "openai for GPT models and none for others: --cache-profile NAME says which rules hold at this server"
 
 
 def price_source(prices: PriceMap) -> PriceOf:
@@ -156,6 +172,7 @@ def _entries(settings: Settings, problems: list[str]) -> Iterator[Entry]:
             name="*",
             model="openai/*",
             transport=Transport.HTTP,
+            profile=PROFILES[settings.upstream_profile] if settings.upstream_profile else None,
             base_url=settings.upstream,
             mode=Mode.parse(settings.stratiform.mode),
             timeout_s=settings.timeout_s,
@@ -215,7 +232,7 @@ def _reminder(wanted: bool | str, folder: Path, path: str, problems: list[str]) 
     """The text of the reminder that a model's config asks for: the one that comes along, or a file's."""
     if wanted is False:
         return ""
-    file = system_reminder_file() if wanted is True else folder / Path(wanted).expanduser()
+    file = _prompt_file(wanted, folder)
     try:
         text = without_front_matter(file.read_text(encoding="utf-8")).strip()
     except (OSError, UnicodeDecodeError):
@@ -226,9 +243,17 @@ def _reminder(wanted: bool | str, folder: Path, path: str, problems: list[str]) 
     return text
 
 
-def system_reminder_file() -> Path:
-    """The reminder that comes along: ``prompts/system_reminder.md``, beside the package."""
-    return Path(proxy.__file__).parent.parent / "prompts" / "system_reminder.md"
+def _prompt_file(wanted: Literal[True] | str, folder: Path) -> Path:
+    """The file of a prompt: the reminder that comes along, one of ``prompts/`` by its id, or any file by its path."""
+    if wanted is True:
+        return prompts_folder() / "system_reminder.md"
+    named = prompts_folder() / f"{wanted}.md"
+    return named if _PROMPT_ID.fullmatch(wanted) and named.is_file() else folder / Path(wanted).expanduser()
+
+
+def prompts_folder() -> Path:
+    """The prompts that come along: ``prompts/``, beside the package."""
+    return Path(proxy.__file__).parent.parent / "prompts"
 
 
 def without_front_matter(text: str) -> str:

@@ -17,12 +17,13 @@ from tempfile import TemporaryDirectory
 import uvicorn
 
 from proxy import __version__
-from proxy.cli import parts
+from proxy.cli import compose, parts
 from proxy.cli.parts import Worker
 from proxy.cli.reload import ConfigSource
 from proxy.cli.server import address, listen, run_on_loop, server
 from proxy.cli.workers import Workers
 from proxy.core.modes import Mode
+from proxy.core.profiles import PROFILES
 from proxy.core.tokens import Encode
 from proxy.encodings import local_encode
 from proxy.ports import Transport
@@ -44,6 +45,10 @@ def configure(parser: argparse.ArgumentParser) -> None:
     """Add the command's arguments."""
     parser.add_argument("--config", type=Path, metavar="FILE", help="LiteLLM's config.yaml, with a stratiform section")
     parser.add_argument("--upstream", default="", metavar="URL", help="forward every other model to this server")
+    parser.add_argument(
+        "--cache-profile", choices=sorted(PROFILES), metavar="NAME", default="",
+        help="whose cache rules hold at --upstream (by its host and the model's name): " + ", ".join(PROFILES),
+    )  # fmt: skip
     parser.add_argument("--host", help="listen on this address (127.0.0.1)")
     parser.add_argument("--port", type=int, help="listen on this port (4000; 0: any that is free)")
     parser.add_argument("--workers", type=int, help="processes that serve; more than one share a Redis (1)")
@@ -104,7 +109,10 @@ def settings_of(arguments: argparse.Namespace) -> Settings:
         raise ConfigError([f"--workers: must be between 1 and {MOST_WORKERS}"])
     if changes.get("workers", 1) > 1 and settings.store_url is None:
         raise ConfigError([f"--workers: {NO_SHARED_STORE}"])
-    return replace(settings, stratiform=settings.stratiform.model_copy(update=changes))
+    if arguments.cache_profile and not settings.upstream:
+        raise ConfigError(["--cache-profile: goes with --upstream; in a file it is model_info.cache_profile"])
+    ours = settings.stratiform.model_copy(update=changes)
+    return replace(settings, stratiform=ours, upstream_profile=arguments.cache_profile)
 
 
 async def serve(
@@ -129,6 +137,8 @@ async def serve(
     asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, lambda: spawn(reload(), background))
     settle_heap()
     _log.info("stratiform %s: %s/v1, mode %s", __version__, address(listener), settings.stratiform.mode)
+    if settings.upstream:
+        _log.info("%s: cache profile %s", settings.upstream, compose.upstream_profile(settings))
     if lifeline is not None:
         asyncio.get_running_loop().add_reader(lifeline, _end_in_order, built, lifeline)
     await built.serve(sockets=[listener])

@@ -65,6 +65,8 @@ class Settings:
     aliases: Mapping[str, str] = field(default_factory=dict)
     master_key: SecretStr | None = None
     upstream: str = ""
+    upstream_profile: str = ""
+    """The cache profile of ``upstream`` where the command line names one."""
     timeout_s: float = 600.0
     drop_params: bool | None = None
     routing: Routing = field(default_factory=Routing)

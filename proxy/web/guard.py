@@ -158,6 +158,10 @@ if HttpToolsProtocol is not None:
             self._drop_deadline()
             super().on_message_complete()
 
+        def _unsupported_upgrade_warning(self) -> None:
+            """A request to speak another protocol is answered in HTTP/1.1 (RFC 9110 section 7.8); there is nothing that
+            an operator could install, which is what the server would log."""
+
         def send_400_response(self, msg: str) -> None:
             """What the parser could not read, or was not let read on."""
             if self._refusal is not None:

@@ -45,6 +45,7 @@ def test_a_reminder_comes_along_or_from_a_file_without_its_front_matter(tmp_path
     ours = table(tmp_path, one_model("{system_reminder: true}")).resolve("m").reminder
     assert ours.startswith("Before you write the edits")
     assert "---" not in ours
+    assert table(tmp_path, one_model("{system_reminder: system_reminder}")).resolve("m").reminder == ours
     (tmp_path / "own.md").write_text("---\nid: x\n---\n\n  Be brief.\n---\nMore.\n")
     own = table(tmp_path, one_model("{system_reminder: own.md}")).resolve("m").reminder
     assert own == "Be brief.\n---\nMore."

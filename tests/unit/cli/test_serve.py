@@ -112,12 +112,29 @@ def test_the_command_line_wins_over_the_file(config: str) -> None:
         (["--upstream", "http://x", "--host", "256.0.0.1"], "stratiform.port: cannot listen on 256.0.0.1:4000: "),
         (["--upstream", "http://x", "--workers", "0"], "--workers: must be between 1 and 64"),
         (["--upstream", "http://x", "--workers", "2"], "--workers: more than one worker needs a store that they share"),
+        (["--config", "CONFIG", "--cache-profile", "vllm"], "--cache-profile: goes with --upstream; in a file"),
         (["--config", "/no/such/file.yaml"], "/no/such/file.yaml: cannot be read: No such file or directory"),
     ],
 )
-def test_what_cannot_be_served_is_said(arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["serve", *arguments]) == 1
+def test_what_cannot_be_served_is_said(
+    arguments: list[str], message: str, capsys: pytest.CaptureFixture[str], config: str
+) -> None:
+    assert main(["serve", *(config if one == "CONFIG" else one for one in arguments)]) == 1
     assert f"error: {message}" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["http://127.0.0.1:9/v1", "--cache-profile", "vllm"], "http://127.0.0.1:9/v1: cache profile vllm"),
+        (["http://127.0.0.1:9/v1"], "cache profile openai for GPT models and none for others: --cache-profile NAME"),
+        (["https://openrouter.ai/api/v1"], "cache profile by the model's name at openrouter"),
+    ],
+)
+def test_the_start_says_whose_cache_rules_hold(arguments: list[str], words: str) -> None:
+    with serving("--upstream", *arguments) as (_, process):
+        assert process.stderr is not None
+        assert words in process.stderr.readline()
 
 
 BUILD = """

@@ -164,3 +164,14 @@ def test_what_is_no_http_is_a_plain_400() -> None:
     with line() as (_, connection):
         connection.sendall(b"\x16\x03\x01\x02\x00\r\n\r\n")
         assert received(connection).startswith(b"HTTP/1.1 400")
+
+
+def test_a_websocket_upgrade_is_answered_in_http_and_advises_nobody(caplog: pytest.LogCaptureFixture) -> None:
+    with line(WireLimits()) as (app, connection):
+        connection.sendall(
+            b"GET /v1/realtime HTTP/1.1\r\nhost: x\r\nconnection: upgrade\r\nupgrade: websocket\r\n"
+            b"sec-websocket-version: 13\r\nsec-websocket-key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n"
+        )
+        assert connection.recv(65536).startswith(b"HTTP/1.1 200 ")
+    assert app.served == 1
+    assert "install" not in caplog.text
