@@ -119,7 +119,8 @@ class Accounts:
         Forbidden, InvalidRequest."""
         assert exchange.subject is not None
         rules = self._rules.rules(exchange.subject, deployment)
-        held = Held(exchange.id, exchange.subject.team, is_limited=bool(rules))
+        is_hard = any(rule.hard is not None and not rule.is_rate for rule in rules)
+        held = Held(exchange.id, exchange.subject.team, is_limited=bool(rules), is_hard=is_hard)
         if not rules and not self._books.is_durable:
             return held
         amounts = self._estimates.amounts(exchange, deployment, rules, demand)

@@ -72,6 +72,11 @@ class Exchange:
     reported: Reported = NOTHING_REPORTED
     cache_cause: str = UNTOLD
     events: int = 0
+    received_tokens: int = 0
+    """Of a stream that reported no usage, by our own count."""
+    first_text_s: float | None = None
+    is_sent: bool = False
+    """A call is on its way to the upstream, or was answered."""
     request_bytes: int = 0
     answer_bytes: int = 0
     overhead_s: float = 0.0
@@ -94,6 +99,11 @@ class Exchange:
     def is_accepted(self) -> bool:
         """The upstream took the request (2xx) and began to answer."""
         return self.first_byte_s is not None and 200 <= self.status < 300
+
+    @property
+    def is_billed(self) -> bool:
+        """The provider bills the request: it took it, or had it when the client left."""
+        return self.is_accepted or (self.is_sent and self.ending is Ending.HUNG_UP and self.status < 300)
 
     def arrived(self, size: int) -> None:
         """The request is complete. The client's own slowness up to here is not counted as ours."""

@@ -30,6 +30,9 @@ NONE = "none"
 """The label where an exchange never got so far as to have a model, a team or a transport."""
 
 _BYTES_PER_TOKEN = 4
+# Until its first word a model reads the prompt; who is silent for longer, thinks at about this speed.
+_USUAL_SILENCE_S = 3.0
+_THOUGHTS_PER_S = 60
 _ERROR_KINDS = {"upstream_timeout": "timeout", "circuit_open": "circuit-open"}
 _STATUS = {Ending.HUNG_UP: 499, Ending.BROKEN: 502, Ending.REFUSED: 400, Ending.FAILED: 500}
 
@@ -80,7 +83,7 @@ class Meter:
         if usage is None and is_unreported(exchange):
             usage = exchange.usage = estimated_usage(exchange)
             self._metrics.usage_missing(deployment.name)
-        if usage is None and not (exchange.is_accepted and exchange.demand.kind in UNIT_KINDS):
+        if usage is None and not (exchange.is_billed and exchange.demand.kind in UNIT_KINDS):
             return
         if usage is not None:
             self._metrics.tokens(deployment.name, usage)
@@ -188,22 +191,40 @@ def sent_bill(exchange: Exchange, plan: Plan) -> Bill | None:
 
 
 def is_unreported(exchange: Exchange) -> bool:
-    """The provider took the request, will bill it, and said nothing of its tokens."""
+    """The provider will bill the request, and said nothing of its tokens."""
     return (
         exchange.usage is None
-        and exchange.is_accepted
+        and exchange.is_billed
         and (exchange.is_chat or asks_model(exchange.method, exchange.path))
     )
 
 
 def estimated_usage(exchange: Exchange) -> Usage:
-    """Our own count: the prompt as the shadow cache billed it, else by its bytes; an event of a stream is a token."""
-    output = exchange.events if exchange.stream else exchange.answer_bytes // _BYTES_PER_TOKEN
+    """Our own count: the prompt as the shadow cache billed it, else by its bytes; the text that came, and what the
+    model may have thought before. Never more output than the request allows."""
+    output = _visible_tokens(exchange) + _hidden_tokens(exchange)
+    limit = exchange.demand.max_output_tokens
+    if limit is not None:
+        output = min(output, limit * exchange.demand.answers)
     plan = exchange.plan
     bill = (sent_bill(exchange, plan) or plan.own) if plan else None
     if bill is None:
         return Usage(exchange.request_bytes // _BYTES_PER_TOKEN, output, estimated=True)
     return Usage(bill.total, output, bill.read, bill.write_5m, bill.write_1h, estimated=True)
+
+
+def _visible_tokens(exchange: Exchange) -> int:
+    if exchange.received_tokens:
+        return exchange.received_tokens
+    return exchange.events if exchange.stream else exchange.answer_bytes // _BYTES_PER_TOKEN
+
+
+def _hidden_tokens(exchange: Exchange) -> int:
+    """A model that is silent for long thinks, and its thoughts are billed."""
+    if not exchange.stream and exchange.first_byte_s is not None:
+        return 0
+    silent_s = exchange.first_text_s if exchange.first_text_s is not None else exchange.elapsed_s()
+    return max(0, int((silent_s - _USUAL_SILENCE_S) * _THOUGHTS_PER_S))
 
 
 def error_kind(exchange: Exchange) -> str:

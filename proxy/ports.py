@@ -188,6 +188,8 @@ class Reservation:
     exchange_id: str
     team: str
     is_limited: bool = False
+    is_hard: bool = False
+    """What the exchange takes is held against a hard limit, so that it must be known to its end."""
 
 
 class StoreError(Exception):

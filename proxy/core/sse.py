@@ -23,6 +23,7 @@ import orjson
 from msgspec import Raw
 
 from proxy.core.diagnostics import UNTOLD, cause_in, cause_of
+from proxy.core.received import Received
 from proxy.core.reported import NOTHING_REPORTED, Reported, reported_in
 from proxy.core.usage import Usage, UsageFold, usage_of
 
@@ -55,6 +56,8 @@ class Outcome:
     is_done: bool = False
     error: Mapping[str, object] | None = None
     events: int = 0
+    tokens: int = 0
+    """About how many tokens of text came, by our own count; 0 where the usage says it."""
     cache_cause: str = UNTOLD
 
     @property
@@ -67,6 +70,11 @@ class Fold(Protocol):
     """What the engine does with an answer's bytes."""
 
     saw_content: bool
+
+    @property
+    def has_text(self) -> bool:
+        """Whether any text of the model has come."""
+        ...
 
     def feed(self, chunk: bytes) -> bytes:
         """Take a chunk; returns what may be forwarded now."""
@@ -85,8 +93,8 @@ class StreamFold:
     """A stream of server-sent events. ``drop_usage``: the client did not ask for the usage event."""
 
     __slots__ = (
-        "_cause", "_drop", "_end", "_error", "_events", "_finish", "_is_done", "_is_long", "_reported", "_tail",
-        "_usage", "saw_content",
+        "_cause", "_drop", "_end", "_error", "_events", "_finish", "_is_done", "_is_long", "_received", "_reported",
+        "_tail", "_usage", "saw_content",
     )  # fmt: skip
 
     def __init__(self, *, drop_usage: bool = False) -> None:
@@ -101,7 +109,13 @@ class StreamFold:
         self._is_done = False
         self._end: list[bytes] | None = None
         self._events = 0
+        self._received = Received()
         self.saw_content = False
+
+    @property
+    def has_text(self) -> bool:
+        """Whether any text of the model has come."""
+        return self._received.has_text
 
     @property
     def keeps_end(self) -> bool:
@@ -124,8 +138,12 @@ class StreamFold:
             and _NOTABLE.search(chunk) is None
         ):
             self._events += chunk.count(b"data:")
+            self._received.add(chunk)
             return chunk
-        return self._cut(chunk)
+        whole = self._cut(chunk)
+        if whole:
+            self._received.add(whole)
+        return whole
 
     def close(self) -> bytes:
         """The stream ended; an event without its empty line is still one, as most clients read it."""
@@ -137,14 +155,16 @@ class StreamFold:
 
     def outcome(self) -> Outcome:
         """What the stream said up to now."""
+        usage = self._usage.usage()
         return Outcome(
-            usage=self._usage.usage(),
+            usage=usage,
             reported=self._reported,
             saw_content=self.saw_content,
             finish_reason=self._finish,
             is_done=self._is_done,
             error=self._error,
             events=self._events,
+            tokens=self._received.tokens() if usage is None else 0,
             cache_cause=self._cause,
         )
 
@@ -240,16 +260,16 @@ class StreamFold:
 class Observed:
     """A fold that looks and changes nothing: every byte passes as it comes."""
 
-    __slots__ = ("_fold", "saw_content")
+    __slots__ = ("_fold", "has_text", "saw_content")
 
     def __init__(self, fold: Fold) -> None:
         self._fold = fold
-        self.saw_content = False
+        self.saw_content = self.has_text = False
 
     def feed(self, chunk: bytes) -> bytes:
         """Take a chunk; it passes as it is."""
         self._fold.feed(chunk)
-        self.saw_content = self._fold.saw_content
+        self.saw_content, self.has_text = self._fold.saw_content, self._fold.has_text
         return chunk
 
     def close(self) -> bytes:
@@ -265,17 +285,17 @@ class Observed:
 class BodyFold:
     """An answer that is one JSON body: passed on as it comes, a copy of it is read at the end."""
 
-    __slots__ = ("_chunks", "_outcome", "_size", "saw_content")
+    __slots__ = ("_chunks", "_outcome", "_size", "has_text", "saw_content")
 
     def __init__(self) -> None:
         self._chunks: list[bytes] = []
         self._size = 0
         self._outcome = Outcome()
-        self.saw_content = False
+        self.saw_content = self.has_text = False
 
     def feed(self, chunk: bytes) -> bytes:
         """Take a chunk; it passes as it is."""
-        self.saw_content = True
+        self.saw_content = self.has_text = True
         self._size += len(chunk)
         if self._size <= MAX_BODY_BYTES:
             self._chunks.append(chunk)
@@ -297,14 +317,14 @@ class BodyFold:
 class RawFold:
     """An answer that is neither: audio, files, compressed bytes."""
 
-    __slots__ = ("saw_content",)
+    __slots__ = ("has_text", "saw_content")
 
     def __init__(self) -> None:
-        self.saw_content = False
+        self.saw_content = self.has_text = False
 
     def feed(self, chunk: bytes) -> bytes:
         """Take a chunk; it passes as it is."""
-        self.saw_content = True
+        self.saw_content = self.has_text = True
         return chunk
 
     def close(self) -> bytes:

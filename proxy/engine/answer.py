@@ -4,8 +4,9 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from enum import Enum, auto
 
+from proxy.core.cancelling import runs_on
 from proxy.core.sse import BodyFold, Fold, Observed, Outcome, RawFold, StreamFold
-from proxy.engine.client import Client
+from proxy.engine.client import Client, HungUp
 from proxy.engine.contained import Contained
 from proxy.engine.outgoing import Suspect, names_usage
 from proxy.engine.retry import Attempts, failure_answered, failure_of
@@ -110,8 +111,13 @@ class Passage:
         """Send a call and pass its answer on. Where it is refused for what may be one of the suspects, ``refused`` says
         which, and ``names_usage`` whether the upstream says that it is that one."""
         exchange = self._exchange
+        if self._client.has_left:
+            raise HungUp
         attempts.began()
         exchange.attempts += 1
+        exchange.is_sent = True
+        is_hard = exchange.reservation is not None and exchange.reservation.is_hard
+        self._client.is_awaited = is_hard and runs_on(call.deployment.server, is_stream=call.stream)
         try:
             answer = await upstream.open(call)
             try:
@@ -149,6 +155,7 @@ class Passage:
         """Nothing is left of the attempt."""
         self._exchange.status = 0
         self._exchange.first_byte_s = None
+        self._exchange.is_sent = self._client.is_awaited = False
         return Verdict.FAILED
 
     async def _pass_on(self, answer: Answer, attempts: Attempts, *, may_refuse: bool) -> Verdict:
@@ -165,6 +172,7 @@ class Passage:
                     self._first_byte()
                     attempts.answered()
                 out = fold.feed(chunk)
+                self._note_text(fold)
                 if hold is not None:
                     if not (hold.add(out, exchange.elapsed_s()) or fold.saw_content):
                         continue
@@ -204,7 +212,7 @@ class Passage:
         """All of the answer is known: have it booked before the client has all of it."""
         if not self._exchange.is_booked:
             outcome = fold.outcome()
-            self._exchange.ending = _ending(status, outcome)
+            self._exchange.ending = Ending.HUNG_UP if self._client.has_left else _ending(status, outcome)
             self._note(outcome)
             await self._book()
 
@@ -227,6 +235,10 @@ class Passage:
             with Contained("planner.began"):
                 self._planner.began(exchange.plan, exchange.time())
 
+    def _note_text(self, fold: Fold) -> None:
+        if self._exchange.first_text_s is None and fold.has_text:
+            self._exchange.first_text_s = self._exchange.elapsed_s()
+
     async def _broken(self, error: ProxyError, fold: Fold) -> None:
         """The upstream broke off. A chat stream is told so; any other answer is cut off where it stands."""
         if not self._client.is_started:
@@ -248,6 +260,7 @@ class Passage:
         exchange.finish_reason = outcome.finish_reason
         exchange.cache_cause = outcome.cache_cause
         exchange.events = outcome.events
+        exchange.received_tokens = outcome.tokens
         if outcome.error is not None and not exchange.error_code:
             exchange.error_code = "upstream_stream_error"
 

@@ -40,6 +40,10 @@ class Client(Protocol):
     is_started: bool
     failure: Exception | None
     """What broke the request's body off."""
+    is_awaited: bool
+    """Set while the answer must be heard to its end, also when the client has left: then nothing is cancelled."""
+    has_left: bool
+    """The client left while its answer was awaited."""
 
     async def read(self, limit: int) -> bytes:
         """The whole request body. Raises PayloadTooLarge, HungUp."""

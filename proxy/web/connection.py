@@ -9,7 +9,7 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable
 from time import perf_counter
 
-from starlette.types import Receive, Scope, Send
+from starlette.types import Message, Receive, Scope, Send
 
 from proxy.engine import Contained, HungUp
 from proxy.errors import (
@@ -35,8 +35,9 @@ class Connection:
     may take beyond what its size explains."""
 
     __slots__ = (
-        "_buffered", "_has_ended", "_has_left", "_is_complete", "_is_stream", "_receive", "_receive_s", "_send",
-        "_served_by", "_watchers", "failure", "headers", "is_started", "method", "path", "query",
+        "_buffered", "_has_ended", "_is_complete", "_is_stream", "_receive", "_receive_s", "_send",
+        "_served_by", "_watchers", "failure", "has_left", "headers", "is_awaited", "is_started", "method",
+        "path", "query",
     )  # fmt: skip
 
     def __init__(self, scope: Scope, receive: Receive, send: Send, path: str, *, receive_s: float = RECEIVE_S) -> None:
@@ -45,7 +46,7 @@ class Connection:
         self._send = send
         self._buffered: list[bytes] = []
         self._is_complete = False
-        self._has_left = False
+        self.has_left = False
         self._has_ended = False
         self._is_stream = False
         self._served_by: asyncio.Task[object] | None = None
@@ -55,6 +56,7 @@ class Connection:
         self.query: str = scope["query_string"].decode("latin-1")
         self.headers: Headers = [(name.decode("latin-1"), _text(value)) for name, value in scope["headers"]]
         self.is_started = False
+        self.is_awaited = False
         self.failure: Exception | None = None
 
     async def serve(self, work: Awaitable[None]) -> None:
@@ -70,7 +72,7 @@ class Connection:
                 await self.refuse(InternalError("an internal error of the proxy; its log has the details"))
         except asyncio.CancelledError:
             task.uncancel()
-            if not self._has_left:
+            if not self.has_left:
                 await self._stopped()
                 raise
         finally:
@@ -135,27 +137,32 @@ class Connection:
         self.is_started = True
         self._is_stream = (get(headers, "content-type") or "").lower().startswith("text/event-stream")
         raw = [(name.encode("latin-1"), value.encode("latin-1", "replace")) for name, value in headers]
-        await self._send({"type": "http.response.start", "status": status, "headers": raw})
+        await self._tell({"type": "http.response.start", "status": status, "headers": raw})
 
     async def send(self, chunk: bytes) -> None:
         """Send a part of the answer's body; waits while the client does not read."""
-        await self._send({"type": "http.response.body", "body": chunk, "more_body": True})
+        await self._tell({"type": "http.response.body", "body": chunk, "more_body": True})
 
     async def end(self) -> None:
         """The answer's body is complete."""
         self._has_ended = True
-        await self._send({"type": "http.response.body", "body": b"", "more_body": False})
+        await self._tell({"type": "http.response.body", "body": b"", "more_body": False})
 
     async def answer(self, status: int, body: bytes, headers: Headers) -> None:
         """Send a complete answer."""
         await self.start(status, [*headers, ("content-length", str(len(body)))])
         self._has_ended = True
-        await self._send({"type": "http.response.body", "body": body, "more_body": False})
+        await self._tell({"type": "http.response.body", "body": body, "more_body": False})
 
     async def refuse(self, error: ProxyError, headers: Headers = ()) -> None:
         """Send a complete error answer."""
         theirs = [(name, value) for name, value in error.headers.items() if is_safe(value)]
         await self.answer(error.status, error_body(error), [("content-type", "application/json"), *theirs, *headers])
+
+    async def _tell(self, message: Message) -> None:
+        """Send a message to a client that is still there."""
+        if not self.has_left:
+            await self._send(message)
 
     async def _chunks(self) -> AsyncIterator[bytes]:
         """What is left of the request body. At its end the watch for the client's leaving begins."""
@@ -182,8 +189,9 @@ class Connection:
         while (await self._receive())["type"] != "http.disconnect":
             pass
         if not self._has_ended and self._served_by is not None:
-            self._has_left = True
-            self._served_by.cancel()
+            self.has_left = True
+            if not self.is_awaited:
+                self._served_by.cancel()
 
     def _length(self) -> int:
         text = get(self.headers, "content-length")

@@ -2,6 +2,7 @@
 
 import pytest
 
+from proxy.core.demand import Demand
 from proxy.core.modes import Mode
 from proxy.core.plan import Moved, Plan
 from proxy.core.prices import Price, PriceMap
@@ -250,3 +251,29 @@ def test_the_arms_of_a_hold_out_are_counted_apart(metrics) -> None:
 def test_a_deviation_is_counted_beside_the_providers_cause(metrics) -> None:
     Meter(metrics, PriceMap({"up": ENTRY})).settle(exchange(plan=plan(deviation="evicted"), cache_cause="unavailable"))
     assert value(metrics, "cache_deviations_total", model="m", kind="evicted", cause="unavailable") == 1
+
+
+# Clients that leave
+
+
+def test_what_was_sent_is_billed_though_the_client_left_before_the_first_byte(settle):
+    done = settle(exchange(ending=Ending.HUNG_UP, usage=None, stream=True, status=0, first_byte_s=None, is_sent=True))
+    assert done.usage == Usage(1000, 0, read=800, write_5m=200, estimated=True)
+    done = settle(exchange(ending=Ending.HUNG_UP, usage=None, stream=True, status=0, first_byte_s=None))
+    assert done.usage is None
+
+
+def test_what_came_is_billed_and_never_more_than_the_request_allows(settle):
+    left = {"ending": Ending.HUNG_UP, "usage": None, "stream": True, "events": 3, "received_tokens": 400}
+    done = settle(exchange(**left))
+    assert done.usage is not None
+    assert done.usage.output == 400
+    done = settle(exchange(**left, demand=Demand(max_output_tokens=50, answers=2)))
+    assert done.usage is not None
+    assert done.usage.output == 100
+
+
+def test_a_model_that_was_silent_for_long_has_thought(settle):
+    done = settle(exchange(ending=Ending.HUNG_UP, usage=None, stream=True, received_tokens=10, first_text_s=13.0))
+    assert done.usage is not None
+    assert done.usage.output == 610

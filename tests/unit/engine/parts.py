@@ -48,6 +48,7 @@ class MemoryClient:
         self.method, self.path, self.query, self.headers = method, path, query, headers
         self.is_started = False
         self.failure: Exception | None = None
+        self.is_awaited = self.has_left = False
         self.status = 0
         self.answer_headers: dict[str, str] = {}
         self.chunks: list[bytes] = []

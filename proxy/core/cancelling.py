@@ -1,0 +1,14 @@
+"""What providers do with a call whose client has left: some stop, others go on to the end and bill all of it.
+
+The list is OpenRouter's, which calls all of them: https://openrouter.ai/docs/api-reference/streaming ("Stream
+Cancellation"). It says, too, that a call which does not stream always runs on. Names are those of ``provider_hosts``.
+OpenRouter itself does what the provider behind it does, and nobody sees which one that is.
+"""
+
+_RUN_ON = frozenset({"gemini", "groq", "mistral", "minimax", "dashscope", "openrouter"})
+
+
+def runs_on(server: str, *, is_stream: bool) -> bool:
+    """Whether the provider finishes the call, and bills it, also when its client has left. Servers that are not known
+    are taken to stop a stream, as vLLM, SGLang and llama.cpp do."""
+    return not is_stream or server in _RUN_ON
