@@ -1,14 +1,27 @@
 """Allow-lists of models: names, and patterns in which ``*`` stands for any text, as in the model list. Pure."""
 
+import re
 from collections.abc import Iterable, Sequence
+
+# Servers cut names at a zero byte, trim them, or build a path or a query from them: "gpt-4o?-mini" and "gpt-4o\0-mini"
+# are no names that end in "-mini".
+_ORDINARY = re.compile(r"[^\s\x00-\x1f\x7f-\x9f\\%?#<>\"'`&;|^{}\u200b-\u200f\u2028-\u202e\ufeff\ud800-\udfff]*+")
 
 
 def allows(lists: Iterable[Sequence[str]], names: Sequence[str]) -> bool:
     """Whether every list lets a model pass that goes by any of these names. An empty list lets all pass.
 
-    A team's list and a key's are both asked, so the narrower one wins whichever of the two it is.
+    A team's list and a key's are both asked, so the narrower one wins whichever of the two it is. A name that servers
+    may read in different ways passes where it is listed as it is, or where all names are.
     """
-    return all(any(matches(pattern, name) for pattern in patterns for name in names) for patterns in lists if patterns)
+    return all(
+        any(_lets_pass(pattern, name) for pattern in patterns for name in names) for patterns in lists if patterns
+    )
+
+
+def allows_all(lists: Iterable[Sequence[str]]) -> bool:
+    """Whether every list lets every model pass."""
+    return all(any(_is_all(pattern) for pattern in patterns) for patterns in lists if patterns)
 
 
 def matches(pattern: str, name: str) -> bool:
@@ -25,3 +38,13 @@ def matches(pattern: str, name: str) -> bool:
             return False
         at = found + len(part)
     return True
+
+
+def _lets_pass(pattern: str, name: str) -> bool:
+    if pattern == name or _is_all(pattern):
+        return True
+    return matches(pattern, name) and _ORDINARY.fullmatch(name) is not None and "/../" not in f"/{name}/"
+
+
+def _is_all(pattern: str) -> bool:
+    return pattern != "" and pattern.strip("*") == ""

@@ -1,7 +1,6 @@
 """The few members of a request body that decide where it goes and how its answer is read."""
 
 import json
-import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
@@ -12,7 +11,8 @@ from msgspec import Raw
 from proxy.core.cut import Cut, cut_anew
 from proxy.core.demand import MEMBERS
 from proxy.core.edits import original_body, usage_asked
-from proxy.core.wire import ChatRequest, Members, Unreadable, peek, value
+from proxy.core.scan import replaced
+from proxy.core.wire import ChatRequest, Members, Unreadable, peek, splice, value
 from proxy.errors import InvalidRequest
 
 _OWN_NAMES = ("model", "stream", "stream_options", "user")
@@ -62,7 +62,7 @@ def head_of(body: bytes, cut_by: Callable[[bytes], Cut] = cut_anew) -> Head:
     options = found.get("stream_options")
     model, user = found.get("model"), found.get("user")
     return Head(
-        model=model if isinstance(model, str) else "",
+        model=model if isinstance(model, str) and _is_unicode(model) else "",
         stream=found.get("stream") is True,
         wants_usage=isinstance(options, dict) and options.get("include_usage") is True,
         cut=cut,
@@ -75,9 +75,18 @@ def untouched(body: bytes, head: Head, model: str, *, asks_usage: bool = True) -
     """The request with the edits that every mode makes and no other, from its head alone: the messages stay unread."""
     cut = head.cut
     if cut is None:
-        return _renamed(body, head.model, model)
+        return renamed(body, head, model)
     request = ChatRequest(body, cut.members, (), head.model, head.stream, head.wants_usage, cut.span)
     return original_body(request, model, asks_usage=asks_usage)
+
+
+def renamed(body: bytes, head: Head, model: str) -> bytes:
+    """The request with another model's name in it, also where it is not taken apart."""
+    if not head.model or head.model == model:
+        return body
+    if head.cut is None:
+        return replaced(body, "model", orjson.dumps(model))
+    return splice(body, head.cut.members, {"model": orjson.dumps(model)})
 
 
 _Read = tuple[Cut | None, Mapping[str, object], Mapping[str, Raw | bytes]]
@@ -134,20 +143,16 @@ def _slow(body: bytes) -> tuple[Mapping[str, object], Mapping[str, Raw | bytes]]
     return parsed, {name: json.dumps(parsed[name]).encode() for name in MEMBERS if name in parsed}
 
 
-def _renamed(body: bytes, before: str, after: str) -> bytes:
-    """A body that is not taken apart, with another model's name where that is plainly what stands there: in a string
-    quotes are escaped, so that the name in quotes is a member's, or a value."""
-    if before == after or not before or body.count(b'"model"') != 1:
-        return body
-    pattern = rb'"model"\s*:\s*' + re.escape(orjson.dumps(before))
-    return re.sub(pattern, lambda _: b'"model":' + orjson.dumps(after), body, count=1)
-
-
 def _small(name: str, raw: Raw) -> object:
     """A member of the head, which is a name, a number or a few options. Raises InvalidRequest, Unreadable."""
     if len(raw) > _MOST_BYTES:
         raise InvalidRequest(f"'{name}' is longer than {_MOST_BYTES} bytes; shorten it", param=name)
     return value(raw)
+
+
+def _is_unicode(text: str) -> bool:
+    """Whether it has no half of a character, which nobody could send on."""
+    return text.isascii() or not any("\ud800" <= letter <= "\udfff" for letter in text)
 
 
 def _or_nothing(name: str, raw: Raw) -> object:

@@ -7,14 +7,14 @@ from dataclasses import replace
 from functools import partial
 
 from proxy.clock import request_time
-from proxy.core.allow import allows
 from proxy.core.demand import Asked, demand_of
-from proxy.core.head import HEAD_NAMES, UTF8_MARK, Head, head_of, untouched
+from proxy.core.head import Head, head_of, untouched
 from proxy.core.modes import Mode
 from proxy.core.paths import plain_path
+from proxy.core.reach import Reach, is_body_path
 from proxy.core.reasons import Reason
 from proxy.core.retry import RetryPolicy
-from proxy.core.wire import join_members, value_spans
+from proxy.core.unambiguous import unambiguous
 from proxy.engine.answer import Passage, Verdict, own_headers
 from proxy.engine.breaker import Breakers
 from proxy.engine.client import Client, HungUp, Limits
@@ -26,17 +26,27 @@ from proxy.engine.raw import (
     declared_length,
     has_body,
     is_compressed,
+    is_json,
     json_length,
     peeked_head,
     raw_call,
     refuse_compressed,
 )
 from proxy.engine.retry import ONE_TRY, Attempts, Levels
+from proxy.engine.rights import (
+    further_of,
+    model_of_place,
+    path_for,
+    permitted,
+    reach_of_chat,
+    reach_of_raw,
+    refuse_unpriced,
+)
 from proxy.engine.sticky import session_key
 from proxy.engine.target import refuse_key_in_path, sent_query
 from proxy.engine.unasked import Unasked
 from proxy.engine.upload import is_form, read_form
-from proxy.errors import Forbidden, InternalError, InvalidRequest, ProxyError, UpstreamError, UpstreamRejected
+from proxy.errors import InternalError, InvalidRequest, ProxyError, UpstreamError, UpstreamRejected
 from proxy.exchange import Admission, Ending, Exchange, Keeper, Meter, asks_model
 from proxy.forwarding import without_credentials
 from proxy.headers import for_upstream, get
@@ -45,8 +55,6 @@ from proxy.tasks import Tasks, drain, spawn
 from proxy.terms import one_line
 
 MODE_HEADER = "x-stratiform-mode"
-
-_SHOWN_CHARS = 128
 
 _log = logging.getLogger("stratiform")
 
@@ -150,13 +158,15 @@ class Engine:
         body = await client.read(self._limits.body_bytes)
         self._arrived(exchange, client, len(body))
         head = head_of(body, self._planner.cut)
-        body, head = _unambiguous(body, head)
+        reading = unambiguous(body, head)
+        body, head = reading.body, reading.head
         if not head.model:
             raise InvalidRequest("'model' must be a non-empty string", param="model", code="missing_model")
         exchange.wants_usage = head.wants_usage
-        attempts = self._attempts(exchange, head, subject)
+        reach = reach_of_chat(client, reading)
+        attempts = self._attempts(exchange, head, subject, reach)
         plan = await self._plan(exchange, client, body, head, subject)
-        await self._reserve(exchange, attempts, head.asked)
+        await self._reserve(exchange, attempts, reach, head.asked)
         passage = Passage(exchange, client, self._planner, partial(self._book, exchange))
         outgoing = self._outgoing(plan, body, head, attempts.deployment)
         exchange.overhead_s = exchange.elapsed_s()
@@ -235,18 +245,19 @@ class Engine:
         subject = self._admit(exchange, client)
         raw = await self._raw(client, subject)
         self._arrived(exchange, client, raw.size or json_length(client))
-        attempts = self._attempts(exchange, raw.head, subject, may_repeat=raw.may_repeat(client))
+        reach = reach_of_raw(client, raw)
+        attempts = self._attempts(exchange, raw.head, subject, reach, may_repeat=raw.may_repeat(client))
         # Of compressed bytes nothing is known: under a limit they are refused in any case.
         asked = raw.head.asked if raw.head is not None else {} if raw.is_unread else None
-        await self._reserve(exchange, attempts, asked, raw.size or declared_length(client))
-        if raw.is_unread and exchange.reservation is not None and exchange.reservation.is_limited:
-            refuse_compressed()
+        size = raw.size or declared_length(client)
+        await self._reserve(exchange, attempts, reach, asked, size, is_unread=raw.is_unread)
         exchange.overhead_s = exchange.elapsed_s()
         passage = Passage(exchange, client, self._planner, partial(self._book, exchange))
         try:
             while True:
                 upstream = self._upstreams[attempts.deployment.transport]
-                call = raw_call(exchange, client, attempts.deployment, raw, subject)
+                path = path_for(client.path, reach.place, exchange.model, attempts.deployment.model)
+                call = raw_call(exchange, client, attempts.deployment, raw, subject, path)
                 if await passage.attempt(upstream, call, attempts, Suspect.NONE) is Verdict.DONE:
                     return
                 await attempts.pause()
@@ -271,7 +282,7 @@ class Engine:
         return request_time(client.headers, self._clock, trust_header=self._trust_time_header)
 
     def _attempts(
-        self, exchange: Exchange, head: Head | None, subject: Subject, *, may_repeat: bool = True
+        self, exchange: Exchange, head: Head | None, subject: Subject, reach: Reach, *, may_repeat: bool = True
     ) -> Attempts:
         """Who may serve the exchange, in the order in which its session asks them. Raises UnknownModel, Forbidden,
         CircuitOpen."""
@@ -279,9 +290,13 @@ class Engine:
             exchange.model, exchange.stream = head.model, head.stream
             if head.user and not subject.user:
                 exchange.subject = replace(subject, user=one_line(head.user))
-        levels = self._models.levels(exchange.model) if exchange.model else ((self._models.fallback(),),)
+        exchange.model = exchange.model or model_of_place(self._models, reach)
+        levels: Levels = self._models.levels(exchange.model) if exchange.model else ((self._models.fallback(),),)
         exchange.deployment = levels[0][0]
-        levels = _allowed(levels, subject, exchange)
+        further = further_of(self._models, reach, exchange.model, levels[0][0])
+        levels = permitted(levels, subject, exchange, reach, further)
+        if subject.forwards_key:
+            levels = [[without_credentials(deployment) for deployment in level] for level in levels]
         is_spread = any(len(level) > 1 for level in levels)
         attempts = Attempts(
             levels,
@@ -296,13 +311,25 @@ class Engine:
         return attempts
 
     async def _reserve(
-        self, exchange: Exchange, attempts: Attempts, asked: Asked | None, upload_bytes: int | None = None
+        self,
+        exchange: Exchange,
+        attempts: Attempts,
+        reach: Reach,
+        asked: Asked | None,
+        upload_bytes: int | None = None,
+        *,
+        is_unread: bool = False,
     ) -> None:
-        deployment, others = attempts.deployment, attempts.others
+        deployment = attempts.deployment
+        further = further_of(self._models, reach, exchange.model, deployment)
+        others = (*attempts.others, *further.deployments)
         if others:
             deployment = replace(deployment, others=others)
         exchange.demand = demand_of(exchange.method, plain_path(exchange.path), asked, upload_bytes)
         exchange.reservation = await self._admission.reserve(exchange, deployment, exchange.demand)
+        if is_unread and exchange.reservation.is_limited:
+            refuse_compressed()
+        refuse_unpriced(exchange, reach, further)
 
     async def _raw(self, client: Client, subject: Subject) -> Raw:
         """The request, read as far as is needed to know whose model it asks for."""
@@ -318,14 +345,17 @@ class Engine:
             body = await client.read(self._limits.body_bytes)
         elif is_form(client):
             return await self._form(client, subject)
-        elif "json" in (get(client.headers, "content-type") or "").lower():
+        elif is_json(client) or (client.method == "POST" and is_body_path(plain_path(client.path))):
             body = await client.peek(self._limits.peek_bytes)
         elif not has_body(client):
             body = await client.read(self._limits.peek_bytes)
         if body is None:
             return Raw(client.stream(self._limits.upload_bytes))
         head = peeked_head(body)
-        return Raw(body) if head is None else Raw(*_unambiguous(body, head))
+        if head is None:
+            return Raw(body)
+        reading = unambiguous(body, head)
+        return Raw(reading.body, reading.head, reading.members)
 
     async def _form(self, client: Client, subject: Subject) -> Raw:
         limit = self._limits.body_bytes
@@ -398,27 +428,6 @@ def _note_refusal(exchange: Exchange, error: ProxyError) -> None:
             exchange.ending = Ending.REFUSED
 
 
-def _allowed(levels: Levels, subject: Subject, exchange: Exchange) -> Levels:
-    """What a key may use of a name's deployments, and how. The client's name for a model counts for the first of them;
-    what stands in for it must be allowed by its own. Raises Forbidden."""
-    if subject.models:
-        asked, first = exchange.model, levels[0][0]
-        # Behind a path that names no model (batches, files) there may be any; to list models is harmless.
-        names = _names(first, asked) if asked else ["*"]
-        if not allows(subject.models, names) and not (exchange.method == "GET" and exchange.path[:7] == "/models"):
-            what = f"the model '{asked[:_SHOWN_CHARS]}'" if asked else "paths that name no model"
-            raise Forbidden(f"This key may not use {what}.", param="model" if asked else None)
-        levels = [[d for d in level if d.name == first.name or allows(subject.models, _names(d))] for level in levels]
-        levels = [level for level in levels if level]
-    if subject.forwards_key:
-        levels = [[without_credentials(deployment) for deployment in level] for level in levels]
-    return levels
-
-
-def _names(deployment: Deployment, asked: str = "") -> list[str]:
-    return [name for name in (asked, deployment.name, deployment.entry) if name]
-
-
 def _mode(client: Client, deployment: Deployment, subject: Subject) -> Mode:
     """The highest mode that everyone allows: the deployment, the key, and the request itself."""
     allowed = min(deployment.mode, subject.mode)
@@ -429,25 +438,3 @@ def _mode(client: Client, deployment: Deployment, subject: Subject) -> Mode:
         return min(allowed, Mode.parse(asked))
     except ValueError as error:
         raise InvalidRequest(f"{MODE_HEADER}: {error}", param=MODE_HEADER, code="invalid_mode") from error
-
-
-def _unambiguous(body: bytes, head: Head) -> tuple[bytes, Head]:
-    """The request such that every reader finds in it what was found here. Where a name stands twice, servers differ in
-    which one counts (most take the last, as we do), and some take ``Model`` for ``model``: a key's models and budgets
-    would be held against one of them, and the other one served."""
-    if head.cut is None and body.startswith(UTF8_MARK):
-        # Not every server reads past it, and we do not take apart what stands behind it.
-        body = body.removeprefix(UTF8_MARK)
-        head = head_of(body)
-    cut = head.cut
-    if cut is None:
-        return body, head
-    for name in cut.members:
-        if name not in HEAD_NAMES and name.lower() in HEAD_NAMES:
-            raise InvalidRequest(f"'{name.lower()}' must be written in small letters", param=name[:_SHOWN_CHARS])
-    spans = value_spans(body, cut.members, cut.span)
-    if spans is not None:
-        cut.span = cut.span or spans.get("messages")
-        return body, head
-    once = join_members(cut.members, {})
-    return once, head_of(once)

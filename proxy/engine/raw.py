@@ -4,10 +4,8 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from typing import NoReturn
 
-import orjson
-
-from proxy.core.head import NO_UTF8, TOO_DEEP, Head, head_of
-from proxy.core.wire import splice
+from proxy.core.head import NO_UTF8, TOO_DEEP, Head, head_of, renamed
+from proxy.core.reach import Values
 from proxy.engine.client import Client
 from proxy.engine.target import sent_query
 from proxy.engine.upload import Upload
@@ -19,11 +17,12 @@ from proxy.ports import Call, Deployment, Subject
 
 @dataclass(frozen=True, slots=True)
 class Raw:
-    """A request as far as it was read. ``head`` is None where it names no model; ``is_unread``: it may well name one,
-    in compressed bytes."""
+    """A request as far as it was read. ``head`` is None where it is no JSON object; ``members`` are that object's, None
+    where they are not known for sure. ``is_unread``: it may well name a model, in compressed bytes."""
 
     body: bytes | AsyncIterator[bytes] | Upload
     head: Head | None = None
+    members: Values | None = None
     is_unread: bool = False
 
     @property
@@ -50,7 +49,7 @@ def peeked_head(body: bytes) -> Head | None:
 
 def is_compressed(client: Client) -> bool:
     """Whether the request's body is compressed."""
-    return get(client.headers, "content-encoding") not in (None, "", "identity")
+    return any(value not in ("", "identity") for name, value in client.headers if name == "content-encoding")
 
 
 def refuse_compressed() -> NoReturn:
@@ -59,7 +58,7 @@ def refuse_compressed() -> NoReturn:
     raise InvalidRequest(message, code="unsupported_encoding")
 
 
-def raw_call(exchange: Exchange, client: Client, deployment: Deployment, raw: Raw, subject: Subject) -> Call:
+def raw_call(exchange: Exchange, client: Client, deployment: Deployment, raw: Raw, subject: Subject, path: str) -> Call:
     """A call on a path that is passed through; the model goes by the deployment's name for it."""
     body, head = raw.body, raw.head
     length = None if isinstance(body, bytes) else get(client.headers, "content-length")
@@ -68,7 +67,7 @@ def raw_call(exchange: Exchange, client: Client, deployment: Deployment, raw: Ra
         sent: bytes | AsyncIterator[bytes] = body.body(name)
         length = body.length(name)
     else:
-        sent = _renamed(body, head, deployment.model)
+        sent = renamed(body, head, deployment.model) if isinstance(body, bytes) and head is not None else body
     # An answer to JSON may carry usage, which cannot be read from compressed bytes.
     reads = (head is not None or raw.is_unread) and isinstance(body, bytes)
     accept = "identity" if reads else get(client.headers, "accept-encoding")
@@ -84,7 +83,7 @@ def raw_call(exchange: Exchange, client: Client, deployment: Deployment, raw: Ra
     return Call(
         deployment=deployment,
         method=client.method,
-        path=client.path,
+        path=path,
         query=sent_query(client, deployment, subject),
         headers=headers,
         body=sent,
@@ -97,8 +96,12 @@ def raw_call(exchange: Exchange, client: Client, deployment: Deployment, raw: Ra
 def json_length(client: Client) -> int:
     """What is said of the length of a JSON body that is too long to be read here; other uploads are no prompts."""
     length = get(client.headers, "content-length") or ""
-    is_json = "json" in (get(client.headers, "content-type") or "").lower()
-    return int(length) if is_json and length.isdecimal() else 0
+    return int(length) if is_json(client) and length.isdecimal() else 0
+
+
+def is_json(client: Client) -> bool:
+    """Whether the body says of itself that it is JSON."""
+    return any("json" in value.lower() for name, value in client.headers if name == "content-type")
 
 
 def declared_length(client: Client) -> int | None:
@@ -111,10 +114,3 @@ def has_body(client: Client) -> bool:
     """Whether the request has a body."""
     length = get(client.headers, "content-length")
     return get(client.headers, "transfer-encoding") is not None or length not in (None, "0")
-
-
-def _renamed(body: bytes | AsyncIterator[bytes], head: Head | None, model: str) -> bytes | AsyncIterator[bytes]:
-    if head is None or not head.model or head.model == model or head.members is None:
-        return body
-    assert isinstance(body, bytes)
-    return splice(body, head.members, {"model": orjson.dumps(model)})

@@ -66,9 +66,11 @@ def test_untouched_is_the_clients_bytes_but_for_three_members() -> None:
     assert untouched(same, head_of(same), "m") is same
 
 
-def test_what_cannot_be_taken_apart_is_renamed_where_that_is_plain() -> None:
+def test_what_cannot_be_taken_apart_is_renamed_where_the_member_stands_once() -> None:
     body = b'{"model": "m", "\\ud800": 1}'
     assert untouched(body, head_of(body), "m") is body
-    assert untouched(body, head_of(body), "theirs") == b'{"model":"theirs", "\\ud800": 1}'
-    twice = b'{"model": "m", "\\ud800": {"model": "m"}}'
+    assert untouched(body, head_of(body), "theirs") == b'{"model": "theirs", "\\ud800": 1}'
+    inner = b'{"\\ud800": {"model": "m"}, "\\u006dodel" :"m"}'
+    assert untouched(inner, head_of(inner), "theirs") == b'{"\\ud800": {"model": "m"}, "\\u006dodel" :"theirs"}'
+    twice = b'{"model": "m", "\\ud800": 1, "model": "m"}'
     assert untouched(twice, head_of(twice), "theirs") is twice

@@ -1,0 +1,104 @@
+"""The models that a piece of JSON names, wherever it does. Pure.
+
+Providers and gateways have many members that choose a model: ``model`` in a tool, ``models``, ``fallbacks``,
+``judge_model`` of a plugin. They are found by what their names say, so that one that is new is found, too.
+"""
+
+import json
+from collections.abc import Iterator, Sequence
+
+from proxy.core.unambiguous import folded
+
+_WORDS = ("model", "fallback", "preset")
+_BYTES = (*(word.encode() for word in _WORDS), b"\\u")
+# What a client defines for the model to fill in: a parameter of a function may well be called "model".
+_DEFINITIONS = frozenset({"function", "parameters", "inputschema", "functiondeclarations"})
+_OWN_FUNCTIONS = ("function", "custom")
+_IMAGE_TOOL = "image_generation"
+_SERVER_TOOLS = "openrouter:"
+# Server tools of OpenRouter that ask no further model (https://openrouter.ai/docs/guides/features/server-tools).
+_PLAIN_SERVER_TOOLS = frozenset({"openrouter:web_search", "openrouter:web_fetch", "openrouter:datetime"})
+_OWN_MODEL_BYTES = (_IMAGE_TOOL.encode(), _SERVER_TOOLS.encode(), b"\\u")
+
+
+class NotUnderstood(Exception):
+    """Which models are meant cannot be told."""
+
+
+class Pairs(list[tuple[str, object]]):
+    """A JSON object whose names may stand twice: all of its members, in their order."""
+
+
+def speaks_of_models(name: str) -> bool:
+    """Whether a member, parameter or header of that name may choose a model."""
+    plain = folded(name)
+    return any(word in plain for word in _WORDS)
+
+
+def may_name_models(raw: bytes) -> bool:
+    """Whether any member within could choose a model. Quick: it looks at the bytes alone."""
+    small = raw.lower()
+    return any(word in small for word in _BYTES) or not raw.isascii()
+
+
+def parsed(raw: bytes) -> object:
+    """The value, with objects as ``Pairs``. Raises NotUnderstood."""
+    try:
+        found: object = json.loads(raw.decode("utf-8", "surrogatepass"), object_pairs_hook=Pairs)
+    except (ValueError, RecursionError) as error:
+        raise NotUnderstood("it cannot be read") from error
+    return found
+
+
+def models_under(value: object) -> Iterator[str]:
+    """The names in the value of a member that chooses models. A key of an object may be one: LiteLLM writes
+    ``{"fallbacks": [{"this": ["that"]}]}``."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, Pairs):
+        for name, inner in value:
+            if not speaks_of_models(name):
+                yield name
+            yield from models_under(inner)
+    elif isinstance(value, list):
+        for inner in value:
+            yield from models_under(inner)
+
+
+def models_within(value: object) -> Iterator[str]:
+    """The names that some member of the value, or within it, chooses."""
+    if isinstance(value, Pairs):
+        for name, inner in value:
+            yield from models_under(inner) if speaks_of_models(name) else models_within(inner)
+    elif isinstance(value, list):
+        for inner in value:
+            yield from models_within(inner)
+
+
+def models_of_tool(tool: object) -> Sequence[str]:
+    """The names that one tool chooses."""
+    if not isinstance(tool, Pairs):
+        return ()
+    if all(kind in _OWN_FUNCTIONS for kind in _kinds(tool)):
+        # Members that a server could obey stand beside the definition, never in it.
+        tool = Pairs((name, inner) for name, inner in tool if folded(name).replace("_", "") not in _DEFINITIONS)
+    return list(models_within(tool))
+
+
+def asks_unnamed(raw: bytes) -> bool:
+    """Whether a tool asks a model of its own, without which the provider takes one. Raises NotUnderstood."""
+    if not any(name in raw for name in _OWN_MODEL_BYTES):
+        return False
+    tool = parsed(raw)
+    return isinstance(tool, Pairs) and any(_has_own_model(kind) for kind in _kinds(tool))
+
+
+def _kinds(tool: Pairs) -> Sequence[object]:
+    return [inner for name, inner in tool if folded(name) == "type"]
+
+
+def _has_own_model(kind: object) -> bool:
+    if not isinstance(kind, str):
+        return False
+    plain = folded(kind)
+    return plain == _IMAGE_TOOL or (plain.startswith(_SERVER_TOOLS) and plain not in _PLAIN_SERVER_TOOLS)

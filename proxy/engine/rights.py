@@ -1,0 +1,150 @@
+"""What a key may ask for, held against everything that its request can reach (``proxy.core.reach``).
+
+A key with a list of models is refused whatever is not understood. A key under a budget or a rate limit is refused what
+cannot be priced. For everybody else a request passes as it is.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from urllib.parse import quote
+
+from proxy.core.allow import allows, allows_all
+from proxy.core.reach import Asked, Place, Reach, reach_of
+from proxy.core.unambiguous import Reading
+from proxy.engine.client import Client
+from proxy.engine.raw import Raw, has_body
+from proxy.engine.retry import Levels
+from proxy.engine.upload import Upload
+from proxy.errors import Forbidden, UnknownModel
+from proxy.exchange import Exchange
+from proxy.ports import Deployment, Models, Subject, Transport
+
+_SHOWN_CHARS = 128
+
+
+@dataclass(frozen=True, slots=True)
+class Further:
+    """The models that a request can reach beside the one that decides where it goes. ``unknown`` is one of them that
+    the same upstream does not serve under the same name: its price is not known, nor what it is."""
+
+    deployments: tuple[Deployment, ...] = ()
+    unknown: str | None = None
+
+
+def reach_of_chat(client: Client, reading: Reading) -> Reach:
+    """What a chat request can reach."""
+    return reach_of(Asked("POST", client.path, client.query, client.headers, reading.members))
+
+
+def reach_of_raw(client: Client, raw: Raw) -> Reach:
+    """What a request on any other path can reach."""
+    form_model = raw.body.model if isinstance(raw.body, Upload) else None
+    has_one = raw.body != b"" if isinstance(raw.body, bytes) else has_body(client)
+    return reach_of(
+        Asked(client.method, client.path, client.query, client.headers, raw.members, form_model, has_body=has_one)
+    )
+
+
+def model_of_place(models: Models, reach: Reach) -> str:
+    """The model that the path names, where this proxy has it; empty where it does not."""
+    if reach.place is None:
+        return ""
+    try:
+        models.levels(reach.place.name)
+    except UnknownModel:
+        return ""
+    return reach.place.name
+
+
+def path_for(path: str, place: Place | None, asked: str, model: str) -> str:
+    """The path with the upstream's name for the model in it, where the path is what names it."""
+    if place is None or place.name != asked or asked == model:
+        return path
+    segments = path.split("/")
+    segments[place.number + 1] = quote(model, safe="@:") + place.rest
+    return "/".join(segments)
+
+
+def further_of(models: Models, reach: Reach, asked: str, first: Deployment) -> Further:
+    """Whom the request can reach beside the model that it asks for, which ``first`` serves."""
+    found: list[Deployment] = []
+    for name in reach.models:
+        if name == asked:
+            continue
+        try:
+            deployment = models.levels(name)[0][0]
+        except UnknownModel:
+            return Further(tuple(found), name)
+        if not _is_same_upstream(deployment, first) or not _is_called(deployment, name):
+            return Further(tuple(found), name)
+        found.append(deployment)
+    return Further(tuple(found))
+
+
+def permitted(levels: Levels, subject: Subject, exchange: Exchange, reach: Reach, further: Further) -> Levels:
+    """What a key may use of a name's deployments. The client's name for a model counts for the first of them; what
+    stands in for it must be allowed by its own. Raises Forbidden."""
+    if reach.is_listing or allows_all(subject.models):
+        return levels
+    asked, first = exchange.model, levels[0][0]
+    why = reach.unread or reach.beyond
+    if why:
+        raise Forbidden(f"This key may use certain models only, and of this request it is not known which: {why}.")
+    if reach.is_foreign or not reach.models:
+        raise Forbidden("This key may not use paths that name no model.")
+    if asked and not _is_allowed(subject, first, asked):
+        raise _not_allowed(asked)
+    for deployment, name in zip(further.deployments, _others(reach, asked), strict=False):
+        if not _is_allowed(subject, deployment, name):
+            raise _not_allowed(name)
+    if further.unknown is not None:
+        raise _not_allowed(further.unknown)
+    levels = [[d for d in level if d.name == first.name or allows(subject.models, _names(d))] for level in levels]
+    return [level for level in levels if level]
+
+
+def refuse_unpriced(exchange: Exchange, reach: Reach, further: Further) -> None:
+    """Raises Forbidden for a request whose price cannot be known where a limit holds for it."""
+    if exchange.reservation is None or not exchange.reservation.is_limited or reach.is_listing:
+        return
+    why = reach.unread
+    if not why and further.unknown is not None:
+        why = (
+            f"the model '{_shown(further.unknown)}', which it can reach, is not in this proxy's model list by that name"
+        )
+    if why:
+        raise Forbidden(
+            f"A budget or a rate limit holds for this key, and what this request costs is not known: {why}.",
+            code="model_price_unknown",
+        )
+
+
+def _others(reach: Reach, asked: str) -> Sequence[str]:
+    return [name for name in reach.models if name != asked]
+
+
+def _is_allowed(subject: Subject, deployment: Deployment, asked: str) -> bool:
+    # A star is a pattern's; no model has one in its name.
+    return "*" not in asked and allows(subject.models, _names(deployment, asked))
+
+
+def _names(deployment: Deployment, asked: str = "") -> list[str]:
+    return [name for name in (asked, deployment.name, deployment.entry) if name]
+
+
+def _is_same_upstream(one: Deployment, other: Deployment) -> bool:
+    return (one.transport, one.base_url, one.api_key) == (other.transport, other.base_url, other.api_key)
+
+
+def _is_called(deployment: Deployment, name: str) -> bool:
+    """Whether the upstream knows the model by that name; litellm has the provider's in front of it."""
+    bare = deployment.model.partition("/")[2] if deployment.transport is Transport.LITELLM else deployment.model
+    return name in (deployment.model, bare)
+
+
+def _not_allowed(name: str) -> Forbidden:
+    return Forbidden(f"This key may not use the model '{_shown(name)}'.", param="model")
+
+
+def _shown(name: str) -> str:
+    return name.encode("utf-8", "replace").decode()[:_SHOWN_CHARS]

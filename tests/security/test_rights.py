@@ -1,0 +1,264 @@
+"""Lists of models and budgets hold for every way of asking for a model.
+
+Each row is sent by a key with a list, by one under a hard budget, and by one that nothing restricts. What matters is
+what the provider saw: nothing at all, or a request that names no other model than the one that is allowed.
+"""
+
+import gzip
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+
+from tests.security.world import KEYS, World, world_of
+
+CHAT = "/v1/chat/completions"
+JSON = {"content-type": "application/json"}
+TEXT = {"content-type": "text/plain"}
+FORM = {"content-type": "multipart/form-data; boundary=b"}
+FREE, LISTED, BUDGET = KEYS["team-a"], KEYS["listed"], KEYS["tight"]
+_ENTRY = (
+    '  - {{model_name: {0}, litellm_params: {{model: openai/{1}, api_base: "{{alpha}}/v1", api_key: sk-provider}}, '
+    "model_info: {{transport: http}}}}\n"
+)
+CONFIG = (
+    "model_list:\n"
+    + "".join(_ENTRY.format(name, model) for name, model in
+              [("cheap", "cheap"), ("small", "small"), ("dear", "dear"), ("mini", "tiny-1"), ("gpt-big", "tiny-1")])
+    + f"""
+router_settings:
+  num_retries: 0
+  model_group_alias: {{nick: cheap, other: dear}}
+  fallbacks: [{{cheap: [dear]}}]
+general_settings: {{master_key: {KEYS["master"]}}}
+stratiform:
+  port: 0
+  store: "{{sqlite}}"
+  teams:
+    - {{name: team-a, keys: [{FREE}]}}
+    - {{name: listed, keys: [{LISTED}], models: [cheap, small, gpt-big, "x-*"]}}
+    - {{name: all, keys: [sk-everything-5b1c9e3d77], models: ["*"]}}
+    - {{name: tight, keys: [{BUDGET}], budget: {{usd: 100}}}}
+  prices:
+    cheap: {{input_cost_per_token: 0.000002, output_cost_per_token: 0.00001}}
+    small: {{input_cost_per_token: 0.000002, output_cost_per_token: 0.00001}}
+    dear: {{input_cost_per_token: 0.000002, output_cost_per_token: 0.00001}}
+    tiny-1: {{input_cost_per_token: 0.000002, output_cost_per_token: 0.00001}}
+"""
+)  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def rights() -> Iterator[World]:
+    with world_of(CONFIG, providers=("alpha",)) as world:
+        yield world
+
+
+@dataclass(frozen=True)
+class Row:
+    """A request, and who may send it. ``budget`` is None where that hangs on what is known of the path's price."""
+
+    name: str
+    body: Any = None
+    path: str = CHAT
+    headers: Mapping[str, str] = field(default_factory=dict)
+    method: str = "POST"
+    listed: bool = False
+    budget: bool | None = False
+    free: bool = True
+    as_sent: bool = True
+    """An unrestricted client's bytes reach the provider as they were."""
+
+
+def chat(**more: object) -> dict[str, object]:
+    return {"model": "cheap", "messages": [{"role": "user", "content": "hi"}], "max_tokens": 5, **more}
+
+
+def raw(text: str) -> bytes:
+    """A chat body with ``text`` for further members."""
+    return b'{"model":"cheap",' + text.encode() + b',"max_tokens":5,"messages":[{"role":"user","content":"hi"}]}'
+
+
+def part(name: str, value: str, more: str = "") -> bytes:
+    return f'--b\r\ncontent-disposition: form-data; name="{name}"{more}\r\n\r\n{value}\r\n'.encode()
+
+
+SOUND = part("file", "sound", '; filename="a.wav"') + b"--b--\r\n"
+PROMPT = {"prompt": "hi", "max_tokens": 5}
+GEMINI = {"contents": [{"parts": [{"text": "hi"}]}]}
+
+ROWS = [
+    # what is allowed
+    Row("a chat", chat(), listed=True, budget=True),
+    Row("a chat that is not taken apart", raw('"x":NaN'), listed=True, budget=True),
+    Row("a chat with half a character", raw('"x":"\\ud800"'), listed=True, budget=True),
+    Row("an alias", chat(model="nick"), listed=True, budget=True, as_sent=False),
+    Row("a completion", {"model": "cheap", **PROMPT}, "/v1/completions", listed=True, budget=True),
+    Row("embeddings", {"model": "cheap", "input": "x"}, "/v1/embeddings", listed=True, budget=True),
+    Row("a function with a parameter 'model'", chat(tools=[{"type": "function", "function": {
+        "name": "f", "parameters": {"type": "object", "properties": {"model": {"enum": ["dear"]}}}}}]),
+        listed=True, budget=True),
+    Row("a tool of Anthropic's with a parameter 'model'", chat(tools=[{"name": "f", "input_schema": {
+        "type": "object", "properties": {"model": {"enum": ["dear"]}}}}]), "/v1/messages", listed=True, budget=True),
+    Row("metadata with a model", chat(metadata={"model": "dear"}), listed=True, budget=True),
+    Row("a schema with a model", chat(response_format={"type": "json_schema", "json_schema": {
+        "name": "x", "schema": {"properties": {"model": {"type": "string"}}}}}), listed=True, budget=True),
+    Row("a plugin without a model", chat(plugins=[{"id": "web"}]), listed=True, budget=True),
+    Row("the provider's own choice of servers", chat(provider={"order": ["x"], "allow_fallbacks": False}),
+        listed=True, budget=True),
+    Row("text/plain that is JSON", json.dumps(chat()).encode(), "/v1/completions", TEXT, listed=True, budget=True),
+    Row("stand-ins that are allowed", chat(models=["cheap", "small"], route="fallback"), listed=True, budget=True),
+    Row("a query that agrees", chat(), CHAT + "?model=cheap", listed=True, budget=True),
+    Row("a query without rights", chat(), CHAT + "?api-version=2024-10-21&beta=true", listed=True, budget=True),
+    Row("an engine", PROMPT, "/v1/engines/cheap/completions", listed=True, budget=True),
+    Row("a deployment", chat(), "/v1/openai/deployments/cheap/chat/completions", listed=True, budget=True),
+    Row("a form", part("model", "cheap") + SOUND, "/v1/audio/transcriptions", FORM, listed=True, budget=True),
+    Row("the list of models", None, "/v1/models", method="GET", listed=True, budget=True),
+    # the model itself
+    Row("another model", chat(model="dear"), budget=True),
+    Row("an alias of another model", chat(model="other"), budget=True, as_sent=False),
+    Row("capitals", chat(model="Cheap"), free=False),
+    Row("a blank behind the name", chat(model="cheap "), free=False),
+    Row("a star", chat(model="x-*"), free=False),
+    Row("a list's pattern as a name", chat(model="*"), free=False),
+    Row("a list of models as the model", {"model": ["dear"], **PROMPT}, "/v1/completions", budget=True),
+    Row("half a character in the name", raw('"x":NaN').replace(b'"cheap"', b'"\\ud800"'), free=False),
+    Row("no model", PROMPT, "/v1/completions"),
+    Row("a model that is null", {"model": None, **PROMPT}, "/v1/completions"),
+    # names that stand twice, or in another form
+    *[
+        row
+        for odd in ('"x":NaN', '"x":Infinity', '"x":"\\ud800"', '"x":1')
+        for row in (
+            Row(f"Model beside model, {odd}", raw(odd + ',"Model":"dear"'), free=False),
+            Row(f"MODEL in front, {odd}", b'{"MODEL":"dear",' + raw(odd)[1:], free=False),
+            Row(f"full-width letters, {odd}", raw(odd + ',"\uff4dodel":"dear"'), free=False),
+            Row(f"a zero byte in the name, {odd}", raw(odd + ',"model\\u0000":"dear"'), free=False),
+            Row(f"a blank in the name, {odd}", raw(odd + ',"model ":"dear"'), free=False),
+            Row(f"model twice, the other last, {odd}", raw(odd + ',"model":"dear"'), budget=True, as_sent=False),
+            Row(f"model twice by an escape, {odd}", raw(odd + ',"\\u006dodel":"dear"'), budget=True, as_sent=False),
+        )
+    ],
+    Row("model twice, the own last", b'{"model":"dear",' + raw('"x":NaN')[1:], listed=True, budget=True, as_sent=False),
+    Row("a BOM and another model last", b"\xef\xbb\xbf" + raw('"model":"dear"'), budget=True, as_sent=False),
+    Row("models in capitals", chat(Models=["dear"])),
+    Row("tools in capitals", chat(Tools=[{"type": "advisor", "model": "dear"}])),
+    # bodies that only some servers read
+    Row("UTF-16", json.dumps(chat(model="dear")).encode("utf-16"), free=False),
+    Row("two objects", b'{"model":"cheap","prompt":"x"}{"model":"dear","prompt":"x"}', "/v1/completions"),
+    Row("garbage behind", b'{"model":"dear","prompt":"x"}xyz', "/v1/completions"),
+    Row("a zero byte behind", b'{"model":"dear","prompt":"x"}\x00', "/v1/completions"),
+    Row("a comment", b'{/* "model":"cheap" */"model":"dear","prompt":"x"}', "/v1/completions"),
+    Row("single quotes", b"{'model':'dear','prompt':'x'}", "/v1/completions"),
+    Row("form fields of a URL", b"model=dear&prompt=x", "/v1/completions",
+        {"content-type": "application/x-www-form-urlencoded"}),
+    Row("JSON within a form", part("x", '{"model":"dear"}') + b"--b--\r\n", "/v1/completions", FORM),
+    Row("a form on a path of JSON", part("model", "dear") + b"--b--\r\n", "/v1/images/generations", FORM),
+    Row("text/plain, another model", json.dumps(chat(model="dear")).encode(), "/v1/images/generations", TEXT,
+        budget=True),
+    Row("text/plain without a model", b"dear", "/v1/images/generations", TEXT),
+    Row("compressed", gzip.compress(b'{"model":"dear","prompt":"x"}'), "/v1/completions",
+        {**JSON, "content-encoding": "gzip"}, free=False),
+    Row("too many members", b'{"model":"dear","x":NaN,' + b",".join(b'"%d":1' % n for n in range(1000)) + b"}",
+        "/v1/completions"),
+    # other members that choose a model
+    Row("models", chat(models=["cheap", "dear"]), budget=True),
+    Row("models that nobody knows", chat(models=["cheap", "unheard-of"])),
+    Row("models by a name that means another one there", chat(models=["gpt-big"])),
+    Row("models and no model", {"models": ["dear"], **PROMPT}, "/v1/completions", budget=True),
+    Row("models as an object", chat(models={"first": "dear"})),
+    Row("a route without models", chat(route="fallback")),
+    Row("a route of its own", chat(models=["cheap"], route={"model": "dear"})),
+    Row("fallbacks", chat(fallbacks=["dear"]), budget=True),
+    Row("fallbacks as LiteLLM writes them", chat(fallbacks=[{"cheap": ["dear"]}]), budget=True),
+    Row("fallbacks with members", chat(fallbacks=[{"model": "dear"}]), budget=True),
+    Row("fallbacks by default", chat(fallbacks="default")),
+    Row("context window fallbacks", chat(context_window_fallbacks=[{"cheap": ["dear"]}]), budget=True),
+    Row("fallbacks that are not taken apart", raw('"x":NaN,"fallbacks":["dear"]'), budget=True),
+    Row("extra_body", chat(extra_body={"models": ["dear"]}), budget=True),
+    Row("options of a gateway", chat(providerOptions={"gateway": {"models": ["dear"]}}), budget=True),
+    Row("a name twice within", raw('"extra_body":{"model":"dear","model":"cheap"}'), budget=True),
+    Row("a preset as the model", chat(model="x-@preset/y"), free=False),
+    Row("a preset", chat(preset="anything")),
+    Row("a plugin that chooses", chat(plugins=[{"id": "fusion"}]), budget=True),
+    Row("a plugin with models", chat(plugins=[{"id": "web", "models": ["dear"]}]), budget=True),
+    Row("a tool with a model", chat(tools=[{"type": "advisor_20260301", "name": "a", "model": "dear"}]),
+        "/v1/messages", budget=True),
+    Row("a tool with a model within", chat(tools=[{"type": "openrouter:advisor", "parameters": {"model": "dear"}}]),
+        budget=True),
+    Row("a tool that says its type twice", raw(
+        '"tools":[{"type":"openrouter:advisor","parameters":{"model":"dear"},"type":"function"}]'), budget=True),
+    Row("a tool with a model of the provider's choice", chat(tools=[{"type": "image_generation"}]), "/v1/responses",
+        budget=True),
+    Row("an image tool's own model", chat(tools=[{"type": "image_generation", "model": "dear"}]), "/v1/responses",
+        budget=True),
+    Row("a session's model", {"session": {"type": "realtime", "model": "dear"}}, "/v1/realtime/client_secrets",
+        budget=True),
+    Row("a transcription's model", {"model": "cheap", "input_audio_transcription": {"model": "dear"}},
+        "/v1/realtime/sessions", budget=True),
+    # the path and the query
+    Row("a query with another model", chat(), CHAT + "?model=dear", budget=True),
+    Row("a query twice", chat(), CHAT + "?model=cheap&model=dear", budget=True),
+    Row("a query with an escape", chat(), CHAT + "?%6dodel=de%61r", budget=True),
+    Row("a query in capitals", chat(), CHAT + "?MODEL=dear", budget=True),
+    Row("a query encoded twice", chat(), CHAT + "?%256dodel=dear"),
+    Row("a query behind a semicolon", chat(), CHAT + "?a=1;model=dear", budget=True),
+    Row("a query of another method", chat(), CHAT + "?_method=PUT"),
+    Row("another engine", {"model": "cheap", **PROMPT}, "/v1/engines/dear/completions", budget=True),
+    Row("another engine and no model", PROMPT, "/v1/engines/dear/completions", budget=True),
+    Row("an engine that nobody knows", PROMPT, "/v1/engines/unheard-of/completions"),
+    Row("another deployment", chat(), "/v1/openai/deployments/dear/chat/completions", budget=True),
+    Row("generateContent", GEMINI, "/v1/models/dear:generateContent", budget=True),
+    Row("streamGenerateContent", GEMINI, "/v1beta/models/dear:streamGenerateContent", free=False),
+    Row("another verb", GEMINI, "/v1/models/cheap:batchGenerateContent", budget=None),
+    Row("a path that nobody knows", chat(), "/v1/whatever", budget=None),
+    Row("a batch with a model", {"model": "cheap", "input_file_id": "f"}, "/v1/batches", budget=None),
+    Row("a preset's path", chat(), "/v1/presets/x/chat/completions", budget=True),
+    Row("a model to be deleted", None, "/v1/models/cheap", method="DELETE", budget=True),
+    Row("files", None, "/v1/files", method="GET", budget=True),
+    Row("a run of an assistant", {"assistant_id": "a"}, "/v1/threads/t/runs"),
+    # methods and headers
+    Row("GET with a body", chat(), "/v1/completions", method="GET"),
+    Row("PUT", chat(), "/v1/completions", method="PUT"),
+    Row("a header with a method", chat(), headers={"x-http-method-override": "PUT"}),
+    Row("a header with a model", chat(), headers={"helicone-model-override": "dear"}),
+    Row("two forms of content", b'{"model":"cheap","prompt":"x"}', "/v1/completions",
+        {"content-type": "application/json", "Content-Type": "text/plain"}),
+]  # fmt: skip
+
+KEYS_OF_ROWS = {"listed": LISTED, "budget": BUDGET, "free": FREE}
+
+
+@pytest.mark.parametrize("who", ["listed", "budget", "free"])
+@pytest.mark.parametrize("row", ROWS, ids=[row.name for row in ROWS])
+def test_what_a_key_can_reach(rights: World, row: Row, who: str) -> None:
+    rights.forget()
+    reply = rights.call(row.method, row.path, row.body, row.headers, key=KEYS_OF_ROWS[who])
+    sent = rights.sent()
+    # What no one may send is refused for everybody, and a budget does not ask for more than that.
+    may = row.free and getattr(row, who)
+    if may is None:
+        return
+    if not may:
+        assert (sent, reply.status in (400, 403, 404)) == ([], True), (reply.status, reply.body)
+        assert reply.error_code, reply.body
+        return
+    if row.path == "/v1/models":
+        assert reply.status == 200
+        return
+    assert reply.status == 200, reply.body
+    (seen,) = sent
+    if who == "listed":
+        assert b"dear" not in seen.body.replace(b'"enum": ["dear"]', b"").replace(b'"metadata": {"model": "dear"}', b"")
+        assert "dear" not in seen.path + seen.query
+    if who == "free" and row.as_sent:
+        assert seen.body == (
+            row.body if isinstance(row.body, bytes) else json.dumps(row.body).encode() if row.body else b""
+        )
+
+
+def test_there_are_enough_rows() -> None:
+    assert len(ROWS) >= 60
+    assert len({row.name for row in ROWS}) == len(ROWS)

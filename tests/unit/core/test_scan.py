@@ -1,0 +1,60 @@
+"""Members of bodies that are not taken apart."""
+
+import json
+import time
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from proxy.core.scan import once, scan_members, values
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(), inner, max_size=4),
+    max_leaves=20,
+)
+
+
+@given(st.lists(st.tuples(st.text(max_size=5), JSON), max_size=6), st.sampled_from(["", " ", "\n\t"]), st.booleans())
+def test_every_member_is_found_in_its_order(pairs: list[tuple[str, object]], space: str, is_ascii: bool) -> None:
+    written = [(json.dumps(k, ensure_ascii=is_ascii), json.dumps(v, ensure_ascii=is_ascii)) for k, v in pairs]
+    text = space + "{" + space + f"{space},{space}".join(f"{k}{space}:{space}{v}" for k, v in written) + "}" + space
+    found = scan_members(text.encode("utf-8", "surrogatepass"))
+    assert found is not None
+    assert [(m.name, m.value.decode("utf-8", "surrogatepass")) for m in found] == [
+        (k, v) for (k, _), (_, v) in zip(pairs, written, strict=True)
+    ]
+    names = json.loads(once(found).decode("utf-8", "surrogatepass"))
+    assert list(names) == list(dict(pairs)) == list(values(found))
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"", b"[]", b"x", b"{", b'{"a"', b'{"a":', b'{"a":1', b'{"a":1,}', b'{"a":1} x', b'{"a":1}{"a":2}',
+        b'{"a":1}\x00',
+        b"{'a':1}", b"{a:1}", b'{"a":1 "b":2}', b'{"a":[1}', b'{"a":"x}', b'{"a":["x}', b'{"\\x":1}', b'{/**/"a":1}',
+        b'{"' + b"a" * 2000 + b'":1}', b"{" + b",".join(b'"%d":1' % n for n in range(1001)) + b"}",
+    ],
+)  # fmt: skip
+def test_what_is_not_understood(body: bytes) -> None:
+    assert scan_members(body) is None
+
+
+def test_names_are_read_as_they_mean() -> None:
+    found = scan_members(b'{"\\u006dodel":1,"mo\\u0000del":NaN,"m\\"":"\\ud800"}')
+    assert found is not None
+    assert values(found) == {"model": b"1", "mo\x00del": b"NaN", 'm"': b'"\\ud800"'}
+
+
+@pytest.mark.parametrize("inner", [b'"",', b"[],", b'{"":0},', b'"\\"\\\\",', b"[[[]]],", b'"' + b"x" * 99 + b'",'])
+def test_the_time_grows_with_the_bytes(inner: bytes) -> None:
+    def seconds(size: int) -> float:
+        body = b'{"a":[' + inner * (size // len(inner)) + b'0],"b":1}'
+        began = time.process_time()
+        scan_members(body)
+        return time.process_time() - began
+
+    assert seconds(1_000_000) < 0.5
+    assert min(seconds(100_000) for _ in range(5)) < 0.05
