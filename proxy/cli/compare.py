@@ -39,6 +39,7 @@ class _Options(NamedTuple):
     mode: str
     min_tokens: int | None
     short_life: bool
+    hoisting: bool
 
 
 def configure(parser: argparse.ArgumentParser) -> None:

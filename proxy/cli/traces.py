@@ -2,6 +2,7 @@
 
 import argparse
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from types import MappingProxyType
 
 from proxy.core.modes import Mode
@@ -27,14 +28,21 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--policy", choices=POLICIES, default="economic", help="how pieces are ordered (economic)")
     parser.add_argument("--min-tokens", type=_count, metavar="N", help="the shortest prefix that the provider caches")
     parser.add_argument("--short-life", action="store_true", help="leave the one-hour life out")
+    parser.add_argument(
+        "--hoisting",
+        action="store_true",
+        help="the upstream takes later system messages to the front, which the planner has to learn",
+    )
     parser.add_argument("--json", action="store_true", help="print JSON")
 
 
 def setting(arguments: argparse.Namespace) -> Setting:
     """The setting that the options ask for."""
     profile = with_minimum(_UNKNOWNS[arguments.unknowns](PROFILES[arguments.profile]), arguments.min_tokens)
+    profile = with_short_life(profile) if arguments.short_life else profile
     return Setting(
-        profile=with_short_life(profile) if arguments.short_life else profile,
+        profile=profile,
+        served=replace(profile, hoists_system=True) if arguments.hoisting else None,
         encode=local_encode(),
         recognisers=recognisers(build_plugin_manager()),
         mode=Mode.parse(arguments.mode),

@@ -9,8 +9,17 @@ from dataclasses import dataclass, field
 
 from proxy.core.digest import digest
 from proxy.core.item import Item
-from proxy.core.layout import Element, ElementKind, Lead, composed_digest, part_element, whole_element
-from proxy.core.message import Part, PartKind, piece_digest, text_digest
+from proxy.core.layout import (
+    NOTICE,
+    Element,
+    ElementKind,
+    Lead,
+    composed_digest,
+    message_element,
+    part_element,
+    whole_element,
+)
+from proxy.core.message import SYSTEM_ROLES, Part, PartKind, piece_digest, text_digest
 from proxy.core.recognition import PieceKind
 from proxy.core.spans import span_ends
 from proxy.core.stability import Tier
@@ -37,6 +46,8 @@ class Material:
     items: Mapping[str, Item] = field(default_factory=dict)
     sizes: Mapping[str, int] = field(default_factory=dict)
     documents: Mapping[str, Element] = field(default_factory=dict)
+    notices: tuple[Element, ...] = ()
+    """System messages behind the head, where the upstream takes them there."""
 
     _forms: dict[bytes, Element] | None = None
 
@@ -53,8 +64,16 @@ class Material:
         return bool(self.groups or self.documents)
 
 
-def material(view: View, tools: tuple[Element, ...], counter: TokenCounter, *, has_spans: bool = False) -> Material:
-    """All elements of a request; with ``has_spans`` long files are several positions."""
+def material(
+    view: View,
+    tools: tuple[Element, ...],
+    counter: TokenCounter,
+    *,
+    has_spans: bool = False,
+    hoists_system: bool = False,
+) -> Material:
+    """All elements of a request; with ``has_spans`` long files are several positions, with ``hoists_system`` system
+    messages within the conversation stand behind the head."""
     messages = view.messages
     wholes = {
         g.name + f"@{g.message}": whole_element(g.name, messages[g.message], messages[g.ack], (g.message, g.ack))
@@ -75,16 +94,22 @@ def material(view: View, tools: tuple[Element, ...], counter: TokenCounter, *, h
     by_message = {g.message: wholes[g.name + f"@{g.message}"] for g in view.groups}
     acks = {g.ack for g in view.groups}
     single = view.transcript.elements
-    natural, body = single, single[view.head : max(view.last_user, view.head)]
+    natural, body = single[view.head :], single[view.head : max(view.last_user, view.head)]
     if view.groups:
-        natural = tuple(by_message.get(i, single[i]) for i in range(len(messages)) if i not in acks)
+        natural = tuple(by_message.get(i, single[i]) for i in range(view.head, len(messages)) if i not in acks)
         body = tuple(single[i] for i in view.turns() if i < view.last_user)
+    tail = single[max(view.last_user, view.head) :]
+    notices: tuple[Element, ...] = ()
+    if hoists_system and view.transcript.notices:
+        notices = tuple(message_element(messages[i], i, NOTICE) for i in view.transcript.notices)
+        natural, body, tail = (_without_system(some) for some in (natural, body, tail))
     return Material(
         tools=tools,
         head=single[: view.head],
         turns=body,
-        tail=single[max(view.last_user, view.head) :],
-        natural=(*tools, *natural),
+        tail=tail,
+        natural=(*tools, *single[: view.head], *notices, *natural),
+        notices=notices,
         groups=view.groups,
         wholes=wholes,
         parts=parts,
@@ -92,6 +117,10 @@ def material(view: View, tools: tuple[Element, ...], counter: TokenCounter, *, h
         items=items,
         sizes=sizes,
     )
+
+
+def _without_system(elements: tuple[Element, ...]) -> tuple[Element, ...]:
+    return tuple(element for element in elements if element.role not in SYSTEM_ROLES)
 
 
 class _Forms:
@@ -148,7 +177,8 @@ def behind_prefix(material: Material, kept: Sequence[Element], weight: Weight) -
     turns = material.turns[sum(1 for e in kept if e.key == "turn") :]
     head = () if kept else (*material.tools, *material.head)
     documents = _by_weight(material.documents, kept, weight)
-    return (*head, *kept, *documents, *turns, *_rest(material, kept, weight), *material.tail)
+    notices = material.notices[sum(1 for e in kept if e.key == NOTICE) :]
+    return (*head, *kept, *documents, *notices, *turns, *_rest(material, kept, weight), *material.tail)
 
 
 def _by_weight(documents: Mapping[str, Element], kept: Sequence[Element], weight: Weight) -> list[Element]:
@@ -190,7 +220,7 @@ def valid_prefix(
         return ()
     forms = material.forms()
     found: list[Element] = list(fixed)
-    rest = _append_documents(material, found, before[len(fixed) :])
+    rest = _append_notices(material, found, _append_documents(material, found, before[len(fixed) :]))
     used: set[str] = set()
     next_turn = 0
     for one in rest:
@@ -228,6 +258,15 @@ def _append_documents(material: Material, found: list[Element], before: Sequence
         found.append(element)
         position += 1
     return () if left else before[position:]
+
+
+def _append_notices(material: Material, found: list[Element], before: Sequence[bytes]) -> Sequence[bytes]:
+    """Notices that were sent directly behind the documents; what may follow them: nothing, where there is a new one."""
+    for position, notice in enumerate(material.notices):
+        if position >= len(before) or notice.digest != before[position]:
+            return ()
+        found.append(notice)
+    return before[len(material.notices) :]
 
 
 def whole_groups(material: Material, found: Sequence[Element]) -> tuple[Element, ...]:
@@ -275,7 +314,8 @@ def by_tiers(
         if tier is not Tier.ACTIVE and item.key not in material.documents:
             stable.append((tier, entered(item.key), item))
     stable.sort(key=lambda s: (s[0], s[1], s[2].key))
-    kept: list[Element] = [*material.tools, *material.head, *_by_weight(material.documents, (), weight)]
+    documents = _by_weight(material.documents, (), weight)
+    kept: list[Element] = [*material.tools, *material.head, *documents, *material.notices]
     chosen = [item for _, _, item in stable]
     for position, item in enumerate(chosen):
         kept.append(_tiered_form(material, item, chosen[: position + 1]))

@@ -42,6 +42,8 @@ class Deviation(StrEnum):
     """Nothing was read or written of a prefix that is long enough by the provider's page."""
     LIFE_DOWNGRADED = "life-downgraded"
     """Written for an hour, and billed or gone as for five minutes."""
+    MOVED_SYSTEM = "moved-system"
+    """A system message within the conversation stood elsewhere than was thought: at the front, or in its place."""
 
 
 LOST = frozenset(
@@ -56,6 +58,7 @@ _LESSON_S = 3600.0
 _PAUSE_S = 600.0
 _WINDOW = 16
 _ENOUGH = 3
+_ENOUGH_PLACES = 2
 # Differences below these are rounding and framing, not news.
 _TOLERANCE_TOKENS = 192
 _TOLERANCE_SHARE = 0.03
@@ -77,7 +80,8 @@ class Observation:
 
     ``marked`` are the tokens, by our count, up to the last marker or boundary (0: none). Of the entry that was expected
     to be read, ``age_s`` are the seconds since its last use, ``life_s`` its life; ``distance`` counts positions singly
-    from the nearest marker to it.
+    from the nearest marker to it. ``elsewhere`` is what would be read were system messages within the conversation put
+    elsewhere than is believed (None: there are none).
     """
 
     predicted: Bill
@@ -86,6 +90,7 @@ class Observation:
     age_s: float | None = None
     life_s: float = 0.0
     distance: int = 0
+    elsewhere: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,6 +133,23 @@ class _Minimum:
 
 
 @dataclass(slots=True)
+class _SystemPlace:
+    """How often a report said where system messages within the conversation are put, since one last said otherwise."""
+
+    hoisted: int = 0
+    kept: int = 0
+
+    def saw(self, *, is_hoisted: bool) -> None:
+        self.hoisted, self.kept = (self.hoisted + 1, 0) if is_hoisted else (0, self.kept + 1)
+
+    def is_hoisted(self, base: CacheProfile) -> bool:
+        """What is believed: as the profile has it, until reports say otherwise; once more where a page says so."""
+        if base.hoists_system:
+            return self.kept < _ENOUGH_PLACES
+        return self.hoisted >= _ENOUGH_PLACES + base.mid_system
+
+
+@dataclass(slots=True)
 class Beliefs:
     """What one route's provider was seen to do, beside what its profile says."""
 
@@ -137,6 +159,7 @@ class Beliefs:
     _ages: deque[_Seen] = field(default_factory=lambda: deque(maxlen=_WINDOW))
     _downgrades: int = 0
     _misses_afar: int = 0
+    _system: _SystemPlace = field(default_factory=_SystemPlace)
     _refused_keys: int = 0
     _lesson_at: float = 0.0
     _ignored_until: float = 0.0
@@ -178,7 +201,9 @@ class Beliefs:
         self._count(seen, profile)
         if kind in LOST:
             self._lesson_at = now
-        self._learn(kind, seen, profile, now)
+        self._learn_place(kind, seen, profile, now)
+        if kind is not Deviation.MOVED_SYSTEM:
+            self._learn(kind, seen, profile, now)
         self._is_stale = True
         return kind
 
@@ -190,9 +215,11 @@ class Beliefs:
             return Deviation.LIFE_DOWNGRADED
         ratio = reported.prompt / predicted.total
         expected = predicted.read * ratio / (profile.hit_chance or 1.0)
-        tolerance = max(_TOLERANCE_TOKENS, 2 * profile.step, _TOLERANCE_SHARE * reported.prompt)
+        tolerance = _tolerance(reported, profile)
         if self._is_unstored(seen, profile):
             return Deviation.MARKERS_IGNORED if self._minimum.is_ignored else Deviation.HIGHER_MINIMUM
+        if _is_elsewhere(seen, expected, tolerance):
+            return Deviation.MOVED_SYSTEM
         if reported.read < expected - tolerance:
             return _lost(seen, profile)
         if reported.read > expected + tolerance:
@@ -223,6 +250,14 @@ class Beliefs:
         self.scale += step * (ratio - self.scale)
         if profile.family is Family.MARKER and (reported.read or reported.write):
             self._minimum.stored(reported.read + reported.write)
+
+    def _learn_place(self, kind: Deviation, seen: Observation, profile: CacheProfile, now: float) -> None:
+        """Where system messages within the conversation are put."""
+        is_moved = kind is Deviation.MOVED_SYSTEM
+        if is_moved or (kind is Deviation.AS_EXPECTED and _tells_place(seen, profile)):
+            self._system.saw(is_hoisted=profile.hoists_system is not is_moved)
+            if self._system.hoisted:
+                self._lesson_at = now
 
     def _learn(self, kind: Deviation, seen: Observation, profile: CacheProfile, now: float) -> None:
         if kind in (Deviation.HIGHER_MINIMUM, Deviation.MARKERS_IGNORED):
@@ -285,6 +320,8 @@ class Beliefs:
             changed.update(long_life_s=changed.get("life_s", base.life_s), write_long=base.write)
         if base.collapses_runs and self._misses_afar >= 2:
             changed.update(collapses_runs=False)
+        if (is_hoisted := self._system.is_hoisted(base)) is not base.hoists_system:
+            changed.update(hoists_system=is_hoisted)
         return changed
 
     def _forget(self) -> None:
@@ -292,12 +329,20 @@ class Beliefs:
         self._minimum = _Minimum(smallest_stored=self._minimum.smallest_stored)
         self._ages.clear()
         self._downgrades = self._misses_afar = 0
+        self._system = _SystemPlace()
         self._lesson_at = self._ignored_until = 0.0
         self._is_stale = True
 
 
-def observed(prompt: Prompt, predicted: Bill, reported: Usage, last_use: tuple[float, float] | None) -> Observation:
-    """One answered request; ``last_use`` is the entry's at the position that was expected to be read."""
+def observed(
+    prompt: Prompt,
+    predicted: Bill,
+    reported: Usage,
+    last_use: tuple[float, float] | None,
+    elsewhere: Bill | None = None,
+) -> Observation:
+    """One answered request; ``last_use`` is the entry's at the position that was expected to be read, ``elsewhere`` the
+    bill if system messages within the conversation are put elsewhere."""
     hit, stops = predicted.hit, [*prompt.marks, *prompt.endings[-1:]]
     age_s, life_s = last_use or (None, 0.0)
     return Observation(
@@ -307,6 +352,7 @@ def observed(prompt: Prompt, predicted: Bill, reported: Usage, last_use: tuple[f
         age_s=age_s,
         life_s=life_s,
         distance=min((p - hit for p in stops if p >= hit >= 0), default=0),
+        elsewhere=elsewhere.read if elsewhere is not None else None,
     )
 
 
@@ -319,6 +365,25 @@ def missing(prompt: Prompt, predicted: Bill, reported: Usage) -> list[int]:
     written = {*prompt.marks, *prompt.endings[-1:]} if reported.write else set()
     last = predicted.hit if reported.write else len(prompt.ends) - 1
     return [position for position in range(first, last + 1) if position not in written]
+
+
+def _tolerance(reported: Usage, profile: CacheProfile) -> float:
+    """How far a report may be from what was expected."""
+    return max(_TOLERANCE_TOKENS, 2 * profile.step, _TOLERANCE_SHARE * reported.prompt)
+
+
+def _is_elsewhere(seen: Observation, expected: float, tolerance: float) -> bool:
+    """Whether just so much was read as if system messages within the conversation were put elsewhere."""
+    if seen.elsewhere is None:
+        return False
+    other = seen.elsewhere * seen.reported.prompt / seen.predicted.total
+    return abs(seen.reported.read - other) <= tolerance and abs(other - expected) > 2 * tolerance
+
+
+def _tells_place(seen: Observation, profile: CacheProfile) -> bool:
+    """Whether so much would not have been read, were system messages within the conversation put elsewhere."""
+    apart = abs(seen.predicted.read - seen.elsewhere) if seen.elsewhere is not None else 0
+    return apart * seen.reported.prompt / max(1, seen.predicted.total) > 2 * _tolerance(seen.reported, profile)
 
 
 def _is_downgraded(seen: Observation) -> bool:

@@ -8,6 +8,7 @@ from proxy.core.cache_models import Cache
 from proxy.core.choose import Choice
 from proxy.core.forecast import Forecast
 from proxy.core.layout import Layout
+from proxy.core.mid_system import elsewhere
 from proxy.core.plan import Moved
 from proxy.core.profiles import CacheProfile, Family
 from proxy.core.prompt import Bill, Prompt
@@ -17,13 +18,17 @@ from proxy.core.routing import RoutingKey
 from proxy.core.session import Session
 from proxy.core.stability import Tier, Tracked
 from proxy.core.view import View
+from proxy.core.worlds import Worlds
 
 _REMEMBERED_LAYOUTS = 3
+_IN_ORDER = frozenset({Reason.MARKED, Reason.SPLIT, Reason.CLIENT_OPTIMAL})
 
 
 @dataclass(slots=True)
 class Draft:
-    """Everything that was thought about one request; ``explain`` shows it."""
+    """Everything that was thought about one request; ``explain`` shows it. ``came`` is the client's own layout with the
+    tools as it sent them; ``elsewhere`` are the bills of what was sent and of the client's own, were system messages
+    within the conversation put elsewhere than is believed."""
 
     session: Session
     reading: Reading
@@ -46,6 +51,8 @@ class Draft:
     waiting: list[tuple[Cache, Prompt]] = field(default_factory=list)
     sent_prompt: Prompt | None = None
     last_use: tuple[float, float] | None = None
+    came: Layout | None = None
+    elsewhere: tuple[Bill, Bill] | None = None
 
 
 def named(draft: Draft, profile: CacheProfile) -> str:
@@ -53,6 +60,8 @@ def named(draft: Draft, profile: CacheProfile) -> str:
     choice = draft.choice
     if draft.steady is not None and choice.reason is Reason.CLIENT_OPTIMAL:
         return Reason.STEADY_TOOLS
+    if profile.hoists_system and draft.reading.has_new_notice and choice.reason in _IN_ORDER:
+        return Reason.HOISTED_NOTICE
     if choice.reason is not Reason.CLIENT_OPTIMAL or draft.own_prompt.marks or draft.view.transcript.marked:
         return choice.reason
     if profile.family is not Family.MARKER or choice.layout.implicit:
@@ -68,6 +77,19 @@ def stand_down(draft: Draft, profile: CacheProfile, *, ignores_markers: bool) ->
     if profile.family is not Family.NONE and layout.total < profile.min_tokens:
         return Reason.BELOW_MINIMUM
     return Reason.MARKERS_IGNORED if ignores_markers else None
+
+
+def put_elsewhere(draft: Draft, caches: Worlds) -> list[tuple[Cache, Prompt]]:
+    """Bill both requests as if system messages within the conversation were put elsewhere than is believed; what is
+    stored then, so that the provider's report can tell which one holds."""
+    if not draft.view.transcript.notices or draft.came is None:
+        return []
+    own = elsewhere(draft.came, draft.own_prompt.marks)
+    sent = own if draft.use_own else elsewhere(draft.choice.layout, draft.choice.marks)
+    if own is None or sent is None:
+        return []
+    draft.elsewhere = caches.sent.bill(sent, draft.at), caches.own.bill(own, draft.at)
+    return [(caches.sent, sent)] if draft.is_begun else [(caches.sent, sent), (caches.own, own)]
 
 
 def remember(session: Session, layout: Layout) -> None:

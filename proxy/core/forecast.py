@@ -12,6 +12,7 @@ from proxy.core.head_records import changed_places
 from proxy.core.item import Item
 from proxy.core.layout import Element, ElementKind, Layout
 from proxy.core.message import Part
+from proxy.core.mid_system import stays
 from proxy.core.profiles import CacheProfile, Family
 from proxy.core.reading import Reading
 from proxy.core.recognition import PieceKind
@@ -224,10 +225,15 @@ def forecast(
     for document, one in zip(documents, shown, strict=False):
         hazards[document.key] = lane.documents.hazard(one)
         later[document.key] = lane.documents.hazard(one.later())
+    turns = dict(zip(turn_indices, survival, strict=True))
+    if notices := view.transcript.notices if profile.hoists_system else ():
+        # Hoisted ones stand in front of all turns.
+        held = stays(view.messages, notices, session.noticed, session.notices_new)
+        turns = {index: held * chance for index, chance in turns.items()} | dict.fromkeys(notices, held)
     return Forecast(
         body=continues * lane.returns_within(profile.life_s, reading.gap),
         head=lane.shares_within(profile.life_s),
-        turns=dict(zip(turn_indices, survival, strict=True)),
+        turns=turns,
         hazards=hazards,
         later=later,
         signs=signs,

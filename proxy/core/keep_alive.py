@@ -20,6 +20,7 @@ from proxy.core.cache_models import Cache
 from proxy.core.forecast import Forecast
 from proxy.core.layout import Layout
 from proxy.core.marks import read_gain
+from proxy.core.message import SYSTEM_ROLES
 from proxy.core.profiles import CacheProfile, Dialect, Family
 from proxy.core.prompt import Bill, Prompt
 from proxy.core.session import Session
@@ -216,6 +217,8 @@ def _marked_messages(messages: Sequence[bytes], profile: CacheProfile) -> Sequen
     role, next_role = (_role(messages[i]) for i in (last, last + 1))
     if role not in ("user", "tool") or next_role == "tool":
         return None
+    if any(_role(message) in SYSTEM_ROLES for message in messages[last + 1 :]):
+        return None  # some upstreams take it to the front: without it this were another prompt
     return messages[: last + 1]
 
 

@@ -1,7 +1,7 @@
 """A layout: the request's content in the order in which it would be sent, as a provider's cache counts it."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from hashlib import sha256
 
@@ -55,20 +55,27 @@ class Element:
     item: Item | None = None
 
 
+NOTICE = "notice"
+"""The key of a system message behind the leading ones, where the upstream takes it to the front."""
+
 # A message of a client that trims its history stands at another place each time.
 _MAX_PLACES = 4
 
 
 def message_element(message: Message, index: int, key: str = "turn") -> Element:
-    """A message as it came; the same element for the same place, so that layouts can share their positions."""
+    """A message as it came; the same element for the same place, so that layouts can share their positions. A system
+    message behind the leading ones carries no marker: some upstreams take it to the front."""
     known = message.memo.get((index, key))
     if isinstance(known, Element):
         return known
+    parts = message.parts
+    if key != "system" and message.role in SYSTEM_ROLES:
+        parts = tuple(replace(part, markable=False) for part in parts)
     element = Element(
         key=key,
         kind=ElementKind.MESSAGE,
         digest=message.digest,
-        parts=message.parts,
+        parts=parts,
         tokens=message.tokens,
         role=message.role,
         message=index,
@@ -233,7 +240,7 @@ class Layout:
         for element in self.elements[first:]:
             starts.append(len(parts))
             self.digests.append(element.digest)
-            self.turns.append(element.message if element.key == "turn" else -1)
+            self.turns.append(element.message if element.key in _TURNS else -1)
             if in_tools and element.kind is not ElementKind.TOOLS:
                 in_tools = False
                 running = chain(running, self.seed.system) if self.seed.system else running
@@ -308,6 +315,7 @@ class Layout:
 
 
 _RESULT, _CALL = PartKind.RESULT, PartKind.CALL
+_TURNS = frozenset({"turn", NOTICE})
 
 
 def _is_message(element: Element) -> bool:

@@ -117,7 +117,7 @@ class Outlook:
     def _head(self, layout: Layout) -> int:
         """The last position that other sessions begin with, too."""
         for element, start in zip(layout.elements, layout.starts, strict=True):
-            is_turn = element.kind is ElementKind.MESSAGE and element.key == "turn"
+            is_turn = element.kind is ElementKind.MESSAGE and element.key != "system"
             if element.kind not in _OF_THE_HEAD or (is_turn and element.message not in self.forecast.shared):
                 return start - 1
         return len(layout.parts) - 1

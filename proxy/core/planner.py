@@ -10,9 +10,9 @@ from proxy.core.body import as_read, has_foreign_marks, own_count, planned_body
 from proxy.core.bounded import Bounded
 from proxy.core.choose import Choice, Offer, Pricing, choose
 from proxy.core.cut import Cut, Trunks
-from proxy.core.deviation import Beliefs
+from proxy.core.deviation import Beliefs, Deviation
 from proxy.core.digest import digest
-from proxy.core.draft import Draft, aged, named, remember, stand_down, tier_tokens
+from proxy.core.draft import Draft, aged, named, put_elsewhere, remember, stand_down, tier_tokens
 from proxy.core.edits import original_body, transport_edits, with_reminder
 from proxy.core.file_words import FileWords
 from proxy.core.forecast import Forecast, forecast
@@ -186,6 +186,7 @@ class TierPlanner:
         if not draft.is_begun:
             caches.own_cost += cost_of(profile, caches.own.bill(draft.own_prompt, now))
             stores.append((caches.own, draft.own_prompt))
+        stores += put_elsewhere(draft, caches)
         draft.is_begun = True
         if profile.after_answer:
             draft.waiting += stores
@@ -239,7 +240,11 @@ class TierPlanner:
             if plan.predicted is not None and not usage.estimated:
                 seen, bill = draft.sent_prompt, draft.sent
                 if seen is not None and bill is not None:
-                    plan.deviation = caches.compared(seen, bill, usage, draft.last_use, profile, now)
+                    other = draft.elsewhere[0] if draft.elsewhere is not None else None
+                    plan.deviation = caches.compared(seen, bill, usage, draft.last_use, profile, now, other)
+                    if plan.deviation == Deviation.MOVED_SYSTEM and draft.elsewhere is not None:
+                        # The client's own request would have met the same.
+                        caches.own_cost += cost_of(profile, draft.elsewhere[1]) - cost_of(profile, draft.own)
         retry = draft.reading.is_retry or draft.reading.turns == draft.session.turns
         reading = draft.reading if retry == draft.reading.is_retry else replace(draft.reading, is_retry=retry)
         commit_reading(draft.session, reading, now, draft.forecast.said, draft.forecast.usual_edit)
@@ -347,7 +352,13 @@ class TierPlanner:
             transcript = self._reminded(transcript, route.reminder)
         view = build_view(request, transcript, session.is_movable)
         reading = read_request(session, view, tools_key, now)
-        stuff = material(view, tools, self._counter, has_spans=_looks_inside(route.profile))
+        stuff = material(
+            view,
+            tools,
+            self._counter,
+            has_spans=_looks_inside(route.profile),
+            hoists_system=route.profile.hoists_system,
+        )
         expected = forecast(session, reading, view, stuff, route.profile, self._words)
         seed = _seed(request, transcript, route)
         natural = Layout(seed, stuff.natural, self._natural.get(session.id))
@@ -409,6 +420,7 @@ class TierPlanner:
             is_control,
             client=route.scope,
             at=now,
+            came=came,
         )
 
     def _steady(self, request: ChatRequest, tools: tuple[Element, ...], route: Route, mode: Mode) -> bytes | None:

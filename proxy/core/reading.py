@@ -32,7 +32,8 @@ class Reading:
     changed it. ``replaced`` are the places of the head where another text stands than before, rather than the same
     with a few lines changed. ``is_rewrapped``: all files are written another way than before, with the same content as
     far as can be told. ``has_joined``: it shows a file that the session had not. ``has_files``: any at all. ``gap`` is
-    seconds since the session's request before (None: there is none, or this is the same once more).
+    seconds since the session's request before (None: there is none, or this is the same once more). ``has_notices``:
+    there are system messages within the conversation; ``has_new_notice``: one of them was not in the request before.
     """
 
     head: tuple[bytes, ...]
@@ -48,6 +49,8 @@ class Reading:
     has_files: bool = False
     has_joined: bool = False
     gap: float | None = None
+    has_notices: bool = False
+    has_new_notice: bool = False
 
 
 def read_request(session: Session, view: View, tools: bytes, now: float) -> Reading:
@@ -90,7 +93,14 @@ def read_request(session: Session, view: View, tools: bytes, now: float) -> Read
         has_files=bool(files),
         has_joined=is_later and any(session.items.get(item.key) is None for item, _ in files),
         gap=now - session.last_at if is_later and not is_retry else None,
+        has_notices=bool(view.transcript.notices),
+        has_new_notice=is_later and _has_new_notice(session, view),
     )
+
+
+def _has_new_notice(session: Session, view: View) -> bool:
+    notices, turns = view.transcript.notices, view.transcript.turns
+    return bool(notices) and not {turns[i] for i in notices} <= set(session.turns)
 
 
 def commit_head(session: Session, view: View, documents: Sequence[DocumentSign]) -> None:
@@ -139,6 +149,9 @@ def _commit_change(session: Session, reading: Reading, gap: float) -> None:
     session.own_fixed.add(session.fixed, reading.fixed, session.replaced)
     session.replaced = reading.replaced
     session.gaps.append(gap)
+    if reading.has_notices:
+        session.noticed += 1.0
+        session.notices_new += reading.has_new_notice
     if reading.has_files:
         lane.shows_files(has_joined=reading.has_joined)
 

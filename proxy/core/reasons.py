@@ -28,6 +28,8 @@ class Reason(StrEnum):
     """This client's past says that such a request is not continued: a write would be wasted."""
     CLIENT_OPTIMAL = "client-optimal"
     """The client's own markers and order are at least as good as ours."""
+    HOISTED_NOTICE = "hoisted-notice"
+    """This upstream takes later system messages to the front, and one is new: what stands behind it is not read."""
     NOTHING_STABLE = "nothing-stable"
     """No prefix is expected to be read again."""
     REGRET_BOUND = "regret-bound"

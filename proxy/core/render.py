@@ -12,6 +12,7 @@ from msgspec import Raw
 
 from proxy.core.layout import Element, ElementKind, Layout
 from proxy.core.message import MARK_KEYS, Message
+from proxy.core.mid_system import wire_order
 from proxy.core.profiles import Dialect
 from proxy.core.prompt import Life
 from proxy.core.texts import kept_parts
@@ -40,7 +41,8 @@ def render_messages(
         return _with_added(layout, messages, marks, dialect)
     written: list[bytes] = []
     marked = _by_element(layout, marks)
-    for index, element in enumerate(layout.elements):
+    for index in wire_order(layout.elements):
+        element = layout.elements[index]
         kind = element.kind
         if kind is _MESSAGE:
             message = messages[element.message]

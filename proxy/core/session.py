@@ -42,7 +42,8 @@ class Session:
 
     ``opening`` is what it began with (the client's id for it, or its first turn): the same in every process, as are
     ``lane_key`` and ``head_key``, what its lane and the records of its head are found by. ``known_by`` is what the next
-    request may have in common with the last one.
+    request may have in common with the last one. ``noticed`` counts later requests with system messages within the
+    conversation, ``notices_new`` those of them that had a new one.
     """
 
     id: str
@@ -72,6 +73,8 @@ class Session:
     lane_key: bytes = b""
     head_key: HeadKey = (b"", b"", 0)
     known_by: tuple[Mark, ...] = ()
+    noticed: float = 0.0
+    notices_new: float = 0.0
     lines: HeadLines = field(default_factory=HeadLines)
 
     def head_hazard(

@@ -26,7 +26,7 @@ from proxy.core.stability import Classic, ClassicPolicy, Piece
 from proxy.core.survival import Break
 from proxy.core.wire import Unreadable
 
-VERSION: Final = 7
+VERSION: Final = 8
 
 # How a cache model may tell lives apart within a scope (``MarkerCache``).
 _LIVES: Final = (b"", b"/5m", b"/1h")
@@ -123,6 +123,8 @@ class PackedSession(msgspec.Struct, frozen=True, array_like=True):
     opening: bytes
     routing: str
     lines: list[list[int]]
+    noticed: float
+    notices_new: float
     held: dict[str, list[Held]]
 
 
@@ -169,6 +171,8 @@ def pack_session(session: Session, held: dict[str, list[Held]]) -> bytes:
             opening=session.opening,
             routing=session.routing,
             lines=[list(lines) for lines in session.lines.lines],
+            noticed=session.noticed,
+            notices_new=session.notices_new,
             held=held,
         )
     )
@@ -201,6 +205,7 @@ def restore_session(packed: PackedSession, session: Session) -> None:
     session.sketch = frozenset(packed.sketch)
     session.opening = packed.opening
     session.routing = packed.routing
+    session.noticed, session.notices_new = packed.noticed, packed.notices_new
     session.lines = HeadLines([tuple(lines) for lines in packed.lines])
 
 

@@ -22,11 +22,12 @@ class Transcript:
     ``head`` of them are leading system messages. ``elements`` holds each as it came, ``turns`` each one's identity as
     a turn; ``pairs`` for each user turn its index and the digest of it and the conversation message before it, context
     left out. ``marked`` and ``recognised`` are the indices of messages with markers, and of those that a recogniser
-    took apart.
+    took apart; ``notices`` those of system messages behind the head.
     """
 
     __slots__ = (
-        "_last", "_skips", "elements", "head", "marked", "media_at", "messages", "pairs", "recognised", "turns",
+        "_last", "_skips", "elements", "head", "marked", "media_at", "messages", "notices", "pairs", "recognised",
+        "turns",
     )  # fmt: skip
 
     def __init__(
@@ -38,6 +39,7 @@ class Transcript:
         self.head, self.media_at = 0, -1
         self.marked: tuple[int, ...] = ()
         self.recognised: tuple[int, ...] = ()
+        self.notices: tuple[int, ...] = ()
         self.pairs: tuple[tuple[int, bytes], ...] = ()
         self.turns: tuple[bytes, ...] = ()
         self.elements: tuple[Element, ...] = ()
@@ -61,12 +63,13 @@ class Transcript:
         if shared == len(base.messages):
             self.turns, self.elements, self.media_at = base.turns, base.elements, base.media_at
             self.marked, self.recognised, self.pairs = base.marked, base.recognised, base.pairs
-            self._skips, self._last = base._skips, base._last
+            self._skips, self._last, self.notices = base._skips, base._last, base.notices
             return shared
         self.turns, self.elements = base.turns[:shared], base.elements[:shared]
         self.media_at = base.media_at if base.media_at < shared else -1
         self.marked = base.marked[: bisect_left(base.marked, shared)]
         self.recognised = base.recognised[: bisect_left(base.recognised, shared)]
+        self.notices = base.notices[: bisect_left(base.notices, shared)]
         self.pairs = base.pairs[: bisect_left(base.pairs, (shared, b""))]
         # What follows a user's turn begins anew: from there on it is found out again.
         behind = self.head
@@ -81,11 +84,15 @@ class Transcript:
         found: list[Element] = []
         marked: list[int] = []
         recognised: list[int] = []
+        notices: list[int] = []
         for index, message in enumerate(added, first):
-            if index == self.head and message.role in SYSTEM_ROLES:
+            is_system = message.role in SYSTEM_ROLES
+            if index == self.head and is_system:
                 self.head += 1
             else:
                 self._pair(index, message)
+                if is_system:
+                    notices.append(index)
             if message.has_marks:
                 marked.append(index)
             if message.recognition is not None:
@@ -94,6 +101,7 @@ class Transcript:
                 self.media_at = index
             found.append(message_element(message, index, "system" if index < self.head else "turn"))
         self.marked, self.recognised = (*self.marked, *marked), (*self.recognised, *recognised)
+        self.notices = (*self.notices, *notices)
         return found
 
     def _pair(self, index: int, message: Message) -> None:
@@ -124,7 +132,7 @@ class Transcript:
         new.messages, new.turns, new.elements = tuple(messages), tuple(turns), tuple(elements)
         new.recognised = tuple(sorted(recognised))
         new.head, new.marked, new.media_at, new.pairs = self.head, self.marked, self.media_at, self.pairs
-        new._skips, new._last = self._skips, self._last
+        new._skips, new._last, new.notices = self._skips, self._last, self.notices
         return new
 
 

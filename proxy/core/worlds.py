@@ -69,9 +69,11 @@ class Worlds:
         last_use: tuple[float, float] | None,
         profile: CacheProfile,
         now: float,
+        elsewhere: Bill | None = None,
     ) -> str:
-        """What the provider reports beside what the shadow expected; what it evidently does not hold is dropped."""
-        kind = self.beliefs.observe(observed(prompt, bill, usage, last_use), profile, now)
+        """What the provider reports beside what the shadow expected; what it evidently does not hold is dropped.
+        ``elsewhere`` is the bill if system messages within the conversation are put elsewhere than is believed."""
+        kind = self.beliefs.observe(observed(prompt, bill, usage, last_use, elsewhere), profile, now)
         if kind in LOST:
             self.sent.forget(prompt, missing(prompt, bill, usage))
         return kind

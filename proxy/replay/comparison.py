@@ -82,7 +82,7 @@ class Comparison:
 def compare(trace: Trace, setting: Setting) -> Comparison:
     """Every policy, the bounds, and the search, on one trace."""
     setting = replace(setting, encode=counted_once(setting.encode))
-    reader = PromptReader(setting.profile, setting.encode)
+    reader = PromptReader(setting.rules, setting.encode)
     steps = [acceptable(step, setting.profile) for step in trace.steps]
     prompts, own = _client(steps, reader)
     sent = {name: _baseline(name, steps, setting) for name in COMPARED}
@@ -102,8 +102,8 @@ def compare(trace: Trace, setting: Setting) -> Comparison:
         prefix_share=shared,
         plain=float(sum(prompt.total for _, prompt in prompts) + tails),
         scores={name: scores[name] for name in (*POLICIES, BEST)},
-        fixed=fixed_limit(prompts, setting.profile, with_long=with_long) + tails,
-        free=free_limit(bags, setting.profile, with_long=with_long) + tails,
+        fixed=fixed_limit(prompts, setting.rules, with_long=with_long) + tails,
+        free=free_limit(bags, setting.rules, with_long=with_long) + tails,
         found_by=found_by,
         violations=_violations(steps, sent[ECONOMIC], setting),
     )
@@ -172,7 +172,7 @@ def _violations(steps: Sequence[Step], sent: _Sent, setting: Setting) -> list[st
 def _best(steps: Sequence[Step], setting: Setting, reader: PromptReader, scores: dict[str, Score]) -> tuple[Score, str]:
     """The cheapest feasible layout known: the search's, where it is accepted, unharmed and beats every policy."""
     cheapest = min(scores, key=lambda name: (scores[name].refused, scores[name].cost))
-    found = find_layouts(steps, setting.profile, setting.encode, setting.recognisers)
+    found = find_layouts(steps, setting.rules, setting.encode, setting.recognisers)
     if found is not None:
         sent = [(step.at, one.body) for step, one in zip(steps, found, strict=True)]
         score = _score(sent, setting, reader)

@@ -14,6 +14,7 @@ from proxy.core.prompt import Bill
 from proxy.core.recognition import Recogniser
 from proxy.core.routing import EMBEDDED
 from proxy.core.tokens import Encode, TokenCounter, quick
+from proxy.core.usage import Usage
 from proxy.core.wire import Unreadable
 from proxy.errors import InvalidRequest, UpstreamRejected
 from proxy.replay.baselines import AS_SENT, BASELINES, CLIENT, Baseline, as_sent, is_marked
@@ -34,7 +35,8 @@ class Setting:
     (``--out``, checks), ``on_planned`` each plan before its exchange ends (``explain``). A planner's surprise is raised
     where ``is_strict``; else the request goes out as it came, as it would live, and the surprise is listed.
     ``is_sampled``: the planner counts tokens as the proxy does, quickly; the provider always counts them all.
-    ``keep_alive``: prefixes are kept alive where that pays."""
+    ``keep_alive``: prefixes are kept alive where that pays. ``served``: what the upstream does, where that is not what
+    the planner goes by and it has to learn it from the reports."""
 
     profile: CacheProfile
     encode: Encode
@@ -47,6 +49,12 @@ class Setting:
     is_strict: bool = True
     is_sampled: bool = True
     keep_alive: bool = False
+    served: CacheProfile | None = None
+
+    @property
+    def rules(self) -> CacheProfile:
+        """What the upstream does."""
+        return self.profile if self.served is None else self.served
 
 
 def replay(trace: Trace, setting: Setting, on_step: Callable[[], None] = lambda: None) -> Result:
@@ -95,7 +103,7 @@ class Side:
 
     def __init__(self, setting: Setting) -> None:
         self.total = Total()
-        self._provider = Provider(setting.profile, setting.encode, _TAIL_TOKENS)
+        self._provider = Provider(setting.rules, setting.encode, _TAIL_TOKENS)
 
     def send(self, body: bytes, at: float) -> Bill | None:
         """The bill; None where the provider refused the request."""
@@ -152,7 +160,7 @@ class Ours:
             bill = self._side.send(plan.body, step.at)
         if bill is not None:
             planner.began(plan, step.at)
-            planner.settled(plan, None, step.at)
+            planner.settled(plan, _reported(bill), step.at)
         self._upkeeps.end(plan.session)
         if bill is not None and setting.keep_alive:
             self._upkeeps.begin(plan, step.at)
@@ -163,6 +171,19 @@ class Ours:
     def finish(self) -> None:
         """Nobody returns any more: what is still sent to keep prefixes alive is sent in vain, and costs."""
         self._upkeeps.run(math.inf)
+
+
+def _reported(bill: Bill) -> Usage:
+    """What the provider says of a bill."""
+    return Usage(
+        prompt=bill.total,
+        output=_OUTPUT_TOKENS,
+        read=bill.read,
+        write_5m=bill.write_5m,
+        write_1h=bill.write_1h,
+        writes_told=True,
+        lives_told=True,
+    )
 
 
 def _route(step: Step, profile: CacheProfile) -> Route:

@@ -201,7 +201,10 @@ class CacheProfile:
     refuses_unknown: bool = False
     """A marker where none is known is an error, not ignored."""
     mid_system: bool = False
-    """A system message within the conversation stays where it is and breaks nothing in front of it."""
+    """The provider's page says that a system message within the conversation stays where it is."""
+    hoists_system: bool = False
+    """A system message within the conversation is taken to the front, behind the leading ones. No page says so: it is
+    learnt from reports, or assumed of a provider for a test."""
     ttls: tuple[str, str] = ("5m", "1h")
     """How the wire names the two lives."""
 

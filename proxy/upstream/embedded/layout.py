@@ -16,7 +16,7 @@ from proxy.core.prompt import Life, Prompt
 from proxy.upstream.embedded.blocks import Block, BlockKind, dumps, refuse
 from proxy.upstream.embedded.marks import MarkStyle, cache_control, mark_style, named_life
 from proxy.upstream.embedded.request import ChatRequest
-from proxy.upstream.embedded.turns import Turn
+from proxy.upstream.embedded.turns import SYSTEM_ROLES, Turn
 
 _START = digest(b"prompt")
 _RUN_KINDS = frozenset({BlockKind.CALL, BlockKind.RESULT})
@@ -24,6 +24,7 @@ _RUN_KINDS = frozenset({BlockKind.CALL, BlockKind.RESULT})
 
 def lay_out(request: ChatRequest, profile: CacheProfile, account: str) -> Prompt:
     """The prompt as the provider's cache sees it. Raises UpstreamRejected for marker options that it refuses."""
+    request = _hoisted(request) if profile.hoists_system else request
     style, breaking, settings = mark_style(profile), profile.breaking, request.settings
     scope = _scope(request, profile, account)
     image = b"image" if breaking.images and request.has_image else b""
@@ -41,6 +42,13 @@ def lay_out(request: ChatRequest, profile: CacheProfile, account: str) -> Prompt
     if profile.meters_writes and options is not None:
         return _with_life(prompt, _checked(options, style), style)
     return prompt
+
+
+def _hoisted(request: ChatRequest) -> ChatRequest:
+    """The request with every system message in front of the conversation, in their order."""
+    front = tuple(turn for turn in request.turns if turn.role in SYSTEM_ROLES)
+    others = tuple(turn for turn in request.turns if turn.role not in SYSTEM_ROLES)
+    return replace(request, turns=front + others, head=len(front))
 
 
 def extend(prompt: Prompt, turn: Turn) -> bytes:

@@ -121,6 +121,12 @@ def shuffled(talk: Talk) -> Plan:
     return plan
 
 
+def noticed(talk: Talk) -> Plan:
+    turns: list[Body] = [SYSTEM, user(lines(20, "q")), assistant("a")]
+    talk.send(chat(*turns[:2]))
+    return talk.send(chat(*turns, system("The budget is another."), user("go on")))
+
+
 CASES: dict[Reason, tuple[Talk, Callable[[Talk], Plan]]] = {
     Reason.PASSTHROUGH_MODE: (Talk(mode=Mode.PASSTHROUGH), plain),
     Reason.OBSERVE_MODE: (Talk(mode=Mode.OBSERVE), plain),
@@ -133,6 +139,7 @@ CASES: dict[Reason, tuple[Talk, Callable[[Talk], Plan]]] = {
     Reason.MARKERS_IGNORED: (Talk(profile=ANTHROPIC), deaf),
     Reason.ONE_SHOT: (Talk(profile=ANTHROPIC), one_shots),
     Reason.CLIENT_OPTIMAL: (Talk(), marked_well),
+    Reason.HOISTED_NOTICE: (Talk(profile=replace(ANTHROPIC, min_tokens=1, hoists_system=True)), noticed),
     Reason.NOTHING_STABLE: (Talk(profile=replace(ANTHROPIC, min_tokens=1, long_life_s=0.0)), slow),
     Reason.REGRET_BOUND: (Talk(), regretted),
     Reason.STEADY_TOOLS: (Talk(profile=OPENAI), shuffled),

@@ -12,11 +12,11 @@ from proxy.core.planner import TierPlanner
 from proxy.core.profiles import ANTHROPIC, DEEPSEEK, NONE, OPENAI, OPENAI_EXPLICIT, CacheProfile
 from proxy.core.reasons import Reason
 from proxy.core.tokens import bytes_over_four
-from proxy.replay.baselines import AS_SENT, CLIENT, SYSTEM_LAST
+from proxy.replay.baselines import AS_SENT, CLIENT, COMPARED, SYSTEM_LAST
 from proxy.replay.runner import Ours, counted_once, replay, with_minimum
 from proxy.replay.totals import OURS
 from proxy.replay.trace import Step, Trace
-from tests.unit.replay.sessions import MARK, body, growing, say, setting, text
+from tests.unit.replay.sessions import MARK, Message, body, growing, say, setting, text
 
 TAIL = 3  # framing tokens behind every prompt of the embedded provider
 
@@ -172,3 +172,30 @@ def test_keep_alive_bridges_pauses_and_its_cost_is_counted() -> None:
     assert kept.ours.upkeep.cost(profile) > 0
     assert kept.share(OURS) < 0.8 * left.share(OURS)
     assert not kept.violations
+
+
+def noticing(turns: int) -> Trace:
+    """A growing conversation with a system message behind every third answer."""
+    steps: list[Step] = []
+    for step in growing(turns).steps:
+        messages: list[Message] = []
+        for message in orjson.loads(step.body)["messages"]:
+            messages.append(message)
+            if message["role"] == "assistant" and len(messages) % 7 == 3:
+                messages.append(say("system", f"budget {len(messages)}"))
+        steps.append(replace(step, body=body(*messages)))
+    return Trace("noticing", steps)
+
+
+@pytest.mark.parametrize("is_told", [False, True])
+def test_an_upstream_that_hoists_system_messages_refuses_nothing_and_is_marked_as_well_as_can_be(is_told: bool) -> None:
+    hoists = replace(ANTHROPIC, hoists_system=True)
+    for gap_s in (10.0, 400.0):
+        trace = noticing(24)
+        steps = [replace(step, at=1000.0 + n * 10 + (n // 8) * gap_s) for n, step in enumerate(trace.steps)]
+        wanted = setting(profile=hoists) if is_told else setting(served=hoists)
+        result = replay(replace(trace, steps=steps), replace(wanted, baselines=COMPARED))
+        assert result.ours.refused == 0
+        assert not result.violations
+        cheapest = min(total.cost(ANTHROPIC) for total in result.totals.values())
+        assert result.ours.cost(ANTHROPIC) <= 1.02 * cheapest
