@@ -19,6 +19,7 @@ from typing import Any, Literal
 from proxy.books import Books
 from proxy.core.budget import Estimate, Rule, amount_text, nanos, refusal
 from proxy.core.demand import Demand
+from proxy.core.redaction import without_keys, without_shapes
 from proxy.errors import BudgetExceeded, BudgetUnavailable, RateLimited
 from proxy.estimates import Estimates, PriceOf
 from proxy.exchange import Ending, Exchange
@@ -313,7 +314,7 @@ def _entry_of(exchange: Exchange, deployment: Deployment | None, **of_its_end: A
         team=subject.team,
         key_id=subject.key_id,
         user=_kept(subject.user),
-        model=_kept(deployment.name) if deployment is not None else "",
+        model=_kept(without_keys(deployment.name)) if deployment is not None else "",
         mode=mode_label(exchange.mode),
         reason=exchange.reason,
         **of_its_end,
@@ -345,8 +346,9 @@ def _time_text(at: float) -> str:
 
 
 def _kept(text: str) -> str:
-    """A text that a client may have chosen, as the ledger can keep it: half of a surrogate pair is no text."""
-    return text[:_MOST_CHARS].encode("utf-8", "replace").decode()
+    """A text that a client may have chosen, as the ledger can keep it: half of a surrogate pair is no text, and a key
+    is not kept."""
+    return without_shapes(text[:_MOST_CHARS]).encode("utf-8", "replace").decode()
 
 
 def _safe(text: str) -> str:

@@ -94,6 +94,8 @@ class Exchange:
     is_learnt: bool = False
     """The planner has counted it."""
     call: Call | None = field(default=None, repr=False)
+    keys: tuple[str, ...] = field(default=(), repr=False)
+    """The credentials that the client sent: whatever is logged or kept of the exchange is searched for them."""
 
     @property
     def is_accepted(self) -> bool:

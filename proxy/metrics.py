@@ -20,6 +20,7 @@ from proxy.core.diagnostics import UNTOLD
 from proxy.core.modes import Mode
 from proxy.core.prices import Cost
 from proxy.core.reasons import Reason
+from proxy.core.redaction import without_keys
 from proxy.core.retry import Kind
 from proxy.core.usage import Usage
 from proxy.ports import Deployment
@@ -94,7 +95,8 @@ class _Names:
             return kept
         if len(self._names) >= self._most:
             return OTHER
-        return self._names.setdefault(name, name or OTHER)
+        shown = without_keys(name)
+        return self._names.setdefault(name, shown or OTHER)
 
 
 class Source(Protocol):

@@ -18,6 +18,14 @@ def without_keys(query: str, secrets: Collection[str], *, hides_credentials: boo
     return "&".join(kept)
 
 
+def keys_in(query: str) -> tuple[str, ...]:
+    """The values of the parameters in which clients put keys."""
+    if not query:
+        return ()
+    pairs = (decoded(part).partition("=") for part in query.split("&"))
+    return tuple(value for name, _, value in pairs if name.strip().lower() in KEY_PARAMETERS and value)
+
+
 def refuse_key(path: str, secrets: Collection[str]) -> None:
     """Raises InvalidRequest: paths are logged on the way and at their end, and go upstream as they are."""
     if secrets and holds(decoded(path), secrets):

@@ -6,7 +6,6 @@ import gc
 import logging
 import signal
 import socket
-import sys
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -18,6 +17,7 @@ import uvicorn
 
 from proxy import __version__
 from proxy.cli import compose, parts
+from proxy.cli.logs import log_to_stderr
 from proxy.cli.parts import Worker
 from proxy.cli.reload import ConfigSource
 from proxy.cli.server import address, listen, run_on_loop, server
@@ -61,7 +61,7 @@ def run(arguments: argparse.Namespace) -> int:
     signal.signal(signal.SIGHUP, signal.SIG_IGN)  # until there is something that can reload
     source = ConfigSource(settings_of(arguments), partial(settings_of, arguments))
     settings = source.settings
-    _log_to_stderr(settings.stratiform.log_level)
+    log_to_stderr(settings.stratiform.log_level)
     for warning in settings.warnings:
         _log.warning("%s", warning)
     export(settings.exported)
@@ -191,19 +191,3 @@ class _Warming:
         await upstream.warm()
         settle_heap()
         self._obstacle = ""
-
-
-def _log_to_stderr(level: str) -> None:
-    logging.basicConfig(
-        stream=sys.stderr, level=logging.WARNING, format="%(asctime)s %(levelname)s %(name)s %(message)s", force=True
-    )
-    logging.getLogger("stratiform").setLevel(level.upper())
-    logging.getLogger("uvicorn.error").addFilter(_is_no_cancellation)
-    if level in ("debug", "error"):
-        logging.getLogger().setLevel(level.upper())
-
-
-def _is_no_cancellation(record: logging.LogRecord) -> bool:
-    """A request that still runs when the proxy must end is cancelled, and its client is told so: that needs no
-    traceback."""
-    return record.exc_info is None or not isinstance(record.exc_info[1], asyncio.CancelledError)

@@ -43,7 +43,7 @@ from proxy.engine.rights import (
     refuse_unpriced,
 )
 from proxy.engine.sticky import session_key
-from proxy.engine.target import refuse_key_in_path, sent_query
+from proxy.engine.target import keys_of, refuse_key_in_model, refuse_key_in_path, sent_query, without_keys_of
 from proxy.engine.unasked import Unasked
 from proxy.engine.upload import is_form, read_form
 from proxy.errors import InternalError, InvalidRequest, ProxyError, UpstreamError, UpstreamRejected
@@ -125,7 +125,7 @@ class Engine:
             await upstream.aclose()
 
     async def _run(self, client: Client, work: Callable[[Exchange, Client], Awaitable[None]], *, is_chat: bool) -> None:
-        exchange = Exchange(client.method, client.path, self._clock.now(), is_chat=is_chat)
+        exchange = Exchange(client.method, client.path, self._clock.now(), is_chat=is_chat, keys=keys_of(client))
         self._meter.began(exchange)
         try:
             await work(exchange, client)
@@ -289,8 +289,9 @@ class Engine:
         if head is not None:
             exchange.model, exchange.stream = head.model, head.stream
             if head.user and not subject.user:
-                exchange.subject = replace(subject, user=one_line(head.user))
+                exchange.subject = replace(subject, user=one_line(without_keys_of(exchange, head.user)))
         exchange.model = exchange.model or model_of_place(self._models, reach)
+        refuse_key_in_model(exchange.model, exchange)
         levels: Levels = self._models.levels(exchange.model) if exchange.model else ((self._models.fallback(),),)
         exchange.deployment = levels[0][0]
         further = further_of(self._models, reach, exchange.model, levels[0][0])

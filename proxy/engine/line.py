@@ -1,27 +1,32 @@
 """The log line of an exchange: key=value, one line, no prompt text and no key."""
 
 import re
+from collections.abc import Sequence
+from functools import partial
 
+from proxy.core.redaction import without_keys
 from proxy.exchange import Exchange
+from proxy.query import decoded
 
 _UNSAFE = re.compile(r"[^\w.:/@+*-]", re.ASCII)
-_KEY = re.compile(r"(sk-[\w-]{0,4})[\w-]*")
 _MAX_CHARS = 120
+# A key that begins within what is shown, and ends behind it, must still be known for one.
+_READ_CHARS = 1024
 
 
 def exchange_line(exchange: Exchange) -> str:
     """What became of an exchange, in one line. Whatever a client chose is cut and made safe."""
-    usage = exchange.usage
+    usage, safe = exchange.usage, partial(shown, keys=exchange.keys)
     parts: list[tuple[str, object]] = [
         ("id", exchange.id),
-        ("method", _safe(exchange.method)),
-        ("path", _safe(exchange.path)),
-        ("model", _safe(exchange.model)),
-        ("deployment", _safe(exchange.deployment.name) if exchange.deployment else ""),
-        ("team", _safe(exchange.subject.team) if exchange.subject else ""),
+        ("method", safe(exchange.method)),
+        ("path", safe(exchange.path)),
+        ("model", safe(exchange.model)),
+        ("deployment", safe(exchange.deployment.name) if exchange.deployment else ""),
+        ("team", safe(exchange.subject.team) if exchange.subject else ""),
         ("status", exchange.status),
         ("ending", exchange.ending or ""),
-        ("error", _safe(exchange.error_code)),
+        ("error", safe(exchange.error_code)),
         ("mode", exchange.mode.name.lower()),
         ("reason", exchange.reason),
         ("stream", int(exchange.stream)),
@@ -46,10 +51,13 @@ def exchange_line(exchange: Exchange) -> str:
     return "exchange " + " ".join(f"{name}={value}" for name, value in parts if value != "")
 
 
-def _safe(text: str) -> str:
-    shown = _UNSAFE.sub("?", text[:_MAX_CHARS])
-    # A client may have put its key into the wrong field.
-    return _KEY.sub(r"\1...", shown) if "sk-" in shown else shown
+def shown(text: str, keys: Sequence[str] = ()) -> str:
+    """A text that a client chose, such that it cannot forge a line, and shows no key that was put into the wrong
+    place, however it was written there."""
+    read = text[:_READ_CHARS]
+    plain = decoded(read)
+    safe = without_keys(plain, keys)
+    return _UNSAFE.sub("?", (read if safe == plain else safe)[:_MAX_CHARS])
 
 
 def _ms(seconds: float) -> str:

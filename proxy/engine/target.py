@@ -1,10 +1,26 @@
-"""Where a request goes behind its base URL: the path and the query, without keys of this proxy."""
+"""Keys in the wrong place: in the path, the query, the model's name or the user of a request.
 
-from proxy.core.credentials import own_secrets
+No key of this proxy goes upstream with them, and no key at all is logged or kept for having been put there.
+"""
+
+from proxy.core.credentials import KEY_PREFIX, holds, own_secrets, secrets_in
+from proxy.core.redaction import without_literals, without_shapes
 from proxy.engine.client import Client
+from proxy.errors import InvalidRequest
+from proxy.exchange import Exchange
 from proxy.headers import uses_operators_key
 from proxy.ports import Deployment, Subject
-from proxy.query import refuse_key, without_keys
+from proxy.query import keys_in, refuse_key, without_keys
+
+# A shorter text without a digit may be a word.
+_SURE_CHARS = 16
+
+
+def keys_of(client: Client) -> tuple[str, ...]:
+    """Every credential that the client sent, whosever it is. A word that stands in for a key (``lm-studio``) is none:
+    names of models hold it, too."""
+    sent = (*secrets_in(client.headers), *keys_in(client.query))
+    return tuple(key for key in sent if len(key) >= _SURE_CHARS or any(char.isdigit() for char in key))
 
 
 def sent_query(client: Client, deployment: Deployment, subject: Subject) -> str:
@@ -18,6 +34,19 @@ def sent_query(client: Client, deployment: Deployment, subject: Subject) -> str:
 def refuse_key_in_path(client: Client, subject: Subject) -> None:
     """Raises InvalidRequest for a path that holds a key of this proxy."""
     refuse_key(client.path, _secrets(client, subject))
+
+
+def refuse_key_in_model(model: str, exchange: Exchange) -> None:
+    """Raises InvalidRequest for a model whose name holds a key: behind a wildcard it would go upstream."""
+    subject = exchange.subject
+    is_ours = subject is not None and (subject.virtual or subject.forwards_key)
+    if is_ours and holds(model, (KEY_PREFIX, *exchange.keys)):
+        raise InvalidRequest("'model' holds an API key; send the name of a model", param="model", code="key_in_model")
+
+
+def without_keys_of(exchange: Exchange, user: str) -> str:
+    """What a client calls its user, without a key. Long runs of letters stay: they tell users apart."""
+    return without_shapes(without_literals(user, exchange.keys))
 
 
 def _secrets(client: Client, subject: Subject) -> tuple[str, ...]:

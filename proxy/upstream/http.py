@@ -13,6 +13,7 @@ from yarl import URL
 
 from proxy.errors import UpstreamError, UpstreamTimeout, UpstreamUnavailable
 from proxy.ports import Answer, Call, Headers
+from proxy.upstream.redacted import redacted
 
 CONNECT_S = 10.0
 KEEPALIVE_S = 30.0
@@ -46,7 +47,7 @@ class HttpUpstream:
                 allow_redirects=False,
                 timeout=aiohttp.ClientTimeout(total=None, sock_connect=self._connect_s, sock_read=deployment.timeout_s),
             )
-        return HttpAnswer(response)
+        return redacted(HttpAnswer(response), deployment)
 
     async def aclose(self) -> None:
         """Close every connection."""

@@ -1,11 +1,16 @@
 """Keys: where ours may stand, that no upstream and no log gets it, and that nobody learns the provider's."""
 
+import gzip
+import json
 import re
+import zlib
+from collections.abc import Iterator
+from urllib.parse import quote, unquote
 
 import pytest
 
-from tests.security.provider import Answer
-from tests.security.world import KEYS, PROVIDER_KEYS, World, chat, parse
+from tests.security.provider import Answer, event
+from tests.security.world import KEYS, PROVIDER_KEYS, World, chat, parse, world_of
 
 OURS = KEYS["team-a"]
 OTHER = KEYS["team-b"]
@@ -201,3 +206,182 @@ def test_a_second_key_of_ours_is_not_the_providers(world: World) -> None:
     headers = [("x-stratiform-key", OURS), ("authorization", f"Bearer {OTHER}")]
     world.call("POST", CHAT, chat(), headers)
     assert all(none_of_ours(seen.text) for seen in world.sent())
+
+
+# The provider's key in the provider's errors.
+
+QUOTED = {
+    "whole": THEIRS,
+    "in capitals": THEIRS.upper(),
+    "with a scheme": f"Bearer {THEIRS}",
+    "masked as OpenAI does": f"{THEIRS[:8]}{'*' * 12}{THEIRS[-4:]}",
+    "masked with dots": f"{THEIRS[:3]}...{THEIRS[-4:]}",
+    "its end alone": f"****{THEIRS[-4:]}",
+    "its beginning alone": f"{THEIRS[:14]}***",
+    "a long beginning": THEIRS[:16],
+    "a long end": THEIRS[-10:],
+    "in an address": f"https://host/v1?key={THEIRS}&alt=sse",
+    "percent-encoded": THEIRS.replace("-", "%2D"),
+    "in HTML": THEIRS.replace("-", "&#45;"),
+}
+
+
+def bodies(text: str) -> dict[str, bytes]:
+    """An error that says so, as servers write errors."""
+    escaped = "".join(f"\\u{ord(char):04x}" for char in text)
+    said = json.dumps({"error": {"message": f"Incorrect API key provided: {text}.", "code": text}})
+    return {
+        "json": said.encode(),
+        "escaped": b'{"error": {"message": "Incorrect API key provided: %s."}}' % escaped.encode(),
+        "text": f"bad key {text}\n".encode(),
+        "html": f"<html><p>bad key: <b>{text}</b></p></html>".encode(),
+    }
+
+
+def tells(body: bytes) -> bool:
+    """Whether somebody could learn more than the first letters of the provider's key."""
+    text = body.decode("utf-8", "replace").lower()
+    text = re.sub(r"\\u([0-9a-f]{4})", lambda match: chr(int(match[1], 16)), text)
+    text = re.sub(r"&#(\d+);", lambda match: chr(int(match[1])), unquote(text))
+    return any(part.lower() in text for part in (THEIRS, THEIRS[:12], THEIRS[-4:]))
+
+
+@pytest.mark.parametrize("kind", ["json", "escaped", "text", "html"])
+@pytest.mark.parametrize("quoted", QUOTED)
+@pytest.mark.parametrize("path", [CHAT, "/v1/embeddings"])
+def test_errors_do_not_quote_the_providers_key(world: World, path: str, quoted: str, kind: str) -> None:
+    data = bodies(QUOTED[quoted])[kind]
+    types = {"text": "text/plain", "html": "text/html"}
+    headers = [
+        ("content-type", types.get(kind, "application/json")), ("x-error", f"key {QUOTED[quoted]}"),
+        ("www-authenticate", f'Bearer error="{THEIRS}"'),
+    ]  # fmt: skip
+    pieces = tuple(data[at : at + 5] for at in range(0, len(data), 5))
+    world.providers["alpha"].script = lambda seen: Answer(401, pieces, headers)
+    reply = world.call("POST", path, chat() if path == CHAT else {"model": "cheap", "input": "x"})
+    assert reply.status == 401
+    assert not tells(reply.body)
+    assert not tells(repr(reply.headers).encode())
+    assert not tells(world.log.encode())
+
+
+@pytest.mark.parametrize("status", [301, 400, 403, 429, 500, 503])
+def test_it_does_not_matter_which_error_it_is(world: World, status: int) -> None:
+    body = {"error": {"message": THEIRS}}
+    world.providers["alpha"].script = lambda seen: Answer(status, body, [("location", f"/x?key={THEIRS}")])
+    reply = world.call("POST", CHAT, chat())
+    assert reply.status == status
+    assert not tells(reply.body + repr(reply.headers).encode())
+
+
+@pytest.mark.parametrize("coding", ["gzip", "deflate", "br"])
+def test_packed_errors_are_unpacked_or_replaced(world: World, coding: str) -> None:
+    plain = json.dumps({"error": {"message": THEIRS}}).encode()
+    packed = {"gzip": gzip.compress(plain), "deflate": zlib.compress(plain), "br": b"\x8b\x02\x80" + plain}[coding]
+    world.providers["alpha"].script = lambda seen: Answer(400, packed, [("content-encoding", coding)])
+    reply = world.call("GET", "/v1/files", headers=[("accept-encoding", coding)])
+    assert reply.status == 400
+    assert reply.header("content-encoding") is None
+    assert "error" in reply.json
+    assert not tells(reply.body)
+
+
+STREAMED_ERRORS = [
+    event({"error": {"message": f"the key {THEIRS} was revoked", "code": 401}}),
+    event({"type": "error", "error": {"type": "authentication_error", "message": THEIRS}}, "error"),
+    event({"type": "response.failed", "response": {"error": {"message": f"sk-...{THEIRS[-4:]}"}}}, "response.failed"),
+]
+
+
+@pytest.mark.parametrize("failed", STREAMED_ERRORS)
+@pytest.mark.parametrize("path", [CHAT, "/v1/responses", "/v1/messages"])
+@pytest.mark.parametrize("size", [1, 7, 1 << 16])
+def test_error_events_do_not_quote_it_either(world: World, path: str, failed: bytes, size: int) -> None:
+    begun = event({"id": "1", "choices": [{"index": 0, "delta": {"content": 'an "error" in words'}}]})
+    data = begun + failed
+    chunks = tuple(data[at : at + size] for at in range(0, len(data), size))
+    script = Answer(200, chunks, [("content-type", "text/event-stream")])
+    world.providers["alpha"].script = lambda seen: script
+    reply = world.call("POST", path, chat(stream=True))
+    assert reply.body.startswith(begun)
+    assert b"redacted" in reply.body
+    assert not tells(reply.body)
+
+
+def test_what_went_well_passes_byte_for_byte(world: World) -> None:
+    body = {"choices": [{"message": {"content": f'the "error" was {THEIRS[:3]}...{THEIRS[-4:]}'}}], "error": None}
+    world.providers["alpha"].script = lambda seen: Answer(200, body)
+    assert world.call("POST", CHAT, chat()).json == body
+    told = event({"type": "response.output_text.delta", "delta": f"key {THEIRS[:3]}...{THEIRS[-4:]}", "error": None})
+    world.providers["alpha"].script = lambda seen: Answer(200, (told,), [("content-type", "text/event-stream")])
+    assert world.call("POST", "/v1/responses", chat(stream=True)).body == told
+
+
+def test_a_clients_own_key_may_be_quoted_to_it() -> None:
+    config = 'model_list: [{model_name: m, litellm_params: {model: openai/m, api_base: "{alpha}/v1"}}]'
+    with world_of(config) as world:
+        said = {"error": {"message": "Incorrect API key provided: sk-of-the-client-1234"}}
+        world.providers["alpha"].script = lambda seen: Answer(401, said)
+        reply = world.call("POST", CHAT, chat("m"), key="sk-of-the-client-1234")
+        assert reply.json == said
+        assert "sk-of-the-client-1234" not in world.log
+
+
+# Keys in the wrong place are not logged, kept or counted.
+
+WRONG = "sk-proj-Wr0ngPlaceWr0ngPlaceWr0ngPlace12"
+# As a user's name it is kept: clients name their users by hashes.
+HASH = "0f" * 20
+PLACES = ["path", "encoded path", "query", "model", "user", "header", "method", "session"]
+WRONG_KEYS = [
+    WRONG, KEYS["team-b"], "sk-ant-api03-Wr0ngPlaceWr0ng", "AIzaSyWr0ngPlaceWr0ngPlaceWr0ngPlace",
+    "gsk_Wr0ngPlaceWr0ngPl", "xai-Wr0ngPlaceWr0ngPlace", "Bearer Wr0ngPlaceWr0ngPlace", "sk-strat-Wr0ngPlace",
+    "ghp_Wr0ngPlaceWr0ngPlaceWr0ngPlace123", OURS, HASH,
+]  # fmt: skip
+ANY = """
+model_list: [{model_name: "*", litellm_params: {model: "openai/*", api_base: "{alpha}/v1", api_key: "sk-provider-alpha-6b1f0c8e2d"}}]
+stratiform:
+  store: "{sqlite}"
+  teams: [{name: team-a, keys: [sk-alpha-team-83bd0f6f1c2e55aa]}]
+"""  # noqa: E501
+
+
+@pytest.fixture(scope="module")
+def anything() -> Iterator[World]:
+    with world_of(ANY) as world:
+        yield world
+
+
+@pytest.mark.parametrize(
+    ("place", "wrong"), [(place, wrong) for place in PLACES for wrong in WRONG_KEYS if (place, wrong) != ("user", HASH)]
+)
+def test_a_key_in_the_wrong_place_is_not_logged_or_kept(anything: World, place: str, wrong: str) -> None:
+    anything.forget()
+    written = quote(wrong, safe="")
+    match place:
+        case "path":
+            anything.call("GET", f"/v1/files/{written}")
+        case "encoded path":
+            anything.call("GET", "/v1/files/" + "".join(f"%{ord(char):02x}" for char in wrong))
+        case "query":
+            anything.call("GET", f"/v1/files?key={written}")
+        case "model":
+            anything.call("POST", CHAT, chat(wrong))
+        case "user":
+            anything.call("POST", CHAT, chat("m", user=wrong))
+        case "header":
+            anything.call("POST", CHAT, chat("m"), [("x-stratiform-mode", wrong)])
+        case "method":
+            anything.call(written.replace("%", ""), "/v1/files")
+        case "session":
+            anything.call("POST", CHAT, chat("m"), [("x-session-id", wrong)])
+    kept = anything.log + anything.metrics() + repr(anything.ledger("team-a"))
+    assert wrong.removeprefix("Bearer ") not in kept
+
+
+def test_a_word_in_place_of_a_key_is_no_key() -> None:
+    with world_of(upstream="{alpha}/v1", config="router_settings: {num_retries: 0}") as world:
+        reply = world.call("POST", CHAT, chat("lm-studio/qwen"), key="lm-studio")
+        assert reply.status == 200
+        assert world.sent()[0].json["model"] == "lm-studio/qwen"
+        assert "model=lm-studio/qwen" in world.log

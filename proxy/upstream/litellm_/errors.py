@@ -12,25 +12,15 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 
+from proxy.core.redaction import Redaction, without_shapes
 from proxy.errors import ProxyError, UpstreamError, UpstreamRejected, UpstreamTimeout, UpstreamUnavailable
-from proxy.ports import Deployment
 
 if TYPE_CHECKING:
     import httpx
 
 _MESSAGE_CHARS = 2000
-_SECRET_NAME = re.compile(r"(?i)key|secret|token|password|credential|authorization")
-_SECRET_CHARS = 8
-
-# Keys as providers write them, a bearer header, credentials or a query in an address.
-_SECRET_TEXTS = (
-    (re.compile(r"\b(sk|rk|pk|xai|gsk|pplx)-[\w*-]{6,}"), "[redacted]"),
-    (re.compile(r"\bAIza[\w-]{20,}|\bAKIA[A-Z0-9]{12,}"), "[redacted]"),
-    (re.compile(r"(?i)\b(bearer)\s+[\w.~+/=-]{6,}|\b(basic)\s+[\w+/=]{16,}"), r"\1\2 [redacted]"),
-    (re.compile(r"(?i)(api[_-]?key|access[_-]?token)([\"']?\s*[:=]\s*[\"']?)[^\s\"'&,}]+"), r"\1\2[redacted]"),
-    (re.compile(r"(\w+://)[^\s/@\"']+@"), r"\1"),
-    (re.compile(r"(\w+://[^\s?\"']+)\?[^\s\"']+"), r"\1"),
-)
+# Keys stand in the queries of addresses, which litellm quotes whole.
+_ADDRESS_QUERY = re.compile(r"(\w{1,32}://[^\s?\"']{1,256})\?[^\s\"']+")
 
 # What litellm puts around a provider's message.
 _DECORATION = re.compile(
@@ -93,21 +83,10 @@ def translate(exc: Exception, secrets: Iterable[str] = ()) -> ProxyError:
     return _refused_by_litellm(chain, secrets)
 
 
-def secrets_of(deployment: Deployment, *further: str | None) -> tuple[str, ...]:
-    """Every secret that a message about this deployment could contain."""
-    named = [value for name, value in deployment.params.items() if _SECRET_NAME.search(name)]
-    named += [value for name, value in deployment.headers if _SECRET_NAME.search(name)]
-    values = (deployment.api_key, *further, *named)
-    return tuple(value for value in values if isinstance(value, str) and len(value) >= _SECRET_CHARS)
-
-
 def strip_secrets(message: str, secrets: Iterable[str] = ()) -> str:
     """The message without keys, credentials in addresses, and queries of addresses."""
-    for secret in secrets:
-        message = message.replace(secret, "[redacted]")
-    for pattern, replacement in _SECRET_TEXTS:
-        message = pattern.sub(replacement, message)
-    return message[:_MESSAGE_CHARS]
+    message = without_shapes(Redaction(secrets).text(message))
+    return _ADDRESS_QUERY.sub(r"\1", message)[:_MESSAGE_CHARS]
 
 
 def passed_headers(headers: Mapping[str, str]) -> dict[str, str]:

@@ -10,8 +10,9 @@ from proxy.errors import Forbidden, InvalidRequest, UpstreamRejected
 from proxy.ports import Answer, Call
 from proxy.upstream.litellm_.answers import StreamAnswer, empty_stream, refusal, whole
 from proxy.upstream.litellm_.arguments import CHAT_FIELDS, EMBEDDING_FIELDS, call_arguments
-from proxy.upstream.litellm_.errors import ErrorMap, StreamEndedEarly, map_litellm_errors, secrets_of
+from proxy.upstream.litellm_.errors import ErrorMap, StreamEndedEarly, map_litellm_errors
 from proxy.upstream.litellm_.library import Library, Route, Stream, keys_in_environment
+from proxy.upstream.redacted import secrets_of
 
 _FIELDS = {"/chat/completions": CHAT_FIELDS, "/embeddings": EMBEDDING_FIELDS}
 

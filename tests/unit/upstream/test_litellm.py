@@ -26,8 +26,9 @@ from proxy.ports import Deployment, Transport
 from proxy.upstream.litellm_ import library
 from proxy.upstream.litellm_.answers import render, render_chunk
 from proxy.upstream.litellm_.arguments import EMBEDDING_FIELDS, call_arguments
-from proxy.upstream.litellm_.errors import StreamEndedEarly, map_litellm_errors, secrets_of, strip_secrets, translate
+from proxy.upstream.litellm_.errors import StreamEndedEarly, map_litellm_errors, strip_secrets, translate
 from proxy.upstream.litellm_.library import Library, Route
+from proxy.upstream.redacted import secrets_of
 
 OPENAI = Route("openai", frozenset({"temperature", "max_tokens"}), extra_body=True, owned=frozenset({"api_base"}))
 CLAUDE = Route("anthropic", frozenset({"temperature"}), extra_body=False, owned=frozenset({"api_base", "cache"}))

@@ -1,0 +1,36 @@
+"""The log: a line on the standard error for each record, without keys, whoever wrote it.
+
+What the proxy itself logs holds none. Libraries quote addresses, headers and exceptions: their lines pass here, too.
+"""
+
+import asyncio
+import logging
+import sys
+
+from proxy.core.redaction import without_keys
+
+
+class Formatter(logging.Formatter):
+    """Formats a record, its traceback included, and takes out what looks like a key."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """The text of a record."""
+        text = super().format(record)
+        return text if record.name == "stratiform" and record.exc_info is None else without_keys(text)
+
+
+def log_to_stderr(level: str) -> None:
+    """Log from now on what is at least of that level."""
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(Formatter("%(asctime)s %(levelname)s %(name)s %(message)s"))
+    logging.basicConfig(handlers=[handler], level=logging.WARNING, force=True)
+    logging.getLogger("stratiform").setLevel(level.upper())
+    logging.getLogger("uvicorn.error").addFilter(_is_no_cancellation)
+    if level in ("debug", "error"):
+        logging.getLogger().setLevel(level.upper())
+
+
+def _is_no_cancellation(record: logging.LogRecord) -> bool:
+    """A request that still runs when the proxy must end is cancelled, and its client is told so: that needs no
+    traceback."""
+    return record.exc_info is None or not isinstance(record.exc_info[1], asyncio.CancelledError)

@@ -1,0 +1,170 @@
+"""Takes keys out of texts: certain secrets out of what an upstream says, and whatever looks like a key out of what a
+client chose and what is logged or kept.
+
+Every pattern is linear in the text: each repetition is of one class of characters, is bounded or greedy, and nothing
+that could match the same characters follows it.
+"""
+
+import re
+from base64 import b64encode
+from collections.abc import Iterable, Iterator
+
+REDACTED = "[redacted]"
+_LEAST_CHARS = 8
+# Of a key that is quoted in part, a beginning of this length says more than whose key it is, an end of that length more
+# than its checksum.
+_TOLD_START_CHARS = 12
+_TOLD_END_CHARS = 8
+_LEAST_MASKED_CHARS = 3
+_MOST_AROUND_CHARS = 64
+_MOST_ESCAPINGS = 3
+
+_RUN = re.compile(r"[\w-]{8,}", re.ASCII)
+_MASK = re.compile(r"\*{2,}|\.{2,}|\u2026+|\u2022{2,}|#{3,}|[xX]{4,}")
+_AROUND = re.compile(r"[\w-]*", re.ASCII)
+# Characters as JSON, addresses and HTML may write them.
+_ESCAPED = re.compile(r"\\+u([0-9a-fA-F]{4})|%([0-9a-fA-F]{2})|&#([0-9]{2,3});|&#[xX]([0-9a-fA-F]{2});|\\+(/)")
+_PLAIN = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_./+=~:@*%&#;")
+
+# Keys as providers and clouds write them, headers, addresses with a password.
+_SHAPES = (
+    (re.compile(r"sk-strat-[\w*-]+"), REDACTED),
+    (re.compile(r"\b(?:sk|rk|pk|xai|gsk|pplx|csk|nvapi|glpat)-[\w*-]{6,}"), REDACTED),
+    (re.compile(r"\b(?:sk|rk|pk|gsk|hf|r8|ghp|gho|ghs|tgp)_[\w*]{12,}"), REDACTED),
+    (re.compile(r"\bgithub_pat_\w+|\bAIza[\w-]{20,}|\b(?:AKIA|ASIA)[A-Z0-9]{12,}|\bya29\.[\w.-]{10,}"), REDACTED),
+    (re.compile(r"\beyJ[\w-]{8,200}\.[\w.-]{8,}"), REDACTED),
+    (re.compile(r"(?i)\b(bearer)[ \t]{1,8}[\w.~+/=*-]{6,}|\b(basic)[ \t]{1,8}[\w+/=]{16,}"), rf"\1\2 {REDACTED}"),
+    (re.compile(r"(?i)(api[_-]?key|access[_-]?token)([\"']?\s?[:=]\s?[\"']?)[^\s\"'&,}]+"), rf"\1\2{REDACTED}"),
+    (re.compile(r"(\w{1,32}://)[^\s/@\"']{1,256}@"), r"\1"),
+)
+_LONG_RUN = re.compile(r"[A-Za-z0-9+=]{24,}")
+_HEX = frozenset("0123456789abcdefABCDEF")
+_LEAST_HEX_CHARS = 32
+
+
+class Redaction:
+    """Removes these secrets wherever they stand: as they are, escaped, and in part, as providers quote keys
+    (``sk-...abcd``). Texts without them pass as they came. Shorter secrets than eight characters are left alone: they
+    would be found everywhere."""
+
+    __slots__ = ("_literal", "_secrets")
+
+    def __init__(self, secrets: Iterable[str]) -> None:
+        self._secrets = tuple(dict.fromkeys(_expanded(secrets)))
+        written = sorted({form for secret in self._secrets for form in _forms(secret)}, key=len, reverse=True)
+        self._literal = re.compile("|".join(map(re.escape, written)), re.IGNORECASE) if written else None
+
+    def __bool__(self) -> bool:
+        return self._literal is not None
+
+    def text(self, text: str) -> str:
+        """The text without the secrets."""
+        plain = text
+        for _ in range(_MOST_ESCAPINGS):
+            before, plain = plain, _ESCAPED.sub(_unescaped, plain)
+            if plain == before:
+                break
+        found = self._removed(plain)
+        return text if found == plain else found
+
+    def body(self, body: bytes) -> bytes:
+        """The same for bytes, whatever they are."""
+        text = body.decode("utf-8", "surrogateescape")
+        found = self.text(text)
+        return body if found == text else found.encode("utf-8", "surrogateescape")
+
+    def _removed(self, text: str) -> str:
+        if self._literal is None:
+            return text
+        return self._unquoted(self._unmasked(self._literal.sub(REDACTED, text)))
+
+    def _unmasked(self, text: str) -> str:
+        """Without the beginning and end of a secret around stars or dots."""
+        parts, done = [], 0
+        for mask in _MASK.finditer(text):
+            if mask.start() < done:
+                continue
+            start = _run_start(text, mask.start())
+            around = _AROUND.match(text, mask.end(), mask.end() + _MOST_AROUND_CHARS)
+            before, after = text[max(start, done) : mask.start()], around[0] if around else ""
+            if self._is_masked(before, after):
+                parts += [text[done : max(start, done)], REDACTED]
+                done = mask.end() + len(after)
+        return "".join([*parts, text[done:]]) if parts else text
+
+    def _is_masked(self, before: str, after: str) -> bool:
+        if max(len(before), len(after)) < _LEAST_MASKED_CHARS:
+            return False
+        return any(secret.startswith(before) and secret.endswith(after) for secret in self._secrets)
+
+    def _unquoted(self, text: str) -> str:
+        """Without a long beginning or end of a secret."""
+        return _RUN.sub(lambda run: REDACTED if self._is_told(run[0]) else run[0], text)
+
+    def _is_told(self, run: str) -> bool:
+        return any(
+            (len(run) >= _TOLD_START_CHARS and secret.startswith(run))
+            or (len(run) >= _TOLD_END_CHARS and secret.endswith(run))
+            for secret in self._secrets
+        )
+
+
+def without_keys(text: str, keys: Iterable[str] = ()) -> str:
+    """The text without these keys, and without what has the shape of a key: a known prefix, a header's value, a long
+    run of random letters and digits."""
+    return _LONG_RUN.sub(_unless_words, without_shapes(without_literals(text, keys)))
+
+
+def without_literals(text: str, keys: Iterable[str]) -> str:
+    """The text without these keys."""
+    for key in keys:
+        if len(key) >= _LEAST_CHARS and key in text:
+            text = text.replace(key, REDACTED)
+    return text
+
+
+def without_shapes(text: str) -> str:
+    """The text without keys that can be told by how they are written."""
+    for pattern, replacement in _SHAPES:
+        text = pattern.sub(replacement, text)
+    return text
+
+
+def _unless_words(run: re.Match[str]) -> str:
+    """Words have no digits between them, names of models few letters; a key of that length has all kinds."""
+    text = run[0]
+    if not any(char.isdigit() for char in text):
+        return text
+    is_mixed = any(char.islower() for char in text) and any(char.isupper() for char in text)
+    is_hex = len(text) >= _LEAST_HEX_CHARS and _HEX.issuperset(text)
+    return REDACTED if is_mixed or is_hex else text
+
+
+def _expanded(secrets: Iterable[str]) -> Iterator[str]:
+    """The secrets, and of a header's value what stands behind its scheme."""
+    for secret in secrets:
+        for text in (secret.strip(), secret.strip().partition(" ")[2].strip()):
+            if len(text) >= _LEAST_CHARS:
+                yield text
+
+
+def _forms(secret: str) -> Iterator[str]:
+    yield secret
+    yield secret.replace("\\", "\\\\").replace('"', '\\"')
+    yield b64encode(secret.encode("utf-8", "surrogateescape")).decode().rstrip("=")
+
+
+def _unescaped(match: re.Match[str]) -> str:
+    """The character, where it can stand in a key; else as it was written."""
+    if match[5]:
+        return "/"
+    number = int(match[3]) if match[3] else int(match[1] or match[2] or match[4], 16)
+    return chr(number) if chr(number) in _PLAIN else match[0]
+
+
+def _run_start(text: str, end: int) -> int:
+    """Where the word begins that ends there."""
+    start = end
+    while start > max(0, end - _MOST_AROUND_CHARS) and (text[start - 1].isalnum() or text[start - 1] in "_-"):
+        start -= 1
+    return start

@@ -1,0 +1,141 @@
+"""What an upstream says when it refuses or fails, without the operator's keys: both transports ask here.
+
+Providers quote the key that they do not like, whole or in part. Answers that went well pass as they are; of an error,
+headers and body are read, and so are error events in a stream. The key that a client brought along may be quoted to it.
+"""
+
+import asyncio
+import re
+import zlib
+from collections.abc import AsyncIterator
+from urllib.parse import urlsplit
+
+from proxy.core.credentials import ACCOUNT_HEADERS, CREDENTIAL_HEADERS
+from proxy.core.error_events import ErrorEvents
+from proxy.core.redaction import Redaction
+from proxy.errors import UpstreamRejected, error_body
+from proxy.headers import get
+from proxy.ports import Answer, Deployment, Headers
+
+_SECRET_NAME = re.compile(r"(?i)key|secret|token|password|credential|authorization|cookie")
+_SECRET_CHARS = 8
+_MOST_BYTES = 1 << 20
+_READ_S = 10.0
+_LEFT_OUT = frozenset({"content-length", "content-encoding"})
+_WINDOWS = {"gzip": 16 + zlib.MAX_WBITS, "x-gzip": 16 + zlib.MAX_WBITS, "deflate": zlib.MAX_WBITS}
+
+
+def secrets_of(deployment: Deployment, *further: str | None) -> tuple[str, ...]:
+    """Every secret that a message about this deployment could contain."""
+    named = [value for name, value in deployment.params.items() if _SECRET_NAME.search(name)]
+    named += [value for name, value in deployment.headers if _is_secret(name.lower())]
+    password = urlsplit(deployment.base_url).password if "@" in deployment.base_url else None
+    values = (deployment.api_key, *further, *named, password)
+    return tuple(value for value in values if isinstance(value, str) and len(value) >= _SECRET_CHARS)
+
+
+def redacted(answer: Answer, deployment: Deployment) -> Answer:
+    """The answer, such that nobody learns the deployment's secrets by it."""
+    is_error = answer.status >= 300
+    if not is_error and not _is_stream(answer):
+        return answer
+    redaction = Redaction(secrets_of(deployment))
+    if not redaction:
+        return answer
+    return _RedactedError(answer, redaction) if is_error else _RedactedStream(answer, redaction)
+
+
+class _RedactedError:
+    """A refusal, a failure, a redirection. Its body is read whole before it passes."""
+
+    __slots__ = ("_answer", "_coding", "_redaction", "headers", "status")
+
+    def __init__(self, answer: Answer, redaction: Redaction) -> None:
+        self._answer = answer
+        self._redaction = redaction
+        self._coding = (get(answer.headers, "content-encoding") or "identity").strip().lower()
+        self.status = answer.status
+        self.headers: Headers = [(n, redaction.text(v)) for n, v in answer.headers if n not in _LEFT_OUT]
+
+    async def chunks(self) -> AsyncIterator[bytes]:
+        """The body, at once. Raises UpstreamUnavailable, UpstreamTimeout where it breaks off."""
+        found = bytearray()
+        try:
+            async with asyncio.timeout(_READ_S):
+                async for chunk in self._answer.chunks():
+                    found += chunk
+                    if len(found) > _MOST_BYTES:
+                        break
+        except TimeoutError:
+            # What has come by now is shown: an error that does not end is one all the same.
+            pass
+        if found:
+            yield self._shown(bytes(found))
+
+    async def aclose(self) -> None:
+        """Release the connection."""
+        await self._answer.aclose()
+
+    def _shown(self, body: bytes) -> bytes:
+        plain = _unpacked(body, self._coding) if len(body) <= _MOST_BYTES else None
+        if plain is not None:
+            return self._redaction.body(plain)
+        return error_body(
+            UpstreamRejected(
+                f"the upstream answered {self.status}, with an error that cannot be read here",
+                status=self.status,
+                error_type="server_error" if self.status >= 500 else "invalid_request_error",
+                code="upstream_error",
+            )
+        )
+
+
+class _RedactedStream:
+    """Events, of which those that are errors are looked into."""
+
+    __slots__ = ("_answer", "_events", "headers", "status")
+
+    def __init__(self, answer: Answer, redaction: Redaction) -> None:
+        self._answer = answer
+        self._events = ErrorEvents(redaction)
+        self.status = answer.status
+        self.headers: Headers = [(name, value) for name, value in answer.headers if name != "content-length"]
+
+    async def chunks(self) -> AsyncIterator[bytes]:
+        """The events, as they become whole. Raises UpstreamUnavailable, UpstreamTimeout where they break off."""
+        async for chunk in self._answer.chunks():
+            whole = self._events.feed(chunk)
+            if whole:
+                yield whole
+        rest = self._events.close()
+        if rest:
+            yield rest
+
+    async def aclose(self) -> None:
+        """Release the connection."""
+        await self._answer.aclose()
+
+
+def _is_stream(answer: Answer) -> bool:
+    """Whether it is a stream of events that can be read."""
+    kind = (get(answer.headers, "content-type") or "").lower()
+    return kind.startswith("text/event-stream") and get(answer.headers, "content-encoding") in (None, "", "identity")
+
+
+def _is_secret(name: str) -> bool:
+    return bool(_SECRET_NAME.search(name)) or name in CREDENTIAL_HEADERS or name in ACCOUNT_HEADERS
+
+
+def _unpacked(body: bytes, coding: str) -> bytes | None:
+    """The body as it reads; None where it is packed in a way that is not undone here, or too large."""
+    if coding in ("identity", ""):
+        return body
+    window = _WINDOWS.get(coding)
+    if window is None:
+        return None
+    unpacking = zlib.decompressobj(window)
+    try:
+        plain = unpacking.decompress(body, _MOST_BYTES)
+    except zlib.error:
+        return None
+    return None if unpacking.unconsumed_tail else plain
