@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, field_validator, model_validator
 
-from proxy.core.prices import needed, price_of
+from proxy.core.prices import price_of
 from proxy.core.profiles import PROFILES
 from proxy.settings.teams import Budgets, ClientKeys, ModeName, Strict, Team
 
@@ -189,27 +189,28 @@ class Ledger(Strict):
     )
 
 
-class Price(BaseModel):
-    """USD per token, image, second, character or search, in the field names of LiteLLM's price map. All fields of the
-    map that are used may be given; these are the most usual ones."""
-
-    model_config = ConfigDict(extra="allow", frozen=True, hide_input_in_errors=True)
+class Price(Strict):
+    """USD per token, image, second, character or search, in the field names of LiteLLM's price map."""
 
     input_cost_per_token: Usd | None = None
     output_cost_per_token: Usd | None = None
     cache_read_input_token_cost: Usd | None = None
     cache_creation_input_token_cost: Usd | None = None
     cache_creation_input_token_cost_above_1hr: Usd | None = None
+    input_cost_per_token_priority: Usd | None = None
+    output_cost_per_token_priority: Usd | None = None
+    output_cost_per_audio_token: Usd | None = None
+    output_cost_per_image_token: Usd | None = None
+    output_cost_per_image: Usd | None = None
+    input_cost_per_second: Usd | None = None
+    input_cost_per_character: Usd | None = None
+    input_cost_per_query: Usd | None = None
 
     @model_validator(mode="after")
     def _is_price(self) -> "Price":
-        given = self.model_dump(exclude_none=True)
-        unused = sorted(given.keys() - needed(given).keys())
-        if unused:
-            raise ValueError(f"`{unused[0]}` is no price that is used here")
         if (self.input_cost_per_token is None) != (self.output_cost_per_token is None):
             raise ValueError("input_cost_per_token and output_cost_per_token belong together")
-        if price_of(given) is None:
+        if price_of(self.model_dump(exclude_none=True)) is None:
             raise ValueError("has no price: set input_cost_per_token and output_cost_per_token")
         return self
 

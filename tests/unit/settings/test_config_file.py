@@ -7,6 +7,7 @@ import pytest
 
 from proxy.core.profiles import PROFILES
 from proxy.settings import ConfigError, Environment, Settings, load
+from proxy.settings.schema import Price
 
 MODEL = """
 model_list:
@@ -105,10 +106,12 @@ def ours(section: str) -> str:
          "stratiform.store: must be memory, sqlite:PATH, redis://HOST:PORT/DB or rediss://HOST:PORT/DB"),
         ("{store: 'sqlite:'}",
          "stratiform.store: must be memory, sqlite:PATH, redis://HOST:PORT/DB or rediss://HOST:PORT/DB"),
-        ("{prices: {m: {input_cost_per_token: 1}}}", "stratiform.prices.m.output_cost_per_token: is required"),
+        ("{prices: {m: {input_cost_per_token: 1}}}",
+         "stratiform.prices.m: input_cost_per_token and output_cost_per_token belong together"),
+        ("{prices: {m: {}}}",
+         "stratiform.prices.m: has no price: set input_cost_per_token and output_cost_per_token"),
         ("{prices: {m: {input: 1, input_cost_per_token: 1, output_cost_per_token: 1}}}",
-         "stratiform.prices.m.input: unknown key; known are input_cost_per_token, output_cost_per_token, "
-         "cache_read_input_token_cost, cache_creation_input_token_cost, cache_creation_input_token_cost_above_1hr"),
+         f"stratiform.prices.m.input: unknown key; known are {', '.join(Price.model_fields)}"),
         ("{host: os.environ/NO_SUCH_HOST}", "stratiform.host: the environment variable NO_SUCH_HOST is not set"),
         ("[]", "stratiform: input should be a valid dictionary or instance of Stratiform"),
     ],
