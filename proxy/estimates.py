@@ -82,9 +82,8 @@ class Estimates:
             return demand.max_output_tokens
         given = [rule.assumed_output_tokens for rule in rules if not rule.is_rate]
         usual = self._habits.output_tokens(deployment)
-        return longest_output(
-            None if None in given else max((tokens for tokens in given if tokens), default=usual), price
-        )
+        assumed = None if None in given else max((tokens for tokens in given if tokens), default=usual)
+        return max(longest_output(assumed, price), demand.least_output_tokens)
 
     def _check_priced(self, deployment: Deployment, rules: Sequence[Rule], demand: Demand) -> None:
         if self._allows_unknown or not any(rule.unit == "usd" and rule.hard is not None for rule in rules):

@@ -56,6 +56,8 @@ class Demand:
     kind: Kind = Kind.TEXT
     max_output_tokens: int | None = None
     answers: int = 1
+    least_output_tokens: int = 0
+    """Of a request without a limit: what some server may take for one; an answer may be at least that long."""
     unclear: str = ""
     """The member that cannot be understood; empty where all can."""
     wants: Wants = PLAIN
@@ -150,7 +152,8 @@ def demand_of(method: str, path: str, asked: Asked | None, upload_bytes: int | N
 def _text_demand(found: _Path, asked: Asked) -> Demand:
     settings = [members for name in _SETTINGS if name in asked and (members := _object(asked[name])) is not None]
     sources = (asked, *settings)
-    limits = [_limit(one[name]) for one in sources for name in found.limits if name in one and not _is_null(one[name])]
+    given = [one[name] for one in sources for name in found.limits if name in one and not _is_null(one[name])]
+    limits = [_limit(raw) for raw in given]
     answers, unclear = _answers(sources)
     if "prompt" in asked and found.ending == "/completions":
         prompts = _prompts(asked["prompt"])
@@ -160,7 +163,8 @@ def _text_demand(found: _Path, asked: Asked) -> Demand:
     wanted, odd = wants_of(asked)
     if "prompt" in asked and found.ending != "/completions":
         wanted = replace(wanted, is_beyond=True)  # a stored one
-    return Demand(found.kind, limit, answers, unclear or odd, wanted)
+    least = max(_count(raw) or 0 for raw in given) if given and limit is None else 0
+    return Demand(found.kind, limit, answers, least, unclear or odd, wanted)
 
 
 def _image_demand(asked: Asked | None) -> Demand:

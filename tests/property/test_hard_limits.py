@@ -1,4 +1,5 @@
-"""A hard limit is never passed, whatever happens in whichever order, on every engine that needs no server.
+"""A hard limit is never passed, whatever happens in whichever order, on every engine that needs no server; and no
+request costs more than what is reserved for it, however it asks and whoever reads it.
 
 The machine plays workers that reserve, settle, release, renew, die and come back late, and every call may come again.
 After each step what is spent and reserved is at most the limit, the counters are what a plain model of exchanges adds
@@ -6,16 +7,24 @@ up to, and every exchange stands in the ledger as often as it should: once, or n
 """
 
 import asyncio
+import json
+import math
 import tempfile
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
-from hypothesis import HealthCheck, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from proxy.core.charges import bill, most_cost
+from proxy.core.demand import demand_of
+from proxy.core.head import head_of
+from proxy.core.prices import Price
+from proxy.core.reported import NOTHING_REPORTED
+from proxy.core.usage import Usage
 from proxy.state.memory import MemoryStore
 from proxy.state.sqlite import SqliteStore
 from proxy.store import Charge, Entry, Granted, Reserve, Settle, Store
@@ -156,3 +165,73 @@ TestOnSqlite = OnSqlite.TestCase
 TestOnSqlite.settings = settings(
     max_examples=12, stateful_step_count=30, deadline=None, suppress_health_check=[HealthCheck.too_slow]
 )
+
+
+# What a request asks for
+
+LONGEST = 1000
+PRICE = Price(1e-6, 1e-5, 1e-7, 1.25e-6, 2e-6, max_output_tokens=LONGEST)
+KNOWN = {
+    "/chat/completions": ("max_tokens", "max_completion_tokens"),
+    "/completions": ("max_tokens",),
+    "/responses": ("max_output_tokens",),
+    "/messages": ("max_tokens",),
+}
+COUNTS = ("n", "best_of", "num_completions")
+NUMBERS = st.one_of(
+    st.integers(-3, 2000),
+    st.floats(allow_nan=False, allow_infinity=False, min_value=-3, max_value=2000),
+    st.integers(0, 2000).map(str),
+    st.sampled_from([None, True, False, "x", "1_0", " 7 ", "1e2", [5], {"a": 1}]),
+)
+NAMES = st.sampled_from(("max_tokens", "max_completion_tokens", "max_output_tokens", *COUNTS))
+Reader = Callable[[object], int | None]
+
+
+def strict(found: object) -> int | None:
+    """A server that knows whole numbers, and passes over the rest."""
+    return found if type(found) is int and found > 0 else None
+
+
+def lenient(found: object) -> int | None:
+    """A server that makes a number of whatever it can."""
+    try:
+        number = float(str(found).replace("_", ""))
+    except ValueError:
+        return 1 if found is True else None
+    return math.ceil(number) if 0 < number < 1e15 else None
+
+
+def output_of(path: str, body: Mapping[str, object], read: Reader, largest: bool) -> int:
+    """How much a server answers that knows the path's limits, and takes the largest of several, or the first."""
+    limits = [limit for name in KNOWN[path] if (limit := read(body.get(name))) is not None]
+    longest = LONGEST if not limits else max(limits) if largest else limits[0]
+    answers = max(1, *(read(body.get(name)) or 1 for name in COUNTS))
+    prompts = body.get("prompt")
+    if path == "/completions" and isinstance(prompts, list):
+        answers *= max(1, len(prompts))
+    return longest * answers
+
+
+@settings(max_examples=300, deadline=None)
+@given(
+    path=st.sampled_from(sorted(KNOWN)),
+    members=st.dictionaries(NAMES, NUMBERS, max_size=5),
+    prompt=st.one_of(st.none(), st.text(max_size=3), st.lists(st.text(max_size=3), max_size=5)),
+    read=st.sampled_from([strict, lenient]),
+    largest=st.booleans(),
+)
+def test_no_request_costs_more_than_is_reserved_for_it(
+    path: str, members: dict[str, Any], prompt: object, read: Reader, largest: bool
+) -> None:
+    body = {"model": "m", **members, **({"prompt": prompt} if path == "/completions" else {})}
+    demand = demand_of("POST", path, head_of(json.dumps(body).encode()).asked)
+    if demand.unclear:
+        return
+    limit = demand.max_output_tokens
+    longest = limit if limit is not None else max(LONGEST, demand.least_output_tokens)
+    reserved = most_cost(PRICE, demand, 100, longest * demand.answers, long_life=False)
+    spent = bill(PRICE, demand, Usage(100, output_of(path, body, read, largest)), NOTHING_REPORTED)
+    assert reserved is not None
+    assert spent is not None
+    assert spent.total_usd * 1e9 <= reserved + 1

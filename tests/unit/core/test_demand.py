@@ -53,6 +53,12 @@ def test_a_limit_that_some_server_may_pass_over_is_none(odd: str, beside: str) -
     assert of(CHAT, f'{{"max_tokens": {odd}{beside}}}').max_output_tokens is None
 
 
+def test_what_some_server_takes_for_a_limit_is_the_least_that_is_reserved() -> None:
+    assert of(CHAT, {"max_tokens": "100000", "max_completion_tokens": 5}).least_output_tokens == 100_000
+    assert of(CHAT, {"max_tokens": 9}).least_output_tokens == 0
+    assert of(CHAT, {}).least_output_tokens == 0
+
+
 @pytest.mark.parametrize("name", ["n", "best_of", "num_completions", "num_generations"])
 @pytest.mark.parametrize(
     ("value", "answers", "is_clear"),

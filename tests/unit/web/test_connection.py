@@ -137,6 +137,30 @@ def test_a_cancellation_from_elsewhere_is_not_swallowed() -> None:
     run(main)
 
 
+def test_an_answer_that_is_awaited_is_heard_to_its_end_though_nobody_listens() -> None:
+    async def main() -> None:
+        server = Server(part(b"ab"))
+        connection = connect(server)
+        heard = []
+
+        async def work() -> None:
+            await connection.read(10)
+            connection.is_awaited = True
+            server.incoming.put_nowait(LEFT)
+            while not connection.has_left:
+                await asyncio.sleep(0)
+            await connection.start(200, [])
+            await connection.send(b"x")
+            await connection.end()
+            heard.append("all")
+
+        await connection.serve(work())
+        assert heard == ["all"]
+        assert server.sent == []
+
+    run(main)
+
+
 def test_the_disconnect_after_a_complete_answer_is_no_news() -> None:
     async def main() -> None:
         server = Server(part(b"{}"))
