@@ -23,13 +23,33 @@
     ├── ShuttingDown          503 server_error           shutting_down        (+ retry-after)
     └── InternalError         500 server_error           internal_error
 
-The shape is OpenAI's: ``{"error": {"message", "type", "param", "code"}}``.
+The shape is OpenAI's: ``{"error": {"message", "type", "param", "code"}}``; on Anthropic's paths (``/messages``) it is
+Anthropic's: ``{"type": "error", "error": {"type", "message", ...}}`` (https://docs.anthropic.com/en/api/errors).
 """
 
 from collections.abc import Mapping
+from enum import StrEnum
 from typing import ClassVar
 
 import orjson
+
+
+class ErrorForm(StrEnum):
+    """How an error is written."""
+
+    OPENAI = "openai"
+    ANTHROPIC = "anthropic"
+
+
+_ANTHROPIC_TYPES: Mapping[int, str] = {
+    401: "authentication_error",
+    403: "permission_error",
+    404: "not_found_error",
+    413: "request_too_large",
+    429: "rate_limit_error",
+    504: "timeout_error",
+    529: "overloaded_error",
+}
 
 
 class ProxyError(Exception):
@@ -223,8 +243,14 @@ class InternalError(ProxyError):
     """A surprise of our own."""
 
 
-def error_body(error: ProxyError) -> bytes:
-    """The JSON body for an error."""
+def error_form(path: str) -> ErrorForm:
+    """The form in which clients of a path expect errors. ``path`` starts behind ``/v1``."""
+    first = path.split("?", 1)[0].lower().split("/", 2)[1:2]
+    return ErrorForm.ANTHROPIC if first == ["messages"] else ErrorForm.OPENAI
+
+
+def error_body(error: ProxyError, form: ErrorForm = ErrorForm.OPENAI) -> bytes:
+    """The JSON body for an error. Anthropic's form keeps our code and param beside what its own errors have."""
     match error:
         case UpstreamRejected():
             kind = error.error_type
@@ -232,9 +258,17 @@ def error_body(error: ProxyError) -> bytes:
             kind = error.kind
         case _:
             kind = error.type
-    return orjson.dumps({"error": {"message": error.message, "type": kind, "param": error.param, "code": error.code}})
+    body = {"message": error.message, "type": kind, "param": error.param, "code": error.code}
+    if form is ErrorForm.OPENAI:
+        return orjson.dumps({"error": body})
+    return orjson.dumps({"type": "error", "error": {**body, "type": _anthropic_type(error.status)}})
 
 
-def sse_error(error: ProxyError) -> bytes:
+def sse_error(error: ProxyError, form: ErrorForm = ErrorForm.OPENAI) -> bytes:
     """The error as a server-sent event, for a stream that has begun. No ``[DONE]`` follows it."""
-    return b"data: " + error_body(error) + b"\n\n"
+    name = b"" if form is ErrorForm.OPENAI else b"event: error\n"
+    return name + b"data: " + error_body(error, form) + b"\n\n"
+
+
+def _anthropic_type(status: int) -> str:
+    return _ANTHROPIC_TYPES.get(status, "invalid_request_error" if status < 500 else "api_error")

@@ -19,6 +19,7 @@ from proxy.errors import (
     RequestTimeout,
     ShuttingDown,
     error_body,
+    error_form,
     sse_error,
 )
 from proxy.headers import get, is_safe
@@ -87,7 +88,7 @@ class Connection:
         if not self.is_started:
             await self.refuse(error)
         elif self._is_stream and not self._has_ended:
-            await self.send(sse_error(error))
+            await self.send(sse_error(error, error_form(self.path)))
             await self.end()
 
     async def read(self, limit: int) -> bytes:
@@ -157,7 +158,8 @@ class Connection:
     async def refuse(self, error: ProxyError, headers: Headers = ()) -> None:
         """Send a complete error answer."""
         theirs = [(name, value) for name, value in error.headers.items() if is_safe(value)]
-        await self.answer(error.status, error_body(error), [("content-type", "application/json"), *theirs, *headers])
+        body = error_body(error, error_form(self.path))
+        await self.answer(error.status, body, [("content-type", "application/json"), *theirs, *headers])
 
     async def _tell(self, message: Message) -> None:
         """Send a message to a client that is still there."""

@@ -1,0 +1,63 @@
+"""The anthropic SDK in front of the proxy: errors of ours arrive as the classes that its users handle."""
+
+import anthropic
+import pytest
+
+from proxy.errors import Forbidden, RateLimited, Unauthorized
+from proxy.ports import Headers, Subject
+from proxy.testing import OpenDoor
+from tests.e2e.conftest import Start
+from tests.e2e.provider import Scripted, replies
+
+MESSAGE = {
+    "id": "msg_1",
+    "type": "message",
+    "role": "assistant",
+    "model": "m",
+    "content": [{"type": "text", "text": "hello"}],
+    "stop_reason": "end_turn",
+    "usage": {"input_tokens": 5, "output_tokens": 2},
+}
+
+
+class Shut(OpenDoor):
+    """Refuses every request with the error that is set."""
+
+    def __init__(self, error: Exception) -> None:
+        super().__init__()
+        self._error = error
+
+    def admit(self, headers: Headers, now: float) -> Subject:
+        raise self._error
+
+
+def ask(url: str) -> anthropic.types.Message:
+    with anthropic.Anthropic(base_url=url, api_key="sk-client", max_retries=0) as client:
+        return client.messages.create(model="m", max_tokens=5, messages=[{"role": "user", "content": "hello"}])
+
+
+def test_a_message_passes(start: Start) -> None:
+    provider = Scripted(replies(MESSAGE))
+    found = ask(start(provider).url)
+    assert (found.content[0].type, found.usage.input_tokens) == ("text", 5)
+    assert provider.seen[0].path == "/v1/messages"
+
+
+@pytest.mark.parametrize(
+    ("error", "raised"),
+    [
+        (Unauthorized("no such key"), anthropic.AuthenticationError),
+        (Forbidden("not this model"), anthropic.PermissionDeniedError),
+        (RateLimited("slowly", kind="requests", retry_after_s=3), anthropic.RateLimitError),
+    ],
+)
+def test_a_refusal_is_the_class_that_the_provider_would_cause(
+    start: Start, error: Exception, raised: type[anthropic.APIStatusError]
+) -> None:
+    provider = Scripted(replies(MESSAGE))
+    with pytest.raises(raised) as caught:
+        ask(start(provider, admission=Shut(error)).url)
+    body = caught.value.body
+    assert isinstance(body, dict)
+    assert (body["type"], body["error"]["message"]) == ("error", str(error))
+    assert provider.seen == []

@@ -1,0 +1,63 @@
+"""Errors as clients read them: in OpenAI's form, and on Anthropic's paths in Anthropic's."""
+
+import json
+
+import pytest
+
+from proxy.errors import (
+    ErrorForm,
+    Forbidden,
+    InternalError,
+    InvalidRequest,
+    NotFound,
+    PayloadTooLarge,
+    ProxyError,
+    RateLimited,
+    ShuttingDown,
+    Unauthorized,
+    UpstreamTimeout,
+    error_body,
+    error_form,
+    sse_error,
+)
+
+
+@pytest.mark.parametrize(
+    ("path", "form"),
+    [
+        ("/chat/completions", ErrorForm.OPENAI),
+        ("/messages", ErrorForm.ANTHROPIC),
+        ("/messages/", ErrorForm.ANTHROPIC),
+        ("/Messages/batches?limit=1", ErrorForm.ANTHROPIC),
+        ("/threads/t/messages", ErrorForm.OPENAI),
+        ("/messagesx", ErrorForm.OPENAI),
+        ("", ErrorForm.OPENAI),
+    ],
+)
+def test_the_form_follows_the_path(path: str, form: ErrorForm) -> None:
+    assert error_form(path) is form
+
+
+@pytest.mark.parametrize(
+    ("error", "kind"),
+    [
+        (InvalidRequest("m"), "invalid_request_error"),
+        (Unauthorized("m"), "authentication_error"),
+        (Forbidden("m"), "permission_error"),
+        (NotFound("m"), "not_found_error"),
+        (PayloadTooLarge("m"), "request_too_large"),
+        (RateLimited("m", kind="tokens", retry_after_s=1), "rate_limit_error"),
+        (InternalError("m"), "api_error"),
+        (ShuttingDown("m"), "api_error"),
+        (UpstreamTimeout("m"), "timeout_error"),
+    ],
+)
+def test_anthropics_form_has_anthropics_types(error: ProxyError, kind: str) -> None:
+    body = json.loads(error_body(error, ErrorForm.ANTHROPIC))
+    assert body == {
+        "type": "error",
+        "error": {"message": "m", "type": kind, "param": error.param, "code": error.code},
+    }
+    event = sse_error(error, ErrorForm.ANTHROPIC)
+    assert event == b"event: error\ndata: " + error_body(error, ErrorForm.ANTHROPIC) + b"\n\n"
+    assert json.loads(error_body(error)).keys() == {"error"}
