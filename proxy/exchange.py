@@ -59,7 +59,7 @@ class Exchange:
     subject: Subject | None = None
     deployment: Deployment | None = None
     mode: Mode = Mode.PASSTHROUGH
-    reason: str = Reason.PASSTHROUGH_MODE
+    reason: str = Reason.NOT_CHAT
     plan: Plan | None = None
     reservation: Reservation | None = None
     was_retried: bool = False

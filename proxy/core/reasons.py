@@ -8,6 +8,8 @@ class Reason(StrEnum):
 
     PASSTHROUGH_MODE = "passthrough-mode"
     """The mode, the header, or the operator's configuration asks for no change."""
+    NOT_CHAT = "not-chat"
+    """The path is not one of chat completions: the request passes, and nothing is planned."""
     OBSERVE_MODE = "observe-mode"
     """Planned and priced, sent untouched."""
     HOLD_OUT = "hold-out"

@@ -266,11 +266,11 @@ class Passage:
 
 
 def own_headers(exchange: Exchange) -> Headers:
-    """What the proxy says about an exchange."""
+    """What the proxy says about an exchange. Of one that was never sent upstream there is no mode and no reason."""
+    done = [("x-stratiform-mode", exchange.mode.name.lower()), ("x-stratiform-reason", exchange.reason)]
     return [
         ("x-stratiform-id", exchange.id),
-        ("x-stratiform-mode", exchange.mode.name.lower()),
-        ("x-stratiform-reason", exchange.reason),
+        *(done if exchange.attempts else ()),
         *([("x-stratiform-budget-warning", exchange.notice)] if exchange.notice else ()),
         *exchange.rates,
     ]

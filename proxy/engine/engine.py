@@ -151,7 +151,7 @@ class Engine:
     async def _chat(self, exchange: Exchange, client: Client) -> None:
         if is_compressed(client):
             # What is not unpacked is not planned, and reads like any other path's request.
-            exchange.is_chat = False
+            exchange.is_chat, exchange.reason = False, Reason.UNREADABLE
             await self._relay(exchange, client)
             return
         subject = self._admit(exchange, client)

@@ -28,6 +28,7 @@ _UNLIKELY = 0.5
 MEANINGS: Mapping[str, str] = MappingProxyType(
     {
         Reason.PASSTHROUGH_MODE: "the mode asks for no change",
+        Reason.NOT_CHAT: "no chat request: nothing is planned",
         Reason.OBSERVE_MODE: "planned and priced, sent as it came",
         Reason.HOLD_OUT: "a control session of the hold-out: sent as it came",
         Reason.UNREADABLE: "not the shape of a chat request: sent as it came",
