@@ -61,3 +61,6 @@ def test_a_refusal_is_the_class_that_the_provider_would_cause(
     assert isinstance(body, dict)
     assert (body["type"], body["error"]["message"]) == ("error", str(error))
     assert provider.seen == []
+    told = caught.value.response.headers
+    assert "x-stratiform-id" in told
+    assert "x-stratiform-mode" not in told, "nothing was sent in any mode"

@@ -168,8 +168,9 @@ def test_an_anthropic_message_stream_passes_and_its_usage_is_seen(start: Start) 
     proxy = start(provider, api_key="sk-operator")
     body = json.dumps({"model": "m", "stream": True, "max_tokens": 5, "messages": []})
     headers = {"content-type": "application/json", "x-api-key": "sk-client", "anthropic-version": "2023-06-01"}
-    _, answer, _ = call(proxy, "POST", "/v1/messages", body, headers)
+    _, answer, told = call(proxy, "POST", "/v1/messages", body, headers)
     assert answer == b"".join(events)
+    assert (told["x-stratiform-mode"], told["x-stratiform-reason"]) == ("passthrough", "not-chat")
     assert provider.seen[0].body == body.encode()
     assert provider.seen[0].header("x-api-key") == "sk-operator"
     assert provider.seen[0].header("anthropic-version") == "2023-06-01"

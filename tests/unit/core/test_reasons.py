@@ -152,8 +152,8 @@ CASES: dict[Reason, tuple[Talk, Callable[[Talk], Plan]]] = {
 
 
 def test_every_reason_has_a_case_and_a_meaning() -> None:
-    # A refresh of keep-alive is no client's request: it is tested where it is sent.
-    assert set(CASES) == set(Reason) - {Reason.KEEP_ALIVE}
+    # Neither a refresh nor a request on another path is planned: both are tested where they are sent.
+    assert set(CASES) == set(Reason) - {Reason.KEEP_ALIVE, Reason.NOT_CHAT}
     assert set(MEANINGS) == set(Reason)
 
 
