@@ -69,10 +69,12 @@ class FencedRecogniser:
         if not _only_shows(opening):
             return Recognition(name, Form.CANDIDATE, (Cut("files", PieceKind.FILE, 0, len(text)),))
         cuts = [Cut("opening", PieceKind.OPENING, 0, len(opening))] if opening else []
-        for index, (start, _, key) in enumerate(spans):
-            # What stands between two files (blank lines) belongs to the file before it.
-            end = spans[index + 1][0] if index + 1 < len(spans) else len(text)
-            cuts.append(Cut(key, PieceKind.FILE, start, end))
+        begin = len(opening)
+        for number, (_, end, key) in enumerate(spans, 1):
+            # Its line's end belongs to a file, blank lines to the one behind them: it is the same whatever follows it.
+            end = len(text) if number == len(spans) else end + text.startswith("\n", end)
+            cuts.append(Cut(key, PieceKind.FILE, begin, end))
+            begin = end
         return Recognition(name, Form.CANDIDATE, tuple(cuts), Claim.AS_SAID)
 
 

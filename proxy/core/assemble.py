@@ -5,7 +5,7 @@ stays last; context stands before it; a context message's opening and acknowledg
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from proxy.core.digest import digest
 from proxy.core.item import Item
@@ -305,9 +305,14 @@ def _offending(forms: Sequence[tuple[int, Element]], size: int) -> int | None:
 
 
 def by_tiers(
-    material: Material, tier_of: Callable[[str], Tier], entered: Callable[[str], int], weight: Weight
+    material: Material,
+    tier_of: Callable[[str], Tier],
+    entered: Callable[[str], int],
+    weight: Weight,
+    unmarked: frozenset[Tier] = frozenset(),
 ) -> tuple[Element, ...]:
-    """Policy classic: head, L0 - L3 context, the conversation, active context, the last exchange."""
+    """Policy classic: head, L0 - L3 context, the conversation, active context, the last exchange. The pieces of
+    ``unmarked`` tiers carry no marker: one behind them holds for them, too."""
     stable: list[tuple[Tier, int, Item]] = []
     for item in material.items.values():
         tier = tier_of(item.key)
@@ -317,10 +322,15 @@ def by_tiers(
     documents = _by_weight(material.documents, (), weight)
     kept: list[Element] = [*material.tools, *material.head, *documents, *material.notices]
     chosen = [item for _, _, item in stable]
-    for position, item in enumerate(chosen):
-        kept.append(_tiered_form(material, item, chosen[: position + 1]))
+    for position, (tier, _, item) in enumerate(stable):
+        element = _tiered_form(material, item, chosen[: position + 1])
+        kept.append(element if tier not in unmarked else _unmarkable(element))
     valid = whole_groups(material, kept)
     return behind_prefix(material, valid, weight)
+
+
+def _unmarkable(element: Element) -> Element:
+    return replace(element, parts=tuple(replace(part, markable=False) for part in element.parts))
 
 
 def _tiered_form(material: Material, item: Item, placed: Sequence[Item]) -> Element:

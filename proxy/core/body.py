@@ -17,6 +17,12 @@ from proxy.core.routing import NO_BOUNDARIES
 from proxy.core.transcript import Transcript
 from proxy.core.wire import ChatRequest, Patch
 
+_CHANGES_NOTHING = frozenset(
+    {
+        Reason.CLIENT_OPTIMAL, Reason.NATURAL_ORDER, Reason.NOTHING_STABLE, Reason.ONE_SHOT, Reason.BELOW_MINIMUM,
+    }
+)  # fmt: skip
+
 
 def planned_body(request: ChatRequest, cut: Cut, draft: Draft, route: Route, mode: Mode) -> bytes:
     """The request with the plan's order, markers, tools and routing key; all else as it came."""
@@ -49,6 +55,14 @@ def planned_body(request: ChatRequest, cut: Cut, draft: Draft, route: Route, mod
         raw_tools = draft.steady or bytes(request.members["tools"])
         changes["tools"] = render_tools(raw_tools, marks.get(last), dialect, keep_own=keep)
     return request.edited(changes, within)
+
+
+def as_written(reason: str, request: ChatRequest, draft: Draft, route: Route, mode: Mode) -> str:
+    """The reason of a plan whose body is written: markers that this provider refuses were taken out of it."""
+    is_quiet = mode is Mode.TIER and reason in _CHANGES_NOTHING
+    if is_quiet and has_foreign_marks(request, draft.view.transcript, route.profile.dialect):
+        return Reason.MARKERS_REMOVED
+    return reason
 
 
 def as_read(request: ChatRequest, draft: Draft, route: Route, changes: Mapping[str, bytes | None]) -> bytes:

@@ -218,7 +218,8 @@ def _orders(offer: Offer, pricing: Pricing, policy: str) -> Iterable[tuple[Layou
         weight, *others = _weights(material, pricing.forecast)
         if policy == "classic":
             tracker = offer.session.tracker
-            yield Layout(offer.seed, by_tiers(material, tracker.tier, tracker.entered, weight)), Reason.ORDERED
+            order = by_tiers(material, tracker.tier, tracker.entered, weight, tracker.unmarked())
+            yield Layout(offer.seed, order), Reason.ORDERED
             continue
         prefixes = _prefixes(offer, material, pricing)
         for kept, base in prefixes:

@@ -28,7 +28,8 @@ _IN_ORDER = frozenset({Reason.MARKED, Reason.SPLIT, Reason.CLIENT_OPTIMAL})
 class Draft:
     """Everything that was thought about one request; ``explain`` shows it. ``came`` is the client's own layout with the
     tools as it sent them; ``elsewhere`` are the bills of what was sent and of the client's own, were system messages
-    within the conversation put elsewhere than is believed."""
+    within the conversation put elsewhere than is believed. ``after`` are the turns of the session's request that
+    was the newest when this one was planned."""
 
     session: Session
     reading: Reading
@@ -53,6 +54,7 @@ class Draft:
     last_use: tuple[float, float] | None = None
     came: Layout | None = None
     elsewhere: tuple[Bill, Bill] | None = None
+    after: tuple[bytes, ...] = ()
 
 
 def named(draft: Draft, profile: CacheProfile) -> str:
@@ -113,6 +115,13 @@ def tier_tokens(choice: Choice) -> Mapping[str, int]:
         before = end
     result["active"] = choice.layout.total - before
     return result
+
+
+def is_sibling(draft: Draft) -> bool:
+    """Whether another request that was planned from the same state has counted already, and this one does not go on
+    from it: parallel requests are one observation of their pieces."""
+    newest = draft.session.turns
+    return newest != draft.after and draft.reading.turns[: len(newest)] != newest
 
 
 def aged(draft: Draft) -> list[Moved]:

@@ -6,13 +6,13 @@ from dataclasses import dataclass, field, replace
 from msgspec import Raw
 
 from proxy.core.assemble import material
-from proxy.core.body import as_read, has_foreign_marks, own_count, planned_body
+from proxy.core.body import as_read, as_written, has_foreign_marks, own_count, planned_body
 from proxy.core.bounded import Bounded
 from proxy.core.choose import Choice, Offer, Pricing, choose
 from proxy.core.cut import Cut, Trunks
 from proxy.core.deviation import Beliefs, Deviation
 from proxy.core.digest import digest
-from proxy.core.draft import Draft, aged, named, put_elsewhere, remember, stand_down, tier_tokens
+from proxy.core.draft import Draft, aged, is_sibling, named, put_elsewhere, remember, stand_down, tier_tokens
 from proxy.core.edits import original_body, transport_edits, with_reminder
 from proxy.core.file_words import FileWords
 from proxy.core.forecast import Forecast, forecast
@@ -247,9 +247,11 @@ class TierPlanner:
                         caches.own_cost += cost_of(profile, draft.elsewhere[1]) - cost_of(profile, draft.own)
         retry = draft.reading.is_retry or draft.reading.turns == draft.session.turns
         reading = draft.reading if retry == draft.reading.is_retry else replace(draft.reading, is_retry=retry)
+        is_new = not retry and not is_sibling(draft)
         commit_reading(draft.session, reading, now, draft.forecast.said, draft.forecast.usual_edit)
         if not retry:
             commit_head(draft.session, draft.view, draft.forecast.documents)
+        if is_new:
             plan.moves = aged(draft)
 
     def _ordered(self, request: ChatRequest, cut: Cut, original: bytes, route: Route, mode: Mode, now: float) -> Plan:
@@ -323,6 +325,7 @@ class TierPlanner:
                 draft.key = self._routing(request, draft.session, route, caches.beliefs)
                 plan.headers = (draft.key.header,) if draft.key.header is not None else ()
                 plan.body = planned_body(request, cut, draft, route, mode)
+                plan.reason = as_written(plan.reason, request, draft, route, mode)
             else:
                 plan.predicted = caches.sent.bill(draft.own_prompt, now)
                 if plan.reason is Reason.BELOW_MINIMUM and route.reminder:
@@ -421,6 +424,7 @@ class TierPlanner:
             client=route.scope,
             at=now,
             came=came,
+            after=session.turns,
         )
 
     def _steady(self, request: ChatRequest, tools: tuple[Element, ...], route: Route, mode: Mode) -> bytes | None:

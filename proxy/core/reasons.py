@@ -32,6 +32,8 @@ class Reason(StrEnum):
     """The client's own markers and order are at least as good as ours."""
     HOISTED_NOTICE = "hoisted-notice"
     """This upstream takes later system messages to the front, and one is new: what stands behind it is not read."""
+    MARKERS_REMOVED = "markers-removed"
+    """The client marks in a way that this provider refuses: its markers are taken out, all else goes as it came."""
     NOTHING_STABLE = "nothing-stable"
     """No prefix is expected to be read again."""
     REGRET_BOUND = "regret-bound"

@@ -180,7 +180,7 @@ class Classic:
                 item.tier = Tier.ACTIVE
             return
         if self.policy.count == "response" or item.tier is Tier.ACTIVE:
-            item.n += 1
+            item.n = _next_n(item.tier, item.n)
 
     def _graduates(self, listed: Sequence[Tracked]) -> list[str]:
         """Active pieces that enter L3, history last."""
@@ -265,16 +265,22 @@ class Classic:
             if anchored or key not in veterans or above is None:
                 continue
             if self.policy.count == "cascade":
-                item.n += 1
-            if item.n < ENTRY_N[above]:
-                continue
-            if above in self._broken or above in empty:
+                item.n = _next_n(tier, item.n)
+            if item.n >= ENTRY_N[above] and (above in self._broken or above in empty):
                 queued[above].append(key)
                 self._break(tier)
                 promoted = True
-            else:
-                item.n = ENTRY_N[above]
         return promoted
+
+    def unmarked(self) -> frozenset[Tier]:
+        """Tiers that are too small for a marker of their own."""
+        if self.policy.underfill != "unmark":
+            return frozenset()
+        tokens = dict.fromkeys(_CACHED, 0)
+        for item in self._items.values():
+            if item.tier is not Tier.ACTIVE:
+                tokens[item.tier] += item.tokens
+        return frozenset(tier for tier, size in tokens.items() if size < self.policy.target_tokens)
 
     def _demote_underfilled(self, changes: list[Change]) -> None:
         for tier in _CACHED:
@@ -302,6 +308,11 @@ class Classic:
         elif tier not in self._broken:
             self._broken_by_history.add(tier)
         self._broken.add(tier)
+
+
+def _next_n(tier: Tier, n: int) -> int:
+    """While the tier above is closed a piece counts up to what would take it there; in the uppermost without end."""
+    return n + 1 if tier in (Tier.L0, Tier.ACTIVE) else min(n + 1, ENTRY_N[Tier(tier - 1)])
 
 
 def with_target(policy: ClassicPolicy, min_tokens: int) -> ClassicPolicy:

@@ -40,6 +40,7 @@ MEANINGS: Mapping[str, str] = MappingProxyType(
         Reason.ONE_SHOT: "requests like this one are not continued: a write would be wasted",
         Reason.CLIENT_OPTIMAL: "the client's own order and markers are at least as good as ours",
         Reason.HOISTED_NOTICE: "a new system message goes to the front: what stands behind it is not read",
+        Reason.MARKERS_REMOVED: "the client's markers, which this provider refuses, are taken out",
         Reason.NOTHING_STABLE: "no prefix is expected to be read again",
         Reason.REGRET_BOUND: "our plans cost this session more than the client's own would have: sent as it came",
         Reason.STEADY_TOOLS: "the tools as they came first, all else as it came",

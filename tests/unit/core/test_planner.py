@@ -171,6 +171,39 @@ class TestLife:
         assert second.predicted is not None
         assert second.predicted.read == 0
 
+    def test_siblings_count_once(self) -> None:
+        """Parallel requests that were planned from one state are one observation."""
+        talk, files = Talk(), shown(File("a.py", lines(60, "a")), File("b.py", lines(60, "b")))
+        first = [SYSTEM, user("one"), assistant("1")]
+        talk.send(chat(*first, *files, user("two")))
+        talk.now += 10
+        asked = [user("two"), assistant("2")]
+        bodies = [[*asked, *files, user(text)] for text in ("left", "right")]
+        plans = [talk.plan(chat(*first, *body)) for body in bodies]
+        drafts = [plan.ticket for plan in plans]
+        assert isinstance(drafts[0], Draft)
+        tracker = drafts[0].session.tracker
+        counts = []
+        for plan in plans:
+            talk.planner.began(plan, talk.now)
+            talk.planner.settled(plan, None, talk.now)
+            counts.append(max(tracker.n(key) for key in tracker.state()[0]))
+        assert counts[1] == counts[0]
+
+    def test_one_that_goes_on_from_a_request_that_ended_meanwhile_counts(self) -> None:
+        talk, files = Talk(), shown(File("a.py", lines(60, "a")), File("b.py", lines(60, "b")))
+        first = [SYSTEM, user("one"), assistant("1")]
+        plans = [
+            talk.plan(chat(*first, *files, user("two"))),
+            talk.plan(chat(*first, user("two"), assistant("2"), *files, user("three"))),
+        ]
+        draft = plans[0].ticket
+        assert isinstance(draft, Draft)
+        for plan in plans:
+            talk.planner.began(plan, talk.now)
+            talk.planner.settled(plan, None, talk.now)
+        assert max(draft.session.tracker.n(key) for key in draft.session.tracker.state()[0]) == 1
+
     def test_a_retry_counts_once(self) -> None:
         talk = Talk()
         body = chat(SYSTEM, *shown(A), user("a"))

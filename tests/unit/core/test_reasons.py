@@ -9,16 +9,17 @@ import pytest
 from proxy.core.modes import Mode
 from proxy.core.options import Options
 from proxy.core.plan import Plan
-from proxy.core.profiles import ANTHROPIC, NONE, OPENAI
+from proxy.core.profiles import ANTHROPIC, DEEPSEEK, NONE, OPENAI, CacheProfile
 from proxy.core.reasons import Reason
 from proxy.core.tokens import bytes_over_four
 from proxy.core.usage import Usage
 from proxy.replay.explain import MEANINGS
 from tests.fidelity.chats import File
-from tests.talk import MARK, Body, Talk, assistant, chat, lines, shown, system, text_part, tool, user
+from tests.talk import MARK, Body, Talk, assistant, calling, chat, lines, result, shown, system, text_part, tool, user
 
 SYSTEM = system(lines(40, "rule"))
 A, B = (File(f"{name}.py", lines(60, name)) for name in "ab")
+CALL: Body = calling("1")["tool_calls"][0]
 TURN: list[Body] = [user("one"), assistant("1")]
 
 
@@ -127,6 +128,30 @@ def noticed(talk: Talk) -> Plan:
     return talk.send(chat(*turns, system("The budget is another."), user("go on")))
 
 
+def marked_in_vain(talk: Talk) -> Plan:
+    return talk.send(chat(system([text_part(lines(200), **MARK)]), user("q")))
+
+
+@pytest.mark.parametrize("profile", [OPENAI, DEEPSEEK], ids=lambda profile: profile.name)
+@pytest.mark.parametrize(
+    "body",
+    [
+        chat(system([text_part(lines(200), **MARK)]), user("q")),
+        chat(system("Be brief."), user([text_part("q", **MARK)])),
+        chat(system(lines(200)), user("q"), tools=[tool("t", **MARK)]),
+        chat(system(lines(200)), user("q"), {"role": "assistant", "tool_calls": [CALL | MARK]}, result("1", "done")),
+    ],
+    ids=["system", "short", "tools", "tool-calls"],
+)
+def test_a_plan_whose_bytes_differ_does_not_say_that_the_client_was_left_alone(
+    profile: CacheProfile, body: Body
+) -> None:
+    plan = Talk(profile=profile).send(body)
+    assert b"cache_control" not in plan.body
+    assert plan.rewritten
+    assert plan.reason == Reason.MARKERS_REMOVED
+
+
 CASES: dict[Reason, tuple[Talk, Callable[[Talk], Plan]]] = {
     Reason.PASSTHROUGH_MODE: (Talk(mode=Mode.PASSTHROUGH), plain),
     Reason.OBSERVE_MODE: (Talk(mode=Mode.OBSERVE), plain),
@@ -140,6 +165,7 @@ CASES: dict[Reason, tuple[Talk, Callable[[Talk], Plan]]] = {
     Reason.ONE_SHOT: (Talk(profile=ANTHROPIC), one_shots),
     Reason.CLIENT_OPTIMAL: (Talk(), marked_well),
     Reason.HOISTED_NOTICE: (Talk(profile=replace(ANTHROPIC, min_tokens=1, hoists_system=True)), noticed),
+    Reason.MARKERS_REMOVED: (Talk(profile=OPENAI), marked_in_vain),
     Reason.NOTHING_STABLE: (Talk(profile=replace(ANTHROPIC, min_tokens=1, long_life_s=0.0)), slow),
     Reason.REGRET_BOUND: (Talk(), regretted),
     Reason.STEADY_TOOLS: (Talk(profile=OPENAI), shuffled),

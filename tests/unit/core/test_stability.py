@@ -1,4 +1,5 @@
 from collections.abc import Sequence
+from typing import Literal
 
 import pytest
 
@@ -99,7 +100,7 @@ class TestRipple:
         put(tracker, "a", 100, Tier.L2, 6)
         put(tracker, "b", 100, Tier.L3, 5)
         repeat(tracker, pieces("a", "b"), 6)
-        assert tracker.n("b") == 11
+        assert tracker.n("b") == 6
         changes = repeat(tracker, pieces("a", "b", "c"), 4)
         assert changes == [Change("c", Tier.ACTIVE, Tier.L3, "unchanged")]
         assert (tracker.tier("b"), tracker.n("b")) == (Tier.L3, 6)
@@ -227,6 +228,21 @@ class TestUnderfill:
         tracker = self.small("unmark")
         assert tracker.update(pieces("a")) == []
         assert tracker.tier("a") is Tier.L1
+        assert tracker.unmarked() == {Tier.L0, Tier.L1, Tier.L2, Tier.L3}
+        put(tracker, "b", 900, Tier.L1, 9)
+        assert tracker.unmarked() == {Tier.L0, Tier.L2, Tier.L3}
+        assert self.small("demote").unmarked() == frozenset()
+
+    @pytest.mark.parametrize("tier", [Tier.L3, Tier.L2, Tier.L1])
+    @pytest.mark.parametrize("count", ["response", "cascade"])
+    def test_no_count_passes_that_of_a_closed_tier(self, tier: Tier, count: Literal["response", "cascade"]) -> None:
+        tracker = Classic(ClassicPolicy(target_tokens=100, count=count))
+        for key, own in (("a", tier), ("b", tier), ("above", Tier(tier - 1))):
+            put(tracker, key, 100, own, ENTRY_N[own])
+        for _ in range(9):
+            tracker.update(pieces("a", "b", "above"))
+            tracker.mark_broken(tier)
+            assert max(tracker.n("a"), tracker.n("b")) <= ENTRY_N[Tier(tier - 1)]
 
     def test_or_its_pieces_go_one_tier_down_with_their_count(self) -> None:
         tracker = self.small("demote")

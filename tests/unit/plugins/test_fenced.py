@@ -1,3 +1,5 @@
+from collections.abc import Callable
+
 import pytest
 
 from plugins.fenced import FencedRecogniser, register_recognisers
@@ -152,3 +154,20 @@ def test_more_files_than_a_plan_can_hold_are_too_much() -> None:
 def test_the_plugin_registers_one_recogniser() -> None:
     (one,) = register_recognisers()
     assert (one.name, one.priority) == ("fenced", 900)
+
+
+def as_block(name: str) -> str:
+    return f"src/{name}.py\n```\n{name} = 1\n```\n"
+
+
+def as_tag(name: str) -> str:
+    return f'<file path="{name}.py">\n{name}\n</file>\n'
+
+
+@pytest.mark.parametrize("between", ["", "\n", "\n\n\n"])
+@pytest.mark.parametrize("written", [as_block, as_tag])
+def test_a_file_is_the_same_whatever_follows_it(between: str, written: Callable[[str], str]) -> None:
+    whole = pieces("Here are the files:\n\n" + between.join(map(written, "abcd")))
+    for count in (2, 3):
+        fewer = pieces("Here are the files:\n\n" + between.join(map(written, "abcd"[:count])))
+        assert fewer == whole[:count]
