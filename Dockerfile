@@ -2,6 +2,8 @@
 #     -e ANTHROPIC_API_KEY stratiform
 # (-e: every variable that config.yaml names; stop it with `docker stop --time 70`, or set limits.drain_s below 10). Without a file, in front of one server:
 #     docker run -p 4000:4000 stratiform serve --host 0.0.0.0 --upstream URL
+# With keys of providers config.yaml needs general_settings.master_key or stratiform.teams, or must say
+# stratiform.open_to_network: true, since the container listens beyond itself.
 # Inside it is port 4000, which the health check asks, whatever stratiform.port says; outside, `-p PORT:4000`.
 FROM python:3.13-slim AS build
 ENV UV_LINK_MODE=copy UV_COMPILE_BYTECODE=1 UV_PYTHON_DOWNLOADS=never

@@ -133,6 +133,14 @@ def moment(value: str, now: float, ahead: bool) -> float:
     return at
 
 
+def expiry(value: str, now: float) -> float:
+    """When a key expires, as unix seconds: a time to come."""
+    at = moment(value, now, ahead=True)
+    if at <= now:
+        raise ValueError("must be a time to come; to end a key at once, revoke it")
+    return at
+
+
 def _iso(value: str) -> float:
     try:
         read = datetime.fromisoformat(value)

@@ -138,9 +138,7 @@ def key_changes(form: KeyForm, now: float) -> Mapping[str, Any]:
     if form.expires_at is None:
         changes["expires_at"] = None
     elif form.expires_at is not UNSET:
-        changes["expires_at"] = checked(
-            "expires_at", lambda value: terms.moment(str(value), now, ahead=True), form.expires_at
-        )
+        changes["expires_at"] = checked("expires_at", lambda value: terms.expiry(str(value), now), form.expires_at)
     return changes
 
 

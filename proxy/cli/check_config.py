@@ -11,26 +11,30 @@ from rich.console import Console
 from rich.table import Table
 
 from proxy.cli import compose, declared
+from proxy.cli.exposure import provider_keys
 from proxy.cli.tight import tight_budgets
+from proxy.cli.unhonoured import IGNORE_HELP, expired_keys, not_honoured, refuse_unsupported
+from proxy.clock import SystemClock
 from proxy.core.allow import matches
 from proxy.core.prices import PriceMap
 from proxy.deployments import Entry, ModelTable, deployment_of
 from proxy.estimates import PriceOf
 from proxy.headers import uses_operators_key
 from proxy.ports import Deployment, Transport
-from proxy.settings import Budget, ConfigError, Settings, load, unused_on_http
+from proxy.settings import IGNORE_FLAG, Budget, ConfigError, Effect, Settings, load
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the command's arguments."""
     parser.add_argument("file", type=Path, metavar="FILE", help="LiteLLM's config.yaml, with a stratiform section")
+    parser.add_argument(IGNORE_FLAG, action="store_true", help=IGNORE_HELP)
     parser.add_argument("--json", action="store_true", help="print JSON")
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Check the file; 0 where it can be used."""
     try:
-        report = check(arguments.file)
+        report = check(arguments.file, ignores_unsupported=arguments.ignore_unsupported)
     except ConfigError as error:
         if not arguments.json:
             raise
@@ -43,9 +47,13 @@ def run(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def check(path: Path) -> dict[str, object]:
+def check(path: Path, *, ignores_unsupported: bool = False) -> dict[str, object]:
     """What a configuration comes to, as JSON values. Raises ConfigError."""
     settings = load(path)
+    if not ignores_unsupported:
+        refuse_unsupported(settings)
+    if expired := list(expired_keys(settings, SystemClock().now())):
+        raise ConfigError(expired)
     prices = compose.price_map(settings)
     table = compose.model_table(settings, prices)
     price_of = compose.price_source(prices)
@@ -68,8 +76,10 @@ def check(path: Path) -> dict[str, object]:
             }
             for team in ours.teams
         ],
+        "not_honoured": [str(one) for one in not_honoured(settings)],
+        "not_used": [str(one) for one in settings.unused if one.effect is Effect.HARMLESS],
         "warnings": [
-            *settings.warnings, *_warnings(settings, prices), *tight_budgets(settings, table, price_of),
+            *_warnings(settings, prices), *tight_budgets(settings, table, price_of),
         ],
     }  # fmt: skip
 
@@ -136,13 +146,18 @@ def _warnings(settings: Settings, prices: PriceMap) -> Iterator[str]:
     has_budgets = any(budget.usd is not None for team in ours.teams for budget in team.all_budgets)
     if ours.clock == "header":
         yield "stratiform.clock: clients set the time; for replays only"
+    if _keys(settings) == "any" and not ours.open_to_network and (names := list(provider_keys(settings))):
+        shown = ", ".join(f"`{name}`" for name in names[:3])
+        yield (
+            f"stratiform.teams: any key is accepted, and {shown} would be served with the operator's own: `serve` "
+            "listens on this machine only"
+        )
     yield from _about_teams(settings)
-    for index, (given, entry) in enumerate(zip(settings.models, compose.entries(settings), strict=False)):
+    for index, entry in enumerate(compose.entries(settings)[: len(settings.models)]):
         path, deployment = f"model_list[{index}]", deployment_of(entry, price_of)
         if entry.weight <= 0:
             yield f"{path}: has no weight, rpm or tpm, as others do: it serves `{entry.name}` only when those failed"
         if deployment.transport is Transport.HTTP:
-            yield from unused_on_http(given, path)
             yield from _about_http(deployment, path, has_keys=has_keys)
         if has_budgets and "*" not in entry.model and price_of(deployment) is None:
             yield f"{path}: its price is not known: teams with a budget cannot use it (see stratiform.prices)"
@@ -195,8 +210,9 @@ def _print_table(report: dict[str, object]) -> None:
         console.print(f"{key}: {report[key]}")
     for line in _listed(report["teams"]):
         console.print(f"team: {line}")
-    for line in _listed(report["warnings"]):
-        console.print(f"warning: {line}", soft_wrap=True)
+    for key, heading in (("not_honoured", "not honoured"), ("not_used", "not used"), ("warnings", "warning")):
+        for line in _listed(report[key]):
+            console.print(f"{heading}: {line}", soft_wrap=True)
 
 
 def _listed(items: object) -> Iterator[str]:

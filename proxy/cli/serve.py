@@ -17,17 +17,20 @@ import uvicorn
 
 from proxy import __version__
 from proxy.cli import compose, parts
+from proxy.cli.exposure import refuse_exposed
 from proxy.cli.logs import log_to_stderr
 from proxy.cli.parts import Worker
 from proxy.cli.reload import ConfigSource
 from proxy.cli.server import address, listen, run_on_loop, server
+from proxy.cli.unhonoured import IGNORE_HELP, expired_keys, not_honoured, refuse_unsupported
 from proxy.cli.workers import Workers
+from proxy.clock import SystemClock
 from proxy.core.modes import Mode
 from proxy.core.profiles import PROFILES
 from proxy.core.tokens import Encode
 from proxy.encodings import local_encode
 from proxy.ports import Transport
-from proxy.settings import MOST_WORKERS, NO_SHARED_STORE, ConfigError, Settings, export, load
+from proxy.settings import IGNORE_FLAG, MOST_WORKERS, NO_SHARED_STORE, ConfigError, Settings, export, load
 from proxy.shared_metrics import FOLDER_VARIABLE, SharedMetrics
 from proxy.tasks import Tasks, spawn
 from proxy.upstream.litellm_ import LitellmUpstream
@@ -49,6 +52,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--cache-profile", choices=sorted(PROFILES), metavar="NAME", default="",
         help="whose cache rules hold at --upstream (by its host and the model's name): " + ", ".join(PROFILES),
     )  # fmt: skip
+    parser.add_argument(IGNORE_FLAG, action="store_true", help=IGNORE_HELP)
     parser.add_argument("--host", help="listen on this address (127.0.0.1)")
     parser.add_argument("--port", type=int, help="listen on this port (4000; 0: any that is free)")
     parser.add_argument("--workers", type=int, help="processes that serve; more than one share a Redis (1)")
@@ -62,7 +66,7 @@ def run(arguments: argparse.Namespace) -> int:
     source = ConfigSource(settings_of(arguments), partial(settings_of, arguments))
     settings = source.settings
     log_to_stderr(settings.stratiform.log_level)
-    for warning in settings.warnings:
+    for warning in (*not_honoured(settings), *expired_keys(settings, SystemClock().now())):
         _log.warning("%s", warning)
     export(settings.exported)
     with listen(settings.stratiform.host, settings.stratiform.port) as listener:
@@ -101,6 +105,8 @@ def _serve_with_workers(source: ConfigSource, listener: socket.socket) -> int:
 def settings_of(arguments: argparse.Namespace) -> Settings:
     """The settings of the file, under those of the command line. Raises ConfigError."""
     settings = load(arguments.config, arguments.upstream)
+    if not arguments.ignore_unsupported:
+        refuse_unsupported(settings)
     given = {name: getattr(arguments, name) for name in ("host", "port", "workers", "mode", "log_level")}
     changes = {name: value for name, value in given.items() if value is not None}
     if not 0 <= changes.get("port", 0) <= 65535:
@@ -127,6 +133,8 @@ async def serve(
     assembly = await parts.build(
         settings, encode=_loaded_beside(local_encode), obstacle=warming.obstacle, worker=worker
     )
+    directory, where = assembly.reload.directory, listener.getsockname()[0]
+    refuse_exposed(settings, directory, where)
     built = server(create_app(assembly.parts), settings.stratiform.limits)
     warming.begin(assembly, background)
 

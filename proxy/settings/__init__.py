@@ -1,17 +1,20 @@
 """Configuration: LiteLLM's config.yaml plus a ``stratiform`` section, read and checked once, at start."""
 
-from proxy.settings.config_file import NO_SHARED_STORE, Settings, key_digest, load, unused_on_http
+from proxy.settings.config_file import NO_SHARED_STORE, Settings, key_digest, load
 from proxy.settings.environment import Environment, export
 from proxy.settings.messages import ConfigError
 from proxy.settings.routing import Routing, weights_of
 from proxy.settings.schema import MOST_WORKERS, Limits, LiteLLMParams, ModelEntry, ModelInfo, Stratiform
 from proxy.settings.teams import Budget, Key, Team
+from proxy.settings.unsupported import IGNORE_FLAG, Effect, Unused, unused_on_http
 
 __all__ = [
+    "IGNORE_FLAG",
     "MOST_WORKERS",
     "NO_SHARED_STORE",
     "Budget",
     "ConfigError",
+    "Effect",
     "Environment",
     "Key",
     "Limits",
@@ -22,6 +25,7 @@ __all__ = [
     "Settings",
     "Stratiform",
     "Team",
+    "Unused",
     "export",
     "key_digest",
     "load",

@@ -1,24 +1,25 @@
 """Reads a configuration: LiteLLM's config.yaml with a ``stratiform`` section.
 
 An existing LiteLLM file works as it is. Everything that is wrong is reported at once, each problem with the path of
-its key; what LiteLLM would use and Stratiform does not is listed in ``Settings.warnings``.
+its key; what LiteLLM would use and Stratiform does not is listed in ``Settings.unused``.
 """
 
 import ssl
 from collections import deque
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit, urlunsplit
 
 from pydantic import BaseModel, SecretStr, ValidationError
 
-from proxy.settings.environment import Environment, join, state_folder
+from proxy.settings.environment import Environment, state_folder
 from proxy.settings.messages import ConfigError, explain, nearest
 from proxy.settings.routing import Routing, routing_of
 from proxy.settings.schema import ConfigFile, ModelEntry, Stratiform, http_url
 from proxy.settings.teams import Key, Team
+from proxy.settings.unsupported import Unused, unused
 from proxy.settings.yaml_file import read_yaml
 from proxy.virtual_keys import digest_of
 
@@ -32,23 +33,6 @@ _EXPANDED = (
     "router_settings.disable_cooldowns", "router_settings.fallbacks", "router_settings.default_fallbacks",
     "general_settings.master_key", "stratiform",
 )  # fmt: skip
-_USED_SETTINGS = {
-    "general_settings": ("master_key",),
-    "litellm_settings": (
-        "drop_params", "request_timeout", "num_retries", "allowed_fails", "cooldown_time", "fallbacks",
-        "default_fallbacks",
-    ),
-    "router_settings": (
-        "model_group_alias", "timeout", "num_retries", "retry_after", "allowed_fails", "cooldown_time",
-        "disable_cooldowns", "fallbacks", "default_fallbacks",
-    ),
-}  # fmt: skip
-# Read by the http transport; the litellm transport is handed everything.
-_HTTP_PARAMS = frozenset(
-    {"model", "custom_llm_provider", "api_base", "base_url", "api_key", "timeout", "extra_headers", "organization",
-     "litellm_credential_name", "drop_params"}
-)  # fmt: skip
-_OUR_INFO = ("transport", "cache_profile", "system_reminder", "mode")
 _MAX_INCLUDES = 100
 NO_SHARED_STORE = (
     "more than one worker needs a store that they share, or each would count budgets for itself: "
@@ -73,7 +57,8 @@ class Settings:
     folder: Path = Path()
     state_folder: Path = Path()
     exported: Mapping[str, str] = field(default_factory=dict, repr=False)
-    warnings: tuple[str, ...] = ()
+    unused: tuple[Unused, ...] = ()
+    """What LiteLLM would use and Stratiform does not."""
 
     @property
     def store_path(self) -> Path | None:
@@ -147,8 +132,9 @@ def load(path: Path | None, upstream: str = "", environment: Environment | None 
         folder=path.parent.absolute(),
         state_folder=state_folder(environment),
         exported=exported,
-        warnings=tuple(_ignored(file)),
     )
+    names_keys = settings.master_key is not None or bool(settings.stratiform.teams)
+    settings = replace(settings, unused=tuple(unused(file, names_keys=names_keys)))
     problems += _contradictions(settings)
     if problems:
         raise ConfigError(dict.fromkeys(problems))
@@ -335,29 +321,6 @@ def key_digest(key: Key) -> str:
         return key.sha256.lower()
     assert key.key is not None
     return digest_of(key.key.get_secret_value())
-
-
-def _ignored(file: ConfigFile) -> Iterator[str]:
-    """What LiteLLM would use and Stratiform does not."""
-    for section in file.model_extra or {}:
-        yield f"{section}: is not used by Stratiform"
-    for section, used in _USED_SETTINGS.items():
-        for key in getattr(file, section).model_extra or {}:
-            yield f"{section}.{key}: is not used by Stratiform (used are {', '.join(used)})"
-    for index, entry in enumerate(file.model_list):
-        for key in entry.model_extra or {}:
-            yield f"model_list[{index}].{key}: is not used by Stratiform"
-        for key in entry.model_info.model_extra or {}:
-            close = nearest(key, _OUR_INFO)
-            if close and key != "model":
-                yield f"model_list[{index}].model_info.{key}: is not used by Stratiform; did you mean `{close}`?"
-
-
-def unused_on_http(entry: ModelEntry, path: str) -> Iterator[str]:
-    """Parameters of a deployment that only the litellm transport would apply."""
-    for key in entry.litellm_params.model_extra or {}:
-        if key not in _HTTP_PARAMS and not key.endswith(("_cost_per_token", "_token_cost")):
-            yield f"{join(path, 'litellm_params')}.{key}: is not used on the http transport"
 
 
 def _upstream(url: str) -> str:

@@ -1,7 +1,7 @@
 """The configuration file as pydantic models: LiteLLM's sections as they are, ours strict.
 
-Keys that LiteLLM knows and Stratiform does not use are accepted (``extra="allow"``) and listed as warnings by
-``stratiform check-config``. In the ``stratiform`` section every unknown key is an error.
+Keys that LiteLLM knows and Stratiform does not use are accepted (``extra="allow"``); what that means is told by
+``proxy.settings.unsupported``. In the ``stratiform`` section every unknown key is an error.
 """
 
 from collections.abc import Iterable
@@ -251,6 +251,9 @@ class Stratiform(Strict):
     )
     host: str = Field(default="127.0.0.1", min_length=1)
     port: int = Field(default=4000, ge=0, le=65535)
+    open_to_network: bool = Field(
+        default=False, description="accept any key beyond this machine, though models have keys of their own"
+    )
     log_level: LogLevel = "info"
     limits: Limits = Limits()
     client_keys: ClientKeys = Field(

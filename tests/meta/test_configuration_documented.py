@@ -59,4 +59,4 @@ def test_the_examples_can_be_used(example: str, tmp_path: Path) -> None:
     path.write_text(example)
     settings = load(path, "http://localhost:9", Environment(VARIABLES))
     compose.model_table(settings, compose.price_map(settings))
-    assert settings.warnings == ()
+    assert settings.unused == ()

@@ -68,8 +68,12 @@ def test_json_shows_what_the_configuration_comes_to(file: Path, capsys: pytest.C
 
 def test_warnings_name_what_will_not_do_what_it_seems_to(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
     main(["check-config", str(file), "--json"])
-    assert orjson.loads(capsys.readouterr().out)["warnings"] == [
-        "general_settings.database_url: is not used by Stratiform (used are master_key)",
+    report = orjson.loads(capsys.readouterr().out)
+    assert report["not_honoured"][:1] == [
+        "general_settings.database_url: is not honoured by Stratiform: keys, teams and budgets of LiteLLM's database "
+        "are not known here",
+    ]
+    assert report["warnings"] == [
         "stratiform.clock: clients set the time; for replays only",
         "stratiform.store: is memory: keys, teams and budgets that are made while the proxy runs end with it",
         "model_list[1].litellm_params.api_base: has no path, so requests go to "

@@ -44,8 +44,8 @@ def ours(section: str) -> str:
         ("{holdout: 0.1, clock: header}",
          "stratiform.holdout: is for live traffic; a replay (clock: header) has no controls"),
         ("{quux: 0.1}", "stratiform.quux: unknown key; known are mode, policy, holdout, routing_keys, steady_tools, "
-         "clock, host, port, log_level, limits, client_keys, teams, budgets, workers, store, store_ca, spool, ledger, "
-         "keep_alive, prices"),
+         "clock, host, port, open_to_network, log_level, limits, client_keys, teams, budgets, "
+         "workers, store, store_ca, spool, ledger, keep_alive, prices"),
         ("{mode: teir}", "stratiform.mode: input should be 'passthrough', 'observe', 'mark' or 'tier'"),
         ("{policy: classical}", "stratiform.policy: input should be 'economic' or 'classic'"),
         ("{clock: wall}", "stratiform.clock: input should be 'system' or 'header'"),
@@ -354,7 +354,7 @@ def test_something_must_be_forwarded_to(tmp_path: Path) -> None:
 
 def test_a_slip_in_model_info_is_a_warning_since_litellm_has_keys_of_its_own(tmp_path: Path) -> None:
     text = "model_list: [{model_name: m, litellm_params: {model: a/b}, rpm: 1, model_info: {transprot: http, id: x}}]"
-    assert read(tmp_path, text).warnings == (
-        "model_list[0].rpm: is not used by Stratiform",
-        "model_list[0].model_info.transprot: is not used by Stratiform; did you mean `transport`?",
-    )
+    assert [str(one) for one in read(tmp_path, text).unused] == [
+        "model_list[0].rpm: is not known, and not used by Stratiform",
+        "model_list[0].model_info.transprot: is not known, and not used by Stratiform; did you mean `transport`?",
+    ]

@@ -86,7 +86,7 @@ def test_the_master_key_is_read_and_variables_of_unused_parts_may_be_missing(set
 
 
 def test_what_is_not_used_is_said(settings: Settings) -> None:
-    said = "\n".join(settings.warnings)
+    said = "\n".join(map(str, settings.unused))
     for key in (
         "mcp_servers:", "general_settings.database_url:", "litellm_settings.callbacks:",
         "router_settings.routing_strategy:",

@@ -1,0 +1,167 @@
+"""What a LiteLLM configuration says and Stratiform does not do, told apart by what it means for clients.
+
+Nothing that restricts is passed over in silence: a configuration that counts on it refuses to start. What would change
+requests or answers is said at the start, and what changes nothing by ``stratiform check-config``.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+
+from proxy.settings.environment import join
+from proxy.settings.litellm_keys import (
+    CHANGES,
+    CHANGES_SUFFIXES,
+    CHANGING_CALLBACKS,
+    HARMLESS,
+    HARMLESS_PREFIXES,
+    HARMLESS_SUFFIXES,
+    LOGGING_CALLBACKS,
+    RESTRICTS,
+)
+from proxy.settings.messages import nearest
+from proxy.settings.schema import ConfigFile, ModelEntry
+
+IGNORE_FLAG = "--ignore-unsupported"
+_OUR_INFO = ("transport", "cache_profile", "system_reminder", "mode")
+_NO_GUARDRAIL = "no guardrail or handler of LiteLLM's runs here: keep it in front of this proxy, or behind it"
+_LIMITING_CHECKS = frozenset({"router_budget_limiting", "enforce_model_rate_limits"})
+
+
+class Effect(StrEnum):
+    """What it means that a key is not used."""
+
+    HARMLESS = "harmless"
+    """Nobody may do more or less for it, and nothing else is sent."""
+    UNKNOWN = "unknown"
+    """It is no key of LiteLLM's that is known here."""
+    CHANGES = "changes"
+    """Something else is sent or served than with LiteLLM."""
+    RESTRICTS = "restricts"
+    """LiteLLM would refuse what passes here."""
+
+
+@dataclass(frozen=True, slots=True)
+class Unused:
+    """A key with its path, and what follows from its not being used."""
+
+    path: str
+    effect: Effect
+    note: str = ""
+
+    def __str__(self) -> str:
+        match self.effect:
+            case Effect.HARMLESS:
+                return f"{self.path}: is not used by Stratiform{self.note and f'; {self.note}'}"
+            case Effect.UNKNOWN:
+                return f"{self.path}: is not known, and not used by Stratiform{self.note and f'; {self.note}'}"
+            case Effect.CHANGES:
+                return f"{self.path}: is not honoured by Stratiform: {self.note}"
+            case Effect.RESTRICTS:
+                return f"{self.path}: restricts what clients may do, and Stratiform does not honour it: {self.note}"
+
+
+def effect_of(section: str, key: str) -> tuple[Effect, str]:
+    """The effect of a key of a section that is not used (the section ``""``: the file itself), and what to do."""
+    for effect, table in ((Effect.RESTRICTS, RESTRICTS), (Effect.CHANGES, CHANGES)):
+        note = table.get(section, {}).get(key)
+        if note is not None:
+            return effect, note
+    if key in HARMLESS[section]:
+        return Effect.HARMLESS, ""
+    if key.startswith(HARMLESS_PREFIXES[section]) or key.endswith(HARMLESS_SUFFIXES.get(section, ())):
+        return Effect.HARMLESS, ""
+    for suffix, note in CHANGES_SUFFIXES.get(section, {}).items():
+        if key.endswith(suffix):
+            return Effect.CHANGES, note
+    return Effect.UNKNOWN, ""
+
+
+def unused(file: ConfigFile, *, names_keys: bool) -> Iterator[Unused]:
+    """Everything in the file that is not used. ``names_keys``: keys of clients are configured, so that others are
+    refused."""
+    for key, value in (file.model_extra or {}).items():
+        yield from _found("", key, value, key)
+    for section in ("general_settings", "litellm_settings", "router_settings"):
+        for key, value in (getattr(file, section).model_extra or {}).items():
+            yield from _special(section, key, value, names_keys=names_keys)
+    for alias, target in file.router_settings.model_group_alias.items():
+        if not isinstance(target, str) and (target.model_extra or {}).get("hidden"):
+            path = f"router_settings.model_group_alias.{alias}.hidden"
+            yield Unused(path, Effect.CHANGES, "the alias is listed by `/v1/models` for everyone who may use it")
+    for index, entry in enumerate(file.model_list):
+        yield from _of_entry(entry, f"model_list[{index}]")
+
+
+def unused_on_http(entry: ModelEntry, path: str) -> Iterator[Unused]:
+    """Parameters of a deployment that only the litellm transport would apply."""
+    for key, value in (entry.litellm_params.model_extra or {}).items():
+        is_price = key.endswith(("_cost_per_token", "_token_cost")) or "_cost_" in key or "_cost_per_" in key
+        if _is_unset(value) or is_price or key == "drop_params" or effect_of("litellm_params", key)[1]:
+            continue
+        if key not in HARMLESS["litellm_params"]:
+            note = "is not sent on the http transport; clients must send it, or use `model_info.transport: litellm`"
+            yield Unused(join(f"{path}.litellm_params", key), Effect.CHANGES, note)
+
+
+def _of_entry(entry: ModelEntry, path: str) -> Iterator[Unused]:
+    for key in entry.model_extra or {}:
+        yield Unused(join(path, key), Effect.UNKNOWN)
+    given = {name: getattr(entry.litellm_params, name) for name in ("rpm", "tpm")}
+    for key, value in {**given, **(entry.litellm_params.model_extra or {})}.items():
+        effect, note = effect_of("litellm_params", key)
+        if effect in (Effect.RESTRICTS, Effect.CHANGES) and not _is_unset(value):
+            yield Unused(f"{path}.litellm_params.{key}", effect, note)
+    for key, value in (entry.model_info.model_extra or {}).items():
+        effect, note = effect_of("model_info", key)
+        if effect in (Effect.RESTRICTS, Effect.CHANGES) and not _is_unset(value):
+            yield Unused(f"{path}.model_info.{key}", effect, note)
+        elif effect is Effect.UNKNOWN and key != "model" and (close := nearest(key, _OUR_INFO)):
+            yield Unused(f"{path}.model_info.{key}", Effect.UNKNOWN, f"did you mean `{close}`?")
+
+
+def _special(section: str, key: str, value: object, *, names_keys: bool) -> Iterator[Unused]:
+    """A key of a section, where its value decides."""
+    path = f"{section}.{key}"
+    match section, key:
+        case "litellm_settings", "callbacks":
+            yield from _callbacks(value, path)
+        case "general_settings", "database_url" if names_keys:
+            # Whoever has a key of that database is refused: nobody may do more than before.
+            yield Unused(path, Effect.CHANGES, "keys, teams and budgets of LiteLLM's database are not known here")
+        case "router_settings", "optional_pre_call_checks" if _LIMITING_CHECKS & set(_listed(value)):
+            yield Unused(path, Effect.RESTRICTS, "set requests_per_minute and budgets in stratiform.teams")
+        case _:
+            yield from _found(section, key, value, path)
+
+
+def _callbacks(value: object, path: str) -> Iterator[Unused]:
+    """Each callback by its name: loggers, hooks that edit requests, and all others, which may refuse them."""
+    harmless = True
+    for index, name in enumerate(_listed(value)):
+        if name in CHANGING_CALLBACKS:
+            yield Unused(join(path, index), Effect.CHANGES, f"`{name}` does not run here")
+            harmless = False
+        elif name not in LOGGING_CALLBACKS:
+            yield Unused(join(path, index), Effect.RESTRICTS, _NO_GUARDRAIL)
+            harmless = False
+    if harmless:
+        yield Unused(path, Effect.HARMLESS)
+
+
+def _found(section: str, key: str, value: object, path: str) -> Iterator[Unused]:
+    effect, note = effect_of(section, key)
+    if effect in (Effect.RESTRICTS, Effect.CHANGES) and _is_unset(value):
+        effect, note = Effect.HARMLESS, ""
+    yield Unused(path, effect, note)
+
+
+def _listed(value: object) -> list[str]:
+    if isinstance(value, Mapping):
+        return [str(key) for key in value]
+    return [str(item) for item in value] if isinstance(value, list) else [str(value)]
+
+
+def _is_unset(value: object) -> bool:
+    """Left empty, or switched off. A limit of 0 is one."""
+    return value is None or value is False or value in ("", [], {})
