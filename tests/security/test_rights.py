@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from tests.security.provider import Answer
 from tests.security.world import KEYS, World, world_of
 
 CHAT = "/v1/chat/completions"
@@ -257,6 +258,69 @@ def test_what_a_key_can_reach(rights: World, row: Row, who: str) -> None:
         assert seen.body == (
             row.body if isinstance(row.body, bytes) else json.dumps(row.body).encode() if row.body else b""
         )
+
+
+@pytest.mark.parametrize("odd", ['"x":1', '"x":NaN', '"x":"\\ud800"'])
+@pytest.mark.parametrize("who", list(KEYS_OF_ROWS))
+def test_a_name_that_means_another_model_there_is_replaced(rights: World, odd: str, who: str) -> None:
+    for path, body in ((CHAT, raw(odd)), ("/v1/completions", raw(odd))):
+        rights.forget()
+        reply = rights.call("POST", path, body.replace(b'"cheap"', b'"gpt-big"'), key=KEYS_OF_ROWS[who])
+        assert reply.status == 200, reply.body
+        (seen,) = rights.sent()
+        assert (b"gpt-big" in seen.body, b'"tiny-1"' in seen.body) == (False, True)
+
+
+@pytest.mark.parametrize("path", ["/v1/engines/{}/completions", "/v1/models/{}:generateContent"])
+def test_a_path_goes_by_the_upstreams_name_for_its_model(rights: World, path: str) -> None:
+    for who, name in ((FREE, "mini"), (LISTED, "gpt-big")):
+        rights.forget()
+        assert rights.call("POST", path.format(name), PROMPT, key=who).status == 200
+        assert [seen.path for seen in rights.sent()] == [path.format("tiny-1")]
+
+
+def test_what_stands_in_for_a_model_is_allowed_by_its_own_name(rights: World) -> None:
+    for who, models in ((FREE, ["cheap", "dear"]), (LISTED, ["cheap"])):
+        rights.forget()
+        rights.providers["alpha"].script = lambda seen: Answer(500, {"error": {"message": "no"}})
+        assert rights.call("POST", CHAT, chat(), key=who).status == 500
+        assert [seen.json["model"] for seen in rights.sent()] == models
+
+
+def test_a_list_of_everything_is_none(rights: World) -> None:
+    for row in ROWS:
+        rights.forget()
+        reply = rights.call(row.method, row.path, row.body, row.headers, key="sk-everything-5b1c9e3d77")
+        assert (reply.status < 400) is row.free or row.name == "compressed", (row.name, reply.body)
+
+
+@pytest.mark.parametrize("who", list(KEYS_OF_ROWS))
+@pytest.mark.parametrize(
+    ("method", "path"),
+    [
+        ("TRACE", "/v1/files"), ("TRACE", CHAT), ("CONNECT", "/v1/files"), ("PROPFIND", "/v1/files"),
+        *[
+            (method, path)
+            for method in ("GET", "POST")
+            for path in (
+                "/v1/models;/files", "/v1/models/..;/files", "/v1/models/../files", "/v1/models/%2e%2e/files",
+                "/v1/models/..%2ffiles", "/v1/models%2f..%2ffiles", "/v1/models/%252e%252e/files", "/v1/models%00/files",
+                "/v1/models/%c0%ae%c0%ae/files", "/v1/models/..%5cfiles", "/v1/models/..%255cfiles", "/v1//files",
+                "/v1/models//files", "/v1/files%20", "/v1/files.", "/v1/files%0a", "/v1/files%09", "/v1/%ff",
+                "/v1/files%",                "/v1/%EF%BD%86iles",
+                "/v1/models/%EF%BC%8E%EF%BC%8E/files", "/v1/models%EF%BC%8F..%EF%BC%8Ffiles",
+                "/v1/files%3fmodel=x", "/v1/files%23x", "/%761/files", "/v1%2ffiles", "/v1/files/" + "a" * 3000,
+                "/v1/chat//completions", "/v1/completions;x=1", "/v1/./completions", "/v1/file%C5%BF",
+            )
+        ],
+    ],
+)  # fmt: skip
+def test_no_path_passes_as_another_one(rights: World, method: str, path: str, who: str) -> None:
+    rights.forget()
+    reply = rights.call(method, path, chat() if method == "POST" else None, key=KEYS_OF_ROWS[who])
+    assert rights.sent() == []
+    assert 400 <= reply.status < 500
+    assert method in ("GET", "POST") or reply.status in (400, 404, 405)
 
 
 def test_there_are_enough_rows() -> None:
