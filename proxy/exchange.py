@@ -121,7 +121,10 @@ class Exchange:
         return self.now + self.elapsed_s()
 
 
-_GENERATING = ("/completions", "/responses", "/messages", "/embeddings")
+_GENERATING = (
+    "/completions", "/responses", "/responses/compact", "/messages", "/embeddings", ":generatecontent",
+    ":streamgeneratecontent", ":embedcontent",
+)  # fmt: skip
 
 
 def asks_model(method: str, path: str) -> bool:

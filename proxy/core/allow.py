@@ -24,6 +24,11 @@ def allows_all(lists: Iterable[Sequence[str]]) -> bool:
     return all(any(_is_all(pattern) for pattern in patterns) for patterns in lists if patterns)
 
 
+def is_ordinary(name: str) -> bool:
+    """Whether every server reads the name alike, wherever it puts it."""
+    return _ORDINARY.fullmatch(name) is not None and "/../" not in f"/{name}/"
+
+
 def matches(pattern: str, name: str) -> bool:
     """Whether the name is of that pattern. The time grows with their lengths, not with the number of stars."""
     if "*" not in pattern:
@@ -43,7 +48,7 @@ def matches(pattern: str, name: str) -> bool:
 def _lets_pass(pattern: str, name: str) -> bool:
     if pattern == name or _is_all(pattern):
         return True
-    return matches(pattern, name) and _ORDINARY.fullmatch(name) is not None and "/../" not in f"/{name}/"
+    return matches(pattern, name) and is_ordinary(name)
 
 
 def _is_all(pattern: str) -> bool:

@@ -7,6 +7,9 @@ Providers and gateways have many members that choose a model: ``model`` in a too
 import json
 from collections.abc import Iterator, Sequence
 
+import msgspec
+from msgspec import Raw
+
 from proxy.core.unambiguous import folded
 
 _WORDS = ("model", "fallback", "preset")
@@ -14,6 +17,13 @@ _BYTES = (*(word.encode() for word in _WORDS), b"\\u")
 # What a client defines for the model to fill in: a parameter of a function may well be called "model".
 _DEFINITIONS = frozenset({"function", "parameters", "inputschema", "functiondeclarations"})
 _OWN_FUNCTIONS = ("function", "custom")
+_FUNCTION_MEMBERS = frozenset(
+    {"type", "function", "name", "description", "input_schema", "parameters", "strict", "cache_control"}
+)
+_FUNCTION = Raw(b'"function"')
+_FUNCTIONS = (b'"function"', b'"custom"')
+_LEAST_MEMBER_BYTES = len(',"type":""')
+_OBJECT = msgspec.json.Decoder(dict[str, Raw])
 _IMAGE_TOOL = "image_generation"
 _SERVER_TOOLS = "openrouter:"
 # Server tools of OpenRouter that ask no further model (https://openrouter.ai/docs/guides/features/server-tools).
@@ -73,6 +83,19 @@ def models_within(value: object) -> Iterator[str]:
     elif isinstance(value, list):
         for inner in value:
             yield from models_within(inner)
+
+
+def is_plain_function(tool: Raw) -> bool:
+    """Whether it is a function in one of the usual forms and nothing else, so that it need not be read. Where more is
+    written than that takes, a member may stand twice."""
+    try:
+        members = _OBJECT.decode(tool)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return False
+    if not members.keys() <= _FUNCTION_MEMBERS or bytes(members.get("type", _FUNCTION)) not in _FUNCTIONS:
+        return False
+    least = 1 + sum(len(name) + len(value) + len('"":,') for name, value in members.items())
+    return len(tool) - least < _LEAST_MEMBER_BYTES
 
 
 def models_of_tool(tool: object) -> Sequence[str]:

@@ -16,6 +16,7 @@ from msgspec import Raw
 from proxy.core.named import (
     NotUnderstood,
     asks_unnamed,
+    is_plain_function,
     may_name_models,
     models_of_tool,
     models_under,
@@ -63,7 +64,7 @@ _CONTENT = frozenset(
 )  # fmt: skip
 _PRESET = "@preset/"
 _HARMLESS_PLUGINS = frozenset({"web", "file-parser", "response-healing", "context-compression"})
-_MODEL_PARAMETERS = frozenset({"engine", "deployment", "_method"})
+_MODEL_PARAMETERS = frozenset({"engine", "deployment"})
 _METHOD_HEADERS = frozenset({"x-http-method-override", "x-http-method", "x-method-override"})
 _MODEL_HEADER_WORDS = frozenset({"model", "models", "fallback", "fallbacks", "deployment", "override"})
 _MODEL_HEADERS = frozenset({"x-portkey-config", "x-portkey-provider", "x-portkey-virtual-key"})
@@ -236,6 +237,8 @@ def _read_tools(raw: Raw | bytes, found: _Found) -> None:
         return
     try:
         for tool in elements(text):
+            if is_plain_function(tool):
+                continue
             one = bytes(tool)
             names = models_of_tool(parsed(one)) if may_name_models(one) else []
             found.add(names)

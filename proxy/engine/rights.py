@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from urllib.parse import quote
 
-from proxy.core.allow import allows, allows_all
+from proxy.core.allow import allows, allows_all, is_ordinary
 from proxy.core.reach import Asked, Place, Reach, reach_of
 from proxy.core.unambiguous import Reading
 from proxy.engine.client import Client
@@ -124,8 +124,10 @@ def _others(reach: Reach, asked: str) -> Sequence[str]:
 
 
 def _is_allowed(subject: Subject, deployment: Deployment, asked: str) -> bool:
-    # A star is a pattern's; no model has one in its name.
-    return "*" not in asked and allows(subject.models, _names(deployment, asked))
+    # A star is a pattern's: no model has one in its name. The line of the model list that serves a name vouches only
+    # for names that mean nothing else to a server.
+    names = _names(deployment, asked) if is_ordinary(asked) else [asked]
+    return "*" not in asked and allows(subject.models, names)
 
 
 def _names(deployment: Deployment, asked: str = "") -> list[str]:

@@ -21,13 +21,18 @@ TEXT = {"content-type": "text/plain"}
 FORM = {"content-type": "multipart/form-data; boundary=b"}
 FREE, LISTED, BUDGET = KEYS["team-a"], KEYS["listed"], KEYS["tight"]
 _ENTRY = (
-    '  - {{model_name: {0}, litellm_params: {{model: openai/{1}, api_base: "{{alpha}}/v1", api_key: sk-provider}}, '
+    '  - {{model_name: "{0}", litellm_params: {{model: "openai/{1}", api_base: "{{alpha}}/v1", api_key: sk-provider}}, '
     "model_info: {{transport: http}}}}\n"
 )
+_MODELS = [
+    ("cheap", "cheap"), ("small", "small"), ("dear", "dear"), ("mini", "tiny-1"), ("gpt-big", "tiny-1"), ("x-*", "x-*"),
+]  # fmt: skip
+_ODD_NAMES = (
+    "x-*", "x-1 ", "x-1\x00", "x-1\n", "x-a/../dear", "x-1?y", "x-1#y", "x-1%2e", "x-\u200b1", "x-1&b=c",
+)  # fmt: skip
 CONFIG = (
     "model_list:\n"
-    + "".join(_ENTRY.format(name, model) for name, model in
-              [("cheap", "cheap"), ("small", "small"), ("dear", "dear"), ("mini", "tiny-1"), ("gpt-big", "tiny-1")])
+    + "".join(_ENTRY.format(name, model) for name, model in _MODELS)
     + f"""
 router_settings:
   num_retries: 0
@@ -122,7 +127,11 @@ ROWS = [
     Row("an alias of another model", chat(model="other"), budget=True, as_sent=False),
     Row("capitals", chat(model="Cheap"), free=False),
     Row("a blank behind the name", chat(model="cheap "), free=False),
-    Row("a star", chat(model="x-*"), free=False),
+    Row("a name of a pattern", chat(model="x-1"), listed=True, budget=None),
+    *[
+        Row(f"a name that servers read differently, {ascii(name)}", chat(model=name), budget=None)
+        for name in _ODD_NAMES
+    ],
     Row("a list's pattern as a name", chat(model="*"), free=False),
     Row("a list of models as the model", {"model": ["dear"], **PROMPT}, "/v1/completions", budget=True),
     Row("half a character in the name", raw('"x":NaN').replace(b'"cheap"', b'"\\ud800"'), free=False),
@@ -142,7 +151,11 @@ ROWS = [
             Row(f"model twice by an escape, {odd}", raw(odd + ',"\\u006dodel":"dear"'), budget=True, as_sent=False),
         )
     ],
-    Row("model twice, the own last", b'{"model":"dear",' + raw('"x":NaN')[1:], listed=True, budget=True, as_sent=False),
+    *[
+        Row(f"model twice, the own last, {odd}", b'{"model":"dear",' + raw(odd)[1:], listed=True, budget=True,
+            as_sent=False)
+        for odd in ('"x":NaN', '"x":"\\ud800"', '"x":1')
+    ],
     Row("a BOM and another model last", b"\xef\xbb\xbf" + raw('"model":"dear"'), budget=True, as_sent=False),
     Row("models in capitals", chat(Models=["dear"])),
     Row("tools in capitals", chat(Tools=[{"type": "advisor", "model": "dear"}]), free=False),
@@ -159,6 +172,8 @@ ROWS = [
     Row("a form on a path of JSON", part("model", "dear") + b"--b--\r\n", "/v1/images/generations", FORM),
     Row("text/plain, another model", json.dumps(chat(model="dear")).encode(), "/v1/images/generations", TEXT,
         budget=None),
+    Row("text/plain that is JSON, for an image", b'{"model":"cheap","prompt":"x"}', "/v1/images/generations", TEXT,
+        listed=True, budget=None),
     Row("text/plain without a model", b"dear", "/v1/images/generations", TEXT),
     Row("compressed", gzip.compress(b'{"model":"dear","prompt":"x"}'), "/v1/completions",
         {**JSON, "content-encoding": "gzip"}, free=False),
@@ -181,7 +196,7 @@ ROWS = [
     Row("extra_body", chat(extra_body={"models": ["dear"]}), budget=True),
     Row("options of a gateway", chat(providerOptions={"gateway": {"models": ["dear"]}}), budget=True),
     Row("a name twice within", raw('"extra_body":{"model":"dear","model":"cheap"}'), budget=True),
-    Row("a preset as the model", chat(model="x-@preset/y"), free=False),
+    Row("a preset as the model", chat(model="x-@preset/y")),
     Row("a preset", chat(preset="anything")),
     Row("a plugin that chooses", chat(plugins=[{"id": "fusion"}]), budget=True),
     Row("a plugin with models", chat(plugins=[{"id": "web", "models": ["dear"]}]), budget=True),
@@ -304,10 +319,11 @@ def test_a_list_of_everything_is_none(rights: World) -> None:
             for method in ("GET", "POST")
             for path in (
                 "/v1/models;/files", "/v1/models/..;/files", "/v1/models/../files", "/v1/models/%2e%2e/files",
-                "/v1/models/..%2ffiles", "/v1/models%2f..%2ffiles", "/v1/models/%252e%252e/files", "/v1/models%00/files",
+                "/v1/models/..%2ffiles", "/v1/models%2f..%2ffiles", "/v1/models/%252e%252e/files",
+                "/v1/models%00/files",
                 "/v1/models/%c0%ae%c0%ae/files", "/v1/models/..%5cfiles", "/v1/models/..%255cfiles", "/v1//files",
                 "/v1/models//files", "/v1/files%20", "/v1/files.", "/v1/files%0a", "/v1/files%09", "/v1/%ff",
-                "/v1/files%",                "/v1/%EF%BD%86iles",
+                "/v1/files%", "/v1/%EF%BD%86iles",
                 "/v1/models/%EF%BC%8E%EF%BC%8E/files", "/v1/models%EF%BC%8F..%EF%BC%8Ffiles",
                 "/v1/files%3fmodel=x", "/v1/files%23x", "/%761/files", "/v1%2ffiles", "/v1/files/" + "a" * 3000,
                 "/v1/chat//completions", "/v1/completions;x=1", "/v1/./completions", "/v1/file%C5%BF",
@@ -321,6 +337,12 @@ def test_no_path_passes_as_another_one(rights: World, method: str, path: str, wh
     assert rights.sent() == []
     assert 400 <= reply.status < 500
     assert method in ("GET", "POST") or reply.status in (400, 404, 405)
+
+
+def test_a_native_path_is_not_free(rights: World) -> None:
+    before = rights.spent("tight")
+    assert rights.call("POST", "/v1/models/cheap:generateContent", GEMINI, key=BUDGET).status == 200
+    assert rights.spent("tight") > before
 
 
 def test_there_are_enough_rows() -> None:

@@ -32,7 +32,10 @@ def test_accepted_means_2xx_and_a_first_byte() -> None:
     assert not exchange.is_accepted
 
 
-@pytest.mark.parametrize("path", ["/responses", "/x/messages", "/completions/", "/%65mbeddings", "/Chat/Completions"])
+@pytest.mark.parametrize(
+    "path",
+    ["/responses", "/x/messages", "/completions/", "/%65mbeddings", "/Chat/Completions", "/models/x:generateContent"],
+)
 def test_paths_that_ask_a_model(path: str) -> None:
     assert asks_model("POST", path)
     assert not asks_model("GET", path)
