@@ -16,7 +16,7 @@ RUN := .venv/bin/python -m
 STAMP := .venv/.synced
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-all serve lint fmt bench load fuzz clean
+.PHONY: help setup demo test test-all serve lint fmt bench load fuzz defences clean
 .DELETE_ON_ERROR:
 
 help: ## list the targets
@@ -57,6 +57,9 @@ load: $(STAMP) ## budgets under load and kills at their full size: 200 clients x
 
 fuzz: $(STAMP) ## 100,000 random requests, headers and streams through the proxy (6 minutes)
 	$(RUN) tests.fuzz $(ARGS)
+
+defences: $(STAMP) ## remove each defence against attacks, one at a time: some test must fail (10 minutes)
+	$(RUN) tests.security.defences $(ARGS)
 
 clean: ## remove what the targets installed and built
 	rm -rf .venv .tools .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache dist build

@@ -8,10 +8,17 @@ from collections.abc import Iterator
 import pytest
 
 from proxy.upstream.litellm_ import LitellmUpstream
+from tests.security import defences
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--update-golden", action="store_true", help="rewrite the layouts expected in tests/golden")
+    parser.addoption("--without", metavar="DEFENCE", help="take this one of tests/security/defences.py away first")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if config.getoption("--without"):
+        defences.remove(config.getoption("--without"))
 
 
 @pytest.fixture(autouse=True)

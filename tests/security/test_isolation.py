@@ -87,7 +87,9 @@ def test_no_answer_of_one_team_holds_anything_of_the_other(world: World) -> None
 
     def ask(number: int) -> tuple[int, str]:
         team = ("team-a", "team-b")[number % 2]
-        return number, world.call("POST", CHAT, chat("cheap", f"{team} says {number}"), key=team).body.decode()
+        reply = world.call("POST", CHAT, chat("cheap", f"{team} says {number}"), key=team)
+        assert reply.header("set-cookie") is None
+        return number, reply.body.decode()
 
     for number, answer in world.at_once([lambda n=number: ask(n) for number in range(24)]):  # type: ignore[misc]
         assert f"{('team-a', 'team-b')[number % 2]} says {number}" in answer

@@ -190,3 +190,15 @@ def test_no_field_becomes_a_setting_of_litellm(behind_litellm: World, model: str
         assert key not in answer
         assert all(seen.provider == name for seen in world.sent() if key in seen.text)
     assert all(KEYS["team-a"] not in seen.text for seen in world.sent())
+
+
+@pytest.mark.parametrize(
+    "name", ["azure_endpoint", "aws_bedrock_runtime_endpoint", "proxy_url", "x_credentials", "api_base"]
+)
+def test_a_name_that_stands_for_a_place_or_a_key_is_refused_where_litellm_could_obey_it(
+    behind_litellm: World, name: str
+) -> None:
+    behind_litellm.forget()
+    reply = behind_litellm.call("POST", CHAT, chat("claude", **{name: canary(behind_litellm)}))
+    assert (reply.status, reply.error_code) == (400, "unknown_parameter")
+    assert behind_litellm.sent() == []

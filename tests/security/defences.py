@@ -1,0 +1,216 @@
+"""The defences, and what removes each of them: a defence whose removal no case notices is not guarded.
+
+``make defences`` runs, for each of them, its cases in a process of their own in which it is gone, and lists those
+that nothing noticed. ``pytest --without NAME ...`` does the same to any tests by hand. A removal replaces one function,
+method or constant wherever it was imported; what it is replaced by is made from what was there.
+"""
+
+import importlib
+import pkgutil
+import re
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+from proxy.core.wants import PLAIN
+
+_ROOT = Path(__file__).parents[2]
+_HERE = "tests/security/"
+_TIME_S = 120
+_AT_ONCE = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Defence:
+    """``where`` is a module and a name in it (``proxy.headers:is_safe``, ``proxy.identity:Identity.is_master``);
+    ``becomes`` makes what stands there instead; ``cases`` are the tests of which one must fail then."""
+
+    name: str
+    where: str
+    becomes: Callable[[Any], Any]
+    cases: Sequence[str]
+
+
+def always(value: object) -> Callable[[Any], Any]:
+    """A function that answers this, whatever it is asked."""
+    return lambda old: lambda *_, **__: value
+
+
+def same(old: Any) -> Any:
+    """A function that answers its first argument."""
+    return lambda first, *_, **__: first
+
+
+def nothing(old: Any) -> Any:
+    """A method that does nothing."""
+    return lambda *_, **__: None
+
+
+def empty(old: Any) -> Any:
+    """The constant without its items."""
+    return type(old)()
+
+
+def never(old: Any) -> Any:
+    """A pattern that matches nothing."""
+    return re.compile(b"(?!)" if isinstance(old.pattern, bytes) else "(?!)")
+
+
+DEFENCES = (
+    # Who may enter
+    Defence("expiry and revocation", "proxy.identity:_check_good", nothing, ["test_authentication.py"]),
+    Defence("the master key", "proxy.identity:Identity.is_master", always(True), ["test_admin.py"]),
+    Defence("a door that stays shut", "proxy.directory:Declared.is_empty", lambda old: property(lambda self: True),
+            ["test_authentication.py"]),
+    Defence("the whole key", "proxy.identity:digest_of", lambda old: lambda key: old(key[:12].lower()),
+            ["test_authentication.py"]),
+    # What goes upstream
+    Defence("no credentials upstream", "proxy.headers:CREDENTIAL_HEADERS", empty, ["test_authentication.py"]),
+    Defence("no secrets in other headers", "proxy.headers:holds", always(False), ["test_keys.py"]),
+    Defence("no keys in queries", "proxy.query:_is_dropped", always(False), ["test_keys.py"]),
+    Defence("no keys in paths", "proxy.query:refuse_key", nothing, ["test_keys.py"]),
+    Defence("whose account pays", "proxy.headers:ACCOUNT_HEADERS", empty, ["test_keys.py"]),
+    Defence("headers of the connection", "proxy.headers:_dropped", lambda old: lambda headers, fixed: fixed,
+            ["test_keys.py"]),
+    Defence("the fixed headers of the connection", "proxy.headers:_REQUEST_DROPPED",
+            lambda old: frozenset({"host", "content-length", "accept-encoding"}), ["test_keys.py"]),
+    Defence("cookies of the provider", "proxy.headers:_ANSWER_DROPPED", lambda old: old - {"set-cookie"},
+            ["test_isolation.py"]),
+    # Addresses
+    Defence("paths of one reading", "proxy.web.passthrough:read_path", nothing, ["test_keys.py"]),
+    Defence("redirects are not followed", "aiohttp:ClientSession.request",
+            lambda old: lambda self, *args, **more: old(self, *args, **{**more, "allow_redirects": True}),
+            ["test_ssrf.py::test_a_redirect_is_passed_on_and_not_followed"]),
+    Defence("methods", "proxy.web.passthrough:_METHODS", lambda old: (*old, "TRACE"),
+            ["../unit/web/test_passthrough.py"]),
+    Defence("litellm's settings", "proxy.upstream.litellm_.arguments:_SETTING", never,
+            ["test_ssrf.py::test_a_name_that_stands_for_a_place_or_a_key_is_refused_where_litellm_could_obey_it"]),
+    Defence("litellm's arguments", "proxy.upstream.litellm_.arguments:_native", same,
+            ["test_ssrf.py::test_a_name_that_stands_for_a_place_or_a_key_is_refused_where_litellm_could_obey_it"]),
+    # The wire
+    Defence("the size of heads", "proxy.web.guard:_GuardedProtocol._grow", nothing, ["test_smuggling.py"]),
+    Defence("the time of heads", "proxy.web.guard:_GuardedProtocol._on_deadline", nothing,
+            ["../unit/web/test_guard.py"]),
+    Defence("the size of bodies", "proxy.web.connection:Connection._check_length", nothing,
+            ["../unit/web/test_connection.py"]),
+    Defence("trailers are no headers", "proxy.web.guard:_GuardedProtocol.on_header",
+            lambda old: HttpToolsProtocol.on_header,
+            ["test_keys.py"]),
+    # Models
+    Defence("lists of models", "proxy.core.allow:allows", always(True), ["test_rights.py"]),
+    Defence("models in members of a body", "proxy.core.reach:_read_members",
+            lambda old: lambda members, found: found.add([msgspec.json.decode(bytes(members["model"]))]),
+            ["test_rights.py"]),
+    Defence("models in tools", "proxy.core.reach:_read_tools", nothing, ["test_rights.py"]),
+    Defence("models in queries", "proxy.core.reach:_read_query", nothing, ["test_rights.py"]),
+    Defence("models in headers", "proxy.core.reach:_read_headers", nothing, ["test_rights.py"]),
+    Defence("models in paths", "proxy.core.reach:place_of", always(None), ["test_rights.py"]),
+    Defence("names that servers read differently", "proxy.core.unambiguous:check_names", nothing, ["test_rights.py"]),
+    Defence("every name once", "proxy.core.unambiguous:value_spans", always({}), ["test_rights.py"]),
+    Defence("every name once, where it cannot be taken apart", "proxy.core.unambiguous:once",
+            lambda old: lambda members: b"{%s}" % b",".join(m.written + b":" + m.value for m in members),
+            ["test_rights.py"]),
+    Defence("one model in a form", "proxy.engine.form:_may_be_model", lambda old: lambda name: name == "model",
+            ["test_forms.py"]),
+    Defence("a form's names are plain", "proxy.engine.form:_PLAIN_ENCODINGS",
+            lambda old: old | {"base64", "quoted-printable"}, ["../unit/engine/test_form.py"]),
+    Defence("compressed bodies", "proxy.engine.raw:is_compressed", always(False), ["test_rights.py"]),
+    # Money
+    Defence("the hard limit", "proxy.accounts:_booking",
+            lambda old: lambda *given: replace(made := old(*given), charge=replace(made.charge, limit=None)),
+            ["test_usage_lies.py"]),
+    Defence("counts are no negative numbers", "proxy.core.usage:_count",
+            lambda old: lambda value: value if type(value) is int else 0, ["test_usage_lies.py"]),
+    Defence("limits by path", "proxy.core.demand:_limit", lambda old: lambda raw: 1, ["test_money.py"]),
+    Defence("the largest of several limits", "proxy.core.demand:_text_demand",
+            lambda old: lambda *given: replace(made := old(*given), max_output_tokens=made.max_output_tokens and 1),
+            ["test_money.py"]),
+    Defence("what a server could take for a limit", "proxy.core.demand:_text_demand",
+            lambda old: lambda *given: replace(old(*given), least_output_tokens=0), ["../unit/core/test_demand.py"]),
+    Defence("counts of answers", "proxy.core.demand:_count", lambda old: lambda raw: 1, ["test_money.py"]),
+    Defence("counts of prompts", "proxy.core.demand:_prompts", lambda old: lambda raw: 1, ["test_money.py"]),
+    Defence("what cannot be understood", "proxy.estimates:_check_clear", nothing, ["test_money.py"]),
+    Defence("what has no price", "proxy.estimates:Estimates._check_priced", nothing, ["test_money.py"]),
+    Defence("dearer tiers and tools", "proxy.core.wants:wants_of", lambda old: lambda asked: (PLAIN, ""),
+            ["test_money.py"]),
+    Defence("what came before a hang-up", "proxy.core.received:Received.tokens",
+            lambda old: property(lambda self: 0), ["../unit/core/test_received.py"]),
+    # Isolation
+    Defence("a scope for each key", "proxy.identity:Identity._scope", always("everybody"), ["test_isolation.py"]),
+    # Words
+    Defence("keys in an upstream's errors", "proxy.core.redaction:Redaction.body", lambda old: lambda self, body: body,
+            ["test_keys.py"]),
+    Defence("keys in log lines", "proxy.engine.line:shown", same, ["test_keys.py"]),
+    Defence("keys in names of models", "proxy.engine.target:refuse_key_in_model", nothing, ["test_keys.py"]),
+    Defence("keys in names of users", "proxy.engine.target:without_keys_of", lambda old: lambda exchange, user: user,
+            ["test_keys.py"]),
+    # Time
+    Defence("plugins that are too slow", "proxy.plugins:Pace.took", always(False), ["../unit/test_plugins.py"]),
+    Defence("messages of bugs", "proxy.engine.contained:Contained.__exit__", always(False),
+            ["../unit/web/test_connection.py"]),
+    Defence("cut and plain log lines", "proxy.terms:one_line", same, ["../unit/test_terms.py"]),
+)  # fmt: skip
+
+
+def remove(name: str) -> None:
+    """Take a defence away in this process, wherever it was imported."""
+    (defence,) = [one for one in DEFENCES if one.name == name]
+    _import_all()
+    module, _, path = defence.where.partition(":")
+    *holders, last = path.split(".")
+    owner: Any = importlib.import_module(module)
+    for holder in holders:
+        owner = getattr(owner, holder)
+    old = getattr(owner, last)
+    new = defence.becomes(old)
+    setattr(owner, last, new)
+    if holders:
+        return
+    for known in list(sys.modules.values()):
+        if getattr(known, "__name__", "").split(".")[0] in ("proxy", "plugins"):
+            for key, value in list(vars(known).items()):
+                if value is old:
+                    setattr(known, key, new)
+
+
+def _import_all() -> None:
+    for package in ("proxy", "plugins"):
+        found = importlib.import_module(package)
+        for module in pkgutil.walk_packages(found.__path__, f"{package}."):
+            if not module.name.endswith("__main__"):
+                importlib.import_module(module.name)
+
+
+def is_noticed(defence: Defence) -> tuple[bool, str]:
+    """Whether one of its cases fails without it, and the last line of what pytest says."""
+    cases = [str((_ROOT / _HERE / case).resolve().relative_to(_ROOT)) for case in defence.cases]
+    command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", "--without", defence.name, *cases]
+    try:
+        done = subprocess.run(command, cwd=_ROOT, capture_output=True, text=True, timeout=_TIME_S, check=False)
+    except subprocess.TimeoutExpired:
+        return False, f"no end within {_TIME_S} s"
+    last = done.stdout.strip().rpartition("\n")[2]
+    return done.returncode == 1 and re.search(r"\b\d+ failed\b", last) is not None, last
+
+
+def main() -> int:
+    """Print what became of each removal; 1 where one was not noticed."""
+    chosen = [one for one in DEFENCES if not sys.argv[1:] or one.name in sys.argv[1:]]
+    missed = 0
+    with ThreadPoolExecutor(_AT_ONCE) as pool:
+        for defence, (noticed, last) in zip(chosen, pool.map(is_noticed, chosen), strict=True):
+            print(f"{'noticed' if noticed else 'NOT NOTICED':12} {defence.name}: {last}", flush=True)
+            missed += not noticed
+    print(f"{len(chosen)} defences were removed one by one; the removal of {missed} was not noticed.")
+    return 1 if missed else 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
