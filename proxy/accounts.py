@@ -33,6 +33,9 @@ from proxy.windows import Window, window_at
 
 LOST = "lost"
 """The ending of an exchange whose worker died."""
+DEFERRED = "deferred"
+"""The ending of an exchange on which the provider went on working, and which nobody asked about again."""
+DEFERRED_S = 3600.0
 
 _SIMPLE = compile(r"[\w.@+/-]{1,64}", ASCII)
 _UNSAFE = compile(r"[^\w.@+/-]", ASCII)
@@ -57,6 +60,8 @@ class Held(Reservation):
 
     bookings: Sequence[_Booking] = ()
     is_asked: bool = False
+    entry: Entry | None = None
+    """What is written if nobody settles."""
 
 
 class Accounts:
@@ -126,7 +131,7 @@ class Accounts:
             return held
         amounts = self._estimates.amounts(exchange, deployment, rules, demand)
         held.bookings = [_booking(rule, amounts, exchange.now) for rule in rules]
-        entry = _lost_entry(exchange, deployment, amounts)
+        entry = held.entry = _lost_entry(exchange, deployment, amounts)
         ask = Reserve(held.exchange_id, held.team, [b.charge for b in held.bookings], self._books.lease(), entry)
         held.is_asked = not self._books.is_away
         # From here on the exchange's end gives it back, even where this does not come to its own.
@@ -144,6 +149,31 @@ class Accounts:
                 await self._unheld(held)
         return held
 
+    async def defer(self, exchange: Exchange) -> None:
+        """Keep what is reserved for an exchange that the provider still works on, for ``DEFERRED_S``: then it is billed
+        as it stands, unless ``settle_later`` came first. Where the store is away, it is billed so at once."""
+        held, deployment = exchange.reservation, exchange.deployment
+        if not isinstance(held, Held) or deployment is None:
+            return
+        amounts = self._estimates.amounts(exchange, deployment, (), exchange.demand)
+        entry = replace(
+            held.entry or _lost_entry(exchange, deployment, amounts), status=exchange.status, ending=DEFERRED
+        )
+        # A limit that held when the exchange was reserved is not asked again.
+        charges = [replace(b.charge, limit=None) for b in held.bookings]
+        ask = Reserve(held.exchange_id, held.team, charges, self._books.now() + DEFERRED_S, entry)
+        if not await self._books.defer(ask):
+            await self._books.settle(Settle(replace(entry, estimated=True), [replace(c, expected=0) for c in charges]))
+
+    async def settle_later(self, exchange: Exchange) -> None:
+        """Write a deferred exchange into the ledger with what it did cost, by the rules that hold for it now."""
+        assert exchange.subject is not None
+        assert exchange.deployment is not None
+        rules = self._rules.rules(exchange.subject, exchange.deployment)
+        bookings = [_booking(rule, _NOTHING, exchange.now) for rule in rules]
+        held = Held(exchange.id, exchange.subject.team, bookings=bookings, is_asked=True)
+        await self._write(exchange, held)
+
     async def settle(self, exchange: Exchange) -> None:
         """Write the exchange into the ledger, and replace its reservation by what it did cost. When it returns, that is
         durable: in the store, or in the spool. What was never sent upstream leaves no trace."""
@@ -155,15 +185,19 @@ class Accounts:
             if held.is_asked:
                 await self._books.release(held.exchange_id, held.team)
             return
+        self._note_overrun(held, await self._write(exchange, held))
+
+    async def _write(self, exchange: Exchange, held: Held) -> Sequence[Charge]:
+        """Write the entry, and replace what is reserved; the charges that replace it."""
         self._habits.learn(exchange)
         entry = _entry(exchange)
         final = [
             replace(b.charge, amount=_spent(b.rule, exchange, entry), limit=None, expected=0) for b in held.bookings
         ]
         balances = await self._books.settle(Settle(entry, final))
-        self._note_overrun(held, final)
         if balances is not None:
             await self._tell(held, balances)
+        return final
 
     async def _refuse(self, exchange: Exchange, held: Held, answer: Refused) -> None:
         booking = next(b for b in held.bookings if b.charge.account == answer.charge.account)

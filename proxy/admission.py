@@ -41,6 +41,14 @@ class Gate:
                 )
         return await self._accounts.reserve(exchange, deployment, demand)
 
+    async def defer(self, exchange: Exchange) -> None:
+        """Keep the reservation of an exchange whose cost is known later."""
+        await self._accounts.defer(exchange)
+
+    async def settle_later(self, exchange: Exchange) -> None:
+        """Settle an exchange that was deferred."""
+        await self._accounts.settle_later(exchange)
+
     async def settle(self, exchange: Exchange) -> None:
         """Replace the reservation by what the exchange cost."""
         await self._accounts.settle(exchange)

@@ -99,6 +99,10 @@ class Books:
             except StoreError as error:
                 self._failed("close", error)
 
+    def now(self) -> float:
+        """The time by which reservations end."""
+        return self._clock.now()
+
     def lease(self) -> float:
         """Until when a reservation stands that is made now."""
         return self._clock.now() + self._lease_s
@@ -133,6 +137,21 @@ class Books:
                 self._failed("settle", error)
         await self._put_off(end)
         return None
+
+    async def defer(self, ask: Reserve) -> bool:
+        """Have a reservation stand until its ``expires_at`` without being renewed; it is made where there is none.
+        Whether the store answered."""
+        self.ended(ask.team, ask.exchange_id)
+        if self.is_away:
+            return False
+        try:
+            async with asyncio.timeout(self._timeout_s):
+                await self._store.reserve(ask, self._clock.now())
+                await self._store.renew(ask.team, [ask.exchange_id], ask.expires_at)
+        except (StoreError, TimeoutError) as error:
+            self._failed("reserve", error)
+            return False
+        return True
 
     async def release(self, exchange_id: str, team: str) -> None:
         """Give a reservation back, now or later."""

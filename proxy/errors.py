@@ -14,6 +14,7 @@
     ├── BudgetExceeded        429 insufficient_quota     insufficient_quota   (+ x-should-retry: false)
     ├── RateLimited           429 requests | tokens      rate_limit_exceeded  (+ retry-after)
     ├── BudgetUnavailable     503 server_error           budget_unavailable
+    ├── StoreUnavailable      503 server_error           store_unavailable
     ├── UpstreamError         502 server_error           upstream_error
     │   ├── UpstreamUnavailable  502 server_error        upstream_unavailable
     │   ├── UpstreamTimeout      504 server_error        upstream_timeout
@@ -177,6 +178,13 @@ class BudgetUnavailable(ProxyError):
 
     status = 503
     code = "budget_unavailable"
+
+
+class StoreUnavailable(ProxyError):
+    """What decides about the request is in the store, which does not answer."""
+
+    status = 503
+    code = "store_unavailable"
 
 
 class UpstreamError(ProxyError):

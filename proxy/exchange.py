@@ -13,9 +13,11 @@ from typing import Protocol
 from proxy.core.demand import Demand
 from proxy.core.diagnostics import UNTOLD
 from proxy.core.modes import Mode
+from proxy.core.objects import Act, Operation
 from proxy.core.paths import plain_path
 from proxy.core.reasons import Reason
 from proxy.core.reported import NOTHING_REPORTED, Reported
+from proxy.core.said import Said
 from proxy.core.usage import Usage
 from proxy.ports import Call, Deployment, Headers, Plan, Reservation, Subject
 
@@ -96,6 +98,18 @@ class Exchange:
     call: Call | None = field(default=None, repr=False)
     keys: tuple[str, ...] = field(default=(), repr=False)
     """The credentials that the client sent: whatever is logged or kept of the exchange is searched for them."""
+    operation: Operation = Operation(Act.ASK)
+    """What it does to the objects of the provider's account."""
+    pin: Deployment | None = None
+    """Where the objects live that the request names."""
+    said: Said | None = None
+    """What the answer says of objects."""
+    is_stored: bool = True
+    """The provider keeps what the request makes."""
+    is_filtered: bool = False
+    """Of the list that it asks for, only the team's own objects go out."""
+    made_family: str = ""
+    """The family of what it makes, where that is not its operation's."""
 
     @property
     def is_accepted(self) -> bool:
@@ -193,6 +207,15 @@ class Admission(Protocol):
         (``Deployment.others``). Called once for every exchange before its first attempt, on raw paths too, with what
         is known of its size. ``demand`` is what it asks for that costs money. Raises BudgetExceeded, RateLimited,
         BudgetUnavailable; Forbidden where the deployment would need the client's own key and the key is virtual."""
+        ...
+
+    async def defer(self, exchange: Exchange) -> None:
+        """Keep the exchange's reservation although it has ended: ``settle_later`` will say what it cost. Where nobody
+        does, the reservation is the bill."""
+        ...
+
+    async def settle_later(self, exchange: Exchange) -> None:
+        """``settle`` for an exchange that was deferred, perhaps by another worker: it was made anew."""
         ...
 
     async def settle(self, exchange: Exchange) -> None:

@@ -69,7 +69,13 @@ class Identity:
             if found is not None:
                 _check_good(found, now)
                 brings_key = bool(own) and found.forwards_keys and self._brings_theirs(headers)
-                return replace(found.subject, session_hint=hint, virtual=not brings_key, forwards_key=brings_key)
+                return replace(
+                    found.subject,
+                    session_hint=hint,
+                    virtual=not brings_key,
+                    forwards_key=brings_key,
+                    is_confined=found.subject.is_confined and not brings_key,
+                )
         return self._stranger(own, keys, client_key(headers), hint)
 
     def is_master(self, headers: Headers) -> bool:
@@ -168,6 +174,8 @@ def _subject(scope: str, team: TeamRecord, key: KeyRecord | None) -> Subject:
         user="" if key is None else key.user,
         models=tuple(tuple(part.models) for part in parts if part.models),
         rates=tuple(rates),
+        is_confined=key is not None and key.id != MASTER_ID and "*" not in team.paths,
+        paths=tuple(team.paths),
     )
 
 

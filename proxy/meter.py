@@ -79,6 +79,9 @@ class Meter:
         deployment = exchange.deployment
         if deployment is None:
             return
+        if not exchange.operation.bills:
+            # An object's usage was billed when it was made, however often it is read.
+            return
         usage = exchange.usage
         if usage is None and is_unreported(exchange):
             usage = exchange.usage = estimated_usage(exchange)

@@ -139,6 +139,10 @@ class Subject:
     user: str = ""
     models: Sequence[Sequence[str]] = ()
     rates: Sequence[Rate] = ()
+    is_confined: bool = False
+    """Of the objects of the operator's account, only those of the team may be reached."""
+    paths: Sequence[str] = ()
+    """Paths that the team may use although they reach the whole account."""
 
 
 class Rules(Protocol):
@@ -172,6 +176,10 @@ class Models(Protocol):
     def sole(self) -> Deployment | None:
         """Where there is one upstream for every name, on the http transport, which gets all names as they are: that.
         Nothing in a request need be known to send it there."""
+        ...
+
+    def known(self, deployment_id: str) -> Deployment | None:
+        """The deployment of that id, where there is one still."""
         ...
 
     def fallback(self) -> Deployment:

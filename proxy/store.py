@@ -193,6 +193,8 @@ class TeamRecord:
     tokens_per_minute: int | None = None
     forwards_keys: bool = False
     created_at: float = 0.0
+    paths: tuple[str, ...] = ()
+    """Paths that it may use although they reach the whole account of the provider."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,6 +19,7 @@ CALENDAR_WINDOWS = ("total", "hour", "day", "week", "month")
 MAX_TEXT_CHARS = 256
 
 _NAME = re.compile(NAME_PATTERN)
+_PATH = re.compile(r"[A-Za-z0-9_.-]{1,64}(?:/[A-Za-z0-9_.-]{1,64}){0,7}")
 _ROLLING = re.compile(r"rolling:([1-9][0-9]{0,8})([smhd]?)")
 _SECONDS = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86400}
 _LENGTH = re.compile(r"([1-9][0-9]{0,8})([smhd])")
@@ -52,6 +53,16 @@ def models(patterns: Sequence[str]) -> tuple[str, ...]:
     if any(not pattern or len(pattern) > MAX_TEXT_CHARS or _CONTROL.search(pattern) for pattern in patterns):
         raise ValueError(f"must be model names of at most {MAX_TEXT_CHARS} characters")
     return tuple(dict.fromkeys(patterns))
+
+
+def paths(entries: Sequence[str]) -> tuple[str, ...]:
+    """Paths behind ``/v1``, each with all that stands below it; ``*`` for every one."""
+    kept = tuple(dict.fromkeys(entry.strip("/") for entry in entries))
+    if len(kept) > _MOST_MODELS:
+        raise ValueError(f"may have at most {_MOST_MODELS} entries")
+    if any(entry != "*" and not _PATH.fullmatch(entry) for entry in kept):
+        raise ValueError("must be paths behind /v1, such as `fine_tuning` or `realtime/client_secrets`, or `*`")
+    return kept
 
 
 def mode(value: str) -> str:

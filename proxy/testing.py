@@ -116,6 +116,13 @@ class OpenDoor:
         self.reserved.append(exchange.reservation)
         return exchange.reservation
 
+    async def defer(self, exchange: Exchange) -> None:
+        """Nothing is reserved."""
+
+    async def settle_later(self, exchange: Exchange) -> None:
+        """Keep it."""
+        await self.settle(exchange)
+
     async def settle(self, exchange: Exchange) -> None:
         """Keep it."""
         self.settled.append((exchange.id, exchange.cost_usd))
@@ -188,6 +195,10 @@ class ModelList:
     def sole(self) -> Deployment | None:
         """The wildcard, where there is nothing else."""
         return self.entries.get("*") if len(self.entries) == 1 else None
+
+    def known(self, deployment_id: str) -> Deployment | None:
+        """The deployment of that id."""
+        return next((one for one in self.entries.values() if deployment_id in (one.id, one.name)), None)
 
     def fallback(self) -> Deployment:
         """The wildcard, or the first."""

@@ -34,6 +34,7 @@ class TeamForm(_Form, frozen=True):
     requests_per_minute: int | None | UnsetType = UNSET
     tokens_per_minute: int | None | UnsetType = UNSET
     client_keys: Literal["refuse", "forward"] | None | UnsetType = UNSET
+    paths: list[str] | None | UnsetType = UNSET
 
 
 class KeyForm(_Form, frozen=True):
@@ -116,6 +117,7 @@ _COMMON = (
     _Field("requests_per_minute", _per_minute, None),
     _Field("tokens_per_minute", _per_minute, None),
 )
+_TEAM = (*_COMMON, _Field("paths", terms.paths, ()))
 _KEY = (*_COMMON, _Field("user", terms.text, ""), _Field("note", terms.text, ""))
 _BUDGET = (
     _Field("timezone", terms.timezone, "UTC"),
@@ -126,7 +128,7 @@ _BUDGET = (
 
 def team_changes(form: TeamForm) -> Mapping[str, Any]:
     """What a form says about a team, by the fields of its record."""
-    changes = _changes(form, _COMMON)
+    changes = _changes(form, _TEAM)
     if form.client_keys is not UNSET:
         changes["forwards_keys"] = form.client_keys == "forward"
     return changes

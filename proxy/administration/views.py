@@ -22,6 +22,7 @@ def team_view(team: TeamRecord, snapshot: Snapshot) -> View:
         "requests_per_minute": team.requests_per_minute,
         "tokens_per_minute": team.tokens_per_minute,
         "client_keys": "forward" if team.forwards_keys else "refuse",
+        "paths": list(team.paths),
         "keys": len(snapshot.keys_of(team.name)),
         "budgets": len(snapshot.budgets_of(team.name)),
         "created_at": team.created_at or None,

@@ -65,6 +65,7 @@ def _team(team: Team) -> TeamRecord:
         requests_per_minute=team.requests_per_minute,
         tokens_per_minute=team.tokens_per_minute,
         forwards_keys=team.client_keys == "forward",
+        paths=tuple(team.paths),
     )
 
 

@@ -18,7 +18,7 @@ from proxy.core.tokens import Encode, quick
 from proxy.deployments.live import LiveModels
 from proxy.directory import DEFAULT_TEAM
 from proxy.encodings import local_encode
-from proxy.engine import Breakers, Engine, Limits
+from proxy.engine import Bounds, Breakers, Custody, Engine, Limits
 from proxy.keep_alive import KeepAlive
 from proxy.layout_state import LayoutState
 from proxy.meter import Meter
@@ -109,7 +109,15 @@ async def build(
         else None,
     )
     meter, terms = Meter(metrics, prices), compose.keep_alive_terms(settings)
+    custody = Custody(
+        store,
+        models,
+        system,
+        metrics.store_failed,
+        Bounds(ours.objects.most_per_team, ours.objects.retention_days * 86400.0),
+    )
     engine = Engine(
+        custody=custody,
         models=models,
         upstreams=used,
         planner=planner,

@@ -2,15 +2,16 @@
 
 import argparse
 
-from proxy.cli.managing import LIMITS, Actions, Ask, Option, body_of, run_with, show
+from proxy.cli.managing import LIMITS, Actions, Ask, Option, body_of, names, run_with, show
 
 _OPTIONS = (
     *LIMITS,
     Option("--client-keys", "client_keys", str, "forward: clients may bring the provider's key along; or refuse"),
+    Option("--paths", "paths", names, "paths that reach the whole account, with commas between; * for all"),
 )
 _COLUMNS = {
     "team": "name", "mode": "mode", "models": "models", "rpm": "requests_per_minute", "tpm": "tokens_per_minute",
-    "keys": "keys", "budgets": "budgets", "client keys": "client_keys", "in the file": "declared",
+    "keys": "keys", "budgets": "budgets", "client keys": "client_keys", "paths": "paths", "in the file": "declared",
 }  # fmt: skip
 
 

@@ -25,6 +25,7 @@ from msgspec import Raw
 from proxy.core.diagnostics import UNTOLD, cause_in, cause_of
 from proxy.core.received import Received
 from proxy.core.reported import NOTHING_REPORTED, Reported, reported_in
+from proxy.core.said import Said, known_items
 from proxy.core.usage import Usage, UsageFold, usage_of
 
 MAX_EVENT_BYTES = 1 << 20
@@ -59,6 +60,8 @@ class Outcome:
     tokens: int = 0
     """About how many tokens of text came, by our own count; 0 where the usage says it."""
     cache_cause: str = UNTOLD
+    said: Said | None = None
+    """What it says of the objects of the provider's account."""
 
     @property
     def is_empty(self) -> bool:
@@ -94,7 +97,7 @@ class StreamFold:
 
     __slots__ = (
         "_cause", "_drop", "_end", "_error", "_events", "_finish", "_is_done", "_is_long", "_received", "_reported",
-        "_tail", "_usage", "saw_content",
+        "_said", "_tail", "_usage", "saw_content",
     )  # fmt: skip
 
     def __init__(self, *, drop_usage: bool = False) -> None:
@@ -105,6 +108,7 @@ class StreamFold:
         self._reported = NOTHING_REPORTED
         self._finish = ""
         self._cause = UNTOLD
+        self._said = Said()
         self._error: Mapping[str, object] | None = None
         self._is_done = False
         self._end: list[bytes] | None = None
@@ -166,6 +170,7 @@ class StreamFold:
             events=self._events,
             tokens=self._received.tokens() if usage is None else 0,
             cache_cause=self._cause,
+            said=self._said,
         )
 
     def _cut(self, chunk: bytes) -> bytes:
@@ -236,6 +241,7 @@ class StreamFold:
     def _learn(self, payload: Mapping[str, object]) -> None:
         self._usage.feed(payload)
         self._reported = self._reported.merged(reported_in(payload))
+        self._said.learn(payload)
         cause = cause_of(payload)
         self._cause = cause if cause != UNTOLD else self._cause
         error = payload.get("error")
@@ -351,6 +357,16 @@ class _Body(msgspec.Struct):
     duration: object = None
     output: Raw = _ABSENT
     data: Raw = _ABSENT
+    id: object = None
+    status: object = None
+    model: object = None
+    store: object = None
+    background: object = None
+    conversation: object = None
+    container: object = None
+    file: object = None
+    output_file_id: object = None
+    error_file_id: object = None
 
 
 class _Item(msgspec.Struct):
@@ -359,6 +375,10 @@ class _Item(msgspec.Struct):
     type: object = None
 
 
+_TOLD = (
+    "id", "status", "model", "store", "background", "conversation", "container", "file", "output_file_id",
+    "error_file_id", "choices",
+)  # fmt: skip
 _BODY = msgspec.json.Decoder(_Body)
 _ITEMS = msgspec.json.Decoder(list[_Item])
 
@@ -375,6 +395,7 @@ def _outcome_of(body: bytes, saw_content: bool) -> Outcome:
         saw_content=saw_content,
         finish_reason=_finish_reason(answer.choices),
         cache_cause=cause_in(answer.diagnostics, answer.prompt_cache_diagnostics),
+        said=_said(answer),
     )
 
 
@@ -395,6 +416,13 @@ def _items(raw: Raw) -> list[_Item]:
         return _ITEMS.decode(raw)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return []
+
+
+def _said(answer: _Body) -> Said:
+    said = Said()
+    members = {name: getattr(answer, name) for name in _TOLD}
+    said.learn({**members, "output": known_items(answer.output)})
+    return said
 
 
 def _finish_reason(choices: object) -> str:

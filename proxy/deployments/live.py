@@ -32,6 +32,10 @@ class LiveModels:
         """The one upstream that gets all names as they are, where there is no other."""
         return self.table.sole()
 
+    def known(self, deployment_id: str) -> Deployment | None:
+        """The deployment of that id, where there is one still."""
+        return self.table.known(deployment_id)
+
     def fallback(self) -> Deployment:
         """Serves paths that name no model. Raises UnknownModel."""
         return self.table.fallback()

@@ -23,6 +23,7 @@ Levels = tuple[tuple[Deployment, ...], ...]
 _CACHED_NAMES = 1024
 # Longer names are nobody's; matching several stars takes time that grows with the name.
 _MAX_NAME_CHARS = 256
+_NUMBERED = re.compile(r".+#[0-9]+", re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,6 +183,17 @@ class ModelTable:
             return None
         only = deployment_of(self._patterns["*"][0], self._price_of)
         return only if only.transport is Transport.HTTP and only.model == "*" else None
+
+    def known(self, deployment_id: str) -> Deployment | None:
+        """The deployment of that id, where there is one still: of a group that has lost some, the first."""
+        name = deployment_id.rpartition("#")[0] if _NUMBERED.fullmatch(deployment_id) else deployment_id
+        for asked in (deployment_id, name):
+            try:
+                found = self.candidates(asked)
+            except UnknownModel:
+                continue
+            return next((one for one in found if one.id == deployment_id), found[0])
+        return None
 
     def fallback(self) -> Deployment:
         """Serves paths that name no model: the entry for every name, else the first one; litellm has no such paths."""

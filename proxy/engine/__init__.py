@@ -9,6 +9,7 @@ ends.
 from proxy.engine.breaker import Breakers
 from proxy.engine.client import Client, HungUp, Limits
 from proxy.engine.contained import Contained
+from proxy.engine.custody import Bounds, Custody
 from proxy.engine.engine import Engine
 
-__all__ = ["Breakers", "Client", "Contained", "Engine", "HungUp", "Limits"]
+__all__ = ["Bounds", "Breakers", "Client", "Contained", "Custody", "Engine", "HungUp", "Limits"]

@@ -255,7 +255,7 @@ class Passage:
         exchange = self._exchange
         if exchange.is_booked:
             return
-        exchange.usage = outcome.usage
+        exchange.usage, exchange.said = outcome.usage, outcome.said
         exchange.reported = outcome.reported
         exchange.finish_reason = outcome.finish_reason
         exchange.cache_cause = outcome.cache_cause

@@ -18,8 +18,11 @@ from proxy.core.unambiguous import unambiguous
 from proxy.engine.answer import Passage, Verdict, own_headers
 from proxy.engine.breaker import Breakers
 from proxy.engine.client import Client, HungUp, Limits
+from proxy.engine.conclusion import Conclusion
 from proxy.engine.contained import Contained
+from proxy.engine.custody import Custody, FileWatch, pinned, refers
 from proxy.engine.line import exchange_line
+from proxy.engine.listing import Listing
 from proxy.engine.outgoing import Outgoing, Suspect
 from proxy.engine.raw import (
     Raw,
@@ -45,7 +48,7 @@ from proxy.engine.rights import (
 from proxy.engine.sticky import session_key
 from proxy.engine.target import keys_of, refuse_key_in_model, refuse_key_in_path, sent_query, without_keys_of
 from proxy.engine.unasked import Unasked
-from proxy.engine.upload import is_form, read_form
+from proxy.engine.upload import checked_form, is_any_form, is_form, read_form
 from proxy.errors import InternalError, InvalidRequest, ProxyError, UpstreamError, UpstreamRejected
 from proxy.exchange import Admission, Ending, Exchange, Keeper, Meter, asks_model
 from proxy.forwarding import without_credentials
@@ -76,6 +79,7 @@ class Engine:
         retries: RetryPolicy = ONE_TRY,
         breakers: Breakers | None = None,
         keeper: Keeper | None = None,
+        custody: Custody | None = None,
     ) -> None:
         self._models = models
         self._upstreams = dict(upstreams)
@@ -88,6 +92,8 @@ class Engine:
         self._retries = retries
         self._breakers = breakers or Breakers()
         self._keeper = keeper
+        self._custody = custody
+        self._conclusion = Conclusion(admission, meter, models, custody)
         self._unasked = Unasked()
         self._settling: Tasks = set()
 
@@ -154,7 +160,7 @@ class Engine:
             exchange.is_chat, exchange.reason = False, Reason.UNREADABLE
             await self._relay(exchange, client)
             return
-        subject = self._admit(exchange, client)
+        subject = await self._enter(exchange, client)
         body = await client.read(self._limits.body_bytes)
         self._arrived(exchange, client, len(body))
         head = head_of(body, self._planner.cut)
@@ -163,6 +169,8 @@ class Engine:
         if not head.model:
             raise InvalidRequest("'model' must be a non-empty string", param="model", code="missing_model")
         exchange.wants_usage = head.wants_usage
+        if self._custody is not None:
+            await self._custody.read(exchange, Raw(body, head))
         reach = reach_of_chat(client, reading)
         attempts = self._attempts(exchange, head, subject, reach)
         plan = await self._plan(exchange, client, body, head, subject)
@@ -242,8 +250,10 @@ class Engine:
         return plan
 
     async def _relay(self, exchange: Exchange, client: Client) -> None:
-        subject = self._admit(exchange, client)
-        raw = await self._raw(client, subject)
+        subject = await self._enter(exchange, client)
+        raw = await self._raw(exchange, client, subject)
+        if self._custody is not None:
+            await self._custody.read(exchange, raw)
         self._arrived(exchange, client, raw.size or json_length(client))
         reach = reach_of_raw(client, raw)
         attempts = self._attempts(exchange, raw.head, subject, reach, may_repeat=raw.may_repeat(client))
@@ -252,6 +262,11 @@ class Engine:
         size = raw.size or declared_length(client)
         await self._reserve(exchange, attempts, reach, asked, size, is_unread=raw.is_unread)
         exchange.overhead_s = exchange.elapsed_s()
+        if exchange.is_filtered and self._custody is not None:
+            call = raw_call(exchange, client, attempts.deployment, raw, subject, client.path)
+            listing = Listing(exchange, client, self._custody, partial(self._book, exchange))
+            await listing.serve(self._upstreams[attempts.deployment.transport], call, attempts)
+            return
         passage = Passage(exchange, client, self._planner, partial(self._book, exchange))
         try:
             while True:
@@ -267,6 +282,13 @@ class Engine:
             if client.failure is not None:
                 raise client.failure from error
             raise
+
+    async def _enter(self, exchange: Exchange, client: Client) -> Subject:
+        """Who sends the request, and whether its path may be used. Raises ProxyError."""
+        subject = self._admit(exchange, client)
+        if self._custody is not None:
+            await self._custody.enter(exchange, client)
+        return subject
 
     def _admit(self, exchange: Exchange, client: Client) -> Subject:
         exchange.now = self._now(client)
@@ -298,6 +320,7 @@ class Engine:
         levels = permitted(levels, subject, exchange, reach, further)
         if subject.forwards_key:
             levels = [[without_credentials(deployment) for deployment in level] for level in levels]
+        levels = pinned(levels, exchange)
         is_spread = any(len(level) > 1 for level in levels)
         attempts = Attempts(
             levels,
@@ -332,13 +355,13 @@ class Engine:
             refuse_compressed()
         refuse_unpriced(exchange, reach, further)
 
-    async def _raw(self, client: Client, subject: Subject) -> Raw:
+    async def _raw(self, exchange: Exchange, client: Client, subject: Subject) -> Raw:
         """The request, read as far as is needed to know whose model it asks for."""
         body: bytes | None = None
         asks = asks_model(client.method, client.path)
-        if is_compressed(client) and (asks or is_form(client)):
+        if is_compressed(client) and (asks or is_form(client) or subject.is_confined):
             # Where it can go to one place only, and nothing is held against it, it need not be understood.
-            if subject.models or self._models.sole() is None:
+            if subject.models or subject.is_confined or self._models.sole() is None:
                 refuse_compressed()
             return Raw(await client.read(self._limits.body_bytes), is_unread=True)
         if asks:
@@ -346,7 +369,10 @@ class Engine:
             body = await client.read(self._limits.body_bytes)
         elif is_form(client):
             return await self._form(client, subject)
-        elif is_json(client) or (client.method == "POST" and is_body_path(plain_path(client.path))):
+        elif is_any_form(client) and subject.is_confined:
+            form = checked_form(client, self._limits.upload_bytes, refers, FileWatch(exchange))
+            return Raw(form, is_form=True)
+        elif subject.is_confined or is_json(client) or _is_read(client):
             body = await client.peek(self._limits.peek_bytes)
         elif not has_body(client):
             body = await client.read(self._limits.peek_bytes)
@@ -360,7 +386,7 @@ class Engine:
 
     async def _form(self, client: Client, subject: Subject) -> Raw:
         limit = self._limits.body_bytes
-        upload = await read_form(client, limit, self._limits.upload_bytes)
+        upload = await read_form(client, limit, self._limits.upload_bytes, refers if subject.is_confined else None)
         if upload.model is None and (subject.models or self._models.sole() is None):
             what = f"its first {limit} bytes do not name the model: send the field 'model' in front of the file"
             raise InvalidRequest(f"the form is too long: {what}", param="model", code="missing_model")
@@ -374,19 +400,14 @@ class Engine:
         exchange.is_booked = True
         # Before the client can send its next request, which another worker may get.
         self._learn(exchange)
-        with Contained("meter.price"):
-            self._meter.price(exchange)
+        self._conclusion.price(exchange)
         if exchange.reservation is None:
             return
         if self._admission.is_immediate:
             # What never waits cannot be cut short either: a task would cost more than the work.
-            await self._settle_reservation(exchange)
+            await self._conclusion.conclude(exchange)
         else:
-            await asyncio.shield(spawn(self._settle_reservation(exchange), self._settling))
-
-    async def _settle_reservation(self, exchange: Exchange) -> None:
-        with Contained("admission.settle"):
-            await self._admission.settle(exchange)
+            await asyncio.shield(spawn(self._conclusion.conclude(exchange), self._settling))
 
     def _learn(self, exchange: Exchange) -> None:
         """Let the planner count an exchange that the upstream took, once."""
@@ -439,3 +460,8 @@ def _mode(client: Client, deployment: Deployment, subject: Subject) -> Mode:
         return min(allowed, Mode.parse(asked))
     except ValueError as error:
         raise InvalidRequest(f"{MODE_HEADER}: {error}", param=MODE_HEADER, code="invalid_mode") from error
+
+
+def _is_read(client: Client) -> bool:
+    """Whether a request that does not call its body JSON is read all the same."""
+    return client.method == "POST" and is_body_path(plain_path(client.path))

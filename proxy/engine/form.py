@@ -5,6 +5,7 @@ readers could understand differently is refused. Line ends may be CR LF or LF, a
 """
 
 import re
+from collections.abc import Callable
 from enum import Enum, auto
 from urllib.parse import unquote
 
@@ -18,6 +19,7 @@ _FOLD = re.compile(r"\r?\n[ \t]+")
 _LINE = re.compile(r"\r?\n")
 _PARAMETER = re.compile(r';\s*([^\s=;"]+)\s*=\s*("(?:[^"\\]|\\.)*"|[^;]*)')
 _ESCAPED = re.compile(r"\\(.)")
+_MOST_PARAM_CHARS = 128
 _PLAIN_ENCODINGS = frozenset({"", "7bit", "8bit", "binary"})
 
 
@@ -31,11 +33,13 @@ class _State(Enum):
 
 
 class FormScan:
-    """One form. ``model`` is the field's value, ``span`` where that stands in the form; None until both are known."""
+    """One form. ``model`` is the field's value, ``span`` where that stands in the form; None until both are known.
+    ``refuses`` says of a field's name that the form must not have it."""
 
-    __slots__ = ("_at", "_delimiter", "_state", "_tail", "_value_at", "model", "span")
+    __slots__ = ("_at", "_delimiter", "_refuses", "_state", "_tail", "_value_at", "model", "span")
 
-    def __init__(self, boundary: bytes) -> None:
+    def __init__(self, boundary: bytes, refuses: Callable[[str], bool] | None = None) -> None:
+        self._refuses = refuses
         self._delimiter = b"\n--" + boundary
         # The first delimiter may stand at the very beginning.
         self._tail, self._at = b"\n", -1
@@ -43,6 +47,11 @@ class FormScan:
         self._value_at: int | None = None
         self.model: str | None = None
         self.span: tuple[int, int] | None = None
+
+    @property
+    def is_strict(self) -> bool:
+        """Some fields are refused, so that all of the form must be read."""
+        return self._refuses is not None
 
     def feed(self, chunk: bytes) -> None:
         """Take what arrived. Raises InvalidRequest for a form that is none, or has two models."""
@@ -113,7 +122,10 @@ class FormScan:
             raise InvalidRequest("the form cannot be read: a part's headers do not end")
         if end is None:
             return False
-        if _is_model(self._tail[: end.start()].decode("latin-1")):
+        head = self._tail[: end.start()].decode("latin-1")
+        if self._refuses is not None:
+            _check_fields(head, self._refuses)
+        if _is_model(head):
             if self.model is not None:
                 raise InvalidRequest("the form has the field 'model' twice", param="model")
             self._value_at = self._at + end.end()
@@ -138,14 +150,8 @@ def boundary_of(content_type: str) -> bytes:
 
 def _is_model(head: str) -> bool:
     """Whether a part is the field ``model``. Raises InvalidRequest where only some readers would say so."""
-    fields = [line.partition(":") for line in _LINE.split(_FOLD.sub(" ", head)) if line]
-    dispositions = [value for name, _, value in fields if name.strip().lower() == "content-disposition"]
-    names = [
-        (name.lower(), _unquoted(value))
-        for text in dispositions
-        for name, value in _PARAMETER.findall(text)
-        if name.lower().rstrip("*0123456789") == "name"
-    ]
+    fields = _fields(head)
+    names = _names(fields)
     # RFC 2231 lets a value stand in pieces (name*0, name*1): few servers put them together, and no client writes them.
     is_in_pieces = any(name[-1:].isdigit() or name.endswith("0*") for name, _ in names)
     if not is_in_pieces and not any(_may_be_model(value) for _, value in names):
@@ -154,6 +160,32 @@ def _is_model(head: str) -> bool:
     if names != [("name", "model")] or not encodings <= _PLAIN_ENCODINGS:
         raise InvalidRequest("the form's field 'model' must be written plainly: name=\"model\"", param="model")
     return True
+
+
+_Fields = list[tuple[str, str, str]]
+
+
+def _fields(head: str) -> _Fields:
+    return [line.partition(":") for line in _LINE.split(_FOLD.sub(" ", head)) if line]
+
+
+def _names(fields: _Fields) -> list[tuple[str, str]]:
+    """The names of a part, by the parameters that give them."""
+    dispositions = [value for name, _, value in fields if name.strip().lower() == "content-disposition"]
+    return [
+        (name.lower(), _unquoted(value))
+        for text in dispositions
+        for name, value in _PARAMETER.findall(text)
+        if name.lower().rstrip("*0123456789") == "name"
+    ]
+
+
+def _check_fields(head: str, refuses: Callable[[str], bool]) -> None:
+    for _, name in _names(_fields(head)):
+        plain = unquote(name.rpartition("'")[2])
+        if any(refuses(part.strip(" []")) for part in re.split(r"[\[.]", plain)):
+            message = "a form may not refer to stored objects here: send the request as JSON"
+            raise InvalidRequest(message, param=plain[:_MOST_PARAM_CHARS])
 
 
 def _may_be_model(name: str) -> bool:

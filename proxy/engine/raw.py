@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import NoReturn
 
 from proxy.core.head import NO_UTF8, TOO_DEEP, Head, head_of, renamed
+from proxy.core.objects import Act
 from proxy.core.reach import Values
 from proxy.engine.client import Client
 from proxy.engine.target import sent_query
@@ -13,6 +14,9 @@ from proxy.errors import InvalidRequest
 from proxy.exchange import Exchange, asks_model
 from proxy.headers import for_upstream, get
 from proxy.ports import Call, Deployment, Subject
+
+# What lies below an object and is as long as it may be: it says nothing of objects.
+_CONTENT = frozenset({"content", "results", "files"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +28,8 @@ class Raw:
     head: Head | None = None
     members: Values | None = None
     is_unread: bool = False
+    is_form: bool = False
+    """A form that is checked as it arrives."""
 
     @property
     def size(self) -> int:
@@ -69,7 +75,8 @@ def raw_call(exchange: Exchange, client: Client, deployment: Deployment, raw: Ra
     else:
         sent = renamed(body, head, deployment.model) if isinstance(body, bytes) and head is not None else body
     # An answer to JSON may carry usage, which cannot be read from compressed bytes.
-    reads = (head is not None or raw.is_unread) and isinstance(body, bytes)
+    shows_objects = exchange.operation.act not in (Act.ASK, Act.UNKNOWN) and exchange.operation.below not in _CONTENT
+    reads = shows_objects or ((head is not None or raw.is_unread) and isinstance(body, bytes))
     accept = "identity" if reads else get(client.headers, "accept-encoding")
     headers = for_upstream(
         client.headers,

@@ -4,7 +4,7 @@ The official Python client sends a form's fields in front of its file, others be
 model is known, and streamed from there on.
 """
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 
 from proxy.core.head import Head
 from proxy.core.paths import plain_path
@@ -20,6 +20,11 @@ def is_form(client: Client) -> bool:
     """Whether the request is a form that names a model."""
     kind = (get(client.headers, "content-type") or "").strip().lower()
     return client.method == "POST" and kind.startswith("multipart/") and plain_path(client.path).endswith(_PATHS)
+
+
+def is_any_form(client: Client) -> bool:
+    """Whether the request is a form."""
+    return (get(client.headers, "content-type") or "").strip().lower().startswith("multipart/")
 
 
 class Upload:
@@ -51,7 +56,7 @@ class Upload:
         """The form with that name for the model, as it arrives."""
         yield self._front(model)
         async for chunk in self._rest:
-            if self.model is not None:
+            if self.model is not None or self._scan.is_strict:
                 try:
                     self._scan.feed(chunk)
                 except InvalidRequest as error:
@@ -66,9 +71,12 @@ class Upload:
         return self._held[: span[0]] + model.encode() + self._held[span[1] :]
 
 
-async def read_form(client: Client, limit: int, upload_limit: int) -> Upload:
-    """The form up to its model, or up to the limit. Raises InvalidRequest, PayloadTooLarge, HungUp."""
-    scan = FormScan(boundary_of(get(client.headers, "content-type") or ""))
+async def read_form(
+    client: Client, limit: int, upload_limit: int, refuses: Callable[[str], bool] | None = None
+) -> Upload:
+    """The form up to its model, or up to the limit; ``refuses`` says which fields it must not have. Raises
+    InvalidRequest, PayloadTooLarge, HungUp."""
+    scan = FormScan(boundary_of(get(client.headers, "content-type") or ""), refuses)
     rest = client.stream(upload_limit)
     chunks: list[bytes] = []
     size = 0
@@ -81,3 +89,19 @@ async def read_form(client: Client, limit: int, upload_limit: int) -> Upload:
         if size > limit:
             return Upload(client, b"".join(chunks), rest, scan, None)
     return Upload(client, b"".join(chunks), rest, scan, "")
+
+
+async def checked_form(
+    client: Client, upload_limit: int, refuses: Callable[[str], bool], heard: Callable[[bytes], None]
+) -> AsyncIterator[bytes]:
+    """Any other form as it arrives, which must not have fields that are refused; ``heard`` is told of each chunk.
+    Raises InvalidRequest, PayloadTooLarge, HungUp."""
+    try:
+        scan = FormScan(boundary_of(get(client.headers, "content-type") or ""), refuses)
+        async for chunk in client.stream(upload_limit):
+            scan.feed(chunk)
+            heard(chunk)
+            yield chunk
+    except InvalidRequest as error:
+        client.failure = error
+        raise

@@ -189,6 +189,15 @@ class Ledger(Strict):
     )
 
 
+class Objects(Strict):
+    """What is remembered of the objects of the provider's account: files, stored responses, batches ..."""
+
+    retention_days: float = Field(
+        default=400, gt=0, le=36500, description="how long a team's objects are remembered; then they are out of reach"
+    )
+    most_per_team: int = Field(default=100_000, ge=1, le=10_000_000, description="how many of a team are remembered")
+
+
 class Price(Strict):
     """USD per token, image, second, character or search, in the field names of LiteLLM's price map."""
 
@@ -276,6 +285,7 @@ class Stratiform(Strict):
         default=None, min_length=1, description="the folder for settlements that wait for the store"
     )
     ledger: Ledger = Ledger()
+    objects: Objects = Objects()
     keep_alive: KeepAlive = KeepAlive()
     prices: dict[str, Price] = Field(default={}, description="prices by model, over LiteLLM's price map")
 

@@ -24,6 +24,7 @@ ClientKeys = Literal["refuse", "forward"]
 PerMinute = Annotated[int, Field(ge=1, le=10**12)]
 Text = Annotated[str, AfterValidator(terms.text)]
 Models = Annotated[list[str], AfterValidator(lambda value: list(terms.models(value)))]
+Paths = Annotated[list[str], AfterValidator(lambda value: list(terms.paths(value)))]
 Name = Annotated[str, StringConstraints(pattern=terms.NAME_PATTERN)]
 
 
@@ -128,6 +129,9 @@ class Team(Strict):
     models: Models = Field(default=[], description="the models it may ask for; all where there are none")
     requests_per_minute: PerMinute | None = Field(default=None, description="of all its keys together")
     tokens_per_minute: PerMinute | None = None
+    paths: Paths = Field(
+        default=[], description="paths that it may use although they reach the whole account of the provider"
+    )
     client_keys: ClientKeys = Field(default="refuse", description="forward: clients may bring the provider's key along")
     budget: Budget | None = None
     budgets: list[Budget] = []

@@ -159,7 +159,7 @@ class RedisStore:
     async def teams(self) -> Sequence[TeamRecord]:
         """All teams, by name."""
         found = [json.decode(record, type=TeamRecord) for record in await self._records("team")]
-        return [replace(team, models=tuple(team.models)) for team in found]
+        return [replace(team, models=tuple(team.models), paths=tuple(team.paths)) for team in found]
 
     async def keys(self) -> Sequence[KeyRecord]:
         """All keys, by id."""

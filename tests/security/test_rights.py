@@ -43,10 +43,10 @@ stratiform:
   port: 0
   store: "{{sqlite}}"
   teams:
-    - {{name: team-a, keys: [{FREE}]}}
-    - {{name: listed, keys: [{LISTED}], models: [cheap, small, gpt-big, "x-*"]}}
-    - {{name: all, keys: [sk-everything-5b1c9e3d77], models: ["*"]}}
-    - {{name: tight, keys: [{BUDGET}], budget: {{usd: 100}}}}
+    - {{name: team-a, keys: [{FREE}], paths: ["*"]}}
+    - {{name: listed, keys: [{LISTED}], models: [cheap, small, gpt-big, "x-*"], paths: ["*"]}}
+    - {{name: all, keys: [sk-everything-5b1c9e3d77], models: ["*"], paths: ["*"]}}
+    - {{name: tight, keys: [{BUDGET}], budget: {{usd: 100}}, paths: ["*"]}}
   prices:
     cheap: {{input_cost_per_token: 0.000002, output_cost_per_token: 0.00001}}
     small: {{input_cost_per_token: 0.000002, output_cost_per_token: 0.00001}}

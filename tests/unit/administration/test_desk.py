@@ -57,7 +57,7 @@ def test_a_team_is_made_changed_and_deleted() -> None:
         made = await at.ask("POST", "teams", {"name": "blue", "models": ["gpt-*"], "requests_per_minute": 60})
         assert made == {
             "object": "team", "name": "blue", "mode": None, "models": ["gpt-*"], "requests_per_minute": 60,
-            "tokens_per_minute": None, "client_keys": "refuse", "keys": 0, "budgets": 0, "created_at": NOW,
+            "tokens_per_minute": None, "client_keys": "refuse", "paths": [], "keys": 0, "budgets": 0, "created_at": NOW,
             "declared": False,
         }  # fmt: skip
         changed = await at.ask("PATCH", "teams/blue", {"mode": "observe", "models": None, "client_keys": "forward"})

@@ -1,0 +1,155 @@
+"""Objects of the provider's account: which paths make, list, read and change them. Pure.
+
+Requests of several teams reach the provider with one key of the operator's, and to the provider all objects of that
+key's account are one customer's. This table says what each path does, so that a team reaches no object but its own.
+What the table does not know may reach anything: it is off for teams, unless a team's ``paths`` allow it.
+
+Sources: https://platform.openai.com/docs/api-reference, https://docs.anthropic.com/en/api/overview.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum, auto
+
+Segments = Sequence[str]
+"""A path behind ``/v1``, decoded once and cut at its slashes, without empty parts."""
+
+_READING = frozenset({"GET", "HEAD"})
+_ANY = frozenset({"GET", "HEAD", "POST", "DELETE"})
+_GET = frozenset({"GET", "HEAD"})
+_POST = frozenset({"POST"})
+
+
+class Act(Enum):
+    """What a request does to the objects of the account."""
+
+    ASK = auto()
+    """Nothing, but what its body refers to."""
+    CREATE = auto()
+    """It makes an object."""
+    LIST = auto()
+    """It lists the objects of a family."""
+    TOUCH = auto()
+    """It reads, changes or deletes one object, or what lies below it."""
+    UNKNOWN = auto()
+    """The table does not know."""
+
+
+@dataclass(frozen=True, slots=True)
+class Family:
+    """One kind of object. ``below`` are the paths below an object, with their methods; ``makes`` are those of them that
+    make another object. ``fixed`` are words in the place of an id that ask and make nothing. ``is_passing``: the
+    provider keeps these for about a month."""
+
+    path: tuple[str, ...]
+    below: Mapping[str, frozenset[str]]
+    lists: bool = True
+    makes: frozenset[str] = frozenset()
+    fixed: frozenset[str] = frozenset()
+    is_passing: bool = False
+
+    @property
+    def name(self) -> str:
+        """What ``paths`` calls it."""
+        return "/".join(self.path)
+
+
+@dataclass(frozen=True, slots=True)
+class Operation:
+    """What a request does. ``object_id`` is the object that its path names; ``below`` what follows behind that."""
+
+    act: Act
+    family: str = ""
+    object_id: str = ""
+    below: str = ""
+    makes: bool = False
+    is_passing: bool = False
+    bills: bool = True
+    """Usage in the answer is this request's own."""
+
+
+RESPONSES, COMPLETIONS, BATCHES = "responses", "chat/completions", "batches"
+
+FAMILIES = (
+    Family(
+        ("responses",), {"cancel": _POST, "input_items": _GET}, lists=False,
+        fixed=frozenset({"compact", "input_tokens"}), is_passing=True,
+    ),
+    Family(("chat", "completions"), {"messages": _GET}, is_passing=True),
+    Family(("files",), {"content": _GET}),
+    Family(
+        ("uploads",), {"parts": _POST, "complete": _POST, "cancel": _POST}, lists=False, makes=frozenset({"complete"})
+    ),
+    Family(("batches",), {"cancel": _POST}),
+    Family(("vector_stores",), {"files": _ANY, "file_batches": _ANY, "search": _POST}),
+    Family(("conversations",), {"items": _ANY}, lists=False),
+    Family(("containers",), {"files": _ANY}),
+    Family(("messages", "batches"), {"cancel": _POST, "results": _GET}, is_passing=True),
+    Family(("videos",), {"content": _GET, "remix": _POST}, makes=frozenset({"remix"})),
+)  # fmt: skip
+
+# What asks and makes nothing that is kept. A model's name may follow in ``_NAMED``, also one with slashes.
+_ASKING = frozenset(
+    {
+        ("completions",), ("embeddings",), ("moderations",), ("messages",), ("messages", "count_tokens"), ("edits",),
+        ("images", "generations"), ("images", "edits"), ("images", "variations"), ("audio", "speech"),
+        ("audio", "transcriptions"), ("audio", "translations"), ("rerank",), ("score",), ("classify",), ("pooling",),
+        ("tokenize",), ("detokenize",), ("ocr",), ("fim", "completions"), ("responses", "compact"),
+        ("responses", "input_tokens"),
+    }
+)  # fmt: skip
+_GENERATING = (":generatecontent", ":streamgeneratecontent", ":counttokens", ":embedcontent", ":predict")
+# A deployment's name in front of what is asked of it, as Azure and the first version of OpenAI's API have it.
+_PREFIXES = (("openai", "deployments"), ("deployments",), ("engines",))
+
+
+def operation_of(method: str, segments: Segments) -> Operation:
+    """What a request of this method and path does."""
+    words = tuple(segment.lower() for segment in segments)
+    for prefix in _PREFIXES:
+        if words[: len(prefix)] == prefix and len(words) > len(prefix) + 1:
+            inner = operation_of(method, segments[len(prefix) + 1 :])
+            return inner if inner.act in (Act.ASK, Act.CREATE) else Operation(Act.UNKNOWN, bills=method == "POST")
+    if method == "POST" and words in _ASKING:
+        return Operation(Act.ASK)
+    if words[:1] in (("models",), ("engines",)):
+        return _of_models(method, words)
+    # The longer path first: Anthropic's batches stand below its messages.
+    for family in sorted(FAMILIES, key=lambda one: -len(one.path)):
+        size = len(family.path)
+        if words[:size] == family.path:
+            return _within(family, method, segments[size:])
+    return Operation(Act.UNKNOWN, bills=method not in _READING and method != "DELETE")
+
+
+def is_allowed(paths: Sequence[str], segments: Segments) -> bool:
+    """Whether a team's ``paths`` allow this one: an entry stands for the path and all below it, ``*`` for every one."""
+    words = [segment.lower() for segment in segments]
+    for entry in paths:
+        own = [word for word in entry.lower().split("/") if word]
+        if entry == "*" or (own and words[: len(own)] == own):
+            return True
+    return False
+
+
+def _of_models(method: str, words: tuple[str, ...]) -> Operation:
+    if method in _READING:
+        return Operation(Act.ASK, bills=False)
+    is_asking = method == "POST" and len(words) > 1 and words[-1].endswith(_GENERATING)
+    return Operation(Act.ASK if is_asking else Act.UNKNOWN, bills=method == "POST")
+
+
+def _within(family: Family, method: str, rest: Segments) -> Operation:
+    name, passing = family.name, family.is_passing
+    if not rest:
+        if method == "POST":
+            return Operation(Act.CREATE, name, makes=True, is_passing=passing)
+        if method in _READING and family.lists:
+            return Operation(Act.LIST, name, bills=False)
+        return Operation(Act.UNKNOWN, name, bills=False)
+    below = rest[1].lower() if len(rest) > 1 else ""
+    allowed = family.below.get(below, frozenset()) if below else _ANY
+    if rest[0].lower() in family.fixed or method not in allowed:
+        return Operation(Act.UNKNOWN, name, bills=False)
+    makes = below in family.makes and method == "POST"
+    return Operation(Act.TOUCH, name, rest[0], below, makes=makes, is_passing=passing, bills=makes)

@@ -1,0 +1,163 @@
+"""The objects of the provider's account that a request's body refers to. Pure.
+
+A body is searched for the names of members that refer to objects before anything is parsed: hardly any has one. Where
+one has, the body is read whole, with members that stand twice, in any case of letters and with escapes: every reader
+behind the proxy finds only what was found here. Members whose content is the client's own JSON (schemas of tools,
+arguments, metadata) are passed over, because to the provider nothing in them is a reference.
+"""
+
+import json
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from proxy.errors import InvalidRequest
+
+MOST_REFERENCES = 256
+_MOST_BYTES = 8 << 20
+_MOST_COMMAS = 250_000
+MOST_ID_CHARS = 512
+
+# Member -> the family that it refers to, as ``paths`` calls it.
+_IDS = {
+    "previous_response_id": "responses", "response_id": "responses", "response_ids": "responses",
+    "conversation_id": "conversations", "completion_id": "chat/completions",
+    "file_id": "files", "file_ids": "files", "input_file_id": "files", "input_file_ids": "files",
+    "output_file_id": "files", "training_file": "files", "validation_file": "files",
+    "vector_store_id": "vector_stores", "vector_store_ids": "vector_stores",
+    "container_id": "containers", "batch_id": "batches", "upload_id": "uploads", "video_id": "videos",
+    "thread_id": "threads", "assistant_id": "assistants", "run_id": "threads", "message_id": "threads",
+    "skill_id": "skills", "prompt_id": "prompts", "voice_id": "voices",
+    "cached_content": "cachedcontents", "cachedcontent": "cachedcontents",
+}  # fmt: skip
+# Members that hold an id, or an object with an ``id``.
+_HOLDERS = {"conversation": "conversations", "container": "containers"}
+# Members that refer to something only where they hold an object with an ``id``.
+_OBJECTS = {"prompt": "prompts", "audio": "chat/completions", "voice": "voices", "video": "videos"}
+_ITEM = "responses"
+_NEEDLES = tuple(f'"{name}"'.encode() for name in (*_IDS, *_HOLDERS))
+# Texts have these names in many bodies; an object does in few.
+_OBJECT_NEEDLE = re.compile(rf'"(?:{"|".join(_OBJECTS)})"[ \t\r\n]*+:[ \t\r\n]*+\{{'.encode())
+_ITEM_NEEDLE = b'"id"'
+_OPAQUE = frozenset({"parameters", "input_schema", "output_schema", "schema", "json_schema", "metadata", "arguments"})
+_TOOL_USES = frozenset({"tool_use", "server_tool_use", "mcp_tool_use"})
+_ITEM_LISTS = frozenset({"input", "items"})
+# An item of these kinds is looked up by its id, unless it brings its own content along.
+_LOOKED_UP = {"item_reference": "", "reasoning": "encrypted_content", "image_generation_call": "result"}
+_ESCAPE = re.compile(rb"\\u00([2-7][0-9a-f])")
+
+
+@dataclass(frozen=True, slots=True)
+class Reference:
+    """An object that is referred to. ``member`` is where, for the error."""
+
+    id: str
+    family: str
+    member: str
+
+
+class _Object(list[tuple[str, object]]):
+    """A JSON object with all of its members, also those that stand twice."""
+
+
+def may_refer(body: bytes, *, has_items: bool) -> bool:
+    """Whether the body may refer to anything. ``has_items``: a path on which an item of the input may be one by its id
+    alone."""
+    text = body.lower()
+    if b"\\u00" in text:
+        text = _ESCAPE.sub(lambda found: bytes((int(found[1], 16),)).lower(), text)
+    if has_items and _ITEM_NEEDLE in text:
+        return True
+    return any(needle in text for needle in _NEEDLES) or _OBJECT_NEEDLE.search(text) is not None
+
+
+def references(body: bytes, *, has_items: bool) -> list[Reference]:
+    """What a JSON body refers to, each once. Raises InvalidRequest for what cannot be read or is too large."""
+    if not may_refer(body, has_items=has_items):
+        return []
+    if len(body) > _MOST_BYTES or body.count(b",") > _MOST_COMMAS:
+        raise InvalidRequest(
+            f"a body that refers to stored objects may have {_MOST_BYTES >> 20} MiB and {_MOST_COMMAS} commas"
+        )
+    try:
+        parsed = json.loads(body.removeprefix(b"\xef\xbb\xbf"), object_pairs_hook=_Object)
+    except (ValueError, RecursionError) as error:
+        message = "the body seems to refer to stored objects and cannot be read: send plain JSON"
+        raise InvalidRequest(message, code="invalid_json") from error
+    found = dict.fromkeys(_walk(parsed, has_items=has_items))
+    if len(found) > MOST_REFERENCES:
+        raise InvalidRequest(f"the body refers to more than {MOST_REFERENCES} stored objects")
+    return list(found)
+
+
+def family_of(member: str) -> str | None:
+    """The family that a member of this name refers to, for parameters of a query and fields of a form."""
+    name = member.partition("[")[0].strip().lower()
+    return _IDS.get(name) or _HOLDERS.get(name)
+
+
+def _walk(root: object, *, has_items: bool) -> Iterator[Reference]:
+    """Every reference; a stack of its own, so that depth costs no recursion."""
+    stack: list[tuple[object, bool]] = [(root, False)]
+    while stack:
+        value, is_item = stack.pop()
+        if isinstance(value, _Object):
+            if is_item:
+                yield from _item(value)
+            is_tool_use = any(name.lower() == "type" and _is_in(kind, _TOOL_USES) for name, kind in value)
+            for name, inner in value:
+                plain = name.lower()
+                yield from _member(plain, inner, value)
+                if plain in _OPAQUE or (is_tool_use and plain == "input"):
+                    continue
+                if isinstance(inner, list):
+                    stack.append((inner, has_items and plain in _ITEM_LISTS and not isinstance(inner, _Object)))
+        elif isinstance(value, list):
+            stack += [(inner, is_item) for inner in value if isinstance(inner, list)]
+
+
+def _member(name: str, value: object, holder: _Object) -> Iterator[Reference]:
+    family = _IDS.get(name)
+    if family is not None:
+        if name == "skill_id" and any(key.lower() == "type" and kind == "anthropic" for key, kind in holder):
+            return  # the provider's own
+        yield from _ids(name, value, family)
+        return
+    family = _HOLDERS.get(name) or _OBJECTS.get(name)
+    if family is None:
+        return
+    if isinstance(value, _Object):
+        for key, inner in value:
+            if key.lower() == "id":
+                yield from _ids(name, inner, family)
+    elif name in _HOLDERS:
+        yield from _ids(name, value, family)
+
+
+def _ids(name: str, value: object, family: str) -> Iterator[Reference]:
+    if value is None or isinstance(value, _Object):
+        return  # the members of an object are looked at by themselves
+    for one in value if isinstance(value, list) else (value,):
+        if isinstance(one, str) and one:
+            yield Reference(one[:MOST_ID_CHARS], family, name)
+        elif one is not None and not isinstance(one, _Object):
+            raise InvalidRequest(f"'{name}' must hold the ids of objects", param=name)
+
+
+def _item(item: _Object) -> Iterator[Reference]:
+    """An item of the input that stands for a stored one."""
+    members = {name.lower(): value for name, value in item}
+    kinds = [value for name, value in item if name.lower() == "type"]
+    for kind in kinds or [None]:
+        content = _LOOKED_UP.get(kind) if isinstance(kind, str) else ""
+        if content is None or (kind is None and members.get("content") is not None):
+            continue
+        if content and (members.get(content) or members.get("content")):
+            continue
+        for name, value in item:
+            if name.lower() == "id":
+                yield from _ids("id", value, _ITEM)
+
+
+def _is_in(value: object, words: frozenset[str]) -> bool:
+    return isinstance(value, str) and value in words

@@ -1,0 +1,110 @@
+"""What an answer says of the objects of the provider's account that it shows or has made. Pure.
+
+Only members whose content the provider decides are read: what a client says comes back in others (``metadata``, texts),
+and must not make an object its own.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+import msgspec
+import orjson
+
+MOST_ID_CHARS = 512
+_MOST_MADE = 1000
+_UNDONE = frozenset({"queued", "in_progress", "requires_action"})
+# A batch's results, and the file that a finished upload has become.
+_FILES = ("output_file_id", "error_file_id", "file")
+
+
+@dataclass(slots=True)
+class Said:
+    """What is known so far; of a stream, the last that was said."""
+
+    id: str = ""
+    status: str = ""
+    model: str = ""
+    is_background: bool = False
+    is_stored: bool = True
+    ids: dict[str, str] = field(default_factory=dict)
+    """Further objects that came about, by their ids: the family of each."""
+
+    @property
+    def is_undone(self) -> bool:
+        """The provider still works on it, whether or not anybody listens."""
+        return self.status in _UNDONE
+
+    def learn(self, answer: Mapping[str, object]) -> None:
+        """Read an answer, or one event of a stream."""
+        holder = answer.get("response")
+        said = holder if isinstance(holder, Mapping) else answer
+        self.id = self.id or _id(said.get("id"))
+        status = said.get("status")
+        self.status = status if isinstance(status, str) else self.status
+        model = said.get("model")
+        self.model = model if isinstance(model, str) else self.model
+        self.is_background = self.is_background or said.get("background") is True
+        self.is_stored = self.is_stored and said.get("store") is not False
+        for name, family in _made(said):
+            if len(self.ids) < _MOST_MADE:
+                self.ids[name] = family
+
+
+class _Item(msgspec.Struct):
+    """An item of a response's output, as far as its id."""
+
+    id: object = None
+
+
+_ITEMS = msgspec.json.Decoder(list[_Item])
+
+
+def known_items(output: bytes | msgspec.Raw) -> list[dict[str, object]]:
+    """The items of a response's output; without their content, unless that names containers."""
+    raw = bytes(output)
+    try:
+        if b'"container_id"' in raw:
+            items = orjson.loads(raw)
+            return [item for item in items if isinstance(item, dict)] if isinstance(items, list) else []
+        return [{"id": item.id} for item in _ITEMS.decode(raw)]
+    except (msgspec.DecodeError, orjson.JSONDecodeError, UnicodeDecodeError, RecursionError):
+        return []
+
+
+def _made(said: Mapping[str, object]) -> Iterator[tuple[str, str]]:
+    for member, family in (("conversation", "conversations"), ("container", "containers")):
+        if found := _id_in(said.get(member)):
+            yield found, family
+    for member in _FILES:
+        value = said.get(member)
+        if found := _id(value) or _id_in(value):
+            yield found, "files"
+    for item in _objects(said.get("output")):
+        yield from _made_by(item)
+    for choice in _objects(said.get("choices")):
+        for member in ("message", "delta"):
+            message = choice.get(member)
+            if isinstance(message, Mapping) and (found := _id_in(message.get("audio"))):
+                yield found, "chat/completions"
+
+
+def _made_by(item: Mapping[str, object]) -> Iterator[tuple[str, str]]:
+    """An item of a response's output: itself, and the containers that its tools ran in."""
+    if found := _id(item.get("id")):
+        yield found, "responses"
+    notes = [note for part in _objects(item.get("content")) for note in _objects(part.get("annotations"))]
+    for holder in (item, *notes):
+        if found := _id(holder.get("container_id")):
+            yield found, "containers"
+
+
+def _objects(value: object) -> list[Mapping[str, object]]:
+    return [one for one in value if isinstance(one, Mapping)] if isinstance(value, list) else []
+
+
+def _id_in(value: object) -> str:
+    return _id(value.get("id")) if isinstance(value, Mapping) else ""
+
+
+def _id(value: object) -> str:
+    return value if isinstance(value, str) and len(value) <= MOST_ID_CHARS else ""

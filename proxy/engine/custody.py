@@ -1,0 +1,311 @@
+"""Whose the objects of the provider's account are: checked before a request goes out, remembered before it ends.
+
+A team's key reaches the provider as the operator's, to whom all objects of the account belong. What a request's path,
+query and body name is looked up among what the team has made through this proxy; anything else is answered as what does
+not exist. The request goes to the deployment that made the objects. Requests with the master key, with a client's own
+provider key, or of a proxy without keys are not checked.
+"""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from urllib.parse import parse_qsl
+
+from proxy.core.digest import digest
+from proxy.core.objects import BATCHES, COMPLETIONS, RESPONSES, Act, Operation, is_allowed, operation_of
+from proxy.core.paths import read_path
+from proxy.core.references import MOST_ID_CHARS, Reference, family_of, may_refer, references
+from proxy.engine.client import Client
+from proxy.engine.raw import Raw
+from proxy.engine.upload import Upload
+from proxy.errors import Forbidden, InvalidRequest, NotFound, StoreUnavailable
+from proxy.exchange import Exchange
+from proxy.ports import Clock, Deployment, Models, StoreError
+from proxy.store import ObjectRecord, ObjectStore
+
+REFERRING_FILES = "files (refer to objects)"
+"""The family of a file that may hold requests that refer to objects: it is no batch's input."""
+_PASSING_S = 35 * 86400.0
+_TIMEOUT_S = 2.0
+_MOST_LATE = 10_000
+_CURSORS = frozenset({"after", "before", "after_id", "before_id"})
+_MOST_PARAMETERS = 100
+# The longest name of a member, with an escape for each of its characters.
+_OVERLAP_BYTES = 256
+_ITEM_PATHS = frozenset({RESPONSES, "conversations"})
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """How many objects of a team are remembered, and for how long."""
+
+    most: int = 100_000
+    keep_s: float = 400 * 86400.0
+
+
+class Custody:
+    """Asks the store. A call that fails is answered 503 where it decides about a right; what could not be written is
+    kept in memory and written when the store answers again."""
+
+    def __init__(
+        self,
+        store: ObjectStore,
+        models: Models,
+        clock: Clock,
+        failed: Callable[[str], None],
+        bounds: Bounds | None = None,
+    ) -> None:
+        self._store = store
+        self._models = models
+        self._clock = clock
+        self._failed = failed
+        self._bounds = bounds or Bounds()
+        self._late: dict[tuple[str, str], ObjectRecord] = {}
+
+    async def enter(self, exchange: Exchange, client: Client) -> None:
+        """Note what the request does, and check its path and query. Raises Forbidden, NotFound, InvalidRequest,
+        StoreUnavailable."""
+        segments = read_path(client.path).segments
+        operation = exchange.operation = operation_of(exchange.method, segments)
+        subject = exchange.subject
+        assert subject is not None
+        if not subject.is_confined:
+            return
+        named = _in_query(client.query)
+        if not is_allowed(subject.paths, segments):
+            if operation.act is Act.UNKNOWN:
+                raise Forbidden(
+                    "This path reaches the whole account of the provider, or is not known to this proxy: it is off "
+                    f"for team '{subject.team}' unless the team's `paths` allow it.",
+                    code="path_not_allowed",
+                )
+            exchange.is_filtered = operation.act is Act.LIST
+            if operation.act is Act.TOUCH:
+                named.append(Reference(operation.object_id, operation.family, "id"))
+        await self._check(exchange, named)
+
+    async def read(self, exchange: Exchange, raw: Raw) -> None:
+        """Check what the request's body refers to. Raises NotFound, Forbidden, InvalidRequest, StoreUnavailable."""
+        operation = exchange.operation
+        if operation.makes and operation.family in (RESPONSES, COMPLETIONS):
+            exchange.is_stored = _is_stored(operation, raw)
+        subject = exchange.subject
+        if subject is None or not subject.is_confined:
+            return
+        if isinstance(raw.body, bytes):
+            if raw.body:
+                await self._check(exchange, references(raw.body, has_items=_has_items(operation)))
+        elif not (isinstance(raw.body, Upload) or raw.is_form):
+            what = "its length, or for a compressed body its content, cannot be checked here"
+            raise InvalidRequest(f"the body may refer to stored objects, and {what}: send plain JSON, or a form")
+
+    async def owned(self, team: str, names: Sequence[str]) -> list[ObjectRecord | None]:
+        """The team's objects of these names. Raises StoreUnavailable."""
+        await self._write_late()
+        late = [self._late.get((team, name)) for name in names]
+        if not names or all(late):
+            return late
+        try:
+            async with asyncio.timeout(_TIMEOUT_S):
+                found = await self._store.owned(team, [_kept(name) for name in names], self._clock.now())
+        except (StoreError, TimeoutError) as error:
+            self._failed("objects")
+            message = "It cannot be checked whose the objects of this request are: the store does not answer."
+            raise StoreUnavailable(message) from error
+        return [one or other for one, other in zip(found, late, strict=True)]
+
+    async def remember(self, exchange: Exchange, bill: str = "") -> None:
+        """Keep what the exchange has made; never raises for the store."""
+        subject, deployment, said = exchange.subject, exchange.deployment, exchange.said
+        if subject is None or deployment is None or said is None or not exchange.is_accepted:
+            return
+        operation = exchange.operation
+        if operation.act is Act.TOUCH and exchange.method == "DELETE" and not operation.below:
+            await self._forget(subject.team, operation.object_id)
+            return
+        made: dict[str, str] = {}
+        if bill or (subject.is_confined and operation.makes and exchange.is_stored):
+            made[said.id] = exchange.made_family or operation.family
+        if subject.is_confined and exchange.is_stored and operation.act is not Act.LIST:
+            made = {**_seen(exchange), **made}
+        made.pop("", None)
+        if made:
+            records = [
+                self._record(name, family, exchange, deployment, bill if name == said.id else "")
+                for name, family in made.items()
+            ]
+            await self._keep(subject.team, records)
+
+    async def take_bill(self, team: str, name: str) -> str:
+        """The bill of an object, once; none where the store is away."""
+        late = self._late.get((team, name))
+        if late is not None and late.bill:
+            del self._late[team, name]
+            return late.bill
+        try:
+            async with asyncio.timeout(_TIMEOUT_S):
+                return await self._store.take_bill(team, _kept(name))
+        except (StoreError, TimeoutError):
+            self._failed("objects")
+            return ""
+
+    def _record(self, name: str, family: str, exchange: Exchange, deployment: Deployment, bill: str) -> ObjectRecord:
+        assert exchange.subject is not None
+        is_passing = exchange.operation.is_passing and family in (RESPONSES, COMPLETIONS, exchange.operation.family)
+        keep_s = min(self._bounds.keep_s, _PASSING_S) if is_passing else self._bounds.keep_s
+        return ObjectRecord(
+            name=_kept(name),
+            team=exchange.subject.team,
+            family=family,
+            server=_server(deployment),
+            deployment=deployment.id,
+            forget_at=self._clock.now() + keep_s,
+            bill=bill,
+        )
+
+    async def _check(self, exchange: Exchange, named: Sequence[Reference]) -> None:
+        subject = exchange.subject
+        assert subject is not None
+        asked = [one for one in named if not is_allowed(subject.paths, one.family.split("/"))]
+        if not asked:
+            return
+        records = await self.owned(subject.team, [one.id for one in asked])
+        for reference, record in zip(asked, records, strict=True):
+            made_by = self._models.known(record.deployment) if record is not None else None
+            if record is None or made_by is None:
+                raise _not_found(reference)
+            if record.family == REFERRING_FILES and exchange.operation.family == BATCHES:
+                raise Forbidden(
+                    "The batch's input file refers to stored objects, or came in parts, so that it cannot be checked: "
+                    "requests of a batch may not refer to objects here.",
+                    param=reference.member,
+                    code="path_not_allowed",
+                )
+            if exchange.pin is not None and place(exchange.pin) != place(made_by):
+                message = "the request's objects live at different deployments: it can go to one of them only"
+                raise InvalidRequest(message, param=reference.member, code="objects_apart")
+            exchange.pin = exchange.pin or made_by
+
+    async def _keep(self, team: str, records: Sequence[ObjectRecord]) -> None:
+        await self._write_late()
+        try:
+            async with asyncio.timeout(_TIMEOUT_S):
+                await self._store.remember(team, records, self._bounds.most, self._clock.now())
+        except (StoreError, TimeoutError):
+            self._failed("objects")
+            for record in records[: _MOST_LATE - len(self._late)]:
+                self._late[team, record.name] = record
+
+    async def _write_late(self) -> None:
+        """Write what could not be written. At the first failure the rest waits on."""
+        while self._late:
+            (team, name), record = next(iter(self._late.items()))
+            try:
+                async with asyncio.timeout(_TIMEOUT_S):
+                    await self._store.remember(team, [record], self._bounds.most, self._clock.now())
+            except (StoreError, TimeoutError):
+                return
+            self._late.pop((team, name), None)
+
+    async def _forget(self, team: str, name: str) -> None:
+        self._late.pop((team, name), None)
+        try:
+            async with asyncio.timeout(_TIMEOUT_S):
+                await self._store.disown(team, _kept(name))
+        except (StoreError, TimeoutError):
+            self._failed("objects")
+
+
+def place(deployment: Deployment) -> tuple[object, ...]:
+    """What two deployments have in common that reach the same objects."""
+    return deployment.transport, deployment.base_url, deployment.api_key, tuple(deployment.headers)
+
+
+def pinned(levels: Sequence[Sequence[Deployment]], exchange: Exchange) -> Sequence[Sequence[Deployment]]:
+    """Those that reach the objects of the request. Raises InvalidRequest where none of the model's does."""
+    pin = exchange.pin
+    if pin is None:
+        return levels
+    if not exchange.model:
+        return ((pin,),)
+    kept = [[one for one in level if place(one) == place(pin)] for level in levels]
+    if not any(kept):
+        message = "the request's objects live at another deployment than its model"
+        raise InvalidRequest(message, param="model", code="objects_apart")
+    return [level for level in kept if level]
+
+
+def _seen(exchange: Exchange) -> dict[str, str]:
+    """What came about beside the object itself. A file that was put together from parts was not read here."""
+    ids = exchange.said.ids if exchange.said is not None else {}
+    if exchange.operation.family == "uploads":
+        return dict.fromkeys(ids, REFERRING_FILES)
+    return ids
+
+
+def refers(name: str) -> bool:
+    """Whether a form's field of this name refers to an object."""
+    return family_of(name) is not None
+
+
+class FileWatch:
+    """Notes on an exchange that the file which it uploads may hold requests that refer to objects. It is told of the
+    upload chunk by chunk."""
+
+    def __init__(self, exchange: Exchange) -> None:
+        self._exchange = exchange
+        self._tail = b""
+
+    def __call__(self, chunk: bytes) -> None:
+        """Look at a chunk, with the end of the one before."""
+        if self._exchange.made_family or self._exchange.operation.family != "files":
+            return
+        text = self._tail + chunk
+        if may_refer(text, has_items=False) or b"item_reference" in text:
+            self._exchange.made_family = REFERRING_FILES
+        self._tail = text[-_OVERLAP_BYTES:]
+
+
+def _server(deployment: Deployment) -> str:
+    """Where an object's id is unique."""
+    return digest(deployment.transport.value.encode(), deployment.base_url.encode()).hex()[:16]
+
+
+def _not_found(reference: Reference) -> NotFound:
+    shown = reference.id[:MOST_ID_CHARS].encode("utf-8", "replace").decode()
+    param = None if reference.member == "id" else reference.member
+    return NotFound(f"No such object: '{shown}'.", param=param)
+
+
+def _in_query(query: str) -> list[Reference]:
+    """The objects that a query names: members of bodies, and the cursors of lists."""
+    if not query:
+        return []
+    try:
+        pairs = parse_qsl(query, keep_blank_values=True, max_num_fields=_MOST_PARAMETERS)
+    except ValueError as error:
+        raise InvalidRequest(f"the query has more than {_MOST_PARAMETERS} parameters") from error
+    found = []
+    for name, value in pairs:
+        family = "cursors" if name.lower() in _CURSORS else family_of(name)
+        if family is not None and value:
+            found.append(Reference(value[:MOST_ID_CHARS], family, name))
+    return found
+
+
+def _has_items(operation: Operation) -> bool:
+    """Whether a body of the request may refer to items by their ids alone."""
+    return operation.family in _ITEM_PATHS or operation.act is not Act.CREATE
+
+
+def _is_stored(operation: Operation, raw: Raw) -> bool:
+    members = raw.head.members if raw.head is not None else None
+    given = bytes(members["store"]).strip() if members is not None and "store" in members else b""
+    return given == b"true" if operation.family == COMPLETIONS else given != b"false"
+
+
+def _kept(name: str) -> str:
+    """An id as the store keeps it."""
+    if len(name) <= 128 and name.isascii() and name.isprintable():
+        return name
+    return "~" + digest(name.encode("utf-8", "surrogatepass")).hex()

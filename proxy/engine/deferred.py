@@ -1,0 +1,88 @@
+"""Exchanges whose cost is known after they have ended: background responses, batches, and runs of assistants.
+
+The provider answers such a request before it has done the work, and tells the usage whenever it is asked for the object
+afterwards, as often as that may be. The exchange that made the object is the one that is billed, once: its reservation
+stands, a bill waits with the object, and the first answer that shows the work done takes the bill and settles it, on
+whichever worker. To read, change or delete an object costs nothing by itself.
+"""
+
+import msgspec
+
+from proxy.core.demand import Demand
+from proxy.core.modes import Mode
+from proxy.core.objects import BATCHES, RESPONSES, Act, Operation
+from proxy.exchange import Ending, Exchange
+from proxy.ports import Models, Subject
+
+_WORKING = frozenset({"queued", "in_progress", "requires_action", "validating", "finalizing", "cancelling"})
+_RUNS = "/runs"
+
+
+class Bill(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What is needed to settle an exchange on another worker: no text, and no key."""
+
+    id: str
+    at: float
+    path: str
+    deployment: str
+    model: str
+    team: str
+    key_id: str = ""
+    user: str = ""
+    mode: int = 0
+    reason: str = ""
+    status: int = 200
+    is_chat: bool = False
+    demand: Demand = Demand()
+
+
+_BILL = msgspec.json.Decoder(Bill)
+
+
+def is_deferred(exchange: Exchange) -> bool:
+    """Whether the exchange made an object on which the provider still works."""
+    said, operation = exchange.said, exchange.operation
+    if said is None or not said.id or exchange.method != "POST" or not exchange.is_accepted:
+        return False
+    if said.status not in _WORKING or operation.act is Act.TOUCH:
+        return False
+    if operation.family == RESPONSES:
+        return said.is_background or said.status == "queued"
+    return operation.family == BATCHES or (operation.act is Act.UNKNOWN and exchange.path.rstrip("/").endswith(_RUNS))
+
+
+def shows_end(exchange: Exchange) -> bool:
+    """Whether the answer shows an object on which the provider has ended its work."""
+    said = exchange.said
+    is_look = exchange.operation.act in (Act.TOUCH, Act.UNKNOWN) and exchange.is_accepted
+    if said is None or not is_look or not said.id or not said.status:
+        return False
+    return said.status not in _WORKING
+
+
+def bill_of(exchange: Exchange) -> str:
+    """The bill that waits with the object."""
+    subject, deployment = exchange.subject, exchange.deployment
+    assert subject is not None
+    assert deployment is not None
+    bill = Bill(
+        exchange.id, exchange.now, exchange.path, deployment.id, exchange.model, subject.team, subject.key_id,
+        subject.user, int(exchange.mode), exchange.reason, exchange.status, exchange.is_chat, exchange.demand,
+    )  # fmt: skip
+    return msgspec.json.encode(bill).decode()
+
+
+def owing(text: str, shown: Exchange, models: Models) -> Exchange | None:
+    """The exchange that a bill is for, ended as the answer shows; None where its deployment is gone."""
+    bill = _BILL.decode(text)
+    deployment = models.known(bill.deployment)
+    if deployment is None or shown.said is None:
+        return None
+    subject = Subject(scope="", team=bill.team, key_id=bill.key_id, user=bill.user, virtual=True)
+    exchange = Exchange("POST", bill.path, bill.at, bill.id, is_chat=bill.is_chat, model=bill.model)
+    exchange.subject, exchange.deployment, exchange.usage = subject, deployment, shown.usage
+    exchange.mode, exchange.reason, exchange.demand = Mode(bill.mode), bill.reason, bill.demand
+    exchange.status, exchange.ending, exchange.attempts = bill.status, Ending.COMPLETED, 1
+    exchange.reported, exchange.is_booked = shown.reported, True
+    exchange.operation = Operation(Act.CREATE)
+    return exchange

@@ -1,0 +1,139 @@
+"""Lists of the account's objects, of which a team sees its own.
+
+The provider lists what all teams have made. Its pages are read one after the other, up to a bound, until there are as
+many of the team's own as were asked for; what goes out looks like one page of the provider's. A list that cannot be
+read in this way is refused.
+"""
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from urllib.parse import parse_qsl, urlencode
+
+import orjson
+
+from proxy.engine.answer import own_headers
+from proxy.engine.client import Client
+from proxy.engine.custody import Custody
+from proxy.engine.retry import Attempts
+from proxy.errors import Forbidden, UpstreamUnavailable
+from proxy.exchange import Ending, Exchange
+from proxy.headers import for_client
+from proxy.ports import Answer, Call, Upstream
+
+_MOST_PAGES = 20
+_MOST_BYTES = 8 << 20
+_USUAL = 20
+_LARGEST = 10_000
+_BACKWARDS = ("before", "before_id")
+_JSON = ("content-type", "application/json")
+
+Page = Mapping[str, object]
+
+
+@dataclass(slots=True)
+class Listing:
+    """One list. ``book`` writes the exchange into the ledger."""
+
+    exchange: Exchange
+    client: Client
+    custody: Custody
+    book: Callable[[], Awaitable[None]]
+
+    async def serve(self, upstream: Upstream, call: Call, attempts: Attempts) -> None:
+        """Ask for the pages and answer. Raises ProxyError."""
+        attempts.began()
+        self.exchange.attempts += 1
+        try:
+            await self._serve(upstream, call, attempts)
+        finally:
+            attempts.abandoned()
+
+    async def _serve(self, upstream: Upstream, call: Call, attempts: Attempts) -> None:
+        wanted, rows, is_more = _wanted(call.query), list[Page](), True
+        first: Page = {}
+        for number in range(_MOST_PAGES):
+            answer = await upstream.open(call)
+            try:
+                body = await _read(answer)
+            finally:
+                await answer.aclose()
+            attempts.answered()
+            if answer.status != 200 and number == 0:
+                await self._send(answer.status, answer, body)
+                return
+            if answer.status != 200:
+                break
+            page = _page(body)
+            found = _rows(page)
+            first = first or page
+            rows += await self._own(found)
+            is_more = page.get("has_more") is True and bool(found)
+            if not is_more or len(rows) >= wanted or any(name in _BACKWARDS for name, _ in parse_qsl(call.query)):
+                break
+            call = replace(call, query=_after(call.query, str(found[-1]["id"]), page))
+        shown = rows[:wanted]
+        ends = {"first_id": shown[0]["id"] if shown else None, "last_id": shown[-1]["id"] if shown else None}
+        changed = {**ends, "has_more": bool(shown) and (is_more or len(rows) > wanted)}
+        content = {**first, "data": shown, **{name: value for name, value in changed.items() if name in first}}
+        await self._send(200, None, orjson.dumps(content))
+
+    async def _own(self, rows: Sequence[Page]) -> list[Page]:
+        assert self.exchange.subject is not None
+        records = await self.custody.owned(self.exchange.subject.team, [str(row["id"]) for row in rows])
+        return [row for row, record in zip(rows, records, strict=True) if record is not None]
+
+    async def _send(self, status: int, answer: Answer | None, body: bytes) -> None:
+        exchange = self.exchange
+        exchange.status, exchange.first_byte_s = status, exchange.elapsed_s()
+        exchange.ending = Ending.COMPLETED if status < 400 else Ending.REJECTED
+        await self.book()
+        theirs = [_JSON] if answer is None else for_client(answer.headers, keep_length=False, hides_account=True)
+        await self.client.start(status, [*theirs, ("content-length", str(len(body))), *own_headers(exchange)])
+        exchange.answer_bytes += len(body)
+        await self.client.send(body)
+        await self.client.end()
+
+
+async def _read(answer: Answer) -> bytes:
+    chunks, size = list[bytes](), 0
+    async for chunk in answer.chunks():
+        size += len(chunk)
+        if size > _MOST_BYTES:
+            raise UpstreamUnavailable("the upstream's list is too long to be read here: ask for fewer with `limit`")
+        chunks.append(chunk)
+    return b"".join(chunks)
+
+
+def _page(body: bytes) -> Page:
+    try:
+        page = orjson.loads(body)
+    except orjson.JSONDecodeError as error:
+        raise _unknown() from error
+    if not isinstance(page, dict):
+        raise _unknown()
+    return page
+
+
+def _rows(page: Page) -> list[Page]:
+    rows = page.get("data")
+    if not isinstance(rows, list) or not all(isinstance(row, dict) and isinstance(row.get("id"), str) for row in rows):
+        raise _unknown()
+    return rows
+
+
+def _unknown() -> Forbidden:
+    message = "The upstream's list is of a form that this proxy does not know, so that it cannot show your part of it."
+    return Forbidden(message, code="path_not_allowed")
+
+
+def _wanted(query: str) -> int:
+    given = dict(parse_qsl(query)).get("limit", "")
+    return max(1, min(int(given), _LARGEST)) if given.isdecimal() and len(given) < 9 else _USUAL
+
+
+def _after(query: str, cursor: str, page: Page) -> str:
+    """The query of the next page. Anthropic's lists tell their first id and are asked by ``after_id``."""
+    pairs = parse_qsl(query, keep_blank_values=True)
+    is_other = any(name == "after_id" for name, _ in pairs) or "object" not in page
+    name = "after_id" if is_other else "after"
+    return urlencode([*((key, value) for key, value in pairs if key != name), (name, cursor)])
