@@ -113,6 +113,7 @@ _SLOWEST = 4.0
 """https://platform.openai.com/docs/api-reference/audio/createSpeech#audio-createspeech-speed"""
 _SOUND_BYTES_PER_S = 1000
 """Sound of 8 kbit/s; speech is seldom sent with less."""
+_MOST_SETTINGS_BYTES = 256 << 10
 _LARGE_BYTES = 512 << 10
 _MOST_NUMBER_BYTES = 1024
 """What is longer is no number: it is not read, for that could take long."""
@@ -150,8 +151,8 @@ def demand_of(method: str, path: str, asked: Asked | None, upload_bytes: int | N
 
 
 def _text_demand(found: _Path, asked: Asked) -> Demand:
-    settings = [members for name in _SETTINGS if name in asked and (members := _object(asked[name])) is not None]
-    sources = (asked, *settings)
+    settings = {name: _object(asked[name]) for name in _SETTINGS if name in asked and not _is_null(asked[name])}
+    sources = (asked, *(members for members in settings.values() if members is not None))
     given = [one[name] for one in sources for name in found.limits if name in one and not _is_null(one[name])]
     limits = [_limit(raw) for raw in given]
     answers, unclear = _answers(sources)
@@ -160,6 +161,7 @@ def _text_demand(found: _Path, asked: Asked) -> Demand:
         answers, unclear = answers * (prompts or 1), unclear or ("" if prompts else "prompt")
     known = [limit for limit in limits if limit is not None]
     limit = max(known) if known and len(known) == len(limits) else None
+    unclear = unclear or next((name for name, members in settings.items() if members is None), "")
     wanted, odd = wants_of(asked)
     if "prompt" in asked and found.ending != "/completions":
         wanted = replace(wanted, is_beyond=True)  # a stored one
@@ -258,6 +260,8 @@ def _value(raw: Raw | bytes) -> object:
 
 
 def _object(raw: Raw | bytes) -> Mapping[str, Raw] | None:
+    if len(raw) > _MOST_SETTINGS_BYTES:
+        return None
     try:
         return _OBJECT.decode(raw)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):

@@ -97,7 +97,10 @@ MEMBERS = (
 )  # fmt: skip
 """The members of a body that are read here."""
 
-_OBJECT = msgspec.json.Decoder(dict[str, Raw])
+MOST_VALUE_BYTES = 256
+"""A longer value is neither a number nor a name, and is not built."""
+_MOST_BRACES = 20_000
+_MOST_COMMAS = 100_000
 _TOOL_LIST = msgspec.json.Decoder(list[dict[str, Raw]])
 
 
@@ -151,8 +154,11 @@ def _calls(found: Mapping[str, Raw | bytes]) -> tuple[Sequence[tuple[Tool, int]]
 def _tools(raw: Raw | bytes | None) -> Sequence[Mapping[str, Raw] | None]:
     if raw is None:
         return ()
+    text = bytes(raw)
+    if text.count(b"{") > _MOST_BRACES or text.count(b",") > _MOST_COMMAS:
+        return (None,)
     try:
-        return _TOOL_LIST.decode(raw)
+        return _TOOL_LIST.decode(text)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return (None,)
 
@@ -181,6 +187,8 @@ def _word(raw: Raw | bytes | None) -> tuple[str, bool]:
     """A short word in small letters, and whether it is one."""
     if raw is None or bytes(raw) == b"null":
         return "", True
+    if len(raw) > MOST_VALUE_BYTES:
+        return "", False
     try:
         found = msgspec.json.decode(raw)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
@@ -191,7 +199,7 @@ def _word(raw: Raw | bytes | None) -> tuple[str, bool]:
 
 
 def _positive(raw: Raw | bytes | None) -> int | None:
-    if raw is None:
+    if raw is None or len(raw) > MOST_VALUE_BYTES:
         return None
     try:
         found = msgspec.json.decode(raw)
