@@ -73,14 +73,18 @@ class Billing:
         asked = _json(body)
         ending = next((one for one in _LIMITS if path.endswith(one)), "")
         if method != "POST" or not ending:
+            await asyncio.sleep(self.wait_s)
             await _whole(send, self._units(path, method, body, asked))
             return
         factor = TIERS.get(str(asked.get("service_tier")).lower(), 1.0)
         prompt = len(body) // _BYTES_PER_TOKEN
         if asked.get("previous_response_id"):
             prompt += 50_000
-        searches = sum(str(tool.get("type")).startswith("web_search") for tool in _dicts(asked.get("tools")))
-        searches = searches * 3 or int("web_search_options" in asked)
+        searches = sum(
+            min(3, tool.get("max_uses", 3))
+            for tool in _dicts(asked.get("tools"))
+            if str(tool.get("type")).startswith("web_search")
+        ) or int("web_search_options" in asked)
         output = _longest(asked, _LIMITS[ending]) * _answers(asked, ending)
         self._bill(factor * prompt * INPUT_USD + searches * SEARCH_USD)
         if asked.get("stream") is True:

@@ -22,6 +22,7 @@ from tests.security.world import World, world_of
 
 BUDGET_USD = 0.05
 CALLS = 40
+OVERLAP_S = 0.25
 ROUNDS = 6
 """How often clients come again that leave: what they left must have been booked by then."""
 ERROR_USD = 0.012
@@ -68,7 +69,8 @@ class Row:
     headers: Sequence[tuple[str, str]] = ()
     leaves_s: float | None = None
     silent: bool = False
-    wait_s: float = 0.0
+    wait_s: float | None = None
+    """How long the provider takes for its first byte: by default long enough for all calls to run at once."""
     passes: bool = False
 
 
@@ -94,6 +96,7 @@ SOUND, FORM = form(model="m")
 PICTURE, _ = form(model="m", n="10")
 LONG = {"model": "m", "input": "x", "max_output_tokens": 1000}
 WEB = [{"type": "web_search_20250305", "name": "web_search"}]
+ONCE = [{**WEB[0], "max_uses": 1}]
 
 ROWS = [
     # Limits by path: one that the path does not know says nothing.
@@ -137,10 +140,11 @@ ROWS = [
     Row("fast", RESPONSES, {"model": "m", "input": "x", "max_output_tokens": 300, "service_tier": "fast"}),
     Row("a tier in a list", CHAT, chat(max_tokens=300, service_tier=["priority"])),
     Row("searches", MESSAGES, chat(max_tokens=10, tools=WEB)),
+    Row("one search", MESSAGES, chat(max_tokens=10, tools=ONCE), passes=True),
     Row("searches of responses", RESPONSES, {"model": "m", "input": "x", "tools": [{"type": "web_search"}]}),
     Row("searches of chats", CHAT, chat(max_tokens=10, web_search_options={})),
     Row("a tool that nobody knows", CHAT, chat(max_tokens=10, tools=[{"type": "web_search"}, {"type": "zap"}])),
-    Row("a stored conversation", RESPONSES, {"model": "m", "input": "x", "previous_response_id": "r"}),
+    Row("a stored conversation", RESPONSES, {**LONG, "max_output_tokens": 9, "previous_response_id": "r"}),
     # Bodies that are hard to read.
     Row("half a character", CHAT, raw('"x":"\\ud800","max_output_tokens":1')),
     Row("NaN", CHAT, raw('"x":NaN,"n":"40","max_tokens":100')),
@@ -217,7 +221,8 @@ def asked(world: World, row: Row, key: str) -> int:
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
 def test_a_hard_budget_holds(priced_world: World, provider: Billing, row: Row) -> None:
     _, key = priced_world.new_key()
-    provider.usd, provider.calls, provider.silent, provider.wait_s = 0.0, 0, row.silent, row.wait_s
+    provider.usd, provider.calls, provider.silent = 0.0, 0, row.silent
+    provider.wait_s = row.wait_s if row.wait_s is not None else 0.0 if row.leaves_s is not None else OVERLAP_S
     statuses: list[int] = []
     for _ in range(ROUNDS if row.leaves_s is not None or row.silent else 1):
         statuses += priced_world.at_once([lambda: asked(priced_world, row, key)] * CALLS)
