@@ -5,7 +5,6 @@ from ipaddress import IPv6Address, ip_address
 
 from proxy.cli import compose
 from proxy.deployments import deployment_of
-from proxy.directory import Directory
 from proxy.headers import uses_operators_key
 from proxy.ports import Deployment, Transport
 from proxy.settings import ConfigError, Settings
@@ -14,10 +13,9 @@ from proxy.settings import ConfigError, Settings
 _PLACEHOLDERS = frozenset({"none", "null", "empty", "dummy", "no-key", "not-needed", "not_needed", "x", "-"})
 
 
-def refuse_exposed(settings: Settings, directory: Directory, address: str) -> None:
+def refuse_exposed(settings: Settings, address: str, *, is_open: bool) -> None:
     """Raises ConfigError where anybody who reaches this address could use the operator's keys. ``address`` is the one
-    that the socket is bound to."""
-    is_open = directory.declared.is_empty and not directory.snapshot.keys
+    that the socket is bound to; ``is_open``: any key is accepted."""
     if is_open and not settings.stratiform.open_to_network and not is_loopback(address):
         names = list(provider_keys(settings))
         if names:

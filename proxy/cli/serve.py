@@ -16,7 +16,7 @@ from tempfile import TemporaryDirectory
 import uvicorn
 
 from proxy import __version__
-from proxy.cli import compose, parts
+from proxy.cli import compose, declared, parts
 from proxy.cli.exposure import refuse_exposed
 from proxy.cli.logs import log_to_stderr
 from proxy.cli.parts import Worker
@@ -70,6 +70,7 @@ def run(arguments: argparse.Namespace) -> int:
         _log.warning("%s", warning)
     export(settings.exported)
     with listen(settings.stratiform.host, settings.stratiform.port) as listener:
+        source.read = partial(_settings_at, arguments, listener.getsockname()[0])
         if settings.stratiform.workers > 1:
             return _serve_with_workers(source, listener)
         try:
@@ -121,6 +122,13 @@ def settings_of(arguments: argparse.Namespace) -> Settings:
     return replace(settings, stratiform=ours, upstream_profile=arguments.cache_profile)
 
 
+def _settings_at(arguments: argparse.Namespace, address: str) -> Settings:
+    """The settings, read again while the proxy listens at this address. Raises ConfigError."""
+    settings = settings_of(arguments)
+    refuse_exposed(settings, address, is_open=declared.declared(settings).is_empty)
+    return settings
+
+
 async def serve(
     source: ConfigSource,
     listener: socket.socket,
@@ -133,8 +141,9 @@ async def serve(
     assembly = await parts.build(
         settings, encode=_loaded_beside(local_encode), obstacle=warming.obstacle, worker=worker
     )
-    directory, where = assembly.reload.directory, listener.getsockname()[0]
-    refuse_exposed(settings, directory, where)
+    directory = assembly.reload.directory
+    is_open = directory.declared.is_empty and not directory.snapshot.keys
+    refuse_exposed(settings, listener.getsockname()[0], is_open=is_open)
     built = server(create_app(assembly.parts), settings.stratiform.limits)
     warming.begin(assembly, background)
 

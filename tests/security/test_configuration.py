@@ -6,6 +6,7 @@ import socket
 from argparse import ArgumentParser, Namespace
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -13,15 +14,14 @@ from typing import Any
 import orjson
 import pytest
 
-from proxy.cli import check_config, main, serve
+from proxy.cli import check_config, declared, main, serve
 from proxy.cli.exposure import is_loopback, provider_keys, refuse_exposed
+from proxy.cli.reload import ConfigSource
 from proxy.cli.server import listen
 from proxy.cli.unhonoured import not_honoured
-from proxy.directory import Declared, Directory
 from proxy.settings import ConfigError, Effect, Environment, Settings, load
 from proxy.settings.schema import GeneralSettings, LiteLLMParams, LiteLLMSettings, ModelInfo, RouterSettings
 from proxy.settings.unsupported import effect_of
-from proxy.state.memory import MemoryStore
 from tests.security.world import KEYS, World
 
 LITELLM = Path(next(iter((find_spec("litellm") or pytest.skip()).submodule_search_locations or [])))
@@ -252,15 +252,14 @@ OPEN = [
 @pytest.mark.parametrize(("text", "is_refused"), OPEN)
 def test_an_open_proxy_gives_no_keys_away(tmp_path: Path, text: str, *, is_refused: bool) -> None:
     settings = settings_of(tmp_path, text)
-    is_named = settings.master_key is not None or bool(settings.stratiform.teams)
-    directory = Directory(Declared(master_digest="d" if is_named else ""), MemoryStore())
-    refuse_exposed(settings, directory, "127.0.0.1")
+    is_open = declared.declared(settings).is_empty
+    refuse_exposed(settings, "127.0.0.1", is_open=is_open)
     if is_refused:
         with pytest.raises(ConfigError, match="open_to_network"):
-            refuse_exposed(settings, directory, "0.0.0.0")
+            refuse_exposed(settings, "0.0.0.0", is_open=is_open)
         assert list(provider_keys(settings)) == ["m"]
     else:
-        refuse_exposed(settings, directory, "0.0.0.0")
+        refuse_exposed(settings, "0.0.0.0", is_open=is_open)
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "::"])
@@ -271,6 +270,19 @@ def test_serve_refuses_at_its_start(tmp_path: Path, capsys: pytest.CaptureFixtur
         pytest.skip("no IPv6 here")
     assert main(["serve", "--config", str(path), "--host", host, "--port", "0"]) == 1
     assert "stratiform.host: listens on" in capsys.readouterr().err
+
+
+def test_a_reload_opens_no_door(tmp_path: Path) -> None:
+    path = tmp_path / "config.yaml"
+    path.write_text(one(HTTP))
+    read = partial(serve._settings_at, arguments(path), "0.0.0.0")
+    source = ConfigSource(read(), read)
+    path.write_text(one(HTTP + ", api_key: sk-provider"))
+    assert source.reread() is False
+    path.write_text(one(HTTP) + "general_settings: {custom_auth: a.b}")
+    assert source.reread() is False
+    path.write_text(one(HTTP + ", timeout: 5"))
+    assert source.reread() is True
 
 
 @pytest.mark.parametrize("expires_at", [1, "2020-01-01", "2020-01-01T00:00:00Z", 1600000000.0])

@@ -10,7 +10,7 @@ from urllib.parse import quote, unquote
 import pytest
 
 from tests.security.provider import Answer, event
-from tests.security.world import KEYS, PROVIDER_KEYS, World, chat, parse, world_of
+from tests.security.world import CONFIG, KEYS, PROVIDER_KEYS, World, chat, parse, world_of
 
 OURS = KEYS["team-a"]
 OTHER = KEYS["team-b"]
@@ -206,6 +206,23 @@ def test_a_second_key_of_ours_is_not_the_providers(world: World) -> None:
     headers = [("x-stratiform-key", OURS), ("authorization", f"Bearer {OTHER}")]
     world.call("POST", CHAT, chat(), headers)
     assert all(none_of_ours(seen.text) for seen in world.sent())
+
+
+@pytest.mark.parametrize(
+    ("beside", "passes"),
+    [([], True), ([("x-custom", OURS)], True), ([("cookie", OURS)], True), ([("x-api-key", "sk-provider-too-1")], True),
+     ([("x-api-key", OURS)], False), ([("x-goog-api-key", OTHER)], False)],
+)  # fmt: skip
+def test_with_the_providers_own_key_only_that_goes_on(beside: list[tuple[str, str]], *, passes: bool) -> None:
+    config = CONFIG.replace("- name: team-a\n", "- name: team-a\n      client_keys: forward\n")
+    headers = [("x-stratiform-key", OURS), ("authorization", "Bearer sk-of-the-client-itself"), *beside]
+    with world_of(config) as world:
+        world.call("POST", f"{CHAT}?a={OURS}", chat(), [*headers, ("openai-organization", "org-theirs")])
+        (seen,) = world.sent()
+    assert none_of_ours(seen.text)
+    # A second key of ours is no provider's: the request is then one of the team's, with the operator's key.
+    assert seen.values("authorization") == [f"Bearer {'sk-of-the-client-itself' if passes else THEIRS}"]
+    assert seen.values("openai-organization") == (["org-theirs"] if passes else [])
 
 
 # The provider's key in the provider's errors.

@@ -110,9 +110,9 @@ def _rejected(response: "httpx.Response", secrets: Iterable[str]) -> UpstreamRej
     return UpstreamRejected(
         strip_secrets(str(message), secrets),
         status=status,
-        error_type=_text(said.get("type")) or _text(said.get("status")) or _type(status),
-        code=_text(said.get("code")),
-        param=_text(said.get("param")),
+        error_type=_text(said.get("type"), secrets) or _text(said.get("status"), secrets) or _type(status),
+        code=_text(said.get("code"), secrets),
+        param=_text(said.get("param"), secrets),
         headers=passed_headers(response.headers),
     )
 
@@ -151,9 +151,9 @@ def _refused_by_litellm(chain: tuple[BaseException, ...], secrets: Iterable[str]
         return UpstreamRejected(
             strip_secrets(_DECORATION.sub("", message).strip(), secrets),
             status=status,
-            error_type=_text(said.get("type")) or _type(status),
-            code="unsupported_parameter" if _unsupported(chain) else _text(said.get("code")),
-            param=_text(said.get("param")),
+            error_type=_text(said.get("type"), secrets) or _type(status),
+            code="unsupported_parameter" if _unsupported(chain) else _text(said.get("code"), secrets),
+            param=_text(said.get("param"), secrets),
         )
     return UpstreamError(f"litellm could not carry out the call ({type(chain[-1]).__name__})")
 
@@ -170,5 +170,5 @@ def _mapping(value: object) -> Mapping[str, Any]:
     return value if isinstance(value, Mapping) else {}
 
 
-def _text(value: object) -> str | None:
-    return value if isinstance(value, str) and value else None
+def _text(value: object, secrets: Iterable[str]) -> str | None:
+    return strip_secrets(value, secrets) if isinstance(value, str) and value else None
