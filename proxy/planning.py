@@ -99,8 +99,12 @@ class Planning:
         self._planner.kept(work, now)
 
     def refused(self, plan: Plan) -> None:
-        """The upstream refused the rewritten body: bar rewrites for the session."""
+        """The upstream refused the rewritten body: the original is sent in its place."""
         self._planner.refused(plan)
+
+    def barred(self, plan: Plan) -> None:
+        """The upstream took the original of what it had refused: bar rewrites for the session."""
+        self._planner.barred(plan)
 
     def settled(self, plan: Plan, usage: Usage | None, now: float) -> None:
         """The exchange ended well: count it once, and leave what it taught for other workers."""

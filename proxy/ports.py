@@ -246,7 +246,12 @@ class Planner(Protocol):
         ...
 
     def refused(self, plan: Plan) -> None:
-        """The upstream refused the rewritten body: bar this kind of plan for the session."""
+        """The upstream refused the rewritten body: the original is sent in its place. Nothing is learnt yet, for the
+        upstream may refuse that, too."""
+        ...
+
+    def barred(self, plan: Plan) -> None:
+        """The upstream took the original of what it had refused: bar this kind of plan for the session."""
         ...
 
     def settled(self, plan: Plan, usage: Usage | None, now: float) -> None:

@@ -70,6 +70,10 @@ class PassthroughPlanner:
         """Remember it."""
         self.events.append("refused")
 
+    def barred(self, plan: Plan) -> None:
+        """Noted."""
+        self.events.append("barred")
+
     def settled(self, plan: Plan, usage: Usage | None, now: float) -> None:
         """Remember it."""
         self.events.append("settled")

@@ -216,12 +216,19 @@ class TierPlanner:
         caches.sent.store(work.prompt, now, now)
 
     def refused(self, plan: Plan) -> None:
-        """The upstream refused the rewritten request: this session is left alone from now on."""
+        """The upstream refused the rewritten request, and the client's own is sent in its place."""
+        draft = plan.ticket
+        if isinstance(draft, Draft):
+            draft.use_own = True
+
+    def barred(self, plan: Plan) -> None:
+        """The upstream took the client's own request after it had refused the rewritten one: this session is left alone
+        from now on."""
         draft = plan.ticket
         if not isinstance(draft, Draft):
             return
+        self.refused(plan)
         draft.session.is_barred = True
-        draft.use_own = True
         if draft.key.is_set:
             self._cache(*draft.scope).beliefs.key_was(accepted=False)
 

@@ -95,13 +95,15 @@ class _Last:
 class Passage:
     """One exchange's way back. ``attempt`` may be called again where the one before was refused or failed."""
 
-    __slots__ = ("_book", "_client", "_exchange", "_planner", "names_usage", "refused")
+    __slots__ = ("_book", "_client", "_exchange", "_planner", "names_usage", "on_accepted", "refused")
 
     def __init__(
         self, exchange: Exchange, client: Client, planner: Planner, book: Callable[[], Awaitable[None]]
     ) -> None:
         self.refused = Suspect.NONE
         self.names_usage = False
+        self.on_accepted: Callable[[], None] | None = None
+        """Called once where the upstream takes the request, after it refused the one before."""
         self._exchange = exchange
         self._client = client
         self._planner = planner
@@ -212,6 +214,8 @@ class Passage:
         """All of the answer is known: have it booked before the client has all of it."""
         if not self._exchange.is_booked:
             outcome = fold.outcome()
+            if self.on_accepted is not None and self._exchange.is_accepted and not _is_void(outcome):
+                self.on_accepted()
             self._exchange.ending = Ending.HUNG_UP if self._client.has_left else _ending(status, outcome)
             self._note(outcome)
             await self._book()

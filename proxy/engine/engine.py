@@ -200,16 +200,16 @@ class Engine:
             upstream = self._upstreams[deployment.transport]
             match await passage.attempt(upstream, call, attempts, outgoing.suspects):
                 case Verdict.DONE:
-                    if Suspect.USAGE in outgoing.blamed and exchange.is_accepted:
-                        self._unasked.add(deployment)
                     return
                 case Verdict.REFUSED:
                     # The upstream refuses a request that we edited: the client's own follows.
                     outgoing.retreat(passage.refused, names_usage=passage.names_usage)
+                    passage.on_accepted = partial(self._blame, outgoing.blamed, plan, deployment)
                     if Suspect.LAYOUT in passage.refused:
                         self._give_up_layout(exchange, plan, outgoing.blamed)
                 case Verdict.FAILED if await attempts.pause():
                     # Another deployment has another cache, and perhaps another model.
+                    passage.on_accepted = None
                     exchange.deployment = attempts.deployment
                     plan = await self._plan(exchange, client, body, head, subject)
                     outgoing = self._outgoing(plan, body, head, attempts.deployment)
@@ -218,7 +218,7 @@ class Engine:
         return Outgoing(plan, body, head, deployment.model, asks_usage=deployment not in self._unasked)
 
     def _give_up_layout(self, exchange: Exchange, plan: Plan, blamed: Suspect) -> None:
-        """The request goes out as the client laid it out; for all of its session where that was to blame."""
+        """The request goes out as the client laid it out."""
         exchange.was_retried, exchange.reason = True, Reason.BARRED
         if Suspect.LAYOUT in blamed:
             with Contained("planner.refused"):
@@ -226,6 +226,15 @@ class Engine:
         else:
             # What the planner expects of its own layout is not what comes now, nor does it bear on the next request.
             exchange.plan = Plan(plan.original, plan.original, plan.mode, Reason.BARRED)
+
+    def _blame(self, edit: Suspect, plan: Plan, deployment: Deployment) -> None:
+        """An upstream takes a request without this edit of ours, after it refused the request with it. Where it refuses
+        both, the request itself is to blame, and nothing is learnt."""
+        if Suspect.USAGE in edit:
+            self._unasked.add(deployment)
+        if Suspect.LAYOUT in edit:
+            with Contained("planner.barred"):
+                self._planner.barred(plan)
 
     async def _plan(self, exchange: Exchange, client: Client, body: bytes, head: Head, subject: Subject) -> Plan:
         """The planner's plan for the deployment whose turn it is. In passthrough there is nothing to plan, and what the

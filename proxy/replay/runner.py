@@ -158,6 +158,8 @@ class Ours:
             planner.refused(plan)
             plan.body = plan.original
             bill = self._side.send(plan.body, step.at)
+            if bill is not None:
+                planner.barred(plan)
         if bill is not None:
             planner.began(plan, step.at)
             planner.settled(plan, _reported(bill), step.at)

@@ -144,7 +144,7 @@ def test_a_barred_session_is_barred_everywhere() -> None:
     workers = Workers(2, blobs={})
     first, second, third = conversation(3)
     plan = workers.send(*first)
-    workers.planners[0].refused(plan)
+    workers.planners[0].barred(plan)
     assert workers.blobs is not None
     workers.blobs.update(workers.planners[0].handed(plan)[1])
     assert workers.send(*second).reason == "barred"

@@ -84,7 +84,7 @@ class TestUpkeep:
     def test_nor_a_session_that_is_barred(self) -> None:
         talk = Talk(profile=SHORT)
         plan, _ = paused(talk, OFTEN)
-        talk.planner.refused(plan)
+        talk.planner.barred(plan)
         assert talk.planner.upkeep(plan, talk.now) is None
 
     def test_what_an_hour_protects_needs_none(self) -> None:

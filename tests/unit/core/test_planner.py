@@ -156,12 +156,25 @@ class TestLife:
         turns = [SYSTEM, user("a")]
         plan = talk.plan(chat(*turns))
         assert plan.rewritten
-        talk.planner.refused(plan)
+        talk.planner.barred(plan)
         talk.planner.began(plan, talk.now)
         talk.planner.settled(plan, None, talk.now)
         plan = talk.send(chat(*turns, assistant("b"), user("c")))
         assert (plan.reason, plan.body) == (Reason.BARRED, plan.original)
         assert talk.send(chat(SYSTEM, user("another session"))).reason is not Reason.BARRED
+
+    def test_a_request_that_is_refused_either_way_changes_nothing_for_its_session(self) -> None:
+        calm, struck = Talk(), Talk()
+        turns = [SYSTEM, user("a")]
+        for number in range(10):
+            if number == 3:
+                plan = struck.plan(chat(*turns, logit_bias=7))
+                assert plan.rewritten
+                struck.planner.refused(plan)
+            plans = [talk.send(chat(*turns)) for talk in (calm, struck)]
+            assert plans[0].body == plans[1].body
+            assert plans[0].predicted == plans[1].predicted
+            turns += [assistant(f"b{number}"), user(f"c{number}")]
 
     def test_nothing_is_learnt_from_a_request_that_was_never_accepted(self) -> None:
         talk = Talk()

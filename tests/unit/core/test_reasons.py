@@ -34,7 +34,7 @@ def plain(talk: Talk) -> Plan:
 
 
 def barred(talk: Talk) -> Plan:
-    talk.planner.refused(talk.plan(chat(SYSTEM, user("a"))))
+    talk.planner.barred(talk.plan(chat(SYSTEM, user("a"))))
     return plain(talk)
 
 

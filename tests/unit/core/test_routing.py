@@ -128,7 +128,7 @@ class TestOnTheWire:
         for label in "ab":
             plan = client.plan(chat(*conversation(1, label)))
             assert b"prompt_cache_key" in plan.body
-            client.planner.refused(plan)
+            client.planner.barred(plan)
         assert b"prompt_cache_key" not in client.plan(chat(*conversation(1, "c"))).body
 
     def test_a_busy_lane_is_spread_over_its_conversations(self) -> None:

@@ -152,7 +152,7 @@ class TestPlanned:
     def test_a_refused_session_gets_its_own_order_back(self) -> None:
         talk = Talk()
         (_, plan), *_ = shuffling(talk, 1)
-        talk.planner.refused(plan)
+        talk.planner.barred(plan)
         talk.planner.began(plan, talk.now)
         talk.planner.settled(plan, None, talk.now)
         for body, plan in shuffling(talk, 3)[1:]:

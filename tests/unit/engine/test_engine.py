@@ -209,7 +209,7 @@ def test_a_refused_rewrite_is_sent_again_as_the_client_wrote_it(status: int) -> 
     assert (client.status, client.answer) == (200, BODY)
     assert [b"rewritten" in body for body in bench.upstream.bodies] == [True, False]
     assert bench.upstream.bodies[1] == chat_body()
-    assert bench.planner.events == ["refused", "began", "settled"]
+    assert bench.planner.events == ["refused", "began", "barred", "settled"]
     exchange = ended(bench)
     assert exchange.was_retried
     assert client.answer_headers["x-stratiform-reason"] == Reason.BARRED
@@ -280,8 +280,14 @@ def test_an_empty_stream_to_a_rewrite_is_retried(empty: object) -> None:
     bench = Bench(empty, answers(ROLE, WORD, DONE), planner=RewritingPlanner())  # type: ignore[arg-type]
     client = bench.chat(MemoryClient(chat_body(stream=True)))
     assert client.answer == ROLE + WORD + DONE
-    assert bench.planner.events[-3:] == ["refused", "began", "settled"]
+    assert bench.planner.events[-4:] == ["refused", "began", "barred", "settled"]
     assert ended(bench).was_retried
+
+
+def test_an_upstream_that_says_nothing_to_either_teaches_nothing() -> None:
+    bench = Bench(answers(ROLE, DONE), answers(ROLE, DONE), planner=RewritingPlanner())
+    assert bench.chat(MemoryClient(chat_body(stream=True))).answer == ROLE + DONE
+    assert "barred" not in bench.planner.events
 
 
 def test_an_empty_stream_to_the_clients_own_request_passes() -> None:
