@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import islice
 
-from proxy.core.recognition import MOST_PIECES, Bound, Cut, Form, PieceKind, Recognition, TooMuch
+from proxy.core.recognition import MOST_CHARS, MOST_PIECES, Bound, Cut, Form, PieceKind, Recognition, TooMuch
 from proxy.core.words import Claim
 from proxy.hookspecs import hookimpl
 
@@ -87,9 +87,11 @@ class AiderRecogniser:
     priority = 50
 
     def recognise(self, role: str, text: str) -> Recognition | None:
-        """Files, map or reminder of an aider user message."""
+        """Files, map or reminder of an aider user message. Raises TooMuch."""
         if role != "user":
             return None
+        if len(text) > MOST_CHARS:
+            raise TooMuch(Bound.LENGTH)
         for opening in _OPENINGS:
             if text.startswith(opening.begins):
                 return _context(opening, text)

@@ -12,7 +12,7 @@ refers to it and claims nothing itself.
 import re
 
 from proxy.core.digest import digest
-from proxy.core.recognition import MOST_PIECES, Bound, Cut, Form, PieceKind, Recognition, TooMuch
+from proxy.core.recognition import MOST_CHARS, MOST_PIECES, Bound, Cut, Form, PieceKind, Recognition, TooMuch
 from proxy.core.words import Claim
 from proxy.hookspecs import hookimpl
 
@@ -61,6 +61,8 @@ class FencedRecogniser:
         """A candidate for context, where nothing but an opening stands around the files."""
         if role != "user":
             return None
+        if len(text) > MOST_CHARS:
+            raise TooMuch(Bound.LENGTH)
         spans = _spans(text)
         if not spans or spans[0][0] > _MAX_OPENING_CHARS:
             return None

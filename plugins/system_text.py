@@ -10,12 +10,11 @@ from collections import Counter
 from collections.abc import Iterator
 
 from proxy.core.digest import digest
-from proxy.core.recognition import MOST_PIECES, Bound, Cut, Form, PieceKind, Recognition, TooMuch
+from proxy.core.recognition import MOST_CHARS, MOST_PIECES, Bound, Cut, Form, PieceKind, Recognition, TooMuch
 from proxy.hookspecs import hookimpl
 
 # What is longer is no prompt that somebody wrote, nor is what has more of these; to look through it would hold up
 # everybody else. A text beyond one of the bounds stays whole.
-_MAX_TEXT_CHARS = 2_000_000
 _MOST_TIMES = 5_000
 _MOST_BLOCKS = 20_000
 # What stands around a document is a piece, too.
@@ -56,7 +55,7 @@ class SystemTextRecogniser:
         """None where nothing in it moves. Raises TooMuch."""
         if role not in ("system", "developer"):
             return None
-        if len(text) > _MAX_TEXT_CHARS:
+        if len(text) > MOST_CHARS:
             raise TooMuch(Bound.LENGTH)
         fences, documents = _blocks(text)
         clocks = [span for span in _clocks(text) if not _is_within(span[0], fences)]

@@ -1,14 +1,21 @@
-"""Connects the engine's ports with the pure planner: builds the route, reports what was contained."""
+"""Connects the engine's ports with the pure planner: builds the route, reports what was contained.
 
-import asyncio
+A large request is planned in three steps. It is read and tokenised beside the event loop (``proxy.aside``), by readers
+that are its own; it is decided on the event loop, which alone holds the planner's state, in a time that grows with the
+number of messages and pieces (both are bounded) and not with their bytes; and it is written beside the event loop. The
+result is what one step would give: nothing in it depends on how long anything took. A small request takes the same
+steps, all of them on the event loop, and never waits for a large one.
+"""
+
 import logging
 from collections.abc import Sequence
+from functools import partial
 
 from msgspec import Raw
 
+from proxy.aside import LARGE_BYTES, Aside
 from proxy.core.cut import Cut
 from proxy.core.keep_alive import Upkeep
-from proxy.core.message import MessageReader
 from proxy.core.modes import Mode
 from proxy.core.plan import Plan, Route
 from proxy.core.planner import TierPlanner
@@ -27,9 +34,10 @@ _LARGE_BYTES = 400_000
 class Planning:
     """Implements ``ports.Planner``. ``state`` is what other workers, and the next start, share; None: nothing."""
 
-    def __init__(self, planner: TierPlanner, state: LayoutState | None = None) -> None:
+    def __init__(self, planner: TierPlanner, state: LayoutState | None = None, aside: Aside | None = None) -> None:
         self._planner = planner
         self._state = state
+        self._aside = aside or Aside()
 
     def cut(self, body: bytes) -> Cut:
         """The body, cut with the help of what was cut before. Raises InvalidRequest, Unreadable."""
@@ -48,7 +56,7 @@ class Planning:
         let the planner know what other workers know of this request's session."""
         if cut is None or mode is Mode.PASSTHROUGH or "messages" not in cut.members:
             return
-        await self._read_ahead(cut)
+        await self._read_ahead(body, cut)
         if self._state is not None:
             try:
                 wanted = self._planner.lookout(body, _route(deployment, subject), cut)
@@ -57,18 +65,20 @@ class Planning:
                 return
             await self._state.recall(subject.scope, wanted, now)
 
-    async def _read_ahead(self, cut: Cut) -> None:
-        try:
-            messages = cut.unread()
-        except Unreadable:
-            return
-        if _size(messages) < _LARGE_BYTES:
-            return
-        unread = self._planner.unread(messages)
-        if _size(unread) >= _LARGE_BYTES:
-            reader = self._planner.reading_room()
-            await asyncio.to_thread(_read_all, reader, unread)
-            self._planner.bring_back(reader)
+    async def _read_ahead(self, body: bytes, cut: Cut) -> None:
+        if len(body) >= LARGE_BYTES:
+            size = len(body)
+        else:
+            try:
+                messages = cut.unread()
+            except Unreadable:
+                return
+            size = _size(messages)
+            if size < _LARGE_BYTES or _size(self._planner.unread(messages)) < _LARGE_BYTES:
+                return
+        ahead = self._planner.ahead(cut)
+        await self._aside.run(size, ahead.run)
+        self._planner.bring_back(ahead)
 
     def plan(
         self,
@@ -79,8 +89,16 @@ class Planning:
         now: float,
         cut: Cut | None = None,
     ) -> Plan:
-        """The plan for one chat request. Raises InvalidRequest where the body is no chat request."""
-        plan = self._planner.plan(body, _route(deployment, subject), mode, now, cut)
+        """The plan for one chat request, its body perhaps still to be written. Raises InvalidRequest where the body is
+        no chat request."""
+        return self._planner.decide(body, _route(deployment, subject), mode, now, cut)
+
+    async def written(self, plan: Plan) -> Plan:
+        """The plan with its body: a large one is written beside the event loop."""
+        if plan.writing is not None and len(plan.original) >= LARGE_BYTES:
+            plan = await self._aside.run(len(plan.original), partial(self._planner.written, plan))
+        else:
+            plan = self._planner.written(plan)
         if plan.surprise is not None:
             # The type and place only: a message could quote the prompt.
             _log.error("planning failed, request sent as it came: %s", _place(plan.surprise))
@@ -115,6 +133,7 @@ class Planning:
 
     async def aclose(self) -> None:
         """Write what waits to be written."""
+        self._aside.close()
         if self._state is not None:
             await self._state.aclose()
 
@@ -130,15 +149,6 @@ def _route(deployment: Deployment, subject: Subject) -> Route:
         upstream=deployment.id,
         server=deployment.server,
     )
-
-
-def _read_all(reader: MessageReader, messages: Sequence[Raw]) -> None:
-    for raw in messages:
-        try:
-            reader.read(raw)
-        except Unreadable:
-            # The planner will meet it again and say so.
-            return
 
 
 def _size(messages: Sequence[Raw]) -> int:

@@ -9,7 +9,7 @@ from typing import Protocol
 
 import pluggy
 
-from proxy.core.recognition import MOST_PIECES, Bound, Recogniser, Recognition, TooMuch
+from proxy.core.recognition import MOST_CHARS, MOST_PIECES, Bound, Recogniser, Recognition, TooMuch
 from proxy.hookspecs import PROJECT, Hooks
 
 DEFAULT_PLUGINS = ("plugins.aider", "plugins.fenced", "plugins.system_text")
@@ -78,6 +78,8 @@ class Guarded:
             return None
         began_s = self.cpu_s()
         try:
+            if len(text) > MOST_CHARS:
+                raise TooMuch(Bound.LENGTH)
             found = self.inner.recognise(role, text)
             if found is not None and len(found.cuts) > MOST_PIECES:
                 raise TooMuch(Bound.PIECES)

@@ -241,6 +241,11 @@ class Planner(Protocol):
         """
         ...
 
+    async def written(self, plan: Plan) -> Plan:
+        """Called behind ``plan``: the plan with its body, which for a large request is written without holding up the
+        event loop."""
+        ...
+
     def began(self, plan: Plan, now: float) -> None:
         """The upstream accepted the request and its first byte arrived: commit the shadow cache."""
         ...

@@ -62,6 +62,10 @@ class PassthroughPlanner:
         sent = original_body(request, deployment.model)
         return Plan(sent, sent, Mode.PASSTHROUGH, Reason.PASSTHROUGH_MODE)
 
+    async def written(self, plan: Plan) -> Plan:
+        """Nothing is left to write."""
+        return plan
+
     def began(self, plan: Plan, now: float) -> None:
         """Remember it."""
         self.events.append("began")

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from proxy.administration import Desk
 from proxy.admission import Gate
+from proxy.aside import Aside
 from proxy.cli import compose, declared
 from proxy.cli.reload import Reload
 from proxy.clock import SystemClock
@@ -95,6 +96,7 @@ async def build(
     routing = settings.routing
     breaking = BreakerPolicy(allowed_fails=routing.allowed_fails, cooldown_s=routing.cooldown_s)
     room = int(ours.limits.state_mib * (1 << 20))
+    aside = Aside()
     planner = Planning(
         TierPlanner(
             quick(encode),
@@ -107,6 +109,7 @@ async def build(
         LayoutState(store, metrics.store_failed, is_shared=store.is_shared, memory_bytes=room)
         if store.is_durable
         else None,
+        aside,
     )
     meter, terms = Meter(metrics, prices), compose.keep_alive_terms(settings)
     custody = Custody(
@@ -131,6 +134,7 @@ async def build(
         trust_time_header=ours.clock == "header",
         retries=RetryPolicy(retries=routing.num_retries, least_wait_s=routing.retry_after_s),
         breakers=Breakers(breaking if routing.has_breakers else None, metrics.breaker),
+        aside=aside,
         keeper=None
         if terms is None
         else KeepAlive(

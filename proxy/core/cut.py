@@ -56,6 +56,10 @@ class Cut:
     span: Span | None = None
     starts: Sequence[int] = ()
     transcript: Transcript | None = None
+    is_kept: bool = False
+    """The conversation is remembered (``Trunks.keep``)."""
+    failure: Unreadable | None = None
+    """Why what was to be read in another thread cannot be read: it is not tried again."""
 
     def unread(self) -> Sequence[Raw]:
         """The messages that are not known. Raises Unreadable where the messages are no array."""
@@ -75,6 +79,8 @@ class Cut:
         """All messages, those that are not known by ``reader``. Raises Unreadable, and what the reader raises."""
         if self.transcript is None:
             added = [reader(raw) for raw in self.unread()]
+            if sum(len(message.parts) for message in added) > MOST_ELEMENTS:
+                raise Unreadable("too many parts")
             if self.base is None:
                 self.transcript = Transcript(added)
             else:
@@ -147,7 +153,8 @@ class Trunks:
 
     def cut(self, body: bytes) -> Cut:
         """The body's members, and what is known of its messages. Raises InvalidRequest for what is no JSON object,
-        Unreadable for odd Unicode."""
+        Unreadable for odd Unicode. It changes nothing, and another thread may call it: each table is asked once, and
+        what is found there is compared with the body."""
         place = 0
         for _ in range(_MAX_PLACES if self._openings else 0):
             place = body.find(_NAME, place)
@@ -165,7 +172,7 @@ class Trunks:
 
     def keep(self, body: bytes, cut: Cut) -> None:
         """Remember a conversation, all of whose messages are read now."""
-        transcript = cut.transcript
+        cut.is_kept, transcript = True, cut.transcript
         if transcript is None or not transcript.messages:
             return
         if cut.span is None:
@@ -230,7 +237,7 @@ class Trunks:
         if first is None:
             return None
         best, base = _Common(0, at, ()), None
-        for trunk in self._branches.get((first, _window(body, at + len(first))), ()):
+        for trunk in tuple(self._branches.get((first, _window(body, at + len(first))), ())):
             found = _in_common(body, at, trunk)
             if found.size > best.size:
                 best, base = found, trunk.transcript

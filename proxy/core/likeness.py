@@ -19,6 +19,7 @@ _SIZE = 64
 _FEW_LINES = 8
 _ALIKE = 0.4
 _MAX_CHARS = 200_000
+_MOST_BYTES = 1 << 20
 
 
 def sketch_of(head: Iterable[Message]) -> Sketch:
@@ -54,6 +55,9 @@ def _sketch(message: Message) -> Sketch:
 def _text(message: Message) -> str:
     if message.text is not None:
         return message.text
+    if len(message.raw) > _MOST_BYTES:
+        # To read all of it would hold up everybody else.
+        return message.lead
     try:
         content = members_of(message.raw).get("content")
         found = value(content) if content is not None and not message.is_list else None

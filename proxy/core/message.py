@@ -98,17 +98,23 @@ _Content = tuple[tuple[Part, ...], str | None, Recognition | None, tuple[bytes, 
 class MessageReader:
     """Reads raw messages, remembering what it read by digest, least recently used out first.
 
-    Memory is bounded by ``capacity_bytes``.
+    Memory is bounded by ``capacity_bytes``. What ``base`` knows is taken from there; it is read, never written.
     """
 
     def __init__(
-        self, counter: TokenCounter, recognisers: Sequence[Recogniser], *, capacity_bytes: int = 128 * 2**20
+        self,
+        counter: TokenCounter,
+        recognisers: Sequence[Recogniser],
+        *,
+        capacity_bytes: int = 128 * 2**20,
+        base: "MessageReader | None" = None,
     ) -> None:
         self._counter = counter
         self._recognisers = tuple(sorted(recognisers, key=lambda r: (r.priority, r.name)))
         self._capacity = capacity_bytes
         self._size = 0
         self._known: OrderedDict[_Key, Message] = OrderedDict()
+        self._base = base
 
     def read(self, raw: Raw) -> Message:
         """The message. Raises Unreadable where it is not the shape of a chat message."""
@@ -118,7 +124,8 @@ class MessageReader:
         if known is not None and known.raw == content:
             self._known.move_to_end(key)
             return known
-        message = self._parse(content)
+        before = self._base._known.get(key) if self._base is not None else None
+        message = before if before is not None and before.raw == content else self._parse(content)
         self._keep(key, message)
         return message
 
@@ -132,7 +139,8 @@ class MessageReader:
 
     def beside(self) -> "MessageReader":
         """A reader for another thread: it reads what this one has not; ``adopt`` brings the result back."""
-        return MessageReader(self._counter.beside(), self._recognisers, capacity_bytes=self._capacity)
+        counter = self._counter.beside()
+        return MessageReader(counter, self._recognisers, capacity_bytes=self._capacity, base=self)
 
     def adopt(self, other: "MessageReader") -> None:
         """Take over what another reader has read."""

@@ -1,6 +1,6 @@
 """A plan: what is sent for one request, and why."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from proxy.core.modes import Mode
@@ -52,7 +52,8 @@ class Plan:
     reported) are filled when the exchange is settled. ``headers`` are added to the request's where the client
     has none of that name. ``arm`` is the hold-out's (empty without one). ``session`` is the
     planner's name for the conversation (empty where it saw none). ``ticket`` is private to the planner; ``surprise`` is
-    an error of ours that was contained.
+    an error of ours that was contained. ``writing`` writes ``body``, where that is still to be done
+    (``TierPlanner.written``).
     """
 
     body: bytes
@@ -70,3 +71,4 @@ class Plan:
     headers: Sequence[tuple[str, str]] = ()
     ticket: object = None
     surprise: Exception | None = None
+    writing: Callable[[], bytes] | None = None

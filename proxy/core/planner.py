@@ -2,9 +2,11 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 from msgspec import Raw
 
+from proxy.core.ahead import Ahead
 from proxy.core.assemble import material
 from proxy.core.body import as_read, as_written, has_foreign_marks, own_count, planned_body
 from proxy.core.bounded import Bounded
@@ -105,10 +107,37 @@ class TierPlanner:
         """The plan for one chat request; ``cut`` is the body's, where it was cut already. Raises InvalidRequest where
         the body is no chat request.
 
-        Any surprise of ours is contained here and nowhere else: the client's request goes out as it came.
+        Any surprise of ours is contained here and in ``written`` alone: the client's request goes out as it came.
         """
+        return self.written(self.decide(body, route, mode, now, cut))
+
+    def written(self, plan: Plan) -> Plan:
+        """A plan with its body written. It touches nothing but the plan: another thread may do it."""
+        if plan.writing is None:
+            return plan
+        original, mode = plan.original, plan.mode
+        try:
+            plan.body, plan.writing = plan.writing(), None
+            plan.rewritten = plan.body != original
+            return plan
+        except Unreadable:
+            return Plan(body=original, original=original, mode=mode, reason=Reason.UNREADABLE)
+        except Exception as error:  # noqa: BLE001 - fidelity rule 7: caching never fails a request
+            return Plan(body=original, original=original, mode=mode, reason=Reason.INTERNAL_ERROR, surprise=error)
+
+    def decide(
+        self,
+        body: bytes,
+        route: Route,
+        mode: Mode,
+        now: float,
+        cut: Cut | None = None,
+    ) -> Plan:
+        """The same as ``plan``, but that the body may be still to be written (``Plan.writing``)."""
         try:
             cut = cut or self.cut(body)
+            if cut.failure is not None:
+                raise cut.failure
             request = parse_chat(body, cut.members, cut.rest if cut.rest or cut.known else None, cut.span)
         except Unreadable:
             return Plan(body=body, original=body, mode=mode, reason=Reason.UNREADABLE)
@@ -132,13 +161,14 @@ class TierPlanner:
         """Those messages that were never read, which planning would tokenise."""
         return self._reader.unread(messages)
 
-    def reading_room(self) -> MessageReader:
-        """A reader for another thread; ``bring_back`` makes what it read known here."""
-        return self._reader.beside()
+    def ahead(self, cut: Cut) -> Ahead:
+        """What is to be read in another thread; ``bring_back`` makes it known here."""
+        return Ahead(cut, self._reader.beside(), self._tools.beside())
 
-    def bring_back(self, reader: MessageReader) -> None:
+    def bring_back(self, ahead: Ahead) -> None:
         """Take over what was read elsewhere."""
-        self._reader.adopt(reader)
+        self._reader.adopt(ahead.messages)
+        self._tools.adopt(ahead.tools)
 
     def lookout(self, body: bytes, route: Route, cut: Cut) -> Lookout:
         """For what other processes may have left about a request, before it is planned. Raises InvalidRequest,
@@ -276,10 +306,10 @@ class TierPlanner:
     def read(self, body: bytes, cut: Cut) -> Transcript:
         """All messages of a body: those that an earlier request had, too, are not looked at again. ``plan`` does it
         where it was not done before. Raises Unreadable."""
-        if cut.transcript is None:
-            cut.read(self._reader.read)
+        transcript = cut.read(self._reader.read)
+        if not cut.is_kept:
             self._trunks.keep(body, cut)
-        return cut.read(self._reader.read)
+        return transcript
 
     def _planned(self, request: ChatRequest, cut: Cut, original: bytes, route: Route, mode: Mode, now: float) -> Plan:
         transcript = self.read(request.body, cut)
@@ -331,7 +361,7 @@ class TierPlanner:
             if not draft.use_own:
                 draft.key = self._routing(request, draft.session, route, caches.beliefs)
                 plan.headers = (draft.key.header,) if draft.key.header is not None else ()
-                plan.body = planned_body(request, cut, draft, route, mode)
+                plan.writing = partial(planned_body, request, cut, draft, route, mode)
                 plan.reason = as_written(plan.reason, request, draft, route, mode)
             else:
                 plan.predicted = caches.sent.bill(draft.own_prompt, now)

@@ -66,6 +66,8 @@ class Recognition:
 
 _MOVABLE = (Form.CONTEXT, Form.CANDIDATE)
 
+MOST_CHARS = 500_000
+"""A longer text stays whole: while Python searches a text for a pattern it does nothing else."""
 MOST_PIECES = 2_000
 """A text of more pieces stays whole: what is planned for each of them would hold up everybody else."""
 
@@ -108,7 +110,7 @@ def recognise_text(recognisers: Iterable[Recogniser], role: str, text: str) -> R
             found = recogniser.recognise(role, text)
         except TooMuch:
             continue
-        if found is not None and len(found.cuts) > MOST_PIECES:
+        if found is not None and (len(found.cuts) > MOST_PIECES or len(text) > MOST_CHARS):
             continue
         if found is not None and covers(found.cuts, len(text)):
             return found if found.form not in _MOVABLE else replace(found, cuts=joined(found.cuts))

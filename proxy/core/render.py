@@ -205,7 +205,7 @@ def _marked_content(
         if not marks:
             return content
         key, mark = mark_json(dialect, next(iter(marks.values())))
-        return b'[{"type":"text","text":' + content + b"," + orjson.dumps(key) + b":" + mark + b"}]"
+        return b"".join((b'[{"type":"text","text":', content, b",", orjson.dumps(key), b":", mark, b"}]"))
     written = [_without_mark(raw) if strip else bytes(raw) for raw in elements(content)]
     for place, life in marks.items():
         key, mark = mark_json(dialect, life)

@@ -6,6 +6,9 @@ from proxy.core.message import PLAIN_TEXT_KEYS, Message
 from proxy.core.recognition import PieceKind
 from proxy.core.wire import Unreadable, elements, members_of, value
 
+# A text of so many bytes would hold up everybody else each time that it is looked into.
+_MOST_BYTES = 1 << 20
+
 
 @dataclass(frozen=True, slots=True)
 class Kept:
@@ -17,9 +20,12 @@ class Kept:
 
 
 def texts_of(message: Message) -> tuple[str, ...] | None:
-    """The texts that the content consists of; None for anything but a string, or a list of plain text parts."""
+    """The texts that the content consists of; None for anything but a string, or a list of plain text parts, and for
+    very long ones of which no part is known to move."""
     if message.text is not None and len(message.parts) == 1:
         return (message.text,)
+    if message.recognition is None and len(message.raw) > _MOST_BYTES:
+        return None
     try:
         content = members_of(message.raw).get("content")
         if content is None:

@@ -16,6 +16,8 @@ from proxy.core.message import MARK_KEYS
 
 _MAX_SETS = 1024
 _MAX_BYTES = 64 * 2**20
+# Of longer arrays only the very same bytes are the same: to take one apart would hold up everybody else.
+_LONGEST_BYTES = 1 << 20
 
 
 class ToolOrders:
@@ -67,7 +69,9 @@ class _Pairs(list[tuple[str, object]]):
 
 def _set_of(raw: bytes) -> bytes:
     """What the tools are, whatever their order and the order of their keys; equal tools count as often as they stand.
-    Of what is nested too deep, or names a key twice, only the very same bytes are the same."""
+    Of what is very long, nested too deep, or names a key twice, only the very same bytes are the same."""
+    if len(raw) > _LONGEST_BYTES:
+        return digest(b"raw", raw)
     try:
         tools = json.loads(raw, object_pairs_hook=_Pairs, parse_float=_Number, parse_int=_Number)
         return digest(b"tools", *sorted(_form_free(tool) for tool in tools))

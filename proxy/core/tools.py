@@ -49,7 +49,20 @@ class ToolReader:
 
     def __init__(self, counter: TokenCounter, *, capacity_bytes: int = 32 * 2**20) -> None:
         self._counter = counter
+        self._base: ToolReader | None = None
         self._known: Bounded[tuple[int, bytes], tuple[bytes, Element]] = Bounded(capacity_bytes, _weight)
+
+    def beside(self) -> "ToolReader":
+        """A reader for another thread, which knows what this one knows; ``adopt`` brings the result back."""
+        other = ToolReader(self._counter.beside())
+        other._base = self
+        return other
+
+    def adopt(self, other: "ToolReader") -> None:
+        """Take over what another reader has read."""
+        self._counter.adopt(other._counter)
+        for key, known in other._known.items():
+            self._keep(key, known)
 
     def read(self, raw: Raw | None) -> tuple[Element, ...]:
         """One element for all tools; nothing where there are none. Raises Unreadable for no array of objects."""
@@ -59,12 +72,18 @@ class ToolReader:
         # Compared, not hashed: that is far cheaper.
         key = (len(content), content[-_KEY_BYTES:])
         known = self._known.get(key)
+        if known is None and self._base is not None:
+            known = self._base._known.get(key)
         if known is None or known[0] != content:
-            known = self._known[key] = (content, self._parse(content))
-            if len(self._known) > _MAX_REMEMBERED:
-                self._known.drop_oldest()
-        self._known.used(key)
+            known = (content, self._parse(content))
+        self._keep(key, known)
         return (known[1],)
+
+    def _keep(self, key: tuple[int, bytes], known: tuple[bytes, Element]) -> None:
+        self._known[key] = known
+        if len(self._known) > _MAX_REMEMBERED:
+            self._known.drop_oldest()
+        self._known.used(key)
 
     def _parse(self, content: bytes) -> Element:
         parts = []

@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
 from functools import partial
 
+from proxy.aside import Aside
 from proxy.clock import request_time
 from proxy.core.demand import Asked, demand_of
 from proxy.core.head import Head, head_of, untouched
@@ -80,6 +81,7 @@ class Engine:
         breakers: Breakers | None = None,
         keeper: Keeper | None = None,
         custody: Custody | None = None,
+        aside: Aside | None = None,
     ) -> None:
         self._models = models
         self._upstreams = dict(upstreams)
@@ -95,6 +97,7 @@ class Engine:
         self._custody = custody
         self._conclusion = Conclusion(admission, meter, models, custody)
         self._unasked = Unasked()
+        self._aside = aside or Aside()
         self._settling: Tasks = set()
 
     @property
@@ -129,6 +132,7 @@ class Engine:
         await drain(self._settling)
         for upstream in self._upstreams.values():
             await upstream.aclose()
+        self._aside.close()
 
     async def _run(self, client: Client, work: Callable[[Exchange, Client], Awaitable[None]], *, is_chat: bool) -> None:
         exchange = Exchange(client.method, client.path, self._clock.now(), is_chat=is_chat, keys=keys_of(client))
@@ -163,8 +167,7 @@ class Engine:
         subject = await self._enter(exchange, client)
         body = await client.read(self._limits.body_bytes)
         self._arrived(exchange, client, len(body))
-        head = head_of(body, self._planner.cut)
-        reading = unambiguous(body, head)
+        reading = await self._aside.run_large(len(body), lambda: unambiguous(body, head_of(body, self._planner.cut)))
         body, head = reading.body, reading.head
         if not head.model:
             raise InvalidRequest("'model' must be a non-empty string", param="model", code="missing_model")
@@ -249,6 +252,7 @@ class Engine:
             with Contained("planner.prepare"):
                 await self._planner.prepare(body, deployment, subject, exchange.mode, exchange.now, head.cut)
             plan = self._planner.plan(body, deployment, subject, exchange.mode, exchange.now, head.cut)
+            plan = await self._planner.written(plan)
         if plan.reason is Reason.UNREADABLE and plan.body is body:
             # Not taken apart, but still to go by the deployment's name for the model.
             plan.body = plan.original = untouched(body, head, deployment.model)
@@ -387,11 +391,7 @@ class Engine:
             body = await client.read(self._limits.peek_bytes)
         if body is None:
             return Raw(client.stream(self._limits.upload_bytes))
-        head = peeked_head(body)
-        if head is None:
-            return Raw(body)
-        reading = unambiguous(body, head)
-        return Raw(reading.body, reading.head, reading.members)
+        return await self._aside.run_large(len(body), partial(_peeked, body))
 
     async def _form(self, client: Client, subject: Subject) -> Raw:
         limit = self._limits.body_bytes
@@ -474,3 +474,11 @@ def _mode(client: Client, deployment: Deployment, subject: Subject) -> Mode:
 def _is_read(client: Client) -> bool:
     """Whether a request that does not call its body JSON is read all the same."""
     return client.method == "POST" and is_body_path(plain_path(client.path))
+
+
+def _peeked(body: bytes) -> Raw:
+    head = peeked_head(body)
+    if head is None:
+        return Raw(body)
+    reading = unambiguous(body, head)
+    return Raw(reading.body, reading.head, reading.members)

@@ -1,18 +1,33 @@
 """One request does not hold up the others: what is done to a body grows no faster than the body, whatever it is."""
 
+import asyncio
 import contextlib
+import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from functools import cache
 
 import msgspec
 import pytest
 
+from proxy.aside import LARGE_BYTES, Aside
 from proxy.core.cut import Trunks
 from proxy.core.demand import demand_of
 from proxy.core.head import head_of, untouched
+from proxy.core.modes import Mode
+from proxy.core.plan import Plan, Route
+from proxy.core.planner import TierPlanner
+from proxy.core.profiles import PROFILES
+from proxy.core.recognition import MOST_CHARS, Recogniser, TooMuch
+from proxy.core.tokens import Encode, quick
+from proxy.core.unambiguous import unambiguous
 from proxy.core.wire import Unreadable, parse_members, peek, value_spans
+from proxy.encodings import local_encode
 from proxy.errors import InvalidRequest
-from tests.security.bodies import WIRE
+from proxy.planning import Planning
+from proxy.plugins import build_plugin_manager, recognisers
+from proxy.ports import Deployment, Subject, Transport
+from tests.security.bodies import CHATS, WIRE
 
 KIB = 1 << 10
 # Four times the bytes take about four times as long; a quadratic routine takes sixteen. Below the floor clocks err.
@@ -44,8 +59,7 @@ def taken_apart(body: bytes) -> None:
     """All that is done to a body's own bytes where it is not planned."""
     with contextlib.suppress(InvalidRequest):
         head = head_of(body, Trunks().cut)
-        if head.members is not None:
-            value_spans(body, head.members)
+        unambiguous(body, head)
         untouched(body, head, "another")
         demand_of("POST", "/chat/completions", head.asked)
         demand_of("POST", "/completions", head.asked)
@@ -96,3 +110,132 @@ def test_what_is_read_in_the_place_of_half_a_character_leaves_all_else_as_it_was
         "whole": "\ud7a3\u00e9", "path": "\\ud83d\\", "quoted": '"\\ud800', "wide": "\u20ac"
     }  # fmt: skip
     assert (len(found["half"]), len(found["other"])) == (1, 2)
+
+
+ROUTE = Route(scope="s", name="m", model="m", profile=PROFILES["anthropic"])
+DEPLOYMENT = Deployment(name="m", model="m", transport=Transport.HTTP, profile=PROFILES["anthropic"])
+
+
+@pytest.fixture
+def short_switches() -> Iterator[None]:
+    """Threads take turns as they do in the server."""
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(0.0005)
+    yield
+    sys.setswitchinterval(before)
+
+
+@cache
+def counting() -> Encode:
+    """The server's own; to read its table takes a second."""
+    return quick(local_encode())
+
+
+def planning() -> Planning:
+    return Planning(TierPlanner(counting(), recognisers(build_plugin_manager())))
+
+
+async def planned(planner: Planning, body: bytes, now: float = 1.0) -> Plan:
+    """The plan of a request that is counted, as the engine has it made."""
+    subject = Subject(scope="s")
+    head = await Aside().run_large(len(body), lambda: head_of(body, planner.cut))
+    await planner.prepare(body, DEPLOYMENT, subject, Mode.TIER, now, head.cut)
+    plan = await planner.written(planner.plan(body, DEPLOYMENT, subject, Mode.TIER, now, head.cut))
+    planner.began(plan, now)
+    planner.settled(plan, None, now)
+    return plan
+
+
+def turns_of_the_loop(body: bytes) -> tuple[float, float]:
+    """The most CPU that this process takes between two turns of the event loop while a body is planned, and all of it.
+    CPU, not time: what else runs on the machine does not count."""
+
+    async def main() -> tuple[float, float]:
+        gaps: list[float] = []
+
+        async def tick() -> None:
+            last = time.process_time()
+            while True:
+                await asyncio.sleep(0.0005)
+                now = time.process_time()
+                gaps.append(now - last)
+                last = now
+
+        planner = planning()
+        ticking = asyncio.create_task(tick())
+        await asyncio.sleep(0.005)
+        began = time.process_time()
+        await planned(planner, body)
+        total = time.process_time() - began
+        await asyncio.sleep(0.005)
+        ticking.cancel()
+        return max(gaps), total
+
+    return asyncio.run(main())
+
+
+@pytest.mark.parametrize("name", sorted(CHATS))
+def test_the_event_loop_gets_its_turns_while_a_large_chat_is_planned(name: str, short_switches: None) -> None:
+    longest, total = min(turns_of_the_loop(CHATS[name](4 << 20)) for _ in range(2))
+    assert longest < 0.1
+    assert total < 2.0
+
+
+@pytest.mark.parametrize("name", sorted(CHATS))
+def test_a_chat_is_planned_in_linear_time(name: str) -> None:
+    def work(body: bytes) -> None:
+        planner = TierPlanner(counting(), recognisers(build_plugin_manager()))
+        plan = planner.plan(body, ROUTE, Mode.TIER, 1.0)
+        planner.began(plan, 1.0)
+        planner.settled(plan, None, 1.0)
+
+    small, large = CHATS[name](60 * KIB), CHATS[name](240 * KIB)
+    before, after = cpu_s(lambda: work(small)), cpu_s(lambda: work(large))
+    assert after < MOST_S
+    assert after < MOST_RATIO * max(before, FLOOR_S)
+
+
+@pytest.mark.parametrize("name", ["files", "messages", "documents", "tools", "parts"])
+def test_a_large_request_gets_the_layout_that_one_step_gives(name: str) -> None:
+    body = CHATS[name](LARGE_BYTES + 300 * KIB)
+    assert len(body) > LARGE_BYTES
+    grown = body[:-1] + b',"temperature":1}'
+
+    async def beside() -> list[bytes]:
+        planner = planning()
+        return [(await planned(planner, each, at)).body for at, each in ((1.0, body), (20.0, grown), (40.0, body))]
+
+    planner, at_once = TierPlanner(counting(), recognisers(build_plugin_manager())), []
+    for at, each in ((1.0, body), (20.0, grown), (40.0, body)):
+        plan = planner.plan(each, ROUTE, Mode.TIER, at)
+        planner.began(plan, at)
+        planner.settled(plan, None, at)
+        at_once.append(plan.body)
+    assert asyncio.run(beside()) == at_once
+
+
+def test_small_requests_are_planned_while_a_large_one_is(short_switches: None) -> None:
+    async def main() -> int:
+        planner, done = planning(), 0
+        large = asyncio.create_task(planned(planner, CHATS["escapes"](8 << 20)))
+        while not large.done():
+            plan = await planned(planner, CHATS["messages"](2_000))
+            assert plan.surprise is None
+            done += 1
+            await asyncio.sleep(0.001)
+        return done
+
+    assert asyncio.run(main()) > 5
+
+
+def test_what_cannot_be_read_is_found_out_once_and_passes_whole() -> None:
+    body = CHATS["parts"](LARGE_BYTES)[:-2] + b',{"role":7}]}'
+    plan = asyncio.run(planned(planning(), body))
+    assert (plan.reason, plan.rewritten, plan.surprise) == ("unreadable", False, None)
+
+
+@pytest.mark.parametrize("one", recognisers(build_plugin_manager()), ids=lambda one: str(one.name))
+def test_a_very_long_text_is_not_looked_through(one: Recogniser) -> None:
+    role = "system" if one.name == "system-text" else "user"
+    with pytest.raises(TooMuch):
+        one.recognise(role, "a" * (MOST_CHARS + 1))
