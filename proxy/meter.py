@@ -139,7 +139,7 @@ class Meter:
         plan = exchange.plan
         if plan is None or exchange.ending is Ending.REFUSED:
             return
-        self._metrics.plan(mode_label(exchange.mode), exchange.reason, plan.tier_tokens)
+        self._metrics.plan(mode_label(exchange.mode), exchange.reason, plan.tier_tokens, plan.segment_tokens)
         for move in plan.moves:
             self._metrics.moved(move.source, move.target)
         if plan.deviation:

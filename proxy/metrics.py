@@ -8,6 +8,7 @@ Counters cannot fall, so what a plan saved or lost is in two of them: saved - lo
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping
+from types import MappingProxyType
 from typing import Generic, Literal, Protocol, TypeVar, get_args
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector, generate_latest
@@ -18,6 +19,7 @@ from proxy import __version__
 from proxy.core.deviation import Deviation
 from proxy.core.diagnostics import UNTOLD
 from proxy.core.modes import Mode
+from proxy.core.plan import UNMARKED
 from proxy.core.prices import Cost
 from proxy.core.reasons import Reason
 from proxy.core.redaction import without_keys
@@ -41,6 +43,8 @@ RETRIED_KINDS = get_args(Kind)
 _BREAKER_STATES = {"closed": 0, "half-open": 1, "open": 2}
 _KINDS = ("read", "write", "uncached", "output")
 _TIERS = ("L0", "L1", "L2", "L3", "active")
+_SEGMENTS = ("1", "2", "3", "4", UNMARKED)
+_NOTHING: Mapping[str, int] = MappingProxyType({})
 
 _OVERHEAD_S = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0)
 _FIRST_BYTE_S = (0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0)
@@ -201,7 +205,8 @@ class Metrics:
             "keep_alive_total", "Refreshes of prefixes, by what became of them.", "team", "outcome"
         )
         self._refresh_cost = self._counter("keep_alive_cost_usd_total", "What refreshes cost.", "model", "team")
-        self._tier_tokens = self._counter("tier_tokens_total", "Prompt tokens sent in each tier.", "tier")
+        self._tier_tokens = self._counter("tier_tokens_total", "Tokens of context pieces by their tier.", "tier")
+        self._segment_tokens = self._counter("segment_tokens_total", "Prompt tokens between markers.", "segment")
         self._tier_moves = self._counter("tier_moves_total", "Pieces that changed their tier.", "source", "target")
         self._reasons = self._counter("plan_reasons_total", "Plans by their reason.", "mode", "reason")
         self._prediction = self._histogram(
@@ -251,6 +256,8 @@ class Metrics:
             self._tier_tokens(tier)
             for other in (*_TIERS, "removed"):
                 self._tier_moves(tier, other)
+        for segment in _SEGMENTS:
+            self._segment_tokens(segment)
         for reason in Reason:
             self._reasons("tier", reason.value)
         kinds = len(_KINDS) + len(ERROR_KINDS) + len(RETRIED_KINDS) + len(Deviation)
@@ -336,9 +343,14 @@ class Metrics:
         """A complete answer came without usage."""
         self._no_usage(self._model(model)).inc()
 
-    def plan(self, mode: str, reason: str, tier_tokens: Mapping[str, int]) -> None:
+    def plan(
+        self, mode: str, reason: str, tier_tokens: Mapping[str, int], segment_tokens: Mapping[str, int] = _NOTHING
+    ) -> None:
         """A plan was made."""
         self._reasons(mode, reason).inc()
+        for segment, count in segment_tokens.items():
+            if count > 0:
+                self._segment_tokens(segment if segment in _SEGMENTS else UNMARKED).inc(count)
         for tier, count in tier_tokens.items():
             if count > 0:
                 self._tier_tokens(_tier_label(tier)).inc(count)

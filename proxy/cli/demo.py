@@ -39,7 +39,8 @@ _PROFILE = "anthropic"
 _REFRESH_HZ = 8
 _WORTH_A_LOOK = (
     "requests_total", "tokens_total", "input_cost_usd_total", "uncached_input_cost_usd_total", "saved_usd_total",
-    "lost_usd_total", "hit_ratio_sum", "hit_ratio_count", "tier_tokens_total", "plan_reasons_total",
+    "lost_usd_total", "hit_ratio_sum", "hit_ratio_count", "tier_tokens_total",
+    "segment_tokens_total", "plan_reasons_total",
     "overhead_seconds_sum", "overhead_seconds_count",
 )  # fmt: skip
 

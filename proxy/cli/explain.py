@@ -43,14 +43,15 @@ def _print(explanation: Explanation) -> None:
     output = Output()
     output.print(f"{explanation.trace}, request {explanation.request} of {explanation.requests}")
     table = Table(box=None, pad_edge=False)
-    for heading, justify in (("at", "right"), ("tier", "left"), ("what", "left"), ("tokens", "right")):
-        table.add_column(heading, justify="right" if justify == "right" else "left")
+    for heading in ("at", "segment", "tier", "what", "tokens"):
+        table.add_column(heading, justify="right" if heading in ("at", "tokens") else "left")
     table.add_column("marker")
     table.add_column("read again", justify="right")
     table.add_column("why")
     for row in explanation.rows:
         table.add_row(
             str(row.position),
+            row.segment,
             Text(row.tier, _TIER_STYLES.get(row.tier, "dim")),
             row.what,
             f"{row.tokens:,}",

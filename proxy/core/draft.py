@@ -9,7 +9,7 @@ from proxy.core.choose import Choice
 from proxy.core.forecast import Forecast
 from proxy.core.layout import Layout
 from proxy.core.mid_system import elsewhere
-from proxy.core.plan import Moved
+from proxy.core.plan import UNMARKED, Moved
 from proxy.core.profiles import CacheProfile, Family
 from proxy.core.prompt import Bill, Prompt
 from proxy.core.reading import Reading
@@ -105,15 +105,30 @@ def remember(session: Session, layout: Layout) -> None:
         session.lane.layouts.append(one)
 
 
-def tier_tokens(choice: Choice) -> Mapping[str, int]:
-    """Tokens by tier: a tier ends at each marker, what stands behind the last one is active."""
-    ends = [choice.layout.ends[p] for p in sorted(choice.marks)]
+def tier_tokens(draft: Draft) -> Mapping[str, int]:
+    """Tokens of the context pieces by the tier that the tracker has them in."""
+    tracker, sizes = draft.session.tracker, draft.material.sizes
+    result: dict[str, int] = {}
+    for item in draft.view.items():
+        tier = tier_name(tracker.tier(item.key))
+        result[tier] = result.get(tier, 0) + sizes.get(item.key, 0)
+    return result
+
+
+def tier_name(tier: Tier) -> str:
+    """As it is shown."""
+    return "active" if tier is Tier.ACTIVE else tier.name
+
+
+def segment_tokens(choice: Choice) -> Mapping[str, int]:
+    """Tokens by segment: one ends at each marker, what stands behind the last one is ``unmarked``."""
     result: dict[str, int] = {}
     before = 0
-    for tier, end in zip(("L0", "L1", "L2", "L3"), ends, strict=False):
-        result[tier] = end - before
+    for number, position in enumerate(sorted(choice.marks), 1):
+        end = choice.layout.ends[position]
+        result[str(number)] = end - before
         before = end
-    result["active"] = choice.layout.total - before
+    result[UNMARKED] = choice.layout.total - before
     return result
 
 

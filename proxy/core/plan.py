@@ -10,6 +10,9 @@ from proxy.core.prompt import Bill
 TREATED, CONTROL = "treated", "control"
 """The arms of the hold-out."""
 
+UNMARKED = "unmarked"
+"""The segment behind the last marker."""
+
 
 @dataclass(frozen=True, slots=True)
 class Route:
@@ -48,8 +51,10 @@ class Plan:
     ``original`` is the client's request with only the edits that every mode allows; it is what a retry after a
     refused rewrite sends. ``rewritten`` says whether the two differ. ``reason`` is from a closed vocabulary
     (proxy.core.reasons). ``predicted`` and ``own`` are the shadow cache's bills of this plan and of the client's own
-    layout with its own markers. ``moves`` and ``deviation`` (``proxy.core.deviation``; empty where nothing was
-    reported) are filled when the exchange is settled. ``headers`` are added to the request's where the client
+    layout with its own markers. ``tier_tokens`` are the tokens of context pieces by their tier, ``segment_tokens`` the
+    whole prompt's by segment: what stands between two markers. ``moves`` and ``deviation``
+    (``proxy.core.deviation``; empty where nothing was reported) are filled when the exchange is settled. ``headers``
+    are added to the request's where the client
     has none of that name. ``arm`` is the hold-out's (empty without one). ``session`` is the
     planner's name for the conversation (empty where it saw none). ``ticket`` is private to the planner; ``surprise`` is
     an error of ours that was contained. ``writing`` writes ``body``, where that is still to be done
@@ -64,6 +69,7 @@ class Plan:
     predicted: Bill | None = None
     own: Bill | None = None
     tier_tokens: Mapping[str, int] = field(default_factory=dict)
+    segment_tokens: Mapping[str, int] = field(default_factory=dict)
     moves: Sequence[Moved] = ()
     deviation: str = ""
     arm: str = ""

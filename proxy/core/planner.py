@@ -3,6 +3,8 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from types import MappingProxyType
+from typing import Final, Literal
 
 from msgspec import Raw
 
@@ -14,7 +16,17 @@ from proxy.core.choose import Choice, Offer, Pricing, choose
 from proxy.core.cut import Cut, Trunks
 from proxy.core.deviation import Beliefs, Deviation
 from proxy.core.digest import digest
-from proxy.core.draft import Draft, aged, is_sibling, named, put_elsewhere, remember, stand_down, tier_tokens
+from proxy.core.draft import (
+    Draft,
+    aged,
+    is_sibling,
+    named,
+    put_elsewhere,
+    remember,
+    segment_tokens,
+    stand_down,
+    tier_tokens,
+)
 from proxy.core.edits import original_body, transport_edits, with_reminder
 from proxy.core.file_words import FileWords
 from proxy.core.forecast import Forecast, forecast
@@ -56,6 +68,9 @@ _MAX_CACHES = 1024
 # Sessions whose last positions are kept, so that a request that appends is not numbered from its beginning.
 _MAX_NATURAL = 256
 _MOST_COUNTS = 200_000
+_PROMOTION: Final[Mapping[str, Literal["ripple", "count"]]] = MappingProxyType(
+    {"classic": "ripple", "economic": "count"}
+)
 # P(the session goes on in time) below which a system text is rather split than made still.
 _SPLIT_BODY = 0.5
 
@@ -334,7 +349,8 @@ class TierPlanner:
             reason=named(draft, profile),
             predicted=choice.bill,
             own=draft.own,
-            tier_tokens=tier_tokens(choice),
+            tier_tokens=tier_tokens(draft),
+            segment_tokens=segment_tokens(choice),
             session=draft.session.id,
             ticket=draft,
         )
@@ -355,7 +371,7 @@ class TierPlanner:
             plan.arm = CONTROL if draft.is_control else TREATED
         if draft.is_control:
             draft.use_own = True
-            plan.mode, plan.reason, plan.tier_tokens = Mode.OBSERVE, Reason.HOLD_OUT, {}
+            plan.mode, plan.reason, plan.tier_tokens, plan.segment_tokens = Mode.OBSERVE, Reason.HOLD_OUT, {}, {}
             plan.predicted = caches.sent.bill(draft.own_prompt, now)
         elif mode > Mode.OBSERVE:
             if not draft.use_own:
@@ -387,6 +403,8 @@ class TierPlanner:
         session.notice(transcript)
         if not session.requests:
             session.tracker.policy = with_target(session.tracker.policy, route.profile.min_tokens)
+        # Under a policy that orders by price tiers are what a person sees.
+        session.tracker.policy = replace(session.tracker.policy, promotion=_PROMOTION[self.policy])
         is_control = mode > Mode.OBSERVE and self.options.is_control(route.scope, session.opening)
         if mode > Mode.OBSERVE and route.reminder and not is_control:
             transcript = self._reminded(transcript, route.reminder)

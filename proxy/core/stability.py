@@ -60,12 +60,15 @@ class ClassicPolicy:
     ``underfill``: a tier below the target loses its marker (``unmark``), or its pieces go one tier down (``demote``).
     ``history``: turns stay active (``stay``), or move to L3 along with other pieces (``piggyback``).
     ``count``: N grows with each unchanged response (``response``), or only when its tier is processed (``cascade``).
+    ``promotion``: into a tier above only while that is broken or empty (``ripple``), or as soon as N is reached
+    (``count``), where the tiers only show how stable pieces are and order nothing.
     """
 
     target_tokens: int = 1126
     underfill: Literal["unmark", "demote"] = "unmark"
     history: Literal["stay", "piggyback"] = "stay"
     count: Literal["response", "cascade"] = "response"
+    promotion: Literal["ripple", "count"] = "ripple"
 
 
 @dataclass(slots=True)
@@ -147,7 +150,10 @@ class Classic:
         self._remove_missing(existing, changes)
         for tracked in listed:
             self._count(tracked, changes)
-        self._cascade(self._graduates(listed), empty, changes)
+        if self.policy.promotion == "count":
+            self._promote_by_count(listed, changes)
+        else:
+            self._cascade(self._graduates(listed), empty, changes)
         if self.policy.underfill == "demote":
             self._demote_underfilled(changes)
         self._keep_history_ordered(listed)
@@ -181,6 +187,15 @@ class Classic:
             return
         if self.policy.count == "response" or item.tier is Tier.ACTIVE:
             item.n = _next_n(item.tier, item.n)
+
+    def _promote_by_count(self, listed: Iterable[Tracked], changes: list[Change]) -> None:
+        for tracked in listed:
+            item = self._items[tracked.key]
+            if item.tier is Tier.L0 or tracked.key.startswith(HISTORY):
+                continue
+            above = Tier(item.tier - 1)
+            if item.n >= ENTRY_N[above]:
+                self._enter(tracked.key, above, changes)
 
     def _graduates(self, listed: Sequence[Tracked]) -> list[str]:
         """Active pieces that enter L3, history last."""

@@ -6,12 +6,12 @@ from types import MappingProxyType
 
 import orjson
 
-from proxy.core.draft import Draft
+from proxy.core.draft import Draft, tier_name
 from proxy.core.item import Item
 from proxy.core.layout import Element, ElementKind, Layout
 from proxy.core.message import Message
 from proxy.core.modes import Mode
-from proxy.core.plan import Plan
+from proxy.core.plan import UNMARKED, Plan
 from proxy.core.profiles import CacheProfile, Family
 from proxy.core.prompt import Bill, Life
 from proxy.core.reasons import Reason
@@ -20,8 +20,6 @@ from proxy.core.words import TAG_OPEN
 from proxy.replay.runner import Ours, Setting, counted_once
 from proxy.replay.trace import Step, Trace
 
-_TIERS = ("L0", "L1", "L2", "L3")
-_ACTIVE = "active"
 _SHOWN_CHARS = 40
 _UNLIKELY = 0.5
 
@@ -59,10 +57,12 @@ class Row:
     """One piece, or a part of one where a marker stands inside it.
 
     ``position`` is its first position in the provider's count. ``read_again`` is P(the next request comes in time and
-    repeats everything up to its end).
+    repeats everything up to its end). ``segment`` counts what stands between markers, ``tier`` is the tracker's of a
+    context piece, and empty for all else.
     """
 
     position: int
+    segment: str
     tier: str
     what: str
     tokens: int
@@ -159,7 +159,8 @@ class _Description:
                 what, reason = self._piece(element, number, len(cuts) + 1)
                 yield Row(
                     position=first,
-                    tier=_tier(end, ends),
+                    segment=_segment(end, ends),
+                    tier=self._tier(element) if number == 1 or element.ack < 0 else "",
                     what=what,
                     tokens=self._tokens(first, end),
                     marker=self._marks.get(end),
@@ -173,6 +174,14 @@ class _Description:
         if element.ack < 0 or number == 1:
             return (f"{what} (part {number} of {count})" if count > 1 and element.ack < 0 else what), why
         return "assistant: the acknowledgement", "stays with what it acknowledges"
+
+    def _tier(self, element: Element) -> str:
+        """Of a message of several pieces the least stable one's."""
+        items = [element.item] if element.item is not None else []
+        if element.kind is ElementKind.WHOLE:
+            items = list(next(g for g in self._draft.view.groups if g.message == element.message).items)
+        tiers = [self._draft.session.tracker.tier(item.key) for item in items]
+        return tier_name(max(tiers)) if tiers else ""
 
     def _tokens(self, first: int, end: int) -> int:
         ends = self._layout.ends
@@ -245,9 +254,9 @@ class _Description:
         return f"unchanged {age} request{'' if age == 1 else 's'}"
 
 
-def _tier(end: int, marks: list[int]) -> str:
-    """A tier ends at each marker; what stands behind the last one is active."""
-    return next((tier for tier, mark in zip(_TIERS, marks, strict=False) if end <= mark), _ACTIVE)
+def _segment(end: int, marks: list[int]) -> str:
+    """A segment ends at each marker."""
+    return next((str(number) for number, mark in enumerate(marks, 1) if end <= mark), UNMARKED)
 
 
 def _joined(reasons: Iterator[str]) -> str:

@@ -16,7 +16,7 @@ THEIRS = Route(scope="red", name="m", model="m", profile=TINY)
 
 def shown(plan: Plan) -> tuple[object, ...]:
     """Everything of a plan that a client, or its bill, could tell."""
-    return (plan.body, plan.reason, plan.rewritten, plan.own, plan.predicted, plan.tier_tokens)
+    return (plan.body, plan.reason, plan.rewritten, plan.own, plan.predicted, plan.tier_tokens, plan.segment_tokens)
 
 
 def grown(body: Body, turns: int) -> list[Body]:

@@ -40,6 +40,7 @@ def plan(**fields):
         "predicted": OURS,
         "own": OWN,
         "tier_tokens": {"L0": 800},
+        "segment_tokens": {"1": 900, "unmarked": 50},
         "moves": (Moved("file:a", "L1", "L0", "unchanged"),),
     }
     return Plan(**{**given, **fields})
@@ -93,6 +94,7 @@ def test_a_good_exchange(metrics, settle):
     assert value(metrics, "requests_total", model="m", mode="tier", status="200", transport="embedded") == 1
     assert value(metrics, "plan_reasons_total", mode="tier", reason="ordered") == 1
     assert value(metrics, "tier_tokens_total", tier="L0") == 800
+    assert value(metrics, "segment_tokens_total", segment="1") == 900
     assert value(metrics, "tier_moves_total", source="L1", target="L0") == 1
     assert value(metrics, "prediction_error_tokens_sum", side="over") == 0
     assert value(metrics, "overhead_seconds_count") == 1

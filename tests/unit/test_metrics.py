@@ -143,6 +143,7 @@ def test_what_is_known_to_come_starts_at_zero_so_that_its_first_increase_is_seen
     assert value(metrics, "cost_usd_total", model="m", team="t") == 0
     assert value(metrics, "saved_usd_total", model="m", team="t", basis="reported") == 0
     assert value(metrics, "tier_tokens_total", tier="L0") == 0
+    assert value(metrics, "segment_tokens_total", segment="unmarked") == 0
     many = Metrics([make_deployment(name=f"m{n}") for n in range(500)], teams=["t"])
     assert value(many, "tokens_total", model="m1", kind="read") is None
 
@@ -184,6 +185,7 @@ def test_no_label_tells_clients_apart(metrics):
     allowed = {
         "model", "mode", "status", "transport", "kind", "team", "basis", "tier", "source", "target", "reason",
         "side", "plugin", "hook", "version", "deployment", "cause", "arm", "outcome", "operation", "unit", "bound",
+        "segment",
     }  # fmt: skip
     assert declared == allowed
     assert names <= allowed | {"le"}

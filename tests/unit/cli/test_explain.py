@@ -19,7 +19,7 @@ def test_json_has_a_row_for_each_piece(trace: Path, capsys: pytest.CaptureFixtur
     assert main(["explain", str(trace), "--request", "5", "--json"]) == 0
     found = orjson.loads(capsys.readouterr().out)
     assert (found["trace"], found["request"], found["requests"], found["session"]) == ("chat", 5, 24, "editor")
-    assert set(found["rows"][0]) == {"position", "tier", "what", "tokens", "marker", "read_again", "reason"}
+    assert set(found["rows"][0]) == {"position", "segment", "tier", "what", "tokens", "marker", "read_again", "reason"}
     assert [row["position"] for row in found["rows"]] == sorted(row["position"] for row in found["rows"])
     assert any("file:shop/ledger.py" in row["what"] for row in found["rows"])
     assert set(found["predicted"]) == {"read", "write_5m", "write_1h", "plain", "hit"}
@@ -29,7 +29,7 @@ def test_the_table_ends_with_the_plan_and_both_bills(trace: Path, capsys: pytest
     assert main(["explain", str(trace), "--request", "5"]) == 0
     printed = capsys.readouterr().out.splitlines()
     assert printed[0] == "chat, request 5 of 24"
-    assert printed[1].split() == ["at", "tier", "what", "tokens", "marker", "read", "again", "why"]
+    assert printed[1].split() == ["at", "segment", "tier", "what", "tokens", "marker", "read", "again", "why"]
     assert printed[-4].startswith("plan: ")
     assert printed[-3] == "sent: re-written"
     assert printed[-2].startswith("bill predicted: read ")

@@ -265,8 +265,8 @@ class TestLife:
     def test_tiers_add_up(self) -> None:
         for plan in editing(Talk()):
             assert plan.predicted is not None
-            assert sum(plan.tier_tokens.values()) == plan.predicted.total
-            assert "active" in plan.tier_tokens
+            assert sum(plan.segment_tokens.values()) == plan.predicted.total
+            assert "unmarked" in plan.segment_tokens
 
     def test_two_planners_say_the_same(self) -> None:
         one, other = editing(Talk()), editing(Talk())
@@ -390,7 +390,9 @@ class TestHoldOut:
         talk = self.talk(1.0)
         plans = editing(talk)
         assert {(p.reason, p.mode, p.arm) for p in plans} == {(Reason.HOLD_OUT, Mode.OBSERVE, "control")}
-        assert all(p.body == p.original and not p.rewritten and not p.tier_tokens for p in plans)
+        assert all(
+            p.body == p.original and not p.rewritten and not p.tier_tokens and not p.segment_tokens for p in plans
+        )
         assert [p.predicted for p in plans] == [p.own for p in plans]
 
     def test_a_share_of_the_sessions_and_all_requests_of_each(self) -> None:

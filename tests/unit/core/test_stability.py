@@ -301,3 +301,15 @@ class TestHistory:
         tiers = [tracker.tier(f"history:{n}") for n in range(3)]
         assert tiers == sorted(tiers)
         assert tiers[0] is Tier.ACTIVE
+
+
+class TestPromotionByCount:
+    def test_each_tier_is_reached_with_its_count_whatever_else_happens(self) -> None:
+        tracker = Classic(ClassicPolicy(target_tokens=100_000, promotion="count"))
+        tiers = []
+        for number in range(14):
+            tracker.update([piece("a"), piece("b", str(number))])
+            tiers.append(tracker.tier("a"))
+        assert tiers == [Tier.ACTIVE] * 3 + [Tier.L3] * 3 + [Tier.L2] * 3 + [Tier.L1] * 3 + [Tier.L0] * 2
+        assert tracker.tier("b") is Tier.ACTIVE
+        assert tracker.update([piece("a", "2"), piece("b", "13")])[0] == Change("a", Tier.L0, Tier.ACTIVE, "changed")

@@ -53,10 +53,11 @@ def test_the_rows_are_the_plan(make: Callable[[], Sample], number: int) -> None:
     assert 1 <= len(marks) <= 4
     assert found.reason == plans[-1].reason
     assert (found.predicted, found.own) == (plans[-1].predicted, plans[-1].own)
-    tokens_by_tier: dict[str, int] = {}
+    tokens: dict[str, int] = {}
     for row in found.rows:
-        tokens_by_tier[row.tier] = tokens_by_tier.get(row.tier, 0) + row.tokens
-    assert tokens_by_tier == {tier: n for tier, n in plans[-1].tier_tokens.items() if n}
+        tokens[row.segment] = tokens.get(row.segment, 0) + row.tokens
+    assert tokens == {segment: n for segment, n in plans[-1].segment_tokens.items() if n}
+    assert {row.tier for row in found.rows if row.tier} == set(plans[-1].tier_tokens)
     chances = [row.read_again for row in found.rows]
     assert chances == sorted(chances, reverse=True)
 
@@ -100,8 +101,8 @@ def test_a_short_request_is_shown_as_it_goes_out() -> None:
     short = Trace("t", [Step(0.0, "", body(say("system", "be brief"), say("user", "hello there")))])
     found = explain_request(short, setting(), 1)
     assert (found.reason, found.rewritten) == (Reason.BELOW_MINIMUM, False)
-    assert [(row.what, row.tier, row.marker) for row in found.rows] == [
-        ("system: be brief", "active", None), ("user: hello there", "active", None),
+    assert [(row.what, row.segment, row.tier, row.marker) for row in found.rows] == [
+        ("system: be brief", "unmarked", "", None), ("user: hello there", "unmarked", "", None),
     ]  # fmt: skip
     assert found.predicted_cost == found.own_cost == 4 + 2 + 4 + 3
 
