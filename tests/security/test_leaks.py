@@ -174,3 +174,11 @@ def test_the_reprs_of_what_is_held_show_no_key(world: World) -> None:
     held += [level for name in ("cheap", "dear") for level in models.levels(name)]
     shown = " ".join(map(repr, held))
     assert not any(key in shown for key in (*KEYS.values(), *PROVIDER_KEYS.values()))
+
+
+@pytest.mark.parametrize("key", ["team-a", "team-b"])
+@pytest.mark.parametrize("member", ["user", "model"])
+def test_a_key_in_the_place_of_a_name_is_not_written_down(world: World, member: str, key: str) -> None:
+    sent = {**chat("cheap"), member: KEYS[key]}
+    world.call("POST", CHAT, sent, key=key)
+    check_nothing_leaked(world)
