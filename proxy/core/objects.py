@@ -111,7 +111,7 @@ def operation_of(method: str, segments: Segments) -> Operation:
             inner = operation_of(method, segments[len(prefix) + 1 :])
             return inner if inner.act in (Act.ASK, Act.CREATE) else Operation(Act.UNKNOWN, bills=method == "POST")
     if method == "POST" and words in _ASKING:
-        return Operation(Act.ASK)
+        return Operation(Act.ASK, words[0])
     if words[:1] in (("models",), ("engines",)):
         return _of_models(method, words)
     # The longer path first: Anthropic's batches stand below its messages.

@@ -35,16 +35,24 @@ _HOLDERS = {"conversation": "conversations", "container": "containers"}
 # Members that refer to something only where they hold an object with an ``id``.
 _OBJECTS = {"prompt": "prompts", "audio": "chat/completions", "voice": "voices", "video": "videos"}
 _ITEM = "responses"
-_NEEDLES = tuple(f'"{name}"'.encode() for name in (*_IDS, *_HOLDERS))
+_ID_NAMES = frozenset(name.encode() for name in _IDS if name.endswith(("_id", "_ids")))
+_NEEDLES = tuple(f'"{name}"'.encode() for name in (*_IDS, *_HOLDERS) if name.encode() not in _ID_NAMES)
+# The many names that end alike are looked for by their end, which costs one search instead of one for each.
+_ID_END = re.compile(rb'_ids?"')
+_LONGEST_NAME = max(map(len, _ID_NAMES))
+_MOST_ENDS = 10_000
 # Texts have these names in many bodies; an object does in few.
-_OBJECT_NEEDLE = re.compile(rf'"(?:{"|".join(_OBJECTS)})"[ \t\r\n]*+:[ \t\r\n]*+\{{'.encode())
+_OBJECT_NEEDLES = tuple(
+    (f'"{name}"'.encode(), re.compile(rf'"{name}"[ \t\r\n]*+:[ \t\r\n]*+\{{'.encode())) for name in _OBJECTS
+)
 _ITEM_NEEDLE = b'"id"'
 _OPAQUE = frozenset({"parameters", "input_schema", "output_schema", "schema", "json_schema", "metadata", "arguments"})
 _TOOL_USES = frozenset({"tool_use", "server_tool_use", "mcp_tool_use"})
 _ITEM_LISTS = frozenset({"input", "items"})
 # An item of these kinds is looked up by its id, unless it brings its own content along.
 _LOOKED_UP = {"item_reference": "", "reasoning": "encrypted_content", "image_generation_call": "result"}
-_ESCAPE = re.compile(rb"\\u00([2-7][0-9a-f])")
+# Of a letter or a low line: names have no other characters.
+_ESCAPE = re.compile(rb"\\u00(5f|[46][1-9a-f]|[57][0-9a])")
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,11 +72,23 @@ def may_refer(body: bytes, *, has_items: bool) -> bool:
     """Whether the body may refer to anything. ``has_items``: a path on which an item of the input may be one by its id
     alone."""
     text = body.lower()
-    if b"\\u00" in text:
+    if _ESCAPE.search(text) is not None:
         text = _ESCAPE.sub(lambda found: bytes((int(found[1], 16),)).lower(), text)
     if has_items and _ITEM_NEEDLE in text:
         return True
-    return any(needle in text for needle in _NEEDLES) or _OBJECT_NEEDLE.search(text) is not None
+    if any(needle in text for needle in _NEEDLES) or _names_id(text):
+        return True
+    return any(needle in text and pattern.search(text) is not None for needle, pattern in _OBJECT_NEEDLES)
+
+
+def _names_id(text: bytes) -> bool:
+    """Whether a member's name that refers stands in the text; said also where there is too much to look at."""
+    for number, found in enumerate(_ID_END.finditer(text)):
+        end = found.end() - 1
+        start = text.rfind(b'"', max(0, end - _LONGEST_NAME - 1), end)
+        if number >= _MOST_ENDS or (start >= 0 and text[start + 1 : end] in _ID_NAMES):
+            return True
+    return False
 
 
 def references(body: bytes, *, has_items: bool) -> list[Reference]:

@@ -295,7 +295,7 @@ def _in_query(query: str) -> list[Reference]:
 
 def _has_items(operation: Operation) -> bool:
     """Whether a body of the request may refer to items by their ids alone."""
-    return operation.family in _ITEM_PATHS or operation.act is not Act.CREATE
+    return operation.family in _ITEM_PATHS or operation.act is Act.UNKNOWN
 
 
 def _is_stored(operation: Operation, raw: Raw) -> bool:
