@@ -5,13 +5,14 @@ import asyncio
 import os
 import platform
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import orjson
 from rich.console import Console
-from rich.progress import Progress
+from rich.progress import Progress, TaskID
 
-from tests.bench import planning, report, servers
+from tests.bench import planning, report, servers, stalls
 from tests.bench.measure import Case, cases, measure
 
 MODES = ("passthrough", "tier")
@@ -22,6 +23,10 @@ def traces_folder() -> Path | None:
     named = os.environ.get("STRATIFORM_TRACES")
     folder = Path(named) if named else servers.ROOT.parent / "shared" / "traces"
     return folder if any(folder.glob("*.jsonl.xz")) else None
+
+
+def _told(bar: Progress, task: TaskID) -> Callable[[str], None]:
+    return lambda body: bar.update(task, description=f"hard bodies: {body}")
 
 
 def main() -> int:
@@ -51,13 +56,18 @@ def main() -> int:
 
         results = asyncio.run(measure(rows, provider, targets, rounds, budget_s, done))
         rss_mb = {name: target.rss_mb() for name, target in targets.items()}
+        stalled = None if args.control else stalls.measure(targets["tier"], args.quick, _told(bar, task))
     start_s = {name: target.start_s for name, target in targets.items()}
     found = report.rows(results)
     report.show(console, found, start_s, rss_mb)
     planned = planning.measure(traces_folder())
     report.show_planning(console, planned)
+    if stalled is not None:
+        report.show_stalls(console, stalled)
     if args.json:
         figures = report.as_json(found, start_s, rss_mb) | {"planning": report.planning_json(planned)}
+        if stalled is not None:
+            figures["stalls"] = report.stalls_json(stalled)
         data = orjson.dumps(figures, option=orjson.OPT_INDENT_2)
         if args.json == Path("-"):
             sys.stdout.buffer.write(data + b"\n")

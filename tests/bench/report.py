@@ -11,6 +11,7 @@ from rich.table import Table
 from tests.bench.load import Timing
 from tests.bench.measure import DIRECT, Result
 from tests.bench.planning import Times
+from tests.bench.stalls import Stalls, quantile
 
 BARE = "bare"
 
@@ -149,6 +150,38 @@ def show_planning(console: Console, found: Mapping[str, Times]) -> None:
         cells = (f"{low:.2f} / {high:.2f}" for low, high in zip(half, most, strict=True))
         table.add_row(name, *cells, str(len(times.plan_ms)))
     console.print(table)
+
+
+def show_stalls(console: Console, found: Stalls) -> None:
+    """How long one request holds up the others."""
+    worst = found.worst()
+    table = Table(title="hard bodies, and what others wait meanwhile", caption="goals: 500 ms, 100 ms, 50 ms")
+    for name in ("figure", "value", "of"):
+        table.add_column(name, justify="left" if name == "figure" else "right")
+    rows = (
+        ("CPU of the worst body of 1 MB (with its probes')", worst.cpu_s * 1000, worst.name),
+        ("longest /healthz meanwhile", *_most(found.health(), 1.0)),
+        ("small requests while 20 MB are planned, p99", *_most(found.requests(), 0.99)),
+        ("small requests while nothing else goes on, p99", *_most(found.idle(), 0.99)),
+    )
+    for label, value, of in rows:
+        table.add_row(label, f"{value:.0f} ms", of)
+    console.print(table)
+
+
+def _most(sorted_ms: Sequence[float], share: float) -> tuple[float, str]:
+    return quantile(sorted_ms, share), f"{len(sorted_ms)} probes"
+
+
+def stalls_json(found: Stalls) -> dict[str, object]:
+    """The same for a file, with every body."""
+    return {
+        "worst_cpu_ms": found.worst().cpu_s * 1000,
+        "health_max_ms": quantile(found.health(), 1.0),
+        "requests_p99_ms": quantile(found.requests(), 0.99),
+        "idle_p99_ms": quantile(found.idle(), 0.99),
+        "bodies": [asdict(cost) for cost in (*found.small, *found.vast)],
+    }
 
 
 def planning_json(found: Mapping[str, Times]) -> dict[str, object]:

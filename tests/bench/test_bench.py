@@ -10,6 +10,8 @@ from tests.bench import bodies, report, servers
 from tests.bench.bodies import Session
 from tests.bench.load import Timing
 from tests.bench.measure import DIRECT, Case, Result, Sample, measure
+from tests.bench.probe import Probes
+from tests.bench.stalls import Cost, Stalls, quantile
 
 
 def sent(session: Session) -> list[list[dict[str, object]]]:
@@ -67,6 +69,17 @@ def test_passthrough_may_cost_half_as_much_again_or_six_tenths_of_a_millisecond(
     assert goal.is_met(ratio=1.4, extra_ms=2.0)
     assert goal.is_met(ratio=2.0, extra_ms=0.5)
     assert not goal.is_met(ratio=1.6, extra_ms=0.7)
+
+
+def test_probes_count_where_they_were_sent_or_answered_while_a_body_was_served() -> None:
+    probes = Probes(health=[(0.0, 5.0), (9.9, 300.0), (11.0, 7.0)], chats=[(10.5, 20.0), (30.0, 2.0)])
+    cost = Cost("words", 1_000_000, 0.25, 10.0, 11.5, 200)
+    found = Stalls([cost], [cost], probes, (29.0, 31.0))
+    assert found.health() == [7.0, 300.0]
+    assert found.requests() == [7.0, 20.0, 300.0]
+    assert found.idle() == [2.0]
+    assert report.stalls_json(found)["health_max_ms"] == 300.0
+    assert quantile([], 0.99) == 0.0
 
 
 @pytest.mark.skipif(not servers.IS_SUPPORTED, reason="CPU times are read as Linux gives them")

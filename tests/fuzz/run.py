@@ -14,6 +14,7 @@ import orjson
 
 from tests.fuzz.asgi import Broken, Result, exchange
 from tests.fuzz.cases import Case, case
+from tests.fuzz.growth import superlinear
 from tests.fuzz.wire import answer_to, listening, raw_request
 from tests.fuzz.world import World, world
 
@@ -21,6 +22,9 @@ TOGETHER = 16
 WIRE_EVERY = 10
 WARM_SHARE = 0.2
 MOST_GROWTH = 0.05
+GROWTH_EVERY = 64
+# What a batch may cost: so much for each case, and for each byte of its body. Either is ten times what is usual.
+CASE_S, BYTE_S = 0.1, 2e-6
 
 
 @dataclass
@@ -54,8 +58,12 @@ async def _run(count: int, seed: int, only: int | None, progress: Callable[[int]
         numbers = range(count) if only is None else range(only, only + 1)
         for start in range(numbers.start, numbers.stop, TOGETHER):
             batch = numbers[start - numbers.start : start - numbers.start + TOGETHER]
+            spent = time.process_time()
             await asyncio.gather(*(_one(here, port, seed, number, report) for number in batch))
+            _count_cpu(seed, batch, time.process_time() - spent, report)
             _hear(here, batch, report)
+            if start // TOGETHER % (GROWTH_EVERY // TOGETHER) == 0:
+                await _grow(here, seed, start, report)
             report.count += len(batch)
             progress(report.count)
             if not report.rss_warm and report.count >= count * WARM_SHARE:
@@ -115,6 +123,20 @@ async def _on_the_wire(port: int, seed: int, number: int, report: Report) -> Non
             report.failures.append(f"{number} (wire): 500")
         if b"internal_error" in answer:
             report.failures.append(f"{number} (wire): an internal error")
+
+
+def _count_cpu(seed: int, batch: range, spent_s: float, report: Report) -> None:
+    """No case may cost out of proportion to its bytes. Cases of a batch run at once: they are judged together."""
+    size = sum(len(part) for number in batch for part in case(seed, number).parts)
+    if spent_s > CASE_S * len(batch) + BYTE_S * size:
+        report.failures.append(f"one of {batch.start} to {batch.stop - 1}: {spent_s:.1f} s of CPU for {size} bytes")
+
+
+async def _grow(here: World, seed: int, number: int, report: Report) -> None:
+    report.kinds["growth"] += 1
+    found = await superlinear(here.app, seed, number)
+    if found:
+        report.failures.append(found)
 
 
 def _hear(here: World, batch: range, report: Report) -> None:

@@ -1,14 +1,41 @@
 """A short run of what ``make fuzz`` does at length."""
 
+import asyncio
+
 import pytest
+from starlette.types import Receive, Scope, Send
 
 from tests.fuzz.cases import case
+from tests.fuzz.growth import pumped, superlinear
 from tests.fuzz.run import MOST_GROWTH, run
 
 
 def test_a_case_is_the_same_each_time() -> None:
     assert [case(3, n) for n in range(50)] == [case(3, n) for n in range(50)]
     assert case(3, 1) != case(4, 1)
+
+
+def test_a_body_grows_by_its_unit_alone() -> None:
+    for number in range(60):
+        small, large = pumped(1, number, 8_000), pumped(1, number, 32_000)
+        assert len(large) > len(small)
+        assert small[:30] == large[:30]
+
+
+def test_what_is_quadratic_is_found() -> None:
+    async def quadratic(scope: Scope, receive: Receive, send: Send) -> None:
+        body = (await receive())["body"]
+        sum(body[start:].count(b"\x00") for start in range(0, len(body), 2))
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        await send({"type": "http.response.body", "body": b""})
+
+    async def linear(scope: Scope, receive: Receive, send: Send) -> None:
+        sum((await receive())["body"])
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        await send({"type": "http.response.body", "body": b""})
+
+    assert "for four times the bytes" in asyncio.run(superlinear(quadratic, 1, 3))
+    assert asyncio.run(superlinear(linear, 1, 3)) == ""
 
 
 def test_a_few_hundred_cases() -> None:
