@@ -8,6 +8,7 @@ import re
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Iterator
+from itertools import islice
 
 from proxy.core.digest import digest
 from proxy.core.recognition import MOST_CHARS, MOST_PIECES, Bound, Cut, Form, PieceKind, Recognition, TooMuch
@@ -15,7 +16,7 @@ from proxy.hookspecs import hookimpl
 
 # What is longer is no prompt that somebody wrote, nor is what has more of these; to look through it would hold up
 # everybody else. A text beyond one of the bounds stays whole.
-_MOST_TIMES = 5_000
+_MOST_TIMES = 5_000  # lines that have one
 _MOST_BLOCKS = 20_000
 # What stands around a document is a piece, too.
 _MOST_DOCUMENTS = MOST_PIECES // 2
@@ -27,6 +28,9 @@ _TIME = re.compile(r"(?<![\d:.+-])(?:[01]?\d|2[0-3]):[0-5]\d(?::[0-5]\d(?:\.\d++
 _NOW_BEFORE = re.compile(r"\b(?:current|now|today|time|date|datetime|timestamp)\b", re.IGNORECASE)
 _NOW_BEHIND = re.compile(r"\b(?:now|today|currently)\b", re.IGNORECASE)
 _BEFORE_CHARS, _BEHIND_CHARS = 120, 60
+# A line without any of these is looked at no further.
+_NOW = re.compile(r"current|now|today|time|date", re.IGNORECASE)
+_MOST_TIMES_OF_A_LINE = 16
 _BARE_DATE = re.compile(
     r"\W*+\d{4}-\d{2}-\d{2}[T ]\d{2}:\d{2}(?::\d{2}(?:\.\d++)?)?(?: ?[A-Z]{1,4}|[+-]\d{2}:?\d{2})?\W*+"
 )
@@ -72,21 +76,18 @@ Span = tuple[int, int, str, PieceKind]
 
 
 def _clocks(text: str) -> Iterator[Span]:
+    """The lines that tell the time. Raises TooMuch."""
     position = 0
     number = 0
-    seen = 0
-    while (found := _TIME.search(text, position)) is not None:
-        seen += 1
-        if seen > _MOST_TIMES:
-            raise TooMuch(Bound.MATCHES)
-        start, end = _line(text, found.start())
-        position = found.end()
-        if end - start > _MAX_VOLATILE_CHARS:
-            position = end
-        elif _tells_now(text, start, end, found):
-            position = end
+    for _ in range(_MOST_TIMES):
+        found = _TIME.search(text, position)
+        if found is None:
+            return
+        start, position = _line(text, found.start())
+        if position - start <= _MAX_VOLATILE_CHARS and _tells_now(text, start, position, found):
             number += 1
-            yield start, end, f"volatile:clock#{number}", PieceKind.VOLATILE
+            yield start, position, f"volatile:clock#{number}", PieceKind.VOLATILE
+    raise TooMuch(Bound.MATCHES)
 
 
 def _is_within(position: int, ranges: list[tuple[int, int]]) -> bool:
@@ -95,11 +96,14 @@ def _is_within(position: int, ranges: list[tuple[int, int]]) -> bool:
     return index >= 0 and position < ranges[index][1]
 
 
-def _tells_now(text: str, start: int, end: int, time: re.Match[str]) -> bool:
-    before = text[max(start, time.start() - _BEFORE_CHARS) : time.start()]
-    behind = text[time.end() : min(end, time.end() + _BEHIND_CHARS)]
-    if _NOW_BEFORE.search(before) or _NOW_BEHIND.search(behind):
-        return True
+def _tells_now(text: str, start: int, end: int, first: re.Match[str]) -> bool:
+    """Whether one of the times of day on a line, the ``first`` and those behind it, is the present one."""
+    if _NOW.search(text, start, end) is not None:
+        for time in islice(_TIME.finditer(text, first.start(), end), _MOST_TIMES_OF_A_LINE):
+            before = text[max(start, time.start() - _BEFORE_CHARS) : time.start()]
+            behind = text[time.end() : min(end, time.end() + _BEHIND_CHARS)]
+            if _NOW_BEFORE.search(before) or _NOW_BEHIND.search(behind):
+                return True
     return _BARE_DATE.fullmatch(text, start, end) is not None
 
 
@@ -133,7 +137,8 @@ def _blocks(text: str) -> tuple[list[tuple[int, int]], list[Span]]:
             else:
                 fences = [(fences[0][0] if fences else found.start(), len(text))]
             continue
-        if not _ATTRIBUTE.search(found.group("attributes")):
+        attributes = _ATTRIBUTE.findall(found.group("attributes"))
+        if not attributes:
             continue
         end = _end_of(text, found.group("tag"), position)
         # Without an end, or with one in the middle of a line, it is not clear where a document ends, or another begins:
@@ -144,11 +149,9 @@ def _blocks(text: str) -> tuple[list[tuple[int, int]], list[Span]]:
             return fences, []
         if len(documents) >= _MOST_DOCUMENTS:
             raise TooMuch(Bound.PIECES)
-        attributes = " ".join(sorted(_ATTRIBUTE.findall(found.group("attributes"))))
         position = _behind_lines(text, end)
-        documents.append(
-            (found.start(), position, f"document:{attributes[:200]}:{_body(text, found.start(), end)}", _DOCUMENT)
-        )
+        said = " ".join(sorted(attributes))[:200]
+        documents.append((found.start(), position, f"document:{said}:{_body(text, found.start(), end)}", _DOCUMENT))
     return fences, documents
 
 
