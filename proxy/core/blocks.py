@@ -8,28 +8,26 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
+from proxy.core.lines import FENCE, FENCE_LINE, MAX_CHARS, Lines, Range
+
 MAX_LINES: Final = 48
-MAX_CHARS: Final = 2_000
 _MAX_HEADINGS = 3
 _MAX_ROUNDS = 4
 _MAX_HEADING_CHARS = 120
 
-_MARKER = re.compile(r"\s*([-*+•|]|\d{1,4}[.)]|\[[ xX]\])(?:\s|$)")
-_SENTENCE = re.compile(r"[.!?][)\"'*_`]*\s*$")
-_OPEN = re.compile(r"\s*<([A-Za-z][\w.-]*)(?:\s[^<>]*)?>\s*$")
-_CLOSE = re.compile(r"\s*</([A-Za-z][\w.-]*)>\s*$")
-_FENCE = re.compile(r"\s*(`{3,}|~{3,})")
-_FENCE_LINE = re.compile(r"^(`{3,}|~{3,})", re.MULTILINE)
+_MARKER = re.compile(r"\s*+([-*+•|]|\d{1,4}[.)]|\[[ xX]\])(?:\s|$)")
+_SENTENCE = re.compile(r"[.!?][)\"'*_`]*+\s*+$")
+_OPEN = re.compile(r"\s*+<([A-Za-z][\w.-]*+)(?:\s[^<>]*+)?>\s*+$")
+_CLOSE = re.compile(r"\s*+</([A-Za-z][\w.-]*+)>\s*+$")
 _SECTION = re.compile(r"(#{1,6})\s")
 
-Range = tuple[int, int]
 
-
-def block_of(lines: Sequence[str], first: int, last: int) -> Range | None:
+def block_of(lines: Lines, first: int, last: int) -> Range | None:
     """The lines ``first`` to ``last`` with all that they are a part of; None where that is too much to be moved.
 
     Lines that say something alone ("Open tickets: 5", a sentence) stay by themselves, but where they are all that a
-    pair of tags or a heading has: it would say that there is nothing.
+    pair of tags or a heading has: it would say that there is nothing. What grows beyond what may be moved is followed
+    no further, so that a block costs no more in a long text than in a short one, but for its fences.
     """
     core = _trimmed(lines, first, last)
     found = _closed(lines, *_grown(lines, *core))
@@ -42,7 +40,7 @@ def block_of(lines: Sequence[str], first: int, last: int) -> Range | None:
 def closes_fences(text: str) -> bool:
     """Whether every fence that opens in a text closes in it."""
     position = 0
-    while (opening := _FENCE_LINE.search(text, position)) is not None:
+    while (opening := FENCE_LINE.search(text, position)) is not None:
         close = text.find("\n" + opening[0], opening.end())
         if close < 0:
             return False
@@ -64,7 +62,7 @@ def _trimmed(lines: Sequence[str], first: int, last: int) -> Range:
     return first, last
 
 
-def _grown(lines: Sequence[str], first: int, last: int) -> Range:
+def _grown(lines: Lines, first: int, last: int) -> Range:
     """With the rest of the list, or of the lines that say nothing alone, and what those are called."""
     fenced = _with_fences(lines, first, last)
     if fenced != (first, last):
@@ -91,9 +89,9 @@ def _is_in_list(lines: Sequence[str], first: int, last: int) -> bool:
 def _list_around(lines: Sequence[str], first: int, last: int) -> Range:
     """The whole list, also with blank lines between its items; with the line that they are indented under."""
     before, behind = first, last
-    while before >= 0:
+    while before >= 0 and last - first <= MAX_LINES:
         first, before = before, _next_item(lines, before - 1, -1)
-    while behind >= 0:
+    while behind >= 0 and last - first <= MAX_LINES:
         last, behind = behind, _next_item(lines, behind, 1) + 1 or -1
     if first < last and first > 0 and _is_indented(lines[first]) and _is_parent(lines[first - 1]):
         first -= 1
@@ -125,9 +123,9 @@ def _headed_paragraph(lines: Sequence[str], first: int, last: int) -> Range | No
 
 def _run(lines: Sequence[str], first: int, last: int, belongs: Callable[[str], object]) -> Range:
     """With the neighbours on both sides that belong to them."""
-    while first > 0 and belongs(lines[first - 1]):
+    while first > 0 and last - first <= MAX_LINES and belongs(lines[first - 1]):
         first -= 1
-    while last < len(lines) and belongs(lines[last]):
+    while last < len(lines) and last - first <= MAX_LINES and belongs(lines[last]):
         last += 1
     return first, last
 
@@ -143,22 +141,31 @@ def _under_heading(lines: Sequence[str], first: int, last: int, *, is_list: bool
     if start == first and 0 <= above < start - 1 and lines[above].rstrip().endswith(":") and is_heading(lines[above]):
         return above, last
     if start == first and above >= 0 and (level := _level(lines[above])):
-        end = next(
-            (i for i in range(last, len(lines)) if 0 < _level(lines[i]) <= level or _CLOSE.match(lines[i])), None
-        )
-        section = _trimmed(lines, above, len(lines) if end is None else end)
+        section = _trimmed(lines, above, _section_end(lines, above, last, level))
         others = (*lines[above + 1 : first], *lines[last : section[1]])
         if fits(lines, *section) and (is_list or not any(map(_SENTENCE.search, others))):
             return section
     return start, last
 
 
-def _closed(lines: Sequence[str], first: int, last: int, *, is_whole: bool = True) -> Range | None:
+def _section_end(lines: Sequence[str], above: int, last: int, level: int) -> int:
+    """Where the section ends whose heading stands ``above``; somewhere in it, where it is too long to be moved."""
+    for index in range(last, len(lines)):
+        if 0 < _level(lines[index]) <= level or _CLOSE.match(lines[index]):
+            return index
+        if index > above + MAX_LINES and lines[index].strip():
+            return index + 1
+    return len(lines)
+
+
+def _closed(lines: Lines, first: int, last: int, *, is_whole: bool = True) -> Range | None:
     """With both tags of a pair, or both fences; with ``is_whole`` also with the tags, or the heading, that nothing else
-    is left in. None where a tag has no other, or each of them brings another one."""
+    is left in. None where a tag has no other, or each of them brings another one, or where it is too much."""
     for _ in range(_MAX_ROUNDS):
         before = first, last
         first, last = _with_fences(lines, first, last)
+        if not fits(lines, first, last):
+            return None
         names = _unpaired(lines[first:last])
         if names is None:
             return None
@@ -180,29 +187,10 @@ def _closed(lines: Sequence[str], first: int, last: int, *, is_whole: bool = Tru
     return None
 
 
-def _with_fences(lines: Sequence[str], first: int, last: int) -> Range:
+def _with_fences(lines: Lines, first: int, last: int) -> Range:
     """With both ends of the fenced code that any of it stands in, however fences are read: some may be indented, and
     some close where a line goes on behind them."""
-    return _with_code(lines, *_with_code(lines, first, last, is_strict=True), is_strict=False)
-
-
-def _with_code(lines: Sequence[str], first: int, last: int, *, is_strict: bool) -> Range:
-    opened, fence = -1, ""
-    for index, line in enumerate(lines):
-        if "```" not in line and "~~~" not in line:
-            continue
-        found = (_FENCE if is_strict else _FENCE_LINE).match(line)
-        if found is None:
-            continue
-        if not fence:
-            if index >= last:
-                break
-            opened, fence = index, found.group(1)
-        elif line.strip() == fence if is_strict else line.startswith(fence):
-            if first <= index and opened < last:
-                first, last = min(first, opened), max(last, index + 1)
-            fence = ""
-    return first, last
+    return lines.with_code(*lines.with_code(first, last, is_strict=True), is_strict=False)
 
 
 def _emptied(lines: Sequence[str], first: int, last: int) -> Range:
@@ -274,7 +262,7 @@ def _is_indented(line: str) -> bool:
 
 
 def _is_item(line: str) -> bool:
-    return (_is_indented(line) or bool(_marker(line))) and not any(each.match(line) for each in (_OPEN, _CLOSE, _FENCE))
+    return (_is_indented(line) or bool(_marker(line))) and not any(each.match(line) for each in (_OPEN, _CLOSE, FENCE))
 
 
 def _is_named(line: str) -> bool:
@@ -288,5 +276,5 @@ def _is_parent(line: str) -> bool:
 
 def _is_fragment(line: str) -> bool:
     """What says nothing alone, and is no item: neither a sentence, nor a heading, nor a tag or a fence."""
-    is_apart = is_heading(line) or _CLOSE.match(line) or _FENCE.match(line) or _is_item(line)
+    is_apart = is_heading(line) or _CLOSE.match(line) or FENCE.match(line) or _is_item(line)
     return bool(line.strip()) and not is_apart and not _is_named(line) and not _SENTENCE.search(line)

@@ -4,15 +4,18 @@ What is remembered of a system text are hashes of its lines; a volatile region i
 that are found again whatever it says next time, in this session or in the client's next one.
 """
 
+from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import accumulate, pairwise
 from zlib import crc32
 
-from proxy.core.blocks import MAX_LINES, Range, block_of, fits
+from proxy.core.blocks import MAX_LINES, block_of, fits
 from proxy.core.differences import differences
+from proxy.core.lines import Lines, Range
 from proxy.core.message import Message, piece_digest
+from proxy.core.overlay import overlaid
 from proxy.core.recognition import Cut, Form, PieceKind, Recognition
 from proxy.core.texts import texts_of
 
@@ -22,6 +25,8 @@ _MAX_WINDOW = 8
 _MAX_REGIONS = 6
 _MAX_FOUND = 3
 _MAX_TEXT_LINES = 5_000
+# More places than this that change, or move already, leave no text that could be called the same.
+_MAX_PLACES = 64
 _MAX_MEMO = 16
 
 
@@ -96,7 +101,7 @@ class _Lines:
     """A message's lines, and where each begins and ends in its text. Between two parts of a content list stands an
     empty one of no length."""
 
-    texts: tuple[str, ...]
+    texts: Lines
     spans: tuple[Range, ...]
     parts: tuple[Range, ...]
 
@@ -113,7 +118,7 @@ class _Lines:
             spans += pairwise(starts)
             parts.append((at, starts[-1]))
             at = starts[-1]
-        return cls(_split(texts), tuple(spans), tuple(parts))
+        return cls(Lines(_split(texts)), tuple(spans), tuple(parts))
 
     def span(self, first: int, last: int) -> Range:
         """Where these lines stand in the text."""
@@ -177,7 +182,10 @@ def _changed(place: int, before: Sequence[int], message: Message, known: Sequenc
     if changes is None:
         return []
     lines = _Lines.of(texts)
-    found = list(_regions(place, lines, after, changes, [*_moving(message, lines), *_half_found(after, known)]))
+    moving = [*_moving(message, lines), *_half_found(after, known)]
+    if max(len(changes), sum(one.is_volatile for one in moving)) > _MAX_PLACES:
+        return []
+    found = list(_regions(place, lines, after, changes, moving))
     whole = any(region.before == region.after == (_EDGE,) for region in found)
     return [] if len(found) > _MAX_FOUND or (whole and place == 0) else found
 
@@ -196,11 +204,14 @@ def _moving(message: Message, lines: _Lines) -> list[_Moving]:
     """The lines that are known to move."""
     known = message.recognition
     cuts = [cut for cut in known.cuts if cut.kind is not PieceKind.SECTION] if known is not None else []
+    # Lines of no length stand between two parts.
+    whole = [(index, start, end) for index, (start, end) in enumerate(lines.spans) if start < end]
     found: list[_Moving] = []
     for cut in cuts:
-        inside = [i for i, (start, end) in enumerate(lines.spans) if cut.start <= start < end <= cut.end]
-        if inside:
-            found.append(_Moving(inside[0], inside[-1] + 1, cut.kind is PieceKind.VOLATILE))
+        first = bisect_left(whole, cut.start, key=lambda line: line[1])
+        last = bisect_right(whole, cut.end, key=lambda line: line[2])
+        if first < last:
+            found.append(_Moving(whole[first][0], whole[last - 1][0] + 1, cut.kind is PieceKind.VOLATILE))
     return found
 
 
@@ -247,6 +258,7 @@ class _Ground:
     padded: tuple[int, ...]
     borders: set[int]
     loose: set[int] = field(default_factory=set)
+    counts: dict[int, Counter[tuple[int, ...]]] = field(default_factory=dict)
 
     def shake(self, ranges: Iterable[Range]) -> None:
         """These lines do not."""
@@ -263,10 +275,19 @@ class _Ground:
                 break
             found.append(self.padded[index])
             tells = tells or self.padded[index] != _BLANK
-            if tells and len(_places(self.padded, found[::step])) == 1:
+            if tells and self._is_unique(found[::step]):
                 break
             index += step
         return tuple(found[::step]) if tells else ()
+
+    def _is_unique(self, window: Sequence[int]) -> bool:
+        """Whether these lines stand only once like this. All runs of one length are counted at once."""
+        size = len(window)
+        known = self.counts.get(size)
+        if known is None:
+            runs = zip(*(self.padded[start:] for start in range(size)), strict=False)
+            known = self.counts[size] = Counter(runs)
+        return known[tuple(window)] == 1
 
 
 def _places(padded: Sequence[int], window: Sequence[int]) -> list[int]:
@@ -292,7 +313,7 @@ def _cut(message: Message, regions: Sequence[Region]) -> Message:
     lines, hashes = _Lines.of(texts), line_hashes(message)
     base = known.cuts if known is not None else (Cut("section:0", PieceKind.SECTION, 0, len(text)),)
     spans = [span for region in regions if (span := _span(lines, hashes, region)) is not None]
-    cuts = _overlaid(base, spans, lines.parts, text)
+    cuts = overlaid(base, spans, lines.parts, text)
     if [(c.kind, c.start, c.end) for c in cuts] == [(c.kind, c.start, c.end) for c in base]:
         return message
     digests = tuple(piece_digest(text[c.start : c.end]) for c in cuts)
@@ -308,7 +329,8 @@ def _span(lines: _Lines, hashes: Sequence[int], region: Region) -> Range | None:
     found: dict[int, int] = {}
     for at in _places(padded, region.before):
         first = at + len(region.before)
-        last = next((end for end in ends if first <= end <= first + most), None)
+        nearest = bisect_left(ends, first)
+        last = ends[nearest] if nearest < len(ends) and ends[nearest] <= first + most else None
         if last is not None and any(line.strip() for line in lines.texts[first - 1 : last - 1]):
             # Of two that end in the same place the nearer one is meant.
             found[last - 1] = first - 1
@@ -317,67 +339,3 @@ def _span(lines: _Lines, hashes: Sequence[int], region: Region) -> Range | None:
     ((last, first),) = found.items()
     block = block_of(lines.texts, first, last)
     return lines.span(*block) if block is not None and block[0] < block[1] else None
-
-
-def _overlaid(base: Sequence[Cut], spans: Iterable[Range], parts: Sequence[Range], text: str) -> tuple[Cut, ...]:
-    """The cuts with volatile spans laid over fixed sections, and over what is volatile already; a span that touches
-    anything else is left out."""
-    apart = [cut for cut in base if cut.kind not in (PieceKind.SECTION, PieceKind.VOLATILE)]
-    wanted = [s for s in spans if not any(cut.start < s[1] and s[0] < cut.end for cut in apart)]
-    if not wanted:
-        return tuple(base)
-    wanted += [(cut.start, cut.end) for cut in base if cut.kind is PieceKind.VOLATILE]
-    joined = _whole_parts(list(_in_parts(_joined(wanted), parts)), parts, text)
-    borders = sorted({cut.start for cut in apart} | {cut.end for cut in apart} | {start for start, _ in parts})
-    result: list[Cut] = []
-    position = 0
-    for start, end in (*joined, (len(text), len(text))):
-        for border in (*(b for b in borders if position < b < start), start):
-            if border > position:
-                result.append(_same(base, position, border))
-                position = border
-        if end > start:
-            result.append(Cut(f"volatile:seen#{start}", PieceKind.VOLATILE, start, end))
-            position = end
-    return tuple(result)
-
-
-def _same(base: Sequence[Cut], start: int, end: int) -> Cut:
-    """What stands there where nothing was laid over it."""
-    for cut in base:
-        if cut.start <= start < cut.end and cut.kind is not PieceKind.SECTION:
-            return Cut(cut.key, cut.kind, start, end)
-    return Cut(f"section:{start}", PieceKind.SECTION, start, end)
-
-
-def _joined(spans: Iterable[Range]) -> list[Range]:
-    """Those that overlap as one."""
-    found: list[Range] = []
-    for start, end in sorted(spans):
-        if found and start < found[-1][1]:
-            found[-1] = (found[-1][0], max(found[-1][1], end))
-        else:
-            found.append((start, end))
-    return found
-
-
-def _in_parts(spans: Iterable[Range], parts: Sequence[Range]) -> Iterator[Range]:
-    """Cut where a part ends."""
-    for start, end in spans:
-        for begin, stop in parts:
-            if max(start, begin) < min(end, stop):
-                yield max(start, begin), min(end, stop)
-
-
-def _whole_parts(spans: Sequence[Range], parts: Iterable[Range], text: str) -> list[Range]:
-    """A part of which only blank space would stay goes as a whole."""
-    found = list(spans)
-    for begin, end in parts:
-        inside = [(s, e) for s, e in found if begin <= s and e <= end]
-        left, position = "", begin
-        for start, stop in inside:
-            left += text[position:start]
-            position = stop
-        if inside and left + text[position:end] and not (left + text[position:end]).strip():
-            found = _joined([*found, (begin, end)])
-    return found

@@ -4,6 +4,7 @@ that go with them."""
 import pytest
 
 from proxy.core.blocks import MAX_LINES, block_of, closes_fences
+from proxy.core.lines import Lines
 
 RULES = [f"Rule {number}: mind what it says." for number in range(60)]
 
@@ -12,7 +13,7 @@ def blocks(*lines: str) -> tuple[list[str], list[str]]:
     """The lines that the block of the changed ones has, and that it should have."""
     texts = [line[1:] if line[:1] in ("!", "+") else line for line in lines]
     changed = [index for index, line in enumerate(lines) if line.startswith("!")]
-    found = block_of(texts, changed[0], changed[-1] + 1)
+    found = block_of(Lines(texts), changed[0], changed[-1] + 1)
     wanted = [line[1:] for line in lines if line[:1] in ("!", "+")]
     return texts[slice(*found)] if found is not None else [], wanted
 
@@ -54,18 +55,21 @@ def test_what_changed_goes_with_what_it_is_a_part_of(lines: tuple[str, ...]) -> 
 
 def test_a_list_that_is_too_long_stays_but_for_items_that_name_themselves() -> None:
     items = [f"- rule {number}" for number in range(MAX_LINES)]
-    assert block_of([*items, "- the plan has 3 steps", *items], MAX_LINES, MAX_LINES + 1) is None
-    assert block_of([*items, "- Open tickets: 3", *items], MAX_LINES, MAX_LINES + 1) == (MAX_LINES, MAX_LINES + 1)
+    assert block_of(Lines([*items, "- the plan has 3 steps", *items]), MAX_LINES, MAX_LINES + 1) is None
+    assert block_of(Lines([*items, "- Open tickets: 3", *items]), MAX_LINES, MAX_LINES + 1) == (
+        MAX_LINES,
+        MAX_LINES + 1,
+    )
 
 
 def test_one_of_two_tags_is_never_moved_alone() -> None:
     lines = ["<env>", *(f"folder {number}" for number in range(2 * MAX_LINES)), "</env>"]
-    assert block_of(lines, 0, 1) is None
+    assert block_of(Lines(lines), 0, 1) is None
 
 
 def test_what_was_taken_out_between_two_items_is_a_part_of_their_list() -> None:
-    assert block_of(["A rule.", "Status:", " M a.py", " M c.py", "A rule."], 3, 3) == (1, 4)
-    assert block_of(["A rule.", "Another one."], 1, 1) == (1, 1)
+    assert block_of(Lines(["A rule.", "Status:", " M a.py", " M c.py", "A rule."]), 3, 3) == (1, 4)
+    assert block_of(Lines(["A rule.", "Another one."]), 1, 1) == (1, 1)
 
 
 @pytest.mark.parametrize(

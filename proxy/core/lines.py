@@ -1,0 +1,64 @@
+"""The lines of a text among which blocks are looked for, and the fenced code that stands there."""
+
+import re
+from bisect import bisect_left
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Final, overload
+
+MAX_CHARS: Final = 2_000
+"""No block of lines that may be moved is longer."""
+
+FENCE = re.compile(r"\s*+(`{3,}+|~{3,}+)")
+FENCE_LINE = re.compile(r"^(`{3,64}+|~{3,64}+)", re.MULTILINE)
+
+Range = tuple[int, int]
+
+
+class Lines(Sequence[str]):
+    """A text's lines. Of one that is too long for any block only the two ends are kept, which are too long together."""
+
+    __slots__ = ("_fenced", "_lines")
+
+    def __init__(self, lines: Iterable[str]) -> None:
+        self._lines = tuple(
+            line if len(line) <= 2 * MAX_CHARS else line[:MAX_CHARS] + line[-MAX_CHARS:] for line in lines
+        )
+        self._fenced: dict[bool, tuple[Range, ...]] = {}
+
+    def __len__(self) -> int:
+        return len(self._lines)
+
+    @overload
+    def __getitem__(self, index: int) -> str: ...
+    @overload
+    def __getitem__(self, index: slice) -> tuple[str, ...]: ...
+    def __getitem__(self, index: int | slice) -> str | tuple[str, ...]:
+        return self._lines[index]
+
+    def with_code(self, first: int, last: int, *, is_strict: bool) -> Range:
+        """These lines with both ends of all fenced code that any of them stands in. ``is_strict``: a fence may be
+        indented, and one that closes stands alone on its line; else one that closes may be followed by more."""
+        known = self._fenced.get(is_strict)
+        if known is None:
+            known = self._fenced[is_strict] = tuple(self._pairs(is_strict))
+        at = bisect_left(known, first, key=lambda pair: pair[1])
+        if at < len(known) and known[at][0] < last:
+            first = min(first, known[at][0])
+            end = bisect_left(known, last, key=lambda pair: pair[0])
+            last = max(last, known[end - 1][1] + 1)
+        return first, last
+
+    def _pairs(self, is_strict: bool) -> Iterator[Range]:
+        """The lines of the fences, each that opens with the one that closes it."""
+        opened, fence = -1, ""
+        for index, line in enumerate(self._lines):
+            if "```" not in line and "~~~" not in line:
+                continue
+            found = (FENCE if is_strict else FENCE_LINE).match(line)
+            if found is None:
+                continue
+            if not fence:
+                opened, fence = index, found.group(1)
+            elif line.strip() == fence if is_strict else line.startswith(fence):
+                yield opened, index
+                fence = ""
