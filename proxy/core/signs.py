@@ -21,6 +21,8 @@ from proxy.core.wire import Unreadable, members_of, value
 
 # A prompt is read this far from either end: what is longer quotes something.
 _READ_CHARS = 4_000
+# An answer is read so far, shared out among the files that are looked for in it.
+_ANSWER_CHARS = 20_000_000
 _MAX_SYMBOLS = 12
 _MIN_STEM_CHARS = 3
 # Words of code: joined by an underscore, in camel case, or between backticks.
@@ -28,10 +30,13 @@ _SYMBOLS = re.compile(
     r"`([^`\n]{4,60})`|\b([A-Za-z][A-Za-z0-9]*_[A-Za-z0-9_]+|_+[A-Za-z][A-Za-z0-9_]{2,}"
     r"|[A-Z][a-z0-9]+[A-Z][A-Za-z0-9]+|[a-z]+[A-Z][A-Za-z0-9]+)\b"
 )
-# What stands in front of a word of code where it is defined, and how many places are looked at.
+# What stands in front of a word of code where it is defined, and how many places are looked at, for that and for where
+# a name of no more characters stands.
 _DEFINES = re.compile(r"\b(?:def|class|func|function|fn|const|let|var|type|struct|interface|enum|trait) +\Z")
 _DEFINES_CHARS = 16
 _MAX_PLACES = 40
+_MAX_NAME_PLACES = 1_000
+_MAX_NAME_CHARS = 300
 _MEMO = "text"
 _NULL = Raw(b"null")
 _QUESTION_MARKS = ("?", "\uff1f")
@@ -72,7 +77,7 @@ def read_signs(
     if not files:
         return MappingProxyType({})
     prompt = shown(view.messages[view.last_user])
-    answer = _answer(view)
+    answer = _answer(view)[: _ANSWER_CHARS // len(files)]
     is_asked = any(mark in prompt for mark in _QUESTION_MARKS)
     shares, words = _shares(prompt, files.values()), file_words.shares(prompt, files)
     found: dict[str, Sign] = {}
@@ -164,12 +169,16 @@ def _defines(text: str, symbol: str) -> bool:
 
 def stands(name: str, text: str) -> bool:
     """Whether the name stands in the text as a word of its own."""
-    at = text.find(name)
-    while at >= 0:
+    if len(name) > _MAX_NAME_CHARS:
+        return False
+    at = -1
+    for _ in range(_MAX_NAME_PLACES):
+        at = text.find(name, at + 1)
+        if at < 0:
+            return False
         end = at + len(name)
         if not _is_inner(text[at - 1 : at]) and not _is_inner(text[end : end + 1]):
             return True
-        at = text.find(name, at + 1)
     return False
 
 

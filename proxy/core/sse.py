@@ -36,6 +36,8 @@ MAX_BODY_BYTES = 8 << 20
 # An event's end: its last line's terminator and that of the empty line. CR LF is one terminator, never two.
 _END = re.compile(rb"(?:\r\n|\n|\r(?!\n))(?:\r\n|\n|\r)")
 _LINE = re.compile(rb"\r\n|\n|\r")
+_TERMINATORS = re.compile(rb"[\r\n]*+")
+_EDGE_BYTES = 3  # of an event's end that is cut in two
 # What makes an event worth parsing. An unescaped quote never stands inside a JSON string, so these are keys.
 _NOTABLE = re.compile(
     rb'"(?:usage(?:Metadata)?"(?!\s*:\s*null)|finish_reason"\s*:\s*"|error"(?!\s*:\s*null)|amazon-bedrock-invocation)'
@@ -96,13 +98,18 @@ class StreamFold:
     """A stream of server-sent events. ``drop_usage``: the client did not ask for the usage event."""
 
     __slots__ = (
-        "_cause", "_drop", "_end", "_error", "_events", "_finish", "_is_done", "_is_long", "_received", "_reported",
-        "_said", "_tail", "_usage", "saw_content",
+        "_cause", "_drop", "_edge", "_end", "_error", "_events", "_finish", "_is_done", "_is_long", "_received",
+        "_reported", "_said", "_tail", "_usage", "_waiting", "_waiting_bytes", "saw_content",
     )  # fmt: skip
 
     def __init__(self, *, drop_usage: bool = False) -> None:
         self._drop = drop_usage
         self._tail = b""  # an event that is not whole yet; of a long one, its last bytes, which have been passed on
+        # What came behind the tail and ends no event, either: joined once, so that small pieces cost no more than
+        # large ones.
+        self._waiting: list[bytes] = []
+        self._waiting_bytes = 0
+        self._edge = b""  # the last bytes of all that is kept
         self._is_long = False
         self._usage = UsageFold()
         self._reported = NOTHING_REPORTED
@@ -144,14 +151,19 @@ class StreamFold:
             self._events += chunk.count(b"data:")
             self._received.add(chunk)
             return chunk
-        whole = self._cut(chunk)
+        if self._tail and not self._is_long and self._goes_on(chunk):
+            self._waiting.append(chunk)
+            self._waiting_bytes += len(chunk)
+            self._edge = (self._edge + chunk)[-_EDGE_BYTES:]
+            return b""
+        whole = self._cut(self._waited() + chunk)
         if whole:
             self._received.add(whole)
         return whole
 
     def close(self) -> bytes:
         """The stream ended; an event without its empty line is still one, as most clients read it."""
-        tail, self._tail = self._tail, b""
+        tail, self._tail = self._tail + self._waited(), b""
         if not tail or self._is_long:
             return self.end()
         last = self._pass(tail)
@@ -172,6 +184,19 @@ class StreamFold:
             cache_cause=self._cause,
             said=self._said,
         )
+
+    def _goes_on(self, chunk: bytes) -> bool:
+        """Whether the event that has begun is not over with this chunk, nor too long to be kept."""
+        if len(self._tail) + self._waiting_bytes + len(chunk) > MAX_EVENT_BYTES:
+            return False
+        return _END.search(self._edge + chunk) is None
+
+    def _waited(self) -> bytes:
+        """What waits, which then waits no more."""
+        waited = b"".join(self._waiting)
+        self._waiting.clear()
+        self._waiting_bytes = 0
+        return waited
 
     def _cut(self, chunk: bytes) -> bytes:
         """Pass on what is whole, keep the rest."""
@@ -205,7 +230,7 @@ class StreamFold:
         """Keep what is not whole yet; returns it where it is too long to be kept."""
         rest = buffer[position:]
         if not self._is_long and len(rest) <= MAX_EVENT_BYTES:
-            self._tail = rest
+            self._tail, self._edge = rest, rest[-_EDGE_BYTES:]
             return b""
         if not self._is_long:
             self._is_long = self.saw_content = True
@@ -444,9 +469,8 @@ def _event_end(buffer: bytes, search_from: int) -> int | None:
 
 
 def _skip_terminators(buffer: bytes, position: int) -> int:
-    while buffer[position : position + 1] in (b"\n", b"\r"):
-        position += 1
-    return position
+    found = _TERMINATORS.match(buffer, position)
+    return position if found is None else found.end()
 
 
 def _data(event: bytes) -> bytes:

@@ -1,6 +1,7 @@
 """The text of a system message that is written as several parts, and what is left of each without what moves."""
 
 from dataclasses import dataclass
+from itertools import islice
 
 from proxy.core.message import PLAIN_TEXT_KEYS, Message
 from proxy.core.recognition import PieceKind
@@ -50,17 +51,22 @@ def kept_parts(message: Message) -> tuple[Kept, ...]:
     assert known is not None
     volatile = [cut for cut in known.cuts if cut.kind is PieceKind.VOLATILE]
     found: list[Kept] = []
-    start = 0
+    start = first = 0
     for index, text in enumerate(texts):
-        left, position = "", 0
-        for cut in volatile:
+        while first < len(volatile) and volatile[first].end <= start:
+            first += 1
+        left: list[str] = []
+        position = 0
+        for cut in islice(volatile, first, None):
             begin, end = max(cut.start - start, 0), min(cut.end - start, len(text))
-            if begin < end:
-                left += text[position:begin]
-                position = end
-        left += text[position:]
-        if left or not text:
-            found.append(Kept(index, left, left == text))
+            if begin >= len(text):
+                break
+            left.append(text[position:begin])
+            position = end
+        left.append(text[position:])
+        kept = "".join(left)
+        if kept or not text:
+            found.append(Kept(index, kept, kept == text))
         start += len(text)
     return tuple(found)
 

@@ -76,8 +76,10 @@ class Transcript:
         if self.pairs:
             behind = self.pairs[-1][0] + 1
             self._last = self.turns[behind - 1]
+        pairs: list[tuple[int, bytes]] = []
         for index in range(behind, shared):
-            self._pair(index, self.messages[index])
+            self._pair(index, self.messages[index], pairs)
+        self.pairs = (*self.pairs, *pairs)
         return shared
 
     def _added(self, first: int, added: Sequence[Message]) -> list[Element]:
@@ -85,12 +87,13 @@ class Transcript:
         marked: list[int] = []
         recognised: list[int] = []
         notices: list[int] = []
+        pairs: list[tuple[int, bytes]] = []
         for index, message in enumerate(added, first):
             is_system = message.role in SYSTEM_ROLES
             if index == self.head and is_system:
                 self.head += 1
             else:
-                self._pair(index, message)
+                self._pair(index, message, pairs)
                 if is_system:
                     notices.append(index)
             if message.has_marks:
@@ -102,9 +105,10 @@ class Transcript:
             found.append(message_element(message, index, "system" if index < self.head else "turn"))
         self.marked, self.recognised = (*self.marked, *marked), (*self.recognised, *recognised)
         self.notices = (*self.notices, *notices)
+        self.pairs = (*self.pairs, *pairs)
         return found
 
-    def _pair(self, index: int, message: Message) -> None:
+    def _pair(self, index: int, message: Message, pairs: list[tuple[int, bytes]]) -> None:
         skip, self._skips = self._skips, None
         if message.role == "assistant" and (skip is Form.CONTEXT or (skip and _is_short(message))):
             return
@@ -114,7 +118,7 @@ class Transcript:
             return
         own = self.turns[index]
         if message.role == "user":
-            self.pairs = (*self.pairs, (index, digest(self._last, own)))
+            pairs.append((index, digest(self._last, own)))
         self._last = own
 
     def replaced(self, changes: Mapping[int, Message]) -> "Transcript":
@@ -128,7 +132,7 @@ class Transcript:
         for index, message in changes.items():
             messages[index], turns[index] = message, turn_digest(message)
             elements[index] = message_element(message, index, elements[index].key)
-            recognised = recognised | {index} if message.recognition is not None else recognised - {index}
+            (recognised.discard if message.recognition is None else recognised.add)(index)
         new.messages, new.turns, new.elements = tuple(messages), tuple(turns), tuple(elements)
         new.recognised = tuple(sorted(recognised))
         new.head, new.marked, new.media_at, new.pairs = self.head, self.marked, self.media_at, self.pairs

@@ -14,10 +14,13 @@ from proxy.errors import InvalidRequest
 _MOST_HEAD_BYTES = 16 << 10
 _MOST_NAME_BYTES = 1024
 _MOST_PADDING_BYTES = 256
-_HEAD_END = re.compile(rb"\A\r?\n|\r?\n\r?\n")
-_FOLD = re.compile(r"\r?\n[ \t]+")
+_MOST_PARTS = 10_000
+_NO_HEAD = re.compile(rb"\r?\n")
+_HEAD_END = re.compile(rb"\r?\n\r?\n")
+_HEAD_END_BYTES = 4
+_FOLD = re.compile(r"\r?\n[ \t]++")
 _LINE = re.compile(r"\r?\n")
-_PARAMETER = re.compile(r';\s*([^\s=;"]+)\s*=\s*("(?:[^"\\]|\\.)*"|[^;]*)')
+_PARAMETER = re.compile(r';\s*+([^\s=;"]++)\s*+=\s*+("[^"\\]*+(?:\\.[^"\\]*+)*+"|[^;]*+)')
 _ESCAPED = re.compile(r"\\(.)")
 _MOST_PARAM_CHARS = 128
 _PLAIN_ENCODINGS = frozenset({"", "7bit", "8bit", "binary"})
@@ -34,15 +37,23 @@ class _State(Enum):
 
 class FormScan:
     """One form. ``model`` is the field's value, ``span`` where that stands in the form; None until both are known.
-    ``refuses`` says of a field's name that the form must not have it."""
+    ``refuses`` says of a field's name that the form must not have it.
 
-    __slots__ = ("_at", "_delimiter", "_refuses", "_state", "_tail", "_value_at", "model", "span")
+    What has arrived is looked at once, however it is cut: ``_position`` is where the next look begins in what is still
+    kept of it, ``_searched`` how far the end of a part's headers has been looked for.
+    """
+
+    __slots__ = (
+        "_at", "_delimiter", "_parts", "_position", "_refuses", "_searched", "_state", "_tail", "_value_at", "model",
+        "span",
+    )  # fmt: skip
 
     def __init__(self, boundary: bytes, refuses: Callable[[str], bool] | None = None) -> None:
         self._refuses = refuses
         self._delimiter = b"\n--" + boundary
         # The first delimiter may stand at the very beginning.
         self._tail, self._at = b"\n", -1
+        self._position = self._searched = self._parts = 0
         self._state = _State.BODY
         self._value_at: int | None = None
         self.model: str | None = None
@@ -58,6 +69,10 @@ class FormScan:
         self._tail += chunk
         while self._step():
             pass
+        self._tail = self._tail[self._position :]
+        self._at += self._position
+        self._searched -= self._position
+        self._position = 0
 
     def _step(self) -> bool:
         match self._state:
@@ -68,20 +83,22 @@ class FormScan:
             case _State.HEAD:
                 return self._in_head()
             case _State.OVER:
-                self._tail = b""
+                self._position = len(self._tail)
                 return False
 
     def _in_body(self) -> bool:
-        found = self._tail.find(self._delimiter)
+        found = self._tail.find(self._delimiter, self._position)
         if found < 0:
+            # What stands behind here may be the delimiter's beginning.
+            edge = len(self._tail) - len(self._delimiter)
             if self._value_at is None:
-                self._drop(len(self._tail) - len(self._delimiter))
+                self._position = max(self._position, edge)
             else:
-                self._check_length(len(self._tail) - len(self._delimiter))
+                self._check_length(edge - self._position)
             return False
         if self._value_at is not None:
             self._keep(found)
-        self._drop(found + len(self._delimiter))
+        self._position = found + len(self._delimiter)
         self._state = _State.LINE
         return True
 
@@ -104,25 +121,30 @@ class FormScan:
             raise InvalidRequest("the form's field 'model' is too long", param="model")
 
     def _in_line(self) -> bool:
-        if self._tail.startswith(b"--"):
+        if self._tail.startswith(b"--", self._position):
             self._state = _State.OVER
             return True
-        end = self._tail.find(b"\n")
-        if end < 0 and len(self._tail) <= _MOST_PADDING_BYTES:
+        end = self._tail.find(b"\n", self._position)
+        if end < 0 and len(self._tail) - self._position <= _MOST_PADDING_BYTES:
             return False
-        if end < 0 or self._tail[:end].strip(b" \t\r"):
+        if end < 0 or self._tail[self._position : end].strip(b" \t\r"):
             raise InvalidRequest("the form cannot be read: a line begins as its boundary does")
-        self._drop(end + 1)
+        self._parts += 1
+        if self._parts > _MOST_PARTS:
+            raise InvalidRequest(f"the form has more than {_MOST_PARTS} parts")
+        self._position = self._searched = end + 1
         self._state = _State.HEAD
         return True
 
     def _in_head(self) -> bool:
-        end = _HEAD_END.search(self._tail)
-        if (end.end() if end is not None else len(self._tail)) > _MOST_HEAD_BYTES:
+        start = self._position
+        end = _NO_HEAD.match(self._tail, start) or _HEAD_END.search(self._tail, max(start, self._searched))
+        if (end.end() if end is not None else len(self._tail)) - start > _MOST_HEAD_BYTES:
             raise InvalidRequest("the form cannot be read: a part's headers do not end")
         if end is None:
+            self._searched = len(self._tail) - _HEAD_END_BYTES + 1
             return False
-        head = self._tail[: end.start()].decode("latin-1")
+        head = self._tail[start : end.start()].decode("latin-1")
         if self._refuses is not None:
             _check_fields(head, self._refuses)
         if _is_model(head):
@@ -130,14 +152,9 @@ class FormScan:
                 raise InvalidRequest("the form has the field 'model' twice", param="model")
             self._value_at = self._at + end.end()
         # Its line end may be a delimiter's: of a part that is empty.
-        self._drop(end.end() - 1)
+        self._position = end.end() - 1
         self._state = _State.BODY
         return True
-
-    def _drop(self, count: int) -> None:
-        if count > 0:
-            self._tail = self._tail[count:]
-            self._at += count
 
 
 def boundary_of(content_type: str) -> bytes:
