@@ -90,7 +90,8 @@ def _compared(
     where that is too much work. Where many lines are equal, each run is found among very many."""
     low, high, first, last = span
     matcher = SequenceMatcher(None, before[low:high], after[first:last], autojunk=False)
-    pairs = list(accumulate((1 + len(matcher.b2j.get(line, ())) for line in before[low:high]), initial=0))
+    counts = Counter(after[first:last])
+    pairs = list(accumulate((1 + counts[line] for line in before[low:high]), initial=0))
     same: list[tuple[int, int, int]] = []
     waiting = [(0, high - low, 0, last - first)]
     while waiting:

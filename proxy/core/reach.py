@@ -269,7 +269,7 @@ def _read_plugins(raw: Raw | bytes, found: _Found) -> None:
 
 
 def _read_query(query: str, found: _Found) -> None:
-    for part in re.split("[&;]", query) if query else ():
+    for part in query.replace(";", "&").split("&") if query else ():
         name, _, value = part.partition("=")
         plain, text = _decoded(name), _decoded(value)
         if plain is None or text is None:

@@ -5,7 +5,6 @@ Exact names come first, then wildcards, the most specific pattern first, as in L
 by weight, those of a lower ``order`` first. Behind the group come the fallbacks of its name.
 """
 
-import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from urllib.parse import urlsplit
@@ -13,6 +12,7 @@ from urllib.parse import urlsplit
 from proxy.core.modes import Mode
 from proxy.core.prices import Price
 from proxy.core.profiles import CacheProfile, Family, fitted
+from proxy.core.wildcards import captured
 from proxy.deployments.choice import choose_profile, provider_of, server_of
 from proxy.errors import UnknownModel
 from proxy.ports import Deployment, Headers, Transport
@@ -119,9 +119,7 @@ class ModelTable:
         self._exact = {
             name: _group(group, [deployment_of(entry, price_of) for entry in group]) for name, group in named.items()
         }
-        self._wildcards = [
-            (_compiled(pattern), entries) for pattern, entries in sorted(self._patterns.items(), key=_specificity)
-        ]
+        self._wildcards = [(pattern, entries) for pattern, entries in sorted(self._patterns.items(), key=_specificity)]
         # Names behind a wildcard are the clients' choice: the memory of them is bounded.
         self._matched: dict[str, Levels] = {}
 
@@ -215,13 +213,14 @@ class ModelTable:
         provider, _ = provider_of(name)
         for written in (name, f"{provider}/{name}") if provider and "/" not in name else (name,):
             for pattern, entries in self._wildcards:
-                match = pattern.fullmatch(written)
-                if match:
-                    return self._remember(name, _group(entries, [self._behind(e, name, match) for e in entries]))
+                parts = captured(pattern, written)
+                if parts is not None:
+                    found = [self._behind(entry, name, written, parts) for entry in entries]
+                    return self._remember(name, _group(entries, found))
         return ()
 
-    def _behind(self, entry: Entry, name: str, match: re.Match[str]) -> Deployment:
-        return deployment_of(entry, self._price_of, name=name, model=_substituted(entry.model, match))
+    def _behind(self, entry: Entry, name: str, written: str, parts: Sequence[str]) -> Deployment:
+        return deployment_of(entry, self._price_of, name=name, model=_substituted(entry.model, written, parts))
 
     def _remember(self, name: str, levels: Levels) -> Levels:
         if len(self._matched) >= _CACHED_NAMES:
@@ -239,23 +238,18 @@ def _group(entries: Sequence[Entry], deployments: Sequence[Deployment]) -> Level
     return tuple(tuple(levels[order]) for order in sorted(levels))
 
 
-def _compiled(pattern: str) -> re.Pattern[str]:
-    return re.compile(re.escape(pattern).replace(r"\*", "(.*)"), re.DOTALL)
-
-
 def _specificity(item: tuple[str, list[Entry]]) -> tuple[int, int]:
     """Longer patterns first, and of equal length the one with fewer stars."""
     pattern, _ = item
     return -len(pattern), pattern.count("*")
 
 
-def _substituted(model: str, match: re.Match[str]) -> str:
+def _substituted(model: str, name: str, parts: Sequence[str]) -> str:
     """``model`` with its stars replaced in turn. With fewer stars than matched parts the whole name is passed on."""
-    parts = match.groups()
     if "*" not in model:
         return model
     if len(parts) > model.count("*"):
-        return match.string
+        return name
     for part in parts:
         model = model.replace("*", part, 1)
     return model

@@ -6,7 +6,6 @@ Anthropic's minimums, read prices and models with system messages inside the con
 Mythos Preview: 2048 by the page, 512 by litellm's map.
 """
 
-import re
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -82,4 +81,10 @@ def fitted(profile: CacheProfile, model: str) -> CacheProfile:
 
 def _names(name: str, part: str) -> bool:
     """Whether the part stands in the name as a whole: ``opus-5`` is not in ``opus-50`` by accident of digits."""
-    return re.search(rf"(?<![a-z0-9]){re.escape(part)}(?!\d)", name) is not None
+    at = name.find(part)
+    while at >= 0:
+        before, behind = name[at - 1 : at] if at else "", name[at + len(part) : at + len(part) + 1]
+        if not (before.isascii() and before.isalnum()) and not behind.isdecimal():
+            return True
+        at = name.find(part, at + 1)
+    return False

@@ -25,7 +25,7 @@ _ADDRESS_QUERY = re.compile(r"(\w{1,32}://[^\s?\"']{1,256})\?[^\s\"']+")
 # What litellm puts around a provider's message.
 _DECORATION = re.compile(
     r"^(litellm\.\w+:\s*|(?:[A-Z]\w*)?(?:Error|Exception|Timeout):\s*|[A-Z]\w*(?:Exception|Error) - )+"
-    r"|\s*Handle with `litellm\.\w+`\.?$"
+    r"|(?<!\s)\s*+Handle with `litellm\.\w++`\.?$"
 )
 
 _WRAPPERS = frozenset({"APIConnectionError", "MidStreamFallbackError"})
