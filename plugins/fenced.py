@@ -48,7 +48,7 @@ _PART = re.compile(
     re.IGNORECASE,
 )
 # What may stand behind a closing fence on its line.
-_BLANKS = re.compile(r"[ \t]*+(?=\n|\Z)")
+_BLANKS = re.compile(r"(?<![ \t])[ \t]*+(?=\n|\Z)")
 
 
 class FencedRecogniser:

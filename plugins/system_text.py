@@ -32,7 +32,7 @@ _BEFORE_CHARS, _BEHIND_CHARS = 120, 60
 _NOW = re.compile(r"current|now|today|time|date", re.IGNORECASE)
 _MOST_TIMES_OF_A_LINE = 16
 _BARE_DATE = re.compile(
-    r"\W*+\d{4}-\d{2}-\d{2}[T ]\d{2}:\d{2}(?::\d{2}(?:\.\d++)?)?(?: ?[A-Z]{1,4}|[+-]\d{2}:?\d{2})?\W*+"
+    r"\W{0,64}+\d{4}-\d{2}-\d{2}[T ]\d{2}:\d{2}(?::\d{2}(?:\.\d++)?)?(?: ?[A-Z]{1,4}|[+-]\d{2}:?\d{2})?\W{0,64}+"
 )
 # A block of lines of its own that says which document it is: without, <result> or <source> in a sentence, or in the
 # description of an output format, would be torn out of it. Code between fences is looked at by nobody.

@@ -15,10 +15,10 @@ _MAX_HEADINGS = 3
 _MAX_ROUNDS = 4
 _MAX_HEADING_CHARS = 120
 
-_MARKER = re.compile(r"\s*+([-*+•|]|\d{1,4}[.)]|\[[ xX]\])(?:\s|$)")
+_MARKER = re.compile(r"^\s*+([-*+•|]|\d{1,4}[.)]|\[[ xX]\])(?:\s|$)")
 _SENTENCE = re.compile(r"[.!?][)\"'*_`]*+\s*+$")
-_OPEN = re.compile(r"\s*+<([A-Za-z][\w.-]*+)(?:\s[^<>]*+)?>\s*+$")
-_CLOSE = re.compile(r"\s*+</([A-Za-z][\w.-]*+)>\s*+$")
+_OPEN = re.compile(r"^\s*+<([A-Za-z][\w.-]*+)(?:\s[^<>]*+)?>\s*+$")
+_CLOSE = re.compile(r"^\s*+</([A-Za-z][\w.-]*+)>\s*+$")
 _SECTION = re.compile(r"(#{1,6})\s")
 
 

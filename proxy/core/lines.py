@@ -8,7 +8,7 @@ from typing import Final, overload
 MAX_CHARS: Final = 2_000
 """No block of lines that may be moved is longer."""
 
-FENCE = re.compile(r"\s*+(`{3,}+|~{3,}+)")
+FENCE = re.compile(r"^\s*+(`{3,}+|~{3,}+)")
 FENCE_LINE = re.compile(r"^(`{3,64}+|~{3,64}+)", re.MULTILINE)
 
 Range = tuple[int, int]

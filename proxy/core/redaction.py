@@ -23,7 +23,9 @@ _RUN = re.compile(r"[\w-]{8,}", re.ASCII)
 _MASK = re.compile(r"\*{2,}|\.{2,}|\u2026+|\u2022{2,}|#{3,}|[xX]{4,}")
 _AROUND = re.compile(r"[\w-]*", re.ASCII)
 # Characters as JSON, addresses and HTML may write them.
-_ESCAPED = re.compile(r"\\+u([0-9a-fA-F]{4})|%([0-9a-fA-F]{2})|&#([0-9]{2,3});|&#[xX]([0-9a-fA-F]{2});|\\+(/)")
+_ESCAPED = re.compile(
+    r"(?<!\\)\\++u([0-9a-fA-F]{4})|%([0-9a-fA-F]{2})|&#([0-9]{2,3});|&#[xX]([0-9a-fA-F]{2});|(?<!\\)\\++(/)"
+)
 _PLAIN = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_./+=~:@*%&#;")
 
 # Keys as providers and clouds write them, headers, addresses with a password.

@@ -338,7 +338,7 @@ def value_spans(body: bytes, members: Members, messages_at: Span | None = None) 
 
 
 # A member's name up to its value. The quantifiers are possessive: no byte is looked at twice.
-_NAME = re.compile(rb'[ \n\r\t]*+"(?:[^"\\]++|\\.)*+"[ \n\r\t]*+:[ \n\r\t]*+', re.DOTALL)
+_NAME = re.compile(rb'(?<![ \n\r\t])[ \n\r\t]*+"(?:[^"\\]++|\\.)*+"[ \n\r\t]*+:[ \n\r\t]*+', re.DOTALL)
 _SPACE = re.compile(rb"[ \n\r\t]*+")
 
 

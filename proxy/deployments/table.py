@@ -5,6 +5,7 @@ Exact names come first, then wildcards, the most specific pattern first, as in L
 by weight, those of a lower ``order`` first. Behind the group come the fallbacks of its name.
 """
 
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from urllib.parse import urlsplit
@@ -23,7 +24,7 @@ Levels = tuple[tuple[Deployment, ...], ...]
 _CACHED_NAMES = 1024
 # Longer names are nobody's; matching several stars takes time that grows with the name.
 _MAX_NAME_CHARS = 256
-_NUMBERED = re.compile(r".+#[0-9]+", re.DOTALL)
+_NUMBERED = re.compile(r"^.+#[0-9]+", re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True)
