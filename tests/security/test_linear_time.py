@@ -1,0 +1,331 @@
+"""Every pattern of the tree, and every routine over text that a client or an upstream sends, is linear in its input.
+
+A text is derived from each repetition of each pattern (``tests.security.pumps``); a shared list of hard texts goes
+through the whole routines. What a pattern or a routine takes for a text is compared with what it takes for one that is
+four times as long, in the processor's time of this thread.
+"""
+
+import ast
+import importlib
+import pkgutil
+import re
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
+from dataclasses import fields, is_dataclass
+from itertools import islice
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import msgspec
+import pytest
+
+import plugins
+import proxy
+from proxy.core.allow import matches
+from proxy.core.blocks import block_of, closes_fences
+from proxy.core.estimate import estimate
+from proxy.core.evidence import Evidence, HeadLines, with_evidence
+from proxy.core.lines import Lines
+from proxy.core.message import Message, MessageReader
+from proxy.core.recognition import Recogniser, TooMuch
+from proxy.core.redaction import without_keys
+from proxy.core.signs import stands
+from proxy.core.sse import StreamFold
+from proxy.core.tokens import TokenCounter, quick
+from proxy.core.wildcards import captured
+from proxy.encodings import local_encode
+from proxy.engine.form import FormScan, boundary_of
+from proxy.errors import ProxyError
+from proxy.plugins import build_plugin_manager, recognisers
+from tests.security.pumps import Pump, pumps, superlinear
+
+_ROOT = Path(proxy.__file__).parent.parent
+_CHUNK = 16
+
+
+def _modules() -> Iterator[ModuleType]:
+    for package in (proxy, plugins):
+        for found in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
+            if not found.name.endswith("__main__"):
+                yield importlib.import_module(found.name)
+
+
+def _within(value: object, depth: int = 0) -> Iterator[re.Pattern[Any]]:
+    """The patterns in a value of a module: itself, in collections, in fields and in attributes of classes."""
+    if isinstance(value, re.Pattern):
+        yield value
+    elif depth > 4:
+        return
+    elif isinstance(value, dict):
+        for each in value.values():
+            yield from _within(each, depth + 1)
+    elif isinstance(value, (list, tuple, set, frozenset)):
+        for each in value:
+            yield from _within(each, depth + 1)
+    elif isinstance(value, type):
+        for each in vars(value).values():
+            yield from _within(each, depth + 1)
+    elif is_dataclass(value):
+        for field in fields(value):
+            yield from _within(getattr(value, field.name, None), depth + 1)
+
+
+def _patterns() -> dict[str, re.Pattern[Any]]:
+    """Every compiled pattern of the tree, by the module that it is found in first and its text."""
+    found: dict[tuple[Any, int], str] = {}
+    for module in _modules():
+        for name, value in vars(module).items():
+            for pattern in _within(value):
+                found.setdefault((pattern.pattern, pattern.flags), f"{module.__name__}.{name}#{len(found)}")
+    return {name: re.compile(*key) for key, name in found.items()}
+
+
+_PATTERNS = _patterns()
+
+
+@pytest.mark.parametrize("name", _PATTERNS)
+def test_no_text_is_hard_for_a_pattern(name: str) -> None:
+    assert _hard_for(_PATTERNS[name]) == ""
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        r'(?:^|\n)<file\b[^>\n]*?\b(?:path|name)=["\'][^"\'\n]+["\'][^>\n]*>',
+        r"(?:^|\n)`{3,}(?:title=)?[\w./]+\.\w+[^\n]*\n",
+        r"[\w-]+\s*=\s*\"[^\"]*\"",
+        r"\s*Handle with",
+        r"(\w+://)[^\s/@]+@",
+        r"(a|b|ab)*c",
+    ],
+)
+def test_a_text_is_hard_for_patterns_that_try_again_and_again(source: str) -> None:
+    assert _hard_for(re.compile(source))
+
+
+def _hard_for(pattern: re.Pattern[Any]) -> str:
+    is_bytes = isinstance(pattern.pattern, bytes)
+    for pump in pumps(pattern):
+        for method in (pattern.search, pattern.fullmatch):
+
+            def routine(text: str, method: Callable[[Any], object] = method) -> object:
+                return method(text.encode("utf-8", "surrogatepass") if is_bytes else text)
+
+            if found := superlinear(routine, pump):
+                return f"{pump}: {found}"
+    return ""
+
+
+def test_patterns_are_compiled_where_they_are_found() -> None:
+    """None within a function, but of literal words: this file could not see it."""
+    hidden = [
+        f"{path.relative_to(_ROOT)}:{call.lineno}"
+        for folder in ("proxy", "plugins")
+        for path in (_ROOT / folder).rglob("*.py")
+        for function in ast.walk(ast.parse(path.read_text()))
+        if isinstance(function, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda))
+        for call in ast.walk(function)
+        if isinstance(call, ast.Call) and _is_pattern(call.func) and "re.escape" not in ast.unparse(call)
+    ]
+    assert hidden == []
+
+
+def _is_pattern(function: ast.expr) -> bool:
+    return (
+        isinstance(function, ast.Attribute)
+        and isinstance(function.value, ast.Name)
+        and function.value.id == "re"
+        and function.attr != "escape"
+    )
+
+
+# Whole routines.
+
+_BODIES = (
+    "a",
+    " ",
+    "\n",
+    "\r\n",
+    "a.",
+    "x y ",
+    "\u00e9\u4e00",
+    "0123456789",
+    "\\",
+    '"',
+    "'",
+    "`",
+    "~",
+    "<",
+    ">",
+    "=",
+    "-",
+    "/",
+    "```\n",
+    "```\n```\n",
+    "```\nx\n",
+    "~~~\n",
+    "\n```a",
+    "a.py\n```\n```\n",
+    "f.py\n```\nx\n```\n\n",
+    "<source>\n",
+    "\nx\n<source>\n</source>\n",
+    '<file path="a"',
+    'name="x" ',
+    "<file\n",
+    '<file path="a.py">x</file>\n',
+    "<doc\n",
+    '<doc a="1">\n',
+    '<doc a="1">\nx\n</doc>\n',
+    '<doc id="a" part="1">\nx\n</doc>\n',
+    "</doc>\n",
+    "<a>",
+    "</a>",
+    "<a>\n",
+    "</a>\n",
+    "<a>\n</a>\n",
+    "<document " + "a" * 950 + ' b="1">\nx\n</document>\n',
+    "10:00 ",
+    "10:00\n",
+    "It is 10:00 now\n",
+    "now ",
+    "now 10:00 x ",
+    "- a\n",
+    "# h\n",
+    "x:\n",
+    "a: b\n",
+    "a\nb\n",
+    "\n\nab",
+    "(",
+    "[",
+    "../",
+    "%2e",
+    "%25",
+    ";a=",
+    '; name="',
+    "\r\n\r\n",
+    "data: {}\n\n",
+    "data: x\n",
+    "\r",
+    'api_key="',
+    "Bearer ",
+    "sk-",
+    "http://a:",
+    "eyJ",
+    "\\u0041",
+    "a*",
+    "&#45;",
+)
+_BEFORE = (
+    "",
+    '<file path="a',
+    "```",
+    "\n```a.b",
+    "<document a='1'>\n",
+    "<documents>\n",
+    "I have *added these files to the chat* so you can go ahead and edit them.\n\na.py\n```\n",
+    "Current time: 10:00\n",
+)
+_BEHIND = ("", '"\n', '">x</file>', "</documents>\n", "\n```\n")
+
+
+def _texts() -> Iterator[Pump]:
+    for body in _BODIES:
+        yield Pump("", body, "")
+        yield Pump("", body, "\nIt is 10:00 now\n")
+    for before in _BEFORE[1:]:
+        for body in _BODIES[:16]:
+            for behind in _BEHIND[:2]:
+                yield Pump(before, body, behind)
+    for behind in _BEHIND:
+        for body in _BODIES[30:46]:
+            yield Pump("<documents>\n", body, behind)
+
+
+def _recognising(recogniser: Recogniser, role: str) -> Callable[[str], object]:
+    def recognise(text: str) -> None:
+        with suppress(TooMuch):
+            recogniser.recognise(role, text)
+
+    return recognise
+
+
+def _pieces(text: str) -> Iterable[bytes]:
+    data = text.encode("utf-8", "surrogatepass")
+    return (data[at : at + _CHUNK] for at in range(0, len(data), _CHUNK))
+
+
+def _stream(text: str) -> None:
+    fold = StreamFold()
+    for piece in _pieces(f"data: {text}"):
+        fold.feed(piece)
+    fold.close()
+
+
+def _form(text: str) -> None:
+    scan = FormScan(b"b")
+    with suppress(ProxyError):
+        for piece in _pieces(f'--b\r\ncontent-disposition: form-data; name="x"{text}'):
+            scan.feed(piece)
+
+
+def _boundary(text: str) -> None:
+    with suppress(ProxyError):
+        boundary_of(f"multipart/form-data; boundary={text}")
+
+
+def _block(text: str) -> None:
+    lines = Lines(text.split("\n"))
+    block_of(lines, len(lines) // 2, len(lines) // 2 + 1)
+
+
+_RECOGNISERS = recognisers(build_plugin_manager())
+
+
+def _read(text: str, reader: MessageReader) -> Message:
+    return reader.read(msgspec.Raw(msgspec.json.encode({"role": "system", "content": text})))
+
+
+def _evidence(text: str) -> None:
+    """Two versions of a text, of which the later one is cut by what the earlier one tells."""
+    reader = MessageReader(TokenCounter(), _RECOGNISERS)
+    head, evidence = HeadLines(), Evidence()
+    lines = text.split("\n")
+    for number in range(2):
+        changed = "\n".join(f"{line}{number}" if not at % 70 else line for at, line in enumerate(lines))
+        message = _read(f"Rules.\n{changed}\nThe end.", reader)
+        head.follow([message], evidence)
+        with_evidence(message, 0, evidence)
+
+
+def _routines() -> dict[str, Callable[[str], object]]:
+    found: dict[str, Callable[[str], object]] = {
+        f"{each.name} as {role}": _recognising(each, role) for each in _RECOGNISERS for role in ("user", "system")
+    }
+    count = quick(local_encode())
+    return found | {
+        "fences": closes_fences,
+        "block": _block,
+        "evidence": _evidence,
+        "stream": _stream,
+        "form": _form,
+        "boundary": _boundary,
+        "tokens": lambda text: count(text or "x"),
+        "estimate": estimate,
+        "redaction of keys": without_keys,
+        "a name in a text": lambda text: stands(text[: len(text) // 2] or "x", text),
+        "a wildcard": lambda text: matches("*a*a*/*.b*x", text),
+        "what stars stand for": lambda text: captured("*a*a*/*.b*x", text),
+    }
+
+
+_ROUTINES = _routines()
+# Of these only every fifth text is measured.
+_SLOW = ("evidence", "redaction of keys")
+
+
+@pytest.mark.parametrize("name", _ROUTINES)
+def test_no_text_is_hard_for_a_routine(name: str) -> None:
+    for pump in islice(_texts(), None, None, 5 if name in _SLOW else 1):
+        found = superlinear(_ROUTINES[name], pump)
+        assert not found, f"{pump}: {found}"
