@@ -62,6 +62,9 @@ _CONTENT = frozenset(
         "user", "stream_options", "generationConfig", "generation_config", "thinking", "reasoning", "litellm_metadata",
     }
 )  # fmt: skip
+# A server that obeys another one may find other members in the same bytes (UTF-7 writes a quote as "+ACI-").
+_CHARSET = re.compile(r"charset\b[\s*]*+=\s*+[\"']?+([^\s;\"',]*+)")
+_PLAIN_CHARSETS = frozenset({"utf-8", "utf8", "us-ascii", "ascii", ""})
 _PRESET = "@preset/"
 _HARMLESS_PLUGINS = frozenset({"web", "file-parser", "response-healing", "context-compression"})
 _MODEL_PARAMETERS = frozenset({"engine", "deployment"})
@@ -289,6 +292,8 @@ def _read_headers(headers: Headers, found: _Found) -> None:
     for name, value in headers:
         if name == "content-type":
             kinds.add(value)
+            if not _PLAIN_CHARSETS.issuperset(_CHARSET.findall(value.lower())):
+                found.unread.append("its content type names a character set other than UTF-8")
         elif name in _METHOD_HEADERS:
             found.unread.append(f"the header '{name}' names another method")
         elif name in _MODEL_HEADERS or (

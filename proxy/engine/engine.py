@@ -45,6 +45,7 @@ from proxy.engine.rights import (
     reach_of_chat,
     reach_of_raw,
     refuse_unpriced,
+    refused_fields,
 )
 from proxy.engine.sticky import session_key
 from proxy.engine.target import keys_of, refuse_key_in_model, refuse_key_in_path, sent_query, without_keys_of
@@ -395,7 +396,7 @@ class Engine:
 
     async def _form(self, client: Client, subject: Subject) -> Raw:
         limit = self._limits.body_bytes
-        upload = await read_form(client, limit, self._limits.upload_bytes, refers if subject.is_confined else None)
+        upload = await read_form(client, limit, self._limits.upload_bytes, refused_fields(subject))
         if upload.model is None and (subject.models or self._models.sole() is None):
             what = f"its first {limit} bytes do not name the model: send the field 'model' in front of the file"
             raise InvalidRequest(f"the form is too long: {what}", param="model", code="missing_model")

@@ -4,14 +4,16 @@ A key with a list of models is refused whatever is not understood. A key under a
 cannot be priced. For everybody else a request passes as it is.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from urllib.parse import quote
 
 from proxy.core.allow import allows, allows_all, is_ordinary
+from proxy.core.named import speaks_of_models
 from proxy.core.reach import Asked, Place, Reach, reach_of
 from proxy.core.unambiguous import Reading
 from proxy.engine.client import Client
+from proxy.engine.custody import refers
 from proxy.engine.raw import Raw, has_body
 from proxy.engine.retry import Levels
 from proxy.engine.upload import Upload
@@ -29,6 +31,20 @@ class Further:
 
     deployments: tuple[Deployment, ...] = ()
     unknown: str | None = None
+
+
+def refused_fields(subject: Subject) -> Callable[[str], bool] | None:
+    """Which fields a form of this key may not have: those that refer to objects of the account, for a team that has
+    only its own, and those that choose further models, for a key with a list. None where every field passes."""
+    is_listed = not allows_all(subject.models)
+    if not (is_listed or subject.is_confined):
+        return None
+
+    def is_refused(name: str) -> bool:
+        names_model = is_listed and speaks_of_models(name) and name != "model"
+        return names_model or (subject.is_confined and refers(name))
+
+    return is_refused
 
 
 def reach_of_chat(client: Client, reading: Reading) -> Reach:

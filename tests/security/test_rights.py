@@ -121,6 +121,11 @@ ROWS = [
     Row("an engine", PROMPT, "/v1/engines/cheap/completions", listed=True, budget=True),
     Row("a deployment", chat(), "/v1/openai/deployments/cheap/chat/completions", listed=True, budget=True),
     Row("a form", part("model", "cheap") + SOUND, "/v1/audio/transcriptions", FORM, listed=True, budget=None),
+    *[
+        Row(f"a form with {name}", part("model", "cheap") + part(name, "dear") + SOUND, "/v1/audio/transcriptions",
+            FORM, budget=None)
+        for name in ("fallbacks", "models", "x-Model-y", "fallback%5b%5d")
+    ],
     Row("the list of models", None, "/v1/models", method="GET", listed=True, budget=True),
     # the model itself
     Row("another model", chat(model="dear"), budget=True),
@@ -242,6 +247,11 @@ ROWS = [
     Row("a header with a model", chat(), headers={"helicone-model-override": "dear"}),
     Row("two forms of content", b'{"model":"cheap","prompt":"x"}', "/v1/completions",
         {"content-type": "application/json", "Content-Type": "text/plain"}),
+    Row("UTF-8 by name", chat(), headers={"content-type": 'application/json; Charset="UTF-8"'}, listed=True, budget=True),
+    *[
+        Row(f"content with {charset}", chat(), headers={"content-type": f"application/json;{charset}"})
+        for charset in ("charset=utf-7", 'x=y; CHARSET = "UTF-16"', "charset*=utf-7''x", "charset=ibm037")
+    ],
 ]  # fmt: skip
 
 KEYS_OF_ROWS = {"listed": LISTED, "budget": BUDGET, "free": FREE}
