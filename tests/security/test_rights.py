@@ -247,7 +247,8 @@ ROWS = [
     Row("a header with a model", chat(), headers={"helicone-model-override": "dear"}),
     Row("two forms of content", b'{"model":"cheap","prompt":"x"}', "/v1/completions",
         {"content-type": "application/json", "Content-Type": "text/plain"}),
-    Row("UTF-8 by name", chat(), headers={"content-type": 'application/json; Charset="UTF-8"'}, listed=True, budget=True),
+    Row("UTF-8 by name", chat(), headers={"content-type": 'application/json; Charset="UTF-8"'},
+        listed=True, budget=True),
     *[
         Row(f"content with {charset}", chat(), headers={"content-type": f"application/json;{charset}"})
         for charset in ("charset=utf-7", 'x=y; CHARSET = "UTF-16"', "charset*=utf-7''x", "charset=ibm037")
