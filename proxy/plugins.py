@@ -12,7 +12,7 @@ import pluggy
 from proxy.core.recognition import MOST_CHARS, MOST_PIECES, Bound, Recogniser, Recognition, TooMuch
 from proxy.hookspecs import PROJECT, Hooks
 
-DEFAULT_PLUGINS = ("plugins.aider", "plugins.fenced", "plugins.system_text")
+DEFAULT_PLUGINS = ("plugins.aider", "plugins.tiered", "plugins.fenced", "plugins.system_text")
 
 _log = logging.getLogger("stratiform")
 

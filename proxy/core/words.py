@@ -21,6 +21,8 @@ class Claim(StrEnum):
     READ_ONLY = "read-only"
     MAP = "map"
     DOCUMENT = "document"
+    WORKING = "working"
+    REFERENCE = "reference"
     AS_SAID = "as-said"
     """No more than the message itself says, in words that we do not know: we must not put others in their place."""
 
@@ -39,6 +41,8 @@ CLAIM_HEADERS = MappingProxyType(
             "ask for a file to be added to the chat before editing it.\n\n"
         ),
         Claim.DOCUMENT: "These documents are provided for reference.\n\n",
+        Claim.WORKING: "These are working files.\n\n",
+        Claim.REFERENCE: "These files are included for reference.\n\n",
         Claim.AS_SAID: (
             "These files belong to a later message of this conversation that only shows more files. "
             "What it says about those holds for these as well.\n\n"

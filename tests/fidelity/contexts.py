@@ -1,10 +1,10 @@
 """Context messages: which messages of a request are movable, and what the client claims about them.
 
-Two kinds are recognised, each with the assistant message behind it in which the client acknowledges it:
-aider's, by their opening words, and any user message that is an opening and files and nothing else, followed by a
-short acknowledgement. Only messages before the last user message count.
+Two kinds are recognised, each with the assistant message behind it in which the client acknowledges it: those of
+clients whose words are known (aider's, assemblies by tiers), by their opening, and any user message that is an opening
+and files and nothing else, followed by a short acknowledgement. Only messages before the last user message count.
 
-Of an opening that is not aider's nobody knows what it claims. Such a message is taken apart only where the opening says
+Of any other opening nobody knows what it claims. Such a message is taken apart only where the opening says
 no more than that here are files, and where it is the only message of files, so that the header can only mean it.
 """
 
@@ -33,8 +33,8 @@ _CLAIMS = re.compile(
     re.IGNORECASE,
 )
 
-# aider 0.86: opening words, how to take the message apart, the header that keeps the claim.
-_AIDER = (
+# aider 0.86 and others: opening words, how to take the message apart, the header that keeps the claim.
+_KNOWN = (
     ("I have *added these files to the chat* so you can go ahead and edit them.", fenced, "editable"),
     ("I have *added these files to the chat* so you see all of their contents.", fenced, "shown"),
     ("Here are some READ ONLY files, provided for your reference.", fenced, "read-only"),
@@ -43,6 +43,12 @@ _AIDER = (
         "I am working with you on code in a git repository.\nHere are summaries of some files present in my git repo",
         blocks,
         "map",
+    ),
+    # Assemblies by tiers have one header for working files, and one for the files of each tier.
+    ("# Working Files\n\nHere are the files:\n\n", fenced, "working"),
+    *(
+        (f"# Reference Files{tier}\n\nThese files are included for reference:\n\n", fenced, "reference")
+        for tier in ("", " (Stable)", " (L2)", " (L3)")
     ),
 )
 
@@ -132,7 +138,7 @@ def _group(message: View, acknowledgement: View, alone: bool) -> Group | None:
         return None
     # Only a message that is one text and nothing else may be taken apart; any other moves whole.
     divisible = message.rest == "{}" and len(message.texts or ()) == 1
-    for opening, take_apart, claim in _AIDER:
+    for opening, take_apart, claim in _KNOWN:
         if message.joined.startswith(opening):
             entries = take_apart(message.joined) if divisible else None
             return Group(message, acknowledgement, frozenset([claim]), entries)
@@ -149,7 +155,7 @@ def _shows_files(message: View) -> bool:
     """Whether the header that speaks of a later message of files might mean this one."""
     if message.role != "user" or message.texts is None:
         return False
-    return any(message.joined.startswith(opening) for opening, *_ in _AIDER) or bool(fenced_or_tagged(message.joined))
+    return any(message.joined.startswith(opening) for opening, *_ in _KNOWN) or bool(fenced_or_tagged(message.joined))
 
 
 def context_groups(messages: list[View], last_user: int) -> list[Group]:

@@ -12,6 +12,8 @@ MAP = (
     "ask for a file to be added to the chat before editing it.\n\n"
 )
 DOCUMENT = "These documents are provided for reference.\n\n"
+WORKING = "These are working files.\n\n"
+REFERENCE = "These files are included for reference.\n\n"
 AS_SAID = (
     "These files belong to a later message of this conversation that only shows more files. "
     "What it says about those holds for these as well.\n\n"
@@ -24,6 +26,8 @@ HEADERS = {
     "read-only": READ_ONLY,
     "map": MAP,
     "document": DOCUMENT,
+    "working": WORKING,
+    "reference": REFERENCE,
     "as-said": AS_SAID,
 }
 

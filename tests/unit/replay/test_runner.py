@@ -13,7 +13,7 @@ from proxy.core.profiles import ANTHROPIC, DEEPSEEK, NONE, OPENAI, OPENAI_EXPLIC
 from proxy.core.reasons import Reason
 from proxy.core.tokens import bytes_over_four
 from proxy.replay.baselines import AS_SENT, CLIENT, COMPARED, SYSTEM_LAST
-from proxy.replay.runner import Ours, counted_once, replay, with_minimum
+from proxy.replay.runner import Ours, counted_once, replay, with_minimum, with_short_life
 from proxy.replay.totals import OURS
 from proxy.replay.trace import Step, Trace
 from tests.unit.replay.sessions import MARK, Message, body, growing, say, setting, text
@@ -199,3 +199,18 @@ def test_an_upstream_that_hoists_system_messages_refuses_nothing_and_is_marked_a
         assert not result.violations
         cheapest = min(total.cost(ANTHROPIC) for total in result.totals.values())
         assert result.ours.cost(ANTHROPIC) <= 1.02 * cheapest
+
+
+def test_an_hour_that_nothing_comes_back_for_is_not_bought_early() -> None:
+    """Three pauses in a row, and then none any more."""
+    gaps = [0, 86, 1400, 2500, 2500, 45, 88, 39, 82, 95, 37, 86]
+    sizes = [12000, 200, 800, 800, 800, 200, 40, 40, 800, 40, 200, 40]
+    history, steps, now = [say("system", text("rules", 30))], [], 1000.0
+    for number, (gap_s, size) in enumerate(zip(gaps, sizes, strict=True)):
+        now += gap_s
+        history.append(say("user", text(f"question {number}", size)))
+        steps.append(Step(now, "s", body(*history)))
+        history.append(say("assistant", text(f"answer {number}", [100, 1100, 400][number % 3])))
+    trace = Trace("paused", steps)
+    short = replay(trace, setting(profile=with_short_life(ANTHROPIC))).ours.cost(ANTHROPIC)
+    assert replay(trace, setting()).ours.cost(ANTHROPIC) <= 1.04 * short

@@ -1,0 +1,126 @@
+"""Working and reference files of a client that sorts them by tiers."""
+
+import json
+from contextlib import suppress
+from time import process_time
+
+import pytest
+
+from plugins.tiered import TieredRecogniser, register_recognisers
+from proxy.core.planner import TierPlanner
+from proxy.core.recognition import MOST_PIECES, Bound, PieceKind, Recognition, TooMuch, covers
+from proxy.core.words import CLAIM_HEADERS, Claim
+from tests.talk import RECOGNISERS, Body, Talk, assistant, chat, lines, system, user
+
+INCLUDED = "These files are included for reference:\n\n"
+WORKING = "# Working Files\n\nHere are the files:\n\n"
+REFERENCE = [f"# Reference Files{tier}\n\n{INCLUDED}" for tier in (" (Stable)", "", " (L2)", " (L3)")]
+
+
+def block(path: str, content: str = "x = 1\n") -> str:
+    return f"{path}\n```\n{content}```"
+
+
+def message(header: str, *files: str) -> str:
+    return header + "\n\n".join(files)
+
+
+def recognise(text: str, role: str = "user") -> Recognition | None:
+    found = TieredRecogniser().recognise(role, text)
+    assert found is None or covers(found.cuts, len(text))
+    return found
+
+
+@pytest.mark.parametrize("header", [WORKING, *REFERENCE])
+def test_each_file_is_a_piece(header: str) -> None:
+    text = message(header, block("a.py"), block("src/b.py", ""), block("c d.md", "# c\n\ntext\n"))
+    found = recognise(text)
+    assert found is not None
+    assert [cut.key for cut in found.cuts] == ["opening", "file:a.py", "file:src/b.py", "file:c d.md"]
+    assert text[: found.cuts[0].end] == header
+    assert found.claim is (Claim.WORKING if header == WORKING else Claim.REFERENCE)
+
+
+@pytest.mark.parametrize("end", ["", "\n"])
+def test_a_file_is_the_same_whatever_follows_it(end: str) -> None:
+    files = [block(name) for name in "abcd"]
+    shown = []
+    for count in (2, 3, 4):
+        text = message(WORKING, *files[:count]) + end
+        found = recognise(text)
+        assert found is not None
+        shown.append([text[cut.start : cut.end].rstrip("\n") for cut in found.cuts if cut.kind is PieceKind.FILE])
+    assert shown[2][:3] == shown[1]
+    assert shown[1][:2] == shown[0]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        message(WORKING, block("a.md", "```\ncode\n```\n"), block("b.py")),
+        message(WORKING, block("a.py"), block("a.py")),
+    ],
+)
+def test_where_borders_are_not_clear_the_message_is_one_piece_or_no_context(text: str) -> None:
+    found = recognise(text)
+    assert found is None or [cut.key for cut in found.cuts] == ["files"]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        WORKING,
+        WORKING + "no file",
+        WORKING + "a.py\n```\nopen",
+        message(WORKING, block("a.py")) + "\n\nAnd what does it do?",
+        message("# Working Files\n\nHere are two files:\n\n", block("a.py")),
+        message("", block("a.py")),
+    ],
+)
+def test_anything_else_is_not_its_own(text: str) -> None:
+    assert recognise(text) is None
+    assert recognise(message(WORKING, block("a.py")), role="assistant") is None
+
+
+def test_too_many_files_are_left_whole() -> None:
+    with pytest.raises(TooMuch) as raised:
+        recognise(message(WORKING, *(block(f"{n}.py") for n in range(MOST_PIECES + 1))))
+    assert raised.value.bound is Bound.PIECES
+
+
+@pytest.mark.parametrize(
+    "unit",
+    ["a.py\n```\nx\n```\n\n", "\n```", "```\n", "a" * 600 + "\n", "a.py\n```\n", "\n", " \n```\n"],
+)
+def test_work_grows_with_the_text(unit: str) -> None:
+    def cpu(chars: int) -> float:
+        text = WORKING + unit * (chars // len(unit))
+        began = process_time()
+        for _ in range(5):
+            with suppress(TooMuch):
+                TieredRecogniser().recognise("user", text)
+        return process_time() - began
+
+    assert cpu(400_000) < 8 * cpu(100_000) + 0.02
+
+
+def test_only_what_changed_is_written_anew() -> None:
+    """A session in which one of five working files changes with each request."""
+
+    def cost(recognisers: tuple[object, ...]) -> float:
+        talk, turns, spent = Talk(), [], 0.0
+        talk.planner = TierPlanner(talk.encode, recognisers)  # type: ignore[arg-type]
+        for number in range(14):
+            stable = [block(f"{name}.py", lines(150, name)) for name in "abcd"]
+            files = [*stable[:2], block("hot.py", lines(60, f"edit {number}")), *stable[2:]]
+            body: list[Body] = [system(lines(30)), *turns, user(message(WORKING, *files)), assistant("Ok.")]
+            plan = talk.send(chat(*body, user(f"q{number}")), after_s=20)
+            assert plan.predicted is not None
+            bill = plan.predicted
+            spent += bill.read * 0.1 + bill.write * 1.25 + bill.plain
+            turns += [user(f"q{number}"), assistant(lines(3, f"a{number}"))]
+        texts = [m["content"] for m in json.loads(plan.body)["messages"] if isinstance(m["content"], str)]
+        assert not any(CLAIM_HEADERS[Claim.EDITABLE] in text for text in texts)
+        return spent
+
+    assert cost((*register_recognisers(), *RECOGNISERS)) < 0.75 * cost(RECOGNISERS)
