@@ -90,6 +90,7 @@ _TOOLS: Sequence[tuple[str, Tool | None]] = (
     ("retrieval", None),
 )
 _GEMINI_FUNCTIONS = frozenset({"functiondeclarations", "function_declarations"})
+_FUNCTION = Raw(b'"function"')
 _KIND = re.compile(r"[\w:]{1,64}", re.ASCII)
 MEMBERS = (
     "service_tier", "speed", "inference_geo", "tools", "web_search_options", "search_parameters", "plugins",
@@ -166,6 +167,8 @@ def _tools(raw: Raw | bytes | None) -> Sequence[Mapping[str, Raw] | None]:
 def _kinds(tool: Mapping[str, Raw]) -> Sequence[Tool | None]:
     """What a tool is billed as: nothing, or one kind, or several in Gemini's shape. None for one that is not known."""
     if "type" in tool:
+        if tool["type"] == _FUNCTION:  # most are, and a request may have hundreds
+            return ()
         kind, is_text = _word(tool["type"])
         return _known(kind) if is_text else (None,)
     # Anthropic's own functions have no type; Gemini's tools are named by their member.
