@@ -9,10 +9,20 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-Kind = Literal["unavailable", "timeout", "rate-limited", "server-error"]
+Kind = Literal["unavailable", "timeout", "rate-limited", "quota", "server-error"]
+Stays = Literal["always", "beside-others", "never"]
 
 _NEVER = frozenset({501, 505})
-_ANSWERED: frozenset[Kind] = frozenset({"rate-limited", "server-error"})
+_PATIENT: frozenset[Kind] = frozenset({"rate-limited", "server-error"})
+_MAY_BE_QUOTA = frozenset({402, 403, 429})
+# What providers and gateways call an account without money: insufficient_quota and billing_* are OpenAI's, with
+# billing_error for Anthropic (https://docs.anthropic.com/en/api/errors); the others are Moonshot's and One API's.
+_QUOTA_NAMES = frozenset(
+    {
+        "insufficient_quota", "insufficient_user_quota", "exceeded_current_quota_error", "billing_hard_limit_reached",
+        "billing_not_active", "billing_error", "insufficient_balance",
+    }
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,6 +32,10 @@ class RetryPolicy:
     ``least_wait_s`` is LiteLLM's ``retry_after``. Beyond ``most_wait_s`` the client is told to wait itself; nothing is
     tried again later than ``most_total_s`` after the request. ``patience_s``: a wait that is cheaper than a cold cache,
     and the longest that is taken because the upstream asked for it.
+
+    ``stays`` says when a deployment that failed is asked again within one exchange: a client that repeats its calls by
+    itself does that better (``proxy.core.client_retries``), but where another deployment could take over, a warm cache
+    is worth a second look before. ``spent`` is how many attempts of its call the client has made before this one.
     """
 
     retries: int = 2
@@ -30,11 +44,15 @@ class RetryPolicy:
     most_wait_s: float = 8.0
     most_total_s: float = 60.0
     patience_s: float = 2.0
+    stays: Stays = "always"
+    spent: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """How an attempt failed. ``retry_after_s`` is what the upstream asked for; ``is_final``: it said not to retry."""
+    """How an attempt failed. ``retry_after_s`` is what the upstream asked for; ``is_final``: it said not to retry.
+
+    "quota" means that the deployment's account has no money left: no wait helps there, and another one may serve."""
 
     kind: Kind
     retry_after_s: float | None = None
@@ -67,6 +85,16 @@ def kind_of(status: int) -> Kind | None:
     return "server-error" if status >= 500 and status not in _NEVER else None
 
 
+def may_be_quota(status: int) -> bool:
+    """Whether an error of this status may say that the account has no money left."""
+    return status in _MAY_BE_QUOTA
+
+
+def is_quota(status: int, *names: object) -> bool:
+    """Whether an error with this code and type says that the account has no money left."""
+    return status == 402 or (may_be_quota(status) and any(type(n) is str and n in _QUOTA_NAMES for n in names))
+
+
 def backoff_s(policy: RetryPolicy, tries: int, failure: Failure, luck: float) -> float:
     """How long to wait on the same deployment after so many tries; ``luck`` is uniform in [0, 1).
 
@@ -91,17 +119,20 @@ def next_step(
     others = [i for i, o in enumerate(options) if o.level == here.level and i != current and o.is_admitted]
     fresh = [i for i in others if not options[i].tries]
     step: Step | None = None
-    if sum(o.tries for o in options if o.level == here.level) <= policy.retries:
+    made = sum(o.tries for o in options if o.level == here.level)
+    may_stay = policy.stays == "always" or (policy.stays == "beside-others" and len(options) > 1)
+    if made <= policy.retries:
         # A wait that the upstream names is the client's to take, who knows what it is worth: only a short one is ours.
         is_told = failure.retry_after_s is not None and failure.retry_after_s > policy.patience_s
-        can_stay = here.is_admitted and wait_s <= policy.most_wait_s and not is_told
-        is_patient = (
-            here.tries == 1 and wait_s <= policy.patience_s and failure.kind in ("rate-limited", "server-error")
-        )
+        is_possible = here.is_admitted and wait_s <= policy.most_wait_s and not is_told
+        can_stay = may_stay and made + policy.spent <= policy.retries and is_possible and failure.kind != "quota"
+        is_patient = here.tries == 1 and wait_s <= policy.patience_s and failure.kind in _PATIENT
         if can_stay and (is_patient or not others):
             step = Step(current, wait_s)
-        elif others:
-            step = Step(fresh[0], 0.0) if fresh else Step(min(others, key=lambda i: options[i].tries), min(wait_s, 1.0))
+        elif fresh:
+            step = Step(fresh[0], 0.0)
+        elif others and policy.stays == "always" and failure.kind != "quota":
+            step = Step(min(others, key=lambda i: options[i].tries), min(wait_s, 1.0))
     if step is None:
         later = (i for i, o in enumerate(options) if o.level > here.level and o.is_admitted)
         step = next((Step(i, 0.0) for i in later), None)

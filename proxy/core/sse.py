@@ -95,15 +95,17 @@ class Fold(Protocol):
 
 
 class StreamFold:
-    """A stream of server-sent events. ``drop_usage``: the client did not ask for the usage event."""
+    """A stream of server-sent events. ``drop_usage``: the client did not ask for the usage event; ``keeps_done``:
+    ``[DONE]`` is kept back until ``end`` or ``close``."""
 
     __slots__ = (
-        "_cause", "_drop", "_edge", "_end", "_error", "_events", "_finish", "_is_done", "_is_long", "_received",
-        "_reported", "_said", "_tail", "_usage", "_waiting", "_waiting_bytes", "saw_content",
+        "_cause", "_drop", "_edge", "_end", "_error", "_events", "_finish", "_is_done", "_is_long", "_keeps_done",
+        "_received", "_reported", "_said", "_tail", "_usage", "_waiting", "_waiting_bytes", "saw_content",
     )  # fmt: skip
 
-    def __init__(self, *, drop_usage: bool = False) -> None:
+    def __init__(self, *, drop_usage: bool = False, keeps_done: bool = True) -> None:
         self._drop = drop_usage
+        self._keeps_done = keeps_done
         self._tail = b""  # an event that is not whole yet; of a long one, its last bytes, which have been passed on
         # What came behind the tail and ends no event, either: joined once, so that small pieces cost no more than
         # large ones.
@@ -215,7 +217,7 @@ class StreamFold:
                 break
             whole = buffer[position:end]
             event = whole if self._is_long else self._pass(whole)
-            if self._is_done and self._end is None:
+            if self._is_done and self._end is None and self._keeps_done:
                 self._end, kept_from = [], len(passed)
             passed.append(event)
             self._is_long = False
@@ -286,31 +288,6 @@ class StreamFold:
             if isinstance(finish, str) and finish:
                 self._finish = finish
             self.saw_content = self.saw_content or _has_content(choice)
-
-
-class Observed:
-    """A fold that looks and changes nothing: every byte passes as it comes."""
-
-    __slots__ = ("_fold", "has_text", "saw_content")
-
-    def __init__(self, fold: Fold) -> None:
-        self._fold = fold
-        self.saw_content = self.has_text = False
-
-    def feed(self, chunk: bytes) -> bytes:
-        """Take a chunk; it passes as it is."""
-        self._fold.feed(chunk)
-        self.saw_content, self.has_text = self._fold.saw_content, self._fold.has_text
-        return chunk
-
-    def close(self) -> bytes:
-        """Nothing is left."""
-        self._fold.close()
-        return b""
-
-    def outcome(self) -> Outcome:
-        """What the answer said."""
-        return self._fold.outcome()
 
 
 class BodyFold:

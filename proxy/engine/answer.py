@@ -5,13 +5,15 @@ from collections.abc import Awaitable, Callable
 from enum import Enum, auto
 
 from proxy.core.cancelling import runs_on
-from proxy.core.sse import BodyFold, Fold, Observed, Outcome, RawFold, StreamFold
+from proxy.core.retry import Failure
+from proxy.core.sse import BodyFold, Fold, Outcome, RawFold, StreamFold
 from proxy.engine.client import Client, HungUp
 from proxy.engine.contained import Contained
 from proxy.engine.outgoing import Suspect, names_usage
+from proxy.engine.read_ahead import with_quota_read
 from proxy.engine.retry import Attempts, failure_answered, failure_of
 from proxy.engine.shaped import is_bare, shaped
-from proxy.errors import ProxyError, UpstreamRejected, UpstreamUnavailable, sse_error
+from proxy.errors import ProxyError, UpstreamRejected, UpstreamUnavailable, error_form, sse_error
 from proxy.exchange import Ending, Exchange
 from proxy.headers import for_client, get, uses_operators_key
 from proxy.ports import Answer, Call, Headers, Planner, Upstream
@@ -22,6 +24,8 @@ _RATE_PREFIX = "x-ratelimit-"
 # Of a refusal, to find what it is about.
 _REFUSAL_BYTES = 1 << 14
 _REFUSAL_S = 2.0
+# SDKs obey it (https://github.com/openai/openai-python, _base_client.py): all that was to be tried has been tried.
+_NOT_AGAIN = ("x-should-retry", "false")
 
 
 class Verdict(Enum):
@@ -130,7 +134,8 @@ class Passage:
                     attempts.refused()
                     both = Suspect.LAYOUT | Suspect.USAGE
                     return self._refused(refused, await _beginning(answer) if refused == both else b"")
-                failure = failure_answered(answer.status, answer.headers)
+                answer, has_no_quota = await with_quota_read(answer)
+                failure = Failure("quota") if has_no_quota else failure_answered(answer.status, answer.headers)
                 if failure is not None and attempts.failed(failure):
                     return self._nothing()
                 told = await shaped(answer) if exchange.is_chat and is_bare(answer) else answer
@@ -145,6 +150,8 @@ class Passage:
             failure = failure_of(error) if self._client.failure is None else None
             if failure is not None and not self._client.is_started and attempts.failed(failure):
                 return self._nothing()
+            if attempts.is_spent:
+                error.headers.update([_NOT_AGAIN])
             raise
         finally:
             attempts.abandoned()
@@ -164,7 +171,7 @@ class Passage:
         exchange, client = self._exchange, self._client
         fold = _fold_of(answer, exchange)
         hold = _Hold(exchange.elapsed_s() + _HOLD_S) if may_refuse and isinstance(fold, StreamFold) else None
-        headers, last = self._headers(answer, fold), _Last(answer, fold)
+        headers, last = self._headers(answer, fold, is_spent=attempts.is_spent), _Last(answer, fold)
         try:
             # Where another attempt could follow, the client hears nothing before the first byte.
             if hold is None and not attempts.may_follow:
@@ -220,7 +227,7 @@ class Passage:
             self._note(outcome)
             await self._book()
 
-    def _headers(self, answer: Answer, fold: Fold) -> Headers:
+    def _headers(self, answer: Answer, fold: Fold, *, is_spent: bool) -> Headers:
         deployment = self._exchange.deployment
         headers = for_client(
             answer.headers,
@@ -229,6 +236,8 @@ class Passage:
         )
         if self._exchange.rates:  # the provider's are about its own account
             headers = [(name, value) for name, value in headers if not name.startswith(_RATE_PREFIX)]
+        if is_spent:
+            headers = [*((name, value) for name, value in headers if name != _NOT_AGAIN[0]), _NOT_AGAIN]
         headers += own_headers(self._exchange)
         return headers
 
@@ -244,7 +253,8 @@ class Passage:
             self._exchange.first_text_s = self._exchange.elapsed_s()
 
     async def _broken(self, error: ProxyError, fold: Fold) -> None:
-        """The upstream broke off. A chat stream is told so; any other answer is cut off where it stands."""
+        """The upstream broke off. A stream of events says so in an event that SDKs raise; then every answer is cut
+        off where it stands, so that no client takes it for a whole one."""
         if not self._client.is_started:
             raise error
         self._exchange.ending = Ending.BROKEN
@@ -252,8 +262,7 @@ class Passage:
         self._note(fold.outcome())
         await self._book()
         if isinstance(fold, StreamFold):
-            await self._client.send(sse_error(error))
-            await self._client.end()
+            await self._client.send(sse_error(error, error_form(self._exchange.path)))
 
     def _note(self, outcome: Outcome) -> None:
         exchange = self._exchange
@@ -309,12 +318,13 @@ def _ending(status: int, outcome: Outcome) -> Ending:
 
 
 def _fold_of(answer: Answer, exchange: Exchange) -> Fold:
-    """How to read an answer. On raw paths a stream is only looked at; compressed bytes are not even that."""
+    """How to read an answer. Compressed bytes are not even looked at. Of a stream on a raw path every event passes; it
+    is only never cut within one, so that an error event can follow."""
     kind = (get(answer.headers, "content-type") or "").lower()
     if get(answer.headers, "content-encoding") not in (None, "", "identity") or answer.status >= 300:
         return RawFold()
     if "json" in kind:
         return BodyFold()
-    if exchange.is_chat and (kind.startswith("text/event-stream") or (exchange.stream and not kind)):
-        return StreamFold(drop_usage=not exchange.wants_usage)
-    return Observed(StreamFold()) if kind.startswith("text/event-stream") else RawFold()
+    if kind.startswith("text/event-stream") or (exchange.is_chat and exchange.stream and not kind):
+        return StreamFold(drop_usage=exchange.is_chat and not exchange.wants_usage, keeps_done=exchange.is_chat)
+    return RawFold()

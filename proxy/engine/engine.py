@@ -36,7 +36,7 @@ from proxy.engine.raw import (
     raw_call,
     refuse_compressed,
 )
-from proxy.engine.retry import ONE_TRY, Attempts, Levels
+from proxy.engine.retry import ONE_TRY, Attempts, Levels, policy_for
 from proxy.engine.rights import (
     further_of,
     model_of_place,
@@ -176,7 +176,8 @@ class Engine:
         if self._custody is not None:
             await self._custody.read(exchange, Raw(body, head))
         reach = reach_of_chat(client, reading)
-        attempts = self._attempts(exchange, head, subject, reach)
+        policy = policy_for(self._retries, client.headers)
+        attempts = self._attempts(exchange, head, subject, reach, policy)
         plan = await self._plan(exchange, client, body, head, subject)
         await self._reserve(exchange, attempts, reach, head.asked)
         passage = Passage(exchange, client, self._planner, partial(self._book, exchange))
@@ -270,7 +271,8 @@ class Engine:
             await self._custody.read(exchange, raw)
         self._arrived(exchange, client, raw.size or json_length(client))
         reach = reach_of_raw(client, raw)
-        attempts = self._attempts(exchange, raw.head, subject, reach, may_repeat=raw.may_repeat(client))
+        policy = policy_for(self._retries, client.headers) if raw.may_repeat(client) else None
+        attempts = self._attempts(exchange, raw.head, subject, reach, policy)
         # Of compressed bytes nothing is known: under a limit they are refused in any case.
         asked = raw.head.asked if raw.head is not None else {} if raw.is_unread else None
         size = raw.size or declared_length(client)
@@ -318,10 +320,10 @@ class Engine:
         return request_time(client.headers, self._clock, trust_header=self._trust_time_header)
 
     def _attempts(
-        self, exchange: Exchange, head: Head | None, subject: Subject, reach: Reach, *, may_repeat: bool = True
+        self, exchange: Exchange, head: Head | None, subject: Subject, reach: Reach, policy: RetryPolicy | None
     ) -> Attempts:
-        """Who may serve the exchange, in the order in which its session asks them. Raises UnknownModel, Forbidden,
-        CircuitOpen."""
+        """Who may serve the exchange, in the order in which its session asks them; without a policy only the first of
+        them, once. Raises UnknownModel, Forbidden, CircuitOpen."""
         if head is not None:
             exchange.model, exchange.stream = head.model, head.stream
             if head.user and not subject.user:
@@ -340,10 +342,10 @@ class Engine:
             levels,
             session_key(subject, head) if is_spread else b"",
             self._breakers,
-            self._retries if may_repeat else ONE_TRY,
+            policy or ONE_TRY,
             exchange.elapsed_s,
             partial(self._meter.failed, exchange),
-            may_move=may_repeat,
+            may_move=policy is not None,
         )
         exchange.deployment = attempts.deployment
         return attempts

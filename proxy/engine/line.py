@@ -30,7 +30,7 @@ def exchange_line(exchange: Exchange) -> str:
         ("mode", exchange.mode.name.lower()),
         ("reason", exchange.reason),
         ("stream", int(exchange.stream)),
-        ("retried", int(exchange.was_retried)),
+        ("attempts", exchange.attempts),
         ("in_bytes", exchange.request_bytes),
         ("out_bytes", exchange.answer_bytes),
         ("overhead_ms", _ms(exchange.overhead_s)),

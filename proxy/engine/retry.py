@@ -10,7 +10,8 @@ from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 
-from proxy.core.retry import Failure, Kind, Option, RetryPolicy, kind_of, next_step
+from proxy.core.client_retries import RETRY_COUNT, USER_AGENT, beside_client
+from proxy.core.retry import Failure, Kind, Option, RetryPolicy, is_quota, kind_of, next_step
 from proxy.core.spread import ordered
 from proxy.engine.breaker import Breakers
 from proxy.errors import CircuitOpen, ProxyError, UpstreamRejected, UpstreamTimeout, UpstreamUnavailable
@@ -18,6 +19,9 @@ from proxy.headers import get
 from proxy.ports import Deployment, Headers
 
 _MOST_S = 1e6
+# How long a deployment without money is passed over where there is another: as long as a breaker lets it rest.
+_QUOTA_REST_S = 60.0
+_NO_FAULT: frozenset[Kind] = frozenset({"rate-limited", "quota"})
 
 ONE_TRY = RetryPolicy(retries=0)
 
@@ -31,8 +35,8 @@ class Attempts:
     """
 
     __slots__ = (
-        "_breakers", "_elapsed_s", "_index", "_is_open", "_on_failure", "_options", "_policy", "_tries", "_wait_s",
-        "deployment",
+        "_breakers", "_counted", "_elapsed_s", "_index", "_is_open", "_on_failure", "_options", "_policy", "_tries",
+        "_wait_s", "deployment", "is_spent",
     )  # fmt: skip
 
     def __init__(
@@ -58,7 +62,10 @@ class Attempts:
         self._elapsed_s = elapsed_s
         self._on_failure = on_failure
         self._is_open = False
+        self._counted: set[int] = set()
         self._wait_s = 0.0
+        self.is_spent = False
+        """The call failed in a way that the client must not repeat: what was to be tried has been tried."""
         self._index = self._first()
         self.deployment = self._options[self._index][1]
 
@@ -95,7 +102,7 @@ class Attempts:
 
     def failed(self, failure: Failure) -> bool:
         """The attempt failed; says whether another one follows: then ``pause`` comes next."""
-        self._report(is_failure=failure.kind != "rate-limited")
+        self._report(is_failure=failure.kind not in _NO_FAULT)
         options = [
             Option(level, self._tries[i], self._breakers.admits(d)) for i, (level, d) in enumerate(self._options)
         ]
@@ -103,6 +110,7 @@ class Attempts:
         if step is None or step.index != self._index:
             self._let_rest(failure)
         if step is None:
+            self.is_spent = failure.kind == "quota" or max(self._tries) > 1
             return False
         self._on_failure(failure.kind)
         self._index, self._wait_s = step.index, step.wait_s
@@ -130,17 +138,32 @@ class Attempts:
         )
 
     def _report(self, *, is_failure: bool) -> None:
-        if self._is_open:
-            self._is_open = False
-            self._breakers.ended(self.deployment, is_failure=is_failure)
+        if not self._is_open:
+            return
+        self._is_open = False
+        # One client's call, with its SDK's retries, counts once: it must not shut a deployment all by itself. A call
+        # that probes a deployment that was shut decides in any case.
+        is_known = self._policy.spent > 0 or self._index in self._counted
+        if is_failure and is_known and not self._breakers.is_failing(self.deployment):
+            self._breakers.abandoned(self.deployment)
+            return
+        if is_failure:
+            self._counted.add(self._index)
+        self._breakers.ended(self.deployment, is_failure=is_failure)
 
     def _let_rest(self, failure: Failure) -> None:
-        """Keep others away from a deployment that has no capacity left. Not where there is no other, nor where the
-        limit may be that of the client's own key."""
-        if failure.kind != "rate-limited":
+        """Keep others away from a deployment that has no capacity or no money left. Not where there is no other, nor
+        where the limit may be that of the client's own key."""
+        rest_s = _QUOTA_REST_S if failure.kind == "quota" else failure.retry_after_s
+        if failure.kind not in _NO_FAULT or not rest_s:
             return
-        if failure.retry_after_s and len(self._options) > 1 and self.deployment.api_key is not None:
-            self._breakers.rest(self.deployment, failure.retry_after_s)
+        if len(self._options) > 1 and self.deployment.api_key is not None:
+            self._breakers.rest(self.deployment, rest_s)
+
+
+def policy_for(policy: RetryPolicy, headers: Headers) -> RetryPolicy:
+    """The policy for a client that sends these headers: its own retries are counted in."""
+    return beside_client(policy, get(headers, RETRY_COUNT), get(headers, USER_AGENT))
 
 
 def failure_of(error: ProxyError) -> Failure | None:
@@ -150,6 +173,8 @@ def failure_of(error: ProxyError) -> Failure | None:
             return Failure("timeout")
         case UpstreamUnavailable():
             return Failure("unavailable")
+        case UpstreamRejected() if is_quota(error.status, error.code, error.error_type):
+            return Failure("quota")
         case UpstreamRejected():
             return failure_answered(error.status, list(error.headers.items()))
         case _:

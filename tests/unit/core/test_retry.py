@@ -1,8 +1,11 @@
 """Whether, where and when to try again."""
 
+from dataclasses import replace
+
 import pytest
 
-from proxy.core.retry import Failure, Option, RetryPolicy, Step, backoff_s, kind_of, next_step
+from proxy.core.client_retries import beside_client
+from proxy.core.retry import Failure, Option, RetryPolicy, Stays, Step, backoff_s, is_quota, kind_of, next_step
 
 POLICY = RetryPolicy(retries=2, first_wait_s=1.0, most_wait_s=8.0, patience_s=2.0)
 BUSY = Failure("rate-limited")
@@ -94,3 +97,76 @@ def test_no_retries_still_leaves_fallbacks() -> None:
     none = RetryPolicy(retries=0)
     assert next_step(none, [option(1)], 0, GONE, 0.0, 0.0) is None
     assert next_step(none, [option(1), option(0, level=1)], 0, GONE, 0.0, 0.0) == Step(1, 0.0)
+
+
+QUOTA = Failure("quota")
+
+
+@pytest.mark.parametrize(
+    ("stays", "spent", "options", "failure", "expected"),
+    [
+        ("always", 0, [option(1)], BUSY, Step(0, 0.5)),
+        ("beside-others", 0, [option(1)], BUSY, None),
+        ("beside-others", 0, [option(1)], GONE, None),
+        ("never", 0, [option(1)], BUSY, None),
+        ("beside-others", 0, [option(1), option()], BUSY, Step(0, 0.5)),
+        ("beside-others", 1, [option(1), option()], BUSY, Step(0, 0.5)),
+        ("beside-others", 2, [option(1), option()], BUSY, Step(1, 0.0)),
+        ("beside-others", 100, [option(1), option()], GONE, Step(1, 0.0)),
+        ("beside-others", 0, [option(1), option(1)], GONE, None),
+        ("never", 0, [option(1), option()], BUSY, Step(1, 0.0)),
+        ("never", 0, [option(1), option(1)], GONE, None),
+        ("beside-others", 0, [option(1), option(level=1)], BUSY, Step(0, 0.5)),
+        ("beside-others", 100, [option(1), option(level=1)], BUSY, Step(1, 0.0)),
+        ("always", 0, [option(1)], QUOTA, None),
+        ("always", 0, [option(1), option()], QUOTA, Step(1, 0.0)),
+        ("always", 0, [option(1), option(1)], QUOTA, None),
+        ("always", 0, [option(1), option(level=1)], QUOTA, Step(1, 0.0)),
+    ],
+)
+def test_what_is_left_to_the_client_and_what_no_wait_helps(
+    stays: Stays, spent: int, options: list[Option], failure: Failure, expected: Step | None
+) -> None:
+    policy = replace(POLICY, stays=stays, spent=spent)
+    assert next_step(policy, options, 0, failure, 0.0, luck=0.0) == expected
+
+
+@pytest.mark.parametrize(
+    ("status", "names", "expected"),
+    [
+        (429, ("insufficient_quota", None), True),
+        (429, (None, "insufficient_quota"), True),
+        (403, ("insufficient_user_quota", "x"), True),
+        (402, (), True),
+        (429, ("rate_limit_exceeded", "requests"), False),
+        (429, (["insufficient_quota"], {}), False),
+        (403, (), False),
+        (400, ("insufficient_quota",), False),
+        (500, ("insufficient_quota",), False),
+    ],
+)
+def test_an_account_without_money(status: int, names: tuple[object, ...], expected: bool) -> None:
+    assert is_quota(status, *names) is expected
+
+
+@pytest.mark.parametrize(
+    ("count", "agent", "stays", "spent"),
+    [
+        (None, None, "always", 0),
+        (None, "python-requests/2.32", "always", 0),
+        ("0", "OpenAI/Python 3.1", "beside-others", 0),
+        ("2", "OpenAI/JS 6.0", "beside-others", 2),
+        ("9" * 5000, None, "beside-others", 100),
+        ("-1", None, "always", 0),
+        ("two", None, "always", 0),
+        ("\u0662", None, "always", 0),
+        ("", None, "always", 0),
+        (None, "ai/6.0.3 ai-sdk/provider-utils/4.0.1 runtime/node.js/20", "never", 0),
+        (None, "ai-sdk/openai-compatible/2.0.1", "never", 0),
+        (None, "codex_cli_rs/0.50.0 (Mac OS)", "never", 0),
+        (None, "mail/1.0", "always", 0),
+    ],
+)
+def test_which_clients_repeat_their_calls(count: str | None, agent: str | None, stays: str, spent: int) -> None:
+    found = beside_client(POLICY, count, agent)
+    assert (found.stays, found.spent, found.retries) == (stays, spent, POLICY.retries)

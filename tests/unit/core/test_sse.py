@@ -3,7 +3,7 @@
 import orjson
 import pytest
 
-from proxy.core.sse import MAX_BODY_BYTES, MAX_EVENT_BYTES, BodyFold, Observed, RawFold, StreamFold
+from proxy.core.sse import MAX_BODY_BYTES, MAX_EVENT_BYTES, BodyFold, RawFold, StreamFold
 
 ROLE = {"choices": [{"index": 0, "delta": {"role": "assistant", "content": ""}}]}
 WORD = {"choices": [{"index": 0, "delta": {"content": "word"}}], "usage": None}
@@ -207,10 +207,3 @@ def test_raw_bytes_pass() -> None:
     fold = RawFold()
     assert (fold.feed(b"\x00\xff"), fold.close()) == (b"\x00\xff", b"")
     assert fold.outcome().saw_content
-
-
-def test_an_observed_stream_passes_as_it_comes_and_is_read() -> None:
-    fold = Observed(StreamFold(drop_usage=True))
-    stream = event(WORD) + event(USAGE)
-    assert [fold.feed(stream[:20]), fold.feed(stream[20:]), fold.close()] == [stream[:20], stream[20:], b""]
-    assert fold.outcome().usage is not None

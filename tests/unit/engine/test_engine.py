@@ -339,7 +339,7 @@ def test_a_break_in_mid_stream_is_an_event_and_no_done() -> None:
     client = bench.chat(MemoryClient(chat_body(stream=True)))
     rest = client.answer.removeprefix(WORD)
     assert orjson.loads(rest.removeprefix(b"data: "))["error"]["code"] == "upstream_unavailable"
-    assert client.has_ended
+    assert not client.has_ended, "the line breaks behind the event"
     assert ended(bench).ending is Ending.BROKEN
     assert bench.planner.events == ["began", "settled"]
 
@@ -465,14 +465,23 @@ def test_a_raw_json_request_gets_the_deployments_name_for_the_model() -> None:
 def test_a_raw_stream_passes_untouched_and_its_usage_is_seen() -> None:
     bench = Bench(answers(WORD[:9], WORD[9:] + USAGE))
     client = bench.relay(MemoryClient(b'{"model": "m", "stream": true}', path="/completions"))
-    assert client.chunks == [WORD[:9], WORD[9:] + USAGE]
+    assert client.chunks == [WORD + USAGE], "whole events pass, with every byte"
     assert ended(bench).usage is not None
 
 
-def test_a_raw_stream_that_breaks_is_cut_off() -> None:
-    bench = Bench(answers(WORD[:9], UpstreamUnavailable("cut")))
-    client = bench.relay(MemoryClient(b'{"model": "m"}', path="/responses"))
-    assert (client.answer, client.has_ended) == (WORD[:9], False)
+@pytest.mark.parametrize(
+    ("path", "said"),
+    [
+        ("/responses", b'data: {"error":{"message":"cut","type":"server_error","param":null,'
+                       b'"code":"upstream_unavailable"}}\n\n'),
+        ("/messages", b'event: error\ndata: {"type":"error","error":{"message":"cut","type":"api_error","param":null,'
+                      b'"code":"upstream_unavailable"}}\n\n'),
+    ],
+)  # fmt: skip
+def test_a_raw_stream_that_breaks_says_so_behind_whole_events_and_is_cut_off(path: str, said: bytes) -> None:
+    bench = Bench(answers(WORD, WORD[:9], UpstreamUnavailable("cut")))
+    client = bench.relay(MemoryClient(b'{"model": "m"}', path=path))
+    assert (client.answer, client.has_ended) == (WORD + said, False)
 
 
 @pytest.mark.parametrize("body", [b"not json", b"[]", b'{"model": 7}'])

@@ -18,6 +18,7 @@ def test_one_line_of_key_and_value() -> None:
         model="m",
         subject=Subject(scope="secret-scope", team="blue"),
         deployment=make_deployment(name="m", api_key="sk-secret"),
+        attempts=3,
         status=200,
         ending=Ending.COMPLETED,
         usage=Usage(prompt=10, output=3, read=8),
@@ -26,7 +27,7 @@ def test_one_line_of_key_and_value() -> None:
     )
     assert exchange_line(exchange) == (
         "exchange id=sx-1 method=POST path=/chat/completions model=m deployment=m team=blue status=200 "
-        "ending=completed mode=passthrough reason=not-chat stream=1 retried=0 in_bytes=0 out_bytes=0 "
+        "ending=completed mode=passthrough reason=not-chat stream=1 attempts=3 in_bytes=0 out_bytes=0 "
         "overhead_ms=0.00 first_byte_ms=250.00 total_ms=0.00 prompt=10 read=8 write=0 output=3 estimated=0 "
         "cost_usd=0.001250"
     )

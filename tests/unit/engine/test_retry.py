@@ -322,3 +322,105 @@ def test_when_an_upstream_wants_to_be_asked_again(headers: list[tuple[str, str]]
 def test_what_is_no_failure() -> None:
     assert failure_answered(200, []) is None
     assert failure_of(UpstreamError("odd")) is None
+
+
+SDK = [*JSON, ("x-stainless-retry-count", "0")]
+AGAIN = [*JSON, ("x-stainless-retry-count", "1")]
+AI_SDK = [*JSON, ("user-agent", "ai/6.0.1 ai-sdk/provider-utils/4.0.1")]
+
+
+@pytest.mark.parametrize("headers", [SDK, AGAIN, AI_SDK])
+@pytest.mark.parametrize("trouble", [lambda: busy(429, retry_after="1"), busy, lambda: UpstreamUnavailable("gone")])
+def test_a_client_that_repeats_its_calls_is_left_to_it(
+    headers: list[tuple[str, str]], trouble: Callable[[], Script | ProxyError]
+) -> None:
+    bench = Bench(trouble(), retries=QUICK)
+    client = bench.chat(MemoryClient(chat_body(), headers=headers))
+    assert client.status in {429, 502, 503}
+    assert "x-should-retry" not in client.answer_headers
+    assert ended(bench).attempts == 1
+
+
+@pytest.mark.parametrize("trouble", [busy, lambda: UpstreamUnavailable("gone")])
+def test_what_the_proxy_has_repeated_is_not_repeated_by_the_client(trouble: Callable[[], Script | ProxyError]) -> None:
+    bench = Bench(*(trouble() for _ in range(3)), retries=QUICK)
+    client = bench.chat(MemoryClient(chat_body()))
+    assert client.answer_headers["x-should-retry"] == "false"
+    assert ended(bench).attempts == 3
+
+
+@pytest.mark.parametrize("trouble", [lambda: busy(429, retry_after="30"), lambda: busy(429, retry_after="0"), busy])
+def test_in_a_group_the_retries_of_one_call_are_counted_together(trouble: Callable[[], Script]) -> None:
+    """A call that its client repeats twice makes no more calls to any deployment than it would make directly."""
+    group = [place("m", n) for n in (1, 2)]
+    bench = Bench(*(trouble() for _ in range(9)), models=Groups(groups=[group]), retries=QUICK)
+    for count in ("0", "1", "2"):
+        client = bench.chat(MemoryClient(chat_body(), headers=[*JSON, ("x-stainless-retry-count", count)]))
+        assert client.status >= 429
+        if client.answer_headers.get("x-should-retry") == "false":
+            break
+    assert max(ids(bench).count(d.id) for d in group) <= 3
+
+
+NO_MONEY = b'{"error": {"message": "You exceeded your current quota", "type": "x", "code": "insufficient_quota"}}'
+
+
+def no_money(status: int) -> Script | ProxyError:
+    return answers(NO_MONEY[:20], NO_MONEY[20:], status=status, headers=[*JSON, ("retry-after", "1")])
+
+
+def rejected() -> ProxyError:
+    return UpstreamRejected("no", status=429, error_type="insufficient_quota")
+
+
+@pytest.mark.parametrize("status", [429, 402, 403])
+def test_a_quota_is_not_waited_for(status: int) -> None:
+    bench = Bench(no_money(status), retries=QUICK, breakers=Breakers(BreakerPolicy(allowed_fails=0)))
+    client = bench.chat(MemoryClient(chat_body()))
+    assert (client.status, client.answer) == (status, NO_MONEY)
+    assert client.answer_headers["x-should-retry"] == "false"
+    assert ended(bench).attempts == 1
+
+
+@pytest.mark.parametrize("trouble", [lambda: no_money(429), lambda: no_money(402), lambda: no_money(403), rejected])
+def test_another_deployment_has_another_quota(trouble: Callable[[], Script | ProxyError]) -> None:
+    levels = [[place("m", 1), place("m", 2)], [place("n")]]
+    bench = Bench(
+        trouble(),
+        trouble(),
+        ok(),
+        ok(),
+        models=Groups(groups=levels),
+        retries=QUICK,
+        breakers=Breakers(BreakerPolicy()),
+    )
+    assert bench.chat(MemoryClient(chat_body(), headers=AGAIN)).status == 200
+    assert (ended(bench).attempts, bench.ledger.failures) == (3, ["quota", "quota"])
+    bench.chat(MemoryClient(chat_body()))
+    assert len(set(ids(bench)[:3])) == 3
+    assert ids(bench)[3] == "n", "an account without money is passed over for a while"
+
+
+def test_an_error_that_breaks_off_while_it_is_read_is_still_what_it_is() -> None:
+    bench = Bench(answers(b'{"err', UpstreamUnavailable("cut"), status=403, headers=JSON), retries=QUICK)
+    client = bench.chat(MemoryClient(chat_body()))
+    assert (client.status, client.answer, client.has_ended) == (403, b'{"err', False)
+
+
+def test_a_long_error_passes_whole() -> None:
+    body = b"x" * 200_000
+    bench = Bench(answers(body[:90_000], body[90_000:], status=403, headers=JSON), retries=QUICK)
+    assert bench.chat(MemoryClient(chat_body())).answer == body
+
+
+@pytest.mark.parametrize("counts", [[None], ["0", "1", "2", "3", "4"]])
+def test_the_attempts_of_one_call_do_not_shut_a_deployment(counts: list[str | None]) -> None:
+    """The client gets the upstream's own words to the end."""
+    bench = Bench(
+        *(busy(500) for _ in range(9)), ok(), retries=replace(QUICK, retries=8),
+        breakers=Breakers(BreakerPolicy(allowed_fails=1)),
+    )  # fmt: skip
+    for count in counts:
+        more = [] if count is None else [("x-stainless-retry-count", count)]
+        client = bench.chat(MemoryClient(chat_body(), headers=[*JSON, *more]))
+        assert (client.status, client.answer) == (500, b'{"error": {"message": "busy"}}')
