@@ -35,7 +35,8 @@ _MOST_NAMES = 200
 _EXPECTED_SERIES = 1000
 
 ERROR_KINDS = (
-    "timeout", "unavailable", "broken-off", "rate-limited", "quota", "unauthorized", "rejected", "server-error", "circuit-open",
+    "timeout", "unavailable", "broken-off", "rate-limited", "quota", "unauthorized", "rejected", "server-error",
+    "circuit-open",
 )  # fmt: skip
 """How an upstream call can fail."""
 RETRIED_KINDS = get_args(Kind)
