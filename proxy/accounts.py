@@ -302,13 +302,14 @@ def _spent(rule: Rule, exchange: Exchange, entry: Entry) -> int:
         case "usd":
             return entry.cost
         case "tokens":
-            return exchange.usage.prompt + exchange.usage.output if exchange.usage is not None else 0
+            usage = exchange.billed_usage
+            return usage.prompt + usage.output if usage is not None else 0
         case "requests":
             return 1
 
 
 def _entry(exchange: Exchange) -> Entry:
-    usage = exchange.usage
+    usage = exchange.billed_usage
     return _entry_of(
         exchange,
         exchange.deployment,

@@ -121,6 +121,12 @@ class Exchange:
         """The provider bills the request: it took it, or had it when the client left."""
         return self.is_accepted or (self.is_sent and self.ending is Ending.HUNG_UP and self.status < 300)
 
+    @property
+    def billed_usage(self) -> Usage | None:
+        """The usage that is this exchange's own. What an object cost was billed when it was made, however often it is
+        read."""
+        return self.usage if self.operation.bills else None
+
     def arrived(self, size: int) -> None:
         """The request is complete. The client's own slowness up to here is not counted as ours."""
         self.request_bytes = size

@@ -55,7 +55,7 @@ class Habits:
 
     def learn(self, exchange: Exchange) -> None:
         """An exchange has ended."""
-        usage, deployment, plan = exchange.usage, exchange.deployment, exchange.plan
+        usage, deployment, plan = exchange.billed_usage, exchange.deployment, exchange.plan
         if usage is None or usage.estimated or deployment is None:
             return
         habit = self._known.get(deployment.name)

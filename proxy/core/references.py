@@ -46,6 +46,11 @@ _OBJECT_NEEDLES = tuple(
     (f'"{name}"'.encode(), re.compile(rf'"{name}"[ \t\r\n]*+:[ \t\r\n]*+\{{'.encode())) for name in _OBJECTS
 )
 _ITEM_NEEDLE = b'"id"'
+# The address that a request of a batch is for, whichever way its slash is written.
+_RESPONSES = re.compile(rb"(?:/|\\u002f)responses")
+_BLANKS = b" \t\r\n"
+# The longest name of a member, with an escape for each of its characters.
+_OVERLAP_BYTES = 256
 _OPAQUE = frozenset({"parameters", "input_schema", "output_schema", "schema", "json_schema", "metadata", "arguments"})
 _TOOL_USES = frozenset({"tool_use", "server_tool_use", "mcp_tool_use"})
 _ITEM_LISTS = frozenset({"input", "items"})
@@ -71,14 +76,56 @@ class _Object(list[tuple[str, object]]):
 def may_refer(body: bytes, *, has_items: bool) -> bool:
     """Whether the body may refer to anything. ``has_items``: a path on which an item of the input may be one by its id
     alone."""
+    return _refers(_plain(body), has_items=has_items)
+
+
+class Lines:
+    """A file that arrives in pieces and may hold requests, one on each line. ``may_refer``: one of them may refer to
+    objects, or the file is written in a form in which nothing can be found here. Once that is so nothing more is
+    read."""
+
+    __slots__ = ("_has_ids", "_has_items", "_tail", "may_refer")
+
+    def __init__(self) -> None:
+        self.may_refer = False
+        self._tail = b""
+        self._has_items = self._has_ids = False
+
+    def feed(self, piece: bytes) -> None:
+        """Look at a piece, with the end of the one before."""
+        if self.may_refer:
+            return
+        text = self._tail + piece
+        plain = _plain(text)
+        self._has_items = self._has_items or _RESPONSES.search(plain) is not None
+        self._has_ids = self._has_ids or _ITEM_NEEDLE in plain
+        self.may_refer = b"\0" in piece or (self._has_items and self._has_ids) or _refers(plain, has_items=False)
+        self._tail = _end(text)
+
+
+def _end(text: bytes) -> bytes:
+    """The end of a piece without the blanks behind its last two tokens, as many as they may be: a name that stands at
+    the end is found together with what follows it."""
+    end = text.rstrip(_BLANKS)
+    if end.endswith(b":"):
+        end = end[:-1].rstrip(_BLANKS) + b":"
+    return end[-_OVERLAP_BYTES:]
+
+
+def _plain(body: bytes) -> bytes:
+    """The text in small letters, with no letter of a name escaped."""
     text = body.lower()
     if _ESCAPE.search(text) is not None:
         text = _ESCAPE.sub(lambda found: bytes((int(found[1], 16),)).lower(), text)
-    if has_items and _ITEM_NEEDLE in text:
+    return text
+
+
+def _refers(plain: bytes, *, has_items: bool) -> bool:
+    if has_items and _ITEM_NEEDLE in plain:
         return True
-    if any(needle in text for needle in _NEEDLES) or _names_id(text):
+    if any(needle in plain for needle in _NEEDLES) or _names_id(plain):
         return True
-    return any(needle in text and pattern.search(text) is not None for needle, pattern in _OBJECT_NEEDLES)
+    return any(needle in plain and pattern.search(plain) is not None for needle, pattern in _OBJECT_NEEDLES)
 
 
 def _names_id(text: bytes) -> bool:

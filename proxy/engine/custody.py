@@ -14,7 +14,7 @@ from urllib.parse import parse_qsl
 from proxy.core.digest import digest
 from proxy.core.objects import BATCHES, COMPLETIONS, RESPONSES, Act, Operation, is_allowed, operation_of
 from proxy.core.paths import read_path
-from proxy.core.references import MOST_ID_CHARS, Reference, family_of, may_refer, references
+from proxy.core.references import MOST_ID_CHARS, Lines, Reference, family_of, references
 from proxy.engine.client import Client
 from proxy.engine.raw import Raw
 from proxy.engine.upload import Upload
@@ -30,8 +30,6 @@ _TIMEOUT_S = 2.0
 _MOST_LATE = 10_000
 _CURSORS = frozenset({"after", "before", "after_id", "before_id"})
 _MOST_PARAMETERS = 100
-# The longest name of a member, with an escape for each of its characters.
-_OVERLAP_BYTES = 256
 _ITEM_PATHS = frozenset({RESPONSES, "conversations"})
 
 
@@ -254,16 +252,15 @@ class FileWatch:
 
     def __init__(self, exchange: Exchange) -> None:
         self._exchange = exchange
-        self._tail = b""
+        self._lines = Lines()
 
     def __call__(self, chunk: bytes) -> None:
-        """Look at a chunk, with the end of the one before."""
-        if self._exchange.made_family or self._exchange.operation.family != "files":
+        """Look at a chunk."""
+        if self._exchange.operation.family != "files":
             return
-        text = self._tail + chunk
-        if may_refer(text, has_items=False) or b"item_reference" in text:
+        self._lines.feed(chunk)
+        if self._lines.may_refer:
             self._exchange.made_family = REFERRING_FILES
-        self._tail = text[-_OVERLAP_BYTES:]
 
 
 def _server(deployment: Deployment) -> str:

@@ -19,7 +19,10 @@ from typing import Any
 import msgspec
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
+from proxy.cli.serve import settings_of
+from proxy.core.objects import Act, Operation
 from proxy.core.wants import PLAIN
+from proxy.engine.rights import Further
 
 _ROOT = Path(__file__).parents[2]
 _HERE = "tests/security/"
@@ -53,6 +56,15 @@ def nothing(old: Any) -> Any:
     return lambda *_, **__: None
 
 
+def idle(old: Any) -> Any:
+    """A method to wait for that does nothing."""
+
+    async def does_nothing(*_: object, **__: object) -> None:
+        return None
+
+    return does_nothing
+
+
 def empty(old: Any) -> Any:
     """The constant without its items."""
     return type(old)()
@@ -61,6 +73,41 @@ def empty(old: Any) -> Any:
 def never(old: Any) -> Any:
     """A pattern that matches nothing."""
     return re.compile(b"(?!)" if isinstance(old.pattern, bytes) else "(?!)")
+
+
+def _unknown_asks(old: Any) -> Any:
+    """The table of paths, where what it does not know asks and makes nothing."""
+
+    def operation_of(method: str, segments: Sequence[str]) -> Operation:
+        found: Operation = old(method, segments)
+        return replace(found, act=Act.ASK) if found.act is Act.UNKNOWN else found
+
+    return operation_of
+
+
+def _bill_stays(old: Any) -> Any:
+    """The bill of an object, as often as it is asked for."""
+
+    async def take_bill(self: Any, team: str, name: str) -> str:
+        (record,) = await self.owned(team, [name])
+        return record.bill if record is not None else ""
+
+    return take_bill
+
+
+def _every_row(old: Any) -> Any:
+    """The rows of a list, whosever they are."""
+
+    async def own(self: Any, rows: Sequence[Any]) -> list[Any]:
+        return list(rows)
+
+    return own
+
+
+def _is_one_function(tool: bytes) -> bool:
+    """Whether a reader that keeps one value for each name finds a function."""
+    found = msgspec.json.decode(bytes(tool))
+    return isinstance(found, dict) and found.get("type", "function") == "function"
 
 
 DEFENCES = (
@@ -122,6 +169,34 @@ DEFENCES = (
             ["test_forms.py"]),
     Defence("a form's names are plain", "proxy.engine.form:_PLAIN_ENCODINGS",
             lambda old: old | {"base64", "quoted-printable"}, ["../unit/engine/test_form.py"]),
+    Defence("a member's last value", "proxy.core.scan:values",
+            lambda old: lambda members: {member.name: member.value for member in reversed(members)},
+            ["test_rights.py"]),
+    Defence("names as the most lenient server reads them", "proxy.core.unambiguous:folded",
+            lambda old: lambda name: name.lower(), ["../unit/core/test_unambiguous.py"]),
+    Defence("a mark in front of the body", "proxy.core.unambiguous:UTF8_MARK", lambda old: b"no mark",
+            ["test_rights.py"]),
+    Defence("a tool's types, each of them", "proxy.core.named:_kinds", lambda old: lambda tool: old(tool)[-1:],
+            ["test_rights.py"]),
+    Defence("a function that says its type once", "proxy.core.named:is_plain_function",
+            lambda old: _is_one_function, ["test_rights.py"]),
+    Defence("tools that ask a model of their own", "proxy.core.named:asks_unnamed", always(False), ["test_rights.py"]),
+    Defence("names that servers take for another member", "proxy.core.reach:_read_odd", nothing, ["test_rights.py"]),
+    Defence("routes", "proxy.core.reach:_read_route", nothing, ["test_rights.py"]),
+    Defence("plugins that choose", "proxy.core.reach:_read_plugins", nothing, ["test_rights.py"]),
+    Defence("presets", "proxy.core.reach:_PRESET", lambda old: "no preset", ["test_rights.py"]),
+    Defence("what is not understood, for keys with a list", "proxy.engine.rights:reach_of",
+            lambda old: lambda asked: replace(old(asked), unread="", beyond=""), ["test_rights.py"]),
+    Defence("paths that name no model", "proxy.engine.rights:reach_of",
+            lambda old: lambda asked: replace(old(asked), is_foreign=False), ["test_rights.py"]),
+    Defence("what a key may ask for", "proxy.engine.rights:permitted", same, ["test_rights.py"]),
+    Defence("names that mean one model", "proxy.core.allow:is_ordinary", always(True), ["test_rights.py"]),
+    Defence("further models", "proxy.engine.rights:further_of", always(Further()), ["test_rights.py"]),
+    Defence("further models by their names there", "proxy.engine.rights:_is_called", always(True), ["test_rights.py"]),
+    Defence("further models of the same upstream", "proxy.engine.rights:_is_same_upstream", always(True),
+            ["test_rights.py"]),
+    Defence("what has no known price under a limit", "proxy.engine.rights:refuse_unpriced", nothing,
+            ["test_rights.py"]),
     Defence("compressed bodies", "proxy.engine.raw:is_compressed", always(False), ["test_rights.py"]),
     # Money
     Defence("the hard limit", "proxy.accounts:_booking",
@@ -143,10 +218,45 @@ DEFENCES = (
             ["test_money.py"]),
     Defence("what came before a hang-up", "proxy.core.received:Received.tokens",
             lambda old: property(lambda self: 0), ["../unit/core/test_received.py"]),
+    Defence("bills that wait", "proxy.engine.deferred:is_deferred", always(False), ["test_objects.py"]),
+    Defence("a bill once", "proxy.engine.custody:Custody.take_bill", _bill_stays, ["test_objects.py"]),
+    Defence("reading is free", "proxy.core.objects:operation_of",
+            lambda old: lambda method, segments: replace(old(method, segments), bills=True), ["test_objects.py"]),
+    # Objects
+    Defence("whose an object is", "proxy.engine.custody:Custody._check", idle, ["test_objects.py"]),
+    Defence("a path's object", "proxy.engine.custody:Custody.enter", idle, ["test_objects.py"]),
+    Defence("a body's objects", "proxy.core.references:references", always([]), ["test_objects.py"]),
+    Defence("escapes in the names of members", "proxy.core.references:_ESCAPE", never, ["test_objects.py"]),
+    Defence("items of the input", "proxy.core.references:_item", always(()), ["test_objects.py"]),
+    Defence("a query's objects", "proxy.engine.custody:_in_query", always([]), ["test_objects.py"]),
+    Defence("a form's objects", "proxy.engine.custody:refers", always(False), ["test_objects.py"]),
+    Defence("files of batches", "proxy.engine.custody:FileWatch.__call__", nothing, ["test_objects.py"]),
+    Defence("what reaches the whole account", "proxy.core.objects:operation_of", _unknown_asks, ["test_objects.py"]),
+    Defence("where objects live", "proxy.engine.custody:pinned", same, ["test_objects.py"]),
+    Defence("objects of one place", "proxy.engine.custody:place", always(()), ["test_objects.py"]),
+    Defence("filtered lists", "proxy.engine.listing:Listing._own", _every_row, ["test_objects.py"]),
+    # Configuration
+    Defence("restrictions that are not honoured", "proxy.cli.unhonoured:refuse_unsupported", nothing,
+            ["test_configuration.py"]),
+    Defence("what restricts", "proxy.settings.unsupported:RESTRICTS", empty, ["test_configuration.py"]),
+    Defence("what changes", "proxy.settings.unsupported:CHANGES", empty, ["test_configuration.py"]),
+    Defence("callbacks that are not known", "proxy.settings.unsupported:_callbacks", always(()),
+            ["test_configuration.py"]),
+    Defence("a limit of 0", "proxy.settings.unsupported:_is_unset", lambda old: lambda value: not value,
+            ["test_configuration.py"]),
+    Defence("parameters on http", "proxy.settings.unsupported:unused_on_http", always(()), ["test_configuration.py"]),
+    Defence("keys that have expired", "proxy.cli.unhonoured:expired_keys", always(()), ["test_configuration.py"]),
+    Defence("an open proxy with keys", "proxy.cli.exposure:refuse_exposed", nothing, ["test_configuration.py"]),
+    Defence("addresses of this machine", "proxy.cli.exposure:is_loopback", always(True), ["test_configuration.py"]),
+    Defence("an open proxy after a reload", "proxy.cli.serve:_settings_at",
+            lambda old: lambda arguments, address: settings_of(arguments), ["test_configuration.py"]),
     # Isolation
     Defence("a scope for each key", "proxy.identity:Identity._scope", always("everybody"), ["test_isolation.py"]),
     # Words
     Defence("keys in an upstream's errors", "proxy.core.redaction:Redaction.body", lambda old: lambda self, body: body,
+            ["test_keys.py"]),
+    Defence("keys in models", "proxy.engine.target:refuse_key_in_model", nothing, ["test_keys.py"]),
+    Defence("keys in users", "proxy.engine.target:without_keys_of", lambda old: lambda exchange, user: user,
             ["test_keys.py"]),
     Defence("keys in log lines", "proxy.engine.line:shown", same, ["test_keys.py"]),
     # Time

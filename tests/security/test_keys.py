@@ -359,7 +359,7 @@ ANY = """
 model_list: [{model_name: "*", litellm_params: {model: "openai/*", api_base: "{alpha}/v1", api_key: "sk-provider-alpha-6b1f0c8e2d"}}]
 stratiform:
   store: "{sqlite}"
-  teams: [{name: team-a, keys: [sk-alpha-team-83bd0f6f1c2e55aa]}]
+  teams: [{name: team-a, keys: [sk-alpha-team-83bd0f6f1c2e55aa, the-words-of-team-7]}]
 """  # noqa: E501
 
 
@@ -394,6 +394,22 @@ def test_a_key_in_the_wrong_place_is_not_logged_or_kept(anything: World, place: 
             anything.call("POST", CHAT, chat("m"), [("x-session-id", wrong)])
     kept = anything.log + anything.metrics() + repr(anything.ledger("team-a"))
     assert wrong.removeprefix("Bearer ") not in kept
+
+
+@pytest.mark.parametrize("model", [OURS, f"openai/{OURS}", "sk-strat-0123456789012345678901234567890123456789012"])
+@pytest.mark.parametrize("path", [CHAT, "/v1/completions", "/v1/embeddings"])
+def test_a_key_as_the_model_goes_nowhere(anything: World, path: str, model: str) -> None:
+    anything.forget()
+    reply = anything.call("POST", path, {**chat(model), "prompt": "x", "input": "x"})
+    assert (reply.status, reply.error_code, anything.sent()) == (400, "key_in_model", [])
+
+
+def test_a_key_that_looks_like_words_is_no_user(anything: World) -> None:
+    key = "the-words-of-team-7"
+    assert anything.call("POST", CHAT, chat("m", user=f"I am {key}"), key=key).status == 200
+    entry = anything.ledger("team-a")[-1]
+    assert entry.user.startswith("I am ")
+    assert key not in repr(entry)
 
 
 def test_a_word_in_place_of_a_key_is_no_key() -> None:

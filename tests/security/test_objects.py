@@ -373,12 +373,42 @@ def test_an_answer_in_a_stream_is_remembered_before_it_ends(shared: Shared) -> N
     assert shared.world.call("POST", "/v1/responses", {**FILL, "input": [{**ITEM, "id": f"msg_{name}"}]}).status == 200
 
 
-def test_a_batchs_file_may_not_refer_to_objects(shared: Shared) -> None:
-    line = json.dumps({"body": {"previous_response_id": shared.made["team-b"]["responses"]}})
-    for text in (line, line.replace("previous_r", "previous\\u005fr"), "x" * 70_000 + line):
+BLANKS = " " * 70_000
+BATCH_LINES = {
+    "a member": '{"body":{"previous_response_id":"ID"}}',
+    "an escape": '{"body":{"previous\\u005fr\\u0065sponse_id":"ID"}}',
+    "far behind": "x" * 70_000 + '{"body":{"previous_response_id":"ID"}}',
+    "an item": '{"url":"/v1/responses","body":{"input":[{"type":"item_reference","id":"msg_ID"}]}}',
+    "an item with an escape": '{"url":"/responses","body":{"input":[{"type":"item\\u005freference","id":"msg_ID"}]}}',
+    "an item without a type": '{"url":"/v1/responses","body":{"input":[{"id":"msg_ID"}]}}',
+    "an item far from its address": '{"body":{"input":[{"id":"msg_ID"}]},"x":"' + BLANKS + '","url":"/responses"}',
+    "an address with escapes": '{"url":"\\/v1\\/r\\u0065sponses","body":{"input":[{"\\u0069d":"msg_ID"}]}}',
+    "a slash with an escape": '{"url":"\\u002Fv1\\u002Fresponses","body":{"input":[{"id":"msg_ID"}]}}',
+    "a prompt": '{"body":{"prompt":{"id":"pmpt_ID"}}}',
+    "a prompt far from its colon": '{"body":{"prompt"' + BLANKS + ':{"id":"pmpt_ID"}}}',
+    "a prompt far from its object": '{"body":{"prompt"' + BLANKS + ":" + BLANKS + '{"id":"pmpt_ID"}}}',
+}
+
+
+@pytest.mark.parametrize("coding", ["utf-8", "utf-16", "utf-32-be"])
+@pytest.mark.parametrize("name", BATCH_LINES)
+def test_a_batchs_file_may_not_refer_to_objects(shared: Shared, name: str, coding: str) -> None:
+    text = BATCH_LINES[name].replace("ID", shared.made["team-b"]["responses"])
+    front = b'--b\r\ncontent-disposition: form-data; name="purpose"\r\n\r\nbatch\r\n'
+    file = b'--b\r\ncontent-disposition: form-data; name="file"; filename="a"\r\n\r\n' + text.encode(coding)
+    made = shared.world.call("POST", "/v1/files", front + file + b"\r\n--b--\r\n", FORM).json["id"]
+    assert shared.world.call("GET", f"/v1/files/{made}").status == 200
+    assert shared.world.call("POST", "/v1/batches", {"input_file_id": made}).error_code == "path_not_allowed"
+
+
+def test_a_batchs_file_of_plain_requests_may_be_used(shared: Shared) -> None:
+    calls = [{"role": "assistant", "tool_calls": [{"id": "call_1", "type": "function"}]}]
+    chats = {"custom_id": "1", "method": "POST", "url": "/v1/chat/completions", "body": {"messages": calls}}
+    asks = {"custom_id": "1", "method": "POST", "url": "/v1/responses", "body": {"input": "Hello", "prompt": None}}
+    for line in (chats, asks):
+        text = "\n".join([json.dumps(line)] * 2000)
         made = shared.world.call("POST", "/v1/files", form(("purpose", "batch"), ("file", text)), FORM).json["id"]
-        assert shared.world.call("GET", f"/v1/files/{made}").status == 200
-        assert shared.world.call("POST", "/v1/batches", {"input_file_id": made}).error_code == "path_not_allowed"
+        assert shared.world.call("POST", "/v1/batches", {"input_file_id": made}).status == 200
 
 
 # Bills
@@ -408,6 +438,14 @@ def test_a_background_response_is_billed_once_at_its_own_model(shared: Shared) -
     assert (billed[-1].plain_tokens, billed[-1].output_tokens) == (USAGE["input_tokens"], USAGE["output_tokens"])
 
 
+def test_whoever_sees_the_end_takes_the_bill_with_it(shared: Shared) -> None:
+    name = background(shared)
+    shared.alpha.finish()
+    assert shared.world.call("GET", f"/v1/responses/{name}").status == 200
+    assert shared.world.spent("team-a") > 0
+    assert shared.world.bill("team-a", name) == ""
+
+
 @pytest.mark.parametrize("way", ["?stream=true&starting_after=0", "/cancel"])
 def test_a_background_response_is_billed_however_its_end_is_seen(shared: Shared, way: str) -> None:
     before = shared.world.spent("team-a")
@@ -430,13 +468,30 @@ def test_a_background_response_of_the_master_is_billed_once(shared: Shared) -> N
 
 def test_to_read_an_object_costs_nothing(shared: Shared) -> None:
     own = shared.made["team-a"]
-    before = shared.world.spent("team-a")
+    before, entries = shared.world.spent("team-a"), len(shared.world.ledger("team-a"))
     for kind in ("responses", "completions"):
         for key in ("team-a", "master"):
             assert "usage" in shared.world.call("GET", f"{KINDS[kind]}/{own[kind]}", key=key).json
     shared.world.call("POST", f"{KINDS['completions']}/{own['completions']}", {"metadata": {"a": "b"}})
     shared.world.call("GET", f"{KINDS['completions']}")
     assert shared.world.spent("team-a") == pytest.approx(before)
+    read = shared.world.ledger("team-a")[entries:]
+    assert len(read) == 4
+    assert [entry.plain_tokens + entry.output_tokens for entry in read] == [0] * 4, "tokens are counted once, too"
+
+
+def test_a_budget_of_tokens_counts_a_background_response_once() -> None:
+    with world_of(CONFIG.replace("budget: {usd: 0.05}", "budget: {tokens: 400}")) as world:
+        account = Account("alpha")
+        world.providers["alpha"].script = account
+        shared = Shared(world, account, Account("beta"))
+        made = shared.create("responses", "tight", background=True, max_output_tokens=100)
+        account.finish()
+        polls = [world.call("GET", f"/v1/responses/{made.json['id']}", key="tight").status for _ in range(20)]
+        assert polls == [200] * 20
+        assert shared.create("responses", "tight", max_output_tokens=100).status == 200
+        entries = world.ledger("tight")
+        assert sum(one.plain_tokens + one.output_tokens for one in entries) == 2 * USAGE["total_tokens"]
 
 
 def test_a_background_response_that_nobody_asks_for_stays_reserved() -> None:

@@ -33,6 +33,7 @@ _ODD_NAMES = (
 CONFIG = (
     "model_list:\n"
     + "".join(_ENTRY.format(name, model) for name, model in _MODELS)
+    + _ENTRY.replace("sk-provider", "sk-of-another-account").format("twin", "twin")
     + f"""
 router_settings:
   num_retries: 0
@@ -44,13 +45,14 @@ stratiform:
   store: "{{sqlite}}"
   teams:
     - {{name: team-a, keys: [{FREE}], paths: ["*"]}}
-    - {{name: listed, keys: [{LISTED}], models: [cheap, small, gpt-big, "x-*"], paths: ["*"]}}
+    - {{name: listed, keys: [{LISTED}], models: [cheap, small, gpt-big, twin, "x-*"], paths: ["*"]}}
     - {{name: all, keys: [sk-everything-5b1c9e3d77], models: ["*"], paths: ["*"]}}
     - {{name: tight, keys: [{BUDGET}], budget: {{usd: 100}}, paths: ["*"]}}
   prices:
     cheap: {{input_cost_per_token: 0.000002, output_cost_per_token: 0.00001}}
     small: {{input_cost_per_token: 0.000002, output_cost_per_token: 0.00001}}
     dear: {{input_cost_per_token: 0.000002, output_cost_per_token: 0.00001}}
+    twin: {{input_cost_per_token: 0.000002, output_cost_per_token: 0.00001}}
     tiny-1: {{input_cost_per_token: 0.000002, output_cost_per_token: 0.00001}}
 """
 )  # fmt: skip
@@ -187,6 +189,7 @@ ROWS = [
     # other members that choose a model
     Row("models", chat(models=["cheap", "dear"]), budget=True),
     Row("models that nobody knows", chat(models=["cheap", "unheard-of"])),
+    Row("models of another account", chat(models=["cheap", "twin"])),
     Row("models by a name that means another one there", chat(models=["gpt-big"])),
     Row("models and no model", {"models": ["dear"], **PROMPT}, "/v1/completions", budget=True),
     Row("models as an object", chat(models={"first": "dear"})),

@@ -228,6 +228,10 @@ class World:
         """What the ledger says that the team has spent, in USD."""
         return sum(entry.cost for entry in self.ledger(team)) / NANOS_PER_USD
 
+    def bill(self, team: str, name: str) -> str:
+        """The bill that waits with an object; it is taken."""
+        return self._on_loop(self._store.take_bill(team, name))
+
     def _wait(self) -> None:
         """Until nothing is in flight or being settled."""
         engine = self._assembly.parts.engine
