@@ -28,6 +28,7 @@ The shape is OpenAI's: ``{"error": {"message", "type", "param", "code"}}``; on A
 Anthropic's: ``{"type": "error", "error": {"type", "message", ...}}`` (https://docs.anthropic.com/en/api/errors).
 """
 
+import json
 from collections.abc import Mapping
 from enum import StrEnum
 from typing import ClassVar
@@ -268,8 +269,16 @@ def error_body(error: ProxyError, form: ErrorForm = ErrorForm.OPENAI) -> bytes:
             kind = error.type
     body = {"message": error.message, "type": kind, "param": error.param, "code": error.code}
     if form is ErrorForm.OPENAI:
-        return orjson.dumps({"error": body})
-    return orjson.dumps({"type": "error", "error": {**body, "type": _anthropic_type(error.status)}})
+        return _json({"error": body})
+    return _json({"type": "error", "error": {**body, "type": _anthropic_type(error.status)}})
+
+
+def _json(body: object) -> bytes:
+    """What quotes a client's text may quote half of a surrogate pair, which is then written as an escape."""
+    try:
+        return orjson.dumps(body)
+    except orjson.JSONEncodeError:
+        return json.dumps(body).encode()
 
 
 def sse_error(error: ProxyError, form: ErrorForm = ErrorForm.OPENAI) -> bytes:

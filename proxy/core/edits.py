@@ -5,7 +5,8 @@ from collections.abc import Mapping
 import orjson
 from msgspec import Raw
 
-from proxy.core.wire import ChatRequest, elements, join_members, members_of, parse_members, splice, value
+from proxy.core.surrogates import text_json
+from proxy.core.wire import ChatRequest, elements, join_members, members_of, parse_members, splice, text_value
 
 
 def transport_edits(request: ChatRequest, model: str, *, asks_usage: bool = True) -> Mapping[str, bytes | None]:
@@ -51,8 +52,8 @@ def with_reminder(raw: bytes, reminder: str) -> bytes:
         return raw
     added = "\n\n" + reminder
     if bytes(content).startswith(b'"'):
-        text = value(content)
-        return join_members(members, {"content": orjson.dumps(f"{text}{added}")})
+        text = text_value(content)
+        return join_members(members, {"content": text_json(f"{text}{added}")})
     parts = [bytes(part) for part in elements(content)]
-    parts.append(orjson.dumps({"type": "text", "text": added}))
+    parts.append(b'{"type":"text","text":' + text_json(added) + b"}")
     return join_members(members, {"content": b"[" + b",".join(parts) + b"]"})

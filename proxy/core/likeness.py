@@ -11,7 +11,7 @@ from heapq import nsmallest
 from zlib import crc32
 
 from proxy.core.message import Message
-from proxy.core.wire import Unreadable, elements, members_of, value
+from proxy.core.wire import Unreadable, elements, members_of, text_value
 
 Sketch = frozenset[int]
 
@@ -60,10 +60,10 @@ def _text(message: Message) -> str:
         return message.lead
     try:
         content = members_of(message.raw).get("content")
-        found = value(content) if content is not None and not message.is_list else None
+        found = text_value(content) if content is not None and not message.is_list else None
         if content is not None and message.is_list:
             texts = (members_of(part).get("text") for part in elements(content))
-            found = "\n".join(str(value(text)) for text in texts if text is not None)
+            found = "\n".join(str(text_value(text)) for text in texts if text is not None)
     except Unreadable:
         return ""
     return found if isinstance(found, str) else ""

@@ -14,7 +14,7 @@ from proxy.core.digest import digest
 from proxy.core.prompt import Life
 from proxy.core.recognition import Cut, Form, PieceKind, Recogniser, Recognition, recognise_text
 from proxy.core.tokens import IMAGE_TOKENS, MESSAGE_OVERHEAD_TOKENS, TokenCounter
-from proxy.core.wire import Members, Unreadable, elements, members_of, value
+from proxy.core.wire import Members, Unreadable, elements, members_of, text_value, value
 
 SYSTEM_ROLES = frozenset({"system", "developer"})
 
@@ -169,7 +169,7 @@ class MessageReader:
         else:
             parts, text, recognition, cuts, is_list = self._content(role, members)
         calls, call_ids = self._calls(members)
-        answers = value(members["tool_call_id"]) if "tool_call_id" in members else None
+        answers = text_value(members["tool_call_id"]) if "tool_call_id" in members else None
         body = [role.encode(), *(p.digest for p in parts), *(c.digest for c in calls)]
         rest = [k.encode() + bytes(v) for k, v in members.items() if k not in _HASHED_ELSEWHERE]
         body += rest
@@ -205,7 +205,7 @@ class MessageReader:
             return (), None, None, (), False
         first = bytes(memoryview(content)[:1])
         if first == b'"':
-            text = value(content)
+            text = text_value(content)
             if not isinstance(text, str):
                 raise Unreadable("content is not text")
             return self._text(role, text, level_mark)
@@ -308,7 +308,7 @@ class MessageReader:
             return Part(PartKind.MEDIA, key, IMAGE_TOKENS + overhead, index, markable, marker_of(members))
         tokens = self._counter.count(key, bytes(raw).decode("utf-8", "replace")) + overhead
         if kind == "text":
-            shown = value(members["text"]) if "text" in members else None
+            shown = text_value(members["text"]) if "text" in members else None
             markable = role != "assistant" and isinstance(shown, str) and bool(shown.strip())
             return Part(PartKind.TEXT, key, tokens, index, markable, marker_of(members))
         part_kind = PartKind.THINKING if kind in _THINKING else PartKind.OTHER
@@ -325,7 +325,7 @@ class MessageReader:
             key = digest(b"call", *(k.encode() + bytes(v) for k, v in call.items() if k not in MARK_KEYS))
             tokens = self._counter.count(key, bytes(raw).decode("utf-8", "replace"))
             parts.append(Part(PartKind.CALL, key, tokens, index, False, marker_of(call)))
-            call_id = value(call["id"]) if "id" in call else None
+            call_id = text_value(call["id"]) if "id" in call else None
             ids.append(call_id if isinstance(call_id, str) else "")
         return tuple(parts), tuple(ids)
 
@@ -400,7 +400,7 @@ def _only_text(raw: Raw) -> str | None:
         return None
     if not members.keys() <= PLAIN_TEXT_KEYS:
         return None
-    text = value(members["text"])
+    text = text_value(members["text"])
     if not isinstance(text, str):
         raise Unreadable("a text part without text")
     return text

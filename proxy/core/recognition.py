@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Protocol
 
+from proxy.core.surrogates import printable
 from proxy.core.words import Claim
 
 
@@ -113,8 +114,18 @@ def recognise_text(recognisers: Iterable[Recogniser], role: str, text: str) -> R
         if found is not None and (len(found.cuts) > MOST_PIECES or len(text) > MOST_CHARS):
             continue
         if found is not None and covers(found.cuts, len(text)):
-            return found if found.form not in _MOVABLE else replace(found, cuts=joined(found.cuts))
+            cuts = _printable(found.cuts)
+            cuts = joined(cuts) if found.form in _MOVABLE else cuts
+            return found if cuts is found.cuts else replace(found, cuts=cuts)
     return None
+
+
+def _printable(cuts: tuple[Cut, ...]) -> tuple[Cut, ...]:
+    """The same with keys that can be logged, stored and shown: a path may hold half of a surrogate pair."""
+    keys = [printable(cut.key) for cut in cuts]
+    if all(key == cut.key for key, cut in zip(keys, cuts, strict=True)):
+        return cuts
+    return tuple(replace(cut, key=key) for key, cut in zip(keys, cuts, strict=True))
 
 
 def joined(cuts: tuple[Cut, ...]) -> tuple[Cut, ...]:

@@ -15,6 +15,7 @@ from proxy.core.message import MARK_KEYS, Message
 from proxy.core.mid_system import wire_order
 from proxy.core.profiles import Dialect
 from proxy.core.prompt import Life
+from proxy.core.surrogates import text_json
 from proxy.core.texts import kept_parts
 from proxy.core.tools import bare_tool
 from proxy.core.wire import Members, elements, join_members, members_of
@@ -51,7 +52,7 @@ def render_messages(
         elif kind is ElementKind.SYSTEM:
             written.append(_system(layout, index, messages[element.message], marks, dialect))
         elif kind is ElementKind.TAG:
-            written.append(orjson.dumps({"role": "user", "content": element.lead}))
+            written.append(b'{"role":"user","content":' + text_json(element.lead) + b"}")
         elif kind not in (ElementKind.TOOLS, *_FURTHER):
             written += _context(element, messages, marked.get(index, {}), dialect)
     return b"[" + b",".join(written) + b"]"
@@ -135,7 +136,7 @@ def _system(layout: Layout, index: int, message: Message, marks: Mapping[int, Li
     members = members_of(message.raw)
     changes: dict[str, bytes | None] = {key: None for key in MARK_KEYS if key in members}
     if len(texts) == 1 and lives[0] is None and not message.is_list:
-        changes["content"] = orjson.dumps(texts[0])
+        changes["content"] = text_json(texts[0])
     else:
         parts = [_text_part(text, life, dialect) for text, life in zip(texts, lives, strict=True)]
         changes["content"] = b"[" + b",".join(parts) + b"]"
@@ -169,7 +170,7 @@ def _text_part(text: str, life: Life | None, dialect: Dialect) -> bytes:
     if life is not None:
         key, control = mark_json(dialect, life)
         mark = b"," + orjson.dumps(key) + b":" + control
-    return b'{"type":"text","text":' + orjson.dumps(text) + mark + b"}"
+    return b'{"type":"text","text":' + text_json(text) + mark + b"}"
 
 
 def _message(message: Message, marks: Mapping[int, Life], dialect: Dialect, *, strip: bool = True) -> bytes:
@@ -218,7 +219,7 @@ def _part(element: Element, message: Message, life: Life | None, dialect: Dialec
     assert element.item is not None
     text = element.lead + element.item.text
     as_list = life is not None or (message.is_list and element.kind is ElementKind.LAST_PART)
-    content = b"[" + _text_part(text, life, dialect) + b"]" if as_list else orjson.dumps(text)
+    content = b"[" + _text_part(text, life, dialect) + b"]" if as_list else text_json(text)
     if element.kind is ElementKind.PART:
         return b'{"role":"user","content":' + content + b"}"
     members = members_of(message.raw)

@@ -17,7 +17,7 @@ from proxy.core.item import Item
 from proxy.core.message import Message
 from proxy.core.recognition import Form, PieceKind
 from proxy.core.view import View
-from proxy.core.wire import Unreadable, members_of, value
+from proxy.core.wire import Unreadable, members_of, text_value
 
 # A prompt is read this far from either end: what is longer quotes something.
 _READ_CHARS = 4_000
@@ -129,7 +129,7 @@ def text_of(message: Message) -> str:
     if isinstance(known, str):
         return known
     try:
-        content = value(members_of(message.raw).get("content", _NULL))
+        content = text_value(members_of(message.raw).get("content", _NULL))
     except Unreadable:
         content = None
     if isinstance(content, list):

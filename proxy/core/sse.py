@@ -26,6 +26,7 @@ from proxy.core.diagnostics import UNTOLD, cause_in, cause_of
 from proxy.core.received import Received
 from proxy.core.reported import NOTHING_REPORTED, Reported, reported_in
 from proxy.core.said import Said, known_items
+from proxy.core.surrogates import mended
 from proxy.core.usage import Usage, UsageFold, usage_of
 
 MAX_EVENT_BYTES = 1 << 20
@@ -255,10 +256,7 @@ class StreamFold:
         if data.startswith(b"[DONE]"):
             self._is_done = True
             return event
-        try:
-            payload = orjson.loads(data)
-        except orjson.JSONDecodeError:
-            payload = None
+        payload = _payload(data)
         if not isinstance(payload, dict):
             self.saw_content = True
             return event
@@ -385,10 +383,29 @@ _BODY = msgspec.json.Decoder(_Body)
 _ITEMS = msgspec.json.Decoder(list[_Item])
 
 
+def _answer(body: bytes) -> _Body | None:
+    """The members of an answer; of texts that hold half of a surrogate pair, with another character in its place."""
+    for read in (bytes, mended):
+        try:
+            return _BODY.decode(read(body))
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            continue
+    return None
+
+
+def _payload(data: bytes) -> object:
+    """An event's data, read in the same way; None for what is no JSON."""
+    for read in (bytes, mended):
+        try:
+            return orjson.loads(read(data))
+        except (orjson.JSONDecodeError, UnicodeDecodeError):
+            continue
+    return None
+
+
 def _outcome_of(body: bytes, saw_content: bool) -> Outcome:
-    try:
-        answer = _BODY.decode(body)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+    answer = _answer(body)
+    if answer is None:
         return Outcome(saw_content=saw_content)
     report = answer.usage if isinstance(answer.usage, dict) else answer.usageMetadata
     return Outcome(

@@ -5,7 +5,7 @@ from itertools import islice
 
 from proxy.core.message import PLAIN_TEXT_KEYS, Message
 from proxy.core.recognition import PieceKind
-from proxy.core.wire import Unreadable, elements, members_of, value
+from proxy.core.wire import Unreadable, elements, members_of, text_value
 
 # A text of so many bytes would hold up everybody else each time that it is looked into.
 _MOST_BYTES = 1 << 20
@@ -32,12 +32,12 @@ def texts_of(message: Message) -> tuple[str, ...] | None:
         if content is None:
             return None
         if not message.is_list:
-            found = [value(content)]
+            found = [text_value(content)]
         else:
             parts = [members_of(part) for part in elements(content)]
             if not all("text" in part and part.keys() <= PLAIN_TEXT_KEYS for part in parts):
                 return None
-            found = [value(part["text"]) for part in parts]
+            found = [text_value(part["text"]) for part in parts]
     except Unreadable:
         return None
     texts = tuple(text for text in found if isinstance(text, str))

@@ -14,6 +14,7 @@ import msgspec
 import orjson
 from msgspec import Raw
 
+from proxy.core.surrogates import loads, mended, same_shape
 from proxy.errors import InvalidRequest
 
 # A value that is taken apart costs up to forty times its bytes: 64 MB of "1," would be 2 GB. What has more values than
@@ -102,10 +103,10 @@ def parse_members(body: bytes) -> Members:
     if _is_vast(body) and body.count(b":") > _MOST_COMMAS:
         raise Unreadable("too many members")
     try:
-        members = _OBJECT.decode(body)
+        members = decoded_object(body)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         if _is_json_object(body):
-            raise Unreadable("a string that is not valid Unicode") from error
+            raise Unreadable("a name that is not valid Unicode, or a number that is none") from error
         raise InvalidRequest("the body is not a JSON object", code="invalid_json") from error
     if len(members) > _MOST_MEMBERS:
         raise Unreadable("too many members")
@@ -119,7 +120,7 @@ def elements(raw: Raw | bytes) -> list[Raw]:
     if _is_vast(raw) or _has_vast_parts(raw):
         raise Unreadable("too many elements")
     try:
-        found = _ARRAY.decode(raw)
+        found = decoded_array(raw)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise Unreadable("not an array") from error
     if len(found) > MOST_ELEMENTS:
@@ -143,7 +144,7 @@ def _has_vast_parts(raw: Raw | bytes) -> bool:
 def members_of(raw: Raw | bytes) -> Members:
     """The members of a nested JSON object. Raises Unreadable where it is none."""
     try:
-        return _OBJECT.decode(raw)
+        return decoded_object(raw)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise Unreadable("not an object") from error
 
@@ -154,6 +155,69 @@ def value(raw: Raw | bytes) -> object:
         return orjson.loads(bytes(raw))
     except orjson.JSONDecodeError as error:
         raise Unreadable("not valid Unicode") from error
+
+
+def text_value(raw: Raw | bytes) -> object:
+    """The same for text of the prompt, in which the half of a surrogate pair is kept. Raises Unreadable."""
+    text = bytes(raw)
+    try:
+        return orjson.loads(text)
+    except orjson.JSONDecodeError as error:
+        try:
+            return loads(text)
+        except (ValueError, RecursionError):
+            raise Unreadable("not valid Unicode") from error
+
+
+def decoded_object(raw: Raw | bytes) -> Members:
+    """The members, also where strings hold halves of surrogate pairs. Raises what a decoder raises, also where a name
+    holds one, or stands twice beside one."""
+    try:
+        return _OBJECT.decode(raw)
+    except msgspec.DecodeError:
+        own = bytes(raw)
+        shape = same_shape(own)
+        if shape is None:
+            raise
+        found = _OBJECT.decode(shape)
+        spans = value_spans(shape, found) if len(found) <= _MOST_MEMBERS else None
+        if spans is None or not _has_same_names(own, shape, spans):
+            raise
+        whole = memoryview(own)
+        return {name: Raw(whole[start:end]) for name, (start, end) in spans.items()}
+
+
+def _has_same_names(own: bytes, shape: bytes, spans: Mapping[str, Span]) -> bool:
+    """Whether the bytes between the values are the same."""
+    position = 0
+    for start, end in spans.values():
+        if own[position:start] != shape[position:start]:
+            return False
+        position = end
+    return True
+
+
+def decoded_array(raw: Raw | bytes) -> list[Raw]:
+    """The elements, also where strings hold halves of surrogate pairs. Raises what a decoder raises, and Unreadable
+    where these are too many."""
+    try:
+        return _ARRAY.decode(raw)
+    except msgspec.DecodeError:
+        own = bytes(raw)
+        shape = same_shape(own)
+        if shape is None:
+            raise
+        found = _ARRAY.decode(shape)
+        if len(found) > MOST_ELEMENTS:
+            raise Unreadable("too many elements") from None
+        whole, position = memoryview(own), shape.index(b"[")
+        own_elements: list[Raw] = []
+        for each in found:
+            start = behind_space(shape, position + 1)
+            end = start + len(each)
+            own_elements.append(Raw(whole[start:end]))
+            position = behind_space(shape, end)
+        return own_elements
 
 
 def splice(
@@ -237,7 +301,7 @@ def _is_json_object(body: bytes) -> bool:
     """Slow and thorough; reached only by bodies that the fast reader refuses. Large ones are not built for it."""
     try:
         if len(body) > _LARGE_BYTES:
-            _TOP.decode(_mended(body))
+            _TOP.decode(mended(body))
             return True
         return isinstance(json.loads(body), dict)
     except (ValueError, RecursionError, msgspec.DecodeError):
@@ -249,60 +313,6 @@ class _Top(msgspec.Struct):
 
 
 _TOP = msgspec.json.Decoder(_Top)
-_ESCAPE_BYTES = 6
-_PIECE_BYTES = 128 << 10
-_SURROGATE_FIRST = 0xED
-_SURROGATE_SECONDS = [b"%c" % second for second in range(0xA0, 0xC0)]
-_SURROGATE_DIGITS = [b"%c" % digit for digit in b"89abcdefABCDEF"]
-
-
-def _mended(body: bytes) -> bytes:
-    """The body with something that can be read in the place of every surrogate: good enough for its shape. Raises
-    UnicodeDecodeError for what is no UTF-8 but for those.
-
-    An escaped backslash is written another way first, so that each backslash that is left begins an escape. Plain
-    replacements take a tenth of the time of a regular expression here.
-    """
-    text = body.removeprefix(b"\xef\xbb\xbf")
-    pieces: list[bytes] = []
-    position = 0
-    while position < len(text):
-        end = _behind_escapes(text, position)
-        pieces.append(_mended_piece(text[position:end]))
-        position = end
-    found = b"".join(pieces)
-    found.decode()
-    return found
-
-
-def _mended_piece(piece: bytes) -> bytes:
-    if b"\xed" in piece:
-        # In UTF-8 these bytes are the first two of a surrogate, and those of another character.
-        for second in _SURROGATE_SECONDS:
-            piece = piece.replace(b"\xed" + second, b"\xee" + second)
-    starts = [start for start in (rb"\ud", rb"\uD") if start in piece]
-    if starts:
-        piece = piece.replace(rb"\\", rb"\u005c")
-    for start in starts:
-        for digit in _SURROGATE_DIGITS:
-            piece = piece.replace(start + digit, rb"\ue" + digit)
-    return piece
-
-
-def _behind_escapes(text: bytes, start: int) -> int:
-    """Where a piece ends that begins at ``start``, such that it holds every escape and every character whole that
-    begins in it. A piece is short, for while Python works at one it does nothing else."""
-    end = start + _PIECE_BYTES
-    if end >= len(text):
-        return len(text)
-    last = text.rfind(b"\\", end - _ESCAPE_BYTES, end)
-    if last < 0:
-        return end - (text[end - 1] == _SURROGATE_FIRST)
-    # Of a run of backslashes each second one ends an escape. The run begins in this piece: it began behind an escape.
-    run = text[start : last + 1]
-    is_first = (len(run) - len(run.rstrip(b"\\"))) % 2
-    return last if is_first else end - (text[end - 1] == _SURROGATE_FIRST)
-
 
 T = TypeVar("T")
 
@@ -310,7 +320,7 @@ T = TypeVar("T")
 def peek(body: bytes, reader: "msgspec.json.Decoder[T]") -> T | None:
     """What a reader of a few members finds in a body that is not taken apart; None where it cannot read it."""
     try:
-        return reader.decode(_mended(body))
+        return reader.decode(mended(body))
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return None
 

@@ -7,8 +7,7 @@ error object: they get one, with the status and headers of the answer.
 from collections.abc import AsyncIterator
 from http import HTTPStatus
 
-import orjson
-
+from proxy.core.wire import Unreadable, text_value
 from proxy.errors import ProxyError, UpstreamRejected, error_body
 from proxy.headers import get
 from proxy.ports import Answer, Headers
@@ -76,8 +75,8 @@ async def _read(answer: Answer) -> bytes:
 
 def _is_object(body: bytes) -> bool:
     try:
-        return isinstance(orjson.loads(body), dict)
-    except orjson.JSONDecodeError:
+        return isinstance(text_value(body), dict)
+    except Unreadable:
         return False
 
 

@@ -13,6 +13,7 @@ from typing import IO, cast
 
 from msgspec import Raw
 
+from proxy.core.surrogates import same_shape
 from proxy.core.wire import Unreadable, parse_chat, parse_members, value
 from proxy.errors import InvalidRequest
 
@@ -109,6 +110,8 @@ def _chat(raw: Raw, at: str) -> bytes:
     body = bytes(raw)
     try:
         parse_chat(body)
+        if same_shape(body) is not None:
+            value(body)  # the bills of several policies are compared on texts that every reader takes
     except InvalidRequest as error:
         raise TraceError(f"{at}: 'request' is no chat request: {error.message}") from error
     except Unreadable as error:

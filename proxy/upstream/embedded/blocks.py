@@ -1,15 +1,18 @@
 """What a request renders to: blocks, the smallest things that a provider's cache tells apart."""
 
+import json
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Any
 
 import orjson
 
 from proxy.core.digest import digest
 from proxy.core.prompt import Life
 from proxy.core.tokens import Encode, TokenCounter
+from proxy.core.wire import Unreadable, text_value
 from proxy.errors import UpstreamRejected
 
 
@@ -61,7 +64,7 @@ class BlockMaker:
     ) -> Block:
         """A block of ``text``; ``label`` is what else enters the prefix (role, name, id)."""
         head = digest(kind.encode(), *label)
-        encoded = text.encode()
+        encoded = _bytes(text)
         return Block(
             kind=kind,
             digest=digest(head, encoded),
@@ -74,20 +77,37 @@ class BlockMaker:
     def count(self, text: str) -> int:
         """Tokens of a text."""
         if len(text) <= _LONG_CHARS:
-            return self._counter.count(digest(text.encode()), text)
-        return sum(self._counter.count(digest(part.encode()), part) for part in _PARAGRAPH.split(text))
+            return self._counter.count(digest(_bytes(text)), text)
+        return sum(self._counter.count(digest(_bytes(part)), part) for part in _PARAGRAPH.split(text))
 
     def _slices(self, head: bytes, text: str) -> tuple[bytes, ...]:
         starts = range(0, max(1, len(text)), SLICE_CHARS)
-        return tuple(digest(head if i == 0 else b"", text[i : i + SLICE_CHARS].encode()) for i in starts)
+        return tuple(digest(head if i == 0 else b"", _bytes(text[i : i + SLICE_CHARS])) for i in starts)
 
 
-def dumps(value: object, option: int | None = None) -> bytes:
+def dumps(value: object, option: int = 0) -> bytes:
     """JSON of a parsed value. Raises UpstreamRejected where it is nested deeper than any provider takes."""
     try:
         return orjson.dumps(value, option=option)
-    except orjson.JSONEncodeError as error:
+    except orjson.JSONEncodeError:
+        pass
+    try:
+        # Half of a surrogate pair, perhaps: that is written as an escape.
+        return json.dumps(value, sort_keys=bool(option & orjson.OPT_SORT_KEYS)).encode()
+    except RecursionError as error:
         raise refuse("The JSON body of your request is nested too deeply.") from error
+
+
+def parsed_value(raw: bytes, at: str) -> Any:
+    """A parsed value, halves of surrogate pairs included. Raises UpstreamRejected for what is no JSON."""
+    try:
+        return text_value(raw)
+    except Unreadable as error:
+        raise refuse(f"'{at}' is not valid JSON text.", at) from error
+
+
+def _bytes(text: str) -> bytes:
+    return text.encode("utf-8", "surrogatepass")
 
 
 def refuse(message: str, param: str | None = None, code: str | None = None) -> UpstreamRejected:

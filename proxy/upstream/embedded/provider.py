@@ -13,8 +13,9 @@ from proxy.core.cache_models import make_cache, validate
 from proxy.core.digest import digest
 from proxy.core.profiles import CacheProfile, Family
 from proxy.core.prompt import Bill, Prompt
+from proxy.core.surrogates import printable
 from proxy.core.tokens import Encode
-from proxy.upstream.embedded.blocks import BlockMaker, refuse
+from proxy.upstream.embedded.blocks import BlockMaker, parsed_value, refuse
 from proxy.upstream.embedded.completion import Completion, complete, write
 from proxy.upstream.embedded.layout import extend, lay_out
 from proxy.upstream.embedded.marks import mark_style
@@ -94,7 +95,7 @@ class Provider:
         limit = request.get("max_tokens")
         if limit is not None and not isinstance(limit, int):
             raise refuse("Invalid type for 'max_tokens': expected an integer.", "max_tokens", "invalid_type")
-        choice = write(digest(text.encode()), output_tokens, limit, self._maker.count)
+        choice = write(digest(text.encode("utf-8", "surrogatepass")), output_tokens, limit, self._maker.count)
         bill = Bill(read=0, write_5m=0, write_1h=0, plain=self._maker.count(text))
         usage = {
             "prompt_tokens": bill.total,
@@ -154,11 +155,9 @@ class Provider:
 def parsed(body: bytes) -> dict[str, Any]:
     """A small JSON object, parsed whole."""
     read_object(body)
-    try:
-        request: dict[str, Any] = orjson.loads(body)
-    except orjson.JSONDecodeError as error:
-        raise refuse("We could not parse the JSON body of your request.") from error
-    if not isinstance(request.get("model"), str):
+    request: dict[str, Any] = parsed_value(body, "body")
+    model = request.get("model")
+    if not isinstance(model, str) or printable(model) != model:
         raise refuse("you must provide a model parameter", "model", "missing_required_parameter")
     return request
 
@@ -176,7 +175,7 @@ def _vector(text: str, dimensions: int) -> list[float]:
     """Of length one, as OpenAI's are."""
     raw: list[float] = []
     for i in range(-(-dimensions // _DIMENSIONS)):
-        words = struct.unpack(f"<{_DIMENSIONS}H", digest(text.encode(), b"%d" % i))
+        words = struct.unpack(f"<{_DIMENSIONS}H", digest(text.encode("utf-8", "surrogatepass"), b"%d" % i))
         raw += [word / 32768 - 1 for word in words]
     raw = raw[:dimensions]
     length = sum(x * x for x in raw) ** 0.5 or 1.0

@@ -5,15 +5,13 @@ from dataclasses import dataclass
 from typing import Any
 
 import msgspec
-import orjson
 from msgspec import Raw
 
-from proxy.upstream.embedded.blocks import Block, refuse
+from proxy.core.surrogates import printable
+from proxy.core.wire import Unreadable, decoded_array, decoded_object
+from proxy.upstream.embedded.blocks import Block, parsed_value, refuse
 from proxy.upstream.embedded.marks import MarkStyle, forbid
 from proxy.upstream.embedded.turns import SYSTEM_ROLES, Turn, TurnReader
-
-_OBJECT = msgspec.json.Decoder(dict[str, Raw])
-_ARRAY = msgspec.json.Decoder(list[Raw])
 
 _MAX_CHOICES = 128
 _OPENING_BYTES = 1024
@@ -46,9 +44,9 @@ class ChatRequest:
 def read_chat(body: bytes, reader: TurnReader, style: MarkStyle) -> ChatRequest:
     """The request. Raises UpstreamRejected (400) for what the provider would refuse."""
     members = read_object(body)
-    settings = {name: _value(raw, name) for name, raw in members.items() if name not in _LARGE}
+    settings = {name: parsed_value(bytes(raw), name) for name, raw in members.items() if name not in _LARGE}
     model = settings.get("model")
-    if not isinstance(model, str) or not model:
+    if not isinstance(model, str) or not model or printable(model) != model:
         raise refuse("you must provide a model parameter", "model", "missing_required_parameter")
     forbid(settings, "", style)
     if "stratiform" in settings:
@@ -78,7 +76,7 @@ def read_chat(body: bytes, reader: TurnReader, style: MarkStyle) -> ChatRequest:
 def read_object(body: bytes) -> Mapping[str, Raw]:
     """The members of a JSON object."""
     try:
-        return _OBJECT.decode(body)
+        return decoded_object(body)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise refuse("We could not parse the JSON body of your request.") from error
 
@@ -87,8 +85,8 @@ def _turns(members: Mapping[str, Raw], reader: TurnReader) -> tuple[Turn, ...]:
     if "messages" not in members:
         raise refuse("Missing required parameter: 'messages'.", "messages", "missing_required_parameter")
     try:
-        messages = _ARRAY.decode(members["messages"])
-    except msgspec.DecodeError as error:
+        messages = decoded_array(members["messages"])
+    except (msgspec.DecodeError, Unreadable) as error:
         raise refuse(
             "Invalid type for 'messages': expected an array of objects.", "messages", "invalid_type"
         ) from error
@@ -137,12 +135,5 @@ def _tools(raw: bytes, reader: TurnReader) -> tuple[tuple[Block, ...], tuple[str
     if raw == b"null":
         return (), ()
     blocks = reader.tools(raw)
-    functions = [tool.get("function") for tool in orjson.loads(raw)]
-    return blocks, tuple(str(f.get("name")) for f in functions if isinstance(f, Mapping))
-
-
-def _value(raw: Raw, name: str) -> Any:
-    try:
-        return orjson.loads(bytes(raw))
-    except orjson.JSONDecodeError as error:
-        raise refuse(f"'{name}' is not valid JSON text.", name) from error
+    functions = [tool.get("function") for tool in parsed_value(raw, "tools")]
+    return blocks, tuple(printable(str(f.get("name"))) for f in functions if isinstance(f, Mapping))

@@ -5,15 +5,12 @@ from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
-from typing import Any
-
-import orjson
 
 from proxy.core.digest import digest
 from proxy.core.profiles import MarkPlace
 from proxy.core.prompt import Life
 from proxy.core.tokens import IMAGE_TOKENS, MESSAGE_OVERHEAD_TOKENS
-from proxy.upstream.embedded.blocks import Block, BlockKind, BlockMaker, dumps, refuse
+from proxy.upstream.embedded.blocks import Block, BlockKind, BlockMaker, dumps, parsed_value, refuse
 from proxy.upstream.embedded.marks import (
     BREAKPOINT,
     CACHE_CONTROL,
@@ -65,7 +62,7 @@ class TurnReader:
         if known is not None:
             self._turns.move_to_end(key)
             return known
-        turn = self.read(_loads(raw, at), at)
+        turn = self.read(parsed_value(raw, at), at)
         self._turns[key] = turn
         if len(self._turns) > self._remembered:
             self._turns.popitem(last=False)
@@ -78,7 +75,7 @@ class TurnReader:
         if known is not None:
             self._tools.move_to_end(key)
             return known
-        tools = _loads(raw, "tools")
+        tools = parsed_value(raw, "tools")
         if not isinstance(tools, list):
             raise refuse("Invalid type for 'tools': expected an array.", "tools", "invalid_type")
         blocks = tuple(self._tool(tool, f"tools[{i}]") for i, tool in enumerate(tools))
@@ -125,7 +122,7 @@ class TurnReader:
 
     def _content(self, message: Json, role: str, at: str) -> tuple[Block, ...]:
         content = message["content"]
-        label = (role.encode(), str(message.get("name") or "").encode())
+        label = (role.encode(), str(message.get("name") or "").encode("utf-8", "surrogatepass"))
         if isinstance(content, str):
             mark = None
             if self._style.is_control and self._style.on_messages and not (role == "assistant" and not content):
@@ -189,7 +186,8 @@ class TurnReader:
         media = [block for block in blocks if block.kind is BlockKind.MEDIA]
         texts = [str(part.get("text") or "") for part, block in zip(parts, blocks, strict=True) if block not in media]
         mark = self._result_mark(message, at, next((b.mark for b in reversed(blocks) if b.mark is not None), None))
-        label = (b"tool", str(answers or message.get("name")).encode(), *(block.digest for block in media))
+        owner = str(answers or message.get("name")).encode("utf-8", "surrogatepass")
+        label = (b"tool", owner, *(block.digest for block in media))
         extra = MESSAGE_OVERHEAD_TOKENS + sum(block.tokens for block in media)
         block = self._maker.make(BlockKind.RESULT, label, "\n".join(texts), extra_tokens=extra, mark=mark)
         call_id = answers if message["role"] == "tool" else None
@@ -235,10 +233,3 @@ def _unmarked(owner: Json) -> Json:
 
 def _dumps(value: object) -> str:
     return dumps(value).decode()
-
-
-def _loads(raw: bytes, at: str) -> Any:
-    try:
-        return orjson.loads(raw)
-    except orjson.JSONDecodeError as error:
-        raise refuse(f"'{at}' is not valid JSON text.", at) from error

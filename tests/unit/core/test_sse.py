@@ -207,3 +207,17 @@ def test_raw_bytes_pass() -> None:
     fold = RawFold()
     assert (fold.feed(b"\x00\xff"), fold.close()) == (b"\x00\xff", b"")
     assert fold.outcome().saw_content
+
+
+@pytest.mark.parametrize("half", [b"\\ud83d", b"\\\\\\udc00", b"\xed\xa0\xbd"])
+def test_half_of_a_surrogate_pair_hides_neither_usage_nor_finish(half: bytes) -> None:
+    usage = b'"usage":{"prompt_tokens":7,"completion_tokens":2}'
+    whole = b'{"choices":[{"finish_reason":"stop","message":{"content":"a%s"}}],%s}' % (half, usage)
+    body = BodyFold()
+    assert fold_all(body, whole) == whole
+    stream = StreamFold()
+    event = b'data: {"choices":[{"finish_reason":"stop","delta":{"content":"a%s"}}],%s}\n\n' % (half, usage)
+    assert fold_all(stream, event) == event
+    for outcome in (body.outcome(), stream.outcome()):
+        assert outcome.usage is not None
+        assert (outcome.usage.prompt, outcome.usage.output, outcome.finish_reason) == (7, 2, "stop")

@@ -574,8 +574,8 @@ def test_a_name_in_capitals_is_refused_where_a_server_could_take_it_for_the_othe
     "messages",
     [
         b"[" + b",".join([b'{"role":"user","content":"a"}'] * 10_001) + b"]",
-        b'[{"role":"user","content":"half a smile: \\ud83d"}]',
-        b'[{"role":"user","content":"\\"model\\": \\"mine\\" \\ud83d"}]',
+        b'[{"role":"user","content":"half a smile: \\ud83d"}],"\\ud83d":1',
+        b'[{"role":"user","content":"\\"model\\": \\"mine\\" \\ud83d"}],"\\ud83d":1',
     ],
 )
 def test_what_is_not_taken_apart_still_goes_to_the_right_model(messages: bytes, name: str) -> None:

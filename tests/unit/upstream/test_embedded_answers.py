@@ -145,7 +145,7 @@ class TestAnswers:
     [
         (b"", None),
         (b"[]", None),
-        (b'{"model": "m", "messages": [{"role": "user", "content": "\\ud800"}]}', None),
+        (b'{"model": "\\ud800", "messages": [{"role": "user", "content": "hi"}]}', "model"),
         ({}, "messages"),
         ({"messages": []}, "messages"),
         ({"messages": "hi"}, "messages"),

@@ -1,0 +1,103 @@
+"""JSON that holds one half of a surrogate pair alone, as JavaScript's strings may, and text that was read from it.
+
+``"\\ud83d"`` is valid JSON (RFC 8259 section 8.2), but it is no Unicode text, so that quick readers refuse it. Here
+such bytes are read by their shape: a copy of the same length is made that every reader takes, and where each value
+stands in the copy it stands in the client's bytes, too.
+"""
+
+import json
+
+import orjson
+
+_ESCAPE_BYTES = 6
+_PIECE_BYTES = 128 << 10
+_SURROGATE_FIRST = 0xED
+_SURROGATE_SECONDS = [b"%c" % second for second in range(0xA0, 0xC0)]
+_STARTS = (rb"\ud", rb"\uD")
+_SURROGATE_DIGITS = [b"%c" % digit for digit in b"89abcdefABCDEF"]
+_ESCAPED_BACKSLASH = rb"\u005c"
+_NO_BACKSLASH = b"__"
+"""What stands in the place of an escaped backslash where the length must stay."""
+
+
+def mended(body: bytes) -> bytes:
+    """The body with something that can be read in the place of every surrogate: good enough for its shape. Raises
+    UnicodeDecodeError for what is no UTF-8 but for those."""
+    found = _replaced(body.removeprefix(b"\xef\xbb\xbf"), _ESCAPED_BACKSLASH)
+    found.decode()
+    return found
+
+
+def same_shape(raw: bytes) -> bytes | None:
+    """A copy of the same length in which every value stands where it stands here, and no string holds a surrogate or
+    an escaped backslash; None where no surrogate is written here at all."""
+    if not any(start in raw for start in (*_STARTS, b"\xed")):
+        return None
+    return _replaced(raw, _NO_BACKSLASH)
+
+
+def loads(raw: bytes) -> object:
+    """A JSON value whose texts keep their surrogates. Raises ValueError and RecursionError."""
+    found: object = json.loads(raw.decode("utf-8", "surrogatepass"), parse_constant=_refused)
+    return found
+
+
+def text_json(text: str) -> bytes:
+    """A text as JSON; a surrogate is written as an escape."""
+    try:
+        return orjson.dumps(text)
+    except orjson.JSONEncodeError:
+        return json.dumps(text).encode()
+
+
+def printable(text: str) -> str:
+    """The text with the escape of a surrogate in its place, so that it can be written anywhere."""
+    return text if text.isascii() else text.encode("utf-8", "backslashreplace").decode()
+
+
+def _refused(constant: str) -> object:
+    raise ValueError(f"{constant} is no JSON")
+
+
+def _replaced(text: bytes, backslash: bytes) -> bytes:
+    """The bytes with other characters in the place of surrogates.
+
+    An escaped backslash is written another way first, so that each backslash that is left begins an escape. Plain
+    replacements take a tenth of the time of a regular expression here.
+    """
+    pieces: list[bytes] = []
+    position = 0
+    while position < len(text):
+        end = _behind_escapes(text, position)
+        pieces.append(_replaced_in_piece(text[position:end], backslash))
+        position = end
+    return b"".join(pieces)
+
+
+def _replaced_in_piece(piece: bytes, backslash: bytes) -> bytes:
+    if b"\xed" in piece:
+        # In UTF-8 these bytes are the first two of a surrogate, and those of another character.
+        for second in _SURROGATE_SECONDS:
+            piece = piece.replace(b"\xed" + second, b"\xee" + second)
+    starts = [start for start in _STARTS if start in piece]
+    if starts:
+        piece = piece.replace(rb"\\", backslash)
+    for start in starts:
+        for digit in _SURROGATE_DIGITS:
+            piece = piece.replace(start + digit, rb"\ue" + digit)
+    return piece
+
+
+def _behind_escapes(text: bytes, start: int) -> int:
+    """Where a piece ends that begins at ``start``, such that it holds every escape and every character whole that
+    begins in it. A piece is short, for while Python works at one it does nothing else."""
+    end = start + _PIECE_BYTES
+    if end >= len(text):
+        return len(text)
+    last = text.rfind(b"\\", end - _ESCAPE_BYTES, end)
+    if last < 0:
+        return end - (text[end - 1] == _SURROGATE_FIRST)
+    # Of a run of backslashes each second one ends an escape. The run begins in this piece: it began behind an escape.
+    run = text[start : last + 1]
+    is_first = (len(run) - len(run.rstrip(b"\\"))) % 2
+    return last if is_first else end - (text[end - 1] == _SURROGATE_FIRST)

@@ -1,0 +1,83 @@
+"""Texts with halves of surrogate pairs, as JavaScript's strings may have: planned like any other character."""
+
+import json
+from typing import Any
+
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from proxy.core.profiles import OPENAI, CacheProfile
+from proxy.core.reasons import Reason
+from proxy.core.tokens import bytes_over_four
+from proxy.upstream.embedded.provider import Provider
+from tests.fidelity.chats import File
+from tests.fidelity.checker import check
+from tests.property.conversations import Step, conversations
+from tests.talk import TINY, Talk, assistant, chat, lines, shown, system, user
+
+# Neither is a letter, a digit or blank space, and both take three bytes.
+HALVES = ("\ud83d", "\udc00")
+WHOLE = "\ue03d"
+
+
+def replaced(value: Any, old: str, new: str) -> Any:
+    """The value with another character in all of its texts, but for those of names and kinds."""
+    if isinstance(value, str):
+        return value.replace(old, new)
+    if isinstance(value, list):
+        return [replaced(each, old, new) for each in value]
+    if isinstance(value, dict):
+        return {k: replaced(each, old, new) if k in ("content", "text") else each for k, each in value.items()}
+    return value
+
+
+def with_character(body: dict[str, Any], old: str, new: str) -> dict[str, Any]:
+    """The request with another character in its messages."""
+    return {**body, "messages": [replaced(message, old, new) for message in body["messages"]]}
+
+
+@given(conversations(), st.sampled_from("aeot.1 "), st.sampled_from(HALVES), st.booleans(), st.booleans())
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+def test_half_a_pair_is_planned_like_another_character(
+    steps: list[Step], letter: str, half: str, is_escaped: bool, marks: bool
+) -> None:
+    profile = TINY if marks else OPENAI
+    talk, twin = Talk(profile=profile), Talk(profile=profile)
+    for step in steps:
+        odd, plain = (with_character(step.body, letter, new) for new in (half, WHOLE))
+        raw, same = (json.dumps(b, ensure_ascii=is_escaped).encode("utf-8", "surrogatepass") for b in (odd, plain))
+        plan, other = talk.send(raw, after_s=step.after_s), twin.send(same, after_s=step.after_s)
+        assert plan.surprise is None
+        assert (plan.reason, plan.segment_tokens) == (other.reason, other.segment_tokens)
+        sent = json.loads(plan.body.decode("utf-8", "surrogatepass"))
+        assert with_character(sent, half, WHOLE) == json.loads(other.body)
+        assert check(odd, sent, mode="tier", profile=profile.name) == []
+
+
+def cost(bodies: list[bytes], profile: CacheProfile) -> float:
+    """What a session costs at the embedded provider."""
+    talk, provider, total = Talk(profile=profile), Provider(profile, bytes_over_four, 3), 0.0
+    for body in bodies:
+        plan = talk.send(body)
+        reply = provider.chat(plan.body, "account", talk.now, 1)
+        reply.store(talk.now)
+        assert plan.reason is not Reason.UNREADABLE
+        total += reply.bill.plain + 0.1 * reply.bill.read + 1.25 * reply.bill.write_5m + 2 * reply.bill.write_1h
+    return total
+
+
+def session(odd: str) -> list[bytes]:
+    """Thirty requests with files that are edited; the third answer ends in ``odd``."""
+    turns, bodies = [], []
+    for number in range(30):
+        files = [File("b.py", lines(60, "b") + f"edit {number}\n"), File("a.py", lines(60, "a"))]
+        head = system(lines(40, "rule"))
+        bodies.append(json.dumps(chat(head, *turns, *shown(*files), user(f"question {number}"))).encode())
+        turns += [user(f"question {number}"), assistant(lines(3, f"answer {number}") + (odd if number == 2 else ""))]
+    return bodies
+
+
+def test_one_half_of_a_pair_costs_a_session_nothing() -> None:
+    for profile in (TINY, OPENAI):
+        for half in HALVES:
+            assert cost(session(half), profile) <= 1.02 * cost(session("?"), profile)
