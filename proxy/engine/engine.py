@@ -15,6 +15,7 @@ from proxy.core.paths import plain_path
 from proxy.core.reach import Reach, is_body_path
 from proxy.core.reasons import Reason
 from proxy.core.retry import RetryPolicy
+from proxy.core.structured import check_structured
 from proxy.core.unambiguous import unambiguous
 from proxy.engine.answer import Passage, Verdict, own_headers
 from proxy.engine.breaker import Breakers
@@ -178,6 +179,7 @@ class Engine:
         reach = reach_of_chat(client, reading)
         policy = policy_for(self._retries, client.headers)
         attempts = self._attempts(exchange, head, subject, reach, policy)
+        check_structured(reading.members)
         plan = await self._plan(exchange, client, body, head, subject)
         await self._reserve(exchange, attempts, reach, head.asked)
         passage = Passage(exchange, client, self._planner, partial(self._book, exchange))

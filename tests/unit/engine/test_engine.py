@@ -599,3 +599,12 @@ def test_nothing_that_a_client_chose_begins_a_line_of_the_log(caplog: pytest.Log
     for line in caplog.messages:
         assert line.startswith("exchange id=sx-")
         assert line.isprintable()
+
+
+@pytest.mark.parametrize("odd", [b"1", b"NaN"])
+def test_structured_context_is_refused_and_not_dropped(odd: bytes) -> None:
+    bench = Bench(answers(BODY, headers=JSON))
+    body = chat_body(stratiform={"files": []}, x=1).replace(b'"x":1', b'"x":' + odd)
+    client = bench.chat(MemoryClient(body))
+    assert (client.status, code(client), bench.upstream.bodies) == (400, "structured_form_unavailable", [])
+    assert bench.chat(MemoryClient(chat_body(stratiform={}))).status == 200
