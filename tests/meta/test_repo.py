@@ -24,6 +24,7 @@ DOCUMENTS = sorted(
     path
     for folder in (".", ".ci", "proxy", "plugins", "prompts", "tests", "grafana", "proxy/settings")
     for path in ((ROOT / folder).glob("*.md") if folder == "." else (ROOT / folder).rglob("*.md"))
+    if "node_modules" not in path.parts
 )
 
 
