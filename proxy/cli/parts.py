@@ -118,6 +118,7 @@ async def build(
         system,
         metrics.store_failed,
         Bounds(ours.objects.most_per_team, ours.objects.retention_days * 86400.0),
+        aside,
     )
     engine = Engine(
         custody=custody,

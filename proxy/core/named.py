@@ -108,11 +108,13 @@ def models_of_tool(tool: object) -> Sequence[str]:
     return list(models_within(tool))
 
 
-def asks_unnamed(raw: bytes) -> bool:
-    """Whether a tool asks a model of its own, without which the provider takes one. Raises NotUnderstood."""
-    if not any(name in raw for name in _OWN_MODEL_BYTES):
-        return False
-    tool = parsed(raw)
+def may_ask_unnamed(raw: bytes) -> bool:
+    """Whether a tool could ask a model of its own. Quick: it looks at the bytes alone."""
+    return any(name in raw for name in _OWN_MODEL_BYTES)
+
+
+def asks_unnamed(tool: object) -> bool:
+    """Whether a tool asks a model of its own, without which the provider takes one."""
     return isinstance(tool, Pairs) and any(_has_own_model(kind) for kind in _kinds(tool))
 
 

@@ -17,6 +17,7 @@ from proxy.core.named import (
     NotUnderstood,
     asks_unnamed,
     is_plain_function,
+    may_ask_unnamed,
     may_name_models,
     models_of_tool,
     models_under,
@@ -125,6 +126,15 @@ class _Found:
     models: list[str] = field(default_factory=list)
     unread: list[str] = field(default_factory=list)
     beyond: list[str] = field(default_factory=list)
+    left: int = _MOST_BYTES
+
+    def parsed(self, raw: bytes) -> object:
+        """The value of a member that is searched for models. Raises NotUnderstood, also where all such members
+        together are too long."""
+        self.left -= len(raw)
+        if self.left < 0:
+            raise NotUnderstood("more of it than is searched could name models")
+        return parsed(raw)
 
     def add(self, names: Iterator[str] | Sequence[str]) -> None:
         for name in names:
@@ -216,7 +226,7 @@ def _read_value(raw: Raw | bytes, found: _Found) -> None:
         found.unread.append("a member that names models is too long")
         return
     try:
-        found.add(models_under(parsed(bytes(raw))))
+        found.add(models_under(found.parsed(bytes(raw))))
     except NotUnderstood as error:
         found.unread.append(str(error))
 
@@ -225,11 +235,8 @@ def _read_within(raw: Raw | bytes, found: _Found) -> None:
     text = bytes(raw)
     if not may_name_models(text):
         return
-    if len(text) > _MOST_BYTES:
-        found.unread.append("a member is too long to be searched for models")
-        return
     try:
-        found.add(models_within(parsed(text)))
+        found.add(models_within(found.parsed(text)))
     except NotUnderstood as error:
         found.unread.append(str(error))
 
@@ -243,9 +250,11 @@ def _read_tools(raw: Raw | bytes, found: _Found) -> None:
             if is_plain_function(tool):
                 continue
             one = bytes(tool)
-            names = models_of_tool(parsed(one)) if may_name_models(one) else []
+            may_ask = may_name_models(one) or may_ask_unnamed(one)
+            tool = found.parsed(one) if may_ask else None
+            names = models_of_tool(tool)
             found.add(names)
-            if not names and asks_unnamed(one):
+            if not names and asks_unnamed(tool):
                 found.beyond.append("a tool of it asks a model that it does not name: set the tool's own 'model'")
     except (NotUnderstood, Unreadable):
         found.unread.append("its tools cannot be read")
@@ -260,7 +269,7 @@ def _read_route(raw: Raw | bytes, members: Values, found: _Found) -> None:
 
 def _read_plugins(raw: Raw | bytes, found: _Found) -> None:
     try:
-        plugins = parsed(bytes(raw))
+        plugins = found.parsed(bytes(raw))
     except NotUnderstood as error:
         found.unread.append(str(error))
         return

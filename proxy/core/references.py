@@ -16,6 +16,8 @@ from proxy.errors import InvalidRequest
 MOST_REFERENCES = 256
 _MOST_BYTES = 8 << 20
 _MOST_COMMAS = 250_000
+_MOST_ESCAPES = 500_000
+"""Of any kind: each costs a reader as much as a long text without one."""
 MOST_ID_CHARS = 512
 
 # Member -> the family that it refers to, as ``paths`` calls it.
@@ -46,18 +48,25 @@ _OBJECT_NEEDLES = tuple(
     (f'"{name}"'.encode(), re.compile(rf'"{name}"[ \t\r\n]*+:[ \t\r\n]*+\{{'.encode())) for name in _OBJECTS
 )
 _ITEM_NEEDLE = b'"id"'
-# The address that a request of a batch is for, whichever way its slash is written.
-_RESPONSES = re.compile(rb"(?:/|\\u002f)responses")
-_BLANKS = b" \t\r\n"
-# The longest name of a member, with an escape for each of its characters.
-_OVERLAP_BYTES = 256
 _OPAQUE = frozenset({"parameters", "input_schema", "output_schema", "schema", "json_schema", "metadata", "arguments"})
 _TOOL_USES = frozenset({"tool_use", "server_tool_use", "mcp_tool_use"})
 _ITEM_LISTS = frozenset({"input", "items"})
 # An item of these kinds is looked up by its id, unless it brings its own content along.
 _LOOKED_UP = {"item_reference": "", "reasoning": "encrypted_content", "image_generation_call": "result"}
 # Of a letter or a low line: names have no other characters.
-_ESCAPE = re.compile(rb"\\u00(5f|[46][1-9a-f]|[57][0-9a])")
+_ESCAPE = rb"\\u00(?:5f|[46][1-9a-f]|[57][0-9a])"
+# A name of which some letter is escaped. Texts are not searched for letters that are: only what stands between quotes
+# and is short can be a name.
+_ESCAPED_NAME = re.compile(rb'"(?=[a-z_]*+\\)(?:[a-z_]|' + _ESCAPE + rb'){2,32}"')
+_ANY_ESCAPE = re.compile(_ESCAPE)
+_MOST_ESCAPED = 1000
+_STEP_BYTES = 256 << 10
+# The address that a request of a batch is for, with its slash or a letter escaped or not.
+_RESPONSES = re.compile(rb"/responses|\\u002f|" + _ESCAPE)
+_BLANKS = b" \t\r\n"
+# The longest name of a member, with an escape for each of its characters.
+_OVERLAP_BYTES = 256
+_NAMES = frozenset({*_IDS, *_HOLDERS, *_OBJECTS})
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,10 +82,15 @@ class _Object(list[tuple[str, object]]):
     """A JSON object with all of its members, also those that stand twice."""
 
 
+def _object(pairs: list[tuple[str, object]]) -> _Object:
+    # A function of Python's own, so that other threads get their turn between two objects.
+    return _Object(pairs)
+
+
 def may_refer(body: bytes, *, has_items: bool) -> bool:
     """Whether the body may refer to anything. ``has_items``: a path on which an item of the input may be one by its id
     alone."""
-    return _refers(_plain(body), has_items=has_items)
+    return _refers(body.lower(), has_items=has_items)
 
 
 class Lines:
@@ -96,10 +110,10 @@ class Lines:
         if self.may_refer:
             return
         text = self._tail + piece
-        plain = _plain(text)
-        self._has_items = self._has_items or _RESPONSES.search(plain) is not None
-        self._has_ids = self._has_ids or _ITEM_NEEDLE in plain
-        self.may_refer = b"\0" in piece or (self._has_items and self._has_ids) or _refers(plain, has_items=False)
+        small = text.lower()
+        self._has_items = self._has_items or _RESPONSES.search(small) is not None
+        self._has_ids = self._has_ids or _ITEM_NEEDLE in small or _escapes(small, frozenset({"id"}))
+        self.may_refer = b"\0" in piece or (self._has_items and self._has_ids) or _refers(small, has_items=False)
         self._tail = _end(text)
 
 
@@ -112,20 +126,30 @@ def _end(text: bytes) -> bytes:
     return end[-_OVERLAP_BYTES:]
 
 
-def _plain(body: bytes) -> bytes:
-    """The text in small letters, with no letter of a name escaped."""
-    text = body.lower()
-    if _ESCAPE.search(text) is not None:
-        text = _ESCAPE.sub(lambda found: bytes((int(found[1], 16),)).lower(), text)
-    return text
+def _refers(small: bytes, *, has_items: bool) -> bool:
+    """The same of a text in small letters."""
+    if has_items and _ITEM_NEEDLE in small:
+        return True
+    if any(needle in small for needle in _NEEDLES) or _names_id(small):
+        return True
+    if any(needle in small and pattern.search(small) is not None for needle, pattern in _OBJECT_NEEDLES):
+        return True
+    return _escapes(small, _NAMES | {"id"} if has_items else _NAMES)
 
 
-def _refers(plain: bytes, *, has_items: bool) -> bool:
-    if has_items and _ITEM_NEEDLE in plain:
-        return True
-    if any(needle in plain for needle in _NEEDLES) or _names_id(plain):
-        return True
-    return any(needle in plain and pattern.search(plain) is not None for needle, pattern in _OBJECT_NEEDLES)
+def _escapes(small: bytes, names: frozenset[str]) -> bool:
+    """Whether one of the names stands in the text with an escaped letter; said also where there is too much to look
+    at."""
+    if _ANY_ESCAPE.search(small) is None:
+        return False
+    number = 0
+    for at in range(0, len(small), _STEP_BYTES):
+        # A piece at a time, so that other threads get their turn.
+        for found in _ESCAPED_NAME.finditer(small, at, at + _STEP_BYTES + _OVERLAP_BYTES):
+            number += 1
+            if number > _MOST_ESCAPED or json.loads(found[0]).lower() in names:
+                return True
+    return False
 
 
 def _names_id(text: bytes) -> bool:
@@ -142,12 +166,11 @@ def references(body: bytes, *, has_items: bool) -> list[Reference]:
     """What a JSON body refers to, each once. Raises InvalidRequest for what cannot be read or is too large."""
     if not may_refer(body, has_items=has_items):
         return []
-    if len(body) > _MOST_BYTES or body.count(b",") > _MOST_COMMAS:
-        raise InvalidRequest(
-            f"a body that refers to stored objects may have {_MOST_BYTES >> 20} MiB and {_MOST_COMMAS} commas"
-        )
+    if len(body) > _MOST_BYTES or body.count(b",") > _MOST_COMMAS or body.count(b"\\") > _MOST_ESCAPES:
+        most = f"{_MOST_BYTES >> 20} MiB, {_MOST_COMMAS} commas and {_MOST_ESCAPES} backslashes"
+        raise InvalidRequest(f"a body that refers to stored objects may have {most}")
     try:
-        parsed = json.loads(body.removeprefix(b"\xef\xbb\xbf"), object_pairs_hook=_Object)
+        parsed = json.loads(body.removeprefix(b"\xef\xbb\xbf"), object_pairs_hook=_object)
     except (ValueError, RecursionError) as error:
         message = "the body seems to refer to stored objects and cannot be read: send plain JSON"
         raise InvalidRequest(message, code="invalid_json") from error

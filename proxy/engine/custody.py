@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from urllib.parse import parse_qsl
 
+from proxy.aside import Aside
 from proxy.core.digest import digest
 from proxy.core.objects import BATCHES, COMPLETIONS, RESPONSES, Act, Operation, is_allowed, operation_of
 from proxy.core.paths import read_path
@@ -52,12 +53,14 @@ class Custody:
         clock: Clock,
         failed: Callable[[str], None],
         bounds: Bounds | None = None,
+        aside: Aside | None = None,
     ) -> None:
         self._store = store
         self._models = models
         self._clock = clock
         self._failed = failed
         self._bounds = bounds or Bounds()
+        self._aside = aside or Aside()
         self._late: dict[tuple[str, str], ObjectRecord] = {}
 
     async def enter(self, exchange: Exchange, client: Client) -> None:
@@ -92,7 +95,9 @@ class Custody:
             return
         if isinstance(raw.body, bytes):
             if raw.body:
-                await self._check(exchange, references(raw.body, has_items=_has_items(operation)))
+                body, has_items = raw.body, _has_items(operation)
+                named = await self._aside.run_large(len(body), lambda: references(body, has_items=has_items))
+                await self._check(exchange, named)
         elif not (isinstance(raw.body, Upload) or raw.is_form):
             what = "its length, or for a compressed body its content, cannot be checked here"
             raise InvalidRequest(f"the body may refer to stored objects, and {what}: send plain JSON, or a form")

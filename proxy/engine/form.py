@@ -14,7 +14,8 @@ from proxy.errors import InvalidRequest
 _MOST_HEAD_BYTES = 16 << 10
 _MOST_NAME_BYTES = 1024
 _MOST_PADDING_BYTES = 256
-_MOST_PARTS = 10_000
+_MOST_PARTS = 2_000
+"""As many as servers take by default: a thousand fields, and a thousand files."""
 _NO_HEAD = re.compile(rb"\r?\n")
 _HEAD_END = re.compile(rb"\r?\n\r?\n")
 _HEAD_END_BYTES = 4

@@ -88,3 +88,14 @@ def test_the_time_grows_with_the_bytes() -> None:
     began = time.process_time()
     assert reach_of(Asked("POST", "/responses", "&".join(["a=b"] * 10_000), (), members)).unread
     assert time.process_time() - began < 0.5
+
+
+@pytest.mark.parametrize("name", ["tools", "judge_model", "extra_body", "plugins"])
+def test_what_is_searched_for_models_is_bounded_for_all_of_a_request(name: str) -> None:
+    text = b'"model","x":"%s"' % (b"\\u0061" * 15_000)
+    tool = b'{"type":"a","type":"b","y":' + text + b"}"
+    raw = {"model": b'"a"', **{f"{name}{n}": tool for n in range(60)}, name: b"[" + b",".join([tool] * 60) + b"]"}
+    began = time.process_time()
+    found = reach_of(Asked("POST", "/chat/completions", "", (), raw))
+    assert time.process_time() - began < 0.5
+    assert found.unread

@@ -1,8 +1,11 @@
 """References are found however their members are written, and nothing else is taken for one."""
 
+import time
+from contextlib import suppress
+
 import pytest
 
-from proxy.core.references import MOST_REFERENCES, family_of, may_refer, references
+from proxy.core.references import MOST_REFERENCES, Lines, family_of, may_refer, references
 from proxy.errors import InvalidRequest
 
 IDS = ["previous_response_id", "file_id", "file_ids", "input_file_id", "training_file", "vector_store_ids", "batch_id"]
@@ -79,3 +82,40 @@ def test_a_name_of_a_form_or_a_query_refers_as_a_members() -> None:
     assert [family_of(name) for name in ("file_id", "File_Ids[]", "container", "purpose")] == [
         "files", "files", "containers", None,
     ]  # fmt: skip
+
+
+PIECES = [
+    b"\\u0061", b"\\u005F", b'"\\u0061b"', b'"a', b'"a\\u0061', b'_id"', b'\\"id\\"', b'"prompt"      ', b'"prompt":',
+    b'{"file_id":null},', b'{"prompt":{}},', b"[", b"\\n", b"/responses", b"\\u002f", b'"', b"\\", b"abc_",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("piece", PIECES)
+@pytest.mark.parametrize("has_items", [True, False])
+def test_no_text_costs_more_than_its_length(piece: bytes, *, has_items: bool) -> None:
+    text = piece * ((4 << 20) // len(piece))
+    for body in (text, b'{"previous_response_id": "x", "y": "' + text, b'{"file_id": "x", "y": [' + text):
+        began = time.process_time()
+        with suppress(InvalidRequest):
+            references(body, has_items=has_items)
+        assert time.process_time() - began < 0.5
+
+
+@pytest.mark.parametrize("piece", PIECES)
+def test_no_file_costs_more_than_its_length(piece: bytes) -> None:
+    lines = Lines()
+    chunk = piece * ((64 << 10) // len(piece))
+    began = time.process_time()
+    for _ in range(64):
+        lines.feed(chunk)
+    assert time.process_time() - began < 0.5
+
+
+def test_very_many_escapes_are_too_much_to_look_at() -> None:
+    body = b'{"file_id": "x", "y": "%s"}' % (b"\\n" * 500_001)
+    with pytest.raises(InvalidRequest, match="500000 backslashes"):
+        references(body, has_items=False)
+    names = b",".join(b'"\\u0061%d":1' % number for number in range(2000))
+    assert may_refer(b"{%s}" % names, has_items=False) is False, "these are no names of letters alone"
+    names = b",".join(b'"\\u0061%s":1' % bytes((97 + n % 26, 97 + n // 26 % 26)) for n in range(2000))
+    assert may_refer(b"{%s}" % names, has_items=False) is True
