@@ -251,10 +251,10 @@ def _read_tools(raw: Raw | bytes, found: _Found) -> None:
                 continue
             one = bytes(tool)
             may_ask = may_name_models(one) or may_ask_unnamed(one)
-            tool = found.parsed(one) if may_ask else None
-            names = models_of_tool(tool)
+            read = found.parsed(one) if may_ask else None
+            names = models_of_tool(read)
             found.add(names)
-            if not names and asks_unnamed(tool):
+            if not names and asks_unnamed(read):
                 found.beyond.append("a tool of it asks a model that it does not name: set the tool's own 'model'")
     except (NotUnderstood, Unreadable):
         found.unread.append("its tools cannot be read")
