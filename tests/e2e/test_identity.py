@@ -129,10 +129,12 @@ def status(at: Any, key: str) -> int:
 
 
 def test_an_expired_key_is_refused(place: Any) -> None:
-    at = place()
-    _, secret = at.new_key(expires_at=time.time() - 1)
+    at = place("clock: header")
+    ends_at = time.time() + 3600
+    _, secret = at.new_key(expires_at=ends_at)
+    at.chat(secret, extra_headers={"x-stratiform-time": str(ends_at - 1)})
     with pytest.raises(openai.AuthenticationError, match="has expired"):
-        at.chat(secret)
+        at.chat(secret, extra_headers={"x-stratiform-time": str(ends_at)})
 
 
 def test_models_outside_the_lists_are_a_403_on_every_path(place: Any) -> None:
