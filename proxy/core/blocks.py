@@ -6,19 +6,15 @@ list, or the rows below a heading, say together what each of them does not say a
 
 import re
 from collections.abc import Callable, Iterable, Sequence
-from typing import Final
 
-from proxy.core.lines import FENCE, FENCE_LINE, MAX_CHARS, Lines, Range
+from proxy.core.lines import CLOSE, FENCE, FENCE_LINE, MAX_CHARS, MAX_LINES, OPEN, Lines, Range
 
-MAX_LINES: Final = 48
 _MAX_HEADINGS = 3
 _MAX_ROUNDS = 4
 _MAX_HEADING_CHARS = 120
 
 _MARKER = re.compile(r"^\s*+([-*+•|]|\d{1,4}[.)]|\[[ xX]\])(?:\s|$)")
 _SENTENCE = re.compile(r"[.!?][)\"'*_`]*+\s*+$")
-_OPEN = re.compile(r"^\s*+<([A-Za-z][\w.-]*+)(?:\s[^<>]*+)?>\s*+$")
-_CLOSE = re.compile(r"^\s*+</([A-Za-z][\w.-]*+)>\s*+$")
 _SECTION = re.compile(r"(#{1,6})\s")
 
 
@@ -151,7 +147,7 @@ def _under_heading(lines: Sequence[str], first: int, last: int, *, is_list: bool
 def _section_end(lines: Sequence[str], above: int, last: int, level: int) -> int:
     """Where the section ends whose heading stands ``above``; somewhere in it, where it is too long to be moved."""
     for index in range(last, len(lines)):
-        if 0 < _level(lines[index]) <= level or _CLOSE.match(lines[index]):
+        if 0 < _level(lines[index]) <= level or CLOSE.match(lines[index]):
             return index
         if index > above + MAX_LINES and lines[index].strip():
             return index + 1
@@ -171,12 +167,12 @@ def _closed(lines: Lines, first: int, last: int, *, is_whole: bool = True) -> Ra
             return None
         opened, closed = names
         for name in reversed(opened):
-            end = next((i for i in _near(last, len(lines)) if _name(_CLOSE, lines[i]) == name), -1)
+            end = next((i for i in _near(last, len(lines)) if _name(CLOSE, lines[i]) == name), -1)
             if end < 0:
                 return None
             last = end + 1
         for name in closed:
-            start = next((i for i in _near(first - 1, -1, -1) if _name(_OPEN, lines[i]) == name), -1)
+            start = next((i for i in _near(first - 1, -1, -1) if _name(OPEN, lines[i]) == name), -1)
             if start < 0:
                 return None
             first = start
@@ -200,10 +196,10 @@ def _emptied(lines: Sequence[str], first: int, last: int) -> Range:
     if above < 0:
         return first, last
     next_line = lines[below] if below < len(lines) else ""
-    name, level = _name(_OPEN, lines[above]), _level(lines[above])
-    if name and name == _name(_CLOSE, next_line):
+    name, level = _name(OPEN, lines[above]), _level(lines[above])
+    if name and name == _name(CLOSE, next_line):
         return above, below + 1
-    if level and (below == len(lines) or 0 < _level(next_line) <= level or _CLOSE.match(next_line)):
+    if level and (below == len(lines) or 0 < _level(next_line) <= level or CLOSE.match(next_line)):
         return above, last
     return first, last
 
@@ -213,9 +209,9 @@ def _unpaired(lines: Iterable[str]) -> tuple[list[str], list[str]] | None:
     opened: list[str] = []
     closed: list[str] = []
     for line in lines:
-        if name := _name(_OPEN, line):
+        if name := _name(OPEN, line):
             opened.append(name)
-        elif name := _name(_CLOSE, line):
+        elif name := _name(CLOSE, line):
             if not opened:
                 closed.append(name)
             elif opened.pop() != name:
@@ -239,7 +235,7 @@ def is_heading(line: str) -> bool:
     if not 0 < len(text) <= _MAX_HEADING_CHARS:
         return False
     is_bold = text.startswith("**") and text.endswith("**")
-    return text.endswith(":") or is_bold or bool(_SECTION.match(text) or _OPEN.match(text))
+    return text.endswith(":") or is_bold or bool(_SECTION.match(text) or OPEN.match(text))
 
 
 def _level(line: str) -> int:
@@ -262,7 +258,7 @@ def _is_indented(line: str) -> bool:
 
 
 def _is_item(line: str) -> bool:
-    return (_is_indented(line) or bool(_marker(line))) and not any(each.match(line) for each in (_OPEN, _CLOSE, FENCE))
+    return (_is_indented(line) or bool(_marker(line))) and not any(each.match(line) for each in (OPEN, CLOSE, FENCE))
 
 
 def _is_named(line: str) -> bool:
@@ -276,5 +272,5 @@ def _is_parent(line: str) -> bool:
 
 def _is_fragment(line: str) -> bool:
     """What says nothing alone, and is no item: neither a sentence, nor a heading, nor a tag or a fence."""
-    is_apart = is_heading(line) or _CLOSE.match(line) or FENCE.match(line) or _is_item(line)
+    is_apart = is_heading(line) or CLOSE.match(line) or FENCE.match(line) or _is_item(line)
     return bool(line.strip()) and not is_apart and not _is_named(line) and not _SENTENCE.search(line)

@@ -11,9 +11,9 @@ from dataclasses import dataclass, field, replace
 from itertools import accumulate, pairwise
 from zlib import crc32
 
-from proxy.core.blocks import MAX_LINES, block_of, fits
+from proxy.core.blocks import block_of, fits
 from proxy.core.differences import differences
-from proxy.core.lines import Lines, Range
+from proxy.core.lines import MAX_LINES, Lines, Range
 from proxy.core.message import Message, piece_digest
 from proxy.core.overlay import overlaid
 from proxy.core.recognition import Cut, Form, PieceKind, Recognition

@@ -5,8 +5,12 @@ from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Final, overload
 
+MAX_LINES: Final = 48
 MAX_CHARS: Final = 2_000
 """No block of lines that may be moved is longer."""
+
+OPEN = re.compile(r"^\s*+<([A-Za-z][\w.-]*+)(?:\s[^<>]*+)?>\s*+$")
+CLOSE = re.compile(r"^\s*+</([A-Za-z][\w.-]*+)>\s*+$")
 
 FENCE = re.compile(r"^\s*+(`{3,}+|~{3,}+)")
 FENCE_LINE = re.compile(r"^(`{3,64}+|~{3,64}+)", re.MULTILINE)
@@ -49,7 +53,44 @@ class Lines(Sequence[str]):
         return first, last
 
     def _pairs(self, is_strict: bool) -> Iterator[Range]:
-        """The lines of the fences, each that opens with the one that closes it."""
+        """The lines of the fences, each that opens with the one that closes it. Behind one that stands across a pair of
+        tags nobody can tell which fence opens and which one closes: all from there on may be code."""
+        opens, closes = self._tags()
+        for opened, closed in self._fences(is_strict):
+            if self._crosses_tags(opened, closed, opens, closes):
+                yield opened, opened + len(self) + MAX_LINES
+                return
+            yield opened, closed
+
+    def _tags(self) -> tuple[dict[str, int], dict[str, int]]:
+        """By the name of a tag the first line that opens it, and the last line that closes it."""
+        opens: dict[str, int] = {}
+        closes: dict[str, int] = {}
+        for index, line in enumerate(self._lines):
+            if "<" not in line:
+                continue
+            if found := OPEN.match(line):
+                opens.setdefault(found[1], index)
+            elif found := CLOSE.match(line):
+                closes[found[1]] = index
+        return opens, closes
+
+    def _crosses_tags(self, first: int, last: int, opens: dict[str, int], closes: dict[str, int]) -> bool:
+        """Whether a tag between these lines belongs together with one outside of them."""
+        inside: list[str] = []
+        for line in self._lines[first + 1 : last]:
+            if "<" not in line:
+                continue
+            if found := OPEN.match(line):
+                inside.append(found[1])
+            elif found := CLOSE.match(line):
+                if not inside and opens.get(found[1], first) < first:
+                    return True
+                if inside:
+                    inside.pop()
+        return any(closes.get(name, last) > last for name in inside)
+
+    def _fences(self, is_strict: bool) -> Iterator[Range]:
         opened, fence = -1, ""
         for index, line in enumerate(self._lines):
             if "```" not in line and "~~~" not in line:

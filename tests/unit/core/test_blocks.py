@@ -3,8 +3,8 @@ that go with them."""
 
 import pytest
 
-from proxy.core.blocks import MAX_LINES, block_of, closes_fences
-from proxy.core.lines import Lines
+from proxy.core.blocks import block_of, closes_fences
+from proxy.core.lines import MAX_LINES, Lines
 
 RULES = [f"Rule {number}: mind what it says." for number in range(60)]
 
@@ -78,3 +78,22 @@ def test_what_was_taken_out_between_two_items_is_a_part_of_their_list() -> None:
 def test_fences_that_close(text: str) -> None:
     assert closes_fences(text)
     assert not closes_fences(f"{text}\n~~~\na\n")
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        ("<env>", "section 0", "```", "</env>", "```", "!section 2", "```", "section 4"),
+        ("```", "<env>", "```", "section 0", "</env>", "!section 2", "section 4"),
+        ("~~~", "</env>", "<env>", "~~~", "!section 2", "</env>"),
+    ],
+)
+def test_nothing_moves_behind_code_that_stands_across_a_pair_of_tags(lines: tuple[str, ...]) -> None:
+    """Who reads the tags first finds code elsewhere than who reads the fences first."""
+    assert blocks(*lines)[0] == []
+
+
+def test_tags_within_code_change_nothing() -> None:
+    for code in (("<env>", "</env>"), ("<br>",), ("</p>",), ("<env>", "<br>", "</env>")):
+        found, wanted = blocks("Rule one.", "```", *code, "```", "!Open tickets: 5", "Rule two.")
+        assert found == wanted
