@@ -142,6 +142,6 @@ FILLERS = ["```\n", "```\n\na.py\n```\n", "x" * 80 + "\n", "x" * 200_000, "<file
 @pytest.mark.parametrize("filler", FILLERS)
 def test_reading_is_quick_on_large_and_odd_texts(read: object, filler: str) -> None:
     text = "Files:\n\na.py\n```\n" + filler * (200_000 // len(filler)) + "```\n"
-    started = time.perf_counter()
+    started = time.process_time()
     read(text)  # type: ignore[operator]
-    assert time.perf_counter() - started < 2.0
+    assert time.process_time() - started < 2.0

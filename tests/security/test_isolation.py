@@ -118,7 +118,8 @@ def test_no_path_tells_a_team_of_anothers_prompts_keys_or_sessions(world: World,
 def test_the_answers_headers_tell_of_ones_own_budget_alone(world: World) -> None:
     rich = world.call("POST", CHAT, chat("cheap"), key="team-b")
     tight = world.call("POST", CHAT, chat("cheap"), key="tight")
-    assert (rich.status, tight.status) == (200, 200)
+    assert rich.status == 200
+    assert tight.status in (200, 429), "what other attacks have left of the budget"
     for reply in (rich, tight):
         told = " ".join(f"{name}={value}" for name, value in reply.headers)
         for other in ("team-a", "0.05", "sk-", "alpha", "beta", "cheap-1"):
