@@ -233,7 +233,7 @@ class Traffic:
             self.count(client.chat.completions.create(model=model, messages=messages).usage, served_by)
 
     def hang_up(self):
-        """Leaves before the answer begins. The prompt is billed by our own count: of a model that nobody else counts."""
+        """Leaves before the answer begins. The prompt is billed by our own count, so nobody else counts this model."""
         messages = [{"role": "user", "content": INSTRUCTIONS}]
         slow = self.client(FREE, **{"x-embedded-fault": "slow-headers;seconds=20"})
         with slow as client, pytest.raises(openai.APITimeoutError):
