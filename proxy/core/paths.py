@@ -89,10 +89,10 @@ def _check(part: str) -> None:
         raise _invalid("a segment ends in a dot, or begins or ends with a space")
     if "/" in part or not _DELIMITERS.isdisjoint(part):
         raise _invalid("a segment holds an encoded slash, or one of the characters \\ % ; ? #")
+    if not part.isprintable():
+        raise _invalid("it has a control character")
     if not part.isascii():
         _check_letters(part)
-    elif not part.isprintable():
-        raise _invalid("it has a control character")
 
 
 def _check_letters(part: str) -> None:
@@ -101,7 +101,7 @@ def _check_letters(part: str) -> None:
         if letter.isascii():
             continue
         forms = (letter.upper(), letter.lower(), unicodedata.normalize("NFKC", letter))
-        if not letter.isprintable() or any(character.isascii() for form in forms for character in form):
+        if any(character.isascii() for form in forms for character in form):
             raise _invalid("it has characters that some servers replace by others")
 
 

@@ -3,7 +3,7 @@
 from itertools import product
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from proxy.core.paths import INVALID_PATH, MOST_PATH_CHARS, Path, plain_path, read_path
@@ -98,6 +98,8 @@ _BYTES = [chr(c) for c in range(33, 127)] + [f"%{c:02x}" for c in range(256)]
 
 
 @given(st.lists(st.sampled_from(_BYTES), max_size=12))
+@example(["%00", "%c3", "%80"])
+@example(["a", "%0a", "%c3", "%a9"])
 def test_what_is_read_holds_nothing_that_separates(parts: list[str]) -> None:
     try:
         found = read_path("/" + "".join(parts))
