@@ -1,13 +1,13 @@
 """A draft as the body that is sent: the client's own bytes, and what the plan changes in them."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import orjson
 
 from proxy.core.cut import Cut
 from proxy.core.draft import Draft
 from proxy.core.edits import transport_edits
-from proxy.core.message import MARK_KEYS
+from proxy.core.message import MARK_KEYS, Message
 from proxy.core.modes import Mode
 from proxy.core.plan import Route
 from proxy.core.profiles import Dialect
@@ -38,7 +38,7 @@ def planned_body(request: ChatRequest, cut: Cut, draft: Draft, route: Route, mod
     own = choice.reason in (Reason.CLIENT_OPTIMAL, Reason.REGRET_BOUND)
     # In mode mark the client's markers stay, whatever the provider makes of them.
     if own and (mode is Mode.MARK or not has_foreign_marks(request, transcript, dialect)):
-        return as_read(request, draft, route, changes)
+        return as_read(request, cut, messages, changes)
     if choice.layout.seed.is_implicit is not draft.natural.seed.is_implicit:
         changes["prompt_cache_options"] = NO_BOUNDARIES
     keep = mode is Mode.MARK and choice.reason is not Reason.SPLIT
@@ -65,12 +65,17 @@ def as_written(reason: str, request: ChatRequest, draft: Draft, route: Route, mo
     return reason
 
 
-def as_read(request: ChatRequest, draft: Draft, route: Route, changes: Mapping[str, bytes | None]) -> bytes:
+def as_read(request: ChatRequest, cut: Cut, messages: Sequence[Message], changes: Mapping[str, bytes | None]) -> bytes:
     """The messages as the client sent them, but for the operator's reminder; everything else as it came."""
-    if not route.reminder:
+    came = cut.transcript.messages if cut.transcript is not None else ()
+    changed = [i for i, (old, new) in enumerate(zip(came, messages, strict=True)) if old.raw != new.raw]
+    if not changed:
         return request.edited(changes)
-    written = b"[" + b",".join(message.raw for message in draft.view.messages) + b"]"
-    return request.edited({**changes, "messages": written})
+    if cut.span is None or request.span != cut.span:
+        written = b"[" + b",".join(message.raw for message in messages) + b"]"
+        return request.edited({**changes, "messages": written})
+    places = ((cut.starts[index], index) for index in changed)
+    return request.edited(changes, [(at, at + len(came[i].raw), messages[i].raw) for at, i in places])
 
 
 def own_count(request: ChatRequest, transcript: Transcript) -> int:

@@ -160,6 +160,7 @@ class TierPlanner:
         if mode is Mode.PASSTHROUGH:
             return Plan(body=original, original=original, mode=mode, reason=Reason.PASSTHROUGH_MODE)
         try:
+            original = self._with_reminder(request, cut, original, route)
             if route.profile.family is Family.NONE:
                 return self._ordered(request, cut, original, route, mode, now)
             return self._planned(request, cut, original, route, mode, now)
@@ -381,8 +382,6 @@ class TierPlanner:
                 plan.reason = as_written(plan.reason, request, draft, route, mode)
             else:
                 plan.predicted = caches.sent.bill(draft.own_prompt, now)
-                if plan.reason is Reason.BELOW_MINIMUM and route.reminder:
-                    plan.body = as_read(request, draft, route, transport_edits(request, route.model))
             plan.rewritten = plan.body != original
         return plan
 
@@ -406,7 +405,7 @@ class TierPlanner:
         # Under a policy that orders by price tiers are what a person sees.
         session.tracker.policy = replace(session.tracker.policy, promotion=_PROMOTION[self.policy])
         is_control = mode > Mode.OBSERVE and self.options.is_control(route.scope, session.opening)
-        if mode > Mode.OBSERVE and route.reminder and not is_control:
+        if route.reminder:
             transcript = self._reminded(transcript, route.reminder)
         view = build_view(request, transcript, session.is_movable)
         reading = read_request(session, view, tools_key, now)
@@ -505,6 +504,15 @@ class TierPlanner:
         name = session.lane.key if by_prefix and not session.lane.is_busy() else session.opening
         session.routing = session.routing or routing_key(route.scope, name)
         return written(profile.routing, session.routing)
+
+    def _with_reminder(self, request: ChatRequest, cut: Cut, original: bytes, route: Route) -> bytes:
+        """The client's request with the operator's text in it, whatever else is made of it: observed sessions, both
+        arms of a hold-out and a retry with what the client sent differ in their layout and never in their words."""
+        if not route.reminder:
+            return original
+        messages = self._reminded(self.read(request.body, cut), route.reminder).messages
+        request = replace(request, span=cut.span)
+        return as_read(request, cut, messages, transport_edits(request, route.model))
 
     def _reminded(self, transcript: Transcript, reminder: str) -> Transcript:
         """With the operator's text behind the last user message, read as it is sent: the next request's copy of that

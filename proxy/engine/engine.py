@@ -465,15 +465,17 @@ def _note_refusal(exchange: Exchange, error: ProxyError) -> None:
 
 
 def _mode(client: Client, deployment: Deployment, subject: Subject) -> Mode:
-    """The highest mode that everyone allows: the deployment, the key, and the request itself."""
+    """The highest mode that everyone allows: the deployment, the key, and the request itself. A request does not get
+    rid of the operator's reminder that way: only a mode that the operator sets leaves it out."""
     allowed = min(deployment.mode, subject.mode)
     asked = get(client.headers, MODE_HEADER)
     if asked is None:
         return allowed
     try:
-        return min(allowed, Mode.parse(asked))
+        mode = min(allowed, Mode.parse(asked))
     except ValueError as error:
         raise InvalidRequest(f"{MODE_HEADER}: {error}", param=MODE_HEADER, code="invalid_mode") from error
+    return Mode.OBSERVE if deployment.reminder and mode < Mode.OBSERVE <= allowed else mode
 
 
 def _is_read(client: Client) -> bool:

@@ -65,9 +65,11 @@ class Outgoing:
         plan, head = self._plan, self._head
         if self._asks_usage or head.cut is None or not head.lacks_usage:
             return plan.original if self.is_original else plan.body
-        if self.is_original or plan.body is plan.original:
+        laid_out = plan.original if self.is_original else plan.body
+        if laid_out == untouched(self._client_body, head, self._model):
             return untouched(self._client_body, head, self._model, asks_usage=False)
-        return with_options(plan.body, head.cut.members.get("stream_options"))
+        # The operator's reminder stands in the original, too.
+        return with_options(laid_out, head.cut.members.get("stream_options"))
 
     def retreat(self, refused: Suspect, *, names_usage: bool) -> None:
         """Go without what was refused. Where it may be either, the layout is blamed unless the upstream names the

@@ -8,6 +8,7 @@ from .alignment import Alignment, Terms
 from .fields import check_fields, check_tools
 from .history import History
 from .markers import MarkerTerms, check_markers, markers_of
+from .reminders import as_reminded
 from .view import same, views
 from .violations import Report, Rule, Violation
 
@@ -83,7 +84,7 @@ def check(
         raise ValueError(f"profile must be one of {', '.join(PROFILES)}; got {profile!r}")
     report = Report()
     if mode in ("passthrough", "observe"):
-        _check_untouched(original, sent, report)
+        _check_untouched(original, sent, report, reminder if mode == "observe" else None)
     else:
         terms = Terms(mode == "tier", reminder, PROFILES[profile].parts_only, documents_seen_changing)
         _check_laid_out(original, sent, report, PROFILES[profile], terms, tools_seen_reordered)
@@ -110,9 +111,13 @@ def replay_check(
     return found
 
 
-def _check_untouched(original: dict[str, Any], sent: dict[str, Any], report: Report) -> None:
-    """Equal but for the edits that rule 6 allows in every mode."""
+def _check_untouched(
+    original: dict[str, Any], sent: dict[str, Any], report: Report, reminder: str | None = None
+) -> None:
+    """Equal but for the edits that rule 6 allows in every mode, and the operator's reminder."""
     check_fields(original, sent, report, ())
+    if reminder:
+        original = as_reminded(original, sent, reminder)
     for name in ("messages", "tools"):
         if (name in original) != (name in sent) or not same(original.get(name), sent.get(name)):
             report.add(Rule.MODE, name, "changed in a mode that forwards the request as it came")

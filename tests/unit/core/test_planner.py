@@ -356,10 +356,34 @@ class TestReminder:
         assert (last if isinstance(last, str) else last[-1]["text"]) == "two\n\nBe brief."
         assert "Be brief." not in json.dumps(sent(plan)["messages"][:-1])
 
-    @pytest.mark.parametrize("mode", [Mode.PASSTHROUGH, Mode.OBSERVE])
-    def test_not_in_modes_that_change_nothing(self, mode: Mode) -> None:
-        plan = self.talk(mode).send(chat(system(lines(300)), user("one")))
-        assert plan.body == plan.original
+    def test_not_in_passthrough(self) -> None:
+        plan = self.talk(Mode.PASSTHROUGH).send(chat(system(lines(300)), user("one")))
+        assert (plan.body, plan.body.count(b"Be brief.")) == (plan.original, 0)
+
+    @pytest.mark.parametrize("mode", [Mode.OBSERVE, Mode.MARK, Mode.TIER])
+    @pytest.mark.parametrize("profile", [TINY, ANTHROPIC, OPENAI, NONE])
+    @pytest.mark.parametrize("is_marked", [False, True])
+    @pytest.mark.parametrize("is_barred", [False, True])
+    @pytest.mark.parametrize("share", [0.0, 1.0])
+    def test_whatever_is_planned_it_goes_out_once(
+        self, mode: Mode, profile: CacheProfile, is_marked: bool, is_barred: bool, share: float
+    ) -> None:
+        talk = Talk(profile=profile, mode=mode, options=Options(holdout=share))
+        talk.route = replace(talk.route, reminder="Be brief.")
+        head = [text_part(lines(300), **MARK)] if is_marked else lines(300)
+        turns = [system(head)]
+        for number in range(3):
+            raw = json.dumps(chat(*turns, user(f"q{number}")), indent=1).encode()
+            plan = talk.send(raw)
+            added = f"q{number}\\n\\nBe brief.".encode()
+            expected = raw.replace(b'"q%d"' % number, b'"' + added + b'"')
+            assert json.loads(plan.original) == json.loads(expected)
+            front = raw.rindex(b"{")
+            assert plan.original[:front] == raw[:front]
+            assert plan.body.count(b"Be brief.") == plan.body.count(added) == 1
+            if is_barred:
+                talk.planner.barred(plan)
+            turns += [user(f"q{number}"), assistant("ok")]
 
     def test_inside_a_tool_loop_it_stays_where_it_was(self) -> None:
         talk, loop = self.talk(), [SYSTEM, user("one")]
@@ -410,11 +434,12 @@ class TestHoldOut:
         plan = self.talk(1.0, mode).send(chat(SYSTEM, user("a")))
         assert (plan.arm, plan.reason is Reason.HOLD_OUT) == ("", False)
 
-    def test_a_control_gets_no_reminder(self) -> None:
+    def test_a_control_gets_the_reminder_too(self) -> None:
         talk = self.talk(1.0)
         talk.route = replace(talk.route, reminder="Be brief.")
         plan = talk.send(chat(SYSTEM, user("a")))
-        assert b"Be brief" not in plan.body
+        assert plan.reason is Reason.HOLD_OUT
+        assert sent(plan)["messages"] == [SYSTEM, user("a\n\nBe brief.")]
 
     def test_without_a_hold_out_there_is_none(self) -> None:
         assert {plan.arm for plan in editing(Talk())} == {""}

@@ -3,10 +3,12 @@
 import asyncio
 import gzip
 import json
+from dataclasses import replace
 
 import orjson
 import pytest
 
+from proxy.core.modes import Mode
 from proxy.core.planner import TierPlanner
 from proxy.core.profiles import ANTHROPIC
 from proxy.core.reasons import Reason
@@ -180,7 +182,6 @@ def test_a_request_may_lower_the_mode(asked: str, got: str) -> None:
 
 
 def test_a_request_may_not_raise_the_mode() -> None:
-    from proxy.core.modes import Mode
 
     models = ModelList({"m": make_deployment(name="m", mode=Mode.OBSERVE)})
     bench = Bench(answers(BODY, headers=JSON), planner=RewritingPlanner(), models=models)
@@ -608,3 +609,16 @@ def test_structured_context_is_refused_and_not_dropped(odd: bytes) -> None:
     client = bench.chat(MemoryClient(body))
     assert (client.status, code(client), bench.upstream.bodies) == (400, "structured_form_unavailable", [])
     assert bench.chat(MemoryClient(chat_body(stratiform={}))).status == 200
+
+
+def test_a_request_does_not_get_rid_of_the_operators_reminder() -> None:
+    deployment = make_deployment(name="m", model="m", profile=ANTHROPIC)
+    for mode, asked, count in (
+        (Mode.TIER, "passthrough", 1),
+        (Mode.OBSERVE, "passthrough", 1),
+        (Mode.PASSTHROUGH, "tier", 0),
+    ):
+        models = ModelList({"m": replace(deployment, mode=mode, reminder="Be brief.")})
+        bench = Bench(answers(BODY, headers=JSON), models=models, planner=Planning(TierPlanner(bytes_over_four, [])))
+        bench.chat(MemoryClient(chat_body(), headers=[*JSON, ("x-stratiform-mode", asked)]))
+        assert bench.upstream.bodies[0].count(b"Be brief.") == count
