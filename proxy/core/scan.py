@@ -3,6 +3,9 @@
 What cannot be planned must still be held to a key's rights, and for these it matters whether a name stands twice. The
 readers of JSON keep one value for each name and do not say which others there were; this one keeps them all. It is for
 bodies that some reader has already found to be an object, whatever stands in its strings.
+
+No pattern looks at more than a piece of the body at once, however long a string or a list is: while a pattern runs,
+Python lets no other thread run.
 """
 
 import json
@@ -11,9 +14,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 _STRING = rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"'
+_INSIDE = re.compile(rb'(?:[^"\\]++|\\.)*+', re.DOTALL)
 _SPACE = re.compile(rb"[ \t\r\n]*+")
-_NAME = re.compile(rb"(" + _STRING + rb")[ \t\r\n]*+:[ \t\r\n]*+", re.DOTALL)
-_SIMPLE = re.compile(_STRING + rb"|[^\s,:\"\[\]{}]++", re.DOTALL)
+_WORD = re.compile(rb"[^\s,:\"\[\]{}]*+")
 # What holds no brackets, and what holds brackets of one, two and three levels: only deeper ones are counted one by one.
 _FLAT = rb"[^\"\[\]{}]++|" + _STRING
 _NESTED = rb"[\[{](?:" + _FLAT + rb")*+[\]}]"
@@ -24,6 +27,8 @@ _MOST_MEMBERS = 1000
 """No request has as many; a body that has is not understood."""
 _MOST_BRACKETS = 100_000
 _MOST_NAME_BYTES = 1024
+PIECE_BYTES = 256 << 10
+"""What one pattern looks at in a call: two or three milliseconds of work."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,16 +50,18 @@ def scan_members(body: bytes) -> Sequence[Member] | None:
     brackets = _MOST_BRACKETS
     at = _behind_space(body, at + 1)
     while body[at : at + 1] != b"}" or found:
-        name = _NAME.match(body, at)
-        if name is None or len(found) >= _MOST_MEMBERS:
+        behind_name = _behind_string(body, at)
+        start = _behind_colon(body, behind_name)
+        if start < 0 or behind_name - at > _MOST_NAME_BYTES or len(found) >= _MOST_MEMBERS:
             return None
-        end, brackets = _behind_value(body, name.end(), brackets)
+        end, brackets = _behind_value(body, start, brackets)
         if end < 0:
             return None
-        text = _text(name[1])
+        written = body[at:behind_name]
+        text = _text(written)
         if text is None:
             return None
-        found.append(Member(text, name[1], body[name.end() : end], name.end()))
+        found.append(Member(text, written, body[start:end], start))
         at = _behind_space(body, end)
         mark = body[at : at + 1]
         if mark == b"}":
@@ -89,34 +96,73 @@ def values(members: Sequence[Member]) -> Mapping[str, bytes]:
 
 
 def _behind_space(body: bytes, at: int) -> int:
-    space = _SPACE.match(body, at)
-    assert space is not None
-    return space.end()
+    return _behind_run(_SPACE, body, at)
+
+
+def _behind_run(run: re.Pattern[bytes], body: bytes, at: int) -> int:
+    """Where a run of such characters ends that begins here; ``run`` may match nothing."""
+    while True:
+        end = min(at + PIECE_BYTES, len(body))
+        found = run.match(body, at, end)
+        assert found is not None
+        at = found.end()
+        if at < end or end == len(body):
+            return at
+
+
+def _behind_string(body: bytes, at: int) -> int:
+    """Where the string that begins here ends; -1 where none begins or it does not end."""
+    if body[at : at + 1] != b'"':
+        return -1
+    at += 1
+    while at < len(body):
+        inside = _INSIDE.match(body, at, at + PIECE_BYTES)
+        assert inside is not None
+        if body[inside.end() : inside.end() + 1] == b'"':
+            return inside.end() + 1
+        if inside.end() == at:
+            return -1
+        at = inside.end()
+    return -1
+
+
+def _behind_colon(body: bytes, behind_name: int) -> int:
+    """Where the value behind a member's name begins; -1 where there is no name or no colon."""
+    if behind_name < 0:
+        return -1
+    at = _behind_space(body, behind_name)
+    return _behind_space(body, at + 1) if body[at : at + 1] == b":" else -1
 
 
 def _behind_value(body: bytes, at: int, brackets: int) -> tuple[int, int]:
     """Where the value that begins here ends (-1: that is not understood), and how many brackets may still be read."""
-    if body[at : at + 1] not in (b"{", b"["):
-        simple = _SIMPLE.match(body, at)
-        return (simple.end() if simple is not None else -1), brackets
+    first = body[at : at + 1]
+    if first == b'"':
+        return _behind_string(body, at), brackets
+    if first not in (b"{", b"["):
+        end = _behind_run(_WORD, body, at)
+        return (end if end > at else -1), brackets
     at, depth = at + 1, 1
     while brackets > 0:
-        between = _SHALLOW.match(body, at)
+        between = _SHALLOW.match(body, at, at + PIECE_BYTES)
         assert between is not None
-        at = between.end() + 1
-        bracket = body[at - 1 : at]
-        if not bracket or bracket == b'"':
+        at = between.end()
+        mark = body[at : at + 1]
+        if mark in b"[]{}" and mark:
+            at += 1
+            brackets -= 1
+            depth += 1 if mark in b"[{" else -1
+            if depth == 0:
+                return at, brackets
+        elif mark == b'"':
+            # It is longer than what is left of the piece.
+            at = _behind_string(body, at)
+        if not mark or at < 0:
             return -1, brackets
-        brackets -= 1
-        depth += 1 if bracket in b"[{" else -1
-        if depth == 0:
-            return at, brackets
     return -1, brackets
 
 
 def _text(written: bytes) -> str | None:
-    if len(written) > _MOST_NAME_BYTES:
-        return None
     try:
         text: str = json.loads(written.decode("utf-8", "surrogatepass"), strict=False)
     except ValueError:

@@ -176,9 +176,9 @@ class Engine:
         exchange.wants_usage = head.wants_usage
         if self._custody is not None:
             await self._custody.read(exchange, Raw(body, head))
-        reach = reach_of_chat(client, reading)
+        reach = await self._aside.run_large(len(body), partial(reach_of_chat, client, reading))
         policy = policy_for(self._retries, client.headers)
-        attempts = self._attempts(exchange, head, subject, reach, policy)
+        attempts = await self._attempts(exchange, head, subject, reach, policy, len(body))
         check_structured(reading.members)
         plan = await self._plan(exchange, client, body, head, subject)
         await self._reserve(exchange, attempts, reach, head.asked)
@@ -250,8 +250,10 @@ class Engine:
         assert deployment is not None
         exchange.mode = _mode(client, deployment, subject)
         if exchange.mode is Mode.PASSTHROUGH:
-            sent = untouched(body, head, deployment.model)
+            sent = await self._untouched(body, head, deployment)
             plan = Plan(sent, sent, exchange.mode, Reason.PASSTHROUGH_MODE)
+        elif head.cut is None:
+            plan = Plan(body, body, exchange.mode, Reason.UNREADABLE)
         else:
             with Contained("planner.prepare"):
                 await self._planner.prepare(body, deployment, subject, exchange.mode, exchange.now, head.cut)
@@ -259,12 +261,15 @@ class Engine:
             plan = await self._planner.written(plan)
         if plan.reason is Reason.UNREADABLE and plan.body is body:
             # Not taken apart, but still to go by the deployment's name for the model.
-            plan.body = plan.original = untouched(body, head, deployment.model)
+            plan.body = plan.original = await self._untouched(body, head, deployment)
         exchange.plan, exchange.mode, exchange.reason = plan, plan.mode, plan.reason
         if self._keeper is not None:
             with Contained("keeper.returned"):
                 self._keeper.returned(plan.session)
         return plan
+
+    async def _untouched(self, body: bytes, head: Head, deployment: Deployment) -> bytes:
+        return await self._aside.run_large(len(body), partial(untouched, body, head, deployment.model))
 
     async def _relay(self, exchange: Exchange, client: Client) -> None:
         subject = await self._enter(exchange, client)
@@ -272,9 +277,9 @@ class Engine:
         if self._custody is not None:
             await self._custody.read(exchange, raw)
         self._arrived(exchange, client, raw.size or json_length(client))
-        reach = reach_of_raw(client, raw)
+        reach = await self._aside.run_large(raw.size, partial(reach_of_raw, client, raw))
         policy = policy_for(self._retries, client.headers) if raw.may_repeat(client) else None
-        attempts = self._attempts(exchange, raw.head, subject, reach, policy)
+        attempts = await self._attempts(exchange, raw.head, subject, reach, policy, raw.size)
         # Of compressed bytes nothing is known: under a limit they are refused in any case.
         asked = raw.head.asked if raw.head is not None else {} if raw.is_unread else None
         size = raw.size or declared_length(client)
@@ -290,7 +295,8 @@ class Engine:
             while True:
                 upstream = self._upstreams[attempts.deployment.transport]
                 path = path_for(client.path, reach.place, exchange.model, attempts.deployment.model)
-                call = raw_call(exchange, client, attempts.deployment, raw, subject, path)
+                work = partial(raw_call, exchange, client, attempts.deployment, raw, subject, path)
+                call = await self._aside.run_large(raw.size, work)
                 if await passage.attempt(upstream, call, attempts, Suspect.NONE) is Verdict.DONE:
                     return
                 await attempts.pause()
@@ -321,11 +327,17 @@ class Engine:
     def _now(self, client: Client) -> float:
         return request_time(client.headers, self._clock, trust_header=self._trust_time_header)
 
-    def _attempts(
-        self, exchange: Exchange, head: Head | None, subject: Subject, reach: Reach, policy: RetryPolicy | None
+    async def _attempts(
+        self,
+        exchange: Exchange,
+        head: Head | None,
+        subject: Subject,
+        reach: Reach,
+        policy: RetryPolicy | None,
+        size: int,
     ) -> Attempts:
         """Who may serve the exchange, in the order in which its session asks them; without a policy only the first of
-        them, once. Raises UnknownModel, Forbidden, CircuitOpen."""
+        them, once. ``size`` is how many bytes its body has. Raises UnknownModel, Forbidden, CircuitOpen."""
         if head is not None:
             exchange.model, exchange.stream = head.model, head.stream
             if head.user and not subject.user:
@@ -340,9 +352,10 @@ class Engine:
             levels = [[without_credentials(deployment) for deployment in level] for level in levels]
         levels = pinned(levels, exchange)
         is_spread = any(len(level) > 1 for level in levels)
+        key = await self._aside.run_large(size, partial(session_key, subject, head)) if is_spread else b""
         attempts = Attempts(
             levels,
-            session_key(subject, head) if is_spread else b"",
+            key,
             self._breakers,
             policy or ONE_TRY,
             exchange.elapsed_s,
@@ -367,7 +380,8 @@ class Engine:
         others = (*attempts.others, *further.deployments)
         if others:
             deployment = replace(deployment, others=others)
-        exchange.demand = demand_of(exchange.method, plain_path(exchange.path), asked, upload_bytes)
+        work = partial(demand_of, exchange.method, plain_path(exchange.path), asked, upload_bytes)
+        exchange.demand = await self._aside.run_large(sum(map(len, (asked or {}).values())), work)
         exchange.reservation = await self._admission.reserve(exchange, deployment, exchange.demand)
         if is_unread and exchange.reservation.is_limited:
             refuse_compressed()
