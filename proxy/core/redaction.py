@@ -26,6 +26,7 @@ _AROUND = re.compile(r"[\w-]*", re.ASCII)
 _ESCAPED = re.compile(
     r"(?<!\\)\\++u([0-9a-fA-F]{4})|%([0-9a-fA-F]{2})|&#([0-9]{2,3});|&#[xX]([0-9a-fA-F]{2});|(?<!\\)\\++(/)"
 )
+_WORD_CHARS = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_-"
 _PLAIN = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_./+=~:@*%&#;")
 
 # Keys as providers and clouds write them, headers, addresses with a password.
@@ -166,7 +167,4 @@ def _unescaped(match: re.Match[str]) -> str:
 
 def _run_start(text: str, end: int) -> int:
     """Where the word begins that ends there."""
-    start = end
-    while start > max(0, end - _MOST_AROUND_CHARS) and (text[start - 1].isalnum() or text[start - 1] in "_-"):
-        start -= 1
-    return start
+    return end - len(before := text[max(0, end - _MOST_AROUND_CHARS) : end]) + len(before.rstrip(_WORD_CHARS))

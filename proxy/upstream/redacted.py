@@ -1,7 +1,8 @@
 """What an upstream says when it refuses or fails, without the operator's keys: both transports ask here.
 
 Providers quote the key that they do not like, whole or in part. Answers that went well pass as they are; of an error,
-headers and body are read, and so are error events in a stream. The key that a client brought along may be quoted to it.
+headers and body are read, and so are error events in a stream; long ones are cut. The key that a client brought along
+may be quoted to it.
 """
 
 import asyncio
@@ -12,6 +13,7 @@ from urllib.parse import urlsplit
 
 from proxy.core.credentials import ACCOUNT_HEADERS, CREDENTIAL_HEADERS
 from proxy.core.error_events import ErrorEvents
+from proxy.core.excerpt import excerpt
 from proxy.core.redaction import Redaction
 from proxy.errors import UpstreamRejected, error_body
 from proxy.headers import get
@@ -78,8 +80,9 @@ class _RedactedError:
 
     def _shown(self, body: bytes) -> bytes:
         plain = _unpacked(body, self._coding) if len(body) <= _MOST_BYTES else None
-        if plain is not None:
-            return self._redaction.body(plain)
+        short = excerpt(plain) if plain is not None else None
+        if short is not None:
+            return self._redaction.body(short)
         return error_body(
             UpstreamRejected(
                 f"the upstream answered {self.status}, with an error that cannot be read here",

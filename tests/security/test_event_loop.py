@@ -2,7 +2,10 @@
 
 import asyncio
 import contextlib
+import importlib
+import json
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from functools import cache
@@ -11,6 +14,7 @@ import msgspec
 import pytest
 
 from proxy.aside import LARGE_BYTES, Aside
+from proxy.core import redaction
 from proxy.core.cut import Trunks
 from proxy.core.demand import demand_of
 from proxy.core.head import head_of, untouched
@@ -28,6 +32,8 @@ from proxy.planning import Planning
 from proxy.plugins import build_plugin_manager, recognisers
 from proxy.ports import Deployment, Subject, Transport
 from tests.security.bodies import CHATS, WIRE
+from tests.security.provider import Answer, event
+from tests.security.world import CONFIG, World, chat, world_of
 
 KIB = 1 << 10
 # Four times the bytes take about four times as long; a quadratic routine takes sixteen. Below the floor clocks err.
@@ -239,3 +245,108 @@ def test_a_very_long_text_is_not_looked_through(one: Recogniser) -> None:
     role = "system" if one.name == "system-text" else "user"
     with pytest.raises(TooMuch):
         one.recognise(role, "a" * (MOST_CHARS + 1))
+
+
+# What looks at a whole body, or at as much of it as there is.
+STEPS = (
+    "proxy.engine.engine:head_of",
+    "proxy.engine.engine:unambiguous",
+    "proxy.engine.engine:untouched",
+    "proxy.engine.engine:reach_of_chat",
+    "proxy.engine.engine:reach_of_raw",
+    "proxy.engine.engine:demand_of",
+    "proxy.engine.engine:session_key",
+    "proxy.engine.engine:raw_call",
+    "proxy.engine.custody:references",
+    "proxy.core.cut:parse_members",
+)
+SPREAD = CONFIG.replace("model_name: dear", "model_name: cheap", 1)
+"""Two deployments of one model: requests of a session go where the ones before them went."""
+_SIZE = LARGE_BYTES + 200 * KIB
+LARGE = {
+    "chat": json.dumps(chat(text="a" * _SIZE)).encode(),
+    "tools": CHATS["tools"](_SIZE).replace(b'"m"', b'"cheap"', 1),
+    "not taken apart": WIRE["halves-in-capitals"](_SIZE).replace(b'"m"', b'"cheap"', 1),
+    "names": WIRE["settings-of-names"](_SIZE).replace(b'"m"', b'"cheap"', 1),
+}
+
+
+@pytest.fixture(scope="module")
+def spread() -> Iterator[World]:
+    """A proxy whose model has two deployments."""
+    with world_of(SPREAD) as running:
+        yield running
+
+
+def watched(step: str, seen: list[str], patch: pytest.MonkeyPatch) -> None:
+    """Note where the step is done."""
+    place, _, name = step.partition(":")
+    module = importlib.import_module(place)
+    work: Callable[..., object] = getattr(module, name)
+
+    def noting(*args: object, **more: object) -> object:
+        seen.append(f"{name} in {threading.current_thread().name}")
+        return work(*args, **more)
+
+    patch.setattr(module, name, noting)
+
+
+@pytest.mark.parametrize("body", LARGE.values(), ids=LARGE)
+@pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/responses"])
+@pytest.mark.parametrize("mode", ["tier", "passthrough"])
+def test_no_step_looks_at_a_large_body_on_the_event_loop(
+    spread: World, body: bytes, path: str, mode: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[str] = []
+    for step in STEPS:
+        watched(step, seen, monkeypatch)
+    reply = spread.call("POST", path, body, headers=[("x-stratiform-mode", mode)], key="team-a")
+    assert reply.status == 200
+    # What a request costs is read from a few of its members, however large the others are.
+    on_the_loop = [one for one in seen if "stratiform-" not in one and not one.startswith("demand_of")]
+    assert on_the_loop == []
+    assert {one.partition(" ")[0] for one in seen} >= {"unambiguous", "references", "session_key"}
+
+
+def test_what_tools_cost_is_not_counted_on_the_event_loop(spread: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[str] = []
+    watched("proxy.engine.engine:demand_of", seen, monkeypatch)
+    assert spread.call("POST", "/v1/chat/completions", LARGE["tools"], key="team-a").status == 200
+    assert [one for one in seen if "stratiform-" not in one] == []
+
+
+def test_a_small_request_is_served_on_the_event_loop_alone(spread: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[str] = []
+    for step in STEPS:
+        watched(step, seen, monkeypatch)
+    assert spread.call("POST", "/v1/chat/completions", chat(), key="team-a").status == 200
+    assert [one for one in seen if "stratiform-" in one] == []
+
+
+@pytest.mark.parametrize("size", [4096, 1 << 22])
+def test_an_error_in_a_stream_is_looked_through_in_a_bounded_time(spread: World, size: int) -> None:
+    data = event({"choices": []}) + event({"error": {"message": "sk-****" * 140_000}})
+    chunks = tuple(data[at : at + size] for at in range(0, len(data), size))
+    for provider in spread.providers.values():
+        provider.script = lambda seen: Answer(200, chunks, [("content-type", "text/event-stream")])
+    began = time.process_time()
+    reply = spread.call("POST", "/v1/chat/completions", chat(stream=True), key="team-a")
+    assert time.process_time() - began < 0.25
+    assert b"cut by the proxy" in reply.body
+    assert len(reply.body) < 64 * KIB
+
+
+def test_an_error_is_looked_through_in_a_bounded_time(spread: World) -> None:
+    for provider in spread.providers.values():
+        provider.script = lambda seen: Answer(400, {"error": {"message": "sk-****" * 140_000, "code": "no_such_model"}})
+    began = time.process_time()
+    reply = spread.call("POST", "/v1/chat/completions", chat(), key="team-a")
+    assert time.process_time() - began < 0.25
+    assert (reply.status, reply.json["error"]["code"]) == (400, "no_such_model")
+    assert len(reply.body) < 64 * KIB
+
+
+@pytest.mark.parametrize("unit", ["sk-****", "xxxx-", "%41", "abcdefgh "])
+def test_a_key_is_looked_for_in_linear_time(unit: str) -> None:
+    looking = redaction.Redaction(["sk-0123456789abcdef"])
+    assert_linear(lambda text: looking.body(text), lambda size: (unit * (size // len(unit))).encode(), 64 * KIB)

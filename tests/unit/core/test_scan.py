@@ -1,12 +1,14 @@
 """Members of bodies that are not taken apart."""
 
 import json
+import re
 import time
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from proxy.core import scan
 from proxy.core.scan import once, scan_members, values
 
 JSON = st.recursive(
@@ -58,3 +60,40 @@ def test_the_time_grows_with_the_bytes(inner: bytes) -> None:
 
     assert seconds(1_000_000) < 0.5
     assert min(seconds(100_000) for _ in range(5)) < 0.05
+
+
+@given(
+    st.dictionaries(st.text(max_size=20), JSON, max_size=6),
+    st.integers(2, 40),
+    st.sampled_from([0, 1]),
+    st.sampled_from([b"", b"}", b'"']),
+)
+def test_pieces_of_any_length_show_the_same(body: dict[str, object], size: int, cut: int, more: bytes) -> None:
+    text = json.dumps(body, indent=2).encode()
+    text = text[: len(text) - cut] + more
+    whole = scan_members(text)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(scan, "PIECE_BYTES", size)
+        assert scan_members(text) == whole
+
+
+@pytest.mark.parametrize("value", [b'"%s"', b'["%s"]', b"[[[[%s", b'{"a":{"b":[{"c":"%s"}]}}', b"9%s"])
+@pytest.mark.parametrize("unit", [b"x", b'\\"', b'",', b"[],", b" ", b'"x":{"y":1},'])
+def test_no_call_looks_at_more_than_a_piece(value: bytes, unit: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+    looked: list[int] = []
+
+    class Watched:
+        def __init__(self, pattern: re.Pattern[bytes]) -> None:
+            self._pattern = pattern
+
+        def match(self, body: bytes, at: int, end: int) -> re.Match[bytes] | None:
+            looked.append(min(end, len(body)) - at)
+            return self._pattern.match(body, at, end)
+
+    for name, pattern in vars(scan).copy().items():
+        if isinstance(pattern, re.Pattern):
+            monkeypatch.setattr(scan, name, Watched(pattern))
+    body = b'{"a":' + value % (unit * ((2 << 20) // len(unit))) + b"}"
+    scan_members(body)
+    assert max(looked) <= scan.PIECE_BYTES
+    assert sum(looked) < 8 * len(body) + 100 * scan.PIECE_BYTES
