@@ -26,6 +26,14 @@ _HOP_BY_HOP = frozenset(
 )  # fmt: skip
 # A cookie belongs to the host that set it; here many clients would share the provider's, and it would get theirs.
 _REQUEST_DROPPED = _HOP_BY_HOP | {"host", "content-length", "accept-encoding", "expect", "cookie"}
+# What some servers take for another method or another path than the request's, which is the one that was checked.
+_ANOTHER_REQUEST = frozenset(
+    {
+        "x-http-method-override", "x-http-method", "x-method-override", "x-original-method", "x-original-url",
+        "x-rewrite-url", "x-original-uri", "x-override-url", "x-forwarded-uri", "x-forwarded-method",
+        "x-forwarded-path", "x-forwarded-prefix",
+    }
+)  # fmt: skip
 _ANSWER_DROPPED = _HOP_BY_HOP | {"content-length", "date", "server", "set-cookie", "set-cookie2", "alt-svc"}
 # What a LiteLLM proxy tells about its key and its own upstream.
 _ACCOUNT_PREFIXES = ("x-litellm-key-", "x-litellm-model-api-base")
@@ -65,13 +73,14 @@ def for_upstream(
     """The request headers that a deployment is sent.
 
     Its own key stands where the client put one, in the client's style. A virtual key (ours) is never sent, nor any
-    header in which it stands. Whose account pays is said by the configuration alone where its key is used.
+    header in which it stands. Whose account pays is said by the configuration alone where its key is used, and no header
+    makes another request of the one that was checked.
     """
     dropped = _dropped(headers, _REQUEST_DROPPED)
     own = {canonical(name.lower()) for name, _ in deployment.headers}
     key = deployment.api_key
     if is_virtual or uses_operators_key(deployment):
-        dropped |= CREDENTIAL_HEADERS | ACCOUNT_HEADERS
+        dropped |= CREDENTIAL_HEADERS | ACCOUNT_HEADERS | _ANOTHER_REQUEST
     secrets = own_secrets(headers, is_virtual=is_virtual, forwards_key=forwards_key)
     passed = [
         (name, value)

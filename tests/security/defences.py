@@ -124,6 +124,7 @@ DEFENCES = (
     Defence("no keys in queries", "proxy.query:_is_dropped", always(False), ["test_keys.py"]),
     Defence("no keys in paths", "proxy.query:refuse_key", nothing, ["test_keys.py"]),
     Defence("whose account pays", "proxy.headers:ACCOUNT_HEADERS", empty, ["test_keys.py"]),
+    Defence("headers that make another request", "proxy.headers:_ANOTHER_REQUEST", empty, ["test_keys.py"]),
     Defence("headers of the connection", "proxy.headers:_dropped", lambda old: lambda headers, fixed: fixed,
             ["test_keys.py"]),
     Defence("the fixed headers of the connection", "proxy.headers:_REQUEST_DROPPED",

@@ -111,6 +111,21 @@ def test_a_path_that_holds_a_key_is_refused(world: World, written: str) -> None:
     assert none_of_ours(reply.body.decode())
 
 
+@pytest.mark.parametrize("name", ["X-HTTP-Method-Override", "x-http-method", "X_Original_URL", "x-rewrite-url"])
+@pytest.mark.parametrize("path", ["/v1/vector_stores", "/v1/embeddings", CHAT])
+def test_no_header_makes_another_request_of_it(world: World, path: str, name: str) -> None:
+    assert world.call("POST", path, {**chat(), "input": "x"}, [(name, "GET"), ("x-kept", "1")]).status == 200
+    (seen,) = world.sent()
+    assert name.lower() not in {key for key, _ in seen.headers}
+    assert seen.header("x-kept") == "1"
+
+
+def test_a_client_with_its_own_key_sends_the_headers_that_it_likes() -> None:
+    with world_of(upstream="{alpha}/v1", config="router_settings: {num_retries: 0}") as world:
+        assert world.call("POST", CHAT, chat(), [("x-original-url", "/x")], key="sk-of-the-client").status == 200
+        assert world.sent()[0].header("x-original-url") == "/x"
+
+
 @pytest.mark.parametrize(("name", "value"), ACCOUNTS)
 def test_whose_account_pays_is_the_operators_affair(world: World, name: str, value: str) -> None:
     assert world.call("POST", CHAT, chat(), [(name, value)]).status == 200
