@@ -73,8 +73,8 @@ def for_upstream(
     """The request headers that a deployment is sent.
 
     Its own key stands where the client put one, in the client's style. A virtual key (ours) is never sent, nor any
-    header in which it stands. Whose account pays is said by the configuration alone where its key is used, and no header
-    makes another request of the one that was checked.
+    header in which it stands. Whose account pays is said by the configuration alone where its key is used, and no
+    header makes another request of the one that was checked.
     """
     dropped = _dropped(headers, _REQUEST_DROPPED)
     own = {canonical(name.lower()) for name, _ in deployment.headers}

@@ -289,6 +289,8 @@ def _in_query(query: str) -> list[Reference]:
         raise InvalidRequest(f"the query has more than {_MOST_PARAMETERS} parameters") from error
     found = []
     for name, value in pairs:
+        if name.strip().lower() == "_method":
+            raise InvalidRequest("'_method' may name another method than the one that was checked", param="_method")
         family = "cursors" if name.lower() in _CURSORS else family_of(name)
         if family is not None and value:
             found.append(Reference(value[:MOST_ID_CHARS], family, name))

@@ -280,6 +280,13 @@ def test_a_query_names_what_the_team_has_made_alone(shared: Shared, query: str) 
     is_as_if_it_did_not_exist(shared, reply, name, before)
 
 
+@pytest.mark.parametrize("query", ["_method=GET", "a=1&_METHOD=DELETE", "%5fmethod=GET"])
+def test_a_query_names_no_other_method(shared: Shared, query: str) -> None:
+    before = len(shared.world.sent())
+    assert shared.world.call("POST", f"/v1/vector_stores?{query}", {"name": "x"}).status == 400
+    assert len(shared.world.sent()) == before
+
+
 @pytest.mark.parametrize("kind", LISTS)
 def test_a_list_shows_a_team_its_own(shared: Shared, kind: str) -> None:
     for key, other in (("team-a", "team-b"), ("team-b", "team-a")):
