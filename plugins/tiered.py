@@ -9,7 +9,7 @@ Each line is looked at once. Where some line of a file may be a border, too, the
 
 from collections.abc import Iterator
 
-from proxy.core.recognition import MOST_PIECES, Bound, Cut, Form, PieceKind, Recognition, TooMuch
+from proxy.core.recognition import MOST_CHARS, MOST_PIECES, Bound, Cut, Form, PieceKind, Recognition, TooMuch
 from proxy.core.words import Claim
 from proxy.hookspecs import hookimpl
 
@@ -37,6 +37,8 @@ class TieredRecogniser:
             return None
         for header, name, claim in _HEADERS:
             if text.startswith(header):
+                if len(text) > MOST_CHARS:
+                    raise TooMuch(Bound.LENGTH)
                 cuts = _cuts(text, len(header))
                 return Recognition(name, Form.CONTEXT, cuts, claim, ("Ok.",)) if cuts else None
         return None

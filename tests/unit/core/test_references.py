@@ -98,7 +98,7 @@ def test_no_text_costs_more_than_its_length(piece: bytes, *, has_items: bool) ->
         began = time.process_time()
         with suppress(InvalidRequest):
             references(body, has_items=has_items)
-        assert time.process_time() - began < 0.5
+        assert time.process_time() - began < 1.5, "0.3 s on a quiet machine"
 
 
 @pytest.mark.parametrize("piece", PIECES)
