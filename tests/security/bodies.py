@@ -152,7 +152,7 @@ def text_of(unit: str, role: str = "user") -> Make:
     """A conversation with one large text."""
     return lambda size: _chat(
         {"role": "system", "content": "You help. " * 500},
-        {"role": role, "content": unit * max(1, size // len(unit.encode()))},
+        {"role": role, "content": unit * max(1, size // (len(orjson.dumps(unit)) - 2))},
         {"role": "user", "content": "hi"},
     )
 

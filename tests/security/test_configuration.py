@@ -7,7 +7,7 @@ from argparse import ArgumentParser, Namespace
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from functools import partial
-from importlib.util import find_spec
+from importlib.metadata import distribution
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +24,7 @@ from proxy.settings.schema import GeneralSettings, LiteLLMParams, LiteLLMSetting
 from proxy.settings.unsupported import effect_of
 from tests.security.world import KEYS, World
 
-LITELLM = Path(next(iter((find_spec("litellm") or pytest.skip()).submodule_search_locations or [])))
+LITELLM = Path(str(distribution("litellm").locate_file("litellm")))
 MODEL = (
     "model_list: [{model_name: m, litellm_params: {model: openai/m, api_base: 'http://localhost:1/v1', api_key: k1}}]"
 )
