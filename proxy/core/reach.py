@@ -245,6 +245,8 @@ def _read_tools(raw: Raw | bytes, found: _Found) -> None:
     text = bytes(raw)
     if text == b"null":
         return
+    if text.startswith(b"[") and not (may_name_models(text) or may_ask_unnamed(text)):
+        return  # most requests: one look at the bytes of all tools
     try:
         for tool in elements(text):
             if is_plain_function(tool):
