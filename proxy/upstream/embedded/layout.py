@@ -153,6 +153,8 @@ def _endings(request: ChatRequest) -> tuple[list[int], int]:
     position = len(request.tools) - 1
     for i, turn in enumerate(request.turns):
         position += len(turn.blocks)
+        if position < 0:
+            continue  # an empty message in front of everything ends nowhere
         following = request.turns[i + 1].role if i + 1 < len(request.turns) else ""
         if turn.role == "user" or (turn.role == "tool" and following != "tool"):
             endings.append(position)

@@ -8,7 +8,7 @@ import struct
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from openai.types.chat import ChatCompletion, ChatCompletionChunk
 
@@ -211,6 +211,7 @@ odd_bodies = st.fixed_dictionaries(
 
 @settings(max_examples=250, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(odd_bodies, st.sampled_from([SMALL, OPENAI, OPENAI_EXPLICIT, DEEPSEEK]))
+@example({"messages": [{"role": "system", "content": []}, {"role": "user", "content": []}]}, OPENAI_EXPLICIT)
 def test_any_json_gets_an_answer(body, profile):
     provider = Provider(profile, output_tokens=5)
     for path in ("/chat/completions", "/completions", "/embeddings"):
