@@ -16,7 +16,7 @@ RUN := .venv/bin/python -m
 STAMP := .venv/.synced
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-all serve lint fmt bench load fuzz defences clean
+.PHONY: help setup demo test test-all serve lint fmt bench load drill fuzz defences clean
 .DELETE_ON_ERROR:
 
 help: ## list the targets
@@ -54,6 +54,9 @@ bench: $(STAMP) ## the cost of being in the path (3 minutes; ARGS=--quick: 40 se
 
 load: $(STAMP) ## budgets under load and kills at their full size: 200 clients x 50 calls, 50 kills (minutes)
 	STRATIFORM_LOAD=200x50 STRATIFORM_KILLS=50 $(RUN) pytest tests/e2e/test_ledger.py tests/e2e/test_workers.py $(ARGS)
+
+drill: $(STAMP) ## outages, kills, full disks, stepped clocks: what was served against what was booked (10 minutes; ARGS=--list)
+	$(RUN) tests.drill $(ARGS)
 
 fuzz: $(STAMP) ## 100,000 random requests, headers and streams through the proxy (6 minutes)
 	$(RUN) tests.fuzz $(ARGS)

@@ -113,15 +113,18 @@ def configuration(provider: str, store: str, **ours: object) -> dict[str, object
 
 
 @contextmanager
-def fleet(folder: Path, config: dict[str, object], workers: int = 1) -> Iterator[Fleet]:
-    """Serve a configuration with so many workers."""
+def fleet(
+    folder: Path, config: dict[str, object], workers: int = 1, *, module: str = "proxy.cli", wait_s: float = WAIT_S
+) -> Iterator[Fleet]:
+    """Serve a configuration with so many workers. ``module`` has the command; ``wait_s``: how long it may take to
+    end."""
     folder.mkdir(parents=True, exist_ok=True)
     file, log = folder / "config.yaml", folder / "log"
     file.write_text(yaml.safe_dump(config))
     environment = {**os.environ, "XDG_STATE_HOME": str(folder / "state")}
     with log.open("wb") as sink:
         process = subprocess.Popen(
-            [sys.executable, "-m", "proxy.cli", "serve", "--config", str(file), "--workers", str(workers)],
+            [sys.executable, "-m", module, "serve", "--config", str(file), "--workers", str(workers)],
             stdout=sink,
             stderr=sink,
             env=environment,
@@ -134,7 +137,7 @@ def fleet(folder: Path, config: dict[str, object], workers: int = 1) -> Iterator
     finally:
         process.terminate()
         try:
-            process.wait(WAIT_S)
+            process.wait(wait_s)
         finally:
             process.kill()
             process.wait()
