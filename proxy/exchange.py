@@ -14,7 +14,7 @@ from proxy.core.demand import Demand
 from proxy.core.diagnostics import UNTOLD
 from proxy.core.modes import Mode
 from proxy.core.objects import Act, Operation
-from proxy.core.paths import plain_path
+from proxy.core.paths import Path, read_path
 from proxy.core.reasons import Reason
 from proxy.core.reported import NOTHING_REPORTED, Reported
 from proxy.core.said import Said
@@ -110,6 +110,19 @@ class Exchange:
     """Of the list that it asks for, only the team's own objects go out."""
     made_family: str = ""
     """The family of what it makes, where that is not its operation's."""
+    _parsed: Path | None = field(default=None, repr=False)
+
+    @property
+    def parsed(self) -> Path:
+        """The path's reading, which every check shares. Raises NotFound where the path has not just one."""
+        if self._parsed is None:
+            self._parsed = read_path(self.path)
+        return self._parsed
+
+    @property
+    def asks_model(self) -> bool:
+        """Whether the request asks a model: it changes nothing, so it may be sent again, and is billed by tokens."""
+        return asks_model(self.method, self.parsed)
 
     @property
     def is_accepted(self) -> bool:
@@ -147,14 +160,11 @@ _GENERATING = (
 )  # fmt: skip
 
 
-def asks_model(method: str, path: str) -> bool:
-    """Whether the request asks a model: it changes nothing, so it may be sent again, and is billed by tokens.
-
-    However the path is written (``proxy.core.paths``).
-    """
+def asks_model(method: str, path: Path) -> bool:
+    """Whether a request asks a model (``Exchange.asks_model``), however its path is written."""
     if method != "POST":
         return False
-    plain = plain_path(path)
+    plain = path.text
     # A thread's messages are not asked but stored.
     return plain.endswith(_GENERATING) and "/threads/" not in plain
 

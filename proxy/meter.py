@@ -22,7 +22,7 @@ from proxy.core.prices import (
 from proxy.core.prompt import Bill
 from proxy.core.reasons import Reason
 from proxy.core.usage import Usage
-from proxy.exchange import Ending, Exchange, asks_model
+from proxy.exchange import Ending, Exchange
 from proxy.metrics import Metrics, mode_label
 from proxy.price_map import price_for
 
@@ -195,11 +195,7 @@ def sent_bill(exchange: Exchange, plan: Plan) -> Bill | None:
 
 def is_unreported(exchange: Exchange) -> bool:
     """The provider will bill the request, and said nothing of its tokens."""
-    return (
-        exchange.usage is None
-        and exchange.is_billed
-        and (exchange.is_chat or asks_model(exchange.method, exchange.path))
-    )
+    return exchange.usage is None and exchange.is_billed and (exchange.is_chat or exchange.asks_model)
 
 
 def estimated_usage(exchange: Exchange) -> Usage:

@@ -39,6 +39,9 @@ class Pairs(list[tuple[str, object]]):
     """A JSON object whose names may stand twice: all of its members, in their order."""
 
 
+_PAIRS = json.JSONDecoder(object_pairs_hook=Pairs)
+
+
 def speaks_of_models(name: str) -> bool:
     """Whether a member, parameter or header of that name may choose a model."""
     plain = folded(name)
@@ -54,7 +57,7 @@ def may_name_models(raw: bytes) -> bool:
 def parsed(raw: bytes) -> object:
     """The value, with objects as ``Pairs``. Raises NotUnderstood."""
     try:
-        found: object = json.loads(raw.decode("utf-8", "surrogatepass"), object_pairs_hook=Pairs)
+        found: object = _PAIRS.decode(raw.decode("utf-8", "surrogatepass"))
     except (ValueError, RecursionError) as error:
         raise NotUnderstood("it cannot be read") from error
     return found

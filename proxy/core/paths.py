@@ -57,14 +57,6 @@ def read_path(raw: str) -> Path:
     return Path(kept, tuple(segment.lower() for segment in kept), skipped)
 
 
-def plain_path(raw: str) -> str:
-    """``Path.text`` of a path that has just one reading, and nothing for any other."""
-    try:
-        return read_path(raw).text
-    except NotFound:
-        return ""
-
-
 def _front(segments: list[str]) -> int:
     count = 0
     while count < len(segments) and segments[count].lower() in _FRONTS:

@@ -22,11 +22,11 @@ HOSTS = (
     ("api.cerebras.ai", "cerebras"),
 )
 """Hosts, and all below them."""
+_PROVIDERS = dict(HOSTS)
 
 
 def provider_at(host: str) -> str:
     """The provider; empty where the host is nobody's that is known."""
-    for domain, provider in HOSTS:
-        if host == domain or host.endswith("." + domain):
-            return provider
-    return ""
+    while host and host not in _PROVIDERS:
+        host = host.partition(".")[2]
+    return _PROVIDERS.get(host, "")

@@ -25,7 +25,7 @@ from proxy.core.named import (
     parsed,
     speaks_of_models,
 )
-from proxy.core.paths import Path, read_path
+from proxy.core.paths import Path
 from proxy.core.unambiguous import folded
 from proxy.core.wire import Unreadable, elements
 
@@ -95,7 +95,7 @@ class Asked:
     understood. ``form_model`` is the model of a form, None for what is no form. ``has_body``: there is one."""
 
     method: str
-    path: str
+    path: Path
     query: str = ""
     headers: Headers = ()
     members: Values | None = None
@@ -149,7 +149,7 @@ class _Found:
 
 def reach_of(asked: Asked) -> Reach:
     """Everything that the request can reach."""
-    path = read_path(asked.path)
+    path = asked.path
     if asked.method in _READS and path.words[:1] == ("models",) and not asked.has_body:
         return Reach(is_listing=True)
     place = place_of(path)

@@ -4,7 +4,7 @@ import asyncio
 
 from proxy.core.objects import Act
 from proxy.engine.contained import Contained
-from proxy.engine.custody import Custody
+from proxy.engine.custody import Custody, has_news
 from proxy.engine.deferred import bill_of, is_deferred, owing, shows_end
 from proxy.exchange import Admission, Exchange, Meter
 from proxy.ports import Models
@@ -41,6 +41,9 @@ class Conclusion:
             return
         if shows_end(exchange):
             await self._settle_owed(custody, exchange)
+        if not has_news(exchange):
+            await self._settle(exchange)
+            return
         await asyncio.gather(self._settle(exchange), self._remember(custody, exchange))
 
     async def _settle_owed(self, custody: Custody, shown: Exchange) -> None:

@@ -14,7 +14,6 @@ from urllib.parse import parse_qsl
 from proxy.aside import Aside
 from proxy.core.digest import digest
 from proxy.core.objects import BATCHES, COMPLETIONS, RESPONSES, Act, Operation, is_allowed, operation_of
-from proxy.core.paths import read_path
 from proxy.core.references import MOST_ID_CHARS, Lines, Reference, family_of, references
 from proxy.engine.client import Client
 from proxy.engine.raw import Raw
@@ -66,7 +65,7 @@ class Custody:
     async def enter(self, exchange: Exchange, client: Client) -> None:
         """Note what the request does, and check its path and query. Raises Forbidden, NotFound, InvalidRequest,
         StoreUnavailable."""
-        segments = read_path(client.path).segments
+        segments = exchange.parsed.segments
         operation = exchange.operation = operation_of(exchange.method, segments)
         subject = exchange.subject
         assert subject is not None
@@ -123,7 +122,7 @@ class Custody:
         if subject is None or deployment is None or said is None or not exchange.is_accepted:
             return
         operation = exchange.operation
-        if operation.act is Act.TOUCH and exchange.method == "DELETE" and not operation.below:
+        if _deletes(exchange):
             await self._forget(subject.team, operation.object_id)
             return
         made: dict[str, str] = {}
@@ -217,6 +216,19 @@ class Custody:
                 await self._store.disown(team, _kept(name))
         except (StoreError, TimeoutError):
             self._failed("objects")
+
+
+def has_news(exchange: Exchange) -> bool:
+    """Whether there may be something to remember of an exchange that waits with no bill."""
+    subject = exchange.subject
+    is_kept = subject is not None and subject.is_confined and exchange.is_stored
+    return is_kept or _deletes(exchange)
+
+
+def _deletes(exchange: Exchange) -> bool:
+    """Whether the exchange deletes an object."""
+    operation = exchange.operation
+    return operation.act is Act.TOUCH and exchange.method == "DELETE" and not operation.below
 
 
 def place(deployment: Deployment) -> tuple[object, ...]:

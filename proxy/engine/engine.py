@@ -11,7 +11,6 @@ from proxy.clock import request_time
 from proxy.core.demand import Asked, demand_of
 from proxy.core.head import Head, head_of, untouched
 from proxy.core.modes import Mode
-from proxy.core.paths import plain_path
 from proxy.core.reach import Reach, is_body_path
 from proxy.core.reasons import Reason
 from proxy.core.retry import RetryPolicy
@@ -53,7 +52,7 @@ from proxy.engine.target import keys_of, refuse_key_in_model, refuse_key_in_path
 from proxy.engine.unasked import Unasked
 from proxy.engine.upload import checked_form, is_any_form, is_form, read_form
 from proxy.errors import InternalError, InvalidRequest, ProxyError, UpstreamError, UpstreamRejected
-from proxy.exchange import Admission, Ending, Exchange, Keeper, Meter, asks_model
+from proxy.exchange import Admission, Ending, Exchange, Keeper, Meter
 from proxy.forwarding import without_credentials
 from proxy.headers import for_upstream, get
 from proxy.ports import Call, Clock, Deployment, Models, Plan, Planner, Subject, Transport, Upstream
@@ -176,7 +175,7 @@ class Engine:
         exchange.wants_usage = head.wants_usage
         if self._custody is not None:
             await self._custody.read(exchange, Raw(body, head))
-        reach = await self._aside.run_large(len(body), partial(reach_of_chat, client, reading))
+        reach = await self._aside.run_large(len(body), partial(reach_of_chat, exchange.parsed, client, reading))
         policy = policy_for(self._retries, client.headers)
         attempts = await self._attempts(exchange, head, subject, reach, policy, len(body))
         check_structured(reading.members)
@@ -277,8 +276,8 @@ class Engine:
         if self._custody is not None:
             await self._custody.read(exchange, raw)
         self._arrived(exchange, client, raw.size or json_length(client))
-        reach = await self._aside.run_large(raw.size, partial(reach_of_raw, client, raw))
-        policy = policy_for(self._retries, client.headers) if raw.may_repeat(client) else None
+        reach = await self._aside.run_large(raw.size, partial(reach_of_raw, exchange.parsed, client, raw))
+        policy = policy_for(self._retries, client.headers) if raw.may_repeat(exchange) else None
         attempts = await self._attempts(exchange, raw.head, subject, reach, policy, raw.size)
         # Of compressed bytes nothing is known: under a limit they are refused in any case.
         asked = raw.head.asked if raw.head is not None else {} if raw.is_unread else None
@@ -380,7 +379,7 @@ class Engine:
         others = (*attempts.others, *further.deployments)
         if others:
             deployment = replace(deployment, others=others)
-        work = partial(demand_of, exchange.method, plain_path(exchange.path), asked, upload_bytes)
+        work = partial(demand_of, exchange.method, exchange.parsed.text, asked, upload_bytes)
         exchange.demand = await self._aside.run_large(sum(map(len, (asked or {}).values())), work)
         exchange.reservation = await self._admission.reserve(exchange, deployment, exchange.demand)
         if is_unread and exchange.reservation.is_limited:
@@ -390,8 +389,8 @@ class Engine:
     async def _raw(self, exchange: Exchange, client: Client, subject: Subject) -> Raw:
         """The request, read as far as is needed to know whose model it asks for."""
         body: bytes | None = None
-        asks = asks_model(client.method, client.path)
-        if is_compressed(client) and (asks or is_form(client) or subject.is_confined):
+        asks, path = exchange.asks_model, exchange.parsed
+        if is_compressed(client) and (asks or is_form(client, path) or subject.is_confined):
             # Where it can go to one place only, and nothing is held against it, it need not be understood.
             if subject.models or subject.is_confined or self._models.sole() is None:
                 refuse_compressed()
@@ -399,12 +398,12 @@ class Engine:
         if asks:
             # Whatever it calls itself: what is not read is neither priced nor held to the key's models.
             body = await client.read(self._limits.body_bytes)
-        elif is_form(client):
+        elif is_form(client, path):
             return await self._form(client, subject)
         elif is_any_form(client) and subject.is_confined:
             form = checked_form(client, self._limits.upload_bytes, refers, FileWatch(exchange))
             return Raw(form, is_form=True)
-        elif subject.is_confined or is_json(client) or _is_read(client):
+        elif subject.is_confined or is_json(client) or (client.method == "POST" and is_body_path(path.text)):
             body = await client.peek(self._limits.peek_bytes)
         elif not has_body(client):
             body = await client.read(self._limits.peek_bytes)
@@ -490,11 +489,6 @@ def _mode(client: Client, deployment: Deployment, subject: Subject) -> Mode:
     except ValueError as error:
         raise InvalidRequest(f"{MODE_HEADER}: {error}", param=MODE_HEADER, code="invalid_mode") from error
     return Mode.OBSERVE if deployment.reminder and mode < Mode.OBSERVE <= allowed else mode
-
-
-def _is_read(client: Client) -> bool:
-    """Whether a request that does not call its body JSON is read all the same."""
-    return client.method == "POST" and is_body_path(plain_path(client.path))
 
 
 def _peeked(body: bytes) -> Raw:

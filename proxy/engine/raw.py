@@ -11,7 +11,7 @@ from proxy.engine.client import Client
 from proxy.engine.target import sent_query
 from proxy.engine.upload import Upload
 from proxy.errors import InvalidRequest
-from proxy.exchange import Exchange, asks_model
+from proxy.exchange import Exchange
 from proxy.headers import for_upstream, get
 from proxy.ports import Call, Deployment, Subject
 
@@ -36,9 +36,9 @@ class Raw:
         """Bytes that were read."""
         return len(self.body) if isinstance(self.body, bytes) else 0
 
-    def may_repeat(self, client: Client) -> bool:
+    def may_repeat(self, exchange: Exchange) -> bool:
         """Whether sending the request twice does no more than sending it once. An upload is gone when it was read."""
-        is_harmless = client.method in ("GET", "HEAD") or asks_model(client.method, client.path)
+        is_harmless = exchange.method in ("GET", "HEAD") or exchange.asks_model
         return isinstance(self.body, bytes) and is_harmless
 
 

@@ -10,6 +10,7 @@ from urllib.parse import quote
 
 from proxy.core.allow import allows, allows_all, is_ordinary
 from proxy.core.named import speaks_of_models
+from proxy.core.paths import Path
 from proxy.core.reach import Asked, Place, Reach, reach_of
 from proxy.core.unambiguous import Reading
 from proxy.engine.client import Client
@@ -47,18 +48,16 @@ def refused_fields(subject: Subject) -> Callable[[str], bool] | None:
     return is_refused
 
 
-def reach_of_chat(client: Client, reading: Reading) -> Reach:
+def reach_of_chat(path: Path, client: Client, reading: Reading) -> Reach:
     """What a chat request can reach."""
-    return reach_of(Asked("POST", client.path, client.query, client.headers, reading.members))
+    return reach_of(Asked("POST", path, client.query, client.headers, reading.members))
 
 
-def reach_of_raw(client: Client, raw: Raw) -> Reach:
+def reach_of_raw(path: Path, client: Client, raw: Raw) -> Reach:
     """What a request on any other path can reach."""
     form_model = raw.body.model if isinstance(raw.body, Upload) else None
     has_one = raw.body != b"" if isinstance(raw.body, bytes) else has_body(client)
-    return reach_of(
-        Asked(client.method, client.path, client.query, client.headers, raw.members, form_model, has_body=has_one)
-    )
+    return reach_of(Asked(client.method, path, client.query, client.headers, raw.members, form_model, has_body=has_one))
 
 
 def model_of_place(models: Models, reach: Reach) -> str:

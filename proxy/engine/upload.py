@@ -7,7 +7,7 @@ model is known, and streamed from there on.
 from collections.abc import AsyncIterator, Callable
 
 from proxy.core.head import Head
-from proxy.core.paths import plain_path
+from proxy.core.paths import Path
 from proxy.engine.client import Client
 from proxy.engine.form import FormScan, boundary_of
 from proxy.errors import InvalidRequest
@@ -16,10 +16,9 @@ from proxy.headers import get
 _PATHS = ("/audio/transcriptions", "/audio/translations", "/images/edits", "/images/variations", "/videos")
 
 
-def is_form(client: Client) -> bool:
+def is_form(client: Client, path: Path) -> bool:
     """Whether the request is a form that names a model."""
-    kind = (get(client.headers, "content-type") or "").strip().lower()
-    return client.method == "POST" and kind.startswith("multipart/") and plain_path(client.path).endswith(_PATHS)
+    return client.method == "POST" and is_any_form(client) and path.text.endswith(_PATHS)
 
 
 def is_any_form(client: Client) -> bool:

@@ -2,6 +2,7 @@
 
 import pytest
 
+from proxy.core.paths import read_path
 from proxy.exchange import Exchange, asks_model, new_id
 
 
@@ -37,10 +38,10 @@ def test_accepted_means_2xx_and_a_first_byte() -> None:
     ["/responses", "/x/messages", "/completions/", "/%65mbeddings", "/Chat/Completions", "/models/x:generateContent"],
 )
 def test_paths_that_ask_a_model(path: str) -> None:
-    assert asks_model("POST", path)
-    assert not asks_model("GET", path)
+    assert asks_model("POST", read_path(path))
+    assert not asks_model("GET", read_path(path))
 
 
 @pytest.mark.parametrize("path", ["/threads/1/messages", "/files", "/responses/1/cancel", "/fine_tuning/jobs"])
 def test_paths_that_do_something(path: str) -> None:
-    assert not asks_model("POST", path)
+    assert not asks_model("POST", read_path(path))

@@ -11,7 +11,7 @@ from proxy.core.reach import Asked, Place, Reach, place_of, reach_of
 
 def reach(path: str = "/chat/completions", query: str = "", method: str = "POST", **members: object) -> Reach:
     raw = {name: json.dumps(value).encode() for name, value in members.items()}
-    return reach_of(Asked(method, path, query, (), raw))
+    return reach_of(Asked(method, read_path(path), query, (), raw))
 
 
 @pytest.mark.parametrize(
@@ -66,9 +66,9 @@ def test_a_query_that_is_not_understood(query: str) -> None:
 
 def test_only_a_plain_question_is_one_for_the_list() -> None:
     for path in ("/models", "/models/x", "/v1/models"):
-        assert reach_of(Asked("GET", path, has_body=False)) == Reach(is_listing=True)
-        assert not reach_of(Asked("GET", path)).is_listing
-        assert not reach_of(Asked("DELETE", path, has_body=False)).is_listing
+        assert reach_of(Asked("GET", read_path(path), has_body=False)) == Reach(is_listing=True)
+        assert not reach_of(Asked("GET", read_path(path))).is_listing
+        assert not reach_of(Asked("DELETE", read_path(path), has_body=False)).is_listing
 
 
 @pytest.mark.parametrize(
@@ -86,7 +86,7 @@ def test_the_time_grows_with_the_bytes() -> None:
         "x": b'{"model":[' * 30000,
     }
     began = time.process_time()
-    assert reach_of(Asked("POST", "/responses", "&".join(["a=b"] * 10_000), (), members)).unread
+    assert reach_of(Asked("POST", read_path("/responses"), "&".join(["a=b"] * 10_000), (), members)).unread
     assert time.process_time() - began < 0.5
 
 
@@ -96,6 +96,6 @@ def test_what_is_searched_for_models_is_bounded_for_all_of_a_request(name: str) 
     tool = b'{"type":"a","type":"b","y":' + text + b"}"
     raw = {"model": b'"a"', **{f"{name}{n}": tool for n in range(60)}, name: b"[" + b",".join([tool] * 60) + b"]"}
     began = time.process_time()
-    found = reach_of(Asked("POST", "/chat/completions", "", (), raw))
+    found = reach_of(Asked("POST", read_path("/chat/completions"), "", (), raw))
     assert time.process_time() - began < 0.5
     assert found.unread
