@@ -1,8 +1,11 @@
-"""Time, as a port: the system's clock, a clock that is set by hand, and the time that a request brings along."""
+"""Time, as a port: the machine's clock, a clock that is set by hand, and the time that a request brings along."""
 
 import math
 import time
+from collections.abc import Callable
+from dataclasses import dataclass
 
+from proxy.core.steady_time import Departure, SteadyState, SteadyTime
 from proxy.errors import InvalidRequest
 from proxy.ports import Clock, Headers
 
@@ -10,11 +13,73 @@ TIME_HEADER = "x-stratiform-time"
 
 
 class SystemClock:
-    """The machine's clock."""
+    """The machine's wall clock, as it is set."""
 
     def now(self) -> float:
         """Unix seconds."""
         return time.time()  # noqa: TID251 - the one place
+
+
+def boot_time() -> float:
+    """Seconds of a clock that nobody sets and that goes on while the machine sleeps.
+
+    ``CLOCK_BOOTTIME`` is Linux's (clock_gettime(2)); ``CLOCK_MONOTONIC`` counts the sleep on macOS (clock_gettime(3)).
+    """
+    return time.clock_gettime(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))
+
+
+@dataclass(frozen=True, slots=True)
+class Readings:
+    """The clocks of a machine. Tests give others."""
+
+    wall: Callable[[], float] = SystemClock().now
+    monotonic: Callable[[], float] = boot_time
+
+
+def _unwatched(departure: Departure) -> None:
+    """Nobody is told."""
+
+
+class SteadyClock:
+    """The machine's clock without its steps (``proxy.core.steady_time``): budgets, leases and keys go by it.
+
+    ``on_departure`` is told when the machine's clock departs from the time that is given, and when it agrees again.
+    """
+
+    def __init__(
+        self, readings: Readings | None = None, on_departure: Callable[[Departure], None] = _unwatched
+    ) -> None:
+        self.readings = readings or Readings()
+        self._on_departure = on_departure
+        self._steady = SteadyTime(self.readings.wall(), self.readings.monotonic())
+        self._departure = Departure()
+
+    def now(self) -> float:
+        """Unix seconds."""
+        wall_s, monotonic_s = self.readings.wall(), self.readings.monotonic()
+        now = self._steady.at(wall_s, monotonic_s)
+        departure = self._steady.departure(wall_s, monotonic_s)
+        if not departure.is_like(self._departure):
+            self._departure = departure
+            self._on_departure(departure)
+        return now
+
+    def told_by_store(self, store_s: float, monotonic_s: float) -> None:
+        """The store's clock showed ``store_s`` at that reading of the monotonic clock."""
+        self._steady.told_by_store(store_s, monotonic_s)
+
+    @property
+    def state(self) -> SteadyState:
+        """What ``resume`` takes."""
+        return self._steady.state
+
+    def resume(self, state: SteadyState) -> None:
+        """Go on from the state of an earlier process, since which the machine has not been started anew."""
+        self._steady.resume(state, self.readings.monotonic())
+
+    def not_before(self, time_s: float) -> None:
+        """An earlier process gave ``time_s``: no less is given now."""
+        self._steady.not_before(time_s, self.readings.monotonic())
 
 
 class ManualClock:

@@ -230,6 +230,13 @@ class Metrics:
         self._spool = self._alone("spool_pending", "Settlements that wait for the store.", "livesum")
         self._replays = self._plain("spool_replayed_total", "Settlements that the store got later.")
         self._expired = self._plain("reservations_expired_total", "Reservations of dead workers, billed as they stood.")
+        self._clock_steps = self._plain("clock_steps_total", "Steps of the machine's clock that were held back.")
+        self._clock_held_back = self._alone(
+            "clock_held_back_seconds", "How far the clock is ahead of the time that budgets go by.", "livemostrecent"
+        )
+        self._clock_off_store = self._alone(
+            "clock_off_store_seconds", "How far the clock is ahead of the store's, if not alike.", "livemostrecent"
+        )
         self._plugin_errors = self._counter("plugin_errors_total", "Plugin failures, contained.", "plugin", "hook")
         self._plugin_bounds = self._counter(
             "plugin_bounds_total", "Texts that stayed whole at a bound.", "plugin", "bound"
@@ -449,6 +456,15 @@ class Metrics:
     def reservations_expired(self, count: int) -> None:
         """Reservations were billed because nobody settled them."""
         self._expired.inc(count)
+
+    def clock_stepped(self) -> None:
+        """The machine's clock was stepped, and that is held back."""
+        self._clock_steps.inc()
+
+    def clock_departed(self, held_back_s: float, ahead_of_store_s: float) -> None:
+        """How far the machine's clock is off; zeros where it is gone by."""
+        self._clock_held_back.set(held_back_s)
+        self._clock_off_store.set(ahead_of_store_s)
 
     def plugin_failed(self, plugin: str, hook: str) -> None:
         """A plugin raised; it was skipped."""

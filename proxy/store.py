@@ -356,6 +356,10 @@ class Store(MoneyStore, DirectoryStore, ObjectStore, StateStore, Protocol):
     is_durable: bool
     """Whether what it holds outlives the process."""
 
+    async def time(self) -> float | None:
+        """The store's own clock, in unix seconds; None where it has none but the machine's."""
+        ...
+
     async def ping(self) -> None:
         """Raises StoreError where the store does not answer."""
         ...

@@ -7,6 +7,7 @@ from pathlib import Path
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from proxy.cli import parts
+from proxy.clock import Readings
 from proxy.core.tokens import bytes_over_four
 from proxy.settings import Environment, Settings, load
 from proxy.testing import serving
@@ -16,13 +17,15 @@ from proxy.web.app import create_app
 class Whole:
     """An app that is built in the event loop that serves it."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Settings, readings: Readings | None = None) -> None:
         self._settings = settings
+        self._readings = readings
         self._app: ASGIApp | None = None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if self._app is None:
-            self._app = create_app((await parts.build(self._settings, encode=bytes_over_four)).parts)
+            built = await parts.build(self._settings, encode=bytes_over_four, readings=self._readings)
+            self._app = create_app(built.parts)
         await self._app(scope, receive, send)
 
 
@@ -34,7 +37,7 @@ def settings_of(folder: Path, text: str) -> Settings:
 
 
 @contextmanager
-def whole(folder: Path, text: str) -> Iterator[str]:
-    """The address of a proxy with that configuration."""
-    with serving(Whole(settings_of(folder, text))) as url:
+def whole(folder: Path, text: str, readings: Readings | None = None) -> Iterator[str]:
+    """The address of a proxy with that configuration, on a machine with those clocks."""
+    with serving(Whole(settings_of(folder, text), readings)) as url:
         yield url

@@ -20,9 +20,10 @@ from rich.table import Table
 from proxy.administration import Desk
 from proxy.cli import compose, declared
 from proxy.cli.output import Output, fail, plain_failures, print_json
-from proxy.clock import SystemClock
+from proxy.clock import SteadyClock
 from proxy.errors import ProxyError
 from proxy.settings import ConfigError, Environment, Settings, Stratiform, load
+from proxy.timekeeping import Timekeeper
 
 DEFAULT_CONFIG = Path("config.yaml")
 _TIMEOUT_S = 30.0
@@ -129,7 +130,9 @@ async def asking(arguments: argparse.Namespace, environment: Environment | None 
         if not store.is_durable:
             raise ConfigError(["stratiform.store: is memory, which ends with a process: ask the proxy itself (--url)"])
         directory = declared.directory(settings, store)
-        desk = Desk(directory, store, SystemClock())
+        clock = SteadyClock()
+        await Timekeeper(clock, store, settings.spool_folder).prepare()
+        desk = Desk(directory, store, clock)
 
         async def ask(method: str, path: str, query: Mapping[str, str] | None = None, body: object = None) -> Any:
             reply = await desk.answer(method, path, query, body)

@@ -10,7 +10,7 @@ from proxy.admission import Gate
 from proxy.aside import Aside
 from proxy.cli import compose, declared
 from proxy.cli.reload import Reload
-from proxy.clock import SystemClock
+from proxy.clock import Readings, SteadyClock
 from proxy.core.breaker import BreakerPolicy
 from proxy.core.options import Options
 from proxy.core.planner import TierPlanner
@@ -30,6 +30,7 @@ from proxy.ports import Clock, Transport, Upstream
 from proxy.rulebook import Rulebook, rule_of
 from proxy.settings import Settings
 from proxy.shared_metrics import SharedMetrics
+from proxy.timekeeping import ClockNews, Timekeeper
 from proxy.upstream.embedded import EmbeddedUpstream
 from proxy.upstream.http import HttpUpstream
 from proxy.upstream.litellm_ import LitellmUpstream
@@ -63,13 +64,14 @@ async def build(
     *,
     upstreams: Mapping[Transport, Upstream] | None = None,
     clock: Clock | None = None,
+    readings: Readings | None = None,
     encode: Encode | None = None,
     obstacle: Callable[[], str] = _no_obstacle,
     worker: Worker | None = None,
     wait: Callable[[float], Awaitable[None]] = asyncio.sleep,
 ) -> Assembly:
-    """The parts of an app. Given upstreams stand in for those that the settings ask for; ``wait`` sleeps for so many
-    seconds of the clock. Raises ConfigError."""
+    """The parts of an app. Given upstreams stand in for those that the settings ask for, and ``readings`` for the
+    machine's clocks; ``wait`` sleeps for so many seconds of the clock. Raises ConfigError."""
     ours, prices = settings.stratiform, compose.price_map(settings)
     models = LiveModels(compose.model_table(settings, prices))
     encode = encode or local_encode()
@@ -77,7 +79,9 @@ async def build(
     metrics = Metrics(
         served, teams=[DEFAULT_TEAM, *(team.name for team in ours.teams)], shared=worker.metrics if worker else None
     )
-    store, system = await compose.open_store(settings), SystemClock()
+    store, system = await compose.open_store(settings), SteadyClock(readings, ClockNews(metrics))
+    timekeeper = Timekeeper(system, store, settings.spool_folder if store.is_durable else None)
+    await timekeeper.start()
     directory = declared.directory(settings, store)
     await directory.load()
     if store.is_durable:
@@ -155,7 +159,7 @@ async def build(
         models=models,
         metrics=metrics,
         obstacle=obstacle,
-        on_close=[gate.aclose, directory.aclose, planner.aclose],
+        on_close=[gate.aclose, directory.aclose, planner.aclose, timekeeper.aclose],
         admin=AdminEndpoint(Desk(directory, store, system), identity) if identity.has_master else None,
     )
     return Assembly(parts, used, Reload(models, prices, directory))

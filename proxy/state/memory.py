@@ -220,6 +220,10 @@ class MemoryStore:
         while len(self._blobs) > _MOST_BLOBS:
             del self._blobs[next(iter(self._blobs))]
 
+    async def time(self) -> float | None:
+        """The machine's clock is the store's."""
+        return None
+
     async def ping(self) -> None:
         """It answers."""
 

@@ -74,7 +74,7 @@ class RedisStore:
         self._state_link = RedisLink(url, state_timeout_s, ca_file)
         self._objects = RedisObjects(self._link)
         self._scripts = {name: Script.load("team", name) for name in _TEAM_SCRIPTS}
-        self._scripts |= {name: Script.load(name) for name in ("put", "remove")}
+        self._scripts |= {name: Script.load(name) for name in ("put", "remove", "time")}
         self._scripts |= {name: Script.load("state", name) for name in ("state_load", "state_save")}
         self._registered: dict[str, float] = {}
 
@@ -212,6 +212,11 @@ class RedisStore:
             self._scripts["state_save"], _keys("s", scope, _STATE_KEYS),
             repr(now), repr(now + ttl_s), max(1, int(ttl_s * 1000)), self._scope_bytes, *pairs,
         )  # fmt: skip
+
+    async def time(self) -> float | None:
+        """The server's clock; of a cluster that of the node with the directory."""
+        seconds, microseconds = await self._link.run(self._scripts["time"], [_VERSION])
+        return int(seconds) + int(microseconds) / 1e6
 
     async def ping(self) -> None:
         """Raises StoreError where the server does not answer."""

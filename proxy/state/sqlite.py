@@ -203,6 +203,10 @@ class SqliteStore:
 
         await self._database.write(work)
 
+    async def time(self) -> float | None:
+        """The machine's clock is the store's."""
+        return None
+
     async def ping(self) -> None:
         """Raises StoreError where the file cannot be written."""
         await self._database.write(_version)

@@ -1,0 +1,114 @@
+"""The time that budgets go by: the machine's clock without its steps.
+
+A clock is stepped when somebody sets it, when it is first synchronised, or when a virtual machine moves to another
+host. A window must not open because of that, and nothing may be forgotten. So the wall clock is compared with a
+monotonic one, which counts the time that the machine sleeps and which nobody sets. As long as both go alike, give or
+take ``STEP_S``, the time is the wall clock's, and its slow corrections are followed. When the wall clock departs
+further, the time goes on by the monotonic clock, until the new time has stood for ``SETTLED_S``.
+
+Several hosts share one store, and the store has a clock, too. A host whose wall clock differs from the store's by more
+than ``STEP_S`` goes by the store's. Until the store has been asked once, the time is provisional, and its first answer
+is taken at once.
+
+All values are in seconds. The module reads no clock: every reading comes from outside.
+"""
+
+from dataclasses import dataclass
+
+STEP_S = 60.0
+"""How far a clock may depart from the monotonic one before that is called a step."""
+SETTLED_S = 600.0
+"""How long a new time stands before it is followed."""
+
+
+@dataclass(frozen=True, slots=True)
+class SteadyState:
+    """What is kept across a restart. Offsets are what is added to the monotonic clock. ``waiting_s`` is the offset that
+    is held back since ``waiting_at`` of the monotonic clock; None: nothing is held back."""
+
+    offset_s: float
+    waiting_s: float | None = None
+    waiting_at: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Departure:
+    """How far the wall clock is off. ``held_back_s``: by how much the time that is held back is ahead of the one that
+    is given; 0 where none is held back. ``ahead_of_store_s``: by how much the wall clock is ahead of the store's, which
+    is gone by instead; 0 where the wall clock itself is gone by."""
+
+    held_back_s: float = 0.0
+    ahead_of_store_s: float = 0.0
+
+    def is_like(self, other: "Departure") -> bool:
+        """Whether it is the same departure, give or take slow corrections."""
+        return _is_like(self.held_back_s, other.held_back_s) and _is_like(self.ahead_of_store_s, other.ahead_of_store_s)
+
+
+class SteadyTime:
+    """The time, reading by reading. ``is_provisional``: the first answer of a store replaces it at once."""
+
+    __slots__ = ("_base_at", "_base_s", "_is_provisional", "_offset_s", "_store_s", "_waiting_at", "_waiting_s")
+
+    def __init__(self, wall_s: float, monotonic_s: float) -> None:
+        self._is_provisional = True
+        self._store_s: float | None = None
+        self._waiting_s: float | None = None
+        self._take(wall_s - monotonic_s, monotonic_s)
+
+    def at(self, wall_s: float, monotonic_s: float) -> float:
+        """The time of a reading of both clocks, which are read one directly behind the other."""
+        seen_s = self._chosen(wall_s - monotonic_s)
+        if abs(seen_s - self._base_s) <= STEP_S:
+            self._offset_s, self._waiting_s = seen_s, None
+            # Corrections are measured from where the clock stood a while ago: small steps do not add up to a large one.
+            if monotonic_s - self._base_at >= SETTLED_S:
+                self._take(seen_s, monotonic_s)
+        elif self._waiting_s is None or abs(seen_s - self._waiting_s) > STEP_S:
+            self._waiting_s, self._waiting_at = seen_s, monotonic_s
+        elif monotonic_s - self._waiting_at >= SETTLED_S:
+            self._take(seen_s, monotonic_s)
+        return monotonic_s + self._offset_s
+
+    def told_by_store(self, store_s: float, monotonic_s: float) -> None:
+        """The store's clock showed ``store_s`` at that reading of the monotonic clock."""
+        self._store_s = store_s - monotonic_s
+        if self._is_provisional:
+            self._is_provisional = False
+            self._take(self._chosen(self._offset_s), monotonic_s)
+
+    def departure(self, wall_s: float, monotonic_s: float) -> Departure:
+        """How far the wall clock of the last reading is from the time that was given for it."""
+        own_s = wall_s - monotonic_s
+        held_back_s = 0.0 if self._waiting_s is None else self._waiting_s - self._offset_s
+        return Departure(held_back_s, own_s - self._chosen(own_s))
+
+    @property
+    def state(self) -> SteadyState:
+        """What ``resume`` takes."""
+        return SteadyState(self._offset_s, self._waiting_s, self._waiting_at)
+
+    def resume(self, before: SteadyState, monotonic_s: float) -> None:
+        """Go on from a state of the same monotonic clock."""
+        self._take(before.offset_s, monotonic_s)
+        self._waiting_s, self._waiting_at = before.waiting_s, before.waiting_at
+        self._is_provisional = False
+
+    def not_before(self, time_s: float, monotonic_s: float) -> None:
+        """The time was ``time_s`` once, by another monotonic clock: a clock that shows less has been stepped."""
+        if monotonic_s + self._offset_s < time_s - STEP_S:
+            self._take(time_s - monotonic_s, monotonic_s)
+
+    def _chosen(self, own_s: float) -> float:
+        if self._store_s is None or abs(own_s - self._store_s) <= STEP_S:
+            return own_s
+        return self._store_s
+
+    def _take(self, offset_s: float, monotonic_s: float) -> None:
+        self._offset_s = self._base_s = offset_s
+        self._base_at = monotonic_s
+        self._waiting_s, self._waiting_at = None, 0.0
+
+
+def _is_like(one_s: float, other_s: float) -> bool:
+    return bool(one_s) == bool(other_s) and abs(one_s - other_s) <= STEP_S

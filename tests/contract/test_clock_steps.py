@@ -1,0 +1,188 @@
+"""A clock that is stepped opens no window and forgets nothing, on every engine; hosts whose clocks differ agree."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from proxy.accounts import Accounts
+from proxy.books import Books
+from proxy.clock import Readings, SteadyClock
+from proxy.core.budget import Rule
+from proxy.core.demand import Demand, Kind
+from proxy.core.steady_time import SETTLED_S
+from proxy.core.usage import Usage
+from proxy.errors import BudgetExceeded
+from proxy.exchange import Ending
+from proxy.metrics import Metrics
+from proxy.store import NANOS_PER_USD, Charge, Entry, Reserve, Settle, Store
+from proxy.timekeeping import ClockNews, Timekeeper
+from tests.contract.stores import DURABLE, ENGINES, redis, redis_store
+from tests.money import MODEL, PRICE, FixedRules, exchange
+
+# At noon of a day, so that a step of an hour stays within it.
+NOON = 1_700_049_600.0
+HOUR, DAY = 3600.0, 86400.0
+BUDGET = Rule("b", "the budget", hard=10 * NANOS_PER_USD)
+WINDOWS = ("hour", "day", "rolling:3600", "total")
+
+
+@dataclass
+class Machine:
+    """A host's clocks, which go on only when they are told to."""
+
+    wall: float = NOON
+    monotonic: float = 500.0
+
+    def readings(self) -> Readings:
+        return Readings(lambda: self.wall, lambda: self.monotonic)
+
+    def passes(self, seconds: float) -> None:
+        self.wall += seconds
+        self.monotonic += seconds
+
+
+@dataclass
+class Host:
+    """A worker on a machine: its clock, and accounts with a budget of ten dollars in one window."""
+
+    machine: Machine
+    clock: SteadyClock
+    accounts: Accounts
+
+    async def spend(self, tokens: int = 1) -> bool:
+        """Whether so many dollars could be spent."""
+        made = exchange(at=self.clock.now())
+        try:
+            made.reservation = await self.accounts.reserve(made, MODEL, Demand(Kind.TEXT, tokens, 1))
+        except BudgetExceeded:
+            return False
+        made.attempts, made.ending, made.status = 1, Ending.COMPLETED, 200
+        made.usage, made.cost_usd = Usage(0, tokens), float(tokens)
+        await self.accounts.settle(made)
+        return True
+
+
+@asynccontextmanager
+async def host(store: Store, window: str, machine: Machine, folder: Path | None = None) -> AsyncIterator[Host]:
+    metrics = Metrics()
+    clock = SteadyClock(machine.readings(), ClockNews(metrics))
+    timekeeper = Timekeeper(clock, store, folder)
+    await timekeeper.start()
+    rule = Rule(BUDGET.id, BUDGET.title, hard=BUDGET.hard, window=window)
+    accounts = Accounts(FixedRules([rule]), Books(store, clock, metrics), lambda _: PRICE, metrics)
+    try:
+        yield Host(machine, clock, accounts)
+    finally:
+        await timekeeper.aclose()
+
+
+async def exhaust(one: Host) -> None:
+    for _ in range(10):
+        assert await one.spend()
+    assert not await one.spend()
+
+
+@pytest.mark.parametrize("window", WINDOWS)
+@pytest.mark.parametrize("engine", ENGINES)
+def test_a_clock_that_is_stepped_refills_no_budget(engine: str, window: str, tmp_path: Path) -> None:
+    async def main() -> None:
+        async with ENGINES[engine](tmp_path) as store, host(_without_time(store), window, Machine()) as one:
+            await exhaust(one)
+            for step in (-HOUR, HOUR + DAY, -DAY):
+                one.machine.wall += step
+                for _ in range(5):
+                    assert not await one.spend()
+                    one.machine.passes(40)
+            assert one.machine.wall == NOON + 600
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_a_new_time_that_has_stood_opens_the_window(engine: str, tmp_path: Path) -> None:
+    async def main() -> None:
+        async with ENGINES[engine](tmp_path) as store, host(_without_time(store), "day", Machine()) as one:
+            await exhaust(one)
+            one.machine.wall += DAY
+            assert not await one.spend()
+            one.machine.passes(SETTLED_S - 1)
+            assert not await one.spend()
+            one.machine.passes(1)
+            assert await one.spend()
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_a_clock_that_is_stepped_prunes_nothing_and_bills_nothing(engine: str, tmp_path: Path) -> None:
+    async def main() -> None:
+        async with ENGINES[engine](tmp_path) as store:
+            machine = Machine()
+            clock = SteadyClock(machine.readings())
+            charge = Charge("a", 5, None, keep_s=HOUR)
+            await store.save("scope", {"name": b"blob"}, DAY, clock.now())
+            await store.settle(Settle(Entry("old", clock.now(), "red"), [charge]), clock.now())
+            entry = Entry("runs", clock.now(), "red")
+            await store.reserve(Reserve("runs", "red", [charge], clock.now() + 60, entry), clock.now())
+            machine.wall += 400 * DAY
+            books = Books(store, clock, Metrics(), keep_entries_s=30 * DAY)
+            await books.start()
+            assert await store.expire(clock.now()) == 0
+            assert [one.exchange_id for one in await store.entries(0, NOON + 1000 * DAY)] == ["old"]
+            (balance,) = await store.balances("red", ["a"], clock.now())
+            assert (balance.spent, balance.reserved) == (5, 5)
+            assert await store.load("scope", ["name"], clock.now()) == [b"blob"]
+            await books.aclose()
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("engine", DURABLE)
+def test_a_restart_in_the_middle_of_a_step_refills_nothing(engine: str, tmp_path: Path) -> None:
+    async def main() -> None:
+        async with ENGINES[engine](tmp_path) as store:
+            bare, machine, folder = _without_time(store), Machine(), tmp_path / "spool"
+            async with host(bare, "day", machine, folder) as one:
+                await exhaust(one)
+            machine.passes(30)
+            machine.wall += DAY
+            for _ in range(3):
+                machine.passes(100)
+                async with host(bare, "day", machine, folder) as one:
+                    assert not await one.spend()
+                    assert one.clock.now() == machine.wall - DAY
+            machine.passes(SETTLED_S)
+            async with host(bare, "day", machine, folder) as one:
+                assert await one.spend()
+
+    asyncio.run(main())
+
+
+def test_hosts_whose_clocks_differ_go_by_the_server(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with redis(tmp_path) as store, redis_store((tmp_path / "address").read_text()) as same:
+            true = await store.time()
+            assert true is not None
+            async with (
+                host(store, "hour", Machine(wall=true)) as right,
+                host(same, "hour", Machine(wall=true - 2 * HOUR, monotonic=70_000.0)) as wrong,
+            ):
+                assert abs(right.clock.now() - wrong.clock.now()) < 60
+                await exhaust(right)
+                assert not await wrong.spend()
+
+    asyncio.run(main())
+
+
+def _without_time(store: Store) -> Store:
+    """The engine, with its clock on the same machine as the worker: it is stepped with it."""
+
+    async def time() -> None:
+        return None
+
+    store.time = time  # type: ignore[method-assign]
+    return store
