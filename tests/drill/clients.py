@@ -72,6 +72,10 @@ class Clients:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        self.stop()
+
+    def stop(self) -> None:
+        """Send no more, and wait for the calls that are under way."""
         self._stop.set()
         self._thread.join(_PATIENCE_S + 10)
         assert not self._thread.is_alive(), "the clients do not come to an end"

@@ -1,6 +1,6 @@
 """All drills, in the order in which they run."""
 
-from tests.drill import redis_killed
+from tests.drill import redis_outages
 from tests.drill.drill import Drill
 
-DRILLS: tuple[Drill, ...] = (*redis_killed.DRILLS,)
+DRILLS: tuple[Drill, ...] = (*redis_outages.DRILLS,)
