@@ -1,6 +1,14 @@
 """All drills, in the order in which they run."""
 
-from tests.drill import redis_outages
+from tests.drill import clocks, files, kills, redis_emptied, redis_outages, restarts, upstreams
 from tests.drill.drill import Drill
 
-DRILLS: tuple[Drill, ...] = (*redis_outages.DRILLS,)
+DRILLS: tuple[Drill, ...] = (
+    *redis_outages.DRILLS,
+    *redis_emptied.DRILLS,
+    *kills.DRILLS,
+    *files.DRILLS,
+    *clocks.DRILLS,
+    *upstreams.DRILLS,
+    *restarts.DRILLS,
+)

@@ -49,19 +49,19 @@ class World:
     def __init__(self, folder: Path, size: Size, stack: ExitStack) -> None:
         self.folder = folder
         self.size = size
-        self._stack = stack
+        self.stack = stack
         self._count = 0
 
     @functools.cached_property
     def upstream(self) -> Upstream:
         """The recording provider, from the first use on."""
-        return self._stack.enter_context(upstream(self.folder / "upstream"))
+        return self.stack.enter_context(upstream(self.folder / "upstream"))
 
     def redis(self, *options: str) -> RedisServer:
         """A Redis with the settings that the documentation recommends."""
         self._count += 1
         folder = self.folder / f"redis-{self._count}"
-        return self._stack.enter_context(redis_server(folder, "--appendfsync", "everysec", *options))
+        return self.stack.enter_context(redis_server(folder, "--appendfsync", "everysec", *options))
 
     def config(
         self,

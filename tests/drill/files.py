@@ -1,0 +1,201 @@
+"""Files fail: the disk of the store or of the spool is full, the database is damaged, the spool takes nothing."""
+
+import http.client
+import json
+import os
+import shutil
+import signal
+import time
+from functools import partial
+from pathlib import Path
+from typing import Any, Literal
+
+from tests.drill.clients import Clients, Told, statuses
+from tests.drill.disk import Disk
+from tests.drill.drill import Drill, Findings
+from tests.drill.money import compare, read
+from tests.drill.redis_outages import WIDE_USD
+from tests.drill.world import World, gauge, wait_for
+from tests.e2e.fleet import Fleet
+
+TEAMS = {"red": WIDE_USD, "free": None}
+Policy = Literal["allow", "deny"]
+# So long after the disk is full what was under way is over.
+_SETTLES_S = 3.0
+
+
+def _full_store(policy: Policy, world: World, findings: Findings) -> None:
+    """The disk of a SQLite store is full."""
+    disk = Disk(world)
+    store = f"sqlite:{disk.folder / 'spend.sqlite'}"
+    config = world.config(store, TEAMS, policy)
+    with world.proxy(config) as proxy, Clients(proxy.url, _crowd(world), pause_s=0.02) as clients:
+        assert wait_for(lambda: len(clients.told) >= world.size.clients, 60), "nothing is served"
+        disk.fill(proxy)
+        time.sleep(_SETTLES_S)
+        full_at = time.time()
+        time.sleep(world.size.outage_s)
+        ready = readiness(proxy)
+        freed_at = time.time()
+        disk.free(proxy)
+        assert wait_for(lambda: gauge(proxy.url, "store_away") == 0, 60), "the store does not come back"
+        time.sleep(1.0)
+        clients.stop()
+        wait_for(lambda: gauge(proxy.url, "spool_pending") == 0, 60)
+    meanwhile = [one for one in clients.told if full_at <= one.began and one.ended <= freed_at]
+    _by_policy(policy, meanwhile, ready, findings)
+    findings.settle(compare(world.upstream.served(), clients.told, read(store, TEAMS), unlimited=["free"]))
+
+
+def _full_spool(policy: Policy, world: World, findings: Findings) -> None:
+    """Redis is away, and the disk of the spool is full."""
+    disk, redis = Disk(world), world.redis()
+    config = world.config(redis.url, TEAMS, policy, spool=str(disk.folder / "spool"))
+    with world.proxy(config, 2) as proxy, Clients(proxy.url, _crowd(world), pause_s=0.05) as clients:
+        assert wait_for(lambda: len(clients.told) >= world.size.clients, 60), "nothing is served"
+        disk.fill(proxy)
+        redis.kill()
+        time.sleep(_SETTLES_S)
+        away_at = time.time()
+        time.sleep(world.size.outage_s)
+        ready = readiness(proxy)
+        back_at = time.time()
+        redis.start()
+        assert wait_for(lambda: gauge(proxy.url, "store_away") == 0, 60), "the store does not come back"
+        disk.free(proxy)
+        time.sleep(1.0)
+        clients.stop()
+        wait_for(lambda: gauge(proxy.url, "spool_pending") == 0, 60)
+    meanwhile = [one for one in clients.told if away_at <= one.began and one.ended <= back_at]
+    _by_policy(policy, meanwhile, ready, findings)
+    findings.settle(compare(world.upstream.served(), clients.told, read(redis.url, TEAMS), unlimited=["free"]))
+
+
+def _damaged(policy: Policy, world: World, findings: Findings) -> None:
+    """Pages of the database are overwritten while the proxy is down; later a backup is put in their place."""
+    path = world.folder / "spend.sqlite"
+    store = f"sqlite:{path}"
+    config = world.config(store, TEAMS, policy)
+    crowd = {"red": 4, "free": 4}
+    with world.proxy(config) as proxy, Clients(proxy.url, crowd, calls=25) as first:
+        first.wait()
+    backup = path.with_suffix(".backup")
+    shutil.copy(path, backup)
+    _damage(path)
+    with world.proxy(config) as proxy, Clients(proxy.url, crowd, calls=10) as second:
+        second.wait()
+        ready = readiness(proxy)
+    log = (world.folder / "proxy" / "log").read_text()
+    lines = [line for line in log.splitlines() if "damaged" in line or "malformed" in line]
+    findings.expect("the log says at start that the database is damaged", lines[0][:90] if lines else "no", bool(lines))
+    _by_policy(policy, second.told, ready, findings)
+    for file in path.parent.glob("spend.sqlite*"):
+        if file.is_file():
+            file.unlink()
+    shutil.copy(backup, path)
+    with world.proxy(config) as proxy:
+        wait_for(lambda: gauge(proxy.url, "spool_pending") == 0, 60)
+    told = first.told + second.told
+    findings.settle(compare(world.upstream.served(), told, read(store, TEAMS), unlimited=["free"]))
+
+
+def _unwritable_spool(world: World, findings: Findings) -> None:
+    """Redis is away and the spool takes nothing, and the proxy is told to stop; then all is well again."""
+    redis, spool = world.redis(), world.folder / "spool"
+    config = world.config(redis.url, TEAMS, "allow", spool=str(spool))
+    with world.proxy(config, 2) as proxy, Clients(proxy.url, _crowd(world)) as clients:
+        assert wait_for(lambda: len(clients.told) >= world.size.clients, 60), "nothing is served"
+        if spool.exists():
+            shutil.rmtree(spool)
+        spool.write_text("a file stands where the folder should be")
+        redis.kill()
+        time.sleep(world.size.outage_s)
+        clients.stop()
+        proxy.process.send_signal(signal.SIGTERM)
+        proxy.process.wait(60)
+    log = (world.folder / "proxy" / "log").read_text()
+    spool.unlink()
+    redis.start()
+    with world.proxy(config, 2) as proxy:
+        wait_for(lambda: gauge(proxy.url, "spool_pending") == 0, 60)
+    books = read(redis.url, TEAMS)
+    found = compare(world.upstream.served(), clients.told, books, unlimited=["free"])
+    booked = {entry.user for entry in books.entries}
+    lost = [call.id for call in world.upstream.served() if call.id not in booked]
+    unsaid = [name for name in lost if f'"{name}"' not in log]
+    findings.expect(
+        "what is not booked afterwards stands in the log, each of them",
+        f"{len(lost)} not booked, {len(unsaid)} of them not in the log", not unsaid,
+    )  # fmt: skip
+    if lost and not unsaid:
+        findings.money = found
+    else:
+        findings.settle(found)
+
+
+def readiness(proxy: Fleet) -> tuple[int, Any]:
+    """What ``/readyz`` says: the status, and the body."""
+    connection = http.client.HTTPConnection(proxy.url.removeprefix("http://"), timeout=30)
+    try:
+        connection.request("GET", "/readyz")
+        answer = connection.getresponse()
+        return answer.status, json.loads(answer.read())
+    finally:
+        connection.close()
+
+
+def _by_policy(policy: Policy, meanwhile: list[Told], ready: tuple[int, Any], findings: Findings) -> None:
+    """What clients are told while nothing can be written, and whether the proxy calls itself ready."""
+    red = [one for one in meanwhile if one.team == "red"]
+    free = [one for one in meanwhile if one.team == "free"]
+    wanted, told = (503, 503) if policy == "deny" else (200, 200)
+    findings.expect(
+        "a hard budget refuses meanwhile" if policy == "deny" else "a hard budget does not refuse meanwhile",
+        statuses(red), {one.status for one in red} == {wanted},
+    )  # fmt: skip
+    findings.expect("a team without a budget is served", statuses(free), {one.status for one in free} == {200})
+    says = ready[0] == told and ready[1] != {"status": "ready"}
+    findings.expect(f"/readyz answers {told} and names the fault", f"{ready[0]} {json.dumps(ready[1])[:80]}", says)
+
+
+def _crowd(world: World) -> dict[str, int]:
+    return {"red": world.size.share(10), "free": world.size.share(10)}
+
+
+def _damage(path: Path) -> None:
+    """Every page but the first, which has the schema, holds something else."""
+    with path.open("r+b") as file:
+        page = int.from_bytes(file.read(18)[16:18], "big")
+        size = os.fstat(file.fileno()).st_size
+        file.seek(page)
+        file.write(b"\xa5" * (size - page))
+
+
+DRILLS = (
+    *(
+        Drill(
+            f"disk-full-{policy}", f"the disk of a SQLite store is full; on_store_error: {policy}",
+            partial(_full_store, policy), is_short=policy == "deny",
+        )
+        for policy in ("deny", "allow")
+    ),
+    *(
+        Drill(
+            f"spool-full-{policy}", f"Redis is away and the spool's disk is full; on_store_error: {policy}",
+            partial(_full_spool, policy), needs_redis=True,
+        )
+        for policy in ("deny", "allow")
+    ),
+    *(
+        Drill(
+            f"database-damaged-{policy}",
+            f"pages of a SQLite store are overwritten, later a backup is put back; on_store_error: {policy}",
+            partial(_damaged, policy), is_short=policy == "deny",
+        )
+        for policy in ("deny", "allow")
+    ),
+    Drill(
+        "spool-unwritable-stop", "Redis is away, the spool takes nothing, and the proxy is told to stop",
+        _unwritable_spool, needs_redis=True,
+    ),
+)  # fmt: skip

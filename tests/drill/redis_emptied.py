@@ -1,0 +1,122 @@
+"""Redis is emptied under load, by FLUSHALL or by a restart that keeps nothing. What was spent is not free again."""
+
+import json
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Literal
+
+import yaml
+
+from proxy.store import NANOS_PER_USD
+from tests.drill.clients import Clients, statuses
+from tests.drill.drill import Drill, Findings
+from tests.drill.money import ROOT, compare, read, reported_nanos
+from tests.drill.redis_outages import RESERVATION, TIGHT_USD, WIDE_USD
+from tests.drill.world import World, wait_for
+from tests.redis_server import RedisServer
+
+# So long after the server was emptied the limits are looked at.
+_AFTERWARDS_S = 5.0
+_SETTLES_S = 1.0
+
+Emptied = Callable[[RedisServer, Path], None]
+
+
+def flushed(redis: RedisServer, folder: Path) -> None:
+    """Somebody says FLUSHALL."""
+    assert redis.call("FLUSHALL") == "+OK"
+
+
+def restarted(redis: RedisServer, folder: Path) -> None:
+    """A server that keeps nothing is started anew."""
+    redis.kill()
+    for kept in folder.glob("appendonlydir*"):
+        shutil.rmtree(kept)
+    redis.start()
+
+
+def _run(empty: Emptied, policy: Literal["allow", "deny"], world: World, findings: Findings) -> None:
+    size, redis = world.size, world.redis()
+    teams = {"tight": TIGHT_USD, "wide": WIDE_USD}
+    config = world.config(redis.url, teams, policy)
+    crowd = {"tight": size.share(50), "wide": size.share(50)}
+    with world.proxy(config, size.workers) as proxy:
+        with Clients(proxy.url, crowd) as clients:
+            assert wait_for(lambda: any(one.status == 429 for one in clients.of("tight")), 60), "no limit is reached"
+            time.sleep(_SETTLES_S)
+            emptied_at = time.time()
+            empty(redis, world.folder / "redis-1")
+            back_at = time.time()
+            time.sleep(_AFTERWARDS_S)
+        served, told = world.upstream.served(), list(clients.told)
+        team_of = {one.id: one.team for one in told}
+        of_tight = [call for call in served if team_of[call.id] == "tight"]
+        before = sum(call.nanos or 0 for call in of_tight if call.at < emptied_at)
+        again = sum(call.nanos or 0 for call in of_tight if call.at >= emptied_at)
+        if policy == "deny":
+            findings.expect(
+                "nothing is granted anew that was spent before", f"${again / NANOS_PER_USD:.4f}", again <= RESERVATION
+            )
+        warned = "empt" in (world.folder / "proxy" / "log").read_text()
+        findings.expect("the log says that the store was emptied", "yes" if warned else "no", warned)
+        booked = sum(
+            call.nanos or 0
+            for call in served
+            if call.at > back_at + _SETTLES_S and call.id in {o.id for o in told if o.is_complete}
+        )
+        reported = reported_nanos(redis.url)
+        findings.expect(
+            "`stratiform spend` has what was spent since, at once",
+            f"${reported / NANOS_PER_USD:.4f} of ${booked / NANOS_PER_USD:.4f}", reported >= booked,
+        )  # fmt: skip
+        _restore(world, config, {"tight": before + again, "wide": WIDE_USD * NANOS_PER_USD / 2}, findings)
+        with Clients(proxy.url, {"tight": 2, "wide": 2}, calls=5) as more:
+            more.wait()
+    findings.expect(
+        "a counter that is restored holds: the spent budget refuses, the other one serves",
+        f"tight {statuses(more.of('tight'))}; wide {statuses(more.of('wide'))}",
+        {one.status for one in more.of("tight")} == {429} and {one.status for one in more.of("wide")} == {200},
+    )
+    books = read(redis.url, ())
+    since = {entry.user for entry in books.entries}
+    found = compare([call for call in world.upstream.served() if call.id in since], told + more.told, books)
+    findings.settle(found, goal="what is booked since then is what was served, to the cent")
+
+
+def _restore(world: World, config: dict[str, object], spent: dict[str, float], findings: Findings) -> None:
+    """``stratiform budgets set-spent``, as an operator restores counters from a bill."""
+    file = world.folder / "config.yaml"
+    file.write_text(yaml.safe_dump(config))
+    base = [sys.executable, "-m", "proxy.cli", "budgets"]
+    listed = subprocess.run(
+        [*base, "list", "--config", str(file), "--json"], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    for budget in json.loads(listed.stdout)["data"]:
+        words = ["set-spent", budget["id"], f"{spent[budget['team']] / NANOS_PER_USD:.9f}"]
+        done = subprocess.run(
+            [*base, *words, "--config", str(file)], cwd=ROOT, capture_output=True, text=True, check=False
+        )
+        if done.returncode:
+            findings.expect("`stratiform budgets set-spent` restores a counter", done.stderr[-200:], False)
+            return
+
+
+DRILLS = (
+    Drill(
+        "redis-flushed-deny", "FLUSHALL under load; on_store_error: deny; then set-spent",
+        partial(_run, flushed, "deny"), needs_redis=True, is_short=True,
+    ),
+    Drill(
+        "redis-flushed-allow", "FLUSHALL under load; on_store_error: allow; then set-spent",
+        partial(_run, flushed, "allow"), needs_redis=True,
+    ),
+    Drill(
+        "redis-restarted-empty", "Redis is restarted without what it held; on_store_error: deny; then set-spent",
+        partial(_run, restarted, "deny"), needs_redis=True,
+    ),
+)  # fmt: skip
