@@ -175,7 +175,7 @@ DRILLS = (
     *(
         Drill(
             f"disk-full-{policy}", f"the disk of a SQLite store is full; on_store_error: {policy}",
-            partial(_full_store, policy), is_short=policy == "deny",
+            partial(_full_store, policy),
         )
         for policy in ("deny", "allow")
     ),
@@ -190,7 +190,7 @@ DRILLS = (
         Drill(
             f"database-damaged-{policy}",
             f"pages of a SQLite store are overwritten, later a backup is put back; on_store_error: {policy}",
-            partial(_damaged, policy), is_short=policy == "deny",
+            partial(_damaged, policy),
         )
         for policy in ("deny", "allow")
     ),

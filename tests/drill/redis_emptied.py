@@ -109,7 +109,7 @@ def _restore(world: World, config: dict[str, object], spent: dict[str, float], f
 DRILLS = (
     Drill(
         "redis-flushed-deny", "FLUSHALL under load; on_store_error: deny; then set-spent",
-        partial(_run, flushed, "deny"), needs_redis=True, is_short=True,
+        partial(_run, flushed, "deny"), needs_redis=True,
     ),
     Drill(
         "redis-flushed-allow", "FLUSHALL under load; on_store_error: allow; then set-spent",

@@ -130,12 +130,12 @@ DRILLS = (
     *(
         Drill(
             f"sessions-back-{kind}", f"30 sessions come back at once after each of five restarts; the store is {name}",
-            partial(_sessions, kind), needs_redis=kind == "redis", is_short=kind == "sqlite",
+            partial(_sessions, kind), needs_redis=kind == "redis",
         )
         for kind, name in (("sqlite", "a SQLite file"), ("redis", "a Redis"))
     ),
     Drill(
-        "drain", "the proxy is told to stop while eight answers are under way", _drain, needs_redis=True, is_short=True
+        "drain", "the proxy is told to stop while eight answers are under way", _drain, needs_redis=True
     ),
     Drill("restarts-rolling", "proxies on one Redis replace each other under load", _rolling, needs_redis=True),
 )  # fmt: skip

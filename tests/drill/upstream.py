@@ -28,7 +28,7 @@ from tests.e2e.fleet import INPUT, MODEL, OUTPUT
 
 FAULTS = ("", "reset", "cut", "half-json", "large", "hang", "error")
 LARGE_BYTES = 20_000_000
-_HANG_S = 20.0
+HANG_S = 40.0
 _BASE = {"id": "chatcmpl-1", "created": 1, "model": MODEL}
 _RESET = struct.pack("ii", 1, 0)
 
@@ -148,7 +148,7 @@ class _Connection(asyncio.Protocol):
             return
         self._transport.write(_chunk(b"data: [DONE]\n\n"))
         if fault == "hang":
-            await asyncio.sleep(_HANG_S)
+            await asyncio.sleep(HANG_S)
         if not self._transport.is_closing():
             self._transport.write(b"0\r\n\r\n")
 
