@@ -1,33 +1,42 @@
 """What layouts have learnt, kept in the store: for other workers, and for the next start.
 
-The store is asked before a request is planned, and gets what was learnt behind its answer. It is never waited for: one
-that does not answer within its time is left alone for a moment, and this process goes by its own memory. In a store
-that no other process writes, each thing is asked for once, and what was learnt is written every few seconds.
+The store is asked before a request is planned, and gets what was learnt behind its answer. A request waits for the
+store no longer than a lost prefix is worth: without what the store knows, a long prompt that the provider has cached
+may be laid out in another way, and is then paid for in full. A store that is away is not waited for, and this process
+goes by its own memory. What comes too late for one request is there for the next one of its session. In a store that
+no other process writes, each thing is asked for until the store has answered once, and what was learnt is written every
+few seconds.
 """
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
-from typing import Protocol
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
+from typing import Final, Protocol
 
+from proxy.blob_loads import SLICE_S, BlobLoads
+from proxy.blob_writes import BlobWrites
 from proxy.core.bounded import Bounded
-from proxy.ports import StoreError
 from proxy.store import StateStore
 from proxy.tasks import Tasks, drain, spawn
 
-TTL_S = 86400.0
-"""How long something is kept that nobody asks for any more."""
-_TIMEOUT_S = 0.05
-_PAUSE_S = 1.0
+WAIT_S_PER_BYTE: Final = 1.5e-5
+"""How long a request waits for the store, by its size: 1.5 s for 100 kB, which are about 25,000 tokens. To write these
+to a provider's cache anew costs seven US cents more than to read them (Anthropic's Sonnet: 3.75 against 0.30 USD for a
+million tokens), so that a second of waiting stands against five cents."""
+
+LEAST_WAIT_S: Final = 0.05
+MOST_WAIT_S: Final = 1.5
+"""The bounds of that. Where this process knows the session itself, the least applies."""
+
 _ROUNDS = 3
 _WRITE_EVERY_S = 2.0
-# What waits to be written, and what was asked for: beyond that the oldest is forgotten.
-_MOST_WAITING = 2_000
+# Names that the store has answered for: beyond that the oldest is asked for again.
 _MOST_ASKED = 100_000
 # One takes 300 bytes, about.
 _ASKED_SHARE = 5_000
-_MOST_WRITES = 64
+# Requests that have gone on without an answer, which is still to come.
+_MOST_LATE = 64
 # Blobs as this process saw them last: what comes back unchanged need not be read again.
 _SEEN_BYTES = 16 << 20
 _WORTH_BYTES = 256
@@ -44,6 +53,10 @@ class Wanted(Protocol):
         """Take over what is known."""
         ...
 
+    def is_known(self) -> bool:
+        """Whether this process knows the request's session."""
+        ...
+
 
 class LayoutState:
     """Reads and writes blobs of one store. ``failed`` is told what could not be done."""
@@ -57,41 +70,34 @@ class LayoutState:
         memory_bytes: int = 512 * 2**20,
     ) -> None:
         """``memory_bytes``: the room for all layout state, of which a sixteenth may wait to be written."""
-        self._store = store
         self._failed = failed
         self._is_shared = is_shared
+        self._loads = BlobLoads(store, partial(failed, "load"))
+        self._writes = BlobWrites(
+            store,
+            partial(failed, "save"),
+            every_s=0.0 if is_shared else _WRITE_EVERY_S,
+            most_bytes=memory_bytes // 16,
+        )
         self._asked: OrderedDict[tuple[str, str], None] = OrderedDict()
         self._most_asked = min(_MOST_ASKED, memory_bytes // _ASKED_SHARE)
-        self._most_waiting_bytes = memory_bytes // 16
-        self._waiting: Bounded[tuple[str, str], bytes] = Bounded(self._most_waiting_bytes, len)
         self._seen: Bounded[tuple[str, str], bytes] = Bounded(_SEEN_BYTES, len)
-        self._now = 0.0
-        self._again_at = 0.0
-        self._tasks: Tasks = set()
-        self._writing: asyncio.Task[None] | None = None
-        self._closing = asyncio.Event()
+        self._learning: Tasks = set()
 
-    async def recall(self, scope: str, wanted: Wanted, now: float) -> None:
-        """Let it know what the store knows. One round trip, and another where that leads to more."""
-        asked: set[str] = set()
-        for _ in range(_ROUNDS):
-            if self._is_out():
-                return
-            names = [name for name in wanted.names() if name not in asked and self._is_news(scope, name)]
-            if not names:
-                return
-            asked.update(names)
-            try:
-                async with asyncio.timeout(_TIMEOUT_S):
-                    blobs = await self._store.load(scope, names, now)
-            except (StoreError, TimeoutError):
-                self._fails("load")
-                return
-            found = {name: blob for name, blob in zip(names, blobs, strict=True) if blob is not None}
-            news = {name: blob for name, blob in found.items() if self._seen.get((scope, name)) != blob}
-            if news:
-                wanted.adopt(news)
-                self._see(scope, news)
+    async def recall(self, scope: str, wanted: Wanted, now: float, size_bytes: int) -> None:
+        """Let it know what the store knows: one round trip, and another where that leads to more. ``size_bytes`` is
+        the request's, which says how long it waits."""
+        if self._loads.is_away:
+            return
+        names = self._news(scope, wanted.names())
+        if not names:
+            return
+        wait_s = self._wait_s(wanted, size_bytes)
+        if wait_s <= 0 and len(self._learning) >= _MOST_LATE:
+            return
+        learning = spawn(self._learn(scope, wanted, now, names), self._learning)
+        if wait_s > 0 and not await _ends_within(learning, wait_s):
+            self._failed("load")
 
     def keep(self, scope: str, blobs: Mapping[str, bytes], now: float) -> None:
         """Have it written, behind whoever calls."""
@@ -99,47 +105,40 @@ class LayoutState:
             return
         if self._is_shared:
             self._see(scope, blobs)
-            if not self._is_out() and len(self._tasks) < _MOST_WRITES:
-                spawn(self._write(scope, blobs, now), self._tasks)
-            return
-        for name, blob in blobs.items():
-            self._waiting[scope, name] = blob
-            self._waiting.used((scope, name))
-            self._asked[scope, name] = None
-        while len(self._waiting) > _MOST_WAITING:
-            self._waiting.drop_oldest()
-        while len(self._asked) > self._most_asked:
-            self._asked.popitem(last=False)
-        self._now = now
-        if self._writing is None or self._writing.done():
-            self._writing = spawn(self._write_later(), self._tasks)
+        else:
+            self._answered(scope, blobs)
+        self._writes.put(scope, blobs, now)
 
     async def aclose(self) -> None:
         """Write what waits."""
-        self._closing.set()
-        await drain(self._tasks)
-        await self._write_waiting()
+        await self._loads.aclose()
+        await drain(self._learning)
+        await self._writes.aclose()
 
-    async def _write_later(self) -> None:
-        while self._waiting:
-            with suppress(TimeoutError):
-                async with asyncio.timeout(_WRITE_EVERY_S):
-                    await self._closing.wait()
-            await self._write_waiting()
+    async def _learn(self, scope: str, wanted: Wanted, now: float, names: Sequence[str]) -> None:
+        """Ask for these names, and for what the answers lead to."""
+        asked: set[str] = set()
+        for _ in range(_ROUNDS):
+            asked.update(names)
+            found = await self._loads.load(scope, names, now)
+            if found is None:
+                return
+            self._answered(scope, names)
+            news = {name: blob for name, blob in found.items() if self._seen.get((scope, name)) != blob}
+            if not news:
+                return
+            wanted.adopt(news)
+            self._see(scope, news)
+            names = [name for name in self._news(scope, wanted.names()) if name not in asked]
+            if not names:
+                return
 
-    async def _write_waiting(self) -> None:
-        waiting, self._waiting = self._waiting, Bounded(self._most_waiting_bytes, len)
-        by_scope: dict[str, dict[str, bytes]] = {}
-        for (scope, name), blob in waiting.items():
-            by_scope.setdefault(scope, {})[name] = blob
-        for scope, blobs in by_scope.items():
-            await self._write(scope, blobs, self._now)
-
-    async def _write(self, scope: str, blobs: Mapping[str, bytes], now: float) -> None:
-        try:
-            await self._store.save(scope, blobs, TTL_S, now)
-        except (StoreError, TimeoutError):
-            self._fails("save")
+    def _wait_s(self, wanted: Wanted, size_bytes: int) -> float:
+        """How long to wait for the store: not again for what another request has waited for in vain."""
+        if self._loads.is_failing:
+            return LEAST_WAIT_S
+        at_stake = 0 if wanted.is_known() else size_bytes
+        return min(max(at_stake * WAIT_S_PER_BYTE, LEAST_WAIT_S), MOST_WAIT_S) - self._loads.silence_s
 
     def _see(self, scope: str, blobs: Mapping[str, bytes]) -> None:
         for name, blob in blobs.items():
@@ -147,20 +146,23 @@ class LayoutState:
                 self._seen[scope, name] = blob
                 self._seen.used((scope, name))
 
-    def _is_news(self, scope: str, name: str) -> bool:
-        """Whether it has to be asked for: always, where others write, too."""
+    def _news(self, scope: str, names: Sequence[str]) -> list[str]:
+        """What has to be asked for: everything, where others write, too."""
+        return [name for name in names if self._is_shared or (scope, name) not in self._asked]
+
+    def _answered(self, scope: str, names: Iterable[str]) -> None:
+        """The store need not be asked for these any more, where no other process writes it."""
         if self._is_shared:
-            return True
-        if (scope, name) in self._asked:
-            return False
-        self._asked[scope, name] = None
-        if len(self._asked) > self._most_asked:
+            return
+        for name in names:
+            self._asked[scope, name] = None
+        while len(self._asked) > self._most_asked:
             self._asked.popitem(last=False)
-        return True
 
-    def _is_out(self) -> bool:
-        return asyncio.get_running_loop().time() < self._again_at
 
-    def _fails(self, operation: str) -> None:
-        self._failed(operation)
-        self._again_at = asyncio.get_running_loop().time() + _PAUSE_S
+async def _ends_within(task: "asyncio.Task[None]", wait_s: float) -> bool:
+    """Wait for a task, which goes on in any case. A turn of the event loop counts for no more than a slice."""
+    while wait_s > 0 and not task.done():
+        await asyncio.wait({task}, timeout=min(wait_s, SLICE_S))
+        wait_s -= SLICE_S
+    return task.done()

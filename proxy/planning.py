@@ -63,7 +63,7 @@ class Planning:
             except (InvalidRequest, Unreadable):
                 # The planner will meet it again and say so.
                 return
-            await self._state.recall(subject.scope, wanted, now)
+            await self._state.recall(subject.scope, wanted, now, len(body))
 
     async def _read_ahead(self, body: bytes, cut: Cut) -> None:
         if len(body) >= LARGE_BYTES:

@@ -8,7 +8,7 @@ Of two versions the one that has seen more counts. What is lost between processe
 its sharpness, never a request.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Final
@@ -58,12 +58,16 @@ class Handover:
         lanes, heads = self._keys(place)
         found = [*map(_lane_name, lanes), *map(_head_name, heads)]
         ids = [self._sessions.known(mark) for mark in place.marks]
-        session = next(filter(None, ids), "") or place.given_id
+        session = _first(ids) or place.given_id
         if session:
             found.append(_SESSION + session)
         # A mark that is known here needs no one's word for it.
         found += [_mark_name(mark) for mark, known in zip(place.marks, ids, strict=True) if not known]
         return found
+
+    def session_of(self, place: Place) -> Session | None:
+        """The session of a request, where it is here."""
+        return self._sessions.get(_first(map(self._sessions.known, place.marks)) or place.given_id)
 
     def adopt(self, place: Place, blobs: Mapping[str, bytes], caches: Caches) -> None:
         """Take over what others know. What cannot be read is passed over."""
@@ -176,6 +180,10 @@ class Lookout:
         """Under what names something may be known, as far as can be told by now."""
         return [*self.handover.names(self._place()), costs_name(self.scope)]
 
+    def is_known(self) -> bool:
+        """Whether the request's session is here."""
+        return self.handover.session_of(self._place()) is not None
+
     def adopt(self, blobs: Mapping[str, bytes]) -> None:
         """Take over what others know."""
         self.handover.adopt(self._place(), blobs, self.caches)
@@ -194,6 +202,10 @@ def _hold(caches: Caches, held: Mapping[str, list[Held]]) -> None:
     for kind, groups in held.items():
         if kind in caches:
             hold(caches[kind], groups)
+
+
+def _first(ids: Iterable[str]) -> str:
+    return next(filter(None, ids), "")
 
 
 def costs_name(scope: bytes) -> str:

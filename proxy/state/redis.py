@@ -65,7 +65,7 @@ class RedisStore:
         self,
         url: str,
         timeout_s: float = 2.0,
-        state_timeout_s: float = 0.05,
+        state_timeout_s: float = 2.0,
         scope_bytes: int = SCOPE_BYTES,
         ca_file: Path | None = None,
     ) -> None:
