@@ -14,7 +14,11 @@ Stays = Literal["always", "beside-others", "never"]
 
 _NEVER = frozenset({501, 505})
 _PATIENT: frozenset[Kind] = frozenset({"rate-limited", "server-error"})
-_MAY_BE_QUOTA = frozenset({402, 403, 429})
+_NAMES_QUOTA = frozenset({402, 403, 429})
+# Anthropic answers an account without credit as if the request were invalid: only the message tells. What stands behind
+# its beginning may be a client's words. https://github.com/continuedev/continue/issues/5499
+_INVALID = 400
+_NO_CREDIT = "Your credit balance is too low"
 # What providers and gateways call an account without money: insufficient_quota and billing_* are OpenAI's, with
 # billing_error for Anthropic (https://docs.anthropic.com/en/api/errors); the others are Moonshot's and One API's.
 _QUOTA_NAMES = frozenset(
@@ -85,14 +89,11 @@ def kind_of(status: int) -> Kind | None:
     return "server-error" if status >= 500 and status not in _NEVER else None
 
 
-def may_be_quota(status: int) -> bool:
-    """Whether an error of this status may say that the account has no money left."""
-    return status in _MAY_BE_QUOTA
-
-
-def is_quota(status: int, *names: object) -> bool:
-    """Whether an error with this code and type says that the account has no money left."""
-    return status == 402 or (may_be_quota(status) and any(type(n) is str and n in _QUOTA_NAMES for n in names))
+def is_quota(status: int, *names: object, message: str = "") -> bool:
+    """Whether an error with this code and type, and this message, says that the account has no money left."""
+    if status == _INVALID:
+        return message.startswith(_NO_CREDIT)
+    return status == 402 or (status in _NAMES_QUOTA and any(type(n) is str and n in _QUOTA_NAMES for n in names))
 
 
 def backoff_s(policy: RetryPolicy, tries: int, failure: Failure, luck: float) -> float:

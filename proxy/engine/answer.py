@@ -1,17 +1,17 @@
 """From the upstream to the client: one attempt to have a call answered, and its answer passed on as it arrives."""
 
-import asyncio
 from collections.abc import Awaitable, Callable
 from enum import Enum, auto
 
 from proxy.core.cancelling import runs_on
-from proxy.core.retry import Failure
+from proxy.core.refusal import NO_WORDS, Refusal
+from proxy.core.retry import Failure, is_quota
 from proxy.core.sse import BodyFold, Fold, Outcome, RawFold, StreamFold
 from proxy.engine.client import Client, HungUp
 from proxy.engine.contained import Contained
-from proxy.engine.outgoing import Suspect, names_usage
-from proxy.engine.read_ahead import with_quota_read
-from proxy.engine.retry import Attempts, failure_answered, failure_of
+from proxy.engine.outgoing import Suspect
+from proxy.engine.read_ahead import with_refusal_read
+from proxy.engine.retry import Attempts, failure_answered, failure_of, refusal_of
 from proxy.engine.shaped import is_bare, shaped
 from proxy.errors import ProxyError, UpstreamRejected, UpstreamUnavailable, error_form, sse_error
 from proxy.exchange import Ending, Exchange
@@ -21,9 +21,6 @@ from proxy.ports import Answer, Call, Headers, Planner, Upstream
 _HOLD_BYTES = 1 << 16
 _HOLD_S = 10.0
 _RATE_PREFIX = "x-ratelimit-"
-# Of a refusal, to find what it is about.
-_REFUSAL_BYTES = 1 << 14
-_REFUSAL_S = 2.0
 # SDKs obey it (https://github.com/openai/openai-python, _base_client.py): all that was to be tried has been tried.
 _NOT_AGAIN = ("x-should-retry", "false")
 
@@ -130,11 +127,11 @@ class Passage:
                 if not 200 <= answer.status <= 599:
                     raise UpstreamUnavailable(f"the upstream answered with status {answer.status}, which is none")
                 exchange.status = answer.status
-                if refused := suspects.behind(answer.status):
+                answer, said = await with_refusal_read(answer)
+                has_no_quota = is_quota(answer.status, said.code, said.type, message=said.message)
+                if not has_no_quota and (refused := suspects.in_refusal(answer.status, said)):
                     attempts.refused()
-                    both = Suspect.LAYOUT | Suspect.USAGE
-                    return self._refused(refused, await _beginning(answer) if refused == both else b"")
-                answer, has_no_quota = await with_quota_read(answer)
+                    return self._refused(refused, said)
                 failure = Failure("quota") if has_no_quota else failure_answered(answer.status, answer.headers)
                 if failure is not None and attempts.failed(failure):
                     return self._nothing()
@@ -143,11 +140,13 @@ class Passage:
             finally:
                 await answer.aclose()
         except ProxyError as error:
-            if isinstance(error, UpstreamRejected) and (refused := suspects.behind(error.status)):
-                attempts.refused()
-                return self._refused(refused, f"{error.param} {error.message}".encode("utf-8", "replace"))
             # Seen from the upstream's side an upload that the client broke off is a broken connection.
             failure = failure_of(error) if self._client.failure is None else None
+            if isinstance(error, UpstreamRejected) and (failure is None or failure.kind != "quota"):
+                said = refusal_of(error)
+                if refused := suspects.in_refusal(error.status, said):
+                    attempts.refused()
+                    return self._refused(refused, said)
             if failure is not None and not self._client.is_started and attempts.failed(failure):
                 return self._nothing()
             if attempts.is_spent:
@@ -156,8 +155,8 @@ class Passage:
         finally:
             attempts.abandoned()
 
-    def _refused(self, refused: Suspect, refusal: bytes) -> Verdict:
-        self.refused, self.names_usage = refused, names_usage(refusal)
+    def _refused(self, refused: Suspect, said: Refusal = NO_WORDS) -> Verdict:
+        self.refused, self.names_usage = refused, said.names_usage
         return Verdict.REFUSED
 
     def _nothing(self) -> Verdict:
@@ -199,7 +198,7 @@ class Passage:
                 if _is_void(fold.outcome()):
                     exchange.first_byte_s = None
                     attempts.refused()
-                    return self._refused(Suspect.LAYOUT, b"")
+                    return self._refused(Suspect.LAYOUT)
                 rest = hold.taken() + rest
             if not client.is_started:
                 await client.start(answer.status, headers)
@@ -287,20 +286,6 @@ def own_headers(exchange: Exchange) -> Headers:
         *([("x-stratiform-budget-warning", exchange.notice)] if exchange.notice else ()),
         *exchange.rates,
     ]
-
-
-async def _beginning(answer: Answer) -> bytes:
-    """The beginning of an error, as far as it comes soon."""
-    found = b""
-    try:
-        async with asyncio.timeout(_REFUSAL_S):
-            async for chunk in answer.chunks():
-                found += chunk
-                if len(found) > _REFUSAL_BYTES:
-                    break
-    except (TimeoutError, ProxyError):
-        pass
-    return found
 
 
 def _is_void(outcome: Outcome) -> bool:

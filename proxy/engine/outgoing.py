@@ -11,12 +11,12 @@ from enum import Flag, auto
 
 from proxy.core.edits import with_options
 from proxy.core.head import Head, untouched
+from proxy.core.refusal import Refusal
 from proxy.ports import Plan
 
 _NOT_THE_LAYOUT = frozenset({401, 403, 429})
 # What servers answer to a member that they do not know.
 _INVALID = frozenset({400, 422})
-_NAMES = (b"stream_options", b"include_usage")
 
 
 class Suspect(Flag):
@@ -35,10 +35,11 @@ class Suspect(Flag):
             found |= Suspect.USAGE
         return self & found
 
-
-def names_usage(refusal: bytes) -> bool:
-    """Whether the upstream says that it was the question for usage: most name the member that they do not know."""
-    return any(name in refusal for name in _NAMES)
+    def in_refusal(self, status: int, said: Refusal) -> "Suspect":
+        """Those of them that a refusal may be about, in what it says, too: where it names another member, the question
+        for usage is not to blame, while a layout may be to blame for anything."""
+        found = self.behind(status)
+        return found & ~Suspect.USAGE if said.names_another else found
 
 
 class Outgoing:

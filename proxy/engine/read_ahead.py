@@ -1,21 +1,26 @@
 """The beginning of an error, which is read before it is decided whether the error is passed on."""
 
+import asyncio
 from collections.abc import AsyncIterator
+from time import perf_counter
 
-import orjson
-
-from proxy.core.retry import is_quota, may_be_quota
+from proxy.core.refusal import NO_WORDS, Refusal, refusal_in
 from proxy.errors import ProxyError
 from proxy.headers import get
 from proxy.ports import Answer
+from proxy.tasks import Tasks, drain, spawn
 
 _MOST_BYTES = 1 << 16
+_MOST_S = 2.0
+# The statuses of errors whose words decide what becomes of the request: an account without money, a member that the
+# upstream does not know.
+_TELLING = frozenset({400, 402, 403, 422, 429})
 
 
 class ReadAhead:
     """An answer of which the beginning has been read; all of it is still passed on, also how it breaks off."""
 
-    __slots__ = ("_answer", "_chunks", "_failure", "_rest", "headers", "status")
+    __slots__ = ("_answer", "_chunks", "_failure", "_is_over", "_next", "_rest", "headers", "status")
 
     def __init__(self, answer: Answer) -> None:
         self.status = answer.status
@@ -23,25 +28,28 @@ class ReadAhead:
         self._answer = answer
         self._chunks: list[bytes] = []
         self._failure: ProxyError | None = None
+        self._is_over = False
         self._rest = answer.chunks()
+        self._next: Tasks = set()
+        """What waits for the next chunk, if anything does."""
 
     async def read(self) -> bytes:
-        """The body, as far as it is short enough to be an error object."""
-        size = 0
-        try:
-            async for chunk in self._rest:
-                self._chunks.append(chunk)
-                size += len(chunk)
-                if size > _MOST_BYTES:
-                    break
-        except ProxyError as error:
-            self._failure = error
+        """The body, as far as it comes soon and is short enough to be an error object."""
+        until_s = perf_counter() + _MOST_S
+        while not self._next and not self._is_over and sum(map(len, self._chunks)) <= _MOST_BYTES:
+            task = spawn(self._one(), self._next)
+            # The chunk is not given up where it comes late: it is passed on.
+            await asyncio.wait({task}, timeout=max(0.0, until_s - perf_counter()))
         return b"".join(self._chunks)
 
     async def chunks(self) -> AsyncIterator[bytes]:
         """The body from its beginning. Raises what interrupted it."""
-        for chunk in self._chunks:
-            yield chunk
+        position = 0
+        while position < len(self._chunks) or self._next:
+            await drain(self._next if position == len(self._chunks) else set())
+            for chunk in self._chunks[position:]:
+                position += 1
+                yield chunk
         if self._failure is not None:
             raise self._failure
         async for chunk in self._rest:
@@ -49,24 +57,24 @@ class ReadAhead:
 
     async def aclose(self) -> None:
         """Close the answer."""
+        for task in self._next:
+            task.cancel()
+        await drain(self._next)
         await self._answer.aclose()
 
+    async def _one(self) -> None:
+        """Read a chunk, or the end."""
+        try:
+            self._chunks.append(await anext(self._rest))
+        except StopAsyncIteration:
+            self._is_over = True
+        except ProxyError as error:
+            self._is_over, self._failure = True, error
 
-async def with_quota_read(answer: Answer) -> tuple[Answer, bool]:
-    """The answer, and whether it says that the deployment's account has no money left."""
-    if not may_be_quota(answer.status):
-        return answer, False
-    if get(answer.headers, "content-encoding") not in (None, "", "identity"):
-        return answer, is_quota(answer.status)
+
+async def with_refusal_read(answer: Answer) -> tuple[Answer, Refusal]:
+    """The answer, and what it says where that decides about the request. Compressed bytes are not looked into."""
+    if answer.status not in _TELLING or get(answer.headers, "content-encoding") not in (None, "", "identity"):
+        return answer, NO_WORDS
     ahead = ReadAhead(answer)
-    return ahead, is_quota(answer.status, *_names(await ahead.read()))
-
-
-def _names(body: bytes) -> tuple[object, ...]:
-    """The code and the type of an error object."""
-    try:
-        found = orjson.loads(body)
-    except orjson.JSONDecodeError:
-        return ()
-    error = found.get("error") if isinstance(found, dict) else None
-    return (error.get("code"), error.get("type")) if isinstance(error, dict) else ()
+    return ahead, refusal_in(await ahead.read())

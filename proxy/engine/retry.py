@@ -11,6 +11,7 @@ from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 
 from proxy.core.client_retries import RETRY_COUNT, USER_AGENT, beside_client
+from proxy.core.refusal import Refusal
 from proxy.core.retry import Failure, Kind, Option, RetryPolicy, is_quota, kind_of, next_step
 from proxy.core.spread import ordered
 from proxy.engine.breaker import Breakers
@@ -173,12 +174,18 @@ def failure_of(error: ProxyError) -> Failure | None:
             return Failure("timeout")
         case UpstreamUnavailable():
             return Failure("unavailable")
-        case UpstreamRejected() if is_quota(error.status, error.code, error.error_type):
+        case UpstreamRejected() if is_quota(error.status, error.code, error.error_type, message=error.message):
             return Failure("quota")
         case UpstreamRejected():
             return failure_answered(error.status, list(error.headers.items()))
         case _:
             return None
+
+
+def refusal_of(error: UpstreamRejected) -> Refusal:
+    """What a provider's error says."""
+    params = (error.param,) if error.param else ()
+    return Refusal(error.message, error.message, error.code, error.error_type, params)
 
 
 def failure_answered(status: int, headers: Headers) -> Failure | None:

@@ -131,6 +131,13 @@ def test_what_is_left_to_the_client_and_what_no_wait_helps(
     assert next_step(policy, options, 0, failure, 0.0, luck=0.0) == expected
 
 
+def test_an_account_without_money_may_be_told_by_the_message_alone() -> None:
+    said = "Your credit balance is too low to access the Anthropic API. Please go to Plans & Billing."
+    assert is_quota(400, None, "invalid_request_error", message=said)
+    assert not is_quota(400, None, "invalid_request_error", message=f"cannot read '{said}'")
+    assert not is_quota(404, None, "invalid_request_error", message=said)
+
+
 @pytest.mark.parametrize(
     ("status", "names", "expected"),
     [

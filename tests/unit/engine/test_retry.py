@@ -382,7 +382,15 @@ def test_a_quota_is_not_waited_for(status: int) -> None:
     assert ended(bench).attempts == 1
 
 
-@pytest.mark.parametrize("trouble", [lambda: no_money(429), lambda: no_money(402), lambda: no_money(403), rejected])
+def no_credit() -> Script | ProxyError:
+    message = "Your credit balance is too low to access the Anthropic API."
+    body = orjson.dumps({"type": "error", "error": {"type": "invalid_request_error", "message": message}})
+    return answers(body, status=400, headers=JSON)
+
+
+@pytest.mark.parametrize(
+    "trouble", [lambda: no_money(429), lambda: no_money(402), lambda: no_money(403), rejected, no_credit]
+)
 def test_another_deployment_has_another_quota(trouble: Callable[[], Script | ProxyError]) -> None:
     levels = [[place("m", 1), place("m", 2)], [place("n")]]
     bench = Bench(

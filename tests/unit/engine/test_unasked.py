@@ -77,6 +77,47 @@ def test_other_statuses_are_not_about_it(status: int) -> None:
     assert len(bench.upstream.calls) == 1
 
 
+@pytest.mark.parametrize(
+    "error",
+    [
+        {"message": "Unsupported value", "type": "invalid_request_error", "param": "temperature", "code": None},
+        {"message": "This model's maximum context length is 8", "param": None, "code": "context_length_exceeded"},
+        {"message": "max_tokens: 9 > 8, which is the maximum for this model", "type": "invalid_request_error"},
+        {"message": "messages.0.content: text must be non-empty", "type": "invalid_request_error"},
+        {"message": "Invalid value for `top_p`", "type": "BadRequestError", "param": None, "code": 400},
+        {"message": "Your credit balance is too low to access the Anthropic API.", "type": "invalid_request_error"},
+    ],
+)
+@pytest.mark.parametrize("is_raised", [False, True])
+def test_a_refusal_that_is_about_something_else_is_not_called_again(error: dict[str, object], is_raised: bool) -> None:
+    raised = UpstreamRejected(
+        str(error["message"]),
+        status=400,
+        error_type=str(error.get("type")),
+        code=error["code"] if isinstance(error.get("code"), str) else None,  # type: ignore[arg-type]
+        param=error.get("param"),  # type: ignore[arg-type]
+    )
+    body = orjson.dumps({"error": error})
+    bench = Bench(raised if is_raised else refusal(body))
+    client = bench.chat(MemoryClient(chat_body(stream=True)))
+    assert (client.status, len(bench.upstream.calls)) == (400, 1)
+    assert is_raised or client.answer == body
+
+
+def test_places_in_a_list_are_members_too() -> None:
+    body = b'{"detail": [{"loc": ["body", "temperature"], "msg": "Input should be a number"}]}'
+    bench = Bench(refusal(body, 422))
+    assert bench.chat(MemoryClient(chat_body(stream=True))).answer == body
+    assert len(bench.upstream.calls) == 1
+
+
+def test_a_layout_may_be_to_blame_for_what_a_refusal_says_of_another_member() -> None:
+    body = b'{"error": {"message": "messages.1: unexpected order", "type": "invalid_request_error"}}'
+    bench = Bench(refusal(body), accepted(), planner=RewritingPlanner())
+    assert bench.chat(MemoryClient(chat_body(stream=True))).status == 200
+    assert list(sent(bench)) == [(True, True), (False, True)]
+
+
 @pytest.mark.parametrize("error", [UNKNOWN, None])
 def test_where_the_upstream_names_it_the_layout_is_not_blamed(error: bytes | None) -> None:
     raised = UpstreamRejected("unknown", status=400, error_type="invalid_request_error", param="stream_options")
@@ -105,7 +146,7 @@ def test_a_status_that_only_the_layout_can_mean_keeps_the_question() -> None:
 
 
 def test_a_refusal_that_does_not_end_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("proxy.engine.answer._REFUSAL_S", 0.01)
+    monkeypatch.setattr("proxy.engine.read_ahead._MOST_S", 0.01)
     slow = answers(b'{"error": ', None, status=400, headers=JSON)
     bench = Bench(slow, accepted(), planner=RewritingPlanner())
     assert bench.chat(MemoryClient(chat_body(stream=True))).status == 200

@@ -1,0 +1,96 @@
+"""What an upstream says where it refuses a request: which member of it is to blame. Pure.
+
+OpenAI, and most servers that follow it, name the member in ``param``
+(https://github.com/openai/openai-openapi, schema ``Error``); servers built with FastAPI list places
+(https://fastapi.tiangolo.com/tutorial/handling-errors/); others begin their message with the member
+(``max_tokens: must be positive``), or quote it there.
+"""
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import orjson
+
+_OPTIONS = "stream_options"
+_OF_OPTIONS = (_OPTIONS, "include_usage")
+# Members of a chat request that no other word of an error is likely to be.
+_MEMBERS = frozenset(
+    {
+        "messages", "model", "temperature", "top_p", "top_k", "n", "stop", "max_tokens", "max_completion_tokens",
+        "presence_penalty", "frequency_penalty", "logit_bias", "logprobs", "top_logprobs", "response_format", "seed",
+        "tools", "tool_choice", "parallel_tool_calls", "functions", "function_call", "reasoning_effort", "reasoning",
+        "thinking", "verbosity", "modalities", "audio", "prediction", "service_tier", "store", "metadata", "user",
+        "prompt_cache_key", "prompt_cache_retention", "safety_identifier", "web_search_options", "system",
+    }
+)  # fmt: skip
+# Refusals for what no single member decides.
+_OTHER_CODES = frozenset(
+    {
+        "context_length_exceeded", "model_not_found", "content_filter", "content_policy_violation",
+        "string_above_max_length", "invalid_api_key",
+    }
+)  # fmt: skip
+_LEADING = re.compile(r"([a-z_]{1,64})(?:[.\[][^:\s]{0,256})?:")
+_QUOTED = re.compile(r"[\"'`]([a-z_]{1,64})[\"'`.\[]")
+_MOST_CHARS = 1 << 14
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """A refusal as far as it was read: the whole ``text``, the ``message`` in it, its ``code`` and ``type``, and the
+    members that it names as such."""
+
+    text: str = ""
+    message: str = ""
+    code: object = None
+    type: object = None
+    params: tuple[str, ...] = ()
+
+    @property
+    def names_usage(self) -> bool:
+        """Whether it is about the question for usage: most servers name the member that they do not know."""
+        return any(name in part for name in _OF_OPTIONS for part in (self.text, self.message, *self.params))
+
+    @property
+    def names_another(self) -> bool:
+        """Whether it is surely about another member than that, or about none."""
+        if self.names_usage:
+            return False
+        if self.params or (isinstance(self.code, str) and self.code in _OTHER_CODES):
+            return True
+        leading = _LEADING.match(self.message)
+        named = {leading[1]} if leading is not None else set()
+        return not _MEMBERS.isdisjoint(named.union(_QUOTED.findall(self.message)))
+
+
+NO_WORDS = Refusal()
+
+
+def refusal_in(body: bytes) -> Refusal:
+    """What the beginning of an error's body says."""
+    text = body[:_MOST_CHARS].decode("utf-8", "replace")
+    try:
+        found = orjson.loads(body)
+    except orjson.JSONDecodeError:
+        return Refusal(text, text)
+    if not isinstance(found, dict):
+        return Refusal(text, text)
+    error = found.get("error")
+    holder = error if isinstance(error, dict) else found
+    message = next((m for m in (holder.get("message"), error, found.get("detail")) if isinstance(m, str)), "")
+    params = (*_texts(holder.get("param")), *_places(found.get("detail")))
+    return Refusal(text, message[:_MOST_CHARS], holder.get("code"), holder.get("type"), params)
+
+
+def _texts(value: object) -> Iterator[str]:
+    if isinstance(value, str) and value:
+        yield value
+
+
+def _places(detail: object) -> Iterator[str]:
+    """The members in FastAPI's list of what is wrong: ``["body", "temperature"]``."""
+    for one in detail if isinstance(detail, list) else ():
+        place = one.get("loc") if isinstance(one, dict) else None
+        if isinstance(place, list) and len(place) > 1 and isinstance(place[1], str):
+            yield place[1]
