@@ -265,6 +265,11 @@ class MoneyStore(Protocol):
         """Counters as they are, each by itself; zeros for one that is not known."""
         ...
 
+    async def set_spent(self, team: str, charge: Charge, now: float) -> Balance:
+        """Correct a counter: what it has spent, with those ``within`` its limit, becomes the charge's amount. What is
+        reserved stays. The balance before."""
+        ...
+
     async def claim(self, team: str, name: str, keep_s: float, now: float) -> bool:
         """Whether nobody has claimed this name in the last ``keep_s``: for notices that go out once."""
         ...

@@ -7,10 +7,11 @@ from msgspec import UNSET
 
 from proxy import terms
 from proxy.administration import forms
-from proxy.administration.forms import BudgetForm
-from proxy.administration.pots import Pots
+from proxy.administration.forms import BudgetForm, SpentForm
+from proxy.administration.pots import Pots, is_one_pot
 from proxy.administration.resource import Query, Resource
 from proxy.administration.views import View, budget_view
+from proxy.core.allow import matches
 from proxy.directory import Directory
 from proxy.errors import Conflict, InvalidRequest, NotFound
 from proxy.ports import Clock
@@ -25,6 +26,7 @@ class Budgets(Resource):
     def __init__(self, directory: Directory, clock: Clock, pots: Pots) -> None:
         super().__init__(directory, clock)
         self._pots = pots
+        self.verbs = {"set-spent": self.set_spent}
 
     async def all(self, query: Query) -> Iterable[View]:
         budgets = sorted(self._snapshot.budgets.values(), key=lambda budget: budget.id)
@@ -66,6 +68,23 @@ class Budgets(Resource):
         await self._directory.remove("budget", name)
         return {"object": "budget", "id": name, "deleted": True}
 
+    async def set_spent(self, name: str, body: object) -> View:
+        """Correct what is counted as spent: after a store was lost, or by the provider's bill. Declared budgets, too:
+        their counters stand in the store."""
+        budget, form = self._found(name), forms.read(body, SpentForm)
+        amount = forms.spent_amount(budget, form)
+        whom = _whom(budget, form)
+        found = await self._pots.set_spent(budget, whom, amount, self._clock.now(), is_dry=form.dry_run)
+        return {
+            "object": "budget.spent",
+            "id": budget.id,
+            "unit": budget.unit,
+            "subject": whom or None,
+            "window": budget.window,
+            **found,
+            "dry_run": form.dry_run,
+        }
+
     def _found(self, name: str) -> BudgetRecord:
         budget = self._snapshot.budgets.get(name)
         if budget is None:
@@ -74,6 +93,22 @@ class Budgets(Resource):
 
     async def _view(self, budget: BudgetRecord) -> View:
         return budget_view(budget, self._snapshot, await self._pots.state(budget, self._clock.now()))
+
+
+def _whom(budget: BudgetRecord, form: SpentForm) -> str:
+    """Whose counter a correction is about. Raises InvalidRequest."""
+    if is_one_pot(budget):
+        whom = "" if budget.scope == "team" else budget.subject
+        if form.subject not in (UNSET, whom):
+            raise InvalidRequest("This budget has one counter: leave 'subject' out.", param="subject")
+        return whom
+    if form.subject is UNSET:
+        raise InvalidRequest(
+            f"Under this budget each {budget.scope} has its own counter: 'subject' says which.", param="subject"
+        )
+    if not matches(budget.subject, form.subject):
+        raise InvalidRequest(f"This budget is about {budget.subject!r} only.", param="subject")
+    return form.subject
 
 
 def _subject(text: str) -> str:

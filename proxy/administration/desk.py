@@ -80,7 +80,7 @@ async def _operation(resource: Resource, method: str, rest: str, query: Query, b
     if name and verb in resource.verbs:
         if method != "POST":
             raise MethodNotAllowed(f"POST does {verb}.")
-        return Reply(await resource.verbs[verb](name))
+        return Reply(await resource.verbs[verb](name, body))
     name = rest
     match method:
         case "GET":

@@ -68,6 +68,14 @@ class BudgetForm(_Form, frozen=True):
     webhook: str | None | UnsetType = UNSET
 
 
+class SpentForm(_Form, frozen=True):
+    """A correction of what a budget has spent. ``subject`` says whose counter it is, where each has its own."""
+
+    spent: float | UnsetType = UNSET
+    subject: str | UnsetType = UNSET
+    dry_run: bool = False
+
+
 def read(body: object, form: type[F]) -> F:
     """A body as a form. Raises InvalidRequest."""
     try:
@@ -177,6 +185,17 @@ def _amounts(before: BudgetRecord | None) -> dict[str, Any]:
         hard, soft = ("usd", "soft_usd") if before.unit == "usd" else ("tokens", "soft_tokens")
         amounts[hard], amounts[soft] = in_unit(before, before.hard), in_unit(before, before.soft)
     return amounts
+
+
+def spent_amount(budget: BudgetRecord, form: SpentForm) -> int:
+    """What a form says that a budget has spent, as its counter has it."""
+    if form.spent is UNSET:
+        raise InvalidRequest(f"'spent' is missing: what the budget has spent, in {budget.unit}.", param="spent")
+    if budget.unit == "usd":
+        return int(checked("spent", terms.nanos, form.spent))
+    if not form.spent.is_integer():
+        raise InvalidRequest("'spent' must be a whole number: this budget counts tokens.", param="spent")
+    return int(checked("spent", _tokens, int(form.spent)))
 
 
 def in_unit(budget: BudgetRecord, amount: int | None) -> float | int | None:

@@ -58,7 +58,7 @@ class Keys(Resource):
         await self._directory.put(replace(key, **forms.key_changes(form, self._clock.now())))
         return await self.one(name)
 
-    async def revoke(self, name: str) -> View:
+    async def revoke(self, name: str, body: object) -> View:
         """From now on the key is refused. It stays in the list: the ledger names it."""
         key = self._found(name)
         self._managed("key", name)

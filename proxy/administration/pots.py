@@ -8,7 +8,7 @@ from proxy.accounts import account_of
 from proxy.administration.forms import in_unit
 from proxy.core.budget import Rule
 from proxy.rulebook import rule_of
-from proxy.store import BudgetRecord, MoneyStore
+from proxy.store import Balance, BudgetRecord, Charge, MoneyStore
 from proxy.windows import Window, window_at
 
 
@@ -18,20 +18,51 @@ class Pots:
     def __init__(self, store: MoneyStore) -> None:
         self._store = store
 
+    async def set_spent(
+        self, budget: BudgetRecord, whom: str, amount: int, now: float, *, is_dry: bool
+    ) -> Mapping[str, Any]:
+        """Correct what is spent in the window of now, by or for ``whom``; how it was and how it is. A dry run shows
+        what would be. Raises StoreError."""
+        rule = rule_of(budget, whom)
+        window = window_at(rule.window, rule.timezone, now)
+        account, *within = _accounts(rule, window)
+        if is_dry:
+            before = _sum(await self._store.balances(budget.team, [account, *within], now))
+        else:
+            before = await self._store.set_spent(
+                budget.team, Charge(account, amount, None, window.keep_s, within=within), now
+            )
+        return {
+            "spent_before": in_unit(budget, before.spent),
+            "spent": in_unit(budget, amount),
+            "reserved": in_unit(budget, before.reserved),
+            "left": None if budget.hard is None else in_unit(budget, budget.hard - amount - before.reserved),
+            "resets_at": window.resets_at,
+        }
+
     async def state(self, budget: BudgetRecord, now: float) -> Mapping[str, Any]:
         """What is spent and reserved in the window of now, what is left, and when it begins anew. Raises StoreError."""
-        if budget.scope != "team" and "*" in budget.subject and not (budget.scope == "model" and budget.subject != "*"):
+        if not is_one_pot(budget):
             return {}
         rule = rule_of(budget, "" if budget.scope == "team" else budget.subject)
         window = window_at(rule.window, rule.timezone, now)
         balances = await self._store.balances(budget.team, _accounts(rule, window), now)
-        spent, reserved = sum(one.spent for one in balances), sum(one.reserved for one in balances)
+        found = _sum(balances)
         return {
-            "spent": in_unit(budget, spent),
-            "reserved": in_unit(budget, reserved),
-            "left": None if budget.hard is None else in_unit(budget, budget.hard - spent - reserved),
+            "spent": in_unit(budget, found.spent),
+            "reserved": in_unit(budget, found.reserved),
+            "left": None if budget.hard is None else in_unit(budget, budget.hard - found.spent - found.reserved),
             "resets_at": window.resets_at,
         }
+
+
+def is_one_pot(budget: BudgetRecord) -> bool:
+    """Whether all that the budget is about is counted together."""
+    return budget.scope == "team" or "*" not in budget.subject or (budget.scope == "model" and budget.subject != "*")
+
+
+def _sum(balances: Sequence[Balance]) -> Balance:
+    return Balance(balances[0].account, sum(one.spent for one in balances), sum(one.reserved for one in balances))
 
 
 def _accounts(rule: Rule, window: Window) -> Sequence[str]:

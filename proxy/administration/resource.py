@@ -14,11 +14,12 @@ Query = Mapping[str, str]
 
 
 class Resource(ABC):
-    """Things of one kind. ``verbs``: actions beside reading and writing; ``filters``: what a list may be asked for."""
+    """Things of one kind. ``verbs``: actions beside reading and writing, which get a name and a body; ``filters``: what
+    a list may be asked for."""
 
     form: type[Any]
     filters: Sequence[str] = ("team",)
-    verbs: Mapping[str, Callable[[str], Awaitable[View]]]
+    verbs: Mapping[str, Callable[[str, object], Awaitable[View]]]
 
     def __init__(self, directory: Directory, clock: Clock) -> None:
         self._directory = directory

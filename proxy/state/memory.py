@@ -126,6 +126,16 @@ class MemoryStore:
         """Counters as they are."""
         return [self._balance(team, Charge(account, 0)) for account in accounts]
 
+    async def set_spent(self, team: str, charge: Charge, now: float) -> Balance:
+        """Correct a counter; the balance before."""
+        before = self._balance(team, charge)
+        for account in (charge.account, *charge.within):
+            counter = self._counters.get((team, account))
+            if counter is not None:
+                counter.spent = 0
+        self._change(team, charge, now, spent=charge.amount)
+        return before
+
     async def claim(self, team: str, name: str, keep_s: float, now: float) -> bool:
         """Whether nobody has claimed this name in the last ``keep_s``."""
         if self._claims.get((team, name), now) > now:
@@ -247,9 +257,10 @@ class MemoryStore:
         self, team: str, charge: Charge, now: float, *, spent: int = 0, reserved: int = 0, expected: int = 0
     ) -> None:
         counter = self._counters.setdefault((team, charge.account), _Counter())
-        counter.spent += spent
-        counter.reserved += reserved
-        counter.expected += expected
+        # A counter that was forgotten or corrected meanwhile owes nothing.
+        counter.spent = max(0, counter.spent + spent)
+        counter.reserved = max(0, counter.reserved + reserved)
+        counter.expected = max(0, counter.expected + expected)
         counter.forget_at = math.inf if charge.keep_s is None else now + charge.keep_s
 
     def _undo(self, hold: _Hold, now: float) -> None:

@@ -24,10 +24,12 @@ _COLUMNS = Entry.__match_args__
 _SELECT = f"SELECT {', '.join(_COLUMNS)} FROM entry"
 _PUT = f"INSERT OR REPLACE INTO entry ({', '.join(_COLUMNS)}) VALUES ({', '.join('?' * len(_COLUMNS))})"
 _KNOWN = "SELECT 1 FROM entry WHERE exchange_id = ?"
+# A counter that was forgotten or corrected meanwhile owes nothing.
 _CHANGE = """
-    INSERT INTO counter (team, account, spent, reserved, expected, forget_at) VALUES (?, ?, ?, ?, ?, ?)
-    ON CONFLICT (team, account) DO UPDATE SET spent = spent + excluded.spent, reserved = reserved + excluded.reserved,
-        expected = expected + excluded.expected, forget_at = excluded.forget_at
+    INSERT INTO counter (team, account, spent, reserved, expected, forget_at)
+        VALUES (:team, :account, max(0, :spent), max(0, :reserved), max(0, :expected), :forget_at)
+    ON CONFLICT (team, account) DO UPDATE SET spent = max(0, spent + :spent),
+        reserved = max(0, reserved + :reserved), expected = max(0, expected + :expected), forget_at = :forget_at
 """
 _GROUPS = {
     "team": "team",
@@ -159,6 +161,18 @@ def balance(connection: sqlite3.Connection, team: str, charge: Charge) -> Balanc
     return Balance(charge.account, *row)
 
 
+def set_spent(connection: sqlite3.Connection, team: str, charge: Charge, now: float) -> Balance:
+    """Correct a counter; the balance before."""
+    before = balance(connection, team, charge)
+    connection.executemany(
+        "UPDATE counter SET spent = 0 WHERE team = ? AND account = ?",
+        [(team, account) for account in (charge.account, *charge.within)],
+    )
+    corrected = _Held(charge.account, charge.amount, 0, charge.keep_s)
+    _change(connection, team, corrected, now, spent=charge.amount)
+    return before
+
+
 def claim(connection: sqlite3.Connection, team: str, name: str, keep_s: float, now: float) -> bool:
     """Whether nobody has claimed this name in the last ``keep_s``."""
     return bool(
@@ -242,7 +256,8 @@ def _change(
     expected: int = 0,
 ) -> None:
     forget_at = None if held.keep_s is None else now + held.keep_s
-    connection.execute(_CHANGE, (team, held.account, spent, reserved, expected, forget_at))
+    changes = {"spent": spent, "reserved": reserved, "expected": expected, "forget_at": forget_at}
+    connection.execute(_CHANGE, {"team": team, "account": held.account, **changes})
 
 
 def _put(connection: sqlite3.Connection, entry: Entry, *, is_estimated: bool = False) -> None:

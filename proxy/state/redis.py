@@ -50,6 +50,7 @@ SCOPE_BYTES = 64 << 20
 
 _TEAM_SCRIPTS = (
     "reserve", "settle", "release", "renew", "expire", "balances", "claim", "entries", "forget_entries",
+    "set_spent",
 )  # fmt: skip
 
 _ENTRY: Final = json.Decoder(Entry)
@@ -121,6 +122,11 @@ class RedisStore:
     async def balances(self, team: str, accounts: Sequence[str], now: float) -> Sequence[Balance]:
         """Counters as they are."""
         return _balances(accounts, await self._run("balances", team, now, *accounts))
+
+    async def set_spent(self, team: str, charge: Charge, now: float) -> Balance:
+        """Correct a counter; the balance before."""
+        await self._register(team, now)
+        return Balance(charge.account, *await self._run("set_spent", team, now, msgpack.encode(_charges([charge]))))
 
     async def claim(self, team: str, name: str, keep_s: float, now: float) -> bool:
         """Whether nobody has claimed this name in the last ``keep_s``."""

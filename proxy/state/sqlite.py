@@ -87,6 +87,10 @@ class SqliteStore:
             lambda connection: [money.balance(connection, team, Charge(account, 0)) for account in accounts]
         )
 
+    async def set_spent(self, team: str, charge: Charge, now: float) -> Balance:
+        """Correct a counter; the balance before."""
+        return await self._database.write(partial(money.set_spent, team=team, charge=charge, now=now))
+
     async def claim(self, team: str, name: str, keep_s: float, now: float) -> bool:
         """Whether nobody has claimed this name in the last ``keep_s``."""
         return await self._database.write(partial(money.claim, team=team, name=name, keep_s=keep_s, now=now))

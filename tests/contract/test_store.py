@@ -326,6 +326,35 @@ def test_the_memory_of_what_was_billed_ends(on_each: OnEach) -> None:
     on_each(check)
 
 
+def test_what_is_spent_can_be_corrected_and_what_is_reserved_stays(on_each: OnEach) -> None:
+    async def check(store: Store) -> None:
+        await store.settle(end("x", Charge("a", 7, keep_s=100.0)), T)
+        await store.settle(end("y", Charge("a1", 5)), T)
+        await store.reserve(ask("z", Charge("a", 2)), T)
+        before = await store.set_spent("red", Charge("a", 3, keep_s=100.0, within=["a1"]), T)
+        assert before == Balance("a", 12, 2)
+        assert await balance(store) == (3, 2, 0)
+        assert await balance(store, "a1") == (0, 0, 0)
+        assert (await store.settle(end("z", Charge("a", 1)), T))[0] == Balance("a", 4, 0)
+        assert await store.set_spent("blue", Charge("new", 9), T) == Balance("new", 0, 0)
+        assert await balance(store, "new", "blue") == (9, 0, 0)
+        await store.set_spent("blue", Charge("new", 0), T)
+        assert await balance(store, "new", "blue") == (0, 0, 0)
+
+    on_each(check)
+
+
+def test_a_counter_that_was_corrected_owes_nothing(on_each: OnEach) -> None:
+    async def check(store: Store) -> None:
+        await store.reserve(ask("dead", Charge("a", 7), expires_at=T + 1), T)
+        assert await store.expire(T + 2) == 1
+        await store.set_spent("red", Charge("a", 2), T + 3)
+        await store.settle(end("dead", Charge("a", 4)), T + 4)
+        assert await balance(store) == (4, 0, 0)
+
+    on_each(check)
+
+
 def test_a_name_is_claimed_once(on_each: OnEach) -> None:
     async def check(store: Store) -> None:
         claims = await asyncio.gather(*(store.claim("red", "soft", 3600.0, T) for _ in range(5)))

@@ -3,10 +3,12 @@
 import asyncio
 import re
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
+from proxy.accounts import account_of
 from proxy.administration import Desk
 from proxy.clock import ManualClock
 from proxy.core.modes import Mode
@@ -14,9 +16,11 @@ from proxy.directory import Declared, Directory
 from proxy.errors import Conflict, InvalidRequest, MethodNotAllowed, NotFound, NotReady, ProxyError
 from proxy.identity import Identity
 from proxy.ports import StoreError
+from proxy.rulebook import rule_of
 from proxy.state.memory import MemoryStore
-from proxy.store import BudgetRecord, Charge, Entry, KeyRecord, Reserve, TeamRecord
+from proxy.store import BudgetRecord, Charge, Entry, KeyRecord, Refused, Reserve, Settle, TeamRecord
 from proxy.virtual_keys import digest_of
+from proxy.windows import window_at
 
 NOW = 1_795_000_000.0
 DECLARED = Declared(
@@ -297,5 +301,42 @@ def test_the_same_team_twice_at_once_is_made_once() -> None:
         )
         assert [type(result) for result in results] == [dict, Conflict]
         assert (await at.ask("GET", "teams/blue"))["mode"] == "mark"
+
+    office(work)
+
+
+def test_a_correction_names_a_counter_and_an_amount() -> None:
+    async def work(at: Office) -> None:
+        await at.ask("POST", "budgets", {"team": "red", "scope": "key", "tokens": 9, "name": "keys", "window": "day"})
+        total, keys = "budgets/red/total/set-spent", "budgets/red/keys/set-spent"
+        assert "missing" in await at.refused(InvalidRequest, "POST", total)
+        assert "one counter" in await at.refused(InvalidRequest, "POST", total, {"spent": 1, "subject": "x"})
+        assert "each key" in await at.refused(InvalidRequest, "POST", keys, {"spent": 1})
+        assert "whole number" in await at.refused(InvalidRequest, "POST", keys, {"spent": 1.5, "subject": "key-1"})
+        assert "between" in await at.refused(InvalidRequest, "POST", keys, {"spent": -1, "subject": "key-1"})
+        assert "between" in await at.refused(InvalidRequest, "POST", total, {"spent": -0.5})
+        assert "POST" in await at.refused(MethodNotAllowed, "GET", total)
+        assert "no such budget" in await at.refused(NotFound, "POST", "budgets/red/none/set-spent", {"spent": 1})
+
+    office(work)
+
+
+@pytest.mark.parametrize("window", ["total", "hour", "day", "rolling:3600"])
+def test_what_was_corrected_is_what_requests_are_checked_against(window: str) -> None:
+    async def work(at: Office) -> None:
+        await at.ask("POST", "budgets", {"team": "red", "usd": 8, "name": "b", "window": window})
+        (budget,) = [one for one in at.directory.snapshot.budgets.values() if one.id == "red/b"]
+        rule = rule_of(budget, "")
+        ago = window_at(window, "UTC", NOW - 300)
+        spent = Charge(account_of(rule, ago), 3 * 10**9)
+        await at.store.settle(Settle(Entry("x", NOW - 300, "red"), [spent]), NOW)
+        found = await at.ask("POST", "budgets/red/b/set-spent", {"spent": 5})
+        assert (found["spent_before"], found["spent"], found["left"]) == (3.0, 5.0, 3.0)
+        now = window_at(window, "UTC", NOW)
+        within = [account_of(rule, replace(now, name=name)) for name in now.within]
+        charge = Charge(account_of(rule, now), 4 * 10**9, budget.hard, within=within)
+        refused = await at.store.reserve(Reserve("y", "red", [charge], NOW + 60, Entry("y", NOW, "red")), NOW)
+        assert isinstance(refused, Refused)
+        assert refused.balance.spent == 5 * 10**9
 
     office(work)

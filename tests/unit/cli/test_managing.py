@@ -81,6 +81,19 @@ def test_a_key_is_printed_once_and_revoked_by_its_id(run: Run) -> None:
     assert key_id not in run("keys", "list")
 
 
+def test_what_a_budget_has_spent_is_corrected(run: Run) -> None:
+    dry = as_json(run("budgets", "set-spent", "red/total", "1.25", "--dry-run", "--json"))
+    assert (dry["spent_before"], dry["spent"], dry["left"], dry["dry_run"]) == (0.0, 1.25, 3.75, True)
+    assert as_json(run("budgets", "list", "--json"))["data"][0]["spent"] == 0.0
+    assert re.search(r"red/total .* 0 +1.25 +0 +3.75 ", run("budgets", "set-spent", "red/total", "1.25"))
+    again = as_json(run("budgets", "set-spent", "red/total", "0.5", "--json"))
+    assert (again["spent_before"], again["spent"]) == (1.25, 0.5)
+    assert as_json(run("budgets", "list", "--json"))["data"][0]["left"] == 4.5
+    run("budgets", "create", "--team", "red", "--scope", "user", "--tokens", "70", "--name", "each")
+    ann = as_json(run("budgets", "set-spent", "red/each", "30", "--subject", "ann", "--json"))
+    assert (ann["subject"], ann["spent"], ann["left"], ann["unit"]) == ("ann", 30, 40, "tokens")
+
+
 def test_budgets_are_made_changed_and_say_what_is_left(run: Run) -> None:
     made = as_json(
         run("budgets", "create", "--team", "red", "--usd", "500", "--soft-usd", "400", "--window", "month",
