@@ -9,7 +9,7 @@ whether requests that a budget holds for may be sent meanwhile (``allow``) or no
 because what was reserved stays reserved until it is settled).
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from hashlib import blake2b
@@ -91,6 +91,11 @@ class Accounts:
     def is_durable(self) -> bool:
         """Whether what is written outlives the process."""
         return self._books.is_durable
+
+    @property
+    def troubles(self) -> Mapping[str, str]:
+        """What does not work by now, the "store" or the "spool", and why."""
+        return self._books.troubles
 
     async def start(self) -> None:
         """Begin to look after reservations, and to deliver notices."""

@@ -59,6 +59,8 @@ class Books:
         self._is_closing = False
         self._forgotten_at = -_FORGET_EVERY_S
         self.is_away = False
+        self.troubles: dict[str, str] = {}
+        """What does not work by now, the "store" or the "spool", and why."""
 
     @property
     def store(self) -> MoneyStore:
@@ -214,6 +216,7 @@ class Books:
             except StoreError as error:
                 self._failed("spool", error)
             else:
+                self.troubles.pop("spool", None)
                 self._metrics.spooled(self.pending)
                 return
         if len(self._in_memory) == _MOST_IN_MEMORY:
@@ -225,8 +228,12 @@ class Books:
     def _failed(self, operation: str, error: Exception) -> None:
         self._metrics.store_failed(operation)
         if operation in ("spool", "close"):
-            _log.error("%s failed: %s", operation, error)
+            if self.troubles.get("spool") != _text(error):  # one line for each reason, not for each settlement
+                _log.error("%s failed: %s", operation, error)
+            if operation == "spool":
+                self.troubles["spool"] = _text(error)
             return
+        self.troubles["store"] = _text(error)
         if not self.is_away:
             self.is_away = True
             self._metrics.store_is_away(True)
@@ -276,6 +283,7 @@ class Books:
             return
         finally:
             self._metrics.spooled(self.pending)
+        self.troubles.clear()
         if replayed:
             _log.warning("%d calls that had been put off were replayed", replayed)
         if self.is_away:

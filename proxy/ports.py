@@ -200,6 +200,15 @@ class Reservation:
     """What the exchange takes is held against a hard limit, so that it must be known to its end."""
 
 
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """A part that does not work as it should, and what is wrong with it. ``refuses``: requests are refused for it."""
+
+    part: str
+    message: str
+    refuses: bool = False
+
+
 class StoreError(Exception):
     """The store could not be read or written. No request fails for it, unless a budget says so."""
 

@@ -114,9 +114,10 @@ def price_source(prices: PriceMap) -> PriceOf:
     return partial(price_for, prices)
 
 
-async def open_store(settings: Settings, busy_timeout_s: float = SERVING_WAIT_S) -> Store:
+async def open_store(settings: Settings, busy_timeout_s: float = SERVING_WAIT_S, *, is_serving: bool = False) -> Store:
     """The store of the configuration; ``busy_timeout_s`` is how long a file is waited for that others are writing to.
-    Raises ConfigError where it cannot be used; a Redis is connected to by its first call."""
+    Raises ConfigError where it cannot be used; a Redis is connected to by its first call, and where requests are to be
+    served, a file that is damaged or on a full disk is a store that is away."""
     if settings.store_url is not None:
         # A third of the time that it takes to start, for those who have one.
         from proxy.state.redis import RedisStore
@@ -126,7 +127,10 @@ async def open_store(settings: Settings, busy_timeout_s: float = SERVING_WAIT_S)
     if path is None:
         return MemoryStore()
     try:
-        return await SqliteStore.open(path, busy_timeout_s)
+        opened = await SqliteStore.open(path, busy_timeout_s, is_patient=is_serving)
+        if is_serving:
+            await opened.check()
+        return opened
     except StoreError as error:
         if settings.stratiform.store is None and not settings.stratiform.teams:
             # Nobody asked for a file: an existing LiteLLM configuration with a master key must start as it is.

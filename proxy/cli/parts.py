@@ -11,6 +11,7 @@ from proxy.aside import Aside
 from proxy.cli import compose, declared
 from proxy.cli.reload import Reload
 from proxy.clock import Readings, SteadyClock
+from proxy.condition import Condition
 from proxy.core.breaker import BreakerPolicy
 from proxy.core.options import Options
 from proxy.core.planner import TierPlanner
@@ -79,7 +80,8 @@ async def build(
     metrics = Metrics(
         served, teams=[DEFAULT_TEAM, *(team.name for team in ours.teams)], shared=worker.metrics if worker else None
     )
-    store, system = await compose.open_store(settings), SteadyClock(readings, ClockNews(metrics))
+    store = await compose.open_store(settings, is_serving=True)
+    system = SteadyClock(readings, ClockNews(metrics))
     timekeeper = Timekeeper(system, store, settings.spool_folder if store.is_durable else None)
     await timekeeper.start()
     directory = declared.directory(settings, store)
@@ -159,6 +161,7 @@ async def build(
         models=models,
         metrics=metrics,
         obstacle=obstacle,
+        faults=Condition(accounts, directory, ours.budgets.on_store_error).faults,
         on_close=[gate.aclose, directory.aclose, planner.aclose, timekeeper.aclose],
         admin=AdminEndpoint(Desk(directory, store, system), identity) if identity.has_master else None,
     )

@@ -143,11 +143,10 @@ def expire(connection: sqlite3.Connection, now: float) -> int:
 
 
 def forget(connection: sqlite3.Connection, now: float) -> None:
-    """Forget what may be forgotten: counters, claims, blobs, and reservations that were released or billed long ago."""
+    """Forget what may be forgotten: counters, claims, and reservations that were released or billed long ago."""
     connection.execute("DELETE FROM hold WHERE state <> ? AND at <= ?", (_OPEN, now - REMEMBERED_S))
     connection.execute("DELETE FROM counter WHERE forget_at <= ? AND reserved = 0", (now,))
     connection.execute("DELETE FROM claim WHERE forget_at <= ?", (now,))
-    connection.execute("DELETE FROM blob WHERE forget_at <= ?", (now,))
 
 
 def balance(connection: sqlite3.Connection, team: str, charge: Charge) -> Balance:

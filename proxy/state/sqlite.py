@@ -1,10 +1,16 @@
 """The store in a SQLite file: survives a restart, and a kill at any moment. For the workers of one process.
 
 The command line may open the file beside the proxy; a second proxy should not (``is_shared``).
+
+A file that turns out to be damaged is written no more: what is written on top of damage may be lost with it. It is used
+again once another file is in its place, or it was mended. Damage of the layout state alone costs that alone.
 """
 
+import asyncio
+import logging
 import sqlite3
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Literal, TypeVar
@@ -12,7 +18,8 @@ from typing import Literal, TypeVar
 import msgspec
 
 from proxy.state import money, objects
-from proxy.state.database import SERVING_WAIT_S, Database
+from proxy.state.database import SERVING_WAIT_S, DamagedFile, Database, Work
+from proxy.state.integrity import damage_of
 from proxy.state.migrations import STORE
 from proxy.store import (
     Balance,
@@ -30,12 +37,20 @@ from proxy.store import (
     TeamRecord,
 )
 
+T = TypeVar("T")
 _R = TypeVar("_R", TeamRecord, KeyRecord, BudgetRecord)
 
 # Entries that one transaction deletes at most: others wait no longer than that.
 _FORGOTTEN_AT_ONCE = 2000
 STATE_BYTES = 256 << 20
 """The most bytes of layout state that a file keeps, give or take a sixteenth: what was saved first goes first."""
+_CHECK_S = 2.0  # how long the start waits for the search for damage
+_CHECK_AGAIN_S = 1.0
+_TABLES = ("counter", "hold", "entry", "directory_version", "directory", "claim", "object")
+# As much as a busy moment writes: where this has room, a reservation has it, too.
+_PROBE = "probe" * 8192
+
+_log = logging.getLogger("stratiform.store")
 
 
 class SqliteStore:
@@ -49,27 +64,43 @@ class SqliteStore:
         self._state_bytes = state_bytes
         self._saved_bytes = state_bytes
         self._untrimmed: dict[str, int] = {}
+        self._damage = ""
+        self._damaged: tuple[int, ...] = ()
 
     @classmethod
-    async def open(cls, path: Path, busy_timeout_s: float = SERVING_WAIT_S) -> "SqliteStore":
-        """The store in this file, which is made if need be."""
-        return cls(await Database.open(path, STORE, busy_timeout_s=busy_timeout_s))
+    async def open(
+        cls, path: Path, busy_timeout_s: float = SERVING_WAIT_S, *, is_patient: bool = False
+    ) -> "SqliteStore":
+        """The store in this file, made if need be. ``is_patient``: where the file is damaged, only its calls fail."""
+        return cls(await Database.open(path, STORE, busy_timeout_s=busy_timeout_s, is_patient=is_patient))
+
+    async def check(self, most_s: float = _CHECK_S) -> None:
+        """Look for damage, and log what is found."""
+        damage = await damage_of(self._database.path, _TABLES, most_s)
+        if damage:
+            await self._found(damage)
+            return
+        if damage is None:
+            _log.info("the store %s was not looked through for damage within %.0f s", self._database.path, most_s)
+        if self._damage:
+            self._damage = ""
+            _log.warning("the store %s is used again", self._database.path)
 
     async def reserve(self, ask: Reserve, now: float) -> Granted | Refused:
         """Grant all charges or none; expired reservations are billed first."""
-        return await self._database.write(partial(money.reserve, ask=ask, now=now))
+        return await self._write(partial(money.reserve, ask=ask, now=now))
 
     async def settle(self, end: Settle, now: float) -> Sequence[Balance]:
         """Write the entry and replace the reservation."""
-        return await self._database.write(partial(money.settle, end=end, now=now))
+        return await self._write(partial(money.settle, end=end, now=now))
 
     async def release(self, exchange_id: str, team: str, now: float) -> None:
         """Give a reservation back."""
-        await self._database.write(partial(money.release, exchange_id=exchange_id, team=team, now=now))
+        await self._write(partial(money.release, exchange_id=exchange_id, team=team, now=now))
 
     async def renew(self, team: str, exchange_ids: Sequence[str], expires_at: float) -> None:
         """These exchanges still run."""
-        await self._database.write(partial(money.renew, exchange_ids=exchange_ids, expires_at=expires_at))
+        await self._write(partial(money.renew, exchange_ids=exchange_ids, expires_at=expires_at))
 
     async def expire(self, now: float) -> int:
         """Bill every expired reservation as it stands, and forget what may be forgotten."""
@@ -79,11 +110,14 @@ class SqliteStore:
             objects.remember(connection, (), now)
             return money.expire(connection, now)
 
-        return await self._database.write(work)
+        expired = await self._write(work)
+        with suppress(DamagedFile):  # of the layout state
+            await self._database.write(partial(_forget_blobs, now=now))
+        return expired
 
     async def balances(self, team: str, accounts: Sequence[str], now: float) -> Sequence[Balance]:
         """Counters as they are."""
-        return await self._database.read(
+        return await self._read(
             lambda connection: [money.balance(connection, team, Charge(account, 0)) for account in accounts]
         )
 
@@ -93,32 +127,28 @@ class SqliteStore:
 
     async def claim(self, team: str, name: str, keep_s: float, now: float) -> bool:
         """Whether nobody has claimed this name in the last ``keep_s``."""
-        return await self._database.write(partial(money.claim, team=team, name=name, keep_s=keep_s, now=now))
+        return await self._write(partial(money.claim, team=team, name=name, keep_s=keep_s, now=now))
 
     async def spend(self, query: SpendQuery) -> Sequence[SpendRow]:
         """A report."""
-        return await self._database.read(partial(money.spend, query=query))
+        return await self._read(partial(money.spend, query=query))
 
     async def entries(
         self, since: float, until: float, after: str = "", limit: int = 1000, team: str | None = None
     ) -> Sequence[Entry]:
         """A page of the ledger."""
-        return await self._database.read(
-            partial(money.entries, since=since, until=until, after=after, limit=limit, team=team)
-        )
+        return await self._read(partial(money.entries, since=since, until=until, after=after, limit=limit, team=team))
 
     async def forget_entries(self, before: float) -> int:
         """Delete older entries."""
         total = 0
-        while count := await self._database.write(
-            partial(money.forget_entries, before=before, most=_FORGOTTEN_AT_ONCE)
-        ):
+        while count := await self._write(partial(money.forget_entries, before=before, most=_FORGOTTEN_AT_ONCE)):
             total += count
         return total
 
     async def directory_version(self) -> int:
         """Grows with every change."""
-        return await self._database.read(_version)
+        return await self._read(_version)
 
     async def teams(self) -> Sequence[TeamRecord]:
         """All teams, by name."""
@@ -141,7 +171,7 @@ class SqliteStore:
             connection.execute("INSERT OR REPLACE INTO directory VALUES (?, ?, ?)", (kind, name, text))
             _changed(connection)
 
-        await self._database.write(work)
+        await self._write(work)
 
     async def remove(self, kind: Literal["team", "key", "budget"], name: str) -> bool:
         """Delete; whether there was one."""
@@ -152,7 +182,7 @@ class SqliteStore:
                 _changed(connection)
             return deleted > 0
 
-        return await self._database.write(work)
+        return await self._write(work)
 
     async def remember(self, team: str, records: Sequence[ObjectRecord], most: int, now: float) -> None:
         """Keep records of one team."""
@@ -165,19 +195,19 @@ class SqliteStore:
                 added = 0
             self._untrimmed[team] = added
 
-        await self._database.write(work)
+        await self._write(work)
 
     async def owned(self, team: str, names: Sequence[str], now: float) -> Sequence[ObjectRecord | None]:
         """The team's objects of these names."""
-        return await self._database.read(partial(objects.owned, team=team, names=names, now=now))
+        return await self._read(partial(objects.owned, team=team, names=names, now=now))
 
     async def disown(self, team: str, name: str) -> None:
         """The object was deleted."""
-        await self._database.write(partial(objects.disown, team=team, name=name))
+        await self._write(partial(objects.disown, team=team, name=name))
 
     async def take_bill(self, team: str, name: str) -> str:
         """The object's bill, once."""
-        return await self._database.write(partial(objects.take_bill, team=team, name=name))
+        return await self._write(partial(objects.take_bill, team=team, name=name))
 
     async def load(self, scope: str, names: Sequence[str], now: float) -> Sequence[bytes | None]:
         """Blobs of one scope."""
@@ -205,6 +235,7 @@ class SqliteStore:
                 self._saved_bytes = 0
                 _trim_blobs(connection, self._state_bytes)
 
+        self._refuse_damaged()
         await self._database.write(work)
 
     async def time(self) -> float | None:
@@ -212,20 +243,59 @@ class SqliteStore:
         return None
 
     async def ping(self) -> None:
-        """Raises StoreError where the file cannot be written."""
-        await self._database.write(_version)
+        """Raises StoreError where the file cannot be written: damaged, locked, or on a full disk."""
+        if self._damage and await asyncio.to_thread(self._stamp) != self._damaged:
+            await self.check(_CHECK_AGAIN_S)
+        await self._write(_probe)
 
     async def aclose(self) -> None:
         """Finish what was handed over, and close the file. May be called more than once."""
         await self._database.aclose()
 
-    async def _records(self, kind: str, record_type: type[_R]) -> Sequence[_R]:
-        def work(connection: sqlite3.Connection) -> list[str]:
-            sql = "SELECT record FROM directory WHERE kind = ? ORDER BY name"
-            return [row[0] for row in connection.execute(sql, (kind,))]
+    async def _write(self, work: Work[T]) -> T:
+        self._refuse_damaged()
+        try:
+            return await self._database.write(work)
+        except DamagedFile as error:
+            await self._found(str(error))
+            raise
 
+    async def _read(self, work: Work[T]) -> T:
+        try:
+            return await self._database.read(work)
+        except DamagedFile as error:
+            await self._found(str(error))
+            raise
+
+    def _refuse_damaged(self) -> None:
+        if self._damage:
+            raise DamagedFile(f"{self._database.path} is damaged: {self._damage}")
+
+    async def _found(self, damage: str) -> None:
+        is_news = not self._damage
+        self._damage = damage
+        await self._database.let_go()
+        self._damaged = await asyncio.to_thread(self._stamp)
+        if is_news:
+            text = "the store %s is damaged (%s): it is written no more, and hard budgets go by on_store_error, until "
+            _log.error(text + "a whole file is in its place", self._database.path, damage)
+
+    def _stamp(self) -> tuple[int, ...]:
+        """What changes when another file comes into this one's place, or it is mended."""
+        try:
+            found = self._database.path.stat()
+        except OSError:
+            return ()
+        return found.st_dev, found.st_ino, found.st_mtime_ns
+
+    async def _records(self, kind: str, record_type: type[_R]) -> Sequence[_R]:
         decoder = msgspec.json.Decoder(record_type)
-        return [decoder.decode(text) for text in await self._database.read(work)]
+
+        def work(connection: sqlite3.Connection) -> Sequence[_R]:
+            sql = "SELECT record FROM directory WHERE kind = ? ORDER BY name"
+            return [decoder.decode(text) for (text,) in connection.execute(sql, (kind,))]
+
+        return await self._read(work)
 
 
 def _kind_and_name(record: TeamRecord | KeyRecord | BudgetRecord) -> tuple[str, str]:
@@ -240,6 +310,14 @@ def _kind_and_name(record: TeamRecord | KeyRecord | BudgetRecord) -> tuple[str, 
 
 def _version(connection: sqlite3.Connection) -> int:
     return int(connection.execute("SELECT version FROM directory_version").fetchone()[0])
+
+
+def _probe(connection: sqlite3.Connection) -> None:
+    connection.execute("INSERT OR REPLACE INTO claim VALUES ('', ?, 0)", (_PROBE,))
+
+
+def _forget_blobs(connection: sqlite3.Connection, now: float) -> None:
+    connection.execute("DELETE FROM blob WHERE forget_at <= ?", (now,))
 
 
 def _changed(connection: sqlite3.Connection) -> None:

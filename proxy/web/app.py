@@ -10,7 +10,7 @@ from starlette.routing import Route
 from starlette.types import ASGIApp
 
 from proxy.engine import Engine
-from proxy.ports import Models
+from proxy.ports import Fault, Models
 from proxy.web.chat import ChatEndpoint
 from proxy.web.errors import on_http_exception, on_surprise
 from proxy.web.health import Health, Registry
@@ -30,6 +30,7 @@ class Parts:
     models: Models
     metrics: Registry
     obstacle: Callable[[], str] = _no_obstacle
+    faults: Callable[[], Sequence[Fault]] = tuple
     on_close: Sequence[Callable[[], Awaitable[None]]] = ()
     admin: ASGIApp | None = None
 
@@ -39,7 +40,7 @@ def create_app(parts: Parts) -> Starlette:
     chat = ChatEndpoint(parts.engine)
     models = ModelsEndpoint(parts.engine, parts.models)
     passthrough = PassthroughEndpoint(parts.engine)
-    health = Health(parts.metrics, parts.obstacle)
+    health = Health(parts.metrics, parts.obstacle, parts.faults)
     app = Starlette(
         routes=[
             Route("/v1/chat/completions", chat, methods=["POST"]),

@@ -1,14 +1,19 @@
-"""``/healthz`` (the process lives), ``/readyz`` (it may be sent traffic) and ``/metrics``."""
+"""``/healthz`` (the process lives), ``/readyz`` (it may be sent traffic) and ``/metrics``.
 
-from collections.abc import Callable
+A probe takes a proxy that is not ready out of service, and all replicas share their store: so a fault is told in the
+answer's body, and makes it a 503 only where requests are refused for it.
+"""
+
+import json
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
-from proxy.errors import NotReady
+from proxy.errors import NotReady, error_body
 from proxy.metrics import CONTENT_TYPE
-from proxy.web.errors import error_response
+from proxy.ports import Fault
 
 
 class Registry(Protocol):
@@ -20,20 +25,30 @@ class Registry(Protocol):
 
 
 class Health:
-    """Answers probes. ``obstacle`` says what keeps the proxy from serving; empty: nothing."""
+    """Answers probes. ``obstacle`` says what keeps the proxy from serving at all (empty: nothing), ``faults`` what does
+    not work as it should."""
 
-    def __init__(self, registry: Registry, obstacle: Callable[[], str]) -> None:
+    def __init__(
+        self, registry: Registry, obstacle: Callable[[], str], faults: Callable[[], Sequence[Fault]] = tuple
+    ) -> None:
         self._registry = registry
         self._obstacle = obstacle
+        self._faults = faults
 
     async def live(self, request: Request) -> Response:
         """The event loop answers."""
         return JSONResponse({"status": "ok"})
 
     async def ready(self, request: Request) -> Response:
-        """Requests can be served."""
+        """Requests can be served; what is wrong all the same."""
         obstacle = self._obstacle()
-        return error_response(NotReady(obstacle)) if obstacle else JSONResponse({"status": "ready"})
+        faults = [*([Fault("start", obstacle, refuses=True)] if obstacle else ()), *self._faults()]
+        told = {"faults": [{"part": fault.part, "message": fault.message} for fault in faults]} if faults else {}
+        refusing = next((fault for fault in faults if fault.refuses), None)
+        if refusing is None:
+            return JSONResponse({"status": "ready", **told})
+        error = NotReady(refusing.message)
+        return JSONResponse({"status": "unavailable", **told, **json.loads(error_body(error))}, error.status)
 
     async def metrics(self, request: Request) -> Response:
         """What Prometheus scrapes."""

@@ -1,11 +1,19 @@
 """What is SQLite's own (tests/contract/test_store.py holds what every engine promises)."""
 
 import asyncio
+import sqlite3
+from contextlib import closing
 from pathlib import Path
+from shutil import copyfile
 
-from proxy.state.database import Database
+import pytest
+
+from proxy.ports import StoreError
+from proxy.state.database import DamagedFile, Database
 from proxy.state.migrations import STORE
 from proxy.state.sqlite import SqliteStore
+from proxy.store import Charge, Entry, Granted, Reserve, Settle, TeamRecord
+from tests.damage import damage_table, fill, overwrite, settle, small_disk
 
 
 def test_layout_state_is_bounded_by_bytes(tmp_path: Path) -> None:
@@ -20,3 +28,158 @@ def test_layout_state_is_bounded_by_bytes(tmp_path: Path) -> None:
         await store.aclose()
 
     asyncio.run(main())
+
+
+def ask(name: str) -> Reserve:
+    return Reserve(name, "red", [Charge("a", 1, 10**9)], 2e9, Entry(name, 1.0, "red"))
+
+
+async def filled(path: Path) -> None:
+    """A store with entries, reservations and layout state."""
+    store = await SqliteStore.open(path)
+    for number in range(200):
+        await store.reserve(ask(f"n{number}"), 1.0)
+        if number % 2:
+            await store.settle(Settle(Entry(f"n{number}", 1.0, "red", cost=1), [Charge("a", 1)]), 1.0)
+        await store.save("s", {f"n{number}": bytes(500)}, 1e6, 1.0)
+    await store.put(TeamRecord("red"))
+    await store.aclose()
+
+
+@pytest.mark.parametrize("table", ["counter", "hold", "entry"])
+def test_a_damaged_file_is_found_at_the_start_and_used_again_once_it_is_replaced(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, table: str
+) -> None:
+    async def main() -> None:
+        path, backup = tmp_path / "f", tmp_path / "backup"
+        await filled(path)
+        settle(path)
+        copyfile(path, backup)
+        damage_table(path, table)
+        store = await SqliteStore.open(path, is_patient=True)
+        await store.check()
+        for call in (store.ping(), store.reserve(ask("x"), 1.0), store.expire(1.0), store.put(TeamRecord("blue"))):
+            with pytest.raises(DamagedFile, match="is damaged"):
+                await call
+        assert [team.name for team in await store.teams()] == ["red"], "what can be read still is"
+        (line,) = [record.message for record in caplog.records if record.levelname == "ERROR"]
+        assert "is damaged" in line
+        backup.replace(path)
+        await store.ping()
+        assert isinstance(await store.reserve(ask("x"), 1.0), Granted)
+        await store.aclose()
+
+    asyncio.run(main())
+
+
+def test_a_file_that_is_no_database_any_more_is_a_store_that_is_away(tmp_path: Path) -> None:
+    async def main() -> None:
+        path = tmp_path / "f"
+        await filled(path)
+        settle(path)
+        overwrite(path, 0, 4096)
+        with pytest.raises(DamagedFile):
+            await SqliteStore.open(path)
+        store = await SqliteStore.open(path, is_patient=True)
+        await store.check()
+        for call in (store.ping(), store.reserve(ask("x"), 1.0), store.teams(), store.load("s", ["a"], 1.0)):
+            with pytest.raises(DamagedFile):
+                await call
+        path.unlink()
+        await store.ping()
+        await store.aclose()
+
+    asyncio.run(main())
+
+
+def test_damage_that_shows_up_later_ends_the_writing(tmp_path: Path) -> None:
+    async def main() -> None:
+        path = tmp_path / "f"
+        await filled(path)
+        damage_table(path, "hold")
+        store = await SqliteStore.open(path)
+        with pytest.raises(DamagedFile):
+            await store.expire(3e9)
+        with pytest.raises(DamagedFile):
+            await store.ping()
+        await store.aclose()
+
+    asyncio.run(main())
+
+
+def test_a_record_that_cannot_be_read_is_damage(tmp_path: Path) -> None:
+    async def main() -> None:
+        path = tmp_path / "f"
+        await filled(path)
+        with closing(sqlite3.connect(path)) as connection:
+            connection.execute("UPDATE hold SET charges = '[[\"a', entry = 'x'")
+            connection.execute("UPDATE directory SET record = '{'")
+            connection.commit()
+        store = await SqliteStore.open(path)
+        with pytest.raises(DamagedFile):
+            await store.teams()
+        with pytest.raises(DamagedFile):
+            await store.expire(3e9)
+        await store.aclose()
+
+    asyncio.run(main())
+
+
+def test_damage_of_the_layout_state_costs_nothing_else(tmp_path: Path) -> None:
+    async def main() -> None:
+        path = tmp_path / "f"
+        await filled(path)
+        damage_table(path, "blob")
+        store = await SqliteStore.open(path, is_patient=True)
+        await store.check()
+        for call in (store.load("s", ["n1"], 1.0), store.save("s", {"n1": b"x"}, 1e6, 1.0)):
+            with pytest.raises(StoreError):
+                await call
+        assert isinstance(await store.reserve(ask("x"), 1.0), Granted)
+        assert await store.expire(3e9) == 101
+        await store.ping()
+        await store.aclose()
+
+    asyncio.run(main())
+
+
+def test_a_full_disk_fails_what_would_be_written_and_the_ping_until_there_is_room(tmp_path: Path) -> None:
+    async def main(disk: Path) -> None:
+        store = await SqliteStore.open(disk / "f")
+        ballast = fill(disk)
+
+        async def reserve_all() -> None:
+            for number in range(10_000):
+                await store.reserve(ask(str(number)), 1.0)
+
+        with pytest.raises(StoreError, match="full"):
+            await reserve_all()
+        for _ in range(3):
+            with pytest.raises(StoreError, match="full"):
+                await store.ping()
+        ballast.unlink()
+        await store.ping()
+        assert isinstance(await store.reserve(ask("x"), 1.0), Granted)
+        await store.aclose()
+
+    with small_disk(tmp_path / "disk", 512) as disk:
+        asyncio.run(main(disk))
+
+
+def test_a_full_disk_at_the_start_is_a_store_that_is_away(tmp_path: Path) -> None:
+    async def main(disk: Path) -> None:
+        await filled(disk / "f")
+        ballast = fill(disk)
+        store = await SqliteStore.open(disk / "f", is_patient=True)
+        await store.check()
+        with pytest.raises(StoreError):
+            await store.ping()
+        with pytest.raises(StoreError):
+            await store.reserve(ask("x"), 1.0)
+        ballast.unlink()
+        await store.ping()
+        assert isinstance(await store.reserve(ask("x"), 1.0), Granted)
+        await store.aclose()
+
+    with small_disk(tmp_path / "disk", 16384) as disk:
+        asyncio.run(main(disk))

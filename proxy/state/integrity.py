@@ -1,0 +1,54 @@
+"""Whether the pages of a SQLite file are whole: ``PRAGMA quick_check``, bounded in time and beside the event loop.
+
+The tables are checked one after the other, the ones that matter most first. SQLite looks whether it is interrupted
+between two tables only, so the thread may go on for a while after its time is over: nobody waits for it then.
+"""
+
+import asyncio
+import sqlite3
+import threading
+from collections.abc import Callable, Sequence
+from contextlib import closing, suppress
+from pathlib import Path
+
+_MOST_CHARS = 200
+
+
+async def damage_of(path: Path, tables: Sequence[str], most_s: float) -> str | None:
+    """What is wrong with a file, in words of SQLite; empty where nothing is, and None where that was not found out in
+    the time."""
+    loop = asyncio.get_running_loop()
+    found: asyncio.Future[str | None] = loop.create_future()
+    ended = threading.Event()
+
+    def deliver(damage: str | None) -> None:
+        if not found.done():
+            found.set_result(damage)
+
+    def check() -> None:
+        damage = _checked(path, tables, ended.is_set)
+        with suppress(RuntimeError):  # the loop is closed: nobody waits any more
+            loop.call_soon_threadsafe(deliver, damage)
+
+    threading.Thread(target=check, name=f"check {path.name}", daemon=True).start()
+    try:
+        async with asyncio.timeout(most_s):
+            return await found
+    except TimeoutError:
+        return None
+    finally:
+        ended.set()
+
+
+def _checked(path: Path, tables: Sequence[str], is_ended: Callable[[], bool]) -> str | None:
+    try:
+        with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)) as connection:
+            for table in tables:
+                if is_ended():
+                    return None
+                (said,) = connection.execute(f"PRAGMA quick_check('{table}')").fetchone()
+                if said != "ok":
+                    return " ".join(said.split())[:_MOST_CHARS]
+    except sqlite3.DatabaseError as error:
+        return str(error) if error.sqlite_errorcode in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB) else None
+    return ""
