@@ -4,6 +4,9 @@
     open ──(``cooldown_s`` later)──▶ half-open: one call is let through
     half-open ──(it succeeds)──▶ closed          half-open ──(it fails)──▶ open
 
+A call asks again (``began``) at the moment at which it is sent: many may have been admitted while nobody had sent the
+call that probes. The number that it gets tells the probe's end from that of calls that began earlier.
+
 Half of the calls must fail, not only some in a row: else one client whose requests crash the provider could shut it for
 all others. An upstream that asks for time (``rest``, from its ``retry-after``) is open for that long and then closed:
 it is well, and has said when to come back.
@@ -35,10 +38,15 @@ class BreakerPolicy:
     most_rest_s: float = 60.0
 
 
-class Breaker:
-    """The breaker of one upstream. ``began`` is followed by ``ended`` or ``abandoned``, once."""
+ORDINARY = 0
+"""The number of every call that is no probe."""
 
-    __slots__ = ("_calls", "_failed", "_is_probed", "_is_resting", "_policy", "_until", "_window_from")
+
+class Breaker:
+    """The breaker of one upstream. A ``began`` that lets the call go is followed by ``ended`` or ``abandoned``, once,
+    with the number that it returned."""
+
+    __slots__ = ("_calls", "_failed", "_is_resting", "_last_probe", "_policy", "_probe", "_until", "_window_from")
 
     def __init__(self, policy: BreakerPolicy) -> None:
         self._policy = policy
@@ -47,7 +55,8 @@ class Breaker:
         self._window_from = 0.0
         self._until: float | None = None
         self._is_resting = False
-        self._is_probed = False
+        self._probe = ORDINARY  # the number of the probe that is under way
+        self._last_probe = ORDINARY
 
     def state(self, now: float) -> BreakerState:
         """The state at that time."""
@@ -65,26 +74,32 @@ class Breaker:
     def admits(self, now: float) -> bool:
         """Whether a call may go out. Half open: one at a time."""
         state = self.state(now)
-        return state is BreakerState.CLOSED or (state is BreakerState.HALF_OPEN and not self._is_probed)
+        return state is BreakerState.CLOSED or (state is BreakerState.HALF_OPEN and self._probe == ORDINARY)
 
     def waits_s(self, now: float) -> float:
         """How long until it is worth asking again."""
         return 0.0 if self._until is None else max(0.0, self._until - now)
 
-    def began(self, now: float) -> None:
-        """A call goes out."""
+    def began(self, now: float) -> int | None:
+        """A call is about to go out: its number, or None where it must not. Where the upstream asked for time, whoever
+        has no other to ask may go."""
         match self.state(now):
-            case BreakerState.HALF_OPEN:
-                self._is_probed = True
+            case BreakerState.HALF_OPEN if self._probe == ORDINARY:
+                self._last_probe += 1
+                self._probe = self._last_probe
+                return self._probe
             case BreakerState.CLOSED if self._until is not None:
                 self._close()
+            case BreakerState.HALF_OPEN | BreakerState.OPEN if not self._is_resting:
+                return None
             case _:
                 pass
+        return ORDINARY
 
-    def ended(self, now: float, *, is_failure: bool) -> None:
-        """A call was answered, or failed."""
+    def ended(self, now: float, call: int, *, is_failure: bool) -> None:
+        """The call of that number was answered, or failed."""
         if self._until is not None:
-            self._judge(now, is_failure=is_failure)
+            self._judge(now, call, is_failure=is_failure)
             return
         if now - self._window_from >= self._policy.window_s:
             self._calls = self._failed = 0
@@ -94,9 +109,10 @@ class Breaker:
         if self._failed > self._policy.allowed_fails and self._failed >= FAILED_SHARE * self._calls:
             self._open(now, self._policy.cooldown_s)
 
-    def abandoned(self) -> None:
-        """The client left before anything was known: the next call may probe."""
-        self._is_probed = False
+    def abandoned(self, call: int) -> None:
+        """The client left before anything was known of the call: if it was the probe, the next call may be."""
+        if call == self._probe:
+            self._probe = ORDINARY
 
     def rest(self, now: float, seconds: float) -> None:
         """The upstream has said when to come back."""
@@ -105,19 +121,21 @@ class Breaker:
             self._open(now, until - now)
             self._is_resting = True
 
-    def _judge(self, now: float, *, is_failure: bool) -> None:
+    def _judge(self, now: float, call: int, *, is_failure: bool) -> None:
         """The end of a call while not closed: the probe's decides, of those that began earlier only a success."""
-        was_probed, self._is_probed = self._is_probed, False
+        is_probe = call != ORDINARY and call == self._probe
         if not is_failure and not self._is_resting:
             self._close()
-        elif is_failure and was_probed:
+        elif is_failure and is_probe:
             self._open(now, self._policy.cooldown_s)
 
     def _open(self, now: float, seconds: float) -> None:
         self._until = now + seconds
-        self._is_resting = self._is_probed = False
+        self._is_resting = False
+        self._probe = ORDINARY
 
     def _close(self) -> None:
         self._until = None
-        self._is_resting = self._is_probed = False
+        self._is_resting = False
+        self._probe = ORDINARY
         self._calls = self._failed = 0

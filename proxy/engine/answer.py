@@ -116,7 +116,8 @@ class Passage:
         exchange = self._exchange
         if self._client.has_left:
             raise HungUp
-        attempts.began()
+        if not attempts.began():
+            return Verdict.FAILED
         exchange.attempts += 1
         exchange.is_sent = True
         is_hard = exchange.reservation is not None and exchange.reservation.is_hard

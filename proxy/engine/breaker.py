@@ -4,7 +4,7 @@ from collections import OrderedDict
 from collections.abc import Callable
 from time import perf_counter
 
-from proxy.core.breaker import Breaker, BreakerPolicy, BreakerState
+from proxy.core.breaker import ORDINARY, Breaker, BreakerPolicy, BreakerState
 from proxy.ports import Deployment
 
 # Names behind a wildcard are the clients' choice: the memory of them is bounded.
@@ -46,13 +46,16 @@ class Breakers:
         breaker = self._breakers.get(deployment.id)
         return breaker is not None and breaker.state(self._now()) is not BreakerState.CLOSED and not breaker.is_resting
 
-    def began(self, deployment: Deployment) -> None:
-        """A call goes out. ``ended`` or ``abandoned`` follows."""
+    def began(self, deployment: Deployment) -> int | None:
+        """A call is about to go out: its number, for ``ended`` or ``abandoned``; None where it must not go out."""
         breaker = self._breakers.get(deployment.id)
-        if breaker is not None:
-            self._told(deployment, breaker, lambda now: breaker.began(now))
+        if breaker is None:
+            return ORDINARY
+        call = breaker.began(self._now())
+        self._announce(deployment, breaker)
+        return call
 
-    def ended(self, deployment: Deployment, *, is_failure: bool) -> None:
+    def ended(self, deployment: Deployment, call: int, *, is_failure: bool) -> None:
         """The call was answered, or failed."""
         breaker = self._breakers.get(deployment.id)
         if breaker is None:
@@ -60,20 +63,22 @@ class Breakers:
             if not is_failure or self._policy is None:
                 return
             breaker = self._made(deployment, self._policy)
-        self._told(deployment, breaker, lambda now: breaker.ended(now, is_failure=is_failure))
+        breaker.ended(self._now(), call, is_failure=is_failure)
+        self._announce(deployment, breaker)
 
-    def abandoned(self, deployment: Deployment) -> None:
+    def abandoned(self, deployment: Deployment, call: int) -> None:
         """The client left before the call was answered."""
         breaker = self._breakers.get(deployment.id)
         if breaker is not None:
-            breaker.abandoned()
+            breaker.abandoned(call)
 
     def rest(self, deployment: Deployment, seconds: float) -> None:
         """The upstream has said when to come back."""
         if self._policy is None:
             return
         breaker = self._breakers.get(deployment.id) or self._made(deployment, self._policy)
-        self._told(deployment, breaker, lambda now: breaker.rest(now, seconds))
+        breaker.rest(self._now(), seconds)
+        self._announce(deployment, breaker)
 
     def _made(self, deployment: Deployment, policy: BreakerPolicy) -> Breaker:
         breaker = self._breakers[deployment.id] = Breaker(policy)
@@ -82,10 +87,8 @@ class Breakers:
             self._announced.pop(gone, None)
         return breaker
 
-    def _told(self, deployment: Deployment, breaker: Breaker, tell: Callable[[float], None]) -> None:
-        now = self._now()
-        tell(now)
-        state = breaker.state(now)
+    def _announce(self, deployment: Deployment, breaker: Breaker) -> None:
+        state = breaker.state(self._now())
         if self._on_change is not None and state is not self._announced.get(deployment.id, BreakerState.CLOSED):
             self._announced[deployment.id] = state
             self._on_change(deployment.id, state.value)

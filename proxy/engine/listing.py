@@ -41,7 +41,8 @@ class Listing:
 
     async def serve(self, upstream: Upstream, call: Call, attempts: Attempts) -> None:
         """Ask for the pages and answer. Raises ProxyError."""
-        attempts.began()
+        if not attempts.began():
+            raise attempts.shut()
         self.exchange.attempts += 1
         try:
             await self._serve(upstream, call, attempts)

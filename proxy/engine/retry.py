@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 
+from proxy.core.breaker import ORDINARY
 from proxy.core.client_retries import RETRY_COUNT, USER_AGENT, beside_client
 from proxy.core.refusal import Refusal
 from proxy.core.retry import Failure, Kind, Option, RetryPolicy, is_quota, kind_of, next_step
@@ -36,8 +37,8 @@ class Attempts:
     """
 
     __slots__ = (
-        "_breakers", "_counted", "_elapsed_s", "_index", "_is_open", "_on_failure", "_options", "_policy", "_tries",
-        "_wait_s", "deployment", "is_spent",
+        "_breakers", "_call", "_counted", "_elapsed_s", "_index", "_is_open", "_missed", "_on_failure", "_options",
+        "_policy", "_tries", "_wait_s", "deployment", "is_spent",
     )  # fmt: skip
 
     def __init__(
@@ -56,13 +57,16 @@ class Attempts:
         options = [(level, d) for level, group in enumerate(levels) for d in ordered(group, key)]
         self._breakers = breakers
         self._options = options
+        self._tries = [0] * len(options)
+        self._missed: set[int] = set()
         if not may_move:
             self._options = [options[self._first()]]
-        self._tries = [0] * len(self._options)
+            self._tries = [0]
         self._policy = policy
         self._elapsed_s = elapsed_s
         self._on_failure = on_failure
         self._is_open = False
+        self._call = ORDINARY
         self._counted: set[int] = set()
         self._wait_s = 0.0
         self.is_spent = False
@@ -80,11 +84,18 @@ class Attempts:
         """Whether a failure could be followed by another attempt at all."""
         return self._policy.retries > 0 or len(self._options) > 1
 
-    def began(self) -> None:
-        """The attempt goes out."""
+    def began(self) -> bool:
+        """The attempt is about to go out; says whether it may. Where it may not, because another call probes the
+        deployment since this one was chosen, ``pause`` comes next, and then another deployment's turn. Raises
+        CircuitOpen where there is none."""
+        call = self._breakers.began(self.deployment)
+        if call is None:
+            self._missed.add(self._index)
+            self._index, self._wait_s = self._first(), 0.0
+            return False
         self._tries[self._index] += 1
-        self._is_open = True
-        self._breakers.began(self.deployment)
+        self._is_open, self._call = True, call
+        return True
 
     def answered(self) -> None:
         """The upstream works: it has answered, if only with a refusal."""
@@ -99,7 +110,7 @@ class Attempts:
         """Nobody waits for the attempt any more. After any other ending of it this changes nothing."""
         if self._is_open:
             self._is_open = False
-            self._breakers.abandoned(self.deployment)
+            self._breakers.abandoned(self.deployment, self._call)
 
     def failed(self, failure: Failure) -> bool:
         """The attempt failed; says whether another one follows: then ``pause`` comes next."""
@@ -125,15 +136,21 @@ class Attempts:
         return self.deployment is not before
 
     def _first(self) -> int:
-        for index, (_, deployment) in enumerate(self._options):
+        """Whose turn it is among those that were not asked yet. Raises CircuitOpen."""
+        fresh = [(i, d) for i, (_, d) in enumerate(self._options) if i not in self._missed and not self._tries[i]]
+        for index, deployment in fresh:
             if self._breakers.admits(deployment):
                 return index
         # Where some only asked for time, the first of them says when to come back in its own words.
-        for index, (_, deployment) in enumerate(self._options):
+        for index, deployment in fresh:
             if not self._breakers.is_failing(deployment):
                 return index
+        raise self.shut()
+
+    def shut(self) -> CircuitOpen:
+        """What is said where every deployment is left alone."""
         wait_s = min(self._breakers.waits_s(deployment) for _, deployment in self._options)
-        raise CircuitOpen(
+        return CircuitOpen(
             "the upstream of this model keeps failing and is left alone for a moment",
             headers={"retry-after": str(max(1, round(wait_s)))},
         )
@@ -146,11 +163,11 @@ class Attempts:
         # that probes a deployment that was shut decides in any case.
         is_known = self._policy.spent > 0 or self._index in self._counted
         if is_failure and is_known and not self._breakers.is_failing(self.deployment):
-            self._breakers.abandoned(self.deployment)
+            self._breakers.abandoned(self.deployment, self._call)
             return
         if is_failure:
             self._counted.add(self._index)
-        self._breakers.ended(self.deployment, is_failure=is_failure)
+        self._breakers.ended(self.deployment, self._call, is_failure=is_failure)
 
     def _let_rest(self, failure: Failure) -> None:
         """Keep others away from a deployment that has no capacity or no money left. Not where there is no other, nor

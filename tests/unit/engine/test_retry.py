@@ -7,11 +7,12 @@ from dataclasses import dataclass, replace
 import orjson
 import pytest
 
-from proxy.core.breaker import BreakerPolicy
+from proxy.core.breaker import ORDINARY, BreakerPolicy
 from proxy.core.retry import RetryPolicy
+from proxy.core.spread import ordered
 from proxy.engine import Breakers
-from proxy.engine.retry import failure_answered, failure_of, retry_after_s
-from proxy.errors import ProxyError, UpstreamError, UpstreamRejected, UpstreamTimeout, UpstreamUnavailable
+from proxy.engine.retry import Attempts, failure_answered, failure_of, retry_after_s
+from proxy.errors import CircuitOpen, ProxyError, UpstreamError, UpstreamRejected, UpstreamTimeout, UpstreamUnavailable
 from proxy.exchange import Ending, Exchange
 from proxy.ports import Deployment, Subject
 from proxy.testing import ModelList, RewritingPlanner, make_deployment
@@ -275,6 +276,28 @@ def test_a_breaker_opens_closes_and_is_told_of() -> None:
     assert told == [("m", "open"), ("m", "half-open"), ("m", "closed")]
     assert [e.ending for e in bench.ledger.ended][2] is Ending.BROKEN
     assert len(bench.door.reserved) == 3, "nothing is reserved for what is not sent"
+
+
+@pytest.mark.parametrize("others", [0, 1])
+def test_who_comes_behind_the_probe_goes_elsewhere_or_is_refused(others: int) -> None:
+    """Also where it was admitted before the probe was sent."""
+    now = [0.0]
+    breakers = Breakers(BreakerPolicy(allowed_fails=0), now=lambda: now[0])
+    group = [place("m", n) for n in range(1 + others)]
+    breakers.ended(group[0], ORDINARY, is_failure=True)
+    now[0] = 5.0
+    key = next(key for n in range(99) if ordered(group, key := b"%d" % n)[0] is group[0])
+    probe, late = (Attempts([group], key, breakers, QUICK, lambda: 0.0, lambda kind: None) for _ in range(2))
+    assert (probe.deployment, late.deployment) == (group[0], group[0])
+    assert probe.began()
+    if not others:
+        with pytest.raises(CircuitOpen):
+            late.began()
+        return
+    assert not late.began()
+    assert asyncio.run(late.pause())
+    assert late.deployment is group[1]
+    assert late.began()
 
 
 def test_an_upload_that_its_client_breaks_off_is_not_the_upstreams_failure() -> None:
