@@ -46,7 +46,7 @@ _VERSION = PREFIX + "{directory}:version"
 _REGISTERED_S = 60.0
 _PAGE = 1000
 SCOPE_BYTES = 64 << 20
-"""The most bytes of layout state that one scope (a team's key) keeps."""
+"""The most memory of the server that the layout state of one scope (a team's key) takes, whatever its blobs are."""
 
 _TEAM_SCRIPTS = (
     "reserve", "settle", "release", "renew", "expire", "balances", "claim", "entries", "forget_entries",

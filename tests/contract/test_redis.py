@@ -188,10 +188,10 @@ def test_what_is_no_redis_is_a_store_error() -> None:
 
 def test_a_scope_keeps_what_was_saved_last(server: RedisServer) -> None:
     async def main() -> None:
-        store = RedisStore(server.url, scope_bytes=1000)
+        store = RedisStore(server.url, scope_bytes=2000)
         for name in "abcd":
             await store.save("s", {name: bytes(300)}, 60.0, T)
-        await store.save("other", {"a": bytes(900)}, 60.0, T)
+        await store.save("other", {"a": bytes(1300)}, 60.0, T)
         found = await store.load("s", list("abcd"), T)
         assert [blob is not None for blob in found] == [False, True, True, True]
         await store.save("s", {"b": bytes(300)}, 60.0, T + 1)
@@ -201,8 +201,48 @@ def test_a_scope_keeps_what_was_saved_last(server: RedisServer) -> None:
         await store.save("s", {"huge": bytes(2000)}, 60.0, T + 2)
         assert await store.load("s", list("bde"), T) == [None] * 3
         assert server.call("HGET", "stratiform:{s:s}:sizes", "") == "$1"
-        assert await store.load("other", ["a"], T) == [bytes(900)]
+        assert await store.load("other", ["a"], T) == [bytes(1300)]
         await store.aclose()
+
+    asyncio.run(main())
+
+
+SHAPES = {
+    "empty": (65, 0), "marks": (65, 11), "small": (65, 100), "long names": (400, 20), "medium": (65, 1_030),
+    "above a size class": (65, 5_130), "large": (65, 41_000), "very large": (65, 330_000),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_a_scope_takes_no_more_memory_than_is_promised(server: RedisServer, shape: str) -> None:
+    most = 2 << 20
+    name_bytes, blob_bytes = SHAPES[shape]
+    count = 3 * most // (400 + 3 * name_bytes + blob_bytes)
+
+    async def main() -> None:
+        store = RedisStore(server.url, state_timeout_s=10.0, scope_bytes=most)
+        for start in range(0, count, 50):
+            names = [f"{number:065}".ljust(name_bytes, "x") for number in range(start, start + 50)]
+            await store.save("s", dict.fromkeys(names, bytes(blob_bytes)), 86400.0, T + start)
+        await store.aclose()
+
+    asyncio.run(main())
+    keys = [f"stratiform:{{s:s}}:{name}" for name in ("blobs", "until", "sizes")]
+    taken = sum(int(server.call("MEMORY", "USAGE", key, "SAMPLES", "0").removeprefix(":")) for key in keys)
+    assert most // 2 < taken <= most
+
+
+@pytest.mark.parametrize("evicted", ["blobs", "until", "sizes"])
+def test_a_scope_that_lost_a_key_begins_anew(server: RedisServer, evicted: str) -> None:
+    async def main() -> None:
+        async with redis_store(server.url) as store:
+            await store.save("s", {"a": b"1"}, 60.0, T)
+            server.call("DEL", f"stratiform:{{s:s}}:{evicted}")
+            await store.save("s", {"b": b"2"}, 60.0, T)
+            assert await store.load("s", ["a", "b"], T) == [None, b"2"]
+        for name, count in (("blobs", 1), ("until", 1), ("sizes", 2)):
+            command = "ZCARD" if name == "until" else "HLEN"
+            assert server.call(command, f"stratiform:{{s:s}}:{name}") == f":{count}"
 
     asyncio.run(main())
 

@@ -3,9 +3,9 @@
 -- All keys carry the hash tag {s:SCOPE}, so that a cluster keeps them on one node:
 --
 --  KEYS      type  field or member -> value     what bounds it
---  1 blobs   hash  name -> bytes                the most bytes a scope may hold; the key's time to live
+--  1 blobs   hash  name -> bytes                the most memory a scope may take; the key's time to live
 --  2 until   zset  name -> when it is forgotten as above
---  3 sizes   hash  name -> bytes, "" -> sum     as above
+--  3 sizes   hash  name -> memory, "" -> sum    as above
 --
 -- What was saved longest ago goes first. Times are unix seconds as text.
 local BLOBS, UNTIL, SIZES = KEYS[1], KEYS[2], KEYS[3]
