@@ -58,9 +58,8 @@ class Handover:
         lanes, heads = self._keys(place)
         found = [*map(_lane_name, lanes), *map(_head_name, heads)]
         ids = [self._sessions.known(mark) for mark in place.marks]
-        session = _first(ids) or place.given_id
-        if session:
-            found.append(_SESSION + session)
+        # A session that began here while its elder was not known shares marks with that one.
+        found += [_SESSION + session for session in dict.fromkeys(filter(None, [*ids, place.given_id]))]
         # A mark that is known here needs no one's word for it.
         found += [_mark_name(mark) for mark, known in zip(place.marks, ids, strict=True) if not known]
         return found
@@ -79,6 +78,7 @@ class Handover:
             if name.startswith(_SESSION):
                 with suppress(Unreadable):
                     self._take_session(blob, caches)
+        self._sessions.unite(place)
         lanes, heads = self._keys(place)
         for key in lanes:
             if (left := blobs.get(_lane_name(key))) is not None:
@@ -123,7 +123,7 @@ class Handover:
     def _take_lane(self, key: bytes, blob: bytes, caches: Caches) -> None:
         packed = read_lane(blob)
         lane = self._sessions.lane(key, packed.has_tools)
-        if packed.last_at > lane.last_at:
+        if (packed.started, packed.last_at) > (lane.started, lane.last_at):
             restore_lane(packed, lane)
         _hold(caches, packed.held)
 

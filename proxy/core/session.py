@@ -3,6 +3,7 @@
 from collections import OrderedDict, deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from operator import attrgetter
 
 from proxy.core.bounded import Bounded
 from proxy.core.digest import digest
@@ -230,6 +231,17 @@ class SessionTable:
         """Another process knows a session by this mark; one that is here keeps it."""
         if self._by_pair.get(mark, "") not in self._sessions:
             self._remember(mark, session)
+
+    def unite(self, place: Place) -> None:
+        """Of the sessions that a request's turns are known by, one that has had a single request gives way to the one
+        that has had most: it began only because that one was not known here in time."""
+        marks = [mark for mark in place.marks if mark[1] != place.opening]
+        found = [(mark, self._sessions.get(self._by_pair.get(mark, ""))) for mark in marks]
+        known = [(mark, session) for mark, session in found if session is not None]
+        eldest = max((session for _, session in known), key=attrgetter("requests"), default=None)
+        for mark, session in known:
+            if eldest is not None and session.requests <= 1 < eldest.requests:
+                self._remember(mark, eldest.id)
 
     def begin(self, session: str, lane_key: bytes, head_key: HeadKey, has_tools: bool) -> Session:
         """A session of that id, of which nothing is known yet."""

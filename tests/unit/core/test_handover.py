@@ -84,6 +84,14 @@ def conversation(turns: int, name: str = "Ann") -> list[list[Body]]:
     return found
 
 
+def restarted(workers: Workers) -> Workers:
+    """One that remembers nothing itself."""
+    again = Workers(2, blobs=workers.blobs)
+    del again.planners[0]  # its sessions would have the same ids
+    again.now = workers.now
+    return again
+
+
 def outcome(workers: Workers, requests: list[list[Body]]) -> list[tuple[bytes, object]]:
     return [(plan.body, plan.predicted) for plan in (workers.send(*messages) for messages in requests)]
 
@@ -242,3 +250,48 @@ def test_costs_are_those_of_all() -> None:
     for number in range(40):
         costs.adopt(Costs().packed(f"n{number}", 1.0, 1.0), "me")
     assert len(costs.by_process) == 16
+
+
+@pytest.mark.parametrize("gap", ["late", "failed"])
+def test_a_session_whose_load_was_missed_once_goes_on_where_it_stopped(gap: str) -> None:
+    """After a restart the answer of the store comes too late for one request, or not at all."""
+    requests = conversation(12)
+    steady = outcome(Workers(1), requests)
+    workers = Workers(1, blobs={})
+    session = [workers.send(*messages).session for messages in requests[:8]][-1]
+    again = restarted(workers)
+    body = json.dumps({"model": "m", "messages": requests[8]}).encode()
+    planner, route = again.planners[0], again.route
+    cut = planner.cut(body)
+    lookout = planner.lookout(body, route, cut)
+    early = lookout.names()
+    again.now += 20.0
+    plan = planner.plan(body, route, Mode.TIER, again.now, cut)
+    assert plan.session != session
+    if gap == "late":
+        known = workers.blobs or {}
+        names = early
+        for _ in range(3):
+            lookout.adopt({name: known[name] for name in names if name in known})
+            names = lookout.names()
+    planner.began(plan, again.now)
+    planner.settled(plan, None, again.now)
+    plans = [again.send(*messages) for messages in requests[9:]]
+    assert [plan.session for plan in plans] == [session] * 3
+    reads = [plan.predicted.read for plan in plans if plan.predicted is not None]
+    wanted = [predicted.read for _, predicted in steady[9:]]  # type: ignore[attr-defined]
+    assert all(read >= 0.9 * least for read, least in zip(reads, wanted, strict=True)), (reads, wanted)
+
+
+def test_a_lane_that_has_seen_little_does_not_replace_one_that_has_seen_much() -> None:
+    workers = Workers(1, blobs={})
+    for name in ("Ann", "Bob", "Cid"):
+        workers.send(system(RULES), user(f"{name} asks."))
+    known = dict(workers.blobs or {})
+    (lane,) = (name for name in known if name.startswith("l"))
+    young = restarted(workers)
+    young.blobs = {}  # the store is away
+    young.send(system(RULES), user("Dan asks."))
+    young.blobs.update(known)
+    young.send(system(RULES), user("Eve asks."))
+    assert snapshot.read_lane(young.blobs[lane]).started == 4
