@@ -66,7 +66,9 @@ class FencedRecogniser:
         spans = _spans(text)
         if not spans or spans[0][0] > _MAX_OPENING_CHARS:
             return None
-        opening = text[: spans[0][0]]
+        # The opening ends its last line, so that any file can follow it.
+        first = spans[0][0]
+        opening = text[: first + (text[first] == "\n" and not text.endswith("\n", 0, first))]
         name = "fenced:" + digest(opening.strip().encode("utf-8", "surrogatepass")).hex()[:12]
         if not _only_shows(opening):
             return Recognition(name, Form.CANDIDATE, (Cut("files", PieceKind.FILE, 0, len(text)),))

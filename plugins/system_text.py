@@ -7,10 +7,11 @@ that retrieve put the documents of the moment into the system prompt, in front o
 import re
 from bisect import bisect_right
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from itertools import islice
 
 from proxy.core.digest import digest
+from proxy.core.line_breaks import break_before, lines_before, one_break_before
 from proxy.core.recognition import MOST_CHARS, MOST_PIECES, Bound, Cut, Form, PieceKind, Recognition, TooMuch
 from proxy.hookspecs import hookimpl
 
@@ -45,8 +46,8 @@ _BOTH_TAGS = {tag: re.compile(rf"<(/?){tag}\b[^<>\n]*+>") for tag in _DOCUMENT_T
 _FENCE = re.compile(r"^(?:`{3,}|~{3,})", re.MULTILINE)
 _ATTRIBUTE = re.compile(r"(?<![\w-])[\w-]++\s*+=\s*+(?:\"[^\"]*+\"|'[^']*+')")
 _TAG = re.compile(r"<(/?)([A-Za-z][\w.-]{0,63}+)(?:\s[^<>\n]{0,1000}+)?>")
-_CLOSING_LINE = re.compile(r"</([\w.-]{1,64}+)>[ \t]*+(?:\n++|\Z)")
 _LINE_ENDS = re.compile(r"\n*+")
+_CLOSING_LINE = re.compile(r"\n++</([\w.-]{1,64}+)>(?=[ \t]*+(?:\n|\Z))")
 
 
 class SystemTextRecogniser:
@@ -66,7 +67,7 @@ class SystemTextRecogniser:
         # A prompt tells the time once or twice; more such lines are an example, a log or a timetable.
         clocks = clocks if len(clocks) <= _MAX_CLOCKS else []
         spans = sorted([*_movable(text, documents), *clocks], key=lambda s: s[0])
-        cuts = list(_cover(_apart(spans), len(text)))
+        cuts = list(_cover(_with_breaks(text, list(_apart(spans))), len(text)))
         if all(cut.kind is PieceKind.SECTION for cut in cuts):
             return None
         return Recognition("system", Form.SYSTEM, tuple(cuts))
@@ -115,7 +116,7 @@ def _line(text: str, position: int) -> tuple[int, int]:
 
 
 def _blocks(text: str) -> tuple[list[tuple[int, int]], list[Span]]:
-    """Where code stands between fences, and the documents outside of it, each with the blank lines behind it.
+    """Where code stands between fences, and the documents outside of it.
 
     Where one fence too many stands nobody can tell which one it is: all from the first one on may be code. Raises
     TooMuch.
@@ -149,9 +150,9 @@ def _blocks(text: str) -> tuple[list[tuple[int, int]], list[Span]]:
             return fences, []
         if len(documents) >= _MOST_DOCUMENTS:
             raise TooMuch(Bound.PIECES)
-        position = _behind_lines(text, end)
+        position = end
         said = " ".join(sorted(attributes))[:200]
-        documents.append((found.start(), position, f"document:{said}:{_body(text, found.start(), end)}", _DOCUMENT))
+        documents.append((found.start(), end, f"document:{said}:{_body(text, found.start(), end)}", _DOCUMENT))
     return fences, documents
 
 
@@ -166,11 +167,6 @@ def _end_of(text: str, tag: str, position: int) -> int | None:
         if depth == 0:
             return found.end() if text[found.end() : found.end() + 1] in ("", "\n") else None
     return None
-
-
-def _behind_lines(text: str, end: int) -> int:
-    found = _LINE_ENDS.match(text, end)
-    return end if found is None else found.end()
 
 
 def _body(text: str, start: int, end: int) -> str:
@@ -279,7 +275,45 @@ def _apart(spans: list[Span]) -> Iterator[Span]:
             position = span[1]
 
 
-def _cover(spans: Iterator[Span], length: int) -> Iterator[Cut]:
+def _with_breaks(text: str, spans: list[Span]) -> list[Span]:
+    """Every document with line breaks, so that it stands on lines of its own wherever it goes: with those behind it
+    where the text ends in one, which is then the end of all that a document may follow, else with those in front of it.
+    One template so gives a document the same bytes in any place."""
+    documents = [span for span in spans if span[3] is _DOCUMENT]
+    if not documents:
+        return spans
+    if text.endswith("\n") or documents[0][0] == 0:
+        return [(s, _behind_breaks(text, e) if kind is _DOCUMENT else e, key, kind) for s, e, key, kind in spans]
+    return _with_breaks_before(text, spans, [0, *(end for _, end, _, _ in documents)])
+
+
+def _with_breaks_before(text: str, spans: list[Span], floors: list[int]) -> list[Span]:
+    """Every document with one line break in front of it, and with the blank lines behind it; one break is left to what
+    follows them. At the end of a text blank lines belong to the document behind them. ``floors`` are where the first
+    document's breaks may begin at the earliest, and the next one's, and where the last document ends."""
+    at_end = not text[floors.pop() :].strip()
+    found: list[Span] = []
+    limit = len(text)
+    for start, end, key, kind in reversed(spans):
+        if kind is not _DOCUMENT:
+            start, end = lines_before(text, (start, end), limit)
+        elif at_end:
+            start = break_before(text, start, floors.pop())
+        else:
+            is_last = not found or found[-1][3] is not _DOCUMENT
+            end = max(end, _behind_breaks(text, end) - 1) if is_last else limit
+            start = one_break_before(text, start)
+        found.append((start, end, key, kind))
+        limit = start
+    return found[::-1]
+
+
+def _behind_breaks(text: str, end: int) -> int:
+    found = _LINE_ENDS.match(text, end)
+    return end if found is None else found.end()
+
+
+def _cover(spans: Iterable[Span], length: int) -> Iterator[Cut]:
     position = number = 0
     for start, end, key, kind in spans:
         if start > position:

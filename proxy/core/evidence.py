@@ -4,7 +4,7 @@ What is remembered of a system text are hashes of its lines; a volatile region i
 that are found again whatever it says next time, in this session or in the client's next one.
 """
 
-from bisect import bisect_left, bisect_right
+from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -209,7 +209,7 @@ def _moving(message: Message, lines: _Lines) -> list[_Moving]:
     found: list[_Moving] = []
     for cut in cuts:
         first = bisect_left(whole, cut.start, key=lambda line: line[1])
-        last = bisect_right(whole, cut.end, key=lambda line: line[2])
+        last = bisect_left(whole, cut.end, key=lambda line: line[1])
         if first < last:
             found.append(_Moving(whole[first][0], whole[last - 1][0] + 1, cut.kind is PieceKind.VOLATILE))
     return found

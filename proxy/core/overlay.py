@@ -4,6 +4,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 
+from proxy.core.line_breaks import lines_before
 from proxy.core.lines import Range
 from proxy.core.recognition import Cut, PieceKind
 
@@ -12,11 +13,12 @@ def overlaid(base: Sequence[Cut], spans: Iterable[Range], parts: Sequence[Range]
     """The cuts with volatile spans laid over fixed sections, and over what is volatile already; a span that touches
     anything else is left out."""
     apart = [cut for cut in base if cut.kind not in (PieceKind.SECTION, PieceKind.VOLATILE)]
-    wanted = [s for s in spans if not any(cut.start < s[1] and s[0] < cut.end for cut in apart)]
+    wanted = [s for s in spans if not any(_touches(s, cut, text) for cut in apart)]
     if not wanted:
         return tuple(base)
     wanted += [(cut.start, cut.end) for cut in base if cut.kind is PieceKind.VOLATILE]
-    joined = _whole_parts(list(_in_parts(_joined(wanted), parts)), parts, text)
+    lines = _before(_joined(wanted), [cut.start for cut in apart], text)
+    joined = _whole_parts(list(_in_parts(lines, parts)), parts, text)
     borders = sorted({cut.start for cut in apart} | {cut.end for cut in apart} | {start for start, _ in parts})
     result: list[Cut] = []
     position = 0
@@ -29,6 +31,25 @@ def overlaid(base: Sequence[Cut], spans: Iterable[Range], parts: Sequence[Range]
             result.append(Cut(f"volatile:seen#{start}", PieceKind.VOLATILE, start, end))
             position = end
     return tuple(result)
+
+
+def _touches(span: Range, cut: Cut, text: str) -> bool:
+    """Whether a span has more of a cut than the line break in front of it."""
+    has_break_only = span[0] < cut.start and not text[cut.start : span[1]].strip()
+    return cut.start < span[1] and span[0] < cut.end and not has_break_only
+
+
+def _before(spans: Sequence[Range], starts: Sequence[int], text: str) -> list[Range]:
+    """Whole lines, where each leaves the line break that belongs to what follows: to a document, or to other lines that
+    have left theirs."""
+    found: list[Range] = []
+    limit = len(text)
+    for start, end in reversed(spans):
+        at = bisect_right(starts, start)
+        limit = min(limit, starts[at]) if at < len(starts) else limit
+        found.append(lines_before(text, (start, end), limit))
+        limit = found[-1][0]
+    return found[::-1]
 
 
 def _same(base: Sequence[Cut], start: int, end: int) -> Cut:

@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 from itertools import count
 
 from proxy.core.item import Item
+from proxy.core.line_breaks import bare_lines, can_follow, stay_apart
 from proxy.core.message import MARK_KEYS, Message, piece_digest
 from proxy.core.recognition import Form, PieceKind, Recognition
 from proxy.core.transcript import MAX_GENERIC_ACK_CHARS, Transcript
@@ -29,7 +30,7 @@ class SystemText:
     """A system message taken apart: what never changes, what tells the time, and retrieved documents.
 
     ``standing`` are documents that were not seen to change: they stay where they are, and ``fixed`` holds them, too.
-    ``is_parted``: they are the end of it.
+    ``parted_at``: where they begin in it, if they are the end of it; else 0.
     """
 
     message: int
@@ -37,7 +38,12 @@ class SystemText:
     volatile: tuple[str, ...]
     documents: tuple[Item, ...]
     standing: tuple[Item, ...] = ()
-    is_parted: bool = False
+    parted_at: int = 0
+
+    @property
+    def is_parted(self) -> bool:
+        """Whether standing documents are the end of the text."""
+        return self.parted_at > 0
 
     @property
     def is_moving(self) -> bool:
@@ -47,8 +53,7 @@ class SystemText:
     @property
     def parts(self) -> tuple[str, str]:
         """The fixed text in front of the standing documents, and those."""
-        at = len(self.fixed) - sum(len(item.text) for item in self.standing)
-        return self.fixed[:at], self.fixed[at:]
+        return self.fixed[: self.parted_at], self.fixed[self.parted_at :]
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,28 +139,39 @@ def _system_texts(
         standing: tuple[Item, ...] = ()
         if documents and not is_movable(known, messages[index]):
             documents, standing = (), documents
-        if not _without(text, known, PieceKind.VOLATILE, PieceKind.DOCUMENT).strip():
+        rest = _without(text, known, PieceKind.VOLATILE, PieceKind.DOCUMENT)
+        if not rest.strip() or not stay_apart(rest, [item.text for item in documents]):
             documents = standing = ()
         moves = (PieceKind.VOLATILE, PieceKind.DOCUMENT) if documents else (PieceKind.VOLATILE,)
         fixed = _without(text, known, *moves)
-        volatile = tuple(text[c.start : c.end] for c in known.cuts if c.kind is PieceKind.VOLATILE)
+        volatile = _volatile(text, known, messages[index])
         # A system message that is volatile throughout goes as a whole, where another one stays.
         stays = bool(fixed.strip()) or (index > 0 and not fixed and _says_nothing_else(messages[index]))
         if stays and (volatile or documents or standing):
-            is_parted = bool(standing) and _ends_in_documents(text, known)
-            found.append(SystemText(index, fixed, volatile, documents, standing, is_parted))
+            parted_at = _documents_at_end(text, known) if standing else 0
+            found.append(SystemText(index, fixed, volatile, documents, standing, parted_at))
     return tuple(found)
+
+
+def _volatile(text: str, known: Recognition, message: Message) -> tuple[str, ...]:
+    cuts = [(c.start, c.end) for c in known.cuts if c.kind is PieceKind.VOLATILE]
+    if len(message.parts) > 1:
+        return tuple(text[start:end] for start, end in cuts)
+    return tuple(bare_lines(text, cut) for cut in cuts)
 
 
 def _without(text: str, known: Recognition, *kinds: PieceKind) -> str:
     return "".join(text[c.start : c.end] for c in known.cuts if c.kind not in kinds)
 
 
-def _ends_in_documents(text: str, known: Recognition) -> bool:
-    """Whether a text is something, and then documents up to its end."""
-    kinds = [cut.kind for cut in known.cuts if cut.kind is not PieceKind.VOLATILE]
-    before = "".join(text[c.start : c.end] for c in known.cuts if c.kind is PieceKind.SECTION)
-    return bool(before.strip()) and PieceKind.SECTION not in kinds[kinds.index(PieceKind.DOCUMENT) :]
+def _documents_at_end(text: str, known: Recognition) -> int:
+    """Where the documents begin in the text without its volatile lines, if it is something, and then documents up to
+    its last line; else 0."""
+    cuts = [cut for cut in known.cuts if cut.kind is not PieceKind.VOLATILE]
+    first = next(i for i, cut in enumerate(cuts) if cut.kind is PieceKind.DOCUMENT)
+    before = "".join(text[c.start : c.end] for c in cuts[:first])
+    behind = "".join(text[c.start : c.end] for c in cuts[first:] if c.kind is PieceKind.SECTION)
+    return len(before) if before.strip() and not behind.strip() else 0
 
 
 def _says_nothing_else(message: Message) -> bool:
@@ -199,7 +215,8 @@ def _cut(known: Recognition, message: Message, text: str, index: int) -> Group:
         for c, own in zip(known.cuts, message.cut_digests, strict=True)
         if c.kind is not PieceKind.OPENING
     )
-    return Group(known.name, index, index + 1, opening, known.claim, items)
+    group = Group(known.name, index, index + 1, opening, known.claim, items)
+    return group if can_follow(opening, [item.text for item in items]) else _in_one_piece(group, text)
 
 
 def _holds_files(message: Message) -> bool:

@@ -6,13 +6,13 @@ acknowledgement), which may stand elsewhere before the last user message and may
 
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from . import words
 from .contexts import Group, context_groups, header_of
 from .holders import Holders
 from .reminders import same_but_reminder
-from .systems import wholly_moved, with_documents_moved, without_lines
+from .systems import glued, wholly_moved, with_documents_moved, without_lines
 from .tags import extra_tags
 from .view import Key, View, canonical, parts_of
 from .violations import Report, Rule, difference
@@ -157,6 +157,7 @@ class Alignment:
             return False
         if message.blanks > fixed.blanks:
             self.report.add(Rule.SPLIT, message.path, "taking lines out left a part of nothing but white space")
+        self._check_lines(fixed, message)
         self.used_lines = reached
         self._take_fixed(message, fixed)
         return True
@@ -176,9 +177,14 @@ class Alignment:
             self.report.add(Rule.STATIC, message.path, "documents moved that were never seen to change")
         if message.blanks > fixed.blanks:
             self.report.add(Rule.SPLIT, message.path, "moving documents left a part of nothing but white space")
+        self._check_lines(fixed, message)
         self.used_lines = reached
         self._take_fixed(message, fixed)
         return True
+
+    def _check_lines(self, original: View, message: View) -> None:
+        if count := glued(original, message):
+            self.report.add(Rule.GLUED, message.path, f"{count} lines are made of several that stood apart")
 
     def _system_is_gone(self, before: View | None = None) -> bool:
         """Whether the next system message was taken out whole: it does not come later, and the tag has its lines."""
@@ -297,6 +303,7 @@ class Alignment:
         if group.met:
             self.report.add(Rule.OPENING, message.path, f"a part of {group.path} behind the one with its opening")
         self._use(group, entries, message, header)
+        self._check_lines(group.message, replace(message, joined=message.joined.removeprefix(words.HEADERS[header])))
         group.parts += 1
         acknowledged = following is not None and following.role == "assistant" and following.rest == "{}"
         if acknowledged and following is not None and following.texts == (words.ACKNOWLEDGEMENT,):
@@ -325,6 +332,7 @@ class Alignment:
         group, entries = found
         group.met, group.met_at = True, message.index
         self._use(group, entries, message)
+        self._check_lines(group.message, message)
         if following is not None and following.key == group.acknowledgement.key:
             self.origin[following.index] = group.acknowledgement.index
             return 2

@@ -58,7 +58,8 @@ class Holders:
         for group in self.groups:
             if group.met or group.entries is None or not message.joined.startswith(group.entries.opening):
                 continue
-            entries = group.tile(message.joined, len(group.entries.opening), after_opening=True)
+            opening = group.entries.opening
+            entries = group.tile(message.joined, len(opening), after_opening=bool(opening))
             if entries is not None:
                 owners.append((group, entries))
         if len(owners) < 2:

@@ -74,6 +74,35 @@ def add_text(draw: st.DrawFn, body: Body) -> Body | None:
     return body
 
 
+def glue_lines(draw: st.DrawFn, body: Body) -> Body | None:
+    """Two lines as one, of one part or of two neighbours; the line break stands at the end of the message."""
+    places: list[tuple[list[Body], int, int]] = []
+    for message in body["messages"]:
+        content = message.get("content")
+        parts = [{"text": content}] if isinstance(content, str) else content or []
+        if all(isinstance(part.get("text"), str) for part in parts):
+            for number, part in enumerate(parts):
+                text, behind = part["text"], "".join(other["text"] for other in parts[number + 1 :])
+                places += [(parts, number, at) for at in range(1, len(text)) if _parts_lines(text + behind, at)]
+        if isinstance(content, str):
+            message["content"] = parts
+    if not places:
+        return None
+    parts, number, at = draw(st.sampled_from(places))
+    parts[number]["text"] = parts[number]["text"][:at] + parts[number]["text"][at + 1 :]
+    parts[-1]["text"] += "\n"
+    for message in body["messages"]:
+        content = message.get("content")
+        if isinstance(content, list) and len(content) == 1 and content[0].keys() == {"text"}:
+            message["content"] = content[0]["text"]
+    return body
+
+
+def _parts_lines(text: str, at: int) -> bool:
+    """Whether a line that says something ends here, and another such line begins."""
+    return text[at] == "\n" and bool(text[at - 1].strip()) and bool(text[at + 1 : at + 2].strip())
+
+
 def drop_message(draw: st.DrawFn, body: Body) -> Body | None:
     """A message less."""
     messages = body["messages"]
@@ -220,7 +249,7 @@ def mark_wrongly(draw: st.DrawFn, body: Body) -> Body | None:
 
 
 MUTATIONS: tuple[Mutation, ...] = (
-    drop_character, change_character, add_text, drop_message, repeat_message, repeat_part, insert_message,
+    drop_character, change_character, add_text, glue_lines, drop_message, repeat_message, repeat_part, insert_message,
     swap_neighbours, move_to_end, other_header, repeat_tag, change_role, add_key, drop_tool_call, swap_tool_results,
     change_parameter, drop_parameter, add_parameter, mark_wrongly,
 )  # fmt: skip

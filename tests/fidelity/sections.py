@@ -21,7 +21,7 @@ Span = tuple[int, int]
 
 @dataclass(frozen=True, slots=True)
 class _Element:
-    """From a tag at the beginning of a line to the one that closes it at the end of one, and the blank lines behind."""
+    """From a tag at the beginning of a line to the one that closes it at the end of one."""
 
     start: int
     end: int
@@ -89,9 +89,7 @@ def _blocks(text: str) -> Iterator[Span | _Element]:
                 yield block[0] + at, block[1] + at
         holds = is_document or any(isinstance(block, _Element) and block.has_document for block in inner)
         at = end
-        while text[at : at + 1] == "\n":
-            at += 1
-        yield _Element(begin.start(), at, attributes, holds)
+        yield _Element(begin.start(), end, attributes, holds)
 
 
 def _end(text: str, name: str, at: int) -> int | None:

@@ -9,10 +9,14 @@ of their own, in any order, behind the rest of that message, as far as ``section
 """
 
 from collections import Counter
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 
 from .sections import fences, pieces
 from .view import View
+
+_WHITE = " \t\r\n"
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +49,24 @@ def _leading(texts: tuple[str, ...]) -> list[_Line]:
         lines += [_Line(first, first, part)] if first else []
         lines += [_Line("\n" + piece, piece, part) for piece in others]
     return lines
+
+
+def _both(text: str) -> Iterator[list[_Line]]:
+    """The lines in front of documents own the newline before them, those behind them the one behind: a text may begin
+    with lines that move, where the newline behind them goes with a document, and end with such lines, too."""
+    spans = pieces(text)
+    if spans:
+        yield _meeting_at(text, text.count("\n", 0, spans[0][0]))
+
+
+def _meeting_at(text: str, number: int) -> list[_Line]:
+    """Lines of which those before this one own the newline before them, and those behind it the one behind."""
+    leading, trailing = _leading((text,)), _trailing((text,))
+    bare = text.split("\n")
+    if not 0 < number < len(bare) - 1:
+        return trailing
+    joint = _Line("\n" + bare[number] + "\n", bare[number], 0)
+    return [*leading[: number - (not bare[0])], joint, *trailing[number + 1 :]]
 
 
 def _with_code(lines: list[_Line], texts: tuple[str, ...]) -> list[_Line]:
@@ -93,13 +115,19 @@ def _walk(lines: list[_Line], sent: View, moved: list[str], start: int) -> set[i
     return reached
 
 
-def without_lines(original: View, sent: View, moved: list[str], starts: set[int]) -> set[int]:
-    """Where in ``moved`` we may stand after this system message, if ``sent`` is it without some of those lines."""
+def without_lines(
+    original: View, sent: View, moved: list[str], starts: set[int], more: Sequence[list[_Line]] = ()
+) -> set[int]:
+    """Where in ``moved`` we may stand after this system message, if ``sent`` is it without some of those lines.
+
+    ``more`` are further ways to say which line owns which newline.
+    """
     if original.texts is None or sent.texts is None or original.rest != sent.rest or original.role != sent.role:
         return set()
     if original.is_list and not sent.is_list:
         return set()
-    for lines in (_trailing(original.texts), _leading(original.texts)):
+    single = _both(original.joined) if len(original.texts) == 1 else ()
+    for lines in (_trailing(original.texts), _leading(original.texts), *single, *more):
         known = _with_code(lines, original.texts)
         reached = set().union(*(_walk(known, sent, moved, start) for start in starts))
         if reached:
@@ -118,27 +146,70 @@ def wholly_moved(original: View, moved: list[str], starts: set[int]) -> set[int]
 def with_documents_moved(original: View, sent: View, moved: list[str], starts: set[int]) -> set[int]:
     """As ``without_lines``, where its documents stand behind the rest of the text, parts of their own in any order.
 
-    Those that do not stand there stay where they were; the rest keeps its order; each document is there once, with the
-    newlines behind it. Else empty.
+    All of them stand there, once; the rest keeps its order. The white space around them is there as often as the client
+    wrote it, and stays between what it stood between: with the documents, or where they were.
     """
     if original.texts is None or sent.texts is None or len(original.texts) != 1:
         return set()
     spans = pieces(original.joined)
-    wanted = Counter(original.joined[start:end] for start, end in spans)
-    fixed, at = original.joined, len(sent.texts)
-    taken: list[str] = []
-    while at > 1 and wanted[sent.texts[at - 1]] > 0:
-        at -= 1
-        wanted[sent.texts[at]] -= 1
-        taken.append(sent.texts[at])
-    for start, end in reversed(spans):
-        if original.joined[start:end] in taken:
-            taken.remove(original.joined[start:end])
-            fixed = fixed[:start] + fixed[end:]
-    if at == len(sent.texts):
+    last = len(sent.texts) - len(spans)
+    if not spans or last < 1:
         return set()
-    return without_lines(_saying(original, (fixed,)), _saying(sent, sent.texts[:at]), moved, starts)
+    text, behind = original.joined, sent.texts[last:]
+    if sorted(text[start:end] for start, end in spans) != sorted(part.strip(_WHITE) for part in behind):
+        return set()
+    rest = _saying(sent, sent.texts[:last])
+    number = text[: spans[0][0]].rstrip(_WHITE).count("\n") + 1
+    readings = (
+        without_lines(_saying(original, (each,)), rest, moved, starts, [_meeting_at(each, number)])
+        for each in _rests(text, spans, behind)
+    )
+    return next((reached for reached in readings if reached), set())
+
+
+def _rests(text: str, spans: list[tuple[int, int]], behind: tuple[str, ...]) -> Iterator[str]:
+    """What may be left of a text whose documents went with some of the white space around them."""
+    before, after = text[: spans[0][0]].rstrip(_WHITE), text[spans[-1][1] :].lstrip(_WHITE)
+    white = text[len(before) : spans[0][0]]
+    for (_, end), (start, _) in pairwise(spans):
+        white += text[end:start]
+    white += text[spans[-1][1] : len(text) - len(after)]
+    edges = [part[: len(part) - len(part.lstrip(_WHITE))] + part[len(part.rstrip(_WHITE)) :] for part in behind]
+    taken = Counter("".join(edges))
+    left = len(white) - taken.total()
+    for head in range(left + 1):
+        hole = white[:head] + white[len(white) - (left - head) :]
+        if Counter(hole) + taken == Counter(white):
+            yield before + hole + after
 
 
 def _saying(message: View, texts: tuple[str, ...]) -> View:
     return replace(message, texts=texts, joined="".join(texts))
+
+
+def glued(original: View, sent: View) -> int:
+    """How many lines of what is sent, its parts joined, are none of the client's: two that stood apart make one.
+
+    What the client itself put into several parts may stand on one line where these are joined.
+    """
+    texts = original.texts or ()
+    own = {line.strip() for text in (original.joined, *texts) for line in text.split("\n")}
+    firsts, lasts = ({text.split("\n")[end].strip() for text in texts} for end in (0, -1))
+    strange = [line for each in sent.joined.split("\n") if (line := each.strip()) and line not in own]
+    return sum(1 for line in strange if len(texts) < 2 or not _is_joint(line, firsts, lasts))
+
+
+def _is_joint(line: str, firsts: set[str], lasts: set[str]) -> bool:
+    """Whether a line is the end of one part, and then beginnings of others."""
+    reached = {len(last) for last in lasts if line.startswith(last)}
+    pending = list(reached)
+    while pending:
+        at = pending.pop()
+        for first in firsts:
+            while line[at : at + 1] in (" ", "\t"):
+                at += 1
+            stop = at + len(first)
+            if first and stop not in reached and line.startswith(first, at):
+                reached.add(stop)
+                pending.append(stop)
+    return len(line) in reached

@@ -342,6 +342,51 @@ def test_documents_that_move_are_all_there_and_the_rest_keeps_its_order() -> Non
         assert rules(retrieval(), documents_behind(*texts)), texts
 
 
+def test_documents_bring_their_line_breaks_from_either_side() -> None:
+    one, two = DOCUMENTS[0].strip(), DOCUMENTS[1].strip()
+    text = f"Use these:\n\n{one}\n\n{two}\n\nSay so."
+    original = with_messages(aider(), said("system", text), said("user", "q"))
+    for texts in (
+        ("Use these:\n\nSay so.", f"\n\n{two}", f"\n\n{one}"),
+        ("Use these:\n\nSay so.", f"\n{two}\n", f"\n{one}\n"),
+        ("Use these:\n\n\nSay so.", f"\n{one}\n", f"\n{two}"),
+    ):
+        assert run(original, documents_behind(*texts)) == [], texts
+    for texts in (
+        ("Use these:\n\nSay so.", f"{two}\n\n", f"{one}\n\n"),
+        ("Use these:\n\nSay so.", f"\n\n{two}", f"{one}\n\n"),
+        ("Use these:Say so.", f"\n\n\n{one}\n\n", f"\n{two}"),
+        ("Use these:\n\nSay so.", f"\n\n{two}{one}", "\n\n"),
+    ):
+        assert rules(original, documents_behind(*texts)) & {Rule.GLUED, Rule.ALTERED}, texts
+    assert rules(original, documents_behind("Use these:\n\nSay so.", f"{two}\n\n", f"{one}\n\n")) == {Rule.GLUED}
+    for texts in (
+        ("Use these:\nSay so.", f"\n\n{two}", f"\n\n{one}"),
+        ("Use these:\n\nSay so.", f"\n\n\n{two}", f"\n\n{one}"),
+        ("Use these:\n\nSay so.\n\n", one, f"\n\n{two}"),
+    ):
+        assert rules(original, documents_behind(*texts)) == {Rule.ALTERED}
+
+
+def test_files_are_not_glued_to_the_opening() -> None:
+    files = [f"{name}.py\n```\n{name} = 1\n```\n" for name in "ab"]
+    shown = [said("user", "Here are the files:\n" + "".join(files)), said("assistant", "Ok.")]
+    original = with_messages(aider(), said("system", "Help."), *shown, said("user", "q"))
+    first = [said("user", words.AS_SAID + files[0]), said("assistant", "Ok.")]
+    for opening, is_apart in (("Here are the files:\n", True), ("Here are the files:", False)):
+        last = [said("user", opening + files[1]), said("assistant", "Ok.")]
+        sent = with_messages(original, said("system", "Help."), *first, *last, said("user", "q"))
+        assert (rules(original, sent) == set()) is is_apart
+
+
+def test_a_line_that_goes_leaves_the_others_apart() -> None:
+    original = with_messages(aider(), said("system", "Help.\nToday is Saturday.\nBe exact."), said("user", "q"))
+    sent = with_messages(original, said("system", "Help.\nBe exact."), said("user", TAG), said("user", "q"))
+    assert run(original, sent) == []
+    sent["messages"][0] = said("system", "Help.Be exact.")
+    assert rules(original, sent)
+
+
 def test_documents_may_move_while_a_line_goes_to_the_tag() -> None:
     sent = documents_behind("Help.\n\n# Context\n\n# Rules\nBe exact.\n", *DOCUMENTS)
     sent["messages"].insert(1, said("user", TAG))

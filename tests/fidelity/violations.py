@@ -26,6 +26,7 @@ class Rule(StrEnum):
     OPENING = "opening"  # the client's opening text or acknowledgement is not with the last part, once
     ACKNOWLEDGEMENT = "acknowledgement"  # a part without its "Ok."
     SPLIT = "split"  # a text was cut (or joined) where that is not allowed, or a cut left a blank part
+    GLUED = "glued"  # two lines that stood apart make one, where the parts are joined with nothing between them
     FORM = "form"  # content changed between string and list in a way that is not documented
     TAG = "tag"  # the tag stands in the wrong place, or more than once
     MARKER_COUNT = "marker-count"

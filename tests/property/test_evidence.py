@@ -32,7 +32,7 @@ PIECES = (
 INTRODUCTION = "\n".join(f"Rule {number}: mind what it says." for number in range(30)) + "\n"
 
 
-@settings(max_examples=60)
+@settings(max_examples=60, deadline=None)
 @given(
     pieces=st.lists(st.sampled_from(PIECES), min_size=1, max_size=10),
     gap=st.sampled_from(["\n", "\n\n", "\n\n\n"]),

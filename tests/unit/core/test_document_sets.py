@@ -70,7 +70,7 @@ def test_documents_move_once_they_were_seen_to_change_from_a_clients_next_reques
     assert changed.rewritten
     system = json.loads(changed.body)["messages"][0]["content"]
     assert [part["text"][:40] for part in system] == [
-        "You answer by the documents.\nRule 0: a r", document("b")[:40], document("c")[:40],
+        "You answer by the documents.\nRule 0: a r", "\n" + document("b")[:39], "\n" + document("c")[:39],
     ]  # fmt: skip
     assert not asked(planner, document("b") + document("c"), "three?", 20.0, scope="another team").rewritten
 

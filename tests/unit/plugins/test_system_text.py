@@ -81,6 +81,54 @@ def test_documents_with_the_blank_lines_behind_them() -> None:
     assert kinds[PieceKind.SECTION] == ["Answer.\n", "Brief.\n"]
 
 
+ONE, TWO = DOCUMENTS.split("\n\n")
+
+
+@pytest.mark.parametrize(
+    ("text", "sections", "documents"),
+    [
+        # One break in front of each and one in front of the text behind; blank lines belong to the document above.
+        (f"Answer.\n{DOCUMENTS}\nBrief.", ["Answer.", "\nBrief."], [f"\n{ONE}\n", f"\n{TWO}"]),
+        (f"Use:\n\n{DOCUMENTS}\n\nBrief.", ["Use:\n", "\nBrief."], [f"\n{ONE}\n", f"\n{TWO}\n"]),
+        (f"Use:\n\n{ONE}\n{TWO}\nBrief.", ["Use:\n", "\nBrief."], [f"\n{ONE}", f"\n{TWO}"]),
+        (f"Use:\r\n{ONE}\n{TWO}\nBrief.", ["Use:", "\nBrief."], [f"\r\n{ONE}", f"\n{TWO}"]),
+        # At the end of a text they belong to the document below.
+        (f"Use:\n\n{DOCUMENTS}", ["Use:"], [f"\n\n{ONE}", f"\n\n{TWO}"]),
+        (f"Use:\n \n{DOCUMENTS}", ["Use:"], [f"\n \n{ONE}", f"\n\n{TWO}"]),
+        (f"Use:\r\n\r\n{ONE}", ["Use:"], [f"\r\n\r\n{ONE}"]),
+        # The text ends in a break.
+        (f"Use:\n\n{DOCUMENTS}\n", ["Use:\n\n"], [f"{ONE}\n\n", f"{TWO}\n"]),
+        (f"{DOCUMENTS}\nBrief.\n", ["Brief.\n"], [f"{ONE}\n\n", f"{TWO}\n"]),
+    ],
+)
+def test_a_document_brings_line_breaks_along(text: str, sections: list[str], documents: list[str]) -> None:
+    assert cut(text) == {PieceKind.SECTION: sections, PieceKind.DOCUMENT: documents}
+
+
+@pytest.mark.parametrize(
+    ("text", "volatile", "sections"),
+    [
+        ("Help.\n{}\n" + ONE + "\nBrief.", "\n{}", ["Help.", "\nBrief."]),
+        ("Help.\r\n{}\r\n" + ONE + "\nBrief.", "\r\n{}", ["Help.", "\nBrief."]),
+        ("Help.\n{}\n\n" + ONE + "\nBrief.", "{}\n", ["Help.\n", "\nBrief."]),
+        ("Help.\n{}\n\n" + ONE, "\n{}", ["Help."]),
+        ("{}\n" + ONE + "\nBrief.", "{}", ["\nBrief."]),
+        ("Help.\n" + ONE + "\n{}\nBrief.", "{}\n", ["Help.", "\n", "Brief."]),
+        ("Help.\n{}\n" + ONE + "\nBrief.\n", "{}\n", ["Help.\n", "Brief.\n"]),
+    ],
+)
+def test_a_clock_beside_a_document_leaves_it_its_line_break(text: str, volatile: str, sections: list[str]) -> None:
+    clock = "Current time: 10:00"
+    kinds = cut(text.replace("{}", clock))
+    assert kinds[PieceKind.VOLATILE] == [volatile.replace("{}", clock)]
+    assert kinds[PieceKind.SECTION] == sections
+
+
+def test_two_clocks_in_front_of_a_document_share_what_breaks_are_left() -> None:
+    kinds = cut(f"Current time: 10:00\nIt is now 10:00.\n{ONE}\nBrief.")
+    assert kinds[PieceKind.VOLATILE] == ["Current time: 10:00", "\nIt is now 10:00."]
+
+
 @pytest.mark.parametrize("tag", ["document", "doc", "chunk", "passage", "excerpt", "source", "result"])
 def test_every_common_tag(tag: str) -> None:
     assert cut(f'Answer.\n<{tag} id="1">one</{tag}>\n')[PieceKind.DOCUMENT] == [f'<{tag} id="1">one</{tag}>\n']
@@ -187,8 +235,8 @@ def test_documents_go_with_the_tag_that_encloses_them() -> None:
     one = '<context>\n<document id="1">\na\n</document>\n\n<document id="2">\nb\n</document>\n</context>\n'
     two = f'<data kind="x">\n{one}</data>\n'
     for block in (one, two):
-        assert cut(f"Rules.\n{block}Answer only from <context>.") == {
-            PieceKind.SECTION: ["Rules.\n", "Answer only from <context>."],
+        assert cut(f"Rules.\n{block}Answer only from <context>.\n") == {
+            PieceKind.SECTION: ["Rules.\n", "Answer only from <context>.\n"],
             PieceKind.DOCUMENT: [block],
         }
     assert cut(f"Rules.\nSee <context>\n{one[len('<context>') + 1 :]}Answer.") == {}
@@ -211,16 +259,16 @@ def test_documents_stay_in_a_tag_that_holds_more_than_them(text: str) -> None:
 def test_a_document_within_a_document_is_a_part_of_it() -> None:
     inner = '<document source="inner">\nfoo\n</document>\n'
     outer = f'<document source="outer">\nExample:\n{inner}second half\n</document>\n'
-    assert cut(f"Rules.\n{outer}More.")[PieceKind.DOCUMENT] == [outer]
+    assert cut(f"Rules.\n{outer}More.\n")[PieceKind.DOCUMENT] == [outer]
     assert cut(f'Rules.\n<document source="outer">\n{inner}More.') == {}
 
 
 def test_numbered_parts_of_one_source_stay_together() -> None:
     parts = [f'<document source="big" part="{n}">\ntext {n}\n</document>\n' for n in (1, 2, 3, 7)]
     other = '<document source="small" part="4">\ntext\n</document>\n'
-    assert cut(f"Rules.\n{''.join(parts)}{other}More.")[PieceKind.DOCUMENT] == ["".join(parts[:3]), parts[3], other]
+    assert cut(f"Rules.\n{''.join(parts)}{other}More.\n")[PieceKind.DOCUMENT] == ["".join(parts[:3]), parts[3], other]
     ranked = [f'<document source="a.rst" section="{n}">\ntext\n</document>\n' for n in ("31.0", "6.1", "7.1")]
-    assert cut(f"Rules.\n{''.join(ranked)}More.")[PieceKind.DOCUMENT] == ranked
+    assert cut(f"Rules.\n{''.join(ranked)}More.\n")[PieceKind.DOCUMENT] == ranked
 
 
 @pytest.mark.parametrize(
