@@ -185,7 +185,6 @@ class Accounts:
         held = exchange.reservation
         if not isinstance(held, Held):
             return
-        self._books.ended(held.team, held.exchange_id)
         if exchange.attempts == 0:
             if held.is_asked:
                 await self._books.release(held.exchange_id, held.team)

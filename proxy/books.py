@@ -1,36 +1,54 @@
 """The store's money half, as requests use it: it may be slow or away, and no request waits for that twice.
 
-A call that fails, or takes longer than ``timeout_s``, puts the store *away*: from then on nothing is asked of it, and
-settlements go to the worker's own spool, until the background loop finds that it answers again and has replayed the
-spool. The same loop renews the reservations of exchanges that still run, bills those of workers that died, and deletes
-ledger entries that are older than the configuration keeps them.
+Between the worker and the store stands one of three states::
+
+    in step ──(a call and a ping fail)──> away ──(a ping succeeds)──> catching up
+       └──<─────────────────────(nothing is put off any more)──────────────┘
+
+While the store is *away* nothing is asked of it, and settlements are put off. While the worker is *catching up*,
+reservations are made, and new settlements go to the store at once, so that what was put off only shrinks; until the
+store has it, it counts against the limits of its team (``proxy.backlog``). A call that fails while the store answers a
+ping fails alone: it is asked once more, and a settlement is put off then.
 """
 
 import asyncio
 import logging
-from collections import deque
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
+from enum import StrEnum
+from typing import TypeVar
 
+from proxy.catching_up import CatchingUp
+from proxy.leases import Leases
 from proxy.metrics import Metrics
+from proxy.patience import Patience
 from proxy.ports import Clock, StoreError
-from proxy.state.spool import Pending, Release, Spool
-from proxy.store import Balance, Granted, MoneyStore, Refused, Reserve, Settle, Store
-from proxy.tasks import Tasks, spawn
+from proxy.state.spool import Spool
+from proxy.store import Balance, Charge, Granted, MoneyStore, PutOff, Refused, Release, Reserve, Settle, Store
+from proxy.tasks import Tasks, drain, spawn
 
 LEASE_S = 60.0
 """How long a reservation stands without being renewed."""
 _TIMEOUT_S = 2.0
 _RETRY_S = 0.5
-_FORGET_EVERY_S = 3600.0
-# What could not even be spooled is kept in memory, up to a bound.
-_MOST_IN_MEMORY = 10_000
+# A store that does not answer is away after the time-out: so much of it is spent on the ping that makes sure.
+_PING_SHARE = 0.25
+_MOST_PAUSES = 60
 
+_T = TypeVar("_T")
 _log = logging.getLogger("stratiform.store")
 
 
+class Standing(StrEnum):
+    """How a worker stands with its store."""
+
+    AWAY = "away"
+    CATCHING_UP = "catching up"
+    IN_STEP = "in step"
+
+
 class Books:
-    """Reservations and the ledger. Between ``start`` and ``aclose`` its background loop runs."""
+    """Reservations and the ledger. Between ``start`` and ``aclose`` its background loops run."""
 
     def __init__(
         self,
@@ -47,20 +65,20 @@ class Books:
         self._store = store
         self._clock = clock
         self._metrics = metrics
-        self._spool = spool
         self._lease_s = lease_s
-        self._timeout_s = timeout_s
         self._retry_s = retry_s
-        self._keep_entries_s = keep_entries_s
-        self._running: dict[str, set[str]] = {}
-        self._in_memory: deque[Pending] = deque(maxlen=_MOST_IN_MEMORY)
+        self._longest_pause_s = _MOST_PAUSES * retry_s
+        self._patience = Patience(timeout_s * (1 - _PING_SHARE))
+        self._ping_patience = Patience(timeout_s * _PING_SHARE)
+        self._leases = Leases(store, clock, metrics, lease_s, keep_entries_s)
+        self._catching_up = CatchingUp(store, clock, metrics, spool, self._patience)
         self._tasks: Tasks = set()
-        self._wake = asyncio.Event()
-        self._is_closing = False
-        self._forgotten_at = -_FORGET_EVERY_S
+        self._question: asyncio.Task[None] | None = None
+        self._news = asyncio.Event()
+        self._renewal = asyncio.Event()
+        self._closing = asyncio.Event()
         self.is_away = False
-        self.troubles: dict[str, str] = {}
-        """What does not work by now, the "store" or the "spool", and why."""
+        self._trouble = ""
 
     @property
     def store(self) -> MoneyStore:
@@ -74,32 +92,47 @@ class Books:
 
     @property
     def pending(self) -> int:
-        """Calls that wait for the store to come back."""
-        return len(self._in_memory) + (self._spool.size if self._spool is not None else 0)
+        """Calls that the store is still to get."""
+        return self._catching_up.pending
+
+    @property
+    def standing(self) -> Standing:
+        """How the worker stands with the store."""
+        if self.is_away:
+            return Standing.AWAY
+        return Standing.CATCHING_UP if self.pending else Standing.IN_STEP
+
+    @property
+    def troubles(self) -> Mapping[str, str]:
+        """What does not work by now, the "store" or the "spool", and why."""
+        found = {"store": self._trouble, "spool": self._catching_up.trouble}
+        return {part: why for part, why in found.items() if why}
 
     async def start(self) -> None:
-        """Take over what dead workers have left, and begin to look after reservations."""
-        if self._spool is not None:
-            with suppress(StoreError):
-                await self._spool.adopt()
-        await self._look_after()
-        spawn(self._loop(), self._tasks)
+        """Take over what dead workers have left, and begin to look after it and after reservations."""
+        await self._catching_up.adopt()
+        if self.pending:
+            await self._come_back()
+            self._news.set()
+        await self._look_after_leases()
+        spawn(self._recover(), self._tasks)
+        spawn(self._renew(), self._tasks)
 
     async def aclose(self) -> None:
         """Write what can be written, and release the store and the spool. What is left is for the next worker."""
-        self._is_closing = True
-        self._wake.set()
-        while self._tasks:
-            await asyncio.wait(set(self._tasks))
+        self._closing.set()
+        self._news.set()
+        self._renewal.set()
+        await drain(self._tasks)
         if self.pending:
             await self._come_back()
-        for close in (self._store.aclose, self._spool.aclose if self._spool is not None else None):
-            if close is None:
-                continue
+            await self._catch_up()
+        for close in (self._store.aclose, self._catching_up.aclose):
             try:
                 await close()
             except StoreError as error:
-                self._failed("close", error)
+                self._metrics.store_failed("close")
+                _log.error("close failed: %s", error)
 
     def now(self) -> float:
         """The time by which reservations end."""
@@ -107,75 +140,62 @@ class Books:
 
     def lease(self) -> float:
         """Until when a reservation stands that is made now."""
-        return self._clock.now() + self._lease_s
+        return self._leases.until()
 
     async def reserve(self, ask: Reserve) -> Granted | Refused | None:
-        """The store's answer; None where it is away. Then the reservation may stand all the same."""
-        if self.is_away:
-            return None
+        """The store's answer, with what is put off counted in; None where it gave none. Then the reservation may stand
+        all the same."""
+        backlog = self._catching_up.backlog
         try:
-            async with asyncio.timeout(self._timeout_s):
-                answer = await self._store.reserve(ask, self._clock.now())
-        except (StoreError, TimeoutError) as error:
-            self._failed("reserve", error)
+            answer = await self._ask("reserve", lambda: self._store.reserve(backlog.lowered(ask), self._clock.now()))
+        except StoreError:
             return None
         except asyncio.CancelledError:
             self.abandon(ask.exchange_id, ask.team)
             raise
         if isinstance(answer, Granted):
-            self._running.setdefault(ask.team, set()).add(ask.exchange_id)
-        return answer
+            self._leases.granted(ask)
+        return backlog.counted(ask, answer)
 
     async def settle(self, end: Settle) -> Sequence[Balance] | None:
-        """The balances of what was charged; None where the store is away and the settlement was spooled."""
-        self.ended(end.entry.team, end.entry.exchange_id)
+        """The balances of what was charged; None where the store gave no answer and the settlement was put off."""
+        reserved = self._leases.ended(end.entry.team, end.entry.exchange_id)
         if not self.is_durable:
             return await self._store.settle(end, self._clock.now())
-        if not self.is_away:
-            try:
-                async with asyncio.timeout(self._timeout_s):
-                    return await self._store.settle(end, self._clock.now())
-            except (StoreError, TimeoutError) as error:
-                self._failed("settle", error)
-        await self._put_off(end)
-        return None
+        try:
+            return await self._ask("settle", lambda: self._store.settle(end, self._clock.now()))
+        except StoreError:
+            await self._put_off(end, reserved)
+            return None
 
     async def defer(self, ask: Reserve) -> bool:
         """Have a reservation stand until its ``expires_at`` without being renewed; it is made where there is none.
         Whether the store answered."""
-        self.ended(ask.team, ask.exchange_id)
-        if self.is_away:
-            return False
+        self._leases.ended(ask.team, ask.exchange_id)
+
+        async def call() -> None:
+            await self._store.reserve(ask, self._clock.now())
+            await self._store.renew(ask.team, [ask.exchange_id], ask.expires_at)
+
         try:
-            async with asyncio.timeout(self._timeout_s):
-                await self._store.reserve(ask, self._clock.now())
-                await self._store.renew(ask.team, [ask.exchange_id], ask.expires_at)
-        except (StoreError, TimeoutError) as error:
-            self._failed("reserve", error)
+            await self._ask("reserve", call)
+        except StoreError:
             return False
         return True
 
     async def release(self, exchange_id: str, team: str) -> None:
         """Give a reservation back, now or later."""
-        self.ended(team, exchange_id)
-        if not self.is_away:
-            try:
-                async with asyncio.timeout(self._timeout_s):
-                    await self._store.release(exchange_id, team, self._clock.now())
-                return
-            except (StoreError, TimeoutError) as error:
-                self._failed("release", error)
-        await self._put_off(Release(exchange_id, team))
+        self._leases.ended(team, exchange_id)
+        try:
+            await self._ask("release", lambda: self._store.release(exchange_id, team, self._clock.now()))
+        except StoreError:
+            await self._put_off(Release(exchange_id, team))
 
     async def balance(self, team: str, accounts: Sequence[str]) -> Balance | None:
-        """The sum of these counters; None where the store is away."""
-        if self.is_away:
-            return None
+        """The sum of these counters; None where the store gave no answer."""
         try:
-            async with asyncio.timeout(self._timeout_s):
-                found = await self._store.balances(team, accounts, self._clock.now())
-        except (StoreError, TimeoutError) as error:
-            self._failed("balances", error)
+            found = await self._ask("balances", lambda: self._store.balances(team, accounts, self._clock.now()))
+        except StoreError:
             return None
         return Balance(
             accounts[0],
@@ -185,131 +205,134 @@ class Books:
         )
 
     async def claim(self, team: str, name: str, keep_s: float) -> bool:
-        """Whether this is the first to claim a name; not where the store is away."""
-        if self.is_away:
-            return False
+        """Whether this is the first to claim a name; not where the store gave no answer."""
         try:
-            async with asyncio.timeout(self._timeout_s):
-                return await self._store.claim(team, name, keep_s, self._clock.now())
-        except (StoreError, TimeoutError) as error:
-            self._failed("claim", error)
+            return await self._ask("claim", lambda: self._store.claim(team, name, keep_s, self._clock.now()))
+        except StoreError:
             return False
 
     def abandon(self, exchange_id: str, team: str) -> None:
         """Give a reservation back in the background: whoever asked for it has left."""
         spawn(self.release(exchange_id, team), self._tasks)
 
-    def ended(self, team: str, exchange_id: str) -> None:
-        """An exchange does not run any more: its reservation is not renewed."""
-        running = self._running.get(team)
-        if running is None:
-            return
-        running.discard(exchange_id)
-        if not running:
-            del self._running[team]
+    async def _ask(self, operation: str, call: Callable[[], Awaitable[_T]]) -> _T:
+        """The store's answer. Raises StoreError where it is away, or fails the call twice: each may be asked twice."""
+        if self.is_away:
+            raise StoreError("the store is away")
+        try:
+            answer = await self._patience.wait_for(call())
+        except (StoreError, TimeoutError) as error:
+            await self._doubt(operation, error)
+            if self.is_away:
+                raise StoreError(_text(error)) from error
+            answer = await self._ask_again(operation, call)
+        if self._trouble and not self.is_away and not self.pending:
+            self._trouble = ""
+        return answer
 
-    async def _put_off(self, call: Pending) -> None:
-        """Keep a call for later: on disk, or in memory where even that fails."""
-        if self._spool is not None:
-            try:
-                await self._spool.add(call)
-            except StoreError as error:
-                self._failed("spool", error)
-            else:
-                self.troubles.pop("spool", None)
-                self._metrics.spooled(self.pending)
-                return
-        if len(self._in_memory) == _MOST_IN_MEMORY:
-            self._metrics.store_failed("forget")
-            _log.error("%d settlements wait in memory: the oldest is forgotten", _MOST_IN_MEMORY)
-        self._in_memory.append(call)
-        self._metrics.spooled(self.pending)
+    async def _ask_again(self, operation: str, call: Callable[[], Awaitable[_T]]) -> _T:
+        """The answer to a call that failed although the store answers."""
+        try:
+            return await self._patience.wait_for(call())
+        except (StoreError, TimeoutError) as error:
+            self._metrics.store_failed(operation)
+            if self._trouble != _text(error):  # one line for each reason, not for each call
+                _log.error("%s fails although the store answers: %s", operation, _text(error))
+            self._trouble = _text(error)
+            raise StoreError(self._trouble) from error
 
-    def _failed(self, operation: str, error: Exception) -> None:
+    async def _put_off(self, call: PutOff, reserved: Sequence[Charge] = ()) -> None:
+        await self._catching_up.put_off(call, reserved)
+        self._news.set()
+
+    async def _doubt(self, operation: str, error: Exception) -> None:
+        """A call has failed: find out whether the store is away. Those who doubt at once share one question."""
         self._metrics.store_failed(operation)
-        if operation in ("spool", "close"):
-            if self.troubles.get("spool") != _text(error):  # one line for each reason, not for each settlement
-                _log.error("%s failed: %s", operation, error)
-            if operation == "spool":
-                self.troubles["spool"] = _text(error)
-            return
-        self.troubles["store"] = _text(error)
-        if not self.is_away:
-            self.is_away = True
-            self._metrics.store_is_away(True)
-            _log.error("the store is away (%s: %s); settlements are spooled until it answers", operation, _text(error))
-        self._wake.set()
-
-    async def _loop(self) -> None:
-        while True:
-            pause_s = self._retry_s if self.is_away or self._in_memory else self._lease_s / 3
-            with suppress(TimeoutError):
-                async with asyncio.timeout(pause_s):
-                    await self._wake.wait()
-            if self._is_closing:
-                return
-            if self._wake.is_set():  # news of an outage: no sooner than the pause between attempts
-                self._wake.clear()
-                continue
-            await self._look_after()
-
-    async def _look_after(self) -> None:
-        if self.is_away or self.pending:
-            await self._come_back()
         if self.is_away:
             return
+        if self._question is None or self._question.done():
+            self._question = spawn(self._make_sure(operation, error), self._tasks)
+        await asyncio.shield(self._question)
+
+    async def _make_sure(self, operation: str, error: Exception) -> None:
         try:
-            await self._renew()
-            expired = await self._store.expire(self._clock.now())
-            if expired:
-                self._metrics.reservations_expired(expired)
-                _log.warning("%d reservations of workers that died were billed as they stood", expired)
-            await self._forget()
-        except StoreError as error:
-            self._failed("renew", error)
+            await self._ping_patience.wait_for(self._store.ping())
+        except (StoreError, TimeoutError):
+            self._metrics.store_failed("ping")
+        else:
+            return
+        self.is_away = True
+        self._trouble = _text(error)
+        self._metrics.store_is_away(True)
+        _log.error("the store is away (%s: %s); settlements are spooled until it answers", operation, _text(error))
+        self._patience.give_up()
+        self._news.set()
 
     async def _come_back(self) -> None:
-        """Ask whether the store answers, and if so replay what was put off."""
+        """Ask a store that may be away whether it answers."""
         try:
-            async with asyncio.timeout(self._timeout_s):
-                await self._store.ping()
-            replayed = await self._spool.replay(self._carry_out) if self._spool is not None else 0
-            while self._in_memory:
-                await self._carry_out(self._in_memory[0])
-                self._in_memory.popleft()
-                replayed += 1
+            await self._ping_patience.wait_for(self._store.ping())
         except (StoreError, TimeoutError) as error:
-            self._failed("replay", error)
+            await self._doubt("ping", error)
             return
-        finally:
-            self._metrics.spooled(self.pending)
-        self.troubles.clear()
-        if replayed:
-            _log.warning("%d calls that had been put off were replayed", replayed)
         if self.is_away:
             self.is_away = False
+            self._trouble = ""
             self._metrics.store_is_away(False)
-            _log.warning("the store answers again")
+            _log.warning("the store answers again; %d calls were put off", self.pending)
+            self._renewal.set()
 
-    async def _carry_out(self, call: Pending) -> None:
-        async with asyncio.timeout(self._timeout_s):
-            if isinstance(call, Settle):
-                await self._store.settle(call, self._clock.now())
-            else:
-                await self._store.release(call.exchange_id, call.team, self._clock.now())
-        self._metrics.replayed()
+    async def _catch_up(self) -> int:
+        """Have the store carry out what is put off; how many calls it took."""
+        if self.is_away or not self.pending:
+            return 0
+
+        async def is_away(error: Exception) -> bool:
+            await self._doubt("replay", error)
+            return self.is_away
+
+        carried_out = await self._catching_up.catch_up(is_away)
+        if not self.pending:
+            self._trouble = ""
+        if carried_out:
+            _log.warning("calls that had been put off were carried out: %d; left: %d", carried_out, self.pending)
+        return carried_out
+
+    async def _look_after_leases(self) -> None:
+        if self.is_away:
+            return
+        try:
+            await self._leases.look_after()
+        except StoreError as error:
+            await self._doubt("renew", error)
+
+    async def _recover(self) -> None:
+        """Find out when the store is back, and catch up."""
+        pause_s = self._retry_s
+        while not self._closing.is_set():
+            if self.standing is Standing.IN_STEP:
+                await self._news.wait()
+            self._news.clear()
+            with suppress(TimeoutError):  # no sooner than that after an attempt, or after the first failure
+                async with asyncio.timeout(pause_s):
+                    await self._closing.wait()
+                    return
+            was_away = self.is_away
+            if was_away:
+                await self._come_back()
+            is_vain = not await self._catch_up() and not was_away
+            # Calls that a store does not take although it answers are not read again and again.
+            pause_s = min(2 * pause_s, self._longest_pause_s) if is_vain else self._retry_s
 
     async def _renew(self) -> None:
-        until = self.lease()
-        for team, exchanges in list(self._running.items()):
-            await self._store.renew(team, list(exchanges), until)
-
-    async def _forget(self) -> None:
-        now = self._clock.now()
-        if self._keep_entries_s is None or now < self._forgotten_at + _FORGET_EVERY_S:
-            return
-        self._forgotten_at = now
-        await self._store.forget_entries(now - self._keep_entries_s)
+        """Look after reservations from time to time, and as soon as the store is back."""
+        while not self._closing.is_set():
+            with suppress(TimeoutError):
+                async with asyncio.timeout(self._lease_s / 3):
+                    await self._renewal.wait()
+            self._renewal.clear()
+            if not self._closing.is_set():
+                await self._look_after_leases()
 
 
 def _text(error: Exception) -> str:

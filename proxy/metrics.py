@@ -449,9 +449,9 @@ class Metrics:
         """How many settlements wait for the store."""
         self._spool.set(pending)
 
-    def replayed(self) -> None:
-        """The store got a settlement that had waited."""
-        self._replays.inc()
+    def replayed(self, count: int) -> None:
+        """The store got settlements that had waited."""
+        self._replays.inc(count)
 
     def reservations_expired(self, count: int) -> None:
         """Reservations were billed because nobody settled them."""

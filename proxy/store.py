@@ -128,6 +128,17 @@ class Settle:
     final: Sequence[Charge]
 
 
+@dataclass(frozen=True, slots=True)
+class Release:
+    """A reservation that is to be given back."""
+
+    exchange_id: str
+    team: str
+
+
+PutOff = Settle | Release
+"""A call that the store gets later, because it did not answer."""
+
 SpendGroup = Literal["team", "key", "user", "model", "day"]
 
 
@@ -250,6 +261,11 @@ class MoneyStore(Protocol):
     async def release(self, exchange_id: str, team: str, now: float) -> None:
         """Give a reservation back: the exchange was never sent upstream, and leaves no entry. Once settled or billed,
         it changes nothing."""
+        ...
+
+    async def carry_out(self, team: str, calls: Sequence[PutOff], now: float) -> None:
+        """Settle and release what was put off for one team, in one round trip. Where it raises, any of the calls may
+        have been carried out; to ask for them again changes nothing."""
         ...
 
     async def renew(self, team: str, exchange_ids: Sequence[str], expires_at: float) -> None:

@@ -44,6 +44,9 @@ class FixedRules:
         return self.held
 
 
+_FLAKY = {"reserve", "settle", "release", "carry_out", "renew", "expire", "claim", "ping", "forget_entries"}
+
+
 class Flaky(MemoryStore):
     """A store that can be taken away. It calls itself durable, so that nothing is left out for its sake."""
 
@@ -56,7 +59,17 @@ class Flaky(MemoryStore):
 
     def __getattribute__(self, name: str) -> Any:
         found = super().__getattribute__(name)
-        if name not in ("reserve", "settle", "release", "renew", "expire", "claim", "ping", "forget_entries"):
+        if name not in (
+            "reserve",
+            "settle",
+            "release",
+            "carry_out",
+            "renew",
+            "expire",
+            "claim",
+            "ping",
+            "forget_entries",
+        ):
             return found
 
         async def call(*args: Any, **more: Any) -> Any:

@@ -17,6 +17,7 @@ from proxy.store import (
     Granted,
     KeyRecord,
     ObjectRecord,
+    PutOff,
     Refused,
     Reserve,
     Settle,
@@ -109,6 +110,14 @@ class MemoryStore:
         else:
             return
         hold.is_open, hold.forget_at = False, now + REMEMBERED_S
+
+    async def carry_out(self, team: str, calls: Sequence[PutOff], now: float) -> None:
+        """Settle and release what was put off for one team."""
+        for call in calls:
+            if isinstance(call, Settle):
+                await self.settle(call, now)
+            else:
+                await self.release(call.exchange_id, team, now)
 
     async def renew(self, team: str, exchange_ids: Sequence[str], expires_at: float) -> None:
         """These exchanges still run."""

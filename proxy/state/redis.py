@@ -17,6 +17,7 @@ from urllib.parse import quote
 
 from msgspec import json, msgpack
 
+from proxy.ports import StoreError
 from proxy.state.redis_link import PREFIX, RedisLink, Script
 from proxy.state.redis_objects import RedisObjects
 from proxy.state.sums import Sums
@@ -28,6 +29,7 @@ from proxy.store import (
     Granted,
     KeyRecord,
     ObjectRecord,
+    PutOff,
     Refused,
     Reserve,
     Settle,
@@ -49,9 +51,10 @@ SCOPE_BYTES = 64 << 20
 """The most memory of the server that the layout state of one scope (a team's key) takes, whatever its blobs are."""
 
 _TEAM_SCRIPTS = (
-    "reserve", "settle", "release", "renew", "expire", "balances", "claim", "entries", "forget_entries",
-    "set_spent",
+    "reserve", "renew", "expire", "balances", "claim", "entries", "forget_entries", "set_spent",
 )  # fmt: skip
+
+_ENDINGS = ("settle", "release", "carry_out")
 
 _ENTRY: Final = json.Decoder(Entry)
 
@@ -75,6 +78,7 @@ class RedisStore:
         self._state_link = RedisLink(url, state_timeout_s, ca_file)
         self._objects = RedisObjects(self._link)
         self._scripts = {name: Script.load("team", name) for name in _TEAM_SCRIPTS}
+        self._scripts |= {name: Script.load("team", "ending", name) for name in _ENDINGS}
         self._scripts |= {name: Script.load(name) for name in ("put", "remove", "time")}
         self._scripts |= {name: Script.load("state", name) for name in ("state_load", "state_save")}
         self._registered: dict[str, float] = {}
@@ -103,6 +107,11 @@ class RedisStore:
         """Give a reservation back."""
         await self._run("release", team, exchange_id, now)
 
+    async def carry_out(self, team: str, calls: Sequence[PutOff], now: float) -> None:
+        """Settle and release what was put off for one team."""
+        await self._register(team, now)
+        await self._run("carry_out", team, now, *map(_put_off, calls))
+
     async def renew(self, team: str, exchange_ids: Sequence[str], expires_at: float) -> None:
         """These exchanges still run."""
         for ids in _slices(exchange_ids):
@@ -111,12 +120,16 @@ class RedisStore:
     async def expire(self, now: float) -> int:
         """Bill every expired reservation as it stands, and forget what may be forgotten."""
         billed = 0
+        failure: StoreError | None = None
         for team in await self._active_teams():
-            await self._objects.prune(team, now)
-            while found := await self._run("expire", team, now, _PAGE):
-                billed += found
-                if found < _PAGE:
-                    break
+            try:
+                billed += await self._expire_team(team, now)
+            except StoreError as error:  # one team's data may be damaged; a second failure is the server's
+                if failure is not None:
+                    raise
+                failure = error
+        if failure is not None:
+            raise failure
         return billed
 
     async def balances(self, team: str, accounts: Sequence[str], now: float) -> Sequence[Balance]:
@@ -237,6 +250,15 @@ class RedisStore:
         words = [repr(word) if isinstance(word, float) else word for word in arguments]
         return await self._link.run(self._scripts[script], _keys("t", team, _MONEY_KEYS), *words)
 
+    async def _expire_team(self, team: str, now: float) -> int:
+        await self._objects.prune(team, now)
+        billed = 0
+        while found := await self._run("expire", team, now, _PAGE):
+            billed += found
+            if found < _PAGE:
+                break
+        return billed
+
     async def _page(self, team: str, since: float, until: float, after: str, limit: int) -> list[Entry]:
         found = await self._run("entries", team, since, until, after, limit)
         return [_ENTRY.decode(entry) for entry in found]
@@ -288,6 +310,14 @@ def _charges(charges: Iterable[Charge]) -> list[tuple[object, ...]]:
         (charge.account, charge.amount, charge.limit, charge.keep_s, charge.expected, charge.within)
         for charge in charges
     ]
+
+
+def _put_off(call: PutOff) -> bytes:
+    """A call as the script ``carry_out`` reads it."""
+    if isinstance(call, Settle):
+        entry = call.entry
+        return msgpack.encode((entry.exchange_id, repr(entry.at), _packed(entry), _charges(call.final)))
+    return msgpack.encode((call.exchange_id,))
 
 
 def _balances(accounts: Iterable[str], found: Iterable[Sequence[int]]) -> list[Balance]:

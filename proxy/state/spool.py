@@ -1,40 +1,29 @@
-"""What could not be written while the store was away: a worker's own SQLite file, replayed in order when it is back.
+"""What could not be written while the store was away: a worker's own SQLite file, read in pages when the store is back.
 
 Each file belongs to the worker that opened it, which holds SQLite's exclusive lock for as long as it lives; so the
 files of workers that died are those that another one can open, and it takes them over. A spooled call is durable when
-``add`` returns, and forgotten after the store has carried it out; carried out twice, it counts once (``proxy.store``).
+``add`` returns. Whoever reads a page has the store carry its calls out, and has the spool forget them afterwards; a
+call that is carried out twice counts once (``proxy.store``).
 """
 
 import asyncio
 import secrets
 import sqlite3
-from collections.abc import Callable, Coroutine, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
 
 import msgspec
 
 from proxy.ports import StoreError
 from proxy.state.database import Database
 from proxy.state.migrations import SPOOL
-from proxy.store import Settle
+from proxy.store import PutOff, Release, Settle
 
-_AT_ONCE = 100
+PAGE = 250
+"""The most calls of a page: the store carries out those of one team in one step, and answers nobody else meanwhile."""
 _SUFFIX = ".spool"
 
-
-@dataclass(frozen=True, slots=True)
-class Release:
-    """A reservation that is to be given back."""
-
-    exchange_id: str
-    team: str
-
-
-Pending = Settle | Release
-
-_TYPES: dict[str, Callable[[str], Pending]] = {
+_TYPES: dict[str, Callable[[str], PutOff]] = {
     "settle": msgspec.json.Decoder(Settle).decode,
     "release": msgspec.json.Decoder(Release).decode,
 }
@@ -51,7 +40,7 @@ class Spool:
         self._opening = asyncio.Lock()
         self.size = 0
 
-    async def add(self, call: Pending) -> None:
+    async def add(self, call: PutOff) -> None:
         """Keep a call. Durable when it returns. Raises StoreError."""
         kind = "settle" if isinstance(call, Settle) else "release"
         text = msgspec.json.encode(call).decode()
@@ -61,30 +50,26 @@ class Spool:
         )
         self.size += 1
 
-    async def adopt(self) -> int:
-        """Take over what workers that died have left; how many calls that were. Raises StoreError."""
-        adopted = 0
+    async def adopt(self) -> Sequence[PutOff]:
+        """Take over what workers that died have left, and return it. Raises StoreError."""
+        adopted: list[PutOff] = []
         for path in sorted(self._folder.glob(f"*{_SUFFIX}")) if self._folder.is_dir() else ():
             if path != self._path:
                 adopted += await self._take_over(path)
         return adopted
 
-    async def replay(self, carry_out: Callable[[Pending], Coroutine[Any, Any, object]]) -> int:
-        """Carry pending calls out, the oldest first, and forget them; how many. Stops at the first StoreError, which it
-        raises."""
-        total = 0
-        while self.size and self._database is not None:
-            page = await self._database.write(_page)
-            done: list[int] = []
-            try:
-                for number, kind, text in page:
-                    await carry_out(_TYPES[kind](text))
-                    done.append(number)
-            finally:
-                await self._database.write(_forgetting(done))
-                self.size = self.size - len(done) if page else 0
-                total += len(done)
-        return total
+    async def page(self, after: int) -> Sequence[tuple[int, PutOff]]:
+        """The oldest calls whose number is higher than ``after``, with their numbers. Raises StoreError."""
+        if not self.size or self._database is None:
+            return ()
+        rows = await self._database.write(lambda connection: _page(connection, after))
+        return [(number, _TYPES[kind](text)) for number, kind, text in rows]
+
+    async def forget(self, numbers: Sequence[int]) -> None:
+        """Delete calls that the store has carried out. Raises StoreError."""
+        if numbers and self._database is not None:
+            await self._database.write(_forgetting(numbers))
+            self.size -= len(numbers)
 
     async def aclose(self) -> None:
         """Release the file, and remove it where nothing is pending."""
@@ -101,12 +86,12 @@ class Spool:
                 self._database = await Database.open(self._path, SPOOL, exclusive=True)
             return self._database
 
-    async def _take_over(self, path: Path) -> int:
-        """Move another file's calls into this one. Nothing, where its worker lives."""
+    async def _take_over(self, path: Path) -> Sequence[PutOff]:
+        """Move another file's calls into this one; nothing, where its worker lives."""
         try:
             other = await Database.open(path, SPOOL, exclusive=True, busy_timeout_s=0.0)
         except StoreError:
-            return 0
+            return ()
         try:
             rows = await other.write(_all)
             if rows:
@@ -117,11 +102,13 @@ class Spool:
         finally:
             await other.aclose()
         _remove(path)
-        return len(rows)
+        return [_TYPES[kind](text) for _, kind, text in rows]
 
 
-def _page(connection: sqlite3.Connection) -> Sequence[tuple[int, str, str]]:
-    return connection.execute("SELECT number, kind, call FROM pending ORDER BY number LIMIT ?", (_AT_ONCE,)).fetchall()
+def _page(connection: sqlite3.Connection, after: int) -> Sequence[tuple[int, str, str]]:
+    return connection.execute(
+        "SELECT number, kind, call FROM pending WHERE number > ? ORDER BY number LIMIT ?", (after, PAGE)
+    ).fetchall()
 
 
 def _all(connection: sqlite3.Connection) -> Sequence[tuple[int, str, str]]:

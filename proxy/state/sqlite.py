@@ -29,6 +29,7 @@ from proxy.store import (
     Granted,
     KeyRecord,
     ObjectRecord,
+    PutOff,
     Refused,
     Reserve,
     Settle,
@@ -97,6 +98,18 @@ class SqliteStore:
     async def release(self, exchange_id: str, team: str, now: float) -> None:
         """Give a reservation back."""
         await self._write(partial(money.release, exchange_id=exchange_id, team=team, now=now))
+
+    async def carry_out(self, team: str, calls: Sequence[PutOff], now: float) -> None:
+        """Settle and release what was put off for one team, in one transaction."""
+
+        def work(connection: sqlite3.Connection) -> None:
+            for call in calls:
+                if isinstance(call, Settle):
+                    money.settle(connection, call, now)
+                else:
+                    money.release(connection, call.exchange_id, team, now)
+
+        await self._database.write(work)
 
     async def renew(self, team: str, exchange_ids: Sequence[str], expires_at: float) -> None:
         """These exchanges still run."""

@@ -17,6 +17,7 @@ from proxy.store import (
     KeyRecord,
     ObjectRecord,
     Refused,
+    Release,
     Reserve,
     Settle,
     SpendQuery,
@@ -221,6 +222,33 @@ def test_a_release_that_comes_late_changes_nothing(on_each: OnEach) -> None:
             await store.release(name, "red", T)
         assert await balance(store) == (7, 0, 0)
         assert len(await ledger(store)) == 2
+
+    on_each(check)
+
+
+def test_what_was_put_off_is_carried_out_at_once_as_one_by_one(on_each: OnEach) -> None:
+    async def check(store: Store) -> None:
+        for name in ("settled", "released", "billed", "released late"):
+            await store.reserve(ask(name, Charge("a", 5), expires_at=T + (10 if "ed late" in name else 50)), T)
+        await store.expire(T + 20)
+        calls = [
+            end("settled", Charge("a", 4), Charge("b", 1, keep_s=60.0, within=["c"])),
+            end("alone", Charge("a", 2), user="ünï"),
+            Release("released", "red"),
+            Release("released late", "red"),
+            Release("unknown", "red"),
+            end("free"),
+        ]
+        for at in (T + 20, T + 21):  # carried out twice, nothing changes
+            await store.carry_out("red", calls, at)
+            assert await balance(store) == (4 + 2 + 5, 5, 0)
+            assert (await store.balances("red", ["b"], at))[0].spent == 1
+            assert {one.exchange_id for one in await ledger(store)} == {"settled", "alone", "released late", "free"}
+        await store.carry_out("red", [], T)
+        assert await store.expire(T + 50) == 1
+        await store.carry_out("red", [end("billed", Charge("a", 1))], T + 51)
+        assert await balance(store) == (4 + 2 + 5 + 1, 0, 0)
+        assert [one.user for one in await ledger(store) if one.exchange_id == "alone"] == ["ünï"]
 
     on_each(check)
 

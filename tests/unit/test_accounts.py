@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from proxy.books import Standing
 from proxy.clock import ManualClock
 from proxy.core.budget import Rule
 from proxy.core.demand import Demand, Kind
@@ -414,7 +415,7 @@ def test_with_allow_traffic_goes_on_and_its_spend_is_written_later(tmp_path: Pat
             await one.settle(during, Usage(30, 0))
             assert (one.books.pending, one.sample("store_away"), one.sample("spool_pending")) == (2, 1, 2)
             store.is_out = False
-            while one.books.is_away:
+            while one.books.standing is not Standing.IN_STEP:
                 await asyncio.sleep(0.005)
             assert await spent(one) == (80 * DOLLAR, 0)
             assert one.sample("spool_replayed_total") == 2
@@ -439,7 +440,7 @@ def test_with_deny_an_outage_refuses_whom_a_budget_holds_for(tmp_path: Path) -> 
             one.rules.held = [TOTAL]
             await one.settle(before, Usage(50, 0))
             store.is_out = False
-            while one.books.is_away:
+            while one.books.standing is not Standing.IN_STEP:
                 await asyncio.sleep(0.005)
             assert await spent(one) == (50 * DOLLAR, 0), "what was reserved stayed reserved until it was settled"
             await one.reserve(exchange(SIZE))
@@ -456,7 +457,7 @@ def test_a_store_that_is_out_at_the_start_is_found_later(tmp_path: Path) -> None
             await one.reserve(asked)
             await one.settle(asked, Usage(50, 0))
             store.is_out = False
-            while one.books.is_away:
+            while one.books.standing is not Standing.IN_STEP:
                 await asyncio.sleep(0.005)
             assert await spent(one) == (50 * DOLLAR, 0)
 

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from proxy.ports import StoreError
-from proxy.state.spool import Pending, Release, Spool
-from proxy.store import Charge, Entry, Settle
+from proxy.state.spool import PAGE, Spool
+from proxy.store import Charge, Entry, PutOff, Release, Settle
 
 
 def run(test: Callable[[], Coroutine[Any, Any, None]]) -> None:
@@ -24,23 +24,27 @@ def end(name: str) -> Settle:
     return Settle(Entry(name, 7.5, "red", cost=3, user="ünï"), [Charge("a", 3, None, 60.0, 0, ["b", "c"])])
 
 
-CALLS: list[Pending] = [end("x"), Release("y", "red"), end("z")]
+CALLS: list[PutOff] = [end("x"), Release("y", "red"), end("z")]
 
 
-def test_calls_are_carried_out_in_order_and_forgotten(tmp_path: Path) -> None:
+async def emptied(spool: Spool) -> list[PutOff]:
+    """Everything in the spool, which has none of it afterwards."""
+    calls: list[PutOff] = []
+    while page := await spool.page(0):
+        calls += [call for _, call in page]
+        await spool.forget([number for number, _ in page])
+    return calls
+
+
+def test_calls_are_read_in_order_and_forgotten(tmp_path: Path) -> None:
     async def main() -> None:
-        spool, seen = Spool(tmp_path / "spool"), []
-
-        async def carry_out(call: Pending) -> None:
-            seen.append(call)
-
+        spool = Spool(tmp_path / "spool")
         assert not (tmp_path / "spool").exists(), "no file before there is something to write"
         for call in CALLS:
             await spool.add(call)
         assert spool.size == 3
-        assert await spool.replay(carry_out) == 3
-        assert seen == CALLS
-        assert (spool.size, await spool.replay(carry_out)) == (0, 0)
+        assert await emptied(spool) == CALLS
+        assert (spool.size, await spool.page(0)) == (0, ())
         await spool.aclose()
         assert list((tmp_path / "spool").iterdir()) == []
 
@@ -49,36 +53,12 @@ def test_calls_are_carried_out_in_order_and_forgotten(tmp_path: Path) -> None:
 
 def test_many_calls_at_once_open_one_file(tmp_path: Path) -> None:
     async def main() -> None:
-        spool, seen = Spool(tmp_path), []
-
-        async def carry_out(call: Pending) -> None:
-            seen.append(call)
-
-        await asyncio.gather(*(spool.add(end(str(number))) for number in range(50)))
-        assert await spool.replay(carry_out) == 50
-        assert len(seen) == 50
-        await spool.aclose()
-
-    run(main)
-
-
-def test_a_failure_stops_the_replay_and_keeps_what_is_left(tmp_path: Path) -> None:
-    async def main() -> None:
-        spool, seen = Spool(tmp_path), []
-
-        async def carry_out(call: Pending) -> None:
-            if len(seen) == 1:
-                seen.append("failed")
-                raise StoreError("away again")
-            seen.append(call)
-
-        for call in CALLS:
-            await spool.add(call)
-        with pytest.raises(StoreError):
-            await spool.replay(carry_out)
-        assert spool.size == 2
-        await spool.replay(carry_out)
-        assert seen == [CALLS[0], "failed", *CALLS[1:]]
+        spool = Spool(tmp_path)
+        await asyncio.gather(*(spool.add(end(str(number))) for number in range(PAGE + 50)))
+        first = await spool.page(0)
+        assert len(first) == PAGE
+        assert len(await spool.page(first[-1][0])) == 50, "what is not forgotten is passed over"
+        assert len(await emptied(spool)) == PAGE + 50
         await spool.aclose()
 
     run(main)
@@ -90,16 +70,10 @@ def test_what_is_left_at_the_end_is_taken_over_by_the_next(tmp_path: Path) -> No
         for call in CALLS:
             await first.add(call)
         second = Spool(tmp_path)
-        assert await second.adopt() == 0, "its worker lives"
+        assert await second.adopt() == [], "its worker lives"
         await first.aclose()
-        assert await second.adopt() == 3
-        seen: list[Pending] = []
-
-        async def carry_out(call: Pending) -> None:
-            seen.append(call)
-
-        await second.replay(carry_out)
-        assert seen == CALLS
+        assert await second.adopt() == CALLS
+        assert await emptied(second) == CALLS
         await second.aclose()
         assert list(tmp_path.iterdir()) == []
 
@@ -109,7 +83,8 @@ def test_what_is_left_at_the_end_is_taken_over_by_the_next(tmp_path: Path) -> No
 WRITER = """
 import asyncio, sys
 from pathlib import Path
-from proxy.state.spool import Release, Spool
+from proxy.state.spool import Spool
+from proxy.store import Release
 
 async def main():
     spool = Spool(Path(sys.argv[1]))
@@ -130,7 +105,7 @@ def test_what_a_killed_worker_has_put_off_is_not_lost(tmp_path: Path) -> None:
 
     async def main() -> None:
         spool = Spool(tmp_path)
-        adopted = await spool.adopt()
+        adopted = len(await spool.adopt())
         assert len(acknowledged) <= adopted <= len(acknowledged) + 1
         await spool.aclose()
 
@@ -141,7 +116,7 @@ def test_a_folder_that_cannot_be_used_is_a_store_error(tmp_path: Path) -> None:
     async def main() -> None:
         (tmp_path / "file").write_text("x")
         spool = Spool(tmp_path / "file")
-        assert await spool.adopt() == 0
+        assert await spool.adopt() == []
         with pytest.raises(StoreError):
             await spool.add(CALLS[0])
         await spool.aclose()

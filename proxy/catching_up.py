@@ -1,0 +1,167 @@
+"""Calls that the store gets later: kept in the worker's spool, or in memory where that fails, and carried out in pages.
+
+The calls of one team in a page are one round trip. A team whose calls the store does not take keeps them, and does not
+hold up those of other teams.
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from itertools import count
+
+from proxy.backlog import Backlog
+from proxy.metrics import Metrics
+from proxy.patience import Patience
+from proxy.ports import Clock, StoreError
+from proxy.state.spool import PAGE, Spool
+from proxy.store import Charge, MoneyStore, PutOff, Settle
+
+# Calls of so many teams are carried out at once: requests find the line to the store free.
+_TEAMS_AT_ONCE = 3
+# What could not even be spooled is kept in memory, up to a bound.
+_MOST_IN_MEMORY = 10_000
+
+_log = logging.getLogger("stratiform.store")
+
+
+Doubt = Callable[[Exception], Awaitable[bool]]
+"""Whether the store is away, asked about a call that failed."""
+
+
+@dataclass(slots=True)
+class _Attempt:
+    """One attempt to have everything carried out."""
+
+    is_away: Doubt
+    is_over: bool = False
+    failed: set[str] = field(default_factory=set)
+    carried_out: int = 0
+
+
+class CatchingUp:
+    """What is put off. ``backlog`` knows what it will charge."""
+
+    def __init__(
+        self, store: MoneyStore, clock: Clock, metrics: Metrics, spool: Spool | None, patience: Patience
+    ) -> None:
+        self._store = store
+        self._clock = clock
+        self._metrics = metrics
+        self._spool = spool
+        self._patience = patience
+        self._in_memory: dict[int, PutOff] = {}
+        self._numbers = count()
+        self._places = asyncio.Semaphore(_TEAMS_AT_ONCE)
+        self.backlog = Backlog()
+        self.trouble = ""
+        """What keeps calls from being spooled by now."""
+
+    @property
+    def pending(self) -> int:
+        """How many calls are put off."""
+        return len(self._in_memory) + (self._spool.size if self._spool is not None else 0)
+
+    async def adopt(self) -> None:
+        """Take over what dead workers have left."""
+        if self._spool is None:
+            return
+        with suppress(StoreError):
+            for call in await self._spool.adopt():
+                self.backlog.add(call)
+        self._metrics.spooled(self.pending)
+
+    async def put_off(self, call: PutOff, reserved: Sequence[Charge] = ()) -> None:
+        """Keep a call for later: on disk, or in memory where even that fails. ``reserved`` is what the store holds for
+        its exchange."""
+        self.backlog.add(call, reserved)
+        if not await self._is_spooled(call):
+            if len(self._in_memory) >= _MOST_IN_MEMORY:
+                self._metrics.store_failed("forget")
+                _log.error("%d settlements wait in memory: the oldest is forgotten", _MOST_IN_MEMORY)
+                self.backlog.remove(self._in_memory.pop(next(iter(self._in_memory))))
+            self._in_memory[next(self._numbers)] = call
+        self._metrics.spooled(self.pending)
+
+    async def catch_up(self, is_away: Doubt) -> int:
+        """Have the store carry out what is put off, the oldest calls first; how many it took. A team whose calls fail
+        keeps them. ``is_away`` is asked about a failure: where the store is away, that ends the attempt."""
+        attempt = _Attempt(is_away)
+        try:
+            for page in _pages(list(self._in_memory.items())):
+                for number in await self._carried_out(page, attempt):
+                    self._in_memory.pop(number, None)
+            await self._empty_spool(attempt)
+        except StoreError as error:
+            self._spool_failed(error)
+        finally:
+            self._metrics.spooled(self.pending)
+        if not self.pending:
+            self.backlog.clear()
+            self.trouble = ""
+        return attempt.carried_out
+
+    async def aclose(self) -> None:
+        """Release the spool. Raises StoreError."""
+        if self._spool is not None:
+            await self._spool.aclose()
+
+    async def _empty_spool(self, attempt: "_Attempt") -> None:
+        """Raises StoreError where the spool fails."""
+        after = 0
+        while self._spool is not None and not attempt.is_over and (page := await self._spool.page(after)):
+            after = page[-1][0]
+            await self._spool.forget(await self._carried_out(page, attempt))
+            self._metrics.spooled(self.pending)
+
+    async def _carried_out(self, page: Sequence[tuple[int, PutOff]], attempt: "_Attempt") -> list[int]:
+        """The numbers of the calls that the store has carried out."""
+        teams: dict[str, list[tuple[int, PutOff]]] = {}
+        for number, call in page:
+            team = call.entry.team if isinstance(call, Settle) else call.team
+            if team not in attempt.failed:
+                teams.setdefault(team, []).append((number, call))
+        answers = await asyncio.gather(*(self._is_taken(team, calls, attempt) for team, calls in teams.items()))
+        done = [pair for calls, is_taken in zip(teams.values(), answers, strict=True) if is_taken for pair in calls]
+        for _, call in done:
+            self.backlog.remove(call)
+        self._metrics.replayed(len(done))
+        attempt.carried_out += len(done)
+        return [number for number, _ in done]
+
+    async def _is_taken(self, team: str, calls: Sequence[tuple[int, PutOff]], attempt: "_Attempt") -> bool:
+        """Whether the store carried out these calls of one team."""
+        async with self._places:
+            if attempt.is_over:
+                return False
+            try:
+                await self._patience.wait_for(
+                    self._store.carry_out(team, [call for _, call in calls], self._clock.now())
+                )
+            except (StoreError, TimeoutError) as error:
+                attempt.failed.add(team)
+                attempt.is_over = await attempt.is_away(error) or attempt.is_over
+                return False
+        return True
+
+    async def _is_spooled(self, call: PutOff) -> bool:
+        if self._spool is None:
+            return False
+        try:
+            await self._spool.add(call)
+        except StoreError as error:
+            self._spool_failed(error)
+            return False
+        self.trouble = ""
+        return True
+
+    def _spool_failed(self, error: StoreError) -> None:
+        self._metrics.store_failed("spool")
+        if self.trouble != str(error):  # one line for each reason, not for each settlement
+            _log.error("spool failed: %s", error)
+        self.trouble = str(error)
+
+
+def _pages(calls: Sequence[tuple[int, PutOff]]) -> Sequence[Sequence[tuple[int, PutOff]]]:
+    return [calls[start : start + PAGE] for start in range(0, len(calls), PAGE)]
