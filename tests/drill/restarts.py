@@ -5,6 +5,7 @@ import socket
 import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from functools import partial
 from typing import Any
 
@@ -18,53 +19,65 @@ from tests.e2e.provider import embedded_app, new_embedded
 from tests.e2e.test_layout_state import ask, config, session
 
 KEPT = 0.95
-_TURNS_EACH = 2
+# The turns before the first restart: by then the layouts are learnt.
+_FIRST = 4
+_TOKENS = ("read", "write_5m", "write_1h", "plain", "output")
 TEAMS = {"red": WIDE_USD}
 
+Talk = Sequence[list[dict[str, Any]]]
+"""A session: the messages of each of its turns."""
 Bill = dict[tuple[int, int], tuple[int, int]]
 """(read, prompt) of each session's turn."""
 
 
 def _sessions(kind: str, world: World, findings: Findings) -> None:
-    """Sessions that go on at once after each of several restarts, beside the same ones without a restart."""
+    """Sessions that begin one behind the other, and go on all at once after each of several restarts; beside the same
+    ones without a restart."""
     size = world.size
-    turns = _TURNS_EACH * (size.restarts + 1)
-    talks = [list(session(f"Client {number}", turns)) for number in range(size.sessions)]
+    parts = [range(_FIRST), *(range(_FIRST + n, _FIRST + n + 1) for n in range(size.restarts))]
+    talks = [list(session(f"Client {number}", parts[-1].stop)) for number in range(size.sessions)]
     store = world.redis().url if kind == "redis" else f"sqlite:{world.folder / 'store.sqlite'}"
+    with serving(embedded_app(new_embedded())) as provider:
+        steady = _through(world, [config(provider, "memory")], talks, parts, "steady")
     embedded = new_embedded()
-    with serving(embedded_app(embedded)) as provider, world.proxy(config(provider, "memory"), name="steady") as proxy:
-        steady = _talk(proxy.url, talks, range(turns))
-    embedded, bill = new_embedded(), Bill()
-    workers = 2 if kind == "redis" else 1
     with serving(embedded_app(embedded)) as provider:
-        for part in range(size.restarts + 1):
-            with world.proxy(config(provider, store), workers) as proxy:
-                bill |= _talk(proxy.url, talks, range(part * _TURNS_EACH, (part + 1) * _TURNS_EACH))
-    firsts = [(number, part * _TURNS_EACH) for part in range(1, size.restarts + 1) for number in range(size.sessions)]
+        bill = _through(world, [config(provider, store)] * len(parts), talks, parts, "restarted")
+    firsts = [(number, part.start) for part in parts[1:] for number in range(size.sessions)]
+    assert all(steady[first][0] for first in firsts), "without a restart the sessions would keep nothing, either"
     kept = sum(bill[first][0] >= KEPT * steady[first][0] for first in firsts)
     findings.expect(
         f"of {size.sessions} sessions back at once, {KEPT:.0%} keep their prefix", f"{kept} of {len(firsts)}",
         kept >= KEPT * len(firsts),
     )  # fmt: skip
-    books = read(store, ())
-    ledgers = list(embedded.ledgers.values())
-    served = tuple(
-        sum(getattr(one, name) for one in ledgers) for name in ("read", "write_5m", "write_1h", "plain", "output")
-    )
-    booked = tuple(
-        sum(getattr(entry, f"{name}_tokens") for entry in books.entries)
-        for name in ("read", "write_5m", "write_1h", "plain", "output")
-    )
+    books, ledgers = read(store, ()), list(embedded.ledgers.values())
+    served = {name: sum(getattr(one, name) for one in ledgers) for name in _TOKENS}
+    booked = {name: sum(getattr(entry, f"{name}_tokens") for entry in books.entries) for name in _TOKENS}
     findings.expect("the ledger has the tokens that the provider billed, kind by kind", booked, booked == served)
 
 
-def _talk(url: str, talks: Sequence[Sequence[list[dict[str, Any]]]], turns: range) -> Bill:
-    """These turns of every session, all sessions at once and each in its order."""
+def _through(
+    world: World, proxies: Sequence[dict[str, Any]], talks: Sequence[Talk], parts: Sequence[range], name: str
+) -> Bill:
+    """The parts of the sessions, each with a proxy of its own, or all with one: the first part one session behind the
+    other, the others all sessions at once. A proxy on Redis has two workers."""
+    bill: Bill = {}
+    with ExitStack() as stack:
+        for number, part in enumerate(parts):
+            if number < len(proxies):
+                stack.close()
+                workers = 2 if proxies[number]["stratiform"]["store"].startswith("redis") else 1
+                proxy = stack.enter_context(world.proxy(proxies[number], workers, name=name))
+            bill |= _talk(proxy.url, talks, part, at_once=len(talks) if number else 1)
+    return bill
+
+
+def _talk(url: str, talks: Sequence[Talk], turns: range, *, at_once: int) -> Bill:
+    """These turns of every session, so many sessions at once and each in its order."""
 
     def one(number: int) -> Bill:
         return {(number, turn): ask(url, talks[number][turn]) for turn in turns}
 
-    with ThreadPoolExecutor(max_workers=len(talks)) as pool:
+    with ThreadPoolExecutor(max_workers=at_once) as pool:
         bills = list(pool.map(one, range(len(talks))))
     return {at: found for bill in bills for at, found in bill.items()}
 
