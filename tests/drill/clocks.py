@@ -64,7 +64,7 @@ def _set(clock: Path, offset_s: float) -> None:
 DRILLS = tuple(
     Drill(
         f"clock-stepped-{kind}", f"the clock is set back 1 h, forward 1 d, and right again; the store is {name}",
-        partial(_run, kind), needs_redis=kind == "redis",
+        partial(_run, kind), needs_redis=kind == "redis", is_short=kind == "sqlite",
     )
     for kind, name in (("sqlite", "a SQLite file"), ("redis", "a Redis"))
 )  # fmt: skip

@@ -5,7 +5,9 @@ import json
 import os
 import shutil
 import signal
+import sqlite3
 import time
+from contextlib import closing
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal
@@ -80,7 +82,8 @@ def _damaged(policy: Policy, world: World, findings: Findings) -> None:
     with world.proxy(config) as proxy, Clients(proxy.url, crowd, calls=25) as first:
         first.wait()
     backup = path.with_suffix(".backup")
-    shutil.copy(path, backup)
+    with closing(sqlite3.connect(path)) as source, closing(sqlite3.connect(backup)) as target:
+        source.backup(target)
     _damage(path)
     with world.proxy(config) as proxy, Clients(proxy.url, crowd, calls=10) as second:
         second.wait()
@@ -164,6 +167,8 @@ def _crowd(world: World) -> dict[str, int]:
 
 def _damage(path: Path) -> None:
     """Every page but the first, which has the schema, holds something else."""
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
     with path.open("r+b") as file:
         page = int.from_bytes(file.read(18)[16:18], "big")
         size = os.fstat(file.fileno()).st_size
@@ -175,7 +180,7 @@ DRILLS = (
     *(
         Drill(
             f"disk-full-{policy}", f"the disk of a SQLite store is full; on_store_error: {policy}",
-            partial(_full_store, policy),
+            partial(_full_store, policy), is_short=policy == "deny",
         )
         for policy in ("deny", "allow")
     ),
@@ -190,7 +195,7 @@ DRILLS = (
         Drill(
             f"database-damaged-{policy}",
             f"pages of a SQLite store are overwritten, later a backup is put back; on_store_error: {policy}",
-            partial(_damaged, policy),
+            partial(_damaged, policy), is_short=policy == "deny",
         )
         for policy in ("deny", "allow")
     ),

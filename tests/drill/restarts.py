@@ -143,7 +143,7 @@ DRILLS = (
     *(
         Drill(
             f"sessions-back-{kind}", f"30 sessions come back at once after each of five restarts; the store is {name}",
-            partial(_sessions, kind), needs_redis=kind == "redis",
+            partial(_sessions, kind), needs_redis=kind == "redis", is_short=kind == "sqlite",
         )
         for kind, name in (("sqlite", "a SQLite file"), ("redis", "a Redis"))
     ),
