@@ -110,6 +110,8 @@ class Exchange:
     """Of the list that it asks for, only the team's own objects go out."""
     made_family: str = ""
     """The family of what it makes, where that is not its operation's."""
+    addressed: str = ""
+    """The model that the request's address names beside the path; it counts for more than what the body says."""
     _parsed: Path | None = field(default=None, repr=False)
 
     @property

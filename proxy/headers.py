@@ -11,11 +11,12 @@ from proxy.core.credentials import (
     ACCOUNT_HEADERS,
     CREDENTIAL_HEADERS,
     PLAIN_KEY_HEADERS,
+    bare,
     canonical,
     holds,
     own_secrets,
 )
-from proxy.ports import Deployment, Headers
+from proxy.ports import Deployment, Headers, Transport
 
 OWN_PREFIX = "x-stratiform-"
 _HOP_BY_HOP = frozenset(
@@ -35,6 +36,8 @@ _ANOTHER_REQUEST = frozenset(
     }
 )  # fmt: skip
 _ANSWER_DROPPED = _HOP_BY_HOP | {"content-length", "date", "server", "set-cookie", "set-cookie2", "alt-svc"}
+_AZURE_KEY = "api-key"
+_TOKEN_START = "eyJ"
 # What a LiteLLM proxy tells about its key and its own upstream.
 _ACCOUNT_PREFIXES = ("x-litellm-key-", "x-litellm-model-api-base")
 _CONTROL = re.compile("[\\x00-\\x08\\x0a-\\x1f\\x7f]")
@@ -53,6 +56,11 @@ def get(headers: Headers, name: str) -> str | None:
 def is_safe(value: str) -> bool:
     """The value can stand in a header: no line break or other control character."""
     return _CONTROL.search(value) is None
+
+
+def speaks_azure(deployment: Deployment) -> bool:
+    """Whether the deployment is called as Azure's own API is: LiteLLM's config says a version of it."""
+    return deployment.transport is Transport.HTTP and bool(deployment.params.get("api_version"))
 
 
 def uses_operators_key(deployment: Deployment) -> bool:
@@ -91,8 +99,10 @@ def for_upstream(
         and is_safe(value)
         and not holds(value, secrets)
     ]
+    if speaks_azure(deployment):
+        passed = [_for_azure(name, value) for name, value in passed]
     if key is not None and not own & CREDENTIAL_HEADERS:
-        passed.append(_credential(headers, key))
+        passed.append((_AZURE_KEY, key) if speaks_azure(deployment) else _credential(headers, key))
     if accept_encoding is not None:
         passed.append(("accept-encoding", accept_encoding))
     passed.extend(deployment.headers)
@@ -120,6 +130,12 @@ def _dropped(headers: Headers, always: frozenset[str]) -> frozenset[str]:
     """Every connection header names further headers that belong to the connection."""
     named = [token for name, value in headers if canonical(name) == "connection" for token in value.split(",")]
     return always | {canonical(token.strip().lower()) for token in named} if named else always
+
+
+def _for_azure(name: str, value: str) -> tuple[str, str]:
+    """A client's own key where Azure looks for it. What is no key but a token of Entra stays what it is."""
+    key = bare(value)
+    return (_AZURE_KEY, key) if name == "authorization" and not key.startswith(_TOKEN_START) else (name, value)
 
 
 def _credential(headers: Headers, key: str) -> tuple[str, str]:

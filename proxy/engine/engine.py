@@ -8,6 +8,7 @@ from functools import partial
 
 from proxy.aside import Aside
 from proxy.clock import request_time
+from proxy.core.cut import Cut, cut_anew
 from proxy.core.demand import Asked, demand_of
 from proxy.core.head import Head, head_of, untouched
 from proxy.core.modes import Mode
@@ -15,7 +16,8 @@ from proxy.core.reach import Reach, is_body_path
 from proxy.core.reasons import Reason
 from proxy.core.retry import RetryPolicy
 from proxy.core.structured import check_structured
-from proxy.core.unambiguous import unambiguous
+from proxy.core.unambiguous import Reading, unambiguous
+from proxy.engine.addressed import addressed, check_addressed
 from proxy.engine.answer import Passage, Verdict, own_headers
 from proxy.engine.breaker import Breakers
 from proxy.engine.client import Client, HungUp, Limits
@@ -106,13 +108,13 @@ class Engine:
         """What a request may be."""
         return self._limits
 
-    async def chat(self, client: Client) -> None:
-        """Serve a chat request: planned, forwarded, streamed back."""
-        await self._run(client, self._chat, is_chat=True)
+    async def chat(self, client: Client, model: str = "") -> None:
+        """Serve a chat request: planned, forwarded, streamed back. ``model`` is the one that the address names."""
+        await self._run(client, self._chat, model, is_chat=True)
 
-    async def relay(self, client: Client) -> None:
+    async def relay(self, client: Client, model: str = "") -> None:
         """Serve any other path: passed through in both directions."""
-        await self._run(client, self._relay, is_chat=False)
+        await self._run(client, self._relay, model, is_chat=False)
 
     def subject(self, client: Client) -> Subject:
         """Who the client is, for answers that are the proxy's own. Raises Unauthorized."""
@@ -135,8 +137,11 @@ class Engine:
             await upstream.aclose()
         self._aside.close()
 
-    async def _run(self, client: Client, work: Callable[[Exchange, Client], Awaitable[None]], *, is_chat: bool) -> None:
+    async def _run(
+        self, client: Client, work: Callable[[Exchange, Client], Awaitable[None]], model: str, *, is_chat: bool
+    ) -> None:
         exchange = Exchange(client.method, client.path, self._clock.now(), is_chat=is_chat, keys=keys_of(client))
+        exchange.addressed = model
         self._meter.began(exchange)
         try:
             await work(exchange, client)
@@ -168,7 +173,7 @@ class Engine:
         subject = await self._enter(exchange, client)
         body = await client.read(self._limits.body_bytes)
         self._arrived(exchange, client, len(body))
-        reading = await self._aside.run_large(len(body), lambda: unambiguous(body, head_of(body, self._planner.cut)))
+        reading = await self._aside.run_large(len(body), partial(_read, body, exchange.addressed, self._planner.cut))
         body, head = reading.body, reading.head
         if not head.model:
             raise InvalidRequest("'model' must be a non-empty string", param="model", code="missing_model")
@@ -341,6 +346,7 @@ class Engine:
             exchange.model, exchange.stream = head.model, head.stream
             if head.user and not subject.user:
                 exchange.subject = replace(subject, user=one_line(without_keys_of(exchange, head.user)))
+        check_addressed(exchange)
         exchange.model = exchange.model or model_of_place(self._models, reach)
         refuse_key_in_model(exchange.model, exchange)
         levels: Levels = self._models.levels(exchange.model) if exchange.model else ((self._models.fallback(),),)
@@ -409,7 +415,7 @@ class Engine:
             body = await client.read(self._limits.peek_bytes)
         if body is None:
             return Raw(client.stream(self._limits.upload_bytes))
-        return await self._aside.run_large(len(body), partial(_peeked, body))
+        return await self._aside.run_large(len(body), partial(_peeked, body, exchange.addressed))
 
     async def _form(self, client: Client, subject: Subject) -> Raw:
         limit = self._limits.body_bytes
@@ -491,9 +497,13 @@ def _mode(client: Client, deployment: Deployment, subject: Subject) -> Mode:
     return Mode.OBSERVE if deployment.reminder and mode < Mode.OBSERVE <= allowed else mode
 
 
-def _peeked(body: bytes) -> Raw:
+def _read(body: bytes, model: str, cut_by: Callable[[bytes], Cut]) -> Reading:
+    return addressed(unambiguous(body, head_of(body, cut_by)), model, cut_by)
+
+
+def _peeked(body: bytes, model: str) -> Raw:
     head = peeked_head(body)
     if head is None:
         return Raw(body)
-    reading = unambiguous(body, head)
+    reading = addressed(unambiguous(body, head), model, cut_anew)
     return Raw(reading.body, reading.head, reading.members)

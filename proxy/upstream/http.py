@@ -12,7 +12,9 @@ import aiohttp
 from yarl import URL
 
 from proxy.errors import UpstreamError, UpstreamTimeout, UpstreamUnavailable
+from proxy.headers import speaks_azure
 from proxy.ports import Answer, Call, Headers
+from proxy.upstream.azure import azure_address
 from proxy.upstream.redacted import redacted
 
 CONNECT_S = 10.0
@@ -33,7 +35,6 @@ class HttpUpstream:
         """Send the request and wait for status and headers. Raises UpstreamUnavailable, UpstreamTimeout."""
         session = self._session or self._start()
         deployment = call.deployment
-        query = f"?{call.query}" if call.query else ""
         if not call.path.startswith("/"):
             # What follows a bare host would become a part of it.
             raise UpstreamError("a path begins with a slash")
@@ -41,7 +42,7 @@ class HttpUpstream:
             response = await session.request(
                 call.method,
                 # The path came in percent-encoded and is not to be touched.
-                URL(f"{deployment.base_url}{call.path}{query}", encoded=True),
+                URL(_address(call), encoded=True),
                 headers=call.headers,
                 data=call.body or None,
                 allow_redirects=False,
@@ -65,6 +66,13 @@ class HttpUpstream:
             read_bufsize=READ_BUFFER_BYTES,
         )
         return self._session
+
+
+def _address(call: Call) -> str:
+    deployment = call.deployment
+    if speaks_azure(deployment):
+        return azure_address(deployment, call.path, call.query)
+    return f"{deployment.base_url}{call.path}{'?' if call.query else ''}{call.query}"
 
 
 class HttpAnswer:

@@ -11,6 +11,7 @@ from starlette.types import ASGIApp
 
 from proxy.engine import Engine
 from proxy.ports import Fault, Models
+from proxy.web.azure import AzureEndpoint
 from proxy.web.chat import ChatEndpoint
 from proxy.web.errors import on_http_exception, on_surprise
 from proxy.web.health import Health, Registry
@@ -48,6 +49,7 @@ def create_app(parts: Parts) -> Starlette:
             Route("/v1/models", models, methods=["GET"]),
             Route("/v1/models/{name:path}", models, methods=["GET"]),
             Route("/v1/{path:path}", passthrough),
+            Route("/openai/{path:path}", AzureEndpoint(parts.engine, chat, models, passthrough)),
             Route("/chat/completions", chat, methods=["POST"]),
             Route("/chat/completions/", chat, methods=["POST"]),
             Route("/models", models, methods=["GET"]),

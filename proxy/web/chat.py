@@ -5,6 +5,8 @@ from starlette.types import Receive, Scope, Send
 from proxy.engine import Engine
 from proxy.web.connection import Connection
 
+CHAT = "/chat/completions"
+
 
 class ChatEndpoint:
     """Chat requests, JSON and SSE: the engine plans, forwards and streams back."""
@@ -14,5 +16,9 @@ class ChatEndpoint:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request."""
-        connection = Connection(scope, receive, send, "/chat/completions", receive_s=self._engine.limits.receive_s)
-        await connection.serve(self._engine.chat(connection))
+        await self.serve(scope, receive, send)
+
+    async def serve(self, scope: Scope, receive: Receive, send: Send, model: str = "") -> None:
+        """Serve one request; ``model`` is the one that its address names."""
+        connection = Connection(scope, receive, send, CHAT, receive_s=self._engine.limits.receive_s)
+        await connection.serve(self._engine.chat(connection, model))

@@ -20,13 +20,17 @@ class PassthroughEndpoint:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request."""
+        await self.serve(scope, receive, send)
+
+    async def serve(self, scope: Scope, receive: Receive, send: Send, model: str = "") -> None:
+        """Serve one request; ``model`` is the one that its address names."""
         connection = Connection(scope, receive, send, sent_path(scope), receive_s=self._engine.limits.receive_s)
         try:
             check_request_line(scope)
         except ProxyError as error:
             await connection.refuse(self._engine.first_refusal(connection, error))
             return
-        await connection.serve(self._engine.relay(connection))
+        await connection.serve(self._engine.relay(connection, model))
 
 
 def check_request_line(scope: Scope) -> None:
@@ -35,7 +39,7 @@ def check_request_line(scope: Scope) -> None:
     if scope["method"] not in _METHODS:
         allowed = ", ".join(_METHODS)
         raise MethodNotAllowed(f"this method is not passed on; use one of {allowed}", headers={"allow": allowed})
-    if scope["path"].startswith(f"{_FRONT}/") and not _raw_path(scope).startswith(f"{_FRONT}/"):
+    if scope["path"].startswith(f"{_FRONT}/") and not raw_path(scope).startswith(f"{_FRONT}/"):
         raise NotFound("the path begins with /v1/, which must not be percent-encoded", code=INVALID_PATH)
     read_path(sent_path(scope))
 
@@ -43,10 +47,11 @@ def check_request_line(scope: Scope) -> None:
 def sent_path(scope: Scope) -> str:
     """The path behind ``/v1``, percent-encoded as the client sent it. It begins with a slash: what follows a bare host
     would become a part of it."""
-    path = _raw_path(scope).removeprefix(_FRONT)
+    path = raw_path(scope).removeprefix(_FRONT)
     return path if path.startswith("/") else f"/{path}"
 
 
-def _raw_path(scope: Scope) -> str:
+def raw_path(scope: Scope) -> str:
+    """The path, percent-encoded as the client sent it."""
     raw: bytes = scope.get("raw_path") or scope["path"].encode()
     return raw.decode("latin-1")

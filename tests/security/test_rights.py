@@ -99,6 +99,18 @@ GEMINI = {"contents": [{"parts": [{"text": "hi"}]}]}
 
 ROWS = [
     # what is allowed
+    Row("Azure's path", chat(), "/openai/deployments/cheap/chat/completions", listed=True, budget=True),
+    Row("Azure's path without a model in the body", {"input": "x"}, "/openai/deployments/cheap/embeddings",
+        listed=True, budget=True, as_sent=False),
+    Row("Azure's path with another model in the body", chat(model="dear"),
+        "/openai/deployments/cheap/chat/completions", listed=True, budget=True, as_sent=False),
+    Row("Azure's path with two models in the body", raw('"model":"dear"'),
+        "/openai/deployments/cheap/chat/completions", listed=True, budget=True, as_sent=False),
+    Row("Azure's path to another model", chat(), "/openai/deployments/dear/chat/completions", budget=True,
+        as_sent=False),
+    Row("Azure's path with a stand-in", chat(models=["dear"]), "/openai/deployments/cheap/chat/completions",
+        budget=True),
+    Row("Azure's path without a deployment", {"model": "dear", "input": "x"}, "/openai/responses", budget=True),
     Row("a chat", chat(), listed=True, budget=True),
     Row("a chat that is not taken apart", raw('"x":NaN'), listed=True, budget=True),
     Row("a chat with half a character", raw('"x":"\\ud800"'), listed=True, budget=True),

@@ -1,0 +1,41 @@
+"""Requests whose address names the model, as Azure's do: that name counts, whatever the body says of a model.
+
+The body is given the name before anything else is read of it, so that rights, budgets and plans hold by it as they hold
+by a name that a client has written into the body itself.
+"""
+
+from collections.abc import Callable
+
+import orjson
+
+from proxy.core.cut import Cut
+from proxy.core.head import head_of
+from proxy.core.scan import replaced
+from proxy.core.unambiguous import Reading, unambiguous
+from proxy.core.wire import splice
+from proxy.errors import InvalidRequest
+from proxy.exchange import Exchange
+
+
+def addressed(reading: Reading, model: str, cut_by: Callable[[bytes], Cut]) -> Reading:
+    """The request with this model in its body, in the place of any other; as it came where ``model`` is empty."""
+    if not model or reading.head.model == model:
+        return reading
+    cut, name = reading.head.cut, orjson.dumps(model)
+    if cut is None:
+        body = replaced(reading.body, "model", name)
+    else:
+        body = splice(reading.body, cut.members, {"model": name}, cut.span)
+    return unambiguous(body, head_of(body, cut_by))
+
+
+def check_addressed(exchange: Exchange) -> None:
+    """Raises InvalidRequest for a body that does not ask for the model that the address names: a form, or one that
+    cannot be taken apart."""
+    if exchange.addressed and exchange.model != exchange.addressed:
+        raise InvalidRequest(
+            "The path names a model, and the body cannot be given it: write the same name into its 'model', and send "
+            "JSON uncompressed.",
+            param="model",
+            code="model_mismatch",
+        )
