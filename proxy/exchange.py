@@ -112,6 +112,8 @@ class Exchange:
     """The family of what it makes, where that is not its operation's."""
     addressed: str = ""
     """The model that the request's address names beside the path; it counts for more than what the body says."""
+    decided_by: str = ""
+    """What has decided who serves a request that names no model; empty for all others."""
     _parsed: Path | None = field(default=None, repr=False)
 
     @property

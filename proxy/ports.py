@@ -182,9 +182,10 @@ class Models(Protocol):
         """The deployment of that id, where there is one still."""
         ...
 
-    def fallback(self) -> Deployment:
-        """Serves paths that name no model (files, batches, the list of models): the entry for every name, else the
-        first one, on the http transport if there is any; never litellm. Raises UnknownModel."""
+    def unnamed(self) -> Sequence[Deployment]:
+        """Who may serve paths that name no model (files, batches, the list of models), one of each upstream, on the
+        http transport if there is any, never litellm. The first one does; further ones might as well, where the
+        configuration does not say which. Raises UnknownModel."""
         ...
 
 

@@ -208,12 +208,11 @@ class ModelList:
         """The deployment of that id."""
         return next((one for one in self.entries.values() if deployment_id in (one.id, one.name)), None)
 
-    def fallback(self) -> Deployment:
-        """The wildcard, or the first."""
-        found = self.entries.get("*") or next(iter(self.entries.values()), None)
-        if found is None:
+    def unnamed(self) -> Sequence[Deployment]:
+        """The wildcard, or all."""
+        if not self.entries:
             raise UnknownModel("no models here")
-        return found
+        return (self.entries["*"],) if "*" in self.entries else tuple(self.entries.values())
 
 
 def make_deployment(

@@ -18,6 +18,7 @@ from proxy.core.prices import PriceMap
 from proxy.core.profiles import PROFILES
 from proxy.core.provider_hosts import provider_at
 from proxy.deployments import Entry, ModelTable, provider_of
+from proxy.errors import UnknownModel
 from proxy.estimates import PriceOf
 from proxy.keep_alive import Terms
 from proxy.metrics import Metrics
@@ -55,7 +56,15 @@ def price_overrides(settings: Settings) -> dict[str, dict[str, object]]:
 
 def model_table(settings: Settings, prices: PriceMap) -> ModelTable:
     """The model list and ``--upstream``. Raises ConfigError."""
-    return ModelTable(entries(settings), price_source(prices), settings.aliases, settings.routing.fallbacks)
+    default = settings.stratiform.default_model or ""
+    table = ModelTable(entries(settings), price_source(prices), settings.aliases, settings.routing.fallbacks, default)
+    try:
+        if default and table.resolve(default).transport is Transport.LITELLM:
+            what = "is served through litellm, which has none of the paths that name no model"
+            raise ConfigError([f"stratiform.default_model: `{default}` {what}"])
+    except UnknownModel as error:
+        raise ConfigError([f"stratiform.default_model: `{default}` is not in model_list"]) from error
+    return table
 
 
 def entries(settings: Settings) -> list[Entry]:

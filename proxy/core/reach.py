@@ -73,6 +73,8 @@ _METHOD_HEADERS = frozenset({"x-http-method-override", "x-http-method", "x-metho
 _MODEL_HEADER_WORDS = frozenset({"model", "models", "fallback", "fallbacks", "deployment", "override"})
 _MODEL_HEADERS = frozenset({"x-portkey-config", "x-portkey-provider", "x-portkey-virtual-key"})
 _OWN_HEADERS = "x-stratiform-"
+MODEL_HEADER = "x-stratiform-model"
+"""Names the model whose deployment serves a request that names none, such as one for a file."""
 _TOOL_CHANGES = "tool-changes"
 _MOST_MODELS = 32
 _MOST_NAMES_BYTES = 64 << 10
@@ -110,7 +112,7 @@ class Reach:
     ``unread`` says what of it is not understood, so that neither its models nor its price are known; ``beyond`` says
     why it may reach further models than it names. Both are empty where that is not so. ``is_foreign``: nobody here
     knows what the path reaches. ``is_listing``: it only asks which models there are. ``place`` is where the path names
-    a model.
+    a model. ``chosen`` is the model whose deployment is to serve a request that names none; it is no right to it.
     """
 
     models: tuple[str, ...] = ()
@@ -119,6 +121,7 @@ class Reach:
     is_foreign: bool = False
     is_listing: bool = False
     place: Place | None = None
+    chosen: str = ""
 
 
 @dataclass(slots=True)
@@ -150,7 +153,8 @@ class _Found:
 def reach_of(asked: Asked) -> Reach:
     """Everything that the request can reach."""
     path = asked.path
-    if asked.method in _READS and path.words[:1] == ("models",) and not asked.has_body:
+    chosen = next((value for name, value in asked.headers if name == MODEL_HEADER), "")
+    if asked.method in _READS and path.words[:1] == ("models",) and not asked.has_body and not chosen:
         return Reach(is_listing=True)
     place = place_of(path)
     by_body = asked.method == "POST" and is_body_path(path.text)
@@ -170,8 +174,10 @@ def reach_of(asked: Asked) -> Reach:
     if asked.has_body and asked.method != "POST" and (place is not None or is_body_path(path.text)):
         found.unread.append("only POST is understood there")
     is_foreign = not by_body and (place is None or asked.method != "POST")
+    if found.models or place is not None or (by_body and path.text not in _FREE_PATHS):
+        chosen = ""
     unread, beyond = next(iter(found.unread), ""), next(iter(found.beyond), "")
-    return Reach(tuple(found.models), unread, beyond, is_foreign, place=place)
+    return Reach(tuple(found.models), unread, beyond, is_foreign, place=place, chosen=chosen)
 
 
 def is_body_path(text: str) -> bool:

@@ -36,6 +36,6 @@ class LiveModels:
         """The deployment of that id, where there is one still."""
         return self.table.known(deployment_id)
 
-    def fallback(self) -> Deployment:
-        """Serves paths that name no model. Raises UnknownModel."""
-        return self.table.fallback()
+    def unnamed(self) -> Sequence[Deployment]:
+        """Who may serve paths that name no model, the one that does first. Raises UnknownModel."""
+        return self.table.unnamed()

@@ -101,7 +101,8 @@ def _host(base_url: str) -> str:
 
 class ModelTable:
     """The Models port over the entries of a configuration. ``aliases`` are further names for names in it; ``fallbacks``
-    are the names that serve a name when all of its own deployments fail (``*``: any name)."""
+    are the names that serve a name when all of its own deployments fail (``*``: any name); ``default`` is the name
+    whose deployment serves paths that name no model."""
 
     def __init__(
         self,
@@ -109,10 +110,12 @@ class ModelTable:
         price_of: PriceOf,
         aliases: Mapping[str, str] | None = None,
         fallbacks: Mapping[str, Sequence[str]] | None = None,
+        default: str = "",
     ) -> None:
         self._price_of = price_of
         self._aliases = dict(aliases or {})
         self._fallbacks = dict(fallbacks or {})
+        self._default = default
         named: dict[str, list[Entry]] = {}
         self._patterns: dict[str, list[Entry]] = {}
         for entry in entries:
@@ -194,17 +197,22 @@ class ModelTable:
             return next((one for one in found if one.id == deployment_id), found[0])
         return None
 
-    def fallback(self) -> Deployment:
-        """Serves paths that name no model: the entry for every name, else the first one; litellm has no such paths."""
-        deployments = [
-            *(deployment_of(entry, self._price_of) for entry in self._patterns.get("*", ())),
-            *(deployment for name in self._exact for deployment in self.candidates(name)),
-            *(deployment_of(entry, self._price_of) for entry in self.wildcards()),
-        ]
+    def unnamed(self) -> Sequence[Deployment]:
+        """Who may serve paths that name no model, one of each upstream: the default's deployment, else that of the
+        entry for every name, else all, the first one first; litellm has no such paths. Raises UnknownModel."""
+        if self._default:
+            return (self.resolve(self._default),)
+        every = [deployment_of(entry, self._price_of) for entry in self._patterns.get("*", ())]
+        named = [deployment for name in self._exact for deployment in self.candidates(name)]
+        behind = [deployment_of(entry, self._price_of) for entry in self.wildcards()]
         for transport in (Transport.HTTP, Transport.EMBEDDED):
-            for deployment in deployments:
-                if deployment.transport is transport:
-                    return deployment
+            for group in (every, [*named, *behind]):
+                found: dict[tuple[object, ...], Deployment] = {}
+                for one in group:
+                    if one.transport is transport:
+                        found.setdefault((one.base_url, one.api_key, tuple(one.headers)), one)
+                if found:
+                    return tuple(found.values())
         raise UnknownModel("This path names no model, and the proxy has no upstream that it could be passed on to.")
 
     def _match(self, name: str) -> Levels:

@@ -15,7 +15,7 @@ from proxy.engine.retry import Attempts, failure_answered, failure_of, refusal_o
 from proxy.engine.shaped import is_bare, shaped
 from proxy.errors import ProxyError, UpstreamRejected, UpstreamUnavailable, error_form, sse_error
 from proxy.exchange import Ending, Exchange
-from proxy.headers import for_client, get, uses_operators_key
+from proxy.headers import for_client, get, is_safe, uses_operators_key
 from proxy.ports import Answer, Call, Headers, Planner, Upstream
 
 _HOLD_BYTES = 1 << 16
@@ -284,9 +284,18 @@ def own_headers(exchange: Exchange) -> Headers:
     return [
         ("x-stratiform-id", exchange.id),
         *(done if exchange.attempts else ()),
+        *_decision(exchange),
         *([("x-stratiform-budget-warning", exchange.notice)] if exchange.notice else ()),
         *exchange.rates,
     ]
+
+
+def _decision(exchange: Exchange) -> Headers:
+    """Who serves a request that names no model, and what has decided that."""
+    if not exchange.decided_by or exchange.deployment is None or not exchange.attempts:
+        return []
+    value = f"{exchange.deployment.name}; by={exchange.decided_by}"
+    return [("x-stratiform-deployment", value)] if is_safe(value) else []
 
 
 def _is_void(outcome: Outcome) -> bool:

@@ -38,10 +38,9 @@ from proxy.engine.raw import (
     raw_call,
     refuse_compressed,
 )
-from proxy.engine.retry import ONE_TRY, Attempts, Levels, policy_for
+from proxy.engine.retry import ONE_TRY, Attempts, policy_for
 from proxy.engine.rights import (
     further_of,
-    model_of_place,
     path_for,
     permitted,
     reach_of_chat,
@@ -50,8 +49,9 @@ from proxy.engine.rights import (
     refused_fields,
 )
 from proxy.engine.sticky import session_key
-from proxy.engine.target import keys_of, refuse_key_in_model, refuse_key_in_path, sent_query, without_keys_of
+from proxy.engine.target import keys_of, refuse_key_in_path, sent_query, without_keys_of
 from proxy.engine.unasked import Unasked
+from proxy.engine.unnamed import levels_of
 from proxy.engine.upload import checked_form, is_any_form, is_form, read_form
 from proxy.errors import InternalError, InvalidRequest, ProxyError, UpstreamError, UpstreamRejected
 from proxy.exchange import Admission, Ending, Exchange, Keeper, Meter
@@ -347,9 +347,7 @@ class Engine:
             if head.user and not subject.user:
                 exchange.subject = replace(subject, user=one_line(without_keys_of(exchange, head.user)))
         check_addressed(exchange)
-        exchange.model = exchange.model or model_of_place(self._models, reach)
-        refuse_key_in_model(exchange.model, exchange)
-        levels: Levels = self._models.levels(exchange.model) if exchange.model else ((self._models.fallback(),),)
+        levels = levels_of(self._models, exchange, reach)
         exchange.deployment = levels[0][0]
         further = further_of(self._models, reach, exchange.model, levels[0][0])
         levels = permitted(levels, subject, exchange, reach, further)

@@ -255,6 +255,9 @@ class Stratiform(Strict):
     steady_tools: bool = Field(
         default=True, description="send the same tools in the order and form in which a client first sent them"
     )
+    default_model: str | None = Field(
+        default=None, min_length=1, description="the model whose deployment serves paths that name none, such as files"
+    )
     clock: Literal["system", "header"] = Field(
         default="system", description="header: take the time from x-stratiform-time (for replays; never in production)"
     )

@@ -60,7 +60,7 @@ class ModelsEndpoint:
     def _is_asked(self, deployment: Deployment, name: str) -> bool:
         """Whether a path that names no model goes where this model is, and by this name: then it can be asked there."""
         try:
-            asked = self._models.fallback()
+            asked = self._models.unnamed()[0]
         except UnknownModel:
             return False
         is_there = (asked.transport, asked.base_url, asked.api_key) == (

@@ -99,6 +99,16 @@ GEMINI = {"contents": [{"parts": [{"text": "hi"}]}]}
 
 ROWS = [
     # what is allowed
+    Row("a choice of the deployment beside the model", chat(), headers={**JSON, "x-stratiform-model": "dear"},
+        listed=True, budget=True),
+    Row("a choice of the deployment for a path without a model", None, "/v1/files",
+        {"x-stratiform-model": "cheap"}, "GET", budget=True),
+    Row("a choice of the deployment for the upstream's list", None, "/v1/models/none/at/all",
+        {"x-stratiform-model": "dear"}, "GET", free=False),
+    Row("a choice of the deployment for moderation", {"input": "x"}, "/v1/moderations",
+        {**JSON, "x-stratiform-model": "cheap"}, budget=True),
+    Row("a choice of the deployment in the place of a model", {"input": "x"}, "/v1/embeddings",
+        {**JSON, "x-stratiform-model": "cheap"}),
     Row("Azure's path", chat(), "/openai/deployments/cheap/chat/completions", listed=True, budget=True),
     Row("Azure's path without a model in the body", {"input": "x"}, "/openai/deployments/cheap/embeddings",
         listed=True, budget=True, as_sent=False),

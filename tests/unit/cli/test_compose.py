@@ -95,7 +95,7 @@ def test_an_upstream_alone_serves_every_model_under_the_clients_own_name() -> No
     assert models.resolve("anthropic/claude-sonnet-4.5").profile.name == "openrouter-anthropic"
     assert compose.price_source(compose.price_map(read))(models.resolve("anthropic/claude-sonnet-4.5")) is not None
     assert list(models.names()) == []
-    assert models.fallback().base_url == "https://openrouter.ai/api/v1"
+    assert models.unnamed()[0].base_url == "https://openrouter.ai/api/v1"
 
 
 def test_an_upstream_beside_a_file_serves_what_the_file_does_not(tmp_path: Path) -> None:

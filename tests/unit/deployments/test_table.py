@@ -128,14 +128,25 @@ def test_names_behind_a_wildcard_are_remembered_within_bounds() -> None:
     ],
 )
 def test_paths_without_a_model_have_a_fallback(entries: list[Entry], base_url: str) -> None:
-    found = table(*entries).fallback()
+    found = table(*entries).unnamed()[0]
     assert found.base_url == base_url
     assert found.transport is not Transport.LITELLM
 
 
+def test_they_may_have_several() -> None:
+    first, second = (Entry(name, f"openai/{name}", base_url=f"http://{name}") for name in "ab")
+    again = Entry("c", "openai/c", base_url="http://a")
+    litellm = Entry("d", "anthropic/d")
+    assert [one.name for one in table(litellm, first, again, second).unnamed()] == ["a", "b"]
+    every = Entry("*", "openai/*", base_url="http://e")
+    assert [one.name for one in table(first, second, every).unnamed()] == ["*"]
+    told = ModelTable([first, second, every], lambda deployment: None, default="b")
+    assert [one.name for one in told.unnamed()] == ["b"]
+
+
 def test_litellm_alone_has_no_such_paths() -> None:
     with pytest.raises(UnknownModel, match="names no model"):
-        table(Entry("*", "anthropic/*")).fallback()
+        table(Entry("*", "anthropic/*")).unnamed()
 
 
 def test_transports_in_use() -> None:

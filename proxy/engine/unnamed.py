@@ -1,0 +1,26 @@
+"""Requests that name no model, for files, batches and the like: whose deployment serves them, and what the answer says.
+
+The client may say it by a header, the operator by ``default_model``. Where neither does, and the deployments have
+several upstreams, the first one serves and the answer says that another might have been meant.
+"""
+
+from proxy.core.reach import Reach
+from proxy.engine.retry import Levels
+from proxy.engine.rights import model_of_place
+from proxy.engine.target import refuse_key_in_model
+from proxy.exchange import Exchange
+from proxy.ports import Models
+
+
+def levels_of(models: Models, exchange: Exchange, reach: Reach) -> Levels:
+    """Who may serve the exchange, whose ``model`` is then known, if only by what the client has chosen, and which says
+    how that was decided. Raises UnknownModel, InvalidRequest."""
+    named = exchange.model or model_of_place(models, reach)
+    exchange.model = named or (reach.chosen if exchange.pin is None else "")
+    refuse_key_in_model(exchange.model, exchange)
+    if exchange.model:
+        exchange.decided_by = "" if named else "header"
+        return models.levels(exchange.model)
+    found = models.unnamed()
+    exchange.decided_by = "object" if exchange.pin is not None else "first" if len(found) > 1 else "configuration"
+    return ((found[0],),)
