@@ -2,8 +2,9 @@
 
 The event loop never waits for the disk: work is handed to the thread that owns the connection. What has gathered while
 one transaction was committed goes into the next one together, each piece of work in a savepoint of its own, so that 200
-exchanges that end at once cost a handful of commits. An answer is given after the commit that it belongs to. Reports
-are read on a connection and a thread of their own: in WAL mode readers do not hold up the writer.
+exchanges that end at once cost a handful of commits. An answer is given after the commit that it belongs to.
+Requests read on a connection and a thread of their own, and so do reports: in WAL mode readers do not hold up the
+writer, and a report that reads for seconds holds up no request.
 
 ``synchronous=NORMAL``: a commit is on record when the process dies right after it; only a power cut or a crash of the
 operating system can take the last commits back (https://www.sqlite.org/pragma.html#pragma_synchronous). With ``fsync``
@@ -18,7 +19,6 @@ import os
 import sqlite3
 import threading
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -29,6 +29,7 @@ import msgspec
 
 from proxy.ports import StoreError
 from proxy.state.migrations import migrate
+from proxy.state.reader import Reader
 
 T = TypeVar("T")
 Work = Callable[[sqlite3.Connection], T]
@@ -109,8 +110,8 @@ class Database:
         self._is_closed = False
         self._thread = threading.Thread(target=self._serve, name=f"store {file.path.name}", daemon=True)
         self._thread.start()
-        self._reader = ThreadPoolExecutor(max_workers=1, thread_name_prefix="store-reader")
-        self._reading: sqlite3.Connection | None = None
+        self._reader = Reader(file.path, file.busy_timeout_s, _is_damage)
+        self._reports = Reader(file.path, file.busy_timeout_s, _is_damage)
 
     @classmethod
     async def open(
@@ -153,48 +154,39 @@ class Database:
         return result
 
     async def read(self, work: Work[T]) -> T:
-        """Run work that only reads, beside the writer."""
+        """Run work that only reads, beside the writer: a few rows, which requests wait for."""
+        return await self._read(self._reader, work)
+
+    async def report(self, work: Work[T]) -> T:
+        """Run work that reads much, beside the writer and beside those that read little."""
+        return await self._read(self._reports, work)
+
+    async def _read(self, reader: Reader, work: Work[T]) -> T:
         try:
-            return await asyncio.get_running_loop().run_in_executor(self._reader, self._read, work)
+            return await reader.run(work)
         except (sqlite3.Error, OSError, msgspec.MsgspecError, RuntimeError) as error:
             # RuntimeError: the executor has been shut down.
             raise _store_error(error) from error
 
     async def let_go(self) -> None:
         """Close the file until it is asked for again: another one may come into its place."""
-        with suppress(StoreError, _LetGo):
-            await self.read(lambda _: self._disconnect_reader())
+        with suppress(StoreError, RuntimeError, _LetGo):  # closed, or at work on this
+            await self._reader.let_go()
+            await self._reports.let_go()
             await self.write(_let_go)
 
     async def aclose(self) -> None:
         """Finish what was handed over, and close the file. May be called more than once."""
         with self._closing:
-            if not self._is_closed:
-                self._is_closed = True
-                self._jobs.put(None)
-        await asyncio.to_thread(self._ended)
+            self._is_closed = True
+        await asyncio.to_thread(self._end)
 
-    def _ended(self) -> None:
+    def _end(self) -> None:
+        # The connection that is closed last empties the journal, which one that only reads cannot do.
+        self._reader.close()
+        self._reports.close()
+        self._jobs.put(None)
         self._thread.join()
-        self._reader.shutdown(wait=True)
-        self._disconnect_reader()
-
-    def _read(self, work: Work[T]) -> T:
-        if self._reading is None:
-            uri = f"{self.path.absolute().as_uri()}?mode=ro"
-            timeout_s = self._file.busy_timeout_s
-            self._reading = sqlite3.connect(uri, uri=True, timeout=timeout_s, check_same_thread=False)
-        try:
-            return work(self._reading)
-        except sqlite3.Error as error:
-            if _code(error) in _DAMAGE:
-                self._disconnect_reader()
-            raise
-
-    def _disconnect_reader(self) -> None:
-        connection, self._reading = self._reading, None
-        if connection is not None:
-            connection.close()
 
     def _serve(self) -> None:
         """The writer thread: batches until it is told to stop."""
@@ -292,6 +284,10 @@ def _code(error: BaseException | None) -> int | None:
     """SQLite's primary result code, where the error has one."""
     code = getattr(error, "sqlite_errorcode", None)
     return code & _PRIMARY if isinstance(code, int) else None
+
+
+def _is_damage(error: sqlite3.Error) -> bool:
+    return _code(error) in _DAMAGE
 
 
 def _store_error(error: Exception) -> StoreError:

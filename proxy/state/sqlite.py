@@ -9,7 +9,7 @@ again once another file is in its place, or it was mended. Damage of the layout 
 import asyncio
 import logging
 import sqlite3
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -17,7 +17,7 @@ from typing import Literal, TypeVar
 
 import msgspec
 
-from proxy.state import money, objects
+from proxy.state import layout_blobs, money, objects
 from proxy.state.database import SERVING_WAIT_S, DamagedFile, Database, Work
 from proxy.state.integrity import damage_of
 from proxy.state.migrations import STORE
@@ -44,7 +44,7 @@ _R = TypeVar("_R", TeamRecord, KeyRecord, BudgetRecord)
 # Entries that one transaction deletes at most: others wait no longer than that.
 _FORGOTTEN_AT_ONCE = 2000
 STATE_BYTES = 256 << 20
-"""The most bytes of layout state that a file keeps, give or take a sixteenth: what was saved first goes first."""
+"""The most room that layout state takes in a file, give or take a sixteenth: what was saved first goes first."""
 _CHECK_S = 2.0  # how long the start waits for the search for damage
 _CHECK_AGAIN_S = 1.0
 _TABLES = ("counter", "hold", "entry", "directory_version", "directory", "claim", "object")
@@ -125,7 +125,7 @@ class SqliteStore:
 
         expired = await self._write(work)
         with suppress(DamagedFile):  # of the layout state
-            await self._database.write(partial(_forget_blobs, now=now))
+            await self._database.write(partial(layout_blobs.forget, now=now))
         return expired
 
     async def balances(self, team: str, accounts: Sequence[str], now: float) -> Sequence[Balance]:
@@ -144,13 +144,13 @@ class SqliteStore:
 
     async def spend(self, query: SpendQuery) -> Sequence[SpendRow]:
         """A report."""
-        return await self._read(partial(money.spend, query=query))
+        return await self._report(partial(money.spend, query=query))
 
     async def entries(
         self, since: float, until: float, after: str = "", limit: int = 1000, team: str | None = None
     ) -> Sequence[Entry]:
         """A page of the ledger."""
-        return await self._read(partial(money.entries, since=since, until=until, after=after, limit=limit, team=team))
+        return await self._report(partial(money.entries, since=since, until=until, after=after, limit=limit, team=team))
 
     async def forget_entries(self, before: float) -> int:
         """Delete older entries."""
@@ -224,32 +224,18 @@ class SqliteStore:
 
     async def load(self, scope: str, names: Sequence[str], now: float) -> Sequence[bytes | None]:
         """Blobs of one scope."""
-
-        def work(connection: sqlite3.Connection) -> Sequence[bytes | None]:
-            found = dict(
-                connection.execute(
-                    "SELECT name, value FROM blob WHERE scope = ? AND forget_at > ? "
-                    f"AND name IN ({', '.join('?' * len(names))})",
-                    (scope, now, *names),
-                ).fetchall()
-            )
-            return [found.get(name) for name in names]
-
-        return await self._database.read(work)
+        return await self._database.read(partial(layout_blobs.load, scope=scope, names=names, now=now))
 
     async def save(self, scope: str, blobs: Mapping[str, bytes], ttl_s: float, now: float) -> None:
-        """Write blobs of one scope."""
-        rows = [(scope, name, blob, now + ttl_s) for name, blob in blobs.items()]
-
-        def work(connection: sqlite3.Connection) -> None:
-            connection.executemany("INSERT OR REPLACE INTO blob VALUES (?, ?, ?, ?)", rows)
-            self._saved_bytes += sum(map(len, blobs.values()))
-            if self._saved_bytes >= self._state_bytes // 16:
-                self._saved_bytes = 0
-                _trim_blobs(connection, self._state_bytes)
-
+        """Write blobs of one scope. Beyond a bound the ones that were saved first are forgotten."""
         self._refuse_damaged()
-        await self._database.write(work)
+        await self._database.write(partial(layout_blobs.save, scope=scope, blobs=blobs, forget_at=now + ttl_s))
+        self._saved_bytes += layout_blobs.weight(scope, blobs)
+        if self._saved_bytes >= self._state_bytes // 16:
+            self._saved_bytes = 0
+            excess = await self._database.report(layout_blobs.total) - self._state_bytes
+            while excess > 0 and (freed := await self._database.write(partial(layout_blobs.trim, excess=excess))):
+                excess -= freed
 
     async def time(self) -> float | None:
         """The machine's clock is the store's."""
@@ -267,15 +253,17 @@ class SqliteStore:
 
     async def _write(self, work: Work[T]) -> T:
         self._refuse_damaged()
-        try:
-            return await self._database.write(work)
-        except DamagedFile as error:
-            await self._found(str(error))
-            raise
+        return await self._watched(self._database.write(work))
 
     async def _read(self, work: Work[T]) -> T:
+        return await self._watched(self._database.read(work))
+
+    async def _report(self, work: Work[T]) -> T:
+        return await self._watched(self._database.report(work))
+
+    async def _watched(self, call: Awaitable[T]) -> T:
         try:
-            return await self._database.read(work)
+            return await call
         except DamagedFile as error:
             await self._found(str(error))
             raise
@@ -329,18 +317,5 @@ def _probe(connection: sqlite3.Connection) -> None:
     connection.execute("INSERT OR REPLACE INTO claim VALUES ('', ?, 0)", (_PROBE,))
 
 
-def _forget_blobs(connection: sqlite3.Connection, now: float) -> None:
-    connection.execute("DELETE FROM blob WHERE forget_at <= ?", (now,))
-
-
 def _changed(connection: sqlite3.Connection) -> None:
     connection.execute("UPDATE directory_version SET version = version + 1")
-
-
-def _trim_blobs(connection: sqlite3.Connection, most: int) -> None:
-    """Forget what will be forgotten first, until the rest is small enough."""
-    (total,) = connection.execute("SELECT coalesce(sum(length(value)), 0) FROM blob").fetchone()
-    while total > most:
-        oldest = connection.execute("SELECT rowid, length(value) FROM blob ORDER BY forget_at LIMIT 500").fetchall()
-        connection.executemany("DELETE FROM blob WHERE rowid = ?", [(row,) for row, _ in oldest])
-        total -= sum(size for _, size in oldest)

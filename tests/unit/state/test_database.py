@@ -6,6 +6,7 @@ import signal
 import sqlite3
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any
@@ -95,6 +96,33 @@ def test_closing_finishes_what_was_handed_over(tmp_path: Path) -> None:
                 await call
 
     run(main)
+
+
+def test_a_report_holds_up_nobody_that_reads_little(tmp_path: Path) -> None:
+    async def main() -> None:
+        database = await Database.open(tmp_path / "f", SCHEMA)
+        await database.write(adding(1))
+        ends = threading.Event()
+        report = asyncio.ensure_future(database.report(lambda _: ends.wait(30)))
+        await asyncio.sleep(0)
+        assert await database.read(count) == 1
+        assert not report.done()
+        ends.set()
+        assert await report
+        await database.aclose()
+
+    run(main)
+
+
+def test_a_file_that_was_read_and_closed_has_no_journal_left(tmp_path: Path) -> None:
+    async def main() -> None:
+        database = await Database.open(tmp_path / "f", SCHEMA)
+        await database.write(adding(1))
+        assert await database.read(count) == await database.report(count) == 1
+        await database.aclose()
+
+    run(main)
+    assert [path.name for path in tmp_path.iterdir()] == ["f"]
 
 
 def test_a_locked_file_is_a_store_error_and_heals(tmp_path: Path) -> None:

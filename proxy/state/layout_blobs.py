@@ -1,0 +1,60 @@
+"""Layout state in a SQLite file: blobs by scope and name, bounded by what they take of the file.
+
+What a row takes is more than its blob: its scope and name stand in the table and in its index, a page is not filled to
+its end, and a blob that is larger than half of a page leaves the rest of it empty. With rows of twelve bytes the file
+would be twenty times as large as their blobs.
+"""
+
+import sqlite3
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+# About what a row takes, with what is left empty beside it: tests compare it with files.
+_WEIGHT: Final = (
+    "(length(value) + min(length(value), 2048) + 2 * (length(CAST(scope AS BLOB)) + length(CAST(name AS BLOB))) + 128)"
+)
+# Rows that one transaction deletes at most: others wait no longer than that.
+_MOST_ROWS = 500
+
+
+def load(connection: sqlite3.Connection, scope: str, names: Sequence[str], now: float) -> list[bytes | None]:
+    """Blobs of one scope."""
+    marks = ", ".join("?" * len(names))
+    sql = f"SELECT name, value FROM blob WHERE scope = ? AND forget_at > ? AND name IN ({marks})"
+    found = dict(connection.execute(sql, (scope, now, *names)).fetchall())
+    return [found.get(name) for name in names]
+
+
+def save(connection: sqlite3.Connection, scope: str, blobs: Mapping[str, bytes], forget_at: float) -> None:
+    """Write blobs of one scope."""
+    rows = [(scope, name, blob, forget_at) for name, blob in blobs.items()]
+    connection.executemany("INSERT OR REPLACE INTO blob VALUES (?, ?, ?, ?)", rows)
+
+
+def forget(connection: sqlite3.Connection, now: float) -> None:
+    """Forget what has not been saved for its time to live; the rest of a multitude at the next call."""
+    sql = f"SELECT rowid FROM blob WHERE forget_at <= ? ORDER BY forget_at LIMIT {_MOST_ROWS}"
+    connection.execute(f"DELETE FROM blob WHERE rowid IN ({sql})", (now,))
+
+
+def weight(scope: str, blobs: Mapping[str, bytes]) -> int:
+    """About what these take of the file."""
+    names = sum(len(name.encode()) for name in blobs) + len(blobs) * len(scope.encode())
+    return sum(len(blob) + min(len(blob), 2048) for blob in blobs.values()) + 2 * names + 128 * len(blobs)
+
+
+def total(connection: sqlite3.Connection) -> int:
+    """About what all blobs take of the file. Every row is read."""
+    return int(connection.execute(f"SELECT coalesce(sum({_WEIGHT}), 0) FROM blob").fetchone()[0])
+
+
+def trim(connection: sqlite3.Connection, excess: int) -> int:
+    """Forget what will be forgotten first, until so many bytes are free, or a piece of that. Returns what is free."""
+    oldest = connection.execute(f"SELECT rowid, {_WEIGHT} FROM blob ORDER BY forget_at LIMIT {_MOST_ROWS}").fetchall()
+    freed = 0
+    for row, size in oldest:
+        if freed >= excess:
+            break
+        connection.execute("DELETE FROM blob WHERE rowid = ?", (row,))
+        freed += size
+    return freed

@@ -1,0 +1,52 @@
+"""A thread that reads a SQLite file beside the thread that writes it: in WAL mode neither holds the other up."""
+
+import asyncio
+import sqlite3
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import TypeVar
+
+T = TypeVar("T")
+
+
+class Reader:
+    """One connection, made for the first work. Work fails with what SQLite raises, and with RuntimeError once the
+    reader is closed."""
+
+    def __init__(self, path: Path, busy_timeout_s: float, is_damage: Callable[[sqlite3.Error], bool]) -> None:
+        """A connection that has met damage, as ``is_damage`` tells, is closed: the next work opens the file anew."""
+        self._path = path
+        self._busy_timeout_s = busy_timeout_s
+        self._is_damage = is_damage
+        self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="store-reader")
+        self._connection: sqlite3.Connection | None = None
+
+    async def run(self, work: Callable[[sqlite3.Connection], T]) -> T:
+        """Do work that only reads."""
+        return await asyncio.get_running_loop().run_in_executor(self._thread, self._run, work)
+
+    async def let_go(self) -> None:
+        """Close the file until there is work again."""
+        await asyncio.get_running_loop().run_in_executor(self._thread, self._disconnect)
+
+    def close(self) -> None:
+        """Finish the work, and close the file. May be called more than once."""
+        self._thread.shutdown(wait=True)
+        self._disconnect()
+
+    def _run(self, work: Callable[[sqlite3.Connection], T]) -> T:
+        if self._connection is None:
+            uri = f"{self._path.absolute().as_uri()}?mode=ro"
+            self._connection = sqlite3.connect(uri, uri=True, timeout=self._busy_timeout_s, check_same_thread=False)
+        try:
+            return work(self._connection)
+        except sqlite3.Error as error:
+            if self._is_damage(error):
+                self._disconnect()
+            raise
+
+    def _disconnect(self) -> None:
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            connection.close()
