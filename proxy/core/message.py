@@ -11,6 +11,7 @@ from msgspec import Raw
 
 from proxy.core.blocks import closes_fences
 from proxy.core.digest import digest
+from proxy.core.long_text import PIECE_BYTES, string_text, utf8
 from proxy.core.prompt import Life
 from proxy.core.recognition import Cut, Form, PieceKind, Recogniser, Recognition, recognise_text
 from proxy.core.tokens import IMAGE_TOKENS, MESSAGE_OVERHEAD_TOKENS, TokenCounter
@@ -71,7 +72,7 @@ class Message:
 
 
 LEAD_CHARS = 200
-_PLAIN = re.compile(rb'\{\s*"role"\s*:\s*"[a-z]+"\s*,\s*"content"\s*:\s*"')
+_PLAIN = re.compile(rb'\{\s*"role"\s*:\s*"([a-z]+)"\s*,\s*"content"\s*:\s*"')
 # What a remembered message takes besides its JSON, and each of its parts; where its text is kept, that comes on top.
 _FRAME_BYTES = 900
 _PART_BYTES = 280
@@ -268,7 +269,7 @@ class MessageReader:
             digest=key,
             tokens=self._count(key, cuts, text, known) + (MESSAGE_OVERHEAD_TOKENS if index <= 0 else 0),
             index=index,
-            markable=role != "assistant" and bool(text.strip()),
+            markable=role != "assistant" and bool(text) and not text.isspace(),
             own_mark=mark,
         )
 
@@ -332,8 +333,11 @@ class MessageReader:
 
 def _plain(raw: bytes) -> tuple[str, str] | None:
     """Role and text of a message that is these two and nothing else, read in one go; None for any other."""
-    if not _PLAIN.match(raw):
+    begin = _PLAIN.match(raw)
+    if begin is None:
         return None
+    if len(raw) > PIECE_BYTES:
+        return _plain_long(raw, begin)
     try:
         found = orjson.loads(raw)
     except orjson.JSONDecodeError:
@@ -343,9 +347,18 @@ def _plain(raw: bytes) -> tuple[str, str] | None:
     return found["role"], found["content"]
 
 
+def _plain_long(raw: bytes, begin: re.Match[bytes]) -> tuple[str, str] | None:
+    if not raw.endswith(b'"}'):
+        return None
+    try:
+        return begin[1].decode(), string_text(raw, begin.end(), len(raw) - len(b'"}'))
+    except (ValueError, RecursionError):
+        return None
+
+
 def text_digest(role: str, text: str) -> bytes:
     """The digest of a text position, however its message is written (string or list of parts)."""
-    return digest(role.encode(), b"text", text.encode("utf-8", "surrogatepass"))
+    return digest(role.encode(), b"text", utf8(text))
 
 
 def _cut_digests(text: str | None, known: Recognition | None) -> tuple[bytes, ...]:
@@ -357,7 +370,7 @@ def _cut_digests(text: str | None, known: Recognition | None) -> tuple[bytes, ..
 
 def piece_digest(text: str) -> bytes:
     """The digest under which a piece's tokens are remembered."""
-    return digest(b"piece", text.encode("utf-8", "surrogatepass"))
+    return digest(b"piece", utf8(text))
 
 
 _MEDIA = frozenset({"image_url", "image", "input_audio", "file", "document", "input_image", "input_file"})

@@ -14,6 +14,7 @@ import msgspec
 import orjson
 from msgspec import Raw
 
+from proxy.core.long_text import PIECE_BYTES, string_text
 from proxy.core.surrogates import loads, mended, same_shape
 from proxy.errors import InvalidRequest
 
@@ -161,8 +162,10 @@ def text_value(raw: Raw | bytes) -> object:
     """The same for text of the prompt, in which the half of a surrogate pair is kept. Raises Unreadable."""
     text = bytes(raw)
     try:
+        if len(text) > PIECE_BYTES and text[:1] == text[-1:] == b'"':
+            return string_text(text, 1, len(text) - 1)
         return orjson.loads(text)
-    except orjson.JSONDecodeError as error:
+    except ValueError as error:
         try:
             return loads(text)
         except (ValueError, RecursionError):

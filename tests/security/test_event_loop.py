@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from functools import cache
 
 import msgspec
+import orjson
 import pytest
 
 from proxy.aside import LARGE_BYTES, Aside
@@ -18,6 +19,7 @@ from proxy.core import redaction
 from proxy.core.cut import Trunks
 from proxy.core.demand import demand_of
 from proxy.core.head import head_of, untouched
+from proxy.core.long_text import PIECE_BYTES
 from proxy.core.modes import Mode
 from proxy.core.plan import Plan, Route
 from proxy.core.planner import TierPlanner
@@ -185,6 +187,29 @@ def test_the_event_loop_gets_its_turns_while_a_large_chat_is_planned(name: str, 
     longest, total = min(turns_of_the_loop(CHATS[name](4 << 20)) for _ in range(2))
     assert longest < 0.1
     assert total < 2.0
+
+
+class _Decoder:
+    """orjson, with a note of how long each text was that it was given."""
+
+    def __init__(self) -> None:
+        self.most = 0
+
+    def loads(self, text: bytes) -> object:
+        self.most = max(self.most, len(text))
+        return orjson.loads(text)
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(orjson, name)
+
+
+@pytest.mark.parametrize("name", ["escapes", "emoji", "prose", "one-long-word-in-the-system-text"])
+def test_no_long_text_is_decoded_in_one_call(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    decoder = _Decoder()
+    for module in ("long_text", "message", "wire"):
+        monkeypatch.setattr(f"proxy.core.{module}.orjson", decoder)
+    assert asyncio.run(planned(planning(), CHATS[name](3 * PIECE_BYTES))).surprise is None
+    assert 0 < decoder.most < 1.1 * PIECE_BYTES
 
 
 @pytest.mark.parametrize("name", sorted(CHATS))
