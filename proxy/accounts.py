@@ -20,6 +20,7 @@ from proxy.books import Books
 from proxy.core.budget import Estimate, Rule, amount_text, nanos, refusal
 from proxy.core.demand import Demand
 from proxy.core.redaction import without_keys, without_shapes
+from proxy.epochs import Epochs
 from proxy.errors import BudgetExceeded, BudgetUnavailable, RateLimited
 from proxy.estimates import Estimates, PriceOf
 from proxy.exchange import Ending, Exchange
@@ -76,9 +77,11 @@ class Accounts:
         notices: Notices | None = None,
         on_store_error: Literal["allow", "deny"] = "allow",
         on_unknown_price: Literal["allow", "refuse"] = "refuse",
+        epochs: Epochs | None = None,
     ) -> None:
         self._rules = rules
         self._books = books
+        self._epochs = epochs
         self._metrics = metrics
         self._notices = notices
         self._denies = on_store_error == "deny"
@@ -138,6 +141,7 @@ class Accounts:
         held.bookings = [_booking(rule, amounts, exchange.now) for rule in rules]
         entry = held.entry = _lost_entry(exchange, deployment, amounts)
         ask = Reserve(held.exchange_id, held.team, [b.charge for b in held.bookings], self._books.lease(), entry)
+        await self._check_store(held, None)
         held.is_asked = not self._books.is_away
         # From here on the exchange's end gives it back, even where this does not come to its own.
         exchange.reservation = held
@@ -147,6 +151,7 @@ class Accounts:
                 held.is_asked = False
                 await self._refuse(exchange, held, answer)
             case Granted():
+                await self._check_store(held, answer.epoch)
                 self._warn(exchange, held, answer.balances)
                 exchange.rates = rate_headers(_standing(held, answer.balances), exchange.now)
                 await self._tell(held, answer.balances)
@@ -223,14 +228,32 @@ class Accounts:
             headers["x-stratiform-budget-reset"] = again
         raise BudgetExceeded(text, headers=headers)
 
+    async def _check_store(self, held: Held, granted_by: str | None) -> None:
+        """Refuse where the store does not hold the counters that were known, and budgets say no to that."""
+        if self._epochs is None:
+            return
+        limits = [b.rule for b in held.bookings if b.rule.hard is not None and not b.rule.is_rate]
+        is_trusted = await self._epochs.trusts(granted_by, [counter_of(held.team, rule) for rule in limits])
+        if is_trusted or not (self._denies and limits):
+            return
+        await self._give_back(held)
+        raise BudgetUnavailable(
+            f"The budgets of team '{held.team}' cannot be checked: the store was emptied or exchanged. An operator must "
+            "restore or accept its counters first."
+        )
+
+    async def _give_back(self, held: Held) -> None:
+        """What is reserved is not used; it may have been granted, and the answer lost."""
+        if held.is_asked:
+            held.is_asked = False
+            await self._books.release(held.exchange_id, held.team)
+
     async def _unheld(self, held: Held) -> None:
         """The store is away. A rate limit lets traffic pass meanwhile; of a budget the configuration says."""
         is_limited = any(b.rule.hard is not None and not b.rule.is_rate for b in held.bookings)
         if not (self._denies and is_limited):
             return
-        if held.is_asked:  # it may have been granted, and the answer lost
-            held.is_asked = False
-            await self._books.release(held.exchange_id, held.team)
+        await self._give_back(held)
         raise BudgetUnavailable(f"The budgets of team '{held.team}' cannot be checked: the store does not answer.")
 
     def _warn(self, exchange: Exchange, held: Held, balances: Sequence[Balance]) -> None:
@@ -299,6 +322,11 @@ def account_of(rule: Rule, window: Window) -> str:
     if not _SIMPLE.fullmatch(whom) or rule.whom == "-":
         whom = "~" + blake2b(whom.encode("utf-8", "surrogatepass"), digest_size=12).hexdigest()
     return f"{'r' if rule.is_rate else 'b'}:{rule.id}:{whom}:{window.name}"
+
+
+def counter_of(team: str, rule: Rule) -> str:
+    """The counter of a rule in whatever window, by its name among those of all teams."""
+    return f"{team}:{account_of(rule, Window('', None, None))}"
 
 
 def _spent(rule: Rule, exchange: Exchange, entry: Entry) -> int:

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Literal, Protocol
 
 from proxy.directory import Directory
+from proxy.epochs import Epochs
 from proxy.ports import Fault
 
 
@@ -19,8 +20,11 @@ class Troubled(Protocol):
 class Condition:
     """The faults of now."""
 
-    def __init__(self, books: Troubled, directory: Directory, on_store_error: Literal["allow", "deny"]) -> None:
+    def __init__(
+        self, books: Troubled, epochs: Epochs, directory: Directory, on_store_error: Literal["allow", "deny"]
+    ) -> None:
         self._books = books
+        self._epochs = epochs
         self._directory = directory
         self._denies = on_store_error == "deny"
 
@@ -30,12 +34,17 @@ class Condition:
         faults = []
         for part, why in self._books.troubles.items():
             if part == "store":
-                budgets = self._directory.snapshot.budgets.values()
-                refuses = not self._directory.is_loaded or any(budget.hard is not None for budget in budgets)
-                faults.append(Fault("store", f"the store is away: {why}", self._denies and refuses))
+                refuses = self._denies and (not self._directory.is_loaded or self._has_hard_budgets())
+                faults.append(Fault("store", f"the store is away: {why}", refuses))
             else:
                 faults.append(Fault(part, f"what the store does not take cannot be kept: {why}", self._denies))
+        if self._epochs.trouble:
+            message = f"the store is not the one that was known: {self._epochs.trouble}"
+            faults.append(Fault("epoch", message, self._denies and self._has_hard_budgets()))
         if self._directory.store_errors:
             message = "the store's teams and keys cannot be read: what was read last holds"
             faults.append(Fault("directory", message))
         return faults
+
+    def _has_hard_budgets(self) -> bool:
+        return any(budget.hard is not None for budget in self._directory.snapshot.budgets.values())

@@ -2,7 +2,9 @@
 
 Both are records of one kind (``proxy.store``). A ``Snapshot`` holds them all and never changes; the ``Directory``
 swaps it whole when the store's version has grown, so that a request reads memory only. A change made in this process
-counts at once, one made elsewhere within ``POLL_S``. While the store is away, what was read last holds.
+counts at once, one made elsewhere within ``POLL_S``. While the store is away, what was read last holds. A version that
+falls says that the store was emptied: its keys and teams are gone, but the budgets that were read before limit requests
+until somebody accepts that (``forget_lost``).
 """
 
 import asyncio
@@ -103,6 +105,7 @@ class Directory:
         """Whether the managed records have ever been read: until then a key that is not known may yet be one."""
         self.store_errors = 0
         self._managed: tuple[Sequence[TeamRecord], Sequence[KeyRecord], Sequence[BudgetRecord]] = ((), (), ())
+        self._lost: Sequence[BudgetRecord] = ()
         self._store = store
         self._poll_s = poll_s
         self._version: int | None = None
@@ -128,10 +131,22 @@ class Directory:
             version = await self._store.directory_version()
             if version == self._version:
                 return
-            self._managed = (await self._store.teams(), await self._store.keys(), await self._store.budgets())
+            teams, keys, budgets = await self._store.teams(), await self._store.keys(), await self._store.budgets()
+            if self._version is not None and version < self._version:
+                self._lost = (*self._lost, *self._managed[2])
+            found = {record.id for record in budgets}
+            kept = [record for record in self._lost if record.id not in found]
+            self._managed = (teams, keys, [*budgets, *kept])
             self.snapshot = snapshot_of(self.declared, *self._managed)
             self._version = version
             self.is_loaded = True
+
+    def forget_lost(self) -> None:
+        """A store that had lost its records was accepted as it is: the budgets that it held before hold no more."""
+        lost, self._lost = {id(record) for record in self._lost}, ()
+        teams, keys, budgets = self._managed
+        self._managed = (teams, keys, [record for record in budgets if id(record) not in lost])
+        self.snapshot = snapshot_of(self.declared, *self._managed)
 
     def declare(self, declared: Declared) -> None:
         """Put another configuration into force; what is managed stays as it was read last."""

@@ -227,6 +227,9 @@ class Metrics:
         self._disconnects = self._plain("client_disconnects_total", "Clients that hung up before the answer's end.")
         self._store_errors = self._counter("store_errors_total", "Calls of the store that failed.", "operation")
         self._store_away = self._alone("store_away", "1 while the store does not answer.", "livemax")
+        self._store_exchanged = self._alone(
+            "store_exchanged", "1 while the store was emptied or exchanged and nobody has accepted it.", "livemax"
+        )
         self._spool = self._alone("spool_pending", "Settlements that wait for the store.", "livesum")
         self._replays = self._plain("spool_replayed_total", "Settlements that the store got later.")
         self._expired = self._plain("reservations_expired_total", "Reservations of dead workers, billed as they stood.")
@@ -444,6 +447,10 @@ class Metrics:
     def store_is_away(self, away: bool) -> None:
         """The store does not answer, or answers again."""
         self._store_away.set(away)
+
+    def store_is_exchanged(self, exchanged: bool) -> None:
+        """The store is not the one that was known, or was accepted."""
+        self._store_exchanged.set(exchanged)
 
     def spooled(self, pending: int) -> None:
         """How many settlements wait for the store."""

@@ -77,9 +77,11 @@ class Balance:
 
 @dataclass(frozen=True, slots=True)
 class Granted:
-    """The reservation stands. One balance a charge, in their order, with the new reservation in them."""
+    """The reservation stands. One balance a charge, in their order, with the new reservation in them. ``epoch`` is the
+    store's (``proxy.core.epoch``), empty where it has lost its own; None where the engine has none."""
 
     balances: Sequence[Balance]
+    epoch: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -356,6 +358,22 @@ class ObjectStore(Protocol):
         ...
 
 
+class FactStore(Protocol):
+    """Small texts about the store itself, by name (``proxy.core.epoch``)."""
+
+    async def facts(self) -> Mapping[str, str]:
+        """All of them."""
+        ...
+
+    async def add_facts(self, facts: Mapping[str, str]) -> None:
+        """Write those that are not there."""
+        ...
+
+    async def set_facts(self, facts: Mapping[str, str]) -> None:
+        """Write them, in the place of those that are there."""
+        ...
+
+
 class StateStore(Protocol):
     """Layout state: opaque, versioned blobs that may be lost (caching then starts anew), never wrong."""
 
@@ -368,7 +386,7 @@ class StateStore(Protocol):
         ...
 
 
-class Store(MoneyStore, DirectoryStore, ObjectStore, StateStore, Protocol):
+class Store(MoneyStore, DirectoryStore, ObjectStore, FactStore, StateStore, Protocol):
     """One engine."""
 
     is_shared: bool

@@ -17,6 +17,7 @@ from proxy.administration.resource import Query, Resource
 from proxy.administration.spend import entries_report, spend_report
 from proxy.administration.teams import Teams
 from proxy.directory import Directory
+from proxy.epochs import Epochs
 from proxy.errors import InvalidRequest, MethodNotAllowed, NotFound, NotReady
 from proxy.ports import Clock, StoreError
 from proxy.store import Store
@@ -33,15 +34,16 @@ class Reply:
 class Desk:
     """Where teams, keys and budgets are made, changed and looked up, and spend is reported."""
 
-    def __init__(self, directory: Directory, store: Store, clock: Clock) -> None:
+    def __init__(self, directory: Directory, store: Store, clock: Clock, epochs: Epochs | None = None) -> None:
         self._directory = directory
         self._store = store
         self._clock = clock
+        self._epochs = epochs or Epochs(store, None)
         self._turn = asyncio.Lock()
         self._resources: Mapping[str, Resource] = {
             "teams": Teams(directory, clock),
             "keys": Keys(directory, clock),
-            "budgets": Budgets(directory, clock, Pots(store)),
+            "budgets": Budgets(directory, clock, Pots(store, self._epochs)),
         }
 
     async def answer(self, method: str, path: str, query: Query | None = None, body: object = None) -> Reply:
@@ -50,9 +52,11 @@ class Desk:
         try:
             if kind in ("spend", "entries") and not rest:
                 return await self._report(kind, method, query or {})
+            if kind == "store" and rest in ("", "accept"):
+                return Reply(await self._store_state(method, rest))
             resource = self._resources.get(kind)
             if resource is None:
-                raise NotFound(f"There is no /admin/{path}: there are teams, keys, budgets, spend and entries.")
+                raise NotFound(f"There is no /admin/{path}: there are teams, keys, budgets, store, spend and entries.")
             # What is looked at and what is written must be of one piece.
             async with self._turn:
                 await self._directory.refresh()
@@ -65,6 +69,14 @@ class Desk:
             raise MethodNotAllowed(f"{kind} can only be read.")
         report = spend_report if kind == "spend" else entries_report
         return Reply(await report(self._store, query, self._clock.now()))
+
+    async def _store_state(self, method: str, verb: str) -> Mapping[str, Any]:
+        """Whether the store is the one that was known; ``accept``: it is right as it is."""
+        if method != ("POST" if verb else "GET"):
+            raise MethodNotAllowed("POST accepts the store." if verb else "The store can only be read.")
+        lost = await (self._epochs.accept() if verb else self._epochs.not_accepted())
+        accepted = {"accepted": list(lost)} if verb else {}
+        return {"object": "store", "epoch": self._epochs.current, "lost": [] if verb else list(lost), **accepted}
 
 
 async def _operation(resource: Resource, method: str, rest: str, query: Query, body: object) -> Reply:

@@ -4,9 +4,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from proxy.accounts import account_of
+from proxy.accounts import account_of, counter_of
 from proxy.administration.forms import in_unit
 from proxy.core.budget import Rule
+from proxy.epochs import Epochs
 from proxy.rulebook import rule_of
 from proxy.store import Balance, BudgetRecord, Charge, MoneyStore
 from proxy.windows import Window, window_at
@@ -15,8 +16,9 @@ from proxy.windows import Window, window_at
 class Pots:
     """The state of budgets that are one pot. What is counted for each key, user or model apart has no one state."""
 
-    def __init__(self, store: MoneyStore) -> None:
+    def __init__(self, store: MoneyStore, epochs: Epochs) -> None:
         self._store = store
+        self._epochs = epochs
 
     async def set_spent(
         self, budget: BudgetRecord, whom: str, amount: int, now: float, *, is_dry: bool
@@ -32,6 +34,7 @@ class Pots:
             before = await self._store.set_spent(
                 budget.team, Charge(account, amount, None, window.keep_s, within=within), now
             )
+            await self._epochs.restored(counter_of(budget.team, rule))
         return {
             "spent_before": in_unit(budget, before.spent),
             "spent": in_unit(budget, amount),

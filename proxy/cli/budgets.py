@@ -44,6 +44,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     spent.add_argument("amount", type=_amount, help="what has been spent, in USD or tokens as the budget counts")
     spent.add_argument("--subject", help="the key's id, user or model, where each has a counter of its own")
     spent.add_argument("--dry-run", action="store_true", help="show it, and change nothing")
+    actions.add("accept-store", "go by a store that was emptied or exchanged, as it is")
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -63,6 +64,10 @@ def run(arguments: argparse.Namespace) -> int:
                 body = {"spent": arguments.amount, "dry_run": arguments.dry_run, **given}
                 content = await ask("POST", f"budgets/{arguments.id}/set-spent", None, body)
                 show(arguments, content, _CORRECTED)
+                return
+            case "accept-store":
+                content = await ask("POST", "store/accept")
+                show(arguments, content, {"epoch": "epoch", "in the place of": "accepted"})
                 return
             case _:
                 content = await ask("DELETE", f"budgets/{arguments.id}")

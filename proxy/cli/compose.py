@@ -18,6 +18,7 @@ from proxy.core.prices import PriceMap
 from proxy.core.profiles import PROFILES
 from proxy.core.provider_hosts import provider_at
 from proxy.deployments import Entry, ModelTable, provider_of
+from proxy.epochs import Epochs
 from proxy.errors import UnknownModel
 from proxy.estimates import PriceOf
 from proxy.keep_alive import Terms
@@ -150,7 +151,7 @@ async def open_store(settings: Settings, busy_timeout_s: float = SERVING_WAIT_S,
 
 
 def accounts(
-    settings: Settings, rules: Rules, store: Store, prices: PriceMap, metrics: Metrics, clock: Clock
+    settings: Settings, rules: Rules, store: Store, prices: PriceMap, metrics: Metrics, clock: Clock, epochs: Epochs
 ) -> Accounts:
     """What requests may spend, and the ledger. A store in memory needs no spool: it cannot be away."""
     ours = settings.stratiform
@@ -172,6 +173,7 @@ def accounts(
         Notices(secret.encode(), clock, metrics),
         on_store_error=ours.budgets.on_store_error,
         on_unknown_price=ours.budgets.on_unknown_price,
+        epochs=epochs,
     )
 
 

@@ -21,6 +21,7 @@ from proxy.administration import Desk
 from proxy.cli import compose, declared
 from proxy.cli.output import Output, fail, plain_failures, print_json
 from proxy.clock import SteadyClock
+from proxy.epochs import Epochs
 from proxy.errors import ProxyError
 from proxy.settings import ConfigError, Environment, Settings, Stratiform, load
 from proxy.timekeeping import Timekeeper
@@ -132,7 +133,9 @@ async def asking(arguments: argparse.Namespace, environment: Environment | None 
         directory = declared.directory(settings, store)
         clock = SteadyClock()
         await Timekeeper(clock, store, settings.spool_folder).prepare()
-        desk = Desk(directory, store, clock)
+        epochs = Epochs(store, settings.spool_folder)
+        await epochs.prepare()
+        desk = Desk(directory, store, clock, epochs)
 
         async def ask(method: str, path: str, query: Mapping[str, str] | None = None, body: object = None) -> Any:
             reply = await desk.answer(method, path, query, body)

@@ -21,6 +21,7 @@ from proxy.deployments.live import LiveModels
 from proxy.directory import DEFAULT_TEAM
 from proxy.encodings import local_encode
 from proxy.engine import Bounds, Breakers, Custody, Engine, Limits
+from proxy.epochs import Epochs
 from proxy.keep_alive import KeepAlive
 from proxy.layout_state import LayoutState
 from proxy.meter import Meter
@@ -85,12 +86,20 @@ async def build(
     timekeeper = Timekeeper(system, store, settings.spool_folder if store.is_durable else None)
     await timekeeper.start()
     directory = declared.directory(settings, store)
+
+    def store_changed(is_exchanged: bool) -> None:
+        metrics.store_is_exchanged(is_exchanged)
+        if not is_exchanged:
+            directory.forget_lost()
+
+    epochs = Epochs(store, settings.spool_folder if store.is_durable else None, store_changed)
+    await epochs.start()
     await directory.load()
     if store.is_durable:
         directory.watch()
     webhook = ours.budgets.webhook
     rules = Rulebook(directory, webhook.url.get_secret_value() if webhook is not None else "")
-    accounts = compose.accounts(settings, rules, store, prices, metrics, system)
+    accounts = compose.accounts(settings, rules, store, prices, metrics, system, epochs)
     await accounts.start()
     for budget in directory.snapshot.budgets.values():
         if budget.scope == "team":
@@ -161,9 +170,9 @@ async def build(
         models=models,
         metrics=metrics,
         obstacle=obstacle,
-        faults=Condition(accounts, directory, ours.budgets.on_store_error).faults,
-        on_close=[gate.aclose, directory.aclose, planner.aclose, timekeeper.aclose],
-        admin=AdminEndpoint(Desk(directory, store, system), identity) if identity.has_master else None,
+        faults=Condition(accounts, epochs, directory, ours.budgets.on_store_error).faults,
+        on_close=[gate.aclose, directory.aclose, planner.aclose, timekeeper.aclose, epochs.aclose],
+        admin=AdminEndpoint(Desk(directory, store, system, epochs), identity) if identity.has_master else None,
     )
     return Assembly(parts, used, Reload(models, prices, directory))
 

@@ -67,6 +67,7 @@ class MemoryStore:
         self._version = 0
         self._blobs: dict[tuple[str, str], tuple[bytes, float]] = {}
         self._objects = MemoryObjects()
+        self._facts: dict[str, str] = {}
 
     async def reserve(self, ask: Reserve, now: float) -> Granted | Refused:
         """Grant all charges or none; expired reservations are billed first."""
@@ -225,6 +226,18 @@ class MemoryStore:
     async def take_bill(self, team: str, name: str) -> str:
         """The object's bill, once."""
         return self._objects.take_bill(team, name)
+
+    async def facts(self) -> Mapping[str, str]:
+        """All facts."""
+        return dict(self._facts)
+
+    async def add_facts(self, facts: Mapping[str, str]) -> None:
+        """Write those that are not there."""
+        self._facts = {**facts, **self._facts}
+
+    async def set_facts(self, facts: Mapping[str, str]) -> None:
+        """Write them."""
+        self._facts |= facts
 
     async def load(self, scope: str, names: Sequence[str], now: float) -> Sequence[bytes | None]:
         """Blobs of one scope."""

@@ -105,6 +105,13 @@ STORE = (
     CREATE INDEX object_forget_at ON object (team, forget_at);
     CREATE INDEX object_end ON object (forget_at);
     """,
+    # What the file says about itself (proxy.core.epoch).
+    """
+    CREATE TABLE fact (
+        name TEXT PRIMARY KEY,
+        value TEXT NOT NULL
+    ) WITHOUT ROWID;
+    """,
 )
 
 SPOOL = (

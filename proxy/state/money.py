@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 import msgspec
 
+from proxy.core.epoch import EPOCH
 from proxy.store import (
     REMEMBERED_S,
     Balance,
@@ -70,7 +71,7 @@ def reserve(connection: sqlite3.Connection, ask: Reserve, now: float) -> Granted
     expire(connection, now)
     is_known = _hold(connection, ask.exchange_id) is not None or _is_written(connection, ask.exchange_id)
     if is_known:
-        return Granted([balance(connection, ask.team, charge) for charge in ask.charges])
+        return Granted([balance(connection, ask.team, charge) for charge in ask.charges], _epoch(connection))
     balances = []
     for charge in ask.charges:
         before = balance(connection, ask.team, charge)
@@ -88,7 +89,8 @@ def reserve(connection: sqlite3.Connection, ask: Reserve, now: float) -> Granted
         [
             Balance(b.account, b.spent, b.reserved + charge.amount, b.expected + charge.expected)
             for b, charge in zip(balances, ask.charges, strict=True)
-        ]
+        ],
+        _epoch(connection),
     )
 
 
@@ -224,6 +226,12 @@ def forget_entries(connection: sqlite3.Connection, before: float, most: int) -> 
         "(SELECT exchange_id FROM entry WHERE at < ? ORDER BY at, exchange_id LIMIT ?)",
         (before, most),
     ).rowcount
+
+
+def _epoch(connection: sqlite3.Connection) -> str:
+    """The file's epoch; empty where it has none yet."""
+    row = connection.execute("SELECT value FROM fact WHERE name = ?", (EPOCH,)).fetchone()
+    return row[0] if row else ""
 
 
 def _hold(connection: sqlite3.Connection, exchange_id: str) -> _Hold | None:

@@ -18,6 +18,7 @@ from urllib.parse import quote
 from msgspec import json, msgpack
 
 from proxy.ports import StoreError
+from proxy.state.redis_epoch import RedisEpoch
 from proxy.state.redis_link import PREFIX, RedisLink, Script
 from proxy.state.redis_objects import RedisObjects
 from proxy.state.sums import Sums
@@ -40,7 +41,7 @@ from proxy.store import (
 
 _T = TypeVar("_T")
 
-_MONEY_KEYS = ("accounts", "forget", "open", "due", "closed", "closed_until", "entries", "order", "claims")
+_MONEY_KEYS = ("accounts", "forget", "open", "due", "closed", "closed_until", "entries", "order", "claims", "epoch")
 _STATE_KEYS = ("blobs", "until", "sizes")
 _TEAMS = PREFIX + "{directory}:active"
 _VERSION = PREFIX + "{directory}:version"
@@ -77,6 +78,7 @@ class RedisStore:
         self._link = RedisLink(url, timeout_s, ca_file)
         self._state_link = RedisLink(url, state_timeout_s, ca_file)
         self._objects = RedisObjects(self._link)
+        self._epoch = RedisEpoch(self._link, lambda team: _keys("t", team, ["epoch"])[0], self._register_again)
         self._scripts = {name: Script.load("team", name) for name in _TEAM_SCRIPTS}
         self._scripts |= {name: Script.load("team", "ending", name) for name in _ENDINGS}
         self._scripts |= {name: Script.load(name) for name in ("put", "remove", "time")}
@@ -90,7 +92,8 @@ class RedisStore:
         await self._register(ask.team, now)
         is_granted, *rest = await self._run("reserve", ask.team, ask.exchange_id, now, ask.expires_at, record)
         if is_granted:
-            return Granted(_balances((charge.account for charge in ask.charges), rest[0]))
+            balances = _balances((charge.account for charge in ask.charges), rest[0])
+            return Granted(balances, await self._epoch.of(ask.team, rest[1].decode()))
         charge = ask.charges[rest[0]]
         return Refused(charge, Balance(charge.account, *rest[1]))
 
@@ -215,6 +218,18 @@ class RedisStore:
         """The object's bill, once."""
         return await self._objects.take_bill(team, name)
 
+    async def facts(self) -> Mapping[str, str]:
+        """All facts."""
+        return await self._epoch.facts()
+
+    async def add_facts(self, facts: Mapping[str, str]) -> None:
+        """Write those that are not there."""
+        await self._epoch.add(facts)
+
+    async def set_facts(self, facts: Mapping[str, str]) -> None:
+        """Write them."""
+        await self._epoch.set(facts)
+
     async def load(self, scope: str, names: Sequence[str], now: float) -> Sequence[bytes | None]:
         """Blobs of one scope."""
         found: list[bytes | None] = await self._state_link.run(
@@ -268,6 +283,11 @@ class RedisStore:
         if abs(now - self._registered.get(team, float("-inf"))) >= _REGISTERED_S:
             await self._link.command("SADD", _TEAMS, team)
             self._registered[team] = now
+
+    async def _register_again(self) -> None:
+        """The set of teams was lost: without it reports are empty, and what dead workers left is not billed."""
+        if self._registered:
+            await self._link.command("SADD", _TEAMS, *self._registered)
 
     async def _active_teams(self) -> list[str]:
         return sorted(team.decode() for team in await self._link.command("SMEMBERS", _TEAMS))

@@ -136,7 +136,7 @@ class SqliteStore:
 
     async def set_spent(self, team: str, charge: Charge, now: float) -> Balance:
         """Correct a counter; the balance before."""
-        return await self._database.write(partial(money.set_spent, team=team, charge=charge, now=now))
+        return await self._write(partial(money.set_spent, team=team, charge=charge, now=now))
 
     async def claim(self, team: str, name: str, keep_s: float, now: float) -> bool:
         """Whether nobody has claimed this name in the last ``keep_s``."""
@@ -222,6 +222,18 @@ class SqliteStore:
         """The object's bill, once."""
         return await self._write(partial(objects.take_bill, team=team, name=name))
 
+    async def facts(self) -> Mapping[str, str]:
+        """All facts."""
+        return await self._read(lambda connection: dict(connection.execute("SELECT name, value FROM fact").fetchall()))
+
+    async def add_facts(self, facts: Mapping[str, str]) -> None:
+        """Write those that are not there."""
+        await self._put_facts("INSERT OR IGNORE", facts)
+
+    async def set_facts(self, facts: Mapping[str, str]) -> None:
+        """Write them."""
+        await self._put_facts("INSERT OR REPLACE", facts)
+
     async def load(self, scope: str, names: Sequence[str], now: float) -> Sequence[bytes | None]:
         """Blobs of one scope."""
         return await self._database.read(partial(layout_blobs.load, scope=scope, names=names, now=now))
@@ -288,6 +300,10 @@ class SqliteStore:
         except OSError:
             return ()
         return found.st_dev, found.st_ino, found.st_mtime_ns
+
+    async def _put_facts(self, how: str, facts: Mapping[str, str]) -> None:
+        rows = list(facts.items())
+        await self._write(lambda connection: connection.executemany(f"{how} INTO fact VALUES (?, ?)", rows))
 
     async def _records(self, kind: str, record_type: type[_R]) -> Sequence[_R]:
         decoder = msgspec.json.Decoder(record_type)

@@ -1,5 +1,5 @@
 -- ARGV: exchange id, now, expires_at, reservation.
--- Returns {1, balances} where granted, {0, index of the charge that was refused, its balance} else.
+-- Returns {1, balances, epoch} where granted, {0, index of the charge that was refused, its balance} else.
 local id, now, expires_at, record = ARGV[1], tonumber(ARGV[2]), ARGV[3], ARGV[4]
 bill_due(now, 100)
 prune(now, 10)
@@ -9,7 +9,7 @@ local is_known = redis.call("HEXISTS", OPEN, id) == 1
     or redis.call("HEXISTS", CLOSED, id) == 1
     or redis.call("HEXISTS", ENTRIES, id) == 1
 if is_known then
-    return { 1, balances(charges, now) }
+    return { 1, balances(charges, now), epoch() }
 end
 
 for index, charge in ipairs(charges) do
@@ -26,4 +26,4 @@ for _, charge in ipairs(charges) do
 end
 redis.call("HSET", OPEN, id, record)
 redis.call("ZADD", DUE, expires_at, id)
-return { 1, balances(charges, now) }
+return { 1, balances(charges, now), epoch() }

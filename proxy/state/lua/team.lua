@@ -14,6 +14,7 @@
 --  7 entries       hash  exchange id -> ledger entry       the ledger's retention
 --  8 order         zset  exchange id -> at                 the ledger's retention
 --  9 claims        zset  name -> until when                emptied as time passes
+-- 10 epoch         text  the store's epoch                 1
 --
 -- A reservation is msgpack: [at, entry, [[account, amount, limit, keep_s, expected, [within ...]] ...]]. An entry is
 -- JSON, and text to these scripts. Times are unix seconds as text: Lua prints numbers with 14 digits only.
@@ -21,7 +22,13 @@
 
 local ACCOUNTS, FORGET, OPEN, DUE = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local CLOSED, CLOSED_UNTIL, ENTRIES, ORDER, CLAIMS = KEYS[5], KEYS[6], KEYS[7], KEYS[8], KEYS[9]
+local EPOCH = KEYS[10]
 local REMEMBERED_S = 86400
+
+-- The team's copy of the store's epoch; empty where there is none.
+local function epoch()
+    return redis.call("GET", EPOCH) or ""
+end
 
 local function text(number)
     return string.format("%.17g", number)
