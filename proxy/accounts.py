@@ -230,16 +230,18 @@ class Accounts:
 
     async def _check_store(self, held: Held, granted_by: str | None) -> None:
         """Refuse where the store does not hold the counters that were known, and budgets say no to that."""
-        if self._epochs is None:
-            return
         limits = [b.rule for b in held.bookings if b.rule.hard is not None and not b.rule.is_rate]
+        is_strict = self._denies and bool(limits)
+        # Who is not refused asks only for the sake of the news.
+        if self._epochs is None or (self._epochs.trouble and not is_strict):
+            return
         is_trusted = await self._epochs.trusts(granted_by, [counter_of(held.team, rule) for rule in limits])
-        if is_trusted or not (self._denies and limits):
+        if is_trusted or not is_strict:
             return
         await self._give_back(held)
         raise BudgetUnavailable(
-            f"The budgets of team '{held.team}' cannot be checked: the store was emptied or exchanged. An operator must "
-            "restore or accept its counters first."
+            f"The budgets of team '{held.team}' cannot be checked: the store was emptied or exchanged. An operator "
+            "must restore its counters or accept it first."
         )
 
     async def _give_back(self, held: Held) -> None:

@@ -4,7 +4,6 @@ from collections.abc import Mapping, Sequence
 from typing import Literal, Protocol
 
 from proxy.directory import Directory
-from proxy.epochs import Epochs
 from proxy.ports import Fault
 
 
@@ -17,11 +16,20 @@ class Troubled(Protocol):
         ...
 
 
+class Exchangeable(Protocol):
+    """Whatever tells one store from another (``proxy.epochs.Epochs``)."""
+
+    @property
+    def trouble(self) -> str:
+        """What is wrong with the store; empty: nothing."""
+        ...
+
+
 class Condition:
     """The faults of now."""
 
     def __init__(
-        self, books: Troubled, epochs: Epochs, directory: Directory, on_store_error: Literal["allow", "deny"]
+        self, books: Troubled, epochs: Exchangeable, directory: Directory, on_store_error: Literal["allow", "deny"]
     ) -> None:
         self._books = books
         self._epochs = epochs

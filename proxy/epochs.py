@@ -87,7 +87,7 @@ class Epochs:
             found = await self._ask()
         except StoreError:
             return False
-        return found.is_trusted or found.restored.issuperset(counters)
+        return found.is_trusted or found.restored >= set(counters)
 
     async def not_accepted(self) -> Sequence[str]:
         """The epochs whose place the store has taken, and that nobody has accepted. Raises StoreError."""

@@ -81,7 +81,7 @@ class Granted:
     store's (``proxy.core.epoch``), empty where it has lost its own; None where the engine has none."""
 
     balances: Sequence[Balance]
-    epoch: str | None = None
+    epoch: str | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True, slots=True)

@@ -60,8 +60,8 @@ def read(facts: Facts, known: str) -> StoreEpoch:
     before = "" if known == epoch else known or facts.get(_HEIR, "")
     if not before or facts.get(_LOST + before) == epoch:
         return StoreEpoch(epoch)
-    restored = (name.removeprefix(_RESTORED) for name, at in facts.items() if name.startswith(_RESTORED) and at == epoch)
-    return StoreEpoch(epoch, before, frozenset(restored))
+    restored = [name for name, at in facts.items() if name.startswith(_RESTORED) and at == epoch]
+    return StoreEpoch(epoch, before, frozenset(name.removeprefix(_RESTORED) for name in restored))
 
 
 def to_replace(facts: Facts, fresh: str) -> dict[str, str]:

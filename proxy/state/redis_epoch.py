@@ -1,8 +1,8 @@
 """The epoch of a Redis (``proxy.core.epoch``): facts in one hash, and the epoch in the keys of every team.
 
 A script of a team reads the team's copy of the epoch on the way. Where that is missing or another one, the team is new
-under the epoch, or its keys were lost. A set of teams for each epoch tells the two apart, also in a cluster of which one
-node was emptied: a team's copy is written before the team is entered into the set.
+under the epoch, or its keys were lost. A set of teams for each epoch tells the two apart, also in a cluster of which
+one node was emptied: a team's copy is written before the team is entered into the set.
 """
 
 import secrets
@@ -36,9 +36,8 @@ class RedisEpoch:
         facts = {name.decode(): value.decode() for name, value in found.items()}
         current = facts.get(epoch.EPOCH, NO_EPOCH)
         if current != self._current:
-            is_first = self._current == NO_EPOCH
             self._current = current
-            if current and not is_first:
+            if current:
                 await self._on_change()
         return facts
 

@@ -20,18 +20,29 @@ class Books:
     troubles: dict[str, str] = field(default_factory=dict)
 
 
+@dataclass
+class Epochs:
+    trouble: str = ""
+
+
 class Away(MemoryStore):
     async def directory_version(self) -> int:
         raise StoreError("away")
 
 
 def refusing(
-    troubles: dict[str, str], policy: Literal["allow", "deny"], budget: BudgetRecord, store: MemoryStore | None = None
+    troubles: dict[str, str],
+    policy: Literal["allow", "deny"],
+    budget: BudgetRecord,
+    store: MemoryStore | None = None,
+    exchanged: str = "",
 ) -> dict[str, bool]:
     """The parts with a fault, and whether it refuses requests."""
     directory = Directory(Declared(teams=[TeamRecord("red")], budgets=[budget]), store or MemoryStore())
     asyncio.run(directory.load())
-    return {fault.part: fault.refuses for fault in Condition(Books(troubles), directory, policy).faults()}
+    return {
+        fault.part: fault.refuses for fault in Condition(Books(troubles), Epochs(exchanged), directory, policy).faults()
+    }
 
 
 @pytest.mark.parametrize(("policy", "budget", "refuses"), [
@@ -58,3 +69,12 @@ def test_of_a_store_that_was_never_read_nobody_knows_whom_it_limits() -> None:
 
 def test_nothing_is_wrong_with_a_proxy_that_works() -> None:
     assert refusing({}, "deny", HARD) == {}
+
+
+@pytest.mark.parametrize(("policy", "budget", "refuses"), [
+    ("allow", HARD, False), ("deny", HARD, True), ("deny", SOFT, False),
+])  # fmt: skip
+def test_a_store_that_was_exchanged_refuses_what_a_hard_budget_denies(
+    policy: Literal["allow", "deny"], budget: BudgetRecord, refuses: bool
+) -> None:
+    assert refusing({}, policy, budget, exchanged="it was emptied") == {"epoch": refuses}

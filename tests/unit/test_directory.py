@@ -109,3 +109,29 @@ def test_no_digest_is_shown() -> None:
     shown = f"{DECLARED!r} {snapshot_of(DECLARED)!r} {Directory(DECLARED, MemoryStore())!r}"
     assert secret not in shown
     assert "m" * 64 not in repr(Declared(master_digest="m" * 64))
+
+
+def test_budgets_of_a_store_that_was_emptied_hold_until_that_is_accepted() -> None:
+    async def main() -> None:
+        store = MemoryStore()
+        known = Directory(DECLARED, store)
+        for record in (
+            TeamRecord("blue"),
+            KeyRecord("key-b", "e" * 64, "red"),
+            BudgetRecord("red/made", "red", hard=2),
+        ):
+            await known.put(record)
+        store._directory.clear()
+        store._version = 0
+        await known.refresh()
+        assert set(known.snapshot.budgets) == {"red/total", "red/made"}
+        assert set(known.snapshot.keys) == {"key-a"}
+        assert "blue" not in known.snapshot.teams
+        await known.put(BudgetRecord("red/made", "red", hard=3))
+        assert known.snapshot.budgets["red/made"].hard == 3, "one that is made anew takes its place"
+        await known.remove("budget", "red/made")
+        assert known.snapshot.budgets["red/made"].hard == 2
+        known.forget_lost()
+        assert set(known.snapshot.budgets) == {"red/total"}
+
+    asyncio.run(main())

@@ -340,3 +340,20 @@ def test_what_was_corrected_is_what_requests_are_checked_against(window: str) ->
         assert refused.balance.spent == 5 * 10**9
 
     office(work)
+
+
+def test_a_store_is_accepted_once_it_was_exchanged() -> None:
+    async def work(at: Office) -> None:
+        first = await at.ask("GET", "store")
+        assert (first["lost"], len(first["epoch"])) == ([], 16)
+        assert (await at.ask("POST", "store/accept"))["accepted"] == []
+        at.store._facts.clear()
+        assert (await at.ask("GET", "store"))["lost"] == [first["epoch"]]
+        await at.ask("POST", "budgets/red/total/set-spent", {"spent": 2})
+        assert "restored:red:b:total:-:" in await at.store.facts()
+        assert (await at.ask("POST", "store/accept"))["accepted"] == [first["epoch"]]
+        assert (await at.ask("GET", "store"))["lost"] == []
+        assert "accepts" in await at.refused(MethodNotAllowed, "GET", "store/accept")
+        assert "read" in await at.refused(MethodNotAllowed, "POST", "store")
+
+    office(work)

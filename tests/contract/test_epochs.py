@@ -1,0 +1,186 @@
+"""A store that was emptied or exchanged is seen by the first request, and distrusted until an operator accepts it."""
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from proxy.epochs import Epochs
+from proxy.state.sqlite import SqliteStore
+from proxy.store import Charge, Entry, Granted, Reserve, Store
+from tests.contract.stores import DURABLE, ENGINES, redis_store
+from tests.redis_server import RedisServer, redis_cluster, redis_server
+
+T = 1_700_000_000.0
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[RedisServer]:
+    with redis_server(tmp_path / "redis") as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[RedisServer]]:
+    with redis_cluster(tmp_path_factory.mktemp("cluster")) as nodes:
+        yield nodes
+
+
+class Worker:
+    """A store and what is known of it. ``told`` is what ``on_change`` was told."""
+
+    def __init__(self, store: Store, folder: Path | None = None) -> None:
+        self.store = store
+        self.told: list[bool] = []
+        self.epochs = Epochs(store, folder, self.told.append)
+
+    async def begin(self) -> "Worker":
+        await self.epochs.prepare()
+        return self
+
+    async def is_trusted(self, name: str, team: str = "red", counters: tuple[str, ...] = ("red:b",)) -> bool:
+        """Whether what a request of that name is granted may be gone by."""
+        ask = Reserve(name, team, [Charge("b", 1, 100)], T + 60, Entry(name, T, team))
+        granted = await self.store.reserve(ask, T)
+        assert isinstance(granted, Granted)
+        return await self.epochs.trusts(granted.epoch, counters)
+
+
+@asynccontextmanager
+async def worker(url: str, folder: Path | None = None) -> AsyncIterator[Worker]:
+    async with redis_store(url) as store:
+        yield await Worker(store, folder).begin()
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_a_store_that_begins_empty_is_trusted(engine: str, tmp_path: Path) -> None:
+    async def main() -> None:
+        async with ENGINES[engine](tmp_path) as store:
+            one = await Worker(store, tmp_path / "spool").begin()
+            assert await one.is_trusted("a")
+            assert await one.is_trusted("b", "blue")
+            assert one.told == []
+            assert one.epochs.trouble == ""
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("engine", DURABLE)
+def test_a_restart_of_a_worker_knows_its_store_again(engine: str, tmp_path: Path) -> None:
+    async def main() -> None:
+        async with ENGINES[engine](tmp_path) as store:
+            assert await (await Worker(store, tmp_path / "spool").begin()).is_trusted("a")
+            again = await Worker(store, tmp_path / "spool").begin()
+            assert await again.is_trusted("b")
+            assert again.told == []
+
+    asyncio.run(main())
+
+
+def test_an_emptied_redis_is_seen_by_the_first_request_of_every_worker(server: RedisServer) -> None:
+    async def main() -> None:
+        async with worker(server.url) as one, worker(server.url) as other:
+            assert await one.is_trusted("a")
+            assert await other.is_trusted("b")
+            assert server.call("FLUSHALL") == "+OK"
+            assert not await one.is_trusted("c")
+            assert not await other.is_trusted("d")
+            assert (one.told, other.told) == ([True], [True])
+            async with worker(server.url) as newcomer:
+                assert not await newcomer.is_trusted("e")
+            # One operator accepts it, somewhere, for all.
+            await other.epochs.accept()
+            assert await one.is_trusted("f")
+            assert await one.is_trusted("g", "blue")
+            assert one.told == [True, False]
+
+    asyncio.run(main())
+
+
+def test_a_restored_counter_counts_and_no_other(server: RedisServer) -> None:
+    async def main() -> None:
+        async with worker(server.url) as one, worker(server.url) as other:
+            assert await one.is_trusted("a")
+            assert server.call("FLUSHALL") == "+OK"
+            assert not await one.is_trusted("b")
+            await other.epochs.restored("red:b")
+            assert await one.is_trusted("c")
+            assert not await one.is_trusted("d", counters=("red:b", "red:other"))
+
+    asyncio.run(main())
+
+
+def test_reports_have_what_is_spent_after_the_server_was_emptied(server: RedisServer) -> None:
+    async def main() -> None:
+        async with worker(server.url) as one:
+            for name in ("red", "blue"):
+                assert await one.is_trusted(name, name)
+            assert server.call("FLUSHALL") == "+OK"
+            assert not await one.is_trusted("c")
+            assert await one.store.expire(T + 61) == 1
+            assert [entry.exchange_id for entry in await one.store.entries(0, 2 * T)] == ["c"]
+            assert "blue" in server.ask("SMEMBERS", "stratiform:{directory}:active")
+
+    asyncio.run(main())
+
+
+def test_what_was_known_outlives_the_worker_and_is_told_from_a_new_server(server: RedisServer, tmp_path: Path) -> None:
+    async def main() -> None:
+        async with worker(server.url, tmp_path / "spool") as one:
+            assert await one.is_trusted("a")
+        assert server.call("FLUSHALL") == "+OK"
+        async with worker(server.url, tmp_path / "spool") as one:
+            assert one.told == [True]
+            assert not await one.is_trusted("b")
+            await one.epochs.accept()
+            assert await one.is_trusted("c")
+        async with worker(server.url, tmp_path / "spool") as one:
+            assert await one.is_trusted("d")
+
+    asyncio.run(main())
+
+
+def test_a_file_that_was_exchanged_is_distrusted(tmp_path: Path) -> None:
+    async def main() -> None:
+        for name, is_trusted in (("one", True), ("one", True), ("other", False)):
+            store = await SqliteStore.open(tmp_path / name)
+            assert await (await Worker(store, tmp_path / "spool").begin()).is_trusted("a") is is_trusted
+            await store.aclose()
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("emptied", [0, 1, 2])
+def test_one_node_of_a_cluster_that_was_emptied_is_seen(cluster: list[RedisServer], emptied: int) -> None:
+    """By the first request of a team that was kept there; where no team was, nothing was lost."""
+
+    async def main() -> None:
+        for node in cluster:
+            assert node.call("FLUSHALL") == "+OK"
+        teams = [f"team{number:02}" for number in range(12)]
+        async with worker(cluster[0].url) as one:
+            for team in teams:
+                assert await one.is_trusted(f"a{team}", team)
+            held = [team for team in teams if team in cluster[emptied].ask("KEYS", "*:accounts")]
+            assert cluster[emptied].call("FLUSHALL") == "+OK"
+            seen = [team for team in held if not await one.is_trusted(f"b{team}", team)]
+            assert seen == held
+            await one.epochs.accept()
+            for team in teams:
+                assert await one.is_trusted(f"c{team}", team)
+
+    asyncio.run(main())
+
+
+def test_many_workers_that_meet_a_new_team_at_once_raise_no_alarm(server: RedisServer) -> None:
+    async def main() -> None:
+        async with worker(server.url) as one, worker(server.url) as two, worker(server.url) as three:
+            for number in range(20):
+                found = await asyncio.gather(
+                    *(each.is_trusted(f"{number}-{i}", f"t{number}") for i, each in enumerate((one, two, three)))
+                )
+                assert all(found)
+
+    asyncio.run(main())
