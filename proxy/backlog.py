@@ -65,7 +65,7 @@ class Backlog:
             return answer
         if isinstance(answer, Granted):
             pairs = zip(ask.charges, answer.balances, strict=True)
-            return Granted([self._raised(ask.team, charge, balance) for charge, balance in pairs])
+            return replace(answer, balances=[self._raised(ask.team, charge, balance) for charge, balance in pairs])
         return replace(answer, balance=self._raised(ask.team, answer.charge, answer.balance))
 
     def _raised(self, team: str, charge: Charge, balance: Balance) -> Balance:
