@@ -1,8 +1,8 @@
 """Tells a store that was emptied or exchanged from the one that was known (``proxy.core.epoch``).
 
-The known epoch is kept in memory and in a small file of the spool folder. Every reservation brings the epoch of the
-store that has granted it, so that an emptied Redis is seen by the first request behind it; besides, the store is asked
-every few seconds. What follows from it is decided by whoever asks ``trusts``.
+The known epoch is kept in memory and in a small file of the spool folder, one for each address of a store. Every
+reservation brings the epoch of the store that has granted it, so that an emptied Redis is seen by the first request
+behind it; besides, the store is asked every few seconds. What follows from it is decided by whoever asks ``trusts``.
 """
 
 import asyncio
@@ -21,7 +21,6 @@ from proxy.tasks import Tasks, drain, spawn
 
 EVERY_S = 5.0
 _TIMEOUT_S = 2.0
-_FILE = "epoch"
 _MOST_BYTES = 256
 
 _log = logging.getLogger("stratiform.store")
@@ -32,18 +31,18 @@ def _unwatched(is_strange: bool) -> None:
 
 
 class Epochs:
-    """What a worker knows of its store. ``folder`` is where the epoch is remembered; None: nowhere. ``on_change`` is
-    told when the store is found not to be the one that was known (True), and when it was accepted (False)."""
+    """What a worker knows of its store. ``file`` is where the epoch is remembered; None: nowhere. ``on_change`` is told
+    when the store is found not to be the one that was known (True), and when it was accepted (False)."""
 
     def __init__(
         self,
         store: Store,
-        folder: Path | None,
+        file: Path | None,
         on_change: Callable[[bool], None] = _unwatched,
         every_s: float = EVERY_S,
     ) -> None:
         self._store = store
-        self._folder = folder
+        self._file = file
         self._on_change = on_change
         self._every_s = every_s
         self._known = self._current = ""
@@ -61,14 +60,14 @@ class Epochs:
         """What is wrong with the store; empty: nothing."""
         return "it was emptied or exchanged, and nobody has accepted it as it is" if self._lost else ""
 
-    async def prepare(self) -> None:
-        """Recall what was known, and ask the store once. A store that is away is not waited for."""
+    async def recall(self) -> None:
+        """Take up what an earlier process knew."""
         self._known = await asyncio.to_thread(self._recalled)
-        await self._try()
 
     async def start(self) -> None:
-        """Prepare, and keep asking until ``aclose``."""
-        await self.prepare()
+        """Recall what was known, and ask the store until ``aclose``. A store that is away is not waited for."""
+        await self.recall()
+        await self._try()
         if self._store.is_durable:
             spawn(self._watch(), self._tasks)
 
@@ -154,20 +153,20 @@ class Epochs:
             _log.warning("the store was accepted as it is")
 
     def _recalled(self) -> str:
-        if self._folder is None:
+        if self._file is None:
             return ""
         try:
-            with (self._folder / _FILE).open("rb") as file:
+            with self._file.open("rb") as file:
                 return file.read(_MOST_BYTES).decode("ascii", "ignore").strip()
         except OSError:
             return ""
 
     def _remember(self, known: str) -> None:
         """A disk that is full or read-only keeps nothing: this process knows it all the same."""
-        if self._folder is None:
+        if self._file is None:
             return
         with suppress(OSError):
-            self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-            whole = self._folder / f"{_FILE}.{os.getpid()}"
+            self._file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+            whole = self._file.with_name(f"{self._file.name}.{os.getpid()}")
             whole.write_text(known, encoding="ascii")
-            whole.replace(self._folder / _FILE)
+            whole.replace(self._file)

@@ -5,6 +5,7 @@ import re
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import replace
 from functools import partial
+from hashlib import blake2b
 from pathlib import Path
 from typing import Literal
 from urllib.parse import urlsplit
@@ -148,6 +149,12 @@ async def open_store(settings: Settings, busy_timeout_s: float = SERVING_WAIT_S,
             return MemoryStore()
         advice = "choose another file (sqlite:PATH) or memory"
         raise ConfigError([f"stratiform.store: {path} cannot be used ({error}); {advice}"]) from error
+
+
+def epoch_file(settings: Settings) -> Path:
+    """Where the epoch of the configuration's store is remembered: one who configures another store means it."""
+    address = blake2b(settings.store_name.encode(), digest_size=8).hexdigest()
+    return settings.spool_folder / f"epoch-{address}"
 
 
 def accounts(

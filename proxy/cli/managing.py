@@ -133,8 +133,8 @@ async def asking(arguments: argparse.Namespace, environment: Environment | None 
         directory = declared.directory(settings, store)
         clock = SteadyClock()
         await Timekeeper(clock, store, settings.spool_folder).prepare()
-        epochs = Epochs(store, settings.spool_folder)
-        await epochs.prepare()
+        epochs = Epochs(store, compose.epoch_file(settings))
+        await epochs.recall()
         desk = Desk(directory, store, clock, epochs)
 
         async def ask(method: str, path: str, query: Mapping[str, str] | None = None, body: object = None) -> Any:

@@ -92,7 +92,7 @@ async def build(
         if not is_exchanged:
             directory.forget_lost()
 
-    epochs = Epochs(store, settings.spool_folder if store.is_durable else None, store_changed)
+    epochs = Epochs(store, compose.epoch_file(settings) if store.is_durable else None, store_changed)
     await epochs.start()
     await directory.load()
     if store.is_durable:

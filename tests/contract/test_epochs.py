@@ -31,13 +31,13 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[RedisServ
 class Worker:
     """A store and what is known of it. ``told`` is what ``on_change`` was told."""
 
-    def __init__(self, store: Store, folder: Path | None = None) -> None:
+    def __init__(self, store: Store, file: Path | None = None) -> None:
         self.store = store
         self.told: list[bool] = []
-        self.epochs = Epochs(store, folder, self.told.append)
+        self.epochs = Epochs(store, file, self.told.append)
 
     async def begin(self) -> "Worker":
-        await self.epochs.prepare()
+        await self.epochs.start()
         return self
 
     async def is_trusted(self, name: str, team: str = "red", counters: tuple[str, ...] = ("red:b",)) -> bool:
@@ -49,16 +49,20 @@ class Worker:
 
 
 @asynccontextmanager
-async def worker(url: str, folder: Path | None = None) -> AsyncIterator[Worker]:
+async def worker(url: str, file: Path | None = None) -> AsyncIterator[Worker]:
     async with redis_store(url) as store:
-        yield await Worker(store, folder).begin()
+        one = await Worker(store, file).begin()
+        try:
+            yield one
+        finally:
+            await one.epochs.aclose()
 
 
 @pytest.mark.parametrize("engine", ENGINES)
 def test_a_store_that_begins_empty_is_trusted(engine: str, tmp_path: Path) -> None:
     async def main() -> None:
         async with ENGINES[engine](tmp_path) as store:
-            one = await Worker(store, tmp_path / "spool").begin()
+            one = await Worker(store, tmp_path / "spool" / "epoch").begin()
             assert await one.is_trusted("a")
             assert await one.is_trusted("b", "blue")
             assert one.told == []
@@ -71,8 +75,8 @@ def test_a_store_that_begins_empty_is_trusted(engine: str, tmp_path: Path) -> No
 def test_a_restart_of_a_worker_knows_its_store_again(engine: str, tmp_path: Path) -> None:
     async def main() -> None:
         async with ENGINES[engine](tmp_path) as store:
-            assert await (await Worker(store, tmp_path / "spool").begin()).is_trusted("a")
-            again = await Worker(store, tmp_path / "spool").begin()
+            assert await (await Worker(store, tmp_path / "spool" / "epoch").begin()).is_trusted("a")
+            again = await Worker(store, tmp_path / "spool" / "epoch").begin()
             assert await again.is_trusted("b")
             assert again.told == []
 
@@ -128,15 +132,15 @@ def test_reports_have_what_is_spent_after_the_server_was_emptied(server: RedisSe
 
 def test_what_was_known_outlives_the_worker_and_is_told_from_a_new_server(server: RedisServer, tmp_path: Path) -> None:
     async def main() -> None:
-        async with worker(server.url, tmp_path / "spool") as one:
+        async with worker(server.url, tmp_path / "spool" / "epoch") as one:
             assert await one.is_trusted("a")
         assert server.call("FLUSHALL") == "+OK"
-        async with worker(server.url, tmp_path / "spool") as one:
+        async with worker(server.url, tmp_path / "spool" / "epoch") as one:
             assert one.told == [True]
             assert not await one.is_trusted("b")
             await one.epochs.accept()
             assert await one.is_trusted("c")
-        async with worker(server.url, tmp_path / "spool") as one:
+        async with worker(server.url, tmp_path / "spool" / "epoch") as one:
             assert await one.is_trusted("d")
 
     asyncio.run(main())
@@ -146,7 +150,7 @@ def test_a_file_that_was_exchanged_is_distrusted(tmp_path: Path) -> None:
     async def main() -> None:
         for name, is_trusted in (("one", True), ("one", True), ("other", False)):
             store = await SqliteStore.open(tmp_path / name)
-            assert await (await Worker(store, tmp_path / "spool").begin()).is_trusted("a") is is_trusted
+            assert await (await Worker(store, tmp_path / "spool" / "epoch").begin()).is_trusted("a") is is_trusted
             await store.aclose()
 
     asyncio.run(main())

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from proxy.accounts import counter_of
 from proxy.books import Standing
 from proxy.clock import ManualClock
 from proxy.core.budget import Rule
@@ -16,12 +17,13 @@ from proxy.core.modes import Mode
 from proxy.core.plan import Plan
 from proxy.core.prompt import Bill
 from proxy.core.usage import Usage
+from proxy.epochs import Epochs
 from proxy.errors import BudgetExceeded, BudgetUnavailable, Forbidden, RateLimited
 from proxy.exchange import Ending
 from proxy.metrics import Metrics
 from proxy.notices import Notices
 from proxy.ports import Deployment, Subject, Transport
-from proxy.store import Entry
+from proxy.store import Entry, Granted, Refused, Reserve
 from tests.money import MODEL, NOW, RED, Desk, Flaky, desk, exchange
 
 DOLLAR = 10**9
@@ -487,3 +489,57 @@ def test_strangers_are_recorded_too() -> None:
             assert [entry.team for entry in await one.store.entries(0, NOW + 1)] == ["default"]
 
     run(main)
+
+
+class Emptied(Flaky):
+    """A store whose reservations bring its epoch along, and which can be emptied."""
+
+    def empty(self) -> None:
+        self._facts.clear()
+        self._counters.clear()
+
+    async def reserve(self, ask: Reserve, now: float) -> Granted | Refused:
+        answer = await super().reserve(ask, now)
+        return replace(answer, epoch=self._facts.get("epoch", "")) if isinstance(answer, Granted) else answer
+
+
+@pytest.mark.parametrize("policy", ["allow", "deny"])
+def test_a_store_that_was_emptied_is_seen_by_the_first_request(policy: str) -> None:
+    async def main() -> None:
+        store = Emptied()
+        epochs = Epochs(store, None)
+        async with desk(TOTAL, store=store, on_store_error=policy, epochs=epochs) as one:
+            await one.reserve(exchange(1))
+            store.empty()
+            if policy == "allow":
+                await one.reserve(exchange(1))
+                assert epochs.trouble
+                await one.reserve(exchange(1))
+                return
+            for _ in range(3):
+                with pytest.raises(BudgetUnavailable, match="emptied or exchanged"):
+                    await one.reserve(exchange(1))
+            assert not any(counter.reserved for counter in store._counters.values()), "it was given back"
+            await epochs.restored(counter_of("red", TOTAL))
+            await one.reserve(exchange(1))
+            one.rules.held = [TOTAL, replace(TOTAL, id="other")]
+            with pytest.raises(BudgetUnavailable):
+                await one.reserve(exchange(1))
+            await epochs.accept()
+            await one.reserve(exchange(1))
+            assert not epochs.trouble
+
+    asyncio.run(main())
+
+
+def test_a_store_that_was_emptied_refuses_nothing_that_no_hard_budget_holds_for() -> None:
+    async def main() -> None:
+        store = Emptied()
+        soft = replace(TOTAL, hard=None, soft=1)
+        async with desk(soft, store=store, on_store_error="deny", epochs=Epochs(store, None)) as one:
+            await one.reserve(exchange(1))
+            store.empty()
+            await one.reserve(exchange(1))
+            await one.reserve(exchange(1))
+
+    asyncio.run(main())
