@@ -1,4 +1,4 @@
-"""Recognises what moves inside a system prompt: clock lines, and retrieved documents.
+"""Recognises what moves inside a system prompt: clock lines, retrieved documents, and reference files.
 
 A line that tells the time changes with every request and takes everything behind it out of the cache. Applications
 that retrieve put the documents of the moment into the system prompt, in front of instructions that never change.
@@ -13,6 +13,7 @@ from itertools import islice
 from proxy.core.digest import digest
 from proxy.core.line_breaks import break_before, lines_before, one_break_before
 from proxy.core.recognition import MOST_CHARS, MOST_PIECES, Bound, Cut, Form, PieceKind, Recognition, TooMuch
+from proxy.core.tiered_files import reference_files
 from proxy.hookspecs import hookimpl
 
 # What is longer is no prompt that somebody wrote, nor is what has more of these; to look through it would hold up
@@ -47,7 +48,7 @@ _FENCE = re.compile(r"^(?:`{3,}|~{3,})", re.MULTILINE)
 _ATTRIBUTE = re.compile(r"(?<![\w-])[\w-]++\s*+=\s*+(?:\"[^\"]*+\"|'[^']*+')")
 _TAG = re.compile(r"<(/?)([A-Za-z][\w.-]{0,63}+)(?:\s[^<>\n]{0,1000}+)?>")
 _LINE_ENDS = re.compile(r"\n*+")
-_CLOSING_LINE = re.compile(r"\n++</([\w.-]{1,64}+)>(?=[ \t]*+(?:\n|\Z))")
+_CLOSING_LINE = re.compile(r"\n++</([\w.-]{1,64}+)>(?=\n|\Z)")
 
 
 class SystemTextRecogniser:
@@ -66,7 +67,8 @@ class SystemTextRecogniser:
         clocks = [span for span in _clocks(text) if not _is_within(span[0], fences)]
         # A prompt tells the time once or twice; more such lines are an example, a log or a timetable.
         clocks = clocks if len(clocks) <= _MAX_CLOCKS else []
-        spans = sorted([*_movable(text, documents), *clocks], key=lambda s: s[0])
+        movable = _movable(text, documents) if documents else _reference_files(text)
+        spans = sorted([*movable, *clocks], key=lambda s: s[0])
         cuts = list(_cover(_with_breaks(text, list(_apart(spans))), len(text)))
         if all(cut.kind is PieceKind.SECTION for cut in cuts):
             return None
@@ -195,6 +197,15 @@ def _movable(text: str, documents: list[Span]) -> list[Span]:
     return _joined(text, documents)
 
 
+def _reference_files(text: str) -> list[Span]:
+    """The files under their header that end the system prompt of a tiered assembly. Raises TooMuch."""
+    known = reference_files(text)
+    files = known.files if known is not None else ()
+    if len(files) > _MOST_DOCUMENTS:
+        raise TooMuch(Bound.PIECES)
+    return [(file.start, file.end, f"tiered:system/file:{file.path}", PieceKind.FILE) for file in files]
+
+
 def _is_enclosed(text: str, start: int, end: int) -> bool:
     """Whether some tag that opens in front of ``start`` closes behind ``end``. Raises TooMuch."""
     opened: Counter[str] = Counter()
@@ -279,11 +290,12 @@ def _with_breaks(text: str, spans: list[Span]) -> list[Span]:
     """Every document with line breaks, so that it stands on lines of its own wherever it goes: with those behind it
     where the text ends in one, which is then the end of all that a document may follow, else with those in front of it.
     One template so gives a document the same bytes in any place."""
-    documents = [span for span in spans if span[3] is _DOCUMENT]
+    documents = [span for span in spans if span[3] is not PieceKind.VOLATILE]
     if not documents:
         return spans
     if text.endswith("\n") or documents[0][0] == 0:
-        return [(s, _behind_breaks(text, e) if kind is _DOCUMENT else e, key, kind) for s, e, key, kind in spans]
+        behind = [e if kind is PieceKind.VOLATILE else _behind_breaks(text, e) for _, e, _, kind in spans]
+        return [(start, end, key, kind) for (start, _, key, kind), end in zip(spans, behind, strict=True)]
     return _with_breaks_before(text, spans, [0, *(end for _, end, _, _ in documents)])
 
 
@@ -295,12 +307,12 @@ def _with_breaks_before(text: str, spans: list[Span], floors: list[int]) -> list
     found: list[Span] = []
     limit = len(text)
     for start, end, key, kind in reversed(spans):
-        if kind is not _DOCUMENT:
+        if kind is PieceKind.VOLATILE:
             start, end = lines_before(text, (start, end), limit)
         elif at_end:
             start = break_before(text, start, floors.pop())
         else:
-            is_last = not found or found[-1][3] is not _DOCUMENT
+            is_last = not found or found[-1][3] is PieceKind.VOLATILE
             end = max(end, _behind_breaks(text, end) - 1) if is_last else limit
             start = one_break_before(text, start)
         found.append((start, end, key, kind))

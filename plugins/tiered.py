@@ -1,84 +1,95 @@
-"""Recognises the files of tiered assemblies: working and reference files under their fixed headers.
+"""Recognises the context of tiered assemblies: messages that begin with one of their fixed headers.
 
-Such a client sorts its files by how stable they are and shows each tier in a message of its own: a header that never
-changes, then each file as its path on one line, a fence, the content and the closing fence, with a blank line between
-two files. It renders all of them anew for every request, and closes each message with an assistant's "Ok.".
+Such a client sorts its files by how stable they are and shows each tier in a message of its own: the tier's part of the
+repository map, if it has one, then its files under a header that never changes (``proxy.core.tiered_files``). The list
+of all files, fetched pages and what is under review are messages of their own, which stay whole. It renders all of them
+anew for every request, and closes each with an assistant's words that never change, either.
 
-Each line is looked at once. Where some line of a file may be a border, too, the message stays in one piece.
+Where some line of a file may be a border, too, the message stays in one piece.
 """
 
-from collections.abc import Iterator
-
-from proxy.core.recognition import MOST_CHARS, MOST_PIECES, Bound, Cut, Form, PieceKind, Recognition, TooMuch
+from proxy.core.recognition import MOST_CHARS, Bound, Cut, Form, PieceKind, Recognition, TooMuch
+from proxy.core.tiered_files import REFERENCE_HEADERS, WORKING_HEADER, listing
 from proxy.core.words import Claim
 from proxy.hookspecs import hookimpl
 
-_FENCE = "```"
-_MOST_PATH_CHARS = 512
-_INCLUDED = "These files are included for reference:\n\n"
+_OK = ("Ok.",)
 _HEADERS = (
-    ("# Working Files\n\nHere are the files:\n\n", "tiered:working", Claim.WORKING),
-    ("# Reference Files (Stable)\n\n" + _INCLUDED, "tiered:L0", Claim.REFERENCE),
-    ("# Reference Files\n\n" + _INCLUDED, "tiered:L1", Claim.REFERENCE),
-    ("# Reference Files (L2)\n\n" + _INCLUDED, "tiered:L2", Claim.REFERENCE),
-    ("# Reference Files (L3)\n\n" + _INCLUDED, "tiered:L3", Claim.REFERENCE),
+    (WORKING_HEADER, "tiered:working", Claim.WORKING),
+    *((header, f"tiered:{tier}", Claim.REFERENCE) for tier, header in REFERENCE_HEADERS.items()),
+)
+_MORE_MAP = "# Repository Structure (continued)\n\n"
+_MAP = (
+    "# Repository Structure\n\nBelow is a map of the repository showing classes, functions, and their relationships.\n"
+    "Use this to understand the codebase structure and find relevant code.\n\n"
+)
+_TREE = "# Repository Files\n\nComplete list of files in the repository:\n\n"
+_URLS = "# URL Context\n\nThe following content was fetched from URLs mentioned in the conversation:\n\n"
+# What changes less than anything else that is shown is known as read-only; such a message is never taken apart.
+_WHOLE = (
+    (_MORE_MAP, "tiered:map", Claim.READ_ONLY, _OK),
+    (_MAP, "tiered:map", Claim.READ_ONLY, _OK),
+    (_TREE, "tiered:tree", Claim.READ_ONLY, _OK),
+    (_URLS, "tiered:urls", Claim.REFERENCE, ("Ok, I've reviewed the URL content.",)),
+    ("# Code Review Context\n\n", "tiered:review", Claim.REFERENCE, ("Ok, I've reviewed the code changes.",)),
 )
 
 
 class TieredRecogniser:
-    """Finds messages of files by their headers."""
+    """Finds context messages by their headers."""
 
     name = "tiered"
     priority = 60
 
     def recognise(self, role: str, text: str) -> Recognition | None:
-        """Header and files; None where the text does not consist of them alone. Raises TooMuch."""
+        """Header and files, or one piece; None where the text is nothing of that. Raises TooMuch."""
         if role != "user" or not text.startswith("# "):
             return None
-        for header, name, claim in _HEADERS:
-            if text.startswith(header):
-                if len(text) > MOST_CHARS:
-                    raise TooMuch(Bound.LENGTH)
-                cuts = _cuts(text, len(header))
-                return Recognition(name, Form.CONTEXT, cuts, claim, ("Ok.",)) if cuts else None
+        if not any(text.startswith(header) for header, *_ in (*_HEADERS, *_WHOLE)):
+            return None
+        if len(text) > MOST_CHARS:
+            raise TooMuch(Bound.LENGTH)
+        return _files(text) or _whole(text)
+
+
+def _files(text: str) -> Recognition | None:
+    """Files under one header, perhaps with a part of the repository map in front of it."""
+    found = [(at, header, name, claim) for header, name, claim in _HEADERS if (at := _header_at(text, header)) >= 0]
+    if len(found) != 1:
         return None
+    ((at, header, name, claim),) = found
+    known = listing(text, at + len(header))
+    if known is None:
+        return None
+    if not known.is_clear:
+        cuts: tuple[Cut, ...] = (Cut("files", PieceKind.FILE, 0, len(text)),)
+    else:
+        # The blank line in front of a file belongs to it, so that one is the same in any place.
+        starts = [at + len(header.rstrip("\n")), *(file.end for file in known.files[:-1])]
+        ends = [*(file.end for file in known.files[:-1]), len(text)]
+        pieces = zip(known.files, starts, ends, strict=True)
+        cuts = (
+            Cut("opening", PieceKind.OPENING, 0, starts[0]),
+            *(Cut(f"file:{file.path}", PieceKind.FILE, start, end) for file, start, end in pieces),
+        )
+    return Recognition(name, Form.CONTEXT, cuts, claim, _OK)
 
 
-def _cuts(text: str, start: int) -> tuple[Cut, ...]:
-    """The blank lines in front of a file belong to it, so that one is the same whatever follows it."""
-    files = list(_files(text, start))
-    end = files[-1][1] if files else start
-    if not files or text[end:].strip():
-        return ()
-    is_clear = text.count("\n" + _FENCE, start) == 2 * len(files)
-    paths = {path for path, _ in files}
-    if not is_clear or len(paths) < len(files):
-        return (Cut("files", PieceKind.FILE, 0, len(text)),)
-    cuts = [Cut("opening", PieceKind.OPENING, 0, start)]
-    for path, end in files:
-        cuts.append(Cut(f"file:{path}", PieceKind.FILE, cuts[-1].end, end))
-    last = cuts.pop()
-    return (*cuts, Cut(last.key, last.kind, last.start, len(text)))
+def _header_at(text: str, header: str) -> int:
+    """Where this header stands: at the text's beginning, or behind a part of the repository map; -1 where it does not,
+    or where it is not clear which one is meant."""
+    if not text.startswith((_MORE_MAP, _MAP)):
+        return 0 if text.startswith(header) else -1
+    at = text.find("\n" + header)
+    return at + 1 if at >= 0 and text.find("\n" + header, at + 1) < 0 else -1
 
 
-def _files(text: str, position: int) -> Iterator[tuple[str, int]]:
-    """Each file's path, and where it ends: behind its closing fence. Ends where no file follows. Raises TooMuch."""
-    for number in range(MOST_PIECES + 1):
-        fence = text.find("\n", position)
-        path = text[position:fence] if 0 < fence - position <= _MOST_PATH_CHARS else ""
-        if not path.strip() or path.startswith(_FENCE) or not text.startswith(_FENCE + "\n", fence + 1):
-            return
-        if number == MOST_PIECES:
-            raise TooMuch(Bound.PIECES)
-        # An empty file's fences stand on neighbouring lines.
-        end = text.find("\n" + _FENCE, fence + len(_FENCE) + 1)
-        if end < 0:
-            return
-        end += 1 + len(_FENCE)
-        yield path, end
-        if not text.startswith("\n\n", end):
-            return
-        position = end + 2
+def _whole(text: str) -> Recognition | None:
+    for header, name, claim, acknowledgements in _WHOLE:
+        if text.startswith(header) and text[len(header) :].strip():
+            cuts = (Cut(name.partition(":")[2], PieceKind.DOCUMENT, 0, len(text)),)
+            return Recognition(name, Form.CONTEXT, cuts, claim, acknowledgements)
+    return None
 
 
 @hookimpl

@@ -137,7 +137,7 @@ class Forecast:
                         result.append(reader * reached * kept)
                         continue
                     edits += own
-                elif element.kind is ElementKind.DOCUMENT:
+                elif element.kind is ElementKind.DOCUMENT and not _is_file(element):
                     documents += self._hazard(element)
                 else:
                     hazard += self._hazard(element)
@@ -219,7 +219,11 @@ def forecast(
     fresh = reading.replaced
     edited = changed_places(session.head, reading.head) - fresh if session.requests else frozenset[int]()
     edited_fixed = edited & changed_places(session.fixed, reading.fixed)
-    retrieved, documents = view.retrieved(), view.documents()
+    retrieved, documents = view.retrieved(), [item for item in view.documents() if item.kind is PieceKind.DOCUMENT]
+    for item in (item for item in view.documents() if item.kind is PieceKind.FILE):
+        # The system prompt holds what its client has seen to stay.
+        rate = reading.rates.get(item.key)
+        hazards[item.key] = later[item.key] = change_hazard(item.kind, Claim.READ_ONLY, reading.ages[item.key], rate)
     shown = _shown(session, view, [document.digest for document in retrieved])
     whole_set = lane.documents.stays(shown) if documents else 0.0
     for document, one in zip(documents, shown, strict=False):
@@ -267,6 +271,10 @@ def forecast(
         whole_set=whole_set,
         standing_hazard=standing,
     )
+
+
+def _is_file(element: Element) -> bool:
+    return element.item is not None and element.item.kind is PieceKind.FILE
 
 
 def _shown(session: Session, view: View, documents: Sequence[bytes]) -> Sequence[DocumentSign]:

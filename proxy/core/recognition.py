@@ -27,6 +27,10 @@ class PieceKind(StrEnum):
     PROMPT = "prompt"
 
 
+MOVABLE_IN_SYSTEM = frozenset({PieceKind.DOCUMENT, PieceKind.FILE})
+"""Pieces of a system text that can stand behind the rest of it."""
+
+
 class Form(StrEnum):
     """What kind of message it is that was recognised."""
 

@@ -13,7 +13,7 @@ from proxy.core.head_records import HeadRecords
 from proxy.core.lane import ItemRecords, Lane
 from proxy.core.likeness import Sketch, are_alike, sketch_of
 from proxy.core.message import Message
-from proxy.core.recognition import Form, PieceKind, Recognition
+from proxy.core.recognition import MOVABLE_IN_SYSTEM, Form, PieceKind, Recognition
 from proxy.core.stability import Classic
 from proxy.core.survival import STATIC_CHANGE
 from proxy.core.transcript import Transcript
@@ -108,7 +108,7 @@ class Session:
         if known is None or known.form is not Form.SYSTEM:
             return
         cuts = zip(known.cuts, message.cut_digests, strict=True)
-        documents = [own for cut, own in cuts if cut.kind is PieceKind.DOCUMENT]
+        documents = [own for cut, own in cuts if cut.kind in MOVABLE_IN_SYSTEM]
         if documents:
             self.shared_head.documents.notice(fixed_digest(message), documents)
 
@@ -194,6 +194,7 @@ class SessionTable:
         # it may be an example that all of the client's sessions begin with.
         newest = pairs[-2:] if session.requests else pairs[-1:]
         marks = [(base, pair) for _, pair in newest if pair != opening]
+        marks += [] if session.requests else _grown(base, pairs, -2, len(pairs))
         for mark in marks:
             self._remember(mark, session.id)
         if opening and (hint or len(pairs) <= 1 + bool(session.requests)):
@@ -208,6 +209,7 @@ class SessionTable:
         lane_key = digest(base, tools, *(fixed_digest(m) for m in transcript.messages[: transcript.head]))
         opening = digest(b"hint", hint.encode()) if hint else pairs[0][1] if pairs else b""
         marks = [] if hint else [(base, pair) for _, pair in reversed(pairs[1:][-_NEWEST_PAIRS:])]
+        marks += [] if hint else _grown(base, pairs, -3, len(pairs) - 1)
         if opening:
             marks += [(lane_key, opening), (base, opening)]
         return Place(
@@ -261,6 +263,8 @@ class SessionTable:
             session = self._sessions.get(self._by_pair.get((base, pair), ""))
             if session is not None:
                 return session
+        for mark in _grown(base, pairs, -3, len(pairs) - 1):
+            return self._sessions.get(self._by_pair.get(mark, ""))
         return None
 
     def _opened(
@@ -317,6 +321,14 @@ class SessionTable:
         self._by_pair.move_to_end(pair)
         if len(self._by_pair) > self._most_pairs:
             self._by_pair.popitem(last=False)
+
+
+def _grown(base: bytes, pairs: Sequence[tuple[int, bytes]], place: int, count: int) -> list[Mark]:
+    """The mark of the pair in this ``place`` of a conversation that had so many pairs. By it a session is known from
+    its second request on whose client rewrites each turn once it is no longer the newest (it takes a reminder off it).
+    An example that all sessions begin with has no turn behind it that others do not have: one of as many turns is
+    another session."""
+    return [(base, digest(b"grown", pairs[place][1], b"%d" % count))] if len(pairs) + place > 0 else []
 
 
 def _session_bytes(session: Session) -> int:

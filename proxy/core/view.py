@@ -7,7 +7,7 @@ from itertools import count
 from proxy.core.item import Item
 from proxy.core.line_breaks import bare_lines, can_follow, stay_apart
 from proxy.core.message import MARK_KEYS, Message, piece_digest
-from proxy.core.recognition import Form, PieceKind, Recognition
+from proxy.core.recognition import MOVABLE_IN_SYSTEM, Form, PieceKind, Recognition
 from proxy.core.transcript import MAX_GENERIC_ACK_CHARS, Transcript
 from proxy.core.wire import ChatRequest, members_of
 from proxy.core.words import Claim
@@ -90,12 +90,13 @@ class View:
         return [item for group in self.groups for item in group.items] + self.documents()
 
     def documents(self) -> list[Item]:
-        """Retrieved documents that may stand elsewhere, in the client's order."""
+        """Retrieved documents, and files of the system prompt, that may stand elsewhere, in the client's order."""
         return [item for text in self.system for item in text.documents]
 
     def retrieved(self) -> list[Item]:
         """All retrieved documents, in the client's order."""
-        return [item for text in self.system for item in (*text.documents, *text.standing)]
+        every = (item for text in self.system for item in (*text.documents, *text.standing))
+        return [item for item in every if item.kind is PieceKind.DOCUMENT]
 
     def turns(self) -> Sequence[int]:
         """Indices of the conversation's messages: neither head nor context."""
@@ -139,10 +140,10 @@ def _system_texts(
         standing: tuple[Item, ...] = ()
         if documents and not is_movable(known, messages[index]):
             documents, standing = (), documents
-        rest = _without(text, known, PieceKind.VOLATILE, PieceKind.DOCUMENT)
+        rest = _without(text, known, PieceKind.VOLATILE, *MOVABLE_IN_SYSTEM)
         if not rest.strip() or not stay_apart(rest, [item.text for item in documents]):
             documents = standing = ()
-        moves = (PieceKind.VOLATILE, PieceKind.DOCUMENT) if documents else (PieceKind.VOLATILE,)
+        moves = (PieceKind.VOLATILE, *MOVABLE_IN_SYSTEM) if documents else (PieceKind.VOLATILE,)
         fixed = _without(text, known, *moves)
         volatile = _volatile(text, known, messages[index])
         # A system message that is volatile throughout goes as a whole, where another one stays.
@@ -168,7 +169,7 @@ def _documents_at_end(text: str, known: Recognition) -> int:
     """Where the documents begin in the text without its volatile lines, if it is something, and then documents up to
     its last line; else 0."""
     cuts = [cut for cut in known.cuts if cut.kind is not PieceKind.VOLATILE]
-    first = next(i for i, cut in enumerate(cuts) if cut.kind is PieceKind.DOCUMENT)
+    first = next(i for i, cut in enumerate(cuts) if cut.kind in MOVABLE_IN_SYSTEM)
     before = "".join(text[c.start : c.end] for c in cuts[:first])
     behind = "".join(text[c.start : c.end] for c in cuts[first:] if c.kind is PieceKind.SECTION)
     return len(before) if before.strip() and not behind.strip() else 0
@@ -180,7 +181,7 @@ def _says_nothing_else(message: Message) -> bool:
 
 def _documents(text: str, known: Recognition, message: Message) -> tuple[Item, ...]:
     """Documents of a system message; none where one stands twice, which only its place tells apart."""
-    cuts = [c for c in zip(known.cuts, message.cut_digests, strict=True) if c[0].kind is PieceKind.DOCUMENT]
+    cuts = [c for c in zip(known.cuts, message.cut_digests, strict=True) if c[0].kind in MOVABLE_IN_SYSTEM]
     if len({c.key for c, _ in cuts}) < len(cuts):
         return ()
     return tuple(Item(c.key, c.kind, Claim.DOCUMENT, text[c.start : c.end], own) for c, own in cuts)

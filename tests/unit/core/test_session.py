@@ -49,6 +49,24 @@ TURN = [user("one"), assistant("1")]
 
 
 class TestFind:
+    @pytest.mark.parametrize("examples", [[], [user("e"), assistant("x"), user("f"), assistant("y")]])
+    def test_a_client_that_takes_a_reminder_off_its_older_turns_has_one_session(self, examples: list[Body]) -> None:
+        clients, turns, found = Clients(), list(examples), []
+        for number in range(8):
+            session, _ = clients.send(SYSTEM, *turns, user(f"{number}\n\nClose every block."))
+            found.append(session)
+            turns += [user(f"{number}"), assistant("done")]
+        assert all(session is found[4] for session in found[4:])
+
+    def test_examples_that_two_sessions_begin_with_do_not_make_them_one(self) -> None:
+        clients = Clients()
+        examples = [user("e"), assistant("x"), user("f"), assistant("y")]
+        one, _ = clients.send(SYSTEM, *examples, user("one"))
+        other, _ = clients.send(SYSTEM, *examples, user("other"))
+        assert one is not other
+        assert clients.send(SYSTEM, *examples, user("other"), assistant("z"), user("more"))[0] is other
+        assert clients.send(SYSTEM, *examples, user("one"), assistant("y"), user("go on"))[0] is one
+
     def test_a_continuation_is_the_same_session(self) -> None:
         clients = Clients()
         first, _ = clients.send(SYSTEM, user("one"))

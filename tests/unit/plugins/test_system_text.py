@@ -91,11 +91,11 @@ ONE, TWO = DOCUMENTS.split("\n\n")
         (f"Answer.\n{DOCUMENTS}\nBrief.", ["Answer.", "\nBrief."], [f"\n{ONE}\n", f"\n{TWO}"]),
         (f"Use:\n\n{DOCUMENTS}\n\nBrief.", ["Use:\n", "\nBrief."], [f"\n{ONE}\n", f"\n{TWO}\n"]),
         (f"Use:\n\n{ONE}\n{TWO}\nBrief.", ["Use:\n", "\nBrief."], [f"\n{ONE}", f"\n{TWO}"]),
-        (f"Use:\r\n{ONE}\n{TWO}\nBrief.", ["Use:", "\nBrief."], [f"\r\n{ONE}", f"\n{TWO}"]),
+        (f"Use:\r\n{ONE}\n{TWO}\nBrief.", ["Use:\r", "\nBrief."], [f"\n{ONE}", f"\n{TWO}"]),
         # At the end of a text they belong to the document below.
         (f"Use:\n\n{DOCUMENTS}", ["Use:"], [f"\n\n{ONE}", f"\n\n{TWO}"]),
         (f"Use:\n \n{DOCUMENTS}", ["Use:"], [f"\n \n{ONE}", f"\n\n{TWO}"]),
-        (f"Use:\r\n\r\n{ONE}", ["Use:"], [f"\r\n\r\n{ONE}"]),
+        (f"Use:\r\n\r\n{ONE}", ["Use:\r"], [f"\n\r\n{ONE}"]),
         # The text ends in a break.
         (f"Use:\n\n{DOCUMENTS}\n", ["Use:\n\n"], [f"{ONE}\n\n", f"{TWO}\n"]),
         (f"{DOCUMENTS}\nBrief.\n", ["Brief.\n"], [f"{ONE}\n\n", f"{TWO}\n"]),
@@ -109,7 +109,7 @@ def test_a_document_brings_line_breaks_along(text: str, sections: list[str], doc
     ("text", "volatile", "sections"),
     [
         ("Help.\n{}\n" + ONE + "\nBrief.", "\n{}", ["Help.", "\nBrief."]),
-        ("Help.\r\n{}\r\n" + ONE + "\nBrief.", "\r\n{}", ["Help.", "\nBrief."]),
+        ("Help.\r\n{}\r\n" + ONE + "\nBrief.", "\n{}\r", ["Help.\r", "\nBrief."]),
         ("Help.\n{}\n\n" + ONE + "\nBrief.", "{}\n", ["Help.\n", "\nBrief."]),
         ("Help.\n{}\n\n" + ONE, "\n{}", ["Help."]),
         ("{}\n" + ONE + "\nBrief.", "{}", ["\nBrief."]),
@@ -308,3 +308,33 @@ def test_what_nobody_can_have_written_is_not_looked_through(text: str, bound: Bo
     with pytest.raises(TooMuch) as raised:
         cut("Current time: 10:00\n" + text)
     assert raised.value.bound is bound
+
+
+STABLE = "# Reference Files (Stable)\n\nThese files are included for reference:\n\n"
+FILES = ["a.py\n```\nx = 1\n```", "src/b.md\n```\n# b\n\nCurrent time: 10:00\n```"]
+
+
+@pytest.mark.parametrize("header", [STABLE, STABLE.replace(" (Stable)", ""), STABLE.replace("Stable", "L2")])
+@pytest.mark.parametrize("end", ["", "\n"])
+def test_reference_files_that_end_a_system_text_are_pieces(header: str, end: str) -> None:
+    text = f"Help.\nCurrent time: 10:00\nBe exact.\n\n{header}" + "\n\n".join(FILES) + end
+    kinds = cut(text)
+    assert [each.strip("\n") for each in kinds[PieceKind.FILE]] == FILES
+    assert kinds[PieceKind.VOLATILE] == ["Current time: 10:00\n"]
+    assert kinds[PieceKind.SECTION][-1].rstrip("\n").endswith("for reference:")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"Help.\n{STABLE}" + "\n\n".join(FILES) + "\n\nAnd more.",
+        f"Help. {STABLE}" + "\n\n".join(FILES),
+        f"Help.\n{STABLE}{FILES[0]}\n\n{STABLE}{FILES[1]}",
+        f"Help.\n{STABLE}{FILES[0]}\n\n{FILES[0]}",
+        f"Help.\n{STABLE}a.md\n```\n```\nx\n```\n```",
+        f"Help.\n{STABLE}",
+        f"Help.\n{STABLE}a.py\n```\nopen",
+    ],
+)
+def test_half_of_a_match_is_none(text: str) -> None:
+    assert PieceKind.FILE not in cut(text)

@@ -10,6 +10,7 @@ from plugins.tiered import TieredRecogniser, register_recognisers
 from proxy.core.planner import TierPlanner
 from proxy.core.recognition import MOST_PIECES, Bound, PieceKind, Recognition, TooMuch, covers
 from proxy.core.words import CLAIM_HEADERS, Claim
+from tests import assemblies
 from tests.talk import RECOGNISERS, Body, Talk, assistant, chat, lines, system, user
 
 INCLUDED = "These files are included for reference:\n\n"
@@ -37,7 +38,7 @@ def test_each_file_is_a_piece(header: str) -> None:
     found = recognise(text)
     assert found is not None
     assert [cut.key for cut in found.cuts] == ["opening", "file:a.py", "file:src/b.py", "file:c d.md"]
-    assert text[: found.cuts[0].end] == header
+    assert text[: found.cuts[0].end] == header.rstrip("\n")
     assert found.claim is (Claim.WORKING if header == WORKING else Claim.REFERENCE)
 
 
@@ -124,3 +125,56 @@ def test_only_what_changed_is_written_anew() -> None:
         return spent
 
     assert cost((*register_recognisers(), *RECOGNISERS)) < 0.75 * cost(RECOGNISERS)
+
+
+MORE_MAP = "# Repository Structure (continued)\n\n"
+ENTRIES = "src/a.py:\n  f read(source)->list\n\nsrc/b.py:\n  c Reader\n"
+
+
+@pytest.mark.parametrize("header", REFERENCE)
+@pytest.mark.parametrize("gap", ["", "\n"])
+def test_files_below_a_part_of_the_map(header: str, gap: str) -> None:
+    files = [block("a.py"), block("b.py", "")]
+    text = MORE_MAP + ENTRIES + gap + message(header, *files)
+    found = recognise(text)
+    assert found is not None
+    assert [cut.key for cut in found.cuts] == ["opening", "file:a.py", "file:b.py"]
+    assert text[: found.cuts[0].end] == MORE_MAP + ENTRIES + gap + header.rstrip("\n")
+    assert found.claim is Claim.REFERENCE
+
+
+@pytest.mark.parametrize(
+    ("text", "name", "acknowledgement"),
+    [
+        (assemblies.MORE_MAP + ENTRIES, "tiered:map", assemblies.OK),
+        (assemblies.MAP + ENTRIES, "tiered:map", assemblies.OK),
+        (assemblies.TREE + "# File Tree (2 files)\n\na.py\nb.py", "tiered:tree", assemblies.OK),
+        (assemblies.URLS + "Title\n\n" + block("a.py") + "\n---\nb", "tiered:urls", assemblies.OK_URLS),
+        (assemblies.REVIEW + "2 commits\n\n```\n- a\n```", "tiered:review", assemblies.OK_REVIEW),
+    ],
+)
+def test_what_else_has_a_header_is_one_piece(text: str, name: str, acknowledgement: str) -> None:
+    found = recognise(text)
+    assert found is not None
+    assert (found.name, len(found.cuts), found.acknowledgements) == (name, 1, (acknowledgement,))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        MORE_MAP + ENTRIES + message(REFERENCE[1], block("a.py")) + "\n\nMore.",
+        MORE_MAP + ENTRIES + message(REFERENCE[1], block("a.py")) + "\n\n" + message(REFERENCE[2], block("b.py")),
+        MORE_MAP + "See " + message(REFERENCE[1], block("a.py")),
+        MORE_MAP + ENTRIES + message(REFERENCE[1], block("a.md", "```\nx\n```\n")),
+    ],
+)
+def test_half_of_a_match_is_none(text: str) -> None:
+    found = recognise(text)
+    assert found is not None
+    assert len(found.cuts) == 1
+
+
+def test_a_header_alone_is_nothing() -> None:
+    for header in (MORE_MAP, assemblies.MAP, assemblies.TREE, assemblies.URLS, assemblies.REVIEW):
+        assert recognise(header) is None
+        assert recognise(header + "x", role="assistant") is None
