@@ -56,8 +56,12 @@ def _run(drills: Sequence[Drill], given: argparse.Namespace) -> list[Result]:
         def begin(drill: Drill) -> None:
             bar.update(task, completed=drills.index(drill), description=drill.name)
 
+        def end(one: Result) -> None:
+            missed = "; ".join(f"{check.goal}: {check.figure}" for check in one.failures)
+            bar.console.print(f"{one.drill.name:28} {one.seconds:5.1f} s  {one.verdict}  {missed or one.skipped}")
+
         size = SHORT if given.short else FULL
-        return run_all(drills, size, by_the_clock=not given.short, keep=given.keep, begin=begin)
+        return run_all(drills, size, by_the_clock=not given.short, keep=given.keep, begin=begin, end=end)
 
 
 def _table(results: Sequence[Result]) -> Table:

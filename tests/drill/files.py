@@ -85,20 +85,26 @@ def _damaged(policy: Policy, world: World, findings: Findings) -> None:
     with closing(sqlite3.connect(path)) as source, closing(sqlite3.connect(backup)) as target:
         source.backup(target)
     _damage(path)
-    with world.proxy(config) as proxy, Clients(proxy.url, crowd, calls=10) as second:
-        second.wait()
-        ready = readiness(proxy)
-    log = (world.folder / "proxy" / "log").read_text()
-    lines = [line for line in log.splitlines() if "damaged" in line or "malformed" in line]
-    findings.expect("the log says at start that the database is damaged", lines[0][:90] if lines else "no", bool(lines))
-    _by_policy(policy, second.told, ready, findings)
-    for file in path.parent.glob("spend.sqlite*"):
-        if file.is_file():
-            file.unlink()
-    shutil.copy(backup, path)
     with world.proxy(config) as proxy:
-        wait_for(lambda: gauge(proxy.url, "spool_pending") == 0, 60)
-    told = first.told + second.told
+        with Clients(proxy.url, crowd, calls=10) as second:
+            second.wait()
+        ready = readiness(proxy)
+        log = (world.folder / "proxy" / "log").read_text()
+        for left in ("-wal", "-shm"):
+            path.with_name(path.name + left).unlink(missing_ok=True)
+        backup.replace(path)
+        mended = wait_for(lambda: gauge(proxy.url, "store_away") == 0 and gauge(proxy.url, "spool_pending") == 0, 60)
+        with Clients(proxy.url, crowd, calls=10) as third:
+            third.wait()
+    lines = [line for line in log.splitlines() if "is damaged (" in line]
+    said = f"{len(lines)} lines: {lines[0][30:120]}" if lines else "no"
+    findings.expect("the log says once at start that the database is damaged", said, len(lines) == 1)
+    _by_policy(policy, second.told, ready, findings)
+    after = {one.status for one in third.told}
+    findings.expect(
+        "a backup in its place is taken without a restart", statuses(third.told), mended and after == {200}
+    )  # fmt: skip
+    told = first.told + second.told + third.told
     findings.settle(compare(world.upstream.served(), told, read(store, TEAMS), unlimited=["free"]))
 
 

@@ -34,6 +34,8 @@ def _workers(is_away: bool, world: World, findings: Findings) -> None:
                 os.kill(chance.choice(proxy.workers()), signal.SIGKILL)
             if is_away:
                 redis.start()
+        # Whoever takes a dead worker's place takes its spool over.
+        assert wait_for(lambda: _started(proxy) >= size.workers + size.kills, 60), "none takes over"
         assert wait_for(lambda: gauge(proxy.url, "spool_pending") == 0, 120), "the backlog does not go away"
         is_up = proxy.process.poll() is None
     findings.expect("the process above goes on", "yes" if is_up else "no", is_up)

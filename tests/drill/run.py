@@ -52,13 +52,20 @@ def run(drill: Drill, size: Size, *, by_the_clock: bool, keep: Path | None = Non
 
 
 def run_all(
-    drills: Sequence[Drill], size: Size, *, by_the_clock: bool, keep: Path | None, begin: Callable[[Drill], None]
+    drills: Sequence[Drill],
+    size: Size,
+    *,
+    by_the_clock: bool,
+    keep: Path | None,
+    begin: Callable[[Drill], None],
+    end: Callable[[Result], None],
 ) -> list[Result]:
-    """All of them; ``begin`` is told before each."""
+    """All of them; ``begin`` is told before each, ``end`` behind it."""
     results = []
     for drill in drills:
         begin(drill)
         results.append(run(drill, size, by_the_clock=by_the_clock, keep=keep))
+        end(results[-1])
     return results
 
 
