@@ -1,6 +1,7 @@
 """The litellm transport against providers on loopback: what arrives on the wire."""
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -214,5 +215,43 @@ def test_routes(model: str, provider_name: str, extra_body: bool, takes_key: boo
         assert (route.provider, route.extra_body, route.takes_key) == (provider_name, extra_body, takes_key)
         assert {"api_base", "api_key", "fallbacks", "mock_response", "metadata"} <= route.owned
         assert library.route(Deployment("m", model, Transport.LITELLM, NONE)) is route
+
+    run(body)
+
+
+def test_half_a_character_reaches_a_provider_that_is_sent_ascii() -> None:
+    async def body() -> None:
+        async with serving() as (fake, upstream):
+            said = {"messages": [{"role": "user", "content": "a \ud83d b \U0001f600"}]}
+            for model, stream in (("deepseek/deepseek-chat", False), ("hosted_vllm/qwen", False), (CLAUDE, True)):
+                answer = await upstream.open(call(model, fake.base, {**said, "stream": stream}))
+                await read(answer)
+                assert answer.status == 200
+                assert "a \\ud83d b \\ud83d\\ude00" in json.dumps(fake.seen[-1].body["messages"])
+
+    run(body)
+
+
+@pytest.mark.parametrize(("model", "stream"), [(CLAUDE, False), (GPT, False), (GPT, True)])
+def test_half_a_character_that_a_provider_cannot_be_sent_is_named(model: str, stream: bool) -> None:
+    async def body() -> None:
+        async with serving() as (fake, upstream):
+            said = {"messages": [{"role": "user", "content": "a \ud83d b"}], "stream": stream}
+            with pytest.raises(InvalidRequest, match="half of a surrogate pair") as caught:
+                await upstream.open(call(model, fake.base, said))
+            assert (caught.value.status, caught.value.code) == (400, "invalid_unicode")
+            assert not fake.seen
+
+    run(body)
+
+
+def test_what_is_no_json_is_refused() -> None:
+    async def body() -> None:
+        async with serving() as (fake, upstream):
+            asked = call(GPT, fake.base, HELLO)
+            for raw in (b"{", b'{"messages":NaN}', b'["\\ud83d"]'):
+                with pytest.raises(InvalidRequest) as caught:
+                    await upstream.open(replace(asked, body=raw))
+                assert caught.value.code == "invalid_json"
 
     run(body)

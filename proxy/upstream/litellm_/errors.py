@@ -13,7 +13,14 @@ from typing import TYPE_CHECKING, Any
 import orjson
 
 from proxy.core.redaction import Redaction, without_shapes
-from proxy.errors import ProxyError, UpstreamError, UpstreamRejected, UpstreamTimeout, UpstreamUnavailable
+from proxy.errors import (
+    InvalidRequest,
+    ProxyError,
+    UpstreamError,
+    UpstreamRejected,
+    UpstreamTimeout,
+    UpstreamUnavailable,
+)
 
 if TYPE_CHECKING:
     import httpx
@@ -28,6 +35,8 @@ _DECORATION = re.compile(
     r"|(?<!\s)\s*+Handle with `litellm\.\w++`\.?$"
 )
 
+# The reason of Python's UTF-8 encoder.
+_HALF = "surrogates not allowed"
 _WRAPPERS = frozenset({"APIConnectionError", "MidStreamFallbackError"})
 
 _PASSED_HEADERS = re.compile(
@@ -73,6 +82,12 @@ def translate(exc: Exception, secrets: Iterable[str] = ()) -> ProxyError:
     for cause in chain:
         if isinstance(cause, httpx.HTTPStatusError):
             return _rejected(cause.response, secrets)
+    if any(isinstance(cause, UnicodeEncodeError) and cause.reason == _HALF for cause in chain):
+        return InvalidRequest(
+            "A text of the request holds half of a surrogate pair (such as \\ud83d alone), which is no character. "
+            "litellm cannot send it to this provider: leave it out, or have the model served by the http transport.",
+            code="invalid_unicode",
+        )
     if any(isinstance(cause, (httpx.TimeoutException, openai.APITimeoutError, TimeoutError)) for cause in chain):
         return UpstreamTimeout("the provider did not answer in time")
     for cause in chain:

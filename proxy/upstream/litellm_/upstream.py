@@ -6,6 +6,7 @@ from typing import Any, cast
 import orjson
 
 from proxy.core.credentials import client_key
+from proxy.core.surrogates import loads
 from proxy.errors import Forbidden, InvalidRequest, UpstreamRejected
 from proxy.ports import Answer, Call
 from proxy.upstream.litellm_.answers import StreamAnswer, empty_stream, refusal, whole
@@ -106,8 +107,16 @@ async def _read(call: Call) -> dict[str, Any]:
     raw = call.body if isinstance(call.body, bytes) else b"".join([part async for part in call.body])
     try:
         body = orjson.loads(raw)
-    except orjson.JSONDecodeError as exc:
-        raise InvalidRequest("the body is not JSON", code="invalid_json") from exc
+    except orjson.JSONDecodeError:
+        body = _with_halves(raw)
     if not isinstance(body, dict):
         raise InvalidRequest("the body is not a JSON object", code="invalid_json")
     return body
+
+
+def _with_halves(raw: bytes) -> object:
+    """A body whose texts hold halves of surrogate pairs: most of litellm's providers are sent them as they came."""
+    try:
+        return loads(raw)
+    except (ValueError, RecursionError) as exc:
+        raise InvalidRequest("the body is not JSON", code="invalid_json") from exc
