@@ -222,7 +222,7 @@ class Books:
         try:
             answer = await self._patience.wait_for(call())
         except (StoreError, TimeoutError) as error:
-            await self._doubt(operation, error)
+            await self._doubt(operation)
             if self.is_away:
                 raise StoreError(_text(error)) from error
             answer = await self._ask_again(operation, call)
@@ -245,24 +245,28 @@ class Books:
         await self._catching_up.put_off(call, reserved)
         self._news.set()
 
-    async def _doubt(self, operation: str, error: Exception) -> None:
+    async def _doubt(self, operation: str) -> None:
         """A call has failed: find out whether the store is away. Those who doubt at once share one question."""
         self._metrics.store_failed(operation)
         if self.is_away:
             return
         if self._question is None or self._question.done():
-            self._question = spawn(self._make_sure(operation, error), self._tasks)
+            self._question = spawn(self._make_sure(operation), self._tasks)
         await asyncio.shield(self._question)
 
-    async def _make_sure(self, operation: str, error: Exception) -> None:
+    async def _make_sure(self, operation: str) -> None:
         try:
             await self._ping_patience.wait_for(self._store.ping())
-        except (StoreError, TimeoutError):
-            self._metrics.store_failed("ping")
-        else:
+        except (StoreError, TimeoutError) as error:
+            self._leave(operation, error)
+
+    def _leave(self, operation: str, error: Exception) -> None:
+        """The store does not even answer a ping."""
+        self._metrics.store_failed("ping")
+        self._trouble = _text(error)
+        if self.is_away:
             return
         self.is_away = True
-        self._trouble = _text(error)
         self._metrics.store_is_away(True)
         _log.error("the store is away (%s: %s); settlements are spooled until it answers", operation, _text(error))
         self._patience.give_up()
@@ -271,9 +275,9 @@ class Books:
     async def _come_back(self) -> None:
         """Ask a store that may be away whether it answers."""
         try:
-            await self._ping_patience.wait_for(self._store.ping())
+            await self._patience.wait_for(self._store.ping())
         except (StoreError, TimeoutError) as error:
-            await self._doubt("ping", error)
+            self._leave("ping", error)
             return
         if self.is_away:
             self.is_away = False
@@ -288,7 +292,8 @@ class Books:
             return 0
 
         async def is_away(error: Exception) -> bool:
-            await self._doubt("replay", error)
+            _log.warning("what was put off is not taken: %s", _text(error))
+            await self._doubt("replay")
             return self.is_away
 
         carried_out = await self._catching_up.catch_up(is_away)
@@ -304,7 +309,8 @@ class Books:
         try:
             await self._leases.look_after()
         except StoreError as error:
-            await self._doubt("renew", error)
+            _log.warning("reservations could not be looked after: %s", _text(error))
+            await self._doubt("renew")
 
     async def _recover(self) -> None:
         """Find out when the store is back, and catch up."""
@@ -336,4 +342,4 @@ class Books:
 
 
 def _text(error: Exception) -> str:
-    return str(error) or type(error).__name__
+    return str(error) or "it does not answer in time"

@@ -253,8 +253,8 @@ class RedisStore:
         return int(seconds) + int(microseconds) / 1e6
 
     async def ping(self) -> None:
-        """Raises StoreError where the server does not answer."""
-        await self._link.command("PING")
+        """Raises StoreError where the server does not answer, or takes nothing that is written."""
+        await self._link.ping()
 
     async def aclose(self) -> None:
         """Close every connection. May be called more than once."""

@@ -1,44 +1,39 @@
-"""The line to Redis: one server or a cluster, found out by asking; scripts by their digest; every failure a StoreError.
+"""The line to Redis: scripts by their digest; every failure a StoreError.
 
 The first call connects, and the first call after a failure: a proxy starts without its store, and finds it when it is
 back. To connect may take longer than a call may: a caller that gives up does not end it.
+
+Beyond so many calls at once, those that wait go together: the next one that is answered is followed by all of them in
+one write, which costs one round trip. So a busy worker does not lengthen the queue in front of its store.
 """
 
 import asyncio
 import hashlib
-import ssl
+from collections import deque
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from redis.asyncio import Redis, RedisCluster
-from redis.asyncio.connection import parse_url
-from redis.asyncio.retry import Retry
-from redis.backoff import NoBackoff
+from redis.asyncio import Redis
+from redis.exceptions import ClusterDownError, MovedError, NoScriptError, ReadOnlyError, RedisError, ResponseError
 from redis.exceptions import ConnectionError as LineError
-from redis.exceptions import NoScriptError, RedisError
 
+from proxy.patience import Patience
 from proxy.ports import StoreError
+from proxy.state.redis_connecting import CONNECT_S, PREFIX, SCHEMA, Address, Client, check_writing, connected, said
 from proxy.tasks import Tasks, drain, spawn
 
-PREFIX = "stratiform:"
-SCHEMA = 1
-"""The layout of the keys. A later program raises it, and brings the data along."""
+__all__ = ["PREFIX", "SCHEMA", "Argument", "RedisLink", "Script"]
 
-_SCHEMA_KEY = PREFIX + "schema"
-_OLDEST = 7
 _LUA = Path(__file__).parent / "lua"
-# Beyond that many calls at once they wait for each other: a server answers one at a time anyway, and a connection
-# costs more to make than many calls.
+# A server answers one call at a time anyway, and a connection costs more to make than many calls.
 _CONNECTIONS = 8
-# To connect, find out what the server is, and check its version: several round trips, and with TLS 20 ms of computing.
-_CONNECT_S = 2.0
-# X509_V_ERR_HOSTNAME_MISMATCH and X509_V_ERR_IP_ADDRESS_MISMATCH (openssl/x509_vfy.h).
-_OF_ANOTHER_HOST = (62, 64)
+_MOST_TOGETHER = 100
+# The server is not, or is not any more, the one that takes what is written; or the connections to it are dead.
+_ANOTHER_SERVER = (LineError, ReadOnlyError, MovedError, ClusterDownError)
 
-Client = Redis | RedisCluster
 Argument = str | bytes | int | float
 
 
@@ -56,62 +51,123 @@ class Script:
         return cls(text, hashlib.sha1(text.encode(), usedforsecurity=False).hexdigest())
 
 
-class RedisLink:
-    """Connections to one Redis. ``url`` is redis:// or rediss:// (TLS); raises ValueError where it is neither.
+@dataclass(slots=True, eq=False)
+class _Line:
+    """A client, and how many calls it has under way: one that was dropped is closed behind the last of them."""
 
-    With TLS the server's certificate is checked, and that it is for the URL's host: by the system's authorities, and
-    those of ``ca_file``.
-    """
+    client: Client
+    calls: int = 0
+    is_dropped: bool = False
+    is_closed: bool = False
+
+
+@dataclass(slots=True, eq=False)
+class _Waiting:
+    """A call that waits for others to be answered."""
+
+    words: tuple[Argument, ...]
+    answer: "asyncio.Future[Any]"
+
+
+class RedisLink:
+    """Connections to one Redis; raises ValueError where ``url`` is none of a Redis."""
 
     def __init__(self, url: str, timeout_s: float, ca_file: Path | None = None) -> None:
-        parse_url(url)
-        self._url = url
+        self._address = Address(url, _CONNECTIONS, ca_file)
         self._timeout_s = timeout_s
-        self._ca_file = ca_file
-        self._client: Client | None = None
-        self._connecting: asyncio.Task[Client | Exception] | None = None
+        self._patience = Patience(timeout_s)
+        self._line: _Line | None = None
+        self._connecting: asyncio.Task[_Line | Exception] | None = None
         self._tasks: Tasks = set()
-        self._places = asyncio.Semaphore(_CONNECTIONS)
+        self._under_way = 0
+        self._waiting: deque[_Waiting] = deque()
 
     async def run(self, script: Script, keys: Sequence[str], *arguments: Argument) -> Any:
         """Call a script: by its digest, in one round trip; with its text where the server does not know it yet."""
-        async with self._calling() as client:
-            try:
-                return await self._twice(client, "EVALSHA", script.digest, len(keys), *keys, *arguments)
-            except NoScriptError:
-                return await self._twice(client, "EVAL", script.text, len(keys), *keys, *arguments)
+        try:
+            return await self._call("EVALSHA", script.digest, len(keys), *keys, *arguments)
+        except NoScriptError:
+            return await self.command("EVAL", script.text, len(keys), *keys, *arguments)
 
     async def command(self, *words: Argument) -> Any:
         """Call one command."""
-        async with self._calling() as client:
-            return await self._twice(client, *words)
+        try:
+            return await self._call(*words)
+        except NoScriptError as error:
+            raise StoreError(f"Redis: {error}") from error
+
+    async def ping(self) -> None:
+        """Raises StoreError where the server does not take what is written. The question waits for no other call, and
+        goes out on a new connection, which takes the place of those that there were: they may be dead."""
+        async with self._translated():
+            if self._line is not None and not isinstance(self._line.client, Redis):
+                await self._patience.wait_for(check_writing(self._line.client))
+            else:
+                await self._patience.wait_for(self._connect())
 
     async def aclose(self) -> None:
         """Close every connection. May be called more than once."""
         await drain(self._tasks)
-        client, self._client = self._client, None
-        if client is not None:
-            await client.aclose()
+        line, self._line = self._line, None
+        if line is not None:
+            await line.client.aclose()
 
-    async def _twice(self, client: Client, *words: Argument) -> Any:
-        """Once more where the line broke: after a restart of the server every pooled connection is a dead one, and
-        every call of ours may be repeated."""
+    async def _call(self, *words: Argument) -> Any:
+        """Raises StoreError, NoScriptError."""
+        if self._under_way >= _CONNECTIONS:
+            call = _Waiting(words, asyncio.get_running_loop().create_future())
+            self._waiting.append(call)
+            return await call.answer
+        self._under_way += 1
         try:
-            return await client.execute_command(*words)
-        except LineError:
-            return await client.execute_command(*words)
+            (answer,) = await self._ask([words])
+        finally:
+            self._under_way -= 1
+            self._send_waiting()
+        return _given(answer)
 
-    @asynccontextmanager
-    async def _calling(self) -> AsyncIterator[Client]:
+    def _send_waiting(self) -> None:
+        """Somebody has been answered: those who wait are sent, together."""
+        while self._waiting and self._under_way < _CONNECTIONS:
+            is_single = self._line is not None and isinstance(self._line.client, Redis)
+            count = min(len(self._waiting), _MOST_TOGETHER if is_single else 1)
+            calls = [call for call in (self._waiting.popleft() for _ in range(count)) if not call.answer.done()]
+            if calls:
+                self._under_way += 1
+                spawn(self._send_together(calls), self._tasks)
+
+    async def _send_together(self, calls: Sequence[_Waiting]) -> None:
+        answers: Sequence[Any]
         try:
-            async with self._places, asyncio.timeout(self._timeout_s):
-                yield self._client or await self._connect()
-        except TimeoutError as error:
-            raise StoreError(f"Redis did not answer within {self._timeout_s:g} s") from error
-        except (RedisError, OSError) as error:
-            raise StoreError(f"Redis: {_said(error)}") from error
+            answers = await self._ask([call.words for call in calls])
+        except StoreError as error:
+            answers = [error] * len(calls)
+        finally:
+            self._under_way -= 1
+            self._send_waiting()
+        for call, answer in zip(calls, answers, strict=True):
+            if call.answer.done():  # whoever asked has left
+                continue
+            try:
+                call.answer.set_result(_given(answer))
+            except (StoreError, NoScriptError) as error:
+                call.answer.set_exception(error)
 
-    async def _connect(self) -> Client:
+    async def _ask(self, calls: Sequence[tuple[Argument, ...]]) -> Sequence[Any]:
+        """The answers of the server, refusals among them. Raises StoreError."""
+        async with self._translated():
+            line = self._line if self._line is not None else await self._patience.wait_for(self._connect())
+            line.calls += 1
+            try:
+                return await self._patience.wait_for(_twice(line.client, calls))
+            except (*_ANOTHER_SERVER, TimeoutError):
+                self._drop(line)
+                raise
+            finally:
+                line.calls -= 1
+                self._close_dropped(line)
+
+    async def _connect(self) -> _Line:
         if self._connecting is None:
             self._connecting = spawn(self._connected(), self._tasks)
         found = await asyncio.shield(self._connecting)
@@ -119,59 +175,75 @@ class RedisLink:
             raise found
         return found
 
-    async def _connected(self) -> Client | Exception:
-        """The client, or what kept it from connecting: perhaps nobody waits for it any more."""
+    async def _connected(self) -> _Line | Exception:
+        """A new line, or what kept it from connecting: perhaps nobody waits for it any more."""
         try:
-            async with asyncio.timeout(_CONNECT_S):
-                client = await self._open()
-                try:
-                    await _check_schema(client)
-                except BaseException:
-                    await client.aclose()
-                    raise
-        except (StoreError, RedisError, OSError) as error:
+            line = _Line(await Patience(CONNECT_S).wait_for(connected(self._address)))
+        except (StoreError, TimeoutError, RedisError, OSError) as error:
             return error
         finally:
             self._connecting = None
-        self._client = client
-        return client
+        if self._line is not None:
+            old = self._line
+            self._drop(old)
+            self._close_dropped(old)
+        self._line = line
+        return line
 
-    async def _open(self) -> Client:
-        """A client of the right kind. Raises StoreError where the server is too old."""
-        options: dict[str, Any] = {
-            "protocol": 2,
-            "retry": Retry(NoBackoff(), 0),
-            "socket_timeout": None,
-            "socket_connect_timeout": _CONNECT_S,
-            "client_name": "stratiform",
-        }
-        if self._ca_file is not None:
-            options["ssl_ca_certs"] = str(self._ca_file)
-        single = Redis.from_url(self._url, **options)
+    def _drop(self, line: _Line) -> None:
+        """The next call connects anew. The client of a cluster finds its way itself, by all the nodes that it knows."""
+        if isinstance(line.client, Redis):
+            line.is_dropped = True
+            if self._line is line:
+                self._line = None
+
+    def _close_dropped(self, line: _Line) -> None:
+        if line.is_dropped and not line.calls and not line.is_closed:
+            line.is_closed = True
+            spawn(line.client.aclose(), self._tasks)
+
+    @asynccontextmanager
+    async def _translated(self) -> AsyncIterator[None]:
         try:
-            info: dict[str, Any] = await single.info()
-            if int(str(info["redis_version"]).partition(".")[0]) < _OLDEST:
-                raise StoreError(f"Redis {info['redis_version']} is too old: version {_OLDEST} is needed")
-        except BaseException:
-            await single.aclose()
-            raise
-        if not info.get("cluster_enabled"):
-            return single
-        await single.aclose()
-        return RedisCluster.from_url(self._url, max_connections=2 * _CONNECTIONS, **options)
+            yield
+        except TimeoutError as error:
+            raise StoreError(f"Redis did not answer within {self._timeout_s:g} s") from error
+        except (RedisError, OSError) as error:
+            raise StoreError(f"Redis: {said(error)}") from error
 
 
-def _said(error: Exception) -> str:
-    refused = error.__cause__ or error.__context__
-    if not isinstance(refused, ssl.SSLCertVerificationError):
-        return str(error)
-    advice = "" if refused.verify_code in _OF_ANOTHER_HOST else "; stratiform.store_ca names authorities to trust"
-    return f"its certificate is refused: {refused.verify_message.removesuffix('.')}{advice}"
+async def _twice(client: Client, calls: Sequence[tuple[Argument, ...]]) -> Sequence[Any]:
+    """Once more where the line broke: after a restart of the server every pooled connection is a dead one, and every
+    call of ours may be repeated."""
+    try:
+        answers = await _answers(client, calls)
+    except LineError:
+        answers = await _answers(client, calls)
+    for answer in answers:
+        if isinstance(answer, _ANOTHER_SERVER):
+            raise answer
+    return answers
 
 
-async def _check_schema(client: Client) -> None:
-    """Mark an empty store with the version of this program. Raises StoreError where a later one has written it."""
-    await client.execute_command("SET", _SCHEMA_KEY, SCHEMA, "NX")
-    found = int(await client.execute_command("GET", _SCHEMA_KEY) or SCHEMA)
-    if found > SCHEMA:
-        raise StoreError(f"the store has version {found}, this program knows {SCHEMA}")
+async def _answers(client: Client, calls: Sequence[tuple[Argument, ...]]) -> Sequence[Any]:
+    if len(calls) > 1 and isinstance(client, Redis):
+        together = client.pipeline(transaction=False)
+        for words in calls:
+            together.execute_command(*words)
+        return await together.execute(raise_on_error=False)
+    answers: list[Any] = []
+    for words in calls:
+        try:
+            answers.append(await client.execute_command(*words))
+        except ResponseError as error:
+            answers.append(error)
+    return answers
+
+
+def _given(answer: Any) -> Any:
+    """An answer that is none is raised: as a StoreError, but for a script that the server does not know."""
+    if isinstance(answer, (StoreError, NoScriptError)):
+        raise answer
+    if isinstance(answer, RedisError):
+        raise StoreError(f"Redis: {said(answer)}") from answer
+    return answer

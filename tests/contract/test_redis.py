@@ -2,8 +2,8 @@
 
 import asyncio
 import time
-from collections.abc import Iterator
-from contextlib import closing
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, closing, suppress
 from pathlib import Path
 
 import pytest
@@ -36,8 +36,10 @@ def test_a_restart_of_the_server_loses_nothing_and_costs_no_call(server: RedisSe
         async with redis_store(server.url) as store:
             await asyncio.gather(*(store.settle(end(str(i)), T) for i in range(20)))
             server.kill()
-            with pytest.raises(StoreError):
-                await store.settle(end("away"), T)
+            answers = await asyncio.gather(
+                *(store.settle(end(f"away-{i}"), T) for i in range(100)), return_exceptions=True
+            )
+            assert all(isinstance(answer, StoreError) for answer in answers), answers
             server.start()
             # Every pooled connection is dead, and the server knows no script any more.
             found = await asyncio.gather(*(store.settle(end(str(i)), T) for i in range(20, 40)))
@@ -51,7 +53,7 @@ def test_a_server_that_hangs_fails_calls_in_time_and_takes_none_twice(server: Re
     async def main() -> None:
         store = RedisStore(server.url, timeout_s=0.2)
         with closing(_Resumed(server)):
-            await asyncio.gather(store.reserve(ask("x"), T), store.ping(), store.ping(), store.ping())
+            await asyncio.gather(store.reserve(ask("x"), T), *(store.balances("red", ["a"], T) for _ in range(3)))
             server.pause()
             began = time.monotonic()
             failed = await asyncio.gather(
@@ -61,7 +63,9 @@ def test_a_server_that_hangs_fails_calls_in_time_and_takes_none_twice(server: Re
             assert time.monotonic() - began < 1.0
             assert all(isinstance(error, StoreError) for error in failed), failed
         # What was sent before the pause is carried out behind it; sent again, nothing changes.
-        assert await store.settle(end("x"), T) == [Balance("a", 2, 6)]
+        async with asyncio.timeout(10):
+            while await store.settle(end("x"), T) != [Balance("a", 2, 6)]:
+                await asyncio.sleep(0.01)
         assert isinstance(await store.reserve(ask("y"), T), Granted)
         assert await store.settle(end("y"), T) == [Balance("a", 4, 3)]
         await store.release("z", "red", T)
@@ -181,6 +185,159 @@ def test_what_is_no_redis_is_a_store_error() -> None:
                 await RedisStore(f"redis://127.0.0.1:{port}/0").ping()
 
     asyncio.run(main())
+
+
+def test_calls_that_wait_for_others_go_together(server: RedisServer) -> None:
+    async def main() -> None:
+        async with redis_store(server.url) as store:
+            await store.settle(end("first"), T)
+            assert server.call("SCRIPT", "FLUSH") == "+OK"
+            assert server.call("SET", "stratiform:{t:blue}:accounts", "damaged") == "+OK"
+            settling = [store.settle(end(str(i)), T) for i in range(300)]
+            answers = await asyncio.gather(
+                *settling[:100], store.balances("blue", ["a"], T), *settling[100:], return_exceptions=True
+            )
+            (failed,) = [answer for answer in answers if isinstance(answer, BaseException)]
+            assert isinstance(failed, StoreError)
+            assert "WRONGTYPE" in str(failed), "one that fails takes none of the others with it"
+            assert (await store.balances("red", ["a"], T))[0].spent == 2 * 301
+            assert len(await store.entries(0.0, 1e12, team="red")) == 301
+
+    asyncio.run(main())
+
+
+def test_a_caller_that_leaves_while_it_waits_takes_no_other_with_it(server: RedisServer) -> None:
+    async def main() -> None:
+        async with redis_store(server.url) as store:
+            await store.ping()
+            tasks = [asyncio.ensure_future(store.settle(end(str(i)), T)) for i in range(100)]
+            await asyncio.sleep(0)
+            for task in tasks[::2]:
+                task.cancel()
+            answers = await asyncio.gather(*tasks, return_exceptions=True)
+            assert not any(isinstance(answer, StoreError) for answer in answers)
+            assert not any(isinstance(answer, BaseException) for answer in answers[1::2])
+            await store.settle(end("later"), T)
+
+    asyncio.run(main())
+
+
+# A server that answers, and takes nothing
+
+
+def test_a_server_that_only_reads_since_a_failover_is_away_until_it_is_the_primary_again(
+    server: RedisServer, tmp_path: Path
+) -> None:
+    async def main(other: RedisServer) -> None:
+        async with redis_store(server.url) as store:
+            await store.settle(end("before"), T)
+            assert server.call("REPLICAOF", "127.0.0.1", str(other.port)) == "+OK"
+            for refused in (store.settle(end("x"), T), store.reserve(ask("y"), T), store.ping()):
+                with pytest.raises(StoreError, match="read only|READONLY|LOADING|MASTERDOWN"):
+                    await refused
+            assert server.call("REPLICAOF", "NO", "ONE") == "+OK"
+            await store.ping()
+            await store.settle(end("after"), T)
+
+    with redis_server(tmp_path / "other") as other:
+        asyncio.run(main(other))
+
+
+def test_a_replica_that_has_lost_its_primary_is_away(server: RedisServer) -> None:
+    async def main() -> None:
+        async with redis_store(server.url) as store:
+            await store.settle(end("before"), T)
+            assert server.call("CONFIG", "SET", "replica-serve-stale-data", "no") == "+OK"
+            assert server.call("REPLICAOF", "127.0.0.1", "9") == "+OK"
+            for refused in (store.settle(end("x"), T), store.ping()):
+                with pytest.raises(StoreError):
+                    await refused
+            assert server.call("REPLICAOF", "NO", "ONE") == "+OK"
+            await store.ping()
+            await store.settle(end("after"), T)
+
+    asyncio.run(main())
+
+
+def test_a_full_server_takes_nothing_and_is_still_read(server: RedisServer) -> None:
+    async def main() -> None:
+        async with redis_store(server.url) as store:
+            await store.reserve(ask("x", 3), T)
+            assert server.call("CONFIG", "SET", "maxmemory", "100kb") == "+OK"
+            for refused in (
+                store.settle(end("x"), T), store.release("x", "red", T), store.carry_out("red", [end("x")], T),
+                store.ping(),
+            ):  # fmt: skip
+                with pytest.raises(StoreError, match="maxmemory|OOM"):
+                    await refused
+            assert await store.balances("red", ["a"], T) == [Balance("a", 0, 3)]
+            assert await store.entries(0.0, 1e12) == []
+            assert server.call("CONFIG", "SET", "maxmemory", "0") == "+OK"
+            await store.ping()
+            assert await store.settle(end("x"), T) == [Balance("a", 2, 0)]
+
+    asyncio.run(main())
+
+
+def test_a_server_that_runs_a_long_script_is_away_until_it_has_ended(server: RedisServer) -> None:
+    async def main() -> None:
+        async with redis_store(server.url) as store:
+            await store.settle(end("before"), T)
+            assert server.call("CONFIG", "SET", "busy-reply-threshold", "10") == "+OK"
+            endless = asyncio.ensure_future(asyncio.to_thread(server.call, "EVAL", "while true do end", "0"))
+            await asyncio.sleep(0.2)
+            for refused in (store.settle(end("x"), T), store.ping()):
+                with pytest.raises(StoreError, match="BUSY|busy"):
+                    await refused
+            assert server.call("SCRIPT", "KILL") == "+OK"
+            await endless
+            await store.ping()
+            await store.settle(end("x"), T)
+
+    asyncio.run(main())
+
+
+def test_a_ping_waits_for_no_other_call_and_replaces_connections_that_are_dead(server: RedisServer) -> None:
+    async def main() -> None:
+        async with _silent_relay(server.port) as (port, silence):
+            store = RedisStore(f"redis://127.0.0.1:{port}/0", timeout_s=30.0)
+            await asyncio.gather(*(store.settle(end(str(i)), T) for i in range(20)))
+            silence()  # a firewall forgets connections: what is sent on them is never answered
+            stuck = [asyncio.ensure_future(store.settle(end(f"stuck-{i}"), T)) for i in range(20)]
+            await asyncio.sleep(0.05)
+            async with asyncio.timeout(10):
+                await store.ping()
+            for task in stuck:
+                task.cancel()
+            await asyncio.gather(*stuck, return_exceptions=True)
+            async with asyncio.timeout(10):
+                await asyncio.gather(*(store.settle(end(f"new-{i}"), T) for i in range(20)))
+            await store.aclose()
+
+    asyncio.run(main())
+
+
+@asynccontextmanager
+async def _silent_relay(target: int) -> AsyncIterator[tuple[int, Callable[[], None]]]:
+    """A port in front of a server, and what silences every connection that there is by then, for good."""
+    silenced: list[asyncio.Event] = []
+
+    async def copy(source: asyncio.StreamReader, sink: asyncio.StreamWriter, is_silent: asyncio.Event) -> None:
+        with suppress(ConnectionError):
+            while found := await source.read(65536):
+                if not is_silent.is_set():
+                    sink.write(found)
+        sink.close()
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        is_silent = asyncio.Event()
+        silenced.append(is_silent)
+        behind, ahead = await asyncio.open_connection("127.0.0.1", target)
+        await asyncio.gather(copy(reader, ahead, is_silent), copy(behind, writer, is_silent))
+
+    listener = await asyncio.start_server(serve, "127.0.0.1", 0)
+    async with listener:
+        yield listener.sockets[0].getsockname()[1], lambda: [event.set() for event in silenced] and None
 
 
 # What bounds the keys

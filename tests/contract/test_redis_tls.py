@@ -4,6 +4,7 @@ import asyncio
 import shutil
 import subprocess
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,7 +15,7 @@ from proxy.ports import StoreError
 from proxy.settings import Environment, load
 from proxy.state.redis import RedisStore
 from proxy.store import Balance, Charge, Entry, Settle
-from tests.redis_server import redis_binary, redis_server
+from tests.redis_server import RedisServer, redis_binary, redis_server
 from tests.services import absent, free_port
 
 T = 1_700_000_000.0
@@ -50,24 +51,35 @@ def authority(folder: Path, name: str) -> Path:
     return openssl(folder, name, "-addext", "keyUsage=critical,keyCertSign")
 
 
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TlsServer]:
+@contextmanager
+def tls_server(folder: Path) -> Iterator[tuple[TlsServer, RedisServer]]:
+    """A server with a certificate of an authority of its own, also as one that is reached without TLS."""
     refusal = subprocess.run([redis_binary(), "--tls-port", "x"], capture_output=True, text=True, timeout=30)
     if "Bad directive" in refusal.stdout + refusal.stderr:
         absent("this redis-server was built without TLS")
-    folder = tmp_path_factory.mktemp("tls")
     ours = authority(folder, "ours")
-    own = openssl(
-        folder, "server", "-CA", str(ours), "-CAkey", str(ours.with_suffix(".key")),
-        "-addext", "subjectAltName=IP:127.0.0.1", "-addext", "basicConstraints=critical,CA:FALSE",
-    )  # fmt: skip
+    own = certificate(folder, "server", ours)
     port = free_port()
     options = (
         "--tls-port", str(port), "--tls-auth-clients", "no", "--tls-ca-cert-file", str(ours),
         "--tls-cert-file", str(own), "--tls-key-file", str(own.with_suffix(".key")),
     )  # fmt: skip
-    with redis_server(folder / "redis", *options):
-        yield TlsServer(port, ours)
+    with redis_server(folder / "redis", *options) as running:
+        yield TlsServer(port, ours), running
+
+
+def certificate(folder: Path, name: str, vouching: Path) -> Path:
+    """A certificate for 127.0.0.1."""
+    return openssl(
+        folder, name, "-CA", str(vouching), "-CAkey", str(vouching.with_suffix(".key")),
+        "-addext", "subjectAltName=IP:127.0.0.1", "-addext", "basicConstraints=critical,CA:FALSE",
+    )  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TlsServer]:
+    with tls_server(tmp_path_factory.mktemp("tls")) as (reached, _):
+        yield reached
 
 
 def refusal_of(url: str, ca_file: Path | None) -> str:
@@ -142,3 +154,34 @@ def test_a_certificate_for_another_host_is_refused(server: TlsServer) -> None:
     said = refusal_of(server.url.replace("127.0.0.1", "localhost"), server.authority)
     assert said.startswith("Redis: its certificate is refused: Hostname mismatch")
     assert said.endswith("'localhost'")
+
+
+def test_certificates_may_be_renewed_by_the_same_authority_and_by_another(tmp_path: Path) -> None:
+    trusted = tmp_path / "trusted.pem"
+
+    def renew(running: RedisServer, name: str, vouching: Path) -> None:
+        new = certificate(tmp_path, name, vouching)
+        words = ("tls-cert-file", str(new), "tls-key-file", str(new.with_suffix(".key")))
+        assert running.call("CONFIG", "SET", *words, "tls-ca-cert-file", str(vouching)) == "+OK"
+        running.call("CLIENT", "KILL", "TYPE", "normal")
+
+    async def main(reached: TlsServer, running: RedisServer) -> None:
+        trusted.write_bytes(reached.authority.read_bytes())
+        store = RedisStore(reached.url, timeout_s=10.0, ca_file=trusted)
+        await store.ping()
+        await asyncio.to_thread(renew, running, "renewed", reached.authority)
+        await store.balances("red", ["a"], T)
+
+        other = authority(tmp_path, "other")
+        await asyncio.to_thread(renew, running, "of-another", other)
+        with pytest.raises(StoreError, match="CERTIFICATE_VERIFY_FAILED|its certificate is refused"):
+            await store.balances("red", ["a"], T)
+        with pytest.raises(StoreError, match="its certificate is refused"):
+            await store.ping()
+        trusted.write_bytes(other.read_bytes())
+        await store.ping()
+        await asyncio.gather(*(store.balances("red", ["a"], T) for _ in range(20)))
+        await store.aclose()
+
+    with tls_server(tmp_path) as (reached, running):
+        asyncio.run(main(reached, running))
