@@ -1,5 +1,7 @@
 """Calls that the store gets later: kept in the worker's spool, or in memory where that fails, and carried out in pages.
 
+Both are bounded. What neither takes is lost to the ledger, counted, and said in the log.
+
 The calls of one team in a page are one round trip. A team whose calls the store does not take keeps them, and does not
 hold up those of other teams.
 """
@@ -22,6 +24,7 @@ from proxy.store import Charge, MoneyStore, PutOff, Settle
 _TEAMS_AT_ONCE = 3
 # What could not even be spooled is kept in memory, up to a bound.
 _MOST_IN_MEMORY = 10_000
+_LOST_A_LINE = 1000
 
 _log = logging.getLogger("stratiform.store")
 
@@ -44,14 +47,22 @@ class CatchingUp:
     """What is put off. ``backlog`` knows what it will charge."""
 
     def __init__(
-        self, store: MoneyStore, clock: Clock, metrics: Metrics, spool: Spool | None, patience: Patience
+        self,
+        store: MoneyStore,
+        clock: Clock,
+        metrics: Metrics,
+        spool: Spool | None,
+        patience: Patience,
+        most_in_memory: int = _MOST_IN_MEMORY,
     ) -> None:
         self._store = store
         self._clock = clock
         self._metrics = metrics
         self._spool = spool
         self._patience = patience
+        self._most_in_memory = most_in_memory
         self._in_memory: dict[int, PutOff] = {}
+        self._lost = 0
         self._numbers = count()
         self._places = asyncio.Semaphore(_TEAMS_AT_ONCE)
         self.backlog = Backlog()
@@ -77,10 +88,10 @@ class CatchingUp:
         its exchange."""
         self.backlog.add(call, reserved)
         if not await self._is_spooled(call):
-            if len(self._in_memory) >= _MOST_IN_MEMORY:
-                self._metrics.store_failed("forget")
-                _log.error("%d settlements wait in memory: the oldest is forgotten", _MOST_IN_MEMORY)
-                self.backlog.remove(self._in_memory.pop(next(iter(self._in_memory))))
+            if len(self._in_memory) >= self._most_in_memory:
+                # What it charges counts against its team's limits as long as anything is put off.
+                self._in_memory.pop(next(iter(self._in_memory)))
+                self._lose_one()
             self._in_memory[next(self._numbers)] = call
         self._metrics.spooled(self.pending)
 
@@ -155,6 +166,15 @@ class CatchingUp:
             return False
         self.trouble = ""
         return True
+
+    def _lose_one(self) -> None:
+        self._metrics.settlement_lost()
+        if self._lost % _LOST_A_LINE == 0:
+            _log.error(
+                "settlements are lost, %d by now: neither the store nor the spool takes them, and memory holds %d",
+                self._lost + 1, self._most_in_memory,
+            )  # fmt: skip
+        self._lost += 1
 
     def _spool_failed(self, error: StoreError) -> None:
         self._metrics.store_failed("spool")

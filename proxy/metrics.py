@@ -231,6 +231,7 @@ class Metrics:
             "store_exchanged", "1 while the store was emptied or exchanged and nobody has accepted it.", "livemax"
         )
         self._spool = self._alone("spool_pending", "Settlements that wait for the store.", "livesum")
+        self._lost_settlements = self._plain("settlements_lost_total", "Settlements that nothing could keep.")
         self._replays = self._plain("spool_replayed_total", "Settlements that the store got later.")
         self._expired = self._plain("reservations_expired_total", "Reservations of dead workers, billed as they stood.")
         self._clock_steps = self._plain("clock_steps_total", "Steps of the machine's clock that were held back.")
@@ -459,6 +460,10 @@ class Metrics:
     def replayed(self, count: int) -> None:
         """The store got settlements that had waited."""
         self._replays.inc(count)
+
+    def settlement_lost(self) -> None:
+        """Neither the store nor the spool took a settlement, and memory was full."""
+        self._lost_settlements.inc()
 
     def reservations_expired(self, count: int) -> None:
         """Reservations were billed because nobody settled them."""

@@ -167,7 +167,7 @@ def accounts(
         store,
         clock,
         metrics,
-        Spool(settings.spool_folder) if store.is_durable else None,
+        Spool(settings.spool_folder, ours.spool_max_mib << 20) if store.is_durable else None,
         keep_entries_s=None if days is None else days * 86400.0,
     )
     webhook = ours.budgets.webhook

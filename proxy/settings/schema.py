@@ -287,6 +287,9 @@ class Stratiform(Strict):
     spool: str | None = Field(
         default=None, min_length=1, description="the folder for settlements that wait for the store"
     )
+    spool_max_mib: int = Field(
+        default=1024, ge=1, description="the most that a worker keeps of settlements that wait for the store"
+    )
     ledger: Ledger = Ledger()
     objects: Objects = Objects()
     keep_alive: KeepAlive = KeepAlive()

@@ -21,6 +21,8 @@ from proxy.store import PutOff, Release, Settle
 
 PAGE = 250
 """The most calls of a page: the store carries out those of one team in one step, and answers nobody else meanwhile."""
+MAX_BYTES = 1 << 30
+"""The most bytes of calls that one worker keeps. What it takes over from workers that died is kept beyond that."""
 _SUFFIX = ".spool"
 
 _TYPES: dict[str, Callable[[str], PutOff]] = {
@@ -32,23 +34,28 @@ _TYPES: dict[str, Callable[[str], PutOff]] = {
 class Spool:
     """The pending calls of one worker. The file is made when there is something to write."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, max_bytes: int = MAX_BYTES) -> None:
+        self._max_bytes = max_bytes
         self._folder = folder
         self._path = folder / f"{secrets.token_hex(8)}{_SUFFIX}"
         self._database: Database | None = None
         # Many calls may be put off at once; a second connection would find the file locked by the first.
         self._opening = asyncio.Lock()
         self.size = 0
+        self._bytes = 0
 
     async def add(self, call: PutOff) -> None:
-        """Keep a call. Durable when it returns. Raises StoreError."""
+        """Keep a call. Durable when it returns. Raises StoreError, also beyond the bound."""
         kind = "settle" if isinstance(call, Settle) else "release"
         text = msgspec.json.encode(call).decode()
+        if self._bytes + len(text) > self._max_bytes:
+            raise StoreError(f"it holds {self._max_bytes >> 20} MiB already (stratiform.spool_max_mib)")
         database = await self._opened()
         await database.write(
             lambda connection: connection.execute("INSERT INTO pending (kind, call) VALUES (?, ?)", (kind, text))
         )
         self.size += 1
+        self._bytes += len(text)
 
     async def adopt(self) -> Sequence[PutOff]:
         """Take over what workers that died have left, and return it. Raises StoreError."""
@@ -69,6 +76,7 @@ class Spool:
         """Delete calls that the store has carried out. Raises StoreError."""
         if numbers and self._database is not None:
             await self._database.write(_forgetting(numbers))
+            self._bytes -= self._bytes * len(numbers) // max(self.size, 1)  # calls are of much the same length
             self.size -= len(numbers)
 
     async def aclose(self) -> None:
@@ -98,6 +106,7 @@ class Spool:
                 own = await self._opened()
                 await own.write(_inserting([(kind, text) for _, kind, text in rows]))
                 self.size += len(rows)
+                self._bytes += sum(len(text) for _, _, text in rows)
                 await other.write(_forgetting([number for number, _, _ in rows]))
         finally:
             await other.aclose()

@@ -136,3 +136,32 @@ def test_an_attempt_ends_where_the_store_is_away(tmp_path: Path) -> None:
         await one.aclose()
 
     run(main)
+
+
+def test_what_nothing_can_keep_is_counted_and_said(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    async def main() -> None:
+        store, metrics = Damaged(), Metrics()
+        spool = Spool(tmp_path, max_bytes=2000)
+        one = CatchingUp(store, ManualClock(NOW), metrics, spool, Patience(5.0), most_in_memory=3)
+        kept = 0
+        while not one.trouble:
+            kept += 1
+            await one.put_off(end(f"spooled-{kept}"))
+        assert 3 < kept < 30
+        assert "spool_max_mib" in one.trouble
+        for number in range(4):
+            await one.put_off(end(f"later-{number}"))
+        sample = metrics.registry.get_sample_value
+        assert sample("stratiform_settlements_lost_total") == 2
+        assert [record.message for record in caplog.records if "lost" in record.message] == [
+            "settlements are lost, 1 by now: neither the store nor the spool takes them, and memory holds 3"
+        ], "not a line for each"
+        assert pending(one, "red") == 2 * (kept + 4), "limits hold even so"
+        assert await one.catch_up(answers) == kept - 1 + 3
+        assert (pending(one, "red"), one.trouble) == (0, "")
+        await one.put_off(end("again"))
+        assert (spool.size, one.trouble) == (1, ""), "there is room again"
+        await one.catch_up(answers)
+        await one.aclose()
+
+    run(main)
