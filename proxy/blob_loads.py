@@ -76,7 +76,7 @@ class BlobLoads:
             batches[self._batch_for(scope, name, now)] = None
         found: dict[str, bytes] = {}
         for batch in batches:
-            answer = await asyncio.shield(batch.answer)
+            answer = await batch.answer
             if answer is None:
                 return None
             found.update((name, answer[name]) for name in names if name in answer)
@@ -133,7 +133,8 @@ class BlobLoads:
             if not under_way:
                 del self._under_way[batch.scope]
             self._running -= 1
-            batch.answer.set_result(answer)
+            if not batch.answer.done():  # whoever waited for it was cancelled
+                batch.answer.set_result(answer)
             self._flush()
 
     def _tick(self) -> None:
