@@ -21,8 +21,8 @@ from proxy.tasks import Tasks, drain, spawn
 
 SLICE_S: Final = 0.02
 """The largest piece of waiting that one turn of the event loop may count for."""
-# A store that serves one call at a time gains nothing from more, and one of many cores little.
-_MOST_CALLS = 4
+# A busy event loop looks for answers once a turn: of clients with a key each it has so many served in one turn.
+_MOST_CALLS = 32
 # More names of a scope go into another call: no answer holds up the event loop for long.
 _MOST_NAMES = 500
 # After a failure the store is asked again, by the next request that comes so much later.

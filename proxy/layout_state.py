@@ -59,7 +59,8 @@ class Wanted(Protocol):
 
 
 class LayoutState:
-    """Reads and writes blobs of one store. ``failed`` is told what could not be done."""
+    """Reads and writes blobs of one store. ``failed`` is told what could not be done, and what came too late for a
+    request whose session this process does not know."""
 
     def __init__(
         self,
@@ -92,11 +93,12 @@ class LayoutState:
         names = self._news(scope, wanted.names())
         if not names:
             return
-        wait_s = self._wait_s(wanted, size_bytes)
+        is_known = wanted.is_known()
+        wait_s = self._wait_s(0 if is_known else size_bytes)
         if wait_s <= 0 and len(self._learning) >= _MOST_LATE:
             return
         learning = spawn(self._learn(scope, wanted, now, names), self._learning)
-        if wait_s > 0 and not await _ends_within(learning, wait_s):
+        if wait_s > 0 and not await _ends_within(learning, wait_s) and not is_known:
             self._failed("load")
 
     def keep(self, scope: str, blobs: Mapping[str, bytes], now: float) -> None:
@@ -133,12 +135,11 @@ class LayoutState:
             if not names:
                 return
 
-    def _wait_s(self, wanted: Wanted, size_bytes: int) -> float:
+    def _wait_s(self, bytes_at_stake: int) -> float:
         """How long to wait for the store: not again for what another request has waited for in vain."""
         if self._loads.is_failing:
             return LEAST_WAIT_S
-        at_stake = 0 if wanted.is_known() else size_bytes
-        return min(max(at_stake * WAIT_S_PER_BYTE, LEAST_WAIT_S), MOST_WAIT_S) - self._loads.silence_s
+        return min(max(bytes_at_stake * WAIT_S_PER_BYTE, LEAST_WAIT_S), MOST_WAIT_S) - self._loads.silence_s
 
     def _see(self, scope: str, blobs: Mapping[str, bytes]) -> None:
         for name, blob in blobs.items():

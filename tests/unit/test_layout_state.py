@@ -179,7 +179,7 @@ async def _waits(wanted: Curious, size_bytes: int) -> float:
     began = time.monotonic()
     await state.recall("red", wanted, NOW, size_bytes)
     waited = time.monotonic() - began
-    assert failures == ["load"]
+    assert failures == ([] if wanted.is_at_home else ["load"]), "where the session is known nothing was lost"
     await state.aclose()
     return waited
 
