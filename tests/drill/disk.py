@@ -23,8 +23,8 @@ class Disk:
         if self.is_mounted:
             world.stack.callback(subprocess.run, ["umount", "--lazy", str(self.folder)], check=False)
 
-    def fill(self, proxy: Fleet) -> None:
-        """From now on the proxy writes no file here. Without a disk of its own: no file anywhere."""
+    def fill(self, proxy: Fleet | None = None) -> None:
+        """From now on the proxy writes no file here. Without a disk of its own: this proxy, and no file anywhere."""
         if not self.is_mounted:
             _bound(proxy, 0)
             return
@@ -36,7 +36,7 @@ class Disk:
                 except OSError:
                     size //= 2
 
-    def free(self, proxy: Fleet) -> None:
+    def free(self, proxy: Fleet | None = None) -> None:
         """There is room again."""
         if self.is_mounted:
             self._filler.unlink()
@@ -48,7 +48,8 @@ class Disk:
         return self.folder / "filler"
 
 
-def _bound(proxy: Fleet, size: int) -> None:
+def _bound(proxy: Fleet | None, size: int) -> None:
+    assert proxy is not None, "only a process that runs has bounds"
     for pid in (proxy.process.pid, *proxy.workers()):
         _, hard = resource.prlimit(pid, resource.RLIMIT_FSIZE)
         resource.prlimit(pid, resource.RLIMIT_FSIZE, (size, hard))

@@ -17,7 +17,7 @@ from tests.drill.disk import Disk
 from tests.drill.drill import Drill, Findings
 from tests.drill.money import compare, read
 from tests.drill.redis_outages import WIDE_USD
-from tests.drill.world import World, gauge, wait_for
+from tests.drill.world import Impossible, World, gauge, wait_for
 from tests.e2e.fleet import Fleet
 
 TEAMS = {"red": WIDE_USD, "free": None}
@@ -47,6 +47,31 @@ def _full_store(policy: Policy, world: World, findings: Findings) -> None:
     meanwhile = [one for one in clients.told if full_at <= one.began and one.ended <= freed_at]
     _by_policy(policy, meanwhile, ready, findings)
     findings.settle(compare(world.upstream.served(), clients.told, read(store, TEAMS), unlimited=["free"]))
+
+
+def _full_at_start(world: World, findings: Findings) -> None:
+    """The disk of a SQLite store is full when the proxy starts."""
+    disk = Disk(world)
+    if not disk.is_mounted:
+        raise Impossible("a small disk can only be mounted by root")
+    store = f"sqlite:{disk.folder / 'spend.sqlite'}"
+    config, crowd = world.config(store, TEAMS, "deny"), {"red": 4, "free": 4}
+    with world.proxy(config) as proxy, Clients(proxy.url, crowd, calls=5) as first:
+        first.wait()
+    disk.fill()
+    with world.proxy(config) as proxy:
+        with Clients(proxy.url, crowd, calls=50) as second:
+            second.wait()
+        ready = readiness(proxy)
+        disk.free()
+        mended = wait_for(lambda: gauge(proxy.url, "store_away") == 0 and gauge(proxy.url, "spool_pending") == 0, 60)
+        with Clients(proxy.url, crowd, calls=10) as third:
+            third.wait()
+    _by_policy("deny", second.told, ready, findings)
+    after = {one.status for one in third.told}
+    findings.expect("all are served when there is room again", statuses(third.told), mended and after == {200})
+    told = first.told + second.told + third.told
+    findings.settle(compare(world.upstream.served(), told, read(store, TEAMS), unlimited=["free"]))
 
 
 def _full_spool(policy: Policy, world: World, findings: Findings) -> None:
@@ -189,6 +214,10 @@ DRILLS = (
             partial(_full_store, policy), is_short=policy == "deny",
         )
         for policy in ("deny", "allow")
+    ),
+    Drill(
+        "disk-full-at-start", "the disk of a SQLite store is full as the proxy starts; on_store_error: deny",
+        _full_at_start,
     ),
     *(
         Drill(

@@ -1,7 +1,11 @@
 """The shortened drills pass, and the comparison of the money sees every way in which it can differ."""
 
+import json
+import sys
+
 import pytest
 
+import tests.drill.__main__ as command
 from proxy.store import Entry
 from tests.drill.clients import Told
 from tests.drill.drill import Drill, Findings
@@ -99,3 +103,31 @@ def test_a_drill_that_breaks_off_has_failed() -> None:
 
     result = run(Drill("broken", "nothing", breaks), SHORT, by_the_clock=True)
     assert result.failures[0].figure == "the proxy did not start"
+
+
+def test_the_command_lists_drills_runs_one_and_says_what_was_missed(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def misses(world: World, findings: Findings) -> None:
+        findings.expect("nothing is lost", "2 cents", False)
+        findings.settle(compare([CALL], [TOLD], books(ENTRY)))
+
+    monkeypatch.setattr(command, "DRILLS", (Drill("misses", "something", misses), Drill("other", "nothing", misses)))
+    assert call(monkeypatch, "--list") == 0
+    assert capsys.readouterr().out.split()[0] == "misses"
+    assert call(monkeypatch, "--only", "misses") == 1
+    table = capsys.readouterr().out
+    assert "nothing is lost" in table
+    assert "FAILED" in table
+    assert "other" not in table
+    assert call(monkeypatch, "--only", "misses", "--json") == 1
+    (told,) = json.loads(capsys.readouterr().out)
+    assert (told["verdict"], told["served_nanos"], told["ledger_nanos"]) == ("FAILED", 500, 500)
+    assert [check["ok"] for check in told["checks"]] == [False, True]
+    with pytest.raises(SystemExit):
+        call(monkeypatch, "--only", "unheard-of")
+
+
+def call(monkeypatch: pytest.MonkeyPatch, *words: str) -> int:
+    monkeypatch.setattr(sys, "argv", ["drill", *words])
+    return command.main()
