@@ -230,7 +230,7 @@ DRILLS = (
         Drill(
             f"database-damaged-{policy}",
             f"pages of a SQLite store are overwritten, later a backup is put back; on_store_error: {policy}",
-            partial(_damaged, policy), is_short=policy == "deny",
+            partial(_damaged, policy),
         )
         for policy in ("deny", "allow")
     ),

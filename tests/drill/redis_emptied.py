@@ -16,14 +16,16 @@ import yaml
 from proxy.store import NANOS_PER_USD
 from tests.drill.clients import Clients, statuses
 from tests.drill.drill import Drill, Findings
+from tests.drill.files import readiness
 from tests.drill.money import ROOT, compare, read, reported_nanos
 from tests.drill.redis_outages import RESERVATION, TIGHT_USD, WIDE_USD
-from tests.drill.world import World, wait_for
+from tests.drill.world import World, gauge, wait_for
 from tests.redis_server import RedisServer
 
 # So long after the server was emptied the limits are looked at.
 _AFTERWARDS_S = 5.0
 _SETTLES_S = 1.0
+_CONFIG = "operator.yaml"
 _EMPTIED = re.compile(r"(?i)\bempt(y|ied)\b")
 
 Emptied = Callable[[RedisServer, Path], None]
@@ -44,9 +46,9 @@ def restarted(redis: RedisServer, folder: Path) -> None:
 
 def _run(empty: Emptied, policy: Literal["allow", "deny"], world: World, findings: Findings) -> None:
     size, redis = world.size, world.redis()
-    teams = {"tight": TIGHT_USD, "wide": WIDE_USD}
+    teams = {"tight": TIGHT_USD, "wide": WIDE_USD, "free": None}
     config = world.config(redis.url, teams, policy)
-    crowd = {"tight": size.share(50), "wide": size.share(50)}
+    crowd = {"tight": size.share(30), "wide": size.share(30), "free": size.share(20)}
     with world.proxy(config, size.workers) as proxy:
         with Clients(proxy.url, crowd) as clients:
             assert wait_for(lambda: any(one.status == 429 for one in clients.of("tight")), 60), "no limit is reached"
@@ -55,10 +57,10 @@ def _run(empty: Emptied, policy: Literal["allow", "deny"], world: World, finding
             empty(redis, world.folder / "redis-1")
             back_at = time.time()
             time.sleep(_AFTERWARDS_S)
+            said, ready = gauge(proxy.url, "store_exchanged"), readiness(proxy)
         served, told = world.upstream.served(), list(clients.told)
         team_of = {one.id: one.team for one in told}
         of_tight = [call for call in served if team_of[call.id] == "tight"]
-        before = sum(call.nanos or 0 for call in of_tight if call.at < emptied_at)
         again = sum(call.nanos or 0 for call in of_tight if call.at >= emptied_at)
         if policy == "deny":
             findings.expect(
@@ -71,14 +73,26 @@ def _run(empty: Emptied, policy: Literal["allow", "deny"], world: World, finding
             for call in served
             if call.at > back_at + _SETTLES_S and call.id in {o.id for o in told if o.is_complete}
         )
+        parts = [fault["part"] for fault in ready[1].get("faults", ())]
+        findings.expect(
+            "the metric and /readyz say so, with 503 where requests are refused", f"{said}; {ready[0]} {parts}",
+            said == 1 and "epoch" in parts and ready[0] == (503 if policy == "deny" else 200),
+        )  # fmt: skip
+        free = clients.of("free")
+        findings.expect(
+            "a team without a budget is served throughout", statuses(free), {one.status for one in free} == {200}
+        )
         reported = reported_nanos(redis.url)
         findings.expect(
             "`stratiform spend` has what was spent since, at once",
             f"${reported / NANOS_PER_USD:.4f} of ${booked / NANOS_PER_USD:.4f}", reported >= booked,
         )  # fmt: skip
-        _restore(world, config, {"tight": before + again, "wide": WIDE_USD * NANOS_PER_USD / 2}, findings)
+        _restore(world, config, {"tight": TIGHT_USD * NANOS_PER_USD, "wide": WIDE_USD * NANOS_PER_USD / 2})
         with Clients(proxy.url, {"tight": 2, "wide": 2}, calls=5) as more:
             more.wait()
+        _stratiform(world, "accept-store")
+        is_over = wait_for(lambda: gauge(proxy.url, "store_exchanged") == 0, 60)
+        findings.expect("`stratiform budgets accept-store` ends it", "yes" if is_over else "no", is_over)
     findings.expect(
         "a counter that is restored holds: the spent budget refuses, the other one serves",
         f"tight {statuses(more.of('tight'))}; wide {statuses(more.of('wide'))}",
@@ -98,28 +112,25 @@ def _run(empty: Emptied, policy: Literal["allow", "deny"], world: World, finding
     findings.settle(found, goal="what is booked since then is what was served, to the cent")
 
 
-def _restore(world: World, config: dict[str, object], spent: dict[str, float], findings: Findings) -> None:
+def _restore(world: World, config: dict[str, object], spent: dict[str, float]) -> None:
     """``stratiform budgets set-spent``, as an operator restores counters from a bill."""
-    file = world.folder / "config.yaml"
-    file.write_text(yaml.safe_dump(config))
-    base = [sys.executable, "-m", "proxy.cli", "budgets"]
-    listed = subprocess.run(
-        [*base, "list", "--config", str(file), "--json"], cwd=ROOT, capture_output=True, text=True, check=True
-    )
-    for budget in json.loads(listed.stdout)["data"]:
-        words = ["set-spent", budget["id"], f"{spent[budget['team']] / NANOS_PER_USD:.9f}"]
-        done = subprocess.run(
-            [*base, *words, "--config", str(file)], cwd=ROOT, capture_output=True, text=True, check=False
-        )
-        if done.returncode:
-            findings.expect("`stratiform budgets set-spent` restores a counter", done.stderr[-200:], False)
-            return
+    (world.folder / _CONFIG).write_text(yaml.safe_dump(config))
+    for budget in json.loads(_stratiform(world, "list", "--json"))["data"]:
+        _stratiform(world, "set-spent", budget["id"], f"{spent[budget['team']] / NANOS_PER_USD:.9f}")
+
+
+def _stratiform(world: World, *words: str) -> str:
+    """``stratiform budgets ...`` on the store itself."""
+    command = [sys.executable, "-m", "proxy.cli", "budgets", *words, "--config", str(world.folder / _CONFIG)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
 
 
 DRILLS = (
     Drill(
         "redis-flushed-deny", "FLUSHALL under load; on_store_error: deny; then set-spent",
-        partial(_run, flushed, "deny"), needs_redis=True,
+        partial(_run, flushed, "deny"), needs_redis=True, is_short=True,
     ),
     Drill(
         "redis-flushed-allow", "FLUSHALL under load; on_store_error: allow; then set-spent",
