@@ -6,15 +6,16 @@ client never had its whole answer, and is not below what the provider billed.
 """
 
 import asyncio
+import io
 import json
-import subprocess
-import sys
 import time
 from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
+from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from proxy.cli import main
 from proxy.state.redis import RedisStore
 from proxy.state.sqlite import SqliteStore
 from proxy.store import NANOS_PER_USD, Entry
@@ -23,7 +24,6 @@ from tests.drill.upstream import Served
 
 ACCOUNT = "b:total:-:total"
 """The counter of a team's budget that never begins anew."""
-ROOT = Path(__file__).resolve().parents[2]
 _AN_HOUR_S = 3600.0
 
 
@@ -65,10 +65,16 @@ def read(store: str, teams: Iterable[str], account: str = ACCOUNT, *, ahead_s: f
 
 def reported_nanos(store: str) -> int:
     """The sum that ``stratiform spend`` prints for this store."""
-    command = [sys.executable, "-m", "proxy.cli", "spend", "--store", store, "--since", "7d", "--json"]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120, check=False)
-    assert done.returncode == 0, done.stderr
-    return round(sum(row["cost_usd"] for row in json.loads(done.stdout)["data"]) * NANOS_PER_USD)
+    rows = json.loads(stratiform("spend", "--store", store, "--since", "7d", "--json"))["data"]
+    return round(sum(row["cost_usd"] for row in rows) * NANOS_PER_USD)
+
+
+def stratiform(*words: str) -> str:
+    """What the command prints."""
+    with redirect_stdout(io.StringIO()) as printed, redirect_stderr(io.StringIO()) as said:
+        code = main(words)
+    assert code == 0, said.getvalue()
+    return printed.getvalue()
 
 
 @dataclass(slots=True)

@@ -3,8 +3,6 @@
 import json
 import re
 import shutil
-import subprocess
-import sys
 import time
 from collections.abc import Callable
 from functools import partial
@@ -17,7 +15,7 @@ from proxy.store import NANOS_PER_USD
 from tests.drill.clients import Clients, statuses
 from tests.drill.drill import Drill, Findings
 from tests.drill.files import readiness
-from tests.drill.money import ROOT, compare, read, reported_nanos
+from tests.drill.money import compare, read, reported_nanos, stratiform
 from tests.drill.redis_outages import RESERVATION, TIGHT_USD, WIDE_USD
 from tests.drill.world import World, gauge, wait_for
 from tests.redis_server import RedisServer
@@ -90,7 +88,7 @@ def _run(empty: Emptied, policy: Literal["allow", "deny"], world: World, finding
         _restore(world, config, {"tight": TIGHT_USD * NANOS_PER_USD, "wide": WIDE_USD * NANOS_PER_USD / 2})
         with Clients(proxy.url, {"tight": 2, "wide": 2}, calls=5) as more:
             more.wait()
-        _stratiform(world, "accept-store")
+        _budgets(world, "accept-store")
         is_over = wait_for(lambda: gauge(proxy.url, "store_exchanged") == 0, 60)
         findings.expect("`stratiform budgets accept-store` ends it", "yes" if is_over else "no", is_over)
     findings.expect(
@@ -115,16 +113,13 @@ def _run(empty: Emptied, policy: Literal["allow", "deny"], world: World, finding
 def _restore(world: World, config: dict[str, object], spent: dict[str, float]) -> None:
     """``stratiform budgets set-spent``, as an operator restores counters from a bill."""
     (world.folder / _CONFIG).write_text(yaml.safe_dump(config))
-    for budget in json.loads(_stratiform(world, "list", "--json"))["data"]:
-        _stratiform(world, "set-spent", budget["id"], f"{spent[budget['team']] / NANOS_PER_USD:.9f}")
+    for budget in json.loads(_budgets(world, "list", "--json"))["data"]:
+        _budgets(world, "set-spent", budget["id"], f"{spent[budget['team']] / NANOS_PER_USD:.9f}")
 
 
-def _stratiform(world: World, *words: str) -> str:
+def _budgets(world: World, *words: str) -> str:
     """``stratiform budgets ...`` on the store itself."""
-    command = [sys.executable, "-m", "proxy.cli", "budgets", *words, "--config", str(world.folder / _CONFIG)]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    return done.stdout
+    return stratiform("budgets", *words, "--config", str(world.folder / _CONFIG))
 
 
 DRILLS = (
