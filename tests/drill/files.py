@@ -94,7 +94,8 @@ def _full_spool(policy: Policy, world: World, findings: Findings) -> None:
         clients.stop()
         wait_for(lambda: gauge(proxy.url, "spool_pending") == 0, 60)
     meanwhile = [one for one in clients.told if away_at <= one.began and one.ended <= back_at]
-    _by_policy(policy, meanwhile, ready, findings)
+    # With deny nothing is sent whose cost can be written nowhere.
+    _by_policy(policy, meanwhile, ready, findings, free=503 if policy == "deny" else 200)
     findings.settle(compare(world.upstream.served(), clients.told, read(redis.url, TEAMS), unlimited=["free"]))
 
 
@@ -136,7 +137,8 @@ def _damaged(policy: Policy, world: World, findings: Findings) -> None:
 def _unwritable_spool(world: World, findings: Findings) -> None:
     """Redis is away and the spool takes nothing, and the proxy is told to stop; then all is well again."""
     redis, spool = world.redis(), world.folder / "spool"
-    config = world.config(redis.url, TEAMS, "allow", spool=str(spool))
+    fallback = str(world.folder / "fallback")
+    config = world.config(redis.url, TEAMS, "allow", spool=str(spool), spool_fallback=fallback)
     with world.proxy(config, 2) as proxy, Clients(proxy.url, _crowd(world)) as clients:
         assert wait_for(lambda: len(clients.told) >= world.size.clients, 60), "nothing is served"
         if spool.exists():
@@ -178,18 +180,19 @@ def readiness(proxy: Fleet) -> tuple[int, Any]:
         connection.close()
 
 
-def _by_policy(policy: Policy, meanwhile: list[Told], ready: tuple[int, Any], findings: Findings) -> None:
-    """What clients are told while nothing can be written, and whether the proxy calls itself ready."""
-    red = [one for one in meanwhile if one.team == "red"]
-    free = [one for one in meanwhile if one.team == "free"]
-    wanted, told = (503, 503) if policy == "deny" else (200, 200)
-    findings.expect(
-        "a hard budget refuses meanwhile" if policy == "deny" else "a hard budget does not refuse meanwhile",
-        statuses(red), {one.status for one in red} == {wanted},
-    )  # fmt: skip
-    findings.expect("a team without a budget is served", statuses(free), {one.status for one in free} == {200})
-    says = ready[0] == told and ready[1] != {"status": "ready"}
-    findings.expect(f"/readyz answers {told} and names the fault", f"{ready[0]} {json.dumps(ready[1])[:80]}", says)
+def _by_policy(
+    policy: Policy, meanwhile: list[Told], ready: tuple[int, Any], findings: Findings, *, free: int = 200
+) -> None:
+    """What clients are told while nothing can be written, and whether the proxy calls itself ready. ``free`` is what
+    teams without a budget are told."""
+    for team, wanted in (("red", 503 if policy == "deny" else 200), ("free", free)):
+        told = [one for one in meanwhile if one.team == team]
+        who = "a hard budget" if team == "red" else "a team without a budget"
+        does = "is served" if wanted == 200 else "is refused"
+        findings.expect(f"{who} {does} meanwhile", statuses(told), {one.status for one in told} == {wanted})
+    wanted = 503 if policy == "deny" else 200
+    names = ready[0] == wanted and ready[1] != {"status": "ready"}
+    findings.expect(f"/readyz answers {wanted} and names the fault", f"{ready[0]} {json.dumps(ready[1])[:80]}", names)
 
 
 def _crowd(world: World) -> dict[str, int]:
