@@ -114,8 +114,8 @@ class Books:
         if self.pending:
             await self._come_back()
             self._news.set()
-        await self._look_after_leases()
         spawn(self._recover(), self._tasks)
+        await self._look_after_leases()
         spawn(self._renew(), self._tasks)
 
     async def aclose(self) -> None:

@@ -1,6 +1,7 @@
 """The background of the accounts: renewing, expiring, forgetting, coming back."""
 
 import asyncio
+import time
 from collections.abc import Callable, Coroutine, Sequence
 from pathlib import Path
 from typing import Any
@@ -244,5 +245,26 @@ def test_those_who_wait_are_let_go_when_the_store_is_found_away(tmp_path: Path) 
             async with asyncio.timeout(10):
                 await asyncio.gather(*settling)
             assert one.books.pending == 4
+
+    run(main)
+
+
+def test_a_worker_that_is_late_itself_does_not_take_its_store_for_dead(tmp_path: Path) -> None:
+    timeout_s = 0.2
+
+    class Busy(Flaky):
+        async def settle(self, end: Settle, now: float) -> Any:
+            for _ in range(5):  # the answer is there, and the loop comes to it only now and then
+                await asyncio.sleep(0)
+                time.sleep(timeout_s / 2)
+            return await super().settle(end, now)
+
+    async def main() -> None:
+        async with desk(RULE, store=Busy(), spool=tmp_path, timeout_s=timeout_s) as one:
+            asked = exchange(100)
+            await one.reserve(asked)
+            await one.settle(asked, Usage(1, 1))
+            assert one.books.standing is Standing.IN_STEP
+            assert one.sample("store_errors_total", operation="settle") == 0
 
     run(main)
