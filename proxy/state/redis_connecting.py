@@ -49,7 +49,7 @@ class Address:
 
 
 async def connected(address: Address) -> Client:
-    """A client of a server that takes what is written. Raises StoreError, RedisError, OSError."""
+    """A client of a server that takes what is written. Raises StoreError, OSError, and the errors of redis-py."""
     client = await _open(address)
     try:
         await check_writing(client)

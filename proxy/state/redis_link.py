@@ -11,13 +11,21 @@ import asyncio
 import hashlib
 from collections import deque
 from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from redis.asyncio import Redis
-from redis.exceptions import ClusterDownError, MovedError, NoScriptError, ReadOnlyError, RedisError, ResponseError
+from redis.asyncio import Redis, RedisCluster
+from redis.exceptions import (
+    ClusterDownError,
+    MovedError,
+    NoScriptError,
+    ReadOnlyError,
+    RedisClusterException,
+    RedisError,
+    ResponseError,
+)
 from redis.exceptions import ConnectionError as LineError
 
 from proxy.patience import Patience
@@ -31,6 +39,8 @@ _LUA = Path(__file__).parent / "lua"
 # A server answers one call at a time anyway, and a connection costs more to make than many calls.
 _CONNECTIONS = 8
 _MOST_TOGETHER = 100
+# EVALSHA digest count key ...
+_KEY_OF_A_SCRIPT = 3
 # The server is not, or is not any more, the one that takes what is written; or the connections to it are dead.
 _ANOTHER_SERVER = (LineError, ReadOnlyError, MovedError, ClusterDownError)
 
@@ -69,6 +79,14 @@ class _Waiting:
     answer: "asyncio.Future[Any]"
 
 
+@dataclass(slots=True, eq=False)
+class _Node:
+    """One server, and the calls to it."""
+
+    under_way: int = 0
+    waiting: deque[_Waiting] = field(default_factory=deque)
+
+
 class RedisLink:
     """Connections to one Redis; raises ValueError where ``url`` is none of a Redis."""
 
@@ -79,8 +97,7 @@ class RedisLink:
         self._line: _Line | None = None
         self._connecting: asyncio.Task[_Line | Exception] | None = None
         self._tasks: Tasks = set()
-        self._under_way = 0
-        self._waiting: deque[_Waiting] = deque()
+        self._nodes: dict[str, _Node] = {}
 
     async def run(self, script: Script, keys: Sequence[str], *arguments: Argument) -> Any:
         """Call a script: by its digest, in one round trip; with its text where the server does not know it yet."""
@@ -114,37 +131,48 @@ class RedisLink:
 
     async def _call(self, *words: Argument) -> Any:
         """Raises StoreError, NoScriptError."""
-        if self._under_way >= _CONNECTIONS:
+        node = self._node(words)
+        if node.under_way >= _CONNECTIONS:
             call = _Waiting(words, asyncio.get_running_loop().create_future())
-            self._waiting.append(call)
+            node.waiting.append(call)
             return await call.answer
-        self._under_way += 1
+        node.under_way += 1
         try:
             (answer,) = await self._ask([words])
         finally:
-            self._under_way -= 1
-            self._send_waiting()
+            node.under_way -= 1
+            self._send_waiting(node)
         return _given(answer)
 
-    def _send_waiting(self) -> None:
-        """Somebody has been answered: those who wait are sent, together."""
-        while self._waiting and self._under_way < _CONNECTIONS:
-            is_single = self._line is not None and isinstance(self._line.client, Redis)
-            count = min(len(self._waiting), _MOST_TOGETHER if is_single else 1)
-            calls = [call for call in (self._waiting.popleft() for _ in range(count)) if not call.answer.done()]
-            if calls:
-                self._under_way += 1
-                spawn(self._send_together(calls), self._tasks)
+    def _node(self, words: Sequence[Argument]) -> _Node:
+        """Which server a call goes to: one of a cluster that does not answer holds up nobody else's calls."""
+        name = ""
+        if self._line is not None and isinstance(self._line.client, RedisCluster):
+            key = words[_KEY_OF_A_SCRIPT if words[0] in ("EVALSHA", "EVAL") else 1]
+            with suppress(RedisClusterException):  # no server has the key's slot: the call finds out
+                found = self._line.client.get_node_from_key(str(key))
+                name = found.name if found is not None else ""
+        return self._nodes.setdefault(name, _Node())
 
-    async def _send_together(self, calls: Sequence[_Waiting]) -> None:
+    def _send_waiting(self, node: _Node) -> None:
+        """Somebody has been answered: those who wait are sent, together."""
+        while node.waiting and node.under_way < _CONNECTIONS:
+            is_single = self._line is not None and isinstance(self._line.client, Redis)
+            count = min(len(node.waiting), _MOST_TOGETHER if is_single else 1)
+            calls = [call for call in (node.waiting.popleft() for _ in range(count)) if not call.answer.done()]
+            if calls:
+                node.under_way += 1
+                spawn(self._send_together(node, calls), self._tasks)
+
+    async def _send_together(self, node: _Node, calls: Sequence[_Waiting]) -> None:
         answers: Sequence[Any]
         try:
             answers = await self._ask([call.words for call in calls])
         except StoreError as error:
             answers = [error] * len(calls)
         finally:
-            self._under_way -= 1
-            self._send_waiting()
+            node.under_way -= 1
+            self._send_waiting(node)
         for call, answer in zip(calls, answers, strict=True):
             if call.answer.done():  # whoever asked has left
                 continue
@@ -179,7 +207,7 @@ class RedisLink:
         """A new line, or what kept it from connecting: perhaps nobody waits for it any more."""
         try:
             line = _Line(await Patience(CONNECT_S).wait_for(connected(self._address)))
-        except (StoreError, TimeoutError, RedisError, OSError) as error:
+        except (StoreError, TimeoutError, RedisError, RedisClusterException, OSError) as error:
             return error
         finally:
             self._connecting = None
@@ -208,7 +236,7 @@ class RedisLink:
             yield
         except TimeoutError as error:
             raise StoreError(f"Redis did not answer within {self._timeout_s:g} s") from error
-        except (RedisError, OSError) as error:
+        except (RedisError, RedisClusterException, OSError) as error:
             raise StoreError(f"Redis: {said(error)}") from error
 
 

@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, closing, suppress
 from pathlib import Path
 
@@ -12,7 +12,7 @@ from proxy.ports import StoreError
 from proxy.state.redis import RedisStore
 from proxy.store import Balance, Charge, Entry, Granted, Reserve, Settle, TeamRecord
 from tests.contract.stores import redis_store
-from tests.redis_server import RedisServer, redis_server
+from tests.redis_server import RedisServer, redis_cluster, redis_server
 
 T = 1_700_000_000.0
 
@@ -299,10 +299,10 @@ def test_a_server_that_runs_a_long_script_is_away_until_it_has_ended(server: Red
 
 def test_a_ping_waits_for_no_other_call_and_replaces_connections_that_are_dead(server: RedisServer) -> None:
     async def main() -> None:
-        async with _silent_relay(server.port) as (port, silence):
-            store = RedisStore(f"redis://127.0.0.1:{port}/0", timeout_s=30.0)
+        async with relay_to(server.port) as relay:
+            store = RedisStore(f"redis://127.0.0.1:{relay.port}/0", timeout_s=30.0)
             await asyncio.gather(*(store.settle(end(str(i)), T) for i in range(20)))
-            silence()  # a firewall forgets connections: what is sent on them is never answered
+            relay.silence()
             stuck = [asyncio.ensure_future(store.settle(end(f"stuck-{i}"), T)) for i in range(20)]
             await asyncio.sleep(0.05)
             async with asyncio.timeout(10):
@@ -317,27 +317,98 @@ def test_a_ping_waits_for_no_other_call_and_replaces_connections_that_are_dead(s
     asyncio.run(main())
 
 
-@asynccontextmanager
-async def _silent_relay(target: int) -> AsyncIterator[tuple[int, Callable[[], None]]]:
-    """A port in front of a server, and what silences every connection that there is by then, for good."""
-    silenced: list[asyncio.Event] = []
+class Relay:
+    """An address in front of servers. New connections lead to ``target``, as a name does after a failover; those that
+    there are stay where they are, and can be silenced for good."""
 
-    async def copy(source: asyncio.StreamReader, sink: asyncio.StreamWriter, is_silent: asyncio.Event) -> None:
-        with suppress(ConnectionError):
-            while found := await source.read(65536):
-                if not is_silent.is_set():
-                    sink.write(found)
-        sink.close()
+    def __init__(self, target: int) -> None:
+        self.target = target
+        self.port = 0
+        self._silenced: list[asyncio.Event] = []
 
-    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    def silence(self) -> None:
+        """A firewall forgets the connections that there are: what is sent on them is never answered."""
+        for connection in self._silenced:
+            connection.set()
+
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Carry one connection's bytes to and fro."""
         is_silent = asyncio.Event()
-        silenced.append(is_silent)
-        behind, ahead = await asyncio.open_connection("127.0.0.1", target)
-        await asyncio.gather(copy(reader, ahead, is_silent), copy(behind, writer, is_silent))
+        self._silenced.append(is_silent)
+        behind, ahead = await asyncio.open_connection("127.0.0.1", self.target)
+        await asyncio.gather(_copy(reader, ahead, is_silent), _copy(behind, writer, is_silent))
 
-    listener = await asyncio.start_server(serve, "127.0.0.1", 0)
+
+async def _copy(source: asyncio.StreamReader, sink: asyncio.StreamWriter, is_silent: asyncio.Event) -> None:
+    with suppress(ConnectionError):
+        while found := await source.read(65536):
+            if not is_silent.is_set():
+                sink.write(found)
+    sink.close()
+
+
+@asynccontextmanager
+async def relay_to(target: int) -> AsyncIterator[Relay]:
+    """A relay that listens."""
+    relay = Relay(target)
+    listener = await asyncio.start_server(relay.serve, "127.0.0.1", 0)
     async with listener:
-        yield listener.sockets[0].getsockname()[1], lambda: [event.set() for event in silenced] and None
+        relay.port = listener.sockets[0].getsockname()[1]
+        yield relay
+
+
+def test_after_a_failover_the_name_is_followed_to_the_new_primary(server: RedisServer, tmp_path: Path) -> None:
+    async def main(other: RedisServer) -> None:
+        async with relay_to(server.port) as relay:
+            store = RedisStore(f"redis://127.0.0.1:{relay.port}/0", timeout_s=10.0)
+            await asyncio.gather(*(store.settle(end(str(i)), T) for i in range(20)))
+            relay.target = other.port
+            assert server.call("REPLICAOF", "127.0.0.1", str(other.port)) == "+OK"
+            with pytest.raises(StoreError):
+                await store.settle(end("refused"), T)
+            async with asyncio.timeout(10):
+                while True:
+                    with suppress(StoreError):
+                        await store.settle(end("again"), T)
+                        break
+            assert [entry.exchange_id for entry in await store.entries(0.0, 1e12, team="red")] == ["again"]
+            assert other.call("HLEN", "stratiform:{t:red}:entries") == ":1"
+            await store.aclose()
+
+    with redis_server(tmp_path / "other") as other:
+        asyncio.run(main(other))
+
+
+@pytest.mark.slow
+def test_a_node_of_a_cluster_that_does_not_answer_holds_up_no_other(tmp_path: Path) -> None:
+    async def main(nodes: list[RedisServer]) -> None:
+        store = RedisStore(nodes[0].url, timeout_s=20.0)
+        teams = [f"team-{number}" for number in range(40)]
+        ends = {team: Settle(Entry(team, T, team), [Charge("a", 1)]) for team in teams}
+        for each in ends.values():
+            await store.settle(each, T)
+        keys = nodes[2].ask("KEYS", "stratiform:{t:*}:entries")
+        paused = [team for team in teams if f"{{t:{team}}}" in keys]
+        assert 0 < len(paused) < len(teams)
+        with closing(_Resumed(nodes[2])):
+            nodes[2].pause()
+            stuck = [asyncio.ensure_future(store.settle(ends[paused[n % len(paused)]], T)) for n in range(50)]
+            await asyncio.sleep(0.1)
+            async with asyncio.timeout(10):
+                await asyncio.gather(*(store.settle(ends[team], T) for team in teams if team not in paused))
+            assert not any(one.done() for one in stuck)
+        await asyncio.gather(*stuck)
+        for node in nodes:
+            node.kill()
+        for _ in range(2):
+            with pytest.raises(StoreError):
+                await store.settle(ends[teams[0]], T)
+            with pytest.raises(StoreError):
+                await store.ping()
+        await store.aclose()
+
+    with redis_cluster(tmp_path) as nodes:
+        asyncio.run(main(nodes))
 
 
 # What bounds the keys
