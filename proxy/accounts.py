@@ -156,7 +156,7 @@ class Accounts:
                 exchange.rates = rate_headers(_standing(held, answer.balances), exchange.now)
                 await self._tell(held, answer.balances)
             case None:
-                await self._unheld(held)
+                await self._unheld(held, ask)
         return held
 
     async def defer(self, exchange: Exchange) -> None:
@@ -250,13 +250,17 @@ class Accounts:
             held.is_asked = False
             await self._books.release(held.exchange_id, held.team)
 
-    async def _unheld(self, held: Held) -> None:
-        """The store is away. A rate limit lets traffic pass meanwhile; of a budget the configuration says."""
-        is_limited = any(b.rule.hard is not None and not b.rule.is_rate for b in held.bookings)
-        if not (self._denies and is_limited):
-            return
+    async def _unheld(self, held: Held, ask: Reserve) -> None:
+        """The store is away. A rate limit lets traffic pass meanwhile; of a budget the configuration says, and of what
+        cannot even be written down."""
+        why = f"The budgets of team '{held.team}' cannot be checked: the store does not answer."
+        if not (self._denies and (held.is_hard or not self._rules.are_known)):
+            held.is_asked = True
+            if await self._books.intend(ask) or not self._denies:
+                return
+            why = f"What team '{held.team}' spends cannot be written down: neither the store nor the spool takes it."
         await self._give_back(held)
-        raise BudgetUnavailable(f"The budgets of team '{held.team}' cannot be checked: the store does not answer.")
+        raise BudgetUnavailable(why)
 
     def _warn(self, exchange: Exchange, held: Held, balances: Sequence[Balance]) -> None:
         """A header for the client where a soft limit is passed, or will probably be."""

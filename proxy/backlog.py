@@ -1,13 +1,13 @@
 """What calls that were put off will charge: as long as the store does not know of it, limits are asked with it added.
 
 A settlement whose reservation stands in the store counts only for what it charges beyond that reservation, because the
-store holds the reserved amount against the limit already.
+store holds the reserved amount against the limit already. A reservation that is put off counts until its exchange ends.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
-from proxy.store import Balance, Charge, Granted, PutOff, Refused, Reserve, Settle
+from proxy.store import Balance, Charge, Granted, PutOff, Refused, Release, Reserve, Settle
 
 
 class Backlog:
@@ -16,34 +16,55 @@ class Backlog:
     def __init__(self) -> None:
         self._sums: dict[str, dict[str, int]] = {}
         self._reserved: dict[str, Mapping[str, int]] = {}
+        self._intents: dict[str, Reserve] = {}
 
     def add(self, call: PutOff, reserved: Sequence[Charge] = ()) -> None:
         """Count a call; ``reserved`` is what the store holds for its exchange."""
-        if not isinstance(call, Settle):
-            return
-        if reserved:
-            self._reserved[call.entry.exchange_id] = {charge.account: charge.amount for charge in reserved}
-        sums = self._sums.setdefault(call.entry.team, {})
-        for account, amount in self._beyond_reserved(call):
-            sums[account] = sums.get(account, 0) + amount
+        match call:
+            case Reserve():
+                self._intents[call.exchange_id] = call
+                self._raise(call.team, _amounts(call))
+            case Settle(entry):
+                self._end_intent(entry.exchange_id)
+                if reserved:
+                    self._reserved[entry.exchange_id] = {charge.account: charge.amount for charge in reserved}
+                self._raise(entry.team, self._beyond_reserved(call))
+            case Release():
+                self._end_intent(call.exchange_id)
 
     def remove(self, call: PutOff) -> None:
         """The store has carried a call out."""
-        if not isinstance(call, Settle):
-            return
-        sums = self._sums.get(call.entry.team, {})
-        for account, amount in self._beyond_reserved(call):
+        match call:
+            case Reserve():
+                self._end_intent(call.exchange_id)
+            case Settle(entry):
+                self._lower(entry.team, self._beyond_reserved(call))
+                self._reserved.pop(entry.exchange_id, None)
+
+    def _end_intent(self, exchange_id: str) -> None:
+        intent = self._intents.pop(exchange_id, None)
+        if intent is not None:
+            self._lower(intent.team, _amounts(intent))
+
+    def _raise(self, team: str, amounts: Iterable[tuple[str, int]]) -> None:
+        sums = self._sums.setdefault(team, {})
+        for account, amount in amounts:
+            sums[account] = sums.get(account, 0) + amount
+
+    def _lower(self, team: str, amounts: Iterable[tuple[str, int]]) -> None:
+        sums = self._sums.get(team, {})
+        for account, amount in amounts:
             sums[account] = sums.get(account, 0) - amount
             if sums[account] <= 0:
                 del sums[account]
         if not sums:
-            self._sums.pop(call.entry.team, None)
-        self._reserved.pop(call.entry.exchange_id, None)
+            self._sums.pop(team, None)
 
     def clear(self) -> None:
         """Nothing is put off."""
         self._sums.clear()
         self._reserved.clear()
+        self._intents.clear()
 
     def lowered(self, ask: Reserve) -> Reserve:
         """What to ask the store for: the same charges, under limits that are lower by what is put off."""
@@ -81,3 +102,7 @@ class Backlog:
             beyond = charge.amount - reserved.get(charge.account, 0)
             if beyond > 0:
                 yield charge.account, beyond
+
+
+def _amounts(ask: Reserve) -> Iterable[tuple[str, int]]:
+    return ((charge.account, charge.amount) for charge in ask.charges)

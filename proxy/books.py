@@ -15,6 +15,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from enum import StrEnum
 from typing import TypeVar
 
@@ -71,7 +72,7 @@ class Books:
         self._patience = Patience(timeout_s * (1 - _PING_SHARE))
         self._ping_patience = Patience(timeout_s * _PING_SHARE)
         self._leases = Leases(store, clock, metrics, lease_s, keep_entries_s)
-        self._catching_up = CatchingUp(store, clock, metrics, spool, self._patience)
+        self._catching_up = CatchingUp(store, clock, metrics, spool, self._patience, self._leases)
         self._tasks: Tasks = set()
         self._question: asyncio.Task[None] | None = None
         self._news = asyncio.Event()
@@ -156,6 +157,17 @@ class Books:
         if isinstance(answer, Granted):
             self._leases.granted(ask)
         return backlog.counted(ask, answer)
+
+    async def intend(self, ask: Reserve) -> bool:
+        """Note an exchange that is sent although the store gave no answer, so that it is billed even if this process
+        dies: on disk when it returns. Whether that could be done."""
+        if not self.is_durable:
+            return True
+        charges = [replace(charge, limit=None) for charge in ask.charges]
+        self._leases.begins(ask)
+        is_kept = await self._catching_up.intend(replace(ask, charges=charges))
+        self._news.set()
+        return is_kept
 
     async def settle(self, end: Settle) -> Sequence[Balance] | None:
         """The balances of what was charged; None where the store gave no answer and the settlement was put off."""

@@ -14,11 +14,13 @@ from dataclasses import dataclass, field
 from itertools import count
 
 from proxy.backlog import Backlog
+from proxy.leases import Leases
+from proxy.losses import lines_of_lost
 from proxy.metrics import Metrics
 from proxy.patience import Patience
 from proxy.ports import Clock, StoreError
 from proxy.state.spool import PAGE, Spool
-from proxy.store import Charge, MoneyStore, PutOff, Settle
+from proxy.store import Charge, MoneyStore, PutOff, Reserve, Settle
 
 # Calls of so many teams are carried out at once: requests find the line to the store free.
 _TEAMS_AT_ONCE = 3
@@ -53,6 +55,7 @@ class CatchingUp:
         metrics: Metrics,
         spool: Spool | None,
         patience: Patience,
+        leases: Leases,
         most_in_memory: int = _MOST_IN_MEMORY,
     ) -> None:
         self._store = store
@@ -61,6 +64,7 @@ class CatchingUp:
         self._spool = spool
         self._patience = patience
         self._most_in_memory = most_in_memory
+        self._leases = leases
         self._in_memory: dict[int, PutOff] = {}
         self._lost = 0
         self._numbers = count()
@@ -82,6 +86,15 @@ class CatchingUp:
             for call in await self._spool.adopt():
                 self.backlog.add(call)
         self._metrics.spooled(self.pending)
+
+    async def intend(self, ask: Reserve) -> bool:
+        """Keep on disk what is billed if an exchange that is sent while the store is away is never settled; whether
+        that could be done."""
+        if not await self._is_spooled(ask):
+            return False
+        self.backlog.add(ask)
+        self._metrics.spooled(self.pending)
+        return True
 
     async def put_off(self, call: PutOff, reserved: Sequence[Charge] = ()) -> None:
         """Keep a call for later: on disk, or in memory where even that fails. ``reserved`` is what the store holds for
@@ -114,9 +127,21 @@ class CatchingUp:
         return attempt.carried_out
 
     async def aclose(self) -> None:
-        """Release the spool. Raises StoreError."""
-        if self._spool is not None:
-            await self._spool.aclose()
+        """Write what waits in memory to any place that takes it, and release the spool. Raises StoreError."""
+        if self._spool is None:
+            return
+        if self._in_memory:
+            files, lost = await self._spool.rescue(list(self._in_memory.values()))
+            for file in files:
+                _log.warning("what neither the store nor the spool took waits in %s for the next start", file)
+            for _ in lost:
+                self._metrics.settlement_lost()
+            for line in lines_of_lost(lost):
+                _log.error("%s", line)
+            self._in_memory.clear()
+        if self._spool.size:
+            _log.warning("%d calls wait in the spool for the next start", self._spool.size)
+        await self._spool.aclose()
 
     async def _empty_spool(self, attempt: "_Attempt") -> None:
         """Raises StoreError where the spool fails."""
@@ -137,6 +162,8 @@ class CatchingUp:
         done = [pair for calls, is_taken in zip(teams.values(), answers, strict=True) if is_taken for pair in calls]
         for _, call in done:
             self.backlog.remove(call)
+            if isinstance(call, Reserve):
+                self._leases.made(call)
         self._metrics.replayed(len(done))
         attempt.carried_out += len(done)
         return [number for number, _ in done]
@@ -147,9 +174,8 @@ class CatchingUp:
             if attempt.is_over:
                 return False
             try:
-                await self._patience.wait_for(
-                    self._store.carry_out(team, [call for _, call in calls], self._clock.now())
-                )
+                late = [self._leases.extended(call) if isinstance(call, Reserve) else call for _, call in calls]
+                await self._patience.wait_for(self._store.carry_out(team, late, self._clock.now()))
             except (StoreError, TimeoutError) as error:
                 attempt.failed.add(team)
                 attempt.is_over = await attempt.is_away(error) or attempt.is_over

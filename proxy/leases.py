@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Sequence
+from dataclasses import replace
 
 from proxy.metrics import Metrics
 from proxy.ports import Clock, StoreError
@@ -33,6 +34,22 @@ class Leases:
     def granted(self, ask: Reserve) -> None:
         """An exchange runs, and holds what it asked for."""
         self._running.setdefault(ask.team, {})[ask.exchange_id] = ask.charges
+
+    def begins(self, ask: Reserve) -> None:
+        """An exchange runs, and holds nothing in the store: its reservation is put off."""
+        self._running.setdefault(ask.team, {})[ask.exchange_id] = ()
+
+    def extended(self, ask: Reserve) -> Reserve:
+        """A reservation that is made late. It stands as any other if its exchange still runs; else as it was asked for,
+        and is billed."""
+        is_running = ask.exchange_id in self._running.get(ask.team, {})
+        return replace(ask, expires_at=self.until()) if is_running else ask
+
+    def made(self, ask: Reserve) -> None:
+        """A reservation was made late."""
+        running = self._running.get(ask.team, {})
+        if ask.exchange_id in running:
+            running[ask.exchange_id] = ask.charges
 
     def ended(self, team: str, exchange_id: str) -> Sequence[Charge]:
         """An exchange does not run any more: its reservation is not renewed. What it holds in the store."""

@@ -148,6 +148,11 @@ class Subject:
 class Rules(Protocol):
     """Which budgets and rate limits hold for a request. Called for each: from memory, without waiting."""
 
+    @property
+    def are_known(self) -> bool:
+        """Not until the store was read for the first time: there may be more of them."""
+        ...
+
     def rules(self, subject: Subject, deployment: Deployment) -> Sequence[Rule]:
         """All of them; none where nothing limits this subject."""
         ...

@@ -22,6 +22,11 @@ class Rulebook:
         self._directory = directory
         self._webhook = webhook
 
+    @property
+    def are_known(self) -> bool:
+        """Whether the store was read."""
+        return self._directory.is_loaded
+
     def rules(self, subject: Subject, deployment: Deployment) -> Sequence[Rule]:
         """The rate limits of key and team, then every budget that holds."""
         budgets = self._directory.snapshot.budgets_of(subject.team)

@@ -138,8 +138,9 @@ class Release:
     team: str
 
 
-PutOff = Settle | Release
-"""A call that the store gets later, because it did not answer."""
+PutOff = Settle | Release | Reserve
+"""A call that the store gets later, because it did not answer. A reservation is made for an exchange that was sent
+without one: no limit is asked any more."""
 
 SpendGroup = Literal["team", "key", "user", "model", "day"]
 
@@ -266,8 +267,8 @@ class MoneyStore(Protocol):
         ...
 
     async def carry_out(self, team: str, calls: Sequence[PutOff], now: float) -> None:
-        """Settle and release what was put off for one team, in one round trip. Where it raises, any of the calls may
-        have been carried out; to ask for them again changes nothing."""
+        """Settle, release and reserve what was put off for one team, in one round trip. Where it raises, any of the
+        calls may have been carried out; to ask for them again changes nothing."""
         ...
 
     async def renew(self, team: str, exchange_ids: Sequence[str], expires_at: float) -> None:

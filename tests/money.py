@@ -39,6 +39,7 @@ class FixedRules:
     """The same rules for everybody."""
 
     held: Sequence[Rule] = ()
+    are_known: bool = True
 
     def rules(self, subject: Subject, deployment: Deployment) -> Sequence[Rule]:
         return self.held

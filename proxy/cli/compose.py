@@ -157,6 +157,14 @@ def epoch_file(settings: Settings) -> Path:
     return settings.spool_folder / f"epoch-{address}"
 
 
+def spool_of(settings: Settings) -> Spool:
+    """What waits for the store while it is away."""
+    ours = settings.stratiform
+    return Spool(
+        settings.spool_folder, ours.spool_max_mib << 20, refuges=[settings.spool_fallback], fsync=ours.spool_fsync
+    )
+
+
 def accounts(
     settings: Settings, rules: Rules, store: Store, prices: PriceMap, metrics: Metrics, clock: Clock, epochs: Epochs
 ) -> Accounts:
@@ -167,7 +175,7 @@ def accounts(
         store,
         clock,
         metrics,
-        Spool(settings.spool_folder, ours.spool_max_mib << 20) if store.is_durable else None,
+        spool_of(settings) if store.is_durable else None,
         keep_entries_s=None if days is None else days * 86400.0,
     )
     webhook = ours.budgets.webhook

@@ -4,11 +4,14 @@ An existing LiteLLM file works as it is. Everything that is wrong is reported at
 its key; what LiteLLM would use and Stratiform does not is listed in ``Settings.unused``.
 """
 
+import os
 import ssl
 from collections import deque
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from hashlib import blake2b
 from pathlib import Path
+from tempfile import gettempdir
 from typing import Any
 from urllib.parse import urlsplit, urlunsplit
 
@@ -83,6 +86,15 @@ class Settings:
             return self.folder / Path(self.stratiform.spool).expanduser()
         path = self.store_path
         return path.with_name(f"{path.name}.spool") if path is not None else self.state_folder / "spool"
+
+    @property
+    def spool_fallback(self) -> Path:
+        """Where settlements are written at the end that neither the store nor the spool takes: by default a folder in
+        the system's temporary one, which is this user's and this spool's alone."""
+        if self.stratiform.spool_fallback is not None:
+            return self.folder / Path(self.stratiform.spool_fallback).expanduser()
+        name = blake2b(os.fsencode(self.spool_folder.absolute()), digest_size=6).hexdigest()
+        return Path(gettempdir()) / f"stratiform-{os.geteuid()}-{name}"
 
     @property
     def store_url(self) -> SecretStr | None:

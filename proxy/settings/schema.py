@@ -290,6 +290,12 @@ class Stratiform(Strict):
     spool_max_mib: int = Field(
         default=1024, ge=1, description="the most that a worker keeps of settlements that wait for the store"
     )
+    spool_fsync: bool = Field(default=True, description="what is written to the spool survives a power cut")
+    spool_fallback: str | None = Field(
+        default=None,
+        min_length=1,
+        description="the folder for settlements that neither store nor spool take when the proxy ends",
+    )
     ledger: Ledger = Ledger()
     objects: Objects = Objects()
     keep_alive: KeepAlive = KeepAlive()

@@ -19,6 +19,7 @@ from proxy.store import (
     ObjectRecord,
     PutOff,
     Refused,
+    Release,
     Reserve,
     Settle,
     SpendQuery,
@@ -113,12 +114,15 @@ class MemoryStore:
         hold.is_open, hold.forget_at = False, now + REMEMBERED_S
 
     async def carry_out(self, team: str, calls: Sequence[PutOff], now: float) -> None:
-        """Settle and release what was put off for one team."""
+        """Settle, release and reserve what was put off for one team."""
         for call in calls:
-            if isinstance(call, Settle):
-                await self.settle(call, now)
-            else:
-                await self.release(call.exchange_id, team, now)
+            match call:
+                case Settle():
+                    await self.settle(call, now)
+                case Reserve():
+                    await self.reserve(call, now)
+                case Release():
+                    await self.release(call.exchange_id, team, now)
 
     async def renew(self, team: str, exchange_ids: Sequence[str], expires_at: float) -> None:
         """These exchanges still run."""

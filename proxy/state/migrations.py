@@ -122,6 +122,11 @@ SPOOL = (
         call TEXT NOT NULL
     );
     """,
+    # Whose call it is: the end of an exchange takes the place of its intent.
+    """
+    ALTER TABLE pending ADD COLUMN exchange TEXT NOT NULL DEFAULT '';
+    CREATE INDEX pending_exchange ON pending (exchange);
+    """,
 )
 
 

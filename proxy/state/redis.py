@@ -32,6 +32,7 @@ from proxy.store import (
     ObjectRecord,
     PutOff,
     Refused,
+    Release,
     Reserve,
     Settle,
     SpendQuery,
@@ -87,10 +88,8 @@ class RedisStore:
 
     async def reserve(self, ask: Reserve, now: float) -> Granted | Refused:
         """Grant all charges or none; expired reservations of the team are billed first."""
-        entry = _packed(replace(ask.entry, estimated=True))
-        record = msgpack.encode((repr(ask.entry.at), entry, _charges(ask.charges)))
         await self._register(ask.team, now)
-        is_granted, *rest = await self._run("reserve", ask.team, ask.exchange_id, now, ask.expires_at, record)
+        is_granted, *rest = await self._run("reserve", ask.team, ask.exchange_id, now, ask.expires_at, _record(ask))
         if is_granted:
             balances = _balances((charge.account for charge in ask.charges), rest[0])
             return Granted(balances, await self._epoch.of(ask.team, rest[1].decode()))
@@ -111,9 +110,9 @@ class RedisStore:
         await self._run("release", team, exchange_id, now)
 
     async def carry_out(self, team: str, calls: Sequence[PutOff], now: float) -> None:
-        """Settle and release what was put off for one team."""
+        """Settle, release and reserve what was put off for one team."""
         await self._register(team, now)
-        await self._run("carry_out", team, now, *map(_put_off, calls))
+        await self._run("carry_out", team, now, *(word for call in calls for word in _put_off(call)))
 
     async def renew(self, team: str, exchange_ids: Sequence[str], expires_at: float) -> None:
         """These exchanges still run."""
@@ -332,12 +331,21 @@ def _charges(charges: Iterable[Charge]) -> list[tuple[object, ...]]:
     ]
 
 
-def _put_off(call: PutOff) -> bytes:
+def _put_off(call: PutOff) -> Sequence[bytes]:
     """A call as the script ``carry_out`` reads it."""
-    if isinstance(call, Settle):
-        entry = call.entry
-        return msgpack.encode((entry.exchange_id, repr(entry.at), _packed(entry), _charges(call.final)))
-    return msgpack.encode((call.exchange_id,))
+    match call:
+        case Settle(entry, final):
+            return [msgpack.encode((entry.exchange_id, repr(entry.at), _packed(entry), _charges(final)))]
+        case Reserve():
+            return [msgpack.encode((call.exchange_id, repr(call.expires_at))), _record(call)]
+        case Release():
+            return [msgpack.encode((call.exchange_id,))]
+
+
+def _record(ask: Reserve) -> bytes:
+    """A reservation as the scripts keep it."""
+    entry = _packed(replace(ask.entry, estimated=True))
+    return msgpack.encode((repr(ask.entry.at), entry, _charges(ask.charges)))
 
 
 def _balances(accounts: Iterable[str], found: Iterable[Sequence[int]]) -> list[Balance]:

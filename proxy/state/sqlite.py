@@ -31,6 +31,7 @@ from proxy.store import (
     ObjectRecord,
     PutOff,
     Refused,
+    Release,
     Reserve,
     Settle,
     SpendQuery,
@@ -100,16 +101,19 @@ class SqliteStore:
         await self._write(partial(money.release, exchange_id=exchange_id, team=team, now=now))
 
     async def carry_out(self, team: str, calls: Sequence[PutOff], now: float) -> None:
-        """Settle and release what was put off for one team, in one transaction."""
+        """Settle, release and reserve what was put off for one team, in one transaction."""
 
         def work(connection: sqlite3.Connection) -> None:
             for call in calls:
-                if isinstance(call, Settle):
-                    money.settle(connection, call, now)
-                else:
-                    money.release(connection, call.exchange_id, team, now)
+                match call:
+                    case Settle():
+                        money.settle(connection, call, now)
+                    case Reserve():
+                        money.reserve(connection, call, now)
+                    case Release():
+                        money.release(connection, call.exchange_id, team, now)
 
-        await self._database.write(work)
+        await self._write(work)
 
     async def renew(self, team: str, exchange_ids: Sequence[str], expires_at: float) -> None:
         """These exchanges still run."""

@@ -253,6 +253,36 @@ def test_what_was_put_off_is_carried_out_at_once_as_one_by_one(on_each: OnEach) 
     on_each(check)
 
 
+def test_a_reservation_that_was_put_off_stands_until_its_exchange_ends_or_it_expires(on_each: OnEach) -> None:
+    async def check(store: Store) -> None:
+        await store.settle(end("settled", Charge("a", 4)), T)
+        await store.release("released", "red", T)
+        await store.reserve(ask("known", Charge("a", 8)), T)
+        calls = [
+            ask("lost", Charge("a", 16, keep_s=3600.0, within=["c"]), Charge("b", 1), expires_at=T + 10),
+            ask("ended", Charge("a", 32)),
+            ask("runs", Charge("a", 64)),
+            *(ask(name, Charge("a", 1000)) for name in ("settled", "released", "known")),
+            end("ended", Charge("a", 128)),
+        ]
+        for at in (T + 1, T + 2):  # carried out twice, nothing changes
+            await store.carry_out("red", calls, at)
+            assert await balance(store) == (4 + 128, 8 + 16 + 64, 0)
+            assert {one.exchange_id for one in await ledger(store)} == {"settled", "ended"}
+        assert await store.expire(T + 11) == 1
+        assert await balance(store) == (4 + 128 + 16, 8 + 64, 0)
+        await store.carry_out("red", calls, T + 12)
+        await store.settle(end("runs", Charge("a", 1)), T + 12)
+        assert await balance(store) == (4 + 128 + 16 + 1, 8, 0)
+        assert [one.exchange_id for one in await ledger(store) if one.estimated] == ["lost"]
+        # A settlement that turns up after all corrects what was billed.
+        await store.carry_out("red", [end("lost", Charge("a", 2))], T + 13)
+        assert await balance(store) == (4 + 128 + 2 + 1, 8, 0)
+        assert not any(one.estimated for one in await ledger(store))
+
+    on_each(check)
+
+
 def test_a_dead_workers_reservation_is_billed_as_it_stands(on_each: OnEach) -> None:
     async def check(store: Store) -> None:
         await store.reserve(ask("x", Charge("a", 5, 9, expected=1), expires_at=T + 10), T)

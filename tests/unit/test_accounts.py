@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Callable, Coroutine
 from dataclasses import replace
 from pathlib import Path
+from shutil import copytree
 from typing import Any
 
 import pytest
@@ -422,6 +423,99 @@ def test_with_allow_traffic_goes_on_and_its_spend_is_written_later(tmp_path: Pat
             assert await spent(one) == (80 * DOLLAR, 0)
             assert one.sample("spool_replayed_total") == 2
             assert len(await one.store.entries(0, NOW + 1)) == 2
+
+    run(main)
+
+
+def test_what_is_sent_without_the_store_is_billed_even_if_this_process_dies(tmp_path: Path) -> None:
+    async def main() -> None:
+        store, clock = Flaky(), ManualClock(NOW)
+        async with desk(TOTAL, store=store, spool=tmp_path / "dead", clock=clock) as dead:
+            store.is_out = True
+            settled, runs, unsent = exchange(SIZE), exchange(SIZE), exchange(SIZE)
+            for each in (settled, runs, unsent):
+                await dead.reserve(each)
+            await dead.settle(settled, Usage(30, 0))
+            await dead.accounts.settle(unsent)
+            # As a kill does: what is on the disk at this moment is all that the next process finds.
+            copytree(tmp_path / "dead", tmp_path / "left")
+        store.is_out = False
+        async with desk(TOTAL, store=store, spool=tmp_path / "left", clock=clock) as one:
+            while one.books.standing is not Standing.IN_STEP:
+                await asyncio.sleep(0.005)
+            clock.set(NOW + 100)
+            await store.expire(NOW + 100)
+            assert await spent(one) == (30 * DOLLAR + MOST, 0)
+            entries = {entry.exchange_id: entry for entry in await one.store.entries(0, NOW + 1)}
+            assert entries.keys() == {settled.id, runs.id}
+            lost = entries[runs.id]
+            assert (lost.estimated, lost.ending, lost.cost) == (True, "lost", MOST)
+            assert not entries[settled.id].estimated
+
+    run(main)
+
+
+def test_what_still_runs_when_the_store_is_back_holds_its_reservation_and_is_settled_in_full(tmp_path: Path) -> None:
+    async def main() -> None:
+        store, clock = Flaky(), ManualClock(NOW)
+        async with desk(TOTAL, store=store, spool=tmp_path, clock=clock, lease_s=0.06) as one:
+            store.is_out = True
+            runs = exchange(SIZE)
+            await one.reserve(runs)
+            store.is_out = False
+            while one.books.standing is not Standing.IN_STEP:
+                await asyncio.sleep(0.005)
+            assert await spent(one) == (0, MOST)
+            for step in range(1, 4):  # longer than a lease: it is renewed
+                clock.set(NOW + 0.04 * step)
+                store.calls.clear()
+                while store.calls.count("expire") < 2:
+                    await asyncio.sleep(0.005)
+            assert await spent(one) == (0, MOST)
+            await one.settle(runs, Usage(30, 0))
+            assert await spent(one) == (30 * DOLLAR, 0)
+            (entry,) = await one.store.entries(0, NOW + 1)
+            assert not entry.estimated
+
+    run(main)
+
+
+@pytest.mark.parametrize("policy", ["allow", "deny"])
+def test_with_deny_nothing_is_sent_that_cannot_be_written_down(tmp_path: Path, policy: str) -> None:
+    async def main() -> None:
+        (tmp_path / "file").write_text("no folder")
+        store = Flaky()
+        async with desk(store=store, spool=tmp_path / "file", on_store_error=policy) as one:
+            store.is_out = True
+            asked = exchange(SIZE)
+            if policy == "allow":
+                await one.reserve(asked)
+                await one.settle(asked, Usage(30, 0))
+            else:
+                with pytest.raises(BudgetUnavailable, match="written down"):
+                    await one.reserve(asked)
+                await one.accounts.settle(asked)
+            assert one.sample("store_errors_total", operation="spool") >= 1
+            assert set(one.books.troubles) == {"store", "spool"}
+            store.is_out = False
+            while one.books.standing is not Standing.IN_STEP:
+                await asyncio.sleep(0.005)
+            assert one.books.troubles == {}
+            assert len(await one.store.entries(0, NOW + 1)) == (policy == "allow")
+
+    run(main)
+
+
+def test_with_deny_rules_that_nobody_has_read_yet_may_hold_for_anybody(tmp_path: Path) -> None:
+    async def main() -> None:
+        store = Flaky()
+        async with desk(store=store, spool=tmp_path, on_store_error="deny") as one:
+            store.is_out = True
+            one.rules.are_known = False
+            with pytest.raises(BudgetUnavailable, match="cannot be checked"):
+                await one.reserve(exchange(SIZE))
+            one.rules.are_known = True
+            await one.reserve(exchange(SIZE))
 
     run(main)
 

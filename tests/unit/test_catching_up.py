@@ -9,6 +9,7 @@ import pytest
 
 from proxy.catching_up import CatchingUp
 from proxy.clock import ManualClock
+from proxy.leases import Leases
 from proxy.metrics import Metrics
 from proxy.patience import Patience
 from proxy.ports import StoreError
@@ -42,7 +43,13 @@ def end(name: str, team: str = "red") -> Settle:
 
 
 def made(store: MemoryStore, folder: Path | None) -> CatchingUp:
-    return CatchingUp(store, ManualClock(NOW), Metrics(), Spool(folder) if folder is not None else None, Patience(5.0))
+    spool = Spool(folder) if folder is not None else None
+    return CatchingUp(store, ManualClock(NOW), Metrics(), spool, Patience(5.0), leases(store))
+
+
+def leases(store: Flaky) -> Leases:
+    """Nothing runs."""
+    return Leases(store, ManualClock(NOW), Metrics(), 60.0, None)
 
 
 async def answers(error: Exception) -> bool:
@@ -142,7 +149,7 @@ def test_what_nothing_can_keep_is_counted_and_said(tmp_path: Path, caplog: pytes
     async def main() -> None:
         store, metrics = Damaged(), Metrics()
         spool = Spool(tmp_path, max_bytes=2000)
-        one = CatchingUp(store, ManualClock(NOW), metrics, spool, Patience(5.0), most_in_memory=3)
+        one = CatchingUp(store, ManualClock(NOW), metrics, spool, Patience(5.0), leases(store), most_in_memory=3)
         kept = 0
         while not one.trouble:
             kept += 1

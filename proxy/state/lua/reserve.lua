@@ -5,10 +5,7 @@ bill_due(now, 100)
 prune(now, 10)
 local _, _, charges = reservation_of(record)
 
-local is_known = redis.call("HEXISTS", OPEN, id) == 1
-    or redis.call("HEXISTS", CLOSED, id) == 1
-    or redis.call("HEXISTS", ENTRIES, id) == 1
-if is_known then
+if is_known(id) then
     return { 1, balances(charges, now), epoch() }
 end
 
@@ -19,11 +16,5 @@ for index, charge in ipairs(charges) do
         return { 0, index - 1, { spent, reserved, expected } }
     end
 end
-for _, charge in ipairs(charges) do
-    add("r:", charge[1], charge[2])
-    add("e:", charge[1], charge[5])
-    touch(charge, now)
-end
-redis.call("HSET", OPEN, id, record)
-redis.call("ZADD", DUE, expires_at, id)
+hold(id, now, expires_at, record)
 return { 1, balances(charges, now), epoch() }

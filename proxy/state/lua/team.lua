@@ -96,6 +96,24 @@ local function reservation_of(record)
     return parts[1], parts[2], parts[3]
 end
 
+-- Whether an exchange was reserved, released or settled before.
+local function is_known(id)
+    return redis.call("HEXISTS", OPEN, id) == 1
+        or redis.call("HEXISTS", CLOSED, id) == 1
+        or redis.call("HEXISTS", ENTRIES, id) == 1
+end
+
+local function hold(id, now, expires_at, record)
+    local _, _, charges = reservation_of(record)
+    for _, charge in ipairs(charges) do
+        add("r:", charge[1], charge[2])
+        add("e:", charge[1], charge[5])
+        touch(charge, now)
+    end
+    redis.call("HSET", OPEN, id, record)
+    redis.call("ZADD", DUE, expires_at, id)
+end
+
 local function lift_reserved(charges, now)
     for _, charge in ipairs(charges) do
         take_back("r:", charge[1], charge[2])
