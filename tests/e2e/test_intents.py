@@ -13,6 +13,7 @@ import signal
 import threading
 import time
 from collections import Counter
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -133,6 +134,24 @@ def check(provider: Witness, clients: Clients, entries: list[Entry], spent: int,
     assert spent >= provider.nanos
 
 
+def both_workers(proxy: Fleet) -> list[int]:
+    """The two processes that serve, once there are two again."""
+    found: list[int] = []
+
+    def are_there() -> bool:
+        found[:] = proxy.workers()
+        return len(found) == 2
+
+    until(are_there)
+    return found
+
+
+def kill(process: int) -> None:
+    """As a crash does. It may have ended by itself."""
+    with suppress(ProcessLookupError):
+        os.kill(process, signal.SIGKILL)
+
+
 def test_workers_that_are_killed_while_the_store_is_away_leave_nothing_unbooked(tmp_path: Path) -> None:
     provider, clients, chance = Witness(delay_s=0.02), Clients(), random.Random(7)
 
@@ -141,14 +160,13 @@ def test_workers_that_are_killed_while_the_store_is_away_leave_nothing_unbooked(
             until(lambda: len(clients.complete) > 50)
             redis.kill()
             for _ in range(KILLS):
-                until(lambda: len(proxy.workers()) == 2)
                 before = len(clients.complete)
                 until(lambda before=before: len(clients.complete) > before + chance.randrange(5))
                 time.sleep(chance.uniform(0.0, 0.05))
-                proxy.kill_worker(chance.randrange(2))
+                kill(chance.choice(both_workers(proxy)))
             # The whole proxy dies; what its workers leave is for the next one.
-            for worker in [proxy.process.pid, *proxy.workers()]:
-                os.kill(worker, signal.SIGKILL)
+            for process in [proxy.process.pid, *both_workers(proxy)]:
+                kill(process)
         finally:
             clients.is_over.set()
 
