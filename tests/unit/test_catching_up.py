@@ -47,7 +47,7 @@ def made(store: MemoryStore, folder: Path | None) -> CatchingUp:
     return CatchingUp(store, ManualClock(NOW), Metrics(), spool, Patience(5.0), leases(store))
 
 
-def leases(store: Flaky) -> Leases:
+def leases(store: MemoryStore) -> Leases:
     """Nothing runs."""
     return Leases(store, ManualClock(NOW), Metrics(), 60.0, None)
 
