@@ -12,9 +12,9 @@ from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import count
+from typing import Protocol
 
 from proxy.backlog import Backlog
-from proxy.leases import Leases
 from proxy.losses import lines_of_lost
 from proxy.metrics import Metrics
 from proxy.patience import Patience
@@ -45,6 +45,18 @@ class _Attempt:
     carried_out: int = 0
 
 
+class Lessee(Protocol):
+    """Who knows which exchanges run (``proxy.leases``)."""
+
+    def extended(self, ask: Reserve) -> Reserve:
+        """A reservation that is made late, until when it stands."""
+        ...
+
+    def made(self, ask: Reserve) -> None:
+        """A reservation was made late."""
+        ...
+
+
 class CatchingUp:
     """What is put off. ``backlog`` knows what it will charge."""
 
@@ -55,7 +67,7 @@ class CatchingUp:
         metrics: Metrics,
         spool: Spool | None,
         patience: Patience,
-        leases: Leases,
+        leases: Lessee,
         most_in_memory: int = _MOST_IN_MEMORY,
     ) -> None:
         self._store = store
