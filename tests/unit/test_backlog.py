@@ -30,6 +30,24 @@ def test_limits_are_lower_by_what_is_put_off_for_their_accounts() -> None:
     assert [charge.amount for charge in backlog.lowered(asked).charges] == [1, 1, 1]
 
 
+def test_a_reservation_that_is_put_off_counts_until_its_exchange_ends_or_the_store_has_it() -> None:
+    backlog, asked = Backlog(), ask(Charge("day", 1, 20))
+    intents = [replace(ask(Charge("day", 5)), exchange_id=name) for name in ("settled", "released", "made")]
+    for intent in intents:
+        backlog.add(intent)
+    assert limits(backlog, asked) == [5]
+    backlog.add(end("settled", Charge("day", 2)))
+    assert limits(backlog, asked) == [8], "its settlement counts in its place"
+    backlog.add(Release("released", "red"))
+    assert limits(backlog, asked) == [13]
+    backlog.remove(intents[2])
+    for late in intents[:2]:
+        backlog.remove(late)
+    assert limits(backlog, asked) == [18]
+    backlog.remove(end("settled", Charge("day", 2)))
+    assert limits(backlog, asked) == [20]
+
+
 def test_what_was_carried_out_does_not_count_any_more() -> None:
     backlog, calls = Backlog(), [end("a", Charge("day", 3)), end("b", Charge("day", 4)), Release("c", "red")]
     for call in calls:
@@ -61,21 +79,3 @@ def test_answers_tell_it_as_spent() -> None:
     answer = backlog.counted(asked, refused)
     assert isinstance(answer, Refused)
     assert answer.balance == Balance("hour:2", 6, 2)
-
-
-def test_a_reservation_that_is_put_off_counts_until_its_exchange_ends_or_the_store_has_it() -> None:
-    backlog, asked = Backlog(), ask(Charge("day", 1, 20))
-    intents = [replace(ask(Charge("day", 5)), exchange_id=name) for name in ("settled", "released", "made")]
-    for intent in intents:
-        backlog.add(intent)
-    assert limits(backlog, asked) == [5]
-    backlog.add(end("settled", Charge("day", 2)))
-    assert limits(backlog, asked) == [8], "its settlement counts in its place"
-    backlog.add(Release("released", "red"))
-    assert limits(backlog, asked) == [13]
-    backlog.remove(intents[2])
-    for late in intents[:2]:
-        backlog.remove(late)
-    assert limits(backlog, asked) == [18]
-    backlog.remove(end("settled", Charge("day", 2)))
-    assert limits(backlog, asked) == [20]

@@ -2,6 +2,7 @@
 
 import hashlib
 from pathlib import Path
+from tempfile import gettempdir
 
 import pytest
 
@@ -359,3 +360,16 @@ def test_a_slip_in_model_info_is_a_warning_since_litellm_has_keys_of_its_own(tmp
         "model_list[0].rpm: is not known, and not used by Stratiform",
         "model_list[0].model_info.transprot: is not known, and not used by Stratiform; did you mean `transport`?",
     ]
+
+
+def test_each_spool_has_a_fallback_of_its_own(tmp_path: Path) -> None:
+    def fallback(name: str, spool: str) -> Path:
+        path = tmp_path / name
+        path.write_text(f"stratiform: {{{spool}}}\nmodel_list: []\n")
+        return load(path, "http://127.0.0.1:1").spool_fallback
+
+    own, other = fallback("a.yaml", "spool: one"), fallback("b.yaml", "spool: two")
+    assert own == fallback("c.yaml", "spool: one")
+    assert own != other
+    assert own.parent == other.parent == Path(gettempdir())
+    assert fallback("d.yaml", "spool: one, spool_fallback: second") == tmp_path / "second"
