@@ -12,7 +12,6 @@ because what was reserved stays reserved until it is settled).
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from hashlib import blake2b
 from re import ASCII, compile
 from typing import Any, Literal
 
@@ -20,6 +19,7 @@ from proxy.books import Books
 from proxy.core.budget import Estimate, Rule, amount_text, nanos, refusal
 from proxy.core.demand import Demand
 from proxy.core.redaction import without_keys, without_shapes
+from proxy.counters import account_of, counter_of
 from proxy.epochs import Epochs
 from proxy.errors import BudgetExceeded, BudgetUnavailable, RateLimited
 from proxy.estimates import Estimates, PriceOf
@@ -38,7 +38,6 @@ DEFERRED = "deferred"
 """The ending of an exchange on which the provider went on working, and which nobody asked about again."""
 DEFERRED_S = 3600.0
 
-_SIMPLE = compile(r"[\w.@+/-]{1,64}", ASCII)
 _UNSAFE = compile(r"[^\w.@+/-]", ASCII)
 _TOLD_S = 400 * 86400.0
 _NOTHING = {"usd": Estimate(0, 0), "tokens": Estimate(0, 0), "requests": Estimate(0, 0)}
@@ -320,19 +319,6 @@ def _booking(rule: Rule, amounts: dict[str, Estimate], now: float) -> _Booking:
     within = tuple(account_of(rule, replace(window, name=name)) for name in window.within)
     charge = Charge(account_of(rule, window), amount, rule.hard, window.keep_s, estimate.expected, within)
     return _Booking(rule, window, charge)
-
-
-def account_of(rule: Rule, window: Window) -> str:
-    """The counter of a rule in one of its windows."""
-    whom = rule.whom or "-"
-    if not _SIMPLE.fullmatch(whom) or rule.whom == "-":
-        whom = "~" + blake2b(whom.encode("utf-8", "surrogatepass"), digest_size=12).hexdigest()
-    return f"{'r' if rule.is_rate else 'b'}:{rule.id}:{whom}:{window.name}"
-
-
-def counter_of(team: str, rule: Rule) -> str:
-    """The counter of a rule in whatever window, by its name among those of all teams."""
-    return f"{team}:{account_of(rule, Window('', None, None))}"
 
 
 def _spent(rule: Rule, exchange: Exchange, entry: Entry) -> int:

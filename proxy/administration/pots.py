@@ -4,9 +4,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from proxy.accounts import account_of, counter_of
 from proxy.administration.forms import in_unit
 from proxy.core.budget import Rule
+from proxy.counters import account_of, counter_of
 from proxy.epochs import Epochs
 from proxy.rulebook import rule_of
 from proxy.store import Balance, BudgetRecord, Charge, MoneyStore

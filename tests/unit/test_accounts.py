@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from proxy.accounts import counter_of
 from proxy.books import Standing
 from proxy.clock import ManualClock
 from proxy.core.budget import Rule
@@ -18,6 +17,7 @@ from proxy.core.modes import Mode
 from proxy.core.plan import Plan
 from proxy.core.prompt import Bill
 from proxy.core.usage import Usage
+from proxy.counters import counter_of
 from proxy.epochs import Epochs
 from proxy.errors import BudgetExceeded, BudgetUnavailable, Forbidden, RateLimited
 from proxy.exchange import Ending

@@ -4,7 +4,15 @@ import time
 
 import pytest
 
-from proxy.clock import TIME_HEADER, ManualClock, SystemClock, request_time
+from proxy.clock import (
+    TIME_HEADER,
+    ManualClock,
+    Readings,
+    SteadyClock,
+    SystemClock,
+    boot_time,
+    request_time,
+)
 from proxy.errors import InvalidRequest
 
 
@@ -32,3 +40,16 @@ def test_a_bad_time_is_the_clients_error(text: str) -> None:
     with pytest.raises(InvalidRequest) as caught:
         request_time([(TIME_HEADER, text)], ManualClock(), trust_header=True)
     assert caught.value.param == TIME_HEADER
+
+
+def test_the_monotonic_clock_counts_the_time_that_the_machine_sleeps() -> None:
+    clock = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
+    before = time.clock_gettime(clock)
+    assert before <= boot_time() <= time.clock_gettime(clock)
+
+
+def test_a_machine_that_slept_has_not_been_stepped() -> None:
+    wall, monotonic = 1_700_000_000.0, 10.0
+    clock = SteadyClock(Readings(lambda: wall, lambda: monotonic))
+    wall, monotonic = wall + 86400, monotonic + 86400
+    assert clock.now() == wall

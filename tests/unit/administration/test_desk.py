@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from proxy.accounts import account_of
 from proxy.administration import Desk
 from proxy.clock import ManualClock
 from proxy.core.modes import Mode
+from proxy.counters import account_of
 from proxy.directory import Declared, Directory
 from proxy.errors import Conflict, InvalidRequest, MethodNotAllowed, NotFound, NotReady, ProxyError
 from proxy.identity import Identity
