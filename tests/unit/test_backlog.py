@@ -79,3 +79,12 @@ def test_answers_tell_it_as_spent() -> None:
     answer = backlog.counted(asked, refused)
     assert isinstance(answer, Refused)
     assert answer.balance == Balance("hour:2", 6, 2)
+
+
+def test_a_grant_keeps_the_epoch_of_the_store_that_gave_it() -> None:
+    backlog = Backlog()
+    backlog.add(end("a", Charge("day", 3)))
+    counted = backlog.counted(ask(Charge("day", 1, 10)), Granted([Balance("day", 0, 1)], "epoch"))
+    assert counted == Granted([Balance("day", 3, 1)])
+    assert isinstance(counted, Granted)
+    assert counted.epoch == "epoch"
