@@ -140,7 +140,8 @@ class Accounts:
         held.bookings = [_booking(rule, amounts, exchange.now) for rule in rules]
         entry = held.entry = _lost_entry(exchange, deployment, amounts)
         ask = Reserve(held.exchange_id, held.team, [b.charge for b in held.bookings], self._books.lease(), entry)
-        await self._check_store(held, None)
+        if not self._books.is_away:
+            await self._check_store(held, None)
         held.is_asked = not self._books.is_away
         # From here on the exchange's end gives it back, even where this does not come to its own.
         exchange.reservation = held

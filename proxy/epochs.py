@@ -118,7 +118,7 @@ class Epochs:
     async def _ask(self) -> StoreEpoch:
         """Ask the store, one question at a time. Raises StoreError."""
         try:
-            async with self._turn, asyncio.timeout(_TIMEOUT_S):
+            async with asyncio.timeout(_TIMEOUT_S), self._turn:
                 return await self._asked()
         except TimeoutError as error:
             raise StoreError("the store did not answer in time") from error

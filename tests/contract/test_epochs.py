@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from proxy import epochs
 from proxy.epochs import Epochs
 from proxy.state.sqlite import SqliteStore
 from proxy.store import Charge, Entry, Granted, Reserve, Store
@@ -186,5 +187,28 @@ def test_many_workers_that_meet_a_new_team_at_once_raise_no_alarm(server: RedisS
                     *(each.is_trusted(f"{number}-{i}", f"t{number}") for i, each in enumerate((one, two, three)))
                 )
                 assert all(found)
+
+    asyncio.run(main())
+
+
+def test_a_store_that_hangs_is_distrusted_in_time_by_all_who_wait(
+    server: RedisServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(epochs, "_TIMEOUT_S", 0.3)
+
+    async def main() -> None:
+        async with worker(server.url) as one:
+            assert await one.is_trusted("a")
+            assert server.call("FLUSHALL") == "+OK"
+            assert not await one.is_trusted("b")
+            server.pause()
+            try:
+                began = asyncio.get_running_loop().time()
+                found = await asyncio.gather(*(one.epochs.trusts(None, ["red:b"]) for _ in range(50)))
+                # One behind the other they would take fifteen seconds.
+                assert asyncio.get_running_loop().time() - began < 8
+                assert not any(found)
+            finally:
+                server.resume()
 
     asyncio.run(main())
