@@ -14,6 +14,7 @@ from proxy.core.prompt import Life
 from proxy.core.reading import read_request
 from proxy.core.reasons import Reason
 from proxy.core.session import SessionTable
+from proxy.core.stability import Classic, ClassicPolicy, Tier, Tracked
 from proxy.core.tokens import TokenCounter, bytes_over_four
 from proxy.core.transcript import Transcript
 from tests.fidelity.chats import File
@@ -51,6 +52,18 @@ def test_markers_are_placed_where_the_client_sets_none() -> None:
     choice = chosen(PLAIN)
     assert choice.reason is Reason.MARKED
     assert choice.marks
+
+
+@pytest.mark.parametrize(("target", "is_marked"), [(0, True), (100_000, False)])
+def test_a_tier_that_is_too_small_has_no_marker_of_its_own(target: int, is_marked: bool) -> None:
+    offer, pricing = given(LAID_OUT)
+    tracker = offer.session.tracker = Classic(ClassicPolicy(target_tokens=target))
+    items = offer.material.items.values()
+    item = next(item for item in items if item.key.endswith("a.py"))
+    tracker.seed(Tracked(item.key, item.digest, 500), Tier.L1)
+    choice = choose(offer, pricing, may_order=True, policy="classic")
+    elements = [e for e in choice.layout.elements if e.key.endswith("a.py")]
+    assert [part.markable for part in elements[0].parts[:-1]] == [is_marked]
 
 
 def test_context_moves_behind_the_conversation() -> None:
