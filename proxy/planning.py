@@ -19,6 +19,7 @@ from proxy.core.keep_alive import Upkeep
 from proxy.core.modes import Mode
 from proxy.core.plan import Plan, Route
 from proxy.core.planner import TierPlanner
+from proxy.core.reasons import Reason
 from proxy.core.usage import Usage
 from proxy.core.wire import Unreadable
 from proxy.errors import InvalidRequest
@@ -38,6 +39,7 @@ class Planning:
         self._planner = planner
         self._state = state
         self._aside = aside or Aside()
+        self._advised: set[str] = set()
 
     def cut(self, body: bytes) -> Cut:
         """The body, cut with the help of what was cut before. Raises InvalidRequest, Unreadable."""
@@ -91,7 +93,22 @@ class Planning:
     ) -> Plan:
         """The plan for one chat request, its body perhaps still to be written. Raises InvalidRequest where the body is
         no chat request."""
-        return self._planner.decide(body, _route(deployment, subject), mode, now, cut)
+        plan = self._planner.decide(body, _route(deployment, subject), mode, now, cut)
+        if plan.reason is Reason.MARKS_WITHOUT_PROFILE:
+            self._advise(deployment)
+        return plan
+
+    def _advise(self, deployment: Deployment) -> None:
+        """Say once what would help the clients of an entry of the model list."""
+        entry = deployment.entry or deployment.name
+        if entry not in self._advised:
+            self._advised.add(entry)
+            _log.warning(
+                "model %s: clients mark their prompts for a cache, and no cache profile is known of this upstream: "
+                "their requests go as they came. Set model_info.cache_profile (or --cache-profile) to anthropic, or to "
+                "what else the upstream follows, and markers are placed for them",
+                entry,
+            )
 
     async def written(self, plan: Plan) -> Plan:
         """The plan with its body: a large one is written beside the event loop."""

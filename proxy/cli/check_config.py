@@ -158,7 +158,7 @@ def _warnings(settings: Settings, prices: PriceMap) -> Iterator[str]:
         if entry.weight <= 0:
             yield f"{path}: has no weight, rpm or tpm, as others do: it serves `{entry.name}` only when those failed"
         if deployment.transport is Transport.HTTP:
-            yield from _about_http(deployment, path, has_keys=has_keys)
+            yield from _about_http(deployment, path, has_keys=has_keys, is_named=entry.profile is not None)
         if has_budgets and "*" not in entry.model and price_of(deployment) is None:
             yield f"{path}: its price is not known: teams with a budget cannot use it (see stratiform.prices)"
 
@@ -180,7 +180,7 @@ def _about_teams(settings: Settings) -> Iterator[str]:
                     yield f"{path}: `{pattern}` is no model of model_list"
 
 
-def _about_http(deployment: Deployment, path: str, *, has_keys: bool) -> Iterator[str]:
+def _about_http(deployment: Deployment, path: str, *, has_keys: bool, is_named: bool) -> Iterator[str]:
     parts = urlsplit(deployment.base_url)
     if not parts.path:
         address = f"{parts.scheme}://{parts.hostname}/chat/completions"
@@ -192,6 +192,11 @@ def _about_http(deployment: Deployment, path: str, *, has_keys: bool) -> Iterato
             yield f"{path}: Anthropic's OpenAI-compatible endpoint does not cache; use `model: anthropic/...`"
         else:
             yield f"{path}: set model_info.cache_profile: anthropic if this server takes cache_control; else no markers"
+    elif deployment.profile.name == "none" and not is_named and not deployment.server and "*" not in deployment.model:
+        yield (
+            f"{path}: nothing is known of this server's cache: prompts are put into order, without markers, and those "
+            "of clients that mark go as they came; set model_info.cache_profile to what it follows, or to `none`"
+        )
 
 
 def _print_table(report: dict[str, object]) -> None:

@@ -309,10 +309,13 @@ class TierPlanner:
 
     def _ordered(self, request: ChatRequest, cut: Cut, original: bytes, route: Route, mode: Mode, now: float) -> Plan:
         """Nothing is known of this upstream's cache: order only, as for a prefix cache that reads at half the price, no
-        marker fields, no figures. A client that marks knows its upstream better: its request is left alone."""
+        marker fields, no figures. A client that marks knows its upstream better: its request is left alone, for what
+        stands in front of a marker may be stored as it is, and behind the last one there is mostly nothing to move."""
         transcript = self.read(request.body, cut)
-        if mode < Mode.TIER or own_count(request, transcript):
-            return Plan(body=original, original=original, mode=mode, reason=Reason.NO_PROFILE)
+        is_marked = own_count(request, transcript) > 0
+        if mode < Mode.TIER or is_marked:
+            reason = Reason.MARKS_WITHOUT_PROFILE if is_marked else Reason.NO_PROFILE
+            return Plan(body=original, original=original, mode=mode, reason=reason)
         plan = self._planned(request, cut, original, replace(route, profile=ASSUMED), mode, now)
         plan.predicted = plan.own = None
         if plan.reason in (Reason.CLIENT_OPTIMAL, Reason.NATURAL_ORDER):

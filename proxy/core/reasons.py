@@ -22,6 +22,9 @@ class Reason(StrEnum):
     """An earlier rewrite of this session was refused by the upstream."""
     NO_PROFILE = "no-profile"
     """Nothing is known of this upstream's cache: order only, no markers, and there was nothing to re-order."""
+    MARKS_WITHOUT_PROFILE = "marks-without-profile"
+    """Nothing is known of this upstream's cache, and the client marks for it: the request goes as it came. The operator
+    can name the cache profile (``--cache-profile``, ``model_info.cache_profile``)."""
     BELOW_MINIMUM = "below-minimum"
     """The prompt is shorter than the provider caches."""
     MARKERS_IGNORED = "markers-ignored"

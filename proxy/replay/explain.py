@@ -33,6 +33,7 @@ MEANINGS: Mapping[str, str] = MappingProxyType(
         Reason.INTERNAL_ERROR: "a surprise of our own: sent as it came",
         Reason.BARRED: "an earlier rewrite of this session was refused: sent as it came",
         Reason.NO_PROFILE: "nothing is known of this upstream's cache",
+        Reason.MARKS_WITHOUT_PROFILE: "the client marks, and this upstream's cache is not known: name its profile",
         Reason.BELOW_MINIMUM: "shorter than the provider caches: sent as it came",
         Reason.MARKERS_IGNORED: "the upstream stores nothing of what is marked: sent as it came",
         Reason.ONE_SHOT: "requests like this one are not continued: a write would be wasted",

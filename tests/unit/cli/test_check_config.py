@@ -192,3 +192,17 @@ def test_a_budget_that_is_smaller_than_one_request_is_named(
         f"all of it, and is refused ({whom}); set assumed_output_tokens"
         for place, amount, whom in expected
     ]
+
+
+@pytest.mark.parametrize(
+    ("info", "is_told"), [("{}", True), ("{cache_profile: none}", False), ("{cache_profile: vllm}", False)]
+)
+def test_a_server_of_whose_cache_nothing_is_known(
+    info: str, is_told: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "config.yaml"
+    given = "{model: openai/mine, api_base: 'http://localhost:8000/v1', api_key: k}"
+    path.write_text(f"model_list: [{{model_name: mine, litellm_params: {given}, model_info: {info}}}]")
+    main(["check-config", str(path), "--json"])
+    warnings = orjson.loads(capsys.readouterr().out)["warnings"]
+    assert any("set model_info.cache_profile" in warning for warning in warnings) is is_told

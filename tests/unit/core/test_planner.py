@@ -285,7 +285,9 @@ class TestProfiles:
     def test_where_nothing_is_known_the_markers_of_a_client_stay(self) -> None:
         body = chat(system([text_part(lines(200), **MARK)]), user("a"), assistant("b"), user("go"))
         plan = Talk(profile=NONE).send(body)
-        assert (sent(plan), plan.reason, plan.predicted) == (body, Reason.NO_PROFILE, None)
+        assert (sent(plan), plan.reason, plan.predicted) == (body, Reason.MARKS_WITHOUT_PROFILE, None)
+        for mode in (Mode.MARK, Mode.OBSERVE):
+            assert Talk(profile=NONE, mode=mode).send(body).reason is Reason.MARKS_WITHOUT_PROFILE
 
     def test_the_other_dialect(self) -> None:
         plan = Talk(profile=OPENAI_EXPLICIT).send(chat(system(lines(200)), user(lines(100))))

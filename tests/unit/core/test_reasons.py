@@ -160,6 +160,7 @@ CASES: dict[Reason, tuple[Talk, Callable[[Talk], Plan]]] = {
     Reason.INTERNAL_ERROR: (Talk(), broken),
     Reason.BARRED: (Talk(), barred),
     Reason.NO_PROFILE: (Talk(profile=NONE), lambda talk: talk.send(chat(system(lines(200)), user("q")))),
+    Reason.MARKS_WITHOUT_PROFILE: (Talk(profile=NONE), marked_well),
     Reason.BELOW_MINIMUM: (Talk(profile=ANTHROPIC), plain),
     Reason.MARKERS_IGNORED: (Talk(profile=ANTHROPIC), deaf),
     Reason.ONE_SHOT: (Talk(profile=ANTHROPIC), one_shots),

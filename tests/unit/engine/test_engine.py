@@ -10,7 +10,7 @@ import pytest
 
 from proxy.core.modes import Mode
 from proxy.core.planner import TierPlanner
-from proxy.core.profiles import ANTHROPIC
+from proxy.core.profiles import ANTHROPIC, NONE
 from proxy.core.reasons import Reason
 from proxy.core.tokens import bytes_over_four
 from proxy.engine import Limits
@@ -588,6 +588,22 @@ def test_what_is_not_taken_apart_still_goes_to_the_right_model(messages: bytes, 
     assert messages in sent
     assert json.loads(sent)["model"] == "theirs"
     assert client.answer_headers["x-stratiform-reason"] == Reason.UNREADABLE
+
+
+def test_a_client_that_marks_for_an_unknown_cache_is_told_of_once(caplog: pytest.LogCaptureFixture) -> None:
+    found = (make_deployment(name=name, model="theirs", profile=NONE) for name in ("one", "two"))
+    models = ModelList({each.name: replace(each, entry="*") for each in found})
+    bench = Bench(*[answers(BODY, headers=JSON)] * 4, models=models, planner=Planning(TierPlanner(bytes_over_four, [])))
+    marked = [{"type": "text", "text": "rules", "cache_control": {"type": "ephemeral"}}]
+    for name in ("one", "two", "one"):
+        body = {"model": name, "messages": [{"role": "system", "content": marked}, {"role": "user", "content": "q"}]}
+        client = bench.chat(MemoryClient(orjson.dumps(body)))
+        assert client.answer_headers["x-stratiform-reason"] == Reason.MARKS_WITHOUT_PROFILE
+        assert b"cache_control" in bench.upstream.bodies[-1]
+    bench.chat(MemoryClient(orjson.dumps({"model": "one", "messages": [{"role": "user", "content": "q"}]})))
+    told = [line for line in caplog.messages if "model_info.cache_profile" in line]
+    assert len(told) == 1
+    assert told[0].startswith("model *: ")
 
 
 def test_nothing_that_a_client_chose_begins_a_line_of_the_log(caplog: pytest.LogCaptureFixture) -> None:
