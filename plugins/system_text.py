@@ -1,4 +1,4 @@
-"""Recognises what moves inside a system prompt: clock lines, retrieved documents, and reference files.
+"""Recognises what moves inside a system prompt: clock lines, retrieved documents, and files under a fixed header.
 
 A line that tells the time changes with every request and takes everything behind it out of the cache. Applications
 that retrieve put the documents of the moment into the system prompt, in front of instructions that never change.
@@ -13,7 +13,7 @@ from itertools import islice
 from proxy.core.digest import digest
 from proxy.core.line_breaks import break_before, lines_before, one_break_before
 from proxy.core.recognition import MOST_CHARS, MOST_PIECES, Bound, Cut, Form, PieceKind, Recognition, TooMuch
-from proxy.core.tiered_files import reference_files
+from proxy.core.tiered_files import files_at_end
 from proxy.hookspecs import hookimpl
 
 # What is longer is no prompt that somebody wrote, nor is what has more of these; to look through it would hold up
@@ -67,7 +67,7 @@ class SystemTextRecogniser:
         clocks = [span for span in _clocks(text) if not _is_within(span[0], fences)]
         # A prompt tells the time once or twice; more such lines are an example, a log or a timetable.
         clocks = clocks if len(clocks) <= _MAX_CLOCKS else []
-        movable = _movable(text, documents) if documents else _reference_files(text)
+        movable = _movable(text, documents) if documents else _files_at_end(text)
         spans = sorted([*movable, *clocks], key=lambda s: s[0])
         cuts = list(_cover(_with_breaks(text, list(_apart(spans))), len(text)))
         if all(cut.kind is PieceKind.SECTION for cut in cuts):
@@ -197,9 +197,9 @@ def _movable(text: str, documents: list[Span]) -> list[Span]:
     return _joined(text, documents)
 
 
-def _reference_files(text: str) -> list[Span]:
+def _files_at_end(text: str) -> list[Span]:
     """The files under their header that end the system prompt of a tiered assembly. Raises TooMuch."""
-    known = reference_files(text)
+    known = files_at_end(text)
     files = known.files if known is not None else ()
     if len(files) > _MOST_DOCUMENTS:
         raise TooMuch(Bound.PIECES)

@@ -85,9 +85,10 @@ def repository(random: Random, files: int) -> Repository:
     return found
 
 
-def flat(requests: int = 24, seed: int = 1, edits: int = 1) -> Iterator[Body]:
-    """The map in the system prompt, the tree, and all selected files before the conversation. One or some of the
-    selected files are edited in each turn, and one is added from time to time."""
+def flat(requests: int = 24, seed: int = 1, *, in_system: bool = False) -> Iterator[Body]:
+    """The map in the system prompt, then the tree, and all selected files before the conversation; with ``in_system``
+    the selected files end the system prompt. A selected file is edited in each turn, and one is added from time to
+    time."""
     random = Random(seed)
     code = repository(random, 40)
     paths = list(code.files)
@@ -97,18 +98,14 @@ def flat(requests: int = 24, seed: int = 1, edits: int = 1) -> Iterator[Body]:
     for number in range(requests):
         if number and number % 8 == 0:
             selected.insert(random.randrange(len(selected)), paths[11 + number // 8])
-        entries = "\n".join(code.symbols(path) for path in paths if path not in selected)
+        head = instructions() + "\n\n" + MAP + "\n".join(code.symbols(path) for path in paths[14:])
+        files = section(WORKING, [code.shown(path) for path in selected])
+        tree = pair(TREE + f"# File Tree ({len(paths)} files)\n\n" + "\n".join(sorted(paths)), OK)
+        context = [system(f"{head}\n{files}"), *tree] if in_system else [system(head), *tree, *pair(files, OK)]
         prompt = f"q{number}: please {random.choice(_VERBS)} the {random.choice(_NOUNS)} in {hot[number % 3]}."
-        yield chat(
-            system(instructions() + "\n\n" + MAP + entries),
-            *pair(TREE + f"# File Tree ({len(paths)} files)\n\n" + "\n".join(sorted(paths)), OK),
-            *pair(section(WORKING, [code.shown(path) for path in selected]), OK),
-            *turns,
-            user(prompt + REMINDER),
-        )
+        yield chat(*context, *turns, user(prompt + REMINDER))
         turns += [user(prompt), assistant(f"I have changed {hot[number % 3]}: " + "the limit is checked. " * 20)]
-        for _ in range(edits):
-            code.edit(random.choice(hot))
+        code.edit(random.choice(hot))
 
 
 def pair(text: str, acknowledgement: str) -> list[Body]:

@@ -221,7 +221,7 @@ def forecast(
     edited_fixed = edited & changed_places(session.fixed, reading.fixed)
     retrieved, documents = view.retrieved(), [item for item in view.documents() if item.kind is PieceKind.DOCUMENT]
     for item in (item for item in view.documents() if item.kind is PieceKind.FILE):
-        # The system prompt holds what its client has seen to stay.
+        # Most clients show what stays in the system prompt; what does not is known by how often it changed.
         rate = reading.rates.get(item.key)
         hazards[item.key] = later[item.key] = change_hazard(item.kind, Claim.READ_ONLY, reading.ages[item.key], rate)
     shown = _shown(session, view, [document.digest for document in retrieved])

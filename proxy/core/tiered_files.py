@@ -70,9 +70,9 @@ def _files(text: str, position: int) -> Iterator[FileSpan]:
         position = end + 2
 
 
-def reference_files(text: str) -> Listing | None:
-    """The files that end a system text, under the one header of reference files in it. Raises TooMuch."""
-    found = [(at, header) for header in REFERENCE_HEADERS.values() if (at := text.find(header)) >= 0]
+def files_at_end(text: str) -> Listing | None:
+    """The files that end a system text, under the one header in it. Raises TooMuch."""
+    found = [(at, header) for header in (WORKING_HEADER, *REFERENCE_HEADERS.values()) if (at := text.find(header)) >= 0]
     if len(found) != 1:
         return None
     ((at, header),) = found

@@ -16,8 +16,10 @@ _BEGIN = re.compile(
 )
 _DOCUMENT = re.compile(r"document|doc|chunk|passage|excerpt|source|result")
 _ATTRIBUTE = re.compile(r"([\w-]+)\s*=\s*(\"[^\"]*\"|'[^']*')")
-_REFERENCE = re.compile(
-    r"^# Reference Files(?: \((?:Stable|L2|L3)\))?\n\nThese files are included for reference:\n\n", re.MULTILINE
+_LISTED = re.compile(
+    r"^(?:# Reference Files(?: \((?:Stable|L2|L3)\))?\n\nThese files are included for reference:"
+    r"|# Working Files\n\nHere are the files:)\n\n",
+    re.MULTILINE,
 )
 _CLOSES = re.compile(r"</([A-Za-z][\w.-]*)>")
 
@@ -43,7 +45,7 @@ def pieces(text: str) -> list[Span]:
     """The documents of a text that may stand elsewhere, each with what has to stay with it; empty if none may."""
     held = [block for block in _blocks(text) if isinstance(block, _Element) and block.has_document]
     if not held:
-        return _reference_files(text)
+        return _files_at_end(text)
     if any(text[a.end : b.start].strip() for a, b in zip(held, held[1:], strict=False)):
         return []
     before, behind = text[: held[0].start], text[held[-1].end :]
@@ -60,9 +62,9 @@ def pieces(text: str) -> list[Span]:
     return found
 
 
-def _reference_files(text: str) -> list[Span]:
-    """The files under the one header of reference files in a text, where they end it."""
-    found = list(_REFERENCE.finditer(text))
+def _files_at_end(text: str) -> list[Span]:
+    """The files under the one header of files in a text, where they end it."""
+    found = list(_LISTED.finditer(text))
     entries = fenced(text[found[0].start() :]) if len(found) == 1 else None
     if entries is None or entries.opening != found[0].group().rstrip("\n"):
         return []

@@ -18,6 +18,7 @@ from tests.talk import RECOGNISERS, Body, Talk
 ALL = recognisers(build_plugin_manager())
 SESSIONS = {
     "flat": lambda: flat(),
+    "in the system prompt": lambda: flat(in_system=True),
     "tiered": lambda: tiered(),
     "calm": lambda: tiered(is_calm=True),
     "without maps": lambda: tiered(has_map_below=False),
@@ -29,17 +30,20 @@ def trace(bodies: Iterable[Body]) -> Trace:
     return Trace("assembly", [Step(1000.0 + 40 * n, "s", json.dumps(body).encode()) for n, body in enumerate(bodies)])
 
 
-@pytest.mark.parametrize(("name", "most"), [("flat", 0.38), ("tiered", 0.54), ("calm", 0.39), ("without maps", 0.5)])
+@pytest.mark.parametrize(
+    ("name", "most"),
+    [("flat", 0.28), ("in the system prompt", 0.43), ("tiered", 0.54), ("calm", 0.39), ("without maps", 0.5)],
+)
 def test_a_session_costs_much_less_than_without_a_cache(name: str, most: float) -> None:
     found = compare(trace(SESSIONS[name]()), Setting(ANTHROPIC, bytes_over_four, ALL))
     assert found.violations == []
     assert found.share(ECONOMIC) < most
-    assert found.share(ECONOMIC) < found.share(CLASSIC) < 0.75
+    assert found.share(ECONOMIC) < 0.9 * found.share(CLASSIC)
 
 
 def test_without_the_words_of_such_clients_it_costs_much_more() -> None:
     found = compare(trace(flat()), Setting(ANTHROPIC, bytes_over_four, RECOGNISERS))
-    assert found.share(ECONOMIC) > 0.6
+    assert found.share(ECONOMIC) > 0.5
 
 
 @pytest.mark.parametrize("policy", ["economic", "classic"])

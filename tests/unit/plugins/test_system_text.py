@@ -314,14 +314,17 @@ STABLE = "# Reference Files (Stable)\n\nThese files are included for reference:\
 FILES = ["a.py\n```\nx = 1\n```", "src/b.md\n```\n# b\n\nCurrent time: 10:00\n```"]
 
 
-@pytest.mark.parametrize("header", [STABLE, STABLE.replace(" (Stable)", ""), STABLE.replace("Stable", "L2")])
+WORKING = "# Working Files\n\nHere are the files:\n\n"
+
+
+@pytest.mark.parametrize("header", [STABLE, STABLE.replace(" (Stable)", ""), STABLE.replace("Stable", "L2"), WORKING])
 @pytest.mark.parametrize("end", ["", "\n"])
 def test_reference_files_that_end_a_system_text_are_pieces(header: str, end: str) -> None:
     text = f"Help.\nCurrent time: 10:00\nBe exact.\n\n{header}" + "\n\n".join(FILES) + end
     kinds = cut(text)
     assert [each.strip("\n") for each in kinds[PieceKind.FILE]] == FILES
     assert kinds[PieceKind.VOLATILE] == ["Current time: 10:00\n"]
-    assert kinds[PieceKind.SECTION][-1].rstrip("\n").endswith("for reference:")
+    assert kinds[PieceKind.SECTION][-1].rstrip("\n") == "Be exact.\n\n" + header.rstrip("\n")
 
 
 @pytest.mark.parametrize(
@@ -330,6 +333,7 @@ def test_reference_files_that_end_a_system_text_are_pieces(header: str, end: str
         f"Help.\n{STABLE}" + "\n\n".join(FILES) + "\n\nAnd more.",
         f"Help. {STABLE}" + "\n\n".join(FILES),
         f"Help.\n{STABLE}{FILES[0]}\n\n{STABLE}{FILES[1]}",
+        f"Help.\n{STABLE}{FILES[0]}\n\n{WORKING}{FILES[1]}",
         f"Help.\n{STABLE}{FILES[0]}\n\n{FILES[0]}",
         f"Help.\n{STABLE}a.md\n```\n```\nx\n```\n```",
         f"Help.\n{STABLE}",
