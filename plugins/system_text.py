@@ -294,8 +294,7 @@ def _with_breaks(text: str, spans: list[Span]) -> list[Span]:
     if not documents:
         return spans
     if text.endswith("\n") or documents[0][0] == 0:
-        behind = [e if kind is PieceKind.VOLATILE else _behind_breaks(text, e) for _, e, _, kind in spans]
-        return [(start, end, key, kind) for (start, _, key, kind), end in zip(spans, behind, strict=True)]
+        return _with_breaks_behind(text, spans)
     return _with_breaks_before(text, spans, [0, *(end for _, end, _, _ in documents)])
 
 
@@ -318,6 +317,19 @@ def _with_breaks_before(text: str, spans: list[Span], floors: list[int]) -> list
         found.append((start, end, key, kind))
         limit = start
     return found[::-1]
+
+
+def _with_breaks_behind(text: str, spans: list[Span]) -> list[Span]:
+    """Every document with all that stands between it and the next one; the last with the line breaks behind it."""
+    found: list[Span] = []
+    for (start, end, key, kind), following in zip(spans, [*spans[1:], None], strict=True):
+        if kind is not PieceKind.VOLATILE:
+            if following is not None and following[3] is not PieceKind.VOLATILE:
+                end = following[0]
+            else:
+                end = _behind_breaks(text, end)
+        found.append((start, end, key, kind))
+    return found
 
 
 def _behind_breaks(text: str, end: int) -> int:

@@ -99,6 +99,7 @@ ONE, TWO = DOCUMENTS.split("\n\n")
         # The text ends in a break.
         (f"Use:\n\n{DOCUMENTS}\n", ["Use:\n\n"], [f"{ONE}\n\n", f"{TWO}\n"]),
         (f"{DOCUMENTS}\nBrief.\n", ["Brief.\n"], [f"{ONE}\n\n", f"{TWO}\n"]),
+        (f"{ONE}\n \n{TWO}\n\nBrief.\n", ["Brief.\n"], [f"{ONE}\n \n", f"{TWO}\n\n"]),
     ],
 )
 def test_a_document_brings_line_breaks_along(text: str, sections: list[str], documents: list[str]) -> None:
