@@ -48,7 +48,7 @@ _FENCE = re.compile(r"^(?:`{3,}|~{3,})", re.MULTILINE)
 _ATTRIBUTE = re.compile(r"(?<![\w-])[\w-]++\s*+=\s*+(?:\"[^\"]*+\"|'[^']*+')")
 _TAG = re.compile(r"<(/?)([A-Za-z][\w.-]{0,63}+)(?:\s[^<>\n]{0,1000}+)?>")
 _LINE_ENDS = re.compile(r"\n*+")
-_CLOSING_LINE = re.compile(r"\n++</([\w.-]{1,64}+)>(?=\n|\Z)")
+_CLOSING_LINE = re.compile(r"</([\w.-]{1,64}+)>(?=\n|\Z)")
 
 
 class SystemTextRecogniser:
@@ -185,7 +185,7 @@ def _movable(text: str, documents: list[Span]) -> list[Span]:
     if any(gap.strip() for gap in gaps):
         return []
     start, end = documents[0][0], documents[-1][1]
-    while (closing := _CLOSING_LINE.match(text, end)) is not None:
+    while (closing := _closing_line(text, end)) is not None:
         opening = _opening_line(text, closing.group(1), start)
         if opening is None:
             return []
@@ -204,6 +204,12 @@ def _files_at_end(text: str) -> list[Span]:
     if len(files) > _MOST_DOCUMENTS:
         raise TooMuch(Bound.PIECES)
     return [(file.start, file.end, f"tiered:system/file:{file.path}", PieceKind.FILE) for file in files]
+
+
+def _closing_line(text: str, end: int) -> re.Match[str] | None:
+    """The closing tag that has the next line for itself, blank ones left out."""
+    begin = _behind_breaks(text, end)
+    return _CLOSING_LINE.match(text, begin) if begin > end else None
 
 
 def _is_enclosed(text: str, start: int, end: int) -> bool:
