@@ -120,6 +120,8 @@ ROWS = [
         as_sent=False),
     Row("Azure's path with a stand-in", chat(models=["dear"]), "/openai/deployments/cheap/chat/completions",
         budget=True),
+    Row("a form with another model than Azure's path", part("model", "dear") + SOUND,
+        "/openai/deployments/cheap/audio/transcriptions", FORM, free=False),
     Row("Azure's path without a deployment", {"model": "dear", "input": "x"}, "/openai/responses", budget=True),
     Row("a chat", chat(), listed=True, budget=True),
     Row("a chat that is not taken apart", raw('"x":NaN'), listed=True, budget=True),
