@@ -75,7 +75,10 @@ class Exchange:
     cache_cause: str = UNTOLD
     events: int = 0
     received_tokens: int = 0
-    """Of a stream that reported no usage, by our own count."""
+    """Of an answer that reported no usage, by our own count."""
+    lost: Usage | None = None
+    """What answers used, as far as is known, that broke off before any of it reached the client: they are billed, also
+    where another answer took their place."""
     first_text_s: float | None = None
     is_sent: bool = False
     """A call is on its way to the upstream, or was answered."""
@@ -184,9 +187,14 @@ class Meter(Protocol):
         """An attempt failed, and another one follows; ``kind`` as in ``upstream_errors_total``."""
         ...
 
+    def lose(self, exchange: Exchange) -> None:
+        """The answer broke off and nothing of it has reached the client: adds what it used to ``lost``, and what it
+        cost to ``cost_usd``."""
+        ...
+
     def price(self, exchange: Exchange) -> None:
-        """The exchange is about to end: sets ``cost_usd``, ``saved_usd``, and ``usage`` (``estimated``) where the
-        provider accepted the request and reported none. Once; ``settle`` sees to it where nobody did."""
+        """The exchange is about to end: adds to ``cost_usd``, sets ``saved_usd``, and ``usage`` (``estimated``) where
+        the provider accepted the request and reported none. Once; ``settle`` sees to it where nobody did."""
         ...
 
     def settle(self, exchange: Exchange) -> None:

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Protocol
 
+from proxy.core.body_fold import BodyFold
 from proxy.core.budget import nanos, worst_case
 from proxy.core.demand import Demand
 from proxy.core.keep_alive import Upkeep
@@ -23,7 +24,6 @@ from proxy.core.plan import Plan
 from proxy.core.prices import Price
 from proxy.core.prompt import Bill
 from proxy.core.reasons import Reason
-from proxy.core.sse import BodyFold
 from proxy.engine.contained import Contained
 from proxy.engine.line import exchange_line
 from proxy.errors import ProxyError, UpstreamRejected

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from math import isfinite
 
 from proxy.core.charges import bill
-from proxy.core.demand import UNIT_KINDS
+from proxy.core.demand import UNIT_KINDS, Kind
 from proxy.core.modes import Mode
 from proxy.core.plan import CONTROL, Plan
 from proxy.core.prices import (
@@ -24,6 +24,7 @@ from proxy.core.reasons import Reason
 from proxy.core.usage import Usage
 from proxy.exchange import Ending, Exchange
 from proxy.metrics import Metrics, mode_label
+from proxy.ports import Deployment
 from proxy.price_map import price_for
 
 NONE = "none"
@@ -60,11 +61,32 @@ class Meter:
         self._metrics.upstream_error(model, kind)
         self._metrics.retried(model, kind)
 
+    def lose(self, exchange: Exchange) -> None:
+        """The answer broke off, and nothing of it has reached the client: what it used and cost."""
+        deployment = exchange.deployment
+        if deployment is None or not (exchange.usage or is_unreported(exchange)):
+            return
+        usage = exchange.usage or self._estimated(exchange, deployment)
+        self._metrics.tokens(deployment.name, usage)
+        price = price_for(self._prices, deployment)
+        spent = None
+        if price is not None:
+            spent = bill(price, exchange.demand, usage, exchange.reported, deployment.model)
+        if spent is None:
+            self._metrics.unpriced(deployment.name)
+        else:
+            exchange.cost_usd += spent.total_usd
+            self._metrics.cost(deployment.name, _team(exchange), spent, 0.0)
+        exchange.lost = usage if exchange.lost is None else both(exchange.lost, usage)
+
     def price(self, exchange: Exchange) -> None:
         """The exchange is about to end: what it used and cost."""
-        if not exchange.is_priced:
-            exchange.is_priced = True
-            self._price(exchange)
+        if exchange.is_priced:
+            return
+        exchange.is_priced = True
+        self._price(exchange)
+        if exchange.lost is not None:
+            exchange.usage = exchange.lost if exchange.usage is None else both(exchange.usage, exchange.lost)
 
     def settle(self, exchange: Exchange) -> None:
         """The exchange has ended: count it."""
@@ -84,8 +106,7 @@ class Meter:
             return
         usage = exchange.usage
         if usage is None and is_unreported(exchange):
-            usage = exchange.usage = estimated_usage(exchange)
-            self._metrics.usage_missing(deployment.name)
+            usage = exchange.usage = self._estimated(exchange, deployment)
         if usage is None and not (exchange.is_billed and exchange.demand.kind in UNIT_KINDS):
             return
         if usage is not None:
@@ -96,7 +117,7 @@ class Meter:
         if price is None or spent is None:
             self._metrics.unpriced(deployment.name)
             return
-        exchange.cost_usd = spent.total_usd
+        exchange.cost_usd += spent.total_usd
         team = _team(exchange)
         # No client asked for a refresh: without a cache there would be none.
         uncached_usd = 0.0 if usage is None or is_refresh(exchange.plan) else uncached_cost(usage, price)
@@ -109,6 +130,11 @@ class Meter:
         exchange.saved_usd = saved.get("reported", saved.get("shadow", 0.0))
         for basis, usd in saved.items():
             self._metrics.saved(deployment.name, team, basis, usd)
+
+    def _estimated(self, exchange: Exchange, deployment: Deployment) -> Usage:
+        self._metrics.usage_missing(deployment.name)
+        price = price_for(self._prices, deployment)
+        return estimated_usage(exchange, price.max_output_tokens if price is not None else None)
 
     def _count_traffic(self, exchange: Exchange) -> None:
         deployment = exchange.deployment
@@ -198,18 +224,32 @@ def is_unreported(exchange: Exchange) -> bool:
     return exchange.usage is None and exchange.is_billed and (exchange.is_chat or exchange.asks_model)
 
 
-def estimated_usage(exchange: Exchange) -> Usage:
+def estimated_usage(exchange: Exchange, longest: int | None = None) -> Usage:
     """Our own count: the prompt as the shadow cache billed it, else by its bytes; the text that came, and what the
-    model may have thought before. Never more output than the request allows."""
-    output = _visible_tokens(exchange) + _hidden_tokens(exchange)
-    limit = exchange.demand.max_output_tokens
+    model may have thought before. Never more output than the request allows, nor than the model can write
+    (``longest``); so it is never above what was reserved for it."""
+    demand = exchange.demand
+    output = 0 if demand.kind is Kind.PROMPT else _visible_tokens(exchange) + _hidden_tokens(exchange)
+    limit = demand.max_output_tokens if demand.max_output_tokens is not None else longest
     if limit is not None:
-        output = min(output, limit * exchange.demand.answers)
+        output = min(output, limit * demand.answers)
     plan = exchange.plan
     bill = (sent_bill(exchange, plan) or plan.own) if plan else None
     if bill is None:
         return Usage(exchange.request_bytes // _BYTES_PER_TOKEN, output, estimated=True)
     return Usage(bill.total, output, bill.read, bill.write_5m, bill.write_1h, estimated=True)
+
+
+def both(one: Usage, other: Usage) -> Usage:
+    """The usage of two answers to one request, one of which is an estimate."""
+    return Usage(
+        one.prompt + other.prompt,
+        one.output + other.output,
+        one.read + other.read,
+        one.write_5m + other.write_5m,
+        one.write_1h + other.write_1h,
+        estimated=True,
+    )
 
 
 def _visible_tokens(exchange: Exchange) -> int:

@@ -155,6 +155,10 @@ class Ledger:
         with self._changed:
             self.failures.append(kind)
 
+    def lose(self, exchange: Exchange) -> None:
+        """Keep what it used, as far as it says."""
+        exchange.lost = exchange.usage or Usage(0, exchange.received_tokens, estimated=True)
+
     def price(self, exchange: Exchange) -> None:
         """Free of charge."""
 

@@ -14,15 +14,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 _STRING = rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"'
-_INSIDE = re.compile(rb'(?:[^"\\]++|\\.)*+', re.DOTALL)
+INSIDE = re.compile(rb'(?:[^"\\]++|\\.)*+', re.DOTALL)
 _SPACE = re.compile(rb"[ \t\r\n]*+")
+RUN = re.compile(rb"[^\"\[\]{}]*+")
 _WORD = re.compile(rb"[^\s,:\"\[\]{}]*+")
 # What holds no brackets, and what holds brackets of one, two and three levels: only deeper ones are counted one by one.
 _FLAT = rb"[^\"\[\]{}]++|" + _STRING
 _NESTED = rb"[\[{](?:" + _FLAT + rb")*+[\]}]"
 _NESTED = rb"[\[{](?:" + _FLAT + rb"|" + _NESTED + rb")*+[\]}]"
 _NESTED = rb"[\[{](?:" + _FLAT + rb"|" + _NESTED + rb")*+[\]}]"
-_SHALLOW = re.compile(rb"(?:" + _FLAT + rb"|" + _NESTED + rb")*+", re.DOTALL)
+SHALLOW = re.compile(rb"(?:" + _FLAT + rb"|" + _NESTED + rb")*+", re.DOTALL)
 _MOST_MEMBERS = 1000
 """No request has as many; a body that has is not understood."""
 _MOST_BRACKETS = 100_000
@@ -116,7 +117,7 @@ def _behind_string(body: bytes, at: int) -> int:
         return -1
     at += 1
     while at < len(body):
-        inside = _INSIDE.match(body, at, at + PIECE_BYTES)
+        inside = INSIDE.match(body, at, at + PIECE_BYTES)
         assert inside is not None
         if body[inside.end() : inside.end() + 1] == b'"':
             return inside.end() + 1
@@ -144,7 +145,7 @@ def _behind_value(body: bytes, at: int, brackets: int) -> tuple[int, int]:
         return (end if end > at else -1), brackets
     at, depth = at + 1, 1
     while brackets > 0:
-        between = _SHALLOW.match(body, at, at + PIECE_BYTES)
+        between = SHALLOW.match(body, at, at + PIECE_BYTES)
         assert between is not None
         at = between.end()
         mark = body[at : at + 1]

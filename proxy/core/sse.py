@@ -2,9 +2,9 @@
 
 Sans-IO, as h11 is: no sockets, no tasks, no clock. ``StreamFold`` takes a stream of server-sent events as the network
 cuts it. It passes whole events on, so that a line that breaks never leaves a client with half an event (a client cannot
-use a part of one anyway), keeps ``[DONE]`` back until it is told to let go, drops the usage event that the client did
-not ask for, and remembers the usage, the finish reason, errors and whether any content came. However the stream is cut,
-the same bytes come out.
+use a part of one anyway), keeps the last event back until it is told to let go, drops the usage event that the client
+did not ask for, and remembers the usage, the finish reason, errors and whether any content came. However the stream is
+cut, the same bytes come out.
 
 Nearly every network chunk is whole events of plain content: one regular expression over the bytes sees that, and the
 chunk passes without being parsed.
@@ -18,21 +18,18 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
-import msgspec
 import orjson
-from msgspec import Raw
 
-from proxy.core.diagnostics import UNTOLD, cause_in, cause_of
+from proxy.core.diagnostics import UNTOLD, cause_of
+from proxy.core.long_event import LongEvent
 from proxy.core.received import Received
 from proxy.core.reported import NOTHING_REPORTED, Reported, reported_in
-from proxy.core.said import Said, known_items
+from proxy.core.said import Said
 from proxy.core.surrogates import mended
-from proxy.core.usage import Usage, UsageFold, usage_of
+from proxy.core.usage import Usage, UsageFold
 
 MAX_EVENT_BYTES = 1 << 20
-"""A longer event is content (audio, an image): it is passed on as it comes, and not parsed."""
-MAX_BODY_BYTES = 8 << 20
-"""A longer JSON body is passed on and not parsed."""
+"""A longer event is content (audio, an image): it is passed on as it comes, and only its outline is read."""
 
 # An event's end: its last line's terminator and that of the empty line. CR LF is one terminator, never two.
 _END = re.compile(rb"(?:\r\n|\n|\r(?!\n))(?:\r\n|\n|\r)")
@@ -41,9 +38,13 @@ _TERMINATORS = re.compile(rb"[\r\n]*+")
 _EDGE_BYTES = 3  # of an event's end that is cut in two
 # What makes an event worth parsing. An unescaped quote never stands inside a JSON string, so these are keys.
 _NOTABLE = re.compile(
-    rb'"(?:usage(?:Metadata)?"(?!\s*:\s*null)|finish_reason"\s*:\s*"|error"(?!\s*:\s*null)|amazon-bedrock-invocation)'
+    rb'"(?:usage(?:Metadata)?"(?!\s*:\s*null)|finish_reason"\s*:\s*"|error"(?!\s*:\s*null)|amazon-bedrock-invocation'
+    rb'|message_stop"|response\.(?:completed|failed|incomplete)")'
     rb"|\[DONE\]"
 )
+# Behind these events nothing follows, as behind [DONE]: https://docs.anthropic.com/en/api/messages-streaming,
+# https://platform.openai.com/docs/api-reference/responses-streaming.
+_LAST_TYPES = frozenset({"message_stop", "response.completed", "response.failed", "response.incomplete"})
 _BOM = b"\xef\xbb\xbf"
 _NO_CONTENT_KEYS = frozenset({"role", "index"})
 _EMPTY_FINISHES = frozenset({"", "stop", "end_turn"})
@@ -96,24 +97,23 @@ class Fold(Protocol):
 
 
 class StreamFold:
-    """A stream of server-sent events. ``drop_usage``: the client did not ask for the usage event; ``keeps_done``:
-    ``[DONE]`` is kept back until ``end`` or ``close``."""
+    """A stream of server-sent events. ``drop_usage``: the client did not ask for the usage event. The event that ends
+    a stream of its format, and what came with it, are kept back until ``end`` or ``close``."""
 
     __slots__ = (
-        "_cause", "_drop", "_edge", "_end", "_error", "_events", "_finish", "_is_done", "_is_long", "_keeps_done",
-        "_received", "_reported", "_said", "_tail", "_usage", "_waiting", "_waiting_bytes", "saw_content",
+        "_cause", "_drop", "_edge", "_end", "_error", "_events", "_finish", "_is_done", "_long", "_received",
+        "_reported", "_said", "_tail", "_usage", "_waiting", "_waiting_bytes", "saw_content",
     )  # fmt: skip
 
-    def __init__(self, *, drop_usage: bool = False, keeps_done: bool = True) -> None:
+    def __init__(self, *, drop_usage: bool = False) -> None:
         self._drop = drop_usage
-        self._keeps_done = keeps_done
         self._tail = b""  # an event that is not whole yet; of a long one, its last bytes, which have been passed on
         # What came behind the tail and ends no event, either: joined once, so that small pieces cost no more than
         # large ones.
         self._waiting: list[bytes] = []
         self._waiting_bytes = 0
         self._edge = b""  # the last bytes of all that is kept
-        self._is_long = False
+        self._long: LongEvent | None = None
         self._usage = UsageFold()
         self._reported = NOTHING_REPORTED
         self._finish = ""
@@ -133,11 +133,11 @@ class StreamFold:
 
     @property
     def keeps_end(self) -> bool:
-        """``[DONE]`` has come, and is kept back until ``end`` or ``close``."""
+        """The last event has come, and is kept back until ``end`` or ``close``."""
         return bool(self._end)
 
     def end(self) -> bytes:
-        """``[DONE]``, and whatever came behind it."""
+        """The last event, and whatever came with it."""
         end, self._end = b"".join(self._end or ()), []
         return end
 
@@ -154,7 +154,7 @@ class StreamFold:
             self._events += chunk.count(b"data:")
             self._received.add(chunk)
             return chunk
-        if self._tail and not self._is_long and self._goes_on(chunk):
+        if self._tail and self._long is None and self._goes_on(chunk):
             self._waiting.append(chunk)
             self._waiting_bytes += len(chunk)
             self._edge = (self._edge + chunk)[-_EDGE_BYTES:]
@@ -167,7 +167,7 @@ class StreamFold:
     def close(self) -> bytes:
         """The stream ended; an event without its empty line is still one, as most clients read it."""
         tail, self._tail = self._tail + self._waited(), b""
-        if not tail or self._is_long:
+        if not tail or self._long is not None:
             return self.end()
         last = self._pass(tail)
         return self.end() + last
@@ -206,22 +206,22 @@ class StreamFold:
         passed: list[bytes] = []
         kept_from = 0 if self._end else None
         buffer = self._tail + chunk
-        position = len(self._tail) if self._is_long else 0
+        position = len(self._tail) if self._long is not None else 0
         search_from = max(0, len(self._tail) - 3)
         while True:
-            if not self._is_long:
+            if self._long is None:
                 start = position
                 position = _skip_terminators(buffer, start)
                 passed.append(buffer[start:position])
-            end = _event_end(buffer, max(position, search_from) if not self._is_long else search_from)
+            end = _event_end(buffer, max(position, search_from) if self._long is None else search_from)
             if end is None:
                 break
             whole = buffer[position:end]
-            event = whole if self._is_long else self._pass(whole)
-            if self._is_done and self._end is None and self._keeps_done:
+            event = self._pass(whole) if self._long is None else self._pass_long(self._long, whole)
+            if self._is_done and self._end is None:
                 self._end, kept_from = [], len(passed)
             passed.append(event)
-            self._is_long = False
+            self._long = None
             position = search_from = end
         passed.append(self._keep(buffer, position))
         if kept_from is None or self._end is None:
@@ -232,12 +232,13 @@ class StreamFold:
     def _keep(self, buffer: bytes, position: int) -> bytes:
         """Keep what is not whole yet; returns it where it is too long to be kept."""
         rest = buffer[position:]
-        if not self._is_long and len(rest) <= MAX_EVENT_BYTES:
+        if self._long is None and len(rest) <= MAX_EVENT_BYTES:
             self._tail, self._edge = rest, rest[-_EDGE_BYTES:]
             return b""
-        if not self._is_long:
-            self._is_long = self.saw_content = True
+        if self._long is None:
+            self._long, self.saw_content = LongEvent(), True
             self._events += 1
+        self._long.feed(rest)
         self._tail = buffer[-3:]
         return rest
 
@@ -246,7 +247,7 @@ class StreamFold:
         if len(event) > MAX_EVENT_BYTES:
             self.saw_content = True
             self._events += 1
-            return event
+            return self._pass_long(LongEvent(), event)
         self._events += event.count(b"data:")
         if self.saw_content and _NOTABLE.search(event) is None:
             return event
@@ -263,7 +264,16 @@ class StreamFold:
         self._learn(payload)
         return b"" if self._drop and _is_usage_only(payload) else event
 
+    def _pass_long(self, event: LongEvent, rest: bytes) -> bytes:
+        """The rest of an event of which only the outline is read."""
+        event.feed(rest)
+        payload = _payload(event.outline())
+        if isinstance(payload, dict):
+            self._learn(payload)
+        return rest
+
     def _learn(self, payload: Mapping[str, object]) -> None:
+        self._is_done = self._is_done or payload.get("type") in _LAST_TYPES
         self._usage.feed(payload)
         self._reported = self._reported.merged(reported_in(payload))
         self._said.learn(payload)
@@ -288,111 +298,6 @@ class StreamFold:
             self.saw_content = self.saw_content or _has_content(choice)
 
 
-class BodyFold:
-    """An answer that is one JSON body: passed on as it comes, a copy of it is read at the end."""
-
-    __slots__ = ("_chunks", "_outcome", "_size", "has_text", "saw_content")
-
-    def __init__(self) -> None:
-        self._chunks: list[bytes] = []
-        self._size = 0
-        self._outcome = Outcome()
-        self.saw_content = self.has_text = False
-
-    def feed(self, chunk: bytes) -> bytes:
-        """Take a chunk; it passes as it is."""
-        self.saw_content = self.has_text = True
-        self._size += len(chunk)
-        if self._size <= MAX_BODY_BYTES:
-            self._chunks.append(chunk)
-        else:
-            self._chunks.clear()
-        return chunk
-
-    def close(self) -> bytes:
-        """The body ended: read it."""
-        body, self._chunks = b"".join(self._chunks), []
-        self._outcome = _outcome_of(body, self.saw_content)
-        return b""
-
-    def outcome(self) -> Outcome:
-        """What the body said; nothing before ``close``."""
-        return self._outcome
-
-
-class RawFold:
-    """An answer that is neither: audio, files, compressed bytes."""
-
-    __slots__ = ("has_text", "saw_content")
-
-    def __init__(self) -> None:
-        self.saw_content = self.has_text = False
-
-    def feed(self, chunk: bytes) -> bytes:
-        """Take a chunk; it passes as it is."""
-        self.saw_content = self.has_text = True
-        return chunk
-
-    def close(self) -> bytes:
-        """Nothing is left."""
-        return b""
-
-    def outcome(self) -> Outcome:
-        """Nothing is known."""
-        return Outcome(saw_content=self.saw_content)
-
-
-_ABSENT = Raw(b"[]")
-
-
-class _Body(msgspec.Struct):
-    """The small members of an answer; the others are skipped without being built."""
-
-    usage: object = None
-    usageMetadata: object = None
-    choices: object = None
-    diagnostics: object = None
-    prompt_cache_diagnostics: object = None
-    service_tier: object = None
-    duration: object = None
-    output: Raw = _ABSENT
-    data: Raw = _ABSENT
-    id: object = None
-    status: object = None
-    model: object = None
-    store: object = None
-    background: object = None
-    conversation: object = None
-    container: object = None
-    file: object = None
-    output_file_id: object = None
-    error_file_id: object = None
-
-
-class _Item(msgspec.Struct):
-    """An element of a list that is told from others by its type."""
-
-    type: object = None
-
-
-_TOLD = (
-    "id", "status", "model", "store", "background", "conversation", "container", "file", "output_file_id",
-    "error_file_id", "choices",
-)  # fmt: skip
-_BODY = msgspec.json.Decoder(_Body)
-_ITEMS = msgspec.json.Decoder(list[_Item])
-
-
-def _answer(body: bytes) -> _Body | None:
-    """The members of an answer; of texts that hold half of a surrogate pair, with another character in its place."""
-    for read in (bytes, mended):
-        try:
-            return _BODY.decode(read(body))
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-            continue
-    return None
-
-
 def _payload(data: bytes) -> object:
     """An event's data, read in the same way; None for what is no JSON."""
     for read in (bytes, mended):
@@ -401,55 +306,6 @@ def _payload(data: bytes) -> object:
         except (orjson.JSONDecodeError, UnicodeDecodeError):
             continue
     return None
-
-
-def _outcome_of(body: bytes, saw_content: bool) -> Outcome:
-    answer = _answer(body)
-    if answer is None:
-        return Outcome(saw_content=saw_content)
-    report = answer.usage if isinstance(answer.usage, dict) else answer.usageMetadata
-    return Outcome(
-        usage=usage_of(report) if isinstance(report, dict) else None,
-        reported=_reported(answer),
-        saw_content=saw_content,
-        finish_reason=_finish_reason(answer.choices),
-        cache_cause=cause_in(answer.diagnostics, answer.prompt_cache_diagnostics),
-        said=_said(answer),
-    )
-
-
-def _reported(answer: _Body) -> Reported:
-    return reported_in(
-        {
-            "usage": answer.usage,
-            "service_tier": answer.service_tier,
-            "duration": answer.duration,
-            "output": [{"type": item.type} for item in _items(answer.output)],
-            "data": _items(answer.data),
-        }
-    )
-
-
-def _items(raw: Raw) -> list[_Item]:
-    try:
-        return _ITEMS.decode(raw)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        return []
-
-
-def _said(answer: _Body) -> Said:
-    said = Said()
-    members = {name: getattr(answer, name) for name in _TOLD}
-    said.learn({**members, "output": known_items(answer.output)})
-    return said
-
-
-def _finish_reason(choices: object) -> str:
-    for choice in choices if isinstance(choices, list) else ():
-        finish = choice.get("finish_reason") if isinstance(choice, dict) else None
-        if isinstance(finish, str):
-            return finish
-    return ""
 
 
 def _event_end(buffer: bytes, search_from: int) -> int | None:

@@ -1,12 +1,15 @@
 """From the upstream to the client: one attempt to have a call answered, and its answer passed on as it arrives."""
 
-from collections.abc import Awaitable, Callable
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
 from enum import Enum, auto
 
+from proxy.core.body_fold import MAX_BODY_BYTES, BodyFold, RawFold
 from proxy.core.cancelling import runs_on
 from proxy.core.refusal import NO_WORDS, Refusal
+from proxy.core.reported import NOTHING_REPORTED
 from proxy.core.retry import Failure, is_quota
-from proxy.core.sse import BodyFold, Fold, Outcome, RawFold, StreamFold
+from proxy.core.sse import Fold, Outcome, StreamFold
 from proxy.engine.client import Client, HungUp
 from proxy.engine.contained import Contained
 from proxy.engine.outgoing import Suspect
@@ -20,6 +23,8 @@ from proxy.ports import Answer, Call, Headers, Planner, Upstream
 
 _HOLD_BYTES = 1 << 16
 _HOLD_S = 10.0
+# For the end of a body behind the last event of its stream; then the connection is dropped.
+_LINGER_S = 0.5
 _RATE_PREFIX = "x-ratelimit-"
 # SDKs obey it (https://github.com/openai/openai-python, _base_client.py): all that was to be tried has been tried.
 _NOT_AGAIN = ("x-should-retry", "false")
@@ -36,20 +41,25 @@ class Verdict(Enum):
 
 
 class _Hold:
-    """The beginning of an answer that may turn out empty: kept back until it has content, or grows long or old."""
+    """The beginning of an answer that may have to be asked for again, kept back until it grows long or old: of a
+    stream, which may turn out empty, until it has content; of a JSON body, which may break off, until it is whole. (A
+    fold has a copy of such a body anyway.)"""
 
-    __slots__ = ("_chunks", "_size", "_until_s")
+    __slots__ = ("_chunks", "_most_bytes", "_size", "_until_s", "is_whole")
 
-    def __init__(self, until_s: float) -> None:
+    def __init__(self, until_s: float, *, is_whole: bool) -> None:
+        self.is_whole = is_whole
         self._chunks: list[bytes] = []
         self._size = 0
+        self._most_bytes = MAX_BODY_BYTES if is_whole else _HOLD_BYTES
         self._until_s = until_s
 
-    def add(self, chunk: bytes, elapsed_s: float) -> bool:
-        """Keep a chunk; says whether it is time to let go."""
+    def keeps(self, chunk: bytes, fold: Fold, elapsed_s: float) -> bool:
+        """Take a chunk; says whether it is kept, and all before it."""
         self._chunks.append(chunk)
         self._size += len(chunk)
-        return self._size > _HOLD_BYTES or elapsed_s > self._until_s
+        is_known = fold.saw_content and not self.is_whole
+        return not (is_known or self._size > self._most_bytes or elapsed_s > self._until_s)
 
     def taken(self) -> bytes:
         """All that was kept."""
@@ -59,8 +69,8 @@ class _Hold:
 class _Last:
     """The end of an answer, by which a client can tell that it has all: kept back until the exchange is booked.
 
-    It is the ``[DONE]`` of a chat stream, which the fold keeps, and the chunk that completes a declared length. Where
-    an answer has neither, its end is the end of the body.
+    It is the last event of a stream, which the fold keeps, and the chunk that completes a declared length. Where an
+    answer has neither, its end is the end of the body.
     """
 
     __slots__ = ("_fold", "_kept", "_left")
@@ -73,7 +83,7 @@ class _Last:
 
     @property
     def is_done(self) -> bool:
-        """``[DONE]`` has come, and is kept."""
+        """The last event has come, and is kept."""
         return self._fold is not None and self._fold.keeps_end
 
     def keep(self, out: bytes) -> bytes:
@@ -96,11 +106,17 @@ class _Last:
 class Passage:
     """One exchange's way back. ``attempt`` may be called again where the one before was refused or failed."""
 
-    __slots__ = ("_book", "_client", "_exchange", "_planner", "names_usage", "on_accepted", "refused")
+    __slots__ = ("_book", "_client", "_exchange", "_lose", "_planner", "names_usage", "on_accepted", "refused")
 
     def __init__(
-        self, exchange: Exchange, client: Client, planner: Planner, book: Callable[[], Awaitable[None]]
+        self,
+        exchange: Exchange,
+        client: Client,
+        planner: Planner,
+        book: Callable[[], Awaitable[None]],
+        lose: Callable[[], None],
     ) -> None:
+        """``lose`` prices an answer that broke off before any of it reached the client."""
         self.refused = Suspect.NONE
         self.names_usage = False
         self.on_accepted: Callable[[], None] | None = None
@@ -109,6 +125,7 @@ class Passage:
         self._client = client
         self._planner = planner
         self._book = book
+        self._lose = lose
 
     async def attempt(self, upstream: Upstream, call: Call, attempts: Attempts, suspects: Suspect) -> Verdict:
         """Send a call and pass its answer on. Where it is refused for what may be one of the suspects, ``refused`` says
@@ -143,6 +160,8 @@ class Passage:
         except ProxyError as error:
             # Seen from the upstream's side an upload that the client broke off is a broken connection.
             failure = failure_of(error) if self._client.failure is None else None
+            if exchange.is_accepted and not self._client.is_started:
+                self._lose_answer()
             if isinstance(error, UpstreamRejected) and (failure is None or failure.kind != "quota"):
                 said = refusal_of(error)
                 if refused := suspects.in_refusal(error.status, said):
@@ -167,55 +186,70 @@ class Passage:
         self._exchange.is_sent = self._client.is_awaited = False
         return Verdict.FAILED
 
+    def _lose_answer(self) -> None:
+        """The upstream will bill an answer that nobody gets: it is priced, and then forgotten."""
+        exchange = self._exchange
+        self._lose()
+        exchange.usage, exchange.reported, exchange.said = None, NOTHING_REPORTED, None
+        exchange.finish_reason, exchange.events, exchange.received_tokens = "", 0, 0
+        exchange.first_text_s = None
+
     async def _pass_on(self, answer: Answer, attempts: Attempts, *, may_refuse: bool) -> Verdict:
         exchange, client = self._exchange, self._client
-        fold = _fold_of(answer, exchange)
-        hold = _Hold(exchange.elapsed_s() + _HOLD_S) if may_refuse and isinstance(fold, StreamFold) else None
+        fold, chunks = _fold_of(answer, exchange), answer.chunks()
+        hold = self._hold(answer, fold, attempts, may_refuse=may_refuse)
         headers, last = self._headers(answer, fold, is_spent=attempts.is_spent), _Last(answer, fold)
         try:
-            # Where another attempt could follow, the client hears nothing before the first byte.
+            # Where another attempt could follow, the client hears nothing before the first bytes that it can use.
             if hold is None and not attempts.may_follow:
                 await client.start(answer.status, headers)
-            async for chunk in answer.chunks():
+            async for chunk in chunks:
                 if exchange.first_byte_s is None:
                     self._first_byte()
-                    attempts.answered()
                 out = fold.feed(chunk)
                 self._note_text(fold)
-                if hold is not None:
-                    if not (hold.add(out, exchange.elapsed_s()) or fold.saw_content):
-                        continue
-                    out, hold = hold.taken(), None
-                if not client.is_started:
-                    await client.start(answer.status, headers)
-                await self._send(last.keep(out))
+                if hold is None or not hold.keeps(out, fold, exchange.elapsed_s()):
+                    attempts.answered()
+                    out, hold = out if hold is None else hold.taken(), None
+                    await self._go_out(last.keep(out), answer.status, headers)
                 if last.is_done:
-                    # The end is told at once: some servers leave the line open behind it.
-                    await self._end_of(answer.status, fold)
-                    await self._send(last.taken())
+                    break
             attempts.answered()
-            rest = fold.close()
+            # Behind the last event may stand the beginning of another, whose end nobody waits for.
+            rest = b"" if last.is_done else fold.close()
             if hold is not None:
-                if _is_void(fold.outcome()):
+                if not hold.is_whole and _is_void(fold.outcome()):
                     exchange.first_byte_s = None
                     attempts.refused()
                     return self._refused(Suspect.LAYOUT)
-                rest = hold.taken() + rest
+                rest = hold.taken() + last.taken() + rest
             if not client.is_started:
                 await client.start(answer.status, headers)
             await self._end_of(answer.status, fold)
-            await self._send(last.taken() + rest)
+            await self._go_out(last.taken() + rest, answer.status, headers)
             await client.end()
         except ProxyError as error:
             await self._broken(error, fold)
         finally:
             self._note(fold.outcome())
+        if isinstance(fold, StreamFold):
+            await _ended(chunks)
         return Verdict.DONE
 
-    async def _send(self, out: bytes) -> None:
-        if out:
-            self._exchange.answer_bytes += len(out)
-            await self._client.send(out)
+    def _hold(self, answer: Answer, fold: Fold, attempts: Attempts, *, may_refuse: bool) -> _Hold | None:
+        until_s = self._exchange.elapsed_s() + _HOLD_S
+        if isinstance(fold, StreamFold):
+            return _Hold(until_s, is_whole=False) if may_refuse else None
+        is_json = "json" in (get(answer.headers, "content-type") or "").lower()
+        return _Hold(until_s, is_whole=True) if is_json and answer.status < 300 and attempts.may_follow else None
+
+    async def _go_out(self, out: bytes, status: int, headers: Headers) -> None:
+        if not out:
+            return
+        if not self._client.is_started:
+            await self._client.start(status, headers)
+        self._exchange.answer_bytes += len(out)
+        await self._client.send(out)
 
     async def _end_of(self, status: int, fold: Fold) -> None:
         """All of the answer is known: have it booked before the client has all of it."""
@@ -298,6 +332,16 @@ def _decision(exchange: Exchange) -> Headers:
     return [("x-stratiform-deployment", value)] if is_safe(value) else []
 
 
+async def _ended(chunks: AsyncIterator[bytes]) -> None:
+    """Wait a moment for the end of a body whose last event has come: then its connection can serve another call."""
+    try:
+        async with asyncio.timeout(_LINGER_S):
+            async for _ in chunks:
+                pass
+    except (TimeoutError, ProxyError):
+        pass
+
+
 def _is_void(outcome: Outcome) -> bool:
     """An empty stream, or one that says in its first event what others say by their status."""
     if outcome.error is None:
@@ -319,7 +363,8 @@ def _fold_of(answer: Answer, exchange: Exchange) -> Fold:
     if get(answer.headers, "content-encoding") not in (None, "", "identity") or answer.status >= 300:
         return RawFold()
     if "json" in kind:
-        return BodyFold()
+        length = get(answer.headers, "content-length") or ""
+        return BodyFold(int(length) if length.isdecimal() else 0)
     if kind.startswith("text/event-stream") or (exchange.is_chat and exchange.stream and not kind):
-        return StreamFold(drop_usage=exchange.is_chat and not exchange.wants_usage, keeps_done=exchange.is_chat)
+        return StreamFold(drop_usage=exchange.is_chat and not exchange.wants_usage)
     return RawFold()

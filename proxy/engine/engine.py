@@ -186,7 +186,7 @@ class Engine:
         check_structured(reading.members)
         plan = await self._plan(exchange, client, body, head, subject)
         await self._reserve(exchange, attempts, reach, head.asked)
-        passage = Passage(exchange, client, self._planner, partial(self._book, exchange))
+        passage = self._passage(exchange, client)
         outgoing = self._outgoing(plan, body, head, attempts.deployment)
         exchange.overhead_s = exchange.elapsed_s()
         while True:
@@ -224,6 +224,10 @@ class Engine:
                     exchange.deployment = attempts.deployment
                     plan = await self._plan(exchange, client, body, head, subject)
                     outgoing = self._outgoing(plan, body, head, attempts.deployment)
+
+    def _passage(self, exchange: Exchange, client: Client) -> Passage:
+        book, lose = partial(self._book, exchange), partial(self._meter.lose, exchange)
+        return Passage(exchange, client, self._planner, book, lose)
 
     def _outgoing(self, plan: Plan, body: bytes, head: Head, deployment: Deployment) -> Outgoing:
         return Outgoing(plan, body, head, deployment.model, asks_usage=deployment not in self._unasked)
@@ -294,7 +298,7 @@ class Engine:
             listing = Listing(exchange, client, self._custody, partial(self._book, exchange))
             await listing.serve(self._upstreams[attempts.deployment.transport], call, attempts)
             return
-        passage = Passage(exchange, client, self._planner, partial(self._book, exchange))
+        passage = self._passage(exchange, client)
         try:
             while True:
                 upstream = self._upstreams[attempts.deployment.transport]

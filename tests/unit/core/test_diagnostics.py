@@ -1,8 +1,9 @@
 import orjson
 import pytest
 
+from proxy.core.body_fold import BodyFold
 from proxy.core.diagnostics import CAUSES, OTHER, UNTOLD, cause_of
-from proxy.core.sse import BodyFold, StreamFold
+from proxy.core.sse import StreamFold
 
 MISS = {"diagnostics": {"cache_miss_reason": {"type": "tools_changed", "cache_missed_input_tokens": 900}}}
 

@@ -5,8 +5,9 @@ import math
 
 import pytest
 
+from proxy.core.body_fold import BodyFold
 from proxy.core.reported import NOTHING_REPORTED, Reported, reported_in
-from proxy.core.sse import BodyFold, StreamFold
+from proxy.core.sse import StreamFold
 
 RESPONSE = {
     "service_tier": "priority",

@@ -3,7 +3,8 @@
 import orjson
 import pytest
 
-from proxy.core.sse import MAX_BODY_BYTES, MAX_EVENT_BYTES, BodyFold, RawFold, StreamFold
+from proxy.core.body_fold import MAX_BODY_BYTES, BodyFold, RawFold
+from proxy.core.sse import MAX_EVENT_BYTES, StreamFold
 
 ROLE = {"choices": [{"index": 0, "delta": {"role": "assistant", "content": ""}}]}
 WORD = {"choices": [{"index": 0, "delta": {"content": "word"}}], "usage": None}
@@ -166,6 +167,22 @@ def test_a_very_long_event_passes_as_it_comes(pieces: int) -> None:
     assert fold.outcome().events == 3
 
 
+@pytest.mark.parametrize("step", [1 << 22, 65_537, 4099])
+def test_the_usage_of_a_very_long_event_is_read_from_its_outline(step: int) -> None:
+    text = 'and "usage": {"prompt_tokens": 77, "completion_tokens": 77} ' * 40_000
+    usage = {"input_tokens": 3, "output_tokens": 4, "input_tokens_details": {"cached_tokens": 1}}
+    response = {"id": "r", "output": [{"type": "web_search_call", "text": text}], "usage": usage, "status": "completed"}
+    long = b"event: response.completed\r\n" + event({"type": "response.completed", "response": response})
+    fold = StreamFold()
+    passed = b"".join(fold.feed(long[i : i + step]) for i in range(0, len(long), step))
+    assert fold.keeps_end, "it ends the stream"
+    assert passed + fold.end() == long
+    outcome = fold.outcome()
+    assert outcome.usage is not None
+    assert (outcome.usage.prompt, outcome.usage.read, outcome.usage.output) == (3, 1, 4)
+    assert outcome.reported.searches == 1
+
+
 def test_a_long_event_is_not_kept_in_memory() -> None:
     fold = StreamFold()
     fold.feed(b"data: " + b"x" * MAX_EVENT_BYTES)
@@ -194,13 +211,22 @@ def test_a_body_without_usage_is_no_error(body: bytes) -> None:
     assert fold.outcome().usage is None
 
 
-def test_a_body_of_many_megabytes_is_passed_and_not_kept() -> None:
+@pytest.mark.parametrize("place", ["in front", "behind"])
+def test_a_body_of_many_megabytes_is_passed_and_its_usage_read(place: str) -> None:
+    """Whatever its texts quote."""
     fold = BodyFold()
-    chunk = b" " * (1 << 20)
-    assert all(fold.feed(chunk) == chunk for _ in range((MAX_BODY_BYTES >> 20) + 2))
-    fold.feed(b'{"usage": {"prompt_tokens": 2, "total_tokens": 3}}')
+    quoted = orjson.dumps({"content": 'he wrote "usage": {"prompt_tokens": 9999, "total_tokens": 9999} \\ ' * 50_000})
+    usage = b'"usage": {"prompt_tokens": 2, "completion_tokens": 1, "prompt_tokens_details": {"cached_tokens": 1}}'
+    choices = b'"choices": [{"finish_reason": "length", "message": ' + quoted + b"}]"
+    members = [usage, choices] if place == "in front" else [choices, usage]
+    body = b"{" + b",".join(members) + b"}"
+    assert len(body) > 2 * MAX_BODY_BYTES
+    assert b"".join(fold.feed(body[i : i + 70_001]) for i in range(0, len(body), 70_001)) == body
     fold.close()
-    assert fold.outcome().usage is None
+    outcome = fold.outcome()
+    assert outcome.usage is not None
+    assert (outcome.usage.prompt, outcome.usage.read, outcome.usage.output) == (2, 1, 1)
+    assert outcome.finish_reason == "length"
 
 
 def test_raw_bytes_pass() -> None:

@@ -1,0 +1,226 @@
+"""Answers that end otherwise than they should, from a provider on a plain socket, through the proxy as it is served."""
+
+import http.client
+import json
+import socket
+import socketserver
+import struct
+import threading
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from proxy.cli.running import running
+from proxy.core.tokens import bytes_over_four
+from proxy.settings import Environment, load
+from tests.e2e.fleet import metric
+from tests.e2e.provider import DONE, chunk, completion, event, usage_chunk
+
+WAIT_S = 20.0
+CONFIG = """
+router_settings: {{num_retries: 2}}
+stratiform:
+  port: 0
+  log_level: error
+  store: memory
+  prices: {{m: {{input_cost_per_token: 0.001, output_cost_per_token: 0.001}}}}
+model_list:
+  - model_name: m
+    litellm_params: {{model: openai/m, api_base: "{url}/v1", api_key: sk-x, timeout: 8}}
+    model_info: {{mode: passthrough}}
+"""
+
+
+def answer(body: bytes, kind: str = "application/json", *, missing: int = 0) -> bytes:
+    """An answer of whose body so many bytes never come."""
+    length = b"content-length: %d\r\n" % (len(body) + missing)
+    return b"HTTP/1.1 200 OK\r\ncontent-type: " + kind.encode() + b"\r\n" + length + b"\r\n" + body
+
+
+def chunked(*parts: bytes, kind: str, ends: bool = True) -> bytes:
+    """An answer in chunks."""
+    head = b"HTTP/1.1 200 OK\r\ncontent-type: " + kind.encode() + b"\r\ntransfer-encoding: chunked\r\n\r\n"
+    body = b"".join(b"%x\r\n%b\r\n" % (len(part), part) for part in parts)
+    return head + body + (b"0\r\n\r\n" if ends else b"")
+
+
+class Provider(socketserver.ThreadingTCPServer):
+    """Answers each request with the next of its scripts, and then closes, resets or keeps the line."""
+
+    daemon_threads = True
+    block_on_close = False
+
+    def __init__(self, *scripts: tuple[bytes, str]) -> None:
+        super().__init__(("127.0.0.1", 0), _Handler)
+        self.scripts = list(scripts)
+        self.calls = 0
+        self.dropped = threading.Event()
+
+
+class _Handler(socketserver.StreamRequestHandler):
+    def handle(self) -> None:
+        length = 0
+        while (header := self.rfile.readline().strip().lower()) != b"":
+            if header.startswith(b"content-length:"):
+                length = int(header.partition(b":")[2])
+        self.rfile.read(length)
+        provider = self.server
+        assert isinstance(provider, Provider)
+        provider.calls += 1
+        data, then = provider.scripts.pop(0) if len(provider.scripts) > 1 else provider.scripts[0]
+        self.wfile.write(data)
+        if then == "reset":
+            # Who is reset before having read what came in front has never seen the answer begin.
+            threading.Event().wait(0.3)
+            self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        if then == "open":
+            self.connection.settimeout(WAIT_S)
+            assert self.rfile.read(1) == b""
+            provider.dropped.set()
+
+
+@contextmanager
+def proxy_before(folder: Path, *scripts: tuple[bytes, str]) -> Iterator[tuple[str, Provider]]:
+    """The proxy in front of a provider with such scripts."""
+    with Provider(*scripts) as provider:
+        thread = threading.Thread(target=provider.serve_forever, args=(0.05,), daemon=True)
+        thread.start()
+        path = folder / "config.yaml"
+        path.write_text(CONFIG.format(url=f"http://127.0.0.1:{provider.server_address[1]}"))
+        try:
+            with running(load(path, environment=Environment({})), bytes_over_four) as proxy:
+                yield proxy.url, provider
+        finally:
+            provider.shutdown()
+
+
+def ask(url: str, path: str = "/v1/chat/completions", **fields: object) -> tuple[int, bytes]:
+    """The status and the body of an answer, of which all must come."""
+    connection = http.client.HTTPConnection(url.removeprefix("http://"), timeout=WAIT_S)
+    body = {"model": "m", "max_tokens": 50, "messages": [{"role": "user", "content": "x" * 400}], **fields}
+    try:
+        connection.request("POST", path, json.dumps(body), {"content-type": "application/json"})
+        got = connection.getresponse()
+        return got.status, got.read()
+    finally:
+        connection.close()
+
+
+WHOLE = json.dumps(completion()).encode()  # 9 tokens in, 2 out: $0.011
+BREAKS = {
+    "short length": (answer(WHOLE[:60], missing=len(WHOLE) - 60), "close"),
+    "no last chunk": (chunked(WHOLE[:60], kind="application/json", ends=False), "close"),
+    "reset": (answer(WHOLE[:60], missing=len(WHOLE) - 60), "reset"),
+}
+
+
+@pytest.mark.parametrize("broken", BREAKS)
+@pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/responses"])
+def test_a_json_answer_that_breaks_is_asked_for_again_and_billed(tmp_path: Path, broken: str, path: str) -> None:
+    with proxy_before(tmp_path, BREAKS[broken], (answer(WHOLE), "close")) as (url, provider):
+        assert ask(url, path) == (200, WHOLE)
+        assert provider.calls == 2
+        cost = metric(url, "cost_usd_total")
+    # Both answers: the one that came whole by its report, the other by an estimate of its prompt and what was declared.
+    assert 0.011 + 0.1 < cost < 0.011 + 0.2
+
+
+def test_a_json_answer_that_always_breaks_is_an_error_and_billed_each_time(tmp_path: Path) -> None:
+    with proxy_before(tmp_path, BREAKS["short length"]) as (url, provider):
+        status, body = ask(url)
+        assert (status, json.loads(body)["error"]["code"]) == (502, "upstream_unavailable")
+        assert provider.calls == 3
+        assert 0.3 < metric(url, "cost_usd_total") < 0.6
+
+
+def test_a_long_json_answer_is_not_kept_back_and_a_break_is_one(tmp_path: Path) -> None:
+    long = b'{"choices": [{"message": {"content": "' + b"x" * (2 << 20)
+    with proxy_before(tmp_path, (answer(long, missing=9), "close")) as (url, provider):
+        with pytest.raises((http.client.IncompleteRead, ConnectionResetError)):
+            ask(url)
+        assert provider.calls == 1
+
+
+MESSAGE_STOP = b"event: message_stop\n" + event({"type": "message_stop"})
+MESSAGES = (
+    b"event: message_start\n" + event({"type": "message_start", "message": {"usage": {"input_tokens": 9}}}),
+    b"event: message_delta\n" + event({"type": "message_delta", "delta": {}, "usage": {"output_tokens": 2}}),
+)
+RESPONSE = {"id": "r", "usage": {"input_tokens": 9, "output_tokens": 2}}
+FORMATS = {
+    "/v1/chat/completions": (chunk("one"), usage_chunk(), DONE),
+    "/v1/completions": (event({"choices": [{"text": "a"}]}), usage_chunk(), DONE),
+    "/v1/messages": (*MESSAGES, MESSAGE_STOP),
+    "/v1/responses": (
+        event({"type": "response.output_text.delta", "delta": "a"}),
+        event({"type": "response.completed", "response": RESPONSE}),
+    ),
+    "/v1/responses?incomplete": (event({"type": "response.incomplete", "response": RESPONSE}),),
+}
+
+
+@pytest.mark.parametrize("path", FORMATS)
+def test_a_stream_ends_with_its_last_event_though_the_line_stays_open(tmp_path: Path, path: str) -> None:
+    events = FORMATS[path]
+    script = (chunked(*events, kind="text/event-stream", ends=False), "open")
+    with proxy_before(tmp_path, script) as (url, provider):
+        fields = {"stream": True, "stream_options": {"include_usage": True}}
+        assert ask(url, path, **fields) == (200, b"".join(events))
+        assert provider.dropped.wait(WAIT_S)
+        assert metric(url, "cost_usd_total") == pytest.approx(0.011)
+
+
+def test_what_comes_at_once_behind_the_last_event_passes(tmp_path: Path) -> None:
+    late = DONE + usage_chunk()
+    script = (chunked(chunk("one") + late, kind="text/event-stream", ends=False), "open")
+    with proxy_before(tmp_path, script) as (url, _):
+        fields = {"stream": True, "stream_options": {"include_usage": True}}
+        assert ask(url, **fields) == (200, chunk("one") + late)
+        assert metric(url, "cost_usd_total") == pytest.approx(0.011)
+
+
+def test_a_connection_whose_stream_has_ended_serves_the_next_call(tmp_path: Path) -> None:
+    script = (chunked(chunk("one"), usage_chunk(), DONE, kind="text/event-stream"), "close")
+    with proxy_before(tmp_path, script) as (url, _):
+        for _ in range(2):
+            assert ask(url, stream=True)[0] == 200
+        with urllib.request.urlopen(f"{url}/healthz", timeout=WAIT_S) as alive:
+            assert alive.status == 200
+
+
+USAGE = {"prompt_tokens": 9, "completion_tokens": 2, "total_tokens": 11}
+QUOTED = 'they wrote "usage": {"prompt_tokens": 99999, "completion_tokens": 99999}, and went on. '
+HUGE = {
+    "/v1/chat/completions": {"choices": [{"message": {"content": QUOTED * 50_000}}], "usage": USAGE},
+    "/v1/completions": {"choices": [{"text": QUOTED * 50_000}], "usage": USAGE},
+    "/v1/messages": {"content": [{"text": QUOTED * 50_000}], "usage": {"input_tokens": 9, "output_tokens": 2}},
+    "/v1/responses": {"output": [{"text": QUOTED * 50_000}], **RESPONSE},
+    "/v1/embeddings": {"data": [{"embedding": [0.25] * 700_000}], "usage": {"prompt_tokens": 11, "total_tokens": 11}},
+}
+
+
+@pytest.mark.parametrize("path", HUGE)
+@pytest.mark.parametrize("is_stream", [False, True])
+def test_an_answer_too_large_to_be_kept_is_billed_by_its_usage(tmp_path: Path, path: str, is_stream: bool) -> None:
+    payload: dict[str, object] = dict(HUGE[path])
+    if is_stream and path.endswith("responses"):
+        payload = {"type": "response.completed", "response": payload}
+    body = event(payload) + DONE if is_stream else json.dumps(payload).encode()
+    script = (answer(body, "text/event-stream" if is_stream else "application/json"), "close")
+    with proxy_before(tmp_path, script) as (url, _):
+        assert ask(url, path, stream=is_stream) == (200, body)
+        assert metric(url, "cost_usd_total") == pytest.approx(0.011)
+
+
+@pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/messages", "/v1/responses", "/v1/completions"])
+@pytest.mark.parametrize("is_stream", [False, True])
+def test_an_estimate_is_never_above_what_the_request_allows(tmp_path: Path, path: str, is_stream: bool) -> None:
+    payload = {"choices": [{"message": {"content": "word " * 1_000_000}}], "content": "word " * 1_000_000}
+    body = event(payload) + DONE if is_stream else json.dumps(payload).encode()
+    script = (answer(body, "text/event-stream" if is_stream else "application/json"), "close")
+    with proxy_before(tmp_path, script) as (url, _):
+        assert ask(url, path, stream=is_stream, max_output_tokens=50)[0] == 200
+        assert 0 < metric(url, "cost_usd_total") <= 0.001 * (50 + 300)
