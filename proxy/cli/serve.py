@@ -100,7 +100,10 @@ def _serve_with_workers(source: ConfigSource, listener: socket.socket) -> int:
             return 0
 
         grace_s = ours.limits.drain_s + _MARGIN_S
-        return Workers(work, ours.workers, grace_s, on_death=shared.died, on_reload=source.reread).run()
+        # As long as one process holds the socket, the kernel lets clients in whom nobody will serve.
+        return Workers(
+            work, ours.workers, grace_s, on_death=shared.died, on_reload=source.reread, on_stop=listener.close
+        ).run()
 
 
 def settings_of(arguments: argparse.Namespace) -> Settings:

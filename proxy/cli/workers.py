@@ -48,14 +48,15 @@ class _Worker:
 @dataclass(slots=True)
 class Workers:
     """``count`` processes that do ``work``. What has not ended ``grace_s`` after it was told to is killed. ``on_death``
-    is called with the slot of one that ended by itself. SIGHUP calls ``on_reload``, whose answer says whether the
-    running workers are told, too."""
+    is called with the slot of one that ended by itself, ``on_stop`` before all are told to end. SIGHUP calls
+    ``on_reload``, whose answer says whether the running workers are told, too."""
 
     work: Work
     count: int
     grace_s: float
     on_death: Callable[[int], None]
     on_reload: Callable[[], bool] = bool
+    on_stop: Callable[[], None] = lambda: None
     _slots: list[_Worker] = field(default_factory=list)
     _stops: bool = False
     _reloads: bool = False
@@ -79,6 +80,7 @@ class Workers:
                 code = self._look_after()
                 if code:
                     break
+            self.on_stop()
             self._end(waker)
         return code or self._code
 

@@ -1,0 +1,87 @@
+"""Stopping while a stream runs: nobody new is let in, and whoever is served is served to the end."""
+
+import asyncio
+import json
+import signal
+import socket
+import threading
+import time
+from pathlib import Path
+
+import pytest
+from starlette.types import Receive, Send
+
+from proxy.testing import serving
+from tests.e2e.fleet import KEY, MODEL, Fleet, configuration, fleet, until
+from tests.e2e.provider import DONE, chunk, usage_chunk
+from tests.receiver import Received, Receiver, head, part
+from tests.redis_server import redis_server
+
+WAIT_S = 30.0
+
+
+class Slow(Receiver):
+    """Streams a word, and the rest when it is told to."""
+
+    def __init__(self) -> None:
+        self.begun = threading.Event()
+        self.go = threading.Event()
+
+    async def answer(self, request: Received, send: Send, receive: Receive) -> None:
+        await send(head(200, [("content-type", "text/event-stream")]))
+        await send(part(chunk("one")))
+        self.begun.set()
+        await asyncio.to_thread(self.go.wait, WAIT_S)
+        await send(part(chunk("two") + usage_chunk() + DONE, more=False))
+
+
+def connect(proxy: Fleet) -> socket.socket:
+    """A connection to the proxy. Raises ConnectionRefusedError."""
+    host, port = proxy.url.removeprefix("http://").split(":")
+    return socket.create_connection((host, int(port)), timeout=WAIT_S)
+
+
+def ask(line: socket.socket, **fields: object) -> None:
+    """Send a request."""
+    body = json.dumps({"model": MODEL, "messages": [{"role": "user", "content": "hi"}], **fields}).encode()
+    key = f"authorization: Bearer {KEY}\r\n".encode()
+    line.sendall(b"POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\n" + key)
+    line.sendall(b"content-length: %d\r\n\r\n" % len(body) + body)
+
+
+def is_refused(proxy: Fleet) -> bool:
+    """Whether a new connection is refused, and not left to wait."""
+    try:
+        connect(proxy).close()
+    except ConnectionRefusedError:
+        return True
+    return False
+
+
+@pytest.mark.parametrize("workers", [1, 3])
+def test_new_connections_are_refused_at_once_while_a_stream_ends(tmp_path: Path, workers: int) -> None:
+    slow = Slow()
+    with (
+        redis_server(tmp_path / "redis") as redis,
+        serving(slow) as provider,
+        fleet(tmp_path / "fleet", configuration(provider, redis.url), workers) as proxy,
+    ):
+        with connect(proxy) as line, connect(proxy) as idle:
+            ask(line, stream=True)
+            assert slow.begun.wait(WAIT_S)
+            received = line.recv(65536)
+            proxy.process.send_signal(signal.SIGTERM)
+            began = time.monotonic()
+            until(lambda: is_refused(proxy))
+            assert time.monotonic() - began < 5.0, "not only when all has ended"
+            assert proxy.process.poll() is None
+            slow.go.set()
+            while more := line.recv(65536):
+                received += more
+            assert idle.recv(1) == b"", "idle connections are closed"
+        assert received.count(b"two") == 1
+        assert received.endswith(b"0\r\n\r\n")
+        assert proxy.process.wait(WAIT_S) in (0, -signal.SIGTERM)
+        log = proxy.log.read_text()
+    for noise in ("Traceback", "ASGI", "ERROR", "WARNING"):
+        assert noise not in log, log
