@@ -9,6 +9,8 @@ import sys
 
 from proxy.core.redaction import without_keys
 
+_INCOMPLETE = "ASGI callable returned without completing response."
+
 
 class Formatter(logging.Formatter):
     """Formats a record, its traceback included, and takes out what looks like a key."""
@@ -25,12 +27,15 @@ def log_to_stderr(level: str) -> None:
     handler.setFormatter(Formatter("%(asctime)s %(levelname)s %(name)s %(message)s"))
     logging.basicConfig(handlers=[handler], level=logging.WARNING, force=True)
     logging.getLogger("stratiform").setLevel(level.upper())
-    logging.getLogger("uvicorn.error").addFilter(_is_no_cancellation)
+    logging.getLogger("uvicorn.error").addFilter(_is_news)
     if level in ("debug", "error"):
         logging.getLogger().setLevel(level.upper())
 
 
-def _is_no_cancellation(record: logging.LogRecord) -> bool:
-    """A request that still runs when the proxy must end is cancelled, and its client is told so: that needs no
-    traceback."""
-    return record.exc_info is None or not isinstance(record.exc_info[1], asyncio.CancelledError)
+def _is_news(record: logging.LogRecord) -> bool:
+    """Whether a line of the server says what no line of ours does. A request that still runs when the proxy must end is
+    cancelled, and its client is told so: that needs no traceback. An answer that breaks off is left incomplete, so that
+    its client can tell: the engine says of which exchange."""
+    if record.exc_info is not None and isinstance(record.exc_info[1], asyncio.CancelledError):
+        return False
+    return record.msg != _INCOMPLETE

@@ -1,6 +1,7 @@
 """From the upstream to the client: one attempt to have a call answered, and its answer passed on as it arrives."""
 
 import asyncio
+import logging
 from collections.abc import AsyncIterator, Awaitable, Callable
 from enum import Enum, auto
 
@@ -28,6 +29,9 @@ _LINGER_S = 0.5
 _RATE_PREFIX = "x-ratelimit-"
 # SDKs obey it (https://github.com/openai/openai-python, _base_client.py): all that was to be tried has been tried.
 _NOT_AGAIN = ("x-should-retry", "false")
+_CUT_OFF = "the client's connection is closed, so that it takes the answer for no whole one"
+
+_log = logging.getLogger("stratiform")
 
 
 class Verdict(Enum):
@@ -295,6 +299,7 @@ class Passage:
         self._exchange.error_code = error.code or ""
         self._note(fold.outcome())
         await self._book()
+        _log.warning("exchange %s: the answer broke off (%s): %s", self._exchange.id, error.code, _CUT_OFF)
         if isinstance(fold, StreamFold):
             await self._client.send(sse_error(error, error_form(self._exchange.path)))
 

@@ -25,6 +25,7 @@ from proxy.errors import (
 from proxy.headers import get, is_safe
 from proxy.ports import Headers
 from proxy.tasks import Tasks, spawn
+from proxy.web.half_closed import EXTENSION, Answer
 
 RECEIVE_S = 60.0
 # A body may take a second more for each of these: an upload over a slow line is not an attack.
@@ -36,13 +37,16 @@ class Connection:
     may take beyond what its size explains."""
 
     __slots__ = (
-        "_buffered", "_has_ended", "_is_complete", "_is_stream", "_receive", "_receive_s", "_send",
+        "_answer", "_buffered", "_has_ended", "_is_between", "_is_complete", "_is_stream",
+        "_receive", "_receive_s", "_send",
         "_served_by", "_watchers", "failure", "has_left", "headers", "is_awaited", "is_started", "method",
         "path", "query",
     )  # fmt: skip
 
     def __init__(self, scope: Scope, receive: Receive, send: Send, path: str, *, receive_s: float = RECEIVE_S) -> None:
         self._receive_s = receive_s
+        self._answer: Answer | None = scope.get("extensions", {}).get(EXTENSION)
+        self._is_between = True
         self._receive = receive
         self._send = send
         self._buffered: list[bytes] = []
@@ -66,6 +70,8 @@ class Connection:
         self._served_by = task = asyncio.current_task()
         assert task is not None
         contained = Contained("serving")
+        if self._answer is not None:
+            self._answer.takes_comment = self._takes_comment
         try:
             with contained:
                 await work
@@ -78,8 +84,14 @@ class Connection:
                 raise
         finally:
             self._has_ended = True
+            if self._answer is not None:
+                self._answer.takes_comment = None
             for watcher in self._watchers:
                 watcher.cancel()
+
+    def _takes_comment(self) -> bool:
+        """Whether the answer is a stream of events, and stands between two of them."""
+        return self._is_stream and self._is_between and not self._has_ended
 
     async def _stopped(self) -> None:
         """The server stops, and the work has been cancelled: say so where there is a way to say it. An answer that is
@@ -142,6 +154,7 @@ class Connection:
 
     async def send(self, chunk: bytes) -> None:
         """Send a part of the answer's body; waits while the client does not read."""
+        self._is_between = chunk.endswith((b"\n\n", b"\r\n\r\n", b"\r\r"))
         await self._tell({"type": "http.response.body", "body": chunk, "more_body": True})
 
     async def end(self) -> None:

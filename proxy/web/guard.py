@@ -19,6 +19,7 @@ from uvicorn.config import Config
 from uvicorn.server import ServerState
 
 from proxy.errors import HeadersTooLarge, InvalidRequest, ProxyError, RequestTimeout, error_body
+from proxy.web.half_closed import COMMENT, CONTINUE, EXTENSION, Answer, HalfClosed
 
 try:
     from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
@@ -85,6 +86,7 @@ if HttpToolsProtocol is not None:
             self._refusal: ProxyError | None = None
             self._deadline: asyncio.TimerHandle | None = None
             self._stall: asyncio.TimerHandle | None = None
+            self._half_closed: HalfClosed | None = None
 
         def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
             super().connection_made(transport)
@@ -92,8 +94,31 @@ if HttpToolsProtocol is not None:
 
         def connection_lost(self, exc: Exception | None) -> None:
             self._drop_deadline()
+            if self._half_closed is not None:
+                self._half_closed.stop()
             self.resume_writing()
             super().connection_lost(exc)
+
+        def eof_received(self) -> bool:  # type: ignore[override]
+            """The client has ended its side. Says whether the connection stays: where a whole request is served that
+            the client may still wait for."""
+            if self.cycle is None or self.cycle.response_complete or self.cycle.more_body:
+                return False
+            self.cycle.keep_alive = False
+            if self._half_closed is None:
+                self._half_closed = HalfClosed(self.transport, self.loop, self._probe)
+            return True
+
+        def _probe(self) -> bytes:
+            """What a client that still reads passes over."""
+            cycle = self.cycle
+            if self.pipeline or self.transport.get_write_buffer_size():
+                return b""
+            if not cycle.response_started:
+                return CONTINUE if cycle.scope["http_version"] == "1.1" else b""
+            answer: Any = (cycle.scope.get("extensions") or {}).get(EXTENSION)
+            takes_comment = answer.takes_comment
+            return COMMENT if cycle.chunked_encoding and takes_comment is not None and takes_comment() else b""
 
         def pause_writing(self) -> None:
             """The client has left a buffer's worth unread."""
@@ -132,6 +157,7 @@ if HttpToolsProtocol is not None:
         def on_message_begin(self) -> None:
             self._count = self._size = 0
             super().on_message_begin()
+            self.scope["extensions"] = {EXTENSION: Answer()}  # type: ignore[dict-item]
 
         def on_url(self, url: bytes) -> None:
             self._grow(len(url))

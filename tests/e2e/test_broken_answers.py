@@ -16,7 +16,7 @@ import pytest
 from proxy.cli.running import running
 from proxy.core.tokens import bytes_over_four
 from proxy.settings import Environment, load
-from tests.e2e.fleet import metric
+from tests.e2e.fleet import KEY, MODEL, configuration, fleet, metric, until
 from tests.e2e.provider import DONE, chunk, completion, event, usage_chunk
 
 WAIT_S = 20.0
@@ -48,7 +48,7 @@ def chunked(*parts: bytes, kind: str, ends: bool = True) -> bytes:
 
 
 class Provider(socketserver.ThreadingTCPServer):
-    """Answers each request with the next of its scripts, and then closes, resets or keeps the line."""
+    """Answers each request with the next of its scripts, and then closes, resets or keeps the line; or waits first."""
 
     daemon_threads = True
     block_on_close = False
@@ -58,6 +58,7 @@ class Provider(socketserver.ThreadingTCPServer):
         self.scripts = list(scripts)
         self.calls = 0
         self.dropped = threading.Event()
+        self.go = threading.Event()
 
 
 class _Handler(socketserver.StreamRequestHandler):
@@ -71,6 +72,8 @@ class _Handler(socketserver.StreamRequestHandler):
         assert isinstance(provider, Provider)
         provider.calls += 1
         data, then = provider.scripts.pop(0) if len(provider.scripts) > 1 else provider.scripts[0]
+        if then == "wait":
+            provider.go.wait(WAIT_S)
         self.wfile.write(data)
         if then == "reset":
             # Who is reset before having read what came in front has never seen the answer begin.
@@ -224,3 +227,51 @@ def test_an_estimate_is_never_above_what_the_request_allows(tmp_path: Path, path
     with proxy_before(tmp_path, script) as (url, _):
         assert ask(url, path, stream=is_stream, max_output_tokens=50)[0] == 200
         assert 0 < metric(url, "cost_usd_total") <= 0.001 * (50 + 300)
+
+
+def sent(url: str) -> socket.socket:
+    """A connection on which a request was sent."""
+    host, port = url.removeprefix("http://").split(":")
+    line = socket.create_connection((host, int(port)), timeout=WAIT_S)
+    body = json.dumps({"model": "m", "messages": [{"role": "user", "content": "hi"}]}).encode()
+    line.sendall(b"POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\ncontent-length: %d\r\n\r\n" % len(body) + body)
+    return line
+
+
+def test_a_client_that_has_ended_its_side_gets_its_answer(tmp_path: Path) -> None:
+    with proxy_before(tmp_path, (answer(WHOLE), "wait")) as (url, provider), sent(url) as line:
+        until(lambda: provider.calls == 1)
+        line.shutdown(socket.SHUT_WR)
+        assert line.recv(9) == b"HTTP/1.1 ", "the server has seen it, and asks whether anybody is there"
+        provider.go.set()
+        with line.makefile("rb") as rest:
+            assert rest.read().endswith(WHOLE)
+
+
+def test_the_call_of_a_client_that_has_left_is_dropped_while_the_provider_is_silent(tmp_path: Path) -> None:
+    with proxy_before(tmp_path, (b"", "open")) as (url, provider):
+        with sent(url):
+            until(lambda: provider.calls == 1)
+        assert provider.dropped.wait(6), "before the provider's time is over"
+
+
+def test_an_answer_that_is_cut_off_is_logged_with_its_id(tmp_path: Path) -> None:
+    long = b'{"choices": [{"message": {"content": "' + b"x" * (2 << 20)
+    with Provider((answer(long, missing=9), "close")) as provider:
+        threading.Thread(target=provider.serve_forever, args=(0.05,), daemon=True).start()
+        config = configuration(f"http://127.0.0.1:{provider.server_address[1]}", "memory")
+        try:
+            with fleet(tmp_path, config) as proxy:
+                request = urllib.request.Request(
+                    f"{proxy.url}/v1/chat/completions",
+                    json.dumps({"model": MODEL, "messages": [{"role": "user", "content": "hi"}]}).encode(),
+                    {"authorization": f"Bearer {KEY}", "content-type": "application/json"},
+                )
+                with urllib.request.urlopen(request, timeout=WAIT_S) as got:
+                    name = got.headers["x-stratiform-id"]
+                    with pytest.raises((http.client.IncompleteRead, ConnectionResetError)):
+                        got.read()
+                until(lambda: f"exchange {name}: the answer broke off" in proxy.log.read_text())
+                assert "ASGI" not in proxy.log.read_text()
+        finally:
+            provider.shutdown()
