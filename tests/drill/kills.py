@@ -129,8 +129,7 @@ DRILLS = (
     ),
     Drill(
         "workers-killed-store-away", "a worker is killed every second under load while Redis is away, ten times",
-        partial(_workers, True),
-        needs_redis=True,
+        partial(_workers, True), needs_redis=True, is_short=True,
     ),
     Drill(
         "parent-killed", "the process above the workers is killed under load", partial(_parent, False),

@@ -100,6 +100,7 @@ def _texts(told: list[Told]) -> str:
 DRILLS = (
     Drill(
         "upstream-faults", "connections refused and reset, answers cut off, 20 MB long, or without an end", _faults,
+        is_short=True,
     ),
     Drill(
         "upstream-half-open", "a provider that answers 500, and a breaker that is half open", _half_open

@@ -1,0 +1,87 @@
+"""The page for operators says nothing that no drill or test shows, and every drill stands on it."""
+
+import argparse
+import re
+import shutil
+import subprocess
+from importlib import import_module
+from pathlib import Path
+
+import pytest
+import yaml
+
+from proxy.cli import COMMANDS
+from tests.drill.drills import DRILLS
+from tests.meta.test_metrics_documented import NAME, documented_name, in_the_code
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGE = ROOT / "proxy" / "settings" / "OPERATIONS.md"
+TEXT = PAGE.read_text("utf-8")
+# A statement of what happens is an item of a list in one of the sections on outages; it ends in its proofs.
+_OUTAGES = TEXT.partition("## Outages\n")[2].partition("\n## What to watch\n")[0]
+_ITEM = re.compile(r"^- .*?(?=^- |^#|^\n|\Z)", re.MULTILINE | re.DOTALL)
+_PROOFS = re.compile(r"\[([^\[\]]+)\]\s*$")
+_PROOF = re.compile(r"`([^`]+)`")
+
+
+def statements() -> list[str]:
+    return [" ".join(item.split()) for item in _ITEM.findall(_OUTAGES)]
+
+
+def proofs() -> set[str]:
+    return {name for part in re.findall(r"\[((?:`[^`]+`[,\s]*)+)\](?!\()", TEXT) for name in _PROOF.findall(part)}
+
+
+def test_there_are_statements() -> None:
+    assert len(statements()) > 20
+
+
+@pytest.mark.parametrize("statement", statements())
+def test_every_statement_on_an_outage_ends_in_its_proofs(statement: str) -> None:
+    assert _PROOFS.search(statement), statement
+
+
+@pytest.mark.parametrize("name", sorted(proofs()))
+def test_every_proof_is_a_drill_or_a_test(name: str) -> None:
+    path, _, function = name.partition("::")
+    if path in {drill.name for drill in DRILLS}:
+        return
+    assert (ROOT / "tests" / path).is_file(), name
+    assert not function or f"def {function}(" in (ROOT / "tests" / path).read_text("utf-8"), name
+
+
+def test_every_drill_stands_on_the_page() -> None:
+    assert {drill.name for drill in DRILLS} - proofs() == set()
+
+
+def test_every_metric_on_the_page_exists() -> None:
+    assert {documented_name(name) for name in NAME.findall(TEXT)} - in_the_code().keys() == set()
+
+
+def rules() -> str:
+    (block,) = re.findall(r"```yaml\n(groups:.*?)```", TEXT, re.DOTALL)
+    return str(block)
+
+
+def test_the_alert_rules_are_rules(tmp_path: Path) -> None:
+    parsed = yaml.safe_load(rules())
+    assert all({"alert", "expr", "annotations"} <= rule.keys() for group in parsed["groups"] for rule in group["rules"])
+    promtool = shutil.which("promtool")
+    if promtool is not None:
+        (tmp_path / "rules.yaml").write_text(rules())
+        subprocess.run([promtool, "check", "rules", str(tmp_path / "rules.yaml")], check=True, capture_output=True)
+
+
+def commands() -> list[str]:
+    blocks = re.findall(r"```console\n(.*?)```", TEXT, re.DOTALL)
+    lines = [line.partition("#")[0].strip() for block in blocks for line in block.splitlines()]
+    return sorted({line for line in lines if line.startswith("stratiform ")})
+
+
+@pytest.mark.parametrize("command", commands())
+def test_every_command_on_the_page_exists(command: str) -> None:
+    name, *words = command.split()[1:]
+    assert name in COMMANDS
+    parser = argparse.ArgumentParser()
+    import_module(f"proxy.cli.{name.replace('-', '_')}").configure(parser)
+    parser.parse_args([word for word in words if word not in ("[...]",)])
