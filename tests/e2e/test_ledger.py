@@ -195,7 +195,7 @@ def test_a_locked_store_fails_no_request_and_all_spend_is_there_afterwards(tmp_p
             spool = path.with_name("spend.sqlite.spool")
             until(lambda: "the store answers again" in proxy.log.read_text())
             asyncio.run(crowd.send(proxy.url, 10, 2))
-        assert list(spool.iterdir()) == []
+        assert list(spool.glob("*.spool")) == []
     entries, spent, reserved = read(path, at=time.time())
     assert set(crowd.statuses) == {200}, crowd.texts
     assert sorted(entry.exchange_id for entry in entries) == sorted(crowd.complete)
