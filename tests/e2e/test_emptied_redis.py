@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-import re
 import threading
 import urllib.error
 import urllib.request
@@ -23,6 +22,8 @@ from tests.redis_server import RedisServer, redis_server
 pytestmark = pytest.mark.slow
 
 # The most that is reserved for one call of the crowd, whose bodies are shorter than this.
+# Each answer comes from one of two workers: so many of them come from both.
+_ASKED = 12
 RESERVATION = most_prompt_tokens(950, None, 1.0) * INPUT + 20 * OUTPUT
 LIMIT = 40 * RESERVATION
 
@@ -85,8 +86,8 @@ def test_a_budget_that_denies_grants_nothing_anew(
             assert before <= LIMIT, "what was spent is spent"
             assert "emptied or exchanged" in clients.texts[503]
             until(lambda: metric(proxy.url, "store_exchanged") == 1)
-            until(lambda: ready(proxy)[0] == 503)
-            assert "emptied or exchanged" in ready(proxy)[1]
+            until(lambda: all("emptied or exchanged" in ready(proxy)[1] for _ in range(_ASKED)))
+            assert ready(proxy)[0] == 503
             assert proxy.log.read_text().count("the store was emptied or exchanged") == 2, "a line for each worker"
             where = ["--config", str(tmp_path / "proxy" / "config.yaml"), "--json"]
             assert main(["budgets", "set-spent", "red/total", str((LIMIT - 5 * RESERVATION) / 1e9), *where]) == 0
@@ -98,7 +99,7 @@ def test_a_budget_that_denies_grants_nothing_anew(
             assert main(["budgets", "accept-store", *where]) == 0
             assert len(json.loads(capsys.readouterr().out)["accepted"]) == 1
             until(lambda: metric(proxy.url, "store_exchanged") == 0)
-            assert ready(proxy)[0] == 200
+            until(lambda: all(ready(proxy)[0] == 200 for _ in range(_ASKED)))
 
 
 def test_a_budget_that_allows_goes_on_and_says_so(tmp_path: Path, redis: RedisServer) -> None:
@@ -119,7 +120,6 @@ def test_a_budget_that_allows_goes_on_and_says_so(tmp_path: Path, redis: RedisSe
             until(lambda: spend(redis.url) == provider.nanos - before)
             assert set(clients.statuses) == {200, 429}
             until(lambda: metric(proxy.url, "store_exchanged") == 1)
-            status, body = ready(proxy)
-            assert status == 200
-            assert re.search("emptied or exchanged", body)
+            until(lambda: all("emptied or exchanged" in ready(proxy)[1] for _ in range(_ASKED)))
+            assert ready(proxy)[0] == 200
             assert "the store was emptied or exchanged" in proxy.log.read_text()

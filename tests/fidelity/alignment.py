@@ -183,7 +183,7 @@ class Alignment:
         return True
 
     def _check_lines(self, original: View, message: View) -> None:
-        if count := glued(original, message):
+        if count := glued(original, message, self.tag.lines):
             self.report.add(Rule.GLUED, message.path, f"{count} lines are made of several that stood apart")
 
     def _system_is_gone(self, before: View | None = None) -> bool:

@@ -187,14 +187,17 @@ def _saying(message: View, texts: tuple[str, ...]) -> View:
     return replace(message, texts=texts, joined="".join(texts))
 
 
-def glued(original: View, sent: View) -> int:
+def glued(original: View, sent: View, taken: Sequence[str] = ()) -> int:
     """How many lines of what is sent, its parts joined, are none of the client's: two that stood apart make one.
 
-    What the client itself put into several parts may stand on one line where these are joined.
+    What the client itself put into several parts may stand on one line where these are joined: the last line of a part,
+    and the first one of another, or the first one that stays behind lines that were ``taken`` out.
     """
     texts = original.texts or ()
     own = {line.strip() for text in (original.joined, *texts) for line in text.split("\n")}
+    gone = {line.strip() for line in taken}
     firsts, lasts = ({text.split("\n")[end].strip() for text in texts} for end in (0, -1))
+    firsts |= {next((line for each in text.split("\n") if (line := each.strip()) not in gone), "") for text in texts}
     strange = [line for each in sent.joined.split("\n") if (line := each.strip()) and line not in own]
     return sum(1 for line in strange if len(texts) < 2 or not _is_joint(line, firsts, lasts))
 

@@ -387,6 +387,19 @@ def test_a_line_that_goes_leaves_the_others_apart() -> None:
     assert rules(original, sent)
 
 
+def test_a_line_that_goes_from_the_start_of_a_part_leaves_the_parts_as_they_were() -> None:
+    parts = [{"type": "text", "text": text} for text in ("Help.", "Today is Saturday.\nBe exact.\nBe quick.")]
+    original = with_messages(aider(), {"role": "system", "content": parts}, said("user", "q"))
+    for texts, is_whole in (
+        (("Help.", "Be exact.\nBe quick."), True),
+        (("Help.", "Be exact.Be quick."), False),
+        (("Help.Be exact.\n", "Be quick."), False),
+    ):
+        kept = [{"type": "text", "text": text} for text in texts]
+        sent = with_messages(original, {"role": "system", "content": kept}, said("user", TAG), said("user", "q"))
+        assert (rules(original, sent) == set()) is is_whole
+
+
 def test_documents_may_move_while_a_line_goes_to_the_tag() -> None:
     sent = documents_behind("Help.\n\n# Context\n\n# Rules\nBe exact.\n", *DOCUMENTS)
     sent["messages"].insert(1, said("user", TAG))

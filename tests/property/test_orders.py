@@ -94,8 +94,17 @@ def _clock_in_a_part_of_its_own() -> list[Step]:
     return [Step(9.0, {"model": "m", "messages": messages})]
 
 
+def _clock_at_the_start_of_a_part() -> list[Step]:
+    """The part in front of it ends without a line break."""
+    texts = ("You are a careful engineer.", "The current date and time is 2026-11-21 20:00.\nAnswer briefly.")
+    content = [{"type": "text", "text": text} for text in texts]
+    messages = [{"role": "system", "content": content}, {"role": "user", "content": "q"}]
+    return [Step(9.0, {"model": "m", "messages": messages})]
+
+
 @given(st.sampled_from(["anthropic", "openai-explicit"]), conversations(), st.randoms(use_true_random=False))
 @example("anthropic", _clock_in_a_part_of_its_own(), random.Random(0))
+@example("anthropic", _clock_at_the_start_of_a_part(), random.Random(0))
 @settings(max_examples=120, deadline=None, suppress_health_check=QUIRKS)
 def test_any_order_is_faithful(profile: str, steps: list[Step], chance: random.Random) -> None:
     hold(profile, steps, chance)

@@ -206,8 +206,8 @@ class _Decoder:
 @pytest.mark.parametrize("name", ["escapes", "emoji", "prose", "one-long-word-in-the-system-text"])
 def test_no_long_text_is_decoded_in_one_call(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     decoder = _Decoder()
-    for module in ("long_text", "message", "wire"):
-        monkeypatch.setattr(f"proxy.core.{module}.orjson", decoder)
+    for module in ("proxy.core.long_text", "proxy.core.message", "proxy.core.wire"):
+        monkeypatch.setattr(f"{module}.orjson", decoder)
     assert asyncio.run(planned(planning(), CHATS[name](3 * PIECE_BYTES))).surprise is None
     assert 0 < decoder.most < 1.1 * PIECE_BYTES
 
