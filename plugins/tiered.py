@@ -1,16 +1,17 @@
 """Recognises the context of tiered assemblies: messages that begin with one of their fixed headers.
 
 Such a client sorts its files by how stable they are and shows each tier in a message of its own: the tier's part of the
-repository map, if it has one, then its files under a header that never changes (``proxy.core.tiered_files``). The list
-of all files, fetched pages and what is under review are messages of their own, which stay whole. It renders all of them
-anew for every request, and closes each with an assistant's words that never change, either.
+repository map, if it has one, then its files under a header that never changes
+(``proxy.core.recognition.tiered_files``). The list of all files, fetched pages and what is under review are messages of
+their own, which stay whole. It renders all of them anew for every request, and closes each with an assistant's words
+that never change, either.
 
 Where some line of a file may be a border, too, the message stays in one piece.
 """
 
-from proxy.core.recognition import MOST_CHARS, Bound, Cut, Form, PieceKind, Recognition, TooMuch
-from proxy.core.tiered_files import REFERENCE_HEADERS, WORKING_HEADER, listing
-from proxy.core.words import Claim
+from proxy.core.recognition.fixed_texts import Claim
+from proxy.core.recognition.pieces import MOST_CHARS, Bound, Cut, Form, PieceKind, Recognition, TooMuch
+from proxy.core.recognition.tiered_files import REFERENCE_HEADERS, WORKING_HEADER, listing
 from proxy.hookspecs import hookimpl
 
 _OK = ("Ok.",)

@@ -5,8 +5,8 @@ The life of a request, and where each step lives:
     admit ─ recognise ─ track ─ plan ─ render ─ forward ─ stream back ─ settle (exactly once)
 
 ``proxy.core`` is the pure middle: values in, values out; no clock, no I/O, no litellm. ``proxy.engine`` walks an
-exchange through the steps and knows ports, not Starlette. ``proxy.web``, ``proxy.upstream`` and ``proxy.state`` are the
-thin rim. Recognisers for single clients are plugins (top-level ``plugins``), on the same path as anyone else's.
+exchange through the steps and knows ports, not Starlette. ``proxy.web``, ``proxy.upstream`` and ``proxy.storage`` are
+the thin rim. Recognisers for single clients are plugins (top-level ``plugins``), on the same path as anyone else's.
 """
 
 __version__ = "0.1.0"

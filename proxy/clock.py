@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from proxy.core.steady_time import Departure, SteadyState, SteadyTime
+from proxy.core.timing.steady_time import Departure, SteadyState, SteadyTime
 from proxy.errors import InvalidRequest
 from proxy.ports import Clock, Headers
 
@@ -41,7 +41,7 @@ def _unwatched(departure: Departure) -> None:
 
 
 class SteadyClock:
-    """The machine's clock without its steps (``proxy.core.steady_time``): budgets, leases and keys go by it.
+    """The machine's clock without its steps (``proxy.core.timing.steady_time``): budgets, leases and keys go by it.
 
     ``on_departure`` is told when the machine's clock departs from the time that is given, and when it agrees again.
     """

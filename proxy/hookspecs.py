@@ -2,7 +2,7 @@
 
 import pluggy
 
-from proxy.core.recognition import Recogniser
+from proxy.core.recognition.pieces import Recogniser
 
 PROJECT = "stratiform"
 hookspec = pluggy.HookspecMarker(PROJECT)

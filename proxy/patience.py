@@ -1,4 +1,4 @@
-"""Waits for calls as long as a limit says, in seconds that the event loop attended (``proxy.core.attention``).
+"""Waits for calls as long as a limit says, in seconds that the event loop attended (``proxy.core.timing.attention``).
 
 All waits share one timer, which runs only while something is waited for.
 """
@@ -7,7 +7,7 @@ import asyncio
 from collections.abc import Awaitable
 from typing import TypeVar
 
-from proxy.core.attention import Attention
+from proxy.core.timing.attention import Attention
 
 _T = TypeVar("_T")
 

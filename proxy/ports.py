@@ -5,13 +5,13 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Protocol
 
-from proxy.core.budget import Rule as Rule
-from proxy.core.cut import Cut
 from proxy.core.modes import Mode
-from proxy.core.plan import Moved as Moved
-from proxy.core.plan import Plan as Plan
-from proxy.core.profiles import CacheProfile
-from proxy.core.usage import Usage
+from proxy.core.money.budget import Rule as Rule
+from proxy.core.planner.plan import Moved as Moved
+from proxy.core.planner.plan import Plan as Plan
+from proxy.core.providers import CacheProfile
+from proxy.core.request.body_cache import Cut
+from proxy.core.response.usage import Usage
 
 Headers = Sequence[tuple[str, str]]
 
@@ -126,7 +126,7 @@ class Subject:
     the provider's key, and the deployment's own must not be used for it.
 
     ``key_id`` is the public id of a virtual key, ``user`` whom the key is for, or else whom the request names; both
-    stand in the ledger. ``models`` are allow-lists: a model must be in each of them (``proxy.core.allow``).
+    stand in the ledger. ``models`` are allow-lists: a model must be in each of them (``proxy.core.model_patterns``).
     """
 
     scope: str

@@ -14,16 +14,16 @@ from typing import Any
 import uvicorn
 from starlette.types import ASGIApp
 
-from proxy.core.cut import Cut, cut_anew
-from proxy.core.demand import Demand
-from proxy.core.edits import original_body
 from proxy.core.modes import Mode
-from proxy.core.profiles import NONE, CacheProfile
+from proxy.core.providers import NONE, CacheProfile
 from proxy.core.reasons import Reason
-from proxy.core.usage import Usage
-from proxy.core.wire import Unreadable, parse_chat, splice
+from proxy.core.request.body_cache import Cut, cut_anew
+from proxy.core.request.demand import Demand
+from proxy.core.response.usage import Usage
+from proxy.core.wire.edits import original_body
+from proxy.core.wire.json_body import Unreadable, parse_chat, splice
+from proxy.engine.exchange import Exchange
 from proxy.errors import UnknownModel
-from proxy.exchange import Exchange
 from proxy.ports import Deployment, Headers, Plan, Reservation, Subject, Transport
 
 

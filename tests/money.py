@@ -8,24 +8,24 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
-from proxy.accounts import Accounts
-from proxy.admission import Gate
-from proxy.books import Books
+from proxy.access.authentication import Identity
+from proxy.access.directory import Declared, Directory
 from proxy.clock import ManualClock
-from proxy.core.budget import Rule
-from proxy.core.demand import Demand, Kind
-from proxy.core.prices import Price, cost
-from proxy.core.profiles import NONE
-from proxy.core.usage import Usage
-from proxy.directory import Declared, Directory
-from proxy.exchange import Ending, Exchange
-from proxy.identity import Identity
-from proxy.metrics import Metrics
-from proxy.notices import Notices
+from proxy.core.money.budget import Rule
+from proxy.core.money.prices import Price, cost
+from proxy.core.providers import NONE
+from proxy.core.request.demand import Demand, Kind
+from proxy.core.response.usage import Usage
+from proxy.engine.exchange import Ending, Exchange
 from proxy.ports import Clock, Deployment, StoreError, Subject, Transport
-from proxy.state.memory import MemoryStore
-from proxy.state.spool import Spool
-from proxy.store import KeyRecord, Store, TeamRecord
+from proxy.spend.admission import Gate
+from proxy.spend.reservations import Accounts
+from proxy.spend.store_guard import Books
+from proxy.spend.webhooks import Notices
+from proxy.storage.memory import MemoryStore
+from proxy.storage.port import KeyRecord, Store, TeamRecord
+from proxy.storage.spool import Spool
+from proxy.telemetry.metrics import Metrics
 
 NOW = 1_700_000_000.0
 MODEL = Deployment("m", "m", Transport.HTTP, NONE)

@@ -8,16 +8,17 @@ from typing import Any
 from plugins.aider import AiderRecogniser
 from plugins.fenced import FencedRecogniser
 from plugins.system_text import SystemTextRecogniser
-from proxy.core.message import Message, MessageReader
 from proxy.core.modes import Mode
-from proxy.core.options import Options
-from proxy.core.plan import Plan, Route
-from proxy.core.planner import TierPlanner
-from proxy.core.profiles import ANTHROPIC, CacheProfile
-from proxy.core.tokens import Encode, TokenCounter, bytes_over_four
-from proxy.core.transcript import Transcript
-from proxy.core.view import View, build_view
-from proxy.core.wire import parse_chat
+from proxy.core.planner.options import Options
+from proxy.core.planner.plan import Plan
+from proxy.core.planner.planner import TierPlanner
+from proxy.core.providers import ANTHROPIC, CacheProfile
+from proxy.core.request.message import Message, MessageReader
+from proxy.core.request.route import Route
+from proxy.core.request.tokens import Encode, TokenCounter, bytes_over_four
+from proxy.core.request.transcript import Transcript
+from proxy.core.request.view import View, build_view
+from proxy.core.wire.json_body import parse_chat
 from tests.fidelity.chats import EDITABLE_ACK, EDITABLE_OPENING, File
 
 Body = dict[str, Any]

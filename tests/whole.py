@@ -6,9 +6,9 @@ from pathlib import Path
 
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from proxy.cli import parts
+from proxy.app import composition
 from proxy.clock import Readings
-from proxy.core.tokens import bytes_over_four
+from proxy.core.request.tokens import bytes_over_four
 from proxy.settings import Environment, Settings, load
 from proxy.testing import serving
 from proxy.web.app import create_app
@@ -24,7 +24,7 @@ class Whole:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if self._app is None:
-            built = await parts.build(self._settings, encode=bytes_over_four, readings=self._readings)
+            built = await composition.build(self._settings, encode=bytes_over_four, readings=self._readings)
             self._app = create_app(built.parts)
         await self._app(scope, receive, send)
 

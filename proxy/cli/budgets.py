@@ -3,7 +3,7 @@
 import argparse
 import math
 
-from proxy.cli.managing import Actions, Ask, Option, body_of, run_with, show
+from proxy.cli.admin_client import Actions, Ask, Option, body_of, run_with, show
 
 _AMOUNTS = (
     Option("--usd", "usd", float, "refuse what could take the spend beyond this"),

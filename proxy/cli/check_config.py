@@ -10,18 +10,18 @@ import orjson
 from rich.console import Console
 from rich.table import Table
 
-from proxy.cli import compose, declared
+from proxy.app import declared, factories
+from proxy.cli.budget_checks import tight_budgets
 from proxy.cli.exposure import provider_keys
-from proxy.cli.tight import tight_budgets
 from proxy.cli.unhonoured import IGNORE_HELP, expired_keys, not_honoured, refuse_unsupported
 from proxy.clock import SystemClock
-from proxy.core.allow import matches
-from proxy.core.prices import PriceMap
+from proxy.core.model_patterns import matches
+from proxy.core.money.prices import PriceMap
 from proxy.deployments import Entry, ModelTable, deployment_of
-from proxy.estimates import PriceOf
-from proxy.headers import uses_operators_key
+from proxy.engine.headers import uses_operators_key
 from proxy.ports import Deployment, Transport
 from proxy.settings import IGNORE_FLAG, Budget, ConfigError, Effect, Settings, load
+from proxy.spend.estimates import PriceOf
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -54,9 +54,9 @@ def check(path: Path, *, ignores_unsupported: bool = False) -> dict[str, object]
         refuse_unsupported(settings)
     if expired := list(expired_keys(settings, SystemClock().now())):
         raise ConfigError(expired)
-    prices = compose.price_map(settings)
-    table = compose.model_table(settings, prices)
-    price_of = compose.price_source(prices)
+    prices = factories.price_map(settings)
+    table = factories.model_table(settings, prices)
+    price_of = factories.price_source(prices)
     rows = [_row(name, deployment, price_of) for name, deployment in _named(table)]
     rows += [_row_behind(entry, price_of) for entry in table.wildcards()]
     ours = settings.stratiform
@@ -141,7 +141,7 @@ def _row_behind(entry: Entry, price_of: PriceOf) -> dict[str, object]:
 
 
 def _warnings(settings: Settings, prices: PriceMap) -> Iterator[str]:
-    ours, price_of = settings.stratiform, compose.price_source(prices)
+    ours, price_of = settings.stratiform, factories.price_source(prices)
     has_keys = settings.master_key is not None or any(team.keys for team in ours.teams)
     has_budgets = any(budget.usd is not None for team in ours.teams for budget in team.all_budgets)
     if ours.clock == "header":
@@ -153,7 +153,7 @@ def _warnings(settings: Settings, prices: PriceMap) -> Iterator[str]:
             "listens on this machine only"
         )
     yield from _about_teams(settings)
-    for index, entry in enumerate(compose.entries(settings)[: len(settings.models)]):
+    for index, entry in enumerate(factories.entries(settings)[: len(settings.models)]):
         path, deployment = f"model_list[{index}]", deployment_of(entry, price_of)
         if entry.weight <= 0:
             yield f"{path}: has no weight, rpm or tpm, as others do: it serves `{entry.name}` only when those failed"

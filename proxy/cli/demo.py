@@ -17,19 +17,19 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from proxy.cli import compose
+from proxy.app import factories
+from proxy.cli.in_thread import Running, running
 from proxy.cli.output import Output, fail, plain_failures, print_json
-from proxy.cli.running import Running, running
-from proxy.core.prices import Price
-from proxy.core.profiles import PROFILES
-from proxy.core.tokens import Encode
+from proxy.core.money.prices import Price
+from proxy.core.providers import PROFILES
+from proxy.core.request.tokens import Encode
 from proxy.demo.client import SampleClient
+from proxy.demo.cost_table import POLICIES, Sum, Tally, added_up
 from proxy.demo.sample import MODEL
 from proxy.demo.samples import samples
-from proxy.demo.tally import POLICIES, Sum, Tally, added_up
-from proxy.encodings import local_encode
+from proxy.deployments.price_map import price_for
+from proxy.planning.tokenizers import local_encode
 from proxy.plugins import build_plugin_manager, recognisers
-from proxy.price_map import price_for
 from proxy.replay.baselines import AS_SENT, SYSTEM_LAST
 from proxy.replay.runner import Setting, counted_once
 from proxy.replay.totals import OURS
@@ -93,8 +93,8 @@ def make_tallies(settings: Settings, encode: Encode) -> list[Tally]:
 
 
 def _price(settings: Settings) -> Price:
-    prices = compose.price_map(settings)
-    found = price_for(prices, compose.model_table(settings, prices).resolve(MODEL))
+    prices = factories.price_map(settings)
+    found = price_for(prices, factories.model_table(settings, prices).resolve(MODEL))
     if found is None:
         raise ValueError(f"litellm's price map has no price for {MODEL}")
     return found

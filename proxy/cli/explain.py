@@ -9,7 +9,7 @@ from rich.text import Text
 
 from proxy.cli.output import Output, fail, plain_failures, print_json
 from proxy.cli.traces import add_options, setting
-from proxy.core.prompt import Bill
+from proxy.core.caches.prompt import Bill
 from proxy.replay.explain import Explanation, explain_request
 from proxy.replay.trace import read_trace
 

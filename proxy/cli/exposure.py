@@ -3,9 +3,9 @@
 from collections.abc import Iterator
 from ipaddress import IPv6Address, ip_address
 
-from proxy.cli import compose
+from proxy.app import factories
 from proxy.deployments import deployment_of
-from proxy.headers import uses_operators_key
+from proxy.engine.headers import uses_operators_key
 from proxy.ports import Deployment, Transport
 from proxy.settings import ConfigError, Settings
 
@@ -25,7 +25,7 @@ def refuse_exposed(settings: Settings, address: str, *, is_open: bool) -> None:
 def provider_keys(settings: Settings) -> Iterator[str]:
     """The names of the models that are served with a credential of the operator's. On litellm it may come from the
     environment, or from the machine's own role."""
-    for entry in compose.entries(settings):
+    for entry in factories.entries(settings):
         if _is_operators(deployment_of(entry, _no_price)):
             yield entry.name
 

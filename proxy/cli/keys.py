@@ -3,7 +3,7 @@
 import argparse
 import sys
 
-from proxy.cli.managing import LIMITS, Actions, Ask, Option, body_of, run_with, show
+from proxy.cli.admin_client import LIMITS, Actions, Ask, Option, body_of, run_with, show
 
 _OPTIONS = (
     Option("--user", "user", str, "whose key it is"),

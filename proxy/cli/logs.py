@@ -7,7 +7,7 @@ import asyncio
 import logging
 import sys
 
-from proxy.core.redaction import without_keys
+from proxy.core.secrets.redaction import without_keys
 
 _INCOMPLETE = "ASGI callable returned without completing response."
 

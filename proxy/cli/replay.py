@@ -17,7 +17,7 @@ from rich.text import Text
 from proxy.cli import compare
 from proxy.cli.output import Output, fail, plain_failures, print_json
 from proxy.cli.traces import add_options, setting
-from proxy.core.plan import Plan
+from proxy.core.planner.plan import Plan
 from proxy.replay.runner import Setting, replay
 from proxy.replay.totals import OURS, Result, Summary, summary
 from proxy.replay.trace import Step, Trace, find_traces, read_trace

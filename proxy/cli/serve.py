@@ -16,23 +16,23 @@ from tempfile import TemporaryDirectory
 import uvicorn
 
 from proxy import __version__
-from proxy.cli import compose, declared, parts
+from proxy.app import composition, declared, factories
+from proxy.app.composition import Worker
+from proxy.app.reload import ConfigSource
 from proxy.cli.exposure import refuse_exposed
 from proxy.cli.logs import log_to_stderr
-from proxy.cli.parts import Worker
-from proxy.cli.reload import ConfigSource
 from proxy.cli.server import address, listen, run_on_loop, server
 from proxy.cli.unhonoured import IGNORE_HELP, expired_keys, not_honoured, refuse_unsupported
 from proxy.cli.workers import Workers
 from proxy.clock import SystemClock
 from proxy.core.modes import Mode
-from proxy.core.profiles import PROFILES
-from proxy.core.tokens import Encode
-from proxy.encodings import local_encode
+from proxy.core.providers import PROFILES
+from proxy.core.request.tokens import Encode
+from proxy.planning.tokenizers import local_encode
 from proxy.ports import Transport
 from proxy.settings import IGNORE_FLAG, MOST_WORKERS, NO_SHARED_STORE, ConfigError, Settings, export, load
-from proxy.shared_metrics import FOLDER_VARIABLE, SharedMetrics
 from proxy.tasks import Tasks, spawn
+from proxy.telemetry.multiprocess import FOLDER_VARIABLE, SharedMetrics
 from proxy.upstream.litellm_ import LitellmUpstream
 from proxy.web.app import create_app
 
@@ -141,7 +141,7 @@ async def serve(
     """Build the app and serve it on a socket that is bound: as the only process, or as a worker for as long as nothing
     can be read from its lifeline. Raises ConfigError."""
     settings, warming, background = source.settings, _Warming(), Tasks()
-    assembly = await parts.build(
+    assembly = await composition.build(
         settings, encode=_loaded_beside(local_encode), obstacle=warming.obstacle, worker=worker
     )
     directory = assembly.reload.directory
@@ -158,7 +158,7 @@ async def serve(
     settle_heap()
     _log.info("stratiform %s: %s/v1, mode %s", __version__, address(listener), settings.stratiform.mode)
     if settings.upstream:
-        _log.info("%s: cache profile %s", settings.upstream, compose.upstream_profile(settings))
+        _log.info("%s: cache profile %s", settings.upstream, factories.upstream_profile(settings))
     if lifeline is not None:
         asyncio.get_running_loop().add_reader(lifeline, _end_in_order, built, lifeline)
     await built.serve(sockets=[listener])
@@ -197,7 +197,7 @@ class _Warming:
         """What keeps the proxy from being ready."""
         return self._obstacle
 
-    def begin(self, assembly: parts.Assembly, background: Tasks) -> None:
+    def begin(self, assembly: composition.Assembly, background: Tasks) -> None:
         """Import litellm where a model needs it and nobody has begun to."""
         litellm = assembly.upstreams[Transport.LITELLM]
         needs_it = Transport.LITELLM in assembly.reload.models.table.transports()

@@ -2,7 +2,7 @@
 
 import argparse
 
-from proxy.cli.managing import LIMITS, Actions, Ask, Option, body_of, names, run_with, show
+from proxy.cli.admin_client import LIMITS, Actions, Ask, Option, body_of, names, run_with, show
 
 _OPTIONS = (
     *LIMITS,

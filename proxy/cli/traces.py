@@ -6,8 +6,8 @@ from dataclasses import replace
 from types import MappingProxyType
 
 from proxy.core.modes import Mode
-from proxy.core.profiles import PROFILES, CacheProfile, optimistic, pessimistic
-from proxy.encodings import local_encode
+from proxy.core.providers import PROFILES, CacheProfile, optimistic, pessimistic
+from proxy.planning.tokenizers import local_encode
 from proxy.plugins import build_plugin_manager, recognisers
 from proxy.replay.runner import Setting, with_minimum, with_short_life
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from proxy.cli import compose
+from proxy.app import factories
 from proxy.deployments import deployment_of
 from proxy.ports import Deployment, Transport
 from proxy.settings import IGNORE_FLAG, ConfigError, Effect, Settings, Unused, unused_on_http
@@ -33,7 +33,7 @@ def expired_keys(settings: Settings, now: float) -> Iterator[str]:
 
 
 def _on_http(settings: Settings) -> Iterator[Unused]:
-    for index, (given, entry) in enumerate(zip(settings.models, compose.entries(settings), strict=False)):
+    for index, (given, entry) in enumerate(zip(settings.models, factories.entries(settings), strict=False)):
         if deployment_of(entry, _no_price).transport is Transport.HTTP:
             yield from unused_on_http(given, f"model_list[{index}]")
 

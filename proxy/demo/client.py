@@ -3,7 +3,7 @@
 from openai import AsyncOpenAI
 
 from proxy.clock import TIME_HEADER
-from proxy.core.usage import Usage, usage_of
+from proxy.core.response.usage import Usage, usage_of
 from proxy.demo.sample import Request
 
 _TIMEOUT_S = 30.0

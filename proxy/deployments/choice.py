@@ -1,6 +1,6 @@
 """Which cache profile a model has where the configuration does not say.
 
-What the profiles are is in ``proxy.core.profiles``, and so is what is particular to single models. Here is only whose
+What the profiles are is in ``proxy.core.providers``, and so is what is particular to single models. Here is only whose
 cache answers: by the provider (litellm's name for it, or the host that is called), then by the model's name. The first
 rule that fits wins; ``model_info.cache_profile`` overrides them all.
 
@@ -18,9 +18,9 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from proxy.core.profiles import PROFILES, CacheProfile
-from proxy.core.provider_hosts import provider_at
-from proxy.core.routing import EMBEDDED
+from proxy.core.providers import PROFILES, CacheProfile
+from proxy.core.providers.affinity_key import EMBEDDED
+from proxy.core.providers.hosts import provider_at
 from proxy.ports import Transport
 
 _GPT = re.compile(r"^(?:chatgpt|gpt|o[1-9]|codex)(?:-|$)")

@@ -10,10 +10,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from urllib.parse import urlsplit
 
+from proxy.core.model_names import captured
 from proxy.core.modes import Mode
-from proxy.core.prices import Price
-from proxy.core.profiles import CacheProfile, Family, fitted
-from proxy.core.wildcards import captured
+from proxy.core.money.prices import Price
+from proxy.core.providers import CacheProfile, Family, fitted
 from proxy.deployments.choice import choose_profile, provider_of, server_of
 from proxy.errors import UnknownModel
 from proxy.ports import Deployment, Headers, Transport

@@ -8,8 +8,8 @@ ends.
 
 from proxy.engine.breaker import Breakers
 from proxy.engine.client import Client, HungUp, Limits
-from proxy.engine.contained import Contained
 from proxy.engine.custody import Bounds, Custody
 from proxy.engine.engine import Engine
+from proxy.engine.suppress import Contained
 
 __all__ = ["Bounds", "Breakers", "Client", "Contained", "Custody", "Engine", "HungUp", "Limits"]

@@ -8,13 +8,13 @@ from collections.abc import Callable
 
 import orjson
 
-from proxy.core.cut import Cut
-from proxy.core.head import head_of
-from proxy.core.scan import replaced
-from proxy.core.unambiguous import Reading, unambiguous
-from proxy.core.wire import splice
+from proxy.core.access.unambiguous import Reading, unambiguous
+from proxy.core.request.body_cache import Cut
+from proxy.core.request.routing_fields import head_of
+from proxy.core.wire.json_body import splice
+from proxy.core.wire.scan import replaced
+from proxy.engine.exchange import Exchange
 from proxy.errors import InvalidRequest
-from proxy.exchange import Exchange
 
 
 def addressed(reading: Reading, model: str, cut_by: Callable[[bytes], Cut]) -> Reading:

@@ -4,7 +4,7 @@ from collections import OrderedDict
 from collections.abc import Callable
 from time import perf_counter
 
-from proxy.core.breaker import ORDINARY, Breaker, BreakerPolicy, BreakerState
+from proxy.core.resilience.circuit_breaker import ORDINARY, Breaker, BreakerPolicy, BreakerState
 from proxy.ports import Deployment
 
 # Names behind a wildcard are the clients' choice: the memory of them is bounded.

@@ -2,11 +2,11 @@
 
 import asyncio
 
-from proxy.core.objects import Act
-from proxy.engine.contained import Contained
+from proxy.core.account.objects import Act
 from proxy.engine.custody import Custody, has_news
 from proxy.engine.deferred import bill_of, is_deferred, owing, shows_end
-from proxy.exchange import Admission, Exchange, Meter
+from proxy.engine.exchange import Admission, Exchange, Meter
+from proxy.engine.suppress import Contained
 from proxy.ports import Models
 
 

@@ -12,16 +12,16 @@ from dataclasses import dataclass
 from urllib.parse import parse_qsl
 
 from proxy.aside import Aside
+from proxy.core.account.objects import BATCHES, COMPLETIONS, RESPONSES, Act, Operation, is_allowed, operation_of
+from proxy.core.account.references import MOST_ID_CHARS, Lines, Reference, family_of, references
 from proxy.core.digest import digest
-from proxy.core.objects import BATCHES, COMPLETIONS, RESPONSES, Act, Operation, is_allowed, operation_of
-from proxy.core.references import MOST_ID_CHARS, Lines, Reference, family_of, references
 from proxy.engine.client import Client
-from proxy.engine.raw import Raw
+from proxy.engine.exchange import Exchange
+from proxy.engine.passthrough import Raw
 from proxy.engine.upload import Upload
 from proxy.errors import Forbidden, InvalidRequest, NotFound, StoreUnavailable
-from proxy.exchange import Exchange
 from proxy.ports import Clock, Deployment, Models, StoreError
-from proxy.store import ObjectRecord, ObjectStore
+from proxy.storage.port import ObjectRecord, ObjectStore
 
 REFERRING_FILES = "files (refer to objects)"
 """The family of a file that may hold requests that refer to objects: it is no batch's input."""

@@ -8,10 +8,10 @@ whichever worker. To read, change or delete an object costs nothing by itself.
 
 import msgspec
 
-from proxy.core.demand import Demand
+from proxy.core.account.objects import BATCHES, RESPONSES, Act, Operation
 from proxy.core.modes import Mode
-from proxy.core.objects import BATCHES, RESPONSES, Act, Operation
-from proxy.exchange import Ending, Exchange
+from proxy.core.request.demand import Demand
+from proxy.engine.exchange import Ending, Exchange
 from proxy.ports import Models, Subject
 
 _WORKING = frozenset({"queued", "in_progress", "requires_action", "validating", "finalizing", "cancelling"})

@@ -6,28 +6,30 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
 from functools import partial
 
+from proxy.access.validation import one_line
 from proxy.aside import Aside
 from proxy.clock import request_time
-from proxy.core.cut import Cut, cut_anew
-from proxy.core.demand import Asked, demand_of
-from proxy.core.head import Head, head_of, untouched
+from proxy.core.access.reach import Reach, is_body_path
+from proxy.core.access.unambiguous import Reading, unambiguous
 from proxy.core.modes import Mode
-from proxy.core.reach import Reach, is_body_path
 from proxy.core.reasons import Reason
-from proxy.core.retry import RetryPolicy
-from proxy.core.structured import check_structured
-from proxy.core.unambiguous import Reading, unambiguous
+from proxy.core.request.body_cache import Cut, cut_anew
+from proxy.core.request.demand import Asked, demand_of
+from proxy.core.request.routing_fields import Head, head_of, untouched
+from proxy.core.request.structured import check_structured
+from proxy.core.resilience.retry import RetryPolicy
+from proxy.engine.access_log import exchange_line
 from proxy.engine.addressed import addressed, check_addressed
-from proxy.engine.answer import Passage, Verdict, own_headers
+from proxy.engine.affinity import session_key
 from proxy.engine.breaker import Breakers
 from proxy.engine.client import Client, HungUp, Limits
 from proxy.engine.conclusion import Conclusion
-from proxy.engine.contained import Contained
+from proxy.engine.credentials import without_credentials
 from proxy.engine.custody import Custody, FileWatch, pinned, refers
-from proxy.engine.line import exchange_line
+from proxy.engine.exchange import Admission, Ending, Exchange, Keeper, Meter
+from proxy.engine.headers import for_upstream, get
 from proxy.engine.listing import Listing
-from proxy.engine.outgoing import Outgoing, Suspect
-from proxy.engine.raw import (
+from proxy.engine.passthrough import (
     Raw,
     declared_length,
     has_body,
@@ -38,7 +40,9 @@ from proxy.engine.raw import (
     raw_call,
     refuse_compressed,
 )
+from proxy.engine.relay import Passage, Verdict, own_headers
 from proxy.engine.retry import ONE_TRY, Attempts, policy_for
+from proxy.engine.retry_body import Outgoing, Suspect
 from proxy.engine.rights import (
     further_of,
     path_for,
@@ -48,18 +52,14 @@ from proxy.engine.rights import (
     refuse_unpriced,
     refused_fields,
 )
-from proxy.engine.sticky import session_key
+from proxy.engine.suppress import Contained
 from proxy.engine.target import keys_of, refuse_key_in_path, sent_query, without_keys_of
-from proxy.engine.unasked import Unasked
 from proxy.engine.unnamed import levels_of
 from proxy.engine.upload import checked_form, is_any_form, is_form, read_form
+from proxy.engine.usage_optout import Unasked
 from proxy.errors import InternalError, InvalidRequest, ProxyError, UpstreamError, UpstreamRejected
-from proxy.exchange import Admission, Ending, Exchange, Keeper, Meter
-from proxy.forwarding import without_credentials
-from proxy.headers import for_upstream, get
 from proxy.ports import Call, Clock, Deployment, Models, Plan, Planner, Subject, Transport, Upstream
 from proxy.tasks import Tasks, drain, spawn
-from proxy.terms import one_line
 
 MODE_HEADER = "x-stratiform-mode"
 

@@ -11,13 +11,13 @@ from urllib.parse import parse_qsl, urlencode
 
 import orjson
 
-from proxy.engine.answer import own_headers
 from proxy.engine.client import Client
 from proxy.engine.custody import Custody
+from proxy.engine.exchange import Ending, Exchange
+from proxy.engine.headers import for_client
+from proxy.engine.relay import own_headers
 from proxy.engine.retry import Attempts
 from proxy.errors import Forbidden, UpstreamUnavailable
-from proxy.exchange import Ending, Exchange
-from proxy.headers import for_client
 from proxy.ports import Answer, Call, Upstream
 
 _MOST_PAGES = 20

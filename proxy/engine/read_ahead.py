@@ -4,9 +4,9 @@ import asyncio
 from collections.abc import AsyncIterator
 from time import perf_counter
 
-from proxy.core.refusal import NO_WORDS, Refusal, refusal_in
+from proxy.core.response.refusal import NO_WORDS, Refusal, refusal_in
+from proxy.engine.headers import get
 from proxy.errors import ProxyError
-from proxy.headers import get
 from proxy.ports import Answer
 from proxy.tasks import Tasks, drain, spawn
 

@@ -10,14 +10,14 @@ from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 
-from proxy.core.breaker import ORDINARY
-from proxy.core.client_retries import RETRY_COUNT, USER_AGENT, beside_client
-from proxy.core.refusal import Refusal
-from proxy.core.retry import Failure, Kind, Option, RetryPolicy, is_quota, kind_of, next_step
-from proxy.core.spread import ordered
+from proxy.core.resilience.circuit_breaker import ORDINARY
+from proxy.core.resilience.client_retries import RETRY_COUNT, USER_AGENT, beside_client
+from proxy.core.resilience.load_balancing import ordered
+from proxy.core.resilience.retry import Failure, Kind, Option, RetryPolicy, is_quota, kind_of, next_step
+from proxy.core.response.refusal import Refusal
 from proxy.engine.breaker import Breakers
+from proxy.engine.headers import get
 from proxy.errors import CircuitOpen, ProxyError, UpstreamRejected, UpstreamTimeout, UpstreamUnavailable
-from proxy.headers import get
 from proxy.ports import Deployment, Headers
 
 _MOST_S = 1e6

@@ -1,4 +1,4 @@
-"""What a key may ask for, held against everything that its request can reach (``proxy.core.reach``).
+"""What a key may ask for, held against everything that its request can reach (``proxy.core.access.reach``).
 
 A key with a list of models is refused whatever is not understood. A key under a budget or a rate limit is refused what
 cannot be priced. For everybody else a request passes as it is.
@@ -8,18 +8,18 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from urllib.parse import quote
 
-from proxy.core.allow import allows, allows_all, is_ordinary
-from proxy.core.named import speaks_of_models
-from proxy.core.paths import Path
-from proxy.core.reach import Asked, Place, Reach, reach_of
-from proxy.core.unambiguous import Reading
+from proxy.core.access.named import speaks_of_models
+from proxy.core.access.reach import Asked, Place, Reach, reach_of
+from proxy.core.access.unambiguous import Reading
+from proxy.core.account.paths import Path
+from proxy.core.model_patterns import allows, allows_all, is_ordinary
 from proxy.engine.client import Client
 from proxy.engine.custody import refers
-from proxy.engine.raw import Raw, has_body
+from proxy.engine.exchange import Exchange
+from proxy.engine.passthrough import Raw, has_body
 from proxy.engine.retry import Levels
 from proxy.engine.upload import Upload
 from proxy.errors import Forbidden, UnknownModel
-from proxy.exchange import Exchange
 from proxy.ports import Deployment, Models, Subject, Transport
 
 _SHOWN_CHARS = 128

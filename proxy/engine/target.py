@@ -3,14 +3,14 @@
 No key of this proxy goes upstream with them, and no key at all is logged or kept for having been put there.
 """
 
-from proxy.core.credentials import KEY_PREFIX, holds, own_secrets, secrets_in
-from proxy.core.redaction import without_literals, without_shapes
+from proxy.core.secrets.credentials import KEY_PREFIX, holds, own_secrets, secrets_in
+from proxy.core.secrets.redaction import without_literals, without_shapes
 from proxy.engine.client import Client
+from proxy.engine.exchange import Exchange
+from proxy.engine.headers import uses_operators_key
+from proxy.engine.query import keys_in, refuse_key, without_keys
 from proxy.errors import InvalidRequest
-from proxy.exchange import Exchange
-from proxy.headers import uses_operators_key
 from proxy.ports import Deployment, Subject
-from proxy.query import keys_in, refuse_key, without_keys
 
 # A shorter text without a digit may be a word.
 _SURE_CHARS = 16

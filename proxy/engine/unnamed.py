@@ -4,11 +4,11 @@ The client may say it by a header, the operator by ``default_model``. Where neit
 several upstreams, the first one serves and the answer says that another might have been meant.
 """
 
-from proxy.core.reach import Reach
+from proxy.core.access.reach import Reach
+from proxy.engine.exchange import Exchange
 from proxy.engine.retry import Levels
 from proxy.engine.rights import model_of_place
 from proxy.engine.target import refuse_key_in_model
-from proxy.exchange import Exchange
 from proxy.ports import Models
 
 

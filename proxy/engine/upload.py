@@ -6,12 +6,12 @@ model is known, and streamed from there on.
 
 from collections.abc import AsyncIterator, Callable
 
-from proxy.core.head import Head
-from proxy.core.paths import Path
+from proxy.core.account.paths import Path
+from proxy.core.request.routing_fields import Head
 from proxy.engine.client import Client
 from proxy.engine.form import FormScan, boundary_of
+from proxy.engine.headers import get
 from proxy.errors import InvalidRequest
-from proxy.headers import get
 
 _PATHS = ("/audio/transcriptions", "/audio/translations", "/images/edits", "/images/variations", "/videos")
 

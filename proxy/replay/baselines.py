@@ -6,9 +6,9 @@ Only the messages that gain or lose a marker are parsed and written anew.
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
 
-from proxy.core.profiles import Dialect
-from proxy.core.render import render_tools
-from proxy.core.wire import Members, elements, join_members, members_of, parse_members, splice, value
+from proxy.core.layout.render import render_tools
+from proxy.core.providers import Dialect
+from proxy.core.wire.json_body import Members, elements, join_members, members_of, parse_members, splice, value
 
 Baseline = Callable[[bytes, Dialect], bytes]
 

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
-from proxy.core.plan import Plan
+from proxy.core.planner.plan import Plan
 from proxy.errors import UpstreamRejected
 from proxy.replay.baselines import AS_SENT, CLIENT, COMPARED, SYSTEM_LAST, TOOLS_SYSTEM_LAST_TWO, as_sent
 from proxy.replay.fidelity import tools_of, violations

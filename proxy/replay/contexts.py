@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import NamedTuple
 
-from proxy.core.words import CLAIM_HEADERS, PART_ACKNOWLEDGEMENT
+from proxy.core.recognition.fixed_texts import CLAIM_HEADERS, PART_ACKNOWLEDGEMENT
 
 # So many ways to say whose an opening is are tried, where there are no more of them than that.
 _MOST_TRIES = 500

@@ -6,17 +6,18 @@ from types import MappingProxyType
 
 import orjson
 
-from proxy.core.draft import Draft, tier_name
-from proxy.core.item import Item
-from proxy.core.layout import Element, ElementKind, Layout
-from proxy.core.message import Message
+from proxy.core.caches.prompt import Bill, Life
+from proxy.core.layout.layout import Layout
 from proxy.core.modes import Mode
-from proxy.core.plan import UNMARKED, Plan
-from proxy.core.profiles import CacheProfile, Family
-from proxy.core.prompt import Bill, Life
+from proxy.core.planner.analysis import Draft, tier_name
+from proxy.core.planner.plan import UNMARKED, Plan
+from proxy.core.providers import CacheProfile, Family
 from proxy.core.reasons import Reason
-from proxy.core.recognition import PieceKind
-from proxy.core.words import TAG_OPEN
+from proxy.core.recognition.fixed_texts import TAG_OPEN
+from proxy.core.recognition.pieces import PieceKind
+from proxy.core.request.element import Element, ElementKind
+from proxy.core.request.item import Item
+from proxy.core.request.message import Message
 from proxy.replay.runner import Ours, Setting, counted_once
 from proxy.replay.trace import Step, Trace
 

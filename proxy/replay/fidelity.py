@@ -16,8 +16,8 @@ import msgspec
 import orjson
 from msgspec import Raw
 
-from proxy.core.recognition import Form, PieceKind, Recogniser, recognise_text
-from proxy.core.words import CLAIM_HEADERS, TAG_CLOSE, TAG_OPEN
+from proxy.core.recognition.fixed_texts import CLAIM_HEADERS, TAG_CLOSE, TAG_OPEN
+from proxy.core.recognition.pieces import Form, PieceKind, Recogniser, recognise_text
 from proxy.replay.contexts import Context, Contexts, Said
 
 _OBJECT = msgspec.json.Decoder(dict[str, Raw])

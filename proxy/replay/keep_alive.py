@@ -3,10 +3,10 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from proxy.core.keep_alive import Upkeep
-from proxy.core.plan import Plan
-from proxy.core.planner import TierPlanner
-from proxy.core.prompt import Bill
+from proxy.core.caches.prompt import Bill
+from proxy.core.planner.keep_alive import Upkeep
+from proxy.core.planner.plan import Plan
+from proxy.core.planner.planner import TierPlanner
 
 Send = Callable[[bytes, float], Bill | None]
 

@@ -2,10 +2,10 @@
 
 from dataclasses import replace
 
-from proxy.core.cache_models import make_cache, validate
-from proxy.core.profiles import CacheProfile, Family
-from proxy.core.prompt import Bill, Prompt
-from proxy.core.tokens import Encode
+from proxy.core.caches import make_cache, validate
+from proxy.core.caches.prompt import Bill, Prompt
+from proxy.core.providers import CacheProfile, Family
+from proxy.core.request.tokens import Encode
 from proxy.errors import UpstreamRejected
 from proxy.replay.totals import Total
 from proxy.upstream.embedded.blocks import BlockMaker, refuse

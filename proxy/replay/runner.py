@@ -4,18 +4,19 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from proxy.core.caches.prompt import Bill
 from proxy.core.digest import digest
-from proxy.core.head import head_of
 from proxy.core.modes import Mode
-from proxy.core.plan import Plan, Route
-from proxy.core.planner import TierPlanner
-from proxy.core.profiles import CacheProfile, Dialect
-from proxy.core.prompt import Bill
-from proxy.core.recognition import Recogniser
-from proxy.core.routing import EMBEDDED
-from proxy.core.tokens import Encode, TokenCounter, quick
-from proxy.core.usage import Usage
-from proxy.core.wire import Unreadable
+from proxy.core.planner.plan import Plan
+from proxy.core.planner.planner import TierPlanner
+from proxy.core.providers import CacheProfile, Dialect
+from proxy.core.providers.affinity_key import EMBEDDED
+from proxy.core.recognition.pieces import Recogniser
+from proxy.core.request.route import Route
+from proxy.core.request.routing_fields import head_of
+from proxy.core.request.tokens import Encode, TokenCounter, quick
+from proxy.core.response.usage import Usage
+from proxy.core.wire.json_body import Unreadable
 from proxy.errors import InvalidRequest, UpstreamRejected
 from proxy.replay.baselines import AS_SENT, BASELINES, CLIENT, Baseline, as_sent, is_marked
 from proxy.replay.fidelity import tools_of, violations

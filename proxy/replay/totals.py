@@ -4,8 +4,8 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-from proxy.core.prices import Parts
-from proxy.core.profiles import CacheProfile
+from proxy.core.money.prices import Parts
+from proxy.core.providers import CacheProfile
 
 OURS = "stratiform"
 

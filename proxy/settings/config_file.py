@@ -17,6 +17,7 @@ from urllib.parse import urlsplit, urlunsplit
 
 from pydantic import BaseModel, SecretStr, ValidationError
 
+from proxy.access.virtual_keys import digest_of
 from proxy.settings.environment import Environment, state_folder
 from proxy.settings.messages import ConfigError, explain, nearest
 from proxy.settings.routing import Routing, routing_of
@@ -24,7 +25,6 @@ from proxy.settings.schema import ConfigFile, ModelEntry, Stratiform, http_url
 from proxy.settings.teams import Key, Team
 from proxy.settings.unsupported import Unused, unused
 from proxy.settings.yaml_file import read_yaml
-from proxy.virtual_keys import digest_of
 
 # Only these may name variables that are not set: nothing else of a LiteLLM file is used.
 _EXPANDED = (

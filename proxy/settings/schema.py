@@ -10,8 +10,8 @@ from urllib.parse import urlsplit
 
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, field_validator, model_validator
 
-from proxy.core.prices import price_of
-from proxy.core.profiles import PROFILES
+from proxy.core.money.prices import price_of
+from proxy.core.providers import PROFILES
 from proxy.settings.teams import Budgets, ClientKeys, ModeName, Strict, Team
 
 TransportName = Literal["http", "litellm", "embedded"]

@@ -1,6 +1,6 @@
 """Teams, their keys and their budgets, as pydantic models: parts of the ``stratiform`` section.
 
-What a value may be is in ``proxy.terms``, which the admin API and the command line ask, too.
+What a value may be is in ``proxy.access.validation``, which the admin API and the command line ask, too.
 """
 
 from datetime import UTC, date, datetime, time
@@ -17,15 +17,15 @@ from pydantic import (
     model_validator,
 )
 
-from proxy import terms
+from proxy.access import validation
 
 ModeName = Literal["passthrough", "observe", "mark", "tier"]
 ClientKeys = Literal["refuse", "forward"]
 PerMinute = Annotated[int, Field(ge=1, le=10**12)]
-Text = Annotated[str, AfterValidator(terms.text)]
-Models = Annotated[list[str], AfterValidator(lambda value: list(terms.models(value)))]
-Paths = Annotated[list[str], AfterValidator(lambda value: list(terms.paths(value)))]
-Name = Annotated[str, StringConstraints(pattern=terms.NAME_PATTERN)]
+Text = Annotated[str, AfterValidator(validation.text)]
+Models = Annotated[list[str], AfterValidator(lambda value: list(validation.models(value)))]
+Paths = Annotated[list[str], AfterValidator(lambda value: list(validation.paths(value)))]
+Name = Annotated[str, StringConstraints(pattern=validation.NAME_PATTERN)]
 
 
 class Strict(BaseModel):
@@ -79,8 +79,8 @@ class Budget(Strict):
     soft_usd: float | None = Field(default=None, description="say so when the spend passes this")
     tokens: int | None = Field(default=None, ge=0, le=10**15, description="the same, in tokens of prompts and answers")
     soft_tokens: int | None = Field(default=None, ge=0, le=10**15)
-    window: Annotated[str, AfterValidator(terms.window)] = "total"
-    timezone: Annotated[str, AfterValidator(terms.timezone)] = "UTC"
+    window: Annotated[str, AfterValidator(validation.window)] = "total"
+    timezone: Annotated[str, AfterValidator(validation.timezone)] = "UTC"
     assumed_output_tokens: int | None = Field(
         default=None,
         gt=0,
@@ -94,19 +94,19 @@ class Budget(Strict):
     @classmethod
     def _is_money(cls, usd: float | None) -> float | None:
         if usd is not None:
-            terms.nanos(usd)
+            validation.nanos(usd)
         return usd
 
     @field_validator("webhook")
     @classmethod
     def _is_url(cls, webhook: SecretStr | None) -> SecretStr | None:
         if webhook is not None:
-            terms.url(webhook.get_secret_value())
+            validation.url(webhook.get_secret_value())
         return webhook
 
     @model_validator(mode="after")
     def _makes_sense(self) -> "Budget":
-        terms.check_amounts(self.usd, self.soft_usd, self.tokens, self.soft_tokens)
+        validation.check_amounts(self.usd, self.soft_usd, self.tokens, self.soft_tokens)
         return self
 
     @property
@@ -117,7 +117,7 @@ class Budget(Strict):
     @property
     def given_name(self) -> str:
         """The name, or the one that follows from what the budget is."""
-        return terms.budget_name(self.name, self.scope, self.window, self.unit)
+        return validation.budget_name(self.name, self.scope, self.window, self.unit)
 
 
 class Team(Strict):
@@ -158,7 +158,7 @@ class Webhook(Strict):
     @field_validator("url")
     @classmethod
     def _is_url(cls, url: SecretStr) -> SecretStr:
-        terms.url(url.get_secret_value())
+        validation.url(url.get_secret_value())
         return url
 
 

@@ -11,8 +11,8 @@ from typing import Self
 import aiohttp
 from yarl import URL
 
+from proxy.engine.headers import speaks_azure
 from proxy.errors import UpstreamError, UpstreamTimeout, UpstreamUnavailable
-from proxy.headers import speaks_azure
 from proxy.ports import Answer, Call, Headers
 from proxy.upstream.azure import azure_address
 from proxy.upstream.redacted import redacted

@@ -11,12 +11,12 @@ import zlib
 from collections.abc import AsyncIterator
 from urllib.parse import urlsplit
 
-from proxy.core.credentials import ACCOUNT_HEADERS, CREDENTIAL_HEADERS
-from proxy.core.error_events import ErrorEvents
-from proxy.core.excerpt import excerpt
-from proxy.core.redaction import Redaction
+from proxy.core.response.error_events import ErrorEvents
+from proxy.core.secrets.credentials import ACCOUNT_HEADERS, CREDENTIAL_HEADERS
+from proxy.core.secrets.excerpt import excerpt
+from proxy.core.secrets.redaction import Redaction
+from proxy.engine.headers import get
 from proxy.errors import UpstreamRejected, error_body
-from proxy.headers import get
 from proxy.ports import Answer, Deployment, Headers
 
 _SECRET_NAME = re.compile(r"(?i)key|secret|token|password|credential|authorization|cookie")

@@ -9,7 +9,7 @@ from urllib.parse import parse_qsl
 import orjson
 from starlette.types import Receive, Scope, Send
 
-from proxy.administration import Desk, Reply
+from proxy.admin import Desk, Reply
 from proxy.engine import HungUp
 from proxy.errors import InvalidRequest, NotFound, ProxyError, Unauthorized
 from proxy.ports import Headers

@@ -10,11 +10,11 @@ from dataclasses import dataclass
 
 from starlette.types import Receive, Scope, Send
 
-from proxy.core.credentials import bare
-from proxy.core.paths import read_path
+from proxy.core.account.paths import read_path
+from proxy.core.secrets.credentials import bare
 from proxy.engine import Engine
+from proxy.engine.query import decoded
 from proxy.errors import NotFound, ProxyError
-from proxy.query import decoded
 from proxy.web.chat import CHAT, ChatEndpoint
 from proxy.web.connection import Connection
 from proxy.web.models import ModelsEndpoint

@@ -12,6 +12,7 @@ from time import perf_counter
 from starlette.types import Message, Receive, Scope, Send
 
 from proxy.engine import Contained, HungUp
+from proxy.engine.headers import get, is_safe
 from proxy.errors import (
     InternalError,
     PayloadTooLarge,
@@ -22,7 +23,6 @@ from proxy.errors import (
     error_form,
     sse_error,
 )
-from proxy.headers import get, is_safe
 from proxy.ports import Headers
 from proxy.tasks import Tasks, spawn
 from proxy.web.half_closed import EXTENSION, Answer

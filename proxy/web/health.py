@@ -12,12 +12,12 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from proxy.errors import NotReady, error_body
-from proxy.metrics import CONTENT_TYPE
 from proxy.ports import Fault
+from proxy.telemetry.metrics import CONTENT_TYPE
 
 
 class Registry(Protocol):
-    """What can be scraped (``proxy.metrics.Metrics``)."""
+    """What can be scraped (``proxy.telemetry.metrics.Metrics``)."""
 
     def render(self) -> bytes:
         """The metrics as text."""

@@ -9,7 +9,7 @@ from urllib.parse import parse_qs
 import orjson
 from starlette.types import Receive, Scope, Send
 
-from proxy.core.allow import allows
+from proxy.core.model_patterns import allows
 from proxy.engine import Engine
 from proxy.errors import ProxyError, UnknownModel
 from proxy.ports import Deployment, Models, Subject

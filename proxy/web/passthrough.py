@@ -2,7 +2,7 @@
 
 from starlette.types import Receive, Scope, Send
 
-from proxy.core.paths import INVALID_PATH, read_path
+from proxy.core.account.paths import INVALID_PATH, read_path
 from proxy.engine import Engine
 from proxy.errors import MethodNotAllowed, NotFound, ProxyError
 from proxy.web.connection import Connection

@@ -6,12 +6,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from proxy.core.modes import Mode
-from proxy.core.plan import Route
-from proxy.core.planner import TierPlanner
-from proxy.core.profiles import PROFILES
+from proxy.core.planner.planner import TierPlanner
+from proxy.core.providers import PROFILES
 from proxy.core.reasons import Reason
-from proxy.core.tokens import quick
-from proxy.encodings import local_encode
+from proxy.core.request.route import Route
+from proxy.core.request.tokens import quick
+from proxy.planning.tokenizers import local_encode
 from proxy.plugins import build_plugin_manager, recognisers
 from tests.bench import bodies
 from tests.bench.bodies import Session

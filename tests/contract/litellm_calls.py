@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from proxy.core.profiles import ANTHROPIC, NONE
+from proxy.core.providers import ANTHROPIC, NONE
 from proxy.ports import Answer, Call, Deployment, Transport
 from proxy.upstream.litellm_ import LitellmUpstream
 from tests.contract.litellm_fakes import Provider, anthropic_events, openai_events, provider

@@ -8,10 +8,10 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
 
-from proxy.state.memory import MemoryStore
-from proxy.state.redis import RedisStore
-from proxy.state.sqlite import SqliteStore
-from proxy.store import Store
+from proxy.storage.memory import MemoryStore
+from proxy.storage.port import Store
+from proxy.storage.redis import RedisStore
+from proxy.storage.sqlite import SqliteStore
 from tests.redis_server import RedisServer, redis_server
 
 Check = Callable[[Store], Awaitable[None]]

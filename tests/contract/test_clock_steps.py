@@ -8,18 +8,18 @@ from pathlib import Path
 
 import pytest
 
-from proxy.accounts import Accounts
-from proxy.books import Books
 from proxy.clock import Readings, SteadyClock
-from proxy.core.budget import Rule
-from proxy.core.demand import Demand, Kind
-from proxy.core.steady_time import SETTLED_S
-from proxy.core.usage import Usage
+from proxy.core.money.budget import Rule
+from proxy.core.request.demand import Demand, Kind
+from proxy.core.response.usage import Usage
+from proxy.core.timing.steady_time import SETTLED_S
+from proxy.engine.exchange import Ending
 from proxy.errors import BudgetExceeded
-from proxy.exchange import Ending
-from proxy.metrics import Metrics
-from proxy.store import NANOS_PER_USD, Charge, Entry, Reserve, Settle, Store
-from proxy.timekeeping import ClockNews, Timekeeper
+from proxy.spend.reservations import Accounts
+from proxy.spend.store_guard import Books
+from proxy.spend.timekeeping import ClockNews, Timekeeper
+from proxy.storage.port import NANOS_PER_USD, Charge, Entry, Reserve, Settle, Store
+from proxy.telemetry.metrics import Metrics
 from tests.contract.stores import DURABLE, ENGINES, redis, redis_store
 from tests.money import MODEL, PRICE, FixedRules, exchange
 

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from proxy import epochs
-from proxy.epochs import Epochs
-from proxy.state.sqlite import SqliteStore
-from proxy.store import Charge, Entry, Granted, Reserve, Store
+from proxy.spend import epochs
+from proxy.spend.epochs import Epochs
+from proxy.storage.port import Charge, Entry, Granted, Reserve, Store
+from proxy.storage.sqlite import SqliteStore
 from tests.contract.stores import DURABLE, ENGINES, redis_store
 from tests.redis_server import RedisServer, redis_cluster, redis_server
 

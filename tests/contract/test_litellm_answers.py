@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from proxy.core.profiles import NONE
-from proxy.core.usage import Usage, usage_of
+from proxy.core.providers import NONE
+from proxy.core.response.usage import Usage, usage_of
 from proxy.errors import InvalidRequest
 from proxy.ports import Call, Deployment, Transport
 from proxy.upstream.litellm_ import LitellmUpstream

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from proxy.core.profiles import NONE
+from proxy.core.providers import NONE
 from proxy.errors import InvalidRequest
 from proxy.ports import Deployment, Transport
 from proxy.upstream.litellm_.library import Library

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from proxy.ports import StoreError
-from proxy.state.redis import RedisStore
-from proxy.store import Balance, Charge, Entry, Granted, Reserve, Settle, TeamRecord
+from proxy.storage.port import Balance, Charge, Entry, Granted, Reserve, Settle, TeamRecord
+from proxy.storage.redis import RedisStore
 from tests.contract.stores import redis_store
 from tests.redis_server import RedisServer, redis_cluster, redis_server
 

@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from proxy.cli.compose import open_store
+from proxy.app.factories import open_store
 from proxy.ports import StoreError
 from proxy.settings import Environment, load
-from proxy.state.redis import RedisStore
-from proxy.store import Balance, Charge, Entry, Settle
+from proxy.storage.port import Balance, Charge, Entry, Settle
+from proxy.storage.redis import RedisStore
 from tests.redis_server import RedisServer, redis_binary, redis_server
 from tests.services import absent, free_port
 

@@ -1,4 +1,4 @@
-"""What every engine of the store promises (proxy/store.py), on each of them."""
+"""What every engine of the store promises (proxy/storage/port.py), on each of them."""
 
 import asyncio
 from collections.abc import Callable, Iterator, Sequence
@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from proxy.store import (
+from proxy.storage.port import (
     REMEMBERED_S,
     Balance,
     BudgetRecord,

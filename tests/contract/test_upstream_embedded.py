@@ -5,8 +5,8 @@ from dataclasses import replace
 import orjson
 import pytest
 
-from proxy.core.profiles import PROFILES
-from proxy.core.tokens import bytes_over_four
+from proxy.core.providers import PROFILES
+from proxy.core.request.tokens import bytes_over_four
 from proxy.ports import Deployment, Transport
 from proxy.upstream.embedded import EmbeddedUpstream, account_name
 from tests.contract.upstream_contract import Subject, UpstreamContract, body_of

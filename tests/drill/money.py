@@ -16,9 +16,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from proxy.cli import main
-from proxy.state.redis import RedisStore
-from proxy.state.sqlite import SqliteStore
-from proxy.store import NANOS_PER_USD, Entry
+from proxy.storage.port import NANOS_PER_USD, Entry
+from proxy.storage.redis import RedisStore
+from proxy.storage.sqlite import SqliteStore
 from tests.drill.clients import Told
 from tests.drill.upstream import Served
 

@@ -6,7 +6,7 @@ import sys
 import pytest
 
 import tests.drill.__main__ as command
-from proxy.store import Entry
+from proxy.storage.port import Entry
 from tests.drill.clients import Told
 from tests.drill.drill import Drill, Findings
 from tests.drill.drills import DRILLS

@@ -10,12 +10,12 @@ import pytest
 from starlette.types import ASGIApp
 
 from proxy.clock import SystemClock
-from proxy.core.planner import TierPlanner
-from proxy.core.profiles import ANTHROPIC
-from proxy.core.tokens import bytes_over_four
+from proxy.core.planner.planner import TierPlanner
+from proxy.core.providers import ANTHROPIC
+from proxy.core.request.tokens import bytes_over_four
 from proxy.engine import Engine, Limits
-from proxy.exchange import Admission
-from proxy.planning import Planning
+from proxy.engine.exchange import Admission
+from proxy.planning.planner_port import Planning
 from proxy.plugins import build_plugin_manager, recognisers
 from proxy.ports import Planner, Transport
 from proxy.testing import Ledger, ModelList, NoMetrics, OpenDoor, make_deployment, serving

@@ -10,8 +10,8 @@ import orjson
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from proxy.clock import SystemClock
-from proxy.core.profiles import ANTHROPIC, CacheProfile
-from proxy.core.tokens import bytes_over_four
+from proxy.core.providers import ANTHROPIC, CacheProfile
+from proxy.core.request.tokens import bytes_over_four
 from proxy.engine import Engine
 from proxy.ports import Transport
 from proxy.testing import Ledger, ModelList, NoMetrics, OpenDoor, PassthroughPlanner, make_deployment

@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from proxy.cli.running import running
-from proxy.core.tokens import bytes_over_four
+from proxy.cli.in_thread import running
+from proxy.core.request.tokens import bytes_over_four
 from proxy.settings import Environment, load
 from tests.e2e.fleet import KEY, MODEL, configuration, fleet, metric, until
 from tests.e2e.provider import DONE, chunk, completion, event, usage_chunk

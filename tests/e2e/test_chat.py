@@ -7,7 +7,7 @@ import openai
 import pydantic
 import pytest
 
-from proxy.exchange import Ending
+from proxy.engine.exchange import Ending
 from proxy.testing import PassthroughPlanner, serving
 from tests.e2e.conftest import Start
 from tests.e2e.provider import (

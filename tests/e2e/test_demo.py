@@ -14,9 +14,9 @@ import orjson
 import pytest
 
 from proxy.cli.demo import demo_settings, make_tallies, send_all
-from proxy.cli.running import running
-from proxy.core.plan import Plan
-from proxy.core.tokens import bytes_over_four
+from proxy.cli.in_thread import running
+from proxy.core.planner.plan import Plan
+from proxy.core.request.tokens import bytes_over_four
 from proxy.replay.runner import counted_once, replay
 from proxy.replay.trace import Step
 from proxy.upstream.embedded import account_name

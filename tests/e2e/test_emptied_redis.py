@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 
 from proxy.cli import main
-from proxy.core.budget import most_prompt_tokens
-from proxy.state.redis import RedisStore
-from proxy.store import SpendQuery
+from proxy.core.money.budget import most_prompt_tokens
+from proxy.storage.port import SpendQuery
+from proxy.storage.redis import RedisStore
 from proxy.testing import serving
 from tests.e2e.fleet import INPUT, OUTPUT, Crowd, Fleet, Provider, configuration, fleet, metric, until
 from tests.redis_server import RedisServer, redis_server

@@ -9,8 +9,8 @@ import openai
 import pytest
 
 from proxy.engine import Limits
+from proxy.engine.exchange import Ending
 from proxy.errors import BudgetExceeded
-from proxy.exchange import Ending
 from proxy.ports import Deployment, Plan, Subject
 from proxy.testing import OpenDoor, PassthroughPlanner, RewritingPlanner, serving
 from tests.e2e.conftest import Proxy, Start

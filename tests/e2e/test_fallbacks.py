@@ -9,8 +9,8 @@ from typing import Any
 
 import openai
 
-from proxy.cli.running import running
-from proxy.core.tokens import bytes_over_four
+from proxy.cli.in_thread import running
+from proxy.core.request.tokens import bytes_over_four
 from proxy.settings import Environment, load
 from proxy.testing import serving
 from tests.e2e.provider import DONE, Scripted, chunk, completion, replies, streams

@@ -20,7 +20,7 @@ import openai
 import pytest
 import yaml
 
-from proxy.cli.parts import build
+from proxy.app.composition import build
 from proxy.settings import load
 from proxy.testing import serving
 from proxy.web.app import create_app

@@ -22,8 +22,8 @@ import orjson
 import pytest
 from starlette.types import Receive, Send
 
-from proxy.state.sqlite import SqliteStore
-from proxy.store import Entry, Store
+from proxy.storage.port import Entry, Store
+from proxy.storage.sqlite import SqliteStore
 from proxy.testing import serving
 from tests.contract.stores import redis_store
 from tests.damage import fill, small_disk

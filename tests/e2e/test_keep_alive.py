@@ -7,8 +7,8 @@ from typing import Any
 
 import orjson
 
-from proxy.cli import parts
-from proxy.core.tokens import bytes_over_four
+from proxy.app import composition
+from proxy.core.request.tokens import bytes_over_four
 from proxy.settings import Environment, load
 from tests.fake_time import FakeTime
 from tests.talk import lines
@@ -46,7 +46,7 @@ def spent(tmp_path: Path, *, enabled: bool) -> dict[str, tuple[int, int]]:
 
 async def talk(config: Path) -> None:
     clock = FakeTime(1_790_000_000.0)
-    assembly = await parts.build(
+    assembly = await composition.build(
         load(config, "", Environment({})), clock=clock, encode=bytes_over_four, wait=clock.wait
     )
     engine = assembly.parts.engine

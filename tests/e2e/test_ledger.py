@@ -18,11 +18,11 @@ import orjson
 import pytest
 from starlette.types import Receive, Send
 
-from proxy.core.profiles import ANTHROPIC
-from proxy.core.tokens import bytes_over_four
+from proxy.core.providers import ANTHROPIC
+from proxy.core.request.tokens import bytes_over_four
 from proxy.ports import Call, Deployment, Transport
-from proxy.state.sqlite import SqliteStore
-from proxy.store import Entry, SpendQuery
+from proxy.storage.port import Entry, SpendQuery
+from proxy.storage.sqlite import SqliteStore
 from proxy.testing import serving
 from proxy.upstream.embedded import ANONYMOUS, EmbeddedUpstream
 from tests.e2e.fleet import INPUT, KEY, MODEL, OUTPUT, TEAM, Crowd, Provider, configuration, fleet, until

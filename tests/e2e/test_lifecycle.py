@@ -8,12 +8,12 @@ import time
 from typing import Any
 
 from proxy.clock import SystemClock
+from proxy.deployments.price_map import load_price_map
 from proxy.engine import Engine
-from proxy.exchange import Ending
-from proxy.meter import Meter
-from proxy.metrics import Metrics
+from proxy.engine.exchange import Ending
 from proxy.ports import Transport
-from proxy.price_map import load_price_map
+from proxy.telemetry.meter import Meter
+from proxy.telemetry.metrics import Metrics
 from proxy.testing import Ledger, ModelList, OpenDoor, PassthroughPlanner, make_deployment, serving
 from proxy.upstream.http import HttpUpstream
 from proxy.web.app import Parts, create_app

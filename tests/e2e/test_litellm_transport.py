@@ -12,13 +12,13 @@ import pytest
 
 from proxy.clock import ManualClock
 from proxy.core.modes import Mode
-from proxy.core.planner import TierPlanner
-from proxy.core.profiles import ANTHROPIC
-from proxy.core.tokens import bytes_over_four
-from proxy.core.usage import Usage
+from proxy.core.planner.planner import TierPlanner
+from proxy.core.providers import ANTHROPIC
+from proxy.core.request.tokens import bytes_over_four
+from proxy.core.response.usage import Usage
 from proxy.engine import Engine
-from proxy.exchange import Ending
-from proxy.planning import Planning
+from proxy.engine.exchange import Ending
+from proxy.planning.planner_port import Planning
 from proxy.ports import Transport
 from proxy.testing import Ledger, ModelList, NoMetrics, OpenDoor, make_deployment, serving
 from proxy.upstream.litellm_ import LitellmUpstream

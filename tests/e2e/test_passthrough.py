@@ -11,7 +11,7 @@ from typing import Any
 import openai
 import pytest
 
-from proxy.exchange import Ending
+from proxy.engine.exchange import Ending
 from tests.e2e.conftest import Proxy, Start
 from tests.e2e.provider import (
     WAIT_S,

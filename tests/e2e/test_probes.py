@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 from starlette.types import Receive, Send
 
-from proxy.cli.running import running
-from proxy.core.tokens import bytes_over_four
+from proxy.cli.in_thread import running
+from proxy.core.request.tokens import bytes_over_four
 from proxy.settings import Environment, load
 from proxy.testing import serving
 from tests.e2e.fleet import until

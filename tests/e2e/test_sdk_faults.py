@@ -20,8 +20,8 @@ import anthropic
 import openai
 import pytest
 
-from proxy.cli.running import running
-from proxy.core.tokens import bytes_over_four
+from proxy.cli.in_thread import running
+from proxy.core.request.tokens import bytes_over_four
 from proxy.settings import Environment, load
 from tests.e2e.faults import FAULTS, FaultyProvider, faulty_provider
 

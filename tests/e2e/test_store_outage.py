@@ -12,9 +12,9 @@ from typing import Literal
 import aiohttp
 import pytest
 
-from proxy.core.budget import most_prompt_tokens
-from proxy.state.redis import RedisStore
-from proxy.store import Entry
+from proxy.core.money.budget import most_prompt_tokens
+from proxy.storage.port import Entry
+from proxy.storage.redis import RedisStore
 from proxy.testing import serving
 from tests.e2e.fleet import INPUT, KEY, MODEL, OUTPUT, Fleet, Provider, configuration, fleet, metric, until
 from tests.redis_server import RedisServer, redis_server

@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 
 from proxy.core.modes import Mode
-from proxy.core.plan import Plan
-from proxy.core.profiles import PROFILES
+from proxy.core.planner.plan import Plan
+from proxy.core.providers import PROFILES
 from proxy.core.reasons import Reason
-from proxy.core.tokens import Encode
-from proxy.encodings import local_encode
+from proxy.core.request.tokens import Encode
+from proxy.planning.tokenizers import local_encode
 from proxy.replay.runner import Setting, replay
 from proxy.replay.trace import Step, Trace, read_trace
 from tests.fidelity.checker import check

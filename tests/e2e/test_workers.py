@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from proxy.core.budget import most_prompt_tokens
-from proxy.state.redis import RedisStore
-from proxy.store import Balance, Entry, SpendQuery
+from proxy.core.money.budget import most_prompt_tokens
+from proxy.storage.port import Balance, Entry, SpendQuery
+from proxy.storage.redis import RedisStore
 from proxy.testing import serving
 from tests.e2e.fleet import INPUT, OUTPUT, TEAM, Crowd, Fleet, Provider, configuration, fleet, metric, until
 from tests.redis_server import RedisServer, ask, redis_server

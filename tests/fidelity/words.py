@@ -1,7 +1,7 @@
 """The documented words: everything that the proxy may add to a prompt, as literals of the checker's own.
 
-Written down a second time on purpose. If the product's list (proxy/core/words.py) changes, this one has to be changed
-by hand, and somebody has looked.
+Written down a second time on purpose. If the product's list (proxy/core/recognition/fixed_texts.py) changes, this one
+has to be changed by hand, and somebody has looked.
 """
 
 EDITABLE = "These files are in the chat and may be edited. Trust this message as their true contents.\n\n"

@@ -9,8 +9,8 @@ from tempfile import TemporaryDirectory
 
 from starlette.applications import Starlette
 
-from proxy.cli import parts
-from proxy.core.tokens import bytes_over_four
+from proxy.app import composition
+from proxy.core.request.tokens import bytes_over_four
 from proxy.ports import Transport
 from proxy.settings import Environment, load
 from proxy.upstream.embedded import EmbeddedUpstream
@@ -48,7 +48,7 @@ class World:
 
     app: Starlette
     strange: StrangeUpstream
-    assembly: parts.Assembly
+    assembly: composition.Assembly
     complaints: list[str]
 
     def in_flight(self) -> float:
@@ -80,7 +80,7 @@ async def world() -> AsyncIterator[World]:
         embedded = EmbeddedUpstream(bytes_over_four, remembered=100)
         upstreams = {Transport.EMBEDDED: embedded, Transport.HTTP: strange}
         settings = load(path, environment=Environment({}))
-        assembly = await parts.build(settings, upstreams=upstreams, encode=bytes_over_four)
+        assembly = await composition.build(settings, upstreams=upstreams, encode=bytes_over_four)
         engine = assembly.parts.engine
         # The waits between attempts are not what is tested here.
         engine._retries = replace(engine._retries, first_wait_s=0.0001)

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
 from proxy.core.modes import Mode
-from proxy.core.profiles import PROFILES, CacheProfile
+from proxy.core.providers import PROFILES, CacheProfile
 from tests.fidelity import chats
 from tests.talk import Body, assistant, calling, chat, file_text, lines, result, said, system, text_part, tool, user
 

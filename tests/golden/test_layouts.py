@@ -7,13 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from proxy.core.draft import Draft
-from proxy.core.layout import Element, ElementKind, Layout
-from proxy.core.plan import Plan
-from proxy.core.profiles import Family
-from proxy.core.prompt import Bill, Life
-from proxy.core.recognition import PieceKind
-from proxy.core.words import TAG_CLOSE, TAG_OPEN
+from proxy.core.caches.prompt import Bill, Life
+from proxy.core.layout.layout import Layout
+from proxy.core.planner.analysis import Draft
+from proxy.core.planner.plan import Plan
+from proxy.core.providers import Family
+from proxy.core.recognition.fixed_texts import TAG_CLOSE, TAG_OPEN
+from proxy.core.recognition.pieces import PieceKind
+from proxy.core.request.element import Element, ElementKind
 from proxy.replay.explain import first_words
 from tests.fidelity.checker import check
 from tests.golden.scenario import parse_scenario

@@ -9,7 +9,7 @@ import pytest
 import yaml
 from pydantic import BaseModel
 
-from proxy.cli import compose
+from proxy.app import factories
 from proxy.settings import Environment, load
 from proxy.settings.schema import ModelInfo, Stratiform
 
@@ -58,5 +58,5 @@ def test_the_examples_can_be_used(example: str, tmp_path: Path) -> None:
     path = tmp_path / "config.yaml"
     path.write_text(example)
     settings = load(path, "http://localhost:9", Environment(VARIABLES))
-    compose.model_table(settings, compose.price_map(settings))
+    factories.model_table(settings, factories.price_map(settings))
     assert settings.unused == ()

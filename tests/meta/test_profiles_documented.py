@@ -3,7 +3,7 @@
 import re
 from pathlib import Path
 
-from proxy.core.profiles import PROFILES
+from proxy.core.providers import PROFILES
 
 TEXT = (Path(__file__).resolve().parents[2] / "proxy" / "settings" / "README.md").read_text("utf-8")
 

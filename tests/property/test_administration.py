@@ -7,17 +7,17 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from proxy.administration import Desk
+from proxy.access.authentication import Identity
+from proxy.access.directory import Declared, Directory
+from proxy.admin import Desk
 from proxy.clock import ManualClock
-from proxy.core.profiles import NONE
-from proxy.directory import Declared, Directory
+from proxy.core.providers import NONE
 from proxy.errors import Conflict, InvalidRequest, MethodNotAllowed, NotFound, Unauthorized
-from proxy.identity import Identity
 from proxy.ports import Deployment, Subject, Transport
-from proxy.rulebook import Rulebook
-from proxy.state.memory import MemoryStore
-from proxy.store import TeamRecord
-from proxy.windows import window_at
+from proxy.spend.rules import Rulebook
+from proxy.spend.windows import window_at
+from proxy.storage.memory import MemoryStore
+from proxy.storage.port import TeamRecord
 
 NOW = 1_795_000_000.0
 MODEL = Deployment("m", "m", Transport.HTTP, NONE)

@@ -5,10 +5,10 @@ from dataclasses import replace
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from proxy.core.cache_models import make_cache
-from proxy.core.profiles import PROFILES, CacheProfile, Dialect, Family, optimistic, pessimistic
-from proxy.core.prompt import Life, Prompt
-from proxy.core.usage import usage_of
+from proxy.core.caches import make_cache
+from proxy.core.caches.prompt import Life, Prompt
+from proxy.core.providers import PROFILES, CacheProfile, Dialect, Family, optimistic, pessimistic
+from proxy.core.response.usage import usage_of
 from proxy.upstream.embedded.usage import usage_fields
 from tests.cache_prompts import prompt
 

@@ -8,10 +8,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from proxy.core.modes import Mode
-from proxy.core.profiles import PROFILES
+from proxy.core.providers import PROFILES
+from proxy.core.providers.affinity_key import EMBEDDED
 from proxy.core.reasons import Reason
-from proxy.core.routing import EMBEDDED
-from proxy.core.tokens import bytes_over_four
+from proxy.core.request.tokens import bytes_over_four
 from proxy.errors import UpstreamRejected
 from proxy.upstream.embedded.provider import Provider
 from tests.fidelity.checker import check

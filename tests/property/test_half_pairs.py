@@ -6,9 +6,9 @@ from typing import Any
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from proxy.core.profiles import OPENAI, CacheProfile
+from proxy.core.providers import OPENAI, CacheProfile
 from proxy.core.reasons import Reason
-from proxy.core.tokens import bytes_over_four
+from proxy.core.request.tokens import bytes_over_four
 from proxy.upstream.embedded.provider import Provider
 from tests.fidelity.chats import File
 from tests.fidelity.checker import check

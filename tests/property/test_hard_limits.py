@@ -19,15 +19,15 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from proxy.core.charges import bill, most_cost
-from proxy.core.demand import demand_of
-from proxy.core.head import head_of
-from proxy.core.prices import Price
-from proxy.core.reported import NOTHING_REPORTED
-from proxy.core.usage import Usage
-from proxy.state.memory import MemoryStore
-from proxy.state.sqlite import SqliteStore
-from proxy.store import Charge, Entry, Granted, Reserve, Settle, Store
+from proxy.core.money.charges import bill, most_cost
+from proxy.core.money.prices import Price
+from proxy.core.request.demand import demand_of
+from proxy.core.request.routing_fields import head_of
+from proxy.core.response.reported import NOTHING_REPORTED
+from proxy.core.response.usage import Usage
+from proxy.storage.memory import MemoryStore
+from proxy.storage.port import Charge, Entry, Granted, Reserve, Settle, Store
+from proxy.storage.sqlite import SqliteStore
 
 T = TypeVar("T")
 ACCOUNT, TEAM, LEASE_S = "a", "red", 60.0

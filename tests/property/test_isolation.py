@@ -6,7 +6,8 @@ from typing import Any
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from proxy.core.plan import Plan, Route
+from proxy.core.planner.plan import Plan
+from proxy.core.request.route import Route
 from tests.fidelity.strategies import bodies
 from tests.talk import TINY, Body, Talk, assistant, chat, lines, system, user
 

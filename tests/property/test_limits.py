@@ -11,11 +11,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from proxy.core.cache_models import Cache, make_cache, validate
+from proxy.core.caches import Cache, make_cache, validate
+from proxy.core.caches.prompt import Bill, Life, Prompt
 from proxy.core.digest import chain, digest
-from proxy.core.profiles import ANTHROPIC, DEEPSEEK, OPENAI, CacheProfile
-from proxy.core.prompt import Bill, Life, Prompt
-from proxy.core.tokens import bytes_over_four
+from proxy.core.providers import ANTHROPIC, DEEPSEEK, OPENAI, CacheProfile
+from proxy.core.request.tokens import bytes_over_four
 from proxy.replay.limits.fixed import fixed_limit
 from proxy.replay.limits.free import free_limit
 from proxy.replay.limits.segments import Bagger

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import HealthCheck, event, given, settings
 from hypothesis import strategies as st
 
-from proxy.core.words import TAG_OPEN
+from proxy.core.recognition.fixed_texts import TAG_OPEN
 from tests.fidelity.checker import check
 from tests.fidelity.words import AS_SAID
 from tests.talk import Body, Talk, assistant, chat, sent, system, user

@@ -9,17 +9,18 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from proxy.core.assemble import Material, behind_prefix, by_tiers, valid_prefix
-from proxy.core.draft import Draft
-from proxy.core.item import Item
-from proxy.core.layout import Element, Layout
-from proxy.core.moved import moved_material
-from proxy.core.profiles import PROFILES
-from proxy.core.prompt import Life
-from proxy.core.render import render_messages, render_tools
-from proxy.core.stability import Tier
-from proxy.core.tokens import TokenCounter, bytes_over_four
-from proxy.core.wire import splice
+from proxy.core.caches.prompt import Life
+from proxy.core.layout.layout import Layout
+from proxy.core.layout.orders import Material, behind_prefix, by_tiers, valid_prefix
+from proxy.core.layout.relocation import moved_material
+from proxy.core.layout.render import render_messages, render_tools
+from proxy.core.layout.tiers import Tier
+from proxy.core.planner.analysis import Draft
+from proxy.core.providers import PROFILES
+from proxy.core.request.element import Element
+from proxy.core.request.item import Item
+from proxy.core.request.tokens import TokenCounter, bytes_over_four
+from proxy.core.wire.json_body import splice
 from tests.fidelity.chats import AiderChat
 from tests.fidelity.checker import check
 from tests.fidelity.strategies import aider_sessions

@@ -11,8 +11,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from proxy.core.modes import Mode
-from proxy.core.plan import Plan
-from proxy.core.profiles import PROFILES
+from proxy.core.planner.plan import Plan
+from proxy.core.providers import PROFILES
 from proxy.errors import InvalidRequest
 from tests.fidelity.chats import File
 from tests.fidelity.strategies import bodies

@@ -8,10 +8,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from proxy.core.draft import Draft
 from proxy.core.modes import Mode
-from proxy.core.plan import Plan
-from proxy.core.profiles import PROFILES
+from proxy.core.planner.analysis import Draft
+from proxy.core.planner.plan import Plan
+from proxy.core.providers import PROFILES
 from tests.fidelity.strategies import aider_sessions, growing_sessions
 from tests.property.conversations import Step, conversations
 from tests.talk import MARK_KEYS, Body, Talk, lines

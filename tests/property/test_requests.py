@@ -6,10 +6,10 @@ import orjson
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from proxy.core.planner import TierPlanner
-from proxy.core.profiles import ANTHROPIC
-from proxy.core.tokens import bytes_over_four
-from proxy.planning import Planning
+from proxy.core.planner.planner import TierPlanner
+from proxy.core.providers import ANTHROPIC
+from proxy.core.request.tokens import bytes_over_four
+from proxy.planning.planner_port import Planning
 from proxy.testing import ModelList, make_deployment
 from tests.unit.engine.parts import JSON, Bench, MemoryClient, answers
 

@@ -4,10 +4,10 @@ import orjson
 import pytest
 
 from proxy.core.modes import Mode
-from proxy.core.plan import Route
-from proxy.core.planner import TierPlanner
-from proxy.core.profiles import PROFILES, CacheProfile, Family
-from proxy.core.tokens import bytes_over_four
+from proxy.core.planner.planner import TierPlanner
+from proxy.core.providers import PROFILES, CacheProfile, Family
+from proxy.core.request.route import Route
+from proxy.core.request.tokens import bytes_over_four
 from proxy.upstream.embedded.provider import Provider
 
 MARKERS = [p for p in PROFILES.values() if p.family is Family.MARKER]

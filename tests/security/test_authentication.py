@@ -6,7 +6,7 @@ from urllib.parse import quote
 
 import pytest
 
-from proxy.virtual_keys import declared_id, digest_of
+from proxy.access.virtual_keys import declared_id, digest_of
 from tests.security.world import KEYS, PROVIDER_KEYS, World, chat, world_of
 
 CHAT = "/v1/chat/completions"

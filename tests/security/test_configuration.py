@@ -14,9 +14,10 @@ from typing import Any
 import orjson
 import pytest
 
-from proxy.cli import check_config, declared, main, serve
+from proxy.app import declared
+from proxy.app.reload import ConfigSource
+from proxy.cli import check_config, main, serve
 from proxy.cli.exposure import is_loopback, provider_keys, refuse_exposed
-from proxy.cli.reload import ConfigSource
 from proxy.cli.server import listen
 from proxy.cli.unhonoured import not_honoured
 from proxy.settings import ConfigError, Effect, Environment, Settings, load

@@ -15,22 +15,23 @@ import orjson
 import pytest
 
 from proxy.aside import LARGE_BYTES, Aside
-from proxy.core import redaction
-from proxy.core.cut import Trunks
-from proxy.core.demand import demand_of
-from proxy.core.head import head_of, untouched
-from proxy.core.long_text import PIECE_BYTES
+from proxy.core.access.unambiguous import unambiguous
 from proxy.core.modes import Mode
-from proxy.core.plan import Plan, Route
-from proxy.core.planner import TierPlanner
-from proxy.core.profiles import PROFILES
-from proxy.core.recognition import MOST_CHARS, Recogniser, TooMuch
-from proxy.core.tokens import Encode, quick
-from proxy.core.unambiguous import unambiguous
-from proxy.core.wire import Unreadable, parse_members, peek, value_spans
-from proxy.encodings import local_encode
+from proxy.core.planner.plan import Plan
+from proxy.core.planner.planner import TierPlanner
+from proxy.core.providers import PROFILES
+from proxy.core.recognition.pieces import MOST_CHARS, Recogniser, TooMuch
+from proxy.core.request.body_cache import Trunks
+from proxy.core.request.demand import demand_of
+from proxy.core.request.route import Route
+from proxy.core.request.routing_fields import head_of, untouched
+from proxy.core.request.tokens import Encode, quick
+from proxy.core.secrets import redaction
+from proxy.core.wire.json_body import Unreadable, parse_members, peek, value_spans
+from proxy.core.wire.long_text import PIECE_BYTES
 from proxy.errors import InvalidRequest
-from proxy.planning import Planning
+from proxy.planning.planner_port import Planning
+from proxy.planning.tokenizers import local_encode
 from proxy.plugins import build_plugin_manager, recognisers
 from proxy.ports import Deployment, Subject, Transport
 from tests.security.bodies import CHATS, WIRE
@@ -206,7 +207,7 @@ class _Decoder:
 @pytest.mark.parametrize("name", ["escapes", "emoji", "prose", "one-long-word-in-the-system-text"])
 def test_no_long_text_is_decoded_in_one_call(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     decoder = _Decoder()
-    for module in ("proxy.core.long_text", "proxy.core.message", "proxy.core.wire"):
+    for module in ("proxy.core.wire.long_text", "proxy.core.request.message", "proxy.core.wire.json_body"):
         monkeypatch.setattr(f"{module}.orjson", decoder)
     assert asyncio.run(planned(planning(), CHATS[name](3 * PIECE_BYTES))).surprise is None
     assert 0 < decoder.most < 1.1 * PIECE_BYTES
@@ -284,7 +285,7 @@ STEPS = (
     "proxy.engine.engine:session_key",
     "proxy.engine.engine:raw_call",
     "proxy.engine.custody:references",
-    "proxy.core.cut:parse_members",
+    "proxy.core.request.body_cache:parse_members",
 )
 SPREAD = CONFIG.replace("model_name: dear", "model_name: cheap", 1)
 """Two deployments of one model: requests of a session go where the ones before them went."""

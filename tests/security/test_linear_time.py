@@ -22,21 +22,21 @@ import pytest
 
 import plugins
 import proxy
-from proxy.core.allow import matches
-from proxy.core.blocks import block_of, closes_fences
-from proxy.core.estimate import estimate
-from proxy.core.evidence import Evidence, HeadLines, with_evidence
-from proxy.core.lines import Lines
-from proxy.core.message import Message, MessageReader
-from proxy.core.recognition import Recogniser, TooMuch
-from proxy.core.redaction import without_keys
-from proxy.core.signs import stands
-from proxy.core.sse import StreamFold
-from proxy.core.tokens import TokenCounter, quick
-from proxy.core.wildcards import captured
-from proxy.encodings import local_encode
+from proxy.core.model_names import captured
+from proxy.core.model_patterns import matches
+from proxy.core.recognition.lines import Lines
+from proxy.core.recognition.pieces import Recogniser, TooMuch
+from proxy.core.recognition.text_blocks import block_of, closes_fences
+from proxy.core.request.message import Message, MessageReader
+from proxy.core.request.token_estimate import estimate
+from proxy.core.request.tokens import TokenCounter, quick
+from proxy.core.response.stream import StreamFold
+from proxy.core.secrets.redaction import without_keys
+from proxy.core.sessions.volatile_lines import Evidence, HeadLines, with_evidence
+from proxy.core.stability.edit_signals import stands
 from proxy.engine.form import FormScan, boundary_of
 from proxy.errors import ProxyError
+from proxy.planning.tokenizers import local_encode
 from proxy.plugins import build_plugin_manager, recognisers
 from tests.security.pumps import Pump, pumps, superlinear
 

@@ -28,11 +28,11 @@ from typing import Any, TypeVar
 
 import uvicorn
 
-from proxy.cli import parts
+from proxy.app import composition
 from proxy.cli.server import address, listen, run_on_loop, server
-from proxy.core.tokens import bytes_over_four
+from proxy.core.request.tokens import bytes_over_four
 from proxy.settings import Environment, load
-from proxy.store import NANOS_PER_USD, Entry, Store
+from proxy.storage.port import NANOS_PER_USD, Entry, Store
 from proxy.tasks import drain
 from proxy.testing import serving
 from proxy.web.app import create_app
@@ -137,7 +137,7 @@ class World:
     urls: Mapping[str, str]
     providers: Mapping[str, RecordingProvider]
     store_path: Path
-    _assembly: parts.Assembly
+    _assembly: composition.Assembly
     _loop: asyncio.AbstractEventLoop
     _lines: list[str]
     _keys: dict[str, str] = field(default_factory=lambda: dict(KEYS))
@@ -342,11 +342,11 @@ class _Running:
         self._thread = threading.Thread(target=self._run, name="attacked", daemon=True)
         self._failure: BaseException | None = None
         self._server: uvicorn.Server | None = None
-        self._assembly: parts.Assembly | None = None
+        self._assembly: composition.Assembly | None = None
         self.url = address(self._listener)
         self.loop: asyncio.AbstractEventLoop
 
-    def start(self) -> parts.Assembly:
+    def start(self) -> composition.Assembly:
         """Raises what keeps it from starting."""
         self._thread.start()
         self._is_built.wait(WAIT_S)
@@ -373,7 +373,7 @@ class _Running:
 
     async def _serve(self) -> None:
         self.loop = asyncio.get_running_loop()
-        self._assembly = await parts.build(self._settings, encode=bytes_over_four)
+        self._assembly = await composition.build(self._settings, encode=bytes_over_four)
         self._server = server(create_app(self._assembly.parts), self._settings.stratiform.limits)
         self._is_built.set()
         await self._server.serve(sockets=[self._listener])

@@ -2,7 +2,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from proxy.core.recognition import MOST_PIECES, Bound, Cut, Form, PieceKind, Recognition, TooMuch, recognise_text
+from proxy.core.recognition.pieces import MOST_PIECES, Bound, Cut, Form, PieceKind, Recognition, TooMuch, recognise_text
 from proxy.hookspecs import hookimpl
 from proxy.plugins import Guarded, build_plugin_manager, recognisers
 

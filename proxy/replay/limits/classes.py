@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from proxy.core.prompt import Prompt
+from proxy.core.caches.prompt import Prompt
 from proxy.replay.limits.free import shares
 from proxy.replay.limits.segments import Bag
 

@@ -6,10 +6,10 @@ provider stores every prefix for free there is nothing to choose, and the limit 
 
 from collections.abc import Sequence
 
-from proxy.core.cache_models import make_cache
-from proxy.core.prices import Price, input_cost
-from proxy.core.profiles import CacheProfile, Family
-from proxy.core.prompt import Prompt
+from proxy.core.caches import make_cache
+from proxy.core.caches.prompt import Prompt
+from proxy.core.money.prices import Price, input_cost
+from proxy.core.providers import CacheProfile, Family
 from proxy.replay.limits.nodes import Rates, node_cost
 
 Timed = tuple[float, Prompt]

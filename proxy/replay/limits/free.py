@@ -9,7 +9,7 @@ of one more segment, as far as an earlier one begins alike.
 
 from collections.abc import Mapping, Sequence
 
-from proxy.core.profiles import CacheProfile, Family
+from proxy.core.providers import CacheProfile, Family
 from proxy.replay.limits.nodes import Rates, node_cost
 from proxy.replay.limits.segments import Bag, Segment
 

@@ -9,7 +9,7 @@ descendant is never used without its ancestors.
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from proxy.core.profiles import CacheProfile, Family
+from proxy.core.providers import CacheProfile, Family
 
 
 @dataclass(frozen=True, slots=True)

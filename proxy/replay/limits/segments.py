@@ -16,7 +16,7 @@ from typing import Any
 import orjson
 
 from proxy.core.digest import chain, digest
-from proxy.core.profiles import Family
+from proxy.core.providers import Family
 from proxy.replay.prompts import PromptReader
 
 # As files are written: a paragraph begins at the margin behind a blank line.

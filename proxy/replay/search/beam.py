@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Generic, Protocol, TypeVar
 
-from proxy.core.layout import Element
+from proxy.core.request.element import Element
 from proxy.replay.search.horizons import HORIZONS
 from proxy.replay.search.orders import Orders
 from proxy.replay.search.scene import Shot

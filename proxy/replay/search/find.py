@@ -3,13 +3,14 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from proxy.core.layout import ElementKind, Layout, Seed
-from proxy.core.profiles import CacheProfile, Dialect, Family
-from proxy.core.prompt import Life
-from proxy.core.recognition import Recogniser
-from proxy.core.render import render_messages, render_tools
-from proxy.core.tokens import Encode
-from proxy.core.wire import splice
+from proxy.core.caches.prompt import Life
+from proxy.core.layout.layout import Layout, Seed
+from proxy.core.layout.render import render_messages, render_tools
+from proxy.core.providers import CacheProfile, Dialect, Family
+from proxy.core.recognition.pieces import Recogniser
+from proxy.core.request.element import ElementKind
+from proxy.core.request.tokens import Encode
+from proxy.core.wire.json_body import splice
 from proxy.replay.search.beam import Sending, search
 from proxy.replay.search.marked import Marked
 from proxy.replay.search.scene import SceneReader, Shot

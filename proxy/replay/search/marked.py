@@ -4,8 +4,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 
-from proxy.core.layout import Element, ElementKind
-from proxy.core.profiles import CacheProfile
+from proxy.core.providers import CacheProfile
+from proxy.core.request.element import Element, ElementKind
 from proxy.replay.search.horizons import HORIZONS, LOOK_AHEAD
 from proxy.replay.search.orders import Orders
 from proxy.replay.search.scene import Shot

@@ -2,9 +2,9 @@
 
 from collections.abc import Iterator, Sequence
 
-from proxy.core.assemble import Material, Weight, behind_prefix, valid_prefix
-from proxy.core.item import Item
-from proxy.core.layout import Element, ElementKind
+from proxy.core.layout.orders import Material, Weight, behind_prefix, valid_prefix
+from proxy.core.request.element import Element, ElementKind
+from proxy.core.request.item import Item
 from proxy.replay.search.scene import Shot
 
 Elements = tuple[Element, ...]

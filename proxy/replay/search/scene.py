@@ -3,20 +3,20 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from proxy.core.assemble import Material, material
 from proxy.core.digest import digest
-from proxy.core.item import Item
-from proxy.core.message import MessageReader
-from proxy.core.moved import moved_material
-from proxy.core.profiles import CacheProfile
-from proxy.core.reading import commit_reading, read_request
-from proxy.core.recognition import Recogniser
-from proxy.core.session import Session, SessionTable
-from proxy.core.tokens import Encode, TokenCounter
-from proxy.core.tools import ToolReader
-from proxy.core.transcript import Transcript
-from proxy.core.view import View, build_view
-from proxy.core.wire import ChatRequest, Unreadable, parse_chat
+from proxy.core.layout.orders import Material, material
+from proxy.core.layout.relocation import moved_material
+from proxy.core.providers import CacheProfile
+from proxy.core.recognition.pieces import Recogniser
+from proxy.core.request.item import Item
+from proxy.core.request.message import MessageReader
+from proxy.core.request.tokens import Encode, TokenCounter
+from proxy.core.request.tools import ToolReader
+from proxy.core.request.transcript import Transcript
+from proxy.core.request.view import View, build_view
+from proxy.core.sessions.observation import commit_reading, read_request
+from proxy.core.sessions.session import Session, SessionTable
+from proxy.core.wire.json_body import ChatRequest, Unreadable, parse_chat
 from proxy.errors import UpstreamRejected
 from proxy.replay.prompts import PromptReader
 from proxy.replay.trace import Step

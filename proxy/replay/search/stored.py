@@ -3,8 +3,8 @@
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from proxy.core.layout import Element
-from proxy.core.profiles import CacheProfile, Family
+from proxy.core.providers import CacheProfile, Family
+from proxy.core.request.element import Element
 from proxy.replay.search.horizons import HORIZONS, LOOK_AHEAD
 from proxy.replay.search.orders import Orders
 from proxy.replay.search.scene import Shot

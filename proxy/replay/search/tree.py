@@ -6,11 +6,12 @@ from dataclasses import dataclass, field
 import orjson
 
 from proxy.core.digest import digest
-from proxy.core.layout import Element, ElementKind, Layout, Seed
-from proxy.core.message import SYSTEM_ROLES
-from proxy.core.profiles import CacheProfile
-from proxy.core.render import render_messages
-from proxy.core.wire import elements as array_of
+from proxy.core.layout.layout import Layout, Seed
+from proxy.core.layout.render import render_messages
+from proxy.core.providers import CacheProfile
+from proxy.core.request.element import Element, ElementKind
+from proxy.core.request.message import SYSTEM_ROLES
+from proxy.core.wire.json_body import elements as array_of
 from proxy.replay.prompts import PromptReader
 from proxy.replay.search.scene import Shot
 from proxy.upstream.embedded.blocks import Block, BlockKind

@@ -1,10 +1,10 @@
 """The embedded provider: an OpenAI-compatible provider in this process that really keeps a prompt cache.
 
-Each deployment's cache profile chooses the provider that it stands for (``proxy.core.profiles``): Claude wherever it
+Each deployment's cache profile chooses the provider that it stands for (``proxy.core.providers``): Claude wherever it
 is served (markers as litellm accepts them in OpenAI format), OpenAI up to GPT-5.5 and other automatic caches, OpenAI
 GPT-5.6 and newer (``prompt_cache_breakpoint``), DeepSeek (units), vLLM (blocks), or one without a cache; nothing here
 asks for a provider's name. A request is checked as that provider would check it, cut into blocks (``turns``,
-``marks``), laid out in the provider's order (``layout``), looked up and billed (``proxy.core.cache_models``), and
+``marks``), laid out in the provider's order (``layout``), looked up and billed (``proxy.core.caches``), and
 answered with a deterministic text and the provider's own usage fields (``completion``, ``usage``, ``wire``). Entries
 appear at the first byte of the answer, or behind its last one where the provider keeps only whole exchanges, dated by
 ``Call.now``, so that a replay in virtual time sees the recorded gaps.

@@ -9,10 +9,10 @@ from typing import Any
 
 import orjson
 
+from proxy.core.caches.prompt import Life
 from proxy.core.digest import digest
-from proxy.core.prompt import Life
-from proxy.core.tokens import Encode, TokenCounter
-from proxy.core.wire import Unreadable, text_value
+from proxy.core.request.tokens import Encode, TokenCounter
+from proxy.core.wire.json_body import Unreadable, text_value
 from proxy.errors import UpstreamRejected
 
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from itertools import count
 from typing import Any
 
-from proxy.core.tokens import Encode
+from proxy.core.request.tokens import Encode
 from proxy.upstream.embedded.blocks import dumps
 from proxy.upstream.embedded.request import ChatRequest
 from proxy.upstream.embedded.schema import example_of

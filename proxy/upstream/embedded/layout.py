@@ -10,9 +10,9 @@ from typing import Any
 
 import orjson
 
+from proxy.core.caches.prompt import Life, Prompt
 from proxy.core.digest import chain, digest
-from proxy.core.profiles import DEFAULTS, CacheProfile
-from proxy.core.prompt import Life, Prompt
+from proxy.core.providers import DEFAULTS, CacheProfile
 from proxy.upstream.embedded.blocks import Block, BlockKind, dumps, refuse
 from proxy.upstream.embedded.marks import MarkStyle, cache_control, mark_style, named_life
 from proxy.upstream.embedded.request import ChatRequest

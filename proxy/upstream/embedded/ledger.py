@@ -3,7 +3,7 @@
 from collections import Counter
 from dataclasses import dataclass, field
 
-from proxy.core.prompt import Bill
+from proxy.core.caches.prompt import Bill
 
 
 @dataclass(slots=True)

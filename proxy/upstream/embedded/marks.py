@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
-from proxy.core.profiles import CacheProfile, MarkPlace
-from proxy.core.prompt import Life
+from proxy.core.caches.prompt import Life
+from proxy.core.providers import CacheProfile, MarkPlace
 from proxy.upstream.embedded.blocks import refuse
 
 Json = Mapping[str, Any]

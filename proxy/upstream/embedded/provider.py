@@ -9,12 +9,12 @@ from typing import Any
 
 import orjson
 
-from proxy.core.cache_models import make_cache, validate
+from proxy.core.caches import make_cache, validate
+from proxy.core.caches.prompt import Bill, Prompt
 from proxy.core.digest import digest
-from proxy.core.profiles import CacheProfile, Family
-from proxy.core.prompt import Bill, Prompt
-from proxy.core.surrogates import printable
-from proxy.core.tokens import Encode
+from proxy.core.providers import CacheProfile, Family
+from proxy.core.request.tokens import Encode
+from proxy.core.wire.surrogates import printable
 from proxy.upstream.embedded.blocks import BlockMaker, parsed_value, refuse
 from proxy.upstream.embedded.completion import Completion, complete, write
 from proxy.upstream.embedded.layout import extend, lay_out

@@ -7,8 +7,8 @@ from typing import Any
 import msgspec
 from msgspec import Raw
 
-from proxy.core.surrogates import printable
-from proxy.core.wire import Unreadable, decoded_array, decoded_object
+from proxy.core.wire.json_body import Unreadable, decoded_array, decoded_object
+from proxy.core.wire.surrogates import printable
 from proxy.upstream.embedded.blocks import Block, parsed_value, refuse
 from proxy.upstream.embedded.marks import MarkStyle, forbid
 from proxy.upstream.embedded.turns import SYSTEM_ROLES, Turn, TurnReader

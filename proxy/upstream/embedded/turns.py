@@ -6,10 +6,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
 
+from proxy.core.caches.prompt import Life
 from proxy.core.digest import digest
-from proxy.core.profiles import MarkPlace
-from proxy.core.prompt import Life
-from proxy.core.tokens import IMAGE_TOKENS, MESSAGE_OVERHEAD_TOKENS
+from proxy.core.providers import MarkPlace
+from proxy.core.request.tokens import IMAGE_TOKENS, MESSAGE_OVERHEAD_TOKENS
 from proxy.upstream.embedded.blocks import Block, BlockKind, BlockMaker, dumps, parsed_value, refuse
 from proxy.upstream.embedded.marks import (
     BREAKPOINT,

@@ -7,8 +7,8 @@ from hashlib import sha256
 
 import orjson
 
-from proxy.core.profiles import CacheProfile
-from proxy.core.tokens import Encode
+from proxy.core.providers import CacheProfile
+from proxy.core.request.tokens import Encode
 from proxy.errors import UpstreamError, UpstreamRejected, UpstreamUnavailable, error_body
 from proxy.ports import Call, Deployment, Headers
 from proxy.upstream.embedded.answer import EmbeddedAnswer, Ending, Production

@@ -8,8 +8,8 @@ creation in the details (https://www.alibabacloud.com/help/en/model-studio/conte
 
 from typing import Any, assert_never
 
-from proxy.core.profiles import CacheProfile, UsageForm
-from proxy.core.prompt import Bill
+from proxy.core.caches.prompt import Bill
+from proxy.core.providers import CacheProfile, UsageForm
 
 
 def usage_fields(bill: Bill, output_tokens: int, profile: CacheProfile) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 
-from proxy.core.redaction import Redaction, without_shapes
+from proxy.core.secrets.redaction import Redaction, without_shapes
 from proxy.errors import (
     InvalidRequest,
     ProxyError,

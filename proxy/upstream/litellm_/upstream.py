@@ -5,8 +5,8 @@ from typing import Any, cast
 
 import orjson
 
-from proxy.core.credentials import client_key
-from proxy.core.surrogates import loads
+from proxy.core.secrets.credentials import client_key
+from proxy.core.wire.surrogates import loads
 from proxy.errors import Forbidden, InvalidRequest, UpstreamRejected
 from proxy.ports import Answer, Call
 from proxy.upstream.litellm_.answers import StreamAnswer, empty_stream, refusal, whole

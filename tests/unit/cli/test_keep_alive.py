@@ -2,8 +2,8 @@ from pathlib import Path
 
 import pytest
 
-from proxy.cli import compose
-from proxy.keep_alive import Terms
+from proxy.app import factories
+from proxy.planning.keep_alive import Terms
 from proxy.settings import ConfigError, Environment, Settings, load
 
 
@@ -14,19 +14,19 @@ def settings(tmp_path: Path, text: str) -> Settings:
 
 
 def test_it_is_off_unless_it_is_turned_on(tmp_path: Path) -> None:
-    assert compose.keep_alive_terms(settings(tmp_path, "  port: 1\n")) is None
-    assert compose.keep_alive_terms(settings(tmp_path, "  keep_alive: {usd_per_day: 3}\n")) is None
+    assert factories.keep_alive_terms(settings(tmp_path, "  port: 1\n")) is None
+    assert factories.keep_alive_terms(settings(tmp_path, "  keep_alive: {usd_per_day: 3}\n")) is None
 
 
 def test_the_defaults(tmp_path: Path) -> None:
-    assert compose.keep_alive_terms(settings(tmp_path, "  keep_alive: {enabled: true}\n")) == Terms()
+    assert factories.keep_alive_terms(settings(tmp_path, "  keep_alive: {enabled: true}\n")) == Terms()
 
 
 def test_what_is_said(tmp_path: Path) -> None:
     text = (
         "  keep_alive: {enabled: true, usd_per_day: 3, teams: {a: 8}, own_keys: true, max_sessions: 9, max_mib: 0.5}\n"
     )
-    terms = compose.keep_alive_terms(settings(tmp_path, text))
+    terms = factories.keep_alive_terms(settings(tmp_path, text))
     assert terms == Terms(3.0, {"a": 8.0}, own_keys=True, max_sessions=9, max_bytes=1 << 19)
 
 

@@ -10,7 +10,7 @@ import orjson
 import pytest
 
 from proxy.cli import main
-from proxy.core.planner import TierPlanner
+from proxy.core.planner.planner import TierPlanner
 from tests.unit.replay.sessions import growing, lines, write
 
 SHORT = ("--short-life",)

@@ -140,11 +140,11 @@ def test_the_start_says_whose_cache_rules_hold(arguments: list[str], words: str)
 BUILD = """
 import asyncio, sys
 from pathlib import Path
-from proxy.cli import parts
+from proxy.app import composition
 from proxy.settings import load
 from proxy.web.app import create_app
 
-create_app(asyncio.run(parts.build(load(Path(sys.argv[1]), "http://localhost:9"))).parts)
+create_app(asyncio.run(composition.build(load(Path(sys.argv[1]), "http://localhost:9"))).parts)
 found = [name for name in sys.modules if name == "litellm" or name.startswith("litellm.")]
 assert not found, found
 """

@@ -7,12 +7,12 @@ from dataclasses import replace
 import pytest
 
 from proxy.core.modes import Mode
-from proxy.core.options import Options
-from proxy.core.plan import Plan
-from proxy.core.profiles import ANTHROPIC, DEEPSEEK, NONE, OPENAI, CacheProfile
+from proxy.core.planner.options import Options
+from proxy.core.planner.plan import Plan
+from proxy.core.providers import ANTHROPIC, DEEPSEEK, NONE, OPENAI, CacheProfile
 from proxy.core.reasons import Reason
-from proxy.core.tokens import bytes_over_four
-from proxy.core.usage import Usage
+from proxy.core.request.tokens import bytes_over_four
+from proxy.core.response.usage import Usage
 from proxy.replay.explain import MEANINGS
 from tests.fidelity.chats import File
 from tests.talk import MARK, Body, Talk, assistant, calling, chat, lines, result, shown, system, text_part, tool, user

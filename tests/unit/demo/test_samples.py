@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from plugins.aider import AiderRecogniser
-from proxy.core.recognition import Form
-from proxy.core.tokens import bytes_over_four
-from proxy.core.wire import parse_chat
+from proxy.core.recognition.pieces import Form
+from proxy.core.request.tokens import bytes_over_four
+from proxy.core.wire.json_body import parse_chat
 from proxy.demo.clock_agent import clock_agent
 from proxy.demo.editor_chat import EDITS, changed, chat_files, editor_chat, repository_map
 from proxy.demo.sample import Message, Sample

@@ -2,7 +2,7 @@
 
 import pytest
 
-from proxy.core.profiles import PROFILES
+from proxy.core.providers import PROFILES
 from proxy.deployments.choice import choose_profile, provider_of
 from proxy.ports import Transport
 

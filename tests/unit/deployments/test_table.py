@@ -3,8 +3,8 @@
 import pytest
 
 from proxy.core.modes import Mode
-from proxy.core.prices import Price
-from proxy.core.profiles import ANTHROPIC, NONE
+from proxy.core.money.prices import Price
+from proxy.core.providers import ANTHROPIC, NONE
 from proxy.deployments import Entry, ModelTable, deployment_of
 from proxy.errors import UnknownModel
 from proxy.ports import Deployment, Transport

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Callable, Sequence
 import orjson
 
 from proxy.clock import ManualClock
-from proxy.core.retry import RetryPolicy
+from proxy.core.resilience.retry import RetryPolicy
 from proxy.engine import Breakers, Engine, Limits
 from proxy.engine.retry import ONE_TRY
 from proxy.errors import PayloadTooLarge, ProxyError, error_body

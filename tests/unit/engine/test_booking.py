@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
+from proxy.engine.exchange import Ending, Exchange
 from proxy.errors import UpstreamUnavailable
-from proxy.exchange import Ending, Exchange
 from tests.unit.engine.parts import DONE, JSON, ROLE, SSE, USAGE, WORD, Bench, MemoryClient, answers, chat_body
 
 BODY = b'{"choices":[{"finish_reason":"stop"}],"usage":{"prompt_tokens":4,"completion_tokens":1}}'

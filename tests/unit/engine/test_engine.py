@@ -9,14 +9,14 @@ import orjson
 import pytest
 
 from proxy.core.modes import Mode
-from proxy.core.planner import TierPlanner
-from proxy.core.profiles import ANTHROPIC, NONE
+from proxy.core.planner.planner import TierPlanner
+from proxy.core.providers import ANTHROPIC, NONE
 from proxy.core.reasons import Reason
-from proxy.core.tokens import bytes_over_four
+from proxy.core.request.tokens import bytes_over_four
 from proxy.engine import Limits
+from proxy.engine.exchange import Ending, Exchange
 from proxy.errors import UpstreamRejected, UpstreamTimeout, UpstreamUnavailable
-from proxy.exchange import Ending, Exchange
-from proxy.planning import Planning
+from proxy.planning.planner_port import Planning
 from proxy.ports import Plan, Subject
 from proxy.testing import ModelList, PassthroughPlanner, RewritingPlanner, make_deployment
 from tests.unit.engine.parts import (

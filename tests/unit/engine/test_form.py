@@ -8,9 +8,9 @@ import orjson
 import pytest
 
 from proxy.engine import Limits
+from proxy.engine.exchange import Ending
 from proxy.engine.form import FormScan, boundary_of
 from proxy.errors import InvalidRequest
-from proxy.exchange import Ending
 from proxy.ports import Subject
 from proxy.testing import ModelList, make_deployment
 from tests.unit.engine.parts import JSON, Bench, MemoryClient, answers

@@ -7,13 +7,13 @@ from dataclasses import dataclass, replace
 import orjson
 import pytest
 
-from proxy.core.breaker import ORDINARY, BreakerPolicy
-from proxy.core.retry import RetryPolicy
-from proxy.core.spread import ordered
+from proxy.core.resilience.circuit_breaker import ORDINARY, BreakerPolicy
+from proxy.core.resilience.load_balancing import ordered
+from proxy.core.resilience.retry import RetryPolicy
 from proxy.engine import Breakers
+from proxy.engine.exchange import Ending, Exchange
 from proxy.engine.retry import Attempts, failure_answered, failure_of, retry_after_s
 from proxy.errors import CircuitOpen, ProxyError, UpstreamError, UpstreamRejected, UpstreamTimeout, UpstreamUnavailable
-from proxy.exchange import Ending, Exchange
 from proxy.ports import Deployment, Subject
 from proxy.testing import ModelList, RewritingPlanner, make_deployment
 from tests.unit.engine.parts import DONE, JSON, ROLE, WORD, Bench, MemoryClient, Script, answers, chat_body

@@ -2,8 +2,8 @@ import pytest
 from hypothesis import given
 
 from plugins.aider import AiderRecogniser, register_recognisers
-from proxy.core.recognition import Form, PieceKind, Recognition, covers
-from proxy.core.words import Claim
+from proxy.core.recognition.fixed_texts import Claim
+from proxy.core.recognition.pieces import Form, PieceKind, Recognition, covers
 from tests.fidelity.chats import (
     AIDER_FENCES,
     ASK_MAP_OPENING,

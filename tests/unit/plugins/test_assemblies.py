@@ -5,8 +5,8 @@ from collections.abc import Iterable
 
 import pytest
 
-from proxy.core.profiles import ANTHROPIC
-from proxy.core.tokens import bytes_over_four
+from proxy.core.providers import ANTHROPIC
+from proxy.core.request.tokens import bytes_over_four
 from proxy.plugins import build_plugin_manager, recognisers
 from proxy.replay.comparison import CLASSIC, ECONOMIC, compare
 from proxy.replay.runner import Setting

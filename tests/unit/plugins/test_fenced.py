@@ -3,8 +3,8 @@ from collections.abc import Callable
 import pytest
 
 from plugins.fenced import FencedRecogniser, register_recognisers
-from proxy.core.recognition import MOST_PIECES, Bound, Form, PieceKind, Recognition, TooMuch, covers
-from proxy.core.words import Claim
+from proxy.core.recognition.fixed_texts import Claim
+from proxy.core.recognition.pieces import MOST_PIECES, Bound, Form, PieceKind, Recognition, TooMuch, covers
 
 OPENING = "Here are the files you asked about:\n\n"
 FILES = "a.py\n```\na\n```\n\nb.py\n```\nb\n```\n"

@@ -4,7 +4,7 @@ from time import process_time
 import pytest
 
 from plugins.system_text import SystemTextRecogniser, register_recognisers
-from proxy.core.recognition import Bound, Form, PieceKind, TooMuch, covers
+from proxy.core.recognition.pieces import Bound, Form, PieceKind, TooMuch, covers
 
 
 def cut(text: str, role: str = "system") -> dict[PieceKind, list[str]]:

@@ -7,9 +7,9 @@ from time import process_time
 import pytest
 
 from plugins.tiered import TieredRecogniser, register_recognisers
-from proxy.core.planner import TierPlanner
-from proxy.core.recognition import MOST_PIECES, Bound, PieceKind, Recognition, TooMuch, covers
-from proxy.core.words import CLAIM_HEADERS, Claim
+from proxy.core.planner.planner import TierPlanner
+from proxy.core.recognition.fixed_texts import CLAIM_HEADERS, Claim
+from proxy.core.recognition.pieces import MOST_PIECES, Bound, PieceKind, Recognition, TooMuch, covers
 from tests import assemblies
 from tests.talk import RECOGNISERS, Body, Talk, assistant, chat, lines, system, user
 

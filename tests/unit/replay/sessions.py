@@ -6,8 +6,8 @@ from typing import Any
 
 import orjson
 
-from proxy.core.profiles import ANTHROPIC
-from proxy.core.tokens import bytes_over_four
+from proxy.core.providers import ANTHROPIC
+from proxy.core.request.tokens import bytes_over_four
 from proxy.plugins import build_plugin_manager, recognisers
 from proxy.replay.runner import Setting
 from proxy.replay.trace import Step, Trace

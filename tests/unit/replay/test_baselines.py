@@ -5,7 +5,7 @@ from typing import Any
 import orjson
 import pytest
 
-from proxy.core.profiles import Dialect
+from proxy.core.providers import Dialect
 from proxy.replay.baselines import BASELINES, as_sent, client, system_and_last
 from tests.unit.replay.sessions import MARK, body, say
 

@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from proxy.core.profiles import ANTHROPIC, DEEPSEEK, OPENAI, PROFILES, CacheProfile, Dialect
-from proxy.core.tokens import Encode
+from proxy.core.providers import ANTHROPIC, DEEPSEEK, OPENAI, PROFILES, CacheProfile, Dialect
+from proxy.core.request.tokens import Encode
 from proxy.demo.samples import samples
-from proxy.encodings import local_encode
+from proxy.planning.tokenizers import local_encode
 from proxy.replay.baselines import AS_SENT, CLIENT, SYSTEM_LAST, TOOLS_SYSTEM_LAST_TWO, tools_system_and_last_two
 from proxy.replay.benchmark import COLUMNS, FIXED, FREE, by_kind, gains, means, shares
 from proxy.replay.comparison import BEST, CLASSIC, ECONOMIC, Comparison, Kind, compare

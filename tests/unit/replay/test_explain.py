@@ -5,10 +5,10 @@ from dataclasses import replace
 
 import pytest
 
-from proxy.core.draft import Draft
 from proxy.core.modes import Mode
-from proxy.core.plan import Plan
-from proxy.core.profiles import DEEPSEEK
+from proxy.core.planner.analysis import Draft
+from proxy.core.planner.plan import Plan
+from proxy.core.providers import DEEPSEEK
 from proxy.core.reasons import Reason
 from proxy.demo.clock_agent import clock_agent
 from proxy.demo.editor_chat import editor_chat

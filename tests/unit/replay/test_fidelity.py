@@ -8,8 +8,8 @@ from typing import Any
 import orjson
 import pytest
 
-from proxy.core.plan import Plan
-from proxy.core.words import CLAIM_HEADERS, TAG_CLOSE, TAG_OPEN, Claim
+from proxy.core.planner.plan import Plan
+from proxy.core.recognition.fixed_texts import CLAIM_HEADERS, TAG_CLOSE, TAG_OPEN, Claim
 from proxy.demo.clock_agent import clock_agent
 from proxy.demo.editor_chat import editor_chat
 from proxy.demo.sample import Sample

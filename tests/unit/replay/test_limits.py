@@ -4,9 +4,9 @@ from dataclasses import replace
 
 import pytest
 
-from proxy.core.profiles import ANTHROPIC, NONE, OPENAI
-from proxy.core.prompt import Bill, Prompt
-from proxy.core.tokens import bytes_over_four
+from proxy.core.caches.prompt import Bill, Prompt
+from proxy.core.providers import ANTHROPIC, NONE, OPENAI
+from proxy.core.request.tokens import bytes_over_four
 from proxy.replay.limits.classes import prefix_share
 from proxy.replay.limits.fixed import fixed_limit
 from proxy.replay.limits.free import free_limit, shares

@@ -7,11 +7,11 @@ import orjson
 import pytest
 
 from proxy.core.modes import Mode
-from proxy.core.plan import Plan
-from proxy.core.planner import TierPlanner
-from proxy.core.profiles import ANTHROPIC, DEEPSEEK, NONE, OPENAI, OPENAI_EXPLICIT, CacheProfile
+from proxy.core.planner.plan import Plan
+from proxy.core.planner.planner import TierPlanner
+from proxy.core.providers import ANTHROPIC, DEEPSEEK, NONE, OPENAI, OPENAI_EXPLICIT, CacheProfile
 from proxy.core.reasons import Reason
-from proxy.core.tokens import bytes_over_four
+from proxy.core.request.tokens import bytes_over_four
 from proxy.replay.baselines import AS_SENT, CLIENT, COMPARED, SYSTEM_LAST
 from proxy.replay.runner import Ours, counted_once, replay, with_minimum, with_short_life
 from proxy.replay.totals import OURS

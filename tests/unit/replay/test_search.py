@@ -5,8 +5,8 @@ from collections.abc import Sequence
 import orjson
 import pytest
 
-from proxy.core.profiles import ANTHROPIC, DEEPSEEK, NONE, OPENAI, CacheProfile
-from proxy.core.tokens import bytes_over_four
+from proxy.core.providers import ANTHROPIC, DEEPSEEK, NONE, OPENAI, CacheProfile
+from proxy.core.request.tokens import bytes_over_four
 from proxy.demo.samples import samples
 from proxy.replay.fidelity import violations
 from proxy.replay.prompts import Account, PromptReader

@@ -2,8 +2,8 @@
 
 import pytest
 
-from proxy.core.profiles import ANTHROPIC
-from proxy.core.prompt import Bill
+from proxy.core.caches.prompt import Bill
+from proxy.core.providers import ANTHROPIC
 from proxy.replay.totals import OURS, Result, Total, geometric_mean, summary
 
 

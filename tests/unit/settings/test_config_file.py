@@ -6,7 +6,7 @@ from tempfile import gettempdir
 
 import pytest
 
-from proxy.core.profiles import PROFILES
+from proxy.core.providers import PROFILES
 from proxy.settings import ConfigError, Environment, Settings, load
 from proxy.settings.schema import Price
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from proxy.cli import compose
+from proxy.app import factories
 from proxy.core.modes import Mode
 from proxy.deployments import ModelTable
 from proxy.ports import Transport
@@ -29,7 +29,7 @@ def settings() -> Settings:
 
 @pytest.fixture(scope="module")
 def table(settings: Settings) -> ModelTable:
-    return compose.model_table(settings, compose.price_map(settings))
+    return factories.model_table(settings, factories.price_map(settings))
 
 
 def test_every_name_and_alias_is_served(table: ModelTable) -> None:
@@ -63,12 +63,12 @@ def test_what_is_litellms_own_reaches_the_litellm_transport(table: ModelTable) -
 
 
 def test_prices_and_base_models_of_the_file_are_used(settings: Settings, table: ModelTable) -> None:
-    prices = compose.price_map(settings)
-    own = compose.price_source(prices)(table.resolve("in-house"))
+    prices = factories.price_map(settings)
+    own = factories.price_source(prices)(table.resolve("in-house"))
     assert own is not None
     assert (own.input, own.output) == (1e-7, 2e-7)
     assert table.resolve("gpt-4o").price_key == "openai/gpt-4o-2024-08-06"
-    assert compose.price_source(prices)(table.resolve("claude")) is not None
+    assert factories.price_source(prices)(table.resolve("claude")) is not None
 
 
 def test_litellms_kind_of_endpoint_is_not_taken_for_a_mode(table: ModelTable) -> None:

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from proxy.cli import compose
+from proxy.app import factories
 from proxy.settings import ConfigError, Environment, Routing, Settings, load
 
 MODELS = """
@@ -44,7 +44,7 @@ litellm_settings: {num_retries: os.environ/RETRIES, allowed_fails: 9, fallbacks:
 def test_default_fallbacks_stand_in_for_any_name(tmp_path: Path) -> None:
     found = settings("router_settings: {fallbacks: [{m: [n]}], default_fallbacks: [w-2]}", tmp_path)
     assert found.routing.fallbacks == {"m": ("n",), "*": ("w-2",)}
-    table = compose.model_table(found, compose.price_map(found))
+    table = factories.model_table(found, factories.price_map(found))
     assert [[d.id for d in level] for level in table.levels("m")] == [["m#1", "m#3"], ["m#2"], ["n"]]
     assert [[d.id for d in level] for level in table.levels("n")] == [["n"], ["w-2"]]
 
@@ -52,12 +52,12 @@ def test_default_fallbacks_stand_in_for_any_name(tmp_path: Path) -> None:
 def test_a_fallback_must_exist(tmp_path: Path) -> None:
     found = settings("router_settings: {fallbacks: [{m: [gone]}]}", tmp_path)
     with pytest.raises(ConfigError) as caught:
-        compose.entries(found)
+        factories.entries(found)
     assert caught.value.problems == ("router_settings.fallbacks.m: leads to `gone`, which is not in model_list",)
 
 
 def test_weights_are_a_groups_own(tmp_path: Path) -> None:
-    found = compose.entries(settings("", tmp_path))
+    found = factories.entries(settings("", tmp_path))
     assert [entry.weight for entry in found] == [60.0, 20.0, 0.0, 1.0, 1.0]
     assert [entry.order for entry in found] == [0, 1, 0, 0, 0]
     assert all("rpm" not in entry.params for entry in found)

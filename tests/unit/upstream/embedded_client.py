@@ -7,8 +7,8 @@ from typing import Any
 
 import orjson
 
-from proxy.core.profiles import ANTHROPIC, CacheProfile
-from proxy.core.tokens import bytes_over_four
+from proxy.core.providers import ANTHROPIC, CacheProfile
+from proxy.core.request.tokens import bytes_over_four
 from proxy.ports import Call, Deployment, Transport
 from proxy.upstream.embedded import EmbeddedUpstream, account_name
 

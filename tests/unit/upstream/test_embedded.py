@@ -5,8 +5,8 @@ from typing import Any
 import orjson
 import pytest
 
-from proxy.core.profiles import ANTHROPIC
-from proxy.core.tokens import IMAGE_TOKENS
+from proxy.core.providers import ANTHROPIC
+from proxy.core.request.tokens import IMAGE_TOKENS
 from proxy.errors import UpstreamUnavailable
 from proxy.upstream.embedded import ANONYMOUS, account_name
 from tests.unit.upstream.embedded_client import (

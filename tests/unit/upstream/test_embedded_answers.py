@@ -12,8 +12,8 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from openai.types.chat import ChatCompletion, ChatCompletionChunk
 
-from proxy.core.profiles import ANTHROPIC, DEEPSEEK, OPENAI, OPENAI_EXPLICIT, PROFILES
-from proxy.core.tokens import bytes_over_four
+from proxy.core.providers import ANTHROPIC, DEEPSEEK, OPENAI, OPENAI_EXPLICIT, PROFILES
+from proxy.core.request.tokens import bytes_over_four
 from proxy.errors import UpstreamUnavailable
 from proxy.ports import Answer
 from tests.unit.upstream.embedded_client import (

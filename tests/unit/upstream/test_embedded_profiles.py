@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from proxy.core.profiles import PROFILES, pessimistic
+from proxy.core.providers import PROFILES, pessimistic
 from tests.unit.upstream.embedded_client import (
     MARK,
     SEARCH,

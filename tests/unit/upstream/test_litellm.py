@@ -12,8 +12,8 @@ import httpx
 import openai
 import pytest
 
-from proxy.core.credentials import client_key
-from proxy.core.profiles import ANTHROPIC
+from proxy.core.providers import ANTHROPIC
+from proxy.core.secrets.credentials import client_key
 from proxy.errors import (
     InvalidRequest,
     ProxyError,

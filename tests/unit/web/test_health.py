@@ -7,8 +7,8 @@ from collections.abc import Sequence
 import pytest
 from starlette.requests import Request
 
-from proxy.metrics import Metrics
 from proxy.ports import Fault
+from proxy.telemetry.metrics import Metrics
 from proxy.web.health import Health
 
 SLOW = Fault("spool", "it is slow")

@@ -7,7 +7,7 @@ import httpx
 import pytest
 
 from proxy.clock import SystemClock
-from proxy.core.prices import Price
+from proxy.core.money.prices import Price
 from proxy.deployments import Entry, ModelTable
 from proxy.engine import Engine
 from proxy.ports import Deployment, Transport, Upstream

@@ -1,0 +1,5 @@
+"""Who may send requests.
+
+Keys, teams and the headers of a request come in; a subject with its rights goes out, or a refusal. Records of keys hold
+digests only.
+"""

@@ -1,0 +1,195 @@
+"""Who a request comes from: its key, the team of the key, and what it says about its session.
+
+Keys are known by their digest. It is looked up under a hash that is keyed with a secret of this process, so what a
+caller learns from the time tells nothing about a key that they do not have; then digests are compared in constant time.
+"""
+
+import hashlib
+import hmac
+import secrets
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from proxy.access.directory import CLIENT_KEYS_TEAM, DEFAULT_TEAM, MASTER_ID, Directory, Snapshot
+from proxy.access.virtual_keys import digest_of
+from proxy.core.modes import Mode
+from proxy.core.secrets.credentials import KEY_PREFIX, OWN_KEY_HEADER, client_key, sent_keys
+from proxy.errors import NotReady, Unauthorized
+from proxy.ports import Headers, Rate, Subject
+from proxy.storage.port import KeyRecord, TeamRecord
+
+# The closest to one conversation first. opencode and kilo: x-session-affinity and x-session-id; Codex: thread-id
+# within session-id.
+_SESSION_HEADERS = ("x-session-id", "x-session-affinity", "thread-id", "session-id")
+_MAX_HINT_CHARS = 256
+
+
+@dataclass(frozen=True, slots=True)
+class _Known:
+    """A key that is accepted, and whose requests it makes. ``subject`` lacks the session."""
+
+    subject: Subject
+    expires_at: float | None
+    is_revoked: bool
+    forwards_keys: bool
+
+
+class Identity:
+    """Tells who sends a request. ``salt`` keeps the scopes of clients apart from what others could compute; state that
+    outlives the process, or is shared, needs the same one every time.
+
+    Where the configuration names nobody, and no key was made either, every key is accepted, and only tells clients
+    apart. Once there was a key, that never comes back while the process runs: to delete the last one opens no door.
+    """
+
+    def __init__(self, directory: Directory, salt: bytes) -> None:
+        self._directory = directory
+        self._salt = salt[:64]
+        self._secret = secrets.token_bytes(32)
+        self._is_open = directory.declared.is_empty
+        self._seen: Snapshot | None = None
+        self._records: Mapping[bytes, KeyRecord] = {}
+        self._met: dict[str, _Known] = {}
+
+    def __repr__(self) -> str:
+        return f"Identity({self._directory!r})"
+
+    def admit(self, headers: Headers, now: float) -> Subject:
+        """Who this is. Raises Unauthorized where keys are needed and none that is good was sent."""
+        self._follow()
+        sent = {name.lower(): value for name, value in headers}
+        hint = next((sent[name][:_MAX_HINT_CHARS] for name in _SESSION_HEADERS if sent.get(name)), "")
+        keys = sent_keys(headers)
+        if self._is_open:
+            self._check_loaded()
+            return Subject(scope=self._scope("", keys[0] if keys else ""), session_hint=hint)
+        own = sent.get(OWN_KEY_HEADER, "").strip()
+        for key in [own] if own else keys:
+            found = self._find(key)
+            if found is not None:
+                _check_good(found, now)
+                brings_key = bool(own) and found.forwards_keys and self._brings_theirs(headers)
+                return replace(
+                    found.subject,
+                    session_hint=hint,
+                    virtual=not brings_key,
+                    forwards_key=brings_key,
+                    is_confined=found.subject.is_confined and not brings_key,
+                )
+        return self._stranger(own, keys, client_key(headers), hint)
+
+    def is_master(self, headers: Headers) -> bool:
+        """Whether the master key was sent. False where there is none."""
+        master = self._directory.declared.master_digest
+        if not master:
+            return False
+        return any([hmac.compare_digest(digest_of(key), master) for key in sent_keys(headers)])
+
+    @property
+    def has_master(self) -> bool:
+        """Whether there is a master key."""
+        return bool(self._directory.declared.master_digest)
+
+    def _brings_theirs(self, headers: Headers) -> bool:
+        """Whether the key beside ours is the provider's. A second key of ours would be given away."""
+        if client_key(headers) is None:
+            return False
+        return not any(key.startswith(KEY_PREFIX) or self._find(key) is not None for key in sent_keys(headers))
+
+    def _stranger(self, own: str, keys: Sequence[str], theirs: str | None, hint: str) -> Subject:
+        """A key that is not known here: the provider's own, where those are let through."""
+        looks_ours = bool(own) or any(key.startswith(KEY_PREFIX) for key in keys)
+        if looks_ours:
+            self._check_loaded()
+        if self._directory.declared.forwards_unknown and theirs is not None and not looks_ours:
+            team = self._directory.snapshot.teams[CLIENT_KEYS_TEAM]
+            subject = _subject(self._scope(CLIENT_KEYS_TEAM, theirs), team, None)
+            return replace(subject, session_hint=hint, virtual=False, forwards_key=True)
+        if not keys and not own:
+            raise Unauthorized("No API key: send one of this proxy's keys as `Authorization: Bearer KEY`.")
+        self._check_loaded()
+        raise Unauthorized("Incorrect API key: this proxy does not know the key that was sent.")
+
+    def _check_loaded(self) -> None:
+        if not self._directory.is_loaded:
+            raise NotReady("The proxy's keys have not been read yet: its store does not answer.")
+
+    def _find(self, key: str) -> _Known | None:
+        digest = digest_of(key)
+        record = self._records.get(self._place(digest))
+        if record is None or not hmac.compare_digest(record.digest, digest):
+            return None
+        known = self._met.get(record.id)
+        if known is None:
+            team = self._directory.snapshot.teams.get(record.team)
+            if team is None:
+                return None
+            known = self._met[record.id] = self._known_key(record, team)
+        return known
+
+    def _follow(self) -> None:
+        """Index the keys anew when the directory has changed, by the place where they are looked up."""
+        snapshot = self._directory.snapshot
+        if snapshot is self._seen:
+            return
+        records = list(snapshot.keys.values())
+        master = self._directory.declared.master_digest
+        if master:
+            records.append(KeyRecord(id=MASTER_ID, digest=master, team=DEFAULT_TEAM))
+        self._records = {self._place(record.digest): record for record in records}
+        self._met = {}
+        self._is_open = self._is_open and self._directory.declared.is_empty and not snapshot.keys
+        self._seen = snapshot
+
+    def _known_key(self, record: KeyRecord, team: TeamRecord) -> _Known:
+        return _Known(
+            subject=_subject(self._scope(team.name, record.id), team, record),
+            expires_at=record.expires_at,
+            is_revoked=record.revoked_at is not None,
+            forwards_keys=team.forwards_keys,
+        )
+
+    def _place(self, digest: str) -> bytes:
+        return hashlib.blake2b(digest.encode(), digest_size=16, key=self._secret).digest()
+
+    def _scope(self, team: str, key: str) -> str:
+        text = f"{team}\0{key}".encode("utf-8", "surrogateescape")
+        return hashlib.blake2b(text, digest_size=16, key=self._salt).hexdigest()
+
+
+def _subject(scope: str, team: TeamRecord, key: KeyRecord | None) -> Subject:
+    """The subject of a key, as far as its records say; the narrower of what the team and the key may do."""
+    parts: tuple[KeyRecord | TeamRecord, ...] = (team,) if key is None else (key, team)
+    rates = [
+        Rate(key.id if key is not None and part is key else "", part.requests_per_minute, part.tokens_per_minute)
+        for part in parts
+        if part.requests_per_minute is not None or part.tokens_per_minute is not None
+    ]
+    return Subject(
+        scope=scope,
+        team=team.name,
+        mode=min((_mode(part.mode) for part in parts if part.mode), default=Mode.TIER),
+        virtual=True,
+        key_id="" if key is None else key.id,
+        user="" if key is None else key.user,
+        models=tuple(tuple(part.models) for part in parts if part.models),
+        rates=tuple(rates),
+        is_confined=key is not None and key.id != MASTER_ID and "*" not in team.paths,
+        paths=tuple(team.paths),
+    )
+
+
+def _mode(text: str) -> Mode:
+    """A mode of a later version, in a store that is shared with it, is none of ours: nothing is done."""
+    try:
+        return Mode.parse(text)
+    except ValueError:
+        return Mode.PASSTHROUGH
+
+
+def _check_good(known: _Known, now: float) -> None:
+    """Only who has the key learns this about it."""
+    if known.is_revoked:
+        raise Unauthorized("This API key has been revoked.")
+    if known.expires_at is not None and now >= known.expires_at:
+        raise Unauthorized("This API key has expired.")

@@ -1,0 +1,186 @@
+"""Teams, keys and budgets: those of the configuration, and those that are managed while the proxy runs.
+
+Both are records of one kind (``proxy.storage.port``). A ``Snapshot`` holds them all and never changes; the
+``Directory`` swaps it whole when the store's version has grown, so that a request reads memory only. A change made in
+this process counts at once, one made elsewhere within ``POLL_S``. While the store is away, what was read last holds. A
+version that falls says that the store was emptied: its keys and teams are gone, but the budgets that were read before
+limit requests until somebody accepts that (``forget_lost``).
+"""
+
+import asyncio
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+from proxy.ports import StoreError
+from proxy.storage.port import BudgetRecord, DirectoryStore, KeyRecord, TeamRecord
+from proxy.tasks import Tasks, drain, spawn
+
+DEFAULT_TEAM = "default"
+"""Requests with the master key, or of a proxy without keys."""
+CLIENT_KEYS_TEAM = "client-keys"
+"""Requests with a provider key of the client's own, where those are let through."""
+MASTER_ID = "master"
+
+POLL_S = 2.0
+
+_log = logging.getLogger("stratiform.directory")
+
+Record = TeamRecord | KeyRecord | BudgetRecord
+
+
+@dataclass(frozen=True, slots=True)
+class Declared:
+    """What the configuration says. ``master_digest`` is empty where there is no master key; ``forwards_unknown``: keys
+    that nobody knows here are the provider's, and go upstream."""
+
+    teams: Sequence[TeamRecord] = ()
+    keys: Sequence[KeyRecord] = ()
+    budgets: Sequence[BudgetRecord] = ()
+    master_digest: str = field(default="", repr=False)
+    forwards_unknown: bool = False
+
+    @property
+    def is_empty(self) -> bool:
+        """Nobody is named: without managed keys every key is accepted."""
+        return not (self.teams or self.keys or self.master_digest or self.forwards_unknown)
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """Everything that is known at one time, by name or id. ``declared``: which of them the configuration names."""
+
+    teams: Mapping[str, TeamRecord]
+    keys: Mapping[str, KeyRecord]
+    budgets: Mapping[str, BudgetRecord]
+    declared: frozenset[str] = frozenset()
+    _by_team: Mapping[str, Sequence[BudgetRecord]] = field(default_factory=dict, repr=False)
+
+    def budgets_of(self, team: str) -> Sequence[BudgetRecord]:
+        """The budgets that hold for a team's requests."""
+        return self._by_team.get(team, ())
+
+    def keys_of(self, team: str) -> Sequence[KeyRecord]:
+        """The keys of a team."""
+        return [key for key in self.keys.values() if key.team == team]
+
+
+def snapshot_of(
+    declared: Declared,
+    teams: Sequence[TeamRecord] = (),
+    keys: Sequence[KeyRecord] = (),
+    budgets: Sequence[BudgetRecord] = (),
+) -> Snapshot:
+    """Declared and managed records together; where both have a name, the configuration's wins."""
+    built_in = [TeamRecord(DEFAULT_TEAM)]
+    if declared.forwards_unknown:
+        built_in.append(TeamRecord(CLIENT_KEYS_TEAM))
+    all_budgets = {record.id: record for record in (*budgets, *declared.budgets)}
+    by_team: dict[str, list[BudgetRecord]] = {}
+    for record in all_budgets.values():
+        by_team.setdefault(record.team, []).append(record)
+    return Snapshot(
+        teams={record.name: record for record in (*built_in, *teams, *declared.teams)},
+        keys={record.id: record for record in (*keys, *declared.keys)},
+        budgets=all_budgets,
+        declared=frozenset(
+            [
+                *(record.name for record in (*built_in, *declared.teams)),
+                *(record.id for record in declared.keys),
+                *(record.id for record in declared.budgets),
+            ]
+        ),
+        _by_team=by_team,
+    )
+
+
+class Directory:
+    """The snapshot of now, and the way to change it."""
+
+    def __init__(self, declared: Declared, store: DirectoryStore, poll_s: float = POLL_S) -> None:
+        self.declared = declared
+        self.snapshot = snapshot_of(declared)
+        self.is_loaded = False
+        """Whether the managed records have ever been read: until then a key that is not known may yet be one."""
+        self.store_errors = 0
+        self._managed: tuple[Sequence[TeamRecord], Sequence[KeyRecord], Sequence[BudgetRecord]] = ((), (), ())
+        self._lost: Sequence[BudgetRecord] = ()
+        self._store = store
+        self._poll_s = poll_s
+        self._version: int | None = None
+        self._turn = asyncio.Lock()
+        self._watching: Tasks = set()
+
+    def __repr__(self) -> str:
+        shown = self.snapshot
+        return f"Directory({len(shown.teams)} teams, {len(shown.keys)} keys, {len(shown.budgets)} budgets)"
+
+    async def load(self) -> None:
+        """Read what is managed. A store that is away is logged."""
+        await self._try()
+
+    def watch(self) -> None:
+        """Keep reading what is managed, until ``aclose``: another process may change it."""
+        spawn(self._watch(), self._watching)
+
+    async def refresh(self) -> None:
+        """Read what is managed where it has changed. Raises StoreError."""
+        async with self._turn:
+            # The version first: what changes while the records are read is found the next time.
+            version = await self._store.directory_version()
+            if version == self._version:
+                return
+            teams, keys, budgets = await self._store.teams(), await self._store.keys(), await self._store.budgets()
+            if self._version is not None and version < self._version:
+                self._lost = (*self._lost, *self._managed[2])
+            found = {record.id for record in budgets}
+            kept = [record for record in self._lost if record.id not in found]
+            self._managed = (teams, keys, [*budgets, *kept])
+            self.snapshot = snapshot_of(self.declared, *self._managed)
+            self._version = version
+            self.is_loaded = True
+
+    def forget_lost(self) -> None:
+        """A store that had lost its records was accepted as it is: the budgets that it held before hold no more."""
+        lost, self._lost = {id(record) for record in self._lost}, ()
+        teams, keys, budgets = self._managed
+        self._managed = (teams, keys, [record for record in budgets if id(record) not in lost])
+        self.snapshot = snapshot_of(self.declared, *self._managed)
+
+    def declare(self, declared: Declared) -> None:
+        """Put another configuration into force; what is managed stays as it was read last."""
+        self.declared = declared
+        self.snapshot = snapshot_of(declared, *self._managed)
+
+    async def put(self, record: Record) -> None:
+        """Create or replace a managed record; it counts from now on. Raises StoreError."""
+        await self._store.put(record)
+        await self.refresh()
+
+    async def remove(self, kind: Literal["team", "key", "budget"], name: str) -> bool:
+        """Delete a managed record; whether there was one. Raises StoreError."""
+        was_there = await self._store.remove(kind, name)
+        await self.refresh()
+        return was_there
+
+    async def aclose(self) -> None:
+        """Stop reading."""
+        for task in self._watching:
+            task.cancel()
+        await drain(self._watching)
+
+    async def _watch(self) -> None:
+        while True:
+            await asyncio.sleep(self._poll_s)
+            await self._try()
+
+    async def _try(self) -> None:
+        try:
+            await self.refresh()
+        except StoreError as error:
+            if self.store_errors == 0:
+                _log.error("the store's teams and keys cannot be read (%s); what was read last holds", error)
+            self.store_errors += 1
+        else:
+            self.store_errors = 0

@@ -1,0 +1,178 @@
+"""What may be said about teams, keys and budgets: the checks that the configuration and the admin API share.
+
+Each function takes a value as it was written and returns it as it is kept. Raises ValueError with a text that can
+follow the value's name: "must be ...". No text repeats the value.
+"""
+
+import re
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from decimal import Decimal
+from urllib.parse import urlsplit
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+
+from proxy.core.modes import Mode
+from proxy.storage.port import NANOS_PER_USD
+
+NAME_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$"
+CALENDAR_WINDOWS = ("total", "hour", "day", "week", "month")
+MAX_TEXT_CHARS = 256
+
+_NAME = re.compile(NAME_PATTERN)
+_PATH = re.compile(r"[A-Za-z0-9_.-]{1,64}(?:/[A-Za-z0-9_.-]{1,64}){0,7}")
+_ROLLING = re.compile(r"rolling:([1-9][0-9]{0,8})([smhd]?)")
+_SECONDS = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86400}
+_LENGTH = re.compile(r"([1-9][0-9]{0,8})([smhd])")
+_NO_TIME = "must be unix seconds, a date or time as in 2027-01-31 or 2027-01-31T18:00:00Z, or a length as in 30d, 12h"
+_LATEST_S = 253402300800.0  # the year 10000
+_SHORTEST_S, _LONGEST_S = 60, 366 * 86400
+_MOST_MODELS = 1000
+# A counter stays below 2^53 (proxy/storage/port.py).
+_MOST_USD = 9_000_000
+_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
+
+
+def name(text: str) -> str:
+    """The name of a team or a budget: it stands in metric labels, addresses and accounts."""
+    if not _NAME.fullmatch(text):
+        raise ValueError("must be 1 to 64 letters, digits and _ . -, and begin with a letter or a digit")
+    return text
+
+
+def text(value: str) -> str:
+    """A user, a note: one line, not too long."""
+    if len(value) > MAX_TEXT_CHARS or _CONTROL.search(value):
+        raise ValueError(f"must be one line of at most {MAX_TEXT_CHARS} characters")
+    return value
+
+
+def models(patterns: Sequence[str]) -> tuple[str, ...]:
+    """An allow-list: names of the model list, ``*`` for any text."""
+    if len(patterns) > _MOST_MODELS:
+        raise ValueError(f"may have at most {_MOST_MODELS} entries")
+    if any(not pattern or len(pattern) > MAX_TEXT_CHARS or _CONTROL.search(pattern) for pattern in patterns):
+        raise ValueError(f"must be model names of at most {MAX_TEXT_CHARS} characters")
+    return tuple(dict.fromkeys(patterns))
+
+
+def paths(entries: Sequence[str]) -> tuple[str, ...]:
+    """Paths behind ``/v1``, each with all that stands below it; ``*`` for every one."""
+    kept = tuple(dict.fromkeys(entry.strip("/") for entry in entries))
+    if len(kept) > _MOST_MODELS:
+        raise ValueError(f"may have at most {_MOST_MODELS} entries")
+    if any(entry != "*" and not _PATH.fullmatch(entry) for entry in kept):
+        raise ValueError("must be paths behind /v1, such as `fine_tuning` or `realtime/client_secrets`, or `*`")
+    return kept
+
+
+def mode(value: str) -> str:
+    """A mode's name; empty: whatever is allowed elsewhere."""
+    if value and value not in (known.name.lower() for known in Mode):
+        raise ValueError("must be passthrough, observe, mark or tier")
+    return value
+
+
+def window(value: str) -> str:
+    """A budget's window: a calendar word, or ``rolling:`` and a length (``30d``, ``12h``, ``90m``, seconds), which is
+    kept in seconds."""
+    if value in CALENDAR_WINDOWS:
+        return value
+    match = _ROLLING.fullmatch(value)
+    if match is None:
+        raise ValueError(
+            "must be total, hour, day, week, month, or rolling: and a length as in rolling:30d, rolling:12h"
+        )
+    length_s = int(match[1]) * _SECONDS[match[2]]
+    if not _SHORTEST_S <= length_s <= _LONGEST_S:
+        raise ValueError("must roll over a minute at least, and 366 days at most")
+    return f"rolling:{length_s}"
+
+
+def timezone(value: str) -> str:
+    """A time zone of the IANA database."""
+    try:
+        ZoneInfo(value)
+    except (ZoneInfoNotFoundError, ValueError, OSError):
+        raise ValueError("must be a time zone as in Europe/Berlin, or UTC") from None
+    return value
+
+
+def nanos(amount_usd: float) -> int:
+    """USD as nano-dollars, by the decimals that were written."""
+    if not 0 <= amount_usd <= _MOST_USD:
+        raise ValueError(f"must be between 0 and {_MOST_USD}")
+    return int((Decimal(repr(float(amount_usd))) * NANOS_PER_USD).to_integral_value())
+
+
+def usd(amount: int) -> float:
+    """Nano-dollars as USD."""
+    return float(Decimal(amount) / NANOS_PER_USD)
+
+
+def check_amounts(usd: float | None, soft_usd: float | None, tokens: int | None, soft_tokens: int | None) -> None:
+    """A budget limits something, in one unit, and warns before it refuses."""
+    if all(amount is None for amount in (usd, soft_usd, tokens, soft_tokens)):
+        raise ValueError("must have usd, soft_usd, tokens or soft_tokens")
+    if any(amount is not None for amount in (usd, soft_usd)) and any(
+        amount is not None for amount in (tokens, soft_tokens)
+    ):
+        raise ValueError("must be in USD or in tokens, not in both: make two budgets of it")
+    for hard, soft in ((usd, soft_usd), (tokens, soft_tokens)):
+        if hard is not None and soft is not None and soft > hard:
+            raise ValueError("must have a soft limit that is no higher than the hard one")
+
+
+def budget_name(given: str | None, scope: str, window: str, unit: str) -> str:
+    """The name of a budget, or the one that follows from what it is: ``total``, ``user-month``, ``day-tokens``."""
+    parts = ["" if scope == "team" else scope, window.replace(":", "-"), "" if unit == "usd" else unit]
+    return given or "-".join(part for part in parts if part)
+
+
+def moment(value: str, now: float, ahead: bool) -> float:
+    """A time as unix seconds, written as such, as a date or time of ISO 8601 (UTC where it has no zone), or as a
+    length from now: ``30d`` is ahead for what expires, and back for what is asked about."""
+    match = _LENGTH.fullmatch(value)
+    if match is not None:
+        length_s = int(match[1]) * _SECONDS[match[2]]
+        return now + length_s if ahead else now - length_s
+    try:
+        at = float(value)
+    except ValueError:
+        at = _iso(value)
+    if not 0 <= at < _LATEST_S:
+        raise ValueError(_NO_TIME)
+    return at
+
+
+def expiry(value: str, now: float) -> float:
+    """When a key expires, as unix seconds: a time to come."""
+    at = moment(value, now, ahead=True)
+    if at <= now:
+        raise ValueError("must be a time to come; to end a key at once, revoke it")
+    return at
+
+
+def _iso(value: str) -> float:
+    try:
+        read = datetime.fromisoformat(value)
+        return (read if read.tzinfo else read.replace(tzinfo=UTC)).timestamp()
+    except (ValueError, OverflowError):
+        raise ValueError(_NO_TIME) from None
+
+
+def url(value: str) -> str:
+    """Where a notice is sent: http or https, without a user name."""
+    problem = "must be an http:// or https:// URL without a user name"
+    try:
+        parts = urlsplit(value)
+        is_right = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        raise ValueError(problem) from None
+    if not is_right or parts.username is not None or _CONTROL.search(value) or " " in value:
+        raise ValueError(problem)
+    return value
+
+
+def one_line(value: str) -> str:
+    """What a client calls its user, made fit to be kept: cut, and without control characters."""
+    return _CONTROL.sub("", value[:MAX_TEXT_CHARS])

@@ -1,0 +1,214 @@
+"""What may be sent to the admin API: bodies as typed forms, in the words of the configuration.
+
+A field that is left out stays as it is (or has its default); null clears it.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal, TypeVar
+
+import msgspec
+from msgspec import UNSET, UnsetType
+
+from proxy.access import validation
+from proxy.errors import InvalidRequest
+from proxy.storage.port import BudgetRecord
+
+F = TypeVar("F", bound="_Form")
+T = TypeVar("T")
+
+_MOST_PER_MINUTE = 10**12
+_MOST_TOKENS = 10**15
+
+
+class _Form(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Every field may be left out; unknown ones are an error."""
+
+
+class TeamForm(_Form, frozen=True):
+    """A team."""
+
+    name: str | UnsetType = UNSET
+    mode: str | None | UnsetType = UNSET
+    models: list[str] | None | UnsetType = UNSET
+    requests_per_minute: int | None | UnsetType = UNSET
+    tokens_per_minute: int | None | UnsetType = UNSET
+    client_keys: Literal["refuse", "forward"] | None | UnsetType = UNSET
+    paths: list[str] | None | UnsetType = UNSET
+
+
+class KeyForm(_Form, frozen=True):
+    """A key. ``sha256`` brings one along that exists, by its digest; else one is made."""
+
+    team: str | UnsetType = UNSET
+    sha256: str | UnsetType = UNSET
+    user: str | None | UnsetType = UNSET
+    models: list[str] | None | UnsetType = UNSET
+    mode: str | None | UnsetType = UNSET
+    requests_per_minute: int | None | UnsetType = UNSET
+    tokens_per_minute: int | None | UnsetType = UNSET
+    expires_at: float | str | None | UnsetType = UNSET
+    note: str | None | UnsetType = UNSET
+
+
+class BudgetForm(_Form, frozen=True):
+    """A budget."""
+
+    team: str | UnsetType = UNSET
+    name: str | UnsetType = UNSET
+    scope: Literal["team", "key", "user", "model"] | UnsetType = UNSET
+    subject: str | UnsetType = UNSET
+    usd: float | None | UnsetType = UNSET
+    soft_usd: float | None | UnsetType = UNSET
+    tokens: int | None | UnsetType = UNSET
+    soft_tokens: int | None | UnsetType = UNSET
+    window: str | UnsetType = UNSET
+    timezone: str | None | UnsetType = UNSET
+    assumed_output_tokens: int | None | UnsetType = UNSET
+    webhook: str | None | UnsetType = UNSET
+
+
+class SpentForm(_Form, frozen=True):
+    """A correction of what a budget has spent. ``subject`` says whose counter it is, where each has its own."""
+
+    spent: float | UnsetType = UNSET
+    subject: str | UnsetType = UNSET
+    dry_run: bool = False
+
+
+def read(body: object, form: type[F]) -> F:
+    """A body as a form. Raises InvalidRequest."""
+    try:
+        return msgspec.convert(body, form, strict=True)
+    except msgspec.ValidationError as error:
+        raise InvalidRequest(f"The body is not right: {error}.") from error
+
+
+def checked(what: str, check: Callable[[T], Any], value: T) -> Any:
+    """The value as it is kept. Raises InvalidRequest with its name."""
+    try:
+        return check(value)
+    except ValueError as error:
+        raise InvalidRequest(f"'{what}' {error}.", param=what) from None
+
+
+@dataclass(frozen=True, slots=True)
+class _Field:
+    """How a field of a form becomes one of a record: its check, and what it is where it was cleared."""
+
+    name: str
+    check: Callable[[Any], Any]
+    cleared: object
+
+
+def _per_minute(value: int) -> int:
+    if not 1 <= value <= _MOST_PER_MINUTE:
+        raise ValueError(f"must be between 1 and {_MOST_PER_MINUTE}")
+    return value
+
+
+def _tokens(value: int) -> int:
+    if not 0 <= value <= _MOST_TOKENS:
+        raise ValueError(f"must be between 0 and {_MOST_TOKENS}")
+    return value
+
+
+def _output(value: int) -> int:
+    if not 1 <= value <= 10**9:
+        raise ValueError("must be between 1 and 1000000000")
+    return value
+
+
+_COMMON = (
+    _Field("mode", validation.mode, ""),
+    _Field("models", validation.models, ()),
+    _Field("requests_per_minute", _per_minute, None),
+    _Field("tokens_per_minute", _per_minute, None),
+)
+_TEAM = (*_COMMON, _Field("paths", validation.paths, ()))
+_KEY = (*_COMMON, _Field("user", validation.text, ""), _Field("note", validation.text, ""))
+_BUDGET = (
+    _Field("timezone", validation.timezone, "UTC"),
+    _Field("assumed_output_tokens", _output, None),
+    _Field("webhook", validation.url, ""),
+)
+
+
+def team_changes(form: TeamForm) -> Mapping[str, Any]:
+    """What a form says about a team, by the fields of its record."""
+    changes = _changes(form, _TEAM)
+    if form.client_keys is not UNSET:
+        changes["forwards_keys"] = form.client_keys == "forward"
+    return changes
+
+
+def key_changes(form: KeyForm, now: float) -> Mapping[str, Any]:
+    """What a form says about a key, by the fields of its record."""
+    changes = _changes(form, _KEY)
+    if form.expires_at is None:
+        changes["expires_at"] = None
+    elif form.expires_at is not UNSET:
+        changes["expires_at"] = checked("expires_at", lambda value: validation.expiry(str(value), now), form.expires_at)
+    return changes
+
+
+def budget_changes(form: BudgetForm, before: BudgetRecord | None = None) -> Mapping[str, Any]:
+    """What a form says about a budget, by the fields of its record. The unit never changes: its counters are in it."""
+    changes = _changes(form, _BUDGET)
+    amounts = _amounts(before)
+    for name in amounts:
+        given = getattr(form, name)
+        if given is not UNSET:
+            amounts[name] = given
+    for name in ("usd", "soft_usd"):
+        if amounts[name] is not None:
+            checked(name, validation.nanos, amounts[name])
+    for name in ("tokens", "soft_tokens"):
+        if amounts[name] is not None:
+            checked(name, _tokens, amounts[name])
+    try:
+        validation.check_amounts(**amounts)
+    except ValueError as error:
+        raise InvalidRequest(f"A budget {error}.") from None
+    unit = "usd" if amounts["usd"] is not None or amounts["soft_usd"] is not None else "tokens"
+    if before is not None and before.unit != unit:
+        raise InvalidRequest("A budget keeps its unit: delete it, and make another.")
+    hard, soft = amounts[unit], amounts[f"soft_{unit}"]
+    if unit == "usd":
+        hard, soft = (None if value is None else validation.nanos(value) for value in (hard, soft))
+    return {**changes, "unit": unit, "hard": hard, "soft": soft}
+
+
+def _amounts(before: BudgetRecord | None) -> dict[str, Any]:
+    amounts: dict[str, Any] = dict.fromkeys(("usd", "soft_usd", "tokens", "soft_tokens"))
+    if before is not None:
+        hard, soft = ("usd", "soft_usd") if before.unit == "usd" else ("tokens", "soft_tokens")
+        amounts[hard], amounts[soft] = in_unit(before, before.hard), in_unit(before, before.soft)
+    return amounts
+
+
+def spent_amount(budget: BudgetRecord, form: SpentForm) -> int:
+    """What a form says that a budget has spent, as its counter has it."""
+    if form.spent is UNSET:
+        raise InvalidRequest(f"'spent' is missing: what the budget has spent, in {budget.unit}.", param="spent")
+    if budget.unit == "usd":
+        return int(checked("spent", validation.nanos, form.spent))
+    if not form.spent.is_integer():
+        raise InvalidRequest("'spent' must be a whole number: this budget counts tokens.", param="spent")
+    return int(checked("spent", _tokens, int(form.spent)))
+
+
+def in_unit(budget: BudgetRecord, amount: int | None) -> float | int | None:
+    """An amount of a budget's counter as people read it: USD, or tokens."""
+    return amount if amount is None or budget.unit == "tokens" else validation.usd(amount)
+
+
+def _changes(form: _Form, fields: tuple[_Field, ...]) -> dict[str, Any]:
+    changes = {}
+    for field in fields:
+        value = getattr(form, field.name)
+        if value is None:
+            changes[field.name] = field.cleared
+        elif value is not UNSET:
+            changes[field.name] = checked(field.name, field.check, value)
+    return changes

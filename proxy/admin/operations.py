@@ -1,0 +1,111 @@
+"""The operations of the admin API and of the command line, on one directory: the same code for both.
+
+An operation is named as in HTTP: a method, a path below ``/admin/``, a query and a body that was JSON. It answers with
+a ``Reply``, or raises a ``ProxyError``.
+"""
+
+import asyncio
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from proxy.access.directory import Directory
+from proxy.admin import forms
+from proxy.admin.budget_state import Pots
+from proxy.admin.budgets import Budgets
+from proxy.admin.keys import Keys
+from proxy.admin.resource import Query, Resource
+from proxy.admin.spend import entries_report, spend_report
+from proxy.admin.teams import Teams
+from proxy.errors import InvalidRequest, MethodNotAllowed, NotFound, NotReady
+from proxy.ports import Clock, StoreError
+from proxy.spend.epochs import Epochs
+from proxy.storage.port import Store
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """``content`` is JSON's; text is CSV."""
+
+    content: Any
+    status: int = 200
+
+
+class Desk:
+    """Where teams, keys and budgets are made, changed and looked up, and spend is reported."""
+
+    def __init__(self, directory: Directory, store: Store, clock: Clock, epochs: Epochs | None = None) -> None:
+        self._directory = directory
+        self._store = store
+        self._clock = clock
+        self._epochs = epochs or Epochs(store, None)
+        self._turn = asyncio.Lock()
+        self._resources: Mapping[str, Resource] = {
+            "teams": Teams(directory, clock),
+            "keys": Keys(directory, clock),
+            "budgets": Budgets(directory, clock, Pots(store, self._epochs)),
+        }
+
+    async def answer(self, method: str, path: str, query: Query | None = None, body: object = None) -> Reply:
+        """Do what is asked for. Raises InvalidRequest, NotFound, Conflict, MethodNotAllowed, NotReady."""
+        kind, _, rest = path.strip("/").partition("/")
+        try:
+            if kind in ("spend", "entries") and not rest:
+                return await self._report(kind, method, query or {})
+            if kind == "store" and rest in ("", "accept"):
+                return Reply(await self._store_state(method, rest))
+            resource = self._resources.get(kind)
+            if resource is None:
+                raise NotFound(f"There is no /admin/{path}: there are teams, keys, budgets, store, spend and entries.")
+            # What is looked at and what is written must be of one piece.
+            async with self._turn:
+                await self._directory.refresh()
+                return await _operation(resource, method, rest, query or {}, body)
+        except StoreError as error:
+            raise NotReady(f"The store does not answer ({error}).", code="store_unavailable") from error
+
+    async def _report(self, kind: str, method: str, query: Query) -> Reply:
+        if method != "GET":
+            raise MethodNotAllowed(f"{kind} can only be read.")
+        report = spend_report if kind == "spend" else entries_report
+        return Reply(await report(self._store, query, self._clock.now()))
+
+    async def _store_state(self, method: str, verb: str) -> Mapping[str, Any]:
+        """Whether the store is the one that was known; ``accept``: it is right as it is."""
+        if method != ("POST" if verb else "GET"):
+            raise MethodNotAllowed("POST accepts the store." if verb else "The store can only be read.")
+        lost = await (self._epochs.accept() if verb else self._epochs.not_accepted())
+        accepted = {"accepted": list(lost)} if verb else {}
+        return {"object": "store", "epoch": self._epochs.current, "lost": [] if verb else list(lost), **accepted}
+
+
+async def _operation(resource: Resource, method: str, rest: str, query: Query, body: object) -> Reply:
+    """Find the method of a resource that does it."""
+    if not rest:
+        if method == "GET":
+            _check_query(query, resource.filters)
+            return Reply({"object": "list", "data": list(await resource.all(query))})
+        if method == "POST":
+            return Reply(await resource.create(forms.read(body, resource.form)), 201)
+        raise MethodNotAllowed("GET lists, POST creates.")
+    name, _, verb = rest.rpartition("/")
+    if name and verb in resource.verbs:
+        if method != "POST":
+            raise MethodNotAllowed(f"POST does {verb}.")
+        return Reply(await resource.verbs[verb](name, body))
+    name = rest
+    match method:
+        case "GET":
+            return Reply(await resource.one(name))
+        case "PATCH":
+            return Reply(await resource.change(name, forms.read(body, resource.form)))
+        case "DELETE":
+            return Reply(await resource.remove(name, query))
+        case _:
+            raise MethodNotAllowed("GET reads, PATCH changes, DELETE deletes.")
+
+
+def _check_query(query: Query, known: Iterable[str]) -> None:
+    unknown = sorted(set(query) - set(known))
+    if unknown:
+        raise InvalidRequest(f"There is no parameter '{unknown[0][:64]}'.", param=unknown[0][:64])

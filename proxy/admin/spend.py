@@ -1,0 +1,140 @@
+"""Reports of what was spent, and the ledger behind them: as JSON, or as CSV for spreadsheets."""
+
+import csv
+import io
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import fields
+from datetime import UTC, datetime
+from typing import Any, get_args
+from zoneinfo import ZoneInfo
+
+from proxy.access import validation
+from proxy.admin.forms import checked
+from proxy.admin.views import View, spend_view
+from proxy.errors import InvalidRequest
+from proxy.storage.port import Entry, SpendGroup, SpendQuery, Store
+
+GROUPS: Sequence[str] = get_args(SpendGroup)
+_SUMS = (
+    "requests", "read_tokens", "write_tokens", "uncached_tokens", "output_tokens", "cost_usd", "saved_usd",
+    "estimated_requests",
+)  # fmt: skip
+_PARAMETERS = frozenset({"since", "until", "by", "team", "key", "user", "model", "timezone", "format"})
+_ENTRY_PARAMETERS = frozenset({"since", "until", "team", "after", "limit", "format"})
+_DEFAULT_SINCE = "30d"
+_MOST_ENTRIES = 10_000
+# What spreadsheets take for a formula (https://owasp.org/www-community/attacks/CSV_Injection).
+_FORMULA = ("=", "+", "-", "@", "\t", "\r")
+
+
+async def spend_report(store: Store, query: Mapping[str, str], now: float) -> Any:
+    """Spend in ``since <= at < until``, summed up ``by`` groups. Raises InvalidRequest."""
+    _check(query, _PARAMETERS)
+    by = _groups(query.get("by", "team"))
+    since, until = _range(query, now)
+    zone = checked("timezone", validation.timezone, query.get("timezone", "UTC"))
+    rows = await store.spend(
+        SpendQuery(
+            since=since,
+            until=until,
+            by=by,
+            team=query.get("team"),
+            key_id=query.get("key"),
+            user=query.get("user"),
+            model=query.get("model"),
+            utc_offset_s=_offset_s(zone, until),
+        )
+    )
+    lines = [spend_view(row) for row in rows]
+    if _is_csv(query):
+        return as_csv([*by, *_SUMS], lines)
+    return {
+        "object": "list",
+        "since": since,
+        "until": until,
+        "by": list(by),
+        "data": lines,
+        "total": {name: _sum(line[name] for line in lines) for name in _SUMS},
+    }
+
+
+async def entries_report(store: Store, query: Mapping[str, str], now: float) -> Any:
+    """A page of the ledger, oldest first. The next one is asked for with ``since`` the last entry's ``at`` and
+    ``after`` its exchange id. Raises InvalidRequest."""
+    _check(query, _ENTRY_PARAMETERS)
+    since, until = _range(query, now)
+    limit = checked("limit", _limit, query.get("limit", "1000"))
+    entries = await store.entries(since, until, query.get("after", ""), limit, query.get("team"))
+    lines = [_entry_view(entry) for entry in entries]
+    if _is_csv(query):
+        return as_csv([field.name for field in fields(Entry)], lines, rename={"cost": "cost_usd", "saved": "saved_usd"})
+    return {"object": "list", "since": since, "until": until, "data": lines, "has_more": len(lines) == limit}
+
+
+def as_csv(names: Sequence[str], lines: Iterable[View], rename: Mapping[str, str] | None = None) -> str:
+    """Lines as RFC 4180 wants them. Texts that a spreadsheet would take for a formula get an apostrophe."""
+    columns = [(rename or {}).get(name, name) for name in names]
+    out = io.StringIO()
+    writer = csv.writer(out)
+    writer.writerow(columns)
+    for line in lines:
+        writer.writerow([cell(line.get(column)) for column in columns])
+    return out.getvalue()
+
+
+def cell(value: object) -> object:
+    """A value as it may stand in a spreadsheet."""
+    if isinstance(value, str):
+        return f"'{value}" if value.startswith(_FORMULA) else value
+    return "" if value is None else value
+
+
+def _entry_view(entry: Entry) -> View:
+    view = {field.name: getattr(entry, field.name) for field in fields(Entry)}
+    view["cost_usd"], view["saved_usd"] = validation.usd(view.pop("cost")), validation.usd(view.pop("saved"))
+    return view
+
+
+def _sum(values: Iterable[float]) -> float:
+    total = sum(values)
+    return round(total, 9) if isinstance(total, float) else total
+
+
+def _check(query: Mapping[str, str], known: frozenset[str]) -> None:
+    unknown = sorted(set(query) - known)
+    if unknown:
+        raise InvalidRequest(f"There is no parameter '{unknown[0][:64]}'.", param=unknown[0][:64])
+    if query.get("format", "json") not in ("json", "csv"):
+        raise InvalidRequest("'format' must be json or csv.", param="format")
+
+
+def _is_csv(query: Mapping[str, str]) -> bool:
+    return query.get("format") == "csv"
+
+
+def _groups(text: str) -> tuple[SpendGroup, ...]:
+    groups = tuple(dict.fromkeys(part.strip() for part in text.split(",") if part.strip()))
+    if any(group not in GROUPS for group in groups):
+        raise InvalidRequest(f"'by' must be some of {', '.join(GROUPS)}, with commas between.", param="by")
+    return groups  # type: ignore[return-value]
+
+
+def _range(query: Mapping[str, str], now: float) -> tuple[float, float]:
+    since = checked("since", lambda text: validation.moment(text, now, ahead=False), query.get("since", _DEFAULT_SINCE))
+    until = now + 1.0
+    if "until" in query:
+        until = checked("until", lambda text: validation.moment(text, now, ahead=False), query["until"])
+    if since >= until:
+        raise InvalidRequest("'since' must lie before 'until'.", param="since")
+    return since, until
+
+
+def _offset_s(zone: str, at: float) -> int:
+    offset = datetime.fromtimestamp(at, UTC).astimezone(ZoneInfo(zone)).utcoffset()
+    return int(offset.total_seconds()) if offset is not None else 0
+
+
+def _limit(text: str) -> int:
+    if not text.isdecimal() or not 1 <= int(text[:9]) <= _MOST_ENTRIES:
+        raise ValueError(f"must be between 1 and {_MOST_ENTRIES}")
+    return int(text)

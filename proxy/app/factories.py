@@ -1,0 +1,297 @@
+"""Turns settings into the parts that the app is made of: model table, prices, admission, spend store."""
+
+import logging
+import re
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import replace
+from functools import partial
+from hashlib import blake2b
+from pathlib import Path
+from typing import Literal
+from urllib.parse import urlsplit
+
+import proxy
+from proxy.core.model_patterns import matches
+from proxy.core.modes import Mode
+from proxy.core.money.prices import PriceMap
+from proxy.core.providers import PROFILES
+from proxy.core.providers.hosts import provider_at
+from proxy.deployments import Entry, ModelTable, provider_of
+from proxy.deployments.price_map import load_price_map, price_for
+from proxy.errors import UnknownModel
+from proxy.planning.keep_alive import Terms
+from proxy.ports import Clock, Rules, StoreError, Transport
+from proxy.settings import ConfigError, LiteLLMParams, ModelEntry, Settings, weights_of
+from proxy.spend.epochs import Epochs
+from proxy.spend.estimates import PriceOf
+from proxy.spend.reservations import Accounts
+from proxy.spend.store_guard import Books
+from proxy.spend.webhooks import Notices
+from proxy.storage.database import SERVING_WAIT_S
+from proxy.storage.memory import MemoryStore
+from proxy.storage.port import Store
+from proxy.storage.spool import Spool
+from proxy.storage.sqlite import SqliteStore
+from proxy.telemetry.metrics import Metrics
+
+_log = logging.getLogger("stratiform")
+
+# Where `transport: http` goes without an api_base.
+_HOMES = {
+    "openai": "https://api.openai.com/v1",
+    "deepseek": "https://api.deepseek.com/v1",
+    "openrouter": "https://openrouter.ai/api/v1",
+}
+_PROMPT_ID = re.compile(r"[a-z0-9_]{1,64}")
+_PRICE_SUFFIXES = ("_cost_per_token", "_token_cost", "_token_cost_above_1hr")
+
+
+def price_map(settings: Settings) -> PriceMap:
+    """litellm's prices under those of the configuration."""
+    return load_price_map(overrides=price_overrides(settings))
+
+
+def price_overrides(settings: Settings) -> dict[str, dict[str, object]]:
+    """The configuration's own prices, in the fields of litellm's map."""
+    return {name: price.model_dump(exclude_none=True) for name, price in settings.stratiform.prices.items()}
+
+
+def model_table(settings: Settings, prices: PriceMap) -> ModelTable:
+    """The model list and ``--upstream``. Raises ConfigError."""
+    default = settings.stratiform.default_model or ""
+    table = ModelTable(entries(settings), price_source(prices), settings.aliases, settings.routing.fallbacks, default)
+    try:
+        if default and table.resolve(default).transport is Transport.LITELLM:
+            what = "is served through litellm, which has none of the paths that name no model"
+            raise ConfigError([f"stratiform.default_model: `{default}` {what}"])
+    except UnknownModel as error:
+        raise ConfigError([f"stratiform.default_model: `{default}` is not in model_list"]) from error
+    return table
+
+
+def entries(settings: Settings) -> list[Entry]:
+    """The lines of the model table: those of the file in their order, then ``--upstream``. Raises ConfigError."""
+    problems: list[str] = []
+    lines = list(_entries(settings, problems))
+    listed = {entry.name for entry in lines}
+    problems += [
+        f"router_settings.model_group_alias.{alias}: leads to `{target}`, which is not in model_list"
+        for alias, target in settings.aliases.items()
+        if target not in listed and not any("*" in name for name in listed)
+    ]
+    problems += [
+        f"router_settings.fallbacks.{name}: leads to `{target}`, which is not in model_list"
+        for name, targets in settings.routing.fallbacks.items()
+        for target in targets
+        if not _is_served(target, listed | settings.aliases.keys())
+    ]
+    if problems:
+        raise ConfigError(problems)
+    return lines
+
+
+def _is_served(name: str, listed: Collection[str]) -> bool:
+    provider, _ = provider_of(name)
+    return any(matches(pattern, written) for pattern in listed for written in (name, f"{provider}/{name}"))
+
+
+def keep_alive_terms(settings: Settings) -> Terms | None:
+    """What refreshes of prefixes may cost; None where they are off. Workers share a team's cap evenly."""
+    given, workers = settings.stratiform.keep_alive, settings.stratiform.workers
+    if not given.enabled:
+        return None
+    return Terms(
+        usd_per_day=given.usd_per_day / workers,
+        teams={team: usd / workers for team, usd in given.teams.items()},
+        own_keys=given.own_keys,
+        max_sessions=given.max_sessions,
+        max_bytes=int(given.max_mib * (1 << 20)),
+    )
+
+
+def upstream_profile(settings: Settings) -> str:
+    """Whose cache rules hold at ``--upstream``, in words for the log."""
+    if settings.upstream_profile:
+        return settings.upstream_profile
+    host = urlsplit(settings.upstream).hostname or ""
+    provider = provider_at(host)
+    if provider:
+        return f"by the model's name at {provider}"
+    return "openai for GPT models and none for others: --cache-profile NAME says which rules hold at this server"
+
+
+def price_source(prices: PriceMap) -> PriceOf:
+    """What a deployment's tokens cost, as a function."""
+    return partial(price_for, prices)
+
+
+async def open_store(settings: Settings, busy_timeout_s: float = SERVING_WAIT_S, *, is_serving: bool = False) -> Store:
+    """The store of the configuration; ``busy_timeout_s`` is how long a file is waited for that others are writing to.
+    Raises ConfigError where it cannot be used; a Redis is connected to by its first call, and where requests are to be
+    served, a file that is damaged or on a full disk is a store that is away."""
+    if settings.store_url is not None:
+        # A third of the time that it takes to start, for those who have one.
+        from proxy.storage.redis import RedisStore
+
+        return RedisStore(settings.store_url.get_secret_value(), ca_file=settings.store_ca)
+    path = settings.store_path
+    if path is None:
+        return MemoryStore()
+    try:
+        opened = await SqliteStore.open(path, busy_timeout_s, is_patient=is_serving)
+        if is_serving:
+            await opened.check()
+        return opened
+    except StoreError as error:
+        if settings.stratiform.store is None and not settings.stratiform.teams:
+            # Nobody asked for a file: an existing LiteLLM configuration with a master key must start as it is.
+            _log.warning("%s cannot be used (%s): keys, teams and spend end with this process", path, error)
+            return MemoryStore()
+        advice = "choose another file (sqlite:PATH) or memory"
+        raise ConfigError([f"stratiform.store: {path} cannot be used ({error}); {advice}"]) from error
+
+
+def epoch_file(settings: Settings) -> Path:
+    """Where the epoch of the configuration's store is remembered: one who configures another store means it."""
+    address = blake2b(settings.store_name.encode(), digest_size=8).hexdigest()
+    return settings.spool_folder / f"epoch-{address}"
+
+
+def spool_of(settings: Settings) -> Spool:
+    """What waits for the store while it is away."""
+    ours = settings.stratiform
+    return Spool(
+        settings.spool_folder, ours.spool_max_mib << 20, refuges=[settings.spool_fallback], fsync=ours.spool_fsync
+    )
+
+
+def accounts(
+    settings: Settings, rules: Rules, store: Store, prices: PriceMap, metrics: Metrics, clock: Clock, epochs: Epochs
+) -> Accounts:
+    """What requests may spend, and the ledger. A store in memory needs no spool: it cannot be away."""
+    ours = settings.stratiform
+    days = ours.ledger.retention_days
+    books = Books(
+        store,
+        clock,
+        metrics,
+        spool_of(settings) if store.is_durable else None,
+        keep_entries_s=None if days is None else days * 86400.0,
+    )
+    webhook = ours.budgets.webhook
+    secret = webhook.secret.get_secret_value() if webhook is not None and webhook.secret is not None else ""
+    return Accounts(
+        rules,
+        books,
+        price_source(prices),
+        metrics,
+        Notices(secret.encode(), clock, metrics),
+        on_store_error=ours.budgets.on_store_error,
+        on_unknown_price=ours.budgets.on_unknown_price,
+        epochs=epochs,
+    )
+
+
+def _entries(settings: Settings, problems: list[str]) -> Iterator[Entry]:
+    weights = weights_of(settings.models)
+    for index, (entry, weight) in enumerate(zip(settings.models, weights, strict=True)):
+        yield replace(_entry(entry, f"model_list[{index}]", settings, problems), weight=weight)
+    if settings.upstream:
+        # What the client calls the model is passed on unchanged, whatever prefix it has.
+        yield Entry(
+            name="*",
+            model="openai/*",
+            transport=Transport.HTTP,
+            profile=PROFILES[settings.upstream_profile] if settings.upstream_profile else None,
+            base_url=settings.upstream,
+            mode=Mode.parse(settings.stratiform.mode),
+            timeout_s=settings.timeout_s,
+        )
+
+
+def _entry(entry: ModelEntry, path: str, settings: Settings, problems: list[str]) -> Entry:
+    given, info = entry.litellm_params, entry.model_info
+    provider, _ = provider_of(given.model, given.custom_llm_provider or "")
+    transport = Transport(info.transport) if info.transport else None
+    base_url = given.api_base or given.base_url or ""
+    if transport is Transport.HTTP and not base_url:
+        base_url = _HOMES.get(provider, "")
+        if not base_url:
+            problems.append(f"{path}.litellm_params.api_base: is required for the http transport")
+    # An entry's mode lowers the mode of the whole, never raises it.
+    modes = [Mode.parse(name) for name in (settings.stratiform.mode, info.mode) if name]
+    return Entry(
+        name=entry.model_name,
+        model=given.model,
+        provider=given.custom_llm_provider or "",
+        transport=transport,
+        profile=PROFILES[info.cache_profile] if info.cache_profile else None,
+        base_url=base_url,
+        api_key=given.api_key.get_secret_value() if given.api_key else None,
+        headers=tuple(_headers(given)),
+        params=_params(entry, settings),
+        price_key=info.base_model or "",
+        mode=min(modes),
+        reminder=_reminder(info.system_reminder, settings.folder, path, problems),
+        timeout_s=given.timeout or settings.timeout_s,
+        order=given.order or 0,
+    )
+
+
+def _headers(given: LiteLLMParams) -> Iterator[tuple[str, str]]:
+    if given.organization:
+        yield "openai-organization", given.organization
+    for name, value in (given.extra_headers or {}).items():
+        yield name.lower(), value
+
+
+def _params(entry: ModelEntry, settings: Settings) -> Mapping[str, object]:
+    """What else is said about the deployment; the litellm transport is handed it, prices are found in it."""
+    params: dict[str, object] = dict(entry.litellm_params.model_extra or {})
+    if entry.litellm_params.custom_llm_provider:
+        params["custom_llm_provider"] = entry.litellm_params.custom_llm_provider
+    if settings.drop_params is not None:
+        params.setdefault("drop_params", settings.drop_params)
+    for key, value in (entry.model_info.model_extra or {}).items():
+        if key.endswith(_PRICE_SUFFIXES):
+            params.setdefault(key, value)
+    return params
+
+
+def _reminder(wanted: bool | str, folder: Path, path: str, problems: list[str]) -> str:
+    """The text of the reminder that a model's config asks for: the one that comes along, or a file's."""
+    if wanted is False:
+        return ""
+    file = _prompt_file(wanted, folder)
+    try:
+        text = without_front_matter(file.read_text(encoding="utf-8")).strip()
+    except (OSError, UnicodeDecodeError):
+        problems.append(f"{path}.model_info.system_reminder: {file} cannot be read")
+        return ""
+    if not text:
+        problems.append(f"{path}.model_info.system_reminder: {file} holds no text")
+    return text
+
+
+def _prompt_file(wanted: Literal[True] | str, folder: Path) -> Path:
+    """The file of a prompt: the reminder that comes along, one of ``prompts/`` by its id, or any file by its path."""
+    if wanted is True:
+        return prompts_folder() / "system_reminder.md"
+    named = prompts_folder() / f"{wanted}.md"
+    return named if _PROMPT_ID.fullmatch(wanted) and named.is_file() else folder / Path(wanted).expanduser()
+
+
+def prompts_folder() -> Path:
+    """The prompts that come along: ``prompts/``, beside the package."""
+    return Path(proxy.__file__).parent.parent / "prompts"
+
+
+def without_front_matter(text: str) -> str:
+    """A prompt file's text without the block between ``---`` lines at its head."""
+    lines = text.splitlines(keepends=True)
+    if not lines or lines[0].strip() != "---":
+        return text
+    for index, line in enumerate(lines[1:], start=1):
+        if line.strip() == "---":
+            return "".join(lines[index + 1 :])
+    return text

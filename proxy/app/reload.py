@@ -1,0 +1,75 @@
+"""Reading the configuration again while the proxy runs, as SIGHUP asks for it.
+
+Models, prices, teams, keys and budgets of the new file hold from then on. Requests that run keep the deployment that
+they were given, and no connection is closed. A file that is wrong changes nothing. Everything else in the file (the
+address, the store, limits, workers ...) is fixed when the process starts; a change there is named in the log.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from proxy.access.directory import Directory
+from proxy.app import declared, factories
+from proxy.core.money.prices import PriceMap
+from proxy.deployments.live import LiveModels
+from proxy.settings import ConfigError, Settings
+
+_TAKEN_OVER = frozenset({"teams", "client_keys", "prices", "mode"})
+
+_log = logging.getLogger("stratiform")
+
+
+@dataclass(slots=True)
+class ConfigSource:
+    """The configuration as it was last read without mistakes, and how to read it again."""
+
+    settings: Settings
+    read: Callable[[], Settings]
+
+    def reread(self) -> bool:
+        """Read the configuration again; says whether it can be used. A mistake is logged, and what was read before
+        stays."""
+        try:
+            settings = self.read()
+            factories.entries(settings)
+        except ConfigError as error:
+            _log.error("the configuration is not reloaded: %s", "; ".join(error.problems))
+            return False
+        for what in _needs_restart(self.settings, settings):
+            _log.warning("%s has changed: the change takes effect when the proxy is started again", what)
+        self.settings = settings
+        return True
+
+
+@dataclass(frozen=True, slots=True)
+class Reload:
+    """What of a running app follows the configuration."""
+
+    models: LiveModels
+    prices: PriceMap
+    directory: Directory
+
+    async def run(self, source: ConfigSource) -> bool:
+        """Read the configuration again and put it into force; says whether that was done."""
+        if not await asyncio.to_thread(source.reread):
+            return False
+        settings = source.settings
+        self.prices.override_all(factories.price_overrides(settings))
+        self.models.table = factories.model_table(settings, self.prices)
+        self.directory.declare(declared.declared(settings))
+        _log.info("the configuration is reloaded: %d models, %r", len(self.models.names()), self.directory)
+        return True
+
+
+def _needs_restart(before: Settings, now: Settings) -> Iterator[str]:
+    """The settings that differ and that a running process cannot change."""
+    ours, new = before.stratiform, now.stratiform
+    for name in type(ours).model_fields:
+        if name not in _TAKEN_OVER and getattr(ours, name) != getattr(new, name):
+            yield f"stratiform.{name}"
+    if (before.master_key is None) != (now.master_key is None):
+        yield "general_settings.master_key (the admin API is switched on and off at the start)"
+    if before.routing.has_breakers != now.routing.has_breakers or before.routing.num_retries != now.routing.num_retries:
+        yield "router_settings (retries and cooldowns)"

@@ -1,0 +1,239 @@
+"""What ``stratiform teams|keys|budgets|spend`` have in common: where they work, and how they print.
+
+They ask the same desk as the admin API does: on the configured store itself, or, with ``--url``, through a proxy that
+runs. The master key is never an argument: other users of a machine can read those.
+"""
+
+import argparse
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote, urlencode
+
+import aiohttp
+from rich.table import Table
+
+from proxy.admin import Desk
+from proxy.app import declared, factories
+from proxy.cli.output import Output, fail, plain_failures, print_json
+from proxy.clock import SteadyClock
+from proxy.errors import ProxyError
+from proxy.settings import ConfigError, Environment, Settings, Stratiform, load
+from proxy.spend.epochs import Epochs
+from proxy.spend.timekeeping import Timekeeper
+
+DEFAULT_CONFIG = Path("config.yaml")
+_TIMEOUT_S = 30.0
+# A person waits for a command as long as a proxy that is busy with its file may take.
+_PATIENCE_S = 10.0
+_KEY_VARIABLES = ("STRATIFORM_MASTER_KEY", "LITELLM_MASTER_KEY")
+_CLEARED = ("", "none")
+
+Ask = Callable[..., Awaitable[Any]]
+"""``await ask(method, path, query, body)``: the content of the answer."""
+
+
+@dataclass(frozen=True, slots=True)
+class Option:
+    """An option of a command that becomes a field of the body. Empty, or ``none``, clears the field."""
+
+    flag: str
+    field: str
+    kind: Callable[[str], Any]
+    help: str
+
+    def read(self, text: str) -> Any:
+        """The value of the field."""
+        return None if text.lower() in _CLEARED else self.kind(text)
+
+
+def names(text: str) -> list[str]:
+    """Names with commas between them."""
+    return [name.strip() for name in text.split(",") if name.strip()]
+
+
+LIMITS = (
+    Option("--mode", "mode", str, "the highest mode: passthrough, observe, mark, tier"),
+    Option("--models", "models", names, "the models it may ask for, with commas between; * for any text"),
+    Option("--rpm", "requests_per_minute", int, "requests per minute"),
+    Option("--tpm", "tokens_per_minute", int, "tokens per minute"),
+)
+
+
+class Actions:
+    """The actions of a command; each says where it works, and how it prints."""
+
+    def __init__(self, parser: argparse.ArgumentParser) -> None:
+        self._choices = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
+
+    def add(self, name: str, summary: str, options: Sequence[Option] = ()) -> argparse.ArgumentParser:
+        """An action, with the options that become fields."""
+        parser = self._choices.add_parser(name, help=summary)
+        for option in options:
+            parser.add_argument(option.flag, dest=option.field, metavar="VALUE", help=option.help)
+        add_where(parser)
+        return parser
+
+
+def add_where(parser: argparse.ArgumentParser) -> None:
+    """Where a command works, and how it prints."""
+    group = parser.add_argument_group("where, and how it is printed")
+    where = group.add_mutually_exclusive_group()
+    where.add_argument("--config", type=Path, metavar="FILE", help=f"a configuration, for its store ({DEFAULT_CONFIG})")
+    where.add_argument("--store", metavar="STORE", help="a store: sqlite:PATH or redis://HOST:PORT/DB")
+    where.add_argument("--url", help=f"a proxy that runs; the master key is in {' or '.join(_KEY_VARIABLES)}")
+    group.add_argument("--json", action="store_true", help="print JSON")
+
+
+def body_of(arguments: argparse.Namespace, options: Sequence[Option], **more: Any) -> dict[str, Any]:
+    """The fields that were given."""
+    body = {name: value for name, value in more.items() if value is not None}
+    for option in options:
+        text = getattr(arguments, option.field)
+        if text is not None:
+            try:
+                body[option.field] = option.read(text)
+            except ValueError:
+                raise ConfigError([f"{option.flag}: must be a number, or none"]) from None
+    return body
+
+
+def run_with(arguments: argparse.Namespace, work: Callable[[Ask], Awaitable[None]]) -> int:
+    """Run a command's work with a way to ask; the exit status. Raises ConfigError."""
+
+    async def main() -> None:
+        async with asking(arguments) as ask:
+            await work(ask)
+
+    with plain_failures():
+        try:
+            asyncio.run(main())
+        except ProxyError as error:
+            fail(error.message)
+    return 0
+
+
+@asynccontextmanager
+async def asking(arguments: argparse.Namespace, environment: Environment | None = None) -> AsyncIterator[Ask]:
+    """The desk that a command asks: the store's own, or a proxy's. Raises ConfigError."""
+    environment = environment or Environment.of_process()
+    if arguments.url:
+        async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=_TIMEOUT_S)) as session:
+            yield _Remote(session, arguments.url, _master_key(environment)).ask
+        return
+    settings = _settings(arguments, environment)
+    store = await factories.open_store(settings, _PATIENCE_S)
+    try:
+        if not store.is_durable:
+            raise ConfigError(["stratiform.store: is memory, which ends with a process: ask the proxy itself (--url)"])
+        directory = declared.directory(settings, store)
+        clock = SteadyClock()
+        await Timekeeper(clock, store, settings.spool_folder).prepare()
+        epochs = Epochs(store, factories.epoch_file(settings))
+        await epochs.recall()
+        desk = Desk(directory, store, clock, epochs)
+
+        async def ask(method: str, path: str, query: Mapping[str, str] | None = None, body: object = None) -> Any:
+            reply = await desk.answer(method, path, query, body)
+            return reply.content
+
+        yield ask
+    finally:
+        await store.aclose()
+
+
+def _settings(arguments: argparse.Namespace, environment: Environment) -> Settings:
+    if arguments.store:
+        try:
+            return Settings(stratiform=Stratiform(store=arguments.store), folder=Path.cwd())
+        except ValueError:
+            raise ConfigError(["--store: must be sqlite:PATH or redis://HOST:PORT/DB"]) from None
+    path = arguments.config
+    if path is None:
+        if not DEFAULT_CONFIG.exists():
+            raise ConfigError([f"say where: --config FILE (there is no {DEFAULT_CONFIG} here), --store or --url"])
+        path = DEFAULT_CONFIG
+    try:
+        return load(path, environment=environment)
+    except ConfigError as error:
+        raise ConfigError([*error.problems, "(to work on a store without its configuration: --store)"]) from error
+
+
+def _master_key(environment: Environment) -> str:
+    for name in _KEY_VARIABLES:
+        key = environment.get(name)
+        if key:
+            return key
+    raise ConfigError([f"--url: the master key is missing: set {' or '.join(_KEY_VARIABLES)} in the environment"])
+
+
+class _Remote:
+    """The desk of a proxy that runs."""
+
+    def __init__(self, session: aiohttp.ClientSession, url: str, key: str) -> None:
+        self._session = session
+        self._url = url.rstrip("/").removesuffix("/v1")
+        self._headers = {"authorization": f"Bearer {key}"}
+
+    async def ask(self, method: str, path: str, query: Mapping[str, str] | None = None, body: object = None) -> Any:
+        """Ask it. A redirect is not followed: the key is for this address."""
+        address = f"{self._url}/admin/{quote(path)}"
+        try:
+            async with self._session.request(
+                method, f"{address}?{urlencode(query)}" if query else address,
+                json=body, headers=self._headers, allow_redirects=False,
+            ) as answer:  # fmt: skip
+                if answer.status >= 300:
+                    fail(await _message(answer))
+                if answer.content_type == "text/csv":
+                    return await answer.text()
+                return await answer.json()
+        except (aiohttp.ClientError, TimeoutError, ValueError) as error:
+            fail(f"{self._url} does not answer as a proxy does ({type(error).__name__})")
+
+
+async def _message(answer: aiohttp.ClientResponse) -> str:
+    try:
+        message = (await answer.json())["error"]["message"]
+    except (aiohttp.ClientError, ValueError, KeyError, TypeError):
+        return f"the proxy answered with status {answer.status}"
+    if answer.status == 404 and "nothing is served" in str(message):
+        return "this proxy has no admin API: it has no master key"
+    return str(message)
+
+
+def show(arguments: argparse.Namespace, content: Any, columns: Mapping[str, str]) -> None:
+    """Print a list, or one thing, as JSON or as a table: column headings by the fields that they show."""
+    if arguments.json:
+        print_json(content)
+        return
+    rows = content["data"] if content.get("object") == "list" else [content]
+    table = Table(box=None, pad_edge=False)
+    for heading, field in columns.items():
+        table.add_column(heading, overflow="fold", justify="right" if _is_number(rows, field) else "left")
+    for row in rows:
+        table.add_row(*(_text(field, row.get(field)) for field in columns.values()))
+    Output().print(table)
+
+
+def _is_number(rows: Sequence[Mapping[str, Any]], field: str) -> bool:
+    values = [row.get(field) for row in rows if row.get(field) is not None]
+    return bool(values) and all(isinstance(value, (int, float)) and not isinstance(value, bool) for value in values)
+
+
+def _text(field: str, value: Any) -> str:
+    if value is None or value == []:
+        return "-"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if field.endswith("_at") and isinstance(value, (int, float)):
+        return datetime.fromtimestamp(value, UTC).strftime("%Y-%m-%d %H:%M")
+    if isinstance(value, list):
+        return ", ".join(map(str, value))
+    if isinstance(value, float):
+        return f"{value:.6f}".rstrip("0").rstrip(".") if field.endswith("usd") else f"{value:g}"
+    return str(value)

@@ -1,0 +1,331 @@
+"""Which models a request can reach: the one place that says so, for chats, raw paths, forms and compressed bodies.
+
+A request names its model in the body, in the path or in the query, and it may name more: stand-ins of a gateway
+(``models`` and ``route`` of OpenRouter, https://openrouter.ai/docs/guides/routing/model-fallbacks; ``fallbacks`` of
+LiteLLM, https://docs.litellm.ai/docs/proxy/client_side_fallbacks, and of Anthropic), presets
+(https://openrouter.ai/docs/features/presets), the model of a tool, of a session, of a transcription. A key's list and
+its budgets are held against all of them. Pure.
+"""
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from msgspec import Raw
+
+from proxy.core.access.named import (
+    NotUnderstood,
+    asks_unnamed,
+    is_plain_function,
+    may_ask_unnamed,
+    may_name_models,
+    models_of_tool,
+    models_under,
+    models_within,
+    parsed,
+    speaks_of_models,
+)
+from proxy.core.access.unambiguous import folded
+from proxy.core.account.paths import Path
+from proxy.core.wire.json_body import Unreadable, elements
+
+Headers = Sequence[tuple[str, str]]
+Values = Mapping[str, Raw | bytes]
+
+_READS = ("GET", "HEAD")
+# Paths whose body says the model, and no other thing does.
+_BODY_PATHS = frozenset(
+    {
+        "/chat/completions", "/completions", "/responses", "/responses/compact", "/responses/input_tokens", "/messages",
+        "/messages/count_tokens", "/complete", "/fim/completions", "/embeddings", "/moderations", "/rerank", "/score",
+        "/classify", "/pooling", "/tokenize", "/detokenize", "/ocr", "/edits", "/images/generations", "/images/edits",
+        "/images/variations", "/audio/speech", "/audio/transcriptions", "/audio/translations", "/videos",
+        "/realtime/sessions", "/realtime/client_secrets", "/realtime/transcription_sessions", "/assistants",
+        "/threads/runs",
+    }
+)  # fmt: skip
+_RUNS = re.compile(r"/threads/[^/]+/runs")
+# Behind these the body may leave the model out, and what is asked then costs nothing.
+_FREE_PATHS = frozenset({"/moderations"})
+# What comes behind an engine's or a deployment's name.
+_BEHIND_NAME = re.compile(
+    r"/(?:chat/completions|completions|embeddings|responses|images/(?:generations|edits|variations)|rerank"
+    r"|audio/(?:speech|transcriptions|translations))"
+)
+_VERBS = frozenset({"generatecontent", "streamgeneratecontent", "counttokens", "embedcontent"})
+# Members that hold what a model reads or fills in, and never say which model that is.
+_CONTENT = frozenset(
+    {
+        "messages", "input", "prompt", "suffix", "system", "instructions", "contents", "content", "systemInstruction",
+        "system_instruction", "query", "documents", "texts", "file", "image", "mask", "metadata", "stop", "logit_bias",
+        "response_format", "text", "output_config", "output_format", "functions", "function_call", "tool_choice",
+        "structured_outputs", "guided_json", "guided_choice", "chat_template_kwargs", "prediction", "stratiform",
+        "user", "stream_options", "generationConfig", "generation_config", "thinking", "reasoning", "litellm_metadata",
+    }
+)  # fmt: skip
+# A server that obeys another one may find other members in the same bytes (UTF-7 writes a quote as "+ACI-").
+_CHARSET = re.compile(r"charset\b[\s*]*+=\s*+[\"']?+([^\s;\"',]*+)")
+_PLAIN_CHARSETS = frozenset({"utf-8", "utf8", "us-ascii", "ascii", ""})
+_PRESET = "@preset/"
+_HARMLESS_PLUGINS = frozenset({"web", "file-parser", "response-healing", "context-compression"})
+_MODEL_PARAMETERS = frozenset({"engine", "deployment"})
+_METHOD_HEADERS = frozenset({"x-http-method-override", "x-http-method", "x-method-override"})
+_MODEL_HEADER_WORDS = frozenset({"model", "models", "fallback", "fallbacks", "deployment", "override"})
+_MODEL_HEADERS = frozenset({"x-portkey-config", "x-portkey-provider", "x-portkey-virtual-key"})
+_OWN_HEADERS = "x-stratiform-"
+MODEL_HEADER = "x-stratiform-model"
+"""Names the model whose deployment serves a request that names none, such as one for a file."""
+_TOOL_CHANGES = "tool-changes"
+_MOST_MODELS = 32
+_MOST_NAMES_BYTES = 64 << 10
+_MOST_BYTES = 1 << 20
+_ESCAPE = re.compile(rb"%([0-9A-Fa-f]{2})")
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a path names a model: the segment's number in the path as it was sent, and what follows the name in it."""
+
+    name: str
+    number: int
+    rest: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A request as far as it is read here. ``members`` are those of its JSON body; None where it has none that was
+    understood. ``form_model`` is the model of a form, None for what is no form. ``has_body``: there is one."""
+
+    method: str
+    path: Path
+    query: str = ""
+    headers: Headers = ()
+    members: Values | None = None
+    form_model: str | None = None
+    has_body: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Reach:
+    """What a request can reach. ``models`` are all that it names, first the one that decides where it goes.
+
+    ``unread`` says what of it is not understood, so that neither its models nor its price are known; ``beyond`` says
+    why it may reach further models than it names. Both are empty where that is not so. ``is_foreign``: nobody here
+    knows what the path reaches. ``is_listing``: it only asks which models there are. ``place`` is where the path names
+    a model. ``chosen`` is the model whose deployment is to serve a request that names none; it is no right to it.
+    """
+
+    models: tuple[str, ...] = ()
+    unread: str = ""
+    beyond: str = ""
+    is_foreign: bool = False
+    is_listing: bool = False
+    place: Place | None = None
+    chosen: str = ""
+
+
+@dataclass(slots=True)
+class _Found:
+    models: list[str] = field(default_factory=list)
+    unread: list[str] = field(default_factory=list)
+    beyond: list[str] = field(default_factory=list)
+    left: int = _MOST_BYTES
+
+    def parsed(self, raw: bytes) -> object:
+        """The value of a member that is searched for models. Raises NotUnderstood, also where all such members
+        together are too long."""
+        self.left -= len(raw)
+        if self.left < 0:
+            raise NotUnderstood("more of it than is searched could name models")
+        return parsed(raw)
+
+    def add(self, names: Iterator[str] | Sequence[str]) -> None:
+        for name in names:
+            if _PRESET in name.lower():
+                self.unread.append("a preset of the provider's account may choose any model")
+            if name not in self.models:
+                self.models.append(name)
+            if len(self.models) > _MOST_MODELS:
+                self.unread.append(f"it names more than {_MOST_MODELS} models")
+                return
+
+
+def reach_of(asked: Asked) -> Reach:
+    """Everything that the request can reach."""
+    path = asked.path
+    chosen = next((value for name, value in asked.headers if name == MODEL_HEADER), "")
+    if asked.method in _READS and path.words[:1] == ("models",) and not asked.has_body and not chosen:
+        return Reach(is_listing=True)
+    place = place_of(path)
+    by_body = asked.method == "POST" and is_body_path(path.text)
+    found = _Found()
+    if asked.members is not None:
+        _read_members(asked.members, found)
+    elif asked.form_model is not None:
+        found.add([asked.form_model] if asked.form_model else [])
+    elif asked.has_body and (by_body or place is not None):
+        found.unread.append("its body is no JSON object that could be read here")
+    if place is not None:
+        found.add([place.name])
+    _read_query(asked.query, found)
+    _read_headers(asked.headers, found)
+    if not found.models and by_body and path.text not in _FREE_PATHS:
+        found.unread.append("it names no model")
+    if asked.has_body and asked.method != "POST" and (place is not None or is_body_path(path.text)):
+        found.unread.append("only POST is understood there")
+    is_foreign = not by_body and (place is None or asked.method != "POST")
+    if found.models or place is not None or (by_body and path.text not in _FREE_PATHS):
+        chosen = ""
+    unread, beyond = next(iter(found.unread), ""), next(iter(found.beyond), "")
+    return Reach(tuple(found.models), unread, beyond, is_foreign, place=place, chosen=chosen)
+
+
+def is_body_path(text: str) -> bool:
+    """Whether the body of a POST on this path (``Path.text``) says the model, and nothing else does."""
+    return text in _BODY_PATHS or _RUNS.fullmatch(text) is not None
+
+
+def place_of(path: Path) -> Place | None:
+    """Where a path names the model that it asks: /engines/X/completions, /openai/deployments/X/chat/completions,
+    /models/X:generateContent."""
+    segments, words = path.segments, path.words
+    if len(words) > 2 and words[0] in ("engines", "deployments"):
+        behind = "/" + "/".join(words[2:])
+        return Place(segments[1], path.skipped + 1) if _BEHIND_NAME.fullmatch(behind) else None
+    if len(words) == 2 and words[0] == "models":
+        name, colon, verb = segments[1].rpartition(":")
+        return Place(name, path.skipped + 1, colon + verb) if name and verb.lower() in _VERBS else None
+    return None
+
+
+def _read_members(members: Values, found: _Found) -> None:
+    if "model" in members:
+        _read_value(members["model"], found)
+    for name, raw in members.items():
+        if name in ("model", *_CONTENT):
+            continue
+        if not name.isascii() or name != name.strip() or name.lower() != name:
+            _read_odd(name, raw, found)
+        elif name == "tools":
+            _read_tools(raw, found)
+        elif name == "route":
+            _read_route(raw, members, found)
+        elif name == "plugins":
+            _read_plugins(raw, found)
+        elif speaks_of_models(name):
+            _read_value(raw, found)
+        elif bytes(memoryview(raw)[:1]) in (b"{", b"["):
+            _read_within(raw, found)
+
+
+def _read_odd(name: str, raw: Raw | bytes, found: _Found) -> None:
+    """A name that some servers may take for another: ``Models``, ``Tools``."""
+    plain = folded(name)
+    if plain in ("tools", "route", "plugins") or speaks_of_models(plain):
+        found.unread.append(f"some servers take one of its members for '{plain}'")
+    elif bytes(memoryview(raw)[:1]) in (b"{", b"["):
+        _read_within(raw, found)
+
+
+def _read_value(raw: Raw | bytes, found: _Found) -> None:
+    if len(raw) > _MOST_NAMES_BYTES:
+        found.unread.append("a member that names models is too long")
+        return
+    try:
+        found.add(models_under(found.parsed(bytes(raw))))
+    except NotUnderstood as error:
+        found.unread.append(str(error))
+
+
+def _read_within(raw: Raw | bytes, found: _Found) -> None:
+    text = bytes(raw)
+    if not may_name_models(text):
+        return
+    try:
+        found.add(models_within(found.parsed(text)))
+    except NotUnderstood as error:
+        found.unread.append(str(error))
+
+
+def _read_tools(raw: Raw | bytes, found: _Found) -> None:
+    text = bytes(raw)
+    if text == b"null":
+        return
+    if text.startswith(b"[") and not (may_name_models(text) or may_ask_unnamed(text)):
+        return  # most requests: one look at the bytes of all tools
+    try:
+        for tool in elements(text):
+            if is_plain_function(tool):
+                continue
+            one = bytes(tool)
+            may_ask = may_name_models(one) or may_ask_unnamed(one)
+            read = found.parsed(one) if may_ask else None
+            names = models_of_tool(read)
+            found.add(names)
+            if not names and asks_unnamed(read):
+                found.beyond.append("a tool of it asks a model that it does not name: set the tool's own 'model'")
+    except (NotUnderstood, Unreadable):
+        found.unread.append("its tools cannot be read")
+
+
+def _read_route(raw: Raw | bytes, members: Values, found: _Found) -> None:
+    """OpenRouter picks a stand-in itself where a route is asked for and no models are named."""
+    text = bytes(raw)
+    if text != b"null" and not (text == b'"fallback"' and "models" in members):
+        found.unread.append("'route' lets the provider choose a model that is not named")
+
+
+def _read_plugins(raw: Raw | bytes, found: _Found) -> None:
+    try:
+        plugins = found.parsed(bytes(raw))
+    except NotUnderstood as error:
+        found.unread.append(str(error))
+        return
+    for plugin in plugins if isinstance(plugins, list) else [plugins]:
+        names = {value for name, value in plugin if folded(name) == "id"} if isinstance(plugin, list) else {""}
+        if plugin is not None and not names <= _HARMLESS_PLUGINS:
+            found.beyond.append("a plugin of it may choose a model that is not named")
+    found.add(models_within(plugins))
+
+
+def _read_query(query: str, found: _Found) -> None:
+    for part in query.replace(";", "&").split("&") if query else ():
+        name, _, value = part.partition("=")
+        plain, text = _decoded(name), _decoded(value)
+        if plain is None or text is None:
+            found.unread.append("its query is not UTF-8")
+            continue
+        word = folded(plain).partition("[")[0]
+        if "%" in plain:
+            found.unread.append("its query is encoded twice")
+        elif word == "_method":
+            found.unread.append("its query names another method")
+        elif speaks_of_models(word) or word in _MODEL_PARAMETERS:
+            found.add([text])
+
+
+def _read_headers(headers: Headers, found: _Found) -> None:
+    kinds = set[str]()
+    for name, value in headers:
+        if name == "content-type":
+            kinds.add(value)
+            if not _PLAIN_CHARSETS.issuperset(_CHARSET.findall(value.lower())):
+                found.unread.append("its content type names a character set other than UTF-8")
+        elif name in _METHOD_HEADERS:
+            found.unread.append(f"the header '{name}' names another method")
+        elif name in _MODEL_HEADERS or (
+            not name.startswith(_OWN_HEADERS) and not _MODEL_HEADER_WORDS.isdisjoint(name.replace("_", "-").split("-"))
+        ):
+            found.unread.append(f"the header '{name}' may choose a model")
+        elif name == "anthropic-beta" and _TOOL_CHANGES in value.lower():
+            found.beyond.append("tools that change within the messages may ask a model that is not named")
+    if len(kinds) > 1:
+        found.unread.append("it has several content types")
+
+
+def _decoded(text: str) -> str | None:
+    try:
+        raw = text.replace("+", " ").encode("latin-1")
+        return _ESCAPE.sub(lambda found: bytes((int(found[1], 16),)), raw).decode()
+    except (UnicodeDecodeError, UnicodeEncodeError):
+        return None

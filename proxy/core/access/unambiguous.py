@@ -1,0 +1,80 @@
+"""A request such that every server finds in it what was found here.
+
+Where a name stands twice, servers differ in which value counts (most take the last one, as we do), and some take
+``Model`` for ``model``: a key's models and budgets would be held against the one, and the other one served. This holds
+for every body that any server may read, whether or not we can take it apart.
+"""
+
+import unicodedata
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from msgspec import Raw
+
+from proxy.core.request.routing_fields import HEAD_NAMES, UTF8_MARK, Head, head_of
+from proxy.core.wire.json_body import join_members, value_spans
+from proxy.core.wire.scan import once, scan_members, values
+from proxy.errors import InvalidRequest
+
+_SHOWN_CHARS = 128
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """A JSON body with its head. ``members`` are its members' values by their names, each of which stands there once;
+    None where the body was not understood so far."""
+
+    body: bytes
+    head: Head
+    members: Mapping[str, Raw | bytes] | None
+
+
+def unambiguous(body: bytes, head: Head) -> Reading:
+    """The request with every name once. Raises InvalidRequest for a name that only some servers take for one of those
+    that decide where a request goes and what it may cost."""
+    if head.cut is None and body.startswith(UTF8_MARK):
+        # Not every server reads past it, and we do not take apart what stands behind it.
+        body = body.removeprefix(UTF8_MARK)
+        head = head_of(body)
+    cut = head.cut
+    if cut is None:
+        return _scanned(body, head)
+    check_names(cut.members)
+    spans = value_spans(body, cut.members, cut.span)
+    if spans is not None:
+        cut.span = cut.span or spans.get("messages")
+        return Reading(body, head, cut.members)
+    joined = join_members(cut.members, {})
+    return Reading(joined, head_of(joined), cut.members)
+
+
+def check_names(names: Iterable[str]) -> None:
+    """Raises InvalidRequest for a name that only some servers take for one of the head's."""
+    for name in names:
+        if name not in HEAD_NAMES and (meant := _FOLDED.get(folded(name))):
+            what = f"write '{meant}' exactly so: servers differ in what they make of it in another form"
+            raise InvalidRequest(what, param=ascii(name)[1:-1][:_SHOWN_CHARS])
+
+
+def folded(name: str) -> str:
+    """The name as the most lenient server reads it: small letters, compatible forms (Go's reader of JSON takes a long s
+    for an s), without blanks and characters that are not seen."""
+    if name.isascii() and name.isalnum():
+        return name.lower()
+    plain = unicodedata.normalize("NFKC", name).casefold()
+    return "".join(letter for letter in plain if letter.isprintable() and not letter.isspace())
+
+
+_FOLDED: Mapping[str, str] = {folded(name): name for name in HEAD_NAMES}
+
+
+def _scanned(body: bytes, head: Head) -> Reading:
+    members = scan_members(body)
+    if members is None:
+        return Reading(body, head, None)
+    check_names(member.name for member in members)
+    found = values(members)
+    if len(found) == len(members):
+        return Reading(body, head, found)
+    joined = once(members)
+    return Reading(joined, head_of(joined), found)

@@ -1,0 +1,119 @@
+"""The boundary cache of OpenAI GPT-5.6 and newer, and of Azure: entries stand at exact boundaries.
+
+Boundaries are the client's breakpoints and, in implicit mode, the end of the latest eligible message. The latest few
+are written; what is looked up is a list of its own: the first and the latest breakpoints, and in implicit mode earlier
+message endings and the end of the opening instructions. The guide, the SDK and Azure state different lists: they are
+fields of the profile. No look-back by positions: an entry is read where a candidate stands on it again. ("Prompt
+caching", https://developers.openai.com/api/docs/guides/prompt-caching, 2026-09-20.)
+"""
+
+from bisect import bisect_left
+from collections.abc import Iterable, Sequence
+
+from proxy.core.caches.entries import EntryTable
+from proxy.core.caches.prompt import Bill, Prompt
+from proxy.core.providers import CacheProfile
+
+
+class BoundaryCache:
+    """Billed in three spans: read up to the longest candidate that lives, written up to the last boundary behind it."""
+
+    __slots__ = ("_profile", "_table")
+
+    def __init__(self, profile: CacheProfile, capacity: int, table: EntryTable | None = None) -> None:
+        self._profile = profile
+        self._table = EntryTable(capacity) if table is None else table
+
+    def bill(self, prompt: Prompt, now: float) -> Bill:
+        """Explicit mode without a breakpoint: everything is plain, nothing is cached."""
+        hit = self._hit(prompt, now)
+        read = end = prompt.ends[hit] if hit >= 0 else 0
+        long_end = read
+        for position in self._written(prompt, read):
+            end = max(end, prompt.ends[position])
+            if self._is_long(prompt, position):
+                long_end = max(long_end, prompt.ends[position])
+        return Bill(read=read, write_5m=end - long_end, write_1h=long_end - read, plain=prompt.total - end, hit=hit)
+
+    def store(self, prompt: Prompt, now: float, available: float, output: bytes | None = None) -> None:
+        """Renew what was read and put an entry at each boundary behind it."""
+        profile = self._profile
+        hit = self._hit(prompt, now)
+        if hit >= 0:
+            first = 0 if profile.refresh == "prefix" else hit
+            for digest in prompt.hashes[first : hit + 1]:
+                self._table.renew([(prompt.scope, digest)], now)
+        for position in self._written(prompt, prompt.ends[hit] if hit >= 0 else 0):
+            life_s = profile.long_life_s if self._is_long(prompt, position) else profile.life_s
+            key = (prompt.scope, prompt.hashes[position])
+            self._table.put(key, now, available + profile.delay_s, life_s + profile.slack_s)
+        self._table.trim(now)
+
+    def held(self, prompt: Prompt, now: float) -> list[int]:
+        """The positions, ascending, whose own entries can be read now by a boundary there."""
+        get, scope, first = self._table.getter(), prompt.scope, bisect_left(prompt.ends, self._profile.min_tokens)
+        live = ((p, get((scope, digest))) for p, digest in enumerate(prompt.hashes[first:], first))
+        return [p for p, entry in live if entry is not None and entry.available <= now < entry.expiry]
+
+    def last_use(self, prompt: Prompt, position: int, now: float) -> tuple[float, float] | None:
+        """Seconds since the entry at a position was last used, and its life."""
+        return self._table.last_use((prompt.scope, prompt.hashes[position]), now)
+
+    def forget(self, prompt: Prompt, positions: Iterable[int]) -> None:
+        """Drop the entries at these positions."""
+        for position in positions:
+            self._table.forget((prompt.scope, prompt.hashes[position]))
+
+    def follow(self, profile: CacheProfile) -> None:
+        """From now on these rules hold."""
+        self._table.shorten(self._profile, profile)
+        self._profile = profile
+
+    def copy(self) -> "BoundaryCache":
+        """A hypothetical continuation: reads through, keeps its own writes."""
+        return BoundaryCache(self._profile, 0, self._table.copy())
+
+    def tables(self) -> tuple[EntryTable, ...]:
+        """Where the entries are."""
+        return (self._table,)
+
+    def __len__(self) -> int:
+        return len(self._table)
+
+    def _is_live(self, prompt: Prompt, position: int, now: float) -> bool:
+        if prompt.ends[position] < self._profile.min_tokens:
+            return False
+        entry = self._table.getter()((prompt.scope, prompt.hashes[position]))
+        return entry is not None and entry.available <= now < entry.expiry
+
+    def _is_long(self, prompt: Prompt, position: int) -> bool:
+        return prompt.marks.get(position) == "1h" and self._profile.long_life_s > 0
+
+    def _hit(self, prompt: Prompt, now: float) -> int:
+        """The longest candidate that can be read, or -1."""
+        live = (position for position in self._candidates(prompt) if self._is_live(prompt, position, now))
+        return max(live, default=-1)
+
+    def _candidates(self, prompt: Prompt) -> Iterable[int]:
+        profile = self._profile
+        explicit = sorted(prompt.marks)
+        endings = self._endings(prompt)
+        found = {*explicit[: profile.first_marks], *endings[-1:]}
+        found.update(sorted({*explicit, *endings[-1:]})[-profile.latest_marks :])
+        if profile.endings and endings:
+            found.update(endings[-1 - profile.endings :])
+            found.update(position for position in (prompt.head_end,) if position >= 0)
+        return found
+
+    def _endings(self, prompt: Prompt) -> Sequence[int]:
+        """Where the provider may set a boundary itself; nothing in explicit mode."""
+        return prompt.endings if self._profile.implicit_marks else ()
+
+    def _written(self, prompt: Prompt, read: int) -> list[int]:
+        """Boundaries behind what was read that get an entry."""
+        implicit = self._endings(prompt)[-1:]
+        explicit = sorted(set(prompt.marks) - set(implicit))
+        slots = self._profile.max_marks - len(implicit)
+        boundaries = {*implicit, *(explicit[-slots:] if slots > 0 else ())}
+        least = max(read + 1, self._profile.min_tokens)
+        return sorted(position for position in boundaries if prompt.ends[position] >= least)

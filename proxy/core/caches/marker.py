@@ -1,0 +1,182 @@
+"""The marker family: an entry stands only where a marker stood.
+
+Rules and their sources (Anthropic, "Prompt caching", https://platform.claude.com/docs/en/build-with-claude/prompt-caching,
+2026-08-21 and later copies): one entry per breakpoint; per breakpoint at most 20 positions are looked at, the
+breakpoint itself counted, then the next earlier breakpoint; a run of tool calls or of tool results is one position;
+readable once the first response begins; the life counts from the start of the request that wrote or read; below the
+model's minimum a marker is ignored silently. Qwen's and MiniMax's explicit caches work alike. What the pages leave open
+is a field of the profile: whether lives read each other, what a read renews, whether runs collapse, whether a marker
+below the hit makes an entry.
+"""
+
+from bisect import bisect_left
+from collections.abc import Callable, Iterable, Sequence
+from itertools import repeat
+
+from proxy.core.caches.entries import Entry, EntryTable, Key
+from proxy.core.caches.prompt import Bill, Life, Prompt
+from proxy.core.providers import CacheProfile, Dialect
+
+
+def validate(prompt: Prompt, profile: CacheProfile) -> str | None:
+    """Why the provider would refuse these markers with a 400, or None."""
+    if profile.dialect not in (Dialect.CACHE_CONTROL, Dialect.PART_CACHE_CONTROL):
+        return None
+    if len(prompt.marks) > profile.max_marks:
+        return f"A maximum of {profile.max_marks} blocks with cache_control may be provided. Found {len(prompt.marks)}."
+    short_seen = False
+    for position in sorted(prompt.marks):
+        if prompt.marks[position] == "5m":
+            short_seen = True
+        elif short_seen:
+            return "a ttl='1h' cache_control block must not come after a ttl='5m' cache_control block"
+    return None
+
+
+class MarkerCache:
+    """Billed in three spans: read up to the hit, written up to the last marker behind it, plain from there on."""
+
+    __slots__ = ("_profile", "_table")
+
+    def __init__(self, profile: CacheProfile, capacity: int, table: EntryTable | None = None) -> None:
+        self._profile = profile
+        self._table = EntryTable(capacity) if table is None else table
+
+    def bill(self, prompt: Prompt, now: float) -> Bill:
+        """Read A = the hit, 1-hour write up to B = the last 1-hour marker behind A, 5-minute write up to C = the last
+        marker behind A, plain the rest. Marks that the provider would refuse are billed all the same: ``validate``."""
+        usable = self._usable(prompt)
+        if not usable:
+            return Bill(read=0, write_5m=0, write_1h=0, plain=prompt.total)
+        ends = prompt.ends
+        hit = self._hit(prompt, usable, now)
+        read = long_end = write_end = ends[hit] if hit >= 0 else 0
+        for position in usable[-self._profile.max_marks :]:
+            if ends[position] > read:
+                write_end = ends[position]
+                if self._is_long(prompt.marks[position]):
+                    long_end = write_end
+        return Bill(
+            read=read,
+            write_5m=write_end - long_end,
+            write_1h=long_end - read,
+            plain=prompt.total - write_end,
+            hit=hit,
+        )
+
+    def store(self, prompt: Prompt, now: float, available: float, output: bytes | None = None) -> None:
+        """Renew what was read and put an entry at each marker behind it."""
+        usable = self._usable(prompt)
+        if not usable:
+            return
+        hit = self._hit(prompt, usable, now)
+        if hit >= 0:
+            self._renew(prompt, hit, now)
+        read = prompt.ends[hit] if hit >= 0 else 0
+        profile = self._profile
+        available += profile.delay_s
+        for position in usable[-self._profile.max_marks :]:
+            life = prompt.marks[position]
+            key = (self._scope(prompt, life), prompt.hashes[position])
+            if prompt.ends[position] > read or (profile.below_hit_free_entry and self._is_free(key, now)):
+                life_s = profile.long_life_s if self._is_long(life) else profile.life_s
+                self._table.put(key, now, available, life_s + profile.slack_s)
+        self._table.trim(now)
+
+    def held(self, prompt: Prompt, now: float) -> list[int]:
+        """The positions, ascending, whose own entries can be read now, in reach of a marker or not."""
+        get, hashes = self._table.getter(), prompt.hashes
+        first = bisect_left(prompt.ends, self._profile.min_tokens)
+        live: set[bytes] = set()
+        for scope in {self._scope(prompt, "5m"), self._scope(prompt, "1h")}:
+            for key in self._table.known(zip(repeat(scope), hashes[first:])):
+                entry = get(key)
+                if entry is not None and entry[0] <= now < entry[1]:
+                    live.add(key[1])
+        # A chained digest names its position: no two are alike.
+        return sorted(hashes.index(digest, first) for digest in live)
+
+    def last_use(self, prompt: Prompt, position: int, now: float) -> tuple[float, float] | None:
+        """Seconds since the entry at a position was last used, and its life."""
+        found = (self._table.last_use(key, now) for key in self._keys(prompt, position))
+        return min((one for one in found if one is not None), default=None)
+
+    def forget(self, prompt: Prompt, positions: Iterable[int]) -> None:
+        """Drop the entries at these positions, of either life."""
+        for position in positions:
+            for key in self._keys(prompt, position):
+                self._table.forget(key)
+
+    def follow(self, profile: CacheProfile) -> None:
+        """From now on these rules hold."""
+        self._table.shorten(self._profile, profile)
+        self._profile = profile
+
+    def _keys(self, prompt: Prompt, position: int) -> list[Key]:
+        return [(scope, prompt.hashes[position]) for scope in {self._scope(prompt, "5m"), self._scope(prompt, "1h")}]
+
+    def copy(self) -> "MarkerCache":
+        """A hypothetical continuation: reads through, keeps its own writes."""
+        return MarkerCache(self._profile, 0, self._table.copy())
+
+    def tables(self) -> tuple[EntryTable, ...]:
+        """Where the entries are."""
+        return (self._table,)
+
+    def __len__(self) -> int:
+        return len(self._table)
+
+    def _is_long(self, life: Life) -> bool:
+        return life == "1h" and self._profile.long_life_s > 0
+
+    def _is_free(self, key: Key, now: float) -> bool:
+        entry = self._table.getter()(key)
+        return entry is None or entry.expiry <= now
+
+    def _usable(self, prompt: Prompt) -> list[int]:
+        """Marked positions in order, without those below the minimum."""
+        ends, minimum = prompt.ends, self._profile.min_tokens
+        return sorted(position for position in prompt.marks if ends[position] >= minimum)
+
+    def _scope(self, prompt: Prompt, life: Life) -> bytes:
+        """Entries of both lives share a key only where they read each other."""
+        if self._profile.cross_life_read:
+            return prompt.scope
+        return prompt.scope + (b"/1h" if self._is_long(life) else b"/5m")
+
+    def _hit(self, prompt: Prompt, usable: Sequence[int], now: float) -> int:
+        """The deepest position that can be read, or -1."""
+        get = self._table.getter()
+        best = -1
+        for mark in reversed(usable):
+            if mark <= best:
+                break
+            found = self._walk(get, self._scope(prompt, prompt.marks[mark]), prompt, mark, now)
+            best = max(best, found)
+            if best >= 0 and self._profile.cross_life_read:
+                break  # every position between here and there was looked at
+        return best
+
+    def _walk(self, get: Callable[[Key], Entry | None], scope: bytes, prompt: Prompt, mark: int, now: float) -> int:
+        """Back from one marker. A run stands for its last position; the marker's own position is looked at anyway."""
+        profile = self._profile
+        hashes, ends, minimum = prompt.hashes, prompt.ends, profile.min_tokens
+        runs = prompt.runs if profile.collapses_runs else range(len(hashes))
+        position = mark
+        for _ in range(profile.lookback):
+            if position < 0 or ends[position] < minimum:
+                return -1
+            entry = get((scope, hashes[position]))
+            if entry is not None and entry[0] <= now < entry[1]:
+                return position
+            run = runs[position]
+            position -= 1
+            while position >= 0 and runs[position] == run:
+                position -= 1
+        return -1
+
+    def _renew(self, prompt: Prompt, hit: int, now: float) -> None:
+        first = 0 if self._profile.refresh == "prefix" else hit
+        lives: tuple[Life, ...] = ("5m",) if self._profile.cross_life_read else ("5m", "1h")
+        for life in lives:
+            self._table.renew(zip(repeat(self._scope(prompt, life)), prompt.hashes[first : hit + 1]), now)

@@ -1,0 +1,211 @@
+"""Five minutes or an hour: what the longer life of a cache entry is worth, by the client's own pauses.
+
+A pause longer than the short life costs what the prefix costs to write again. The longer life prevents that for pauses
+up to its own end, at a dearer write (Anthropic: 2.0 against 1.25 of the input price). Two facts make it cheap where a
+conversation goes on (``cache_models.marker``, from Anthropic's billing formula): the dearer price is paid for what
+stands between the deepest entry that is read and the last 1-hour marker, however long the prefix in front of it is;
+and a read renews every entry on the prefix for the entry's own life. So one 1-hour marker directly behind what is read
+protects all in front of it, and does so until the client changes something there.
+
+Nothing is ever marked for an hour before the client has paused that long itself.
+"""
+
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import accumulate
+from typing import Protocol
+
+from proxy.core.caches import Cache
+from proxy.core.caches.prompt import Bill, Life
+from proxy.core.forecast.forecast import Forecast
+from proxy.core.layout.breakpoints import place
+from proxy.core.layout.layout import Layout
+from proxy.core.providers import CacheProfile, Family
+from proxy.core.request.element import ElementKind
+from proxy.core.sessions.session import Session
+from proxy.core.stability.change_rates import STATIC_CHANGE
+
+# Before anything is known: one gap in a hundred, weighing as much as so many that were seen. A part of a pause is held
+# for chance, in all sessions and in this one (measured: else a client that pauses once pays for a second time that does
+# not come).
+_PRIOR_SHARE = 0.01
+_PRIOR_WEIGHT = 4.0
+_CHANCE_SEEN = 0.8
+_CHANCE_SEEN_HERE = 0.3
+# What the client does in other sessions weighs as much as so many gaps of this one.
+_LANE_WEIGHT = 8.0
+_OF_THE_HEAD = (ElementKind.TOOLS, ElementKind.SYSTEM, ElementKind.MESSAGE)
+# Certainty that no finite record gives.
+_MOST = 0.95
+# A pause that is expected promises more than it keeps: without this, sessions of a few pauses in a row, and then none,
+# pay up to 13 % more than five minutes alone would have cost (measured; a client that always pauses loses nothing).
+_CAUTION = 0.8
+
+
+class Standing(Protocol):
+    """A layout as it is judged: P(the next request comes within the short life and repeats everything up to a
+    position), and the positions, ascending, whose entries are held."""
+
+    @property
+    def layout(self) -> Layout:
+        """The order."""
+        ...
+
+    @property
+    def survival(self) -> Sequence[float]:
+        """By position."""
+        ...
+
+    @property
+    def held(self) -> Sequence[int]:
+        """Positions."""
+        ...
+
+    @property
+    def is_natural(self) -> bool:
+        """The client's own order."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Outlook:
+    """Returns that only the longer life serves. ``pause`` is P(the session's next request comes after the short life
+    and within the long one), ``forecast`` what else is expected of that request; ``openings`` is how many new sessions
+    with the same head are expected to come so late, before it is gone for good or changes."""
+
+    pause: float
+    openings: float
+    forecast: Forecast
+    profile: CacheProfile
+
+    def worth(self, layout: Layout, cache: Cache, now: float, *, is_natural: bool) -> "Worth":
+        """What reading this layout after a pause is worth."""
+        after = replace(self.forecast, body=self.pause, head=self.pause).positions(layout, is_natural=is_natural)
+        # If it is not protected now, the next request can do it for little, unless the pause comes first once more.
+        chances = [_CAUTION * chance / (1.0 - min(chance, _MOST)) for chance in after]
+        later = now + self.profile.life_s + self.profile.slack_s + 1.0
+        held = cache.held(layout.prompt({}), later)
+        spans = tuple(map(_span, layout.ends, (0, *layout.ends), chances))
+        head = self._head(layout) if self.openings else -1
+        opened: list[float] = []
+        if head >= 0:
+            kept = replace(self.forecast, body=1.0, head=1.0).positions(layout, is_natural=is_natural)
+            opened = [self.openings * each for each in map(_span, layout.ends[: head + 1], (0, *layout.ends), kept)]
+        return Worth(layout, tuple(accumulate(spans)), tuple(accumulate(opened)), held)
+
+    def hours(self, standing: Standing, marks: Iterable[int], hit: int, slots: int) -> Iterator[dict[int, Life]]:
+        """Markers with an hour among them that may be worth their price. ``marks`` are those that pay for five minutes,
+        ``hit`` is the deepest position that they read."""
+        layout, profile = standing.layout, self.profile
+        yield from _longer(marks, hit)
+        behind = _nearest(layout, hit, profile)
+        if behind is not None and slots > 1:
+            others = place(layout, standing.survival, standing.held, profile, slots - 1).positions
+            yield {p: "1h" if p <= behind else "5m" for p in sorted({*others, behind})}
+        if self.openings:
+            yield from self._head_marks(standing, slots)
+        survival = self._in_an_hour().positions(layout, is_natural=standing.is_natural)
+        dear = replace(profile, write=profile.write_long)
+        yield from _longer(place(layout, survival, standing.held, dear, slots).positions, hit)
+
+    def _head_marks(self, standing: Standing, slots: int) -> Iterator[dict[int, Life]]:
+        """The head for an hour, the rest for five minutes."""
+        layout, ends = standing.layout, standing.layout.ends
+        markable = (p for p in range(self._head(layout), -1, -1) if layout.parts[p].markable)
+        head = next(markable, None)
+        if head is not None and ends[head] >= self.profile.min_tokens and slots > 1:
+            others = place(layout, standing.survival, standing.held, self.profile, slots - 1).positions
+            yield {p: "1h" if p <= head else "5m" for p in sorted({*others, head})}
+
+    def _head(self, layout: Layout) -> int:
+        """The last position that other sessions begin with, too."""
+        for element, start in zip(layout.elements, layout.starts, strict=True):
+            is_turn = element.kind is ElementKind.MESSAGE and element.key != "system"
+            if element.kind not in _OF_THE_HEAD or (is_turn and element.message not in self.forecast.shared):
+                return start - 1
+        return len(layout.parts) - 1
+
+    def _in_an_hour(self) -> Forecast:
+        """The forecast, were every entry written for the longer life."""
+        forecast = self.forecast
+        return replace(forecast, body=min(1.0, forecast.body + self.pause), head=min(1.0, forecast.head + self.pause))
+
+
+@dataclass(frozen=True, slots=True)
+class Worth:
+    """Tokens that are expected to be read after a pause, if everything up to a position is protected: by the session's
+    next request, and by others that open with the same head. ``held`` are the positions, ascending, that are protected
+    whatever is sent now."""
+
+    layout: Layout
+    expected: tuple[float, ...]
+    opened: tuple[float, ...]
+    held: Sequence[int]
+
+    def of(self, marks: Mapping[int, Life], bill: Bill) -> float:
+        """With these markers: what is held that long already, and what is written for an hour now."""
+        ends = self.layout.ends
+        read = ends[bill.hit] if bill.hit >= 0 else 0
+        protected = sorted([*self.held, *(p for p, life in marks.items() if life == "1h" and ends[p] > read)])
+        own = self.expected[protected[-1]] if protected else 0.0
+        # Others find an entry only where they share all that is in front of it.
+        shared = bisect_right(protected, len(self.opened) - 1)
+        return own + (self.opened[protected[shared - 1]] if shared else 0.0)
+
+
+def _span(end: int, before: int, chance: float) -> float:
+    return (end - before) * chance
+
+
+def outlook(session: Session, newest: float | None, forecast: Forecast, profile: CacheProfile) -> Outlook | None:
+    """What the client's own pauses promise; None where there is no longer life, or where the client has not paused.
+    ``newest`` is the gap that has just ended."""
+    if profile.family is not Family.MARKER or not profile.long_life_s:
+        return None
+    openings, pause = _openings(session.lane.openings(), profile), _pause(session, newest, forecast, profile)
+    return Outlook(pause, openings, forecast, profile) if openings or pause else None
+
+
+def _pause(session: Session, newest: float | None, forecast: Forecast, profile: CacheProfile) -> float:
+    """P(the session's next request comes so late)."""
+    just = [] if newest is None else [newest]
+    own, lane = [*session.gaps, *just], [*session.lane.gaps(), *just]
+    seen = _pauses(lane, profile)
+    if not seen:
+        return 0.0
+    shared = (seen - _CHANCE_SEEN + _PRIOR_WEIGHT * _PRIOR_SHARE) / (len(lane) + _PRIOR_WEIGHT)
+    here = max(0.0, _pauses(own, profile) - _CHANCE_SEEN_HERE)
+    share = (here + _LANE_WEIGHT * shared) / (len(own) + _LANE_WEIGHT)
+    returns = session.lane.returns_within(profile.life_s, newest)
+    goes_on = min(1.0, forecast.body / returns) if returns > 0 else 1.0
+    return share * goes_on
+
+
+def _openings(gaps: Sequence[float], profile: CacheProfile) -> float:
+    """How many sessions open so late until one comes later still, or the head has changed: no more than were seen."""
+    seen = _pauses(gaps, profile)
+    if not seen:
+        return 0.0
+    share = (seen - _CHANCE_SEEN + _PRIOR_WEIGHT * _PRIOR_SHARE) / (len(gaps) + _PRIOR_WEIGHT)
+    gone = (sum(1 for gap in gaps if gap >= profile.long_life_s) + 0.5) / (len(gaps) + 1.0)
+    return min(float(seen), share / (gone + STATIC_CHANGE))
+
+
+def _pauses(gaps: Sequence[float], profile: CacheProfile) -> int:
+    return sum(1 for gap in gaps if profile.life_s <= gap < profile.long_life_s)
+
+
+def _longer(marks: Iterable[int], hit: int) -> list[dict[int, Life]]:
+    """The same markers, the first of them for an hour: up to each one behind what is read. None of them stands behind
+    one for five minutes."""
+    places = sorted(marks)
+    return [{p: "1h" if p <= last else "5m" for p in places} for last in places[bisect_right(places, hit) :]]
+
+
+def _nearest(layout: Layout, hit: int, profile: CacheProfile) -> int | None:
+    """The first place for a marker behind what is read: the cheapest that protects all of it."""
+    if hit < 0:
+        return None
+    last = min(hit + profile.lookback, len(layout.parts))
+    return next((p for p in range(hit + 1, last) if layout.parts[p].markable), None)

@@ -1,0 +1,226 @@
+"""Where cache markers pay: at most ``max_marks``, by dynamic programming over the places where survival drops.
+
+An entry is worth the tokens that the next request is expected to read by it; a write costs its premium once. Both are
+linear in tokens, so the best places solve a small shortest-path problem over the candidate positions.
+Break-even: a written prefix pays if it is expected to be read more than (w - 1) / (1 - r) times.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from proxy.core.caches.prompt import Life
+from proxy.core.layout.layout import Layout
+from proxy.core.providers import CacheProfile, Family
+from proxy.core.request.element import ElementKind
+from proxy.core.request.message import PartKind
+
+_MAX_STOPS = 16
+# Survival must fall by this factor before a place is worth a look of its own.
+_DROP = 0.985
+# Where an expected read fails, the tokens are mostly written again (w), sometimes left unmarked (1).
+_REWRITTEN_SHARE = 0.8
+# The best of many places promises more than it keeps (measured: fewer of the least likely entries were read).
+_CAUTION = 0.82
+_NEVER = float("-inf")
+_NO_MARKS: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Placement:
+    """Chosen positions, ascending, and what they promise. ``expected`` tokens are read by the next request.
+
+    ``reached`` is the last position that is cached after this request (-1: none).
+    """
+
+    positions: tuple[int, ...]
+    expected: float
+    reached: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Stop:
+    position: int
+    tokens: int
+    survival: float
+    is_free: bool
+
+
+def read_gain(profile: CacheProfile) -> float:
+    """What reading a token saves, in input prices."""
+    return _REWRITTEN_SHARE * profile.write + (1 - _REWRITTEN_SHARE) - profile.read
+
+
+def mark_gain(profile: CacheProfile) -> float:
+    """What an expected read is worth where markers are placed."""
+    return _CAUTION * read_gain(profile)
+
+
+def place(
+    layout: Layout, survival: Sequence[float], live: Sequence[int], profile: CacheProfile, slots: int
+) -> Placement:
+    """The best markers for a layout. ``survival[i]`` is P(the next request comes in time and repeats everything up to
+    position i); ``live`` are the positions, ascending, whose entries the provider still holds."""
+    if profile.family is not Family.MARKER:
+        return _automatic(layout, survival, profile)
+    stops = _stops(layout, survival, live, profile)
+    deepest = live[-1] if live else -1
+    chosen = _best(stops, layout, deepest, profile, slots)
+    if slots > 0 and deepest >= 0 and not _in_reach(chosen, deepest, profile.lookback):
+        reaching = _markable_behind(layout, deepest, profile)
+        if reaching is not None:
+            chosen = (reaching, *_best(stops, layout, deepest, profile, slots - 1))
+            if all(stop.position != reaching for stop in stops):
+                stops.append(_Stop(reaching, layout.ends[reaching], survival[reaching], False))
+                stops.sort(key=lambda stop: stop.position)
+    chosen = tuple(sorted(set(chosen)))
+    chosen = _fill_with_heads(layout, chosen, stops, profile, slots)
+    return Placement(chosen, _expected(stops, chosen), max((*chosen, deepest)) if chosen or live else -1)
+
+
+def place_given(
+    layout: Layout, survival: Sequence[float], live: Sequence[int], profile: CacheProfile, positions: Sequence[int]
+) -> Placement:
+    """What given markers promise (the client's own, or a fixed policy's)."""
+    if profile.family is not Family.MARKER:
+        return _automatic(layout, survival, profile)
+    usable = sorted({p for p in positions if layout.ends[p] >= profile.min_tokens})
+    deepest = live[-1] if live else -1
+    reached = deepest if usable and _in_reach(usable, deepest, profile.lookback) else -1
+    kept = [p for p in live if p <= reached]
+    stops = [_Stop(p, layout.ends[p], survival[p], p in kept) for p in sorted({*usable, *kept})]
+    return Placement(tuple(usable), _expected(stops, usable), max((*usable, reached), default=-1))
+
+
+def _automatic(layout: Layout, survival: Sequence[float], profile: CacheProfile) -> Placement:
+    """A cache that stores every position: nothing to choose."""
+    if profile.family is Family.NONE or layout.total < profile.min_tokens:
+        return Placement((), 0.0, -1)
+    expected, previous = 0.0, 0
+    for end, chance in zip(layout.ends, survival, strict=True):
+        if end >= profile.min_tokens:
+            expected += (end - previous) * chance
+            previous = end
+    return Placement((), expected, len(layout.ends) - 1)
+
+
+def _stops(layout: Layout, survival: Sequence[float], live: Sequence[int], profile: CacheProfile) -> list[_Stop]:
+    """Candidate positions: live entries, and markable positions behind which survival drops."""
+    held = set(live)
+    found: list[_Stop] = []
+    waiting = -1
+    ends, minimum, last = layout.ends, profile.min_tokens, len(layout.ends) - 1
+    first = _first_markable(layout, profile)
+    base = survival[0] if survival else 0.0
+    for position, is_markable in enumerate(layout.markable):
+        if is_markable and position >= first and ends[position] >= minimum:
+            waiting = position
+        if position in held:
+            found.append(_Stop(position, ends[position], survival[position], True))
+            waiting = -1
+        # Small steps add up: survival is compared with what it was behind the stop before.
+        if position == last or survival[position + 1] < base * _DROP:
+            if waiting >= 0:
+                found.append(_Stop(waiting, ends[waiting], survival[waiting], False))
+                waiting = -1
+            if position < last:
+                base = survival[position + 1]
+    if len(found) > _MAX_STOPS:
+        found = _thin(found)
+    return found
+
+
+def _thin(stops: list[_Stop]) -> list[_Stop]:
+    """The stops that matter most, by the tokens since the one before times the fall of survival behind; the deepest
+    live entry and the last stop always."""
+    worth: list[tuple[float, int]] = []
+    for index, stop in enumerate(stops):
+        before = stops[index - 1].tokens if index else 0
+        after = stops[index + 1].survival if index + 1 < len(stops) else 0.0
+        worth.append(((stop.tokens - before) * (stop.survival - after), index))
+    always = {len(stops) - 1, max((i for i, stop in enumerate(stops) if stop.is_free), default=len(stops) - 1)}
+    ranked = [index for _, index in sorted(worth, reverse=True) if index not in always]
+    return [stops[i] for i in sorted([*always, *ranked[: _MAX_STOPS - len(always)]])]
+
+
+def _best(stops: Sequence[_Stop], layout: Layout, deepest: int, profile: CacheProfile, slots: int) -> tuple[int, ...]:
+    """The marker positions of greatest value; empty where no marker pays."""
+    if slots <= 0 or not stops:
+        return ()
+    gain, premium = mark_gain(profile), profile.write - 1.0
+    held = layout.ends[deepest] if deepest >= 0 else 0
+    # rows[k] are the states with k markers used: value, tokens up to the last stop, the positions marked.
+    rows: list[list[tuple[float, int, tuple[int, ...]]]] = [[] for _ in range(slots + 1)]
+    answer: tuple[float, tuple[int, ...]] = (0.0, ())
+    for stop in stops:
+        tokens, survival, is_free = stop.tokens, stop.survival, stop.is_free
+        written = max(0, tokens - held) * premium if not is_free else 0.0
+        added: list[tuple[int, float, tuple[int, ...]]] = []
+        for used in range(0 if is_free else 1, slots + 1):
+            before = used if is_free else used - 1
+            found, chain = (tokens * survival * gain if before == 0 else _NEVER), _NO_MARKS
+            for value, reached, marked in rows[before]:
+                worth = value + (tokens - reached) * survival * gain
+                if worth > found:
+                    found, chain = worth, marked
+            if found > _NEVER:
+                added.append((used, found, chain if is_free else (*chain, stop.position)))
+        for used, value, chain in added:
+            rows[used].append((value, tokens, chain))
+            if value - written > answer[0] + 1e-9:
+                answer = (value - written, chain)
+    return answer[1]
+
+
+def _in_reach(marks: Sequence[int], entry: int, lookback: int) -> bool:
+    """Whether some marker finds the entry. Positions are counted singly: safe also where a provider folds runs."""
+    return any(0 <= mark - entry < lookback for mark in marks)
+
+
+def honoured(layout: Layout, profile: CacheProfile) -> dict[int, Life]:
+    """The client's own markers, where this provider reads them."""
+    first, parts = _first_markable(layout, profile), layout.parts
+    own = {p: life for p, life in layout.own_marks().items() if p >= first}
+    if profile.message_mark:
+        return own
+    return {p: life for p, life in own.items() if parts[p].index >= 0 and parts[p].kind is not PartKind.CALL}
+
+
+def _first_markable(layout: Layout, profile: CacheProfile) -> int:
+    """Positions before this one carry no marker: not every provider takes one on tools."""
+    elements = layout.elements
+    if not profile.tool_mark and elements and elements[0].kind is ElementKind.TOOLS:
+        return len(elements[0].parts)
+    return 0
+
+
+def _markable_behind(layout: Layout, entry: int, profile: CacheProfile) -> int | None:
+    """The nearest place for a marker that finds the entry. The client's own markers may have made entries at places
+    where we set none (assistant turns)."""
+    first = max(entry, _first_markable(layout, profile))
+    last = min(entry + profile.lookback, len(layout.parts))
+    return next((p for p in range(first, last) if layout.parts[p].markable), None)
+
+
+def _fill_with_heads(
+    layout: Layout, chosen: tuple[int, ...], stops: Sequence[_Stop], profile: CacheProfile, slots: int
+) -> tuple[int, ...]:
+    """Spare markers go to the most stable stops before the last chosen one: they cost nothing there."""
+    spare = slots - len(chosen)
+    if not chosen or spare <= 0:
+        return chosen
+    taken = set(chosen)
+    first, parts = _first_markable(layout, profile), layout.parts
+    free = [s for s in stops if first <= s.position < chosen[-1] and s.position not in taken]
+    free = [s for s in free if parts[s.position].markable]
+    free.sort(key=lambda s: (-s.survival, s.position))
+    return tuple(sorted([*chosen, *(s.position for s in free[:spare])]))
+
+
+def _expected(stops: Sequence[_Stop], chosen: Sequence[int]) -> float:
+    marked = set(chosen)
+    expected, previous = 0.0, 0
+    for stop in stops:
+        if stop.is_free or stop.position in marked:
+            expected += (stop.tokens - previous) * stop.survival
+            previous = stop.tokens
+    return expected

@@ -1,0 +1,164 @@
+"""A layout: the request's content in the order in which it would be sent, as a provider's cache counts it."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from hashlib import sha256
+
+from proxy.core.caches.prompt import Life, Prompt
+from proxy.core.digest import DIGEST_BYTES, chain, digest
+from proxy.core.request.element import Element, ElementKind
+from proxy.core.request.message import SYSTEM_ROLES, Part, PartKind
+
+NOTICE = "notice"
+"""The key of a system message behind the leading ones, where the upstream takes it to the front."""
+
+
+@dataclass(frozen=True, slots=True)
+class Seed:
+    """What stands in front of the first position: ``scope`` names account and model; ``settings`` digests the
+    parameters that a provider renders between the system text and the messages, ``tools`` and ``system`` those in front
+    of either. ``is_implicit``: the provider sets boundaries of its own where messages end."""
+
+    scope: bytes
+    settings: bytes
+    tools: bytes = b""
+    system: bytes = b""
+    is_implicit: bool = False
+
+    @property
+    def start(self) -> bytes:
+        """What the first position is chained to."""
+        return digest(self.scope, self.tools) if self.tools else self.scope
+
+
+class Layout:
+    """Elements in sending order and their positions. ``starts[i]`` is element i's first position; ``turns[i]`` its
+    message's index, where it is one of the conversation's as it came, else -1. ``markable[p]``: a position may carry a
+    marker.
+    """
+
+    __slots__ = (
+        "_unmarked", "digests", "elements", "ends", "hashes", "markable", "parts", "runs", "seed", "starts", "turns",
+    )  # fmt: skip
+
+    def __init__(self, seed: Seed, elements: Sequence[Element], base: "Layout | None" = None) -> None:
+        """``base`` is a layout whose first elements these are: what they share is not numbered again."""
+        self.seed = seed
+        self.elements = tuple(elements)
+        self.starts: list[int] = []
+        self.turns: list[int] = []
+        self.digests: list[bytes] = []
+        self.markable: list[bool] = []
+        self.parts: list[Part] = []
+        self.hashes: list[bytes] = []
+        self.ends: list[int] = []
+        self.runs: list[int] = []
+        self._unmarked: Prompt | None = None
+        self._number(self._adopt(base) if base is not None else 0)
+
+    def _adopt(self, base: "Layout") -> int:
+        """Take over the positions of the elements in common; how many elements those are."""
+        if base.seed != self.seed:
+            return 0
+        shared = min(len(self.elements), len(base.elements))
+        if self.elements[:shared] != base.elements[:shared]:
+            pairs = zip(self.elements, base.elements, strict=False)
+            shared = next(i for i, (mine, other) in enumerate(pairs) if mine is not other)
+        stop = base.starts[shared] if shared < len(base.starts) else len(base.parts)
+        self.starts, self.turns = base.starts[:shared], base.turns[:shared]
+        self.digests, self.markable = base.digests[:shared], base.markable[:stop]
+        self.parts, self.hashes = base.parts[:stop], base.hashes[:stop]
+        self.ends, self.runs = base.ends[:stop], base.runs[:stop]
+        return shared
+
+    def _number(self, first: int) -> None:
+        running = self.hashes[-1] if self.hashes else self.seed.start
+        end = self.ends[-1] if self.ends else 0
+        run = self.runs[-1] if self.runs else -1
+        previous = self.parts[-1].kind if self.parts else PartKind.OTHER
+        in_messages = any(_is_message(e) for e in self.elements[:first])
+        in_tools = all(e.kind is ElementKind.TOOLS for e in self.elements[:first])
+        starts, parts, hashes, ends, runs = self.starts, self.parts, self.hashes, self.ends, self.runs
+        for element in self.elements[first:]:
+            starts.append(len(parts))
+            self.digests.append(element.digest)
+            self.turns.append(element.message if element.key in _TURNS else -1)
+            if in_tools and element.kind is not ElementKind.TOOLS:
+                in_tools = False
+                running = chain(running, self.seed.system) if self.seed.system else running
+            if not in_messages and _is_message(element):
+                in_messages = True
+                running = chain(running, self.seed.settings)
+            is_first = True
+            for part in element.parts:
+                running = sha256(running + part.digest).digest()[:DIGEST_BYTES]
+                end += part.tokens
+                # A run of calls, or of results, counts as one position for the look-back (providers' own rule).
+                kind = part.kind
+                if kind is not previous or not (kind is _RESULT or (kind is _CALL and not is_first)):
+                    run += 1
+                previous, is_first = kind, False
+                hashes.append(running)
+                self.markable.append(part.markable)
+                ends.append(end)
+                runs.append(run)
+            parts += element.parts
+
+    @property
+    def total(self) -> int:
+        """Prompt tokens."""
+        return self.ends[-1] if self.ends else 0
+
+    def last_position(self, element: int) -> int:
+        """The last position of an element; the one before it where the element has none."""
+        following = element + 1
+        return (self.starts[following] if following < len(self.starts) else len(self.parts)) - 1
+
+    def prompt(self, marks: dict[int, Life]) -> Prompt:
+        """As the cache model takes it."""
+        plain = self._unmarked
+        if plain is None:
+            endings, head_end = self._endings() if self.seed.is_implicit else ((), -1)
+            hashes, ends, runs = tuple(self.hashes), tuple(self.ends), tuple(self.runs)
+            plain = self._unmarked = Prompt(self.seed.scope, hashes, ends, runs, {}, endings, head_end)
+        if not marks:
+            return plain
+        return Prompt(plain.scope, plain.hashes, plain.ends, plain.runs, marks, plain.endings, plain.head_end)
+
+    @property
+    def implicit(self) -> tuple[int, ...]:
+        """Where the provider sets a boundary itself."""
+        return self.prompt({}).endings[-1:]
+
+    def _endings(self) -> tuple[tuple[int, ...], int]:
+        """Where messages end that get a boundary of the provider's own (users', the last tool output of a group), and
+        where the opening instructions end; without any such message their end is the one."""
+        found: list[int] = []
+        head_end = -1
+        for index, element in enumerate(self.elements):
+            last = self.last_position(index)
+            if element.kind is ElementKind.TOOLS or last < self.starts[index]:
+                continue  # a message without content has no place to end at
+            if not _is_message(element):
+                head_end = last if head_end == self.starts[index] - 1 or head_end < 0 else head_end
+            elif element.role == "tool":
+                if found and found[-1] == self.starts[index] - 1 and self.parts[found[-1]].kind is _RESULT:
+                    found.pop()
+                found.append(last)
+            elif element.role == "user":
+                # A context message stands with its acknowledgement, of which no part can carry a marker.
+                own = (p for p in range(last, self.starts[index] - 1, -1) if self.parts[p].markable)
+                found.append(next(own, last))
+        return tuple(found) or tuple(p for p in (head_end,) if p >= 0), head_end
+
+    def own_marks(self) -> dict[int, Life]:
+        """The client's markers, where a provider honours them."""
+        return {i: part.own_mark for i, part in enumerate(self.parts) if part.own_mark is not None}
+
+
+_RESULT, _CALL = PartKind.RESULT, PartKind.CALL
+_TURNS = frozenset({"turn", NOTICE})
+
+
+def _is_message(element: Element) -> bool:
+    return element.kind is not ElementKind.TOOLS and element.role not in SYSTEM_ROLES

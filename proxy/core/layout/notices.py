@@ -1,0 +1,103 @@
+"""Notices: system messages behind the leading ones.
+
+Some upstreams take every system message to the front, newer ones keep its place. In what follows a layout stands in the
+order in which the provider reads it; where that is not the order of the messages (``CacheProfile.hoists_system``), the
+notices stand behind the head with the key ``NOTICE``, and ``wire_order`` puts them back where the client has them. A
+notice carries no marker of ours, so that markers and their lives are in the same order under both readings.
+
+What stands behind a hoisted notice is another prompt as soon as there is one more of them: nothing there is read again.
+"""
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Mapping, Sequence
+from math import exp, inf
+
+from proxy.core.caches.prompt import Life, Prompt
+from proxy.core.layout.layout import NOTICE, Layout
+from proxy.core.request.element import Element, ElementKind
+from proxy.core.request.message import SYSTEM_ROLES, Message
+from proxy.core.stability.change_rates import STATIC_CHANGE
+
+# What the conversation itself shows of how often a notice joins it weighs as much as so many requests.
+_SHOWN_WEIGHT = 2.0
+
+
+def is_notice(element: Element) -> bool:
+    """Whether an element is a system message behind the leading ones."""
+    return element.kind is ElementKind.MESSAGE and element.key != "system" and element.role in SYSTEM_ROLES
+
+
+def wire_order(elements: Sequence[Element]) -> Sequence[int]:
+    """The indices of a layout's elements in the order of the messages: each notice stands behind the last element that
+    the client has in front of it, and in front of the turn that follows it."""
+    notices = [index for index, element in enumerate(elements) if element.key == NOTICE]
+    if not notices:
+        return range(len(elements))
+    others = [index for index, element in enumerate(elements) if element.key != NOTICE]
+    turns = [place for place, index in enumerate(others) if elements[index].key == "turn"]
+    messages = [elements[others[place]].message for place in turns]
+    starts, ends = [0, *turns], [*turns, len(others)]
+    least = _least_behind([elements[index] for index in others], starts, ends)
+    is_tools = int(elements[0].kind is ElementKind.TOOLS)
+    slots: dict[int, list[int]] = {}
+    for index in notices:
+        message = elements[index].message
+        stretch = bisect_right(messages, message)
+        slot = bisect_left(least, message, starts[stretch], ends[stretch])
+        slots.setdefault(max(slot, is_tools), []).append(index)
+    found: list[int] = []
+    for place, index in enumerate(others):
+        found += slots.get(place, ())
+        found.append(index)
+    return found + slots.get(len(others), [])
+
+
+def _least_behind(elements: Sequence[Element], starts: Sequence[int], ends: Sequence[int]) -> list[float]:
+    """For each element the least message index from it to the end of its stretch between two turns."""
+    found = [inf] * len(elements)
+    for start, end in zip(starts, ends, strict=True):
+        least = inf
+        for place in range(end - 1, start - 1, -1):
+            message = elements[place].message
+            least = found[place] = min(least, message) if message >= 0 else least
+    return found
+
+
+def elsewhere(layout: Layout, marks: Mapping[int, Life]) -> Prompt | None:
+    """The same request as it is read where its notices are put elsewhere than the layout has them: at the front, or
+    where the client has them. None where that is no other prompt."""
+    elements = layout.elements
+    order: Sequence[int]
+    if any(element.key == NOTICE for element in elements):
+        order = wire_order(elements)
+    else:
+        front = [i for i, element in enumerate(elements) if _is_front(element)]
+        order = [*front, *(i for i, element in enumerate(elements) if not _is_front(element))]
+    if list(order) == list(range(len(elements))):
+        return None
+    other = Layout(layout.seed, [elements[index] for index in order], layout)
+    starts = {index: other.starts[number] for number, index in enumerate(order)}
+    moved: dict[int, Life] = {}
+    for position, life in marks.items():
+        index = bisect_right(layout.starts, position) - 1
+        moved[starts[index] + position - layout.starts[index]] = life
+    return other.prompt(moved)
+
+
+def _is_front(element: Element) -> bool:
+    """What stands in front of the conversation where notices are hoisted: tools, and all that system messages say."""
+    return element.kind is ElementKind.TOOLS or element.role in SYSTEM_ROLES
+
+
+def stays(messages: Sequence[Message], notices: Sequence[int], seen: float, changed: float) -> float:
+    """P(the next request has the same notices): by how many requests of the session had some, and how many of them had
+    a new one; before that by the conversation itself, in which each answer was a request."""
+    at = set(notices)
+    requests, shown, has_shown = 1, 0, False
+    for index, message in enumerate(messages):
+        if message.role == "assistant":
+            requests, has_shown = requests + 1, False
+        elif index in at and not has_shown:
+            shown, has_shown = shown + 1, True
+    joins = (changed + _SHOWN_WEIGHT * shown / requests) / (seen + _SHOWN_WEIGHT)
+    return max(0.0, 1.0 - joins) * exp(-STATIC_CHANGE * len(notices))

@@ -1,0 +1,343 @@
+"""Orders of a request's content: as sent, by tiers, and behind a prefix that was sent before.
+
+What binds every order (the fidelity rules): head first; turns keep their order; from the last user message on all
+stays last; context stands before it; a context message's opening and acknowledgement stay once, with its last part.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from proxy.core.digest import digest
+from proxy.core.layout.layout import NOTICE
+from proxy.core.layout.tiers import Tier
+from proxy.core.recognition.fixed_texts import CLAIM_HEADERS, PART_ACKNOWLEDGEMENT
+from proxy.core.recognition.pieces import PieceKind
+from proxy.core.request.element import (
+    Element,
+    ElementKind,
+    Lead,
+    composed_digest,
+    message_element,
+    part_element,
+    whole_element,
+)
+from proxy.core.request.item import Item
+from proxy.core.request.message import SYSTEM_ROLES, Part, PartKind, piece_digest, text_digest
+from proxy.core.request.spans import span_ends
+from proxy.core.request.tokens import MESSAGE_OVERHEAD_TOKENS, TokenCounter
+from proxy.core.request.view import Group, View
+
+Weight = Callable[[Item], float]
+
+
+@dataclass(slots=True)
+class Material:
+    """A request's content as elements, each form of a context piece once."""
+
+    tools: tuple[Element, ...]
+    head: tuple[Element, ...]
+    turns: tuple[Element, ...]
+    tail: tuple[Element, ...]
+    natural: tuple[Element, ...]
+    groups: tuple[Group, ...]
+    wholes: Mapping[str, Element]
+    parts: Mapping[str, Element]
+    lasts: Mapping[str, Element]
+    items: Mapping[str, Item] = field(default_factory=dict)
+    sizes: Mapping[str, int] = field(default_factory=dict)
+    documents: Mapping[str, Element] = field(default_factory=dict)
+    notices: tuple[Element, ...] = ()
+    """System messages behind the head, where the upstream takes them there."""
+
+    _forms: dict[bytes, Element] | None = None
+
+    def forms(self) -> Mapping[bytes, Element]:
+        """Every form of every context piece by its digest."""
+        if self._forms is None:
+            collections = (self.parts, self.lasts, self.wholes)
+            self._forms = {element.digest: element for collection in collections for element in collection.values()}
+        return self._forms
+
+    @property
+    def is_movable(self) -> bool:
+        """Whether there is anything to re-order."""
+        return bool(self.groups or self.documents)
+
+
+def material(
+    view: View,
+    tools: tuple[Element, ...],
+    counter: TokenCounter,
+    *,
+    has_spans: bool = False,
+    hoists_system: bool = False,
+) -> Material:
+    """All elements of a request; with ``has_spans`` long files are several positions, with ``hoists_system`` system
+    messages within the conversation stand behind the head."""
+    messages = view.messages
+    wholes = {
+        g.name + f"@{g.message}": whole_element(g.name, messages[g.message], messages[g.ack], (g.message, g.ack))
+        for g in view.groups
+    }
+    parts: dict[str, Element] = {}
+    lasts: dict[str, Element] = {}
+    items: dict[str, Item] = {}
+    sizes: dict[str, int] = {}
+    for group in view.groups:
+        forms = _Forms(view, group, counter, has_spans)
+        for item in group.items:
+            items[item.key] = item
+            tokens = sizes[item.key] = counter.count(item.digest, item.text)
+            if len(group.items) > 1:
+                parts[item.key] = forms.part(item, tokens)
+                lasts[item.key] = forms.last(item, tokens)
+    by_message = {g.message: wholes[g.name + f"@{g.message}"] for g in view.groups}
+    acks = {g.ack for g in view.groups}
+    single = view.transcript.elements
+    natural, body = single[view.head :], single[view.head : max(view.last_user, view.head)]
+    if view.groups:
+        natural = tuple(by_message.get(i, single[i]) for i in range(view.head, len(messages)) if i not in acks)
+        body = tuple(single[i] for i in view.turns() if i < view.last_user)
+    tail = single[max(view.last_user, view.head) :]
+    notices: tuple[Element, ...] = ()
+    if hoists_system and view.transcript.notices:
+        notices = tuple(message_element(messages[i], i, NOTICE) for i in view.transcript.notices)
+        natural, body, tail = (_without_system(some) for some in (natural, body, tail))
+    return Material(
+        tools=tools,
+        head=single[: view.head],
+        turns=body,
+        tail=tail,
+        natural=(*tools, *single[: view.head], *notices, *natural),
+        notices=notices,
+        groups=view.groups,
+        wholes=wholes,
+        parts=parts,
+        lasts=lasts,
+        items=items,
+        sizes=sizes,
+    )
+
+
+def _without_system(elements: tuple[Element, ...]) -> tuple[Element, ...]:
+    return tuple(element for element in elements if element.role not in SYSTEM_ROLES)
+
+
+class _Forms:
+    """Writes the pieces of one group in either form."""
+
+    def __init__(self, view: View, group: Group, counter: TokenCounter, has_spans: bool) -> None:
+        self._has_spans = has_spans
+        self._source = (group.message, group.ack)
+        self._header = _lead(CLAIM_HEADERS[group.claim], counter)
+        self._opening = _lead(group.opening, counter)
+        self._client_ack = view.messages[group.ack].parts[0]
+        self._ack = Part(
+            PartKind.TEXT, text_digest("assistant", PART_ACKNOWLEDGEMENT), 2 + MESSAGE_OVERHEAD_TOKENS, -1, False
+        )
+
+    def part(self, item: Item, tokens: int) -> Element:
+        return self._form(ElementKind.PART, self._header, item, tokens, self._ack)
+
+    def last(self, item: Item, tokens: int) -> Element:
+        return self._form(ElementKind.LAST_PART, self._opening, item, tokens, self._client_ack)
+
+    def _form(self, kind: ElementKind, lead: Lead, item: Item, tokens: int, ack: Part) -> Element:
+        composed = composed_digest(lead.digest, item.digest)
+        own = self._positions(lead, item, tokens, composed)
+        return part_element(kind, lead, item, composed, own, ack, self._source)
+
+    def _positions(self, lead: Lead, item: Item, tokens: int, composed: bytes) -> list[Part]:
+        """``lead`` + the piece."""
+        ends = span_ends(item.text) if self._has_spans and item.kind is PieceKind.FILE else ()
+        if len(ends) <= 1:
+            return [Part(PartKind.TEXT, composed, lead.tokens + tokens, -1, True)]
+        found: list[Part] = []
+        start = 0
+        for end in ends:
+            key = piece_digest(item.text[start:end])
+            own = tokens * end // ends[-1] - tokens * start // ends[-1]
+            if start == 0:
+                key, own = composed_digest(lead.digest, key), own + lead.tokens
+            found.append(Part(PartKind.TEXT, digest(b"span", key), own, -1, True))
+            start = end
+        return found
+
+
+def _lead(text: str, counter: TokenCounter) -> Lead:
+    key = piece_digest(text)
+    return Lead(text, key, counter.count(key, text) + MESSAGE_OVERHEAD_TOKENS)
+
+
+def behind_prefix(material: Material, kept: Sequence[Element], weight: Weight) -> tuple[Element, ...]:
+    """``kept`` (a valid prefix), then the rest of conversation and context (by ``weight``), then the last exchange.
+
+    ``weight`` is larger for what should stand earlier.
+    """
+    turns = material.turns[sum(1 for e in kept if e.key == "turn") :]
+    head = () if kept else (*material.tools, *material.head)
+    documents = _by_weight(material.documents, kept, weight)
+    notices = material.notices[sum(1 for e in kept if e.key == NOTICE) :]
+    return (*head, *kept, *documents, *notices, *turns, *_rest(material, kept, weight), *material.tail)
+
+
+def _by_weight(documents: Mapping[str, Element], kept: Sequence[Element], weight: Weight) -> list[Element]:
+    """Documents that are not sent yet, the most stable first."""
+    done = {e.key for e in kept if e.kind is ElementKind.DOCUMENT}
+    left = [e for key, e in documents.items() if key not in done and e.item is not None]
+    return sorted(left, key=lambda e: -weight(e.item) if e.item is not None else 0.0)
+
+
+def _rest(material: Material, kept: Sequence[Element], weight: Weight) -> list[Element]:
+    consumed = {e.key for e in kept if e.kind in (ElementKind.PART, ElementKind.LAST_PART)}
+    whole = {e.message for e in kept if e.kind is ElementKind.WHOLE}
+    ordered: list[tuple[float, int, Element]] = []
+    for group in material.groups:
+        if group.message in whole:
+            continue
+        if len(group.items) == 1:
+            element = material.wholes[f"{group.name}@{group.message}"]
+            ordered.append((weight(group.items[0]), len(ordered), element))
+            continue
+        left = sorted((i for i in group.items if i.key not in consumed), key=lambda i: -weight(i))
+        for item in left[:-1]:
+            ordered.append((weight(item), len(ordered), material.parts[item.key]))
+        if left:
+            ordered.append((weight(left[-1]), len(ordered), material.lasts[left[-1].key]))
+    return [element for _, _, element in sorted(ordered, key=lambda o: (-o[0], o[1]))]
+
+
+def valid_prefix(
+    material: Material, before: Sequence[bytes], changed: Mapping[bytes, Element] | None = None
+) -> tuple[Element, ...]:
+    """The longest prefix of an earlier layout (element digests) that this request may begin with.
+
+    ``changed`` are files by the digest of the form that they were sent in before: such a one may be the prefix's last,
+    so that its unchanged beginning is read.
+    """
+    fixed = (*material.tools, *material.head)
+    if len(before) < len(fixed) or any(e.digest != d for e, d in zip(fixed, before, strict=False)):
+        return ()
+    forms = material.forms()
+    found: list[Element] = list(fixed)
+    rest = _append_notices(material, found, _append_documents(material, found, before[len(fixed) :]))
+    used: set[str] = set()
+    next_turn = 0
+    for one in rest:
+        if next_turn < len(material.turns) and material.turns[next_turn].digest == one:
+            found.append(material.turns[next_turn])
+            next_turn += 1
+            continue
+        element = forms.get(one)
+        is_open = element is None and changed is not None
+        if element is None and changed is not None:
+            element = changed.get(one)
+        if element is None or element.key in used or _is_answer(material.turns, next_turn):
+            break
+        used.add(element.key)
+        found.append(element)
+        if is_open:
+            break
+    return whole_groups(material, found)
+
+
+def _is_answer(turns: Sequence[Element], index: int) -> bool:
+    """Whether this turn answers the one before it: nothing is put between the two (an aborted exchange was sent once
+    without its answer)."""
+    return 0 < index < len(turns) and turns[index].role in ("assistant", "tool")
+
+
+def _append_documents(material: Material, found: list[Element], before: Sequence[bytes]) -> Sequence[bytes]:
+    """Documents that were sent directly behind the head and are wanted still; what may follow them.
+
+    They all belong to the system message: where one is still missing, nothing that was sent behind them may follow.
+    """
+    left = {e.digest: e for e in material.documents.values()}
+    position = 0
+    while position < len(before) and (element := left.pop(before[position], None)) is not None:
+        found.append(element)
+        position += 1
+    return () if left else before[position:]
+
+
+def _append_notices(material: Material, found: list[Element], before: Sequence[bytes]) -> Sequence[bytes]:
+    """Notices that were sent directly behind the documents; what may follow them: nothing, where there is a new one."""
+    for position, notice in enumerate(material.notices):
+        if position >= len(before) or notice.digest != before[position]:
+            return ()
+        found.append(notice)
+    return before[len(material.notices) :]
+
+
+def whole_groups(material: Material, found: Sequence[Element]) -> tuple[Element, ...]:
+    """Cut the prefix where a group's last part would no longer be the last: the opening stays once, at the end."""
+    sizes = {g.message: len(g.items) for g in material.groups if len(g.items) > 1}
+    context = [(i, e) for i, e in enumerate(found) if e.message in sizes and e.kind in _CONTEXT_FORMS]
+    end = len(found)
+    while True:
+        placed: dict[int, list[tuple[int, Element]]] = {}
+        for index, element in context:
+            if index < end:
+                placed.setdefault(element.message, []).append((index, element))
+        offending = [cut for m, forms in placed.items() if (cut := _offending(forms, sizes[m])) is not None]
+        if not offending:
+            return tuple(found[:end])
+        end = min(offending)
+
+
+_CONTEXT_FORMS = frozenset({ElementKind.PART, ElementKind.LAST_PART, ElementKind.WHOLE})
+
+
+def _offending(forms: Sequence[tuple[int, Element]], size: int) -> int | None:
+    """Where a kept prefix must end so that a group's opening can stand once, with its last part; None: it may stay.
+
+    ``forms`` are the group's elements in the prefix with their places, ``size`` how many pieces the group has.
+    """
+    parts = [index for index, element in forms if element.kind is not ElementKind.WHOLE]
+    if len(parts) < len(forms):
+        return parts[0] if parts else None
+    last = next((index for index, element in forms if element.kind is ElementKind.LAST_PART), None)
+    if last is not None and (len(parts) < size or last != parts[-1]):
+        return last
+    if last is None and len(parts) == size:
+        return parts[-1]
+    return None
+
+
+def by_tiers(
+    material: Material,
+    tier_of: Callable[[str], Tier],
+    entered: Callable[[str], int],
+    weight: Weight,
+    unmarked: frozenset[Tier] = frozenset(),
+) -> tuple[Element, ...]:
+    """Policy classic: head, L0 - L3 context, the conversation, active context, the last exchange. The pieces of
+    ``unmarked`` tiers carry no marker: one behind them holds for them, too."""
+    stable: list[tuple[Tier, int, Item]] = []
+    for item in material.items.values():
+        tier = tier_of(item.key)
+        if tier is not Tier.ACTIVE and item.key not in material.documents:
+            stable.append((tier, entered(item.key), item))
+    stable.sort(key=lambda s: (s[0], s[1], s[2].key))
+    documents = _by_weight(material.documents, (), weight)
+    kept: list[Element] = [*material.tools, *material.head, *documents, *material.notices]
+    chosen = [item for _, _, item in stable]
+    for position, (tier, _, item) in enumerate(stable):
+        element = _tiered_form(material, item, chosen[: position + 1])
+        kept.append(element if tier not in unmarked else _unmarkable(element))
+    valid = whole_groups(material, kept)
+    return behind_prefix(material, valid, weight)
+
+
+def _unmarkable(element: Element) -> Element:
+    return replace(element, parts=tuple(replace(part, markable=False) for part in element.parts))
+
+
+def _tiered_form(material: Material, item: Item, placed: Sequence[Item]) -> Element:
+    """Under the documented header; under the client's own opening where no piece of the group follows."""
+    group = next(g for g in material.groups if any(i.key == item.key for i in g.items))
+    if len(group.items) == 1:
+        return material.wholes[f"{group.name}@{group.message}"]
+    done = {i.key for i in placed}
+    is_last = all(i.key in done for i in group.items)
+    return (material.lasts if is_last else material.parts)[item.key]

@@ -1,0 +1,106 @@
+"""The same request with its system prompt made still: clock lines in a tag, documents behind the fixed text (those that
+were not seen to change in their place, apart from the text in front of them)."""
+
+from dataclasses import replace
+
+from proxy.core.digest import digest
+from proxy.core.layout.orders import Material
+from proxy.core.recognition.fixed_texts import TAG_CLOSE, TAG_OPEN
+from proxy.core.request.element import Element, ElementKind, parts_element, text_element
+from proxy.core.request.message import Message, Part, PartKind, beside, piece_digest, text_digest
+from proxy.core.request.texts import kept_parts
+from proxy.core.request.tokens import MESSAGE_OVERHEAD_TOKENS, TokenCounter
+from proxy.core.request.view import SystemText, View
+
+
+def moved_material(view: View, material: Material, counter: TokenCounter) -> Material | None:
+    """The material with every volatile line relocated; None where nothing in the system prompt moves."""
+    if not any(text.is_moving for text in view.system):
+        return None
+    texts = {text.message: text for text in view.system}
+    head: list[Element] = []
+    for index, element in enumerate(material.head):
+        text = texts.get(index)
+        if text is None:
+            head.append(element)
+        elif text.is_parted:
+            head += parted(view, text, counter)
+        elif text.fixed.strip() or text.documents:
+            head.append(_fixed(view, text, counter))
+    documents = {
+        item.key: text_element(
+            item.key,
+            ElementKind.DOCUMENT,
+            "system",
+            Part(PartKind.TEXT, text_digest("system", item.text), counter.count(item.digest, item.text), 0, True),
+            message=text.message,
+            item=item,
+        )
+        for text in view.system
+        for item in text.documents
+    }
+    sizes = dict(material.sizes)
+    sizes.update((key, element.tokens) for key, element in documents.items())
+    return replace(
+        material,
+        head=tuple(head),
+        tail=_with_tag(view, material.tail, [line for text in view.system for line in text.volatile], counter),
+        documents=documents,
+        items={**material.items, **{e.key: e.item for e in documents.values() if e.item is not None}},
+        sizes=sizes,
+    )
+
+
+def _fixed(view: View, text: SystemText, counter: TokenCounter) -> Element:
+    message = view.messages[text.message]
+    if len(message.parts) > 1:
+        return _fixed_parts(message, text.message, counter)
+    role = message.role
+    key = text_digest(role, text.fixed)
+    own = Part(PartKind.TEXT, key, counter.count(key, text.fixed) + MESSAGE_OVERHEAD_TOKENS, -1, True)
+    own = beside(message, own)
+    return text_element("system", ElementKind.SYSTEM, role, own, message=text.message, lead=text.fixed)
+
+
+def parted(view: View, text: SystemText, counter: TokenCounter) -> tuple[Element, Element]:
+    """A system message in two parts: what stands in front of its documents is the same with any documents."""
+    before, behind = text.parts
+    first = _fixed(view, replace(text, fixed=before), counter)
+    key = text_digest(first.role, behind)
+    own = Part(PartKind.TEXT, key, counter.count(key, behind), -1, True)
+    return first, text_element("system", ElementKind.STANDING, first.role, own, message=text.message, lead=behind)
+
+
+def _fixed_parts(message: Message, index: int, counter: TokenCounter) -> Element:
+    """Of a list of texts those that stay; each as it came but for its volatile lines."""
+    parts: list[Part] = []
+    for kept in kept_parts(message):
+        own = message.parts[kept.index]
+        if not kept.is_whole:
+            key = text_digest(message.role, kept.text)
+            own = Part(PartKind.TEXT, key, counter.count(key, kept.text), kept.index, bool(kept.text.strip()))
+            own = own if parts else beside(message, own)
+        if not parts and not (kept.is_whole and kept.index == 0):
+            own = replace(own, tokens=own.tokens + MESSAGE_OVERHEAD_TOKENS)
+        parts.append(own)
+    return parts_element(ElementKind.SYSTEM, message.role, parts, index)
+
+
+def _with_tag(view: View, tail: tuple[Element, ...], lines: list[str], counter: TokenCounter) -> tuple[Element, ...]:
+    """The tag directly before the last user message; inside a tool loop, where that would break the loop's own prefix
+    with every step, behind the newest results. A user part: system messages are hoisted to the front by some."""
+    if not lines:
+        return tail
+    inner = "\n".join(line.removesuffix("\n") for line in lines)
+    body = TAG_OPEN + inner + TAG_CLOSE
+    tokens = counter.count(piece_digest(body), body) + MESSAGE_OVERHEAD_TOKENS
+    tag = text_element(
+        "tag",
+        ElementKind.TAG,
+        "user",
+        # No marker: what stands in the tag is never read again.
+        Part(PartKind.TEXT, digest(b"tag", body.encode("utf-8", "surrogatepass")), tokens, -1, False),
+        lead=body,
+    )
+    in_loop = view.messages[-1].role == "tool"
+    return (*tail, tag) if in_loop else (tag, *tail)

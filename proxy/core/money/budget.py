@@ -1,0 +1,118 @@
+"""Limits on spend and traffic: what a request may cost at most, what it will probably cost, and how a refusal reads.
+
+A hard limit holds because no request is sent whose *worst case* does not fit: the whole prompt at the dearest rate that
+its markers can cause, and all the output that it may have. The estimate is never below the bill as long as the provider
+counts no more tokens than ``most_prompt_tokens`` and answers within the request's own limit (where it sets none: within
+the model's, or ``Rule.assumed_output_tokens``). Soft limits and forecasts go by the *expected* cost: the prompt as the
+shadow cache bills it, and an answer as long as they usually are. Pure.
+"""
+
+import math
+from dataclasses import dataclass, field
+from typing import Literal
+
+from proxy.core.caches.prompt import Bill
+from proxy.core.money.prices import Price, input_cost
+
+Unit = Literal["usd", "tokens", "requests"]
+
+_NANOS_PER_USD = 1_000_000_000
+
+# What a provider adds to a prompt beyond our count: a chat template; with tools the instructions for their use (Claude:
+# up to 530 tokens, https://platform.claude.com/docs/en/agents-and-tools/tool-use/overview#pricing).
+_TEMPLATE_TOKENS = 30
+_TOOL_TEMPLATE_TOKENS = 600
+# Bytes of a prompt that we have not counted, per token at the least: code and CJK text have 2 to 3.
+_LEAST_BYTES_PER_TOKEN = 2
+
+
+UNKNOWN_OUTPUT_TOKENS = 8192
+"""The most that a model is taken to answer of which nobody says."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """A limit that holds for one request: a budget, or a rate limit.
+
+    ``whom`` keeps apart what the rule counts apart (a key's id, a user, a model); empty: the whole team together.
+    ``hard`` and ``soft`` are in the counter's unit: nano-dollars, tokens (prompt and output), requests. ``window`` is
+    "total", "minute", "hour", "day", "week" (from Monday), "month" (calendar, in ``timezone``) or "rolling:SECONDS".
+    ``assumed_output_tokens`` stand in for a request that sets no limit of its own (None: the most that the model can
+    answer). ``is_rate``: passing it is 429 ``rate_limit_exceeded`` with a time to retry after, not a spent budget.
+    """
+
+    id: str
+    title: str
+    """What an error calls it: "the monthly budget of team 'red'"."""
+    unit: Unit = "usd"
+    hard: int | None = None
+    soft: int | None = None
+    window: str = "total"
+    timezone: str = "UTC"
+    whom: str = ""
+    assumed_output_tokens: int | None = None
+    is_rate: bool = False
+    webhook: str = field(default="", repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """What one request takes in a unit: at most, and probably."""
+
+    most: int
+    expected: int
+
+
+def most_prompt_tokens(size_bytes: int, counted: int | None, factor: float, *, has_tools: bool = False) -> int:
+    """The most tokens that a provider can count for a prompt.
+
+    No tokenizer of today makes more tokens of a text than it has bytes. ``counted`` is our own count, ``factor`` the
+    most by which this provider's has passed it; without a count it is what the bytes allow for.
+    """
+    if not size_bytes:
+        return 0
+    template = _TOOL_TEMPLATE_TOKENS if has_tools else _TEMPLATE_TOKENS
+    if counted is None:
+        return size_bytes // _LEAST_BYTES_PER_TOKEN + template
+    return min(size_bytes, math.ceil(counted * factor)) + template
+
+
+def worst_case(price: Price, prompt_tokens: int, output_tokens: int, *, long_life: bool) -> int:
+    """Nano-dollars for a prompt that is all written to the cache, at the longer life where one is asked for."""
+    rate = price.at(prompt_tokens)
+    dearest = max(rate.input, rate.read, rate.write_5m, rate.write_1h if long_life else 0.0)
+    # Products of floats are off by less than the digits that are cut.
+    return math.ceil(round((prompt_tokens * dearest + output_tokens * rate.output) * _NANOS_PER_USD, 3))
+
+
+def expected_cost(price: Price, bill: Bill | None, prompt_tokens: int, output_tokens: int) -> int:
+    """Nano-dollars for a prompt as the shadow cache bills it; as plain input where nobody asked the shadow."""
+    prompt = bill if bill is not None else Bill(0, 0, 0, prompt_tokens)
+    usd = input_cost(prompt, price) + output_tokens * price.at(prompt.total).output
+    return round(usd * _NANOS_PER_USD)
+
+
+def nanos(usd: float) -> int:
+    """An amount in nano-dollars, rounded."""
+    return round(usd * _NANOS_PER_USD)
+
+
+def refusal(rule: Rule, spent: int, reserved: int, amount: int, again: str) -> str:
+    """Why a request was refused, for the client to read. ``again`` says when the window ends ("" for never)."""
+    limit = rule.hard or 0
+    running = f", {amount_text(rule.unit, reserved)} reserved by running requests" if reserved > 0 else ""
+    state = f"{amount_text(rule.unit, spent)} of {amount_text(rule.unit, limit)} spent{running}"
+    if spent + reserved < limit and rule.unit != "requests":
+        verb = "cost" if rule.unit == "usd" else "take"
+        need = amount_text(rule.unit, amount)
+        state += f", and this request may {verb} up to {need} (a lower output limit lowers that)"
+    text = f"{rule.title[:1].upper()}{rule.title[1:]} does not allow this request: {state}."
+    return f"{text} It begins anew at {again}." if again else text
+
+
+def amount_text(unit: Unit, amount: int) -> str:
+    """An amount for people: "$1.25", "1200 tokens", "3 requests"."""
+    if unit != "usd":
+        return f"{amount} {unit}"
+    usd = amount / _NANOS_PER_USD
+    return f"${usd:.2f}" if usd >= 0.1 or usd == 0 else f"${usd:.2g}" if usd >= 1e-4 else f"${usd:.1e}"

@@ -1,0 +1,202 @@
+"""What a request can cost at the most, and what it did cost: its tokens at the rates of its tier, and all else that is
+billed. Both by the same rules; pure.
+
+The most is reserved before a request is sent: the whole prompt at its dearest rate, all answers as long as they may be,
+every tool called as often as it may be, each time with the prompt once more and with what it found. A discount that a
+provider may not give (``flex``) does not lower it. None stands for a cost that nobody can tell.
+"""
+
+import math
+from collections.abc import Sequence
+
+from proxy.core.money.budget import worst_case
+from proxy.core.money.extras import CODE_USD, FILE_SEARCH_USD, SERVICE_FACTORS, Extras
+from proxy.core.money.prices import Cost, Price, cost
+from proxy.core.request.demand import Demand, Kind
+from proxy.core.request.wants import Tool, Wants
+from proxy.core.response.reported import Reported
+from proxy.core.response.usage import Usage
+
+_NANOS_PER_USD = 1_000_000_000
+UNKNOWN_PROMPT_TOKENS = 200_000
+"""The most that a prompt is taken to have of which not all stands in the body, at a model of which nobody says."""
+_FOUND_TOKENS = 8_000
+"""What a call of a tool adds to the prompt: https://platform.openai.com/docs/pricing#built-in-tools."""
+_IMAGE_TOKENS = 6_300
+"""The largest image at the highest quality: https://platform.openai.com/docs/guides/image-generation#cost-and-latency."""
+_MOST_PIXELS = 1792 * 1024
+_SPOKEN_TOKENS_PER_S = 20
+_HEARD_TOKENS_PER_S = 10
+_DOCUMENTS_PER_QUERY = 100
+"""https://docs.cohere.com/docs/how-does-cohere-pricing-work: a search has up to a hundred documents."""
+_TOKENS_PER_DOCUMENT = 500
+# Models that search before each answer, by a part of their names.
+_SEARCHING: Sequence[str] = ("-search-preview", "-search-api", "/sonar", "perplexity")
+
+
+def most_cost(
+    price: Price, demand: Demand, prompt_tokens: int, output_tokens: int, *, long_life: bool, model: str = ""
+) -> int | None:
+    """Nano-dollars that a request can cost at the most; None where that is not known."""
+    match demand.kind:
+        case Kind.FREE:
+            return 0
+        case Kind.UNKNOWN:
+            return None
+        case Kind.TEXT | Kind.PROMPT:
+            return _most_text(price, demand, prompt_tokens, output_tokens, long_life=long_life, model=model)
+        case _:
+            usd = unit_cost(price, demand, prompt_tokens)
+            return None if usd is None else math.ceil(round(usd * _NANOS_PER_USD, 3))
+
+
+def most_prompt(price: Price, demand: Demand, prompt_tokens: int) -> int:
+    """The most tokens of a prompt with all that a request refers to."""
+    if not demand.wants.is_beyond:
+        return prompt_tokens
+    return max(prompt_tokens, price.extras.max_input_tokens or UNKNOWN_PROMPT_TOKENS)
+
+
+def unit_cost(price: Price, demand: Demand, prompt_tokens: int) -> float | None:
+    """USD for a call that is billed by images, sound, characters or searches; None where the map has no such price."""
+    extras = price.extras
+    prompt_usd = prompt_tokens * price.input
+    match demand.kind:
+        case Kind.IMAGE:
+            each = _image_usd(price)
+            return None if each is None else prompt_usd + demand.images * each
+        case Kind.SPEECH if extras.character is not None:
+            return demand.characters * extras.character
+        case Kind.SPEECH if extras.second is not None or extras.audio_out:
+            per_s = max(extras.second or 0.0, extras.audio_out * _SPOKEN_TOKENS_PER_S)
+            return prompt_usd + demand.seconds * per_s
+        case Kind.TRANSCRIPTION if extras.second is not None or extras.audio_in:
+            heard = (max(extras.audio_in, price.input) + price.output) * _HEARD_TOKENS_PER_S
+            return demand.seconds * max(extras.second or 0.0, heard)
+        case Kind.RERANK if extras.query is not None:
+            by_size = math.ceil(prompt_tokens / (_DOCUMENTS_PER_QUERY * _TOKENS_PER_DOCUMENT))
+            queries = max(1, math.ceil(demand.documents / _DOCUMENTS_PER_QUERY), by_size)
+            return prompt_usd + queries * extras.query
+        case Kind.RERANK if extras.by_tokens:
+            return prompt_usd
+        case _:
+            return None
+
+
+def bill(price: Price, demand: Demand, usage: Usage | None, reported: Reported, model: str = "") -> Cost | None:
+    """What an exchange cost by what was reported of it; None where nothing was, and nothing is billed without."""
+    if demand.kind in (Kind.TEXT, Kind.PROMPT, Kind.FREE, Kind.UNKNOWN):
+        return None if usage is None else _text_bill(price, demand, usage, reported, model)
+    usd = _reported_units(price, demand, usage, reported)
+    if usd is None:
+        usd = unit_cost(price, demand, usage.prompt if usage is not None else 0)
+    return None if usd is None else Cost(0.0, max(usd, reported.usd))
+
+
+def _most_text(
+    price: Price, demand: Demand, prompt_tokens: int, output_tokens: int, *, long_life: bool, model: str
+) -> int | None:
+    extras, wants = price.extras, demand.wants
+    if not extras.by_tokens:
+        return None
+    calls = sum(count for _, count in wants.calls)
+    prompt = most_prompt(price, demand, prompt_tokens) * (1 + calls) + calls * _FOUND_TOKENS
+    rate = _dearest(price, wants)
+    nanos = worst_case(rate, prompt, output_tokens, long_life=long_life)
+    output = _dearest_output(extras, wants)
+    usd = output_tokens * max(0.0, output - rate.at(prompt).output)
+    usd += sum(_call_usd(extras, tool, count) for tool, count in wants.calls) + extras.request
+    if _searches(model) and not any(tool is Tool.SEARCH for tool, _ in wants.calls):
+        usd += extras.search
+    return nanos + math.ceil(round(usd * _NANOS_PER_USD, 3))
+
+
+def _dearest(price: Price, wants: Wants) -> Price:
+    """The price at which the request may be served."""
+    served = price
+    if wants.tier:
+        asked = price.served(wants.tier)
+        if asked is price:
+            asked = price.times(SERVICE_FACTORS.get(wants.tier, 1.0))
+        served = max(price, asked, key=lambda one: one.input + one.output)
+    factor = (price.extras.fast if wants.is_fast else 1.0) * (price.extras.local if wants.is_local else 1.0)
+    return served if factor == 1.0 else served.times(factor)
+
+
+def _dearest_output(extras: Extras, wants: Wants) -> float:
+    sound = extras.audio_out if wants.has_audio else 0.0
+    images = extras.image_out if wants.has_images else 0.0
+    return max(extras.reasoning, sound, images)
+
+
+def _call_usd(extras: Extras, tool: Tool, count: int) -> float:
+    match tool:
+        case Tool.SEARCH:
+            return count * extras.search
+        case Tool.FILES:
+            return count * FILE_SEARCH_USD
+        case Tool.CODE:
+            return CODE_USD
+        case Tool.READING:
+            return 0.0
+
+
+def _text_bill(price: Price, demand: Demand, usage: Usage, reported: Reported, model: str) -> Cost:
+    extras, rate = price.extras, _served(price, demand, usage, reported)
+    spent = cost(usage, rate)
+    at = rate.at(usage.prompt)
+    input_usd = _more(min(reported.audio_in, usage.prompt), extras.audio_in, at.input) + _more(
+        reported.image_in, extras.image_in, at.input
+    )
+    output_usd = _more(min(reported.audio_out, usage.output), extras.audio_out, at.output)
+    output_usd += _more(min(reported.image_out, usage.output), extras.image_out, at.output)
+    searches = reported.searches or int(demand.wants.searches_once or _searches(model))
+    other_usd = searches * extras.search + reported.files * FILE_SEARCH_USD + reported.codes * CODE_USD + extras.request
+    total = Cost(spent.input_usd + input_usd, spent.output_usd + output_usd + other_usd)
+    return Cost(total.input_usd, max(total.output_usd, reported.usd - total.input_usd))
+
+
+def _served(price: Price, demand: Demand, usage: Usage, reported: Reported) -> Price:
+    """The price of the tier that served the request; of the dearest that it asked for, where nobody says which."""
+    if usage.estimated and not reported.tier:
+        return _dearest(price, demand.wants)
+    served = price.served(reported.tier)
+    if served is price and reported.tier and reported.tier == demand.wants.tier:
+        served = price.times(SERVICE_FACTORS.get(reported.tier, 1.0))
+    factor = (price.extras.fast if reported.is_fast else 1.0) * (price.extras.local if reported.is_local else 1.0)
+    return served if factor == 1.0 else served.times(factor)
+
+
+def _more(tokens: int, own: float, usual: float) -> float:
+    """What tokens cost beyond the usual rate, where they have a price of their own."""
+    return tokens * (own - usual) if own > usual else 0.0
+
+
+def _reported_units(price: Price, demand: Demand, usage: Usage | None, reported: Reported) -> float | None:
+    extras = price.extras
+    if demand.kind is Kind.IMAGE and extras.image_out and usage is not None:
+        text = usage.prompt - min(reported.image_in, usage.prompt)
+        return text * price.input + reported.image_in * extras.image_in + usage.output * extras.image_out
+    if demand.kind is Kind.IMAGE and reported.images and (each := _image_usd(price)) is not None:
+        return reported.images * each
+    if demand.kind is Kind.TRANSCRIPTION and extras.second is not None and reported.seconds:
+        return reported.seconds * extras.second
+    if demand.kind is Kind.TRANSCRIPTION and usage is not None and extras.by_tokens:
+        sound = max(extras.audio_in, price.input)
+        return usage.prompt * sound + usage.output * price.output
+    return None
+
+
+def _image_usd(price: Price) -> float | None:
+    extras = price.extras
+    known = [
+        *([extras.image] if extras.image is not None else []),
+        *([extras.pixel * _MOST_PIXELS] if extras.pixel else []),
+        *([extras.image_out * _IMAGE_TOKENS] if extras.image_out else []),
+    ]
+    return max(known, default=None)
+
+
+def _searches(model: str) -> bool:
+    name = model.lower()
+    return any(part in name for part in _SEARCHING)

@@ -1,0 +1,349 @@
+"""What tokens cost: prices, the bill for an exchange, and what a plan saved.
+
+Prices are read from litellm's price map (``proxy.deployments.price_map``), whose fields are USD per token. What the map
+leaves out is filled so that a saving is never overstated: a cache read without a price of its own costs the input
+price, and so does a write. All functions are pure.
+"""
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Protocol
+
+from proxy.core.caches.prompt import Bill
+from proxy.core.money.extras import NO_EXTRAS, Extras, extras_of, is_extra, usd
+from proxy.core.response.usage import Usage
+
+Entry = Mapping[str, object]
+
+_INPUT = "input_cost_per_token"
+_OUTPUT = "output_cost_per_token"
+_READ = "cache_read_input_token_cost"
+_WRITE = "cache_creation_input_token_cost"
+_WRITE_LONG = ("cache_creation_input_token_cost_above_1hr", "cache_creation_input_token_cost_above_12hr")
+_STEPPED = "tiered_pricing"
+_LONGEST = "max_output_tokens"
+_ABOVE = re.compile(r"^(?:input|output)_cost_per_token_above_(\d+)k_tokens$")
+_SERVICE = re.compile(r"^input_cost_per_token_([a-z]+)$")
+# Prices of other calls than those that wait for an answer.
+_OTHER_CALLS = frozenset({"batches", "decisions"})
+_NEEDED = re.compile(
+    r"^(?:(?:in|out)put_cost_per_token|cache_(?:read|creation)_input_token_cost)"
+    r"(?:_above_1hr|_above_12hr)?(?:_above_\d+k_tokens)?(?:_(?!batches$|decisions$)[a-z]+)?$"
+    r"|^tiered_pricing$|^max_(?:in|out)put_tokens$"
+)
+
+_DATE = re.compile(r"[-@](?:\d{8}|\d{4}-\d{2}-\d{2}|latest)$")
+_DECORATION = re.compile(r"(?:\[\w+\]|:(?:nitro|floor|online|exacto|extended|thinking))$")
+_REGION = re.compile(r"^(?:us|eu|apac|jp|au|in|global|us-gov)\.(?=[a-z]+\.)")
+_REMEMBERED = 4096
+
+
+@dataclass(frozen=True, slots=True)
+class Price:
+    """USD per token. ``tiers`` are the whole prices of longer prompts: (above so many prompt tokens, price), ascending.
+
+    ``write_5m`` and ``write_1h`` are the shorter and the longer life that the provider sells; ``max_output_tokens`` is
+    the longest answer, where that is known. ``services`` are whole prices by service tier ("priority"), ``extras`` what
+    is billed besides tokens of text.
+    """
+
+    input: float
+    output: float
+    read: float
+    write_5m: float
+    write_1h: float
+    tiers: tuple[tuple[int, "Price"], ...] = ()
+    max_output_tokens: int | None = None
+    services: tuple[tuple[str, "Price"], ...] = field(default=(), compare=False, repr=False)
+    extras: Extras = field(default=NO_EXTRAS, compare=False, repr=False)
+
+    @classmethod
+    def relative(cls, read: float, write: float, write_long: float) -> "Price":
+        """A price in units of the input price, as cache profiles have it; output is free."""
+        return cls(1.0, 0.0, read, write, write_long)
+
+    def at(self, prompt_tokens: int) -> "Price":
+        """The price that holds for a prompt of this length: beyond a threshold every token costs the tier's price."""
+        price = self
+        for above, dearer in self.tiers:
+            if prompt_tokens <= above:
+                break
+            price = dearer
+        return price
+
+    def served(self, service: str) -> "Price":
+        """The price at a service tier; this one where the map knows none of that name."""
+        return next((price for name, price in self.services if name == service), self)
+
+    def times(self, factor: float) -> "Price":
+        """Every token at that many times its price."""
+        tiers = tuple((above, price.times(factor)) for above, price in self.tiers)
+        return replace(
+            self, input=self.input * factor, output=self.output * factor, read=self.read * factor,
+            write_5m=self.write_5m * factor, write_1h=self.write_1h * factor, tiers=tiers,
+        )  # fmt: skip
+
+    @property
+    def read_multiplier(self) -> float | None:
+        """A cache read in input prices; None where input is free."""
+        return self.read / self.input if self.input else None
+
+    @property
+    def write_multiplier(self) -> float | None:
+        """A cache write of the shorter life in input prices; None where input is free."""
+        return self.write_5m / self.input if self.input else None
+
+    @property
+    def write_long_multiplier(self) -> float | None:
+        """A cache write of the longer life in input prices; None where input is free."""
+        return self.write_1h / self.input if self.input else None
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """What an exchange cost, in USD."""
+
+    input_usd: float
+    output_usd: float
+
+    @property
+    def total_usd(self) -> float:
+        """Input and output."""
+        return self.input_usd + self.output_usd
+
+
+class Parts(Protocol):
+    """A prompt's tokens by the rate they are billed at: a ``Bill`` or a ``Usage``."""
+
+    @property
+    def read(self) -> int: ...
+    @property
+    def write_5m(self) -> int: ...
+    @property
+    def write_1h(self) -> int: ...
+    @property
+    def plain(self) -> int: ...
+    @property
+    def total(self) -> int: ...
+
+
+def input_cost(parts: Parts, price: Price) -> float:
+    """USD for the prompt."""
+    rate = price.at(parts.total) if price.tiers else price
+    return (
+        parts.read * rate.read
+        + parts.write_5m * rate.write_5m
+        + parts.write_1h * rate.write_1h
+        + parts.plain * rate.input
+    )
+
+
+def uncached_cost(parts: Parts, price: Price) -> float:
+    """USD for the same prompt if there were no cache."""
+    return parts.total * price.at(parts.total).input
+
+
+def input_share(parts: Parts, price: Price) -> float:
+    """The prompt's cost as a share of its cost without a cache; 1.0 where that is nothing."""
+    uncached = uncached_cost(parts, price)
+    return input_cost(parts, price) / uncached if uncached else 1.0
+
+
+def cost(usage: Usage, price: Price) -> Cost:
+    """What the exchange cost."""
+    return Cost(input_cost(usage, price), usage.output * price.at(usage.prompt).output)
+
+
+def saved_on_shadow(own: Bill, predicted: Bill, price: Price) -> float:
+    """USD saved against the client's own layout, both as the shadow cache bills them; negative where ours is dearer."""
+    return input_cost(own, price) - input_cost(predicted, price)
+
+
+def saved_as_reported(own: Bill, usage: Usage, price: Price) -> float:
+    """USD saved against the client's own layout, ours as the provider reported it; negative where ours was dearer.
+
+    Our token counts are not the provider's, so the shadow's bill of the client's layout is scaled to the reported
+    prompt: its shares are kept.
+    """
+    return input_cost(scaled(own, usage.prompt), price) - input_cost(usage, price)
+
+
+def scaled(bill: Bill, total: int) -> Bill:
+    """The bill of a prompt of ``total`` tokens with the same shares; rounding goes to the plain tokens."""
+    if bill.total <= 0:
+        return Bill(0, 0, 0, total, bill.hit)
+    read, short, long = (part * total // bill.total for part in (bill.read, bill.write_5m, bill.write_1h))
+    return Bill(read, short, long, total - read - short - long, bill.hit)
+
+
+def price_of(entry: Entry) -> Price | None:
+    """The price in an entry of litellm's map, or in the same fields of a config; None where it has none."""
+    extras = extras_of(entry)
+    steps = entry.get(_STEPPED)
+    if isinstance(steps, list) and steps:
+        stepped = _stepped(steps, _longest(entry))
+        return stepped and replace(stepped, extras=extras)
+    if _INPUT not in entry and _OUTPUT not in entry and not extras.is_priced:
+        return None
+    whole = _whole(entry, "", None)
+    services = sorted({m[1] for m in map(_SERVICE.match, entry) if m} - _OTHER_CALLS)
+    return replace(
+        whole,
+        max_output_tokens=_longest(entry),
+        services=tuple((name, _whole(entry, f"_{name}", whole)) for name in services),
+        extras=replace(extras, by_tokens=_INPUT in entry or _OUTPUT in entry),
+    )
+
+
+def _whole(entry: Entry, service: str, usual: Price | None) -> Price:
+    """The price under one service's suffix, with its tiers. What it leaves out keeps its proportion to the usual."""
+    base = _rates(entry, service, usual)
+    thresholds = sorted({int(m[1]) for m in map(_ABOVE.match, entry) if m})
+    tiers = []
+    for k in thresholds:
+        named = f"_above_{k}k_tokens"
+        if service and _INPUT + named + service not in entry:
+            ratio = base.input / usual.input if usual is not None and usual.input else 1.0
+            tiers.append((k * 1000, _rates(entry, named, usual).times(ratio)))
+        else:
+            tiers.append((k * 1000, _rates(entry, named + service, base)))
+    return replace(base, tiers=tuple(tiers))
+
+
+def needed(entry: Entry) -> dict[str, object]:
+    """The fields of an entry that ``price_of`` reads."""
+    return {key: entry[key] for key in entry if _NEEDED.match(key) or is_extra(key)}
+
+
+def _rates(entry: Entry, suffix: str, base: Price | None) -> Price:
+    """The rates under one suffix. A tier's missing rate keeps its proportion to the input price."""
+    given = usd(entry, _INPUT + suffix)
+    flat = given if given is not None else (base.input if base else 0.0)
+    ratio = flat / base.input if base and base.input else 1.0
+    output = usd(entry, _OUTPUT + suffix)
+    if output is None:
+        output = base.output * ratio if base else 0.0
+    read = usd(entry, _READ + suffix)
+    if read is None:
+        read = base.read * ratio if base else flat
+    # The map writes 0 for "no write fee" (DeepSeek, GLM): such tokens cost the input price.
+    short = usd(entry, _WRITE + suffix) or (base.write_5m * ratio if base else flat)
+    long = next((found for key in _WRITE_LONG if (found := usd(entry, key + suffix))), None)
+    if long is None:
+        long = base.write_1h * ratio if base else short
+    return Price(flat, output, read, short, long)
+
+
+def _stepped(steps: list[object], longest: int | None) -> Price | None:
+    """DashScope's form: a list of prices, each with the range of prompt tokens that it holds for."""
+    prices = []
+    for step in steps:
+        if not isinstance(step, dict) or not isinstance(step.get("range"), list) or not step["range"]:
+            return None
+        start = step["range"][0]
+        if not isinstance(start, int | float):
+            return None
+        prices.append((int(start), _rates(step, "", None)))
+    prices.sort(key=lambda pair: pair[0])
+    _, first = prices[0]
+    return Price(
+        first.input, first.output, first.read, first.write_5m, first.write_1h, tuple(prices[1:]), longest
+    )  # fmt: skip
+
+
+def _longest(entry: Entry) -> int | None:
+    longest = entry.get(_LONGEST)
+    return longest if type(longest) is int and longest > 0 else None
+
+
+class PriceMap:
+    """Prices by model, from litellm's map and the config's own.
+
+    ``overrides`` win: entries in the map's fields by exact name.
+    """
+
+    def __init__(self, entries: Mapping[str, Entry], overrides: Mapping[str, Entry] | None = None) -> None:
+        self._entries = entries
+        self._overrides = overrides or {}
+        self._known: dict[tuple[str, ...], Price | None] = {}
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def price(self, *names: str) -> Price | None:
+        """The price of the first of these names that is known in any of its forms; None where none is.
+
+        Asked for once a request, with names that clients may choose: answers are remembered, up to a bound.
+        """
+        try:
+            return self._known[names]
+        except KeyError:
+            pass
+        if len(self._known) >= _REMEMBERED:
+            self._known.clear()
+        found = self._known[names] = self._find(names)
+        return found
+
+    def override_all(self, overrides: Mapping[str, Entry]) -> None:
+        """Let these entries win from now on, in place of those before."""
+        self._overrides = overrides
+        self._known.clear()
+
+    def override(self, name: str) -> Price | None:
+        """The price that the config gives this name; None where it gives none."""
+        entry = self._overrides.get(name)
+        return price_of(entry) if entry is not None else None
+
+    def read_multiplier(self, *names: str) -> float | None:
+        """A cache read of that model in input prices; None where the price is not known."""
+        price = self.price(*names)
+        return price.read_multiplier if price else None
+
+    def write_multiplier(self, *names: str) -> float | None:
+        """A cache write of that model in input prices; None where the price is not known."""
+        price = self.price(*names)
+        return price.write_multiplier if price else None
+
+    def _find(self, names: tuple[str, ...]) -> Price | None:
+        for name in names:
+            for table in (self._overrides, self._entries):
+                entry = table.get(name)
+                price = price_of(entry) if entry is not None else None
+                if price is not None:
+                    return price
+        for name in names:
+            for form in forms(name):
+                entry = self._entries.get(form)
+                price = price_of(entry) if entry is not None else None
+                if price is not None:
+                    return price
+        return None
+
+
+def forms(name: str) -> Iterator[str]:
+    """The names under which the map may know a model, the closest first.
+
+    ``openrouter/anthropic/claude-sonnet-4.5:nitro`` comes down to ``claude-sonnet-4-5``: decorations, dates, provider
+    prefixes and Bedrock's regions are taken off one at a time.
+    """
+    seen: set[str] = set()
+    route = name.strip()
+    while route:
+        for form in _variants(route):
+            if form not in seen:
+                seen.add(form)
+                yield form
+        _, slash, route = route.partition("/")
+        if not slash:
+            return
+
+
+def _variants(name: str) -> Iterator[str]:
+    for text in (name, name.lower()):
+        plain = _DECORATION.sub("", text)
+        undated = _DATE.sub("", plain)
+        for form in (text, plain, undated, _REGION.sub("", plain), _REGION.sub("", undated)):
+            yield form
+            if form.startswith("claude-") and "." in form:  # OpenRouter: 4.5; Anthropic: 4-5
+                yield form.replace(".", "-")

@@ -1,0 +1,288 @@
+"""The candidates for one request, priced on the shadow cache, and the cheapest of them."""
+
+from bisect import bisect_right
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from proxy.core.caches import Cache
+from proxy.core.caches.prompt import Bill, Life
+from proxy.core.forecast.forecast import Forecast, Ordering
+from proxy.core.forecast.pauses import Outlook, Worth
+from proxy.core.layout.breakpoints import Placement, place, place_given, read_gain
+from proxy.core.layout.layout import Layout, Seed
+from proxy.core.layout.orders import Material, behind_prefix, by_tiers, valid_prefix, whole_groups
+from proxy.core.providers import CacheProfile, Family
+from proxy.core.reasons import Reason
+from proxy.core.request.element import Element, form_digest
+from proxy.core.request.item import Item
+from proxy.core.request.message import piece_digest
+from proxy.core.sessions.session import Session
+
+# A challenger must win by this share of the prompt's plain price: layouts that differ by less are not worth a change.
+_MARGIN = 0.002
+_MAX_PREFIXES = 4
+# Of what an order loses in each request after the next one, so much counts: later ones are laid out anew.
+_HORIZON = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """One candidate: a layout, its markers, what it costs now and what it promises (input prices, in tokens)."""
+
+    layout: Layout
+    marks: dict[int, Life]
+    reason: Reason
+    bill: Bill
+    score: float
+
+
+@dataclass(frozen=True, slots=True)
+class Pricing:
+    """What every candidate of one request is judged by.
+
+    ``own_now`` is what the client's own request would cost, had its own been sent all along; ``allowance`` how much
+    more a candidate may cost now, so that realised regret stays bounded. ``outlook`` is set where
+    the client is expected to pause beyond the short life.
+    """
+
+    profile: CacheProfile
+    cache: Cache
+    forecast: Forecast
+    now: float
+    slots: int
+    long_until: int = 0
+    own_now: float = 0.0
+    allowance: float = float("inf")
+    outlook: Outlook | None = None
+
+    def cost(self, bill: Bill) -> float:
+        """Input cost in tokens at the plain price."""
+        p = self.profile
+        return bill.read * p.read + bill.write_5m * p.write + bill.write_1h * p.write_long + bill.plain
+
+    def read(self, layout: Layout, *, is_natural: bool = False) -> "Candidate":
+        """What a layout is judged by, found out once."""
+        unmarked = layout.prompt({})
+        survival = self.forecast.positions(layout, is_natural=is_natural)
+        held, outlook = self.cache.held(unmarked, self.now), self.outlook
+        worth = outlook.worth(layout, self.cache, self.now, is_natural=is_natural) if outlook is not None else None
+        return Candidate(layout, survival, held, worth, is_natural)
+
+    def best_marks(
+        self, candidate: "Candidate", reason: Reason, kept: dict[int, Life] | None = None, taken: int = 0
+    ) -> Choice:
+        """The layout with the markers that pay; ``kept`` markers stay, ``taken`` slots are gone."""
+        layout, slots = candidate.layout, max(0, self.slots - taken)
+        placed = place(layout, candidate.survival, candidate.held, self.profile, slots)
+        marks: dict[int, Life] = {p: self._life(layout, p) for p in placed.positions}
+        if marks and not kept and self.long_until and self.profile.long_life_s and "1h" not in marks.values():
+            if len(marks) == slots:
+                placed = place(layout, candidate.survival, candidate.held, self.profile, slots - 1)
+            marks = {**dict.fromkeys(placed.positions, "5m"), self._anchor(layout): "1h"}
+        choice = self._choice(candidate, {**marks, **(kept or {})}, placed, reason)
+        if self.outlook is None or kept or self.long_until:
+            return choice
+        hours = self.outlook.hours(candidate, choice.marks, choice.bill.hit, slots)
+        priced = (self.given_marks(candidate, marks, reason) for marks in hours)
+        return min((choice, *(one for one in priced if self.is_allowed(one))), key=lambda one: one.score)
+
+    def is_allowed(self, choice: Choice, instead: Choice | None = None) -> bool:
+        """Whether realised regret stays bounded with this choice: by the allowance and, where that is used up, by what
+        it costs to go back to what is sent ``instead``. Of the client's own order nothing may be cached by now."""
+        cost = self.cost(choice.bill)
+        to_go_back = max(0.0, self.cost(instead.bill) - cost) if instead is not None else 0.0
+        return cost - self.own_now <= self.allowance + to_go_back
+
+    def given_marks(self, candidate: "Candidate", marks: dict[int, Life], reason: Reason) -> Choice:
+        """The layout with given markers."""
+        layout = candidate.layout
+        placed = place_given(layout, candidate.survival, candidate.held, self.profile, [*marks, *layout.implicit])
+        return self._choice(candidate, marks, placed, reason)
+
+    def _life(self, layout: Layout, position: int) -> Life:
+        """The client's one-hour life is kept for as much of the prompt as it covered."""
+        return "1h" if self.profile.long_life_s and layout.ends[position] <= self.long_until else "5m"
+
+    def _anchor(self, layout: Layout) -> int:
+        """Where the client's one-hour life ends: the last place for a marker that it covered, else the first of all."""
+        markable = [p for p, part in enumerate(layout.parts) if part.markable]
+        return max((p for p in markable if layout.ends[p] <= self.long_until), default=markable[0])
+
+    def _choice(self, candidate: "Candidate", marks: dict[int, Life], placed: Placement, reason: Reason) -> Choice:
+        layout = candidate.layout
+        if marks or layout.implicit or self.profile.family is not Family.MARKER:
+            bill = self.cache.bill(layout.prompt(marks), self.now)
+        else:
+            bill = Bill(0, 0, 0, layout.total)
+        paused = candidate.worth.of(marks, bill) if candidate.worth is not None else 0.0
+        return Choice(layout, marks, reason, bill, self._score(layout, bill, placed, paused))
+
+    def _score(self, layout: Layout, bill: Bill, placed: Placement, paused: float) -> float:
+        """Cost now, less what the next request is expected to read, plus what the order loses in each request after
+        (longer horizons than ``_HORIZON`` were measured to lose)."""
+        p, forecast = self.profile, self.forecast
+        cached = layout.ends[placed.reached] if placed.reached >= 0 else 0
+        expected = placed.expected + paused
+        lost = (p.write - p.read) * (cached - expected) + (1 - p.read) * (layout.total - cached)
+        return self.cost(bill) - read_gain(p) * expected + _HORIZON * forecast.body * max(0.0, lost)
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A layout with P(read again) and the live entries of its positions."""
+
+    layout: Layout
+    survival: Sequence[float]
+    held: Sequence[int]
+    worth: Worth | None = None
+    is_natural: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Offer:
+    """The material of one request and the session it belongs to. ``own_marks`` are the client's markers that a provider
+    honours, ``own_count`` all that it wrote. ``split`` is the client's order with its system text in two parts;
+    ``may_tell_explicit``: the provider may be told to set no boundaries of its own."""
+
+    material: Material
+    moved: Material | None
+    session: Session
+    seed: Seed
+    natural: Layout
+    own_marks: dict[int, Life]
+    own_count: int
+    split: Layout | None = None
+    may_tell_explicit: bool = False
+
+
+def choose(offer: Offer, pricing: Pricing, *, may_order: bool, policy: str) -> Choice:
+    """The cheapest candidate. The client's own layout and markers are always among them; ties go to the client."""
+    natural = pricing.read(offer.natural, is_natural=True)
+    if not may_order and (offer.own_count > len(offer.own_marks) or not _is_ordered(offer.own_marks)):
+        # Markers that the provider may not honour, or refuses: nothing can be added that is sure to go with them.
+        return pricing.given_marks(natural, offer.own_marks, Reason.CLIENT_OPTIMAL)
+    best = own = pricing.given_marks(natural, offer.own_marks, Reason.CLIENT_OPTIMAL)
+    margin = _MARGIN * offer.natural.total
+    held_back = False
+    for candidate in _challengers(offer, natural, pricing, may_order=may_order, policy=policy):
+        if candidate.score >= best.score - (margin if best.reason is Reason.CLIENT_OPTIMAL else 0.0):
+            continue
+        if pricing.is_allowed(candidate, own):
+            best = candidate
+        else:
+            held_back = True
+    if held_back and best.reason is Reason.CLIENT_OPTIMAL:
+        return replace(best, reason=Reason.REGRET_BOUND)
+    return best
+
+
+def _is_ordered(marks: Mapping[int, Life]) -> bool:
+    """No 1-hour marker behind a 5-minute one."""
+    lives = [marks[position] for position in sorted(marks)]
+    return lives == sorted(lives)
+
+
+def _challengers(
+    offer: Offer, natural: Candidate, pricing: Pricing, *, may_order: bool, policy: str
+) -> Iterable[Choice]:
+    if not may_order and offer.own_count:
+        yield pricing.best_marks(natural, Reason.MARKED, offer.own_marks, offer.own_count)
+        return
+    if pricing.profile.family is Family.MARKER:
+        yield pricing.best_marks(natural, Reason.MARKED)
+        if offer.split is not None:
+            yield pricing.best_marks(pricing.read(offer.split, is_natural=True), Reason.SPLIT)
+    if offer.may_tell_explicit and offer.session.lane.is_one_shot:
+        yield _without_boundaries(offer, pricing)
+    if not may_order:
+        return
+    seen = {offer.natural.hashes[-1] if offer.natural.hashes else b""}
+    for layout, reason in _orders(offer, pricing, policy):
+        if layout.hashes[-1] not in seen:
+            seen.add(layout.hashes[-1])
+            yield pricing.best_marks(pricing.read(layout), reason)
+
+
+def _without_boundaries(offer: Offer, pricing: Pricing) -> Choice:
+    """For a request that is not continued: the provider sets no boundary of its own, which would be a write that
+    nobody reads. ("Explicit with zero markers: caching off, no write fee.")"""
+    layout = Layout(replace(offer.seed, is_implicit=False), offer.natural.elements)
+    explicit = replace(pricing, slots=pricing.profile.max_marks)
+    return explicit.best_marks(explicit.read(layout, is_natural=True), Reason.ONE_SHOT)
+
+
+def _orders(offer: Offer, pricing: Pricing, policy: str) -> Iterable[tuple[Layout, Reason]]:
+    """Every order that is worth pricing, for the prompt as it came and for the one with its system text made still."""
+    for material in (offer.material, offer.moved):
+        if material is None or not (material.is_movable or material is offer.moved):
+            continue
+        weight, *others = _weights(material, pricing.forecast)
+        if policy == "classic":
+            tracker = offer.session.tracker
+            order = by_tiers(material, tracker.tier, tracker.entered, weight, tracker.unmarked())
+            yield Layout(offer.seed, order), Reason.ORDERED
+            continue
+        prefixes = _prefixes(offer, material, pricing)
+        for kept, base in prefixes:
+            yield Layout(offer.seed, behind_prefix(material, kept, weight), base), Reason.KEPT
+        for each in (weight, *others):
+            yield Layout(offer.seed, behind_prefix(material, (), each), offer.natural), Reason.ORDERED
+
+
+def _weights(material: Material, forecast: Forecast) -> list[Callable[[Item], float]]:
+    """What pieces are ordered by, in every way that is worth pricing."""
+    return [_weight(material, forecast, ordering) for ordering in forecast.orderings]
+
+
+def _weight(material: Material, forecast: Forecast, ordering: Ordering) -> Callable[[Item], float]:
+    def weight(item: Item) -> float:
+        return forecast.weight(item, material.sizes[item.key], ordering)
+
+    return weight
+
+
+def _prefixes(offer: Offer, material: Material, pricing: Pricing) -> list[tuple[tuple[Element, ...], Layout]]:
+    """Prefixes of earlier layouts that this request may begin with: as long as possible, and up to each live entry."""
+    found: dict[int, tuple[tuple[Element, ...], Layout]] = {}
+    fixed = len(material.tools) + len(material.head)
+    longest: tuple[Element, ...] = ()
+    changed = _changed(offer, material)
+    lane = [one for one in offer.session.lane.layouts if one not in offer.session.layouts]
+    for before in [*reversed(offer.session.layouts), *reversed(lane)]:
+        valid = valid_prefix(material, before)
+        opened = valid_prefix(material, before, changed) if changed else valid
+        if len(opened) > max(len(valid), fixed):
+            found.setdefault(hash(tuple(e.digest for e in opened)), (opened, Layout(offer.seed, opened, offer.natural)))
+        # A shorter prefix of what is known already offers no cut that the longer one does not.
+        if len(valid) <= fixed or _begins(longest, valid):
+            continue
+        longest = max(longest, valid, key=len)
+        base = Layout(offer.seed, valid, offer.natural)
+        for cut in _cuts(base, fixed, pricing):
+            kept = valid if cut == len(valid) else whole_groups(material, valid[:cut])
+            if len(kept) > fixed:
+                found.setdefault(hash(tuple(e.digest for e in kept)), (kept, base))
+    return sorted(found.values(), key=lambda pair: len(pair[0]), reverse=True)[:_MAX_PREFIXES]
+
+
+def _changed(offer: Offer, material: Material) -> dict[bytes, Element]:
+    """Files with spans that have just changed, by the digest of the form that was sent before."""
+    found: dict[bytes, Element] = {}
+    session = offer.session
+    for forms in (material.parts, material.lasts):
+        for key, element in forms.items():
+            item, record = element.item, session.items.get(key) or session.lane.items.get(key)
+            if item is not None and record is not None and record.digest != item.digest and len(element.parts) > 2:
+                found[form_digest(piece_digest(element.lead), record.digest, element.parts[-1])] = element
+    return found
+
+
+def _begins(longer: Sequence[Element], shorter: Sequence[Element]) -> bool:
+    return len(shorter) <= len(longer) and all(a is b for a, b in zip(longer, shorter, strict=False))
+
+
+def _cuts(base: Layout, fixed: int, pricing: Pricing) -> list[int]:
+    """How many elements to keep: all, or up to the element that holds a live entry; longest first."""
+    held = pricing.cache.held(base.prompt({}), pricing.now)
+    ends = {bisect_right(base.starts, position) for position in held}
+    return sorted({len(base.elements), *(e for e in ends if e > fixed)}, reverse=True)

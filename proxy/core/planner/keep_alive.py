@@ -1,0 +1,227 @@
+"""Keep-alive: a prefix that would run out while its client thinks is read once more, where that pays.
+
+A refresh costs a read of the prefix; letting it run out costs writing it again when the client returns. So one refresh
+pays while P(return) > r / (w - r), and at most w / r of them in a row ever do. P(return) is the client's own: the share
+of its earlier gaps that end within the life that a refresh adds, among those that lasted as long as this one has.
+Because nothing is learnt while the client is away, the whole series is decided when its request has ended.
+
+A refresh is the request that was sent, cut off behind the last marker, with an output limit of one token: members that
+render into the prompt stay, members that only shape the answer go. (Anthropic documents ``max_tokens: 0`` for warming;
+the OpenAI-compatible form of it is refused by some servers, and by Anthropic itself beside streaming, thinking, output
+formats and forced tools. One token is accepted everywhere.)
+"""
+
+import math
+from bisect import bisect_right
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from proxy.core.caches import Cache
+from proxy.core.caches.prompt import Bill, Prompt
+from proxy.core.forecast.forecast import Forecast
+from proxy.core.layout.breakpoints import read_gain
+from proxy.core.layout.layout import Layout
+from proxy.core.providers import CacheProfile, Dialect, Family
+from proxy.core.request.message import SYSTEM_ROLES
+from proxy.core.sessions.session import Session
+from proxy.core.wire.json_body import Members, Unreadable, elements, members_of, parse_members, splice, value
+
+# A refresh starts this long before the entry runs out: lives count from the start of a request, and ours may queue.
+_MARGIN_S = 30.0
+_MARGIN_SHARE = 0.1
+# A life beyond this is no pause of a client at work, and no refresh is worth the wait for it.
+_LONGEST_S = 4 * 3600.0
+# The one token of output, in tokens of input: 5 at every provider with a listed price but a few.
+_OUTPUT_TOKENS = 5.0
+# The session at hand will end, too. It weighs more than one gap that was seen: with few gaps a refresh is a bet on one
+# of them (measured: at 1 a session of a single pause pays 4 % for its own end, at 4 less than 1 %).
+_GONE = 4.0
+# What a refresh costs is certain, the return is a guess (measured: at 1 clients whose pauses are of any length lose
+# 1 %, at 0.9 a fifth of that; those that return as they did before gain the same).
+_TRUST = 0.9
+# A gap says that others around it are as likely: within this factor either way.
+_SPREAD = 1.75
+_SHAPES_THE_ANSWER = ("stream", "stream_options", "n", "store", "prediction", "logprobs", "top_logprobs", "max_tokens")
+_LIMIT = "max_completion_tokens"
+# An answer of one token would still think, search or speak, and be billed for it.
+_COSTS_MORE = ("web_search_options", "audio", "modalities")
+_THINKING = ("thinking", "reasoning_effort")
+_NO_THINKING = (None, "none", {"type": "disabled"})
+
+
+@dataclass(frozen=True, slots=True)
+class Upkeep:
+    """How to keep one session's prefix alive: up to ``times`` refreshes, each ``period_s`` after the one before it (the
+    first one after the start of the request that was sent). ``bill`` is what one is expected to cost; ``scope`` and
+    ``profile`` say in whose cache."""
+
+    scope: bytes
+    profile: CacheProfile
+    body: bytes
+    prompt: Prompt
+    period_s: float
+    times: int
+    bill: Bill
+
+
+@dataclass(frozen=True, slots=True)
+class Past:
+    """How long this client and others like it have been away, and how many have not come back, in the same weight."""
+
+    gaps: Sequence[float]
+    gone: float
+
+    def share(self, start_s: float, end_s: float, since_s: float) -> float:
+        """P(the client returns between start and end), given that it has been away ``since_s`` seconds."""
+        away = sum(_mass(gap, since_s, math.inf) for gap in self.gaps) + self.gone
+        return sum(_mass(gap, start_s, end_s) for gap in self.gaps) / away
+
+    def has_paused(self, profile: CacheProfile) -> bool:
+        """Whether any gap comes near the end of a life: most clients end here."""
+        return max(self.gaps, default=0.0) * _SPREAD > profile.life_s - margin_of(profile.life_s)
+
+
+def _mass(gap: float, start_s: float, end_s: float) -> float:
+    """The part of a gap's weight, spread evenly by ratio, that falls between two times."""
+    low, high = max(gap / _SPREAD, start_s), min(gap * _SPREAD, end_s)
+    return math.log(high / low) / (2 * math.log(_SPREAD)) if high > low > 0 else 0.0
+
+
+def past_of(session: Session) -> Past:
+    """What the session and others like it have shown."""
+    gaps = session.lane.gaps()
+    return Past(gaps, _GONE + min(max(0, session.lane.started - 1), len(gaps)))
+
+
+def refreshes(past: Past, life_s: float, cost: float, gain: float, most: int) -> int:
+    """How many refreshes in a row are worth sending, if the client does not return meanwhile: the first one that no
+    longer pays, with all that may follow it, ends the series. ``gain`` is what finding the prefix alive saves."""
+    margin = margin_of(life_s)
+    period = life_s - margin
+    # Gaps that end before the first refresh say nothing of those that do not.
+    past = Past([gap for gap in past.gaps if gap * _SPREAD > period], past.gone)
+    value, count = 0.0, 0
+    for number in range(most, 0, -1):
+        at = number * period
+        # Until the margin is over the entry lives without this refresh.
+        served = past.share(at + margin, at + life_s, at)
+        away = 1.0 - past.share(at, at + period, at)
+        value = max(0.0, served * gain + away * value - cost)
+        count = count + 1 if value > 0.0 else 0
+    return count
+
+
+def margin_of(life_s: float) -> float:
+    """How long before its end a life is renewed."""
+    return min(_MARGIN_S, _MARGIN_SHARE * life_s)
+
+
+@dataclass(frozen=True, slots=True)
+class Sent:
+    """A request that was sent at ``now``: its body, layout and prompt, and whose cache it went to."""
+
+    body: bytes
+    layout: Layout
+    prompt: Prompt
+    scope: bytes
+    profile: CacheProfile
+    now: float
+
+
+def upkeep(session: Session, forecast: Forecast, sent: Sent, cache: Cache) -> Upkeep | None:
+    """What keeps a session's prefix alive; None where nothing would pay."""
+    profile, now, layout = sent.profile, sent.now, sent.layout
+    past = past_of(session)
+    if profile.family is Family.NONE or not 0 < profile.read < profile.write or not past.has_paused(profile):
+        return None
+    short = _short_form(sent.body, profile)
+    if short is None:
+        return None
+    content, is_cut = short
+    prompt = _up_to(sent.prompt, max(sent.prompt.marks)) if is_cut and sent.prompt.marks else sent.prompt
+    chances = replace(forecast, body=1.0, head=1.0).positions(layout)
+    for life_s in lives_of(profile):
+        held, left = (cache.bill(prompt, at).read for at in (now + 1.0, now + life_s + profile.slack_s + 1.0))
+        gain = _TRUST * read_gain(profile) * _expected(layout, chances, left, held)
+        if gain <= 0.0:
+            continue  # it lives longer than that, or not at all
+        period = life_s - margin_of(life_s)
+        bill = cache.bill(prompt, now + period)
+        cost = bill.read * profile.read + bill.write_5m * profile.write + bill.write_1h * profile.write_long
+        most = int(profile.write / profile.read)
+        times = refreshes(past, life_s, cost + bill.plain + _OUTPUT_TOKENS, gain, most)
+        return Upkeep(sent.scope, profile, content, prompt, period, times, bill) if times else None
+    return None
+
+
+def lives_of(profile: CacheProfile) -> list[float]:
+    """How long entries live, the shorter life first."""
+    return [life for life in (profile.life_s, profile.long_life_s) if 0 < life <= _LONGEST_S]
+
+
+def _expected(layout: Layout, chances: Sequence[float], left: int, held: int) -> float:
+    """Tokens between two lengths of the prefix that the next request is expected to repeat."""
+    total, before = 0.0, 0
+    for end, chance in zip(layout.ends, chances, strict=True):
+        total += max(0, min(end, held) - max(before, left)) * chance
+        before = end
+    return total
+
+
+def _up_to(prompt: Prompt, last: int) -> Prompt:
+    count = last + 1
+    return replace(
+        prompt,
+        hashes=prompt.hashes[:count],
+        ends=prompt.ends[:count],
+        runs=prompt.runs[:count],
+        endings=prompt.endings[: bisect_right(prompt.endings, last)],
+    )
+
+
+def _short_form(body: bytes, profile: CacheProfile) -> tuple[bytes, bool] | None:
+    """The request of one token of output, and whether it was cut off behind its last marker; None where such a request
+    would be refused or cost more than its prompt."""
+    try:
+        members = parse_members(body)
+        if any(name in members for name in _COSTS_MORE):
+            return None
+        is_claude = profile.dialect is Dialect.CACHE_CONTROL
+        if is_claude and any(name in members and value(members[name]) not in _NO_THINKING for name in _THINKING):
+            return None  # a budget to think with must be smaller than the limit, and changing it changes the prompt
+        messages = elements(members["messages"])
+        kept = _marked_messages([bytes(raw) for raw in messages], profile)
+    except (Unreadable, KeyError):
+        return None
+    changes: dict[str, bytes | None] = dict.fromkeys((*_SHAPES_THE_ANSWER, _LIMIT))
+    changes[_LIMIT if _wants_new_name(members, profile) else "max_tokens"] = b"1"
+    if kept is not None:
+        changes["messages"] = b"[" + b",".join(kept) + b"]"
+    return splice(body, members, changes), kept is not None
+
+
+def _wants_new_name(members: Members, profile: CacheProfile) -> bool:
+    """OpenAI's reasoning models refuse ``max_tokens``; most other servers know no other name."""
+    return _LIMIT in members or profile.name.startswith(("openai", "azure"))
+
+
+def _marked_messages(messages: Sequence[bytes], profile: CacheProfile) -> Sequence[bytes] | None:
+    """The messages up to the last marker; None where all are needed: a turn of the model's, or a tool's result whose
+    siblings follow, cannot end a request."""
+    key = profile.dialect.key.encode()
+    if profile.family is not Family.MARKER or not key:
+        return None
+    last = next((i for i in range(len(messages) - 1, -1, -1) if b'"%s"' % key in messages[i]), None)
+    if last is None or last == len(messages) - 1:
+        return None
+    role, next_role = (_role(messages[i]) for i in (last, last + 1))
+    if role not in ("user", "tool") or next_role == "tool":
+        return None
+    if any(_role(message) in SYSTEM_ROLES for message in messages[last + 1 :]):
+        return None  # some upstreams take it to the front: without it this were another prompt
+    return messages[: last + 1]
+
+
+def _role(message: bytes) -> object:
+    members = members_of(message)
+    return value(members["role"]) if "role" in members else None

@@ -1,0 +1,67 @@
+"""Routing keys: what keeps the requests of one conversation on the machine that holds their prefix.
+
+How a provider takes one is in its profile (``CacheProfile.routing``). One is added only where the client did not say
+such a thing itself, where the provider needs it, and where it is known that this very server accepts it. The key is a
+digest: it names no team, user or session (OpenAI, Mistral and OpenRouter ask for keys without personal data), and the
+same session of two scopes has two keys, so that they never meet.
+"""
+
+from collections.abc import Container
+from dataclasses import dataclass
+
+from proxy.core.digest import digest
+from proxy.core.providers import CacheProfile, Routing
+
+_PREFIX = "st-"
+
+
+@dataclass(frozen=True, slots=True)
+class RoutingKey:
+    """A key as a request carries it: a member of the body, or a header."""
+
+    member: tuple[str, str] | None = None
+    header: tuple[str, str] | None = None
+
+    @property
+    def is_set(self) -> bool:
+        """Whether there is one at all."""
+        return self.member is not None or self.header is not None
+
+
+EMBEDDED = "embedded"
+"""The server that every profile may be played on."""
+
+
+def routing_key(scope: str, name: bytes) -> str:
+    """The key of what is called ``name`` within a scope (team and key, hashed): 35 characters that are safe in
+    headers."""
+    return _PREFIX + digest(b"routing", scope.encode(), name).hex()
+
+
+def may_add(profile: CacheProfile, members: Container[str], server: str, *, is_hinted: bool) -> bool:
+    """Whether a key is added. ``members`` are the request's, ``server`` is who is called; ``is_hinted``: the client
+    sent a session id in a header."""
+    routing = profile.routing
+    if routing is None or not routing.is_needed or (is_hinted and routing.reads_hint):
+        return False
+    if server != EMBEDDED and server not in routing.servers:
+        return False
+    return not any(name in members for name in (routing.name, *routing.aliases))
+
+
+NO_BOUNDARIES = b'{"mode":"explicit"}'
+"""``prompt_cache_options`` of a request whose end is not to be stored."""
+_TAKES_OPTIONS = frozenset({"openai", "azure", EMBEDDED})
+
+
+def may_tell_explicit(profile: CacheProfile, members: Container[str], server: str) -> bool:
+    """Whether the provider sets boundaries of its own, and may be told not to (OpenAI, Azure: "Prompt caching")."""
+    return profile.implicit_marks > 0 and server in _TAKES_OPTIONS and "prompt_cache_options" not in members
+
+
+def written(routing: Routing | None, key: str) -> RoutingKey:
+    """Where the key goes; nowhere for a provider that takes none."""
+    if routing is None:
+        return RoutingKey()
+    pair = (routing.name, key[: routing.max_chars])
+    return RoutingKey(member=pair) if routing.place == "body" else RoutingKey(header=pair)

@@ -1,0 +1,283 @@
+"""Other hosted providers: most store every prefix by themselves; Qwen and MiniMax take markers, too.
+
+Where a provider's page gives no block size, it is a parameter with the common one (128) as its default; where it gives
+no life, an hour (the middle of 5 minutes, 1 hour, 2 hours).
+"""
+
+from dataclasses import replace
+
+from proxy.core.providers.profile import (
+    Breaking,
+    CacheProfile,
+    Dialect,
+    Family,
+    MarkPlace,
+    Routing,
+    Unknown,
+    UsageForm,
+)
+from proxy.core.providers.sticky import STICKY
+
+_TEMPLATE_SETTINGS = ("response_format", "reasoning_effort", "parallel_tool_calls")
+_TEMPLATE = Unknown(
+    "breaking", Breaking(before_tools=_TEMPLATE_SETTINGS), Breaking(), "no page says which parameters break the prefix"
+)
+_STEP = Unknown("step", 512, 1, "the block size is not documented")
+_LIFE = Unknown("life_s", 300.0, 7200.0, "the life is not documented")
+_ROUTER = "https://openrouter.ai/docs/features/prompt-caching"
+
+# Google. Implicit caching, on by default, without a guarantee, a write fee or a storage fee.
+GEMINI = CacheProfile(
+    name="gemini",
+    family=Family.GRID,
+    read=0.1,
+    min_tokens=4096,
+    step=128,
+    life_s=600.0,
+    usage=UsageForm.OPENAI,
+    unknowns=(
+        Unknown("hit_chance", 0.5, 1.0, "no guarantee of a hit; measured from nearly always down to never"),
+        Unknown("life_s", 300.0, 86400.0, "5 minutes to 24 hours, most entries much shorter than that"),
+        _STEP,
+        _TEMPLATE,
+    ),
+    sources=("https://ai.google.dev/gemini-api/docs/caching (2026-10-13)",),
+)
+VERTEX_GEMINI = replace(
+    GEMINI,
+    name="vertex-gemini",
+    sources=(
+        "https://docs.cloud.google.com/gemini-enterprise-agent-platform/models/context-cache/context-cache-overview",
+        "https://github.com/googleapis/python-genai/issues/1880",
+    ),
+)
+
+# Units end at the end of the input, at the end of the output, at fixed intervals, and where several requests were seen
+# to share a prefix; a hit is a unit that matches as a whole.
+DEEPSEEK = CacheProfile(
+    name="deepseek",
+    family=Family.UNIT,
+    read=0.1,
+    min_tokens=128,
+    step=128,
+    life_s=3600.0,
+    caches_output=True,
+    breaking=Breaking(before_tools=("user_id",)),
+    usage=UsageForm.DEEPSEEK,
+    unknowns=(
+        Unknown("interval_tokens", 1024, 64, "fixed intervals, without a number; hits seen are multiples of 128"),
+        Unknown("delay_s", 10.0, 0.0, "built in seconds"),
+        Unknown("life_s", 1800.0, 86400.0, "cleared after hours to days"),
+    ),
+    sources=(
+        "https://api-docs.deepseek.com/guides/kv_cache (2026-09)",
+        "https://github.com/QwenLM/qwen-code/pull/4518 (3712 and 896 of 3770 tokens)",
+    ),
+)
+
+# One cache per server. Reasoning content is to be sent back unchanged.
+XAI = CacheProfile(
+    name="xai",
+    family=Family.GRID,
+    read=0.25,
+    min_tokens=128,
+    step=128,
+    life_s=3600.0,
+    routing=Routing("header", "x-grok-conv-id", max_chars=256, servers=("xai",)),
+    usage=UsageForm.OPENAI,
+    unknowns=(
+        Unknown("life_s", 300.0, 7200.0, "entries can be evicted at any time"),
+        Unknown("hit_chance", 0.8, 1.0, "a request may reach another server"),
+        Unknown("min_tokens", 1024, 128, "not documented; blocks of 128 were measured"),
+        _TEMPLATE,
+    ),
+    sources=("https://docs.x.ai/developers/advanced-api-usage/prompt-caching/best-practices (2026-10)",),
+)
+# Its API forbids fields that it does not know (partITech/php-mistral #76: extra_forbidden).
+MISTRAL = CacheProfile(
+    name="mistral",
+    family=Family.GRID,
+    read=0.1,
+    min_tokens=64,
+    step=64,
+    life_s=3600.0,
+    breaking=Breaking(before_tools=("prompt_cache_key",)),
+    routing=Routing("body", "prompt_cache_key", by_prefix=True, servers=("mistral", "codestral")),
+    refuses_unknown=True,
+    usage=UsageForm.OPENAI,
+    unknowns=(
+        Unknown("key_required", True, False, "the page enables caching by a key, and says that it raises chances"),
+        Unknown("life_s", 300.0, 7200.0, "life and scope are not documented"),
+    ),
+    sources=("https://docs.mistral.ai/studio-api/conversations/advanced/prompt-caching (2026-10)",),
+)
+# 400 for any unknown property, prompt_cache_key and cache_control among them (eigent-ai/eigent #1827).
+GROQ = CacheProfile(
+    name="groq",
+    family=Family.GRID,
+    read=0.5,
+    min_tokens=128,
+    step=128,
+    life_s=7200.0,
+    refuses_unknown=True,
+    usage=UsageForm.OPENAI,
+    unknowns=(
+        Unknown("min_tokens", 1024, 128, "128 to 1024 by model, not confirmed"),
+        Unknown("hit_chance", 0.8, 1.0, "Groq tries to maximize hits, without a guarantee"),
+        _STEP,
+        _TEMPLATE,
+    ),
+    sources=("https://console.groq.com/docs/prompt-caching (2026-10)",),
+)
+# Automatic, with metered writes: free for 5 minutes (the input price), twice that for an hour (prompt_cache_options).
+KIMI = CacheProfile(
+    name="kimi",
+    family=Family.GRID,
+    read=0.1,
+    write=1.0,
+    write_long=2.0,
+    meters_writes=True,
+    min_tokens=256,
+    step=128,
+    life_s=300.0,
+    long_life_s=3600.0,
+    breaking=Breaking(before_tools=("reasoning_effort", "thinking")),
+    # kimi-code 2.1.0 sends one per session.
+    routing=Routing("body", "prompt_cache_key", servers=("moonshot",)),
+    usage=UsageForm.KIMI,
+    unknowns=(
+        Unknown("write", 2.0, 1.0, "platform.kimi.ai: the input price; one note has twice that for either life"),
+        _STEP,
+    ),
+    sources=("https://forum.moonshot.ai/t/context-caching-upgrade-5-min-1-hour-ttl-options/613 (2026-09)",),
+)
+GLM = CacheProfile(
+    name="glm",
+    family=Family.GRID,
+    read=0.19,
+    min_tokens=512,
+    step=128,
+    life_s=3600.0,
+    usage=UsageForm.OPENAI,
+    unknowns=(
+        Unknown("delay_s", 30.0, 0.0, "built asynchronously"),
+        Unknown("min_tokens", 1024, 128, "hints speak of 500 tokens"),
+        _STEP,
+        _LIFE,
+        _TEMPLATE,
+    ),
+    sources=("https://docs.z.ai/guides/capabilities/cache (2026-10)",),
+)
+
+# Qwen. A request with a marker uses the explicit cache, one without the implicit one; never both. The marker is read
+# on content parts only (agentscope-ai/agentscope-java #1363), also of tool results; litellm leaves it where it stands.
+QWEN = CacheProfile(
+    name="qwen",
+    family=Family.MARKER,
+    dialect=Dialect.PART_CACHE_CONTROL,
+    read=0.1,
+    write=1.25,
+    write_long=1.25,
+    listed_read=False,
+    min_tokens=1024,
+    life_s=300.0,
+    after_answer=True,
+    max_marks=4,
+    lookback=20,
+    collapses_runs=False,
+    breaking=Breaking(before_tools=("enable_thinking",)),
+    result_mark=MarkPlace.PART,
+    usage=UsageForm.DASHSCOPE,
+    unknowns=(
+        Unknown("refresh", "hit", "prefix", "the life is reset on a hit; of which entries is not said"),
+        Unknown("collapses_runs", False, True, "20 content blocks; nothing is said about runs"),
+    ),
+    sources=(
+        "https://www.alibabacloud.com/help/en/model-studio/context-cache (2026-10-11)",
+        "litellm 1.109.1, run: llms/dashscope/chat/transformation.py",
+    ),
+)
+QWEN_IMPLICIT = CacheProfile(
+    name="qwen-implicit",
+    family=Family.GRID,
+    read=0.2,
+    min_tokens=256,
+    step=128,
+    life_s=3600.0,
+    breaking=Breaking(before_tools=("enable_thinking",)),
+    usage=UsageForm.OPENAI,
+    unknowns=(
+        Unknown("hit_chance", 0.5, 1.0, "the page: hits are not guaranteed"),
+        Unknown("life_s", 300.0, 7200.0, "unused data is cleared periodically"),
+        _STEP,
+    ),
+    sources=QWEN.sources,
+)
+# MiniMax. Markers on its Anthropic-compatible API only; the other one caches by itself.
+MINIMAX = CacheProfile(
+    name="minimax",
+    family=Family.MARKER,
+    dialect=Dialect.CACHE_CONTROL,
+    read=0.1,
+    write=1.25,
+    write_long=1.25,
+    min_tokens=512,
+    life_s=300.0,
+    max_marks=4,
+    lookback=20,
+    collapses_runs=False,
+    tool_mark=True,
+    message_mark=True,
+    usage=UsageForm.ANTHROPIC,
+    unknowns=(
+        Unknown("min_tokens", 1024, 512, "512 is stated for the passive cache"),
+        Unknown("refresh", "hit", "prefix", "renewed by use; of which entries is not said"),
+        _TEMPLATE,
+    ),
+    sources=("https://platform.minimax.io/docs/api-reference/anthropic-api-compatible-cache (2026-10)",),
+)
+MINIMAX_PASSIVE = CacheProfile(
+    name="minimax-passive",
+    family=Family.GRID,
+    read=0.1,
+    min_tokens=512,
+    step=128,
+    life_s=3600.0,
+    usage=UsageForm.OPENAI,
+    unknowns=(Unknown("life_s", 300.0, 7200.0, "adjusted to the load"), _STEP, _TEMPLATE),
+    sources=("https://platform.minimax.io/docs/api-reference/text-prompt-caching (2026-10)",),
+)
+
+# Unknown fields are refused: "Extra inputs are not permitted, field: 'messages[0].cache_control'" (routatic/proxy #53).
+FIREWORKS = CacheProfile(
+    name="fireworks",
+    family=Family.GRID,
+    read=0.5,
+    min_tokens=128,
+    step=128,
+    life_s=3600.0,
+    breaking=Breaking(before_tools=("prompt_cache_isolation_key", "prompt_cache_key", "user")),
+    routing=Routing("header", "x-session-affinity", servers=("fireworks_ai",), reads_hint=True),
+    refuses_unknown=True,
+    usage=UsageForm.OPENAI,
+    unknowns=(_LIFE, _STEP, Unknown("hit_chance", 0.8, 1.0, "replicas have caches of their own")),
+    sources=("https://docs.fireworks.ai/guides/prompt-caching (2026-10)",),
+)
+TOGETHER = CacheProfile(
+    name="together",
+    family=Family.GRID,
+    read=0.5,
+    min_tokens=128,
+    step=128,
+    life_s=3600.0,
+    breaking=Breaking(before_tools=("reasoning", "reasoning_effort", "chat_template_kwargs")),
+    usage=UsageForm.OPENAI,
+    unknowns=(Unknown("read", 0.9, 0.1, "priced by model; litellm's map has no such prices"), _LIFE, _STEP),
+    sources=("https://docs.together.ai/docs/inference/chat/prompt-caching (2026-10)",),
+)
+
+OPENROUTER_GEMINI = replace(GEMINI, name="openrouter-gemini", routing=STICKY, sources=(*GEMINI.sources, _ROUTER))
+OPENROUTER_DEEPSEEK = replace(
+    DEEPSEEK, name="openrouter-deepseek", routing=STICKY, sources=(*DEEPSEEK.sources, _ROUTER)
+)
+OPENROUTER_XAI = replace(XAI, name="openrouter-xai", routing=STICKY, sources=(*XAI.sources, _ROUTER))

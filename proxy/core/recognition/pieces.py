@@ -1,0 +1,161 @@
+"""What a recogniser says about a text: the pieces that it consists of.
+
+A recogniser is a pure function of one message's role and text. Its cuts cover the text exactly once; what the cuts mean
+for the layout (does an acknowledgement follow, does it stand before the last user message) is decided by
+``proxy.core.request.view``, which sees the whole request.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from typing import Protocol
+
+from proxy.core.recognition.fixed_texts import Claim
+from proxy.core.wire.surrogates import printable
+
+
+class PieceKind(StrEnum):
+    """What a piece of text is."""
+
+    OPENING = "opening"
+    FILE = "file"
+    SYMBOL = "symbol"
+    DOCUMENT = "document"
+    VOLATILE = "volatile"
+    REMINDER = "reminder"
+    SECTION = "section"
+    PROMPT = "prompt"
+
+
+MOVABLE_IN_SYSTEM = frozenset({PieceKind.DOCUMENT, PieceKind.FILE})
+"""Pieces of a system text that can stand behind the rest of it."""
+
+
+class Form(StrEnum):
+    """What kind of message it is that was recognised."""
+
+    CONTEXT = "context"
+    """Context that the client renders anew with each request: movable."""
+    CANDIDATE = "candidate"
+    """Looks like context; movable only once the session has seen it rendered anew."""
+    SYSTEM = "system"
+    """A system text with sections, documents and volatile lines."""
+    PROMPT = "prompt"
+    """A user's turn with a reminder that the client appends to it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """Characters ``start`` to ``end`` of the text. ``key`` names the same thing over time ("file:src/app.py")."""
+
+    key: str
+    kind: PieceKind
+    start: int
+    end: int
+
+
+@dataclass(frozen=True, slots=True)
+class Recognition:
+    """A recognised text. ``name`` is the group that the pieces belong to ("aider:files").
+
+    ``claim`` is what the client says about the pieces: one of its own only where the client's very words are known.
+    ``acknowledgements`` are the beginnings of the assistant messages by which the client closes such a message.
+    """
+
+    name: str
+    form: Form
+    cuts: tuple[Cut, ...]
+    claim: Claim = Claim.AS_SAID
+    acknowledgements: tuple[str, ...] = ()
+
+
+_MOVABLE = (Form.CONTEXT, Form.CANDIDATE)
+
+MOST_CHARS = 500_000
+"""A longer text stays whole: while Python searches a text for a pattern it does nothing else."""
+MOST_PIECES = 2_000
+"""A text of more pieces stays whole: what is planned for each of them would hold up everybody else."""
+
+
+class Bound(StrEnum):
+    """Which of its bounds a recogniser has reached. All of them count work, never time, so that the same request always
+    gets the same layout."""
+
+    LENGTH = "length"
+    """The text has more characters than a recogniser looks through."""
+    PIECES = "pieces"
+    """It consists of more pieces than a plan can hold."""
+    MATCHES = "matches"
+    """Something stands in it more often than a recogniser looks at."""
+
+
+class TooMuch(Exception):
+    """A recogniser raises it where a text is more than it looks through: the text is then not its own."""
+
+    def __init__(self, bound: Bound) -> None:
+        super().__init__(bound.value)
+        self.bound = bound
+
+
+class Recogniser(Protocol):
+    """Finds the pieces of one kind of client's texts. Lower ``priority`` is asked first."""
+
+    name: str
+    priority: int
+
+    def recognise(self, role: str, text: str) -> Recognition | None:
+        """The pieces, or None: not mine. Raises TooMuch where the text is more than it looks through."""
+        ...
+
+
+def recognise_text(recognisers: Iterable[Recogniser], role: str, text: str) -> Recognition | None:
+    """The first recogniser's answer whose cuts cover the text exactly once."""
+    for recogniser in recognisers:
+        try:
+            found = recogniser.recognise(role, text)
+        except TooMuch:
+            continue
+        if found is not None and (len(found.cuts) > MOST_PIECES or len(text) > MOST_CHARS):
+            continue
+        if found is not None and covers(found.cuts, len(text)):
+            cuts = _printable(found.cuts)
+            cuts = joined(cuts) if found.form in _MOVABLE else cuts
+            return found if cuts is found.cuts else replace(found, cuts=cuts)
+    return None
+
+
+def _printable(cuts: tuple[Cut, ...]) -> tuple[Cut, ...]:
+    """The same with keys that can be logged, stored and shown: a path may hold half of a surrogate pair."""
+    keys = [printable(cut.key) for cut in cuts]
+    if all(key == cut.key for key, cut in zip(keys, cuts, strict=True)):
+        return cuts
+    return tuple(replace(cut, key=key) for key, cut in zip(keys, cuts, strict=True))
+
+
+def joined(cuts: tuple[Cut, ...]) -> tuple[Cut, ...]:
+    """The same with all cuts of one key as one, from the first to the last and what stands between: a source that comes
+    in several pieces (excerpts of a file, a document's parts) is read in their order, and stays in one place."""
+    last = {cut.key: index for index, cut in enumerate(cuts)}
+    if len(last) == len(cuts):
+        return cuts
+    found: list[Cut] = []
+    index = 0
+    while index < len(cuts):
+        first, end, at = cuts[index], index, index
+        # What stands between may itself go on behind it.
+        while at <= end:
+            end = max(end, last[cuts[at].key])
+            at += 1
+        found.append(Cut(first.key, first.kind, first.start, cuts[end].end))
+        index = end + 1
+    return tuple(found)
+
+
+def covers(cuts: Iterable[Cut], length: int) -> bool:
+    """Whether the cuts follow each other without gap or overlap from 0 to ``length``."""
+    position = 0
+    for cut in cuts:
+        if cut.start != position or cut.end <= cut.start:
+            return False
+        position = cut.end
+    return position == length

@@ -1,0 +1,276 @@
+"""What belongs together in a text: a list with its heading, a pair of tags with what stands between them.
+
+What is taken out of a text must be a statement of its own, and what stays must not be a part of one: the items of a
+list, or the rows below a heading, say together what each of them does not say alone.
+"""
+
+import re
+from collections.abc import Callable, Iterable, Sequence
+
+from proxy.core.recognition.lines import CLOSE, FENCE, FENCE_LINE, MAX_CHARS, MAX_LINES, OPEN, Lines, Range
+
+_MAX_HEADINGS = 3
+_MAX_ROUNDS = 4
+_MAX_HEADING_CHARS = 120
+
+_MARKER = re.compile(r"^\s*+([-*+•|]|\d{1,4}[.)]|\[[ xX]\])(?:\s|$)")
+_SENTENCE = re.compile(r"[.!?][)\"'*_`]*+\s*+$")
+_SECTION = re.compile(r"(#{1,6})\s")
+
+
+def block_of(lines: Lines, first: int, last: int) -> Range | None:
+    """The lines ``first`` to ``last`` with all that they are a part of; None where that is too much to be moved.
+
+    Lines that say something alone ("Open tickets: 5", a sentence) stay by themselves, but where they are all that a
+    pair of tags or a heading has: it would say that there is nothing. What grows beyond what may be moved is followed
+    no further, so that a block costs no more in a long text than in a short one, but for its fences.
+    """
+    core = _trimmed(lines, first, last)
+    found = _closed(lines, *_grown(lines, *core))
+    if found is not None and fits(lines, *found):
+        return found
+    stands = all(_is_named(line) or not _is_item(line) for line in lines[core[0] : core[1]])
+    return core if stands and fits(lines, *core) and _closed(lines, *core, is_whole=False) == core else None
+
+
+def closes_fences(text: str) -> bool:
+    """Whether every fence that opens in a text closes in it."""
+    position = 0
+    while (opening := FENCE_LINE.search(text, position)) is not None:
+        close = text.find("\n" + opening[0], opening.end())
+        if close < 0:
+            return False
+        position = close + 1 + len(opening[0])
+    return True
+
+
+def fits(lines: Sequence[str], first: int, last: int) -> bool:
+    """Whether so much may be moved."""
+    return last - first <= MAX_LINES and sum(len(line) + 1 for line in lines[first:last]) <= MAX_CHARS
+
+
+def _trimmed(lines: Sequence[str], first: int, last: int) -> Range:
+    """Without the blank lines around."""
+    while first < last and not lines[last - 1].strip():
+        last -= 1
+    while first < last and not lines[first].strip():
+        first += 1
+    return first, last
+
+
+def _grown(lines: Lines, first: int, last: int) -> Range:
+    """With the rest of the list, or of the lines that say nothing alone, and what those are called."""
+    fenced = _with_fences(lines, first, last)
+    if fenced != (first, last):
+        return _under_heading(lines, *fenced)
+    if _is_in_list(lines, first, last):
+        return _under_heading(lines, *_list_around(lines, first, last), is_list=True)
+    paragraph = _headed_paragraph(lines, first, last)
+    if paragraph is not None:
+        return paragraph
+    if all(_is_named(line) or _SENTENCE.search(line) for line in lines[first:last]) and first < last:
+        return first, last
+    if any(map(_is_fragment, lines[first:last])):
+        first, last = _run(lines, first, last, _is_fragment)
+    return _under_heading(lines, first, last)
+
+
+def _is_in_list(lines: Sequence[str], first: int, last: int) -> bool:
+    """Whether any of the lines is an item, or what was taken out between them was."""
+    if first == last:
+        return any(_is_item(line) for line in lines[max(0, first - 1) : first + 1])
+    return any(map(_is_item, lines[first:last])) or (last < len(lines) and _is_indented(lines[last]))
+
+
+def _list_around(lines: Sequence[str], first: int, last: int) -> Range:
+    """The whole list, also with blank lines between its items; with the line that they are indented under."""
+    before, behind = first, last
+    while before >= 0 and last - first <= MAX_LINES:
+        first, before = before, _next_item(lines, before - 1, -1)
+    while behind >= 0 and last - first <= MAX_LINES:
+        last, behind = behind, _next_item(lines, behind, 1) + 1 or -1
+    if first < last and first > 0 and _is_indented(lines[first]) and _is_parent(lines[first - 1]):
+        first -= 1
+    return first, last
+
+
+def _next_item(lines: Sequence[str], at: int, step: int) -> int:
+    """The place of the list's next item in this direction; -1 for none."""
+    if not 0 <= at < len(lines):
+        return -1
+    if lines[at].strip():
+        return at if _is_item(lines[at]) else -1
+    edge = at - step
+    marker = _marker(lines[edge]) if 0 <= edge < len(lines) else ""
+    while 0 <= at < len(lines) and not lines[at].strip():
+        at += step
+    return at if marker and 0 <= at < len(lines) and _marker(lines[at]) == marker else -1
+
+
+def _headed_paragraph(lines: Sequence[str], first: int, last: int) -> Range | None:
+    """The lines up to the next blank ones, where they are a heading and what it introduces, and no instructions."""
+    if first == last:
+        return None
+    begin, end = _run(lines, first, last, str.strip)
+    others = (*lines[begin + 1 : first], *lines[last:end])
+    is_headed = begin < first and is_heading(lines[begin]) and fits(lines, begin, end)
+    return (begin, end) if is_headed and not any(map(_SENTENCE.search, others)) else None
+
+
+def _run(lines: Sequence[str], first: int, last: int, belongs: Callable[[str], object]) -> Range:
+    """With the neighbours on both sides that belong to them."""
+    while first > 0 and last - first <= MAX_LINES and belongs(lines[first - 1]):
+        first -= 1
+    while last < len(lines) and last - first <= MAX_LINES and belongs(lines[last]):
+        last += 1
+    return first, last
+
+
+def _under_heading(lines: Sequence[str], first: int, last: int, *, is_list: bool = False) -> Range:
+    """With the headings directly above; of a section with all that stands in it, where that is not too much, and no
+    instructions."""
+    lowest = max(0, first - _MAX_HEADINGS)
+    start = first
+    while start > lowest and is_heading(lines[start - 1]) and not _SECTION.match(lines[start - 1]):
+        start -= 1
+    above = _above(lines, start)
+    if start == first and 0 <= above < start - 1 and lines[above].rstrip().endswith(":") and is_heading(lines[above]):
+        return above, last
+    if start == first and above >= 0 and (level := _level(lines[above])):
+        section = _trimmed(lines, above, _section_end(lines, above, last, level))
+        others = (*lines[above + 1 : first], *lines[last : section[1]])
+        if fits(lines, *section) and (is_list or not any(map(_SENTENCE.search, others))):
+            return section
+    return start, last
+
+
+def _section_end(lines: Sequence[str], above: int, last: int, level: int) -> int:
+    """Where the section ends whose heading stands ``above``; somewhere in it, where it is too long to be moved."""
+    for index in range(last, len(lines)):
+        if 0 < _level(lines[index]) <= level or CLOSE.match(lines[index]):
+            return index
+        if index > above + MAX_LINES and lines[index].strip():
+            return index + 1
+    return len(lines)
+
+
+def _closed(lines: Lines, first: int, last: int, *, is_whole: bool = True) -> Range | None:
+    """With both tags of a pair, or both fences; with ``is_whole`` also with the tags, or the heading, that nothing else
+    is left in. None where a tag has no other, or each of them brings another one, or where it is too much."""
+    for _ in range(_MAX_ROUNDS):
+        before = first, last
+        first, last = _with_fences(lines, first, last)
+        if not fits(lines, first, last):
+            return None
+        names = _unpaired(lines[first:last])
+        if names is None:
+            return None
+        opened, closed = names
+        for name in reversed(opened):
+            end = next((i for i in _near(last, len(lines)) if _name(CLOSE, lines[i]) == name), -1)
+            if end < 0:
+                return None
+            last = end + 1
+        for name in closed:
+            start = next((i for i in _near(first - 1, -1, -1) if _name(OPEN, lines[i]) == name), -1)
+            if start < 0:
+                return None
+            first = start
+        if is_whole and first < last:
+            first, last = _emptied(lines, first, last)
+        if (first, last) == before:
+            return before
+    return None
+
+
+def _with_fences(lines: Lines, first: int, last: int) -> Range:
+    """With both ends of the fenced code that any of it stands in, however fences are read: some may be indented, and
+    some close where a line goes on behind them."""
+    return lines.with_code(*lines.with_code(first, last, is_strict=True), is_strict=False)
+
+
+def _emptied(lines: Sequence[str], first: int, last: int) -> Range:
+    """With the pair of tags, or the section's heading, that would be left without anything."""
+    above = _above(lines, first)
+    below = next((i for i in range(last, len(lines)) if lines[i].strip()), len(lines))
+    if above < 0:
+        return first, last
+    next_line = lines[below] if below < len(lines) else ""
+    name, level = _name(OPEN, lines[above]), _level(lines[above])
+    if name and name == _name(CLOSE, next_line):
+        return above, below + 1
+    if level and (below == len(lines) or 0 < _level(next_line) <= level or CLOSE.match(next_line)):
+        return above, last
+    return first, last
+
+
+def _unpaired(lines: Iterable[str]) -> tuple[list[str], list[str]] | None:
+    """Names of the tags that are opened and not closed, and the other way round; None where they are crossed."""
+    opened: list[str] = []
+    closed: list[str] = []
+    for line in lines:
+        if name := _name(OPEN, line):
+            opened.append(name)
+        elif name := _name(CLOSE, line):
+            if not opened:
+                closed.append(name)
+            elif opened.pop() != name:
+                return None
+    return opened, closed
+
+
+def _near(start: int, stop: int, step: int = 1) -> range:
+    """No farther than what may be moved."""
+    return range(start, min(stop, start + MAX_LINES) if step > 0 else max(stop, start - MAX_LINES), step)
+
+
+def _above(lines: Sequence[str], first: int) -> int:
+    """The line above that is not blank; -1 for none."""
+    return next((i for i in range(first - 1, -1, -1) if lines[i].strip()), -1)
+
+
+def is_heading(line: str) -> bool:
+    """Whether a line says what stands below it."""
+    text = line.strip()
+    if not 0 < len(text) <= _MAX_HEADING_CHARS:
+        return False
+    is_bold = text.startswith("**") and text.endswith("**")
+    return text.endswith(":") or is_bold or bool(_SECTION.match(text) or OPEN.match(text))
+
+
+def _level(line: str) -> int:
+    found = _SECTION.match(line)
+    return len(found.group(1)) if found is not None else 0
+
+
+def _name(tag: re.Pattern[str], line: str) -> str:
+    found = tag.match(line)
+    return found.group(1) if found is not None else ""
+
+
+def _marker(line: str) -> str:
+    found = _MARKER.match(line)
+    return "1" if found is not None and found.group(1)[0].isdigit() else found.group(1) if found is not None else ""
+
+
+def _is_indented(line: str) -> bool:
+    return line[:1].isspace() and bool(line.strip())
+
+
+def _is_item(line: str) -> bool:
+    return (_is_indented(line) or bool(_marker(line))) and not any(each.match(line) for each in (OPEN, CLOSE, FENCE))
+
+
+def _is_named(line: str) -> bool:
+    """Whether a line says itself what it is about."""
+    return ": " in line.strip()
+
+
+def _is_parent(line: str) -> bool:
+    return _is_fragment(line) or (_is_named(line) and not _SENTENCE.search(line))
+
+
+def _is_fragment(line: str) -> bool:
+    """What says nothing alone, and is no item: neither a sentence, nor a heading, nor a tag or a fence."""
+    is_apart = is_heading(line) or CLOSE.match(line) or FENCE.match(line) or _is_item(line)
+    return bool(line.strip()) and not is_apart and not _is_named(line) and not _SENTENCE.search(line)

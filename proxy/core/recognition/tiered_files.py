@@ -1,0 +1,82 @@
+"""Files under the fixed headers of tiered assemblies, in the form that such clients write them in.
+
+A header never changes; below it stands each file as its path on one line, a fence, the content and the closing fence,
+with a blank line between two files. Each line is looked at once. Where some line of a file may be a border, too, the
+files cannot be told apart.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from proxy.core.recognition.pieces import MOST_PIECES, Bound, TooMuch
+
+_FENCE = "```"
+_MOST_PATH_CHARS = 512
+_INCLUDED = "These files are included for reference:\n\n"
+
+WORKING_HEADER = "# Working Files\n\nHere are the files:\n\n"
+REFERENCE_HEADERS = {
+    "L0": f"# Reference Files (Stable)\n\n{_INCLUDED}",
+    "L1": f"# Reference Files\n\n{_INCLUDED}",
+    "L2": f"# Reference Files (L2)\n\n{_INCLUDED}",
+    "L3": f"# Reference Files (L3)\n\n{_INCLUDED}",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class FileSpan:
+    """Where a file stands in a text: from its path to behind its closing fence."""
+
+    path: str
+    start: int
+    end: int
+
+
+@dataclass(frozen=True, slots=True)
+class Listing:
+    """The files from some position of a text to its end. ``is_clear``: it is beyond doubt where each of them ends, and
+    no path stands twice."""
+
+    files: tuple[FileSpan, ...]
+    is_clear: bool
+
+
+def listing(text: str, start: int) -> Listing | None:
+    """The files from ``start`` on; None where the rest of the text does not consist of them alone. Raises TooMuch."""
+    files = tuple(_files(text, start))
+    if not files or text[files[-1].end :].strip():
+        return None
+    has_clear_ends = text.count("\n" + _FENCE, start) == 2 * len(files)
+    return Listing(files, has_clear_ends and len({file.path for file in files}) == len(files))
+
+
+def _files(text: str, position: int) -> Iterator[FileSpan]:
+    """Ends where no file follows."""
+    for number in range(MOST_PIECES + 1):
+        fence = text.find("\n", position)
+        path = text[position:fence] if 0 < fence - position <= _MOST_PATH_CHARS else ""
+        if not path.strip() or path.startswith(_FENCE) or not text.startswith(_FENCE + "\n", fence + 1):
+            return
+        if number == MOST_PIECES:
+            raise TooMuch(Bound.PIECES)
+        # An empty file's fences stand on neighbouring lines.
+        end = text.find("\n" + _FENCE, fence + len(_FENCE) + 1)
+        if end < 0:
+            return
+        end += 1 + len(_FENCE)
+        yield FileSpan(path, position, end)
+        if not text.startswith("\n\n", end):
+            return
+        position = end + 2
+
+
+def files_at_end(text: str) -> Listing | None:
+    """The files that end a system text, under the one header in it. Raises TooMuch."""
+    found = [(at, header) for header in (WORKING_HEADER, *REFERENCE_HEADERS.values()) if (at := text.find(header)) >= 0]
+    if len(found) != 1:
+        return None
+    ((at, header),) = found
+    if (at > 0 and text[at - 1] != "\n") or text.find(header, at + 1) >= 0:
+        return None
+    known = listing(text, at + len(header))
+    return known if known is not None and known.is_clear else None

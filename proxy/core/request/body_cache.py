@@ -1,0 +1,348 @@
+"""A request body, cut: its members, and for a chat its messages, with the help of what was cut before.
+
+Clients send the whole conversation each time. Where a body begins as an earlier one did, message by message and byte by
+byte, what was read then is taken over and only the rest is parsed: JSON is read from left to right, so the same bytes
+in front of the same place mean the same. Whatever is not plainly so is cut as if nothing were known.
+"""
+
+from collections import OrderedDict
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from msgspec import Raw
+
+from proxy.core.request.message import Message
+from proxy.core.request.transcript import Transcript
+from proxy.core.wire.json_body import (
+    MOST_ELEMENTS,
+    Members,
+    Span,
+    Unreadable,
+    behind_space,
+    elements,
+    parse_members,
+    value_spans,
+)
+from proxy.errors import InvalidRequest
+
+_NAME = b'"messages"'
+_COMMA, _COLON, _OPEN, _CLOSE = b",:[]"
+# How many places are looked at that may be the member's name: tools have parameters of that name, too.
+_MAX_PLACES = 4
+# Bytes behind the first message that tell conversations apart whose instructions are the same.
+_WINDOW = 160
+_MAX_FIRSTS = 8
+_MAX_ENDS = 4
+_EMPTY = Raw(b"[]")
+_MAX_BRANCHES = 8
+_FRAME_BYTES = 1024
+_MESSAGE_BYTES = 1500
+
+
+@dataclass(slots=True)
+class Cut:
+    """One body, cut.
+
+    ``known`` messages were read before, as the first ones of ``base``; ``rest`` are those behind them, None until the
+    messages are cut at all. ``transcript`` is all of them, once they are read. ``span`` is where their array stands in
+    the body, and ``starts`` where each known message does, as far as that was found out.
+    """
+
+    members: Members
+    known: int = 0
+    base: Transcript | None = None
+    rest: Sequence[Raw] | None = None
+    span: Span | None = None
+    starts: Sequence[int] = ()
+    transcript: Transcript | None = None
+    is_kept: bool = False
+    """The conversation is remembered (``Trunks.keep``)."""
+    failure: Unreadable | None = None
+    """Why what was to be read in another thread cannot be read: it is not tried again."""
+
+    def unread(self) -> Sequence[Raw]:
+        """The messages that are not known. Raises Unreadable where the messages are no array."""
+        if self.rest is None:
+            self.rest = elements(self.members["messages"])
+        if self.known + len(self.rest) > MOST_ELEMENTS:
+            raise Unreadable("too many messages")
+        return self.rest
+
+    def raws(self) -> Iterator[Raw | bytes]:
+        """The messages' JSON, one by one. Raises Unreadable where they are no array."""
+        if self.base is not None:
+            yield from (message.raw for message in self.base.messages[: self.known])
+        yield from self.unread()
+
+    def read(self, reader: Callable[[Raw], Message]) -> Transcript:
+        """All messages, those that are not known by ``reader``. Raises Unreadable, and what the reader raises."""
+        if self.transcript is None:
+            added = [reader(raw) for raw in self.unread()]
+            if sum(len(message.parts) for message in added) > MOST_ELEMENTS:
+                raise Unreadable("too many parts")
+            if self.base is None:
+                self.transcript = Transcript(added)
+            else:
+                self.transcript = Transcript((*self.base.messages[: self.known], *added), self.base, self.known)
+        return self.transcript
+
+
+def cut_anew(body: bytes) -> Cut:
+    """The body's members. Raises InvalidRequest for what is no JSON object, Unreadable for odd Unicode."""
+    return Cut(parse_members(body))
+
+
+@dataclass(slots=True)
+class _Trunk:
+    """One conversation as it was last seen. Its last message ends at ``end`` of the body."""
+
+    transcript: Transcript
+    body: bytes
+    end: int
+    starts: Sequence[int]
+
+    @property
+    def front(self) -> memoryview:
+        """The body up to the end of its last message."""
+        return memoryview(self.body)[: self.end]
+
+    @property
+    def size(self) -> int:
+        """Bytes: its JSON here, and in its messages, and what is known of each."""
+        return len(self.body) + self.end + _FRAME_BYTES + _MESSAGE_BYTES * len(self.transcript.messages)
+
+
+@dataclass(slots=True)
+class _Opening:
+    """What stands in front of the first message: the same bytes in every request of a client and its settings.
+    ``firsts`` are first messages; ``ends`` what stood behind the last one, with the members that a body of this opening
+    and that end has (all but the messages)."""
+
+    head: bytes
+    firsts: list[bytes] = field(default_factory=list)
+    ends: list[tuple[bytes, Members]] = field(default_factory=list)
+
+    @property
+    def size(self) -> int:
+        """Bytes."""
+        ends = sum(len(self.head) + len(end) for end, _ in self.ends)
+        return len(self.head) + sum(map(len, self.firsts)) + ends + _FRAME_BYTES
+
+    def note(self, first: bytes, body: bytes, span: Span, members: Members) -> None:
+        """Remember a body's first message, and how it ended."""
+        if first not in self.firsts:
+            self.firsts = [first, *self.firsts[: _MAX_FIRSTS - 1]]
+        end = body[span[1] :]
+        if all(end != known for known, _ in self.ends):
+            copied = {name: _EMPTY if name == "messages" else Raw(bytes(raw)) for name, raw in members.items()}
+            self.ends = [(end, copied), *self.ends[: _MAX_ENDS - 1]]
+
+
+_Key = tuple[bytes, int, bytes]
+
+
+class Trunks:
+    """Conversations that were cut before, least recently used out first; bounded by about what they take in memory."""
+
+    def __init__(self, *, capacity_bytes: int = 128 * 2**20) -> None:
+        self._capacity = capacity_bytes
+        self._size = 0
+        self._openings: OrderedDict[_Key, _Opening] = OrderedDict()
+        self._branches: OrderedDict[tuple[bytes, bytes], list[_Trunk]] = OrderedDict()
+
+    def cut(self, body: bytes) -> Cut:
+        """The body's members, and what is known of its messages. Raises InvalidRequest for what is no JSON object,
+        Unreadable for odd Unicode. It changes nothing, and another thread may call it: each table is asked once, and
+        what is found there is compared with the body."""
+        place = 0
+        for _ in range(_MAX_PLACES if self._openings else 0):
+            place = body.find(_NAME, place)
+            if place < 0:
+                break
+            place += len(_NAME)
+            start = _list_behind(body, place)
+            opening = self._openings.get(_key(body, start)) if start > 0 else None
+            if opening is not None and body.startswith(opening.head):
+                found = self._continued(body, start, opening)
+                if found is not None:
+                    return found
+                break
+        return cut_anew(body)
+
+    def keep(self, body: bytes, cut: Cut) -> None:
+        """Remember a conversation, all of whose messages are read now."""
+        cut.is_kept, transcript = True, cut.transcript
+        if transcript is None or not transcript.messages:
+            return
+        if cut.span is None:
+            spans = value_spans(body, cut.members)
+            cut.span = spans.get("messages") if spans is not None else None
+            if cut.span is None:
+                return
+        start = cut.span[0]
+        end = self._note_starts(body, cut, transcript.messages)
+        opening = self._opening(body, start)
+        first = transcript.messages[0].raw
+        before = opening.size
+        opening.note(first, body, cut.span, cut.members)
+        self._size += opening.size - before
+        key = (first, _window(body, cut.starts[0] + len(first)))
+        self._branch(key, _Trunk(transcript, body, end, cut.starts))
+
+    def _note_starts(self, body: bytes, cut: Cut, messages: Sequence[Message]) -> int:
+        """Fill ``cut.starts`` up; where the last message ends."""
+        assert cut.span is not None
+        starts = list(cut.starts)
+        place = starts[-1] + len(messages[len(starts) - 1].raw) + 1 if starts else cut.span[0] + 1
+        for message in messages[len(starts) :]:
+            place = body.index(message.raw[:1], place)
+            starts.append(place)
+            place += len(message.raw) + 1
+        cut.starts = starts
+        return place - 1
+
+    def _opening(self, body: bytes, start: int) -> _Opening:
+        key = _key(body, start)
+        opening = self._openings.get(key)
+        if opening is None or not body.startswith(opening.head):
+            self._size -= opening.size if opening is not None else 0
+            opening = self._openings[key] = _Opening(body[: start + 1])
+            self._size += opening.size
+        self._openings.move_to_end(key)
+        return opening
+
+    def _branch(self, key: tuple[bytes, bytes], new: _Trunk) -> None:
+        trunks = self._branches.setdefault(key, [])
+        self._branches.move_to_end(key)
+        messages = new.transcript.messages
+        old = next((t for t in trunks if _is_continued(t.transcript.messages, messages)), None)
+        if old is not None:
+            self._size -= old.size
+            trunks.remove(old)
+        trunks.insert(0, new)
+        self._size += new.size
+        while len(trunks) > _MAX_BRANCHES:
+            self._size -= trunks.pop().size
+        while self._size > self._capacity and len(self._branches) > 1:
+            _, gone = self._branches.popitem(last=False)
+            self._size -= sum(t.size for t in gone)
+        while self._size > self._capacity and len(self._openings) > 1:
+            _, opening = self._openings.popitem(last=False)
+            self._size -= opening.size
+
+    def _continued(self, body: bytes, start: int, opening: _Opening) -> Cut | None:
+        at = behind_space(body, start + 1)
+        first = next((raw for raw in opening.firsts if body.startswith(raw, at)), None)
+        if first is None:
+            return None
+        best, base = _Common(0, at, ()), None
+        for trunk in tuple(self._branches.get((first, _window(body, at + len(first))), ())):
+            found = _in_common(body, at, trunk)
+            if found.size > best.size:
+                best, base = found, trunk.transcript
+            if found.size == len(trunk.transcript.messages):
+                break
+        if base is None:
+            return None
+        return _between(body, start, best, base, opening) or _rest(body, start, best, base)
+
+
+class _Common(NamedTuple):
+    """How many messages a body repeats, where the element behind them or the array's end begins, and where each of
+    them does."""
+
+    size: int
+    end: int
+    starts: Sequence[int]
+
+
+def _between(body: bytes, start: int, common: _Common, base: Transcript, opening: _Opening) -> Cut | None:
+    """What stands between the known messages and an end that is known, too: where that is the rest of an array, a
+    request with the same members is whole. None where it is not."""
+    known = next((pair for pair in opening.ends if body.endswith(pair[0])), None)
+    if known is None:
+        return None
+    end = len(body) - len(known[0])
+    try:
+        rest = elements(b"[" + body[common.end : end])
+    except Unreadable:
+        return None
+    whole = Raw(memoryview(body)[start:end])
+    return Cut({**known[1], "messages": whole}, common.size, base, rest, (start, end), common.starts)
+
+
+def _rest(body: bytes, start: int, common: _Common, base: Transcript) -> Cut | None:
+    """What follows the known messages, parsed as if the array began there; None where that is not plainly right."""
+    short = body[: start + 1] + body[common.end :]
+    try:
+        members = parse_members(short)
+        tail = members.get("messages")
+        if tail is None:
+            return None
+        length = len(bytes(tail))
+        # A second member of that name would be the one that counts.
+        if not short.startswith(bytes(tail), start) or short.find(_NAME, start + length) >= 0:
+            return None
+        rest = elements(tail)
+    except (InvalidRequest, Unreadable):
+        return None
+    span = (start, start + length + len(body) - len(short))
+    whole = Raw(memoryview(body)[span[0] : span[1]])
+    return Cut({**members, "messages": whole}, common.size, base, rest, span, common.starts)
+
+
+def _in_common(body: bytes, at: int, trunk: _Trunk) -> _Common:
+    """What a body has in common with a conversation, from ``at`` on."""
+    messages = trunk.transcript.messages
+    if body.startswith(trunk.front):
+        end = _next_element(body, trunk.end)
+        return _Common(len(messages), end, trunk.starts) if end >= 0 else _Common(0, at, ())
+    starts: list[int] = []
+    for message in messages:
+        if not body.startswith(message.raw, at):
+            break
+        end = _next_element(body, at + len(message.raw))
+        if end < 0:
+            break
+        starts.append(at)
+        at = end
+        if body[end] == _CLOSE:
+            break
+    return _Common(len(starts), at, starts)
+
+
+def _next_element(body: bytes, end: int) -> int:
+    """Behind an element that ends here: where the next one begins, or the array ends; -1 where neither does."""
+    end = behind_space(body, end)
+    follows = body[end] if end < len(body) else 0
+    if follows == _CLOSE:
+        return end
+    if follows != _COMMA:
+        return -1
+    end = behind_space(body, end + 1)
+    # A comma in front of the array's end is no JSON: the ordinary way will say so.
+    return -1 if end >= len(body) or body[end] == _CLOSE else end
+
+
+def _is_continued(before: Sequence[Message], after: Sequence[Message]) -> bool:
+    """Whether a conversation goes on where another one was, but perhaps for its newest exchange."""
+    kept = max(1, len(before) - 2)
+    return len(after) >= kept and all(a is b for a, b in zip(before[:kept], after, strict=False))
+
+
+def _key(body: bytes, start: int) -> _Key:
+    return body[:32], start, body[max(0, start - 32) : start]
+
+
+def _window(body: bytes, at: int) -> bytes:
+    return body[at : at + _WINDOW]
+
+
+def _list_behind(body: bytes, place: int) -> int:
+    """Where the array behind a member's name begins; -1 where none does."""
+    place = behind_space(body, place)
+    if place >= len(body) or body[place] != _COLON:
+        return -1
+    place = behind_space(body, place + 1)
+    return place if place < len(body) and body[place] == _OPEN else -1

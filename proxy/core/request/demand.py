@@ -1,0 +1,268 @@
+"""What a request asks for that costs money: the kind of call, how much of it, and what makes it dearer. Pure.
+
+It is read from the path and from the small members of the body, never from the prompt. Servers differ in how they read
+a value of a type that the API does not have (``"10"``, ``10.0``, ``true``): such a value counts at the largest reading
+that any of them could have. A limit that some server could pass over is none, so that the model's own maximum holds; a
+count that nobody can read is named in ``unclear``, and a key that has a budget is told so.
+
+The limits by path: https://platform.openai.com/docs/api-reference/chat/create,
+https://platform.openai.com/docs/api-reference/completions/create,
+https://platform.openai.com/docs/api-reference/responses/create, https://docs.anthropic.com/en/api/messages,
+https://ai.google.dev/api/generate-content#generationconfig. The provider bills ``best_of`` answers to each prompt, and
+not ``n`` of them: https://platform.openai.com/docs/api-reference/completions/create#completions-create-best_of.
+"""
+
+import math
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from enum import StrEnum
+
+import msgspec
+from msgspec import Raw
+
+from proxy.core.request import wants
+from proxy.core.request.wants import PLAIN, Wants, wants_of
+
+Asked = Mapping[str, Raw | bytes]
+"""Members of a body, unparsed."""
+
+
+class Kind(StrEnum):
+    """What a call is billed by."""
+
+    TEXT = "text"
+    """Tokens of a prompt and of answers."""
+    PROMPT = "prompt"
+    """Tokens of a prompt alone: embeddings, moderation."""
+    RERANK = "rerank"
+    IMAGE = "image"
+    SPEECH = "speech"
+    TRANSCRIPTION = "transcription"
+    FREE = "free"
+    UNKNOWN = "unknown"
+    """A call of which nobody here can tell what it costs: training, batches, videos, runs of assistants."""
+
+
+UNIT_KINDS = frozenset({Kind.IMAGE, Kind.SPEECH, Kind.TRANSCRIPTION, Kind.RERANK})
+"""Calls that cost something although their answers report no tokens."""
+
+
+@dataclass(frozen=True, slots=True)
+class Demand:
+    """One request's demand. ``max_output_tokens`` is how long each of ``answers`` may be, None where the request does
+    not limit it."""
+
+    kind: Kind = Kind.TEXT
+    max_output_tokens: int | None = None
+    answers: int = 1
+    least_output_tokens: int = 0
+    """Of a request without a limit: what some server may take for one; an answer may be at least that long."""
+    unclear: str = ""
+    """The member that cannot be understood; empty where all can."""
+    wants: Wants = PLAIN
+    images: int = 0
+    documents: int = 0
+    characters: int = 0
+    """Of the text that is to be spoken, at the most."""
+    seconds: float = 0.0
+    """Of the sound that is to be made or heard, at the most."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Path:
+    """How requests on paths with that ending are billed, and which members limit the answer there."""
+
+    ending: str
+    kind: Kind
+    limits: Sequence[str] = ()
+
+
+_CHAT = ("max_tokens", "max_completion_tokens")
+_PATHS = (
+    _Path("/threads/[^/]+/messages", Kind.FREE),
+    _Path("/chat/completions", Kind.TEXT, _CHAT),
+    _Path("/completions", Kind.TEXT, ("max_tokens",)),
+    _Path("/responses(?:/compact)?", Kind.TEXT, ("max_output_tokens",)),
+    _Path("/messages", Kind.TEXT, ("max_tokens",)),
+    _Path(":(?:stream)?generatecontent", Kind.TEXT, ("maxOutputTokens", "max_output_tokens")),
+    _Path("/embeddings|/moderations|:(?:batch)?embedcontents?", Kind.PROMPT),
+    _Path("/rerank", Kind.RERANK),
+    _Path("/images/(?:generations|edits|variations)", Kind.IMAGE),
+    _Path("/audio/speech", Kind.SPEECH),
+    _Path("/audio/(?:transcriptions|translations)", Kind.TRANSCRIPTION),
+    _Path("/files|/uploads(?:/[^/]+(?:/(?:parts|complete|cancel))?)?|/responses/[^/]+/cancel", Kind.FREE),
+    _Path("/messages/count_tokens|/responses/input_tokens|:counttokens|/(?:de)?tokenize", Kind.FREE),
+    _Path("/conversations(?:/[^/]+(?:/items)?)?|/chat/completions/[^/]+", Kind.FREE),
+    _Path("/threads(?:/[^/]+)?|/assistants(?:/[^/]+)?", Kind.FREE),
+)
+_BY_ENDING = tuple((re.compile(f"(?:{path.ending})$"), path) for path in _PATHS)
+_PLAIN_PATH = re.compile(r"[\w./:@+-]*", re.ASCII)
+_COUNTS = ("n", "best_of", "num_completions", "num_generations", "candidateCount", "candidate_count")
+_SETTINGS = ("generationConfig", "generation_config")
+_HARMLESS = frozenset({"GET", "HEAD", "OPTIONS", "DELETE"})
+_TEXT = ("prompt", "input", "documents")
+MEMBERS = (*_CHAT, "max_output_tokens", *_COUNTS[:4], *_SETTINGS, *_TEXT, *wants.MEMBERS)
+"""The members of a body that are read here."""
+
+_MOST_IMAGES = 10
+"""Of one form: https://platform.openai.com/docs/api-reference/images/createEdit#images-createedit-n."""
+_CHARACTER_S = 0.1
+"""Speech has ten characters a second and more."""
+_SLOWEST = 4.0
+"""https://platform.openai.com/docs/api-reference/audio/createSpeech#audio-createspeech-speed"""
+_SOUND_BYTES_PER_S = 1000
+"""Sound of 8 kbit/s; speech is seldom sent with less."""
+_MOST_SETTINGS_BYTES = 256 << 10
+_LARGE_BYTES = 512 << 10
+_MOST_NUMBER_BYTES = 1024
+"""What is longer is no number: it is not read, for that could take long."""
+_LARGEST = 1 << 53
+"""A larger number is taken for this one: beyond it numbers of JSON are no exact counts."""
+_OBJECT = msgspec.json.Decoder(dict[str, Raw])
+_ARRAY = msgspec.json.Decoder(list[Raw])
+
+
+def demand_of(method: str, path: str, asked: Asked | None, upload_bytes: int | None = None) -> Demand:
+    """What a request demands. ``path`` is as the most lenient server reads it, in small letters; ``asked`` are those
+    members of its body that ``MEMBERS`` names, None for a body that was not read; ``upload_bytes`` is how long the
+    whole body is, where that is known."""
+    found = _path_of(method, path)
+    match found.kind:
+        case Kind.TEXT if asked is not None:
+            return _text_demand(found, asked)
+        case Kind.TEXT | Kind.SPEECH | Kind.PROMPT if asked is None:
+            return Demand(found.kind, unclear="body")
+        case Kind.UNKNOWN:
+            return Demand(found.kind)
+        case Kind.IMAGE:
+            return _image_demand(asked)
+        case Kind.RERANK:
+            return Demand(found.kind, 0, documents=_documents((asked or {}).get("documents")))
+        case Kind.SPEECH if asked is not None:
+            characters = len(asked.get("input", b""))
+            slowness = 1.0 if "speed" not in asked else _SLOWEST
+            return Demand(found.kind, 0, characters=characters, seconds=characters * _CHARACTER_S * slowness)
+        case Kind.TRANSCRIPTION:
+            seconds = (upload_bytes or 0) / _SOUND_BYTES_PER_S
+            return Demand(found.kind, 0, unclear="" if upload_bytes else "content-length", seconds=seconds)
+        case _:
+            return Demand(found.kind, 0)
+
+
+def _text_demand(found: _Path, asked: Asked) -> Demand:
+    settings = {name: _object(asked[name]) for name in _SETTINGS if name in asked and not _is_null(asked[name])}
+    sources = (asked, *(members for members in settings.values() if members is not None))
+    given = [one[name] for one in sources for name in found.limits if name in one and not _is_null(one[name])]
+    limits = [_limit(raw) for raw in given]
+    answers, unclear = _answers(sources)
+    if "prompt" in asked and found.ending == "/completions":
+        prompts = _prompts(asked["prompt"])
+        answers, unclear = answers * (prompts or 1), unclear or ("" if prompts else "prompt")
+    known = [limit for limit in limits if limit is not None]
+    limit = max(known) if known and len(known) == len(limits) else None
+    unclear = unclear or next((name for name, members in settings.items() if members is None), "")
+    wanted, odd = wants_of(asked)
+    if "prompt" in asked and found.ending != "/completions":
+        wanted = replace(wanted, is_beyond=True)  # a stored one
+    least = max(_count(raw) or 0 for raw in given) if given and limit is None else 0
+    return Demand(found.kind, limit, answers, least, unclear or odd, wanted)
+
+
+def _image_demand(asked: Asked | None) -> Demand:
+    """A form's fields are not read: it may ask for as many images as there can be."""
+    if asked is None:
+        return Demand(Kind.IMAGE, 0, images=_MOST_IMAGES)
+    count = _count(asked["n"]) if "n" in asked else 1
+    return Demand(Kind.IMAGE, 0, unclear="" if count else "n", images=count or 1)
+
+
+def _documents(raw: Raw | bytes | None) -> int:
+    """How many documents there are, or more: commas inside of them count, too."""
+    return 0 if raw is None else bytes(raw).count(b",") + 1
+
+
+def _path_of(method: str, path: str) -> _Path:
+    if method in _HARMLESS:
+        return _Path("", Kind.FREE)
+    if _PLAIN_PATH.fullmatch(path):
+        for ending, found in _BY_ENDING:
+            if ending.search(path):
+                return found
+    return _Path("", Kind.UNKNOWN)
+
+
+def _answers(sources: Sequence[Asked]) -> tuple[int, str]:
+    """How many answers each prompt has at the most, and the first member that cannot be read."""
+    most, unclear = 1, ""
+    for source in sources:
+        for name in _COUNTS:
+            if name in source:
+                count = _count(source[name])
+                most, unclear = max(most, count or 1), unclear or ("" if count else name)
+    return most, unclear
+
+
+def _limit(raw: Raw | bytes) -> int | None:
+    """A limit that every server reads alike; None for one that some may pass over."""
+    found = _value(raw)
+    return min(found, _LARGEST) if type(found) is int and found > 0 else None
+
+
+def _count(raw: Raw | bytes) -> int | None:
+    """The largest count that a server could read; None where none could read any."""
+    found = _value(raw)
+    if isinstance(found, str):
+        found = _number(found)
+    if found is None:
+        return 1 if _is_null(raw) else None
+    if isinstance(found, bool):
+        return 1
+    if isinstance(found, int | float) and math.isfinite(found):
+        return max(1, min(math.ceil(found), _LARGEST))
+    return None
+
+
+def _number(text: str) -> float | None:
+    try:
+        return float(text.strip().replace("_", ""))
+    except ValueError:
+        return None
+
+
+def _prompts(raw: Raw | bytes) -> int | None:
+    """How many prompts the member is: a string or an array of token ids is one; None for what is neither."""
+    text = bytes(raw)
+    if text[:1] != b"[":
+        return 1 if text[:1] in b'"n' else None
+    if len(text) > _LARGE_BYTES:
+        # Commas inside of strings count, too: too many rather than too few, and nothing is built.
+        return text.count(b",") + 1
+    try:
+        found = _ARRAY.decode(text)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return text.count(b",") + 1
+    tokens = sum(1 for one in found if bytes(memoryview(one)[:1]) in b"-0123456789")
+    return len(found) - tokens + (tokens > 0) or 1
+
+
+def _is_null(raw: Raw | bytes) -> bool:
+    return bytes(memoryview(raw)[:4]) == b"null"
+
+
+def _value(raw: Raw | bytes) -> object:
+    if len(raw) > _MOST_NUMBER_BYTES:
+        return None
+    try:
+        return msgspec.json.decode(raw)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return None
+
+
+def _object(raw: Raw | bytes) -> Mapping[str, Raw] | None:
+    if len(raw) > _MOST_SETTINGS_BYTES:
+        return None
+    try:
+        return _OBJECT.decode(raw)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return None

@@ -1,0 +1,166 @@
+"""Elements: what stands in a request as one thing that a layout can place."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from enum import StrEnum
+
+from proxy.core.digest import digest
+from proxy.core.request.item import Item
+from proxy.core.request.message import SYSTEM_ROLES, Message, Part
+
+
+class ElementKind(StrEnum):
+    """How an element is written."""
+
+    TOOLS = "tools"
+    MESSAGE = "message"
+    """One of the client's messages, as it came."""
+    WHOLE = "whole"
+    """A context message with its acknowledgement, both as they came."""
+    PART = "part"
+    """One piece of a context message, under the header that repeats the client's claim, with an acknowledgement."""
+    LAST_PART = "last-part"
+    """The last piece of a context message, under the client's own opening, with the client's own acknowledgement."""
+    SYSTEM = "system"
+    """A system message without its volatile lines and documents."""
+    DOCUMENT = "document"
+    """A retrieved document, as a further part of the system message in front of it."""
+    REST = "rest"
+    """A system message from its first volatile line on, as a further part of it."""
+    STANDING = "standing"
+    """The documents at a system message's end, in their place, as a further part of it."""
+    TAG = "tag"
+    """Volatile lines that were moved out of the system messages, in the documented tag."""
+
+
+@dataclass(frozen=True, slots=True)
+class Element:
+    """The smallest thing that is moved as a whole. ``digest`` covers exactly the bytes sent for it.
+
+    ``message`` is the client's message that is written (MESSAGE), or whose members other than the content are written
+    (PART, LAST_PART, SYSTEM); ``ack`` its acknowledgement. What is composed reads ``lead``, then ``item``'s text.
+    """
+
+    key: str
+    kind: ElementKind
+    digest: bytes
+    parts: tuple[Part, ...]
+    tokens: int
+    role: str = ""
+    message: int = -1
+    ack: int = -1
+    lead: str = ""
+    item: Item | None = None
+
+
+# A message of a client that trims its history stands at another place each time.
+_MAX_PLACES = 4
+
+
+def message_element(message: Message, index: int, key: str = "turn") -> Element:
+    """A message as it came; the same element for the same place, so that layouts can share their positions. A system
+    message behind the leading ones carries no marker: some upstreams take it to the front."""
+    known = message.memo.get((index, key))
+    if isinstance(known, Element):
+        return known
+    parts = message.parts
+    if key != "system" and message.role in SYSTEM_ROLES:
+        parts = tuple(replace(part, markable=False) for part in parts)
+    element = Element(
+        key=key,
+        kind=ElementKind.MESSAGE,
+        digest=message.digest,
+        parts=parts,
+        tokens=message.tokens,
+        role=message.role,
+        message=index,
+    )
+    if len(message.memo) >= _MAX_PLACES:
+        message.memo.clear()
+    message.memo[(index, key)] = element
+    return element
+
+
+def whole_element(key: str, message: Message, ack: Message, source: tuple[int, int]) -> Element:
+    """A context message with its acknowledgement, as they came."""
+    return Element(
+        key=key,
+        kind=ElementKind.WHOLE,
+        digest=digest(message.digest, ack.digest),
+        parts=message.parts + ack.parts,
+        tokens=message.tokens + ack.tokens,
+        role=message.role,
+        message=source[0],
+        ack=source[1],
+    )
+
+
+def form_digest(lead: bytes, item: bytes, ack: Part) -> bytes:
+    """The digest of a piece under a lead (``composed_digest``): of a version that is no longer at hand, too."""
+    return digest(composed_digest(lead, item), ack.digest)
+
+
+def composed_digest(lead: bytes, item: bytes) -> bytes:
+    """The digest of a lead and a piece, from the digests of either (``piece_digest``)."""
+    return digest(b"composed", lead, item)
+
+
+@dataclass(frozen=True, slots=True)
+class Lead:
+    """What stands in front of a piece in the same text: a header, or the client's opening."""
+
+    text: str
+    digest: bytes
+    tokens: int
+
+
+def part_element(
+    kind: ElementKind, lead: Lead, item: Item, composed: bytes, own: Sequence[Part], ack: Part, source: tuple[int, int]
+) -> Element:
+    """A part of a context message: ``lead`` and one piece, then ``ack``.
+
+    ``composed`` is the digest of the two (``composed_digest``); ``own`` are the positions of the text: one, or its
+    spans.
+    """
+    return Element(
+        key=item.key,
+        kind=kind,
+        digest=digest(composed, ack.digest),
+        parts=(*own, ack),
+        tokens=sum([part.tokens for part in own]) + ack.tokens,
+        role="user",
+        message=source[0],
+        ack=source[1],
+        lead=lead.text,
+        item=item,
+    )
+
+
+def text_element(
+    key: str, kind: ElementKind, role: str, own: Part, *, message: int = -1, lead: str = "", item: Item | None = None
+) -> Element:
+    """One composed text in one position."""
+    return Element(
+        key=key,
+        kind=kind,
+        digest=digest(kind.encode(), own.digest),
+        parts=(own,),
+        tokens=own.tokens,
+        role=role,
+        message=message,
+        lead=lead,
+        item=item,
+    )
+
+
+def parts_element(kind: ElementKind, role: str, parts: Sequence[Part], message: int) -> Element:
+    """Several parts of a system message's list, each with its index there."""
+    return Element(
+        key="system",
+        kind=kind,
+        digest=digest(kind.encode(), *(part.digest for part in parts)),
+        parts=tuple(parts),
+        tokens=sum(part.tokens for part in parts),
+        role=role,
+        message=message,
+    )

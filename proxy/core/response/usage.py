@@ -1,0 +1,324 @@
+"""Token usage, normalised from every provider's dialect.
+
+Providers count prompts in two ways. *Inclusive*: the prompt counter contains what the cache read and wrote (OpenAI Chat
+and Responses, Azure, xAI, Mistral, Gemini, DeepSeek, Kimi, Qwen, OpenRouter, and whatever litellm has normalised).
+*Exclusive*: the prompt counter is what was neither read nor written (Anthropic's messages, Bedrock). A ``Usage`` is
+inclusive, and its parts always add up, whatever a server sent: counters that are no plain counts are taken as zero.
+
+Sources: https://platform.claude.com/docs/en/build-with-claude/prompt-caching,
+https://developers.openai.com/api/docs/guides/prompt-caching, https://api-docs.deepseek.com/guides/kv_cache,
+https://ai.google.dev/gemini-api/docs/caching, https://www.alibabacloud.com/help/en/model-studio/context-cache,
+https://docs.aws.amazon.com/bedrock/latest/userguide/prompt-caching.html, and litellm 1.109 ``types/utils.py``.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+from proxy.core.caches.prompt import Life
+
+_NOTHING: Mapping[str, object] = {}
+_LARGEST = 10**12
+"""A larger counter is no count of tokens."""
+
+_CHAT_KEYS = frozenset({"prompt_tokens", "completion_tokens", "prompt_cache_hit_tokens"})
+_MESSAGES_KEYS = frozenset({"input_tokens", "output_tokens", "cache_read_input_tokens", "cache_creation_input_tokens"})
+_EXCLUSIVE_KEYS = frozenset({"cache_read_input_tokens", "cache_creation_input_tokens", "cache_creation"})
+_BEDROCK_KEYS = frozenset({"inputTokens", "inputTokenCount", "outputTokens", "outputTokenCount"})
+_GEMINI_KEYS = frozenset({"promptTokenCount", "candidatesTokenCount", "totalTokenCount"})
+_ANY_KEYS = _CHAT_KEYS | _MESSAGES_KEYS | _EXCLUSIVE_KEYS | _BEDROCK_KEYS | _GEMINI_KEYS | {"total_tokens"}
+_WRITE_KEYS = ("cache_write_tokens", "cache_creation_tokens", "cache_creation_input_tokens")
+_SHORT_LIFE_KEYS = ("ephemeral_5m_input_tokens", "ephemeral_30m_input_tokens", "ttl_30m_tokens")
+_LONG_LIFE_KEYS = ("ephemeral_1h_input_tokens", "ephemeral_12h_input_tokens", "ttl_12h_tokens")
+_HOLDERS = ("response", "message", "metadata", "x_groq")
+_NAMES = ("usage", "usageMetadata", "amazon-bedrock-invocationMetrics")
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """Tokens of one exchange. ``prompt`` is inclusive: read + write_5m + write_1h + plain = prompt, as OpenAI counts.
+
+    ``estimated`` is set where the provider reported nothing and the figures are our own count. ``writes_told`` and
+    ``lives_told`` say that the provider tells what it wrote (be it nothing), and splits it by life: no difference
+    between two usages.
+    """
+
+    prompt: int
+    output: int
+    read: int = 0
+    write_5m: int = 0
+    write_1h: int = 0
+    estimated: bool = False
+    writes_told: bool = field(default=False, compare=False, repr=False)
+    lives_told: bool = field(default=False, compare=False, repr=False)
+
+    @property
+    def write(self) -> int:
+        """Tokens written to the cache at either life."""
+        return self.write_5m + self.write_1h
+
+    @property
+    def plain(self) -> int:
+        """Prompt tokens neither read from nor written to the cache."""
+        return self.prompt - self.read - self.write
+
+    @property
+    def total(self) -> int:
+        """All prompt tokens, by the name that a ``Bill`` has for them."""
+        return self.prompt
+
+
+@dataclass(frozen=True, slots=True)
+class Counts:
+    """The counters of one report as the provider means them; ``base`` is its prompt counter."""
+
+    base: int = 0
+    output: int = 0
+    total: int = 0
+    reasoning: int = 0
+    read: int = 0
+    write: int = 0
+    write_5m: int = 0
+    write_1h: int = 0
+    exclusive: bool = False
+    writes_told: bool = False
+
+    def merged(self, other: "Counts") -> "Counts":
+        """Both reports of one exchange: counters are cumulative, so the larger one is the later one."""
+        return Counts(
+            base=max(self.base, other.base),
+            output=max(self.output, other.output),
+            total=max(self.total, other.total),
+            reasoning=max(self.reasoning, other.reasoning),
+            read=max(self.read, other.read),
+            write=max(self.write, other.write),
+            write_5m=max(self.write_5m, other.write_5m),
+            write_1h=max(self.write_1h, other.write_1h),
+            exclusive=self.exclusive or other.exclusive,
+            writes_told=self.writes_told or other.writes_told,
+        )
+
+    def usage(self, life: Life = "5m") -> Usage:
+        """The normalised usage; writes of no stated life count as ``life``."""
+        write = max(self.write, self.write_5m + self.write_1h)
+        read = self.read
+        prompt = self.base
+        if self._is_exclusive(write):
+            prompt += read + write
+        elif not prompt:
+            prompt = max(self.total - self.output, read + write)
+        read = min(read, prompt)
+        write = min(write, prompt - read)
+        short, long = self._split(write, life)
+        output = self.output + self._hidden_output(prompt)
+        split = self.write_5m + self.write_1h > 0
+        return Usage(prompt, output, read, short, long, writes_told=self.writes_told, lives_told=split)
+
+    def _is_exclusive(self, write: int) -> bool:
+        """By shape, or by the provider's own sum."""
+        cached = self.read + write
+        return self.exclusive or (cached > 0 and self.base > 0 and self.total == self.base + cached + self.output)
+
+    def _split(self, write: int, life: Life) -> tuple[int, int]:
+        long = min(self.write_1h, write)
+        short = min(self.write_5m, write - long)
+        rest = write - short - long
+        return (short + rest, long) if life == "5m" else (short, long + rest)
+
+    def _hidden_output(self, prompt: int) -> int:
+        """Thinking that is billed as output and stands in the total alone.
+
+        xAI keeps ``reasoning_tokens`` out of ``completion_tokens`` (litellm ``llms/xai/chat/transformation.py``,
+        fold_reasoning_tokens_into_completion); Gemini's OpenAI surface does the same without naming them.
+        """
+        gap = self.total - prompt - self.output
+        if self.exclusive or gap <= 0 or not self.total:
+            return 0
+        return gap if self.reasoning in (0, gap) else 0
+
+
+class UsageFold:
+    """The usage of a stream: feed it every event that may carry some."""
+
+    __slots__ = ("_counts",)
+
+    def __init__(self) -> None:
+        self._counts: Counts | None = None
+
+    def feed(self, event: Mapping[str, object]) -> None:
+        """Take an event (a chunk, a Responses or Anthropic event) into account."""
+        counts = counts_of(event)
+        if counts is not None:
+            self._counts = counts if self._counts is None else self._counts.merged(counts)
+
+    def usage(self, life: Life = "5m") -> Usage | None:
+        """What the provider has reported up to now; None where it was nothing."""
+        return None if self._counts is None else self._counts.usage(life)
+
+
+def usage_of(payload: Mapping[str, object], life: Life = "5m") -> Usage | None:
+    """The usage in a response body, a stream event, or a usage object; None where there is none.
+
+    ``life`` is what cache writes count as where the provider does not say how long it keeps them.
+    """
+    counts = counts_of(payload)
+    return None if counts is None else counts.usage(life)
+
+
+def counts_of(payload: Mapping[str, object]) -> Counts | None:
+    """The raw counters in a response body, a stream event, or a usage object."""
+    found: Counts | None = None
+    for report in _reports(payload):
+        counts = _read(report)
+        if counts is not None:
+            found = counts if found is None else found.merged(counts)
+    return found
+
+
+def _reports(payload: Mapping[str, object]) -> Iterator[Mapping[str, object]]:
+    """Every usage object in the payload, wherever a provider puts it."""
+    yield payload
+    for name in _NAMES:
+        yield _mapping(payload.get(name))
+    for holder in _HOLDERS:
+        yield _mapping(_mapping(payload.get(holder)).get("usage"))
+    choices = payload.get("choices")
+    if not isinstance(choices, list):
+        return
+    for choice in choices:  # Kimi streams it inside the choice: https://github.com/earendil-works/pi/issues/2017
+        yield _mapping(_mapping(choice).get("usage"))
+
+
+def _read(report: Mapping[str, object]) -> Counts | None:
+    keys = report.keys()
+    if keys.isdisjoint(_ANY_KEYS):
+        return None
+    if not keys.isdisjoint(_GEMINI_KEYS):
+        return _gemini(report)
+    if not keys.isdisjoint(_BEDROCK_KEYS):
+        return _bedrock(report)
+    if not keys.isdisjoint(_CHAT_KEYS):
+        return _inclusive(report, "prompt_tokens", "completion_tokens")
+    if keys.isdisjoint(_MESSAGES_KEYS):
+        return _inclusive(report, "prompt_tokens", "completion_tokens") if "total_tokens" in report else None
+    is_messages = not keys.isdisjoint(_EXCLUSIVE_KEYS) and "input_tokens_details" not in report
+    return _messages(report) if is_messages else _inclusive(report, "input_tokens", "output_tokens")
+
+
+def _inclusive(report: Mapping[str, object], prompt: str, output: str) -> Counts:
+    """OpenAI's shape. litellm, OpenRouter and others repeat one figure under several names: the largest counts once."""
+    details = _mapping(report.get(prompt + "_details"))
+    hit = _count(report.get("prompt_cache_hit_tokens"))
+    short, long = _lives(report, details)
+    return Counts(
+        base=_count(report.get(prompt)) or hit + _count(report.get("prompt_cache_miss_tokens")),
+        output=_count(report.get(output)),
+        total=_count(report.get("total_tokens")),
+        reasoning=_count(_mapping(report.get(output + "_details")).get("reasoning_tokens")),
+        read=max(hit, _most(details, "cached_tokens"), _most(report, "cached_tokens", "cache_read_input_tokens")),
+        write=max(_written(details), _written(report)),
+        write_5m=short,
+        write_1h=long,
+        writes_told=any(key in part for part in (details, report) for key in _WRITE_KEYS),
+    )
+
+
+def _messages(report: Mapping[str, object]) -> Counts:
+    """Anthropic's shape. The top level leaves compaction out, ``iterations`` has every step that was billed.
+
+    An advisor's steps run on another model and are left out.
+    https://platform.claude.com/docs/en/build-with-claude/compaction
+    """
+    counts = _message_counts(report)
+    steps = report.get("iterations")
+    if not isinstance(steps, list):
+        return counts
+    billed = [_message_counts(s) for s in map(_mapping, steps) if s.get("type") != "advisor_message"]
+    summed = Counts(
+        base=sum(c.base for c in billed),
+        output=sum(c.output for c in billed),
+        read=sum(c.read for c in billed),
+        write=sum(c.write for c in billed),
+        write_5m=sum(c.write_5m for c in billed),
+        write_1h=sum(c.write_1h for c in billed),
+    )
+    return counts.merged(summed)
+
+
+def _message_counts(report: Mapping[str, object]) -> Counts:
+    short, long = _lives(report, _NOTHING)
+    return Counts(
+        base=_count(report.get("input_tokens")),
+        output=_count(report.get("output_tokens")),
+        read=_count(report.get("cache_read_input_tokens")),
+        write=_count(report.get("cache_creation_input_tokens")),
+        write_5m=short,
+        write_1h=long,
+        exclusive=True,
+        writes_told="cache_creation_input_tokens" in report,
+    )
+
+
+def _bedrock(report: Mapping[str, object]) -> Counts:
+    """Converse, and the InvokeModel variants with ``Count`` behind the names."""
+    lives = {"5m": 0, "1h": 0}
+    details = report.get("cacheDetails")
+    for entry in map(_mapping, details if isinstance(details, list) else ()):
+        life = entry.get("ttl")
+        if isinstance(life, str) and life in lives:
+            lives[life] += _count(entry.get("inputTokens"))
+    return Counts(
+        base=_most(report, "inputTokens", "inputTokenCount"),
+        output=_most(report, "outputTokens", "outputTokenCount"),
+        read=_most(report, "cacheReadInputTokens", "cacheReadInputTokenCount"),
+        write=_most(report, "cacheWriteInputTokens", "cacheWriteInputTokenCount"),
+        write_5m=lives["5m"],
+        write_1h=lives["1h"],
+        exclusive=True,
+        writes_told="cacheWriteInputTokens" in report or "cacheWriteInputTokenCount" in report,
+    )
+
+
+def _gemini(report: Mapping[str, object]) -> Counts:
+    """Gemini's own shape: thoughts are billed as output, results of its server tools as input."""
+    return Counts(
+        base=_count(report.get("promptTokenCount")) + _count(report.get("toolUsePromptTokenCount")),
+        output=_count(report.get("candidatesTokenCount")) + _count(report.get("thoughtsTokenCount")),
+        read=_count(report.get("cachedContentTokenCount")),
+    )
+
+
+def _written(report: Mapping[str, object]) -> int:
+    return _most(report, *_WRITE_KEYS)
+
+
+def _lives(report: Mapping[str, object], details: Mapping[str, object]) -> tuple[int, int]:
+    """Written tokens by life: the short one (5 minutes; OpenAI: 30 minutes) and the long one (1 hour; 12 hours)."""
+    short = long = 0
+    for split in (
+        report.get("cache_creation"),
+        details.get("cache_creation"),
+        details.get("cache_creation_token_details"),
+        details.get("cache_write_tokens_details"),
+    ):
+        by_life = _mapping(split)
+        if by_life:
+            short = max(short, _most(by_life, *_SHORT_LIFE_KEYS))
+            long = max(long, _most(by_life, *_LONG_LIFE_KEYS))
+    return short, long
+
+
+def _most(report: Mapping[str, object], *keys: str) -> int:
+    return max(_count(report.get(key)) for key in keys)
+
+
+def _count(value: object) -> int:
+    """A count of tokens; 0 for whatever is none."""
+    if type(value) is int and 0 <= value <= _LARGEST:
+        return value
+    if type(value) is float and value.is_integer() and 0 <= value <= _LARGEST:
+        return int(value)
+    return 0
+
+
+def _mapping(value: object) -> Mapping[str, object]:
+    return value if isinstance(value, dict) else _NOTHING

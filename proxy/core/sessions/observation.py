@@ -1,0 +1,206 @@
+"""What a request says about its session, and what the session learns once the exchange counts."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
+
+from proxy.core.recognition.fixed_texts import Claim
+from proxy.core.recognition.pieces import PieceKind
+from proxy.core.request.item import Item
+from proxy.core.request.view import View
+from proxy.core.sessions.cohort import ItemRecord
+from proxy.core.sessions.preamble_changes import changed_places
+from proxy.core.sessions.session import Session, fixed_digest
+from proxy.core.stability.change_rates import Break
+from proxy.core.stability.document_retention import DocumentSign
+from proxy.core.stability.prior_edits import told_rate
+from proxy.core.stability.rates import FIRST_RATE
+
+NOTHING_SAID: Mapping[str, float] = MappingProxyType({})
+# So many files are hardly ever edited at once, all that there are.
+_FEWEST_REWRAPPED = 3
+
+Known = tuple[Item, ItemRecord | None]
+"""A context piece, and what was known of it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """What a request says about its session, before it is known whether the exchange will count.
+
+    ``broke`` is where the earlier request is not repeated (None: there is no earlier request). For each context piece
+    ``ages`` holds requests since its last change (0: it just changed) and ``rates`` the share of recent requests that
+    changed it. ``replaced`` are the places of the head where another text stands than before, rather than the same
+    with a few lines changed. ``is_rewrapped``: all files are written another way than before, with the same content as
+    far as can be told. ``has_joined``: it shows a file that the session had not. ``has_files``: any at all. ``gap`` is
+    seconds since the session's request before (None: there is none, or this is the same once more). ``has_notices``:
+    there are system messages within the conversation; ``has_new_notice``: one of them was not in the request before.
+    """
+
+    head: tuple[bytes, ...]
+    fixed: tuple[bytes, ...]
+    turns: tuple[bytes, ...]
+    broke: Break | None
+    ages: dict[str, int]
+    rates: dict[str, float]
+    digests: dict[str, bytes]
+    is_retry: bool
+    replaced: frozenset[int] = frozenset()
+    is_rewrapped: bool = False
+    has_files: bool = False
+    has_joined: bool = False
+    gap: float | None = None
+    has_notices: bool = False
+    has_new_notice: bool = False
+
+
+def read_request(session: Session, view: View, tools: bytes, now: float) -> Reading:
+    """Compare a request that comes at ``now`` with its session; changes nothing. ``tools`` is the tools' digest, empty
+    for none."""
+    head = (tools, *(m.digest for m in view.messages[: view.head]))
+    fixed = (tools, *(fixed_digest(m) for m in view.messages[: view.head]))
+    turns = view.turn_digests()
+    is_later = session.requests > 0
+    is_retry = is_later and turns == session.turns
+    is_other = is_later and head != session.head
+    replaced = _replaced(session, fixed, view) if is_other else frozenset[int]()
+    known = [(item, _record(session, item.key)) for item in view.items()]
+    files = [pair for pair in known if pair[0].kind is PieceKind.FILE]
+    # Who writes files another way tells the model so: the instructions are others, in part.
+    is_rewrapped = is_other and not replaced and _are_all_changed(files)
+    ages: dict[str, int] = {}
+    rates: dict[str, float] = {}
+    for item, record in known:
+        is_file = item.kind is PieceKind.FILE
+        if record is not None:
+            is_same = record.digest == item.digest or (is_file and is_rewrapped)
+            ages[item.key] = record.age + 1 if is_same else 0
+            rates[item.key] = record.next_rate(is_changed=not is_same)
+        else:
+            ages[item.key] = 1
+            if is_file and item.claim is not Claim.READ_ONLY:
+                rates[item.key] = told_rate(view, item.key)
+    return Reading(
+        head=head,
+        fixed=fixed,
+        turns=turns,
+        broke=_break(session.turns, turns, view) if is_later and not is_retry else None,
+        ages=ages,
+        rates=rates,
+        digests={item.key: item.digest for item, _ in known},
+        is_retry=is_retry,
+        replaced=replaced,
+        is_rewrapped=is_rewrapped,
+        has_files=bool(files),
+        has_joined=is_later and any(session.items.get(item.key) is None for item, _ in files),
+        gap=now - session.last_at if is_later and not is_retry else None,
+        has_notices=bool(view.transcript.notices),
+        has_new_notice=is_later and _has_new_notice(session, view),
+    )
+
+
+def _has_new_notice(session: Session, view: View) -> bool:
+    notices, turns = view.transcript.notices, view.transcript.turns
+    return bool(notices) and not {turns[i] for i in notices} <= set(session.turns)
+
+
+def commit_head(session: Session, view: View, documents: Sequence[DocumentSign]) -> None:
+    """The exchange counts: what changed in the system messages since the one before it is volatile. ``documents`` is
+    what the request shows of its documents."""
+    session.documents.follow([document.digest for document in view.retrieved()], documents, session.lane.documents)
+    session.lines.follow(view.messages[: view.head], session.shared_head.evidence)
+
+
+def commit_reading(
+    session: Session,
+    reading: Reading,
+    now: float,
+    said: Mapping[str, float] = NOTHING_SAID,
+    usual_edit: float = 0.0,
+) -> None:
+    """The exchange counts: learn gaps, breaks and changed pieces. A retry teaches that there are such, and no more.
+    ``said`` is what the request says of its files, ``usual_edit`` P(the answer edits any), as it goes in general."""
+    if reading.is_retry:
+        if session.requests == 1 and not session.is_repeated:
+            session.lane.repeat(now - session.last_at)
+            session.is_repeated = True
+        return
+    if session.requests:
+        _commit_change(session, reading, now - session.last_at)
+        session.lane.request(now, now - session.last_at)
+    else:
+        session.lane.begins(reading.turns)
+        session.lane.request(now, None)
+    session.requests += 1
+    session.last_at = now
+    session.head, session.fixed, session.turns = reading.head, reading.fixed, reading.turns
+    _commit_items(session, reading, said)
+    session.usual_edit = usual_edit
+
+
+def _commit_change(session: Session, reading: Reading, gap: float) -> None:
+    """What is different from the request before."""
+    lane = session.lane
+    if session.requests == 1:
+        lane.continued += 1
+    if reading.broke is not None:
+        lane.breaks.add(reading.broke)
+    session.own_head.add(session.head, reading.head, session.replaced)
+    session.shared_head.add(session.head, reading.head, session.replaced)
+    session.own_fixed.add(session.fixed, reading.fixed, session.replaced)
+    session.replaced = reading.replaced
+    session.gaps.append(gap)
+    if reading.has_notices:
+        session.noticed += 1.0
+        session.notices_new += reading.has_new_notice
+    if reading.has_files:
+        lane.shows_files(has_joined=reading.has_joined)
+
+
+def _commit_items(session: Session, reading: Reading, said: Mapping[str, float]) -> None:
+    lane = session.lane
+    if not reading.is_rewrapped:
+        _learn_edits(session, reading, said)
+    for key, age in reading.ages.items():
+        rate = reading.rates.get(key, FIRST_RATE)
+        for records in (session.items, lane.items):
+            records.add(key, reading.digests[key], age, rate, said.get(key, 0.0), is_rewrapped=reading.is_rewrapped)
+
+
+def _learn_edits(session: Session, reading: Reading, said: Iterable[str]) -> None:
+    """What the request before said of these files, and what became of them."""
+    records = [(key, _record(session, key)) for key in said]
+    changed = [(record, record.digest != reading.digests[key]) for key, record in records if record is not None]
+    for record, is_changed in changed:
+        session.lane.reliance.add(record.said, is_changed=is_changed)
+    if session.usual_edit and changed:
+        session.lane.reliance.any.add(session.usual_edit, is_changed=any(is_changed for _, is_changed in changed))
+
+
+def _record(session: Session, key: str) -> ItemRecord | None:
+    return session.items.get(key) or session.lane.items.get(key)
+
+
+def _are_all_changed(files: Sequence[Known]) -> bool:
+    """Whether all files that were known differ at once."""
+    changed = [record.digest != item.digest for item, record in files if record is not None]
+    return len(changed) >= _FEWEST_REWRAPPED and all(changed)
+
+
+def _replaced(session: Session, fixed: tuple[bytes, ...], view: View) -> frozenset[int]:
+    """Where the head has another text: what does not move in it is others, and not just here and there."""
+    texts = {1 + place for place in session.lines.replaced(view.messages[: view.head])}
+    return changed_places(session.fixed, fixed) & frozenset({0, *texts})
+
+
+def _break(before: tuple[bytes, ...], after: tuple[bytes, ...], view: View) -> Break:
+    if after[: len(before)] == before:
+        return Break(0)
+    common = 0
+    for old, new in zip(before, after, strict=False):
+        if old != new:
+            break
+        common += 1
+    # What was cleared stands where it stood.
+    lost = [view.messages[i].role for i in view.turns()[common : len(before)]]
+    return Break(len(before) - common, lost.count("tool") if lost[:1] == ["tool"] else 0)

@@ -1,0 +1,69 @@
+"""Whether two heads are the same client's: the same instructions, but for a date, a file list, a setting.
+
+Side calls (a title, a summary, a commit message) often begin with the very same user turn as the conversation that they
+belong to, under other instructions. What is remembered of a head is a sketch: the smallest checksums of its lines (of
+its words, where it has few lines), of which two sets share about as many as the whole texts do (Broder 1997, "On the
+resemblance and containment of documents").
+"""
+
+from collections.abc import Iterable
+from heapq import nsmallest
+from zlib import crc32
+
+from proxy.core.request.message import Message
+from proxy.core.wire.json_body import Unreadable, elements, members_of, text_value
+
+Sketch = frozenset[int]
+
+_SIZE = 64
+_FEW_LINES = 8
+_ALIKE = 0.4
+_MAX_CHARS = 200_000
+_MOST_BYTES = 1 << 20
+
+
+def sketch_of(head: Iterable[Message]) -> Sketch:
+    """The sketch of a request's system messages; each message is read once."""
+    found: set[int] = set()
+    for message in head:
+        found |= _sketch(message)
+    return frozenset(nsmallest(_SIZE, found))
+
+
+def are_alike(one: Sketch, other: Sketch) -> bool:
+    """Whether two heads have much in common; two requests without any have."""
+    if one == other:
+        return True
+    smallest = nsmallest(_SIZE, one | other)
+    both = sum(1 for item in smallest if item in one and item in other)
+    return both >= _ALIKE * len(smallest)
+
+
+def _sketch(message: Message) -> Sketch:
+    known = message.memo.get("sketch")
+    if isinstance(known, frozenset):
+        return known
+    text = _text(message)[:_MAX_CHARS]
+    pieces = [line for line in text.split("\n") if line.strip()]
+    if len(pieces) < _FEW_LINES:
+        pieces = text.split()
+    found = frozenset(nsmallest(_SIZE, {crc32(piece.encode("utf-8", "surrogatepass")) for piece in pieces}))
+    message.memo["sketch"] = found
+    return found
+
+
+def _text(message: Message) -> str:
+    if message.text is not None:
+        return message.text
+    if len(message.raw) > _MOST_BYTES:
+        # To read all of it would hold up everybody else.
+        return message.lead
+    try:
+        content = members_of(message.raw).get("content")
+        found = text_value(content) if content is not None and not message.is_list else None
+        if content is not None and message.is_list:
+            texts = (members_of(part).get("text") for part in elements(content))
+            found = "\n".join(str(text_value(text)) for text in texts if text is not None)
+    except Unreadable:
+        return ""
+    return found if isinstance(found, str) else ""

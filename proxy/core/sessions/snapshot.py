@@ -1,0 +1,337 @@
+"""What was learnt of a session, as bytes: so that another process can go on where this one stopped.
+
+Digests, counts, times, and the keys of context pieces (which name files); no text. A snapshot carries a version of its
+layout: one that this program does not know is no snapshot, and the session is learnt anew. Nothing here trusts what it
+reads: what does not fit raises ``Unreadable``.
+"""
+
+from collections import deque
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import Final, TypeVar
+
+import msgspec
+from msgspec import msgpack
+
+from proxy.core.caches import Cache
+from proxy.core.caches.entries import Entry
+from proxy.core.caches.prompt import Prompt
+from proxy.core.layout.tiers import Classic, ClassicPolicy, Piece
+from proxy.core.sessions.cohort import Lane
+from proxy.core.sessions.preamble_changes import HeadRecords
+from proxy.core.sessions.session import Session
+from proxy.core.sessions.volatile_lines import HeadLines, Region
+from proxy.core.stability.change_rates import Break
+from proxy.core.stability.document_retention import DocumentSign, State
+from proxy.core.stability.mention_calibration import Numbers, Reliance, Tally
+from proxy.core.wire.json_body import Unreadable
+
+VERSION: Final = 8
+
+# How a cache model may tell lives apart within a scope (``MarkerCache``).
+_LIVES: Final = (b"", b"/5m", b"/1h")
+# An opening that sessions share is rarely more: tools, instructions, examples.
+_OPENING_POSITIONS: Final = 48
+
+
+class Held(msgspec.Struct, frozen=True, array_like=True):
+    """Entries of a cache along one prompt that have the same dates. ``table`` and ``life`` say where they are."""
+
+    table: int
+    scope: bytes
+    life: int
+    available: float
+    expiry: float
+    life_s: float
+    hashes: list[bytes]
+    tokens: list[int]
+
+
+PackedItem = tuple[bytes, int, float, float]
+"""``ItemRecord``."""
+
+Counts = tuple[list[int], list[int], list[int], list[int]]
+"""Requests seen and changed, by place: of texts that stood there before, and of those that had just changed."""
+
+
+class PackedHead(msgspec.Struct, frozen=True, array_like=True):
+    """``HeadRecords``."""
+
+    version: int
+    seen: list[int]
+    changes: list[int]
+    fresh_seen: list[int]
+    fresh_changes: list[int]
+    regions: list[tuple[int, list[int], list[int], int]]
+    documents: list[bytes] = []
+    sets: list[tuple[bytes, bytes, int]] = []
+
+
+class PackedLane(msgspec.Struct, frozen=True, array_like=True):
+    """``Lane``, and what caches hold of the prompt's beginning that its sessions share."""
+
+    version: int
+    has_tools: bool
+    started: int
+    continued: int
+    last_at: float
+    breaks: list[tuple[int, int]]
+    layouts: list[list[bytes]]
+    items: dict[str, PackedItem]
+    opening: list[bytes] | None
+    gaps: list[float]
+    arrivals: list[float]
+    openings: list[float]
+    asked: float
+    repeated: float
+    shown: float
+    joined: float
+    reliance: tuple[Numbers, Numbers, Numbers]
+    documents: State
+    held: dict[str, list[Held]]
+
+
+class PackedSession(msgspec.Struct, frozen=True, array_like=True):
+    """``Session``, and what caches hold along its last prompts."""
+
+    version: int
+    id: str
+    lane_key: bytes
+    has_tools: bool
+    head_key: tuple[bytes, bytes, int]
+    head: list[bytes]
+    fixed: list[bytes]
+    own_head: Counts
+    own_fixed: Counts
+    replaced: list[int]
+    requests: int
+    last_at: float
+    gaps: list[float]
+    turns: list[bytes]
+    items: dict[str, PackedItem]
+    candidates: dict[str, bytes]
+    rendered_anew: list[str]
+    layouts: list[list[bytes]]
+    target_tokens: int
+    pieces: dict[str, Piece]
+    sequence: int
+    is_barred: bool
+    is_repeated: bool
+    usual_edit: float
+    documents: list[tuple[bytes, DocumentSign]]
+    sketch: list[int]
+    opening: bytes
+    routing: str
+    lines: list[list[int]]
+    noticed: float
+    notices_new: float
+    held: dict[str, list[Held]]
+
+
+P = TypeVar("P", PackedSession, PackedLane, PackedHead)
+
+_SESSION: Final = msgpack.Decoder(PackedSession)
+_LANE: Final = msgpack.Decoder(PackedLane)
+_HEAD: Final = msgpack.Decoder(PackedHead)
+_encode: Final = msgpack.Encoder().encode
+
+
+def pack_session(session: Session, held: dict[str, list[Held]]) -> bytes:
+    """The session as it stands."""
+    tracker = session.tracker
+    pieces, sequence = tracker.state()
+    return _encode(
+        PackedSession(
+            version=VERSION,
+            id=session.id,
+            lane_key=session.lane_key,
+            has_tools=session.lane.has_tools,
+            head_key=session.head_key,
+            head=list(session.head),
+            fixed=list(session.fixed),
+            own_head=session.own_head.counts(),
+            own_fixed=session.own_fixed.counts(),
+            replaced=sorted(session.replaced),
+            requests=session.requests,
+            last_at=session.last_at,
+            gaps=list(session.gaps),
+            turns=list(session.turns),
+            items=session.items.state(),
+            candidates=session.candidates,
+            rendered_anew=sorted(session.rendered_anew),
+            layouts=[list(layout) for layout in session.layouts],
+            target_tokens=tracker.policy.target_tokens,
+            pieces=pieces,
+            sequence=sequence,
+            is_barred=session.is_barred,
+            is_repeated=session.is_repeated,
+            usual_edit=session.usual_edit,
+            documents=session.documents.state(),
+            sketch=sorted(session.sketch),
+            opening=session.opening,
+            routing=session.routing,
+            lines=[list(lines) for lines in session.lines.lines],
+            noticed=session.noticed,
+            notices_new=session.notices_new,
+            held=held,
+        )
+    )
+
+
+def read_session(blob: bytes) -> PackedSession:
+    """A session's snapshot. Raises Unreadable."""
+    return _checked(_SESSION, blob)
+
+
+def restore_session(packed: PackedSession, session: Session) -> None:
+    """Make the session what the snapshot says; its lane and the records of its head are others' matter, too. Raises
+    Unreadable, and then changes nothing."""
+    tracker = _tracker(packed, session.tracker.policy)
+    session.head, session.fixed = tuple(packed.head), tuple(packed.fixed)
+    session.own_head = _records(packed.own_head)
+    session.own_fixed = _records(packed.own_fixed)
+    session.replaced = frozenset(packed.replaced)
+    session.requests, session.last_at = packed.requests, packed.last_at
+    session.gaps = deque(packed.gaps, maxlen=session.gaps.maxlen)
+    session.turns = tuple(packed.turns)
+    session.items.restore(packed.items)
+    session.candidates = dict(packed.candidates)
+    session.rendered_anew = set(packed.rendered_anew)
+    session.layouts = [tuple(layout) for layout in packed.layouts]
+    session.tracker = tracker
+    session.is_barred, session.is_repeated = packed.is_barred, packed.is_repeated
+    session.usual_edit = packed.usual_edit
+    session.documents.restore(packed.documents)
+    session.sketch = frozenset(packed.sketch)
+    session.opening = packed.opening
+    session.routing = packed.routing
+    session.noticed, session.notices_new = packed.noticed, packed.notices_new
+    session.lines = HeadLines([tuple(lines) for lines in packed.lines])
+
+
+def pack_lane(lane: Lane, held: dict[str, list[Held]]) -> bytes:
+    """The lane as it stands."""
+    return _encode(
+        PackedLane(
+            version=VERSION,
+            has_tools=lane.has_tools,
+            started=lane.started,
+            continued=lane.continued,
+            last_at=lane.last_at,
+            breaks=[(one.messages, one.results) for one in lane.breaks.breaks()],
+            layouts=[list(layout) for layout in lane.layouts],
+            items=lane.items.state(),
+            opening=None if lane.opening is None else list(lane.opening),
+            gaps=lane.gaps(),
+            arrivals=lane.arrivals(),
+            openings=lane.openings(),
+            asked=lane.asked,
+            repeated=lane.repeated,
+            shown=lane.shown,
+            joined=lane.joined,
+            reliance=lane.reliance.state(),
+            documents=lane.documents.state(),
+            held=held,
+        )
+    )
+
+
+def read_lane(blob: bytes) -> PackedLane:
+    """A lane's snapshot. Raises Unreadable."""
+    return _checked(_LANE, blob)
+
+
+def restore_lane(packed: PackedLane, lane: Lane) -> None:
+    """Make the lane what the snapshot says."""
+    lane.started, lane.continued, lane.last_at = packed.started, packed.continued, packed.last_at
+    lane.asked, lane.repeated = packed.asked, packed.repeated
+    lane.shown, lane.joined = packed.shown, packed.joined
+    lane.breaks.restore(Break(*one) for one in packed.breaks)
+    lane.layouts = deque((tuple(layout) for layout in packed.layouts), maxlen=lane.layouts.maxlen)
+    lane.items.restore(packed.items)
+    lane.opening = None if packed.opening is None else tuple(packed.opening)
+    lane.restore(packed.gaps, packed.arrivals, packed.openings)
+    lane.documents.restore(packed.documents)
+    lane.reliance = Reliance(*(Tally(*tally) for tally in packed.reliance))
+
+
+def pack_head(records: HeadRecords) -> bytes:
+    """What the heads of a client's requests have shown."""
+    regions = [(r.place, list(r.before), list(r.after), r.lines) for r in records.evidence.regions]
+    documents = records.documents
+    return _encode(PackedHead(VERSION, *records.counts(), regions, documents.changing(), documents.last()))
+
+
+def read_head(blob: bytes) -> PackedHead:
+    """The snapshot of such records. Raises Unreadable."""
+    return _checked(_HEAD, blob)
+
+
+def restore_head(packed: PackedHead, records: HeadRecords) -> None:
+    """Take over what others have seen more of."""
+    if sum(packed.seen) + sum(packed.fresh_seen) > sum(records.seen) + sum(records.fresh_seen):
+        taken = _records((packed.seen, packed.changes, packed.fresh_seen, packed.fresh_changes))
+        records.seen, records.changes = taken.seen, taken.changes
+        records.fresh_seen, records.fresh_changes = taken.fresh_seen, taken.fresh_changes
+    records.evidence.add(
+        Region(place, tuple(before), tuple(after), lines) for place, before, after, lines in packed.regions
+    )
+    records.documents.add(packed.documents)
+    records.documents.adopt(packed.sets)
+
+
+def held_along(cache: Cache, prompt: Prompt, *, opening_only: bool = False) -> list[Held]:
+    """What a cache holds along a prompt."""
+    hashes = prompt.hashes[:_OPENING_POSITIONS] if opening_only else prompt.hashes
+    found: list[Held] = []
+    for number, table in enumerate(cache.tables()):
+        get = table.getter()
+        for life, suffix in enumerate(_LIVES):
+            scope, last = prompt.scope + suffix, None
+            for one in hashes:
+                entry = get((scope, one))
+                if entry is None:
+                    continue
+                dates = entry[:3]
+                if dates != last:
+                    found.append(Held(number, prompt.scope, life, *dates, [], []))
+                    last = dates
+                found[-1].hashes.append(one)
+                found[-1].tokens.append(entry.tokens)
+    return found
+
+
+def hold(cache: Cache, held: Iterable[Held]) -> None:
+    """Add what another process knows the provider to hold."""
+    tables = cache.tables()
+    for group in held:
+        if group.table >= len(tables) or group.life >= len(_LIVES):
+            continue
+        table, scope = tables[group.table], group.scope + _LIVES[group.life]
+        for one, tokens in zip(group.hashes, group.tokens, strict=False):
+            table.adopt((scope, one), Entry(group.available, group.expiry, group.life_s, tokens))
+
+
+def _checked(decoder: msgpack.Decoder[P], blob: bytes) -> P:
+    try:
+        found = decoder.decode(blob)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise Unreadable("no snapshot") from error
+    if found.version != VERSION:
+        raise Unreadable("a snapshot of another version")
+    return found
+
+
+def _records(counts: Counts) -> HeadRecords:
+    known = min(map(len, counts))
+    seen, changes, fresh_seen, fresh_changes = (list(each[:known]) for each in counts)
+    return HeadRecords(seen, changes, fresh_seen, fresh_changes)
+
+
+def _tracker(packed: PackedSession, policy: ClassicPolicy) -> Classic:
+    tracker = Classic(replace(policy, target_tokens=packed.target_tokens))
+    try:
+        tracker.restore(packed.pieces, packed.sequence)
+    except ValueError as error:
+        raise Unreadable("no snapshot") from error
+    return tracker

@@ -1,0 +1,341 @@
+"""Volatile lines found by evidence: they changed from one request to the next while their neighbours did not.
+
+What is remembered of a system text are hashes of its lines; a volatile region is what stands between two runs of lines
+that are found again whatever it says next time, in this session or in the client's next one.
+"""
+
+from bisect import bisect_left
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import accumulate, pairwise
+from zlib import crc32
+
+from proxy.core.recognition.line_diff import differences
+from proxy.core.recognition.lines import MAX_LINES, Lines, Range
+from proxy.core.recognition.overlay import overlaid
+from proxy.core.recognition.pieces import Cut, Form, PieceKind, Recognition
+from proxy.core.recognition.text_blocks import block_of, fits
+from proxy.core.request.message import Message, piece_digest
+from proxy.core.request.texts import texts_of
+
+_EDGE = 0
+_MAX_CHANGED = 12
+_MAX_WINDOW = 8
+_MAX_REGIONS = 6
+_MAX_FOUND = 3
+_MAX_TEXT_LINES = 5_000
+# More places than this that change, or move already, leave no text that could be called the same.
+_MAX_PLACES = 64
+_MAX_MEMO = 16
+
+
+@dataclass(frozen=True, slots=True)
+class Region:
+    """In the system message in this place, between the lines ``before`` and the lines ``after`` (hashes; 0 is the
+    text's edge), stands something that changes. ``lines`` is how many lines it had."""
+
+    place: int
+    before: tuple[int, ...]
+    after: tuple[int, ...]
+    lines: int = 0
+
+
+@dataclass(slots=True)
+class Evidence:
+    """The regions that a client's system messages were seen to change in."""
+
+    regions: tuple[Region, ...] = ()
+
+    def add(self, regions: Iterable[Region]) -> None:
+        """What others have seen."""
+        known = {(region.place, region.before, region.after) for region in self.regions}
+        found = [region for region in regions if (region.place, region.before, region.after) not in known]
+        if found:
+            self.regions = (*self.regions, *found)[-_MAX_REGIONS:]
+
+    def learn(self, place: int, before: Sequence[int], message: Message) -> None:
+        """Two versions of one system message from consecutive requests: the lines of the earlier one, as hashes, and
+        the later one, with what is known to move in it."""
+        self.add(_changed(place, before, message, [region for region in self.regions if region.place == place]))
+
+
+@dataclass(slots=True)
+class HeadLines:
+    """The system messages of a session's last request, as line hashes."""
+
+    lines: list[tuple[int, ...]] = field(default_factory=list)
+
+    def follow(self, messages: Sequence[Message], evidence: Evidence) -> None:
+        """A request that counts: compare, and remember."""
+        now = [line_hashes(message) for message in messages]
+        if len(self.lines) == len(now):
+            for place, (before, message) in enumerate(zip(self.lines, messages, strict=True)):
+                if before != now[place] and _is_one_text(before, now[place]):
+                    evidence.learn(place, before, message)
+        self.lines = now
+
+    def replaced(self, messages: Sequence[Message]) -> frozenset[int]:
+        """The places in which another text stands now, rather than the same one with a few lines changed."""
+        if len(self.lines) != len(messages):
+            return frozenset(range(max(len(self.lines), len(messages))))
+        now = [line_hashes(message) for message in messages]
+        pairs = enumerate(zip(self.lines, now, strict=True))
+        return frozenset(i for i, (before, after) in pairs if before != after and not _is_one_text(before, after))
+
+
+def _is_one_text(before: Sequence[int], after: Sequence[int]) -> bool:
+    """Whether most of a text stayed as it was. Else another one has taken its place, as where a client goes over to
+    another mode and back: its instructions are no line that changes."""
+    same = (Counter(before) & Counter(after)).elements()
+    return 2 * _chars(same) >= max(_chars(before), _chars(after))
+
+
+def _chars(lines: Iterable[int]) -> int:
+    """How long the lines are, with their ends; a hash begins with its line's length."""
+    return sum((line >> 32) + 1 for line in lines)
+
+
+@dataclass(frozen=True, slots=True)
+class _Lines:
+    """A message's lines, and where each begins and ends in its text. Between two parts of a content list stands an
+    empty one of no length."""
+
+    texts: Lines
+    spans: tuple[Range, ...]
+    parts: tuple[Range, ...]
+
+    @classmethod
+    def of(cls, texts: Sequence[str]) -> "_Lines":
+        spans: list[Range] = []
+        parts: list[Range] = []
+        at = 0
+        for text in texts:
+            if parts:
+                spans.append((at, at))
+            starts = list(accumulate((len(line) + 1 for line in text.split("\n")), initial=at))
+            starts[-1] = at + len(text)
+            spans += pairwise(starts)
+            parts.append((at, starts[-1]))
+            at = starts[-1]
+        return cls(Lines(_split(texts)), tuple(spans), tuple(parts))
+
+    def span(self, first: int, last: int) -> Range:
+        """Where these lines stand in the text."""
+        return self.spans[first][0], self.spans[last - 1][1]
+
+
+def _split(texts: Sequence[str]) -> tuple[str, ...]:
+    return tuple("\n\n".join(texts).split("\n"))
+
+
+@dataclass(frozen=True, slots=True)
+class _Moving:
+    """Lines that are known to move: ``is_volatile``, or with a document."""
+
+    first: int
+    last: int
+    is_volatile: bool
+
+
+def line_hashes(message: Message) -> tuple[int, ...]:
+    """One hash a line of the message's text; empty for anything but a text of reasonable length."""
+    known = message.memo.get("lines")
+    if isinstance(known, tuple):
+        return known
+    texts = texts_of(message)
+    lines = _split(texts) if texts is not None else ()
+    found = tuple(map(_line_hash, lines)) if len(lines) <= _MAX_TEXT_LINES else ()
+    message.memo["lines"] = found
+    return found
+
+
+def _line_hash(line: str) -> int:
+    """The same in every process. 0 stands for the text's edge."""
+    data = line.encode("utf-8", "surrogatepass")
+    return (len(data) << 32 | crc32(data)) or 1
+
+
+_BLANK = _line_hash("")
+
+
+def with_evidence(message: Message, place: int, evidence: Evidence) -> Message:
+    """The message with its volatile regions cut out as such."""
+    regions = tuple(region for region in evidence.regions if region.place == place)
+    if not regions:
+        return message
+    known = message.memo.get(regions)
+    if not isinstance(known, Message):
+        known = _cut(message, regions)
+        if len(message.memo) >= _MAX_MEMO:
+            message.memo.clear()
+        message.memo[regions] = known
+    return known
+
+
+def _changed(place: int, before: Sequence[int], message: Message, known: Sequence[Region]) -> list[Region]:
+    """The regions in which two versions differ; none where they differ in too much to be called the same text."""
+    texts, after = texts_of(message), line_hashes(message)
+    if texts is None or not after:
+        return []
+    changes = _changes(before, after)
+    if changes is None:
+        return []
+    lines = _Lines.of(texts)
+    moving = [*_moving(message, lines), *_half_found(after, known)]
+    if max(len(changes), sum(one.is_volatile for one in moving)) > _MAX_PLACES:
+        return []
+    found = list(_regions(place, lines, after, changes, moving))
+    whole = any(region.before == region.after == (_EDGE,) for region in found)
+    return [] if len(found) > _MAX_FOUND or (whole and place == 0) else found
+
+
+def _changes(before: Sequence[int], after: Sequence[int]) -> list[Range] | None:
+    """The lines of the later version that are not those of the earlier one; None where they are too many."""
+    found = []
+    for low, high, first, last in differences(before, after) or ():
+        if max(high - low, last - first) > _MAX_CHANGED:
+            return None
+        found.append((first, last))
+    return found
+
+
+def _moving(message: Message, lines: _Lines) -> list[_Moving]:
+    """The lines that are known to move."""
+    known = message.recognition
+    cuts = [cut for cut in known.cuts if cut.kind is not PieceKind.SECTION] if known is not None else []
+    # Lines of no length stand between two parts.
+    whole = [(index, start, end) for index, (start, end) in enumerate(lines.spans) if start < end]
+    found: list[_Moving] = []
+    for cut in cuts:
+        first = bisect_left(whole, cut.start, key=lambda line: line[1])
+        last = bisect_left(whole, cut.end, key=lambda line: line[1])
+        if first < last:
+            found.append(_Moving(whole[first][0], whole[last - 1][0] + 1, cut.kind is PieceKind.VOLATILE))
+    return found
+
+
+def _half_found(hashes: Sequence[int], known: Iterable[Region]) -> Iterator[_Moving]:
+    """What is known to move, where the lines on one side of it are there still: those on the other side move, too."""
+    padded = (_EDGE, *hashes, _EDGE)
+    for region in known:
+        above, below = _places(padded, region.before), _places(padded, region.after)
+        if len(above) == 1:
+            first = above[0] + len(region.before) - 1
+            yield _Moving(first, min(first + region.lines, len(hashes)), True)
+        elif len(below) == 1:
+            yield _Moving(max(0, below[0] - 1 - region.lines), below[0] - 1, True)
+
+
+def _regions(
+    place: int, lines: _Lines, hashes: Sequence[int], changes: Sequence[Range], moving: Sequence[_Moving]
+) -> Iterator[Region]:
+    """What has changed, with all that it is a part of, between lines that have not. Where nothing that tells the place
+    stands between two of them they are one."""
+    fresh = [one for one in changes if not any(m.first <= one[0] and one[1] <= m.last for m in moving)]
+    blocks = [block for one in fresh if (block := block_of(lines.texts, *one)) is not None]
+    ground = _Ground((_EDGE, *hashes, _EDGE), {first for first, last in changes if first == last})
+    ground.shake([*changes, *blocks, *((m.first, m.last) for m in moving)])
+    groups: list[Range] = []
+    for first, last in sorted({*blocks, *((m.first, m.last) for m in moving if m.is_volatile)}):
+        if groups and (first <= groups[-1][1] or not ground.window(groups[-1][1], 1)):
+            joined = groups[-1][0], max(last, groups[-1][1])
+            if fits(lines.texts, *joined):
+                groups[-1] = joined
+                continue
+        groups.append((first, last))
+    for first, last in groups:
+        above, below = ground.window(first, -1), ground.window(last, 1)
+        if above and below and any(first <= block[0] and block[1] <= last for block in blocks):
+            yield Region(place, above, below, last - first)
+
+
+@dataclass(slots=True)
+class _Ground:
+    """Which lines of a text stand still. ``borders`` are where lines were taken out: those behind were not those that
+    stood there before."""
+
+    padded: tuple[int, ...]
+    borders: set[int]
+    loose: set[int] = field(default_factory=set)
+    counts: dict[int, Counter[tuple[int, ...]]] = field(default_factory=dict)
+
+    def shake(self, ranges: Iterable[Range]) -> None:
+        """These lines do not."""
+        for first, last in ranges:
+            self.loose.update(range(first + 1, last + 1))
+
+    def window(self, at: int, step: int) -> tuple[int, ...]:
+        """The nearest lines on one side that tell the place: as few as stand only once like this; empty for none."""
+        found: list[int] = []
+        index = at if step < 0 else at + 1
+        tells = False
+        while 0 <= index < len(self.padded) and index not in self.loose and len(found) < _MAX_WINDOW:
+            if found and (index if step < 0 else index - 1) in self.borders:
+                break
+            found.append(self.padded[index])
+            tells = tells or self.padded[index] != _BLANK
+            if tells and self._is_unique(found[::step]):
+                break
+            index += step
+        return tuple(found[::step]) if tells else ()
+
+    def _is_unique(self, window: Sequence[int]) -> bool:
+        """Whether these lines stand only once like this. All runs of one length are counted at once."""
+        size = len(window)
+        known = self.counts.get(size)
+        if known is None:
+            runs = zip(*(self.padded[start:] for start in range(size)), strict=False)
+            known = self.counts[size] = Counter(runs)
+        return known[tuple(window)] == 1
+
+
+def _places(padded: Sequence[int], window: Sequence[int]) -> list[int]:
+    """Where these lines stand: the index of the first of them."""
+    found: list[int] = []
+    at = -1
+    size = len(window)
+    while True:
+        try:
+            at = padded.index(window[0], at + 1)
+        except ValueError:
+            return found
+        if tuple(padded[at : at + size]) == tuple(window):
+            found.append(at)
+
+
+def _cut(message: Message, regions: Sequence[Region]) -> Message:
+    texts = texts_of(message)
+    known = message.recognition
+    if texts is None or (known is not None and known.form is not Form.SYSTEM):
+        return message
+    text = "".join(texts)
+    lines, hashes = _Lines.of(texts), line_hashes(message)
+    base = known.cuts if known is not None else (Cut("section:0", PieceKind.SECTION, 0, len(text)),)
+    spans = [span for region in regions if (span := _span(lines, hashes, region)) is not None]
+    cuts = overlaid(base, spans, lines.parts, text)
+    if [(c.kind, c.start, c.end) for c in cuts] == [(c.kind, c.start, c.end) for c in base]:
+        return message
+    digests = tuple(piece_digest(text[c.start : c.end]) for c in cuts)
+    recognition = Recognition("system", Form.SYSTEM, cuts)
+    return replace(message, recognition=recognition, text=text, cut_digests=digests, memo={"lines": hashes})
+
+
+def _span(lines: _Lines, hashes: Sequence[int], region: Region) -> Range | None:
+    """Where the region stands in this text: whole lines, with their ends."""
+    padded = (_EDGE, *hashes, _EDGE)
+    ends = _places(padded, region.after)
+    most = min(MAX_LINES, region.lines + _MAX_CHANGED)
+    found: dict[int, int] = {}
+    for at in _places(padded, region.before):
+        first = at + len(region.before)
+        nearest = bisect_left(ends, first)
+        last = ends[nearest] if nearest < len(ends) and ends[nearest] <= first + most else None
+        if last is not None and any(line.strip() for line in lines.texts[first - 1 : last - 1]):
+            # Of two that end in the same place the nearer one is meant.
+            found[last - 1] = first - 1
+    if len(found) != 1:
+        return None
+    ((last, first),) = found.items()
+    block = block_of(lines.texts, first, last)
+    return lines.span(*block) if block is not None and block[0] < block[1] else None

@@ -1,0 +1,93 @@
+"""What a provider holds, twice: as we believe it to be, and as it would be had the client's own requests been sent.
+
+The difference between what the two have cost is the regret, as it is realised; it bounds what the next plan may risk.
+"""
+
+from dataclasses import dataclass, field
+from types import MappingProxyType
+
+from proxy.core.caches import Cache, make_cache
+from proxy.core.caches.prompt import Bill, Prompt
+from proxy.core.providers import CacheProfile
+from proxy.core.response.usage import Usage
+from proxy.core.shadow.deviations import LOST, Beliefs, missing, observed
+from proxy.core.shadow.shared_costs import Costs
+
+_REGRET_SHARE = 0.005
+# How much of one request a policy may lose to learning, and how many times more where the client is sure to come back
+# in time (nothing more up to P = 0.6). Classic orders by age alone and wins back less.
+_REGRET_REQUESTS = MappingProxyType({"economic": 0.3, "classic": 0.27})
+_RETURN_BONUS = MappingProxyType({"economic": 4.8, "classic": 0.0})
+
+
+@dataclass(slots=True)
+class Worlds:
+    """What we believe the provider holds (``sent``), and what it would hold had the client's requests been sent
+    (``own``); and the input cost of either so far, in tokens at the plain price."""
+
+    sent: Cache
+    own: Cache
+    profile: CacheProfile
+    beliefs: Beliefs = field(default_factory=Beliefs)
+    sent_cost: float = 0.0
+    own_cost: float = 0.0
+    others: Costs = field(default_factory=Costs)
+
+    def believed(self, base: CacheProfile, now: float) -> CacheProfile:
+        """The provider's rules with what its reports have taught; both worlds go by them."""
+        profile = self.beliefs.profile(base, now)
+        if profile is not self.profile:
+            self.profile = profile
+            self.sent.follow(profile)
+            self.own.follow(profile)
+        return profile
+
+    def allowance(self, own_now: float, policy: str, returns: float) -> float:
+        """How much more than the client's own the next request may cost: realised regret is bounded by a share of the
+        cost and a part of one request, which is what learning a new session costs."""
+        bound = (
+            _REGRET_SHARE * (self.own_cost + self.others.own)
+            + _REGRET_REQUESTS[policy] * (1 + _RETURN_BONUS[policy] * max(0.0, returns - 0.6) / 0.4) * own_now
+        )
+        return bound - (self.sent_cost + self.others.sent - self.own_cost - self.others.own)
+
+    @classmethod
+    def of(cls, profile: CacheProfile) -> "Worlds":
+        """Both empty."""
+        return cls(make_cache(profile, is_forecast=True), make_cache(profile, is_forecast=True), profile)
+
+    @property
+    def bytes(self) -> int:
+        """About what both take in memory."""
+        return 4_000 + 400 * (len(self.sent) + len(self.own))
+
+    def compared(
+        self,
+        prompt: Prompt,
+        bill: Bill,
+        usage: Usage,
+        last_use: tuple[float, float] | None,
+        profile: CacheProfile,
+        now: float,
+        elsewhere: Bill | None = None,
+    ) -> str:
+        """What the provider reports beside what the shadow expected; what it evidently does not hold is dropped.
+        ``elsewhere`` is the bill if system messages within the conversation are put elsewhere than is believed."""
+        kind = self.beliefs.observe(observed(prompt, bill, usage, last_use, elsewhere), profile, now)
+        if kind in LOST:
+            self.sent.forget(prompt, missing(prompt, bill, usage))
+        return kind
+
+
+def cost_of(profile: CacheProfile, bill: Bill) -> float:
+    """A bill in tokens at the plain price."""
+    return bill.read * profile.read + bill.write_5m * profile.write + bill.write_1h * profile.write_long + bill.plain
+
+
+def surprise_of(profile: CacheProfile, predicted: Bill | None, usage: Usage) -> float:
+    """What the request cost beyond the shadow's bill, by the provider's own report: regret is bounded as it is
+    realised, also where entries went early or markers are ignored. In our tokens: the provider counts in its own."""
+    if predicted is None or usage.estimated or usage.prompt <= 0:
+        return 0.0
+    reported = Bill(usage.read, usage.write_5m, usage.write_1h, usage.plain)
+    return cost_of(profile, reported) * predicted.total / usage.prompt - cost_of(profile, predicted)

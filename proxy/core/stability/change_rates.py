@@ -1,0 +1,186 @@
+"""How likely a piece of a prompt is to be found unchanged in the next request: learnt, with priors.
+
+Two sources: where a client's conversation breaks (``BreakRanks``: most only append, some rewrite the last message, some
+clear old tool results), and how often a context piece changes (``change_hazard``). Survival of a prefix is the product
+over what stands in it.
+"""
+
+import math
+from collections import deque
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+from proxy.core.recognition.fixed_texts import Claim
+from proxy.core.recognition.pieces import PieceKind
+from proxy.core.stability.edit_signals import Sign
+
+# Log odds that the answer to a request changes a file, fitted to recorded editing sessions (logistic regression; each
+# session predicted from the others: log loss 0.35, by age alone 0.48). By requests since its last change, and by size:
+_FILE_BASE = -2.6
+_FILE_BY_AGE = (1.4, 0.5, 0.6, 0.6, 0.0, 0.0, -0.4)
+_FILE_PER_SIZE = 0.4
+_USUAL_TOKENS = 2000
+# and by what the request says of it (``proxy.core.stability.edit_signals``).
+_NAMED = 1.5
+_HINTED = 1.0
+_ANSWERED = 2.7
+_SYMBOLS = 1.5
+_BESIDE = -1.3
+# Fitted on prompts and commit messages that real edits followed: 1.1 to 2.6, log loss 1 to 10 % less.
+_WORDS = 1.3
+_ASKED = -0.8
+# The same of a later request, whose prompt is not known yet.
+_LATER_BASE = -2.3
+_LATER_BY_AGE = (1.0, 0.6, 0.6, 0.4, 0.0, 0.0, -0.6)
+# The same where the share of recent requests that changed it is known, too: it says most of what age says.
+_RATED_BASE = -2.45
+_RATED_BY_AGE = (0.4, 0.45, 0.25, 0.0, 0.0, 0.0, -0.7)
+_PER_RATE = 4.0
+_LEAST_SHARE = 0.5
+
+# Share of requests that change a repository map, by requests since its last change.
+_MAP_BY_AGE = (0.85, 0.70, 0.40, 0.35, 0.30)
+_READ_ONLY = 0.02
+_DOCUMENT = 0.60
+RATE_WEIGHT = 0.6
+# P(change) before anything was seen: of fixed text, and of a system message that tells the time or holds documents.
+STATIC_CHANGE = 0.02
+CLOCK_CHANGE = 0.9
+
+_REMEMBERED_BREAKS = 32
+_BREAK_DECAY = 0.93
+_OTHER_KIND = 0.15
+# Among so many of the newest breaks a clearing is looked for.
+_CLEARING_BREAKS = 2
+# P(a client that has just cleared tool results keeps all of them next time), before anything was seen.
+_PRIOR_CLEARING = 0.2
+
+
+def file_hazard(age: int, tokens: int, sign: Sign) -> float:
+    """-ln P(unchanged by the answer) of a file of so many tokens, last changed ``age`` requests ago. ``sign`` is what
+    the request says of it."""
+    odds = _size_odds(tokens) + _FILE_BASE + _FILE_BY_AGE[min(age, len(_FILE_BY_AGE) - 1)]
+    odds += _NAMED * sign.is_named + _HINTED * (sign.is_hinted and not sign.is_named) + _ANSWERED * sign.is_answered
+    odds += _BESIDE * sign.is_beside + _ASKED * sign.is_asked
+    odds += _WORDS * sign.words
+    if sign.symbols >= _LEAST_SHARE:
+        odds += _SYMBOLS * sign.symbols
+    return _hazard(odds)
+
+
+def later_hazard(age: int, tokens: int, rate: float | None = None) -> float:
+    """The same of a later request, which may say anything; ``rate`` is the share of recent requests that changed the
+    file."""
+    base, by_age = (_LATER_BASE, _LATER_BY_AGE) if rate is None else (_RATED_BASE, _RATED_BY_AGE)
+    odds = _size_odds(tokens) + base + by_age[min(age, len(by_age) - 1)]
+    return _hazard(odds if rate is None else odds + _PER_RATE * rate)
+
+
+def _size_odds(tokens: int) -> float:
+    return _FILE_PER_SIZE * math.log(max(tokens, 100) / _USUAL_TOKENS)
+
+
+def _hazard(odds: float) -> float:
+    """-ln(1 - p) for log odds, p at most 0.95."""
+    return min(math.log1p(math.exp(odds)), 3.0)
+
+
+def change_hazard(kind: PieceKind, claim: Claim, age: int, rate: float | None = None) -> float:
+    """-ln P(unchanged in the next request) of a context piece other than an editable file, last changed ``age``
+    requests ago; ``rate`` is the share of recent requests that changed it."""
+    if claim is Claim.READ_ONLY:
+        probability = _READ_ONLY
+    elif kind is PieceKind.SYMBOL:
+        probability = _MAP_BY_AGE[min(age, len(_MAP_BY_AGE) - 1)]
+    else:
+        probability = _DOCUMENT
+    if rate is not None:
+        probability += RATE_WEIGHT * (rate - probability)
+    return -math.log1p(-min(probability, 0.95))
+
+
+def fixed_hazard(seen: int, changes: int, prior: float) -> float:
+    """-ln P(unchanged) of a fixed piece (tools, a system message) that changed ``changes`` times of ``seen``."""
+    return -math.log1p(-min((changes + prior) / (seen + 1), 0.98))
+
+
+class Break(NamedTuple):
+    """Where a conversation broke: how many of the earlier request's messages, counted from its end, the next one did
+    not repeat (0: it only appended; 1: the last message was rewritten; large: the client trimmed or summarised).
+
+    ``results`` is not 0 where the first of them is a tool result: how many of them are tool results. A client that
+    clears old results keeps the same number of them, however many messages are between.
+    """
+
+    messages: int
+    results: int = 0
+
+    def distance(self, results: Sequence[int]) -> int:
+        """The same break in another request, whose tool results stand so far from its end, the nearest first."""
+        return results[self.results - 1] if 0 < self.results <= len(results) else self.messages
+
+
+class BreakRanks:
+    """Where the conversations of a lane broke."""
+
+    __slots__ = ("_breaks", "_prior")
+
+    def __init__(self, prior_append: float) -> None:
+        self._prior = prior_append
+        self._breaks: deque[Break] = deque(maxlen=_REMEMBERED_BREAKS)
+
+    def __len__(self) -> int:
+        return len(self._breaks)
+
+    def add(self, one: Break) -> None:
+        """One pair of consecutive requests."""
+        self._breaks.append(one)
+
+    def restore(self, breaks: Iterable[Break]) -> None:
+        """Remember these, oldest first, and no others."""
+        self._breaks = deque(breaks, maxlen=_REMEMBERED_BREAKS)
+
+    def breaks(self) -> list[Break]:
+        """What is remembered, oldest first."""
+        return list(self._breaks)
+
+    def survival(self, turns: int, newest: Break | None = None, results: Sequence[int] = ()) -> list[float]:
+        """P(the next request repeats everything up to this message), for each of ``turns`` messages in order.
+
+        ``newest`` is a break that was just seen and is not added yet; ``results`` say how far from the end the tool
+        results stand, the nearest (1: the last message) first.
+
+        The prior counts as one observation: it appends with ``prior_append``, else rewrites the last message or,
+        rarely, anything before it; a client that has just cleared results clears the next one likely. What followed a
+        break of another kind than the newest says less.
+        """
+        counts = [0.0] * (turns + 1)
+        weight = 1.0
+        total = 1.0
+        seen = list(self._breaks) if newest is None else [*self._breaks, newest]
+        clears = _is_clearing(seen, len(seen))
+        for place in range(len(seen) - 1, -1, -1):
+            one = seen[place]
+            is_alike = place == len(seen) - 1 or (place > 0 and _is_clearing(seen, place) == clears)
+            share = weight if is_alike else weight * _OTHER_KIND
+            counts[min(one.distance(results), turns)] += share
+            total += share
+            weight *= _BREAK_DECAY
+        result = [0.0] * turns
+        kept = 0.0
+        newest_clearing = next((one for one in reversed(seen) if one.results > 0), None) if clears else None
+        cleared = min(newest_clearing.distance(results), turns) if newest_clearing is not None else 0
+        for distance in range(1, turns + 1):
+            # The message at this distance from the end (1: the last) survives when the break is nearer to the end.
+            kept += counts[distance - 1]
+            prior = self._prior if distance == 1 else self._prior + (1 - self._prior) * (1 - 0.35 / distance)
+            if distance <= cleared:
+                prior = min(prior, _PRIOR_CLEARING)
+            result[turns - distance] = (kept + prior) / total
+        return result
+
+
+def _is_clearing(seen: Sequence[Break], place: int) -> bool:
+    """Whether tool results were being cleared before this break: an answer without a call in between, which clears
+    nothing, ends no habit."""
+    return any(one.results > 0 for one in seen[max(0, place - _CLEARING_BREAKS) : place])

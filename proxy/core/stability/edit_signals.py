@@ -1,0 +1,186 @@
+"""What a request says about which of its files the answer will change: names and identifiers in the prompt, and an
+answer whose edits were not made.
+
+A client that shows files renders them anew once they were edited, so that an answer that edits a file is seen in the
+next request. Each sign was seen to tell on recorded editing sessions (``proxy.core.stability.change_rates``).
+"""
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from types import MappingProxyType
+
+from msgspec import Raw
+
+from proxy.core.recognition.pieces import Form, PieceKind
+from proxy.core.request.item import Item
+from proxy.core.request.message import Message
+from proxy.core.request.view import View
+from proxy.core.stability.file_words import FileWords
+from proxy.core.wire.json_body import Unreadable, members_of, text_value
+
+# A prompt is read this far from either end: what is longer quotes something.
+_READ_CHARS = 4_000
+# An answer is read so far, shared out among the files that are looked for in it.
+_ANSWER_CHARS = 20_000_000
+_MAX_SYMBOLS = 12
+_MIN_STEM_CHARS = 3
+# Words of code: joined by an underscore, in camel case, or between backticks.
+_SYMBOLS = re.compile(
+    r"`([^`\n]{4,60})`|\b([A-Za-z][A-Za-z0-9]*_[A-Za-z0-9_]+|_+[A-Za-z][A-Za-z0-9_]{2,}"
+    r"|[A-Z][a-z0-9]+[A-Z][A-Za-z0-9]+|[a-z]+[A-Z][A-Za-z0-9]+)\b"
+)
+# What stands in front of a word of code where it is defined, and how many places are looked at, for that and for where
+# a name of no more characters stands.
+_DEFINES = re.compile(r"\b(?:def|class|func|function|fn|const|let|var|type|struct|interface|enum|trait) +\Z")
+_DEFINES_CHARS = 16
+_MAX_PLACES = 40
+_MAX_NAME_PLACES = 1_000
+_MAX_NAME_CHARS = 300
+_MEMO = "text"
+_NULL = Raw(b"null")
+_QUESTION_MARKS = ("?", "\uff1f")
+
+
+@dataclass(frozen=True, slots=True)
+class Sign:
+    """What is said of one file.
+
+    ``is_hinted``: its name without the ending is a word of the prompt. ``is_answered``: the answer before the prompt
+    names it, and it was not changed since: the client asks again. ``symbols`` is the share that it has in the files in
+    which an identifier of the prompt stands, or is defined; ``words`` by how much its share in the prompt's plain words
+    is larger than an even one. ``is_beside``: other files are named. ``is_asked``: the prompt asks a question.
+    """
+
+    is_named: bool = False
+    is_hinted: bool = False
+    is_answered: bool = False
+    symbols: float = 0.0
+    words: float = 0.0
+    is_beside: bool = False
+    is_asked: bool = False
+
+    @property
+    def is_told(self) -> bool:
+        """Whether the prompt, or the answer before it, names the file."""
+        return self.is_named or self.is_answered
+
+
+NO_SIGN = Sign()
+
+
+def read_signs(
+    view: View, items: Mapping[str, Item], ages: Mapping[str, int], file_words: FileWords
+) -> Mapping[str, Sign]:
+    """The signs by file; only of files that something is said of, or where something is said of others."""
+    files = {key: item for key, item in items.items() if item.kind is PieceKind.FILE}
+    if not files:
+        return MappingProxyType({})
+    prompt = shown(view.messages[view.last_user])
+    answer = _answer(view)[: _ANSWER_CHARS // len(files)]
+    is_asked = any(mark in prompt for mark in _QUESTION_MARKS)
+    shares, words = _shares(prompt, files.values()), file_words.shares(prompt, files)
+    found: dict[str, Sign] = {}
+    for key in files:
+        path = path_of(key)
+        name = path.rpartition("/")[2]
+        stem = name.partition(".")[0] or name
+        found[key] = Sign(
+            is_named=bool(name) and stands(name, prompt),
+            is_hinted=len(stem) >= _MIN_STEM_CHARS and stands(stem, prompt),
+            is_answered=ages.get(key, 0) > 0 and bool(path) and path in answer and stands(path, answer),
+            symbols=shares.get(key, 0.0),
+            words=words.get(key, 0.0),
+            is_asked=is_asked,
+        )
+    if any(sign.is_told for sign in found.values()):
+        return {key: sign if sign.is_told else replace(sign, is_beside=True) for key, sign in found.items()}
+    return found
+
+
+def path_of(key: str) -> str:
+    """A file's path, from its key."""
+    return key.partition("file:")[2].partition("#")[0]
+
+
+def shown(message: Message) -> str:
+    """The beginning and the end of what the user wrote, without a reminder that the client appends."""
+    known = message.recognition
+    if known is not None and known.form is Form.PROMPT and message.text is not None:
+        text = "".join(message.text[c.start : c.end] for c in known.cuts if c.kind is PieceKind.PROMPT)
+    else:
+        text = text_of(message)
+    return text if len(text) <= 2 * _READ_CHARS else text[:_READ_CHARS] + "\n" + text[-_READ_CHARS:]
+
+
+def _answer(view: View) -> str:
+    """The assistant's message directly in front of the prompt; empty where another stands there."""
+    before = [i for i in view.turns() if i < view.last_user][-1:]
+    if not before or view.messages[before[0]].role != "assistant":
+        return ""
+    return text_of(view.messages[before[0]])
+
+
+def text_of(message: Message) -> str:
+    """All text of a message."""
+    if message.text is not None:
+        return message.text
+    known = message.memo.get(_MEMO)
+    if isinstance(known, str):
+        return known
+    try:
+        content = text_value(members_of(message.raw).get("content", _NULL))
+    except Unreadable:
+        content = None
+    if isinstance(content, list):
+        texts = [part.get("text") for part in content if isinstance(part, dict)]
+        content = "\n".join(text for text in texts if isinstance(text, str))
+    text = content if isinstance(content, str) else ""
+    message.memo[_MEMO] = text
+    return text
+
+
+def _shares(prompt: str, files: Iterable[Item]) -> dict[str, float]:
+    """For each file, the largest share that it has in the files in which an identifier of the prompt stands, or in
+    those that define it: what is asked of a function is mostly done where the function is."""
+    symbols = list(dict.fromkeys(a or b for a, b in _SYMBOLS.findall(prompt)))[:_MAX_SYMBOLS]
+    shares: dict[str, float] = {}
+    for symbol in symbols:
+        holders = [item for item in files if symbol in item.text]
+        homes = [item for item in holders if _defines(item.text, symbol)]
+        for among in (holders, homes):
+            for item in among:
+                shares[item.key] = max(shares.get(item.key, 0.0), 1 / len(among))
+    return shares
+
+
+def _defines(text: str, symbol: str) -> bool:
+    """Whether the word is defined in the text, as far as the word in front of it says."""
+    at = -1
+    for _ in range(_MAX_PLACES):
+        at = text.find(symbol, at + 1)
+        if at < 0:
+            return False
+        end = at + len(symbol)
+        if _DEFINES.search(text[max(0, at - _DEFINES_CHARS) : at]) and not _is_inner(text[end : end + 1]):
+            return True
+    return False
+
+
+def stands(name: str, text: str) -> bool:
+    """Whether the name stands in the text as a word of its own."""
+    if len(name) > _MAX_NAME_CHARS:
+        return False
+    at = -1
+    for _ in range(_MAX_NAME_PLACES):
+        at = text.find(name, at + 1)
+        if at < 0:
+            return False
+        end = at + len(name)
+        if not _is_inner(text[at - 1 : at]) and not _is_inner(text[end : end + 1]):
+            return True
+    return False
+
+
+def _is_inner(character: str) -> bool:
+    return character.isalnum() or character in {"_", "-"}

@@ -1,0 +1,361 @@
+"""A JSON object as its raw members: read without copying, edited by splicing.
+
+Parsing and re-serialising a client's body would change number formats, escapes and key order. Here a body is cut into
+its top-level members, every value stays the slice of bytes that the client sent, and only what must change is replaced.
+"""
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TypeVar
+
+import msgspec
+import orjson
+from msgspec import Raw
+
+from proxy.core.wire.long_text import PIECE_BYTES, string_text
+from proxy.core.wire.surrogates import loads, mended, same_shape
+from proxy.errors import InvalidRequest
+
+# A value that is taken apart costs up to forty times its bytes: 64 MB of "1," would be 2 GB. What has more values than
+# any prompt that a model could read is not taken apart, but passed on as it is. Commas are counted, 0.4 ms a megabyte.
+_LARGE_BYTES = 512 << 10
+_MOST_COMMAS = 250_000
+_MOST_OBJECTS = 60_000
+_OBJECT_STARTS = (b'{"', b"{}", b"{ ", b"{\n", b"{\r", b"{\t")
+MOST_ELEMENTS = 5_000
+"""Messages, parts or tools; more of them would hold up everybody else for seconds."""
+_MOST_MEMBERS = 10_000
+_MOST_NAME_CHARS = 1_024
+
+_OBJECT = msgspec.json.Decoder(dict[str, Raw])
+_ARRAY = msgspec.json.Decoder(list[Raw])
+
+Members = Mapping[str, Raw]
+Span = tuple[int, int]
+"""Where a value stands in a body: its first byte, and the one behind its last."""
+
+
+class Unreadable(Exception):
+    """Valid JSON that cannot be taken apart here: it is forwarded as it is."""
+
+
+Patch = tuple[int, int, bytes]
+"""The bytes from a place up to another, and what stands there instead."""
+
+
+@dataclass(frozen=True, slots=True)
+class ChatRequest:
+    """A chat request, cut but not parsed. ``body`` is the client's own; ``span`` is where the array of its messages
+    stands in it, where that is known. ``messages`` are those that were not read before (all of
+    them, where nothing of an earlier request was taken over)."""
+
+    body: bytes
+    members: Members
+    messages: Sequence[Raw]
+    model: str
+    stream: bool
+    wants_usage: bool
+    span: Span | None = None
+
+    def edited(self, changes: Mapping[str, bytes | None], within: Sequence[Patch] = ()) -> bytes:
+        """The body with top-level members replaced, removed (None) or added, and with patches ``within`` its messages,
+        in their order."""
+        if not within or self.span is None or "messages" in changes:
+            return splice(self.body, self.members, changes, self.span)
+        if any(v is None and k in self.members for k, v in changes.items()):
+            return splice(self.body, self.members, {**changes, "messages": _patched(self.body, self.span, within)})
+        return splice(self.body, self.members, changes, self.span, within)
+
+
+def parse_chat(
+    body: bytes, members: Members | None = None, messages: Sequence[Raw] | None = None, span: Span | None = None
+) -> ChatRequest:
+    """Cut a chat request (``members``, ``messages`` and their ``span``, where that was done already: ``messages`` are
+    then not empty, or some were read before). Raises InvalidRequest (400) where it is none, Unreadable where only we
+    cannot read it."""
+    if members is None:
+        members = parse_members(body)
+    if "messages" not in members:
+        raise InvalidRequest("the request has no 'messages'", param="messages", code="missing_messages")
+    if messages is None:
+        messages = _array(members["messages"], "messages")
+        if not messages:
+            raise InvalidRequest("'messages' is empty", param="messages", code="missing_messages")
+    model = _value(members, "model")
+    if not isinstance(model, str) or not model:
+        raise InvalidRequest("'model' must be a non-empty string", param="model", code="missing_model")
+    options = _value(members, "stream_options")
+    return ChatRequest(
+        body=body,
+        members=members,
+        messages=tuple(messages),
+        model=model,
+        stream=_value(members, "stream") is True,
+        wants_usage=isinstance(options, dict) and options.get("include_usage") is True,
+        span=span,
+    )
+
+
+def parse_members(body: bytes) -> Members:
+    """The members of a JSON object. Raises InvalidRequest for what is no JSON object, Unreadable for odd Unicode, and
+    where there are too many of them, or one has a name of absurd length."""
+    if _is_vast(body) and body.count(b":") > _MOST_COMMAS:
+        raise Unreadable("too many members")
+    try:
+        members = decoded_object(body)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        if _is_json_object(body):
+            raise Unreadable("a name that is not valid Unicode, or a number that is none") from error
+        raise InvalidRequest("the body is not a JSON object", code="invalid_json") from error
+    if len(members) > _MOST_MEMBERS:
+        raise Unreadable("too many members")
+    if any(len(name) > _MOST_NAME_CHARS for name in members):
+        raise Unreadable("a member with a very long name")
+    return members
+
+
+def elements(raw: Raw | bytes) -> list[Raw]:
+    """The elements of a JSON array. Raises Unreadable where it is none, or has too many, itself or within."""
+    if _is_vast(raw) or _has_vast_parts(raw):
+        raise Unreadable("too many elements")
+    try:
+        found = decoded_array(raw)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise Unreadable("not an array") from error
+    if len(found) > MOST_ELEMENTS:
+        raise Unreadable("too many elements")
+    return found
+
+
+def _is_vast(raw: Raw | bytes) -> bool:
+    return len(raw) > _LARGE_BYTES and bytes(raw).count(b",") > _MOST_COMMAS
+
+
+def _has_vast_parts(raw: Raw | bytes) -> bool:
+    """Messages of many parts each. In a string a brace is hardly ever followed by any of these: quotes and line ends
+    are escaped there."""
+    if len(raw) <= _LARGE_BYTES:
+        return False
+    text = bytes(raw)
+    return text.count(b"{") > _MOST_OBJECTS and sum(map(text.count, _OBJECT_STARTS)) > _MOST_OBJECTS
+
+
+def members_of(raw: Raw | bytes) -> Members:
+    """The members of a nested JSON object. Raises Unreadable where it is none."""
+    try:
+        return decoded_object(raw)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise Unreadable("not an object") from error
+
+
+def value(raw: Raw | bytes) -> object:
+    """A small value, parsed. Raises Unreadable on text that is not valid Unicode."""
+    try:
+        return orjson.loads(bytes(raw))
+    except orjson.JSONDecodeError as error:
+        raise Unreadable("not valid Unicode") from error
+
+
+def text_value(raw: Raw | bytes) -> object:
+    """The same for text of the prompt, in which the half of a surrogate pair is kept. Raises Unreadable."""
+    text = bytes(raw)
+    try:
+        if len(text) > PIECE_BYTES and text[:1] == text[-1:] == b'"':
+            return string_text(text, 1, len(text) - 1)
+        return orjson.loads(text)
+    except ValueError as error:
+        try:
+            return loads(text)
+        except (ValueError, RecursionError):
+            raise Unreadable("not valid Unicode") from error
+
+
+def decoded_object(raw: Raw | bytes) -> Members:
+    """The members, also where strings hold halves of surrogate pairs. Raises what a decoder raises, also where a name
+    holds one, or stands twice beside one."""
+    try:
+        return _OBJECT.decode(raw)
+    except msgspec.DecodeError:
+        own = bytes(raw)
+        shape = same_shape(own)
+        if shape is None:
+            raise
+        found = _OBJECT.decode(shape)
+        spans = value_spans(shape, found) if len(found) <= _MOST_MEMBERS else None
+        if spans is None or not _has_same_names(own, shape, spans):
+            raise
+        whole = memoryview(own)
+        return {name: Raw(whole[start:end]) for name, (start, end) in spans.items()}
+
+
+def _has_same_names(own: bytes, shape: bytes, spans: Mapping[str, Span]) -> bool:
+    """Whether the bytes between the values are the same."""
+    position = 0
+    for start, end in spans.values():
+        if own[position:start] != shape[position:start]:
+            return False
+        position = end
+    return True
+
+
+def decoded_array(raw: Raw | bytes) -> list[Raw]:
+    """The elements, also where strings hold halves of surrogate pairs. Raises what a decoder raises, and Unreadable
+    where these are too many."""
+    try:
+        return _ARRAY.decode(raw)
+    except msgspec.DecodeError:
+        own = bytes(raw)
+        shape = same_shape(own)
+        if shape is None:
+            raise
+        found = _ARRAY.decode(shape)
+        if len(found) > MOST_ELEMENTS:
+            raise Unreadable("too many elements") from None
+        whole, position = memoryview(own), shape.index(b"[")
+        own_elements: list[Raw] = []
+        for each in found:
+            start = behind_space(shape, position + 1)
+            end = start + len(each)
+            own_elements.append(Raw(whole[start:end]))
+            position = behind_space(shape, end)
+        return own_elements
+
+
+def splice(
+    body: bytes,
+    members: Members,
+    changes: Mapping[str, bytes | None],
+    messages_at: Span | None = None,
+    within: Sequence[Patch] = (),
+) -> bytes:
+    """``body`` with top-level members replaced, removed (None) or added at the end; all other bytes as they were.
+    ``messages_at`` is where the messages stand, where that is known: they are then not searched for, and may be patched
+    ``within``."""
+    effective = {k: v for k, v in changes.items() if v is not None or k in members}
+    if not effective and not within:
+        return body
+    removes = any(v is None for v in effective.values())
+    spans = None if removes else value_spans(body, members, messages_at)
+    if spans is None:
+        return join_members(members, effective)
+    whole = memoryview(body)  # not copied piece by piece: messages are large
+    pieces: list[bytes | memoryview] = []
+    position = 0
+    for key, (start, end) in spans.items():
+        replacement = effective.get(key)
+        if replacement is not None:
+            pieces += (whole[position:start], replacement)
+            position = end
+        elif within and key == "messages":
+            position = _patch(whole, position, within, pieces)
+    added = [_member(key, new) for key, new in effective.items() if key not in members and new is not None]
+    close = body.rindex(b"}")
+    pieces.append(whole[position:close])
+    if added:
+        pieces.append((b"," if members else b"") + b",".join(added))
+    pieces.append(whole[close:])
+    return b"".join(pieces)
+
+
+def _patch(whole: memoryview, position: int, within: Sequence[Patch], pieces: list[bytes | memoryview]) -> int:
+    """Add what stands from ``position`` on up to the last patch, patched; the position behind it."""
+    for first, behind, new in within:
+        pieces += (whole[position:first], new)
+        position = behind
+    return position
+
+
+def _patched(body: bytes, span: Span, within: Sequence[Patch]) -> bytes:
+    whole, pieces = memoryview(body), list[bytes | memoryview]()
+    position = _patch(whole, span[0], within, pieces)
+    return b"".join((*pieces, whole[position : span[1]]))
+
+
+def join_members(members: Members, changes: Mapping[str, bytes | None]) -> bytes:
+    """An object of the same member values in the same order, with changes; white space between members is not kept."""
+    parts: list[bytes | memoryview] = []
+    for key, raw in members.items():
+        new = changes[key] if key in changes else memoryview(raw)
+        if new is not None:
+            parts += (b",", orjson.dumps(key), b":", new)
+    for key, new in changes.items():
+        if key not in members and new is not None:
+            parts += (b",", orjson.dumps(key), b":", new)
+    return b"".join((b"{", *parts[1:], b"}"))  # not copied piece by piece: messages are large
+
+
+def _member(key: str, raw: bytes) -> bytes:
+    return orjson.dumps(key) + b":" + raw
+
+
+def _array(raw: Raw, name: str) -> list[Raw]:
+    if not bytes(memoryview(raw)[:1]) == b"[":
+        raise InvalidRequest(f"'{name}' must be an array", param=name, code="invalid_type")
+    return elements(raw)
+
+
+def _value(members: Members, key: str) -> object:
+    return value(members[key]) if key in members else None
+
+
+def _is_json_object(body: bytes) -> bool:
+    """Slow and thorough; reached only by bodies that the fast reader refuses. Large ones are not built for it."""
+    try:
+        if len(body) > _LARGE_BYTES:
+            _TOP.decode(mended(body))
+            return True
+        return isinstance(json.loads(body), dict)
+    except (ValueError, RecursionError, msgspec.DecodeError):
+        return False
+
+
+class _Top(msgspec.Struct):
+    """An object whose members are skipped without being built."""
+
+
+_TOP = msgspec.json.Decoder(_Top)
+
+T = TypeVar("T")
+
+
+def peek(body: bytes, reader: "msgspec.json.Decoder[T]") -> T | None:
+    """What a reader of a few members finds in a body that is not taken apart; None where it cannot read it."""
+    try:
+        return reader.decode(mended(body))
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return None
+
+
+def value_spans(body: bytes, members: Members, messages_at: Span | None = None) -> dict[str, Span] | None:
+    """Where each member's value stands in the body; None where a key stands twice, which no span can express.
+    ``messages_at`` is taken as it is: that the messages stand there once was found out before."""
+    spans: dict[str, Span] = {}
+    position = body.index(b"{") + 1
+    for key, raw in members.items():
+        name = _NAME.match(body, position)
+        if name is None:
+            return None
+        start = name.end()
+        if messages_at is not None and key == "messages":
+            end = messages_at[1]
+        else:
+            value_here = memoryview(raw)  # not copied: messages are large
+            if not body.startswith(value_here, start):
+                return None
+            end = start + len(value_here)
+        spans[key] = (start, end)
+        position = behind_space(body, end) + 1
+    return spans if body[position - 1 : position] == b"}" else None
+
+
+# A member's name up to its value. The quantifiers are possessive: no byte is looked at twice.
+_NAME = re.compile(rb'(?<![ \n\r\t])[ \n\r\t]*+"(?:[^"\\]++|\\.)*+"[ \n\r\t]*+:[ \n\r\t]*+', re.DOTALL)
+_SPACE = re.compile(rb"[ \n\r\t]*+")
+
+
+def behind_space(body: bytes, position: int) -> int:
+    """The position of the first byte from ``position`` on that is no white space."""
+    found = _SPACE.match(body, position)
+    return found.end() if found is not None else position

@@ -1,0 +1,92 @@
+"""What a session came to: as the provider reported it, and beside it the same requests under other policies."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from proxy.core.money.prices import Price, input_cost, uncached_cost
+from proxy.core.response.usage import Usage
+from proxy.demo.sample import Request, Sample
+from proxy.replay.baselines import AS_SENT, SYSTEM_LAST, as_sent, system_and_last
+from proxy.replay.fidelity import violations
+from proxy.replay.runner import Setting, Side
+from proxy.replay.totals import OURS, Result, Total
+from proxy.replay.trace import Trace
+
+POLICIES = (AS_SENT, SYSTEM_LAST, OURS)
+_BASELINES = {AS_SENT: as_sent, SYSTEM_LAST: system_and_last}
+
+
+@dataclass(slots=True)
+class Tally:
+    """One session so far. ``usd`` is the prompts' cost by policy, ``uncached_usd`` without any cache."""
+
+    sample: Sample
+    setting: Setting
+    price: Price
+    sides: dict[str, Side] = field(init=False)
+    result: Result = field(init=False)
+    usd: dict[str, float] = field(init=False)
+    uncached_usd: float = 0.0
+    requests: int = 0
+    _trace: Trace = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._trace = self.sample.trace()
+        self.sides = {name: Side(self.setting) for name in _BASELINES}
+        totals = {**{name: side.total for name, side in self.sides.items()}, OURS: Total()}
+        self.result = Result(self.sample.name, self.setting.profile, len(self.sample.requests), totals=totals)
+        self.usd = dict.fromkeys(totals, 0.0)
+
+    def add(self, request: Request, usage: Usage, sent: bytes) -> None:
+        """A request was answered: ``usage`` is what was reported, ``sent`` what had reached the provider."""
+        original = self._trace.steps[self.requests].body
+        self.requests += 1
+        dialect = self.setting.profile.dialect
+        for name, baseline in _BASELINES.items():
+            bill = self.sides[name].send(baseline(original, dialect), request.at)
+            if bill is None:
+                raise ValueError(f"the provider refused request {self.requests} of {self.sample.name} as {name}")
+            self.usd[name] += input_cost(bill, self.price)
+            if name == AS_SENT:
+                self.result.plain += bill.total
+                self.uncached_usd += uncached_cost(bill, self.price)
+        self.result.ours.add(usage)
+        self.usd[OURS] += input_cost(usage, self.price)
+        found = violations(original, sent, self.setting.recognisers, self.setting.profile.max_marks)
+        self.result.violations += [f"request {self.requests}: {text}" for text in found]
+
+
+@dataclass(frozen=True, slots=True)
+class Sum:
+    """All sessions. ``share`` is the cost of each policy as a share of no caching."""
+
+    requests: int
+    prompt_tokens: int
+    tokens_read: int
+    usd: dict[str, float]
+    uncached_usd: float
+    share: dict[str, float]
+    violations: int
+
+    def saved_usd(self, policy: str) -> float:
+        """What we cost less than another policy."""
+        return self.usd[policy] - self.usd[OURS]
+
+    def saved_share(self, policy: str) -> float:
+        """The same as a share of the other's cost."""
+        return self.saved_usd(policy) / self.usd[policy] if self.usd[policy] else 0.0
+
+
+def added_up(tallies: Sequence[Tally]) -> Sum:
+    """All sessions in one."""
+    uncached = sum(tally.uncached_usd for tally in tallies)
+    usd = {name: sum(tally.usd[name] for tally in tallies) for name in POLICIES}
+    return Sum(
+        requests=sum(tally.requests for tally in tallies),
+        prompt_tokens=sum(tally.result.ours.prompt for tally in tallies),
+        tokens_read=sum(tally.result.ours.read for tally in tallies),
+        usd=usd,
+        uncached_usd=uncached,
+        share={name: cost / uncached if uncached else 1.0 for name, cost in usd.items()},
+        violations=sum(len(tally.result.violations) for tally in tallies),
+    )

@@ -1,0 +1,64 @@
+"""The log line of an exchange: key=value, one line, no prompt text and no key."""
+
+import re
+from collections.abc import Sequence
+from functools import partial
+
+from proxy.core.secrets.redaction import without_keys
+from proxy.engine.exchange import Exchange
+from proxy.engine.query import decoded
+
+_UNSAFE = re.compile(r"[^\w.:/@+*-]", re.ASCII)
+_MAX_CHARS = 120
+# A key that begins within what is shown, and ends behind it, must still be known for one.
+_READ_CHARS = 1024
+
+
+def exchange_line(exchange: Exchange) -> str:
+    """What became of an exchange, in one line. Whatever a client chose is cut and made safe."""
+    usage, safe = exchange.usage, partial(shown, keys=exchange.keys)
+    parts: list[tuple[str, object]] = [
+        ("id", exchange.id),
+        ("method", safe(exchange.method)),
+        ("path", safe(exchange.path)),
+        ("model", safe(exchange.model)),
+        ("deployment", safe(exchange.deployment.name) if exchange.deployment else ""),
+        ("team", safe(exchange.subject.team) if exchange.subject else ""),
+        ("status", exchange.status),
+        ("ending", exchange.ending or ""),
+        ("error", safe(exchange.error_code)),
+        ("mode", exchange.mode.name.lower()),
+        ("reason", exchange.reason),
+        ("stream", int(exchange.stream)),
+        ("attempts", exchange.attempts),
+        ("in_bytes", exchange.request_bytes),
+        ("out_bytes", exchange.answer_bytes),
+        ("overhead_ms", _ms(exchange.overhead_s)),
+        ("first_byte_ms", "" if exchange.first_byte_s is None else _ms(exchange.first_byte_s)),
+        ("total_ms", _ms(exchange.total_s)),
+    ]
+    if usage is not None:
+        parts += [
+            ("prompt", usage.prompt),
+            ("read", usage.read),
+            ("write", usage.write),
+            ("output", usage.output),
+            ("estimated", int(usage.estimated)),
+            ("cost_usd", f"{exchange.cost_usd:.6f}"),
+        ]
+    if exchange.plan is not None and exchange.plan.deviation:
+        parts += [("cache", exchange.plan.deviation), ("cause", exchange.cache_cause)]
+    return "exchange " + " ".join(f"{name}={value}" for name, value in parts if value != "")
+
+
+def shown(text: str, keys: Sequence[str] = ()) -> str:
+    """A text that a client chose, such that it cannot forge a line, and shows no key that was put into the wrong
+    place, however it was written there."""
+    read = text[:_READ_CHARS]
+    plain = decoded(read)
+    safe = without_keys(plain, keys)
+    return _UNSAFE.sub("?", (read if safe == plain else safe)[:_MAX_CHARS])
+
+
+def _ms(seconds: float) -> str:
+    return f"{seconds * 1000:.2f}"

@@ -1,0 +1,51 @@
+"""What a session is known by when deployments share the work: the same for all of its requests, on every worker.
+
+A provider's cache does not move, so a session's requests go where the ones before them went. What the client says of
+its session comes first, then how its conversation begins: the instructions and contexts in front may change, and the
+end always does.
+"""
+
+from collections.abc import Iterator
+
+from proxy.core.digest import digest
+from proxy.core.request.routing_fields import Head
+from proxy.core.wire.json_body import Members, Unreadable, members_of, value
+from proxy.ports import Subject
+
+# The beginning of the first user message: further on it may hold what changes, as files in the chat do.
+_LEAD_BYTES = 256
+
+
+def session_key(subject: Subject, head: Head | None) -> bytes:
+    """The key of a request's session within its scope."""
+    scope = subject.scope.encode()
+    if subject.session_hint:
+        return digest(scope, b"hint", subject.session_hint.encode("utf-8", "surrogateescape"))
+    members = head.members if head is not None else None
+    if head is None or members is None:
+        return digest(scope)
+    given = members.get("prompt_cache_key")
+    if given is not None:
+        return digest(scope, b"cache-key", bytes(given))
+    return digest(scope, b"lead", _lead(head))
+
+
+def _lead(head: Head) -> bytes:
+    for message in _messages(head):
+        try:
+            if value(message["role"]) == "user":
+                return bytes(message["content"])[:_LEAD_BYTES]
+        except (KeyError, Unreadable):
+            continue
+    return b""
+
+
+def _messages(head: Head) -> Iterator[Members]:
+    cut = head.cut
+    if cut is None or "messages" not in cut.members:
+        return
+    try:
+        for raw in cut.raws():
+            yield members_of(raw)
+    except Unreadable:
+        return

@@ -1,0 +1,148 @@
+"""Which headers cross the proxy, in either direction.
+
+Everything passes but what belongs to one connection (RFC 9110 section 7.6.1), what the proxy sets itself, what is the
+proxy's own, and credentials that are not meant for the other side (``proxy.core.secrets.credentials``). Names are lower
+case throughout; a name with ``_`` is treated as the one with ``-`` that some servers take it for.
+"""
+
+import re
+
+from proxy.core.secrets.credentials import (
+    ACCOUNT_HEADERS,
+    CREDENTIAL_HEADERS,
+    PLAIN_KEY_HEADERS,
+    bare,
+    canonical,
+    holds,
+    own_secrets,
+)
+from proxy.ports import Deployment, Headers, Transport
+
+OWN_PREFIX = "x-stratiform-"
+_HOP_BY_HOP = frozenset(
+    {
+        "connection", "keep-alive", "proxy-authenticate", "proxy-authorization", "proxy-connection", "te", "trailer",
+        "transfer-encoding", "upgrade", "http2-settings",
+    }
+)  # fmt: skip
+# A cookie belongs to the host that set it; here many clients would share the provider's, and it would get theirs.
+_REQUEST_DROPPED = _HOP_BY_HOP | {"host", "content-length", "accept-encoding", "expect", "cookie"}
+# What some servers take for another method or another path than the request's, which is the one that was checked.
+_ANOTHER_REQUEST = frozenset(
+    {
+        "x-http-method-override", "x-http-method", "x-method-override", "x-original-method", "x-original-url",
+        "x-rewrite-url", "x-original-uri", "x-override-url", "x-forwarded-uri", "x-forwarded-method",
+        "x-forwarded-path", "x-forwarded-prefix",
+    }
+)  # fmt: skip
+_ANSWER_DROPPED = _HOP_BY_HOP | {"content-length", "date", "server", "set-cookie", "set-cookie2", "alt-svc"}
+_AZURE_KEY = "api-key"
+_TOKEN_START = "eyJ"
+# What a LiteLLM proxy tells about its key and its own upstream.
+_ACCOUNT_PREFIXES = ("x-litellm-key-", "x-litellm-model-api-base")
+_CONTROL = re.compile("[\\x00-\\x08\\x0a-\\x1f\\x7f]")
+# RFC 9110 section 5.1; header names are lower case here.
+_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9a-z-]+")
+
+
+def get(headers: Headers, name: str) -> str | None:
+    """The first value of a header; ``name`` in lower case."""
+    for key, value in headers:
+        if key == name:
+            return value
+    return None
+
+
+def is_safe(value: str) -> bool:
+    """The value can stand in a header: no line break or other control character."""
+    return _CONTROL.search(value) is None
+
+
+def speaks_azure(deployment: Deployment) -> bool:
+    """Whether the deployment is called as Azure's own API is: LiteLLM's config says a version of it."""
+    return deployment.transport is Transport.HTTP and bool(deployment.params.get("api_version"))
+
+
+def uses_operators_key(deployment: Deployment) -> bool:
+    """Whether the deployment's calls are made with a credential of the configuration."""
+    return deployment.api_key is not None or any(
+        canonical(n.lower()) in CREDENTIAL_HEADERS for n, _ in deployment.headers
+    )
+
+
+def for_upstream(
+    headers: Headers,
+    deployment: Deployment,
+    *,
+    is_virtual: bool,
+    forwards_key: bool = False,
+    accept_encoding: str | None = "identity",
+) -> list[tuple[str, str]]:
+    """The request headers that a deployment is sent.
+
+    Its own key stands where the client put one, in the client's style. A virtual key (ours) is never sent, nor any
+    header in which it stands. Whose account pays is said by the configuration alone where its key is used, and no
+    header makes another request of the one that was checked.
+    """
+    dropped = _dropped(headers, _REQUEST_DROPPED)
+    own = {canonical(name.lower()) for name, _ in deployment.headers}
+    key = deployment.api_key
+    if is_virtual or uses_operators_key(deployment):
+        dropped |= CREDENTIAL_HEADERS | ACCOUNT_HEADERS | _ANOTHER_REQUEST
+    secrets = own_secrets(headers, is_virtual=is_virtual, forwards_key=forwards_key)
+    passed = [
+        (name, value)
+        for name, value in headers
+        if (plain := canonical(name)) not in dropped
+        and plain not in own
+        and not plain.startswith(OWN_PREFIX)
+        and is_safe(value)
+        and not holds(value, secrets)
+    ]
+    if speaks_azure(deployment):
+        passed = [_for_azure(name, value) for name, value in passed]
+    if key is not None and not own & CREDENTIAL_HEADERS:
+        passed.append((_AZURE_KEY, key) if speaks_azure(deployment) else _credential(headers, key))
+    if accept_encoding is not None:
+        passed.append(("accept-encoding", accept_encoding))
+    passed.extend(deployment.headers)
+    return passed
+
+
+def for_client(headers: Headers, *, keep_length: bool, hides_account: bool = False) -> list[tuple[str, str]]:
+    """The answer headers that the client is sent. The length stands where the body passes unchanged; whose account was
+    billed (``hides_account``) is not for clients who use the operator's key."""
+    dropped = _dropped(headers, _ANSWER_DROPPED)
+    if hides_account:
+        dropped |= ACCOUNT_HEADERS
+    return [
+        (name, value)
+        for name, value in headers
+        if (name not in dropped or (keep_length and name == "content-length" and value.isdecimal()))
+        and not name.startswith(OWN_PREFIX)
+        and not (hides_account and name.startswith(_ACCOUNT_PREFIXES))
+        and is_safe(value)
+        and _NAME.fullmatch(name)
+    ]
+
+
+def _dropped(headers: Headers, always: frozenset[str]) -> frozenset[str]:
+    """Every connection header names further headers that belong to the connection."""
+    named = [token for name, value in headers if canonical(name) == "connection" for token in value.split(",")]
+    return always | {canonical(token.strip().lower()) for token in named} if named else always
+
+
+def _for_azure(name: str, value: str) -> tuple[str, str]:
+    """A client's own key where Azure looks for it. What is no key but a token of Entra stays what it is."""
+    key = bare(value)
+    return (_AZURE_KEY, key) if name == "authorization" and not key.startswith(_TOKEN_START) else (name, value)
+
+
+def _credential(headers: Headers, key: str) -> tuple[str, str]:
+    """Anthropic's clients send ``x-api-key``, Azure's ``api-key``, Gemini's ``x-goog-api-key``, all others a bearer
+    token."""
+    if get(headers, "authorization") is None:
+        for name in PLAIN_KEY_HEADERS:
+            if get(headers, name) is not None:
+                return name, key
+    return "authorization", f"Bearer {key}"

@@ -1,0 +1,123 @@
+"""Requests on paths that are passed through: how much of them is read, and what is sent."""
+
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from typing import NoReturn
+
+from proxy.core.access.reach import Values
+from proxy.core.account.objects import Act
+from proxy.core.request.routing_fields import NO_UTF8, TOO_DEEP, Head, head_of, renamed
+from proxy.engine.client import Client
+from proxy.engine.exchange import Exchange
+from proxy.engine.headers import for_upstream, get
+from proxy.engine.target import sent_query
+from proxy.engine.upload import Upload
+from proxy.errors import InvalidRequest
+from proxy.ports import Call, Deployment, Subject
+
+# What lies below an object and is as long as it may be: it says nothing of objects.
+_CONTENT = frozenset({"content", "results", "files"})
+
+
+@dataclass(frozen=True, slots=True)
+class Raw:
+    """A request as far as it was read. ``head`` is None where it is no JSON object; ``members`` are that object's, None
+    where they are not known for sure. ``is_unread``: it may well name a model, in compressed bytes."""
+
+    body: bytes | AsyncIterator[bytes] | Upload
+    head: Head | None = None
+    members: Values | None = None
+    is_unread: bool = False
+    is_form: bool = False
+    """A form that is checked as it arrives."""
+
+    @property
+    def size(self) -> int:
+        """Bytes that were read."""
+        return len(self.body) if isinstance(self.body, bytes) else 0
+
+    def may_repeat(self, exchange: Exchange) -> bool:
+        """Whether sending the request twice does no more than sending it once. An upload is gone when it was read."""
+        is_harmless = exchange.method in ("GET", "HEAD") or exchange.asks_model
+        return isinstance(self.body, bytes) and is_harmless
+
+
+def peeked_head(body: bytes) -> Head | None:
+    """The head of a JSON body; None for every other. What is no JSON after all is the upstream's to refuse. Raises
+    InvalidRequest for what it may read and we cannot."""
+    try:
+        return head_of(body) if body else None
+    except InvalidRequest as error:
+        if error.code in (NO_UTF8, TOO_DEEP):
+            raise
+        return None
+
+
+def is_compressed(client: Client) -> bool:
+    """Whether the request's body is compressed."""
+    return any(value not in ("", "identity") for name, value in client.headers if name == "content-encoding")
+
+
+def refuse_compressed() -> NoReturn:
+    """A few kilobytes can be gigabytes when they are unpacked."""
+    message = "compressed request bodies are not read here, and this one's model must be known: send it as it is"
+    raise InvalidRequest(message, code="unsupported_encoding")
+
+
+def raw_call(exchange: Exchange, client: Client, deployment: Deployment, raw: Raw, subject: Subject, path: str) -> Call:
+    """A call on a path that is passed through; the model goes by the deployment's name for it."""
+    body, head = raw.body, raw.head
+    length = None if isinstance(body, bytes) else get(client.headers, "content-length")
+    if isinstance(body, Upload):
+        name = deployment.model if head is not None else ""
+        sent: bytes | AsyncIterator[bytes] = body.body(name)
+        length = body.length(name)
+    else:
+        sent = renamed(body, head, deployment.model) if isinstance(body, bytes) and head is not None else body
+    # An answer to JSON may carry usage, which cannot be read from compressed bytes.
+    shows_objects = exchange.operation.act not in (Act.ASK, Act.UNKNOWN) and exchange.operation.below not in _CONTENT
+    reads = shows_objects or ((head is not None or raw.is_unread) and isinstance(body, bytes))
+    accept = "identity" if reads else get(client.headers, "accept-encoding")
+    headers = for_upstream(
+        client.headers,
+        deployment,
+        is_virtual=subject.virtual,
+        forwards_key=subject.forwards_key,
+        accept_encoding=accept,
+    )
+    if length is not None:
+        headers.append(("content-length", length))
+    return Call(
+        deployment=deployment,
+        method=client.method,
+        path=path,
+        query=sent_query(client, deployment, subject),
+        headers=headers,
+        body=sent,
+        stream=exchange.stream,
+        now=exchange.now,
+        forwards_key=subject.forwards_key,
+    )
+
+
+def json_length(client: Client) -> int:
+    """What is said of the length of a JSON body that is too long to be read here; other uploads are no prompts."""
+    length = get(client.headers, "content-length") or ""
+    return int(length) if is_json(client) and length.isdecimal() else 0
+
+
+def is_json(client: Client) -> bool:
+    """Whether the body says of itself that it is JSON."""
+    return any("json" in value.lower() for name, value in client.headers if name == "content-type")
+
+
+def declared_length(client: Client) -> int | None:
+    """How long the client says that the body is."""
+    length = get(client.headers, "content-length") or ""
+    return int(length) if length.isdecimal() else None
+
+
+def has_body(client: Client) -> bool:
+    """Whether the request has a body."""
+    length = get(client.headers, "content-length")
+    return get(client.headers, "transfer-encoding") is not None or length not in (None, "0")

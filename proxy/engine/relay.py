@@ -1,0 +1,375 @@
+"""From the upstream to the client: one attempt to have a call answered, and its answer passed on as it arrives."""
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable
+from enum import Enum, auto
+
+from proxy.core.money.cancelling import runs_on
+from proxy.core.resilience.retry import Failure, is_quota
+from proxy.core.response.body_fold import MAX_BODY_BYTES, BodyFold, RawFold
+from proxy.core.response.refusal import NO_WORDS, Refusal
+from proxy.core.response.reported import NOTHING_REPORTED
+from proxy.core.response.stream import Fold, Outcome, StreamFold
+from proxy.engine.client import Client, HungUp
+from proxy.engine.error_shape import is_bare, shaped
+from proxy.engine.exchange import Ending, Exchange
+from proxy.engine.headers import for_client, get, is_safe, uses_operators_key
+from proxy.engine.read_ahead import with_refusal_read
+from proxy.engine.retry import Attempts, failure_answered, failure_of, refusal_of
+from proxy.engine.retry_body import Suspect
+from proxy.engine.suppress import Contained
+from proxy.errors import ProxyError, UpstreamRejected, UpstreamUnavailable, error_form, sse_error
+from proxy.ports import Answer, Call, Headers, Planner, Upstream
+
+_HOLD_BYTES = 1 << 16
+_HOLD_S = 10.0
+# For the end of a body behind the last event of its stream; then the connection is dropped.
+_LINGER_S = 0.5
+_RATE_PREFIX = "x-ratelimit-"
+# SDKs obey it (https://github.com/openai/openai-python, _base_client.py): all that was to be tried has been tried.
+_NOT_AGAIN = ("x-should-retry", "false")
+_CUT_OFF = "the client's connection is closed, so that it takes the answer for no whole one"
+
+_log = logging.getLogger("stratiform")
+
+
+class Verdict(Enum):
+    """What became of an attempt. Where it is not done, nothing of it has reached the client."""
+
+    DONE = auto()
+    REFUSED = auto()
+    """A 4xx that an edit of ours may have caused, or an empty stream."""
+    FAILED = auto()
+    """Another attempt follows."""
+
+
+class _Hold:
+    """The beginning of an answer that may have to be asked for again, kept back until it grows long or old: of a
+    stream, which may turn out empty, until it has content; of a JSON body, which may break off, until it is whole. (A
+    fold has a copy of such a body anyway.)"""
+
+    __slots__ = ("_chunks", "_most_bytes", "_size", "_until_s", "is_whole")
+
+    def __init__(self, until_s: float, *, is_whole: bool) -> None:
+        self.is_whole = is_whole
+        self._chunks: list[bytes] = []
+        self._size = 0
+        self._most_bytes = MAX_BODY_BYTES if is_whole else _HOLD_BYTES
+        self._until_s = until_s
+
+    def keeps(self, chunk: bytes, fold: Fold, elapsed_s: float) -> bool:
+        """Take a chunk; says whether it is kept, and all before it."""
+        self._chunks.append(chunk)
+        self._size += len(chunk)
+        is_known = fold.saw_content and not self.is_whole
+        return not (is_known or self._size > self._most_bytes or elapsed_s > self._until_s)
+
+    def taken(self) -> bytes:
+        """All that was kept."""
+        return b"".join(self._chunks)
+
+
+class _Last:
+    """The end of an answer, by which a client can tell that it has all: kept back until the exchange is booked.
+
+    It is the last event of a stream, which the fold keeps, and the chunk that completes a declared length. Where an
+    answer has neither, its end is the end of the body.
+    """
+
+    __slots__ = ("_fold", "_kept", "_left")
+
+    def __init__(self, answer: Answer, fold: Fold) -> None:
+        self._fold = fold if isinstance(fold, StreamFold) else None
+        length = get(answer.headers, "content-length") or ""
+        self._left = int(length) if self._fold is None and length.isdecimal() else -1
+        self._kept = b""
+
+    @property
+    def is_done(self) -> bool:
+        """The last event has come, and is kept."""
+        return self._fold is not None and self._fold.keeps_end
+
+    def keep(self, out: bytes) -> bytes:
+        """What of this may go out now."""
+        if self._left < 0:
+            return out
+        out = self.taken() + out
+        self._left -= len(out)
+        if self._left > 0 or not out:
+            return out
+        self._left, self._kept = 0, out
+        return b""
+
+    def taken(self) -> bytes:
+        """The end, which may go out now."""
+        kept, self._kept = self._kept, b""
+        return kept if self._fold is None else self._fold.end()
+
+
+class Passage:
+    """One exchange's way back. ``attempt`` may be called again where the one before was refused or failed."""
+
+    __slots__ = ("_book", "_client", "_exchange", "_lose", "_planner", "names_usage", "on_accepted", "refused")
+
+    def __init__(
+        self,
+        exchange: Exchange,
+        client: Client,
+        planner: Planner,
+        book: Callable[[], Awaitable[None]],
+        lose: Callable[[], None],
+    ) -> None:
+        """``lose`` prices an answer that broke off before any of it reached the client."""
+        self.refused = Suspect.NONE
+        self.names_usage = False
+        self.on_accepted: Callable[[], None] | None = None
+        """Called once where the upstream takes the request, after it refused the one before."""
+        self._exchange = exchange
+        self._client = client
+        self._planner = planner
+        self._book = book
+        self._lose = lose
+
+    async def attempt(self, upstream: Upstream, call: Call, attempts: Attempts, suspects: Suspect) -> Verdict:
+        """Send a call and pass its answer on. Where it is refused for what may be one of the suspects, ``refused`` says
+        which, and ``names_usage`` whether the upstream says that it is that one."""
+        exchange = self._exchange
+        if self._client.has_left:
+            raise HungUp
+        if not attempts.began():
+            return Verdict.FAILED
+        exchange.attempts += 1
+        exchange.is_sent = True
+        is_hard = exchange.reservation is not None and exchange.reservation.is_hard
+        self._client.is_awaited = is_hard and runs_on(call.deployment.server, is_stream=call.stream)
+        try:
+            answer = await upstream.open(call)
+            try:
+                if not 200 <= answer.status <= 599:
+                    raise UpstreamUnavailable(f"the upstream answered with status {answer.status}, which is none")
+                exchange.status = answer.status
+                answer, said = await with_refusal_read(answer)
+                has_no_quota = is_quota(answer.status, said.code, said.type, message=said.message)
+                if not has_no_quota and (refused := suspects.in_refusal(answer.status, said)):
+                    attempts.refused()
+                    return self._refused(refused, said)
+                failure = Failure("quota") if has_no_quota else failure_answered(answer.status, answer.headers)
+                if failure is not None and attempts.failed(failure):
+                    return self._nothing()
+                told = await shaped(answer) if exchange.is_chat and is_bare(answer) else answer
+                return await self._pass_on(told, attempts, may_refuse=Suspect.LAYOUT in suspects)
+            finally:
+                await answer.aclose()
+        except ProxyError as error:
+            # Seen from the upstream's side an upload that the client broke off is a broken connection.
+            failure = failure_of(error) if self._client.failure is None else None
+            if exchange.is_accepted and not self._client.is_started:
+                self._lose_answer()
+            if isinstance(error, UpstreamRejected) and (failure is None or failure.kind != "quota"):
+                said = refusal_of(error)
+                if refused := suspects.in_refusal(error.status, said):
+                    attempts.refused()
+                    return self._refused(refused, said)
+            if failure is not None and not self._client.is_started and attempts.failed(failure):
+                return self._nothing()
+            if attempts.is_spent:
+                error.headers.update([_NOT_AGAIN])
+            raise
+        finally:
+            attempts.abandoned()
+
+    def _refused(self, refused: Suspect, said: Refusal = NO_WORDS) -> Verdict:
+        self.refused, self.names_usage = refused, said.names_usage
+        return Verdict.REFUSED
+
+    def _nothing(self) -> Verdict:
+        """Nothing is left of the attempt."""
+        self._exchange.status = 0
+        self._exchange.first_byte_s = None
+        self._exchange.is_sent = self._client.is_awaited = False
+        return Verdict.FAILED
+
+    def _lose_answer(self) -> None:
+        """The upstream will bill an answer that nobody gets: it is priced, and then forgotten."""
+        exchange = self._exchange
+        self._lose()
+        exchange.usage, exchange.reported, exchange.said = None, NOTHING_REPORTED, None
+        exchange.finish_reason, exchange.events, exchange.received_tokens = "", 0, 0
+        exchange.first_text_s = None
+
+    async def _pass_on(self, answer: Answer, attempts: Attempts, *, may_refuse: bool) -> Verdict:
+        exchange, client = self._exchange, self._client
+        fold, chunks = _fold_of(answer, exchange), answer.chunks()
+        hold = self._hold(answer, fold, attempts, may_refuse=may_refuse)
+        headers, last = self._headers(answer, fold, is_spent=attempts.is_spent), _Last(answer, fold)
+        try:
+            # Where another attempt could follow, the client hears nothing before the first bytes that it can use.
+            if hold is None and not attempts.may_follow:
+                await client.start(answer.status, headers)
+            async for chunk in chunks:
+                if exchange.first_byte_s is None:
+                    self._first_byte()
+                out = fold.feed(chunk)
+                self._note_text(fold)
+                if hold is None or not hold.keeps(out, fold, exchange.elapsed_s()):
+                    attempts.answered()
+                    out, hold = out if hold is None else hold.taken(), None
+                    await self._go_out(last.keep(out), answer.status, headers)
+                if last.is_done:
+                    break
+            attempts.answered()
+            # Behind the last event may stand the beginning of another, whose end nobody waits for.
+            rest = b"" if last.is_done else fold.close()
+            if hold is not None:
+                if not hold.is_whole and _is_void(fold.outcome()):
+                    exchange.first_byte_s = None
+                    attempts.refused()
+                    return self._refused(Suspect.LAYOUT)
+                rest = hold.taken() + last.taken() + rest
+            if not client.is_started:
+                await client.start(answer.status, headers)
+            await self._end_of(answer.status, fold)
+            await self._go_out(last.taken() + rest, answer.status, headers)
+            await client.end()
+        except ProxyError as error:
+            await self._broken(error, fold)
+        finally:
+            self._note(fold.outcome())
+        if isinstance(fold, StreamFold):
+            await _ended(chunks)
+        return Verdict.DONE
+
+    def _hold(self, answer: Answer, fold: Fold, attempts: Attempts, *, may_refuse: bool) -> _Hold | None:
+        until_s = self._exchange.elapsed_s() + _HOLD_S
+        if isinstance(fold, StreamFold):
+            return _Hold(until_s, is_whole=False) if may_refuse else None
+        is_json = "json" in (get(answer.headers, "content-type") or "").lower()
+        return _Hold(until_s, is_whole=True) if is_json and answer.status < 300 and attempts.may_follow else None
+
+    async def _go_out(self, out: bytes, status: int, headers: Headers) -> None:
+        if not out:
+            return
+        if not self._client.is_started:
+            await self._client.start(status, headers)
+        self._exchange.answer_bytes += len(out)
+        await self._client.send(out)
+
+    async def _end_of(self, status: int, fold: Fold) -> None:
+        """All of the answer is known: have it booked before the client has all of it."""
+        if not self._exchange.is_booked:
+            outcome = fold.outcome()
+            if self.on_accepted is not None and self._exchange.is_accepted and not _is_void(outcome):
+                self.on_accepted()
+            self._exchange.ending = Ending.HUNG_UP if self._client.has_left else _ending(status, outcome)
+            self._note(outcome)
+            await self._book()
+
+    def _headers(self, answer: Answer, fold: Fold, *, is_spent: bool) -> Headers:
+        deployment = self._exchange.deployment
+        headers = for_client(
+            answer.headers,
+            keep_length=not isinstance(fold, StreamFold),
+            hides_account=deployment is not None and uses_operators_key(deployment),
+        )
+        if self._exchange.rates:  # the provider's are about its own account
+            headers = [(name, value) for name, value in headers if not name.startswith(_RATE_PREFIX)]
+        if is_spent:
+            headers = [*((name, value) for name, value in headers if name != _NOT_AGAIN[0]), _NOT_AGAIN]
+        headers += own_headers(self._exchange)
+        return headers
+
+    def _first_byte(self) -> None:
+        exchange = self._exchange
+        exchange.first_byte_s = exchange.elapsed_s()
+        if exchange.plan is not None and exchange.is_accepted:
+            with Contained("planner.began"):
+                self._planner.began(exchange.plan, exchange.time())
+
+    def _note_text(self, fold: Fold) -> None:
+        if self._exchange.first_text_s is None and fold.has_text:
+            self._exchange.first_text_s = self._exchange.elapsed_s()
+
+    async def _broken(self, error: ProxyError, fold: Fold) -> None:
+        """The upstream broke off. A stream of events says so in an event that SDKs raise; then every answer is cut
+        off where it stands, so that no client takes it for a whole one."""
+        if not self._client.is_started:
+            raise error
+        self._exchange.ending = Ending.BROKEN
+        self._exchange.error_code = error.code or ""
+        self._note(fold.outcome())
+        await self._book()
+        _log.warning("exchange %s: the answer broke off (%s): %s", self._exchange.id, error.code, _CUT_OFF)
+        if isinstance(fold, StreamFold):
+            await self._client.send(sse_error(error, error_form(self._exchange.path)))
+
+    def _note(self, outcome: Outcome) -> None:
+        exchange = self._exchange
+        if exchange.is_booked:
+            return
+        exchange.usage, exchange.said = outcome.usage, outcome.said
+        exchange.reported = outcome.reported
+        exchange.finish_reason = outcome.finish_reason
+        exchange.cache_cause = outcome.cache_cause
+        exchange.events = outcome.events
+        exchange.received_tokens = outcome.tokens
+        if outcome.error is not None and not exchange.error_code:
+            exchange.error_code = "upstream_stream_error"
+
+
+def own_headers(exchange: Exchange) -> Headers:
+    """What the proxy says about an exchange. Of one that was never sent upstream there is no mode and no reason."""
+    done = [("x-stratiform-mode", exchange.mode.name.lower()), ("x-stratiform-reason", exchange.reason)]
+    return [
+        ("x-stratiform-id", exchange.id),
+        *(done if exchange.attempts else ()),
+        *_decision(exchange),
+        *([("x-stratiform-budget-warning", exchange.notice)] if exchange.notice else ()),
+        *exchange.rates,
+    ]
+
+
+def _decision(exchange: Exchange) -> Headers:
+    """Who serves a request that names no model, and what has decided that."""
+    if not exchange.decided_by or exchange.deployment is None or not exchange.attempts:
+        return []
+    value = f"{exchange.deployment.name}; by={exchange.decided_by}"
+    return [("x-stratiform-deployment", value)] if is_safe(value) else []
+
+
+async def _ended(chunks: AsyncIterator[bytes]) -> None:
+    """Wait a moment for the end of a body whose last event has come: then its connection can serve another call."""
+    try:
+        async with asyncio.timeout(_LINGER_S):
+            async for _ in chunks:
+                pass
+    except (TimeoutError, ProxyError):
+        pass
+
+
+def _is_void(outcome: Outcome) -> bool:
+    """An empty stream, or one that says in its first event what others say by their status."""
+    if outcome.error is None:
+        return outcome.is_empty
+    code = outcome.error.get("code", outcome.error.get("status"))
+    return not outcome.saw_content and type(code) is int and bool(Suspect.LAYOUT.behind(code))
+
+
+def _ending(status: int, outcome: Outcome) -> Ending:
+    if status >= 400:
+        return Ending.REJECTED
+    return Ending.COMPLETED if outcome.error is None else Ending.BROKEN
+
+
+def _fold_of(answer: Answer, exchange: Exchange) -> Fold:
+    """How to read an answer. Compressed bytes are not even looked at. Of a stream on a raw path every event passes; it
+    is only never cut within one, so that an error event can follow."""
+    kind = (get(answer.headers, "content-type") or "").lower()
+    if get(answer.headers, "content-encoding") not in (None, "", "identity") or answer.status >= 300:
+        return RawFold()
+    if "json" in kind:
+        length = get(answer.headers, "content-length") or ""
+        return BodyFold(int(length) if length.isdecimal() else 0)
+    if kind.startswith("text/event-stream") or (exchange.is_chat and exchange.stream and not kind):
+        return StreamFold(drop_usage=exchange.is_chat and not exchange.wants_usage)
+    return RawFold()

@@ -1,0 +1,84 @@
+"""What is sent of a plan, and what is sent instead where the upstream refuses it.
+
+Two edits of ours can make an upstream refuse a request that it would have taken: the layout, and ``stream_options``,
+which asks for usage in streams and which strict servers do not know. At most one more call is made before the client
+hears: so the second one is the client's own request, without either of the two that may be to blame. Which of them it
+was decides what is remembered: a layout is barred for the session, usage is not asked for at the deployment for a while
+(``proxy.engine.usage_optout``).
+"""
+
+from enum import Flag, auto
+
+from proxy.core.request.routing_fields import Head, untouched
+from proxy.core.response.refusal import Refusal
+from proxy.core.wire.edits import with_options
+from proxy.ports import Plan
+
+_NOT_THE_LAYOUT = frozenset({401, 403, 429})
+# What servers answer to a member that they do not know.
+_INVALID = frozenset({400, 422})
+
+
+class Suspect(Flag):
+    """Edits of ours that an upstream may refuse."""
+
+    NONE = 0
+    LAYOUT = auto()
+    USAGE = auto()
+
+    def behind(self, status: int) -> "Suspect":
+        """Those of them that an answer of this status may be about."""
+        found = Suspect.NONE
+        if 400 <= status < 500 and status not in _NOT_THE_LAYOUT:
+            found = Suspect.LAYOUT
+        if status in _INVALID:
+            found |= Suspect.USAGE
+        return self & found
+
+    def in_refusal(self, status: int, said: Refusal) -> "Suspect":
+        """Those of them that a refusal may be about, in what it says, too: where it names another member, the question
+        for usage is not to blame, while a layout may be to blame for anything."""
+        found = self.behind(status)
+        return found & ~Suspect.USAGE if said.names_another else found
+
+
+class Outgoing:
+    """One plan's request on its way to one deployment. ``suspects`` are the edits of ours for which it may be refused
+    and sent again, once."""
+
+    __slots__ = ("_asks_usage", "_client_body", "_head", "_model", "_plan", "blamed", "is_original", "suspects")
+
+    def __init__(self, plan: Plan, client_body: bytes, head: Head, model: str, *, asks_usage: bool) -> None:
+        self._plan = plan
+        self._client_body = client_body
+        self._head = head
+        self._model = model
+        self._asks_usage = asks_usage and head.lacks_usage
+        self.is_original = False
+        self.blamed = Suspect.NONE
+        self.suspects = Suspect.LAYOUT if plan.rewritten else Suspect.NONE
+        if self._asks_usage:
+            self.suspects |= Suspect.USAGE
+
+    @property
+    def body(self) -> bytes:
+        """The request as it is sent now."""
+        plan, head = self._plan, self._head
+        if self._asks_usage or head.cut is None or not head.lacks_usage:
+            return plan.original if self.is_original else plan.body
+        laid_out = plan.original if self.is_original else plan.body
+        if laid_out == untouched(self._client_body, head, self._model):
+            return untouched(self._client_body, head, self._model, asks_usage=False)
+        # The operator's reminder stands in the original, too.
+        return with_options(laid_out, head.cut.members.get("stream_options"))
+
+    def retreat(self, refused: Suspect, *, names_usage: bool) -> None:
+        """Go without what was refused. Where it may be either, the layout is blamed unless the upstream names the
+        other: a layout is only one session's, while not to ask for usage has every client's bill estimated."""
+        is_both = refused == Suspect.LAYOUT | Suspect.USAGE
+        self.blamed = (Suspect.USAGE if names_usage else Suspect.LAYOUT) if is_both else refused
+        if Suspect.LAYOUT in refused:
+            self.is_original = True
+        if Suspect.USAGE in refused:
+            self._asks_usage = False
+        self.suspects = Suspect.NONE

@@ -1,0 +1,330 @@
+"""Keep-alive: prefixes are read once more before they run out, while their clients think. Opt-in.
+
+Whether and how often is the planner's decision (``proxy.core.planner.keep_alive``); this is the clockwork. A refresh is
+an exchange of its own: reserved, sent, priced, written into the ledger (reason ``keep-alive``) and counted like any
+other, and paid by the team whose prefix it is. A series ends when its client is back, when a refresh found nothing to
+read, was refused or would pass the day's cap, and at shutdown.
+
+What is held is bounded by sessions and by bytes: the oldest series gives way. Bodies are kept in memory, never written.
+"""
+
+import asyncio
+import logging
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+from typing import Protocol
+
+from proxy.core.caches.prompt import Bill
+from proxy.core.money.budget import nanos, worst_case
+from proxy.core.money.prices import Price
+from proxy.core.planner.keep_alive import Upkeep
+from proxy.core.planner.plan import Plan
+from proxy.core.reasons import Reason
+from proxy.core.request.demand import Demand
+from proxy.core.response.body_fold import BodyFold
+from proxy.engine.access_log import exchange_line
+from proxy.engine.exchange import Admission, Ending, Exchange, Meter
+from proxy.engine.headers import uses_operators_key
+from proxy.engine.suppress import Contained
+from proxy.errors import ProxyError, UpstreamRejected
+from proxy.ports import Call, Clock, Deployment, Subject, Transport, Upstream
+from proxy.tasks import Tasks, spawn
+
+_DAY_S = 86_400.0
+# The provider may count more tokens than we do.
+_COUNTED_MORE = 1.3
+_CLOSING_S = 5.0
+
+_log = logging.getLogger("stratiform")
+
+
+class Outcome(StrEnum):
+    """What became of a refresh. All but the first end the series."""
+
+    READ = "read"
+    MISSED = "missed"
+    """It found less than half of what it should read: it was paid as a write."""
+    REFUSED = "refused"
+    """The upstream refused it, or did not answer."""
+    DENIED = "denied"
+    """The team's budget or rate limit leaves no room for it."""
+    CAPPED = "capped"
+    """It could have passed the team's cap of the day."""
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """What the operator allows. ``teams`` have a cap of their own, in USD a day (UTC); 0: never. ``own_keys``: also for
+    clients that bring the provider's key along, who pay for it themselves."""
+
+    usd_per_day: float = 1.0
+    teams: Mapping[str, float] = field(default_factory=dict)
+    own_keys: bool = False
+    max_sessions: int = 256
+    max_bytes: int = 64 << 20
+
+
+class Upkeeper(Protocol):
+    """The part of the planner that decides."""
+
+    def upkeep(self, plan: Plan, now: float) -> Upkeep | None:
+        """How to keep alive what a request that was sent at ``now`` has cached."""
+        ...
+
+    def kept(self, work: Upkeep, now: float) -> None:
+        """The upstream accepted a refresh."""
+        ...
+
+
+class Caps:
+    """What each team spent on refreshes today, and may not exceed. In this process: each has its own share."""
+
+    def __init__(self, terms: Terms) -> None:
+        self._terms = terms
+        self._day = -1
+        self._spent: dict[str, int] = {}
+
+    def limit(self, team: str) -> int:
+        """Nano-dollars a day."""
+        return nanos(self._terms.teams.get(team, self._terms.usd_per_day))
+
+    def take(self, team: str, most: int, now: float) -> bool:
+        """Set the most that a refresh can cost aside, where it fits."""
+        day = int(now // _DAY_S)
+        if day != self._day:
+            self._day, self._spent = day, {}
+        spent = self._spent.get(team, 0)
+        if spent + most > self.limit(team):
+            return False
+        self._spent[team] = spent + most
+        return True
+
+    def settle(self, team: str, most: int, cost: int) -> None:
+        """Replace it by what it did cost."""
+        self._spent[team] = max(0, self._spent.get(team, 0) - most) + cost
+
+
+@dataclass(slots=True)
+class _Series:
+    """One session's refreshes that are still to come. Only what they need: no plan, no headers that are not sent."""
+
+    work: Upkeep
+    call: Call
+    subject: Subject
+    model: str
+    mode_of: Plan
+    began: float
+    task: "asyncio.Task[None] | None" = None
+    is_sending: bool = False
+    is_over: bool = False
+
+    @property
+    def size(self) -> int:
+        """Bytes that it holds."""
+        return len(self.work.body)
+
+
+class KeepAlive:
+    """Implements ``proxy.engine.exchange.Keeper``. ``wait`` sleeps for so many seconds of the clock."""
+
+    def __init__(
+        self,
+        terms: Terms,
+        *,
+        upstreams: Mapping[Transport, Upstream],
+        planner: Upkeeper,
+        admission: Admission,
+        meter: Meter,
+        clock: Clock,
+        price_of: Callable[[Deployment], Price | None],
+        on_refresh: Callable[[str, str], None] = lambda team, outcome: None,
+        wait: Callable[[float], Awaitable[None]] = asyncio.sleep,
+    ) -> None:
+        self._terms = terms
+        self._upstreams = upstreams
+        self._planner = planner
+        self._admission = admission
+        self._meter = meter
+        self._clock = clock
+        self._price_of = price_of
+        self._on_refresh = on_refresh
+        self._wait = wait
+        self._caps = Caps(terms)
+        self._held: OrderedDict[str, _Series] = OrderedDict()
+        self._bytes = 0
+        self._tasks: Tasks = set()
+        self._is_closed = False
+
+    def __len__(self) -> int:
+        return len(self._held)
+
+    @property
+    def held_bytes(self) -> int:
+        """What is kept in memory to be sent."""
+        return self._bytes
+
+    def returned(self, session: str) -> None:
+        """The client is back: what is still to come is not sent. What is under way is not cut off: it is billed."""
+        series = self._held.get(session)
+        if series is not None:
+            self._drop(session, series)
+
+    def ended(self, exchange: Exchange) -> None:
+        """An exchange was settled: from its start on its prefix is kept alive, where that pays."""
+        plan, call, subject = exchange.plan, exchange.call, exchange.subject
+        if plan is None or call is None or subject is None or not plan.session or self._is_closed:
+            return
+        # A client that hung up, or whose rewritten request was refused, is not waited for.
+        if not exchange.is_accepted or exchange.ending is not Ending.COMPLETED or exchange.was_retried:
+            return
+        if self._caps.limit(subject.team) <= 0 or not (self._terms.own_keys or not _is_clients_key(call, subject)):
+            return
+        work = self._planner.upkeep(plan, exchange.now)
+        if work is None or len(work.body) > self._terms.max_bytes or self._price_of(call.deployment) is None:
+            return
+        self.returned(plan.session)
+        bare = Plan(b"", b"", plan.mode, Reason.KEEP_ALIVE, session=plan.session)
+        self._hold(plan.session, _Series(work, replace(call, body=b""), subject, exchange.model, bare, exchange.now))
+
+    async def aclose(self) -> None:
+        """Send nothing more. What is under way may end."""
+        self._is_closed = True
+        for session, series in list(self._held.items()):
+            self._drop(session, series)
+        if self._tasks:
+            _, late = await asyncio.wait(set(self._tasks), timeout=_CLOSING_S)
+            for task in late:
+                task.cancel()
+            if late:
+                await asyncio.wait(late)
+
+    def _hold(self, session: str, series: _Series) -> None:
+        self._held[session] = series
+        self._bytes += series.size
+        while len(self._held) > self._terms.max_sessions or self._bytes > self._terms.max_bytes:
+            self._drop(*next(iter(self._held.items())))
+        if not series.is_over:
+            series.task = spawn(self._run(session, series), self._tasks)
+
+    def _drop(self, session: str, series: _Series) -> None:
+        if series.is_over:
+            return
+        series.is_over = True
+        if self._held.get(session) is series:
+            del self._held[session]
+        self._bytes -= series.size
+        if series.task is not None and not series.is_sending:
+            series.task.cancel()
+
+    async def _run(self, session: str, series: _Series) -> None:
+        try:
+            for number in range(1, series.work.times + 1):
+                await self._wait(max(0.0, series.began + number * series.work.period_s - self._clock.now()))
+                series.is_sending = True
+                outcome = await self._refresh(series)
+                series.is_sending = False
+                self._on_refresh(series.subject.team, outcome.value)
+                if series.is_over or outcome is not Outcome.READ:
+                    return
+        finally:
+            self._drop(session, series)
+
+    async def _refresh(self, series: _Series) -> Outcome:
+        """One exchange, from its reservation to its settlement."""
+        work, call, now = series.work, series.call, self._clock.now()
+        team, price = series.subject.team, self._price_of(call.deployment)
+        has_hour = "1h" in work.prompt.marks.values()
+        most = 0
+        if price is not None:
+            most = worst_case(price, int(work.bill.total * _COUNTED_MORE), 1, long_life=has_hour)
+        if price is None or not self._caps.take(team, most, now):
+            return Outcome.CAPPED
+        exchange = _exchange(series, now)
+        self._meter.began(exchange)
+        try:
+            return await self._exchanged(exchange, replace(call, body=work.body, stream=False, now=now), work)
+        finally:
+            exchange.ending = exchange.ending or Ending.HUNG_UP
+            exchange.total_s = exchange.elapsed_s()
+            await self._settle(exchange)
+            self._caps.settle(team, most, nanos(exchange.cost_usd))
+
+    async def _exchanged(self, exchange: Exchange, call: Call, work: Upkeep) -> Outcome:
+        try:
+            exchange.reservation = await self._admission.reserve(exchange, call.deployment, Demand(max_output_tokens=1))
+        except ProxyError as error:
+            exchange.ending, exchange.status, exchange.error_code = Ending.REFUSED, error.status, error.code or ""
+            return Outcome.DENIED
+        try:
+            exchange.attempts += 1
+            await self._send(exchange, call)
+        except ProxyError as error:
+            exchange.ending = Ending.REJECTED if isinstance(error, UpstreamRejected) else Ending.BROKEN
+            exchange.status, exchange.error_code = error.status, error.code or ""
+            return Outcome.REFUSED
+        if exchange.ending is not Ending.COMPLETED:
+            return Outcome.REFUSED
+        with Contained("planner.kept"):
+            self._planner.kept(work, exchange.now)
+        usage = exchange.usage
+        return Outcome.MISSED if usage is not None and usage.read < usage.prompt / 2 else Outcome.READ
+
+    async def _send(self, exchange: Exchange, call: Call) -> None:
+        answer = await self._upstreams[call.deployment.transport].open(call)
+        try:
+            exchange.status = answer.status
+            fold = BodyFold()
+            async for chunk in answer.chunks():
+                if exchange.first_byte_s is None:
+                    exchange.first_byte_s = exchange.elapsed_s()
+                fold.feed(chunk)
+                exchange.answer_bytes += len(chunk)
+            fold.close()
+            exchange.usage = fold.outcome().usage
+            exchange.ending = Ending.COMPLETED if exchange.is_accepted else Ending.REJECTED
+        finally:
+            await answer.aclose()
+
+    async def _settle(self, exchange: Exchange) -> None:
+        """As the engine ends its exchanges: priced, written into the ledger, counted."""
+        exchange.is_booked = True
+        with Contained("meter.price"):
+            self._meter.price(exchange)
+        if exchange.reservation is not None:
+            with Contained("admission.settle"):
+                await self._admission.settle(exchange)
+        with Contained("meter.settle"):
+            self._meter.settle(exchange)
+        if _log.isEnabledFor(logging.INFO):
+            with Contained("log"):
+                _log.info("%s", exchange_line(exchange))
+
+
+def _exchange(series: _Series, now: float) -> Exchange:
+    work, plan = series.work, series.mode_of
+    total = Bill(0, 0, 0, work.bill.total)
+    sent = replace(plan, body=work.body, original=work.body, predicted=work.bill, own=total)
+    return Exchange(
+        "POST",
+        series.call.path,
+        now,
+        is_chat=True,
+        model=series.model,
+        subject=series.subject,
+        deployment=series.call.deployment,
+        mode=plan.mode,
+        reason=Reason.KEEP_ALIVE,
+        plan=sent,
+        request_bytes=len(work.body),
+    )
+
+
+def _is_clients_key(call: Call, subject: Subject) -> bool:
+    """Whether the upstream bills the client, not the operator."""
+    if subject.forwards_key or call.forwards_key:
+        return True
+    deployment = call.deployment
+    # litellm takes the operator's keys from the environment.
+    return not subject.virtual and not uses_operators_key(deployment) and deployment.transport is not Transport.LITELLM

@@ -1,0 +1,169 @@
+"""What layouts have learnt, kept in the store: for other workers, and for the next start.
+
+The store is asked before a request is planned, and gets what was learnt behind its answer. A request waits for the
+store no longer than a lost prefix is worth: without what the store knows, a long prompt that the provider has cached
+may be laid out in another way, and is then paid for in full. A store that is away is not waited for, and this process
+goes by its own memory. What comes too late for one request is there for the next one of its session. In a store that
+no other process writes, each thing is asked for until the store has answered once, and what was learnt is written every
+few seconds.
+"""
+
+import asyncio
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
+from typing import Final, Protocol
+
+from proxy.core.lru import Bounded
+from proxy.planning.blob_loads import SLICE_S, BlobLoads
+from proxy.planning.blob_writes import BlobWrites
+from proxy.storage.port import StateStore
+from proxy.tasks import Tasks, drain, spawn
+
+WAIT_S_PER_BYTE: Final = 1.5e-5
+"""How long a request waits for the store, by its size: 1.5 s for 100 kB, which are about 25,000 tokens. To write these
+to a provider's cache anew costs seven US cents more than to read them (Anthropic's Sonnet: 3.75 against 0.30 USD for a
+million tokens), so that a second of waiting stands against five cents."""
+
+LEAST_WAIT_S: Final = 0.05
+MOST_WAIT_S: Final = 1.5
+"""The bounds of that. Where this process knows the session itself, the least applies."""
+
+_ROUNDS = 3
+_WRITE_EVERY_S = 2.0
+# Names that the store has answered for: beyond that the oldest is asked for again.
+_MOST_ASKED = 100_000
+# One takes 300 bytes, about.
+_ASKED_SHARE = 5_000
+# Requests that have gone on without an answer, which is still to come.
+_MOST_LATE = 64
+# Blobs as this process saw them last: what comes back unchanged need not be read again.
+_SEEN_BYTES = 16 << 20
+_WORTH_BYTES = 256
+
+
+class Wanted(Protocol):
+    """Something that wants to know (``proxy.core.sessions.sharing.Lookout``)."""
+
+    def names(self) -> Sequence[str]:
+        """Under what names something may be known, as far as can be told by now."""
+        ...
+
+    def adopt(self, blobs: Mapping[str, bytes]) -> None:
+        """Take over what is known."""
+        ...
+
+    def is_known(self) -> bool:
+        """Whether this process knows the request's session."""
+        ...
+
+
+class LayoutState:
+    """Reads and writes blobs of one store. ``failed`` is told what could not be done, and what came too late for a
+    request whose session this process does not know."""
+
+    def __init__(
+        self,
+        store: StateStore,
+        failed: Callable[[str], None],
+        *,
+        is_shared: bool,
+        memory_bytes: int = 512 * 2**20,
+    ) -> None:
+        """``memory_bytes``: the room for all layout state, of which a sixteenth may wait to be written."""
+        self._failed = failed
+        self._is_shared = is_shared
+        self._loads = BlobLoads(store, partial(failed, "load"))
+        self._writes = BlobWrites(
+            store,
+            partial(failed, "save"),
+            every_s=0.0 if is_shared else _WRITE_EVERY_S,
+            most_bytes=memory_bytes // 16,
+        )
+        self._asked: OrderedDict[tuple[str, str], None] = OrderedDict()
+        self._most_asked = min(_MOST_ASKED, memory_bytes // _ASKED_SHARE)
+        self._seen: Bounded[tuple[str, str], bytes] = Bounded(_SEEN_BYTES, len)
+        self._learning: Tasks = set()
+
+    async def recall(self, scope: str, wanted: Wanted, now: float, size_bytes: int) -> None:
+        """Let it know what the store knows: one round trip, and another where that leads to more. ``size_bytes`` is
+        the request's, which says how long it waits."""
+        if self._loads.is_away:
+            return
+        names = self._news(scope, wanted.names())
+        if not names:
+            return
+        is_known = wanted.is_known()
+        wait_s = self._wait_s(0 if is_known else size_bytes)
+        if wait_s <= 0 and len(self._learning) >= _MOST_LATE:
+            return
+        learning = spawn(self._learn(scope, wanted, now, names), self._learning)
+        if wait_s > 0 and not await _ends_within(learning, wait_s) and not is_known:
+            self._failed("load")
+
+    def keep(self, scope: str, blobs: Mapping[str, bytes], now: float) -> None:
+        """Have it written, behind whoever calls."""
+        if not blobs:
+            return
+        if self._is_shared:
+            self._see(scope, blobs)
+        else:
+            self._answered(scope, blobs)
+        self._writes.put(scope, blobs, now)
+
+    async def aclose(self) -> None:
+        """Write what waits."""
+        await self._loads.aclose()
+        await drain(self._learning)
+        await self._writes.aclose()
+
+    async def _learn(self, scope: str, wanted: Wanted, now: float, names: Sequence[str]) -> None:
+        """Ask for these names, and for what the answers lead to."""
+        asked: set[str] = set()
+        for _ in range(_ROUNDS):
+            asked.update(names)
+            found = await self._loads.load(scope, names, now)
+            if found is None:
+                return
+            self._answered(scope, names)
+            news = {name: blob for name, blob in found.items() if self._seen.get((scope, name)) != blob}
+            if not news:
+                return
+            wanted.adopt(news)
+            self._see(scope, news)
+            names = [name for name in self._news(scope, wanted.names()) if name not in asked]
+            if not names:
+                return
+
+    def _wait_s(self, bytes_at_stake: int) -> float:
+        """How long to wait for the store: not again for what another request has waited for in vain."""
+        if self._loads.is_failing:
+            return LEAST_WAIT_S
+        return min(max(bytes_at_stake * WAIT_S_PER_BYTE, LEAST_WAIT_S), MOST_WAIT_S) - self._loads.silence_s
+
+    def _see(self, scope: str, blobs: Mapping[str, bytes]) -> None:
+        for name, blob in blobs.items():
+            if len(blob) >= _WORTH_BYTES:
+                self._seen[scope, name] = blob
+                self._seen.used((scope, name))
+
+    def _news(self, scope: str, names: Sequence[str]) -> list[str]:
+        """What has to be asked for: everything, where others write, too."""
+        return [name for name in names if self._is_shared or (scope, name) not in self._asked]
+
+    def _answered(self, scope: str, names: Iterable[str]) -> None:
+        """The store need not be asked for these any more, where no other process writes it."""
+        if self._is_shared:
+            return
+        for name in names:
+            self._asked[scope, name] = None
+        while len(self._asked) > self._most_asked:
+            self._asked.popitem(last=False)
+
+
+async def _ends_within(task: "asyncio.Task[None]", wait_s: float) -> bool:
+    """Wait for a task, which goes on in any case. A turn of the event loop counts for no more than a slice."""
+    while wait_s > 0 and not task.done():
+        await asyncio.wait({task}, timeout=min(wait_s, SLICE_S))
+        wait_s -= SLICE_S
+    return task.done()

@@ -1,0 +1,63 @@
+"""Finds a tiktoken encoding on this machine. Nothing is ever fetched."""
+
+import base64
+import hashlib
+from importlib.util import find_spec
+from pathlib import Path
+
+import tiktoken
+
+from proxy.core.request.tokens import Encode, bytes_over_four
+
+# tiktoken keeps an encoding under the SHA-1 of the address it came from; litellm's wheel carries the files that way.
+_O200K_ADDRESS = "https://openaipublic.blob.core.windows.net/encodings/o200k_base.tiktoken"
+_O200K_SHA256 = "446a9538cb6c348e3516120d7c08b09f57c36495e2acfffe59a5bf8b0cfb1a2d"
+
+# The split pattern of o200k_base is a fact of the encoding (tiktoken, openai_public.py).
+_O200K_PATTERN = "|".join(
+    [
+        r"""[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+(?i:'s|'t|'re|'ve|'m|'ll|'d)?""",
+        r"""[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*(?i:'s|'t|'re|'ve|'m|'ll|'d)?""",
+        r"""\p{N}{1,3}""",
+        r""" ?[^\s\p{L}\p{N}]+[\r\n/]*""",
+        r"""\s*[\r\n]+""",
+        r"""\s+(?!\S)""",
+        r"""\s+""",
+    ]
+)
+
+# One run of letters without a break costs more than linear time; real text never comes near this length.
+_SLICE_CHARS = 100_000
+
+
+def local_encode() -> Encode:
+    """A token counting function: o200k_base where its file is on this machine, else UTF-8 bytes / 4."""
+    path = _encoding_file()
+    if path is None:
+        return bytes_over_four
+    encoding = tiktoken.Encoding(
+        "o200k_base", pat_str=_O200K_PATTERN, mergeable_ranks=_ranks(path.read_bytes()), special_tokens={}
+    )
+
+    def encode(text: str) -> int:
+        if len(text) <= _SLICE_CHARS:
+            return len(encoding.encode_ordinary(text))
+        slices = (text[i : i + _SLICE_CHARS] for i in range(0, len(text), _SLICE_CHARS))
+        return sum(len(encoding.encode_ordinary(piece)) for piece in slices)
+
+    return encode
+
+
+def _encoding_file() -> Path | None:
+    spec = find_spec("litellm")
+    if spec is None or spec.origin is None:
+        return None
+    name = hashlib.sha1(_O200K_ADDRESS.encode(), usedforsecurity=False).hexdigest()
+    path = Path(spec.origin).parent / "litellm_core_utils" / "tokenizers" / name
+    return path if path.is_file() and hashlib.sha256(path.read_bytes()).hexdigest() == _O200K_SHA256 else None
+
+
+def _ranks(data: bytes) -> dict[bytes, int]:
+    """The file holds a base64 token and its rank a line."""
+    pairs = (line.split() for line in data.splitlines() if line)
+    return {base64.b64decode(token): int(rank) for token, rank in pairs}

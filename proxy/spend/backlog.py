@@ -1,0 +1,108 @@
+"""What calls that were put off will charge: as long as the store does not know of it, limits are asked with it added.
+
+A settlement whose reservation stands in the store counts only for what it charges beyond that reservation, because the
+store holds the reserved amount against the limit already. A reservation that is put off counts until its exchange ends.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+
+from proxy.storage.port import Balance, Charge, Granted, PutOff, Refused, Release, Reserve, Settle
+
+
+class Backlog:
+    """Sums of what is put off, by team and account. It knows the calls of this worker only."""
+
+    def __init__(self) -> None:
+        self._sums: dict[str, dict[str, int]] = {}
+        self._reserved: dict[str, Mapping[str, int]] = {}
+        self._intents: dict[str, Reserve] = {}
+
+    def add(self, call: PutOff, reserved: Sequence[Charge] = ()) -> None:
+        """Count a call; ``reserved`` is what the store holds for its exchange."""
+        match call:
+            case Reserve():
+                self._intents[call.exchange_id] = call
+                self._raise(call.team, _amounts(call))
+            case Settle(entry):
+                self._end_intent(entry.exchange_id)
+                if reserved:
+                    self._reserved[entry.exchange_id] = {charge.account: charge.amount for charge in reserved}
+                self._raise(entry.team, self._beyond_reserved(call))
+            case Release():
+                self._end_intent(call.exchange_id)
+
+    def remove(self, call: PutOff) -> None:
+        """The store has carried a call out."""
+        match call:
+            case Reserve():
+                self._end_intent(call.exchange_id)
+            case Settle(entry):
+                self._lower(entry.team, self._beyond_reserved(call))
+                self._reserved.pop(entry.exchange_id, None)
+
+    def _end_intent(self, exchange_id: str) -> None:
+        intent = self._intents.pop(exchange_id, None)
+        if intent is not None:
+            self._lower(intent.team, _amounts(intent))
+
+    def _raise(self, team: str, amounts: Iterable[tuple[str, int]]) -> None:
+        sums = self._sums.setdefault(team, {})
+        for account, amount in amounts:
+            sums[account] = sums.get(account, 0) + amount
+
+    def _lower(self, team: str, amounts: Iterable[tuple[str, int]]) -> None:
+        sums = self._sums.get(team, {})
+        for account, amount in amounts:
+            sums[account] = sums.get(account, 0) - amount
+            if sums[account] <= 0:
+                del sums[account]
+        if not sums:
+            self._sums.pop(team, None)
+
+    def clear(self) -> None:
+        """Nothing is put off."""
+        self._sums.clear()
+        self._reserved.clear()
+        self._intents.clear()
+
+    def lowered(self, ask: Reserve) -> Reserve:
+        """What to ask the store for: the same charges, under limits that are lower by what is put off."""
+        if ask.team not in self._sums:
+            return ask
+        return replace(
+            ask,
+            charges=[
+                charge
+                if charge.limit is None
+                else replace(charge, limit=charge.limit - self._pending(ask.team, charge))
+                for charge in ask.charges
+            ],
+        )
+
+    def counted(self, ask: Reserve, answer: Granted | Refused) -> Granted | Refused:
+        """The store's answer, with what is put off among what is spent."""
+        if ask.team not in self._sums:
+            return answer
+        if isinstance(answer, Granted):
+            pairs = zip(ask.charges, answer.balances, strict=True)
+            return replace(answer, balances=[self._raised(ask.team, charge, balance) for charge, balance in pairs])
+        return replace(answer, balance=self._raised(ask.team, answer.charge, answer.balance))
+
+    def _raised(self, team: str, charge: Charge, balance: Balance) -> Balance:
+        return replace(balance, spent=balance.spent + self._pending(team, charge))
+
+    def _pending(self, team: str, charge: Charge) -> int:
+        sums = self._sums.get(team, {})
+        return sum(sums.get(account, 0) for account in (charge.account, *charge.within))
+
+    def _beyond_reserved(self, call: Settle) -> Iterable[tuple[str, int]]:
+        reserved = self._reserved.get(call.entry.exchange_id, {})
+        for charge in call.final:
+            beyond = charge.amount - reserved.get(charge.account, 0)
+            if beyond > 0:
+                yield charge.account, beyond
+
+
+def _amounts(ask: Reserve) -> Iterable[tuple[str, int]]:
+    return ((charge.account, charge.amount) for charge in ask.charges)

@@ -1,0 +1,225 @@
+"""Calls that the store gets later: kept in the worker's spool, or in memory where that fails, and carried out in pages.
+
+Both are bounded. What neither takes is lost to the ledger, counted, and said in the log.
+
+The calls of one team in a page are one round trip. A team whose calls the store does not take keeps them, and does not
+hold up those of other teams.
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from itertools import count
+from typing import Protocol
+
+from proxy.patience import Patience
+from proxy.ports import Clock, StoreError
+from proxy.spend.backlog import Backlog
+from proxy.spend.losses import lines_of_lost
+from proxy.storage.port import Charge, MoneyStore, PutOff, Reserve, Settle
+from proxy.storage.spool import PAGE, Spool
+from proxy.telemetry.metrics import Metrics
+
+# Calls of so many teams are carried out at once: requests find the line to the store free.
+_TEAMS_AT_ONCE = 3
+# What could not even be spooled is kept in memory, up to a bound.
+_MOST_IN_MEMORY = 10_000
+_LOST_A_LINE = 1000
+
+_log = logging.getLogger("stratiform.store")
+
+
+Doubt = Callable[[Exception], Awaitable[bool]]
+"""Whether the store is away, asked about a call that failed."""
+
+
+@dataclass(slots=True)
+class _Attempt:
+    """One attempt to have everything carried out."""
+
+    is_away: Doubt
+    is_over: bool = False
+    failed: set[str] = field(default_factory=set)
+    carried_out: int = 0
+
+
+class Lessee(Protocol):
+    """Who knows which exchanges run (``proxy.spend.leases``)."""
+
+    def extended(self, ask: Reserve) -> Reserve:
+        """A reservation that is made late, until when it stands."""
+        ...
+
+    def made(self, ask: Reserve) -> None:
+        """A reservation was made late."""
+        ...
+
+
+class CatchingUp:
+    """What is put off. ``backlog`` knows what it will charge."""
+
+    def __init__(
+        self,
+        store: MoneyStore,
+        clock: Clock,
+        metrics: Metrics,
+        spool: Spool | None,
+        patience: Patience,
+        leases: Lessee,
+        most_in_memory: int = _MOST_IN_MEMORY,
+    ) -> None:
+        self._store = store
+        self._clock = clock
+        self._metrics = metrics
+        self._spool = spool
+        self._patience = patience
+        self._most_in_memory = most_in_memory
+        self._leases = leases
+        self._in_memory: dict[int, PutOff] = {}
+        self._lost = 0
+        self._numbers = count()
+        self._places = asyncio.Semaphore(_TEAMS_AT_ONCE)
+        self.backlog = Backlog()
+        self.trouble = ""
+        """What keeps calls from being spooled by now."""
+
+    @property
+    def pending(self) -> int:
+        """How many calls are put off."""
+        return len(self._in_memory) + (self._spool.size if self._spool is not None else 0)
+
+    async def adopt(self) -> None:
+        """Take over what dead workers have left."""
+        if self._spool is None:
+            return
+        with suppress(StoreError):
+            for call in await self._spool.adopt():
+                self.backlog.add(call)
+        self._metrics.spooled(self.pending)
+
+    async def intend(self, ask: Reserve) -> bool:
+        """Keep on disk what is billed if an exchange that is sent while the store is away is never settled; whether
+        that could be done."""
+        if not await self._is_spooled(ask):
+            return False
+        self.backlog.add(ask)
+        self._metrics.spooled(self.pending)
+        return True
+
+    async def put_off(self, call: PutOff, reserved: Sequence[Charge] = ()) -> None:
+        """Keep a call for later: on disk, or in memory where even that fails. ``reserved`` is what the store holds for
+        its exchange."""
+        self.backlog.add(call, reserved)
+        if not await self._is_spooled(call):
+            if len(self._in_memory) >= self._most_in_memory:
+                # What it charges counts against its team's limits as long as anything is put off.
+                self._in_memory.pop(next(iter(self._in_memory)))
+                self._lose_one()
+            self._in_memory[next(self._numbers)] = call
+        self._metrics.spooled(self.pending)
+
+    async def catch_up(self, is_away: Doubt) -> int:
+        """Have the store carry out what is put off, the oldest calls first; how many it took. A team whose calls fail
+        keeps them. ``is_away`` is asked about a failure: where the store is away, that ends the attempt."""
+        attempt = _Attempt(is_away)
+        try:
+            for page in _pages(list(self._in_memory.items())):
+                for number in await self._carried_out(page, attempt):
+                    self._in_memory.pop(number, None)
+            await self._empty_spool(attempt)
+        except StoreError as error:
+            self._spool_failed(error)
+        finally:
+            self._metrics.spooled(self.pending)
+        if not self.pending:
+            self.backlog.clear()
+            self.trouble = ""
+        return attempt.carried_out
+
+    async def aclose(self) -> None:
+        """Write what waits in memory to any place that takes it, and release the spool. Raises StoreError."""
+        if self._spool is None:
+            return
+        if self._in_memory:
+            files, lost = await self._spool.rescue(list(self._in_memory.values()))
+            for file in files:
+                _log.warning("what neither the store nor the spool took waits in %s for the next start", file)
+            for _ in lost:
+                self._metrics.settlement_lost()
+            for line in lines_of_lost(lost):
+                _log.error("%s", line)
+            self._in_memory.clear()
+        if self._spool.size:
+            _log.warning("%d calls wait in the spool for the next start", self._spool.size)
+        await self._spool.aclose()
+
+    async def _empty_spool(self, attempt: "_Attempt") -> None:
+        """Raises StoreError where the spool fails."""
+        after = 0
+        while self._spool is not None and not attempt.is_over and (page := await self._spool.page(after)):
+            after = page[-1][0]
+            await self._spool.forget(await self._carried_out(page, attempt))
+            self._metrics.spooled(self.pending)
+
+    async def _carried_out(self, page: Sequence[tuple[int, PutOff]], attempt: "_Attempt") -> list[int]:
+        """The numbers of the calls that the store has carried out."""
+        teams: dict[str, list[tuple[int, PutOff]]] = {}
+        for number, call in page:
+            team = call.entry.team if isinstance(call, Settle) else call.team
+            if team not in attempt.failed:
+                teams.setdefault(team, []).append((number, call))
+        answers = await asyncio.gather(*(self._is_taken(team, calls, attempt) for team, calls in teams.items()))
+        done = [pair for calls, is_taken in zip(teams.values(), answers, strict=True) if is_taken for pair in calls]
+        for _, call in done:
+            self.backlog.remove(call)
+            if isinstance(call, Reserve):
+                self._leases.made(call)
+        self._metrics.replayed(len(done))
+        attempt.carried_out += len(done)
+        return [number for number, _ in done]
+
+    async def _is_taken(self, team: str, calls: Sequence[tuple[int, PutOff]], attempt: "_Attempt") -> bool:
+        """Whether the store carried out these calls of one team."""
+        async with self._places:
+            if attempt.is_over:
+                return False
+            try:
+                late = [self._leases.extended(call) if isinstance(call, Reserve) else call for _, call in calls]
+                await self._patience.wait_for(self._store.carry_out(team, late, self._clock.now()))
+            except (StoreError, TimeoutError) as error:
+                attempt.failed.add(team)
+                attempt.is_over = await attempt.is_away(error) or attempt.is_over
+                return False
+        return True
+
+    async def _is_spooled(self, call: PutOff) -> bool:
+        if self._spool is None:
+            return False
+        try:
+            await self._spool.add(call)
+        except StoreError as error:
+            self._spool_failed(error)
+            return False
+        self.trouble = ""
+        return True
+
+    def _lose_one(self) -> None:
+        self._metrics.settlement_lost()
+        if self._lost % _LOST_A_LINE == 0:
+            _log.error(
+                "settlements are lost, %d by now: neither the store nor the spool takes them, and memory holds %d",
+                self._lost + 1, self._most_in_memory,
+            )  # fmt: skip
+        self._lost += 1
+
+    def _spool_failed(self, error: StoreError) -> None:
+        self._metrics.store_failed("spool")
+        if self.trouble != str(error):  # one line for each reason, not for each settlement
+            _log.error("spool failed: %s", error)
+        self.trouble = str(error)
+
+
+def _pages(calls: Sequence[tuple[int, PutOff]]) -> Sequence[Sequence[tuple[int, PutOff]]]:
+    return [calls[start : start + PAGE] for start in range(0, len(calls), PAGE)]

@@ -1,0 +1,22 @@
+"""What the counters of budgets and rate limits are called in the store."""
+
+from hashlib import blake2b
+from re import ASCII, compile
+
+from proxy.core.money.budget import Rule
+from proxy.spend.windows import Window
+
+_SIMPLE = compile(r"[\w.@+/-]{1,64}", ASCII)
+
+
+def account_of(rule: Rule, window: Window) -> str:
+    """The counter of a rule in one of its windows."""
+    whom = rule.whom or "-"
+    if not _SIMPLE.fullmatch(whom) or rule.whom == "-":
+        whom = "~" + blake2b(whom.encode("utf-8", "surrogatepass"), digest_size=12).hexdigest()
+    return f"{'r' if rule.is_rate else 'b'}:{rule.id}:{whom}:{window.name}"
+
+
+def counter_of(team: str, rule: Rule) -> str:
+    """The counter of a rule in whatever window, by its name among those of all teams."""
+    return f"{team}:{account_of(rule, Window('', None, None))}"

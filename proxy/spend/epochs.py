@@ -1,0 +1,172 @@
+"""Tells a store that was emptied or exchanged from the one that was known (``proxy.core.epoch``).
+
+The known epoch is kept in memory and in a small file of the spool folder, one for each address of a store. Every
+reservation brings the epoch of the store that has granted it, so that an emptied Redis is seen by the first request
+behind it; besides, the store is asked every few seconds. What follows from it is decided by whoever asks ``trusts``.
+"""
+
+import asyncio
+import logging
+import os
+import secrets
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from pathlib import Path
+
+from proxy.core import epoch
+from proxy.core.epoch import StoreEpoch
+from proxy.ports import StoreError
+from proxy.storage.port import Store
+from proxy.tasks import Tasks, drain, spawn
+
+EVERY_S = 5.0
+_TIMEOUT_S = 2.0
+_MOST_BYTES = 256
+
+_log = logging.getLogger("stratiform.store")
+
+
+def _unwatched(is_strange: bool) -> None:
+    """Nobody is told."""
+
+
+class Epochs:
+    """What a worker knows of its store. ``file`` is where the epoch is remembered; None: nowhere. ``on_change`` is told
+    when the store is found not to be the one that was known (True), and when it was accepted (False)."""
+
+    def __init__(
+        self,
+        store: Store,
+        file: Path | None,
+        on_change: Callable[[bool], None] = _unwatched,
+        every_s: float = EVERY_S,
+    ) -> None:
+        self._store = store
+        self._file = file
+        self._on_change = on_change
+        self._every_s = every_s
+        self._known = self._current = ""
+        self._lost = ""
+        self._turn = asyncio.Lock()
+        self._tasks: Tasks = set()
+
+    @property
+    def current(self) -> str:
+        """The epoch that the store showed last."""
+        return self._current
+
+    @property
+    def trouble(self) -> str:
+        """What is wrong with the store; empty: nothing."""
+        return "it was emptied or exchanged, and nobody has accepted it as it is" if self._lost else ""
+
+    async def recall(self) -> None:
+        """Take up what an earlier process knew."""
+        self._known = await asyncio.to_thread(self._recalled)
+
+    async def start(self) -> None:
+        """Recall what was known, and ask the store until ``aclose``. A store that is away is not waited for."""
+        await self.recall()
+        await self._try()
+        if self._store.is_durable:
+            spawn(self._watch(), self._tasks)
+
+    async def aclose(self) -> None:
+        """Stop."""
+        for task in set(self._tasks):
+            task.cancel()
+        await drain(self._tasks)
+
+    async def trusts(self, granted_by: str | None, counters: Sequence[str]) -> bool:
+        """Whether what the store of that epoch says about these counters may be gone by; None: nothing was granted
+        yet, or the engine has none. A store that cannot be asked is not trusted."""
+        if not self._lost and (granted_by is None or (granted_by and granted_by == self._known)):
+            return True
+        try:
+            found = await self._ask()
+        except StoreError:
+            return False
+        return found.is_trusted or found.restored >= set(counters)
+
+    async def not_accepted(self) -> Sequence[str]:
+        """The epochs whose place the store has taken, and that nobody has accepted. Raises StoreError."""
+        await self._ask()
+        return epoch.not_accepted(await self._store.facts())
+
+    async def accept(self) -> Sequence[str]:
+        """The store is right as it is; the epochs whose place it takes. Raises StoreError."""
+        await self._ask()
+        facts = await self._store.facts()
+        await self._store.set_facts(epoch.to_accept(facts))
+        await self._ask()
+        return epoch.not_accepted(facts)
+
+    async def restored(self, counter: str) -> None:
+        """A counter was restored, and may be gone by again. Raises StoreError."""
+        await self._ask()
+        await self._store.set_facts(epoch.to_restore(await self._store.facts(), counter))
+
+    async def _watch(self) -> None:
+        while True:
+            await asyncio.sleep(self._every_s)
+            await self._try()
+
+    async def _try(self) -> None:
+        with suppress(StoreError):
+            await self._ask()
+
+    async def _ask(self) -> StoreEpoch:
+        """Ask the store, one question at a time. Raises StoreError."""
+        try:
+            async with asyncio.timeout(_TIMEOUT_S), self._turn:
+                return await self._asked()
+        except TimeoutError as error:
+            raise StoreError("the store did not answer in time") from error
+
+    async def _asked(self) -> StoreEpoch:
+        facts = await self._store.facts()
+        added = epoch.to_add(facts, self._known, secrets.token_hex(8))
+        if added:
+            await self._store.add_facts(added)
+            facts = await self._store.facts()
+        found = epoch.read(facts, self._known)
+        self._current = found.id
+        self._note(found.lost)
+        if found.is_trusted and found.id != self._known:
+            self._known = found.id
+            await asyncio.to_thread(self._remember, found.id)
+        return found
+
+    def _note(self, lost: str) -> None:
+        """Say so once, in the log and in a metric."""
+        if bool(lost) == bool(self._lost):
+            return
+        self._lost = lost
+        self._on_change(bool(lost))
+        if lost:
+            _log.error(
+                "the store was emptied or exchanged: its counters are not those that were known. Restore the counters "
+                "of budgets with `stratiform budgets set-spent`, then accept the store with "
+                "`stratiform budgets accept-store`; on_store_error says whether budgets refuse requests until then"
+            )
+        else:
+            _log.warning("the store was accepted as it is")
+
+    def _recalled(self) -> str:
+        if self._file is None:
+            return ""
+        try:
+            with self._file.open("rb") as file:
+                return file.read(_MOST_BYTES).decode("ascii", "ignore").strip()
+        except OSError:
+            return ""
+
+    def _remember(self, known: str) -> None:
+        """A disk that is full or read-only keeps nothing: this process knows it all the same."""
+        if self._file is None:
+            return
+        with suppress(OSError):
+            self._file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+            whole = self._file.with_name(f"{self._file.name}.{os.getpid()}")
+            whole.write_text(known, encoding="ascii")
+            whole.replace(self._file)

@@ -1,0 +1,133 @@
+"""What one request takes of each kind of limit before it is sent: at most, and probably."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+from proxy.core.money.budget import UNKNOWN_OUTPUT_TOKENS, Estimate, Rule, expected_cost, most_prompt_tokens
+from proxy.core.money.charges import UNKNOWN_PROMPT_TOKENS, most_cost, most_prompt
+from proxy.core.money.prices import Price
+from proxy.core.request.demand import Demand, Kind
+from proxy.engine.exchange import Exchange
+from proxy.errors import Forbidden, InvalidRequest
+from proxy.ports import Deployment
+from proxy.spend.output_estimates import Habits
+
+PriceOf = Callable[[Deployment], Price | None]
+Amounts = dict[str, Estimate]
+
+_LONG_LIVES = (b'"1h"', b'"24h"')
+_TEXT = frozenset({Kind.TEXT, Kind.PROMPT, Kind.UNKNOWN})
+
+
+class Estimates:
+    """``allows_unknown``: a request whose cost nobody can tell is sent, although a budget holds for it."""
+
+    def __init__(self, price_of: PriceOf, habits: Habits, *, allows_unknown: bool = False) -> None:
+        self._price_of = price_of
+        self._habits = habits
+        self._allows_unknown = allows_unknown
+
+    def amounts(self, exchange: Exchange, deployment: Deployment, rules: Sequence[Rule], demand: Demand) -> Amounts:
+        """What the request takes in each unit: the most of all deployments that may come to serve it. Raises
+        InvalidRequest and Forbidden where that cannot be told and a hard limit holds."""
+        _check_clear(demand, rules)
+        if demand.kind is Kind.FREE:
+            return {"usd": Estimate(1, 0), "tokens": Estimate(1, 0), "requests": Estimate(1, 1)}
+        prompt, probable_prompt = self._prompt_tokens(exchange, deployment, demand)
+        bill = exchange.plan.predicted if exchange.plan is not None else None
+        usual = self._habits.output_tokens(deployment) * demand.answers
+        most = expected = most_tokens = output = 0
+        for one in (deployment, *deployment.others):
+            price = self._price_of(one)
+            wanted = self._as_served(one, demand)
+            longest = demand.answers * self._longest(one, rules, demand, price)
+            output = max(output, min(longest, usual))
+            whole = most_prompt(price, wanted, prompt) if price is not None else _whole_prompt(wanted, prompt)
+            most_tokens = max(most_tokens, whole + longest)
+            life = price is not None and price.write_1h > price.write_5m and _has_long_life(exchange)
+            cost = None
+            if price is not None:
+                cost = most_cost(price, wanted, prompt, longest, long_life=life, model=one.model)
+            if price is None or cost is None:
+                self._check_priced(one, rules, demand)
+                continue
+            most = max(most, cost)
+            if demand.kind in _TEXT:
+                expected = max(expected, expected_cost(price, bill, probable_prompt, min(longest, usual)))
+        return {
+            "usd": Estimate(max(most, expected, 1), expected if demand.kind in _TEXT else most),
+            "tokens": Estimate(max(most_tokens, 1), probable_prompt + output),
+            "requests": Estimate(1, 1),
+        }
+
+    def _prompt_tokens(self, exchange: Exchange, deployment: Deployment, demand: Demand) -> tuple[int, int]:
+        """The prompt's tokens, at most and probably. Sound and images have no prompt to speak of."""
+        if demand.kind is Kind.TRANSCRIPTION:
+            return 0, 0
+        plan = exchange.plan
+        own = plan.own if plan is not None else None
+        counted = own.total if own is not None else None
+        has_tools = plan is not None and b'"tools"' in plan.original
+        factor = self._habits.factor(deployment)
+        most = most_prompt_tokens(exchange.request_bytes, counted, factor, has_tools=has_tools)
+        return most, counted if counted is not None else exchange.request_bytes // 4
+
+    def _as_served(self, deployment: Deployment, demand: Demand) -> Demand:
+        """The demand, at the tier that this deployment was seen to serve requests at which name none."""
+        tier = "" if demand.wants.tier else self._habits.tier(deployment)
+        return replace(demand, wants=replace(demand.wants, tier=tier)) if tier else demand
+
+    def _longest(self, deployment: Deployment, rules: Sequence[Rule], demand: Demand, price: Price | None) -> int:
+        if demand.max_output_tokens is not None:
+            return demand.max_output_tokens
+        given = [rule.assumed_output_tokens for rule in rules if not rule.is_rate]
+        usual = self._habits.output_tokens(deployment)
+        assumed = None if None in given else max((tokens for tokens in given if tokens), default=usual)
+        return max(longest_output(assumed, price), demand.least_output_tokens)
+
+    def _check_priced(self, deployment: Deployment, rules: Sequence[Rule], demand: Demand) -> None:
+        if self._allows_unknown or not any(rule.unit == "usd" and rule.hard is not None for rule in rules):
+            return
+        how = "or allow such calls with `stratiform.budgets.on_unknown_price: allow`."
+        if demand.kind is Kind.UNKNOWN:
+            raise Forbidden(
+                "What a call of this path costs cannot be told, so a budget cannot hold for it. Use a key without a "
+                f"budget, {how}",
+                code="price_unknown",
+            )
+        raise Forbidden(
+            f"The price of model '{deployment.name}' is not known for this kind of call, so a budget cannot hold for "
+            f"it. Add it to `stratiform.prices` in the proxy's configuration, {how}",
+            code="model_price_unknown",
+        )
+
+
+def longest_output(given: int | None, price: Price | None) -> int:
+    """The longest answer: as the request or a rule limits it, else the model's own."""
+    if given is not None:
+        return given
+    known = price.max_output_tokens if price is not None else None
+    return known or UNKNOWN_OUTPUT_TOKENS
+
+
+def _check_clear(demand: Demand, rules: Sequence[Rule]) -> None:
+    if demand.unclear and any(rule.hard is not None and rule.unit != "requests" for rule in rules):
+        raise InvalidRequest(
+            f"'{demand.unclear}' is missing, or cannot be understood here, and what this call may cost depends on it: "
+            "a budget holds for this key",
+            param=demand.unclear,
+            code="cost_unclear",
+        )
+
+
+def _whole_prompt(demand: Demand, prompt: int) -> int:
+    return max(prompt, UNKNOWN_PROMPT_TOKENS) if demand.wants.is_beyond else prompt
+
+
+def _has_long_life(exchange: Exchange) -> bool:
+    """Whether a marker may ask for the longer life. To find the text elsewhere in the prompt costs a larger reserve."""
+    plan = exchange.plan
+    if plan is None:
+        return True
+    bodies = (plan.body, plan.original) if plan.rewritten else (plan.body,)
+    return any(life in body for body in bodies for life in _LONG_LIVES)

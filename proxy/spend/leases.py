@@ -1,0 +1,88 @@
+"""Reservations of exchanges that still run: they are renewed. Those of workers that died are billed as they stand."""
+
+import logging
+from collections.abc import Sequence
+from dataclasses import replace
+
+from proxy.ports import Clock, StoreError
+from proxy.storage.port import Charge, MoneyStore, Reserve
+from proxy.telemetry.metrics import Metrics
+
+_FORGET_EVERY_S = 3600.0
+
+_log = logging.getLogger("stratiform.store")
+
+
+class Leases:
+    """What this worker holds, and what it does about reservations and old entries from time to time."""
+
+    def __init__(
+        self, store: MoneyStore, clock: Clock, metrics: Metrics, lease_s: float, keep_entries_s: float | None
+    ) -> None:
+        self._store = store
+        self._clock = clock
+        self._metrics = metrics
+        self._lease_s = lease_s
+        self._keep_entries_s = keep_entries_s
+        self._running: dict[str, dict[str, Sequence[Charge]]] = {}
+        self._forgotten_at = -_FORGET_EVERY_S
+
+    def until(self) -> float:
+        """Until when a reservation stands that is made or renewed now."""
+        return self._clock.now() + self._lease_s
+
+    def granted(self, ask: Reserve) -> None:
+        """An exchange runs, and holds what it asked for."""
+        self._running.setdefault(ask.team, {})[ask.exchange_id] = ask.charges
+
+    def begins(self, ask: Reserve) -> None:
+        """An exchange runs, and holds nothing in the store: its reservation is put off."""
+        self._running.setdefault(ask.team, {})[ask.exchange_id] = ()
+
+    def extended(self, ask: Reserve) -> Reserve:
+        """A reservation that is made late. It stands as any other if its exchange still runs; else as it was asked for,
+        and is billed."""
+        is_running = ask.exchange_id in self._running.get(ask.team, {})
+        return replace(ask, expires_at=self.until()) if is_running else ask
+
+    def made(self, ask: Reserve) -> None:
+        """A reservation was made late."""
+        running = self._running.get(ask.team, {})
+        if ask.exchange_id in running:
+            running[ask.exchange_id] = ask.charges
+
+    def ended(self, team: str, exchange_id: str) -> Sequence[Charge]:
+        """An exchange does not run any more: its reservation is not renewed. What it holds in the store."""
+        running = self._running.get(team)
+        if running is None:
+            return ()
+        held = running.pop(exchange_id, ())
+        if not running:
+            del self._running[team]
+        return held
+
+    async def look_after(self) -> None:
+        """Renew what runs, bill what has expired, and delete entries that are older than they are to be kept. A team
+        for which that fails does not keep it from the others. Raises StoreError."""
+        failure: StoreError | None = None
+        for team, exchanges in list(self._running.items()):
+            try:
+                await self._store.renew(team, list(exchanges), self.until())
+            except StoreError as error:
+                if failure is not None:  # the second one: it is not the team
+                    raise
+                failure = error
+        expired = await self._store.expire(self._clock.now())
+        if expired:
+            self._metrics.reservations_expired(expired)
+            _log.warning("%d reservations of workers that died were billed as they stood", expired)
+        await self._forget()
+        if failure is not None:
+            raise failure
+
+    async def _forget(self) -> None:
+        now = self._clock.now()
+        if self._keep_entries_s is None or now < self._forgotten_at + _FORGET_EVERY_S:
+            return
+        await self._store.forget_entries(now - self._keep_entries_s)
+        self._forgotten_at = now

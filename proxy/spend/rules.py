@@ -1,0 +1,100 @@
+"""Which budgets and rate limits hold for a request, by the directory: the Rules port."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+from proxy.access.directory import Directory
+from proxy.core.model_patterns import matches
+from proxy.core.money.budget import Rule
+from proxy.ports import Deployment, Subject
+from proxy.storage.port import BudgetRecord
+
+# No budget has such an id: names have no slash.
+REQUESTS_ID = "rate/requests"
+TOKENS_ID = "rate/tokens"
+_MINUTE = "minute"
+
+
+class Rulebook:
+    """Asked for each request; answers from the directory's snapshot. ``webhook`` is that of budgets that have none."""
+
+    def __init__(self, directory: Directory, webhook: str = "") -> None:
+        self._directory = directory
+        self._webhook = webhook
+
+    @property
+    def are_known(self) -> bool:
+        """Whether the store was read."""
+        return self._directory.is_loaded
+
+    def rules(self, subject: Subject, deployment: Deployment) -> Sequence[Rule]:
+        """The rate limits of key and team, then every budget that holds."""
+        budgets = self._directory.snapshot.budgets_of(subject.team)
+        if not budgets and not subject.rates:
+            return ()
+        held = (budget_rule(budget, subject, deployment.name, self._webhook) for budget in budgets)
+        found = [*_rate_rules(subject), *(rule for rule in held if rule is not None)]
+        if not self._webhook:
+            return found
+        return [rule if rule.webhook or rule.is_rate else replace(rule, webhook=self._webhook) for rule in found]
+
+
+def budget_rule(budget: BudgetRecord, subject: Subject, model: str, webhook: str = "") -> Rule | None:
+    """The rule that a budget is for a subject's request; None where it is about somebody or something else.
+
+    A request without a user (or key) counts, under a budget for each of them, together with all others of that kind:
+    to name nobody is no way around it.
+    """
+    named = {"team": "", "key": subject.key_id, "user": subject.user, "model": model}[budget.scope]
+    if budget.scope != "team" and not matches(budget.subject, named):
+        return None
+    # A pattern of models is one pot; "*" alone is a pot for each.
+    whom = named if budget.subject == "*" or budget.scope != "model" else budget.subject
+    return rule_of(budget, whom, webhook)
+
+
+def rule_of(budget: BudgetRecord, whom: str, webhook: str = "") -> Rule:
+    """A budget as a rule, for one of those that it counts apart."""
+    return Rule(
+        id=_rule_id(budget),
+        title=_title(budget, whom),
+        unit=budget.unit,
+        hard=budget.hard,
+        soft=budget.soft,
+        window=budget.window,
+        timezone=budget.timezone,
+        whom=whom,
+        assumed_output_tokens=budget.assumed_output_tokens,
+        webhook=budget.webhook or webhook,
+    )
+
+
+def budget_name(budget: BudgetRecord) -> str:
+    """What a budget is called within its team: a declared one's id is ``team/name``."""
+    return budget.id.removeprefix(f"{budget.team}/")
+
+
+def _rule_id(budget: BudgetRecord) -> str:
+    """The name. A budget that was deleted and made anew in another unit must not find the old one's counters."""
+    name = budget_name(budget)
+    return name if name.endswith("tokens") == (budget.unit == "tokens") else f"{name}/{budget.unit}"
+
+
+def _title(budget: BudgetRecord, whom: str) -> str:
+    whose = f" for {budget.scope} '{whom}'" if whom else f" for no {budget.scope}" if budget.scope != "team" else ""
+    return f"the budget '{budget_name(budget)}' of team '{budget.team}'{whose}"
+
+
+def _rate_rules(subject: Subject) -> Iterator[Rule]:
+    for rate in subject.rates:
+        whose = f"key '{rate.holder}'" if rate.holder else f"team '{subject.team}'"
+        if rate.requests is not None:
+            yield Rule(
+                id=REQUESTS_ID, title=f"the rate limit of {whose}", unit="requests", hard=rate.requests,
+                window=_MINUTE, whom=rate.holder, is_rate=True,
+            )  # fmt: skip
+        if rate.tokens is not None:
+            yield Rule(
+                id=TOKENS_ID, title=f"the rate limit of {whose}", unit="tokens", hard=rate.tokens,
+                window=_MINUTE, whom=rate.holder, is_rate=True,
+            )  # fmt: skip

@@ -1,0 +1,357 @@
+"""The store's money half, as requests use it: it may be slow or away, and no request waits for that twice.
+
+Between the worker and the store stands one of three states::
+
+    in step ──(a call and a ping fail)──> away ──(a ping succeeds)──> catching up
+       └──<─────────────────────(nothing is put off any more)──────────────┘
+
+While the store is *away* nothing is asked of it, and settlements are put off. While the worker is *catching up*,
+reservations are made, and new settlements go to the store at once, so that what was put off only shrinks; until the
+store has it, it counts against the limits of its team (``proxy.spend.backlog``). A call that fails while the store
+answers a ping fails alone: it is asked once more, and a settlement is put off then.
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from enum import StrEnum
+from typing import TypeVar
+
+from proxy.patience import Patience
+from proxy.ports import Clock, StoreError
+from proxy.spend.catching_up import CatchingUp
+from proxy.spend.leases import Leases
+from proxy.storage.port import Balance, Charge, Granted, MoneyStore, PutOff, Refused, Release, Reserve, Settle, Store
+from proxy.storage.spool import Spool
+from proxy.tasks import Tasks, drain, spawn
+from proxy.telemetry.metrics import Metrics
+
+LEASE_S = 60.0
+"""How long a reservation stands without being renewed."""
+_TIMEOUT_S = 2.0
+_RETRY_S = 0.5
+# A store that does not answer is away after the time-out: so much of it is spent on the ping that makes sure.
+_PING_SHARE = 0.25
+_MOST_PAUSES = 60
+
+_T = TypeVar("_T")
+_log = logging.getLogger("stratiform.store")
+
+
+class Standing(StrEnum):
+    """How a worker stands with its store."""
+
+    AWAY = "away"
+    CATCHING_UP = "catching up"
+    IN_STEP = "in step"
+
+
+class Books:
+    """Reservations and the ledger. Between ``start`` and ``aclose`` its background loops run."""
+
+    def __init__(
+        self,
+        store: Store,
+        clock: Clock,
+        metrics: Metrics,
+        spool: Spool | None = None,
+        *,
+        lease_s: float = LEASE_S,
+        timeout_s: float = _TIMEOUT_S,
+        retry_s: float = _RETRY_S,
+        keep_entries_s: float | None = None,
+    ) -> None:
+        self._store = store
+        self._clock = clock
+        self._metrics = metrics
+        self._lease_s = lease_s
+        self._retry_s = retry_s
+        self._longest_pause_s = _MOST_PAUSES * retry_s
+        self._patience = Patience(timeout_s * (1 - _PING_SHARE))
+        self._ping_patience = Patience(timeout_s * _PING_SHARE)
+        self._leases = Leases(store, clock, metrics, lease_s, keep_entries_s)
+        self._catching_up = CatchingUp(store, clock, metrics, spool, self._patience, self._leases)
+        self._tasks: Tasks = set()
+        self._question: asyncio.Task[None] | None = None
+        self._news = asyncio.Event()
+        self._renewal = asyncio.Event()
+        self._closing = asyncio.Event()
+        self.is_away = False
+        self._trouble = ""
+
+    @property
+    def store(self) -> MoneyStore:
+        """The store itself, for whoever may wait for it."""
+        return self._store
+
+    @property
+    def is_durable(self) -> bool:
+        """Whether what is written outlives the process."""
+        return self._store.is_durable
+
+    @property
+    def pending(self) -> int:
+        """Calls that the store is still to get."""
+        return self._catching_up.pending
+
+    @property
+    def standing(self) -> Standing:
+        """How the worker stands with the store."""
+        if self.is_away:
+            return Standing.AWAY
+        return Standing.CATCHING_UP if self.pending else Standing.IN_STEP
+
+    @property
+    def troubles(self) -> Mapping[str, str]:
+        """What does not work by now, the "store" or the "spool", and why."""
+        found = {"store": self._trouble, "spool": self._catching_up.trouble}
+        return {part: why for part, why in found.items() if why}
+
+    async def start(self) -> None:
+        """Take over what dead workers have left, and begin to look after it and after reservations."""
+        await self._catching_up.adopt()
+        if self.pending:
+            await self._come_back()
+            self._news.set()
+        spawn(self._recover(), self._tasks)
+        await self._look_after_leases()
+        spawn(self._renew(), self._tasks)
+
+    async def aclose(self) -> None:
+        """Write what can be written, and release the store and the spool. What is left is for the next worker."""
+        self._closing.set()
+        self._news.set()
+        self._renewal.set()
+        await drain(self._tasks)
+        if self.pending:
+            await self._come_back()
+            await self._catch_up()
+        for close in (self._store.aclose, self._catching_up.aclose):
+            try:
+                await close()
+            except StoreError as error:
+                self._metrics.store_failed("close")
+                _log.error("close failed: %s", error)
+
+    def now(self) -> float:
+        """The time by which reservations end."""
+        return self._clock.now()
+
+    def lease(self) -> float:
+        """Until when a reservation stands that is made now."""
+        return self._leases.until()
+
+    async def reserve(self, ask: Reserve) -> Granted | Refused | None:
+        """The store's answer, with what is put off counted in; None where it gave none. Then the reservation may stand
+        all the same."""
+        backlog = self._catching_up.backlog
+        try:
+            answer = await self._ask("reserve", lambda: self._store.reserve(backlog.lowered(ask), self._clock.now()))
+        except StoreError:
+            return None
+        except asyncio.CancelledError:
+            self.abandon(ask.exchange_id, ask.team)
+            raise
+        if isinstance(answer, Granted):
+            self._leases.granted(ask)
+        return backlog.counted(ask, answer)
+
+    async def intend(self, ask: Reserve) -> bool:
+        """Note an exchange that is sent although the store gave no answer, so that it is billed even if this process
+        dies: on disk when it returns. Whether that could be done."""
+        if not self.is_durable:
+            return True
+        charges = [replace(charge, limit=None) for charge in ask.charges]
+        self._leases.begins(ask)
+        is_kept = await self._catching_up.intend(replace(ask, charges=charges))
+        self._news.set()
+        return is_kept
+
+    async def settle(self, end: Settle) -> Sequence[Balance] | None:
+        """The balances of what was charged; None where the store gave no answer and the settlement was put off."""
+        reserved = self._leases.ended(end.entry.team, end.entry.exchange_id)
+        if not self.is_durable:
+            return await self._store.settle(end, self._clock.now())
+        try:
+            return await self._ask("settle", lambda: self._store.settle(end, self._clock.now()))
+        except StoreError:
+            await self._put_off(end, reserved)
+            return None
+
+    async def defer(self, ask: Reserve) -> bool:
+        """Have a reservation stand until its ``expires_at`` without being renewed; it is made where there is none.
+        Whether the store answered."""
+        self._leases.ended(ask.team, ask.exchange_id)
+
+        async def call() -> None:
+            await self._store.reserve(ask, self._clock.now())
+            await self._store.renew(ask.team, [ask.exchange_id], ask.expires_at)
+
+        try:
+            await self._ask("reserve", call)
+        except StoreError:
+            return False
+        return True
+
+    async def release(self, exchange_id: str, team: str) -> None:
+        """Give a reservation back, now or later."""
+        self._leases.ended(team, exchange_id)
+        try:
+            await self._ask("release", lambda: self._store.release(exchange_id, team, self._clock.now()))
+        except StoreError:
+            await self._put_off(Release(exchange_id, team))
+
+    async def balance(self, team: str, accounts: Sequence[str]) -> Balance | None:
+        """The sum of these counters; None where the store gave no answer."""
+        try:
+            found = await self._ask("balances", lambda: self._store.balances(team, accounts, self._clock.now()))
+        except StoreError:
+            return None
+        return Balance(
+            accounts[0],
+            sum(one.spent for one in found),
+            sum(one.reserved for one in found),
+            sum(one.expected for one in found),
+        )
+
+    async def claim(self, team: str, name: str, keep_s: float) -> bool:
+        """Whether this is the first to claim a name; not where the store gave no answer."""
+        try:
+            return await self._ask("claim", lambda: self._store.claim(team, name, keep_s, self._clock.now()))
+        except StoreError:
+            return False
+
+    def abandon(self, exchange_id: str, team: str) -> None:
+        """Give a reservation back in the background: whoever asked for it has left."""
+        spawn(self.release(exchange_id, team), self._tasks)
+
+    async def _ask(self, operation: str, call: Callable[[], Awaitable[_T]]) -> _T:
+        """The store's answer. Raises StoreError where it is away, or fails the call twice: each may be asked twice."""
+        if self.is_away:
+            raise StoreError("the store is away")
+        try:
+            answer = await self._patience.wait_for(call())
+        except (StoreError, TimeoutError) as error:
+            await self._doubt(operation)
+            if self.is_away:
+                raise StoreError(_text(error)) from error
+            answer = await self._ask_again(operation, call)
+        if self._trouble and not self.is_away and not self.pending:
+            self._trouble = ""
+        return answer
+
+    async def _ask_again(self, operation: str, call: Callable[[], Awaitable[_T]]) -> _T:
+        """The answer to a call that failed although the store answers."""
+        try:
+            return await self._patience.wait_for(call())
+        except (StoreError, TimeoutError) as error:
+            self._metrics.store_failed(operation)
+            if self._trouble != _text(error):  # one line for each reason, not for each call
+                _log.error("%s fails although the store answers: %s", operation, _text(error))
+            self._trouble = _text(error)
+            raise StoreError(self._trouble) from error
+
+    async def _put_off(self, call: PutOff, reserved: Sequence[Charge] = ()) -> None:
+        await self._catching_up.put_off(call, reserved)
+        self._news.set()
+
+    async def _doubt(self, operation: str) -> None:
+        """A call has failed: find out whether the store is away. Those who doubt at once share one question."""
+        self._metrics.store_failed(operation)
+        if self.is_away:
+            return
+        if self._question is None or self._question.done():
+            self._question = spawn(self._make_sure(operation), self._tasks)
+        await asyncio.shield(self._question)
+
+    async def _make_sure(self, operation: str) -> None:
+        try:
+            await self._ping_patience.wait_for(self._store.ping())
+        except (StoreError, TimeoutError) as error:
+            self._leave(operation, error)
+
+    def _leave(self, operation: str, error: Exception) -> None:
+        """The store does not even answer a ping."""
+        self._metrics.store_failed("ping")
+        self._trouble = _text(error)
+        if self.is_away:
+            return
+        self.is_away = True
+        self._metrics.store_is_away(True)
+        _log.error("the store is away (%s: %s); settlements are spooled until it answers", operation, _text(error))
+        self._patience.give_up()
+        self._news.set()
+
+    async def _come_back(self) -> None:
+        """Ask a store that may be away whether it answers."""
+        try:
+            await self._patience.wait_for(self._store.ping())
+        except (StoreError, TimeoutError) as error:
+            self._leave("ping", error)
+            return
+        if self.is_away:
+            self.is_away = False
+            self._trouble = ""
+            self._metrics.store_is_away(False)
+            _log.warning("the store answers again; %d calls were put off", self.pending)
+            self._renewal.set()
+
+    async def _catch_up(self) -> int:
+        """Have the store carry out what is put off; how many calls it took."""
+        if self.is_away or not self.pending:
+            return 0
+
+        async def is_away(error: Exception) -> bool:
+            _log.warning("what was put off is not taken: %s", _text(error))
+            await self._doubt("replay")
+            return self.is_away
+
+        carried_out = await self._catching_up.catch_up(is_away)
+        if not self.pending:
+            self._trouble = ""
+        if carried_out:
+            _log.warning("calls that had been put off were carried out: %d; left: %d", carried_out, self.pending)
+        return carried_out
+
+    async def _look_after_leases(self) -> None:
+        if self.is_away:
+            return
+        try:
+            await self._leases.look_after()
+        except StoreError as error:
+            _log.warning("reservations could not be looked after: %s", _text(error))
+            await self._doubt("renew")
+
+    async def _recover(self) -> None:
+        """Find out when the store is back, and catch up."""
+        pause_s = self._retry_s
+        while not self._closing.is_set():
+            if self.standing is Standing.IN_STEP:
+                await self._news.wait()
+            self._news.clear()
+            with suppress(TimeoutError):  # no sooner than that after an attempt, or after the first failure
+                async with asyncio.timeout(pause_s):
+                    await self._closing.wait()
+                    return
+            was_away = self.is_away
+            if was_away:
+                await self._come_back()
+            is_vain = not await self._catch_up() and not was_away
+            # Calls that a store does not take although it answers are not read again and again.
+            pause_s = min(2 * pause_s, self._longest_pause_s) if is_vain else self._retry_s
+
+    async def _renew(self) -> None:
+        """Look after reservations from time to time, and as soon as the store is back."""
+        while not self._closing.is_set():
+            with suppress(TimeoutError):
+                async with asyncio.timeout(self._lease_s / 3):
+                    await self._renewal.wait()
+            self._renewal.clear()
+            if not self._closing.is_set():
+                await self._look_after_leases()
+
+
+def _text(error: Exception) -> str:
+    return str(error) or "it does not answer in time"

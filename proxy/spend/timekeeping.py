@@ -1,0 +1,145 @@
+"""Keeps the clock that budgets go by: asks the store for its time, and remembers the clock across restarts.
+
+The state stands in a small file of the spool folder, which all workers of a host write alike. Since the last start of
+the machine the monotonic clock is the same one, so that a step which happens before or during a restart of the proxy is
+told all the same. After a start of the machine, only a clock that shows less than the file's time is known to be wrong.
+"""
+
+import asyncio
+import logging
+import os
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+
+from proxy.clock import SteadyClock
+from proxy.core.timing.steady_time import SETTLED_S, Departure, SteadyState
+from proxy.ports import StoreError
+from proxy.storage.port import Store
+from proxy.tasks import Tasks, drain, spawn
+from proxy.telemetry.metrics import Metrics
+
+EVERY_S = 10.0
+_TIMEOUT_S = 2.0
+_FILE = "clock.json"
+_BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
+
+_log = logging.getLogger("stratiform.clock")
+
+
+@dataclass(frozen=True, slots=True)
+class _Kept:
+    """The file. ``boot`` names the start of the machine that the monotonic clock counts from; empty: not known."""
+
+    boot: str
+    time_s: float
+    steady: SteadyState
+
+
+_kept = msgspec.json.Decoder(_Kept)
+
+
+class Timekeeper:
+    """Looks after one clock. ``folder`` is where it is remembered; None: nowhere."""
+
+    def __init__(self, clock: SteadyClock, store: Store, folder: Path | None, every_s: float = EVERY_S) -> None:
+        self._clock = clock
+        self._store = store
+        self._folder = folder
+        self._every_s = every_s
+        self._boot = _boot_id()
+        self._tasks: Tasks = set()
+
+    async def prepare(self) -> None:
+        """Take up the clock of an earlier process, and ask the store once. A store that is away is not waited for."""
+        await asyncio.to_thread(self._take_up)
+        await self._ask()
+
+    async def start(self) -> None:
+        """Prepare the clock, and look after it until ``aclose``."""
+        await self.prepare()
+        await self._keep()
+        spawn(self._watch(), self._tasks)
+
+    async def aclose(self) -> None:
+        """Stop."""
+        for task in self._tasks:
+            task.cancel()
+        await drain(self._tasks)
+
+    async def _watch(self) -> None:
+        while True:
+            await asyncio.sleep(self._every_s)
+            await self._ask()
+            await self._keep()
+
+    async def _ask(self) -> None:
+        with suppress(StoreError, TimeoutError):
+            async with asyncio.timeout(_TIMEOUT_S):
+                before_s = self._clock.readings.monotonic()
+                store_s = await self._store.time()
+            if store_s is not None:
+                self._clock.told_by_store(store_s, (before_s + self._clock.readings.monotonic()) / 2)
+
+    async def _keep(self) -> None:
+        """Read the clock, so that a step is seen and ends also while no request comes, and write it down."""
+        kept = _Kept(self._boot, self._clock.now(), self._clock.state)
+        await asyncio.to_thread(self._write, kept)
+
+    def _take_up(self) -> None:
+        if self._folder is None:
+            return
+        try:
+            found = _kept.decode((self._folder / _FILE).read_bytes())
+        except (OSError, msgspec.DecodeError):
+            return
+        if self._boot and found.boot == self._boot:
+            self._clock.resume(found.steady)
+        else:
+            self._clock.not_before(found.time_s)
+
+    def _write(self, kept: _Kept) -> None:
+        """A disk that is full or read-only keeps nothing: the clock goes on without."""
+        if self._folder is None:
+            return
+        with suppress(OSError):
+            self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+            whole = self._folder / f"{_FILE}.{os.getpid()}"
+            whole.write_bytes(msgspec.json.encode(kept))
+            whole.replace(self._folder / _FILE)
+
+
+class ClockNews:
+    """Says in the log and in metrics what happens to the machine's clock."""
+
+    def __init__(self, metrics: Metrics) -> None:
+        self._metrics = metrics
+        self._before = Departure()
+
+    def __call__(self, departure: Departure) -> None:
+        before, self._before = self._before, departure
+        self._metrics.clock_departed(departure.held_back_s, departure.ahead_of_store_s)
+        if departure.held_back_s and departure.held_back_s != before.held_back_s:
+            self._metrics.clock_stepped()
+            _log.warning(
+                "the clock was stepped by %+.0f s; budgets go by the old time until the new one has stood for %.0f s",
+                departure.held_back_s, SETTLED_S,
+            )  # fmt: skip
+        elif before.held_back_s and not departure.held_back_s:
+            _log.warning("the step of the clock is over; budgets go by the clock again")
+        if departure.ahead_of_store_s and not before.ahead_of_store_s:
+            _log.warning(
+                "this host's clock is %+.0f s off the store's, and budgets go by the store's: correct the host's clock",
+                departure.ahead_of_store_s,
+            )
+        elif before.ahead_of_store_s and not departure.ahead_of_store_s:
+            _log.warning("this host's clock agrees with the store's again")
+
+
+def _boot_id() -> str:
+    try:
+        return _BOOT_ID.read_text(encoding="ascii").strip()
+    except OSError:
+        return ""

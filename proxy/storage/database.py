@@ -1,0 +1,295 @@
+"""A SQLite file behind one writer thread, with group commit.
+
+The event loop never waits for the disk: work is handed to the thread that owns the connection. What has gathered while
+one transaction was committed goes into the next one together, each piece of work in a savepoint of its own, so that 200
+exchanges that end at once cost a handful of commits. An answer is given after the commit that it belongs to.
+Requests read on a connection and a thread of their own, and so do reports: in WAL mode readers do not hold up the
+writer, and a report that reads for seconds holds up no request.
+
+``synchronous=NORMAL``: a commit is on record when the process dies right after it; only a power cut or a crash of the
+operating system can take the last commits back (https://www.sqlite.org/pragma.html#pragma_synchronous). With ``fsync``
+(``synchronous=FULL``) neither can.
+
+A connection that has met damage, or that could not roll back, is closed: the next work opens the file anew, so that a
+file that was mended or put back in its place is used without a restart.
+"""
+
+import asyncio
+import os
+import sqlite3
+import threading
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from queue import Empty, SimpleQueue
+from typing import Any, TypeVar
+
+import msgspec
+
+from proxy.ports import StoreError
+from proxy.storage.migrations import migrate
+from proxy.storage.reader import Reader
+
+T = TypeVar("T")
+Work = Callable[[sqlite3.Connection], T]
+
+_MOST_AT_ONCE = 256
+_PRIMARY = 0xFF  # the low byte of a result code of SQLite; the others say more of it
+_DAMAGE = frozenset({sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB})
+_PASSING = _DAMAGE | {sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CANTOPEN}
+SERVING_WAIT_S = 1.0
+"""How long a process that serves requests waits for others that write to its file: requests wait with it."""
+
+
+class DamagedFile(StoreError):
+    """The file holds what this program has not written there."""
+
+
+class _LetGo(Exception):
+    """Raised by the work that asks for the connection to be closed."""
+
+
+@dataclass(frozen=True, slots=True)
+class _File:
+    """How a file is opened."""
+
+    path: Path
+    migrations: Sequence[str]
+    busy_timeout_s: float
+    exclusive: bool
+    fsync: bool
+
+    def opened(self) -> sqlite3.Connection:
+        """A connection to it. Raises sqlite3.Error and OSError."""
+        self.path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        if self.exclusive:  # nobody else reads it
+            with suppress(FileExistsError):
+                os.close(os.open(self.path, os.O_CREAT | os.O_EXCL, 0o600))
+        connection = sqlite3.connect(
+            self.path, timeout=self.busy_timeout_s, isolation_level=None, check_same_thread=False
+        )
+        try:
+            if self.exclusive:
+                connection.execute("PRAGMA locking_mode = EXCLUSIVE")
+            connection.execute("PRAGMA journal_mode = WAL")
+            connection.execute(f"PRAGMA synchronous = {'FULL' if self.fsync else 'NORMAL'}")
+            migrate(connection, self.migrations)
+        except BaseException:
+            connection.close()
+            raise
+        return connection
+
+
+@dataclass(slots=True)
+class _Job:
+    work: Work[Any]
+    loop: asyncio.AbstractEventLoop
+    future: "asyncio.Future[Any]"
+    result: Any = None
+    error: BaseException | None = field(default=None)
+
+    def deliver(self) -> None:
+        """In the event loop: hand the result over, if anybody still waits for it."""
+        if self.future.done():
+            return
+        if self.error is None:
+            self.future.set_result(self.result)
+        else:
+            self.future.set_exception(self.error)
+
+
+class Database:
+    """One file. ``open`` makes one; every method may raise StoreError."""
+
+    def __init__(self, file: _File, connection: sqlite3.Connection | None) -> None:
+        self._file = file
+        self._connection = connection
+        self._jobs: SimpleQueue[_Job | None] = SimpleQueue()
+        self._closing = threading.Lock()
+        self._is_closed = False
+        self._thread = threading.Thread(target=self._serve, name=f"store {file.path.name}", daemon=True)
+        self._thread.start()
+        self._reader = Reader(file.path, file.busy_timeout_s, _is_damage)
+        self._reports = Reader(file.path, file.busy_timeout_s, _is_damage)
+
+    @classmethod
+    async def open(
+        cls,
+        path: Path,
+        migrations: Sequence[str],
+        *,
+        busy_timeout_s: float = SERVING_WAIT_S,
+        exclusive: bool = False,
+        fsync: bool = False,
+        is_patient: bool = False,
+    ) -> "Database":
+        """The file, which is made if need be. ``exclusive``: no other process may open it meanwhile. ``is_patient``: a
+        file that is there, but is damaged or on a full disk, fails the calls and not the opening."""
+        file = _File(path, migrations, busy_timeout_s, exclusive, fsync)
+        try:
+            return cls(file, await asyncio.to_thread(file.opened))
+        except (sqlite3.Error, OSError) as error:
+            if is_patient and _code(error) in _PASSING and await asyncio.to_thread(path.is_file):
+                return cls(file, None)
+            raise _store_error(error) from error
+
+    @property
+    def path(self) -> Path:
+        """Where the file is."""
+        return self._file.path
+
+    async def write(self, work: Work[T]) -> T:
+        """Run work in a transaction; its result, once that is committed."""
+        loop = asyncio.get_running_loop()
+        job = _Job(work, loop, loop.create_future())
+        with self._closing:
+            if self._is_closed:
+                raise StoreError("the store is closed")
+            self._jobs.put(job)
+        try:
+            result: T = await job.future
+        except (sqlite3.Error, OSError, msgspec.MsgspecError) as error:
+            raise _store_error(error) from error
+        return result
+
+    async def read(self, work: Work[T]) -> T:
+        """Run work that only reads, beside the writer: a few rows, which requests wait for."""
+        return await self._read(self._reader, work)
+
+    async def report(self, work: Work[T]) -> T:
+        """Run work that reads much, beside the writer and beside those that read little."""
+        return await self._read(self._reports, work)
+
+    async def _read(self, reader: Reader, work: Work[T]) -> T:
+        try:
+            return await reader.run(work)
+        except (sqlite3.Error, OSError, msgspec.MsgspecError, RuntimeError) as error:
+            # RuntimeError: the executor has been shut down.
+            raise _store_error(error) from error
+
+    async def let_go(self) -> None:
+        """Close the file until it is asked for again: another one may come into its place."""
+        with suppress(StoreError, RuntimeError, _LetGo):  # closed, or at work on this
+            await self._reader.let_go()
+            await self._reports.let_go()
+            await self.write(_let_go)
+
+    async def aclose(self) -> None:
+        """Finish what was handed over, and close the file. May be called more than once."""
+        with self._closing:
+            self._is_closed = True
+        await asyncio.to_thread(self._end)
+
+    def _end(self) -> None:
+        # The connection that is closed last empties the journal, which one that only reads cannot do.
+        self._reader.close()
+        self._reports.close()
+        self._jobs.put(None)
+        self._thread.join()
+
+    def _serve(self) -> None:
+        """The writer thread: batches until it is told to stop."""
+        try:
+            while (job := self._jobs.get()) is not None:
+                jobs = [job, *self._waiting()]
+                self._commit(jobs)
+                _deliver(jobs)
+        finally:
+            self._disconnect()
+
+    def _commit(self, jobs: list[_Job]) -> None:
+        """Do the work in one transaction, on a connection that is made where there is none."""
+        try:
+            if self._connection is None:
+                self._connection = self._file.opened()
+            _run(self._connection, jobs)
+        except (sqlite3.Error, OSError) as error:
+            for job in jobs:
+                job.error = error
+            self._disconnect()
+        if any(_code(job.error) in _DAMAGE or isinstance(job.error, _LetGo) for job in jobs):
+            self._disconnect()
+
+    def _disconnect(self) -> None:
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            with suppress(sqlite3.Error):
+                connection.close()
+
+    def _waiting(self) -> list[_Job]:
+        jobs: list[_Job] = []
+        while len(jobs) < _MOST_AT_ONCE:
+            try:
+                job = self._jobs.get_nowait()
+            except Empty:
+                break
+            if job is None:
+                self._jobs.put(None)
+                break
+            jobs.append(job)
+        return jobs
+
+
+def _run(connection: sqlite3.Connection, jobs: list[_Job]) -> None:
+    """All jobs in one transaction; one that fails takes none of the others with it. Raises sqlite3.Error where the
+    connection is of no more use."""
+    try:
+        connection.execute("BEGIN IMMEDIATE")
+        for job in jobs:
+            _attempt(connection, job)
+        connection.execute("COMMIT")
+    except sqlite3.Error as error:
+        if connection.in_transaction:
+            connection.execute("ROLLBACK")
+        for job in jobs:
+            job.error = error
+
+
+def _attempt(connection: sqlite3.Connection, job: _Job) -> None:
+    connection.execute("SAVEPOINT job")
+    try:
+        job.result = job.work(connection)
+    except BaseException as error:  # raised again where the result is awaited
+        if not connection.in_transaction:  # a full disk, an I/O error: SQLite has rolled everything back
+            if isinstance(error, sqlite3.Error):
+                raise
+            raise sqlite3.OperationalError("the transaction was rolled back") from error
+        job.error = error
+        connection.execute("ROLLBACK TO job")
+    connection.execute("RELEASE job")
+
+
+def _let_go(connection: sqlite3.Connection) -> None:
+    raise _LetGo
+
+
+def _deliver(jobs: list[_Job]) -> None:
+    by_loop: dict[asyncio.AbstractEventLoop, list[_Job]] = {}
+    for job in jobs:
+        by_loop.setdefault(job.loop, []).append(job)
+    for loop, theirs in by_loop.items():
+        try:
+            loop.call_soon_threadsafe(_deliver_all, theirs)
+        except RuntimeError:  # the loop is closed: nobody waits any more
+            continue
+
+
+def _deliver_all(jobs: list[_Job]) -> None:
+    for job in jobs:
+        job.deliver()
+
+
+def _code(error: BaseException | None) -> int | None:
+    """SQLite's primary result code, where the error has one."""
+    code = getattr(error, "sqlite_errorcode", None)
+    return code & _PRIMARY if isinstance(code, int) else None
+
+
+def _is_damage(error: sqlite3.Error) -> bool:
+    return _code(error) in _DAMAGE
+
+
+def _store_error(error: Exception) -> StoreError:
+    is_damage = isinstance(error, msgspec.MsgspecError) or _code(error) in _DAMAGE
+    return DamagedFile(str(error)) if is_damage else StoreError(str(error))

@@ -1,0 +1,278 @@
+"""Budgets and the ledger as SQL. Functions over a connection that is in a transaction; ``proxy.storage.port`` says what
+they promise."""
+
+import sqlite3
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import msgspec
+
+from proxy.core.epoch import EPOCH
+from proxy.storage.port import (
+    REMEMBERED_S,
+    Balance,
+    Charge,
+    Entry,
+    Granted,
+    Refused,
+    Reserve,
+    Settle,
+    SpendQuery,
+    SpendRow,
+)
+
+_COLUMNS = Entry.__match_args__
+_SELECT = f"SELECT {', '.join(_COLUMNS)} FROM entry"
+_PUT = f"INSERT OR REPLACE INTO entry ({', '.join(_COLUMNS)}) VALUES ({', '.join('?' * len(_COLUMNS))})"
+_KNOWN = "SELECT 1 FROM entry WHERE exchange_id = ?"
+# A counter that was forgotten or corrected meanwhile owes nothing.
+_CHANGE = """
+    INSERT INTO counter (team, account, spent, reserved, expected, forget_at)
+        VALUES (:team, :account, max(0, :spent), max(0, :reserved), max(0, :expected), :forget_at)
+    ON CONFLICT (team, account) DO UPDATE SET spent = max(0, spent + :spent),
+        reserved = max(0, reserved + :reserved), expected = max(0, expected + :expected), forget_at = :forget_at
+"""
+_GROUPS = {
+    "team": "team",
+    "key": "key_id",
+    "user": "user",
+    "model": "model",
+    "day": "date(at + :utc_offset_s, 'unixepoch')",
+}
+_SUMS = (
+    "count(*), sum(read_tokens), sum(write_5m_tokens + write_1h_tokens), sum(plain_tokens), sum(output_tokens), "
+    "sum(cost), sum(saved), sum(estimated)"
+)
+
+# States of a reservation.
+_OPEN, _BILLED, _RELEASED = "open", "billed", "released"
+
+
+class _Held(NamedTuple):
+    """A charge as a reservation remembers it."""
+
+    account: str
+    amount: int
+    expected: int
+    keep_s: float | None
+
+
+class _Hold(NamedTuple):
+    state: str
+    charges: list[_Held]
+
+
+_held = msgspec.json.Decoder(list[_Held])
+_entry = msgspec.json.Decoder(Entry)
+
+
+def reserve(connection: sqlite3.Connection, ask: Reserve, now: float) -> Granted | Refused:
+    """Grant all charges or none; expired reservations are billed first."""
+    expire(connection, now)
+    is_known = _hold(connection, ask.exchange_id) is not None or _is_written(connection, ask.exchange_id)
+    if is_known:
+        return Granted([balance(connection, ask.team, charge) for charge in ask.charges], _epoch(connection))
+    balances = []
+    for charge in ask.charges:
+        before = balance(connection, ask.team, charge)
+        if charge.limit is not None and before.spent + before.reserved + charge.amount > charge.limit:
+            return Refused(charge, before)
+        balances.append(before)
+    held = [_Held(charge.account, charge.amount, charge.expected, charge.keep_s) for charge in ask.charges]
+    for one in held:
+        _change(connection, ask.team, one, now, reserved=one.amount, expected=one.expected)
+    connection.execute(
+        "INSERT INTO hold VALUES (?, ?, ?, ?, ?)",
+        (ask.exchange_id, _OPEN, ask.expires_at, _json(held), _json(ask.entry)),
+    )
+    return Granted(
+        [
+            Balance(b.account, b.spent, b.reserved + charge.amount, b.expected + charge.expected)
+            for b, charge in zip(balances, ask.charges, strict=True)
+        ],
+        _epoch(connection),
+    )
+
+
+def settle(connection: sqlite3.Connection, end: Settle, now: float) -> Sequence[Balance]:
+    """Write the entry and replace the reservation."""
+    entry = end.entry
+    hold = _hold(connection, entry.exchange_id)
+    is_reserved = hold is not None and hold.state != _RELEASED
+    if is_reserved or not _is_written(connection, entry.exchange_id):
+        if hold is not None and is_reserved:
+            _undo(connection, entry.team, hold, now)
+            connection.execute("DELETE FROM hold WHERE exchange_id = ?", (entry.exchange_id,))
+        for charge in end.final:
+            final = _Held(charge.account, charge.amount, 0, charge.keep_s)
+            _change(connection, entry.team, final, now, spent=final.amount)
+        _put(connection, entry)
+    return [balance(connection, entry.team, charge) for charge in end.final]
+
+
+def release(connection: sqlite3.Connection, exchange_id: str, team: str, now: float) -> None:
+    """Give a reservation back. One that is not here yet must not be granted when it comes."""
+    hold = _hold(connection, exchange_id)
+    if hold is None and not _is_written(connection, exchange_id):
+        connection.execute("INSERT INTO hold VALUES (?, ?, ?, '[]', '')", (exchange_id, _RELEASED, now))
+    elif hold is not None and hold.state == _OPEN:
+        _undo(connection, team, hold, now)
+        connection.execute("UPDATE hold SET state = ?, at = ? WHERE exchange_id = ?", (_RELEASED, now, exchange_id))
+
+
+def renew(connection: sqlite3.Connection, exchange_ids: Sequence[str], expires_at: float) -> None:
+    """These exchanges still run."""
+    connection.executemany(
+        "UPDATE hold SET at = ? WHERE exchange_id = ? AND state = ?",
+        [(expires_at, exchange_id, _OPEN) for exchange_id in exchange_ids],
+    )
+
+
+def expire(connection: sqlite3.Connection, now: float) -> int:
+    """Bill every expired reservation as it stands, marked estimated."""
+    expired = connection.execute(
+        "SELECT exchange_id, charges, entry FROM hold WHERE state = ? AND at <= ?", (_OPEN, now)
+    ).fetchall()
+    for exchange_id, charges, entry in expired:
+        billed = _entry.decode(entry)
+        for held in _held.decode(charges):
+            _change(
+                connection, billed.team, held, now, spent=held.amount, reserved=-held.amount, expected=-held.expected
+            )
+        _put(connection, billed, is_estimated=True)
+        connection.execute("UPDATE hold SET state = ?, at = ? WHERE exchange_id = ?", (_BILLED, now, exchange_id))
+    return len(expired)
+
+
+def forget(connection: sqlite3.Connection, now: float) -> None:
+    """Forget what may be forgotten: counters, claims, and reservations that were released or billed long ago."""
+    connection.execute("DELETE FROM hold WHERE state <> ? AND at <= ?", (_OPEN, now - REMEMBERED_S))
+    connection.execute("DELETE FROM counter WHERE forget_at <= ? AND reserved = 0", (now,))
+    connection.execute("DELETE FROM claim WHERE forget_at <= ?", (now,))
+
+
+def balance(connection: sqlite3.Connection, team: str, charge: Charge) -> Balance:
+    """A counter, with those that count towards the same limit."""
+    accounts = (charge.account, *charge.within)
+    row = connection.execute(
+        "SELECT coalesce(sum(spent), 0), coalesce(sum(reserved), 0), coalesce(sum(expected), 0) FROM counter "
+        f"WHERE team = ? AND account IN ({', '.join('?' * len(accounts))})",
+        (team, *accounts),
+    ).fetchone()
+    return Balance(charge.account, *row)
+
+
+def set_spent(connection: sqlite3.Connection, team: str, charge: Charge, now: float) -> Balance:
+    """Correct a counter; the balance before."""
+    before = balance(connection, team, charge)
+    connection.executemany(
+        "UPDATE counter SET spent = 0 WHERE team = ? AND account = ?",
+        [(team, account) for account in (charge.account, *charge.within)],
+    )
+    corrected = _Held(charge.account, charge.amount, 0, charge.keep_s)
+    _change(connection, team, corrected, now, spent=charge.amount)
+    return before
+
+
+def claim(connection: sqlite3.Connection, team: str, name: str, keep_s: float, now: float) -> bool:
+    """Whether nobody has claimed this name in the last ``keep_s``."""
+    return bool(
+        connection.execute(
+            "INSERT INTO claim VALUES (?, ?, ?) "
+            "ON CONFLICT DO UPDATE SET forget_at = excluded.forget_at WHERE forget_at <= ?",
+            (team, name, now + keep_s, now),
+        ).rowcount
+    )
+
+
+def spend(connection: sqlite3.Connection, query: SpendQuery) -> Sequence[SpendRow]:
+    """A report."""
+    groups = [_GROUPS[by] for by in query.by]
+    asked = {"team": query.team, "key_id": query.key_id, "user": query.user, "model": query.model}
+    conditions = [
+        "at >= :since",
+        "at < :until",
+        *(f"{name} = :{name}" for name, value in asked.items() if value is not None),
+    ]
+    sql = f"SELECT {', '.join([*groups, _SUMS])} FROM entry WHERE {' AND '.join(conditions)}"
+    if groups:
+        sql += f" GROUP BY {', '.join(groups)}"
+    values = {"since": query.since, "until": query.until, "utc_offset_s": query.utc_offset_s, **asked}
+    cut = len(groups)
+    rows = [
+        SpendRow(dict(zip(query.by, row[:cut], strict=True)), *row[cut:])
+        for row in connection.execute(sql, values)
+        if row[cut]
+    ]
+    return sorted(rows, key=lambda row: (-row.cost, *row.group.values()))
+
+
+def entries(
+    connection: sqlite3.Connection, since: float, until: float, after: str, limit: int, team: str | None
+) -> Sequence[Entry]:
+    """A page of the ledger."""
+    rows = connection.execute(
+        f"{_SELECT} WHERE at >= :since AND at < :until AND (at, exchange_id) > (:since, :after) "
+        "AND (:team IS NULL OR team = :team) ORDER BY at, exchange_id LIMIT :limit",
+        {"since": since, "until": until, "after": after, "limit": limit, "team": team},
+    )
+    return [Entry(*[*row[:-1], bool(row[-1])]) for row in rows]
+
+
+def forget_entries(connection: sqlite3.Connection, before: float, most: int) -> int:
+    """Delete older entries, the oldest first."""
+    return connection.execute(
+        "DELETE FROM entry WHERE exchange_id IN "
+        "(SELECT exchange_id FROM entry WHERE at < ? ORDER BY at, exchange_id LIMIT ?)",
+        (before, most),
+    ).rowcount
+
+
+def _epoch(connection: sqlite3.Connection) -> str:
+    """The file's epoch; empty where it has none yet."""
+    row = connection.execute("SELECT value FROM fact WHERE name = ?", (EPOCH,)).fetchone()
+    return row[0] if row else ""
+
+
+def _hold(connection: sqlite3.Connection, exchange_id: str) -> _Hold | None:
+    row = connection.execute("SELECT state, charges FROM hold WHERE exchange_id = ?", (exchange_id,)).fetchone()
+    return _Hold(row[0], _held.decode(row[1])) if row else None
+
+
+def _is_written(connection: sqlite3.Connection, exchange_id: str) -> bool:
+    return connection.execute(_KNOWN, (exchange_id,)).fetchone() is not None
+
+
+def _undo(connection: sqlite3.Connection, team: str, hold: _Hold, now: float) -> None:
+    """Take back what a reservation did to the counters."""
+    for held in hold.charges:
+        if hold.state == _BILLED:
+            _change(connection, team, held, now, spent=-held.amount)
+        else:
+            _change(connection, team, held, now, reserved=-held.amount, expected=-held.expected)
+
+
+def _change(
+    connection: sqlite3.Connection,
+    team: str,
+    held: _Held,
+    now: float,
+    *,
+    spent: int = 0,
+    reserved: int = 0,
+    expected: int = 0,
+) -> None:
+    forget_at = None if held.keep_s is None else now + held.keep_s
+    changes = {"spent": spent, "reserved": reserved, "expected": expected, "forget_at": forget_at}
+    connection.execute(_CHANGE, {"team": team, "account": held.account, **changes})
+
+
+def _put(connection: sqlite3.Connection, entry: Entry, *, is_estimated: bool = False) -> None:
+    values = [getattr(entry, name) for name in _COLUMNS]
+    if is_estimated:
+        values[-1] = True
+    connection.execute(_PUT, values)
+
+
+def _json(value: object) -> str:
+    return msgspec.json.encode(value).decode()

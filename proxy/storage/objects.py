@@ -1,0 +1,62 @@
+"""Whose the objects of the provider's account are, as SQL. Functions over a connection that is in a transaction."""
+
+import sqlite3
+from collections.abc import Sequence
+
+from proxy.storage.port import ObjectRecord
+
+_COLUMNS = "name, team, family, server, deployment, forget_at, bill"
+# A name that the team has keeps its bill; one that another team has at the server changes nothing.
+_REMEMBER = f"""
+    INSERT INTO object ({_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?)
+    ON CONFLICT (team, name) DO UPDATE SET forget_at = max(forget_at, excluded.forget_at)
+    ON CONFLICT (server, name) DO NOTHING
+"""
+# SQLite takes 32,766 parameters at most (https://www.sqlite.org/limits.html).
+_NAMES_AT_ONCE = 10_000
+
+
+def remember(connection: sqlite3.Connection, records: Sequence[ObjectRecord], now: float) -> None:
+    """Keep records; what has ended goes first, so that it blocks nobody."""
+    connection.execute("DELETE FROM object WHERE forget_at <= ?", (now,))
+    connection.executemany(
+        _REMEMBER, [(r.name, r.team, r.family, r.server, r.deployment, r.forget_at, r.bill) for r in records]
+    )
+
+
+def trim(connection: sqlite3.Connection, team: str, most: int) -> None:
+    """Forget the records of a team that end first, until there are no more than ``most``."""
+    (count,) = connection.execute("SELECT count(*) FROM object WHERE team = ?", (team,)).fetchone()
+    connection.execute(
+        "DELETE FROM object WHERE team = ? AND name IN "
+        "(SELECT name FROM object WHERE team = ? ORDER BY forget_at, name LIMIT ?)",
+        (team, team, max(0, count - most)),
+    )
+
+
+def owned(connection: sqlite3.Connection, team: str, names: Sequence[str], now: float) -> Sequence[ObjectRecord | None]:
+    """The team's objects of these names."""
+    found: dict[str, ObjectRecord] = {}
+    for start in range(0, len(names), _NAMES_AT_ONCE):
+        some = names[start : start + _NAMES_AT_ONCE]
+        rows = connection.execute(
+            f"SELECT {_COLUMNS} FROM object WHERE team = ? AND forget_at > ? "
+            f"AND name IN ({', '.join('?' * len(some))})",
+            (team, now, *some),
+        )
+        found.update((row[0], ObjectRecord(*row)) for row in rows)
+    return [found.get(name) for name in names]
+
+
+def disown(connection: sqlite3.Connection, team: str, name: str) -> None:
+    """The object was deleted."""
+    connection.execute("DELETE FROM object WHERE team = ? AND name = ?", (team, name))
+
+
+def take_bill(connection: sqlite3.Connection, team: str, name: str) -> str:
+    """The object's bill, once."""
+    row = connection.execute("SELECT bill FROM object WHERE team = ? AND name = ?", (team, name)).fetchone()
+    if row is None or not row[0]:
+        return ""
+    connection.execute("UPDATE object SET bill = '' WHERE team = ? AND name = ?", (team, name))
+    return str(row[0])

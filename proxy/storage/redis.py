@@ -1,0 +1,356 @@
+"""The store in Redis, 7 or later: shared by any number of workers and hosts; one server, or a cluster.
+
+Every method that a request waits for is one script, which is one round trip and atomic; its keys carry a hash tag of
+their team or scope, so that a cluster keeps them on one node. What is acknowledged is as durable as the server is set
+up to be: with ``appendonly yes`` and ``appendfsync always`` nothing acknowledged is lost, with ``everysec`` up to the
+last second (https://redis.io/docs/latest/operate/oss_and_stack/management/persistence/).
+"""
+
+import asyncio
+import heapq
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from operator import attrgetter
+from pathlib import Path
+from typing import Any, Final, Literal, TypeVar
+from urllib.parse import quote
+
+from msgspec import json, msgpack
+
+from proxy.ports import StoreError
+from proxy.storage.port import (
+    Balance,
+    BudgetRecord,
+    Charge,
+    Entry,
+    Granted,
+    KeyRecord,
+    ObjectRecord,
+    PutOff,
+    Refused,
+    Release,
+    Reserve,
+    Settle,
+    SpendQuery,
+    SpendRow,
+    TeamRecord,
+)
+from proxy.storage.redis_epoch import RedisEpoch
+from proxy.storage.redis_link import PREFIX, RedisLink, Script
+from proxy.storage.redis_objects import RedisObjects
+from proxy.storage.sums import Sums
+
+_T = TypeVar("_T")
+
+_MONEY_KEYS = ("accounts", "forget", "open", "due", "closed", "closed_until", "entries", "order", "claims", "epoch")
+_STATE_KEYS = ("blobs", "until", "sizes")
+_TEAMS = PREFIX + "{directory}:active"
+_VERSION = PREFIX + "{directory}:version"
+# A team is entered into the set of teams this often, by each worker that serves it: the set may have been lost.
+_REGISTERED_S = 60.0
+_PAGE = 1000
+SCOPE_BYTES = 64 << 20
+"""The most memory of the server that the layout state of one scope (a team's key) takes, whatever its blobs are."""
+
+_TEAM_SCRIPTS = (
+    "reserve", "renew", "expire", "balances", "claim", "entries", "forget_entries", "set_spent",
+)  # fmt: skip
+
+_ENDINGS = ("settle", "release", "carry_out")
+
+_ENTRY: Final = json.Decoder(Entry)
+
+
+class RedisStore:
+    """A store that workers and hosts share."""
+
+    is_shared = True
+    is_durable = True
+
+    def __init__(
+        self,
+        url: str,
+        timeout_s: float = 2.0,
+        state_timeout_s: float = 2.0,
+        scope_bytes: int = SCOPE_BYTES,
+        ca_file: Path | None = None,
+    ) -> None:
+        self._scope_bytes = scope_bytes
+        self._link = RedisLink(url, timeout_s, ca_file)
+        self._state_link = RedisLink(url, state_timeout_s, ca_file)
+        self._objects = RedisObjects(self._link)
+        self._epoch = RedisEpoch(self._link, lambda team: _keys("t", team, ["epoch"])[0], self._register_again)
+        self._scripts = {name: Script.load("team", name) for name in _TEAM_SCRIPTS}
+        self._scripts |= {name: Script.load("team", "ending", name) for name in _ENDINGS}
+        self._scripts |= {name: Script.load(name) for name in ("put", "remove", "time")}
+        self._scripts |= {name: Script.load("state", name) for name in ("state_load", "state_save")}
+        self._registered: dict[str, float] = {}
+
+    async def reserve(self, ask: Reserve, now: float) -> Granted | Refused:
+        """Grant all charges or none; expired reservations of the team are billed first."""
+        await self._register(ask.team, now)
+        is_granted, *rest = await self._run("reserve", ask.team, ask.exchange_id, now, ask.expires_at, _record(ask))
+        if is_granted:
+            balances = _balances((charge.account for charge in ask.charges), rest[0])
+            return Granted(balances, await self._epoch.of(ask.team, rest[1].decode()))
+        charge = ask.charges[rest[0]]
+        return Refused(charge, Balance(charge.account, *rest[1]))
+
+    async def settle(self, end: Settle, now: float) -> Sequence[Balance]:
+        """Write the entry and replace the reservation."""
+        entry = end.entry
+        await self._register(entry.team, now)
+        found = await self._run(
+            "settle", entry.team, entry.exchange_id, now, entry.at, _packed(entry), msgpack.encode(_charges(end.final))
+        )
+        return _balances((charge.account for charge in end.final), found)
+
+    async def release(self, exchange_id: str, team: str, now: float) -> None:
+        """Give a reservation back."""
+        await self._run("release", team, exchange_id, now)
+
+    async def carry_out(self, team: str, calls: Sequence[PutOff], now: float) -> None:
+        """Settle, release and reserve what was put off for one team."""
+        await self._register(team, now)
+        await self._run("carry_out", team, now, *(word for call in calls for word in _put_off(call)))
+
+    async def renew(self, team: str, exchange_ids: Sequence[str], expires_at: float) -> None:
+        """These exchanges still run."""
+        for ids in _slices(exchange_ids):
+            await self._run("renew", team, expires_at, *ids)
+
+    async def expire(self, now: float) -> int:
+        """Bill every expired reservation as it stands, and forget what may be forgotten."""
+        billed = 0
+        failure: StoreError | None = None
+        for team in await self._active_teams():
+            try:
+                billed += await self._expire_team(team, now)
+            except StoreError as error:  # one team's data may be damaged; a second failure is the server's
+                if failure is not None:
+                    raise
+                failure = error
+        if failure is not None:
+            raise failure
+        return billed
+
+    async def balances(self, team: str, accounts: Sequence[str], now: float) -> Sequence[Balance]:
+        """Counters as they are."""
+        return _balances(accounts, await self._run("balances", team, now, *accounts))
+
+    async def set_spent(self, team: str, charge: Charge, now: float) -> Balance:
+        """Correct a counter; the balance before."""
+        await self._register(team, now)
+        return Balance(charge.account, *await self._run("set_spent", team, now, msgpack.encode(_charges([charge]))))
+
+    async def claim(self, team: str, name: str, keep_s: float, now: float) -> bool:
+        """Whether nobody has claimed this name in the last ``keep_s``."""
+        return bool(await self._run("claim", team, name, now, now + keep_s))
+
+    async def spend(self, query: SpendQuery) -> Sequence[SpendRow]:
+        """A report. Every entry asked for is read: one round trip for a thousand."""
+        sums = Sums(query)
+        for team in [query.team] if query.team is not None else await self._active_teams():
+            since, after = query.since, ""
+            while page := await self._page(team, since, query.until, after, _PAGE):
+                sums.add(page)
+                since, after = page[-1].at, page[-1].exchange_id
+        return sums.rows()
+
+    async def entries(
+        self, since: float, until: float, after: str = "", limit: int = 1000, team: str | None = None
+    ) -> Sequence[Entry]:
+        """A page of the ledger."""
+        teams = [team] if team is not None else await self._active_teams()
+        pages = await asyncio.gather(*(self._page(name, since, until, after, limit) for name in teams))
+        return list(heapq.merge(*pages, key=attrgetter("at", "exchange_id")))[:limit]
+
+    async def forget_entries(self, before: float) -> int:
+        """Delete older entries."""
+        forgotten = 0
+        for team in await self._active_teams():
+            while found := await self._run("forget_entries", team, before, _PAGE):
+                forgotten += found
+        return forgotten
+
+    async def directory_version(self) -> int:
+        """Grows with every change."""
+        return int(await self._link.command("GET", _VERSION) or 0)
+
+    async def teams(self) -> Sequence[TeamRecord]:
+        """All teams, by name."""
+        found = [json.decode(record, type=TeamRecord) for record in await self._records("team")]
+        return [replace(team, models=tuple(team.models), paths=tuple(team.paths)) for team in found]
+
+    async def keys(self) -> Sequence[KeyRecord]:
+        """All keys, by id."""
+        found = [json.decode(record, type=KeyRecord) for record in await self._records("key")]
+        return [replace(key, models=tuple(key.models)) for key in found]
+
+    async def budgets(self) -> Sequence[BudgetRecord]:
+        """All budgets, by id."""
+        return [json.decode(record, type=BudgetRecord) for record in await self._records("budget")]
+
+    async def put(self, record: TeamRecord | KeyRecord | BudgetRecord) -> None:
+        """Create or replace."""
+        kind, name = _kind_and_name(record)
+        await self._link.run(self._scripts["put"], [_directory(kind), _VERSION], name, json.encode(record))
+
+    async def remove(self, kind: Literal["team", "key", "budget"], name: str) -> bool:
+        """Delete; whether there was one."""
+        return bool(await self._link.run(self._scripts["remove"], [_directory(kind), _VERSION], name))
+
+    async def remember(self, team: str, records: Sequence[ObjectRecord], most: int, now: float) -> None:
+        """Keep records of one team."""
+        await self._register(team, now)
+        await self._objects.remember(team, records, most, now)
+
+    async def owned(self, team: str, names: Sequence[str], now: float) -> Sequence[ObjectRecord | None]:
+        """The team's objects of these names."""
+        return await self._objects.owned(team, names, now)
+
+    async def disown(self, team: str, name: str) -> None:
+        """The object was deleted."""
+        await self._objects.disown(team, name)
+
+    async def take_bill(self, team: str, name: str) -> str:
+        """The object's bill, once."""
+        return await self._objects.take_bill(team, name)
+
+    async def facts(self) -> Mapping[str, str]:
+        """All facts."""
+        return await self._epoch.facts()
+
+    async def add_facts(self, facts: Mapping[str, str]) -> None:
+        """Write those that are not there."""
+        await self._epoch.add(facts)
+
+    async def set_facts(self, facts: Mapping[str, str]) -> None:
+        """Write them."""
+        await self._epoch.set(facts)
+
+    async def load(self, scope: str, names: Sequence[str], now: float) -> Sequence[bytes | None]:
+        """Blobs of one scope."""
+        found: list[bytes | None] = await self._state_link.run(
+            self._scripts["state_load"], _keys("s", scope, _STATE_KEYS), repr(now), *names
+        )
+        return found
+
+    async def save(self, scope: str, blobs: Mapping[str, bytes], ttl_s: float, now: float) -> None:
+        """Write blobs of one scope. Beyond a bound the ones that were saved first are forgotten."""
+        if not blobs:
+            return
+        pairs = (word for pair in blobs.items() for word in pair)
+        await self._state_link.run(
+            self._scripts["state_save"], _keys("s", scope, _STATE_KEYS),
+            repr(now), repr(now + ttl_s), max(1, int(ttl_s * 1000)), self._scope_bytes, *pairs,
+        )  # fmt: skip
+
+    async def time(self) -> float | None:
+        """The server's clock; of a cluster that of the node with the directory."""
+        seconds, microseconds = await self._link.run(self._scripts["time"], [_VERSION])
+        return int(seconds) + int(microseconds) / 1e6
+
+    async def ping(self) -> None:
+        """Raises StoreError where the server does not answer, or takes nothing that is written."""
+        await self._link.ping()
+
+    async def aclose(self) -> None:
+        """Close every connection. May be called more than once."""
+        await self._link.aclose()
+        await self._state_link.aclose()
+
+    async def _run(self, script: str, team: str, *arguments: str | bytes | float) -> Any:
+        words = [repr(word) if isinstance(word, float) else word for word in arguments]
+        return await self._link.run(self._scripts[script], _keys("t", team, _MONEY_KEYS), *words)
+
+    async def _expire_team(self, team: str, now: float) -> int:
+        await self._objects.prune(team, now)
+        billed = 0
+        while found := await self._run("expire", team, now, _PAGE):
+            billed += found
+            if found < _PAGE:
+                break
+        return billed
+
+    async def _page(self, team: str, since: float, until: float, after: str, limit: int) -> list[Entry]:
+        found = await self._run("entries", team, since, until, after, limit)
+        return [_ENTRY.decode(entry) for entry in found]
+
+    async def _register(self, team: str, now: float) -> None:
+        """Have the team among those that ``expire`` and reports look at. Rarely more than a look into a dict."""
+        if abs(now - self._registered.get(team, float("-inf"))) >= _REGISTERED_S:
+            await self._link.command("SADD", _TEAMS, team)
+            self._registered[team] = now
+
+    async def _register_again(self) -> None:
+        """The set of teams was lost: without it reports are empty, and what dead workers left is not billed."""
+        if self._registered:
+            await self._link.command("SADD", _TEAMS, *self._registered)
+
+    async def _active_teams(self) -> list[str]:
+        return sorted(team.decode() for team in await self._link.command("SMEMBERS", _TEAMS))
+
+    async def _records(self, kind: str) -> list[bytes]:
+        # In pairs on the wire, by name or not: redis-py makes a mapping of them.
+        found: Mapping[bytes, bytes] = await self._link.command("HGETALL", _directory(kind))
+        return [found[name] for name in sorted(found)]
+
+
+def _keys(kind: str, owner: str, names: Iterable[str]) -> list[str]:
+    """Keys of one hash slot. The owner's name is data: a brace in it must not end the tag."""
+    tag = f"{PREFIX}{{{kind}:{quote(owner, safe='')}}}:"
+    return [tag + name for name in names]
+
+
+def _directory(kind: str) -> str:
+    return f"{PREFIX}{{directory}}:{kind}"
+
+
+def _kind_and_name(record: TeamRecord | KeyRecord | BudgetRecord) -> tuple[str, str]:
+    match record:
+        case TeamRecord():
+            return "team", record.name
+        case KeyRecord():
+            return "key", record.id
+        case BudgetRecord():
+            return "budget", record.id
+
+
+def _packed(entry: Entry) -> str:
+    """An entry without what is as it is by default: two thirds of it, mostly."""
+    values = ((name, getattr(entry, name)) for name in Entry.__slots__)
+    return json.encode({name: value for name, value in values if value not in ("", 0)}).decode()
+
+
+def _charges(charges: Iterable[Charge]) -> list[tuple[object, ...]]:
+    """Charges as the scripts read them."""
+    return [
+        (charge.account, charge.amount, charge.limit, charge.keep_s, charge.expected, charge.within)
+        for charge in charges
+    ]
+
+
+def _put_off(call: PutOff) -> Sequence[bytes]:
+    """A call as the script ``carry_out`` reads it."""
+    match call:
+        case Settle(entry, final):
+            return [msgpack.encode((entry.exchange_id, repr(entry.at), _packed(entry), _charges(final)))]
+        case Reserve():
+            return [msgpack.encode((call.exchange_id, repr(call.expires_at))), _record(call)]
+        case Release():
+            return [msgpack.encode((call.exchange_id,))]
+
+
+def _record(ask: Reserve) -> bytes:
+    """A reservation as the scripts keep it."""
+    entry = _packed(replace(ask.entry, estimated=True))
+    return msgpack.encode((repr(ask.entry.at), entry, _charges(ask.charges)))
+
+
+def _balances(accounts: Iterable[str], found: Iterable[Sequence[int]]) -> list[Balance]:
+    return [Balance(account, *numbers) for account, numbers in zip(accounts, found, strict=True)]
+
+
+def _slices(items: Sequence[_T]) -> Iterable[Sequence[_T]]:
+    return (items[start : start + _PAGE] for start in range(0, len(items), _PAGE))

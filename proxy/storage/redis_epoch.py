@@ -1,0 +1,75 @@
+"""The epoch of a Redis (``proxy.core.epoch``): facts in one hash, and the epoch in the keys of every team.
+
+A script of a team reads the team's copy of the epoch on the way. Where that is missing or another one, the team is new
+under the epoch, or its keys were lost. A set of teams for each epoch tells the two apart, also in a cluster of which
+one node was emptied: a team's copy is written before the team is entered into the set.
+"""
+
+import secrets
+from collections.abc import Awaitable, Callable, Mapping
+
+from proxy.core import epoch
+from proxy.storage.redis_link import PREFIX, RedisLink
+
+_FACTS = PREFIX + "{directory}:facts"
+_TEAMS = PREFIX + "{directory}:teams:"
+
+NO_EPOCH = ""
+"""The epoch of a store that has lost its own."""
+
+CopyKey = Callable[[str], str]
+"""The key of a team's copy."""
+
+
+class RedisEpoch:
+    """The epoch as this process has read it last. ``on_change`` is called when it is another one than before."""
+
+    def __init__(self, link: RedisLink, copy_key: CopyKey, on_change: Callable[[], Awaitable[None]]) -> None:
+        self._link = link
+        self._copy_key = copy_key
+        self._on_change = on_change
+        self._current = NO_EPOCH
+
+    async def facts(self) -> Mapping[str, str]:
+        """All facts."""
+        found: Mapping[bytes, bytes] = await self._link.command("HGETALL", _FACTS)
+        facts = {name.decode(): value.decode() for name, value in found.items()}
+        current = facts.get(epoch.EPOCH, NO_EPOCH)
+        if current != self._current:
+            self._current = current
+            if current:
+                await self._on_change()
+        return facts
+
+    async def add(self, facts: Mapping[str, str]) -> None:
+        """Add those that are not there."""
+        for name, value in facts.items():
+            await self._link.command("HSETNX", _FACTS, name, value)
+
+    async def set(self, facts: Mapping[str, str]) -> None:
+        """Add or overwrite."""
+        if facts:
+            await self._link.command("HSET", _FACTS, *(word for pair in facts.items() for word in pair))
+
+    async def of(self, team: str, copy: str) -> str:
+        """The store's epoch, as far as the team's keys belong to it. ``copy`` is what a script found there."""
+        if copy and copy == self._current:
+            return copy
+        current = (await self.facts()).get(epoch.EPOCH, NO_EPOCH)
+        if current == NO_EPOCH or copy == current:
+            return current
+        if await self._link.command("SISMEMBER", _TEAMS + current, team):
+            # Another worker may have entered the team meanwhile: then the copy is there by now.
+            found = await self._link.command("GET", self._copy_key(team))
+            return current if found == current.encode() else await self._begin_anew()
+        await self._link.command("SET", self._copy_key(team), current)
+        await self._link.command("SADD", _TEAMS + current, team)
+        return current
+
+    async def _begin_anew(self) -> str:
+        """The keys of a team were lost, with others perhaps: the store is not the one that it was."""
+        facts = await self.facts()
+        if facts.get(epoch.EPOCH):
+            await self.set(epoch.to_replace(facts, secrets.token_hex(8)))
+            await self._link.command("DEL", _TEAMS + facts[epoch.EPOCH])
+        return NO_EPOCH

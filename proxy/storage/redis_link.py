@@ -1,0 +1,277 @@
+"""The line to Redis: scripts by their digest; every failure a StoreError.
+
+The first call connects, and the first call after a failure: a proxy starts without its store, and finds it when it is
+back. To connect may take longer than a call may: a caller that gives up does not end it.
+
+Beyond so many calls at once, those that wait go together: the next one that is answered is followed by all of them in
+one write, which costs one round trip. So a busy worker does not lengthen the queue in front of its store.
+"""
+
+import asyncio
+import hashlib
+from collections import deque
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from redis.asyncio import Redis, RedisCluster
+from redis.exceptions import (
+    ClusterDownError,
+    MovedError,
+    NoScriptError,
+    ReadOnlyError,
+    RedisClusterException,
+    RedisError,
+    ResponseError,
+)
+from redis.exceptions import ConnectionError as LineError
+
+from proxy.patience import Patience
+from proxy.ports import StoreError
+from proxy.storage.redis_connecting import CONNECT_S, PREFIX, SCHEMA, Address, Client, check_writing, connected, said
+from proxy.tasks import Tasks, drain, spawn
+
+__all__ = ["PREFIX", "SCHEMA", "Argument", "RedisLink", "Script"]
+
+_LUA = Path(__file__).parent / "lua"
+# A server answers one call at a time anyway, and a connection costs more to make than many calls.
+_CONNECTIONS = 8
+_MOST_TOGETHER = 100
+# EVALSHA digest count key ...
+_KEY_OF_A_SCRIPT = 3
+# The server is not, or is not any more, the one that takes what is written; or the connections to it are dead.
+_ANOTHER_SERVER = (LineError, ReadOnlyError, MovedError, ClusterDownError)
+
+Argument = str | bytes | int | float
+
+
+@dataclass(frozen=True, slots=True)
+class Script:
+    """A Lua script and the digest that a server knows it by."""
+
+    text: str
+    digest: str
+
+    @classmethod
+    def load(cls, *names: str) -> "Script":
+        """The files of these names, one behind the other."""
+        text = "\n".join((_LUA / f"{name}.lua").read_text(encoding="utf-8") for name in names)
+        return cls(text, hashlib.sha1(text.encode(), usedforsecurity=False).hexdigest())
+
+
+@dataclass(slots=True, eq=False)
+class _Line:
+    """A client, and how many calls it has under way: one that was dropped is closed behind the last of them."""
+
+    client: Client
+    calls: int = 0
+    is_dropped: bool = False
+    is_closed: bool = False
+
+
+@dataclass(slots=True, eq=False)
+class _Waiting:
+    """A call that waits for others to be answered."""
+
+    words: tuple[Argument, ...]
+    answer: "asyncio.Future[Any]"
+
+
+@dataclass(slots=True, eq=False)
+class _Node:
+    """One server, and the calls to it."""
+
+    under_way: int = 0
+    waiting: deque[_Waiting] = field(default_factory=deque)
+
+
+class RedisLink:
+    """Connections to one Redis; raises ValueError where ``url`` is none of a Redis."""
+
+    def __init__(self, url: str, timeout_s: float, ca_file: Path | None = None) -> None:
+        self._address = Address(url, _CONNECTIONS, ca_file)
+        self._timeout_s = timeout_s
+        self._patience = Patience(timeout_s)
+        self._line: _Line | None = None
+        self._connecting: asyncio.Task[_Line | Exception] | None = None
+        self._tasks: Tasks = set()
+        self._nodes: dict[str, _Node] = {}
+
+    async def run(self, script: Script, keys: Sequence[str], *arguments: Argument) -> Any:
+        """Call a script: by its digest, in one round trip; with its text where the server does not know it yet."""
+        try:
+            return await self._call("EVALSHA", script.digest, len(keys), *keys, *arguments)
+        except NoScriptError:
+            return await self.command("EVAL", script.text, len(keys), *keys, *arguments)
+
+    async def command(self, *words: Argument) -> Any:
+        """Call one command."""
+        try:
+            return await self._call(*words)
+        except NoScriptError as error:
+            raise StoreError(f"Redis: {error}") from error
+
+    async def ping(self) -> None:
+        """Raises StoreError where the server does not take what is written. The question waits for no other call, and
+        goes out on a new connection, which takes the place of those that there were: they may be dead."""
+        async with self._translated():
+            if self._line is not None and not isinstance(self._line.client, Redis):
+                await self._patience.wait_for(check_writing(self._line.client))
+            else:
+                await self._patience.wait_for(self._connect())
+
+    async def aclose(self) -> None:
+        """Close every connection. May be called more than once."""
+        await drain(self._tasks)
+        line, self._line = self._line, None
+        if line is not None:
+            await line.client.aclose()
+
+    async def _call(self, *words: Argument) -> Any:
+        """Raises StoreError, NoScriptError."""
+        node = self._node(words)
+        if node.under_way >= _CONNECTIONS:
+            call = _Waiting(words, asyncio.get_running_loop().create_future())
+            node.waiting.append(call)
+            return await call.answer
+        node.under_way += 1
+        try:
+            (answer,) = await self._ask([words])
+        finally:
+            node.under_way -= 1
+            self._send_waiting(node)
+        return _given(answer)
+
+    def _node(self, words: Sequence[Argument]) -> _Node:
+        """Which server a call goes to: one of a cluster that does not answer holds up nobody else's calls."""
+        name = ""
+        if self._line is not None and isinstance(self._line.client, RedisCluster):
+            key = words[_KEY_OF_A_SCRIPT if words[0] in ("EVALSHA", "EVAL") else 1]
+            with suppress(RedisClusterException):  # no server has the key's slot: the call finds out
+                found = self._line.client.get_node_from_key(str(key))
+                name = found.name if found is not None else ""
+        return self._nodes.setdefault(name, _Node())
+
+    def _send_waiting(self, node: _Node) -> None:
+        """Somebody has been answered: those who wait are sent, together."""
+        while node.waiting and node.under_way < _CONNECTIONS:
+            is_single = self._line is not None and isinstance(self._line.client, Redis)
+            count = min(len(node.waiting), _MOST_TOGETHER if is_single else 1)
+            calls = [call for call in (node.waiting.popleft() for _ in range(count)) if not call.answer.done()]
+            if calls:
+                node.under_way += 1
+                spawn(self._send_together(node, calls), self._tasks)
+
+    async def _send_together(self, node: _Node, calls: Sequence[_Waiting]) -> None:
+        answers: Sequence[Any]
+        try:
+            answers = await self._ask([call.words for call in calls])
+        except StoreError as error:
+            answers = [error] * len(calls)
+        finally:
+            node.under_way -= 1
+            self._send_waiting(node)
+        for call, answer in zip(calls, answers, strict=True):
+            if call.answer.done():  # whoever asked has left
+                continue
+            try:
+                call.answer.set_result(_given(answer))
+            except (StoreError, NoScriptError) as error:
+                call.answer.set_exception(error)
+
+    async def _ask(self, calls: Sequence[tuple[Argument, ...]]) -> Sequence[Any]:
+        """The answers of the server, refusals among them. Raises StoreError."""
+        async with self._translated():
+            line = self._line if self._line is not None else await self._patience.wait_for(self._connect())
+            line.calls += 1
+            try:
+                return await self._patience.wait_for(_twice(line.client, calls))
+            except (*_ANOTHER_SERVER, TimeoutError):
+                self._drop(line)
+                raise
+            finally:
+                line.calls -= 1
+                self._close_dropped(line)
+
+    async def _connect(self) -> _Line:
+        if self._connecting is None:
+            self._connecting = spawn(self._connected(), self._tasks)
+        found = await asyncio.shield(self._connecting)
+        if isinstance(found, Exception):
+            raise found
+        return found
+
+    async def _connected(self) -> _Line | Exception:
+        """A new line, or what kept it from connecting: perhaps nobody waits for it any more."""
+        try:
+            line = _Line(await Patience(CONNECT_S).wait_for(connected(self._address)))
+        except (StoreError, TimeoutError, RedisError, RedisClusterException, OSError) as error:
+            return error
+        finally:
+            self._connecting = None
+        if self._line is not None:
+            old = self._line
+            self._drop(old)
+            self._close_dropped(old)
+        self._line = line
+        return line
+
+    def _drop(self, line: _Line) -> None:
+        """The next call connects anew. The client of a cluster finds its way itself, by all the nodes that it knows."""
+        if isinstance(line.client, Redis):
+            line.is_dropped = True
+            if self._line is line:
+                self._line = None
+
+    def _close_dropped(self, line: _Line) -> None:
+        if line.is_dropped and not line.calls and not line.is_closed:
+            line.is_closed = True
+            spawn(line.client.aclose(), self._tasks)
+
+    @asynccontextmanager
+    async def _translated(self) -> AsyncIterator[None]:
+        try:
+            yield
+        except TimeoutError as error:
+            raise StoreError(f"Redis did not answer within {self._timeout_s:g} s") from error
+        except (RedisError, RedisClusterException, OSError) as error:
+            raise StoreError(f"Redis: {said(error)}") from error
+
+
+async def _twice(client: Client, calls: Sequence[tuple[Argument, ...]]) -> Sequence[Any]:
+    """Once more where the line broke: after a restart of the server every pooled connection is a dead one, and every
+    call of ours may be repeated."""
+    try:
+        answers = await _answers(client, calls)
+    except LineError:
+        answers = await _answers(client, calls)
+    for answer in answers:
+        if isinstance(answer, _ANOTHER_SERVER):
+            raise answer
+    return answers
+
+
+async def _answers(client: Client, calls: Sequence[tuple[Argument, ...]]) -> Sequence[Any]:
+    if len(calls) > 1 and isinstance(client, Redis):
+        together = client.pipeline(transaction=False)
+        for words in calls:
+            together.execute_command(*words)
+        return await together.execute(raise_on_error=False)
+    answers: list[Any] = []
+    for words in calls:
+        try:
+            answers.append(await client.execute_command(*words))
+        except ResponseError as error:
+            answers.append(error)
+    return answers
+
+
+def _given(answer: Any) -> Any:
+    """An answer that is none is raised: as a StoreError, but for a script that the server does not know."""
+    if isinstance(answer, (StoreError, NoScriptError)):
+        raise answer
+    if isinstance(answer, RedisError):
+        raise StoreError(f"Redis: {said(answer)}") from answer
+    return answer

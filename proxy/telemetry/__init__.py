@@ -1,0 +1,5 @@
+"""What the proxy tells about itself.
+
+Ended exchanges come in; metrics for Prometheus go out, summed over all workers. Labels have bounded values, and no text
+of a prompt and no key is exported.
+"""

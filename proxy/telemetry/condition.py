@@ -1,0 +1,58 @@
+"""What does not work as it should, and whether requests are refused for it: for readiness probes."""
+
+from collections.abc import Mapping, Sequence
+from typing import Literal, Protocol
+
+from proxy.access.directory import Directory
+from proxy.ports import Fault
+
+
+class Troubled(Protocol):
+    """Whatever writes money down (``proxy.spend.store_guard.Books``)."""
+
+    @property
+    def troubles(self) -> Mapping[str, str]:
+        """What does not work by now, the "store" or the "spool", and why."""
+        ...
+
+
+class Exchangeable(Protocol):
+    """Whatever tells one store from another (``proxy.spend.epochs.Epochs``)."""
+
+    @property
+    def trouble(self) -> str:
+        """What is wrong with the store; empty: nothing."""
+        ...
+
+
+class Condition:
+    """The faults of now."""
+
+    def __init__(
+        self, books: Troubled, epochs: Exchangeable, directory: Directory, on_store_error: Literal["allow", "deny"]
+    ) -> None:
+        self._books = books
+        self._epochs = epochs
+        self._directory = directory
+        self._denies = on_store_error == "deny"
+
+    def faults(self) -> Sequence[Fault]:
+        """One for each part that does not work. A spool that cannot be written bars every request, a store that is away
+        those under a hard budget; until the store has been read once, there may be one for anybody."""
+        faults = []
+        for part, why in self._books.troubles.items():
+            if part == "store":
+                refuses = self._denies and (not self._directory.is_loaded or self._has_hard_budgets())
+                faults.append(Fault("store", f"the store is away: {why}", refuses))
+            else:
+                faults.append(Fault(part, f"what the store does not take cannot be kept: {why}", self._denies))
+        if self._epochs.trouble:
+            message = f"the store is not the one that was known: {self._epochs.trouble}"
+            faults.append(Fault("epoch", message, self._denies and self._has_hard_budgets()))
+        if self._directory.store_errors:
+            message = "the store's teams and keys cannot be read: what was read last holds"
+            faults.append(Fault("directory", message))
+        return faults
+
+    def _has_hard_budgets(self) -> bool:
+        return any(budget.hard is not None for budget in self._directory.snapshot.budgets.values())

@@ -1,0 +1,101 @@
+"""Which models a request can reach."""
+
+import json
+import time
+
+import pytest
+
+from proxy.core.access.reach import Asked, Place, Reach, place_of, reach_of
+from proxy.core.account.paths import read_path
+
+
+def reach(path: str = "/chat/completions", query: str = "", method: str = "POST", **members: object) -> Reach:
+    raw = {name: json.dumps(value).encode() for name, value in members.items()}
+    return reach_of(Asked(method, read_path(path), query, (), raw))
+
+
+@pytest.mark.parametrize(
+    ("members", "models"),
+    [
+        ({"model": "a"}, ("a",)),
+        ({"models": ["b", "c"], "model": "a"}, ("a", "b", "c")),
+        ({"model": "a", "fallbacks": [{"a": ["b"]}, {"model": "c"}, "d"]}, ("a", "b", "c", "d")),
+        ({"model": "a", "session": {"model": "b", "audio": {"input": {"model": "c"}}}}, ("a", "b", "c")),
+        ({"model": "a", "judge_model": "b"}, ("a", "b")),
+        ({"model": "a", "tools": [{"type": "x", "model": "b"}]}, ("a", "b")),
+        ({"model": "a", "tools": [{"type": "function", "function": {"model": "c"}}]}, ("a",)),
+        ({"model": "a", "messages": [{"model": "b"}], "metadata": {"model": "c"}}, ("a",)),
+        ({"model": "a", "fallback": None, "use_fallback": True, "model_version": 3}, ("a",)),
+    ],
+)  # fmt: skip
+def test_every_member_that_chooses_counts(members: dict[str, object], models: tuple[str, ...]) -> None:
+    assert reach(**members) == Reach(models)
+
+
+@pytest.mark.parametrize(
+    ("path", "place"),
+    [
+        ("/engines/x/completions", Place("x", 1)),
+        ("/v1/engines/x/completions", Place("x", 2)),
+        ("/openai/deployments/X/chat/completions", Place("X", 2)),
+        ("/models/a%2Fb:generateContent", Place("a/b", 1, ":generateContent")),
+        ("/models/ft:x:streamGenerateContent", Place("ft:x", 1, ":streamGenerateContent")),
+        ("/models/x:other", None),
+        ("/models/x", None),
+        ("/engines/x", None),
+        ("/engines/x/files", None),
+        ("/deployments/x/y/chat/completions", None),
+        ("/a/engines/x/completions", None),
+    ],
+)
+def test_a_path_that_names_a_model(path: str, place: Place | None) -> None:
+    assert place_of(read_path(path)) == place
+
+
+@pytest.mark.parametrize(
+    "query", ["model=b", "MODEL=b", "%6dodel=%62", "a&model[]=b", "a;model=b", "x_model=b", "engine=b"]
+)
+def test_a_query_that_names_a_model(query: str) -> None:
+    assert reach(query=query, model="a").models == ("a", "b")
+
+
+@pytest.mark.parametrize("query", ["%256dodel=b", "%ff=b", "model=%ff", "_method=PUT"])
+def test_a_query_that_is_not_understood(query: str) -> None:
+    assert reach(query=query, model="a").unread
+
+
+def test_only_a_plain_question_is_one_for_the_list() -> None:
+    for path in ("/models", "/models/x", "/v1/models"):
+        assert reach_of(Asked("GET", read_path(path), has_body=False)) == Reach(is_listing=True)
+        assert not reach_of(Asked("GET", read_path(path))).is_listing
+        assert not reach_of(Asked("DELETE", read_path(path), has_body=False)).is_listing
+
+
+@pytest.mark.parametrize(
+    "path", ["/files", "/batches", "/x/chat/completions", "/chat/completions/x", "/fine_tuning/jobs"]
+)
+def test_what_a_path_reaches_is_known_or_not(path: str) -> None:
+    assert reach(path, model="a").is_foreign
+    assert not reach("/threads/t/runs", model="a").is_foreign
+
+
+def test_the_time_grows_with_the_bytes() -> None:
+    members = {
+        "model": b'"a"',
+        "tools": b"[" + b'{"type":"x","model":"a"},' * 9999 + b"{}]",
+        "x": b'{"model":[' * 30000,
+    }
+    began = time.process_time()
+    assert reach_of(Asked("POST", read_path("/responses"), "&".join(["a=b"] * 10_000), (), members)).unread
+    assert time.process_time() - began < 0.5
+
+
+@pytest.mark.parametrize("name", ["tools", "judge_model", "extra_body", "plugins"])
+def test_what_is_searched_for_models_is_bounded_for_all_of_a_request(name: str) -> None:
+    text = b'"model","x":"%s"' % (b"\\u0061" * 15_000)
+    tool = b'{"type":"a","type":"b","y":' + text + b"}"
+    raw = {"model": b'"a"', **{f"{name}{n}": tool for n in range(60)}, name: b"[" + b",".join([tool] * 60) + b"]"}
+    began = time.process_time()
+    found = reach_of(Asked("POST", read_path("/chat/completions"), "", (), raw))
+    assert time.process_time() - began < 0.5
+    assert found.unread

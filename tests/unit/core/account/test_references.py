@@ -1,0 +1,121 @@
+"""References are found however their members are written, and nothing else is taken for one."""
+
+import time
+from contextlib import suppress
+
+import pytest
+
+from proxy.core.account.references import MOST_REFERENCES, Lines, family_of, may_refer, references
+from proxy.errors import InvalidRequest
+
+IDS = ["previous_response_id", "file_id", "file_ids", "input_file_id", "training_file", "vector_store_ids", "batch_id"]
+HOLDERS = ["conversation", "container"]
+OBJECTS = ["prompt", "audio", "voice"]
+
+
+def found(body: bytes, *, has_items: bool = False) -> list[str]:
+    return [one.id for one in references(body, has_items=has_items)]
+
+
+@pytest.mark.parametrize("name", [*IDS, *HOLDERS])
+def test_a_member_is_found_however_its_name_is_written(name: str) -> None:
+    escaped = "".join(f"\\u{ord(letter):04x}" for letter in name)
+    for written in (name, name.upper(), name.title(), escaped, name[:3] + escaped[18:]):
+        body = f'{{"a": "tool_call_id", "{written}" : "x"}}'.encode()
+        assert may_refer(body, has_items=False), written
+        assert found(body) == ["x"], written
+
+
+@pytest.mark.parametrize("name", [*HOLDERS, *OBJECTS])
+def test_an_object_with_an_id_refers(name: str) -> None:
+    assert found(f'{{"{name}":\n{{"id": "x", "id": "y"}}}}'.encode()) == ["x", "y"]
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b'{"model": "m", "prompt": "x", "voice": "alloy", "audio": {"voice": "alloy"}}',
+        b'{"messages": [{"tool_call_id": "x", "content": "\\"file_id\\": \\"y\\""}]}',
+        b'{"tools": [{"input_schema": {"properties": {"file_id": {"type": "string"}, "a": {"file_ids": ["x"]}}}}]}',
+        b'{"messages": [{"content": [{"type": "tool_use", "id": "t", "input": {"file_id": {"file_id": "x"}}}]}]}',
+        b'{"metadata": {"file_id": "x"}, "container": {"type": "auto"}, "conversation": null}',
+        b'{"container": {"skills": [{"type": "anthropic", "skill_id": "pptx"}]}}',
+    ],
+)
+def test_what_refers_to_nothing(body: bytes) -> None:
+    assert found(body) == []
+
+
+@pytest.mark.parametrize(
+    ("item", "ids"),
+    [
+        ('{"type": "item_reference", "id": "x"}', ["x"]),
+        ('{"id": "x"}', ["x"]),
+        ('{"id": "x", "role": "user", "content": "hello"}', []),
+        ('{"type": "reasoning", "id": "x", "summary": []}', ["x"]),
+        ('{"type": "reasoning", "id": "x", "encrypted_content": "abc"}', []),
+        ('{"type": "message", "id": "x", "content": []}', []),
+        ('{"type": "function_call", "id": "x", "call_id": "c", "arguments": "{}"}', []),
+        ('{"type": "image_generation_call", "id": "x"}', ["x"]),
+    ],
+)
+def test_an_item_stands_for_a_stored_one_where_it_has_no_content(item: str, ids: list[str]) -> None:
+    assert found(f'{{"input": [{item}]}}'.encode(), has_items=True) == ids
+
+
+@pytest.mark.parametrize(
+    "body",
+    [b'{"file_id": 7}', b'{"file_ids": [true]}', b'{"file_id": "x"', b'{"file_id": "x"}{}', b'{"file_id":' * 2000],
+)
+def test_what_is_not_understood_is_refused(body: bytes) -> None:
+    with pytest.raises(InvalidRequest):
+        references(body, has_items=False)
+
+
+def test_references_are_bounded() -> None:
+    ids = ",".join(f'"f{i}"' for i in range(MOST_REFERENCES + 1))
+    with pytest.raises(InvalidRequest, match=str(MOST_REFERENCES)):
+        references(f'{{"file_ids": [{ids}]}}'.encode(), has_items=False)
+
+
+def test_a_name_of_a_form_or_a_query_refers_as_a_members() -> None:
+    assert [family_of(name) for name in ("file_id", "File_Ids[]", "container", "purpose")] == [
+        "files", "files", "containers", None,
+    ]  # fmt: skip
+
+
+PIECES = [
+    b"\\u0061", b"\\u005F", b'"\\u0061b"', b'"a', b'"a\\u0061', b'_id"', b'\\"id\\"', b'"prompt"      ', b'"prompt":',
+    b'{"file_id":null},', b'{"prompt":{}},', b"[", b"\\n", b"/responses", b"\\u002f", b'"', b"\\", b"abc_",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("piece", PIECES)
+@pytest.mark.parametrize("has_items", [True, False])
+def test_no_text_costs_more_than_its_length(piece: bytes, *, has_items: bool) -> None:
+    text = piece * ((1 << 20) // len(piece))
+    for body in (text, b'{"previous_response_id": "x", "y": "' + text, b'{"file_id": "x", "y": [' + text):
+        began = time.process_time()
+        with suppress(InvalidRequest):
+            references(body, has_items=has_items)
+        assert time.process_time() - began < 1.5, "0.3 s on a quiet machine"
+
+
+@pytest.mark.parametrize("piece", PIECES)
+def test_no_file_costs_more_than_its_length(piece: bytes) -> None:
+    lines = Lines()
+    chunk = piece * ((64 << 10) // len(piece))
+    began = time.process_time()
+    for _ in range(64):
+        lines.feed(chunk)
+    assert time.process_time() - began < 0.5
+
+
+def test_very_many_escapes_are_too_much_to_look_at() -> None:
+    body = b'{"file_id": "x", "y": "%s"}' % (b"\\n" * 500_001)
+    with pytest.raises(InvalidRequest, match="500000 backslashes"):
+        references(body, has_items=False)
+    names = b",".join(b'"\\u0061%d":1' % number for number in range(2000))
+    assert may_refer(b"{%s}" % names, has_items=False) is False, "these are no names of letters alone"
+    names = b",".join(b'"\\u0061%s":1' % bytes((97 + n % 26, 97 + n // 26 % 26)) for n in range(2000))
+    assert may_refer(b"{%s}" % names, has_items=False) is True

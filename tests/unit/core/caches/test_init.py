@@ -1,0 +1,99 @@
+"""What all families have in common: copies, bounds, unknowns."""
+
+import time
+from dataclasses import replace
+
+import pytest
+
+from proxy.core.caches import make_cache
+from proxy.core.caches.prompt import Bill
+from proxy.core.providers import ANTHROPIC, DEEPSEEK, NONE, OPENAI, PROFILES, CacheProfile, optimistic, pessimistic
+from tests.cache_prompts import line, prompt
+
+TINY = replace(ANTHROPIC, min_tokens=1)
+
+
+class TestUnknowns:
+    def test_claude_counts_every_block_of_a_run(self):
+        runs = [*range(10), *[10] * 40]
+        for profile, read in ((ANTHROPIC, 1000), (pessimistic(ANTHROPIC), 0)):
+            cache = make_cache(replace(profile, min_tokens=1))
+            cache.store(prompt(line(10), {9: "5m"}), 0, 0)
+            assert cache.bill(prompt(line(50), {49: "5m"}, runs=runs), 1).read == read
+
+    def test_qwen_looks_back_over_single_blocks(self):
+        cache = make_cache(replace(PROFILES["qwen"], min_tokens=1))
+        cache.store(prompt(line(10), {9: "5m"}), 0, 0)
+        assert cache.bill(prompt(line(50), {28: "5m"}, runs=[0] * 50), 1).read == 1000
+        assert cache.bill(prompt(line(50), {29: "5m"}, runs=[0] * 50), 1).read == 0
+
+    def test_deepseeks_units_take_their_time(self):
+        cache = make_cache(pessimistic(DEEPSEEK))
+        cache.store(prompt(line(10)), 0, 0)
+        assert cache.bill(prompt(line(10)), 9).read == 0
+        assert cache.bill(prompt(line(10)), 10).read == 896
+
+    @pytest.mark.parametrize("profile", PROFILES.values(), ids=lambda p: p.name)
+    def test_a_bad_day_reads_no_more_than_a_good_one(self, profile: CacheProfile):
+        request = prompt(line(100), {99: "5m"}, endings=(99,))
+        reads = []
+        for variant in (pessimistic(profile), profile, optimistic(profile)):
+            cache = make_cache(variant)
+            cache.store(request, 0, 0)
+            reads.append(cache.bill(request, 60).read)
+        assert reads == sorted(reads)
+
+
+def test_none_bills_everything_plain():
+    cache = make_cache(NONE)
+    request = prompt(line(40), {39: "5m"})
+    cache.store(request, 0, 0)
+    assert cache.bill(request, 1) == Bill(0, 0, 0, 4000)
+
+
+@pytest.mark.parametrize("profile", [TINY, OPENAI, DEEPSEEK], ids=lambda p: p.name)
+def test_a_copy_sees_the_original_and_keeps_its_writes(profile):
+    cache = make_cache(profile)
+    first, second = prompt(line(20), {19: "5m"}), prompt(line(40), {39: "5m"})
+    cache.store(first, 0, 0)
+    twin = cache.copy()
+    assert twin.bill(first, 1) == cache.bill(first, 1)
+    twin.store(second, 2, 2)
+    assert twin.copy().bill(second, 3).read > 3900
+    assert cache.bill(second, 3).read < 2100
+    twin.store(first, 299, 299)
+    assert cache.bill(first, profile.life_s).read == 0
+
+
+@pytest.mark.parametrize("profile", [TINY, OPENAI, DEEPSEEK], ids=lambda p: p.name)
+def test_memory_is_bounded_and_the_least_recently_used_go(profile):
+    cache = make_cache(profile, capacity=500)
+    kept = prompt(line(20, label="kept"), {19: "5m"})
+    for i in range(1000):
+        cache.store(kept, i / 100, i / 100)
+        cache.store(prompt(line(20, label=f"{i}/"), {19: "5m"}), i / 100, i / 100)
+        assert len(cache) <= 500
+    assert cache.bill(kept, 10).read > 1900
+    assert cache.bill(prompt(line(20, label="0/"), {19: "5m"}), 10).read == 0
+
+
+def test_expired_entries_are_swept():
+    cache = make_cache(TINY)
+    for i in range(20_000):
+        cache.store(prompt([(str(i), 100)], {0: "5m"}), i * 10, i * 10)
+    assert len(cache) < 5_000
+
+
+def test_fast_enough_for_the_request_path():
+    """A budget of 150 us a bill; the best of several, because the machine is shared."""
+    cache = make_cache(ANTHROPIC)
+    blocks = line(300)
+    cache.store(prompt(blocks[:200], {150: "5m", 199: "5m"}), 0, 0)
+    worst = prompt(blocks, {60: "5m", 100: "5m", 140: "5m", 299: "5m"})
+    durations = []
+    for _ in range(200):
+        started = time.perf_counter()
+        bill = cache.bill(worst, 1)
+        durations.append(time.perf_counter() - started)
+    assert bill.read == 0
+    assert min(durations) < 150e-6

@@ -1,0 +1,306 @@
+import math
+from itertools import pairwise
+
+import pytest
+
+from proxy.core.forecast.forecast import Forecast, forecast
+from proxy.core.layout.layout import Layout, Seed
+from proxy.core.layout.orders import material
+from proxy.core.layout.relocation import moved_material
+from proxy.core.providers import ANTHROPIC, OPENAI, CacheProfile
+from proxy.core.request.item import Item
+from proxy.core.request.tokens import TokenCounter, bytes_over_four
+from proxy.core.request.transcript import Transcript
+from proxy.core.request.view import View
+from proxy.core.sessions.observation import commit_head, commit_reading, read_request
+from proxy.core.sessions.session import Session, SessionTable
+from proxy.core.stability.document_words import read_words
+from proxy.core.stability.file_words import FileWords
+from tests.fidelity.chats import READ_ONLY_ACK, READ_ONLY_OPENING, File
+from tests.talk import Body, assistant, calling, read, result, shown, system, user, view_of
+
+SYSTEM = system("You are kind.")
+A, B = File("src/a.py", "a = 1\n"), File("src/b.py", "b = 1\n")
+COUNTER = TokenCounter(bytes_over_four)
+_DOCUMENTS = (
+    "Answer from these.\n\n# Context\n\n"
+    '<document source="a.md" section="1">\nAlpha %s.\n</document>\n\n'
+    '<document source="b.md" section="2">\nBeta %s.\n</document>\n\n'
+    "Be brief.\n"
+)
+
+
+class Past:
+    """Requests of one client, forecast one by one and then settled."""
+
+    def __init__(self, profile: CacheProfile = ANTHROPIC) -> None:
+        self.profile = profile
+        self.table = SessionTable()
+        self.now = 0.0
+        self.session: Session | None = None
+
+    def expect(
+        self,
+        *messages: Body,
+        tools: bytes = b"",
+        after_s: float = 10.0,
+        settle: bool = True,
+        head: bool = False,
+        movable: bool = True,
+    ) -> Forecast:
+        view = view_of(*messages, movable=movable)
+        self.session = self.table.find("team", "m", "", Transcript(read(messages)), tools)
+        reading = read_request(self.session, view, tools, self.now)
+        found = forecast(self.session, reading, view, material(view, (), COUNTER), self.profile, FileWords())
+        self.now += after_s
+        if settle:
+            commit_reading(self.session, reading, self.now, found.said, found.usual_edit)
+        if head:
+            commit_head(self.session, view, found.documents)
+        return found
+
+
+def history(number: int) -> list[Body]:
+    """So many exchanges."""
+    return [message for n in range(number) for message in (user(f"go on {n}"), assistant(f"Done {n}."))]
+
+
+def weight_of(expected: Forecast, item: Item, tokens: int = 100) -> float:
+    return expected.weight(item, tokens, expected.orderings[0])
+
+
+def layout_of(view: View) -> Layout:
+    return Layout(Seed(b"", b""), material(view, (), COUNTER).natural)
+
+
+def chances(expected: Forecast, *messages: Body) -> list[float]:
+    return expected.positions(layout_of(view_of(*messages)))
+
+
+def test_survival_never_rises_and_is_a_probability() -> None:
+    messages = [SYSTEM, *shown(A, B), user("one"), assistant("1"), user("two"), calling("1"), result("1", "x")]
+    found = chances(Past().expect(*messages), *messages)
+    assert all(0 <= c <= 1 for c in found)
+    assert all(a >= b for a, b in pairwise(found))
+
+
+def test_a_client_that_rewrites_its_newest_message_is_expected_to_do_it_again() -> None:
+    past, turns = Past(), [SYSTEM, user("one")]
+    past.expect(*turns)
+    turns += [assistant("1"), user("two")]
+    past.expect(*turns)
+    for number in range(6):
+        expected = past.expect(*turns, user(f"page {number}"))
+        turns += [assistant(f"{number}"), user(f"summary {number}")]
+    found = chances(expected, *turns[:-2], user("page 5"))
+    assert found[-2] > 3 * found[-1]
+
+
+def test_a_long_pause_lowers_the_hope_for_everything() -> None:
+    def head_after(gap: float) -> float:
+        past, turns = Past(), [SYSTEM, user("one")]
+        for number in range(6):
+            expected = past.expect(*turns, after_s=gap)
+            turns += [assistant(f"{number}"), user(f"q{number}")]
+        return chances(expected, *turns[:-2])[0]
+
+    assert head_after(10.0) > 1.5 * head_after(4000.0)
+
+
+def test_a_file_that_the_prompt_names_is_about_to_change() -> None:
+    plain = Past().expect(SYSTEM, *shown(A, B), user("go on"))
+    named = Past().expect(SYSTEM, *shown(A, B), user("please fix a.py"))
+    a, b = "aider:files/file:src/a.py", "aider:files/file:src/b.py"
+    assert named.hazards[a] > 3 * plain.hazards[a]
+    # The other file is not what the prompt is about.
+    assert named.hazards[b] < plain.hazards[b]
+    assert (named.later[a], named.later[b]) == (plain.later[a], plain.later[b])
+    assert named.signs[a].is_named
+    assert named.signs[b].is_beside
+
+
+def test_a_file_that_just_changed_weighs_less_than_one_that_did_not() -> None:
+    past = Past()
+    past.expect(SYSTEM, *shown(A, B), user("one"))
+    expected = past.expect(SYSTEM, user("one"), assistant("1"), *shown(File("src/a.py", "a = 2\n"), B), user("two"))
+    view = view_of(*shown(A, B), user("x"))
+    first, second = view.items()
+    assert weight_of(expected, first, 100) < weight_of(expected, second, 100)
+    assert weight_of(expected, second, 100) < weight_of(expected, second, 400) < 2 * weight_of(expected, second, 100)
+
+
+def test_read_only_files_stand_firm() -> None:
+    messages = [SYSTEM, *shown(A, opening=READ_ONLY_OPENING, ack=READ_ONLY_ACK), *shown(B), user("one")]
+    expected = Past().expect(*messages)
+    reference, editable = expected.hazards.values()
+    assert reference < editable
+    assert expected.whole == {1: reference, 3: 0}
+    assert expected.whole_edits == {1: 0, 3: editable}
+
+
+def test_answers_edit_a_file_or_two_however_many_there_are() -> None:
+    few, many = ([File(f"src/f{i}.py", f"x = {i}\n" * 400) for i in range(n)] for n in (2, 30))
+    for files, is_scaled_up in ((few, True), (many, False)):
+        messages = [SYSTEM, *shown(*files), user("go on")]
+        expected = Past().expect(*messages)
+        assert (expected.edit_scale > 1) is is_scaled_up
+        known = chances(expected, *messages)
+        assert all(0 <= b <= a <= 1 for a, b in pairwise(known))
+
+
+def test_a_clock_is_expected_to_tick_before_it_was_ever_seen_to() -> None:
+    still, ticking = "You are kind.\n", "You are kind.\nCurrent time: 2026-01-01 10:00\n"
+    known = [chances(Past().expect(system(text), user("go")), system(text), user("go"))[0] for text in (still, ticking)]
+    assert known[0] > 5 * known[1]
+
+
+def test_without_its_clock_the_same_prompt_is_expected_to_last() -> None:
+    messages = [system("You are kind.\nCurrent time: 2026-01-01 10:00\n"), user("go")]
+    view = view_of(*messages)
+    expected = Past().expect(*messages)
+    moved = moved_material(view, material(view, (), COUNTER), COUNTER)
+    assert moved is not None
+    relaid = Layout(Seed(b"", b""), (*moved.head, *moved.turns, *moved.tail))
+    assert expected.positions(relaid)[0] > 5 * chances(expected, *messages)[0]
+    # Behind the tag hardly anything is read again.
+    assert expected.positions(relaid)[-1] < 0.1 * expected.positions(relaid)[0]
+
+
+def test_what_all_sessions_begin_with_is_read_by_any_of_them() -> None:
+    past = Past()
+    examples = [SYSTEM, user("example"), assistant("like this")]
+    for number in range(6):
+        expected = past.expect(*examples, user(f"question {number}"))
+    found = chances(expected, *examples, user("question 5"))
+    assert found[2] > 3 * found[3]
+
+
+def test_the_head_of_a_file_outlives_its_end() -> None:
+    long = File("src/a.py", "".join(f"line {number} of a file that is long enough\n" for number in range(300)))
+    messages = [SYSTEM, *shown(long, B), user("please fix a.py")]
+    expected, view = Past().expect(*messages), view_of(*messages)
+    cut = material(view, (), COUNTER, has_spans=True)
+    own = cut.parts["aider:files/file:src/a.py"]
+    known = expected.positions(Layout(Seed(b"", b""), (*cut.head, own, *cut.tail)))
+    inner = known[1 : 1 + len(own.parts)]
+    assert all(a > b for a, b in pairwise(inner[:-1]))
+    assert inner[-1] == pytest.approx(inner[-2])
+
+
+def test_a_side_call_made_anew_is_expected_to_be_repeated_whole() -> None:
+    past = Past()
+    for number in range(3):
+        first = past.expect(SYSTEM, user(f"Summarise {number}"))
+        past.expect(SYSTEM, user(f"Summarise {number}"))
+    assert past.session is not None
+    assert past.session.lane.repeated > 2
+    calls = Past()
+    for number in range(3):
+        never = calls.expect(SYSTEM, user(f"Commit {number}"))
+    assert first.turns[1] * first.body > 1.5 * never.turns[1] * never.body
+
+
+def test_documents_that_rank_where_others_stayed_are_expected_to_stay() -> None:
+    past = Past()
+    turns: list[Body] = []
+    for number in range(8):
+        text = _DOCUMENTS % ("first", f"other {number}")
+        turns.append(user(f"q{number}"))
+        found = past.expect(system(text), *turns, head=True)
+        turns.append(assistant(f"a{number}"))
+    kept, gone = (found.hazards[document.key] for document in view_of(system(text), user("q")).documents())
+    assert kept < 0.6 * gone
+
+
+def test_documents_that_stay_are_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    read: list[View] = []
+    monkeypatch.setattr("proxy.core.forecast.forecast.read_words", lambda view: read.append(view) or read_words(view))
+    past, text = Past(), _DOCUMENTS % ("first", "second")
+    turns: list[Body] = []
+    for number in range(4):
+        turns.append(user(f"q{number}"))
+        found = past.expect(system(text), *turns, head=True, movable=False)
+        turns.append(assistant(f"a{number}"))
+    assert len(read) == 1
+    assert [sign.run for sign in found.documents] == [4, 4]
+
+
+def test_where_every_prefix_is_stored_a_file_that_was_edited_often_stands_later() -> None:
+    def weights(profile: CacheProfile) -> tuple[float, float]:
+        past = Past(profile)
+        for number in range(8):
+            often = File("src/a.py", f"a = {min(number, 6)}\n")
+            seldom = File("src/b.py", f"b = {number > 5}\n")
+            expected = past.expect(SYSTEM, *shown(often, seldom), user(str(number)))
+        first, second = view_of(*shown(A, B), user("x")).items()
+        return weight_of(expected, first, 100), weight_of(expected, second, 100)
+
+    often, seldom = weights(OPENAI)
+    assert often < seldom
+    often, seldom = weights(ANTHROPIC)
+    assert often == seldom
+
+
+def test_where_every_prefix_is_stored_a_large_file_stands_earlier() -> None:
+    view = view_of(*shown(A), user("x"))
+    stored, marked = (Past(profile).expect(SYSTEM, *shown(A), user("one")) for profile in (OPENAI, ANTHROPIC))
+    item = view.items()[0]
+    assert weight_of(stored, item, 400) / weight_of(stored, item, 100) > weight_of(marked, item, 400) / weight_of(
+        marked, item, 100
+    )
+
+
+def test_what_prompts_say_of_files_is_believed_as_far_as_it_came_true() -> None:
+    past = Past(OPENAI)
+    for number in range(8):
+        files = shown(File("src/a.py", f"a = {number}\n"), B)
+        expected = past.expect(SYSTEM, *files, user(f"Mend src/a.py again: {number}."))
+    (named, beside), (told, other) = expected.hazards.values(), expected.said.values()
+    assert named > -math.log1p(-told)
+    assert beside < -math.log1p(other)
+
+
+def test_what_closes_the_files_lasts_no_longer_than_none_is_added() -> None:
+    def last_of(adds: bool) -> float:
+        past, files = Past(), [A, B]
+        for number in range(8):
+            expected = past.expect(SYSTEM, *history(number), *shown(*files), user(f"go on {number}"))
+            if adds:
+                files = [*files, File(f"src/new{number}.py", "n = 1\n")]
+        laid = material(view_of(SYSTEM, *shown(A, B), user("go on 7")), (), COUNTER)
+        keys = ["aider:files/file:src/a.py", "aider:files/file:src/b.py"]
+        layout = Layout(Seed(b"", b""), (*laid.head, laid.parts[keys[0]], laid.lasts[keys[1]], *laid.tail))
+        known = expected.positions(layout)
+        last = layout.last_position(2)
+        return known[last] / known[last - 2]
+
+    assert last_of(adds=True) < 0.8 * last_of(adds=False)
+
+
+def test_who_only_asks_is_not_expected_to_edit() -> None:
+    def after(edits: bool) -> float:
+        past = Past()
+        for number in range(8):
+            files = [File("src/a.py", f"a = {number if edits else 0}\n"), B]
+            expected = past.expect(SYSTEM, *history(number), *shown(*files), user(f"go on {number}"))
+        laid = material(view_of(SYSTEM, *history(7), *shown(A, B), user("x")), (), COUNTER)
+        return expected.positions(Layout(Seed(b"", b""), (*laid.head, *laid.wholes.values())))[-1]
+
+    assert after(edits=False) > 3 * after(edits=True)
+
+
+def test_files_that_are_all_written_another_way_are_not_edited() -> None:
+    rules = [f"Rule {number} of the instructions." for number in range(9)]
+    keys = [f"aider:files/file:src/f{number}.py" for number in range(4)]
+
+    def change(last: str) -> list[float]:
+        past = Past()
+        for number in range(7):
+            is_last = number == 6
+            head = system("\n".join([*rules, last if is_last else "Use three backticks."]))
+            files = [File(f"src/f{n}.py", f"x = {n}\n{'# the end' if is_last else ''}\n") for n in range(4)]
+            found = past.expect(head, *history(number), *shown(*files), user(f"go on {number}"), head=True)
+        return [found.hazards[key] for key in keys]
+
+    edited, rewritten = change("Use three backticks."), change("Use four backticks.")
+    assert max(rewritten) < 0.6 * min(edited)

@@ -1,0 +1,138 @@
+from itertools import pairwise
+
+from proxy.core.digest import chain
+from proxy.core.layout.layout import Layout, Seed
+from proxy.core.request.element import Element, ElementKind, message_element, whole_element
+from tests.fidelity.chats import File
+from tests.talk import MARK, Body, assistant, calling, read, result, shown, system, text_part, user
+
+SEED = Seed(b"scope" * 3, b"settings")
+
+
+def elements(*messages: Body) -> list[Element]:
+    return [message_element(m, i, "system" if m.role == "system" else "turn") for i, m in enumerate(read(messages))]
+
+
+def tools(*digests: bytes) -> Element:
+    (part,) = read([user("tool")])[0].parts
+    return Element("tools", ElementKind.TOOLS, b"".join(digests), (part,) * len(digests), part.tokens * len(digests))
+
+
+def test_a_position_for_each_part_and_running_ends() -> None:
+    layout = Layout(
+        SEED, elements(system("s"), user([text_part("a"), text_part("b" * 40)]), assistant(None), user("c"))
+    )
+    assert layout.starts == [0, 1, 3, 3]
+    assert layout.ends == [5, 10, 20, 25]
+    assert layout.total == 25
+    assert [layout.last_position(i) for i in range(4)] == [0, 2, 2, 3]
+
+
+def test_an_empty_layout() -> None:
+    layout = Layout(SEED, [])
+    assert (layout.total, layout.hashes, layout.prompt({}).total) == (0, [], 0)
+
+
+def test_hashes_are_chained_over_all_before() -> None:
+    one = Layout(SEED, elements(user("a"), assistant("b"), user("c")))
+    other = Layout(SEED, elements(user("a"), assistant("B"), user("c")))
+    assert [a == b for a, b in zip(one.hashes, other.hashes, strict=True)] == [True, False, False]
+    assert all(len(h) >= 16 for h in one.hashes)
+
+
+def test_settings_stand_between_system_and_messages() -> None:
+    body = elements(system("s"), user("a"))
+    one, other = (Layout(Seed(b"scope", settings), body) for settings in (b"1", b"2"))
+    assert [a == b for a, b in zip(one.hashes, other.hashes, strict=True)] == [True, False]
+
+
+def test_scope_stands_before_everything() -> None:
+    body = elements(system("s"), user("a"))
+    assert set(Layout(Seed(b"1", b""), body).hashes).isdisjoint(Layout(Seed(b"2", b""), body).hashes)
+
+
+def test_tools_stand_before_the_settings() -> None:
+    body = [tools(b"x", b"y"), *elements(user("a"))]
+    one, other = (Layout(Seed(b"scope", settings), body) for settings in (b"1", b"2"))
+    assert [a == b for a, b in zip(one.hashes, other.hashes, strict=True)] == [True, True, False]
+    assert one.hashes[0] == chain(b"scope", body[0].parts[0].digest)
+
+
+def test_what_breaks_tools_system_or_messages_stands_in_front_of_them() -> None:
+    body = [tools(b"x"), *elements(system("s"), user("a"))]
+    plain = Layout(Seed(b"scope", b""), body)
+    seeds = (Seed(b"scope", b"", tools=b"1"), Seed(b"scope", b"", system=b"1"), Seed(b"scope", b"1"))
+    kept = [sum(a == b for a, b in zip(plain.hashes, Layout(s, body).hashes, strict=True)) for s in seeds]
+    assert kept == [0, 1, 2]
+
+
+def test_boundaries_of_the_providers_own_stand_where_messages_end() -> None:
+    body = [
+        tools(b"x", b"y"),
+        *elements(
+            system("s"), system("t"), user([text_part("a"), text_part("b")]), calling("1", "2"),
+            result("1", "x"), result("2", "y"), assistant("done"), user("c"),
+        ),
+    ]  # fmt: skip
+    prompt = Layout(Seed(b"scope", b"", is_implicit=True), body).prompt({0: "5m"})
+    assert prompt.head_end == 3
+    assert prompt.endings == (5, 9, 11)
+    assert Layout(Seed(b"scope", b"", is_implicit=True), body[:2]).implicit == (2,)
+    assert Layout(SEED, body).implicit == ()
+
+
+def test_a_boundary_stands_before_an_acknowledgement() -> None:
+    context, ack = read([user("files"), assistant("ok")])
+    body = [whole_element("files", context, ack, (0, 1)), *elements(user("go"))]
+    assert Layout(Seed(b"scope", b"", is_implicit=True), body).prompt({}).endings == (0, 2)
+
+
+def test_a_run_of_calls_or_of_results_counts_once_for_the_look_back() -> None:
+    layout = Layout(
+        SEED,
+        elements(
+            user("a"), calling("1", "2", content="look"), result("1", "x"), result("2", "y"),
+            calling("3"), result("3", "z"), user("b"),
+        ),
+    )  # fmt: skip
+    # user | text, call+call | result+result | call | result | user
+    assert layout.runs == [0, 1, 2, 2, 3, 3, 4, 5, 6]
+
+
+def test_what_two_layouts_share_need_not_be_numbered_twice() -> None:
+    turns = elements(
+        system("s"), user("a"), calling("1", "2"), result("1", "x"), result("2", "y"), user("b"), user("c")
+    )
+    base = Layout(SEED, turns)
+    orders = [turns, turns[:3], turns[:1], [], [*turns[:3], turns[6]], [turns[0], turns[5]], list(reversed(turns))]
+    for order in orders:
+        fresh, adopted = Layout(SEED, order), Layout(SEED, order, base)
+        for name in ("starts", "parts", "hashes", "ends", "runs"):
+            assert getattr(fresh, name) == getattr(adopted, name), (name, len(order))
+    assert base.starts == Layout(SEED, turns).starts
+
+
+def test_the_clients_markers_by_position() -> None:
+    body = elements(system([text_part("s", **MARK)]), user([text_part("a"), text_part("b", **MARK)]))
+    assert Layout(SEED, body).own_marks() == {0: "5m", 2: "5m"}
+
+
+def test_a_prompt_is_what_the_cache_model_takes() -> None:
+    layout = Layout(SEED, elements(user("a"), user("b")))
+    prompt = layout.prompt({1: "1h"})
+    assert (prompt.scope, prompt.total, dict(prompt.marks)) == (SEED.scope, layout.total, {1: "1h"})
+    assert len(prompt.hashes) == len(prompt.ends) == len(prompt.runs) == 2
+    assert all(a <= b for a, b in pairwise(prompt.ends))
+
+
+def test_a_context_message_goes_with_its_acknowledgement() -> None:
+    message, ack = read(shown(File("a.py", "x\n")))
+    element = whole_element("k", message, ack, (3, 4))
+    assert (element.message, element.ack, element.tokens) == (3, 4, message.tokens + ack.tokens)
+    assert element.digest != whole_element("k", ack, message, (3, 4)).digest
+
+
+def test_no_boundary_where_a_message_has_no_content() -> None:
+    seed = Seed(b"scope", b"", is_implicit=True)
+    assert Layout(seed, elements({"role": "user", "content": None})).prompt({}).endings == ()
+    assert Layout(seed, elements(user("a"), {"role": "user", "content": []})).prompt({}).endings == (0,)

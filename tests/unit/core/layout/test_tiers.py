@@ -1,0 +1,315 @@
+from collections.abc import Sequence
+from typing import Literal
+
+import pytest
+
+from proxy.core.layout.tiers import ENTRY_N, Change, Classic, ClassicPolicy, Tier, Tracked, with_target
+
+FREE = ClassicPolicy(target_tokens=0)
+
+
+def piece(key: str, digest: str = "1", tokens: int = 100) -> Tracked:
+    return Tracked(key, digest.encode(), tokens)
+
+
+def pieces(*keys: str, tokens: int = 100) -> list[Tracked]:
+    return [piece(key, tokens=tokens) for key in keys]
+
+
+def repeat(tracker: Classic, items: Sequence[Tracked], times: int) -> list[Change]:
+    """The changes of so many equal responses."""
+    return [change for _ in range(times) for change in tracker.update(items)]
+
+
+def put(tracker: Classic, key: str, tokens: int, tier: Tier, n: int) -> None:
+    """A resident with a count of its own."""
+    tracker.seed(Tracked(key, b"1", tokens), tier)
+    tracker._items[key].n = n
+
+
+class TestCounting:
+    def test_first_sight_is_nought_and_each_unchanged_response_one_more(self) -> None:
+        tracker = Classic(FREE)
+        seen = []
+        for _ in range(4):
+            tracker.update(pieces("a"))
+            seen.append((tracker.n("a"), tracker.tier("a")))
+        assert seen == [(0, Tier.ACTIVE), (1, Tier.ACTIVE), (2, Tier.ACTIVE), (3, Tier.L3)]
+
+    def test_what_was_never_seen_is_active(self) -> None:
+        assert (Classic().tier("x"), Classic().n("x"), Classic().entered("x")) == (Tier.ACTIVE, 0, 0)
+
+    def test_a_change_sends_a_piece_back(self) -> None:
+        tracker = Classic(FREE)
+        repeat(tracker, pieces("a"), 6)
+        assert tracker.update([piece("a", "2")]) == [Change("a", Tier.L3, Tier.ACTIVE, "changed")]
+        assert (tracker.n("a"), tracker.tier("a")) == (0, Tier.ACTIVE)
+
+    def test_a_change_of_an_active_piece_is_no_move(self) -> None:
+        tracker = Classic(FREE)
+        repeat(tracker, pieces("a"), 2)
+        assert tracker.update([piece("a", "2")]) == []
+        assert tracker.n("a") == 0
+
+    def test_graduation_needs_no_absence(self) -> None:
+        assert repeat(Classic(FREE), pieces("a"), 4) == [Change("a", Tier.ACTIVE, Tier.L3, "unchanged")]
+
+    def test_thresholds(self) -> None:
+        assert ENTRY_N == {Tier.ACTIVE: 0, Tier.L3: 3, Tier.L2: 6, Tier.L1: 9, Tier.L0: 12}
+
+    def test_what_exists_but_was_not_sent_is_kept_and_does_not_age(self) -> None:
+        tracker = Classic(FREE)
+        repeat(tracker, pieces("a", "b"), 5)
+        tracker.update(pieces("a"), present={"a", "b"})
+        assert (tracker.n("a"), tracker.n("b")) == (5, 4)
+
+    def test_what_no_longer_exists_is_removed_with_a_reason(self) -> None:
+        tracker = Classic(FREE)
+        repeat(tracker, pieces("a", "b"), 4)
+        assert tracker.update(pieces("a"))[0] == Change("b", Tier.L3, None, "removed")
+        assert tracker.tier("b") is Tier.ACTIVE
+
+    def test_cascade_counts_a_cached_tier_only_when_it_is_processed(self) -> None:
+        tracker = Classic(ClassicPolicy(target_tokens=0, count="cascade"))
+        repeat(tracker, pieces("a"), 10)
+        assert tracker.n("a") == 3
+        tracker.mark_broken(Tier.L3)
+        tracker.update(pieces("a"))
+        assert tracker.n("a") == 4
+
+
+class TestRipple:
+    def test_a_quiet_response_moves_nothing(self) -> None:
+        tracker = Classic(FREE)
+        repeat(tracker, pieces("a"), 4)
+        assert repeat(tracker, pieces("a"), 20) == []
+        assert tracker.tier("a") is Tier.L3
+
+    def test_an_arrival_below_opens_the_way_into_an_empty_tier(self) -> None:
+        tracker = Classic(FREE)
+        repeat(tracker, pieces("a"), 8)
+        changes = repeat(tracker, pieces("a", "b"), 4)
+        assert changes == [
+            Change("b", Tier.ACTIVE, Tier.L3, "unchanged"),
+            Change("a", Tier.L3, Tier.L2, "promoted"),
+        ]
+        assert (tracker.n("a"), tracker.n("b")) == (6, 3)
+
+    def test_a_tier_that_is_whole_stays_closed_and_caps_the_count(self) -> None:
+        tracker = Classic(FREE)
+        put(tracker, "a", 100, Tier.L2, 6)
+        put(tracker, "b", 100, Tier.L3, 5)
+        repeat(tracker, pieces("a", "b"), 6)
+        assert tracker.n("b") == 6
+        changes = repeat(tracker, pieces("a", "b", "c"), 4)
+        assert changes == [Change("c", Tier.ACTIVE, Tier.L3, "unchanged")]
+        assert (tracker.tier("b"), tracker.n("b")) == (Tier.L3, 6)
+
+    def test_a_change_above_opens_the_way(self) -> None:
+        tracker = Classic(FREE)
+        put(tracker, "a", 100, Tier.L2, 6)
+        put(tracker, "b", 100, Tier.L3, 6)
+        changes = tracker.update([piece("a", "2"), piece("b")])
+        assert changes == [
+            Change("a", Tier.L2, Tier.ACTIVE, "changed"),
+            Change("b", Tier.L3, Tier.L2, "promoted"),
+        ]
+
+    def test_a_removal_opens_the_way(self) -> None:
+        tracker = Classic(FREE)
+        put(tracker, "a", 100, Tier.L2, 6)
+        put(tracker, "b", 100, Tier.L3, 6)
+        assert tracker.update(pieces("b"))[-1] == Change("b", Tier.L3, Tier.L2, "promoted")
+
+    def test_a_ripple_runs_through_all_tiers_in_one_update(self) -> None:
+        tracker = Classic(FREE)
+        for key, tier, n in (("x", Tier.L0, 12), ("a", Tier.L1, 12), ("b", Tier.L2, 9), ("c", Tier.L3, 6)):
+            put(tracker, key, 100, tier, n)
+        assert tracker.update([piece("x", "2"), *pieces("a", "b", "c")]) == [
+            Change("x", Tier.L0, Tier.ACTIVE, "changed"),
+            Change("a", Tier.L1, Tier.L0, "promoted"),
+            Change("b", Tier.L2, Tier.L1, "promoted"),
+            Change("c", Tier.L3, Tier.L2, "promoted"),
+        ]
+
+    def test_nothing_moves_two_tiers_in_one_update(self) -> None:
+        tracker = Classic(FREE)
+        put(tracker, "a", 100, Tier.L3, 50)
+        tracker.mark_broken(Tier.L3)
+        assert tracker.update(pieces("a")) == [Change("a", Tier.L3, Tier.L2, "promoted")]
+        assert tracker.n("a") == 6
+
+    def test_an_empty_tier_does_not_wake_the_one_below(self) -> None:
+        tracker = Classic(FREE)
+        put(tracker, "a", 100, Tier.L1, 20)
+        assert repeat(tracker, pieces("a"), 5) == []
+
+    def test_a_mark_between_updates_lives_until_the_next(self) -> None:
+        tracker = Classic(FREE)
+        put(tracker, "a", 100, Tier.L2, 6)
+        put(tracker, "b", 100, Tier.L3, 6)
+        tracker.mark_broken(Tier.L2)
+        assert tracker.update(pieces("a", "b")) == [Change("b", Tier.L3, Tier.L2, "promoted")]
+        put(tracker, "c", 100, Tier.L3, 6)
+        assert tracker.update(pieces("a", "b", "c")) == []
+
+
+class TestAnchoring:
+    def test_the_worked_example(self) -> None:
+        # Target 1536: E enters L2; the youngest up to the target are anchors, D alone is left over.
+        tracker = Classic(ClassicPolicy(target_tokens=1536, count="cascade"))
+        for key, tokens, n in (("A", 500, 5), ("B", 400, 6), ("C", 300, 7), ("D", 200, 8)):
+            put(tracker, key, tokens, Tier.L2, n)
+        put(tracker, "E", 400, Tier.L3, 5)
+        tracker.mark_broken(Tier.L2)
+        items = [Tracked(k, b"1", t) for k, t in (("A", 500), ("B", 400), ("C", 300), ("D", 200), ("E", 400))]
+        assert tracker.update(items) == [
+            Change("E", Tier.L3, Tier.L2, "promoted"),
+            Change("D", Tier.L2, Tier.L1, "promoted"),
+        ]
+        assert {k: tracker.n(k) for k in "ABCDE"} == {"A": 5, "B": 6, "C": 7, "D": 9, "E": 6}
+        assert sorted(tracker.members(Tier.L2)) == ["A", "B", "C", "E"]
+
+    def test_a_single_huge_piece_fills_the_quota_alone(self) -> None:
+        tracker = Classic(ClassicPolicy(target_tokens=1000))
+        put(tracker, "huge", 5000, Tier.L3, 3)
+        put(tracker, "a", 10, Tier.L3, 6)
+        tracker.mark_broken(Tier.L3)
+        changes = tracker.update([piece("huge", tokens=5000), piece("a", tokens=10)])
+        assert changes == [Change("a", Tier.L3, Tier.L2, "promoted")]
+
+    def test_a_tier_below_the_target_anchors_nothing(self) -> None:
+        tracker = Classic(ClassicPolicy(target_tokens=1000))
+        put(tracker, "a", 500, Tier.L3, 6)
+        tracker.mark_broken(Tier.L3)
+        assert tracker.update([piece("a", tokens=500)]) == [Change("a", Tier.L3, Tier.L2, "promoted")]
+
+    def test_where_all_are_anchors_nothing_promotes(self) -> None:
+        tracker = Classic(ClassicPolicy(target_tokens=1000))
+        for key in "ab":
+            put(tracker, key, 900, Tier.L3, 6)
+        tracker.mark_broken(Tier.L3)
+        assert tracker.update(pieces("a", "b", tokens=900)) == []
+
+    def test_equal_counts_are_anchored_in_the_order_of_first_sight(self) -> None:
+        tracker = Classic(ClassicPolicy(target_tokens=100))
+        for key in ("z", "a"):
+            put(tracker, key, 100, Tier.L3, 6)
+        tracker.mark_broken(Tier.L3)
+        assert tracker.update(pieces("a", "z")) == [Change("a", Tier.L3, Tier.L2, "promoted")]
+
+    @pytest.mark.parametrize(("minimum", "target"), [(0, 1126), (1024, 1126), (4096, 4505), (512, 1126)])
+    def test_the_target_follows_the_models_minimum(self, minimum: int, target: int) -> None:
+        assert with_target(ClassicPolicy(), minimum).target_tokens == target
+
+
+class TestOrder:
+    def test_sending_order_is_the_order_of_arrival(self) -> None:
+        tracker = Classic(FREE)
+        repeat(tracker, pieces("z", "y"), 2)
+        repeat(tracker, pieces("z", "y", "a"), 4)
+        assert tracker.members(Tier.L3) == ["z", "y", "a"]
+        assert tracker.entered("z") < tracker.entered("y") < tracker.entered("a")
+
+    def test_a_piece_that_comes_back_stands_last(self) -> None:
+        tracker = Classic(FREE)
+        repeat(tracker, pieces("a", "b"), 4)
+        repeat(tracker, [piece("a", "2"), piece("b")], 4)
+        assert tracker.members(Tier.L3)[-1] == "a"
+
+
+class TestUnderfill:
+    def small(self, underfill: str) -> Classic:
+        tracker = Classic(ClassicPolicy(target_tokens=1000, underfill=underfill))  # type: ignore[arg-type]
+        put(tracker, "a", 100, Tier.L1, 9)
+        return tracker
+
+    def test_the_tier_stays_and_loses_its_marker(self) -> None:
+        tracker = self.small("unmark")
+        assert tracker.update(pieces("a")) == []
+        assert tracker.tier("a") is Tier.L1
+        assert tracker.unmarked() == {Tier.L0, Tier.L1, Tier.L2, Tier.L3}
+        put(tracker, "b", 900, Tier.L1, 9)
+        assert tracker.unmarked() == {Tier.L0, Tier.L2, Tier.L3}
+        assert self.small("demote").unmarked() == frozenset()
+
+    @pytest.mark.parametrize("tier", [Tier.L3, Tier.L2, Tier.L1])
+    @pytest.mark.parametrize("count", ["response", "cascade"])
+    def test_no_count_passes_that_of_a_closed_tier(self, tier: Tier, count: Literal["response", "cascade"]) -> None:
+        tracker = Classic(ClassicPolicy(target_tokens=100, count=count))
+        for key, own in (("a", tier), ("b", tier), ("above", Tier(tier - 1))):
+            put(tracker, key, 100, own, ENTRY_N[own])
+        for _ in range(9):
+            tracker.update(pieces("a", "b", "above"))
+            tracker.mark_broken(tier)
+            assert max(tracker.n("a"), tracker.n("b")) <= ENTRY_N[Tier(tier - 1)]
+
+    def test_or_its_pieces_go_one_tier_down_with_their_count(self) -> None:
+        tracker = self.small("demote")
+        assert tracker.update(pieces("a")) == [Change("a", Tier.L1, Tier.L2, "underfilled")]
+        assert (tracker.tier("a"), tracker.n("a")) == (Tier.L2, 10)
+
+
+class TestSeeds:
+    def test_the_first_measurement_never_demotes(self) -> None:
+        tracker = Classic(FREE)
+        tracker.seed(Tracked("a", b"", 100), Tier.L1)
+        assert tracker.update(pieces("a")) == []
+        assert (tracker.tier("a"), tracker.n("a")) == (Tier.L1, 10)
+        assert tracker.update([piece("a", "2")])[0].reason == "changed"
+
+
+def history(*tokens: int) -> list[Tracked]:
+    return [Tracked(f"history:{index}", b"1", count) for index, count in enumerate(tokens)]
+
+
+class TestHistory:
+    def test_stays_active_by_default(self) -> None:
+        tracker = Classic(FREE)
+        repeat(tracker, [*history(100, 100), piece("a")], 30)
+        assert {tracker.tier(f"history:{n}") for n in range(2)} == {Tier.ACTIVE}
+
+    @pytest.mark.parametrize(
+        ("tokens", "graduated"),
+        [
+            ((100,) * 6, {0}),
+            ((100,) * 5, set()),
+            ((600,), set()),
+            ((300, 300, 300), {0, 1}),
+            ((100, 800, 100, 200), {0, 1}),
+        ],
+    )
+    def test_leaves_with_another_piece_but_for_the_newest(self, tokens: tuple[int, ...], graduated: set[int]) -> None:
+        tracker = Classic(ClassicPolicy(target_tokens=500, history="piggyback"))
+        items = [*history(*tokens), piece("a")]
+        repeat(tracker, items, 4)
+        assert {n for n in range(len(tokens)) if tracker.tier(f"history:{n}") is Tier.L3} == graduated
+
+    def test_needs_a_trigger(self) -> None:
+        tracker = Classic(ClassicPolicy(target_tokens=100, history="piggyback"))
+        repeat(tracker, history(100, 100, 100), 20)
+        assert tracker.tier("history:0") is Tier.ACTIVE
+        tracker.mark_broken(Tier.L3)
+        tracker.update(history(100, 100, 100))
+        assert [tracker.tier(f"history:{n}") for n in range(3)] == [Tier.L3, Tier.L3, Tier.ACTIVE]
+
+    def test_no_turn_is_more_stable_than_an_older_one(self) -> None:
+        tracker = Classic(ClassicPolicy(target_tokens=100, history="piggyback"))
+        repeat(tracker, [*history(100, 100, 100), piece("a")], 4)
+        changes = tracker.update([Tracked("history:0", b"2", 100), *history(100, 100, 100)[1:], piece("a")])
+        assert [c.key for c in changes] == ["history:0"]
+        tiers = [tracker.tier(f"history:{n}") for n in range(3)]
+        assert tiers == sorted(tiers)
+        assert tiers[0] is Tier.ACTIVE
+
+
+class TestPromotionByCount:
+    def test_each_tier_is_reached_with_its_count_whatever_else_happens(self) -> None:
+        tracker = Classic(ClassicPolicy(target_tokens=100_000, promotion="count"))
+        tiers = []
+        for number in range(14):
+            tracker.update([piece("a"), piece("b", str(number))])
+            tiers.append(tracker.tier("a"))
+        assert tiers == [Tier.ACTIVE] * 3 + [Tier.L3] * 3 + [Tier.L2] * 3 + [Tier.L1] * 3 + [Tier.L0] * 2
+        assert tracker.tier("b") is Tier.ACTIVE
+        assert tracker.update([piece("a", "2"), piece("b", "13")])[0] == Change("a", Tier.L0, Tier.ACTIVE, "changed")

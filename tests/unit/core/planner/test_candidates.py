@@ -1,0 +1,143 @@
+from dataclasses import replace
+
+import pytest
+
+from proxy.core.caches import Cache, make_cache
+from proxy.core.caches.prompt import Life
+from proxy.core.forecast.forecast import forecast
+from proxy.core.layout.layout import Layout, Seed
+from proxy.core.layout.orders import material
+from proxy.core.layout.relocation import moved_material
+from proxy.core.layout.tiers import Classic, ClassicPolicy, Tier, Tracked
+from proxy.core.planner.candidates import Choice, Offer, Pricing, choose
+from proxy.core.providers import DEEPSEEK, NONE, OPENAI, CacheProfile, Family
+from proxy.core.reasons import Reason
+from proxy.core.request.tokens import TokenCounter, bytes_over_four
+from proxy.core.request.transcript import Transcript
+from proxy.core.sessions.observation import read_request
+from proxy.core.sessions.session import SessionTable
+from proxy.core.stability.file_words import FileWords
+from tests.fidelity.chats import File
+from tests.talk import MARK, TINY, Body, assistant, lines, read, shown, system, text_part, user, view_of
+
+SEED = Seed(b"scope", b"")
+SYSTEM = system(lines(40))
+A, B = File("a.py", lines(60, "a")), File("b.py", lines(60, "b"))
+LAID_OUT = [SYSTEM, *shown(A, B), user("one"), assistant("1"), user("fix b.py")]
+PLAIN = [SYSTEM, user(lines(20)), assistant("1"), user("two")]
+
+
+def given(
+    messages: list[Body], profile: CacheProfile = TINY, cache: Cache | None = None, slots: int = 4
+) -> tuple[Offer, Pricing]:
+    """What is chosen from, for a request of an unknown client."""
+    view, counter = view_of(*messages), TokenCounter(bytes_over_four)
+    stuff = material(view, (), counter)
+    session = SessionTable().find("team", "m", "", Transcript(read(messages)), b"")
+    expected = forecast(session, read_request(session, view, b"", 0.0), view, stuff, profile, FileWords())
+    natural = Layout(SEED, stuff.natural)
+    marks: dict[int, Life] = natural.own_marks() if profile.family is Family.MARKER else {}
+    offer = Offer(stuff, moved_material(view, stuff, counter), session, SEED, natural, marks, len(marks))
+    own = (cache or make_cache(profile)).bill(natural.prompt(marks), 1.0)
+    pricing = Pricing(profile, cache or make_cache(profile), expected, 1.0, slots)
+    return offer, replace(pricing, own_now=pricing.cost(own))
+
+
+def chosen(messages: list[Body], profile: CacheProfile = TINY, *, may_order: bool = True) -> Choice:
+    offer, pricing = given(messages, profile)
+    return choose(offer, pricing, may_order=may_order, policy="economic")
+
+
+def test_markers_are_placed_where_the_client_sets_none() -> None:
+    choice = chosen(PLAIN)
+    assert choice.reason is Reason.MARKED
+    assert choice.marks
+
+
+@pytest.mark.parametrize(("target", "is_marked"), [(0, True), (100_000, False)])
+def test_a_tier_that_is_too_small_has_no_marker_of_its_own(target: int, is_marked: bool) -> None:
+    offer, pricing = given(LAID_OUT)
+    tracker = offer.session.tracker = Classic(ClassicPolicy(target_tokens=target))
+    items = offer.material.items.values()
+    item = next(item for item in items if item.key.endswith("a.py"))
+    tracker.seed(Tracked(item.key, item.digest, 500), Tier.L1)
+    choice = choose(offer, pricing, may_order=True, policy="classic")
+    elements = [e for e in choice.layout.elements if e.key.endswith("a.py")]
+    assert [part.markable for part in elements[0].parts[:-1]] == [is_marked]
+
+
+def test_context_moves_behind_the_conversation() -> None:
+    choice = chosen(LAID_OUT)
+    assert choice.reason is Reason.ORDERED
+    assert [e.key for e in choice.layout.elements] != [e.key for e in given(LAID_OUT)[0].natural.elements]
+
+
+def test_not_where_the_order_must_stay() -> None:
+    choice = chosen(LAID_OUT, may_order=False)
+    assert choice.reason is Reason.MARKED
+    assert [e.key for e in choice.layout.elements] == [e.key for e in given(LAID_OUT)[0].natural.elements]
+
+
+@pytest.mark.parametrize("profile", [OPENAI, DEEPSEEK, NONE])
+def test_ties_go_to_the_client(profile: CacheProfile) -> None:
+    choice = chosen(PLAIN, profile)
+    assert (choice.reason, choice.marks) == (Reason.CLIENT_OPTIMAL, {})
+
+
+def test_the_clients_markers_stay_and_take_their_slots_where_the_order_must_stay() -> None:
+    messages = [system([text_part(lines(40), **MARK)]), user(lines(20)), assistant("1"), user("two")]
+    offer, pricing = given(messages)
+    choice = choose(offer, pricing, may_order=False, policy="economic")
+    assert offer.own_marks.items() <= choice.marks.items()
+    full = choose(replace(offer, own_count=4), pricing, may_order=False, policy="economic")
+    assert full.marks == offer.own_marks
+
+
+def test_what_would_cost_too_much_now_is_held_back() -> None:
+    offer, pricing = given(LAID_OUT)
+    tight = replace(pricing, allowance=-1e9)
+    choice = choose(offer, tight, may_order=True, policy="economic")
+    assert (choice.reason, choice.layout, choice.marks) == (Reason.REGRET_BOUND, offer.natural, {})
+
+
+def test_the_chosen_one_is_never_scored_worse_than_the_clients_own() -> None:
+    for messages in (PLAIN, LAID_OUT, [system("Time now: 2026-01-01 10:00\n" + lines(40)), user("go")]):
+        offer, pricing = given(messages)
+        own = pricing.given_marks(pricing.read(offer.natural), offer.own_marks, Reason.CLIENT_OPTIMAL)
+        assert choose(offer, pricing, may_order=True, policy="economic").score <= own.score
+
+
+def test_the_layout_that_was_sent_before_goes_on_where_it_is_held() -> None:
+    offer, pricing = given(LAID_OUT)
+    first = choose(offer, pricing, may_order=True, policy="economic")
+    pricing.cache.store(first.layout.prompt(first.marks), 0.5, 0.5)
+    offer.session.layouts.append(tuple(e.digest for e in first.layout.elements))
+    again = choose(offer, pricing, may_order=True, policy="economic")
+    assert again.reason is Reason.KEPT
+    assert again.bill.read > 0.5 * again.bill.total
+
+
+def test_it_goes_on_where_going_back_to_the_clients_order_would_cost_more() -> None:
+    # Nothing of the client's own order is held by now.
+    offer, pricing = given(LAID_OUT)
+    first = choose(offer, pricing, may_order=True, policy="economic")
+    pricing.cache.store(first.layout.prompt(first.marks), 0.5, 0.5)
+    offer.session.layouts.append(tuple(e.digest for e in first.layout.elements))
+    for used_up, reason in ((-100.0, Reason.KEPT), (-10.0 * offer.natural.total, Reason.REGRET_BOUND)):
+        again = choose(offer, replace(pricing, allowance=used_up), may_order=True, policy="economic")
+        assert again.reason is reason
+
+
+def test_all_slots_but_no_more() -> None:
+    turns = [m for n in range(8) for m in (user(lines(20, f"q{n}")), assistant(lines(9, f"a{n}")))]
+    for slots in range(5):
+        offer, pricing = given([SYSTEM, *turns, user("go")], slots=slots)
+        assert len(choose(offer, pricing, may_order=True, policy="economic").marks) <= slots
+
+
+def test_one_hour_for_as_much_as_the_client_asked_it_for() -> None:
+    offer, pricing = given(PLAIN)
+    long = replace(pricing, long_until=offer.natural.ends[0])
+    choice = choose(offer, long, may_order=True, policy="economic")
+    assert {p: life for p, life in choice.marks.items() if life == "1h"} == {0: "1h"}
+    assert "5m" in choice.marks.values()

@@ -1,0 +1,503 @@
+import json
+from collections.abc import Sequence
+from dataclasses import replace
+
+import pytest
+
+from proxy.core.modes import Mode
+from proxy.core.planner.options import Options
+from proxy.core.planner.plan import Plan
+from proxy.core.planner.planner import Draft, TierPlanner
+from proxy.core.providers import ANTHROPIC, DEEPSEEK, NONE, OPENAI, OPENAI_EXPLICIT, PROFILES, CacheProfile
+from proxy.core.reasons import Reason
+from proxy.core.request.route import Route
+from proxy.core.request.tokens import bytes_over_four
+from proxy.errors import InvalidRequest
+from tests.fidelity.chats import File
+from tests.talk import (
+    MARK,
+    TINY,
+    Body,
+    Talk,
+    assistant,
+    calling,
+    chat,
+    lines,
+    marks_in,
+    result,
+    sent,
+    shown,
+    system,
+    text_part,
+    tool,
+    user,
+)
+
+SYSTEM = system(lines(40, "rule"))
+A, B, C = (File(f"{name}.py", lines(60, name)) for name in "abc")
+
+
+def exchange(number: int) -> list[Body]:
+    return [user(f"question {number}"), assistant(lines(3, f"answer {number}"))]
+
+
+def editing(talk: Talk, requests: int = 6) -> list[Plan]:
+    """A chat with three files; one of them is edited with each request."""
+    plans, turns = [], []
+    for number in range(requests):
+        changed = File("b.py", lines(60, "b") + f"edit {number}\n")
+        body = chat(SYSTEM, *turns, *shown(changed, A, C), user(f"question {number}"))
+        plans.append(talk.send(body))
+        turns += exchange(number)
+    return plans
+
+
+class TestModes:
+    def test_passthrough_sends_the_clients_bytes(self) -> None:
+        raw = json.dumps(chat(SYSTEM, user("a")), indent=1).encode()
+        plan = Talk(mode=Mode.PASSTHROUGH).send(raw)
+        assert plan.body is raw
+        assert (plan.reason, plan.rewritten) == (Reason.PASSTHROUGH_MODE, False)
+
+    def test_observe_plans_and_sends_the_clients_bytes(self) -> None:
+        talk = Talk(mode=Mode.OBSERVE)
+        plans = editing(talk)
+        assert all(plan.body == plan.original and not plan.rewritten for plan in plans)
+        assert {plan.reason for plan in plans} == {Reason.OBSERVE_MODE}
+        last = plans[-1]
+        assert last.predicted is not None
+        assert last.own is not None
+        assert last.predicted.read > last.own.read
+
+    def test_mark_keeps_the_order(self) -> None:
+        for plan in editing(Talk(mode=Mode.MARK)):
+            original, body = json.loads(plan.original), sent(plan)
+            assert [m["role"] for m in body["messages"]] == [m["role"] for m in original["messages"]]
+            assert marks_in(body)
+
+    def test_tier_moves_what_is_stable_forward(self) -> None:
+        plans = editing(Talk())
+        assert {plan.reason for plan in plans[2:]} <= {Reason.ORDERED, Reason.KEPT}
+        texts = [json.dumps(m["content"]) for m in sent(plans[-1])["messages"]]
+        place = {f: next(i for i, t in enumerate(texts) if f"{f}.py" in t) for f in "abc"}
+        assert max(place["a"], place["c"]) < place["b"]
+        assert all(len(marks_in(sent(plan))) <= 4 for plan in plans)
+
+
+class TestReasons:
+    def test_below_the_minimum_the_clients_request_goes_out(self) -> None:
+        raw = json.dumps(chat(system("short"), user("hi")), indent=2).encode()
+        plan = Talk(profile=ANTHROPIC).send(raw)
+        assert (plan.reason, plan.body, plan.rewritten) == (Reason.BELOW_MINIMUM, raw, False)
+
+    def test_an_append_only_chat_is_marked_where_it_will_be_read(self) -> None:
+        talk, turns = Talk(), [SYSTEM]
+        for number in range(5):
+            turns += [user(lines(10, f"q{number}"))]
+            plan = talk.send(chat(*turns))
+            assert plan.reason is Reason.MARKED
+            turns += [assistant(lines(5, f"a{number}"))]
+        assert plan.predicted is not None
+        assert plan.predicted.read > 0.7 * plan.predicted.total
+
+    def test_a_client_that_marks_well_is_left_alone(self) -> None:
+        talk, turns = Talk(), [system([text_part(lines(40), **MARK)])]
+        plans = []
+        for number in range(4):
+            newest = user([text_part(lines(10, f"q{number}"), **MARK)])
+            plans.append(talk.send(chat(*turns, newest)))
+            turns += [user(lines(10, f"q{number}")), assistant(lines(5, f"a{number}"))]
+        assert {plan.reason for plan in plans[1:]} == {Reason.CLIENT_OPTIMAL}
+        assert all(plan.body == plan.original for plan in plans)
+
+    def test_the_layout_of_the_request_before_goes_on(self) -> None:
+        talk = Talk()
+        editing(talk, 4)
+        turns = [m for n in range(4) for m in exchange(n)]
+        last = File("b.py", lines(60, "b") + "edit 3\n")
+        plan = talk.send(chat(SYSTEM, *turns, *shown(last, A, C), user("question 4")))
+        assert plan.reason is Reason.KEPT
+
+    @pytest.mark.parametrize(
+        "body",
+        [
+            b'{"model":"m","messages":[1]}',
+            b'{"model":"m","messages":[{}]}',
+            b'{"model":"m","messages":[{"role":"user","content":{}}]}',
+            b'{"model":"m","tools":{},"messages":[{"role":"user","content":"a"}]}',
+            b'{"model":"m","x":NaN,"messages":[{"role":"user","content":"a"}]}',
+        ],
+    )
+    def test_what_cannot_be_read_goes_out_as_it_came(self, body: bytes) -> None:
+        plan = Talk().send(body)
+        assert (plan.reason, plan.body) == (Reason.UNREADABLE, body)
+
+    def test_what_is_no_chat_request_is_refused(self) -> None:
+        with pytest.raises(InvalidRequest):
+            Talk().plan(b'{"model":"m"}')
+
+    def test_an_error_of_ours_is_contained(self) -> None:
+        class Broken:
+            name, priority = "broken", 1
+
+            def recognise(self, role: str, text: str) -> None:
+                raise ZeroDivisionError("ours")
+
+        planner = TierPlanner(bytes_over_four, [Broken()])
+        raw = json.dumps(chat(SYSTEM, user("a"))).encode()
+        plan = planner.plan(raw, Route(scope="s", name="m", model="x", profile=TINY), Mode.TIER, 1.0)
+        assert isinstance(plan.surprise, ZeroDivisionError)
+        assert (plan.reason, plan.body) == (Reason.INTERNAL_ERROR, raw.replace(b'"model": "m"', b'"model": "x"'))
+
+
+class TestLife:
+    def test_a_refused_session_is_left_alone(self) -> None:
+        talk = Talk()
+        turns = [SYSTEM, user("a")]
+        plan = talk.plan(chat(*turns))
+        assert plan.rewritten
+        talk.planner.barred(plan)
+        talk.planner.began(plan, talk.now)
+        talk.planner.settled(plan, None, talk.now)
+        plan = talk.send(chat(*turns, assistant("b"), user("c")))
+        assert (plan.reason, plan.body) == (Reason.BARRED, plan.original)
+        assert talk.send(chat(SYSTEM, user("another session"))).reason is not Reason.BARRED
+
+    def test_a_request_that_is_refused_either_way_changes_nothing_for_its_session(self) -> None:
+        calm, struck = Talk(), Talk()
+        turns = [SYSTEM, user("a")]
+        for number in range(10):
+            if number == 3:
+                plan = struck.plan(chat(*turns, logit_bias=7))
+                assert plan.rewritten
+                struck.planner.refused(plan)
+            plans = [talk.send(chat(*turns)) for talk in (calm, struck)]
+            assert plans[0].body == plans[1].body
+            assert plans[0].predicted == plans[1].predicted
+            turns += [assistant(f"b{number}"), user(f"c{number}")]
+
+    def test_nothing_is_learnt_from_a_request_that_was_never_accepted(self) -> None:
+        talk = Talk()
+        first = talk.plan(chat(SYSTEM, user("a")))
+        second = talk.plan(chat(SYSTEM, user("a")))
+        assert first.body == second.body
+        assert second.predicted is not None
+        assert second.predicted.read == 0
+
+    def test_siblings_count_once(self) -> None:
+        """Parallel requests that were planned from one state are one observation."""
+        talk, files = Talk(), shown(File("a.py", lines(60, "a")), File("b.py", lines(60, "b")))
+        first = [SYSTEM, user("one"), assistant("1")]
+        talk.send(chat(*first, *files, user("two")))
+        talk.now += 10
+        asked = [user("two"), assistant("2")]
+        bodies = [[*asked, *files, user(text)] for text in ("left", "right")]
+        plans = [talk.plan(chat(*first, *body)) for body in bodies]
+        drafts = [plan.ticket for plan in plans]
+        assert isinstance(drafts[0], Draft)
+        tracker = drafts[0].session.tracker
+        counts = []
+        for plan in plans:
+            talk.planner.began(plan, talk.now)
+            talk.planner.settled(plan, None, talk.now)
+            counts.append(max(tracker.n(key) for key in tracker.state()[0]))
+        assert counts[1] == counts[0]
+
+    def test_one_that_goes_on_from_a_request_that_ended_meanwhile_counts(self) -> None:
+        talk, files = Talk(), shown(File("a.py", lines(60, "a")), File("b.py", lines(60, "b")))
+        first = [SYSTEM, user("one"), assistant("1")]
+        plans = [
+            talk.plan(chat(*first, *files, user("two"))),
+            talk.plan(chat(*first, user("two"), assistant("2"), *files, user("three"))),
+        ]
+        draft = plans[0].ticket
+        assert isinstance(draft, Draft)
+        for plan in plans:
+            talk.planner.began(plan, talk.now)
+            talk.planner.settled(plan, None, talk.now)
+        assert max(draft.session.tracker.n(key) for key in draft.session.tracker.state()[0]) == 1
+
+    def test_a_retry_counts_once(self) -> None:
+        talk = Talk()
+        body = chat(SYSTEM, *shown(A), user("a"))
+        for _ in range(8):
+            talk.send(body)
+        assert list(talk.send(body).moves) == []
+
+    def test_what_expired_is_not_counted_on(self) -> None:
+        talk = Talk()
+        talk.send(chat(SYSTEM, user("a")))
+        warm = talk.plan(chat(SYSTEM, user("a"), assistant("b"), user("c")))
+        talk.now += 10_000
+        cold = talk.plan(chat(SYSTEM, user("a"), assistant("b"), user("c")))
+        assert warm.predicted is not None
+        assert cold.predicted is not None
+        assert (warm.predicted.read > 0, cold.predicted.read) == (True, 0)
+
+    def test_an_entry_that_is_made_behind_the_answer_is_not_there_before(self) -> None:
+        talk = Talk(profile=PROFILES["qwen"])
+        turns = [system(lines(120)), user(lines(60))]
+        one, two = chat(*turns), chat(*turns, assistant("b"), user("c"))
+        first = talk.plan(one)
+        talk.planner.began(first, talk.now)
+        meanwhile = talk.plan(two)
+        talk.now += 5
+        talk.planner.settled(first, None, talk.now)
+        afterwards = talk.plan(two)
+        assert meanwhile.predicted is not None
+        assert afterwards.predicted is not None
+        assert (meanwhile.predicted.read, afterwards.predicted.read > 0) == (0, True)
+
+    def test_moves_are_reported_when_the_exchange_is_settled(self) -> None:
+        plans = editing(Talk(), 6)
+        moves = [(m.key, m.source, m.target, m.reason) for p in plans for m in p.moves]
+        assert ("aider:files/file:a.py", "ACTIVE", "L3", "unchanged") in moves
+        assert not any("b.py" in key for key, *_ in moves)
+
+    def test_what_one_team_cached_is_no_other_teams(self) -> None:
+        talk = Talk()
+        body = chat(SYSTEM, user("a"))
+        talk.send(body)
+        assert talk.plan(body).predicted.read > 0  # type: ignore[union-attr]
+        talk.route = replace(talk.route, scope="other")
+        assert talk.plan(body).predicted.read == 0  # type: ignore[union-attr]
+
+    def test_tiers_add_up(self) -> None:
+        for plan in editing(Talk()):
+            assert plan.predicted is not None
+            assert sum(plan.segment_tokens.values()) == plan.predicted.total
+            assert "unmarked" in plan.segment_tokens
+
+    def test_two_planners_say_the_same(self) -> None:
+        one, other = editing(Talk()), editing(Talk())
+        assert [plan.body for plan in one] == [plan.body for plan in other]
+
+
+class TestProfiles:
+    @pytest.mark.parametrize("profile", [OPENAI, DEEPSEEK])
+    def test_a_provider_without_markers_gets_none(self, profile: CacheProfile) -> None:
+        body = chat(
+            system([text_part(lines(200), **MARK)]), user(lines(200), **MARK), assistant("b"), user("go"),
+            tools=[tool("t", **MARK)],
+        )  # fmt: skip
+        plan = Talk(profile=profile).send(body)
+        assert marks_in(sent(plan)) == []
+
+    def test_where_nothing_is_known_the_markers_of_a_client_stay(self) -> None:
+        body = chat(system([text_part(lines(200), **MARK)]), user("a"), assistant("b"), user("go"))
+        plan = Talk(profile=NONE).send(body)
+        assert (sent(plan), plan.reason, plan.predicted) == (body, Reason.MARKS_WITHOUT_PROFILE, None)
+        for mode in (Mode.MARK, Mode.OBSERVE):
+            assert Talk(profile=NONE, mode=mode).send(body).reason is Reason.MARKS_WITHOUT_PROFILE
+
+    def test_the_other_dialect(self) -> None:
+        plan = Talk(profile=OPENAI_EXPLICIT).send(chat(system(lines(200)), user(lines(100))))
+        assert "cache_control" not in plan.body.decode()
+        assert marks_in(sent(plan))[-1] == "1.0"
+
+    @pytest.mark.parametrize("profile", [OPENAI, DEEPSEEK, NONE, OPENAI_EXPLICIT, ANTHROPIC])
+    def test_the_name_and_the_options_are_edited_whatever_happens(self, profile: CacheProfile) -> None:
+        talk = Talk(profile=profile)
+        talk.route = replace(talk.route, model="provider/x")
+        for text in ("short", lines(300)):
+            body = sent(talk.send(chat(system(text), user("a"), stream=True, stratiform={"x": 1})))
+            assert (body["model"], body["stream_options"]) == ("provider/x", {"include_usage": True})
+            assert "stratiform" not in body
+
+    def test_at_most_four_markers_whatever_the_client_sends(self) -> None:
+        tools = [tool(f"t{n}", **MARK) for n in range(3)]
+        tools[2]["function"] |= MARK
+        loop = [m for n in range(4) for m in (calling(f"{n}"), result(f"{n}", [text_part(lines(9), **MARK)], **MARK))]
+        for mode in (Mode.MARK, Mode.TIER):
+            body = chat(SYSTEM, user(lines(20)), *loop[:2], tools=tools[:1])
+            assert len(marks_in(sent(Talk(mode=mode).send(body)))) <= 4
+        crowded = chat(system([text_part(lines(40), **MARK)]), user(lines(20)), *loop, tools=tools)
+        plan = Talk().send(crowded)
+        assert plan.body == plan.original or len(marks_in(sent(plan))) <= 4
+
+    def test_a_marker_on_the_whole_request_takes_a_slot(self) -> None:
+        turns: list[Body] = [m for n in range(5) for m in (user(lines(20, f"q{n}")), assistant(lines(9, f"a{n}")))]
+        body = chat(SYSTEM, *turns, user("go"), **MARK)
+        assert len(marks_in(sent(Talk().send(body)))) <= 3
+
+    def test_mark_mode_never_adds_a_fifth(self) -> None:
+        talk = Talk(mode=Mode.MARK)
+        turns: list[Body] = [SYSTEM]
+        for number in range(8):
+            users = [
+                user([text_part(lines(9, f"q{n}"), **(MARK if n > number - 4 else {}))]) for n in range(number + 1)
+            ]
+            turns = [SYSTEM]
+            for n, each in enumerate(users):
+                turns += [each, assistant(lines(3, f"a{n}"))]
+            body = sent(talk.send(chat(*turns[:-1])))
+            assert len(marks_in(body)) <= 4
+            assert set(marks_in(chat(*turns[:-1]))) <= set(marks_in(body))
+
+    def test_the_clients_hour_is_kept(self) -> None:
+        hour = {"cache_control": {"type": "ephemeral", "ttl": "1h"}}
+        talk, turns = Talk(), []
+        for number in range(4):
+            plan = talk.send(chat(system([text_part(lines(40), **hour)]), *turns, user(lines(30, f"q{number}"))))
+            turns += [user(lines(30, f"q{number}")), assistant(lines(5, "a"))]
+            lives = [p["cache_control"] for m in sent(plan)["messages"] for p in m["content"] if "cache_control" in p]
+            assert lives[0] == hour["cache_control"]
+            assert lives[1:] == [{"type": "ephemeral"}] * (len(lives) - 1)
+
+
+class TestReminder:
+    def talk(self, mode: Mode = Mode.TIER, profile: CacheProfile = TINY) -> Talk:
+        talk = Talk(profile=profile, mode=mode)
+        talk.route = replace(talk.route, reminder="Be brief.")
+        return talk
+
+    @pytest.mark.parametrize("mode", [Mode.MARK, Mode.TIER])
+    @pytest.mark.parametrize("text", ["short", lines(300)])
+    def test_stands_behind_the_last_user_message(self, mode: Mode, text: str) -> None:
+        plan = self.talk(mode, ANTHROPIC).send(chat(system(text), user("one"), assistant("1"), user("two")))
+        last = sent(plan)["messages"][-1]["content"]
+        assert (last if isinstance(last, str) else last[-1]["text"]) == "two\n\nBe brief."
+        assert "Be brief." not in json.dumps(sent(plan)["messages"][:-1])
+
+    def test_not_in_passthrough(self) -> None:
+        plan = self.talk(Mode.PASSTHROUGH).send(chat(system(lines(300)), user("one")))
+        assert (plan.body, plan.body.count(b"Be brief.")) == (plan.original, 0)
+
+    @pytest.mark.parametrize("mode", [Mode.OBSERVE, Mode.MARK, Mode.TIER])
+    @pytest.mark.parametrize("profile", [TINY, ANTHROPIC, OPENAI, NONE])
+    @pytest.mark.parametrize("is_marked", [False, True])
+    @pytest.mark.parametrize("is_barred", [False, True])
+    @pytest.mark.parametrize("share", [0.0, 1.0])
+    def test_whatever_is_planned_it_goes_out_once(
+        self, mode: Mode, profile: CacheProfile, is_marked: bool, is_barred: bool, share: float
+    ) -> None:
+        talk = Talk(profile=profile, mode=mode, options=Options(holdout=share))
+        talk.route = replace(talk.route, reminder="Be brief.")
+        head = [text_part(lines(300), **MARK)] if is_marked else lines(300)
+        turns = [system(head)]
+        for number in range(3):
+            raw = json.dumps(chat(*turns, user(f"q{number}")), indent=1).encode()
+            plan = talk.send(raw)
+            added = f"q{number}\\n\\nBe brief.".encode()
+            expected = raw.replace(b'"q%d"' % number, b'"' + added + b'"')
+            assert json.loads(plan.original) == json.loads(expected)
+            front = raw.rindex(b"{")
+            assert plan.original[:front] == raw[:front]
+            assert plan.body.count(b"Be brief.") == plan.body.count(added) == 1
+            if is_barred:
+                talk.planner.barred(plan)
+            turns += [user(f"q{number}"), assistant("ok")]
+
+    def test_inside_a_tool_loop_it_stays_where_it_was(self) -> None:
+        talk, loop = self.talk(), [SYSTEM, user("one")]
+        bodies = []
+        for number in range(3):
+            bodies.append(sent(talk.send(chat(*loop))))
+            loop += [calling(str(number)), result(str(number), lines(9))]
+        assert all("Be brief." in json.dumps(b["messages"][1]) for b in bodies)
+
+    def test_the_turn_that_loses_it_is_not_counted_on(self) -> None:
+        talk, turns = self.talk(), [SYSTEM]
+        for number in range(6):
+            plan = talk.send(chat(*turns, user(lines(40, f"q{number}"))))
+            assert plan.predicted is not None
+            turns += [user(lines(40, f"q{number}")), assistant("ok")]
+        # Everything before the last user message of the request before is read, that message itself is not.
+        last = json.loads(plan.original)["messages"]
+        repeated = sum((len(m["content"]) + 3) // 4 + 4 for m in last[:-3])
+        assert 0.9 * repeated <= plan.predicted.read <= repeated
+
+
+class TestHoldOut:
+    def talk(self, share: float, mode: Mode = Mode.TIER) -> Talk:
+        return Talk(mode=mode, options=Options(holdout=share))
+
+    def test_a_control_is_left_alone_and_says_so(self) -> None:
+        talk = self.talk(1.0)
+        plans = editing(talk)
+        assert {(p.reason, p.mode, p.arm) for p in plans} == {(Reason.HOLD_OUT, Mode.OBSERVE, "control")}
+        assert all(
+            p.body == p.original and not p.rewritten and not p.tier_tokens and not p.segment_tokens for p in plans
+        )
+        assert [p.predicted for p in plans] == [p.own for p in plans]
+
+    def test_a_share_of_the_sessions_and_all_requests_of_each(self) -> None:
+        talk, arms = self.talk(0.3), []
+        for number in range(100):
+            turns = [SYSTEM, user(f"session {number}")]
+            first = talk.send(chat(*turns))
+            again = talk.send(chat(*turns, assistant(f"answer {number}"), user("b")))
+            assert first.arm == again.arm
+            arms.append(first.arm)
+        assert 15 <= arms.count("control") <= 45
+        assert arms.count("treated") == 100 - arms.count("control")
+
+    @pytest.mark.parametrize("mode", [Mode.OBSERVE, Mode.PASSTHROUGH])
+    def test_modes_that_change_nothing_have_no_arms(self, mode: Mode) -> None:
+        plan = self.talk(1.0, mode).send(chat(SYSTEM, user("a")))
+        assert (plan.arm, plan.reason is Reason.HOLD_OUT) == ("", False)
+
+    def test_a_control_gets_the_reminder_too(self) -> None:
+        talk = self.talk(1.0)
+        talk.route = replace(talk.route, reminder="Be brief.")
+        plan = talk.send(chat(SYSTEM, user("a")))
+        assert plan.reason is Reason.HOLD_OUT
+        assert sent(plan)["messages"] == [SYSTEM, user("a\n\nBe brief.")]
+
+    def test_without_a_hold_out_there_is_none(self) -> None:
+        assert {plan.arm for plan in editing(Talk())} == {""}
+
+
+class TestClassic:
+    @pytest.mark.parametrize(("minimum", "target"), [(1, 1126), (4096, 4505)])
+    def test_tiers_are_as_large_as_the_model_caches(self, minimum: int, target: int) -> None:
+        talk = Talk(profile=replace(ANTHROPIC, min_tokens=minimum))
+        plan = talk.plan(chat(SYSTEM, user("a")))
+        assert isinstance(plan.ticket, Draft)
+        assert plan.ticket.session.tracker.policy.target_tokens == target
+
+    def test_lays_out_by_tiers(self) -> None:
+        plans = editing(Talk(policy="classic"), 8)
+        texts = [json.dumps(m["content"]) for m in sent(plans[-1])["messages"]]
+        place = {f: next(i for i, t in enumerate(texts) if f"{f}.py" in t) for f in "abc"}
+        assert max(place["a"], place["c"]) < place["b"]
+
+    def test_clock_and_documents_move_under_it_too(self) -> None:
+        talk, turns = Talk(policy="classic"), []
+        for number in range(5):
+            text = f'{lines(40)}Current time: 2026-01-01 10:0{number}\n<doc id="1">one</doc>\nBe brief.\n'
+            plan = talk.send(chat(system(text), *turns, user(f"q{number}")))
+            turns += exchange(number)
+        assert "<stratiform-context>" in plan.body.decode()
+
+
+def reads(plans: Sequence[Plan]) -> list[int]:
+    return [plan.predicted.read if plan.predicted else 0 for plan in plans]
+
+
+def test_a_clock_in_the_system_prompt_costs_no_hit() -> None:
+    talk, turns = Talk(), []
+    plans = []
+    for number in range(6):
+        clock = f"Current date and time: 2026-01-01 10:0{number}:00\n"
+        plans.append(talk.send(chat(system(lines(20) + clock + lines(20)), *turns, user(f"q{number}"))))
+        turns += exchange(number)
+    assert all(
+        read > 0.6 * plan.predicted.total
+        for read, plan in zip(reads(plans)[2:], plans[2:], strict=True)
+        if plan.predicted
+    )
+
+
+def test_where_every_prefix_is_stored_the_head_of_an_edited_file_is_read_again() -> None:
+    talk = Talk(profile=replace(OPENAI, min_tokens=1, step=1))
+    lines_of = [f"line {number} of a file that is long enough\n" for number in range(400)]
+    turns: list[Body] = []
+    read = []
+    for number in range(4):
+        file = File("a.py", "".join([*lines_of[:300], f"edit {number}\n", *lines_of[300:]]))
+        plan = talk.send(chat(SYSTEM, *turns, *shown(file, File("b.py", "b = 1\n")), user(f"q{number}")))
+        turns += [user(f"q{number}"), assistant(f"a{number}")]
+        assert plan.predicted is not None
+        read.append(plan.predicted.read / plan.predicted.total)
+    assert all(share > 0.5 for share in read[2:])

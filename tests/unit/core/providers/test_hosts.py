@@ -1,0 +1,20 @@
+import pytest
+
+from proxy.core.providers.hosts import provider_at
+
+
+@pytest.mark.parametrize(
+    ("host", "provider"),
+    [
+        ("api.openai.com", "openai"),
+        ("eu.api.openai.com", "openai"),
+        ("notapi.openai.com", ""),
+        ("mine.openai.azure.com", "azure"),
+        ("dashscope-intl.aliyuncs.com", "dashscope"),
+        ("openrouter.ai", "openrouter"),
+        ("localhost", ""),
+        ("", ""),
+    ],
+)
+def test_the_host_says_who_answers(host: str, provider: str) -> None:
+    assert provider_at(host) == provider

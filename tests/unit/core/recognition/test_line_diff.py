@@ -1,0 +1,42 @@
+"""Two versions of a text, compared line by line."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from proxy.core.recognition.line_diff import differences
+
+TEXT = st.lists(st.integers(1, 9), max_size=30)
+
+
+def patched(before: list[int], after: list[int]) -> list[int]:
+    """The earlier version with all differences applied to it."""
+    found = differences(before, after)
+    assert found is not None
+    result, position = [], 0
+    for low, high, first, last in found:
+        assert (high > low) or (last > first)
+        result += [*before[position:low], *after[first:last]]
+        position = high
+    return result + before[position:]
+
+
+@given(TEXT, TEXT)
+def test_with_its_differences_the_earlier_version_is_the_later_one(before: list[int], after: list[int]) -> None:
+    assert patched(before, after) == after
+
+
+@given(TEXT, TEXT, TEXT, TEXT, st.integers(500, 700))
+def test_also_where_they_are_far_apart(a: list[int], b: list[int], c: list[int], d: list[int], size: int) -> None:
+    between, behind = list(range(100, 100 + size)), list(range(1_000, 1_000 + size))
+    before, after = [*a, *between, *b, 10, *behind], [*c, *between[1:], *d, *behind]
+    assert patched(before, after) == after
+
+
+def test_places_that_are_far_apart_are_found_apart() -> None:
+    rules = [line for number in range(100, 1_100) for line in (number, 1)]
+    assert differences([2, *rules, 3], [4, *rules, 5]) == [(0, 1, 0, 1), (2001, 2002, 2001, 2002)]
+
+
+def test_another_text_is_no_version() -> None:
+    assert differences(list(range(2_000)), list(range(5_000, 7_000))) is None
+    assert differences([1, *[0] * 4_000, 2], [3, *[0] * 3_000, 4]) is None

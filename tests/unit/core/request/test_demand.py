@@ -1,0 +1,169 @@
+"""What a request asks for that costs money."""
+
+import json
+import time
+from collections.abc import Mapping
+
+import pytest
+
+from proxy.core.request.demand import MEMBERS, Demand, Kind, demand_of
+from proxy.core.request.routing_fields import head_of
+
+CHAT, COMPLETIONS, RESPONSES, MESSAGES = "/chat/completions", "/completions", "/responses", "/messages"
+GEMINI = "/models/gemini-3-pro:generatecontent"
+
+
+def of(path: str, body: Mapping[str, object] | str, method: str = "POST") -> Demand:
+    text = body if isinstance(body, str) else json.dumps(body)
+    return demand_of(method, path, head_of(text.encode()).asked)
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "limit"),
+    [
+        (CHAT, {}, None),
+        (CHAT, {"max_tokens": 9}, 9),
+        (CHAT, {"max_completion_tokens": 9}, 9),
+        (CHAT, {"max_tokens": 9, "max_completion_tokens": 90}, 90),
+        (CHAT, {"max_tokens": 90, "max_completion_tokens": 9}, 90),
+        (CHAT, {"max_tokens": 9, "max_completion_tokens": None}, 9),
+        (CHAT, {"max_output_tokens": 1}, None),
+        (CHAT, {"max_output_tokens": 1, "max_tokens": 9}, 9),
+        (CHAT, {"generationConfig": {"maxOutputTokens": 1}}, None),
+        (COMPLETIONS, {"max_completion_tokens": 1, "max_tokens": 1_000_000}, 1_000_000),
+        (COMPLETIONS, {"max_completion_tokens": 1}, None),
+        (RESPONSES, {"max_output_tokens": 9, "max_tokens": 1}, 9),
+        (RESPONSES, {"max_tokens": 1, "max_completion_tokens": 1}, None),
+        (MESSAGES, {"max_tokens": 9, "max_output_tokens": 1}, 9),
+        (GEMINI, {"generationConfig": {"maxOutputTokens": 9}}, 9),
+        (GEMINI, {"generation_config": {"max_output_tokens": 9}}, 9),
+        (GEMINI, {"generationConfig": {"maxOutputTokens": 9}, "generation_config": {"max_output_tokens": 90}}, 90),
+        (GEMINI, {"maxOutputTokens": 9}, None),
+        (GEMINI, {"generationConfig": None}, None),
+    ],
+)
+def test_the_limits_that_the_path_knows_count_and_the_largest_of_them(
+    path: str, body: Mapping[str, object], limit: int | None
+) -> None:
+    assert of(path, body).max_output_tokens == limit
+
+
+@pytest.mark.parametrize("odd", ['"10"', "10.0", "true", "0", "-1", "1e400", "1e1", "[10]", "{}", '"x"', "NaN", '""'])
+@pytest.mark.parametrize("beside", ["", ', "max_completion_tokens": 5'])
+def test_a_limit_that_some_server_may_pass_over_is_none(odd: str, beside: str) -> None:
+    assert of(CHAT, f'{{"max_tokens": {odd}{beside}}}').max_output_tokens is None
+
+
+def test_what_some_server_takes_for_a_limit_is_the_least_that_is_reserved() -> None:
+    assert of(CHAT, {"max_tokens": "100000", "max_completion_tokens": 5}).least_output_tokens == 100_000
+    assert of(CHAT, {"max_tokens": 9}).least_output_tokens == 0
+    assert of(CHAT, {}).least_output_tokens == 0
+
+
+@pytest.mark.parametrize("name", ["n", "best_of", "num_completions", "num_generations"])
+@pytest.mark.parametrize(
+    ("value", "answers", "is_clear"),
+    [
+        ("3", 3, True),
+        ('"3"', 3, True),
+        ('" 3 "', 3, True),
+        ('"1_0"', 10, True),
+        ('"3e1"', 30, True),
+        ("3.0", 3, True),
+        ("2.5", 3, True),
+        ("true", 1, True),
+        ("null", 1, True),
+        ("0", 1, True),
+        ("-4", 1, True),
+        ("1e6", 1_000_000, True),
+        ('"many"', 1, False),
+        ("[3]", 1, False),
+        ('{"n": 3}', 1, False),
+        ("NaN", 1, False),
+        ('"inf"', 1, False),
+    ],
+)
+def test_a_count_is_the_largest_that_a_server_could_read(name: str, value: str, answers: int, is_clear: bool) -> None:
+    found = of(CHAT, f'{{"{name}": {value}}}')
+    assert (found.answers, found.unclear) == (answers, "" if is_clear else name)
+
+
+def test_best_of_is_billed_and_not_its_product_with_n() -> None:
+    assert of(COMPLETIONS, {"n": 2, "best_of": 5}).answers == 5
+    assert of(GEMINI, {"generationConfig": {"candidateCount": 4}}).answers == 4
+
+
+@pytest.mark.parametrize(
+    ("prompt", "prompts"),
+    [
+        ("one", 1),
+        (["one"], 1),
+        (["a"] * 200, 200),
+        ([1, 2, 3], 1),
+        ([[1, 2], [3], [4]], 3),
+        ([1, "a", [2]], 3),
+        ([], 1),
+        (None, 1),
+    ],
+)
+def test_every_prompt_of_a_completion_is_answered(prompt: object, prompts: int) -> None:
+    assert of(COMPLETIONS, {"prompt": prompt, "n": 2}).answers == 2 * prompts
+    assert of(CHAT, {"prompt": prompt}).answers == 1
+
+
+def test_prompts_of_large_bodies_are_never_too_few() -> None:
+    assert of(COMPLETIONS, {"prompt": ["a" * 50] * 20_000}).answers >= 20_000
+
+
+def test_a_prompt_that_is_neither_is_named() -> None:
+    assert of(COMPLETIONS, {"prompt": {"id": "p"}}).unclear == "prompt"
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "kind"),
+    [
+        ("POST", "/v1/threads/t/messages", Kind.FREE),
+        ("POST", "/messages/count_tokens", Kind.FREE),
+        ("POST", "/files", Kind.FREE),
+        ("GET", "/batches", Kind.FREE),
+        ("DELETE", "/files/f", Kind.FREE),
+        ("POST", "/batches", Kind.UNKNOWN),
+        ("POST", "/messages/batches", Kind.UNKNOWN),
+        ("POST", "/fine_tuning/jobs", Kind.UNKNOWN),
+        ("POST", "/threads/t/runs", Kind.UNKNOWN),
+        ("POST", "/videos", Kind.UNKNOWN),
+        ("POST", "/chat/completions;x", Kind.UNKNOWN),
+        ("PURGE", "/chat/completions/x/y", Kind.UNKNOWN),
+        ("POST", "/engines/m/completions", Kind.TEXT),
+        ("POST", "/responses/compact", Kind.TEXT),
+        ("POST", "/embeddings", Kind.PROMPT),
+        ("POST", "/images/edits", Kind.IMAGE),
+        ("POST", "/audio/speech", Kind.SPEECH),
+        ("POST", "/audio/translations", Kind.TRANSCRIPTION),
+        ("POST", "/rerank", Kind.RERANK),
+    ],
+)
+def test_what_a_path_is_billed_by(method: str, path: str, kind: Kind) -> None:
+    assert demand_of(method, path, {}).kind is kind
+
+
+def test_a_body_that_was_not_read_has_no_limit() -> None:
+    assert demand_of("POST", CHAT, None) == Demand(unclear="body")
+
+
+def test_members_stand_once() -> None:
+    assert len(set(MEMBERS)) == len(MEMBERS)
+
+
+@pytest.mark.parametrize("name", MEMBERS)
+@pytest.mark.parametrize("value", ["[" * 500 + "]" * 500, "[" + "{}," * 2_000_000 + "{}]", '"' + "x" * 6_000_000 + '"'])
+def test_a_huge_value_is_not_built(name: str, value: str) -> None:
+    asked = {name: value.encode()}
+    began = time.process_time()
+    for path in (CHAT, COMPLETIONS, RESPONSES, GEMINI, "/images/generations", "/audio/speech", "/rerank"):
+        demand_of("POST", path, asked)
+    assert time.process_time() - began < 0.5
+
+
+def test_settings_that_cannot_be_read_are_named() -> None:
+    assert of(GEMINI, {"generationConfig": [1]}).unclear == "generationConfig"

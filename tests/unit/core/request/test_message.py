@@ -1,0 +1,287 @@
+import json
+from typing import Any
+
+import pytest
+from msgspec import Raw
+
+from proxy.core.recognition.pieces import Form, PieceKind
+from proxy.core.request.message import Message, MessageReader, PartKind
+from proxy.core.request.tokens import IMAGE_TOKENS, MESSAGE_OVERHEAD_TOKENS, TokenCounter, bytes_over_four
+from proxy.core.wire.json_body import Unreadable
+from tests.fidelity.chats import File
+from tests.talk import MARK, RECOGNISERS, Body, assistant, calling, result, shown, system, text_part, user
+
+IMAGE = {"type": "image_url", "image_url": {"url": "data:image/png;base64,iVBORw0KGgo="}}
+HOUR = {"cache_control": {"type": "ephemeral", "ttl": "1h"}}
+
+
+def reader(encode: Any = bytes_over_four, **more: Any) -> MessageReader:
+    return MessageReader(TokenCounter(encode), RECOGNISERS, **more)
+
+
+def read(message: Body | bytes) -> Message:
+    return reader().read(Raw(message if isinstance(message, bytes) else json.dumps(message).encode()))
+
+
+class TestDigest:
+    """Equal exactly where the provider renders the same text."""
+
+    def test_a_string_is_a_list_of_one_text(self) -> None:
+        assert read(user("hi")).digest == read(user([text_part("hi")])).digest
+        assert read(result("1", "hi")).digest == read(result("1", [text_part("hi")])).digest
+
+    @pytest.mark.parametrize(
+        ("marked", "plain"),
+        [
+            (user("hi", **MARK), user("hi")),
+            (user([text_part("hi", **HOUR)]), user("hi")),
+            (user([text_part("a"), text_part("b", **MARK)]), user([text_part("a"), text_part("b")])),
+            (user([text_part("a", prompt_cache_breakpoint={"mode": "explicit"})]), user("a")),
+            (result("1", "hi", **MARK), result("1", "hi")),
+            (result("1", [text_part("a", **MARK), text_part("b")]), result("1", [text_part("a"), text_part("b")])),
+            ({**calling("1"), **MARK}, calling("1")),
+            (user([{**IMAGE, **MARK}]), user([IMAGE])),
+        ],
+    )
+    def test_markers_are_no_part_of_it(self, marked: Body, plain: Body) -> None:
+        assert read(marked).digest == read(plain).digest
+        assert [p.digest for p in read(marked).parts] == [p.digest for p in read(plain).parts]
+        assert (read(marked).has_marks, read(plain).has_marks) == (True, False)
+
+    def test_a_marker_on_a_call_is_no_part_of_it(self) -> None:
+        marked = calling("1", "2")
+        marked["tool_calls"][1] |= MARK
+        assert read(marked).digest == read(calling("1", "2")).digest
+        assert [p.own_mark for p in read(marked).parts] == [None, "5m"]
+
+    @pytest.mark.parametrize(
+        "other",
+        [
+            system("hi"),
+            user("hi "),
+            user("hi", name="ann"),
+            user([text_part("hi"), text_part("")]),
+            user([text_part("h"), text_part("i")]),
+            user([text_part("hi", annotations=[1])]),
+            user([text_part("hi"), IMAGE]),
+            user(None),
+        ],
+    )
+    def test_everything_else_is(self, other: Body) -> None:
+        assert read(other).digest != read(user("hi")).digest
+
+    def test_arguments_count_byte_for_byte(self) -> None:
+        one, two = calling("1"), calling("1")
+        two["tool_calls"][0]["function"]["arguments"] = '{"x": 1}'
+        assert read(one).digest != read(two).digest
+
+    def test_thinking_counts(self) -> None:
+        plain = assistant("a")
+        thinking = {"type": "thinking", "thinking": "hm", "signature": "s"}
+        assert read(assistant("a", thinking_blocks=[thinking])).digest != read(plain).digest
+        assert read(assistant([thinking, text_part("a")])).digest != read(plain).digest
+
+
+class TestParts:
+    def test_a_text_and_its_tokens(self) -> None:
+        (part,) = read(user("x" * 40)).parts
+        assert (part.kind, part.tokens, part.index, part.markable) == (
+            PartKind.TEXT, 10 + MESSAGE_OVERHEAD_TOKENS, -1, True,
+        )  # fmt: skip
+
+    def test_one_part_for_each_of_a_list(self) -> None:
+        message = read(user([text_part("x" * 40), IMAGE, {"type": "later", "x": 1}, text_part(" ")]))
+        assert [(p.kind, p.index, p.markable) for p in message.parts] == [
+            (PartKind.TEXT, 0, True),
+            (PartKind.MEDIA, 1, True),
+            (PartKind.OTHER, 2, False),
+            (PartKind.TEXT, 3, False),
+        ]
+        assert message.parts[1].tokens == IMAGE_TOKENS
+        assert message.tokens == sum(p.tokens for p in message.parts)
+
+    def test_a_text_part_with_more_keys_can_be_marked_but_is_never_taken_apart(self) -> None:
+        clock = "Current time: 2026-01-01 10:00\nBe kind.\n"
+        plain, odd = read(system([text_part(clock)])), read(system([text_part(clock, annotations=[])]))
+        assert plain.recognition is not None
+        assert (odd.recognition, odd.parts[0].kind, odd.parts[0].markable) == (None, PartKind.TEXT, True)
+
+    def test_nothing_of_the_models_can_be_marked(self) -> None:
+        thinking = {"type": "thinking", "thinking": "hm", "signature": "s"}
+        message = read({**calling("1"), "content": [thinking, text_part("a")]})
+        assert [(p.kind, p.markable) for p in message.parts] == [
+            (PartKind.THINKING, False),
+            (PartKind.TEXT, False),
+            (PartKind.CALL, False),
+        ]
+
+    @pytest.mark.parametrize("content", ["", "  \n", [text_part("")]])
+    def test_nor_what_is_blank(self, content: object) -> None:
+        assert [p.markable for p in read(user(content)).parts] == [False]
+
+    def test_nor_sound(self) -> None:
+        audio = {"type": "input_audio", "input_audio": {"data": "UklGRg==", "format": "wav"}}
+        (part,) = read(user([audio])).parts
+        assert (part.kind, part.markable) == (PartKind.MEDIA, False)
+
+    def test_a_tool_result_is_one_position(self) -> None:
+        message = read(result("1", [text_part("a"), IMAGE, text_part("b")]))
+        assert [(p.kind, p.index, p.markable) for p in message.parts] == [(PartKind.RESULT, -1, True)]
+
+    @pytest.mark.parametrize(
+        ("content", "markable"),
+        [
+            ([], False),
+            ([text_part("a"), text_part(" ")], False),
+            ([text_part(" "), text_part("a")], True),
+            ([text_part("a"), {"type": "later"}], False),
+            ("", False),
+        ],
+    )
+    def test_a_tool_result_is_marked_on_something(self, content: object, markable: bool) -> None:
+        assert [p.markable for p in read(result("1", content)).parts] == [markable]
+
+    def test_a_part_of_no_kind_is_a_position_all_the_same(self) -> None:
+        message = read(user([{"type": [], "text": "a"}, {"type": None}, {"x": 1}]))
+        assert [(p.kind, p.markable) for p in message.parts] == [(PartKind.OTHER, False)] * 3
+
+    def test_calls_follow_the_text(self) -> None:
+        message = read(calling("1", "2", content="look"))
+        assert [(p.kind, p.index) for p in message.parts] == [
+            (PartKind.TEXT, -1),
+            (PartKind.CALL, 0),
+            (PartKind.CALL, 1),
+        ]
+        assert message.call_ids == ("1", "2")
+        assert read(result("2", "x")).answers == "2"
+
+    @pytest.mark.parametrize("empty", [{"content": None}, {}, {"content": None, "tool_calls": None}])
+    def test_a_message_without_content_has_no_position(self, empty: Body) -> None:
+        message = read({"role": "assistant", **empty})
+        assert (message.parts, message.tokens) == ((), 0)
+
+    @pytest.mark.parametrize(
+        ("message", "life"),
+        [
+            (user("a", **MARK), "5m"),
+            (user("a", **HOUR), "1h"),
+            (user([text_part("a", **HOUR)]), "1h"),
+            (result("1", "a", **MARK), "5m"),
+            (result("1", [text_part("a", **MARK)]), None),
+            (user([text_part("a")], **MARK), None),
+            (user("a", cache_control=None), None),
+            (user("a", cache_control="x"), None),
+        ],
+        ids=["string", "1h", "part", "tool", "tool part", "beside a list", "null", "nonsense"],
+    )
+    def test_the_clients_marker_counts_where_a_provider_honours_it(self, message: Body, life: str | None) -> None:
+        assert read(message).parts[0].own_mark == life
+
+
+class TestRecognition:
+    def test_the_text_is_kept_where_it_was_recognised(self) -> None:
+        known, plain = read(shown(File("a.py", "x\n"))[0]), read(user("hello"))
+        assert known.recognition is not None
+        assert known.recognition.form is Form.CONTEXT
+        assert (known.text is None, plain.text) == (False, None)
+        assert len(known.cut_digests) == len(known.recognition.cuts)
+
+    def test_a_list_of_one_text_is_recognised_and_of_several_is_not(self) -> None:
+        text = shown(File("a.py", "x\n"))[0]["content"]
+        assert read(user([text_part(text)])).recognition is not None
+        assert read(user([text_part(text), text_part("more")])).recognition is None
+
+    def test_code_that_begins_in_one_part_and_ends_in_another_is_not_told_from_text(self) -> None:
+        clock = "The current time is 10:00.\n"
+
+        def volatile(*texts: str) -> list[str]:
+            known = read(system([text_part(text) for text in texts]))
+            cuts = known.recognition.cuts if known.recognition is not None else ()
+            return [known.text[c.start : c.end] for c in cuts if c.kind is PieceKind.VOLATILE and known.text]
+
+        assert volatile(f"Rules.\n{clock}", f"```\n{clock}```\n{clock}", "More.") == [clock, clock]
+        assert volatile("Rules.\n```\n", f"a\n{clock}```\n") == []
+        assert volatile(f"Rules.\n{clock}", "```\na\n", f"```\n{clock}```\n{clock}") == [clock]
+        assert volatile(f"Rules.\n{clock}", f"More.\n{clock}```\n") == [clock, clock]
+
+    def test_unchanged_pieces_are_not_counted_again(self) -> None:
+        counted: list[str] = []
+
+        def encode(text: str) -> int:
+            counted.append(text)
+            return len(text)
+
+        one = reader(encode)
+        for content in ("old\n", "new\n"):
+            one.read(Raw(json.dumps(shown(File("a.py", "same\n"), File("b.py", content))[0]).encode()))
+        assert sum("a.py" in text for text in counted) == 1
+        assert sum("b.py" in text for text in counted) == 2
+
+    def test_lead_is_the_beginning(self) -> None:
+        assert read(assistant("Ok." + "x" * 1000)).lead.startswith("Ok.x")
+        assert len(read(assistant("Ok." + "x" * 1000)).lead) == 200
+
+
+class TestReader:
+    def test_a_message_is_read_once(self) -> None:
+        one = reader()
+        raw = Raw(json.dumps(user("hi")).encode())
+        assert one.read(raw) is one.read(Raw(bytes(raw)))
+
+    def test_memory_is_bounded(self) -> None:
+        one = reader(capacity_bytes=10_000)
+        raws = [Raw(json.dumps(user("x" * 3000 + str(n))).encode()) for n in range(5)]
+        first = [one.read(raw) for raw in raws]
+        assert one.read(raws[4]) is first[4]
+        assert one.read(raws[0]) is not first[0]
+        huge = Raw(json.dumps(user("y" * 50_000)).encode())
+        assert one.read(huge) is one.read(huge)
+
+    @pytest.mark.parametrize(
+        "raw",
+        [
+            b"1",
+            b"[]",
+            b"{}",
+            b'{"role":1}',
+            b'{"role":"user","content":1}',
+            b'{"role":"user","content":{}}',
+            b'{"role":"user","content":[1]}',
+            b'{"role":"user","content":[{"type":"text","text":1}]}',
+            b'{"role":"user","content":"\xff"}',
+            b'{"role":"assistant","tool_calls":{}}',
+            b'{"role":"assistant","tool_calls":[1]}',
+        ],
+    )
+    def test_what_is_no_chat_message(self, raw: bytes) -> None:
+        with pytest.raises(Unreadable):
+            read(raw)
+
+
+class TestMembersBesideContent:
+    """What a provider renders beside the content is part of the prefix that it caches."""
+
+    @pytest.mark.parametrize(
+        ("one", "other"),
+        [
+            (result("1", "text"), result("2", "text")),
+            (user("text", name="ada"), user("text", name="bob")),
+            (user("text", name="ada"), user("text")),
+            (
+                {**assistant("text"), "thinking_blocks": [{"type": "thinking", "thinking": "a"}]},
+                {**assistant("text"), "thinking_blocks": [{"type": "thinking", "thinking": "b"}]},
+            ),
+            ({**calling("1"), "reasoning_content": "a"}, {**calling("1"), "reasoning_content": "b"}),
+        ],
+    )
+    def test_it_tells_positions_apart(self, one: Body, other: Body) -> None:
+        first, second = read(one), read(other)
+        assert first.parts[0].digest != second.parts[0].digest
+        assert [p.digest for p in first.parts[1:]] == [p.digest for p in second.parts[1:]]
+
+    def test_members_without_a_value_are_none(self) -> None:
+        plain, odd = (
+            read(assistant("text")),
+            read({**assistant("text"), "refusal": None, "annotations": [], "name": ""}),
+        )
+        assert plain.parts == odd.parts

@@ -1,0 +1,51 @@
+import pytest
+
+from proxy.core.request.tokens import TokenCounter, bytes_over_four, sampled
+
+
+def test_bytes_over_four_rounds_up() -> None:
+    assert [bytes_over_four(t) for t in ("", "a", "abcd", "abcde", "é" * 4, "🎉")] == [0, 1, 1, 2, 2, 1]
+
+
+def test_a_lone_surrogate_is_counted_too() -> None:
+    assert bytes_over_four("\ud800") == 1
+
+
+def test_a_text_is_counted_once() -> None:
+    seen: list[str] = []
+
+    def encode(text: str) -> int:
+        seen.append(text)
+        return len(text)
+
+    counter = TokenCounter(encode)
+    assert [counter.count(b"1", "one"), counter.count(b"2", "three"), counter.count(b"1", "one")] == [3, 5, 3]
+    assert seen == ["one", "three"]
+
+
+def test_the_least_recently_used_is_forgotten_first() -> None:
+    seen: list[str] = []
+
+    def encode(text: str) -> int:
+        seen.append(text)
+        return len(text)
+
+    counter = TokenCounter(encode, capacity=2)
+    for text in ("a", "b", "a", "c", "a", "b"):
+        counter.count(text.encode(), text)
+    assert seen == ["a", "b", "c", "b"]
+
+
+def test_long_texts_are_counted_by_samples_short_ones_whole() -> None:
+    seen: list[int] = []
+
+    def encode(text: str) -> int:
+        seen.append(len(text))
+        return len(text) // 4 + 1
+
+    count = sampled(encode)
+    assert count("x" * 1000) == 251
+    assert seen == [1000]
+    seen.clear()
+    assert count("y" * 100_000) == pytest.approx(25_000, rel=0.02)
+    assert sum(seen) < 100_000 / 15

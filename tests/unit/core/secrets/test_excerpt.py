@@ -1,0 +1,89 @@
+"""Errors that are too long to be looked through."""
+
+import json
+import time
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from proxy.core.response.error_events import MAX_EVENT_BYTES, ErrorEvents
+from proxy.core.secrets.excerpt import MOST_BYTES, excerpt
+from proxy.core.secrets.redaction import REDACTED, Redaction
+
+KEY = "sk-of-the-operator-0123456789"
+REDACTION = Redaction([KEY])
+SHORT = b'data: {"error":{"message":"the key %s"}}\n\n' % KEY.encode()
+PASSING = b'data: {"choices":[]}\n\n'
+
+
+def error(message: str) -> bytes:
+    return json.dumps({"error": {"message": message, "code": "invalid_api_key", "param": None}}).encode()
+
+
+def test_a_short_error_stays_as_it_is() -> None:
+    for body in (b"", b"\xff", error("no"), b"<" * MOST_BYTES):
+        assert excerpt(body) is body
+
+
+@given(st.text(alphabet='a\U0001f389\u00e9"\\\n', min_size=1, max_size=40), st.booleans())
+def test_a_cut_error_has_its_shape_and_its_short_members(unit: str, is_ascii: bool) -> None:
+    message = unit * (MOST_BYTES // len(unit) + 1)
+    written = json.dumps({"code": "short", "error": {"message": message, "next": [1, "x"]}}, ensure_ascii=is_ascii)
+    short = excerpt(written.encode())
+    assert short is not None
+    assert len(short) <= MOST_BYTES
+    found = json.loads(short.decode())
+    assert (found["code"], found["error"]["next"]) == ("short", [1, "x"])
+    told, _, _ = found["error"]["message"].partition(" [cut")
+    assert told
+    assert message.startswith(told)
+
+
+BARE = b'"' + b"a" * (1 << 20)
+
+
+@pytest.mark.parametrize("body", [b"<html>" * 20_000, b'{"error":[' + b'"a",' * 20_000 + b"0]}", BARE])
+def test_what_cannot_be_cut_is_not_shown(body: bytes) -> None:
+    assert excerpt(body) is None
+
+
+@pytest.mark.parametrize("unit", ["sk-****", "xxxx-", "%41", "\\u0041", "abcdefgh ", "..", "a", "&#65;", '"'])
+def test_an_error_costs_a_bounded_time_however_long_it_is(unit: str) -> None:
+    event = b"data: " + error(unit * (900_000 // len(unit))) + b"\n\n"
+    events = ErrorEvents(REDACTION)
+    began = time.process_time()
+    assert events.feed(event)
+    assert time.process_time() - began < 0.1
+
+
+@pytest.mark.parametrize("size", [100, 4096, 1 << 16, 1 << 22])
+@pytest.mark.parametrize("length", [MOST_BYTES, MAX_EVENT_BYTES + 10, 2 * MAX_EVENT_BYTES])
+def test_nothing_of_an_error_passes_unread(size: int, length: int) -> None:
+    # The key stands at the beginning and, behind all that is kept, again and again.
+    event = b"data: " + error(KEY + " " + f"{'x' * 5000} {KEY} " * (length // 5000 + 1)) + b"\n\n"
+    stream = PASSING + event + PASSING + SHORT + PASSING
+    events = ErrorEvents(REDACTION)
+    found = b"".join(events.feed(stream[at : at + size]) for at in range(0, len(stream), size)) + events.close()
+    assert KEY.encode() not in found
+    assert found.startswith(PASSING)
+    assert found.endswith(PASSING + SHORT.replace(KEY.encode(), REDACTED.encode()) + PASSING)
+    assert all(json.loads(line[6:]) for line in found.split(b"\n\n") if line)
+
+
+def test_the_rest_of_a_long_error_is_dropped_also_where_the_stream_ends_in_it() -> None:
+    events = ErrorEvents(REDACTION)
+    found = events.feed(b'data: {"error":"' + b"x" * (MAX_EVENT_BYTES + 1))
+    assert b"not shown" in found
+    assert events.feed(KEY.encode()) + events.close() == b""
+
+
+def test_an_error_that_is_named_keeps_its_form() -> None:
+    found = ErrorEvents(REDACTION).feed(b"event: error\ndata: " + b"x," * MOST_BYTES + b"\n\n")
+    assert found.startswith(b'event: error\ndata: {"type":"error"')
+
+
+def test_long_events_that_are_no_errors_pass_whole() -> None:
+    events = ErrorEvents(REDACTION)
+    image = b'data: {"b64":"' + b"x" * (MAX_EVENT_BYTES + 1) + b'"}\n\n'
+    assert events.feed(image[:-5]) + events.feed(image[-5:]) + events.close() == image

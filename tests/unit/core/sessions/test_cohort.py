@@ -1,0 +1,146 @@
+from proxy.core.sessions.cohort import ItemRecords, Lane
+
+
+def turns(text: str) -> tuple[bytes, ...]:
+    return tuple(letter.encode() for letter in text)
+
+
+class TestContinues:
+    def test_a_client_with_tools_goes_on(self) -> None:
+        assert Lane(has_tools=True).continues() >= 0.9
+
+    def test_nothing_is_held_against_an_unknown_client(self) -> None:
+        assert Lane(has_tools=False).continues() > 0.5
+
+    def test_one_shots_are_learnt(self) -> None:
+        lane = Lane(has_tools=False)
+        chances = []
+        for at in range(6):
+            chances.append(lane.continues())
+            lane.request(float(at), None)
+        assert chances[1] > 0.5
+        assert chances[-1] < 0.2
+
+    def test_one_session_that_went_on_tells_that_they_do(self) -> None:
+        lane = Lane(has_tools=False)
+        for at in range(6):
+            lane.request(float(at), None)
+        lane.continued += 1
+        assert lane.continues() >= 0.9
+
+
+class TestGaps:
+    def test_pauses_longer_than_the_life_lower_the_hope(self) -> None:
+        quick, slow = Lane(False), Lane(False)
+        for n in range(20):
+            quick.request(n * 10.0, 10.0)
+            slow.request(n * 1000.0, 1000.0)
+        assert quick.returns_within(300) > 0.9
+        assert slow.returns_within(300) < 0.3
+        assert slow.returns_within(3600) > 0.9
+
+    def test_one_pause_says_little_of_the_next(self) -> None:
+        lane = Lane(False)
+        lane.request(1.0, None)
+        assert lane.returns_within(300, 4000.0) > 0.7
+        for _ in range(5):
+            lane.request(1.0, 4000.0)
+        assert lane.returns_within(300) < 0.4
+
+    def test_the_gap_that_has_just_ended_counts(self) -> None:
+        lane = Lane(False)
+        for gap in (None, 20.0, 20.0):
+            lane.request(1.0, gap)
+        before = lane.returns_within(300, 4000.0)
+        assert before < lane.returns_within(300)
+        lane.request(1.0, 4000.0)
+        assert lane.returns_within(300) == before
+
+    def test_the_lane_is_busier_than_its_sessions(self) -> None:
+        lane = Lane(False)
+        for n in range(40):
+            lane.request(1 + n * 50.0, 1000.0)
+        assert lane.shares_within(300) > 0.9 > lane.returns_within(300)
+        assert set(lane.gaps()) == {1000.0}
+
+    def test_memory_is_bounded(self) -> None:
+        lane = Lane(False)
+        for n in range(10_000):
+            lane.request(float(n), 1.0)
+        assert len(lane.gaps()) < 1000
+
+
+class TestOpening:
+    def test_is_what_all_sessions_begin_with(self) -> None:
+        lane = Lane(False)
+        for text in ("abcd", "abce", "abx"):
+            lane.request(1.0, None)
+            lane.begins(turns(text))
+        assert lane.shared_turns(turns("abzz")) == 2
+
+    def test_is_not_known_after_one_session(self) -> None:
+        lane = Lane(False)
+        lane.request(1.0, None)
+        lane.begins(turns("abc"))
+        assert lane.shared_turns(turns("abc")) == 0
+
+    def test_another_beginning_shares_nothing(self) -> None:
+        lane = Lane(False)
+        for text in ("abcd", "abce"):
+            lane.request(1.0, None)
+            lane.begins(turns(text))
+        assert lane.shared_turns(turns("xbc")) == 0
+        assert lane.shared_turns(turns("ab")) == 0
+
+
+class TestRepeats:
+    def test_a_side_call_that_was_made_anew_will_be_again(self) -> None:
+        lane = Lane(False)
+        before = lane.repeats()
+        for number in range(3):
+            lane.request(200.0 * number, None)
+            lane.repeat(20.0)
+        assert before < 0.28 < lane.repeats()
+        assert lane.gaps() == [20.0, 20.0, 20.0]
+
+    def test_requests_that_were_not_repeated_say_so(self) -> None:
+        lane = Lane(False)
+        lane.request(0.0, None)
+        lane.repeat(20.0)
+        once = lane.repeats()
+        for number in range(1, 12):
+            lane.request(200.0 * number, None)
+        assert lane.repeats() < 0.1 < once
+
+    def test_where_conversations_go_on_a_retry_is_no_gap(self) -> None:
+        lane = Lane(False)
+        lane.request(0.0, None)
+        lane.continued = 1
+        lane.repeat(20.0)
+        assert lane.gaps() == []
+
+
+class TestItemRecords:
+    def test_keeps_what_was_seen_last(self) -> None:
+        records = ItemRecords()
+        for digest, age in ((b"1", 0), (b"1", 1), (b"2", 0)):
+            records.add("k", digest, age)
+        record = records.get("k")
+        assert record is not None
+        assert (record.digest, record.age) == (b"2", 0)
+        assert records.get("other") is None
+
+    def test_a_new_one_begins_with_what_is_told_of_it(self) -> None:
+        records = ItemRecords()
+        records.add("k", b"1", 0, 0.5)
+        records.add("k", b"1", 1, 0.9)
+        record = records.get("k")
+        assert record is not None
+        assert 0.3 < record.rate < 0.5
+
+    def test_is_bounded(self) -> None:
+        records = ItemRecords()
+        for number in range(10_000):
+            records.add(str(number), b"d", 0)
+        assert records.get("0") is not None
+        assert records.get("9999") is None

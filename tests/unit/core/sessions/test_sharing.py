@@ -1,0 +1,298 @@
+"""Two planners that share what they know through named blobs, as workers do through a store."""
+
+import json
+from dataclasses import fields, replace
+
+import msgspec
+import pytest
+
+from proxy.core.layout.tiers import Classic
+from proxy.core.modes import Mode
+from proxy.core.planner.plan import Plan
+from proxy.core.planner.planner import TierPlanner
+from proxy.core.providers import PROFILES, CacheProfile
+from proxy.core.request.route import Route
+from proxy.core.request.tokens import bytes_over_four
+from proxy.core.sessions import snapshot
+from proxy.core.sessions.cohort import Lane
+from proxy.core.sessions.preamble_changes import HeadRecords
+from proxy.core.sessions.session import Session
+from proxy.core.sessions.volatile_lines import Region
+from proxy.core.shadow.shared_costs import Costs
+from proxy.core.wire.json_body import Unreadable
+from tests.fidelity.chats import EDITABLE_ACK, EDITABLE_OPENING
+from tests.talk import RECOGNISERS, Body, assistant, system, user
+
+PROFILE = replace(PROFILES["anthropic"], min_tokens=1)
+RULES = "\n".join(f"Rule {n}: answer question {n} briefly." for n in range(60))
+
+
+class Workers:
+    """Planners that take turns. ``blobs`` is the store between them; None: there is none."""
+
+    def __init__(self, count: int, profile: CacheProfile = PROFILE, blobs: dict[str, bytes] | None = None) -> None:
+        self.planners = [TierPlanner(bytes_over_four, RECOGNISERS, prefix=f"w{number}-") for number in range(count)]
+        self.blobs = blobs
+        self.route = Route("red", "m", "m", profile)
+        self.number = 0
+        self.now = 1_700_000_000.0
+        self.rounds: list[int] = []
+
+    def send(self, *messages: Body, scope: str = "red", gap_s: float = 20.0) -> Plan:
+        """One request, planned by whose turn it is, and settled."""
+        planner = self.planners[self.number % len(self.planners)]
+        self.number += 1
+        self.now += gap_s
+        body = json.dumps({"model": "m", "messages": messages}).encode()
+        route = replace(self.route, scope=scope)
+        cut = planner.cut(body)
+        if self.blobs is not None:
+            self._recall(planner, body, route, cut)
+        plan = planner.plan(body, route, Mode.TIER, self.now, cut)
+        assert plan.surprise is None
+        planner.began(plan, self.now)
+        planner.settled(plan, None, self.now)
+        if self.blobs is not None:
+            left_for, blobs = planner.handed(plan)
+            assert left_for == scope
+            self.blobs.update(blobs)
+        return plan
+
+    def _recall(self, planner: TierPlanner, body: bytes, route: Route, cut: object) -> None:
+        assert self.blobs is not None
+        lookout, asked = planner.lookout(body, route, cut), set[str]()  # type: ignore[arg-type]
+        self.rounds.append(0)
+        while names := [name for name in lookout.names() if name not in asked]:
+            asked.update(names)
+            self.rounds[-1] += 1
+            lookout.adopt({name: self.blobs[name] for name in names if name in self.blobs})
+        assert self.rounds[-1] <= 3
+
+
+def conversation(turns: int, name: str = "Ann") -> list[list[Body]]:
+    """An editor's: one file changes with every request, and so does a line of the instructions."""
+    history: list[Body] = []
+    found = []
+    for turn in range(turns):
+        files = "".join(
+            f"\n{path}\n```\n{'x = 1' * 200}\nVERSION = {version}\n```\n"
+            for path, version in (("stable.py", 0), ("hot.py", turn))
+        )
+        question = user(f"{name}'s question {turn}?")
+        shown = [user(EDITABLE_OPENING + files), assistant(EDITABLE_ACK)]
+        found.append([system(f"{RULES}\nTickets: {turn}\nBe brief."), *history, *shown, question])
+        history += [question, assistant(f"Answer {turn}. " * 30)]
+    return found
+
+
+def restarted(workers: Workers) -> Workers:
+    """One that remembers nothing itself."""
+    again = Workers(2, blobs=workers.blobs)
+    del again.planners[0]  # its sessions would have the same ids
+    again.now = workers.now
+    return again
+
+
+def outcome(workers: Workers, requests: list[list[Body]]) -> list[tuple[bytes, object]]:
+    return [(plan.body, plan.predicted) for plan in (workers.send(*messages) for messages in requests)]
+
+
+@pytest.mark.parametrize("name", ["anthropic", "openai", "deepseek"])
+def test_two_that_share_plan_as_one_does(name: str) -> None:
+    profile = replace(PROFILES[name], min_tokens=1)
+    requests = conversation(14)
+    alone = outcome(Workers(1, profile), requests)
+    assert outcome(Workers(2, profile, {}), requests) == alone
+    assert outcome(Workers(3, profile, {}), requests) == alone
+    assert outcome(Workers(2, profile), requests) != alone
+
+
+def test_one_round_trip_is_enough_once_a_session_is_known() -> None:
+    workers = Workers(2, blobs={})
+    outcome(workers, conversation(10))
+    assert max(workers.rounds[2:]) <= 2
+    assert sum(count == 1 for count in workers.rounds[4:]) >= 4, workers.rounds
+
+
+def test_what_a_session_taught_is_known_to_the_next_one_elsewhere() -> None:
+    def first_of_bob(workers: Workers) -> Plan:
+        workers.send(system(RULES), user("Ann asks."))
+        return workers.send(system(RULES), user("Bob asks."))
+
+    plan, apart = first_of_bob(Workers(2, blobs={})), first_of_bob(Workers(2))
+    assert plan.predicted is not None
+    assert apart.predicted is not None
+    assert plan.predicted.read > 0, "the instructions are in the cache, through another worker"
+    assert apart.predicted.read == 0
+
+
+def test_documents_that_change_are_seen_to_do_so_by_whoever_is_asked() -> None:
+    def moved(workers: Workers) -> list[bool]:
+        found, turns = [], list[Body]()
+        for number in range(4):
+            documents = "".join(f'<document id="{n}">\n{RULES} {n}\n</document>\n' for n in (number, number + 1))
+            turns.append(user(f"question {number}"))
+            plan = workers.send(system(f"{RULES}\n{documents}Be terse."), *turns)
+            turns.append(assistant("answer"))
+            found.append(b"terse" in plan.body[: plan.body.index(b"<document")])
+        return found
+
+    assert moved(Workers(1)) == moved(Workers(3, blobs={})) == [False, True, True, True]
+
+
+def test_scopes_are_apart() -> None:
+    workers = Workers(2, blobs={})
+    for messages in conversation(4):
+        workers.send(*messages)
+    plan = workers.send(*conversation(5)[4], scope="blue")
+    assert plan.predicted is not None
+    assert plan.predicted.read == 0
+
+
+def test_a_barred_session_is_barred_everywhere() -> None:
+    workers = Workers(2, blobs={})
+    first, second, third = conversation(3)
+    plan = workers.send(*first)
+    workers.planners[0].barred(plan)
+    assert workers.blobs is not None
+    workers.blobs.update(workers.planners[0].handed(plan)[1])
+    assert workers.send(*second).reason == "barred"
+    assert workers.send(*third).reason == "barred"
+
+
+def test_what_is_older_is_not_taken() -> None:
+    blobs: dict[str, bytes] = {}
+    workers = Workers(1, blobs=blobs)
+    requests = conversation(4)
+    for messages in requests[:2]:
+        workers.send(*messages)
+    old = dict(blobs)
+    session = workers.send(*requests[2]).session
+    blobs.update(old)
+    workers.send(*requests[3])
+    found = snapshot.read_session(blobs[f"s{session}"])
+    assert found.requests == 4
+
+
+@pytest.mark.parametrize(
+    "damage", [lambda blob: blob[:-3], lambda blob: b"", lambda blob: b"\x93\x02\x01", lambda blob: b"\xc1"]
+)
+def test_what_cannot_be_read_is_passed_over(damage: object) -> None:
+    requests = conversation(6)
+    blobs: dict[str, bytes] = {}
+    workers = Workers(2, blobs=blobs)
+    for messages in requests:
+        plan = workers.send(*messages)
+        for name in blobs:
+            blobs[name] = damage(blobs[name])  # type: ignore[operator]
+        assert plan.surprise is None
+
+
+def test_another_version_is_no_snapshot() -> None:
+    blobs: dict[str, bytes] = {}
+    workers = Workers(1, blobs=blobs)
+    plan = workers.send(*conversation(1)[0])
+    packed = msgspec.msgpack.decode(blobs[f"s{plan.session}"])
+    packed[0] = snapshot.VERSION + 1
+    with pytest.raises(Unreadable):
+        snapshot.read_session(msgspec.msgpack.encode(packed))
+
+
+def test_regions_are_handed_over() -> None:
+    records, others = HeadRecords([1], [1], [0], [0]), HeadRecords()
+    records.evidence.add([Region(0, (0, 5), (7,), 3)])
+    blob = snapshot.pack_head(records)
+    snapshot.restore_head(snapshot.read_head(blob), others)
+    assert others.evidence == records.evidence
+
+
+def test_the_regions_of_an_earlier_version_are_no_snapshot() -> None:
+    old = msgspec.msgpack.encode([3, [1], [1], [0], [0], [[0, 5, 7]]])
+    with pytest.raises(Unreadable):
+        snapshot.read_head(old)
+
+
+def test_everything_that_is_learnt_is_in_a_snapshot() -> None:
+    """A new field must be packed, or be named here with its reason."""
+    own = {"lane", "shared_head", "known_by"}  # others' records; found out with every request
+    packed = {field.name for field in msgspec.structs.fields(snapshot.PackedSession)}
+    renamed = {"tracker": "pieces"}
+    for field in fields(Session):
+        assert field.name in own or renamed.get(field.name, field.name) in packed, field.name
+    lane = {slot.removeprefix("_") for slot in Lane.__slots__} - {"key"}  # a name for the lane
+    assert lane <= {field.name for field in msgspec.structs.fields(snapshot.PackedLane)}
+    assert {field.name for field in fields(HeadRecords)} == {
+        "seen", "changes", "fresh_seen", "fresh_changes", "evidence", "documents",
+    }  # fmt: skip
+    assert set(vars(Classic())) == {"policy", "_items", "_broken", "_broken_by_history", "_sequence"}
+
+
+def test_blobs_hold_no_text() -> None:
+    blobs: dict[str, bytes] = {}
+    workers = Workers(1, blobs=blobs)
+    for messages in conversation(4):
+        workers.send(*messages)
+    whole = b"".join(blobs.values())
+    for text in (b"Rule 7", b"question", b"VERSION", b"Answer"):
+        assert text not in whole
+
+
+def test_costs_are_those_of_all() -> None:
+    costs = Costs()
+    costs.adopt(Costs().packed("a", 10.0, 12.0), "me")
+    costs.adopt(costs.packed("me", 1.0, 1.0), "me")
+    assert (costs.sent, costs.own) == (10.0, 12.0)
+    costs.adopt(Costs().packed("a", 15.0, 20.0), "me")
+    costs.adopt(Costs().packed("a", 11.0, 13.0), "me")
+    costs.adopt(Costs().packed("b", 1.0, 2.0), "me")
+    assert (costs.sent, costs.own) == (16.0, 22.0)
+    with pytest.raises(Unreadable):
+        costs.adopt(b"\x91\x01", "me")
+    for number in range(40):
+        costs.adopt(Costs().packed(f"n{number}", 1.0, 1.0), "me")
+    assert len(costs.by_process) == 16
+
+
+@pytest.mark.parametrize("gap", ["late", "failed"])
+def test_a_session_whose_load_was_missed_once_goes_on_where_it_stopped(gap: str) -> None:
+    """After a restart the answer of the store comes too late for one request, or not at all."""
+    requests = conversation(12)
+    steady = outcome(Workers(1), requests)
+    workers = Workers(1, blobs={})
+    session = [workers.send(*messages).session for messages in requests[:8]][-1]
+    again = restarted(workers)
+    body = json.dumps({"model": "m", "messages": requests[8]}).encode()
+    planner, route = again.planners[0], again.route
+    cut = planner.cut(body)
+    lookout = planner.lookout(body, route, cut)
+    early = lookout.names()
+    again.now += 20.0
+    plan = planner.plan(body, route, Mode.TIER, again.now, cut)
+    assert plan.session != session
+    if gap == "late":
+        known = workers.blobs or {}
+        names = early
+        for _ in range(3):
+            lookout.adopt({name: known[name] for name in names if name in known})
+            names = lookout.names()
+    planner.began(plan, again.now)
+    planner.settled(plan, None, again.now)
+    plans = [again.send(*messages) for messages in requests[9:]]
+    assert [plan.session for plan in plans] == [session] * 3
+    reads = [plan.predicted.read for plan in plans if plan.predicted is not None]
+    wanted = [predicted.read for _, predicted in steady[9:]]  # type: ignore[attr-defined]
+    assert all(read >= 0.9 * least for read, least in zip(reads, wanted, strict=True)), (reads, wanted)
+
+
+def test_a_lane_that_has_seen_little_does_not_replace_one_that_has_seen_much() -> None:
+    workers = Workers(1, blobs={})
+    for name in ("Ann", "Bob", "Cid"):
+        workers.send(system(RULES), user(f"{name} asks."))
+    known = dict(workers.blobs or {})
+    (lane,) = (name for name in known if name.startswith("l"))
+    young = restarted(workers)
+    young.blobs = {}  # the store is away
+    young.send(system(RULES), user("Dan asks."))
+    young.blobs.update(known)
+    young.send(system(RULES), user("Eve asks."))
+    assert snapshot.read_lane(young.blobs[lane]).started == 4

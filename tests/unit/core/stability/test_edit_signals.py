@@ -1,0 +1,91 @@
+from collections.abc import Mapping
+
+import pytest
+
+from proxy.core.stability.edit_signals import Sign, read_signs
+from proxy.core.stability.file_words import FileWords
+from tests.fidelity.chats import File
+from tests.talk import Body, assistant, shown, system, user, view_of
+
+PARSER = File("src/parser.py", "class RowParser:\n    def parse_row(self): ...\n")
+WRITER = File("src/writer.py", "from parser import RowParser\n\ndef write_rows(): ...\n")
+RULES = "\n\n# *SEARCH/REPLACE block* Rules:\n\nName the file: src/parser.py\n"
+
+
+def signs(*messages: Body, age: int = 2) -> Mapping[str, Sign]:
+    view = view_of(system("You are kind."), *messages)
+    items = {item.key: item for item in view.items()}
+    found = read_signs(view, items, dict.fromkeys(items, age), FileWords())
+    return {key.rpartition("/")[2]: sign for key, sign in found.items()}
+
+
+def test_a_prompt_names_a_file_as_a_word_of_its_own() -> None:
+    found = signs(*shown(PARSER, WRITER), user("Mend parser.py, please."))
+    assert found["parser.py"].is_named
+    assert found["writer.py"].is_beside
+    assert not signs(*shown(PARSER), user("Mend my_parser.py and parser.pyc"))["parser.py"].is_named
+
+
+def test_a_word_hints_at_a_file() -> None:
+    found = signs(*shown(PARSER, WRITER), user("The parser is slow"))
+    assert found["parser.py"].is_hinted
+    assert not found["parser.py"].is_told
+    assert not found["writer.py"].is_beside
+
+
+def test_identifiers_point_to_the_files_that_hold_them() -> None:
+    found = signs(*shown(PARSER, WRITER), user("Rename `parse_row`"))
+    assert (found["parser.py"].symbols, found["writer.py"].symbols) == (1.0, 0.0)
+    both = signs(*shown(PARSER, WRITER), user("Document parse_row and write_rows"))
+    assert (both["parser.py"].symbols, both["writer.py"].symbols) == (1.0, 1.0)
+    uses = [File(f"src/{name}.py", "from parser import RowParser\n") for name in ("one", "two")]
+    used = signs(*shown(*uses), user("Document RowParser"))
+    assert (used["one.py"].symbols, used["two.py"].symbols) == (0.5, 0.5)
+
+
+def test_the_file_that_defines_an_identifier_is_meant_before_those_that_use_it() -> None:
+    found = signs(*shown(PARSER, WRITER), user("Document RowParser"))
+    assert (found["parser.py"].symbols, found["writer.py"].symbols) == (1.0, 0.5)
+    longer = File("src/longer.py", "class RowParserError: ...\nRowParser = 1\n")
+    found = signs(*shown(longer, WRITER), user("Document RowParser"))
+    assert (found["longer.py"].symbols, found["writer.py"].symbols) == (0.5, 0.5)
+
+
+@pytest.mark.parametrize(("age", "is_open"), [(0, False), (1, True)])
+def test_an_answer_whose_edits_were_not_made_will_be_given_again(age: int, is_open: bool) -> None:
+    answer = assistant("I change this.\n\nsrc/parser.py\n<<<<<<< SEARCH\n")
+    found = signs(user("Mend it"), answer, *shown(PARSER, WRITER), user("I added a file"), age=age)
+    assert found["parser.py"].is_answered is is_open
+    assert found["writer.py"].is_beside is is_open
+
+
+def test_only_the_answer_directly_before_the_prompt_counts() -> None:
+    answer = assistant("src/parser.py\n<<<<<<< SEARCH\n")
+    later = (user("I committed the changes"), assistant("Ok."))
+    found = signs(user("Mend it"), answer, *later, *shown(PARSER), user("go on"))
+    assert not found["parser.py"].is_answered
+
+
+def test_what_the_client_appends_to_a_prompt_says_nothing() -> None:
+    assert not signs(*shown(PARSER, WRITER), user("go on" + RULES))["parser.py"].is_named
+
+
+def test_a_question_is_one_in_any_script() -> None:
+    assert signs(*shown(PARSER), user("Why?"))["parser.py"].is_asked
+    assert signs(*shown(PARSER), user("\u4e3a\u4ec0\u4e48\uff1f"))["parser.py"].is_asked
+    assert not signs(*shown(PARSER), user("Because."))["parser.py"].is_asked
+
+
+def test_a_prompt_in_parts_is_read() -> None:
+    parts = [{"type": "text", "text": "look at"}, {"type": "text", "text": "parser.py"}]
+    assert signs(*shown(PARSER), user(parts))["parser.py"].is_named
+
+
+def test_of_a_huge_prompt_both_ends_are_read() -> None:
+    filler = "x " * 50_000
+    assert signs(*shown(PARSER), user(filler + " parser.py"))["parser.py"].is_named
+    assert not signs(*shown(PARSER), user(filler + " parser.py " + filler))["parser.py"].is_named
+
+
+def test_without_files_there_is_nothing_to_say() -> None:
+    assert signs(user("parser.py")) == {}

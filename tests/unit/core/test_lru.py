@@ -1,0 +1,41 @@
+"""What does not fit goes, least recently used first."""
+
+from proxy.core.lru import Bounded
+
+
+def filled(most: int, *sizes: int) -> Bounded[str, list[int]]:
+    table: Bounded[str, list[int]] = Bounded(most, len)
+    for number, size in enumerate(sizes):
+        key = f"k{number}"
+        table[key] = [0] * size
+        table.used(key)
+    return table
+
+
+def test_the_oldest_go_when_there_is_no_more_room() -> None:
+    table = filled(10, 4, 4, 4)
+    assert (list(table), table.bytes) == (["k1", "k2"], 8)
+
+
+def test_use_keeps_and_growth_is_weighed() -> None:
+    table = filled(10, 3, 3, 3)
+    table["k0"].append(1)
+    table.used("k0")
+    assert (list(table), table.bytes) == (["k1", "k2", "k0"], 10)
+    table["k0"].append(1)
+    table.used("k0")
+    assert (list(table), table.bytes) == (["k2", "k0"], 8)
+
+
+def test_what_is_in_use_stays_however_large() -> None:
+    table = filled(10, 3, 99)
+    assert list(table) == ["k1"]
+    table["k2"] = [0]
+    table.used("k2")
+    assert (list(table), table.bytes) == (["k2"], 1)
+
+
+def test_the_oldest_can_be_dropped() -> None:
+    table = filled(10, 3, 3)
+    table.drop_oldest()
+    assert (list(table), table.bytes) == (["k1"], 3)

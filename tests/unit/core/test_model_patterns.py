@@ -1,0 +1,56 @@
+"""Allow-lists of models."""
+
+import fnmatch
+import time
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from proxy.core.model_patterns import allows, matches
+
+
+@pytest.mark.parametrize(
+    ("pattern", "name", "expected"),
+    [
+        ("sonnet", "sonnet", True),
+        ("sonnet", "sonnet-4", False),
+        ("*", "", True),
+        ("openai/*", "openai/gpt-5", True),
+        ("openai/*", "openai", False),
+        ("*/gpt-*", "openai/gpt-5", True),
+        ("a*a", "a", False),
+        ("a*b*c", "abbc", True),
+        ("a*b*c", "acb", False),
+        ("gpt-[45]", "gpt-4", False),
+    ],
+)
+def test_a_star_stands_for_any_text_and_nothing_else_is_special(pattern: str, name: str, expected: bool) -> None:
+    assert matches(pattern, name) is expected
+
+
+@given(st.text("ab*", max_size=8), st.text("ab", max_size=12))
+def test_it_agrees_with_the_shell(pattern: str, name: str) -> None:
+    assert matches(pattern, name) is fnmatch.fnmatchcase(name, pattern)
+
+
+def test_many_stars_do_not_take_long() -> None:
+    started = time.perf_counter()
+    assert not matches("*a" * 1000 + "b", "a" * 100_000)
+    assert time.perf_counter() - started < 1.0
+
+
+@pytest.mark.parametrize(
+    ("lists", "expected"),
+    [
+        ([], True),
+        ([[], []], True),
+        ([["sonnet"], []], True),
+        ([["sonnet", "haiku"], ["s*"]], True),
+        ([["haiku"], ["*"]], False),
+        ([["*"], ["haiku"]], False),
+        ([["fast"]], True),
+    ],
+)
+def test_the_narrower_list_wins(lists: list[list[str]], expected: bool) -> None:
+    assert allows(lists, ["sonnet", "fast"]) is expected

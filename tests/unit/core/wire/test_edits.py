@@ -1,0 +1,76 @@
+import json
+from typing import Any
+
+import pytest
+
+from proxy.core.wire.edits import original_body, transport_edits, with_reminder
+from proxy.core.wire.json_body import parse_chat
+from tests.talk import Body, text_part, user
+
+MESSAGES = b'"messages":[{"role":"user","content":"hi"}]'
+
+
+def body(*members: bytes) -> bytes:
+    return b"{" + b",".join([b'"model":"m"', *members, MESSAGES]) + b"}"
+
+
+class TestTransport:
+    def test_nothing_to_do_is_the_clients_own_bytes(self) -> None:
+        raw = body(b'"temperature": 1.0')
+        assert original_body(parse_chat(raw), "m") is raw
+        assert original_body(parse_chat(raw), "") is raw
+
+    def test_the_name_at_the_upstream(self) -> None:
+        raw = body()
+        assert original_body(parse_chat(raw), "provider/x") == raw.replace(b'"m"', b'"provider/x"')
+
+    @pytest.mark.parametrize(
+        ("members", "options"),
+        [
+            ([b'"stream":true'], b'{"include_usage":true}'),
+            ([b'"stream":true', b'"stream_options":null'], b'{"include_usage":true}'),
+            ([b'"stream":true', b'"stream_options":{"x": 1.0}'], b'{"x":1.0,"include_usage":true}'),
+            ([b'"stream":true', b'"stream_options":{"include_usage":false}'], b'{"include_usage":true}'),
+        ],
+    )
+    def test_usage_is_asked_for_in_streams(self, members: list[bytes], options: bytes) -> None:
+        assert transport_edits(parse_chat(body(*members)), "m") == {"stream_options": options}
+
+    @pytest.mark.parametrize(
+        "members",
+        [
+            [b'"stream":true', b'"stream_options":{"include_usage":true}'],
+            [b'"stream":false'],
+            [b'"stream":false', b'"stream_options":{"include_usage":false}'],
+            [b'"stream":true', b'"stream_options":"nonsense"'],
+            [],
+        ],
+    )
+    def test_and_nowhere_else(self, members: list[bytes]) -> None:
+        raw = body(*members)
+        assert original_body(parse_chat(raw), "m") is raw
+
+    def test_our_own_section_never_goes_upstream(self) -> None:
+        assert json.loads(original_body(parse_chat(body(b'"stratiform":{"a":1}')), "m")) == {
+            "model": "m",
+            "messages": [{"role": "user", "content": "hi"}],
+        }
+
+
+class TestReminder:
+    @pytest.mark.parametrize(
+        ("message", "expected"),
+        [
+            (user("do it"), user("do it\n\nBe brief.")),
+            (user("do it", name="ann"), user("do it\n\nBe brief.", name="ann")),
+            (user([text_part("do it")]), user([text_part("do it"), text_part("\n\nBe brief.")])),
+            (user([]), user([text_part("\n\nBe brief.")])),
+        ],
+    )
+    def test_stands_behind_the_clients_text(self, message: Body, expected: Body) -> None:
+        out: Any = json.loads(with_reminder(json.dumps(message).encode(), "Be brief."))
+        assert out == expected
+
+    def test_a_message_without_content_is_left_alone(self) -> None:
+        raw = b'{"role":"user"}'
+        assert with_reminder(raw, "Be brief.") == raw

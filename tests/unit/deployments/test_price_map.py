@@ -1,0 +1,103 @@
+"""The price map of the litellm that is installed."""
+
+import subprocess
+import sys
+
+import orjson
+import pytest
+
+from proxy.core.modes import Mode
+from proxy.core.money.prices import Price
+from proxy.core.providers import NONE
+from proxy.deployments.price_map import bundled_price_file, load_price_map, price_for
+from proxy.ports import Deployment, Transport
+
+
+@pytest.fixture(scope="module")
+def prices():
+    return load_price_map()
+
+
+def deployment(**fields):
+    given = {"name": "any", "model": "m", "transport": Transport.HTTP, "profile": NONE, "mode": Mode.TIER, **fields}
+    return Deployment(**given)
+
+
+def test_the_bundled_file_is_found_and_holds_thousands_of_prices(prices):
+    path = bundled_price_file()
+    assert path is not None
+    assert path.parent.name == "litellm"
+    assert len(prices) > 2000
+
+
+def test_prices_that_providers_publish(prices):
+    # https://platform.claude.com/docs/en/about-claude/pricing, https://openai.com/api/pricing
+    assert prices.price("claude-sonnet-4-5") == Price(3e-06, 1.5e-05, 3e-07, 3.75e-06, 6e-06, max_output_tokens=64_000)
+    haiku = prices.price("claude-haiku-5-5")
+    assert haiku.at(100_001).input == pytest.approx(5 * haiku.input)
+    assert prices.read_multiplier("claude-opus-5-5") == pytest.approx(0.05)
+    assert prices.write_multiplier("anthropic/claude-opus-5-5") == pytest.approx(1.25)
+    assert prices.read_multiplier("gpt-4o") == pytest.approx(0.5)
+    assert prices.write_multiplier("gpt-4o") == 1.0
+
+
+def test_every_entry_is_read_without_a_surprise(prices):
+    for name in list(prices._entries):
+        price = prices.price(name)
+        if price is None:
+            continue
+        for rate in (price, *(tier for _, tier in price.tiers)):
+            assert min(rate.input, rate.output, rate.read, rate.write_5m, rate.write_1h) >= 0, name
+        assert [above for above, _ in price.tiers] == sorted(above for above, _ in price.tiers), name
+
+
+def test_it_reads_a_file_without_importing_litellm():
+    code = (
+        "import sys, proxy.deployments.price_map as p; m = p.load_price_map(); "
+        "assert len(m); print('litellm' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "False"
+
+
+def test_a_file_of_ones_own_and_overrides(tmp_path):
+    path = tmp_path / "prices.json"
+    path.write_bytes(orjson.dumps({"mine": {"input_cost_per_token": 1.0}, "odd": 3, "unpriced": {"mode": "ocr"}}))
+    prices = load_price_map(path, {"mine": {"input_cost_per_token": 2.0, "cache_read_input_token_cost": None}})
+    assert len(prices) == 1
+    assert prices.price("mine") == Price(2.0, 0.0, 2.0, 2.0, 2.0)
+
+
+@pytest.mark.parametrize("text", ["[]", "{", ""])
+def test_a_file_that_is_no_price_map(tmp_path, text):
+    path = tmp_path / "prices.json"
+    path.write_text(text)
+    with pytest.raises(ValueError):  # noqa: PT011 - orjson's own and ours
+        load_price_map(path)
+
+
+@pytest.mark.parametrize(
+    ("fields", "key"),
+    [
+        ({"model": "gpt-4o", "base_url": "https://api.openai.com/v1"}, "gpt-4o"),
+        ({"model": "deepseek-chat", "base_url": "https://api.deepseek.com/v1"}, "deepseek/deepseek-chat"),
+        ({"model": "grok-4.6", "base_url": "https://api.x.ai/v1"}, "xai/grok-4.6"),
+        ({"model": "anthropic/claude-sonnet-4-5", "transport": Transport.LITELLM}, "claude-sonnet-4-5"),
+        ({"model": "my-azure-name", "price_key": "azure/gpt-4o"}, "azure/gpt-4o"),
+        ({"model": "claude-sonnet-4-5", "base_url": "http://127.0.0.1:9/v1"}, "claude-sonnet-4-5"),
+    ],
+)
+def test_the_price_of_a_deployment(prices, fields, key):
+    assert price_for(prices, deployment(**fields)) == prices.price(key)
+    assert prices.price(key) is not None
+
+
+def test_a_deployments_alias_is_not_a_models_name(prices):
+    assert price_for(prices, deployment(name="gpt-4o", model="home-made", base_url="http://127.0.0.1:9")) is None
+
+
+def test_the_config_wins():
+    prices = load_price_map(None, {"alias": {"input_cost_per_token": 7.0}})
+    assert price_for(prices, deployment(name="alias", model="gpt-4o")).input == 7.0
+    own = {"input_cost_per_token": 8.0, "output_cost_per_token": 1.0, "temperature": 0}
+    assert price_for(prices, deployment(model="gpt-4o", params=own)) == Price(8.0, 1.0, 8.0, 8.0, 8.0)

@@ -1,0 +1,42 @@
+"""The log line."""
+
+from proxy.core.response.usage import Usage
+from proxy.engine.access_log import exchange_line
+from proxy.engine.exchange import Ending, Exchange
+from proxy.ports import Subject
+from proxy.testing import make_deployment
+
+
+def test_one_line_of_key_and_value() -> None:
+    exchange = Exchange(
+        "POST",
+        "/chat/completions",
+        now=0.0,
+        id="sx-1",
+        is_chat=True,
+        stream=True,
+        model="m",
+        subject=Subject(scope="secret-scope", team="blue"),
+        deployment=make_deployment(name="m", api_key="sk-secret"),
+        attempts=3,
+        status=200,
+        ending=Ending.COMPLETED,
+        usage=Usage(prompt=10, output=3, read=8),
+        cost_usd=0.00125,
+        first_byte_s=0.25,
+    )
+    assert exchange_line(exchange) == (
+        "exchange id=sx-1 method=POST path=/chat/completions model=m deployment=m team=blue status=200 "
+        "ending=completed mode=passthrough reason=not-chat stream=1 attempts=3 in_bytes=0 out_bytes=0 "
+        "overhead_ms=0.00 first_byte_ms=250.00 total_ms=0.00 prompt=10 read=8 write=0 output=3 estimated=0 "
+        "cost_usd=0.001250"
+    )
+
+
+def test_what_clients_choose_cannot_forge_a_line_or_a_field() -> None:
+    evil = "m\r\nexchange id=forged status=200 \x1b[31m" + "x" * 1000
+    line = exchange_line(Exchange("GET", "/files?\n" + evil, now=0.0, model=evil, error_code="a b"))
+    assert line.isprintable()
+    assert line.count("id=") == 1
+    assert line.count(" status=") == 1
+    assert len(line) < 700

@@ -1,0 +1,47 @@
+"""Exchanges."""
+
+import pytest
+
+from proxy.core.account.paths import read_path
+from proxy.engine.exchange import Exchange, asks_model, new_id
+
+
+def test_ids_are_unique() -> None:
+    assert len({new_id() for _ in range(1000)}) == 1000
+
+
+def test_time_runs_from_the_exchanges_own_now() -> None:
+    exchange = Exchange("POST", "/chat/completions", now=1000.0)
+    assert 1000.0 <= exchange.time() < 1010.0
+
+
+def test_the_clients_slowness_is_not_counted() -> None:
+    exchange = Exchange("POST", "/chat/completions", now=0.0)
+    exchange.opened -= 30.0
+    assert exchange.elapsed_s() >= 30.0
+    exchange.arrived(12)
+    assert exchange.elapsed_s() < 5.0
+    assert exchange.request_bytes == 12
+
+
+def test_accepted_means_2xx_and_a_first_byte() -> None:
+    exchange = Exchange("POST", "/chat/completions", now=0.0, status=200)
+    assert not exchange.is_accepted
+    exchange.first_byte_s = 0.1
+    assert exchange.is_accepted
+    exchange.status = 429
+    assert not exchange.is_accepted
+
+
+@pytest.mark.parametrize(
+    "path",
+    ["/responses", "/x/messages", "/completions/", "/%65mbeddings", "/Chat/Completions", "/models/x:generateContent"],
+)
+def test_paths_that_ask_a_model(path: str) -> None:
+    assert asks_model("POST", read_path(path))
+    assert not asks_model("GET", read_path(path))
+
+
+@pytest.mark.parametrize("path", ["/threads/1/messages", "/files", "/responses/1/cancel", "/fine_tuning/jobs"])
+def test_paths_that_do_something(path: str) -> None:
+    assert not asks_model("POST", read_path(path))

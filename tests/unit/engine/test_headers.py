@@ -1,0 +1,109 @@
+"""Which headers cross."""
+
+import pytest
+
+from proxy.engine.headers import for_client, for_upstream, get
+from proxy.testing import make_deployment
+
+SENT = [
+    ("host", "proxy"),
+    ("authorization", "Bearer client"),
+    ("content-type", "application/json"),
+    ("content-length", "12"),
+    ("accept-encoding", "gzip, br"),
+    ("connection", "keep-alive, X-Hop"),
+    ("x-hop", "1"),
+    ("transfer-encoding", "chunked"),
+    ("expect", "100-continue"),
+    ("cookie", "session=secret"),
+    ("x-stratiform-mode", "tier"),
+    ("user-agent", "OpenAI/Python"),
+    ("openai-beta", "a"),
+    ("openai-beta", "b"),
+]
+
+
+def test_a_request_loses_what_belongs_to_the_connection_or_to_us() -> None:
+    passed = for_upstream(SENT, make_deployment(), is_virtual=False)
+    assert passed == [
+        ("authorization", "Bearer client"),
+        ("content-type", "application/json"),
+        ("user-agent", "OpenAI/Python"),
+        ("openai-beta", "a"),
+        ("openai-beta", "b"),
+        ("accept-encoding", "identity"),
+    ]
+
+
+def test_raw_paths_keep_their_encoding() -> None:
+    passed = for_upstream(SENT, make_deployment(), is_virtual=False, accept_encoding="gzip, br")
+    assert get(passed, "accept-encoding") == "gzip, br"
+    assert get(for_upstream(SENT, make_deployment(), is_virtual=False, accept_encoding=None), "accept-encoding") is None
+
+
+def test_the_deployments_key_takes_the_place_of_the_clients() -> None:
+    passed = for_upstream(SENT, make_deployment(api_key="ours"), is_virtual=False)
+    assert [value for name, value in passed if name == "authorization"] == ["Bearer ours"]
+
+
+def test_the_deployments_key_is_sent_in_the_clients_style() -> None:
+    for name in ("x-api-key", "api-key"):
+        passed = for_upstream([(name, "client")], make_deployment(api_key="ours"), is_virtual=True)
+        assert get(passed, name) == "ours"
+        assert get(passed, "authorization") is None
+        assert "client" not in dict(passed).values()
+    both = [("x-api-key", "client"), ("authorization", "Bearer client")]
+    passed = for_upstream(both, make_deployment(api_key="ours"), is_virtual=True)
+    assert passed == [("authorization", "Bearer ours"), ("accept-encoding", "identity")]
+
+
+def test_a_virtual_key_is_never_sent_upstream() -> None:
+    for name in ("authorization", "x-api-key", "api-key"):
+        passed = for_upstream([(name, "sk-virtual")], make_deployment(), is_virtual=True)
+        assert passed == [("accept-encoding", "identity")]
+
+
+def test_headers_of_the_deployment_win() -> None:
+    deployment = make_deployment(api_key="ours", headers=[("X-Org", "a"), ("Authorization", "Basic abc")])
+    passed = for_upstream([("x-org", "client"), ("authorization", "Bearer c")], deployment, is_virtual=True)
+    assert passed == [("accept-encoding", "identity"), ("X-Org", "a"), ("Authorization", "Basic abc")]
+
+
+def test_an_answer_keeps_what_clients_act_on() -> None:
+    kept = [
+        ("content-type", "application/json"),
+        ("retry-after", "2"),
+        ("retry-after-ms", "1500"),
+        ("x-ratelimit-remaining-requests", "3"),
+        ("anthropic-ratelimit-tokens-remaining", "4"),
+        ("x-request-id", "req_1"),
+        ("request-id", "req_2"),
+        ("openai-processing-ms", "12"),
+        ("content-encoding", "gzip"),
+    ]
+    lost = [
+        ("connection", "close, x-trace"),
+        ("x-trace", "1"),
+        ("transfer-encoding", "chunked"),
+        ("server", "nginx"),
+        ("date", "today"),
+        ("set-cookie", "a=b"),
+        ("x-stratiform-id", "another proxy's"),
+        ("x-odd", "a\r\nx-injected: 1"),
+    ]
+    assert for_client([*kept, *lost, ("content-length", "5")], keep_length=False) == kept
+    assert for_client([*kept, *lost, ("content-length", "5")], keep_length=True) == [*kept, ("content-length", "5")]
+
+
+def test_what_is_no_header_does_not_reach_the_client() -> None:
+    sent = [("x-a", "1"), ("x b", "1"), ("", "1"), ("x-c", "a\r\nx-injected: 1"), ("x-d", "\x00"), ("x-é", "1")]
+    assert for_client(sent, keep_length=True) == [("x-a", "1")]
+
+
+@pytest.mark.parametrize(
+    ("length", "passes"), [("12", True), ("-1", False), ("many", False), ("1 2", False), ("", False)]
+)
+def test_a_length_is_a_number(length: str, *, passes: bool) -> None:
+    assert for_client([("content-length", length)], keep_length=True) == (
+        [("content-length", length)] if passes else []
+    )

@@ -1,0 +1,372 @@
+"""What layouts have learnt, in a store: asked for ahead of a request, which waits as long as its prefix is worth, and
+written behind it."""
+
+import asyncio
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from proxy.planning.layout_state import LEAST_WAIT_S, MOST_WAIT_S, WAIT_S_PER_BYTE, LayoutState
+from proxy.ports import StoreError
+from proxy.storage.memory import MemoryStore
+
+NOW = 1_700_000_000.0
+SMALL, LARGE = 1_000, 1_000_000
+
+
+@dataclass
+class Curious:
+    """Wants names, and others once it has been told something."""
+
+    wants: list[str]
+    leads: dict[str, str] = field(default_factory=dict)
+    told: list[Mapping[str, bytes]] = field(default_factory=list)
+    is_at_home: bool = False
+
+    def names(self) -> Sequence[str]:
+        known = {name for blobs in self.told for name in blobs}
+        return [*self.wants, *(after for name, after in self.leads.items() if name in known)]
+
+    def adopt(self, blobs: Mapping[str, bytes]) -> None:
+        self.told.append(blobs)
+
+    def is_known(self) -> bool:
+        return self.is_at_home
+
+
+class Recorder(MemoryStore):
+    """A store whose calls are counted, and that can be held up or fail."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.calls: list[tuple[str, list[str]]] = []
+        self.fails = False
+        self.answers = asyncio.Event()
+        self.answers.set()
+        self.saved = asyncio.Event()
+
+    async def load(self, scope: str, names: Sequence[str], now: float) -> Sequence[bytes | None]:
+        self.calls.append(("load", list(names)))
+        await self._trouble()
+        return await super().load(scope, names, now)
+
+    async def save(self, scope: str, blobs: Mapping[str, bytes], ttl_s: float, now: float) -> None:
+        self.calls.append(("save", sorted(blobs)))
+        await self._trouble()
+        await super().save(scope, blobs, ttl_s, now)
+        self.saved.set()
+
+    async def _trouble(self) -> None:
+        await self.answers.wait()
+        if self.fails:
+            raise StoreError("gone fishing")
+
+
+async def until(found: Callable[[], object]) -> None:
+    deadline = time.monotonic() + 30
+    while not found():
+        assert time.monotonic() < deadline
+        await asyncio.sleep(0.005)
+
+
+def test_what_one_keeps_another_recalls() -> None:
+    async def main() -> None:
+        store, failures = Recorder(), list[str]()
+        one, two = (LayoutState(store, failures.append, is_shared=True) for _ in range(2))
+        one.keep("red", {"a": b"1", "b": b"2"}, NOW)
+        await asyncio.wait_for(store.saved.wait(), 5)
+        curious = Curious(["a", "c"], {"a": "b"})
+        await two.recall("red", curious, NOW, LARGE)
+        assert curious.told == [{"a": b"1"}, {"b": b"2"}]
+        assert store.calls == [("save", ["a", "b"]), ("load", ["a", "c"]), ("load", ["b"])]
+        stranger = Curious(["a"])
+        await two.recall("blue", stranger, NOW, LARGE)
+        assert stranger.told == []
+        assert failures == []
+        await one.aclose()
+        await two.aclose()
+
+    asyncio.run(main())
+
+
+def test_what_comes_back_as_it_was_is_not_read_again() -> None:
+    async def main() -> None:
+        store = Recorder()
+        one, two = (LayoutState(store, list[str]().append, is_shared=True) for _ in range(2))
+        large, larger = bytes(1000), bytes(2000)
+        one.keep("red", {"a": large}, NOW)
+        await asyncio.wait_for(store.saved.wait(), 5)
+        told = []
+        for state in (one, two, two):
+            curious = Curious(["a"])
+            await state.recall("red", curious, NOW, LARGE)
+            told.append(curious.told)
+        assert told == [[], [{"a": large}], []]
+        await store.save("red", {"a": larger}, 60.0, NOW)
+        curious = Curious(["a"])
+        await one.recall("red", curious, NOW, LARGE)
+        assert curious.told == [{"a": larger}]
+
+    asyncio.run(main())
+
+
+def test_a_crowd_is_served_by_a_handful_of_calls() -> None:
+    async def main() -> None:
+        store, failures = Recorder(), list[str]()
+        names = {f"mark {n}": f"session {n}" for n in range(300)}
+        await store.save("red", {name: name.encode() for pair in names.items() for name in pair}, 60.0, NOW)
+        await store.save("blue", {"lane": b"another"}, 60.0, NOW)
+        store.calls.clear()
+        state = LayoutState(store, failures.append, is_shared=False)
+        crowd = [Curious([name, "lane"], {name: after}) for name, after in names.items()]
+        neighbour = Curious(["lane"])
+        await asyncio.gather(
+            *(state.recall("red", one, NOW, LARGE) for one in crowd), state.recall("blue", neighbour, NOW, LARGE)
+        )
+        for one, (name, after) in zip(crowd, names.items(), strict=True):
+            assert one.told == [{name: name.encode()}, {after: after.encode()}]
+        assert neighbour.told == [{"lane": b"another"}]
+        assert len(store.calls) == 3, "one call a scope, and one for what the answers led to"
+        assert [names.count("lane") for _, names in store.calls].count(1) == 2, "once for each scope"
+        assert failures == []
+        await state.aclose()
+
+    asyncio.run(main())
+
+
+def test_what_is_under_way_is_not_asked_for_again() -> None:
+    async def main() -> None:
+        store = Recorder()
+        await store.save("red", {"a": b"1"}, 60.0, NOW)
+        store.calls.clear()
+        store.answers.clear()
+        state = LayoutState(store, list[str]().append, is_shared=True)
+        crowd = [Curious(["a"]) for _ in range(3)]
+        recalls = []
+        for one in crowd:
+            recalls.append(asyncio.ensure_future(state.recall("red", one, NOW, LARGE)))
+            for _ in range(5):
+                await asyncio.sleep(0)
+        store.answers.set()
+        await asyncio.gather(*recalls)
+        assert store.calls == [("load", ["a"])]
+        assert [one.told for one in crowd] == [[{"a": b"1"}]] * 3
+        await state.aclose()
+
+    asyncio.run(main())
+
+
+def test_more_scopes_than_calls_are_all_served() -> None:
+    async def main() -> None:
+        store = Recorder()
+        scopes = [f"s{n}" for n in range(50)]
+        for scope in scopes:
+            await store.save(scope, {"a": scope.encode()}, 60.0, NOW)
+        state = LayoutState(store, list[str]().append, is_shared=True)
+        crowd = [Curious(["a"]) for _ in scopes]
+        await asyncio.gather(*(state.recall(scope, one, NOW, LARGE) for scope, one in zip(scopes, crowd, strict=True)))
+        assert [one.told for one in crowd] == [[{"a": scope.encode()}] for scope in scopes]
+        await state.aclose()
+
+    asyncio.run(main())
+
+
+async def _waits(wanted: Curious, size_bytes: int) -> float:
+    """How long a request waits for a store that says nothing, by the count of the event loop's turns."""
+    store, failures = Recorder(), list[str]()
+    store.answers.clear()
+    state = LayoutState(store, failures.append, is_shared=True)
+    began = time.monotonic()
+    await state.recall("red", wanted, NOW, size_bytes)
+    waited = time.monotonic() - began
+    assert failures == ([] if wanted.is_at_home else ["load"]), "where the session is known nothing was lost"
+    await state.aclose()
+    return waited
+
+
+def test_a_request_waits_as_long_as_its_prefix_is_worth() -> None:
+    async def main() -> None:
+        half = int(MOST_WAIT_S / WAIT_S_PER_BYTE / 2)
+        cases = [
+            (Curious(["a"]), SMALL, LEAST_WAIT_S),
+            (Curious(["a"]), half, MOST_WAIT_S / 2),
+            (Curious(["a"]), LARGE, MOST_WAIT_S),
+        ]
+        waited = await asyncio.gather(*(_waits(wanted, size) for wanted, size, _ in cases))
+        for (_, _, least), found in zip(cases, waited, strict=True):
+            assert found >= least * 0.99
+        assert waited == sorted(waited), "the larger one waits longer"
+        at_home = await _waits(Curious(["a"], is_at_home=True), LARGE)
+        assert at_home < MOST_WAIT_S / 2, "a session that is known here has little to lose"
+
+    asyncio.run(main())
+
+
+def test_the_time_of_a_busy_event_loop_is_not_the_store_s() -> None:
+    async def main() -> None:
+        store, failures = Recorder(), list[str]()
+        await store.save("red", {"a": b"1"}, 60.0, NOW)
+        store.answers.clear()
+        state = LayoutState(store, failures.append, is_shared=True)
+        curious = Curious(["a"])
+        loop = asyncio.get_running_loop()
+        # The store answers in the event loop's second turn; each turn takes longer than the request would wait.
+        loop.call_soon(time.sleep, 2 * LEAST_WAIT_S)
+        loop.call_soon(loop.call_soon, time.sleep, 2 * LEAST_WAIT_S)
+        loop.call_soon(loop.call_soon, store.answers.set)
+        await state.recall("red", curious, NOW, SMALL)
+        assert curious.told == [{"a": b"1"}]
+        assert failures == []
+        await state.aclose()
+
+    asyncio.run(main())
+
+
+def test_an_answer_that_comes_late_is_taken_over() -> None:
+    async def main() -> None:
+        store, failures = Recorder(), list[str]()
+        await store.save("red", {"a": b"1", "b": b"2"}, 60.0, NOW)
+        store.calls.clear()
+        store.answers.clear()
+        state = LayoutState(store, failures.append, is_shared=False)
+        curious = Curious(["a"], {"a": "b"})
+        await state.recall("red", curious, NOW, SMALL)
+        assert curious.told == [], "the request has gone on"
+        assert failures == ["load"]
+        store.answers.set()
+        await until(lambda: len(curious.told) == 2)
+        assert curious.told == [{"a": b"1"}, {"b": b"2"}]
+        await state.aclose()
+
+    asyncio.run(main())
+
+
+def test_a_silent_store_is_waited_for_once_and_asked_again() -> None:
+    async def main() -> None:
+        store, failures = Recorder(), list[str]()
+        await store.save("red", {"z": b"1"}, 60.0, NOW)
+        store.answers.clear()
+        state = LayoutState(store, failures.append, is_shared=True)
+        for number in range(500):
+            await state.recall("red", Curious([f"n{number}"]), NOW, SMALL)
+        assert len(failures) <= 5, "the first one has waited for all of them"
+        # Whoever has more to lose goes on waiting, and is there when the store is back.
+        patient = Curious(["z"])
+        waiting = asyncio.ensure_future(state.recall("red", patient, NOW, LARGE))
+        await asyncio.sleep(0)
+        store.answers.set()
+        await waiting
+        assert patient.told == [{"z": b"1"}]
+        await state.aclose()
+
+    asyncio.run(main())
+
+
+def test_a_name_whose_load_failed_is_asked_for_again() -> None:
+    async def main() -> None:
+        store, failures = Recorder(), list[str]()
+        await store.save("red", {"a": b"1"}, 60.0, NOW)
+        store.fails = True
+        state = LayoutState(store, failures.append, is_shared=False)
+        curious = Curious(["a"])
+        await state.recall("red", curious, NOW, LARGE)
+        assert curious.told == []
+        assert failures == ["load"]
+        store.fails = False
+        while not curious.told:  # a store that is away is left alone for a moment only
+            await state.recall("red", curious, NOW, LARGE)
+            await asyncio.sleep(0.005)
+        calls = list(store.calls)
+        await state.recall("red", curious, NOW, LARGE)
+        assert store.calls == calls, "the store has answered"
+        await state.aclose()
+
+    asyncio.run(main())
+
+
+def test_a_store_that_is_away_is_left_alone() -> None:
+    async def main() -> None:
+        store, failures = Recorder(), list[str]()
+        store.fails = True
+        state = LayoutState(store, failures.append, is_shared=True)
+        began = time.monotonic()
+        for _ in range(1000):
+            await state.recall("red", Curious(["a"]), NOW, LARGE)
+        tenths = (time.monotonic() - began) / 0.1
+        assert 1 <= len(store.calls) <= tenths + 1
+        await state.aclose()
+
+    asyncio.run(main())
+
+
+def test_a_store_that_takes_nothing_is_still_read() -> None:
+    async def main() -> None:
+        store, failures = _ReadOnly(), list[str]()
+        await MemoryStore.save(store, "red", {"a": b"1"}, 60.0, NOW)
+        state = LayoutState(store, failures.append, is_shared=True)
+        state.keep("red", {"b": b"2"}, NOW)
+        await until(lambda: failures)
+        curious = Curious(["a"])
+        await state.recall("red", curious, NOW, SMALL)
+        assert curious.told == [{"a": b"1"}]
+        await state.aclose()
+        assert set(failures) == {"save"}
+
+    asyncio.run(main())
+
+
+class _ReadOnly(Recorder):
+    """A replica, or a server without memory."""
+
+    async def save(self, scope: str, blobs: Mapping[str, bytes], ttl_s: float, now: float) -> None:
+        raise StoreError("READONLY")
+
+
+def test_what_could_not_be_written_is_written_later() -> None:
+    async def main() -> None:
+        store, failures = Recorder(), list[str]()
+        store.fails = True
+        state = LayoutState(store, failures.append, is_shared=True)
+        state.keep("red", {"a": b"1", "b": b"1"}, NOW)
+        await until(lambda: failures)
+        state.keep("red", {"a": b"2"}, NOW)
+        store.fails = False
+        await state.aclose()
+        assert await store.load("red", ["a", "b"], NOW) == [b"2", b"1"]
+        assert set(failures) == {"save"}
+
+    asyncio.run(main())
+
+
+def test_a_burst_of_writes_is_written_whole() -> None:
+    async def main() -> None:
+        store = Recorder()
+        state = LayoutState(store, list[str]().append, is_shared=True)
+        for number in range(2_000):
+            state.keep(f"s{number % 7}", {f"n{number}": b"1", "lane": b"%d" % number}, NOW)
+        await state.aclose()
+        for number in range(2_000):
+            assert await store.load(f"s{number % 7}", [f"n{number}"], NOW) == [b"1"]
+        assert await store.load("s1", ["lane"], NOW) == [b"1996"]
+        assert max(len(names) for _, names in store.calls) <= 500
+
+    asyncio.run(main())
+
+
+def test_a_store_of_ones_own_is_asked_once_and_written_behind() -> None:
+    async def main() -> None:
+        store, failures = Recorder(), list[str]()
+        state = LayoutState(store, failures.append, is_shared=False)
+        for version in (b"1", b"2", b"3"):
+            await state.recall("red", Curious(["a", "z"]), NOW, SMALL)
+            state.keep("red", {"a": version}, NOW)
+        assert store.calls == [("load", ["a", "z"])]
+        await state.aclose()
+        assert store.calls[1:] == [("save", ["a"])]
+        again = LayoutState(store, failures.append, is_shared=False)
+        curious = Curious(["a"])
+        await again.recall("red", curious, NOW, SMALL)
+        assert curious.told == [{"a": b"3"}]
+        await again.aclose()
+
+    asyncio.run(main())

@@ -1,0 +1,48 @@
+"""The gate: the proxy's own keys never go upstream."""
+
+import asyncio
+
+import pytest
+
+from proxy.core.providers import NONE
+from proxy.core.request.demand import Demand
+from proxy.engine.exchange import Admission, Exchange
+from proxy.errors import Forbidden
+from proxy.ports import Deployment, Transport
+from tests.money import gate
+
+HEADERS = [("authorization", "Bearer sk-1")]
+
+
+def reserve(admission: Admission, deployment: Deployment) -> None:
+    exchange = Exchange("POST", "/chat/completions", 0.0)
+    exchange.subject = admission.admit(HEADERS, 0.0)
+    asyncio.run(admission.reserve(exchange, deployment, Demand()))
+
+
+def test_a_virtual_key_is_refused_where_the_upstream_would_need_the_clients() -> None:
+    deployment = Deployment("m", "m", Transport.HTTP, NONE)
+    with pytest.raises(Forbidden, match="Model 'm' has no api_key") as caught:
+        reserve(gate("sk-1"), deployment)
+    assert (caught.value.status, caught.value.code) == (403, "upstream_key_missing")
+    reserve(gate(), deployment)
+
+
+def test_one_that_may_stand_in_is_looked_at_too() -> None:
+    other = Deployment("n", "n", Transport.HTTP, NONE)
+    with pytest.raises(Forbidden, match="Model 'n' has no api_key"):
+        reserve(gate("sk-1"), Deployment("m", "m", Transport.HTTP, NONE, api_key="k", others=(other,)))
+
+
+@pytest.mark.parametrize(
+    "deployment",
+    [
+        Deployment("m", "m", Transport.HTTP, NONE, api_key="k"),
+        Deployment("m", "m", Transport.HTTP, NONE, headers=[("x-api-key", "k")]),
+        Deployment("m", "m", Transport.LITELLM, NONE),
+        Deployment("m", "m", Transport.EMBEDDED, NONE),
+    ],
+    ids=["key", "header", "litellm", "embedded"],
+)
+def test_it_is_accepted_where_the_upstream_has_a_key_or_needs_none(deployment: Deployment) -> None:
+    reserve(gate("sk-1"), deployment)

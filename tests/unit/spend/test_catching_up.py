@@ -1,0 +1,174 @@
+"""What was put off reaches the store: in pages, by team, each once, and no team holds up another."""
+
+import asyncio
+from collections.abc import Callable, Coroutine, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from proxy.clock import ManualClock
+from proxy.patience import Patience
+from proxy.ports import StoreError
+from proxy.spend.catching_up import CatchingUp
+from proxy.spend.leases import Leases
+from proxy.storage.memory import MemoryStore
+from proxy.storage.port import Charge, Entry, PutOff, Release, Reserve, Settle
+from proxy.storage.spool import PAGE, Spool
+from proxy.telemetry.metrics import Metrics
+from tests.money import NOW
+
+
+def run(test: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    asyncio.run(test())
+
+
+class Damaged(MemoryStore):
+    """Takes nothing for some teams."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.refused: set[str] = set()
+        self.trips: list[tuple[str, int]] = []
+
+    async def carry_out(self, team: str, calls: Sequence[PutOff], now: float) -> None:
+        self.trips.append((team, len(calls)))
+        if team in self.refused:
+            raise StoreError("WRONGTYPE")
+        await super().carry_out(team, calls, now)
+
+
+def end(name: str, team: str = "red") -> Settle:
+    return Settle(Entry(name, NOW, team, cost=2), [Charge("a", 2)])
+
+
+def made(store: MemoryStore, folder: Path | None) -> CatchingUp:
+    spool = Spool(folder) if folder is not None else None
+    return CatchingUp(store, ManualClock(NOW), Metrics(), spool, Patience(5.0), leases(store))
+
+
+def leases(store: MemoryStore) -> Leases:
+    """Nothing runs."""
+    return Leases(store, ManualClock(NOW), Metrics(), 60.0, None)
+
+
+async def answers(error: Exception) -> bool:
+    """The store is not away."""
+    assert "WRONGTYPE" in str(error)
+    return False
+
+
+def pending(one: CatchingUp, team: str) -> int:
+    asked = Reserve("asked", team, [Charge("a", 1, 10_000)], NOW, Entry("asked", NOW, team))
+    limit = one.backlog.lowered(asked).charges[0].limit
+    assert limit is not None
+    return 10_000 - limit
+
+
+@pytest.mark.parametrize("is_spooled", [True, False])
+def test_pages_are_carried_out_by_team_in_one_trip_each(tmp_path: Path, is_spooled: bool) -> None:
+    async def main() -> None:
+        store = Damaged()
+        one = made(store, tmp_path if is_spooled else None)
+        count = 2 * PAGE + 10
+        await asyncio.gather(*(one.put_off(end(str(n), "red" if n % 2 else "blue")) for n in range(count)))
+        await one.put_off(Release("free", "red"))
+        assert one.pending == count + 1
+        assert pending(one, "red") == pending(one, "blue") == count
+        assert await one.catch_up(answers) == count + 1
+        assert len(store.trips) <= 6
+        assert (one.pending, pending(one, "red")) == (0, 0)
+        (balance,) = await store.balances("red", ["a"], NOW)
+        assert balance.spent == count
+        assert await one.catch_up(answers) == 0
+        await one.aclose()
+        assert not any(tmp_path.iterdir())
+
+    run(main)
+
+
+@pytest.mark.parametrize("is_spooled", [True, False])
+def test_a_team_whose_calls_are_not_taken_holds_up_no_other(tmp_path: Path, is_spooled: bool) -> None:
+    async def main() -> None:
+        store = Damaged()
+        store.refused = {"red"}
+        one = made(store, tmp_path if is_spooled else None)
+        for number in range(PAGE + 10):
+            await one.put_off(end(f"r{number}"))
+        for number in range(5):
+            await one.put_off(end(f"b{number}", "blue"))
+        for carried_out in (5, 0):
+            assert await one.catch_up(answers) == carried_out
+            assert (one.pending, pending(one, "blue")) == (PAGE + 10, 0)
+            assert pending(one, "red") == 2 * (PAGE + 10), "it counts until it is carried out"
+            assert len([team for team, _ in store.trips if team == "red"]) == 1, "once an attempt"
+            store.trips.clear()
+        store.refused = set()
+        assert await one.catch_up(answers) == PAGE + 10
+        await one.aclose()
+
+    run(main)
+
+
+def test_what_dead_workers_left_counts_too(tmp_path: Path) -> None:
+    async def main() -> None:
+        dead = Spool(tmp_path)
+        for number in range(3):
+            await dead.add(end(str(number)))
+        await dead.aclose()
+        one = made(MemoryStore(), tmp_path)
+        await one.adopt()
+        assert (one.pending, pending(one, "red")) == (3, 6)
+        assert await one.catch_up(answers) == 3
+        assert pending(one, "red") == 0
+        await one.aclose()
+
+    run(main)
+
+
+def test_an_attempt_ends_where_the_store_is_away(tmp_path: Path) -> None:
+    async def main() -> None:
+        store = Damaged()
+        store.refused = {f"team-{number}" for number in range(50)}
+        one = made(store, tmp_path)
+        for team in sorted(store.refused):
+            await one.put_off(end(team, team))
+
+        async def away(error: Exception) -> bool:
+            return True
+
+        assert await one.catch_up(away) == 0
+        assert len(store.trips) <= 3
+        assert one.pending == 50
+        await one.aclose()
+
+    run(main)
+
+
+def test_what_nothing_can_keep_is_counted_and_said(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    async def main() -> None:
+        store, metrics = Damaged(), Metrics()
+        spool = Spool(tmp_path, max_bytes=2000)
+        one = CatchingUp(store, ManualClock(NOW), metrics, spool, Patience(5.0), leases(store), most_in_memory=3)
+        kept = 0
+        while not one.trouble:
+            kept += 1
+            await one.put_off(end(f"spooled-{kept}"))
+        assert 3 < kept < 30
+        assert "spool_max_mib" in one.trouble
+        for number in range(4):
+            await one.put_off(end(f"later-{number}"))
+        sample = metrics.registry.get_sample_value
+        assert sample("stratiform_settlements_lost_total") == 2
+        assert [record.message for record in caplog.records if "lost" in record.message] == [
+            "settlements are lost, 1 by now: neither the store nor the spool takes them, and memory holds 3"
+        ], "not a line for each"
+        assert pending(one, "red") == 2 * (kept + 4), "limits hold even so"
+        assert await one.catch_up(answers) == kept - 1 + 3
+        assert (pending(one, "red"), one.trouble) == (0, "")
+        await one.put_off(end("again"))
+        assert (spool.size, one.trouble) == (1, ""), "there is room again"
+        await one.catch_up(answers)
+        await one.aclose()
+
+    run(main)

@@ -1,0 +1,30 @@
+"""Names of counters: apart where what they count is apart, and short whatever clients call themselves."""
+
+import re
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from proxy.core.money.budget import Rule
+from proxy.spend.counters import account_of, counter_of
+from proxy.spend.windows import Window
+
+DAY = Window("2026-11-22", None, None)
+
+
+def rule(whom: str = "", *, is_rate: bool = False) -> Rule:
+    return Rule("daily", "the budget", hard=1, whom=whom, is_rate=is_rate)
+
+
+def test_a_counter_is_named_by_rule_whom_and_window() -> None:
+    assert account_of(rule(), DAY) == "b:daily:-:2026-11-22"
+    assert account_of(rule("ann"), DAY) == "b:daily:ann:2026-11-22"
+    assert account_of(rule("key-1", is_rate=True), DAY) == "r:daily:key-1:2026-11-22"
+    assert counter_of("red", rule("ann")) == "red:b:daily:ann:"
+
+
+@given(st.text(), st.text())
+def test_nobody_shares_a_counter_with_another(one: str, other: str) -> None:
+    names = {account_of(rule(whom), DAY) for whom in (one, other)}
+    assert len(names) == len({one, other})
+    assert all(re.fullmatch(r"b:daily:[\w.@+/~-]{1,64}:2026-11-22", name, re.ASCII) for name in names)

@@ -1,0 +1,79 @@
+"""What one request takes of each limit before it is sent."""
+
+from dataclasses import replace
+
+import pytest
+
+from proxy.core.money.budget import Rule
+from proxy.core.money.extras import Extras
+from proxy.core.money.prices import Price
+from proxy.core.request.demand import Demand, Kind
+from proxy.core.request.wants import Wants
+from proxy.core.response.reported import Reported
+from proxy.core.response.usage import Usage
+from proxy.errors import Forbidden, InvalidRequest
+from proxy.spend.estimates import Estimates, PriceOf
+from proxy.spend.output_estimates import Habits
+from tests.money import MODEL, exchange
+
+PRICE = Price(1e-6, 1e-5, 1e-7, 1.25e-6, 2e-6, max_output_tokens=1000)
+USD = Rule("total", "the budget", hard=10**9)
+TOKENS = replace(USD, unit="tokens")
+RATE = replace(USD, unit="requests", is_rate=True)
+
+
+def estimates(price_of: PriceOf = lambda _: PRICE, habits: Habits | None = None, *, allows: bool = False) -> Estimates:
+    return Estimates(price_of, habits or Habits(), allows_unknown=allows)
+
+
+@pytest.mark.parametrize("demand", [Demand(Kind.UNKNOWN), Demand(Kind.IMAGE, 0, images=1)])
+def test_what_nobody_can_price_is_refused_under_a_hard_budget_in_usd_alone(demand: Demand) -> None:
+    with pytest.raises(Forbidden, match="`stratiform.budgets.on_unknown_price: allow`"):
+        estimates().amounts(exchange(10), MODEL, [USD], demand)
+    for rules in ([], [TOKENS], [RATE], [replace(USD, hard=None, soft=1)]):
+        assert estimates().amounts(exchange(10), MODEL, rules, demand)["usd"].most >= 1
+    assert estimates(allows=True).amounts(exchange(10), MODEL, [USD], demand)["usd"].most >= 1
+
+
+@pytest.mark.parametrize("rule", [USD, TOKENS])
+def test_what_cannot_be_understood_is_refused_under_a_budget(rule: Rule) -> None:
+    with pytest.raises(InvalidRequest, match="'n' is missing, or cannot be understood") as caught:
+        estimates().amounts(exchange(10), MODEL, [rule], Demand(unclear="n"))
+    assert (caught.value.code, caught.value.param) == ("cost_unclear", "n")
+    estimates().amounts(exchange(10), MODEL, [RATE], Demand(unclear="n"))
+
+
+def test_a_request_without_a_size_still_has_an_answer() -> None:
+    assert estimates().amounts(exchange(0), MODEL, [USD], Demand())["usd"].most == 1000 * 10_000
+
+
+def test_what_is_free_takes_next_to_nothing() -> None:
+    amounts = estimates().amounts(exchange(10**6), MODEL, [USD], Demand(Kind.FREE, 0))
+    assert (amounts["usd"].most, amounts["tokens"].most, amounts["requests"].most) == (1, 1, 1)
+
+
+def test_a_tier_that_was_seen_without_being_asked_for_is_reserved() -> None:
+    price = replace(PRICE, services=(("priority", PRICE.times(2.0)),))
+    habits = Habits()
+    ours = estimates(lambda _: price, habits)
+    usual = ours.amounts(exchange(100), MODEL, [USD], Demand(max_output_tokens=10))["usd"].most
+    seen = exchange(100)
+    seen.usage, seen.reported = Usage(50, 10), Reported(tier="priority")
+    habits.learn(seen)
+    assert ours.amounts(exchange(100), MODEL, [USD], Demand(max_output_tokens=10))["usd"].most == 2 * usual
+    seen.reported = Reported()
+    habits.learn(seen)
+    assert ours.amounts(exchange(100), MODEL, [USD], Demand(max_output_tokens=10))["usd"].most == usual
+
+
+def test_a_prompt_that_refers_to_more_counts_as_the_longest_in_tokens_too() -> None:
+    beyond = Demand(max_output_tokens=10, wants=Wants(is_beyond=True))
+    price = replace(PRICE, extras=Extras(max_input_tokens=5000))
+    assert estimates(lambda _: price).amounts(exchange(10), MODEL, [TOKENS], beyond)["tokens"].most == 5010
+    assert estimates(lambda _: None).amounts(exchange(10), MODEL, [TOKENS], beyond)["tokens"].most == 200_010
+
+
+def test_what_some_server_takes_for_a_limit_is_reserved_at_least() -> None:
+    rule = replace(USD, assumed_output_tokens=500)
+    amounts = estimates().amounts(exchange(0), MODEL, [rule], Demand(least_output_tokens=100_000))
+    assert amounts["usd"].most == 100_000 * 10_000

@@ -1,0 +1,641 @@
+"""Reservations, settlements, soft limits, and what a store that is away may and may not do."""
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from dataclasses import replace
+from pathlib import Path
+from shutil import copytree
+from typing import Any
+
+import pytest
+
+from proxy.clock import ManualClock
+from proxy.core.caches.prompt import Bill
+from proxy.core.modes import Mode
+from proxy.core.money.budget import Rule
+from proxy.core.planner.plan import Plan
+from proxy.core.request.demand import Demand, Kind
+from proxy.core.response.usage import Usage
+from proxy.engine.exchange import Ending
+from proxy.errors import BudgetExceeded, BudgetUnavailable, Forbidden, RateLimited
+from proxy.ports import Deployment, Subject, Transport
+from proxy.spend.counters import counter_of
+from proxy.spend.epochs import Epochs
+from proxy.spend.store_guard import Standing
+from proxy.spend.webhooks import Notices
+from proxy.storage.port import Entry, Granted, Refused, Reserve
+from proxy.telemetry.metrics import Metrics
+from tests.money import MODEL, NOW, RED, Desk, Flaky, desk, exchange
+
+DOLLAR = 10**9
+TOTAL = Rule("total", "the budget 'total' of team 'red'", hard=1000 * DOLLAR, assumed_output_tokens=5)
+# Of 100 bytes that nobody has counted at most 80 tokens can become: half of it, and a template. At $2 that is $160.
+SIZE, MOST = 100, 160 * DOLLAR
+
+
+def run(test: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    asyncio.run(test())
+
+
+async def spent(one: Desk, account: str = "b:total:-:total", team: str = "red") -> tuple[int, int]:
+    (balance,) = await one.store.balances(team, [account], NOW)
+    return balance.spent, balance.reserved
+
+
+def test_money_is_reserved_at_the_worst_case_and_settled_to_what_it_was() -> None:
+    async def main() -> None:
+        async with desk(TOTAL) as one:
+            asked = exchange(SIZE)
+            await one.reserve(asked, limit=10)
+            assert await spent(one) == (0, MOST + 10 * DOLLAR)
+            await one.settle(asked, Usage(50, 7, read=20, write_5m=10))
+            assert await spent(one) == (round((20 * 0.1 + 10 * 1.25 + 20 + 7) * DOLLAR), 0)
+            assert one.accounts.remaining() == {"red": 1000 - 41.5}
+
+    run(main)
+
+
+def test_the_ledger_says_all_that_is_known_of_an_exchange() -> None:
+    async def main() -> None:
+        async with desk(TOTAL) as one:
+            asked = exchange(SIZE)
+            asked.mode, asked.reason, asked.saved_usd = Mode.MARK, "ordered", -0.5
+            await one.reserve(asked)
+            await one.settle(asked, Usage(50, 7, read=20, write_5m=10, write_1h=5))
+            (entry,) = await one.store.entries(0, NOW + 1)
+            assert entry == Entry(
+                asked.id, NOW, "red", "key-1", "ann", "m", "mark", "ordered", 200, "completed", 20, 10, 5, 15, 7,
+                round((2 + 12.5 + 10 + 15 + 7) * DOLLAR), -DOLLAR // 2, entry.latency_ms, False,
+            )  # fmt: skip
+
+    run(main)
+
+
+def test_a_reservation_says_whether_anything_limits_it() -> None:
+    async def main() -> None:
+        for rules in ((), (TOTAL,)):
+            async with desk(*rules) as one:
+                asked = exchange(SIZE)
+                held = await one.accounts.reserve(asked, MODEL, Demand())
+                assert held.is_limited is bool(rules)
+
+    run(main)
+
+
+def test_what_does_not_fit_is_refused_with_when_it_begins_anew() -> None:
+    async def main() -> None:
+        monthly = replace(TOTAL, id="monthly", title="the budget 'monthly' of team 'red'", window="month", hard=MOST)
+        async with desk(monthly) as one:
+            await one.reserve(exchange(SIZE))
+            with pytest.raises(BudgetExceeded) as caught:
+                await one.reserve(exchange(SIZE))
+            assert caught.value.status == 429
+            assert caught.value.headers == {
+                "x-should-retry": "false",
+                "x-stratiform-budget": "monthly",
+                "x-stratiform-budget-reset": "2023-12-01T00:00:00Z",
+            }
+            assert caught.value.message.startswith(
+                "The budget 'monthly' of team 'red' does not allow this request: "
+                "$0.00 of $160.00 spent, $160.00 reserved by running requests."
+            )
+            assert caught.value.message.endswith("It begins anew at 2023-12-01T00:00:00Z.")
+            await one.reserve(exchange(SIZE, at=NOW + 31 * 86400))
+
+    run(main)
+
+
+def test_output_is_reserved_as_the_request_limits_it_times_its_choices_or_as_assumed() -> None:
+    async def main() -> None:
+        for limit, choices, output in ((None, 1, 5), (None, 3, 15), (2, 1, 2), (2, 4, 8)):
+            async with desk(TOTAL) as one:
+                await one.reserve(exchange(SIZE), limit=limit, choices=choices)
+                assert await spent(one) == (0, MOST + output * DOLLAR)
+
+    run(main)
+
+
+def test_without_any_limit_the_models_longest_answer_is_reserved() -> None:
+    async def main() -> None:
+        for known, output in ((64_000, 64_000), (None, 8192)):
+            async with desk(replace(TOTAL, assumed_output_tokens=None, hard=10**6 * DOLLAR)) as one:
+                price = one.accounts._estimates._price_of(MODEL)
+                assert price is not None
+                one.accounts._estimates._price_of = lambda d, price=price, known=known: replace(
+                    price, max_output_tokens=known
+                )
+                await one.reserve(exchange(SIZE), limit=None)
+                assert await spent(one) == (0, MOST + output * DOLLAR)
+
+    run(main)
+
+
+def test_the_plans_life_and_our_count_make_the_worst_case_smaller() -> None:
+    async def main() -> None:
+        for body, rate in ((b"{}", 1.25), (b'{"ttl":"1h"}', 2.0)):
+            async with desk(TOTAL) as one:
+                asked = exchange(10_000)
+                asked.plan = Plan(body, body, Mode.TIER, "x", own=Bill(0, 0, 0, 100), predicted=Bill(90, 10, 0, 0))
+                await one.reserve(asked)
+                assert await spent(one) == (0, round((150 + 30) * rate * DOLLAR))
+                (balance,) = await one.store.balances("red", ["b:total:-:total"], NOW)
+                # What is expected: the shadow's bill.
+                assert balance.expected == round((90 * 0.1 + 10 * 1.25) * DOLLAR)
+
+    run(main)
+
+
+def test_the_dearest_of_those_that_may_serve_is_reserved() -> None:
+    async def main() -> None:
+        async with desk(TOTAL) as one:
+            prices = {"m": 1.0, "n": 3.0}
+            found = one.accounts._estimates._price_of(MODEL)
+            assert found is not None
+            one.accounts._estimates._price_of = lambda d: replace(found, write_1h=prices[d.name], write_5m=1.0)
+            other = Deployment("n", "n", Transport.HTTP, MODEL.profile)
+            await one.reserve(exchange(SIZE), on=replace(MODEL, others=(other,)))
+            assert await spent(one) == (0, 80 * 3 * DOLLAR)
+
+    run(main)
+
+
+def test_several_rules_hold_at_once_and_each_counts_for_itself() -> None:
+    async def main() -> None:
+        rules = [
+            TOTAL,
+            replace(TOTAL, id="daily", window="day", hard=None, soft=DOLLAR),
+            Rule("user", "tokens of 'ann'", unit="tokens", hard=10_000, window="day", whom="ann"),
+            Rule("rate", "requests", unit="requests", hard=10, window="minute", is_rate=True),
+        ]
+        async with desk(*rules) as one:
+            asked = exchange(SIZE)
+            await one.reserve(asked, limit=10)
+            assert await spent(one, "b:daily:-:2023-11-14") == (0, MOST + 10 * DOLLAR)
+            assert await spent(one, "b:user:ann:2023-11-14") == (0, 90)
+            assert await spent(one, f"r:rate:-:minute:{int(NOW // 60)}") == (0, 1)
+            await one.settle(asked, Usage(50, 7))
+            assert await spent(one, "b:daily:-:2023-11-14") == (57 * DOLLAR, 0)
+            assert await spent(one, "b:user:ann:2023-11-14") == (57, 0)
+            assert await spent(one, f"r:rate:-:minute:{int(NOW // 60)}") == (1, 0)
+
+    run(main)
+
+
+def test_whom_a_rule_is_for_may_be_called_anything() -> None:
+    async def main() -> None:
+        names = ["ann", "a" * 300, "{x}", "ünï", "a b", "\ud800", "", "-"]
+        async with desk() as one:
+            for name in names:
+                one.rules.held = [Rule("user", "t", unit="requests", hard=1, whom=name)]
+                await one.reserve(exchange(SIZE))
+                with pytest.raises(BudgetExceeded):
+                    await one.reserve(exchange(SIZE))
+
+    run(main)
+
+
+def test_a_rate_limit_says_when_to_come_back() -> None:
+    async def main() -> None:
+        rule = Rule(
+            "rate", "the requests per minute of key 'k'", unit="requests", hard=2, window="minute", is_rate=True
+        )
+        async with desk(rule) as one:
+            for _ in range(2):
+                await one.settle(await _reserved(one, exchange(SIZE)), Usage(1, 1))
+            with pytest.raises(RateLimited) as caught:
+                await one.reserve(exchange(SIZE))
+            wait_s = 60 - int(NOW % 60)
+            assert caught.value.headers == {
+                "retry-after": str(wait_s),
+                "x-ratelimit-limit-requests": "2",
+                "x-ratelimit-remaining-requests": "0",
+                "x-ratelimit-reset-requests": f"{wait_s}s",
+            }
+            assert (caught.value.kind, caught.value.code) == ("requests", "rate_limit_exceeded")
+            assert one.sample("rate_limited_total", team="red", unit="requests") == 1
+            await one.reserve(exchange(SIZE, at=NOW + 60))
+
+    run(main)
+
+
+async def _reserved(one: Desk, asked: Any) -> Any:
+    await one.reserve(asked)
+    return asked
+
+
+def test_many_at_once_cannot_pass_the_limit_together() -> None:
+    async def main() -> None:
+        async with desk(TOTAL) as one:
+            asked = [exchange(SIZE) for _ in range(20)]
+            got = await asyncio.gather(*(one.reserve(each) for each in asked), return_exceptions=True)
+            held = [each for each, answer in zip(asked, got, strict=True) if not isinstance(answer, BaseException)]
+            assert len(held) == 6
+            assert all(isinstance(answer, BudgetExceeded) for answer in got if isinstance(answer, BaseException))
+            await one.settle(held[0], Usage(1, 0))
+            await one.reserve(exchange(SIZE))
+
+    run(main)
+
+
+def test_what_was_never_sent_leaves_nothing_and_what_failed_leaves_an_entry() -> None:
+    async def main() -> None:
+        async with desk(TOTAL) as one:
+            never, failed = exchange(SIZE), exchange(SIZE)
+            await one.reserve(never)
+            await one.reserve(failed)
+            await one.accounts.settle(never)
+            await one.settle(failed, None, Ending.BROKEN)
+            assert await spent(one) == (0, 0)
+            (entry,) = await one.store.entries(0, NOW + 1)
+            assert (entry.exchange_id, entry.ending, entry.cost) == (failed.id, "broken", 0)
+
+    run(main)
+
+
+def test_a_client_that_leaves_while_money_is_reserved_holds_none() -> None:
+    async def main() -> None:
+        class Slow(Flaky):
+            asked = asyncio.Event()
+
+        store = Slow()
+        real = store.reserve
+
+        async def slowly(*args: Any) -> Any:
+            answer = await real(*args)
+            store.asked.set()
+            await asyncio.sleep(3600)
+            return answer
+
+        async with desk(TOTAL, store=store, timeout_s=30.0) as one:
+            store.__dict__["reserve"] = slowly
+            one.books._store = _Patched(store, slowly)  # type: ignore[assignment]
+            task = asyncio.ensure_future(one.reserve(exchange(SIZE)))
+            await store.asked.wait()
+            assert (await spent(one))[1] == MOST
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+            while (await spent(one))[1]:
+                await asyncio.sleep(0)
+
+    run(main)
+
+
+def test_a_client_that_leaves_while_a_notice_is_claimed_holds_no_money() -> None:
+    async def main() -> None:
+        class Claiming(Flaky):
+            asked = asyncio.Event()
+
+            async def claim(self, *args: Any) -> bool:
+                self.asked.set()
+                await asyncio.sleep(3600)
+                return True
+
+        store, soft = Claiming(), replace(TOTAL, soft=0, webhook="http://127.0.0.1:1")
+        sender = Notices(b"", ManualClock(NOW), Metrics())
+        async with desk(soft, store=store, timeout_s=30.0, notices=sender) as one:
+            asked = exchange(SIZE)
+            task = asyncio.ensure_future(one.accounts.reserve(asked, MODEL, Demand(max_output_tokens=0)))
+            await store.asked.wait()
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+            assert await spent(one) == (0, MOST)
+            await one.accounts.settle(asked)
+            assert await spent(one) == (0, 0)
+
+    run(main)
+
+
+class _Patched:
+    """A store of which one method is another."""
+
+    def __init__(self, store: Flaky, reserve: Any) -> None:
+        self._store = store
+        self.reserve = reserve
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._store, name)
+
+
+def test_without_rules_and_without_a_durable_store_nothing_is_asked_and_nothing_written() -> None:
+    async def main() -> None:
+        store = Flaky()
+        store.is_durable = False  # type: ignore[misc]
+        async with desk(store=store) as one:
+            store.calls.clear()
+            asked = exchange(SIZE)
+            await one.reserve(asked)
+            assert store.calls == []
+            await one.settle(asked, Usage(50, 7))
+            (entry,) = await one.store.entries(0, NOW + 1)
+            assert entry.cost == 57 * DOLLAR
+
+    run(main)
+
+
+def test_without_rules_a_durable_ledger_bills_what_a_crash_left() -> None:
+    async def main() -> None:
+        async with desk() as one:
+            asked = exchange(SIZE)
+            await one.reserve(asked)
+            await one.store.expire(NOW + 61)
+            (entry,) = await one.store.entries(0, NOW + 1)
+            assert (entry.exchange_id, entry.ending, entry.estimated, entry.key_id) == (asked.id, "lost", True, "key-1")
+            assert entry.cost > 0
+            await one.settle(asked, Usage(50, 7))
+            (entry,) = await one.store.entries(0, NOW + 1)
+            assert (entry.ending, entry.estimated, entry.cost) == ("completed", False, 57 * DOLLAR)
+
+    run(main)
+
+
+def test_a_budget_cannot_hold_where_the_price_is_not_known() -> None:
+    async def main() -> None:
+        async with desk(TOTAL, price=None) as one:
+            with pytest.raises(Forbidden, match="Add it to `stratiform.prices`") as caught:
+                await one.reserve(exchange(SIZE))
+            assert caught.value.code == "model_price_unknown"
+            await one.reserve(exchange(0), limit=None, kind=Kind.FREE)
+            one.rules.held = [replace(TOTAL, unit="tokens")]
+            await one.reserve(exchange(SIZE))
+
+    run(main)
+
+
+def test_a_path_without_a_prompt_is_refused_where_nothing_is_left() -> None:
+    async def main() -> None:
+        async with desk(replace(TOTAL, hard=MOST)) as one:
+            await one.settle(await _reserved(one, exchange(SIZE)), Usage(160, 0))
+            with pytest.raises(BudgetExceeded):
+                await one.reserve(exchange(0))
+
+    run(main)
+
+
+def test_what_costs_more_than_was_expected_at_most_is_counted() -> None:
+    async def main() -> None:
+        async with desk(TOTAL) as one:
+            asked = exchange(SIZE)
+            await one.reserve(asked, limit=None)
+            await one.settle(asked, Usage(80, 500))
+            assert one.sample("budget_overrun_usd_total", team="red") == 580 - 165
+
+    run(main)
+
+
+# Soft limits
+
+
+def test_a_soft_limit_refuses_nobody_and_says_so() -> None:
+    async def main() -> None:
+        soft = replace(TOTAL, hard=None, soft=600 * DOLLAR)
+        async with desk(soft) as one:
+            first, second = exchange(SIZE), exchange(SIZE)
+            await one.reserve(first, limit=1)
+            assert first.notice == ""
+            await one.settle(first, Usage(590, 0))
+            await one.reserve(second, limit=1)
+            assert second.notice == "total; spent=$590.00; soft=$600.00"
+            assert one.sample("soft_limits_total", team="red") == 1
+
+    run(main)
+
+
+# The store is away
+
+
+def test_with_allow_traffic_goes_on_and_its_spend_is_written_later(tmp_path: Path) -> None:
+    async def main() -> None:
+        store = Flaky()
+        async with desk(TOTAL, store=store, spool=tmp_path) as one:
+            before, during = exchange(SIZE), exchange(SIZE)
+            await one.reserve(before)
+            store.is_out = True
+            await one.settle(before, Usage(50, 0))
+            assert one.books.is_away
+            await one.reserve(during)
+            await one.settle(during, Usage(30, 0))
+            assert (one.books.pending, one.sample("store_away"), one.sample("spool_pending")) == (2, 1, 2)
+            store.is_out = False
+            while one.books.standing is not Standing.IN_STEP:
+                await asyncio.sleep(0.005)
+            assert await spent(one) == (80 * DOLLAR, 0)
+            assert one.sample("spool_replayed_total") == 2
+            assert len(await one.store.entries(0, NOW + 1)) == 2
+
+    run(main)
+
+
+def test_what_is_sent_without_the_store_is_billed_even_if_this_process_dies(tmp_path: Path) -> None:
+    async def main() -> None:
+        store, clock = Flaky(), ManualClock(NOW)
+        async with desk(TOTAL, store=store, spool=tmp_path / "dead", clock=clock) as dead:
+            store.is_out = True
+            settled, runs, unsent = exchange(SIZE), exchange(SIZE), exchange(SIZE)
+            for each in (settled, runs, unsent):
+                await dead.reserve(each)
+            await dead.settle(settled, Usage(30, 0))
+            await dead.accounts.settle(unsent)
+            # As a kill does: what is on the disk at this moment is all that the next process finds.
+            copytree(tmp_path / "dead", tmp_path / "left")
+        store.is_out = False
+        async with desk(TOTAL, store=store, spool=tmp_path / "left", clock=clock) as one:
+            while one.books.standing is not Standing.IN_STEP:
+                await asyncio.sleep(0.005)
+            clock.set(NOW + 100)
+            await store.expire(NOW + 100)
+            assert await spent(one) == (30 * DOLLAR + MOST, 0)
+            entries = {entry.exchange_id: entry for entry in await one.store.entries(0, NOW + 1)}
+            assert entries.keys() == {settled.id, runs.id}
+            lost = entries[runs.id]
+            assert (lost.estimated, lost.ending, lost.cost) == (True, "lost", MOST)
+            assert not entries[settled.id].estimated
+
+    run(main)
+
+
+def test_what_still_runs_when_the_store_is_back_holds_its_reservation_and_is_settled_in_full(tmp_path: Path) -> None:
+    async def main() -> None:
+        store, clock = Flaky(), ManualClock(NOW)
+        async with desk(TOTAL, store=store, spool=tmp_path, clock=clock, lease_s=0.06) as one:
+            store.is_out = True
+            runs = exchange(SIZE)
+            await one.reserve(runs)
+            clock.set(NOW + 1)  # longer than a lease
+            store.is_out = False
+            while one.books.standing is not Standing.IN_STEP:
+                await asyncio.sleep(0.005)
+            await store.expire(NOW + 1)
+            assert await spent(one) == (0, MOST), "it is not billed as one of a worker that died"
+            for step in range(1, 4):  # longer than a lease: it is renewed
+                clock.set(NOW + 1 + 0.04 * step)
+                store.calls.clear()
+                while store.calls.count("expire") < 2:
+                    await asyncio.sleep(0.005)
+            assert await spent(one) == (0, MOST)
+            await one.settle(runs, Usage(30, 0))
+            assert await spent(one) == (30 * DOLLAR, 0)
+            (entry,) = await one.store.entries(0, NOW + 1)
+            assert not entry.estimated
+
+    run(main)
+
+
+@pytest.mark.parametrize("policy", ["allow", "deny"])
+def test_with_deny_nothing_is_sent_that_cannot_be_written_down(tmp_path: Path, policy: str) -> None:
+    async def main() -> None:
+        (tmp_path / "file").write_text("no folder")
+        store = Flaky()
+        async with desk(store=store, spool=tmp_path / "file", on_store_error=policy) as one:
+            store.is_out = True
+            asked = exchange(SIZE)
+            if policy == "allow":
+                await one.reserve(asked)
+                await one.settle(asked, Usage(30, 0))
+            else:
+                with pytest.raises(BudgetUnavailable, match="written down"):
+                    await one.reserve(asked)
+                await one.accounts.settle(asked)
+            assert one.sample("store_errors_total", operation="spool") >= 1
+            assert set(one.books.troubles) == {"store", "spool"}
+            store.is_out = False
+            while one.books.standing is not Standing.IN_STEP:
+                await asyncio.sleep(0.005)
+            assert one.books.troubles == {}
+            assert len(await one.store.entries(0, NOW + 1)) == (policy == "allow")
+
+    run(main)
+
+
+def test_with_deny_rules_that_nobody_has_read_yet_may_hold_for_anybody(tmp_path: Path) -> None:
+    async def main() -> None:
+        store = Flaky()
+        async with desk(store=store, spool=tmp_path, on_store_error="deny") as one:
+            store.is_out = True
+            one.rules.are_known = False
+            with pytest.raises(BudgetUnavailable, match="cannot be checked"):
+                await one.reserve(exchange(SIZE))
+            one.rules.are_known = True
+            await one.reserve(exchange(SIZE))
+
+    run(main)
+
+
+def test_with_deny_an_outage_refuses_whom_a_budget_holds_for(tmp_path: Path) -> None:
+    async def main() -> None:
+        store = Flaky()
+        async with desk(TOTAL, store=store, spool=tmp_path, on_store_error="deny") as one:
+            before = exchange(SIZE)
+            await one.reserve(before)
+            store.is_out = True
+            for _ in range(2):
+                with pytest.raises(BudgetUnavailable) as caught:
+                    await one.reserve(exchange(SIZE))
+                assert caught.value.status == 503
+            one.rules.held = [Rule("rate", "r", unit="requests", hard=0, window="minute", is_rate=True)]
+            await one.reserve(exchange(SIZE, who=Subject("s", "blue")))
+            one.rules.held = [TOTAL]
+            await one.settle(before, Usage(50, 0))
+            store.is_out = False
+            while one.books.standing is not Standing.IN_STEP:
+                await asyncio.sleep(0.005)
+            assert await spent(one) == (50 * DOLLAR, 0), "what was reserved stayed reserved until it was settled"
+            await one.reserve(exchange(SIZE))
+
+    run(main)
+
+
+def test_a_store_that_is_out_at_the_start_is_found_later(tmp_path: Path) -> None:
+    async def main() -> None:
+        store = Flaky()
+        store.is_out = True
+        async with desk(TOTAL, store=store, spool=tmp_path) as one:
+            asked = exchange(SIZE)
+            await one.reserve(asked)
+            await one.settle(asked, Usage(50, 0))
+            store.is_out = False
+            while one.books.standing is not Standing.IN_STEP:
+                await asyncio.sleep(0.005)
+            assert await spent(one) == (50 * DOLLAR, 0)
+
+    run(main)
+
+
+def test_the_accounts_are_looked_at_ahead_of_the_first_request() -> None:
+    async def main() -> None:
+        store = Flaky()
+        async with desk(TOTAL, store=store) as one:
+            await one.settle(await _reserved(one, exchange(SIZE)), Usage(50, 0))
+        async with desk(TOTAL, store=store) as one:
+            assert one.accounts.remaining() == {}
+            rolling = replace(TOTAL, id="rolling", hard=70 * DOLLAR, window="rolling:3600")
+            await one.accounts.look("red", [TOTAL, rolling], NOW)
+            assert one.accounts.remaining() == {"red": 70.0}, "the least of them"
+
+    run(main)
+
+
+def test_strangers_are_recorded_too() -> None:
+    async def main() -> None:
+        async with desk() as one:
+            asked = exchange(SIZE, who=replace(RED, team="default"))
+            await one.reserve(asked)
+            await one.settle(asked, Usage(1, 0))
+            assert [entry.team for entry in await one.store.entries(0, NOW + 1)] == ["default"]
+
+    run(main)
+
+
+class Emptied(Flaky):
+    """A store whose reservations bring its epoch along, and which can be emptied."""
+
+    def empty(self) -> None:
+        self._facts.clear()
+        self._counters.clear()
+
+    async def reserve(self, ask: Reserve, now: float) -> Granted | Refused:
+        answer = await super().reserve(ask, now)
+        return replace(answer, epoch=self._facts.get("epoch", "")) if isinstance(answer, Granted) else answer
+
+
+@pytest.mark.parametrize("policy", ["allow", "deny"])
+def test_a_store_that_was_emptied_is_seen_by_the_first_request(policy: str) -> None:
+    async def main() -> None:
+        store = Emptied()
+        epochs = Epochs(store, None)
+        async with desk(TOTAL, store=store, on_store_error=policy, epochs=epochs) as one:
+            await one.reserve(exchange(1))
+            store.empty()
+            if policy == "allow":
+                await one.reserve(exchange(1))
+                assert epochs.trouble
+                await one.reserve(exchange(1))
+                return
+            for _ in range(3):
+                with pytest.raises(BudgetUnavailable, match="emptied or exchanged"):
+                    await one.reserve(exchange(1))
+            assert not any(counter.reserved for counter in store._counters.values()), "it was given back"
+            await epochs.restored(counter_of("red", TOTAL))
+            await one.reserve(exchange(1))
+            one.rules.held = [TOTAL, replace(TOTAL, id="other")]
+            with pytest.raises(BudgetUnavailable):
+                await one.reserve(exchange(1))
+            await epochs.accept()
+            await one.reserve(exchange(1))
+            assert not epochs.trouble
+
+    asyncio.run(main())
+
+
+def test_a_store_that_was_emptied_refuses_nothing_that_no_hard_budget_holds_for() -> None:
+    async def main() -> None:
+        store = Emptied()
+        soft = replace(TOTAL, hard=None, soft=1)
+        async with desk(soft, store=store, on_store_error="deny", epochs=Epochs(store, None)) as one:
+            await one.reserve(exchange(1))
+            store.empty()
+            await one.reserve(exchange(1))
+            await one.reserve(exchange(1))
+
+    asyncio.run(main())

@@ -1,0 +1,270 @@
+"""The background of the accounts: renewing, expiring, forgetting, coming back."""
+
+import asyncio
+import time
+from collections.abc import Callable, Coroutine, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from proxy.core.money.budget import Rule
+from proxy.core.response.usage import Usage
+from proxy.errors import BudgetExceeded
+from proxy.ports import StoreError, Subject
+from proxy.spend.store_guard import Standing
+from proxy.storage.port import Balance, Charge, Entry, PutOff, Reserve, Settle
+from tests.money import NOW, RED, Flaky, desk, exchange
+
+BLUE = Subject("s", "blue")
+RULE = Rule("total", "the budget", hard=10**15)
+DOLLAR = 10**9
+# The most that an exchange of 100 bytes can cost.
+MOST = 160 * DOLLAR
+ACCOUNT = "b:total:-:total"
+
+
+def run(test: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    asyncio.run(test())
+
+
+async def until(condition: Callable[[], Any], seconds: float = 5.0) -> None:
+    """Wait until it is so."""
+    async with asyncio.timeout(seconds):
+        while not condition():
+            await asyncio.sleep(0.002)
+
+
+def test_what_runs_is_renewed_and_what_ended_is_not() -> None:
+    async def main() -> None:
+        store = Flaky()
+        async with desk(RULE, store=store, lease_s=0.03) as one:
+            running, ended = exchange(100), exchange(100)
+            await one.reserve(running)
+            await one.reserve(ended)
+            await one.settle(ended, Usage(1, 1))
+            for step in range(1, 5):
+                one.clock.set(NOW + 0.02 * step)
+                store.calls.clear()
+                await until(lambda: store.calls.count("renew") >= 2)
+            assert len(await store.entries(0, NOW + 100)) == 1, "nothing was billed for the one that runs"
+            await one.settle(running, Usage(1, 1))
+            store.calls.clear()
+            await until(lambda: store.calls.count("expire") >= 2)
+            assert "renew" not in store.calls
+
+    run(main)
+
+
+def test_what_a_dead_worker_left_is_billed() -> None:
+    async def main() -> None:
+        store = Flaky()
+        charges = [Charge(ACCOUNT, 70)]
+        await store.reserve(Reserve("dead", "red", charges, NOW + 5, Entry("dead", NOW, "red", cost=70)), NOW)
+        async with desk(RULE, store=store, lease_s=0.03) as one:
+            one.clock.set(NOW + 6)
+            await until(lambda: one.sample("reservations_expired_total") == 1)
+            (balance,) = await store.balances("red", [ACCOUNT], NOW)
+            assert (balance.spent, balance.reserved) == (70, 0)
+            (entry,) = await store.entries(0, NOW + 1)
+            assert entry.estimated
+
+    run(main)
+
+
+def test_old_entries_are_forgotten() -> None:
+    async def main() -> None:
+        store = Flaky()
+        for age in (100.0, 10.0):
+            await store.settle(Settle(Entry(f"{age}", NOW - age, "red"), ()), NOW)
+        async with desk(store=store, keep_entries_s=50.0):
+            assert [entry.exchange_id for entry in await store.entries(0, NOW + 1)] == ["10.0"]
+
+    run(main)
+
+
+def test_a_store_that_hangs_is_away_after_the_timeout_and_asked_no_more(tmp_path: Path) -> None:
+    class Hanging(Flaky):
+        hangs = False
+
+        async def _hang(self) -> None:
+            if self.hangs:
+                await asyncio.sleep(3600)
+
+        async def settle(self, end: Settle, now: float) -> Any:
+            await self._hang()
+            return await super().settle(end, now)
+
+        async def ping(self) -> None:
+            await self._hang()
+
+    async def main() -> None:
+        store = Hanging()
+        async with desk(RULE, store=store, spool=tmp_path, timeout_s=0.02) as one:
+            first, second = exchange(100), exchange(100)
+            await one.reserve(first)
+            store.hangs = True
+            await one.settle(first, Usage(1, 1))
+            assert one.books.is_away
+            store.calls.clear()
+            await one.reserve(second)
+            await one.settle(second, Usage(1, 1))
+            assert not {"reserve", "settle"} & set(store.calls)
+            store.hangs = False
+            await until(lambda: one.books.standing is Standing.IN_STEP)
+            assert len(await store.entries(0, NOW + 1)) == 2
+
+    run(main)
+
+
+def test_where_even_the_spool_fails_settlements_wait_in_memory(tmp_path: Path) -> None:
+    async def main() -> None:
+        (tmp_path / "file").write_text("x")
+        store = Flaky()
+        async with desk(RULE, store=store, spool=tmp_path / "file") as one:
+            asked = exchange(100)
+            await one.reserve(asked)
+            store.is_out = True
+            await one.settle(asked, Usage(1, 1))
+            assert one.books.pending == 1
+            assert one.sample("store_errors_total", operation="spool") == 1
+            store.is_out = False
+            await until(lambda: one.books.standing is Standing.IN_STEP)
+            assert len(await store.entries(0, NOW + 1)) == 1
+
+    run(main)
+
+
+def test_what_is_put_off_at_the_end_is_written_by_the_next_process(tmp_path: Path) -> None:
+    async def main() -> None:
+        store = Flaky()
+        async with desk(RULE, store=store, spool=tmp_path) as one:
+            asked = exchange(100)
+            await one.reserve(asked)
+            store.is_out = True
+            await one.settle(asked, Usage(1, 1))
+        assert len(list(tmp_path.glob("*.spool"))) == 1
+        store.is_out = False
+        async with desk(RULE, store=store, spool=tmp_path) as one:
+            await until(lambda: one.sample("spool_replayed_total") == 1)
+            assert len(await store.entries(0, NOW + 1)) == 1
+        assert list(tmp_path.iterdir()) == []
+
+    run(main)
+
+
+class Held(Flaky):
+    """A store that answers, and takes what was put off only when it is let."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.let = asyncio.Event()
+        self.refused: set[str] = set()
+
+    async def carry_out(self, team: str, calls: Sequence[PutOff], now: float) -> None:
+        if self.is_out:
+            raise StoreError("gone fishing")
+        await self.let.wait()
+        await super().carry_out(team, calls, now)
+
+    async def settle(self, end: Settle, now: float) -> Sequence[Balance]:
+        if self.is_out or end.entry.team in self.refused:
+            raise StoreError("WRONGTYPE")
+        return await super().settle(end, now)
+
+
+def test_reservations_are_made_while_the_backlog_is_replayed_and_it_counts(tmp_path: Path) -> None:
+    limited = Rule("total", "the budget", hard=MOST * 3)
+
+    async def main() -> None:
+        store = Held()
+        async with desk(limited, store=store, spool=tmp_path, timeout_s=60.0) as one:
+            store.is_out = True
+            for _ in range(2):  # sent while the store is away, and as dear as can be
+                sent = exchange(100)
+                await one.reserve(sent)
+                await one.settle(sent, Usage(160, 0))
+            store.is_out = False
+            await until(lambda: one.books.standing is Standing.CATCHING_UP)
+            assert one.sample("store_away") == 0
+            fits = exchange(100)
+            await one.reserve(fits)
+            with pytest.raises(BudgetExceeded, match="spent"):
+                await one.reserve(exchange(100))
+            store.calls.clear()
+            await one.settle(fits, Usage(1, 0))
+            assert "settle" in store.calls or one.books.pending == 2, "new settlements are not put off"
+            assert one.books.pending == 2
+            store.let.set()
+            await until(lambda: one.books.standing is Standing.IN_STEP)
+            (balance,) = await store.balances("red", [ACCOUNT], NOW)
+            assert (balance.spent, balance.reserved) == (2 * MOST + DOLLAR, 0)
+
+    run(main)
+
+
+def test_a_call_that_fails_while_the_store_answers_fails_alone(tmp_path: Path) -> None:
+    async def main() -> None:
+        store = Held()
+        store.refused = {"red"}
+        async with desk(RULE, store=store, spool=tmp_path) as one:
+            for who in (RED, BLUE):
+                asked = exchange(100, who=who)
+                await one.reserve(asked)
+                await one.settle(asked, Usage(1, 1))
+            assert one.books.standing is Standing.CATCHING_UP
+            assert one.sample("store_away") == 0
+            assert [entry.team for entry in await store.entries(0, NOW + 1)] == ["blue"]
+            store.refused = set()
+            store.let.set()
+            await until(lambda: one.books.standing is Standing.IN_STEP)
+            assert len(await store.entries(0, NOW + 1)) == 2
+
+    run(main)
+
+
+def test_those_who_wait_are_let_go_when_the_store_is_found_away(tmp_path: Path) -> None:
+    class Stuck(Flaky):
+        async def settle(self, end: Settle, now: float) -> Any:
+            await asyncio.sleep(3600)
+
+        async def release(self, exchange_id: str, team: str, now: float) -> None:
+            raise StoreError("connection refused")
+
+        async def ping(self) -> None:
+            raise StoreError("connection refused")
+
+    async def main() -> None:
+        async with desk(RULE, store=Stuck(), spool=tmp_path, timeout_s=3600.0) as one:
+            waiting = [exchange(100) for _ in range(3)]
+            for each in waiting:
+                await one.reserve(each)
+            settling = [asyncio.ensure_future(one.settle(each, Usage(1, 1))) for each in waiting]
+            await asyncio.sleep(0)
+            await one.books.release("other", "red")
+            async with asyncio.timeout(10):
+                await asyncio.gather(*settling)
+            assert one.books.pending == 4
+
+    run(main)
+
+
+def test_a_worker_that_is_late_itself_does_not_take_its_store_for_dead(tmp_path: Path) -> None:
+    timeout_s = 0.2
+
+    class Busy(Flaky):
+        async def settle(self, end: Settle, now: float) -> Any:
+            for _ in range(5):  # the answer is there, and the loop comes to it only now and then
+                await asyncio.sleep(0)
+                time.sleep(timeout_s / 2)
+            return await super().settle(end, now)
+
+    async def main() -> None:
+        async with desk(RULE, store=Busy(), spool=tmp_path, timeout_s=timeout_s) as one:
+            asked = exchange(100)
+            await one.reserve(asked)
+            await one.settle(asked, Usage(1, 1))
+            assert one.books.standing is Standing.IN_STEP
+            assert one.sample("store_errors_total", operation="settle") == 0
+
+    run(main)

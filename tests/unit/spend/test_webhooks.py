@@ -1,0 +1,144 @@
+"""Notices: signed, tried again, sent once, and never in the way."""
+
+import asyncio
+import hashlib
+import hmac
+import threading
+from collections.abc import Callable, Coroutine
+from dataclasses import replace
+from typing import Any
+
+import orjson
+import pytest
+from starlette.types import Receive, Send
+
+from proxy.clock import ManualClock
+from proxy.core.money.budget import Rule
+from proxy.core.response.usage import Usage
+from proxy.errors import BudgetExceeded
+from proxy.spend.webhooks import Notice, Notices
+from proxy.telemetry.metrics import Metrics
+from proxy.testing import serving
+from tests.money import NOW, Flaky, desk, exchange
+from tests.receiver import Received, Receiver, send_whole
+
+DOLLAR = 10**9
+SECRET = b"whsec"
+
+
+class Webhook(Receiver):
+    """Answers with these statuses, then 204, and keeps what came."""
+
+    def __init__(self, *statuses: int) -> None:
+        self.statuses = list(statuses)
+        self.seen: list[Received] = []
+        self._changed = threading.Condition()
+
+    async def answer(self, request: Received, send: Send, receive: Receive) -> None:
+        await send_whole(send, self.statuses.pop(0) if self.statuses else 204)
+        with self._changed:
+            self.seen.append(request)
+            self._changed.notify_all()
+
+    async def wait(self, number: int) -> None:
+        """Until so many came."""
+
+        def waiting() -> bool:
+            with self._changed:
+                return self._changed.wait_for(lambda: len(self.seen) >= number, 5.0)
+
+        assert await asyncio.to_thread(waiting)
+
+
+def run(test: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    asyncio.run(test())
+
+
+def notices(metrics: Metrics) -> Notices:
+    return Notices(SECRET, ManualClock(NOW), metrics, pauses_s=(0.01, 0.01))
+
+
+def outcome(metrics: Metrics, name: str) -> float:
+    return metrics.registry.get_sample_value("stratiform_notices_total", {"outcome": name}) or 0.0
+
+
+def test_a_notice_is_signed_and_tried_again_under_its_id() -> None:
+    async def main() -> None:
+        receiver, metrics = Webhook(500, 302), Metrics()
+        with serving(receiver) as url:
+            sender = notices(metrics)
+            sender.start()
+            sender.send(Notice(f"{url}/hook", "budget.soft_limit", {"team": "red"}))
+            await receiver.wait(3)
+            await sender.aclose()
+        last = receiver.seen[-1]
+        stamp, _, given = last.headers["x-stratiform-signature"].partition(",v1=")
+        assert stamp == f"t={NOW:.0f}"
+        assert hmac.compare_digest(
+            given, hmac.new(SECRET, f"{NOW:.0f}.".encode() + last.body, hashlib.sha256).hexdigest()
+        )
+        said = orjson.loads(last.body)
+        assert (said["event"], said["team"], said["at"]) == ("budget.soft_limit", "red", "2023-11-14T22:13:20Z")
+        assert {one.headers["x-stratiform-notice"] for one in receiver.seen} == {said["id"]}
+        assert (outcome(metrics, "delivered"), outcome(metrics, "failed")) == (1, 0)
+
+    run(main)
+
+
+def test_a_webhook_that_never_takes_it_is_given_up(caplog: pytest.LogCaptureFixture) -> None:
+    async def main() -> None:
+        metrics = Metrics()
+        sender = notices(metrics)
+        sender.start()
+        sender.send(Notice("http://127.0.0.1:1/secret-path", "budget.soft_limit", {}))
+        sender.send(Notice("no url at all", "budget.soft_limit", {}))
+        async with asyncio.timeout(5):
+            while outcome(metrics, "failed") < 2:
+                await asyncio.sleep(0.005)
+        await sender.aclose()
+
+    run(main)
+    assert "secret-path" not in caplog.text
+
+
+def test_beyond_the_bound_notices_are_dropped_and_nobody_waits() -> None:
+    async def main() -> None:
+        metrics = Metrics()
+        sender = notices(metrics)
+        for _ in range(1005):
+            sender.send(Notice("http://127.0.0.1:1", "budget.soft_limit", {}))
+        assert outcome(metrics, "dropped") == 5
+
+    run(main)
+
+
+def test_a_soft_limit_is_told_once_a_window_by_all_workers_together() -> None:
+    async def main() -> None:
+        receiver, store = Webhook(), Flaky()
+        with serving(receiver) as url:
+            rule = Rule(
+                "daily", "the budget", hard=800 * DOLLAR, soft=100 * DOLLAR, window="day", webhook=f"{url}/hook"
+            )
+            rolling = replace(rule, id="rolling", window="rolling:3600", hard=None)
+            for _ in range(2):
+                async with desk(rule, rolling, store=store, notices=notices(Metrics())) as one:
+                    for _ in range(3):
+                        asked = exchange(100)
+                        await one.reserve(asked)
+                        await one.settle(asked, Usage(110, 0))
+            async with desk(rule, store=store, notices=notices(Metrics())) as one:
+                for _ in range(2):
+                    with pytest.raises(BudgetExceeded):
+                        await one.reserve(exchange(1000))
+        said = [orjson.loads(one.body) for one in receiver.seen]
+        told = sorted((one["event"], one["budget"]) for one in said)
+        assert told == [
+            ("budget.hard_limit", "daily"), ("budget.soft_limit", "daily"), ("budget.soft_limit", "rolling"),
+        ]  # fmt: skip
+        first = next(one for one in said if one["budget"] == "daily")
+        assert first | {"id": "", "at": "", "event": ""} == {
+            "id": "", "event": "", "at": "", "team": "red", "budget": "daily", "whom": "", "unit": "usd",
+            "window": "day", "spent": first["spent"], "soft": 100.0, "hard": 800.0, "resets_at": "2023-11-15T00:00:00Z",
+        }  # fmt: skip
+
+    run(main)

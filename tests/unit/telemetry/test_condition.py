@@ -1,0 +1,80 @@
+"""Which faults refuse requests."""
+
+import asyncio
+from dataclasses import dataclass, field
+from typing import Literal
+
+import pytest
+
+from proxy.access.directory import Declared, Directory
+from proxy.ports import StoreError
+from proxy.storage.memory import MemoryStore
+from proxy.storage.port import BudgetRecord, TeamRecord
+from proxy.telemetry.condition import Condition
+
+HARD, SOFT = BudgetRecord("red/b", "red", hard=1), BudgetRecord("red/b", "red", soft=1)
+
+
+@dataclass
+class Books:
+    troubles: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass
+class Epochs:
+    trouble: str = ""
+
+
+class Away(MemoryStore):
+    async def directory_version(self) -> int:
+        raise StoreError("away")
+
+
+def refusing(
+    troubles: dict[str, str],
+    policy: Literal["allow", "deny"],
+    budget: BudgetRecord,
+    store: MemoryStore | None = None,
+    exchanged: str = "",
+) -> dict[str, bool]:
+    """The parts with a fault, and whether it refuses requests."""
+    directory = Directory(Declared(teams=[TeamRecord("red")], budgets=[budget]), store or MemoryStore())
+    asyncio.run(directory.load())
+    return {
+        fault.part: fault.refuses for fault in Condition(Books(troubles), Epochs(exchanged), directory, policy).faults()
+    }
+
+
+@pytest.mark.parametrize(("policy", "budget", "refuses"), [
+    ("allow", HARD, False), ("deny", HARD, True), ("deny", SOFT, False),
+])  # fmt: skip
+def test_a_store_that_is_away_refuses_what_a_hard_budget_denies(
+    policy: Literal["allow", "deny"], budget: BudgetRecord, refuses: bool
+) -> None:
+    assert refusing({"store": "it hangs"}, policy, budget) == {"store": refuses}
+
+
+@pytest.mark.parametrize(("policy", "refuses"), [("allow", False), ("deny", True)])
+def test_a_spool_that_cannot_be_written_refuses_whatever_is_denied(
+    policy: Literal["allow", "deny"], refuses: bool
+) -> None:
+    troubles = {"store": "it hangs", "spool": "the disk is full"}
+    assert refusing(troubles, policy, SOFT) == {"store": False, "spool": refuses}
+
+
+def test_of_a_store_that_was_never_read_nobody_knows_whom_it_limits() -> None:
+    assert refusing({"store": "it hangs"}, "deny", SOFT, Away()) == {"store": True, "directory": False}
+    assert refusing({"store": "it hangs"}, "allow", SOFT, Away()) == {"store": False, "directory": False}
+
+
+def test_nothing_is_wrong_with_a_proxy_that_works() -> None:
+    assert refusing({}, "deny", HARD) == {}
+
+
+@pytest.mark.parametrize(("policy", "budget", "refuses"), [
+    ("allow", HARD, False), ("deny", HARD, True), ("deny", SOFT, False),
+])  # fmt: skip
+def test_a_store_that_was_exchanged_refuses_what_a_hard_budget_denies(
+    policy: Literal["allow", "deny"], budget: BudgetRecord, refuses: bool
+) -> None:
+    assert refusing({}, policy, budget, exchanged="it was emptied") == {"epoch": refuses}

@@ -1,0 +1,281 @@
+"""What an exchange leaves behind: its cost, its saving, its metrics."""
+
+import pytest
+
+from proxy.core.caches.prompt import Bill
+from proxy.core.modes import Mode
+from proxy.core.money.prices import Price, PriceMap
+from proxy.core.planner.plan import Moved, Plan
+from proxy.core.providers import ANTHROPIC
+from proxy.core.reasons import Reason
+from proxy.core.request.demand import Demand
+from proxy.core.response.usage import Usage
+from proxy.engine.exchange import Ending, Exchange
+from proxy.ports import Deployment, Subject, Transport
+from proxy.telemetry.meter import Meter, error_kind, savings
+from proxy.telemetry.metrics import ERROR_KINDS, Metrics
+from tests.unit.telemetry.test_metrics import value
+
+PRICE = Price(input=1.0, output=5.0, read=0.1, write_5m=1.25, write_1h=2.0)
+ENTRY = {
+    "input_cost_per_token": 1.0,
+    "output_cost_per_token": 5.0,
+    "cache_read_input_token_cost": 0.1,
+    "cache_creation_input_token_cost": 1.25,
+    "cache_creation_input_token_cost_above_1hr": 2.0,
+}
+DEPLOYMENT = Deployment(name="m", model="up", transport=Transport.EMBEDDED, profile=ANTHROPIC)
+OWN = Bill(read=0, write_5m=0, write_1h=0, plain=1000)
+OURS = Bill(read=800, write_5m=200, write_1h=0, plain=0)
+MONEY = {"model": "m", "team": "t"}
+
+
+def plan(**fields):
+    given = {
+        "body": b"{}",
+        "original": b"{}",
+        "mode": Mode.TIER,
+        "reason": Reason.ORDERED.value,
+        "rewritten": True,
+        "predicted": OURS,
+        "own": OWN,
+        "tier_tokens": {"L0": 800},
+        "segment_tokens": {"1": 900, "unmarked": 50},
+        "moves": (Moved("file:a", "L1", "L0", "unchanged"),),
+    }
+    return Plan(**{**given, **fields})
+
+
+def exchange(**fields):
+    given = {
+        "method": "POST",
+        "path": "/chat/completions",
+        "now": 0.0,
+        "is_chat": True,
+        "subject": Subject("scope", "t"),
+        "deployment": DEPLOYMENT,
+        "mode": Mode.TIER,
+        "reason": Reason.ORDERED.value,
+        "plan": plan(),
+        "status": 200,
+        "ending": Ending.COMPLETED,
+        "usage": Usage(prompt=1000, output=10, read=800, write_5m=200),
+        "overhead_s": 0.001,
+        "first_byte_s": 0.2,
+    }
+    return Exchange(**{**given, **fields})
+
+
+@pytest.fixture
+def metrics():
+    return Metrics()
+
+
+@pytest.fixture
+def settle(metrics):
+    meter = Meter(metrics, PriceMap({"up": ENTRY}))
+
+    def run(one):
+        meter.began(one)
+        meter.settle(one)
+        return one
+
+    return run
+
+
+def test_a_good_exchange(metrics, settle):
+    done = settle(exchange())
+    assert done.cost_usd == pytest.approx(80 + 250 + 50)
+    assert value(metrics, "cost_usd_total", **MONEY) == pytest.approx(380)
+    assert value(metrics, "input_cost_usd_total", **MONEY) == pytest.approx(330)
+    assert value(metrics, "uncached_input_cost_usd_total", **MONEY) == 1000
+    assert value(metrics, "saved_usd_total", **MONEY, basis="shadow") == pytest.approx(670)
+    assert value(metrics, "saved_usd_total", **MONEY, basis="reported") == pytest.approx(670)
+    assert value(metrics, "requests_total", model="m", mode="tier", status="200", transport="embedded") == 1
+    assert value(metrics, "plan_reasons_total", mode="tier", reason="ordered") == 1
+    assert value(metrics, "tier_tokens_total", tier="L0") == 800
+    assert value(metrics, "segment_tokens_total", segment="1") == 900
+    assert value(metrics, "tier_moves_total", source="L1", target="L0") == 1
+    assert value(metrics, "prediction_error_tokens_sum", side="over") == 0
+    assert value(metrics, "overhead_seconds_count") == 1
+    assert value(metrics, "time_to_first_byte_seconds_count", model="m") == 1
+    assert value(metrics, "in_flight") == 0
+
+
+def test_a_miss_that_was_not_foreseen_is_a_loss_as_reported(metrics, settle):
+    settle(exchange(usage=Usage(prompt=1000, output=10, write_5m=1000)))
+    assert value(metrics, "saved_usd_total", **MONEY, basis="shadow") == pytest.approx(670)
+    assert value(metrics, "lost_usd_total", **MONEY, basis="reported") == pytest.approx(250)
+    assert value(metrics, "prediction_error_tokens_sum", side="over") == 800
+
+
+def test_the_reported_basis_weighs_by_the_providers_count():
+    saved = savings(exchange(usage=Usage(prompt=2000, output=1, read=2000)), PRICE)
+    assert saved == {"shadow": pytest.approx(670), "reported": pytest.approx(2000 - 200)}
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"plan": plan(rewritten=False, predicted=OWN), "usage": Usage(1000, 1, read=1000)},
+        {"plan": plan(own=None)},
+        {"plan": None},
+        {"status": 400, "ending": Ending.REJECTED, "usage": None},
+        {"first_byte_s": None, "status": 0, "ending": Ending.BROKEN, "usage": None},
+    ],
+)
+def test_nothing_saved_where_nothing_of_ours_was_sent_or_billed(fields):
+    assert savings(exchange(**fields), PRICE) == {}
+
+
+def test_observing_saves_nothing_and_says_what_it_would(metrics, settle):
+    settle(exchange(mode=Mode.OBSERVE, plan=plan(mode=Mode.OBSERVE, reason="observe-mode", rewritten=False)))
+    assert value(metrics, "saved_usd_total", **MONEY, basis="observed") == pytest.approx(670)
+    assert value(metrics, "saved_usd_total", **MONEY, basis="shadow") is None
+    assert value(metrics, "prediction_error_tokens_sum", side="under") == 800, "the client's own layout was sent"
+
+
+def test_a_client_that_left_still_pays(metrics, settle):
+    done = settle(exchange(ending=Ending.HUNG_UP, usage=None, stream=True, events=25))
+    assert done.usage == Usage(1000, 25, read=800, write_5m=200, estimated=True)
+    assert done.cost_usd == pytest.approx(330 + 125)
+    assert value(metrics, "client_disconnects_total") == 1
+    assert value(metrics, "usage_missing_total", model="m") == 1
+    assert value(metrics, "tokens_total", model="m", kind="estimated") == 1000
+    assert value(metrics, "saved_usd_total", **MONEY, basis="shadow") == pytest.approx(670)
+    assert value(metrics, "saved_usd_total", **MONEY, basis="reported") is None
+    assert value(metrics, "prediction_error_tokens_count", side="over") is None
+
+
+def test_a_client_that_left_before_the_upstream_answered(metrics, settle):
+    done = settle(exchange(ending=Ending.HUNG_UP, usage=None, status=0, first_byte_s=None))
+    assert (done.usage, done.cost_usd) == (None, 0)
+    assert value(metrics, "requests_total", model="m", mode="tier", status="499", transport="embedded") == 1
+    assert value(metrics, "usage_missing_total", model="m") is None
+
+
+def test_raw_paths_are_counted_by_what_they_report(metrics, settle):
+    raw = {"is_chat": False, "plan": None, "mode": Mode.PASSTHROUGH}
+    assert settle(exchange(path="/embeddings", usage=Usage(8, 0), **raw)).cost_usd == 8
+    files = settle(exchange(path="/files", usage=None, request_bytes=10**7, **raw))
+    assert (files.usage, files.cost_usd) == (None, 0)
+    text = settle(exchange(path="/messages", usage=None, request_bytes=4000, answer_bytes=400, **raw))
+    assert text.usage == Usage(1000, 100, estimated=True)
+    assert value(metrics, "plan_reasons_total", mode="passthrough", reason="passthrough-mode") is None
+
+
+def test_a_model_without_a_price_costs_nothing_and_is_counted(metrics):
+    done = exchange()
+    meter = Meter(metrics, PriceMap({}))
+    meter.began(done)
+    meter.settle(done)
+    assert done.cost_usd == 0
+    assert value(metrics, "unpriced_requests_total", model="m") == 1
+    assert value(metrics, "tokens_total", model="m", kind="read") == 800
+
+
+def test_a_request_that_we_refused(metrics, settle):
+    settle(
+        exchange(
+            model="client-chosen", subject=None, deployment=None, plan=None, usage=None,
+            status=401, ending=Ending.REFUSED, first_byte_s=None,
+        )
+    )  # fmt: skip
+    assert value(metrics, "requests_total", model="none", mode="tier", status="401", transport="none") == 1
+    assert b"client-chosen" not in metrics.render()
+    assert value(metrics, "plan_reasons_total", mode="tier", reason="passthrough-mode") == 0
+
+
+def test_a_spent_budget(metrics, settle):
+    settle(
+        exchange(plan=None, usage=None, status=429, ending=Ending.REFUSED, error_code="insufficient_quota",
+                 first_byte_s=None)
+    )  # fmt: skip
+    assert value(metrics, "budget_rejections_total", team="t") == 1
+
+
+@pytest.mark.parametrize(
+    ("fields", "kind"),
+    [
+        ({"ending": Ending.BROKEN, "error_code": "upstream_timeout", "first_byte_s": None}, "timeout"),
+        ({"ending": Ending.BROKEN, "error_code": "upstream_unavailable", "first_byte_s": None}, "unavailable"),
+        ({"ending": Ending.BROKEN, "error_code": "upstream_unavailable"}, "broken-off"),
+        ({"ending": Ending.REJECTED, "status": 429}, "rate-limited"),
+        ({"ending": Ending.REJECTED, "status": 403}, "unauthorized"),
+        ({"ending": Ending.REJECTED, "status": 422}, "rejected"),
+        ({"ending": Ending.REJECTED, "status": 529}, "server-error"),
+    ],
+)
+def test_upstream_errors_by_kind(metrics, settle, fields, kind):
+    failed = exchange(usage=None, **fields)
+    assert error_kind(failed) == kind
+    settle(failed)
+    assert kind in ERROR_KINDS
+    assert value(metrics, "upstream_errors_total", model="m", kind=kind) == 1
+
+
+def test_a_retry_with_the_original_is_judged_by_what_the_provider_says(metrics, settle):
+    settle(exchange(was_retried=True, reason=Reason.BARRED.value, usage=Usage(1000, 1, write_5m=1000)))
+    assert value(metrics, "retries_original_total") == 1
+    assert value(metrics, "plan_reasons_total", mode="tier", reason="barred") == 1
+    assert value(metrics, "lost_usd_total", **MONEY, basis="reported") == pytest.approx(250)
+    assert value(metrics, "saved_usd_total", **MONEY, basis="shadow") is None
+    assert value(metrics, "prediction_error_tokens_count", side="over") is None
+
+
+def test_standing_down_may_cost_what_the_provider_holds_of_ours():
+    down = plan(rewritten=False, own=Bill(1000, 0, 0, 0), predicted=Bill(0, 1000, 0, 0))
+    saved = savings(exchange(plan=down, usage=Usage(1000, 1, write_5m=1000)), PRICE)
+    assert saved == {"shadow": pytest.approx(-1150), "reported": pytest.approx(-1150)}
+
+
+def test_listeners_hear_of_the_finished_exchange(metrics):
+    heard = []
+    meter = Meter(metrics, PriceMap({"up": ENTRY}), heard.append)
+    done = exchange()
+    meter.began(done)
+    meter.settle(done)
+    assert [one.cost_usd for one in heard] == [done.cost_usd]
+
+
+def test_the_arms_of_a_hold_out_are_counted_apart(metrics) -> None:
+    meter = Meter(metrics, PriceMap({"up": ENTRY}))
+    control = plan(mode=Mode.OBSERVE, reason=Reason.HOLD_OUT.value, arm="control", rewritten=False)
+    meter.settle(exchange(plan=plan(arm="treated")))
+    meter.settle(exchange(plan=control, usage=Usage(prompt=1000, output=10)))
+    treated = {"model": "m", "arm": "treated"}
+    assert value(metrics, "holdout_input_cost_usd_total", **treated) == pytest.approx(800 * 0.1 + 200 * 1.25)
+    assert value(metrics, "holdout_uncached_input_cost_usd_total", **treated) == 1000
+    assert value(metrics, "holdout_input_cost_usd_total", model="m", arm="control") == 1000
+    assert savings(exchange(plan=control), PRICE) == {}
+
+
+def test_a_deviation_is_counted_beside_the_providers_cause(metrics) -> None:
+    Meter(metrics, PriceMap({"up": ENTRY})).settle(exchange(plan=plan(deviation="evicted"), cache_cause="unavailable"))
+    assert value(metrics, "cache_deviations_total", model="m", kind="evicted", cause="unavailable") == 1
+
+
+# Clients that leave
+
+
+def test_what_was_sent_is_billed_though_the_client_left_before_the_first_byte(settle):
+    done = settle(exchange(ending=Ending.HUNG_UP, usage=None, stream=True, status=0, first_byte_s=None, is_sent=True))
+    assert done.usage == Usage(1000, 0, read=800, write_5m=200, estimated=True)
+    done = settle(exchange(ending=Ending.HUNG_UP, usage=None, stream=True, status=0, first_byte_s=None))
+    assert done.usage is None
+
+
+def test_what_came_is_billed_and_never_more_than_the_request_allows(settle):
+    left = {"ending": Ending.HUNG_UP, "usage": None, "stream": True, "events": 3, "received_tokens": 400}
+    done = settle(exchange(**left))
+    assert done.usage is not None
+    assert done.usage.output == 400
+    done = settle(exchange(**left, demand=Demand(max_output_tokens=50, answers=2)))
+    assert done.usage is not None
+    assert done.usage.output == 100
+
+
+def test_a_model_that_was_silent_for_long_has_thought(settle):
+    done = settle(exchange(ending=Ending.HUNG_UP, usage=None, stream=True, received_tokens=10, first_text_s=13.0))
+    assert done.usage is not None
+    assert done.usage.output == 610

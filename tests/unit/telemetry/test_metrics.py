@@ -1,0 +1,191 @@
+"""The metrics as Prometheus would scrape them."""
+
+import re
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from proxy import __version__
+from proxy.core.money.prices import Cost
+from proxy.core.response.usage import Usage
+from proxy.telemetry.metrics import CONTENT_TYPE, OTHER, Metrics
+from proxy.testing import make_deployment
+
+
+def scraped(metrics):
+    """Every sample: {(name, labels): value}."""
+    return {
+        (sample.name, tuple(sorted(sample.labels.items()))): sample.value
+        for family in text_string_to_metric_families(metrics.render().decode())
+        for sample in family.samples
+    }
+
+
+def value(metrics, name, **labels):
+    return scraped(metrics).get(("stratiform_" + name, tuple(sorted(labels.items()))))
+
+
+@pytest.fixture
+def metrics():
+    return Metrics()
+
+
+def test_an_exchange_is_in_flight_until_it_ends(metrics):
+    metrics.began()
+    metrics.began()
+    metrics.ended("m", "tier", 200, "http")
+    assert value(metrics, "in_flight") == 1
+    assert value(metrics, "requests_total", model="m", mode="tier", status="200", transport="http") == 1
+
+
+def test_tokens_by_kind_and_the_share_read(metrics):
+    metrics.tokens("m", Usage(prompt=1000, output=7, read=900, write_5m=50, write_1h=10))
+    assert value(metrics, "tokens_total", model="m", kind="read") == 900
+    assert value(metrics, "tokens_total", model="m", kind="write") == 60
+    assert value(metrics, "tokens_total", model="m", kind="uncached") == 40
+    assert value(metrics, "tokens_total", model="m", kind="output") == 7
+    assert value(metrics, "hit_ratio_sum", model="m") == 0.9
+
+
+def test_estimates_are_a_kind_of_their_own(metrics):
+    metrics.tokens("m", Usage(prompt=1000, output=7, read=900, estimated=True))
+    assert value(metrics, "tokens_total", model="m", kind="estimated") == 1000
+    assert value(metrics, "tokens_total", model="m", kind="output") == 7
+    assert value(metrics, "tokens_total", model="m", kind="read") is None
+    assert value(metrics, "hit_ratio_count", model="m") is None
+
+
+def test_money(metrics):
+    metrics.cost("m", "t", Cost(0.2, 0.3), 1.0)
+    metrics.saved("m", "t", "shadow", 0.8)
+    metrics.saved("m", "t", "shadow", -0.3)
+    labels = {"model": "m", "team": "t"}
+    assert value(metrics, "cost_usd_total", **labels) == 0.5
+    assert value(metrics, "input_cost_usd_total", **labels) == 0.2
+    assert value(metrics, "uncached_input_cost_usd_total", **labels) == 1.0
+    assert value(metrics, "saved_usd_total", **labels, basis="shadow") == 0.8
+    assert value(metrics, "lost_usd_total", **labels, basis="shadow") == 0.3
+
+
+def test_plans_and_trouble(metrics):
+    metrics.plan("tier", "ordered", {"L0": 500, "L1": 0, "active": 20})
+    metrics.moved("L1", "L0")
+    metrics.predicted(1000, 800)
+    metrics.predicted(800, 1000)
+    metrics.deviation("m", "evicted", "untold")
+    metrics.overhead(0.0007)
+    metrics.first_byte("m", 0.3)
+    metrics.upstream_error("m", "timeout")
+    metrics.retried_original()
+    metrics.disconnected()
+    metrics.budget_rejected("t")
+    metrics.plugin_failed("aider", "recognise")
+    metrics.plugin_reached("fenced", "pieces")
+    metrics.plugin_switched_off("slow")
+    metrics.arm("m", "control", 0.25, 0.5)
+    metrics.unpriced("m")
+    metrics.usage_missing("m")
+    assert value(metrics, "plan_reasons_total", mode="tier", reason="ordered") == 1
+    assert value(metrics, "tier_tokens_total", tier="L0") == 500
+    assert value(metrics, "tier_tokens_total", tier="L1") == 0
+    assert value(metrics, "tier_moves_total", source="L1", target="L0") == 1
+    assert value(metrics, "prediction_error_tokens_sum", side="over") == 200
+    assert value(metrics, "prediction_error_tokens_sum", side="under") == 200
+    assert value(metrics, "cache_deviations_total", model="m", kind="evicted", cause="untold") == 1
+    assert value(metrics, "overhead_seconds_bucket", le="0.0005") == 0
+    assert value(metrics, "overhead_seconds_bucket", le="0.001") == 1
+    assert value(metrics, "time_to_first_byte_seconds_sum", model="m") == 0.3
+    assert value(metrics, "upstream_errors_total", model="m", kind="timeout") == 1
+    assert value(metrics, "retries_original_total") == 1
+    assert value(metrics, "client_disconnects_total") == 1
+    assert value(metrics, "budget_rejections_total", team="t") == 1
+    assert value(metrics, "plugin_errors_total", plugin="aider", hook="recognise") == 1
+    assert value(metrics, "plugin_bounds_total", plugin="fenced", bound="pieces") == 1
+    assert value(metrics, "plugins_switched_off_total", plugin="slow") == 1
+    assert value(metrics, "holdout_input_cost_usd_total", model="m", arm="control") == 0.25
+    assert value(metrics, "holdout_uncached_input_cost_usd_total", model="m", arm="control") == 0.5
+    assert value(metrics, "unpriced_requests_total", model="m") == 1
+    assert value(metrics, "usage_missing_total", model="m") == 1
+
+
+def test_budgets_are_asked_for_when_the_metrics_are_read(metrics):
+    left = {"t": 3.0}
+    metrics.watch_budgets(lambda: left)
+    assert value(metrics, "budget_remaining_usd", team="t") == 3.0
+    left["t"] = -0.5
+    assert value(metrics, "budget_remaining_usd", team="t") == -0.5
+
+
+def test_build_info(metrics):
+    assert value(metrics, "build_info", version=__version__) == 1
+
+
+def test_names_that_clients_choose_are_bounded():
+    metrics = Metrics([make_deployment(name="configured")], teams=["ours"])
+    for number in range(1000):
+        metrics.ended(f"junk-{number}", "tier", 200, "http")
+        metrics.cost("configured", f"junk-{number}", Cost(0, 0), 0)
+    metrics.ended("configured", "tier", 200, "http")
+    metrics.ended("", "tier", 200, "http")
+    models = {dict(labels).get("model") for name, labels in scraped(metrics) if name == "stratiform_requests_total"}
+    teams = {dict(labels).get("team") for name, labels in scraped(metrics) if name == "stratiform_cost_usd_total"}
+    assert len(models) <= 201
+    assert len(teams) <= 201
+    assert {"configured", OTHER} <= models
+    assert {"ours", OTHER} <= teams
+
+
+def test_what_is_known_to_come_starts_at_zero_so_that_its_first_increase_is_seen():
+    metrics = Metrics([make_deployment(name="m")], teams=["t"])
+    assert value(metrics, "tokens_total", model="m", kind="read") == 0
+    assert value(metrics, "requests_total", model="m", mode="tier", status="200", transport="http") == 0
+    assert value(metrics, "upstream_errors_total", model="m", kind="timeout") == 0
+    assert value(metrics, "cost_usd_total", model="m", team="t") == 0
+    assert value(metrics, "saved_usd_total", model="m", team="t", basis="reported") == 0
+    assert value(metrics, "tier_tokens_total", tier="L0") == 0
+    assert value(metrics, "segment_tokens_total", segment="unmarked") == 0
+    many = Metrics([make_deployment(name=f"m{n}") for n in range(500)], teams=["t"])
+    assert value(many, "tokens_total", model="m1", kind="read") is None
+
+
+def test_tiers_have_one_spelling(metrics):
+    metrics.plan("tier", "kept", {"active": 5})
+    metrics.moved("ACTIVE", "L3")
+    metrics.moved("L3", "removed")
+    assert value(metrics, "tier_tokens_total", tier="active") == 5
+    assert value(metrics, "tier_moves_total", source="active", target="L3") == 1
+    assert value(metrics, "tier_moves_total", source="L3", target="removed") == 1
+
+
+def test_two_apps_do_not_share_metrics():
+    first, second = Metrics(), Metrics()
+    first.disconnected()
+    assert value(second, "client_disconnects_total") == 0
+
+
+def test_the_text_is_prometheus_own_without_creation_times(metrics):
+    metrics.ended("m", "tier", 200, "http")
+    text = metrics.render().decode()
+    assert "_created" not in text
+    assert CONTENT_TYPE.startswith("text/plain; version=0.0.4")
+    assert re.search(r"^stratiform_requests_total\{.*\} 1\.0$", text, re.MULTILINE)
+
+
+def test_hostile_label_values_are_escaped(metrics):
+    name = 'a"} 1\n# HELP x\\'
+    metrics.ended(name, "tier", 200, "http")
+    assert value(metrics, "requests_total", model=name, mode="tier", status="200", transport="http") == 1
+
+
+def test_no_label_tells_clients_apart(metrics):
+    names = {label for family in metrics.registry.collect() for s in family.samples for label in s.labels}
+    declared = {
+        label for collector in metrics.registry._collector_to_names for label in getattr(collector, "_labelnames", ())
+    }
+    allowed = {
+        "model", "mode", "status", "transport", "kind", "team", "basis", "tier", "source", "target", "reason",
+        "side", "plugin", "hook", "version", "deployment", "cause", "arm", "outcome", "operation", "unit", "bound",
+        "segment",
+    }  # fmt: skip
+    assert declared == allowed
+    assert names <= allowed | {"le"}
