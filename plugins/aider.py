@@ -13,8 +13,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import islice
 
+from proxy.core.recognition import MOST_CHARS, MOST_PIECES, Bound, Cut, Form, PieceKind, Recognition, TooMuch
 from proxy.core.recognition.fixed_texts import Claim
-from proxy.core.recognition.pieces import MOST_CHARS, MOST_PIECES, Bound, Cut, Form, PieceKind, Recognition, TooMuch
 from proxy.hookspecs import hookimpl
 
 # aider's fences, opening and closing.

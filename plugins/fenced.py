@@ -12,8 +12,8 @@ refers to it and claims nothing itself.
 import re
 
 from proxy.core.digest import digest
+from proxy.core.recognition import MOST_CHARS, MOST_PIECES, Bound, Cut, Form, PieceKind, Recognition, TooMuch
 from proxy.core.recognition.fixed_texts import Claim
-from proxy.core.recognition.pieces import MOST_CHARS, MOST_PIECES, Bound, Cut, Form, PieceKind, Recognition, TooMuch
 from proxy.hookspecs import hookimpl
 
 _MAX_OPENING_CHARS = 800

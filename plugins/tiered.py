@@ -9,8 +9,8 @@ that never change, either.
 Where some line of a file may be a border, too, the message stays in one piece.
 """
 
+from proxy.core.recognition import MOST_CHARS, Bound, Cut, Form, PieceKind, Recognition, TooMuch
 from proxy.core.recognition.fixed_texts import Claim
-from proxy.core.recognition.pieces import MOST_CHARS, Bound, Cut, Form, PieceKind, Recognition, TooMuch
 from proxy.core.recognition.tiered_files import REFERENCE_HEADERS, WORKING_HEADER, listing
 from proxy.hookspecs import hookimpl
 
