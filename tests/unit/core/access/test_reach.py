@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from proxy.core.access.reach import Asked, Place, Reach, place_of, reach_of
+from proxy.core.access.reach import MODEL_HEADER, Asked, Place, Reach, place_of, reach_of
 from proxy.core.account.paths import read_path
 
 
@@ -69,6 +69,9 @@ def test_only_a_plain_question_is_one_for_the_list() -> None:
         assert reach_of(Asked("GET", read_path(path), has_body=False)) == Reach(is_listing=True)
         assert not reach_of(Asked("GET", read_path(path))).is_listing
         assert not reach_of(Asked("DELETE", read_path(path), has_body=False)).is_listing
+        chosen = reach_of(Asked("GET", read_path(path), "", ((MODEL_HEADER, "b"),), has_body=False))
+        assert not chosen.is_listing, "the header chooses an upstream, and its list is that account's"
+        assert chosen.chosen == "b"
 
 
 @pytest.mark.parametrize(
