@@ -13,8 +13,17 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import islice
 
-from proxy.core.recognition import MOST_CHARS, MOST_PIECES, Bound, Cut, Form, PieceKind, Recognition, TooMuch
-from proxy.core.recognition.fixed_texts import Claim
+from proxy.core.recognition import (
+    MOST_CHARS,
+    MOST_PIECES,
+    Bound,
+    Cut,
+    FileClaim,
+    MessageKind,
+    PieceKind,
+    Recognition,
+    TooMuch,
+)
 from proxy.hookspecs import hookimpl
 
 # aider's fences, opening and closing.
@@ -42,7 +51,7 @@ class _Opening:
 
     begins: str
     name: str
-    claim: Claim
+    claim: FileClaim
     acknowledgement: str
 
 
@@ -50,31 +59,31 @@ _OPENINGS = (
     _Opening(
         "I have *added these files to the chat* so you can go ahead and edit them.",
         "aider:files",
-        Claim.EDITABLE,
+        FileClaim.EDITABLE,
         "Ok, any changes I propose will be to those files.",
     ),
     _Opening(
         "I have *added these files to the chat* so you see all of their contents.",
         "aider:files",
-        Claim.SHOWN,
+        FileClaim.SHOWN,
         "Ok, I will use that as the true, current contents of the files.",
     ),
     _Opening(
         "Here are some READ ONLY files, provided for your reference.",
         "aider:read-only",
-        Claim.READ_ONLY,
+        FileClaim.READ_ONLY,
         "Ok, I will use these files as references.",
     ),
     _Opening(
         "Here are summaries of some files present in my git repo",
         "aider:map",
-        Claim.MAP,
+        FileClaim.MAP,
         "Ok, I won't try and edit those files without asking first.",
     ),
     _Opening(
         "I am working with you on code in a git repository.\nHere are summaries of some files present in my git repo",
         "aider:map",
-        Claim.MAP,
+        FileClaim.MAP,
         "Ok, I won't try and edit those files without asking first.",
     ),
 )
@@ -99,10 +108,10 @@ class AiderRecogniser:
 
 
 def _context(opening: _Opening, text: str) -> Recognition | None:
-    cuts = _map_cuts(text) if opening.claim is Claim.MAP else file_cuts(text)
+    cuts = _map_cuts(text) if opening.claim is FileClaim.MAP else file_cuts(text)
     if cuts is None:
         return None
-    return Recognition(opening.name, Form.CONTEXT, cuts, opening.claim, (opening.acknowledgement,))
+    return Recognition(opening.name, MessageKind.CONTEXT, cuts, opening.claim, (opening.acknowledgement,))
 
 
 def _map_cuts(text: str) -> tuple[Cut, ...]:
@@ -193,7 +202,7 @@ def _prompt(text: str) -> Recognition | None:
         Cut("prompt", PieceKind.PROMPT, 0, start),
         Cut("reminder", PieceKind.REMINDER, start, len(text)),
     )
-    return Recognition("aider:prompt", Form.PROMPT, cuts)
+    return Recognition("aider:prompt", MessageKind.PROMPT, cuts)
 
 
 @hookimpl

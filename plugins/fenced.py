@@ -12,8 +12,17 @@ refers to it and claims nothing itself.
 import re
 
 from proxy.core.digest import digest
-from proxy.core.recognition import MOST_CHARS, MOST_PIECES, Bound, Cut, Form, PieceKind, Recognition, TooMuch
-from proxy.core.recognition.fixed_texts import Claim
+from proxy.core.recognition import (
+    MOST_CHARS,
+    MOST_PIECES,
+    Bound,
+    Cut,
+    FileClaim,
+    MessageKind,
+    PieceKind,
+    Recognition,
+    TooMuch,
+)
 from proxy.hookspecs import hookimpl
 
 _MAX_OPENING_CHARS = 800
@@ -71,7 +80,7 @@ class FencedRecogniser:
         opening = text[: first + (text[first] == "\n" and not text.endswith("\n", 0, first))]
         name = "fenced:" + digest(opening.strip().encode("utf-8", "surrogatepass")).hex()[:12]
         if not _only_shows(opening):
-            return Recognition(name, Form.CANDIDATE, (Cut("files", PieceKind.FILE, 0, len(text)),))
+            return Recognition(name, MessageKind.CANDIDATE, (Cut("files", PieceKind.FILE, 0, len(text)),))
         cuts = [Cut("opening", PieceKind.OPENING, 0, len(opening))] if opening else []
         begin = len(opening)
         for number, (_, end, key) in enumerate(spans, 1):
@@ -79,7 +88,7 @@ class FencedRecogniser:
             end = len(text) if number == len(spans) else end + text.startswith("\n", end)
             cuts.append(Cut(key, PieceKind.FILE, begin, end))
             begin = end
-        return Recognition(name, Form.CANDIDATE, tuple(cuts), Claim.AS_SAID)
+        return Recognition(name, MessageKind.CANDIDATE, tuple(cuts), FileClaim.AS_SAID)
 
 
 def _only_shows(opening: str) -> bool:

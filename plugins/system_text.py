@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 from itertools import islice
 
 from proxy.core.digest import digest
-from proxy.core.recognition import MOST_CHARS, MOST_PIECES, Bound, Cut, Form, PieceKind, Recognition, TooMuch
+from proxy.core.recognition import MOST_CHARS, MOST_PIECES, Bound, Cut, MessageKind, PieceKind, Recognition, TooMuch
 from proxy.core.recognition.line_breaks import break_before, lines_before, one_break_before
 from proxy.core.recognition.tiered_files import files_at_end
 from proxy.hookspecs import hookimpl
@@ -72,7 +72,7 @@ class SystemTextRecogniser:
         cuts = list(_cover(_with_breaks(text, list(_apart(spans))), len(text)))
         if all(cut.kind is PieceKind.SECTION for cut in cuts):
             return None
-        return Recognition("system", Form.SYSTEM, tuple(cuts))
+        return Recognition("system", MessageKind.SYSTEM, tuple(cuts))
 
 
 Span = tuple[int, int, str, PieceKind]

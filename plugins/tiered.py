@@ -9,15 +9,14 @@ that never change, either.
 Where some line of a file may be a border, too, the message stays in one piece.
 """
 
-from proxy.core.recognition import MOST_CHARS, Bound, Cut, Form, PieceKind, Recognition, TooMuch
-from proxy.core.recognition.fixed_texts import Claim
+from proxy.core.recognition import MOST_CHARS, Bound, Cut, FileClaim, MessageKind, PieceKind, Recognition, TooMuch
 from proxy.core.recognition.tiered_files import REFERENCE_HEADERS, WORKING_HEADER, listing
 from proxy.hookspecs import hookimpl
 
 _OK = ("Ok.",)
 _HEADERS = (
-    (WORKING_HEADER, "tiered:working", Claim.WORKING),
-    *((header, f"tiered:{tier}", Claim.REFERENCE) for tier, header in REFERENCE_HEADERS.items()),
+    (WORKING_HEADER, "tiered:working", FileClaim.WORKING),
+    *((header, f"tiered:{tier}", FileClaim.REFERENCE) for tier, header in REFERENCE_HEADERS.items()),
 )
 _MORE_MAP = "# Repository Structure (continued)\n\n"
 _MAP = (
@@ -28,11 +27,11 @@ _TREE = "# Repository Files\n\nComplete list of files in the repository:\n\n"
 _URLS = "# URL Context\n\nThe following content was fetched from URLs mentioned in the conversation:\n\n"
 # What changes less than anything else that is shown is known as read-only; such a message is never taken apart.
 _WHOLE = (
-    (_MORE_MAP, "tiered:map", Claim.READ_ONLY, _OK),
-    (_MAP, "tiered:map", Claim.READ_ONLY, _OK),
-    (_TREE, "tiered:tree", Claim.READ_ONLY, _OK),
-    (_URLS, "tiered:urls", Claim.REFERENCE, ("Ok, I've reviewed the URL content.",)),
-    ("# Code Review Context\n\n", "tiered:review", Claim.REFERENCE, ("Ok, I've reviewed the code changes.",)),
+    (_MORE_MAP, "tiered:map", FileClaim.READ_ONLY, _OK),
+    (_MAP, "tiered:map", FileClaim.READ_ONLY, _OK),
+    (_TREE, "tiered:tree", FileClaim.READ_ONLY, _OK),
+    (_URLS, "tiered:urls", FileClaim.REFERENCE, ("Ok, I've reviewed the URL content.",)),
+    ("# Code Review Context\n\n", "tiered:review", FileClaim.REFERENCE, ("Ok, I've reviewed the code changes.",)),
 )
 
 
@@ -73,7 +72,7 @@ def _files(text: str) -> Recognition | None:
             Cut("opening", PieceKind.OPENING, 0, starts[0]),
             *(Cut(f"file:{file.path}", PieceKind.FILE, start, end) for file, start, end in pieces),
         )
-    return Recognition(name, Form.CONTEXT, cuts, claim, _OK)
+    return Recognition(name, MessageKind.CONTEXT, cuts, claim, _OK)
 
 
 def _header_at(text: str, header: str) -> int:
@@ -89,7 +88,7 @@ def _whole(text: str) -> Recognition | None:
     for header, name, claim, acknowledgements in _WHOLE:
         if text.startswith(header) and text[len(header) :].strip():
             cuts = (Cut(name.partition(":")[2], PieceKind.DOCUMENT, 0, len(text)),)
-            return Recognition(name, Form.CONTEXT, cuts, claim, acknowledgements)
+            return Recognition(name, MessageKind.CONTEXT, cuts, claim, acknowledgements)
     return None
 
 

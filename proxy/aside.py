@@ -30,8 +30,8 @@ class Aside:
 
     async def run(self, size: int, work: Callable[[], T]) -> T:
         """The work's result. ``size`` is how many bytes it is about."""
-        lane = self._large if size < _VAST_BYTES else self._vast
-        return await asyncio.get_running_loop().run_in_executor(lane, work)
+        cohort = self._large if size < _VAST_BYTES else self._vast
+        return await asyncio.get_running_loop().run_in_executor(cohort, work)
 
     async def run_large(self, size: int, work: Callable[[], T]) -> T:
         """The same, but that small work is done at once."""
@@ -39,5 +39,5 @@ class Aside:
 
     def close(self) -> None:
         """End the threads, once their work is done."""
-        for lane in (self._large, self._vast):
-            lane.shutdown(wait=False, cancel_futures=True)
+        for cohort in (self._large, self._vast):
+            cohort.shutdown(wait=False, cancel_futures=True)

@@ -10,7 +10,7 @@ from proxy.core.money.budget import Rule as Rule
 from proxy.core.planner.plan import Moved as Moved
 from proxy.core.planner.plan import Plan as Plan
 from proxy.core.providers import CacheProfile
-from proxy.core.request.body_cache import Cut
+from proxy.core.request.body_cache import ParsedBody
 from proxy.core.response.usage import Usage
 
 Headers = Sequence[tuple[str, str]]
@@ -109,7 +109,7 @@ class Clock(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Rate:
+class RateLimit:
     """What ``holder`` (a key's id, or a team) may do in a minute; None: no limit."""
 
     holder: str
@@ -118,7 +118,7 @@ class Rate:
 
 
 @dataclass(frozen=True, slots=True)
-class Subject:
+class Principal:
     """Who a request comes from. ``scope`` isolates state (team and key, hashed); ``team`` is a metric label.
 
     ``mode`` is the highest mode that the operator allows this key. ``virtual`` says that the key is the proxy's own
@@ -138,7 +138,7 @@ class Subject:
     key_id: str = ""
     user: str = ""
     models: Sequence[Sequence[str]] = ()
-    rates: Sequence[Rate] = ()
+    rates: Sequence[RateLimit] = ()
     is_confined: bool = False
     """Of the objects of the operator's account, only those of the team may be reached."""
     paths: Sequence[str] = ()
@@ -153,7 +153,7 @@ class Rules(Protocol):
         """Not until the store was read for the first time: there may be more of them."""
         ...
 
-    def rules(self, subject: Subject, deployment: Deployment) -> Sequence[Rule]:
+    def rules(self, principal: Principal, deployment: Deployment) -> Sequence[Rule]:
         """All of them; none where nothing limits this subject."""
         ...
 
@@ -222,7 +222,7 @@ class StoreError(Exception):
 class Planner(Protocol):
     """The core path: recognise, track, plan, render; pure but for the state that it keeps in memory."""
 
-    def cut(self, body: bytes) -> Cut:
+    def cut(self, body: bytes) -> ParsedBody:
         """The body, cut with the help of what was cut before. Raises InvalidRequest for what is no JSON object,
         Unreadable where only we cannot read it."""
         ...
@@ -231,10 +231,10 @@ class Planner(Protocol):
         self,
         body: bytes,
         deployment: Deployment,
-        subject: Subject,
+        principal: Principal,
         mode: Mode,
         now: float,
-        cut: Cut | None,
+        cut: ParsedBody | None,
     ) -> None:
         """Called before ``plan``, with the same arguments: whatever would take long is done without holding up the
         event loop, and what other workers know is asked for."""
@@ -244,10 +244,10 @@ class Planner(Protocol):
         self,
         body: bytes,
         deployment: Deployment,
-        subject: Subject,
+        principal: Principal,
         mode: Mode,
         now: float,
-        cut: Cut | None = None,
+        cut: ParsedBody | None = None,
     ) -> Plan:
         """The plan for one chat request; ``cut`` is the body's, where it was cut already.
 

@@ -17,14 +17,14 @@ from starlette.types import ASGIApp
 from proxy.core.modes import Mode
 from proxy.core.providers import NONE, CacheProfile
 from proxy.core.reasons import Reason
-from proxy.core.request.body_cache import Cut, cut_anew
+from proxy.core.request.body_cache import ParsedBody, cut_anew
 from proxy.core.request.demand import Demand
 from proxy.core.response.usage import Usage
 from proxy.core.wire.edits import original_body
 from proxy.core.wire.json_body import Unreadable, parse_chat, splice
 from proxy.engine.exchange import Exchange
 from proxy.errors import UnknownModel
-from proxy.ports import Deployment, Headers, Plan, Reservation, Subject, Transport
+from proxy.ports import Deployment, Headers, Plan, Principal, Reservation, Transport
 
 
 class PassthroughPlanner:
@@ -36,12 +36,12 @@ class PassthroughPlanner:
     def __init__(self) -> None:
         self.events: list[str] = []
 
-    def cut(self, body: bytes) -> Cut:
+    def cut(self, body: bytes) -> ParsedBody:
         """Cut anew each time."""
         return cut_anew(body)
 
     async def prepare(
-        self, body: bytes, deployment: Deployment, subject: Subject, mode: Mode, now: float, cut: Cut | None
+        self, body: bytes, deployment: Deployment, principal: Principal, mode: Mode, now: float, cut: ParsedBody | None
     ) -> None:
         """There is nothing to read ahead."""
 
@@ -49,10 +49,10 @@ class PassthroughPlanner:
         self,
         body: bytes,
         deployment: Deployment,
-        subject: Subject,
+        principal: Principal,
         mode: Mode,
         now: float,
-        cut: Cut | None = None,
+        cut: ParsedBody | None = None,
     ) -> Plan:
         """The client's request, edited as every mode allows."""
         try:
@@ -90,13 +90,13 @@ class RewritingPlanner(PassthroughPlanner):
         self,
         body: bytes,
         deployment: Deployment,
-        subject: Subject,
+        principal: Principal,
         mode: Mode,
         now: float,
-        cut: Cut | None = None,
+        cut: ParsedBody | None = None,
     ) -> Plan:
         """The request with the member ``rewritten`` added, where the mode lets it."""
-        plan = super().plan(body, deployment, subject, mode, now, cut)
+        plan = super().plan(body, deployment, principal, mode, now, cut)
         if mode < Mode.MARK:
             return plan
         changed = splice(plan.original, parse_chat(plan.original).members, {"rewritten": b"true"})
@@ -113,14 +113,14 @@ class OpenDoor:
         self.reserved: list[Reservation] = []
         self.settled: list[tuple[str, float]] = []
 
-    def admit(self, headers: Headers, now: float) -> Subject:
+    def admit(self, headers: Headers, now: float) -> Principal:
         """One subject for all."""
-        return Subject(scope="everybody")
+        return Principal(scope="everybody")
 
     async def reserve(self, exchange: Exchange, deployment: Deployment, demand: Demand) -> Reservation:
         """Free of charge."""
-        assert exchange.subject is not None
-        exchange.reservation = Reservation(exchange.id, exchange.subject.team, self.is_limited)
+        assert exchange.principal is not None
+        exchange.reservation = Reservation(exchange.id, exchange.principal.team, self.is_limited)
         self.reserved.append(exchange.reservation)
         return exchange.reservation
 

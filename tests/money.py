@@ -16,12 +16,12 @@ from proxy.core.money.prices import Price, cost
 from proxy.core.providers import NONE
 from proxy.core.request.demand import Demand, Kind
 from proxy.core.response.usage import Usage
-from proxy.engine.exchange import Ending, Exchange
-from proxy.ports import Clock, Deployment, StoreError, Subject, Transport
-from proxy.spend.admission import Gate
-from proxy.spend.reservations import Accounts
-from proxy.spend.store_guard import Books
-from proxy.spend.webhooks import Notices
+from proxy.engine.exchange import Exchange, ExchangeOutcome
+from proxy.ports import Clock, Deployment, Principal, StoreError, Transport
+from proxy.spend.admission import AdmissionControl
+from proxy.spend.reservations import BudgetReservations
+from proxy.spend.store_guard import StoreClient
+from proxy.spend.webhooks import WebhookSender
 from proxy.storage.memory import MemoryStore
 from proxy.storage.port import KeyRecord, Store, TeamRecord
 from proxy.storage.spool import Spool
@@ -29,7 +29,7 @@ from proxy.telemetry.metrics import Metrics
 
 NOW = 1_700_000_000.0
 MODEL = Deployment("m", "m", Transport.HTTP, NONE)
-RED = Subject("scope", "red", key_id="key-1", user="ann")
+RED = Principal("scope", "red", key_id="key-1", user="ann")
 # One dollar a token makes money easy to read.
 PRICE = Price(input=1.0, output=1.0, read=0.1, write_5m=1.25, write_1h=2.0)
 
@@ -41,7 +41,7 @@ class FixedRules:
     held: Sequence[Rule] = ()
     are_known: bool = True
 
-    def rules(self, subject: Subject, deployment: Deployment) -> Sequence[Rule]:
+    def rules(self, principal: Principal, deployment: Deployment) -> Sequence[Rule]:
         return self.held
 
 
@@ -86,8 +86,8 @@ class Flaky(MemoryStore):
 class Desk:
     """Accounts, and everything they talk to."""
 
-    accounts: Accounts
-    books: Books
+    accounts: BudgetReservations
+    books: StoreClient
     store: Store
     metrics: Metrics
     clock: ManualClock
@@ -105,7 +105,9 @@ class Desk:
         exchange.reservation = await self.accounts.reserve(exchange, on, Demand(kind, limit, choices))
         return exchange.reservation
 
-    async def settle(self, exchange: Exchange, usage: Usage | None = None, ending: Ending = Ending.COMPLETED) -> None:
+    async def settle(
+        self, exchange: Exchange, usage: Usage | None = None, ending: ExchangeOutcome = ExchangeOutcome.COMPLETED
+    ) -> None:
         """The exchange has ended with that usage."""
         exchange.attempts, exchange.ending, exchange.status = 1, ending, 200
         exchange.usage = usage
@@ -123,7 +125,7 @@ async def desk(
     store: Store | None = None,
     price: Price | None = PRICE,
     spool: Path | None = None,
-    notices: Notices | None = None,
+    notices: WebhookSender | None = None,
     clock: ManualClock | None = None,
     **more: Any,
 ) -> AsyncIterator[Desk]:
@@ -131,8 +133,10 @@ async def desk(
     metrics, held, store = Metrics(), FixedRules(rules), store or Flaky()
     clock = clock or ManualClock(NOW)
     times = {name: more.pop(name) for name in ("lease_s", "timeout_s", "retry_s", "keep_entries_s") if name in more}
-    books = Books(store, clock, metrics, Spool(spool) if spool is not None else None, **{"retry_s": 0.01, **times})
-    accounts = Accounts(held, books, lambda _: price, metrics, notices, **more)
+    books = StoreClient(
+        store, clock, metrics, Spool(spool) if spool is not None else None, **{"retry_s": 0.01, **times}
+    )
+    accounts = BudgetReservations(held, books, lambda _: price, metrics, notices, **more)
     await accounts.start()
     try:
         yield Desk(accounts, books, store, metrics, clock, held)
@@ -140,19 +144,19 @@ async def desk(
         await accounts.aclose()
 
 
-def exchange(size: int = 0, at: float = NOW, who: Subject = RED) -> Exchange:
+def exchange(size: int = 0, at: float = NOW, who: Principal = RED) -> Exchange:
     """A request whose body is that many bytes."""
     made = Exchange("POST", "/chat/completions", at, is_chat=True)
-    made.subject, made.deployment, made.request_bytes = who, MODEL, size
+    made.principal, made.deployment, made.request_bytes = who, MODEL, size
     return made
 
 
-def gate(*keys: str, clock: Clock | None = None) -> Gate:
+def gate(*keys: str, clock: Clock | None = None) -> AdmissionControl:
     """The real admission: one team with these keys and no budget."""
     store, metrics = MemoryStore(), Metrics()
     clock = clock or ManualClock(NOW)
     records = [KeyRecord(f"key-{n}", sha256(key.encode()).hexdigest(), "blue") for n, key in enumerate(keys)]
     known = Directory(Declared(teams=[TeamRecord("blue")] if keys else [], keys=records), store)
     asyncio.run(known.load())
-    books = Books(store, clock, metrics)
-    return Gate(Identity(known, b"salt"), Accounts(FixedRules(), books, lambda _: None, metrics))
+    books = StoreClient(store, clock, metrics)
+    return AdmissionControl(Identity(known, b"salt"), BudgetReservations(FixedRules(), books, lambda _: None, metrics))

@@ -9,7 +9,7 @@ from plugins.aider import AiderRecogniser
 from plugins.fenced import FencedRecogniser
 from plugins.system_text import SystemTextRecogniser
 from proxy.core.modes import Mode
-from proxy.core.planner.options import Options
+from proxy.core.planner.options import PlannerOptions
 from proxy.core.planner.plan import Plan
 from proxy.core.planner.planner import TierPlanner
 from proxy.core.providers import ANTHROPIC, CacheProfile
@@ -17,7 +17,7 @@ from proxy.core.request.message import Message, MessageReader
 from proxy.core.request.route import Route
 from proxy.core.request.tokens import Encode, TokenCounter, bytes_over_four
 from proxy.core.request.transcript import Transcript
-from proxy.core.request.view import View, build_view
+from proxy.core.request.view import RecognisedRequest, recognise_request
 from proxy.core.wire.json_body import parse_chat
 from tests.fidelity.chats import EDITABLE_ACK, EDITABLE_OPENING, File
 
@@ -97,10 +97,10 @@ def read(messages: Sequence[Body], encode: Encode = bytes_over_four) -> tuple[Me
     return tuple(reader.read(raw) for raw in parse_chat(json.dumps(chat(*messages)).encode()).messages)
 
 
-def view_of(*messages: Body, movable: bool = True) -> View:
+def view_of(*messages: Body, movable: bool = True) -> RecognisedRequest:
     """The view of a request; ``movable`` answers for candidates."""
     request = parse_chat(json.dumps(chat(*messages)).encode())
-    return build_view(request, Transcript(read(messages)), lambda *_: movable)
+    return recognise_request(request, Transcript(read(messages)), lambda *_: movable)
 
 
 def marks_in(body: Mapping[str, Any]) -> list[str]:
@@ -130,7 +130,7 @@ class Talk:
     route: Route = field(default_factory=lambda: Route(scope="team", name="m", model="m", profile=TINY))
     encode: Encode = bytes_over_four
     now: float = 1000.0
-    options: Options = field(default_factory=Options)
+    options: PlannerOptions = field(default_factory=PlannerOptions)
     memory_bytes: int = 512 << 20
     planner: TierPlanner = field(init=False)
 

@@ -15,7 +15,7 @@ from proxy.access.virtual_keys import digest_of
 from proxy.core.modes import Mode
 from proxy.core.secrets.credentials import KEY_PREFIX, OWN_KEY_HEADER, client_key, sent_keys
 from proxy.errors import NotReady, Unauthorized
-from proxy.ports import Headers, Rate, Subject
+from proxy.ports import Headers, Principal, RateLimit
 from proxy.storage.port import KeyRecord, TeamRecord
 
 # The closest to one conversation first. opencode and kilo: x-session-affinity and x-session-id; Codex: thread-id
@@ -26,9 +26,9 @@ _MAX_HINT_CHARS = 256
 
 @dataclass(frozen=True, slots=True)
 class _Known:
-    """A key that is accepted, and whose requests it makes. ``subject`` lacks the session."""
+    """A key that is accepted, and whose requests it makes. ``principal`` lacks the session."""
 
-    subject: Subject
+    principal: Principal
     expires_at: float | None
     is_revoked: bool
     forwards_keys: bool
@@ -54,7 +54,7 @@ class Identity:
     def __repr__(self) -> str:
         return f"Identity({self._directory!r})"
 
-    def admit(self, headers: Headers, now: float) -> Subject:
+    def admit(self, headers: Headers, now: float) -> Principal:
         """Who this is. Raises Unauthorized where keys are needed and none that is good was sent."""
         self._follow()
         sent = {name.lower(): value for name, value in headers}
@@ -62,7 +62,7 @@ class Identity:
         keys = sent_keys(headers)
         if self._is_open:
             self._check_loaded()
-            return Subject(scope=self._scope("", keys[0] if keys else ""), session_hint=hint)
+            return Principal(scope=self._scope("", keys[0] if keys else ""), session_hint=hint)
         own = sent.get(OWN_KEY_HEADER, "").strip()
         for key in [own] if own else keys:
             found = self._find(key)
@@ -70,11 +70,11 @@ class Identity:
                 _check_good(found, now)
                 brings_key = bool(own) and found.forwards_keys and self._brings_theirs(headers)
                 return replace(
-                    found.subject,
+                    found.principal,
                     session_hint=hint,
                     virtual=not brings_key,
                     forwards_key=brings_key,
-                    is_confined=found.subject.is_confined and not brings_key,
+                    is_confined=found.principal.is_confined and not brings_key,
                 )
         return self._stranger(own, keys, client_key(headers), hint)
 
@@ -96,15 +96,15 @@ class Identity:
             return False
         return not any(key.startswith(KEY_PREFIX) or self._find(key) is not None for key in sent_keys(headers))
 
-    def _stranger(self, own: str, keys: Sequence[str], theirs: str | None, hint: str) -> Subject:
+    def _stranger(self, own: str, keys: Sequence[str], theirs: str | None, hint: str) -> Principal:
         """A key that is not known here: the provider's own, where those are let through."""
         looks_ours = bool(own) or any(key.startswith(KEY_PREFIX) for key in keys)
         if looks_ours:
             self._check_loaded()
         if self._directory.declared.forwards_unknown and theirs is not None and not looks_ours:
             team = self._directory.snapshot.teams[CLIENT_KEYS_TEAM]
-            subject = _subject(self._scope(CLIENT_KEYS_TEAM, theirs), team, None)
-            return replace(subject, session_hint=hint, virtual=False, forwards_key=True)
+            principal = _subject(self._scope(CLIENT_KEYS_TEAM, theirs), team, None)
+            return replace(principal, session_hint=hint, virtual=False, forwards_key=True)
         if not keys and not own:
             raise Unauthorized("No API key: send one of this proxy's keys as `Authorization: Bearer KEY`.")
         self._check_loaded()
@@ -143,7 +143,7 @@ class Identity:
 
     def _known_key(self, record: KeyRecord, team: TeamRecord) -> _Known:
         return _Known(
-            subject=_subject(self._scope(team.name, record.id), team, record),
+            principal=_subject(self._scope(team.name, record.id), team, record),
             expires_at=record.expires_at,
             is_revoked=record.revoked_at is not None,
             forwards_keys=team.forwards_keys,
@@ -157,15 +157,15 @@ class Identity:
         return hashlib.blake2b(text, digest_size=16, key=self._salt).hexdigest()
 
 
-def _subject(scope: str, team: TeamRecord, key: KeyRecord | None) -> Subject:
+def _subject(scope: str, team: TeamRecord, key: KeyRecord | None) -> Principal:
     """The subject of a key, as far as its records say; the narrower of what the team and the key may do."""
     parts: tuple[KeyRecord | TeamRecord, ...] = (team,) if key is None else (key, team)
     rates = [
-        Rate(key.id if key is not None and part is key else "", part.requests_per_minute, part.tokens_per_minute)
+        RateLimit(key.id if key is not None and part is key else "", part.requests_per_minute, part.tokens_per_minute)
         for part in parts
         if part.requests_per_minute is not None or part.tokens_per_minute is not None
     ]
-    return Subject(
+    return Principal(
         scope=scope,
         team=team.name,
         mode=min((_mode(part.mode) for part in parts if part.mode), default=Mode.TIER),

@@ -1,5 +1,5 @@
 """Administration: teams, keys, budgets and reports, for the admin API and for the command line alike."""
 
-from proxy.admin.operations import Desk, Reply
+from proxy.admin.operations import AdminResponse, AdminService
 
-__all__ = ["Desk", "Reply"]
+__all__ = ["AdminService", "AdminResponse"]

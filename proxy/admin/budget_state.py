@@ -13,7 +13,7 @@ from proxy.spend.windows import Window, window_at
 from proxy.storage.port import Balance, BudgetRecord, Charge, MoneyStore
 
 
-class Pots:
+class BudgetStatus:
     """The state of budgets that are one pot. What is counted for each key, user or model apart has no one state."""
 
     def __init__(self, store: MoneyStore, epochs: Epochs) -> None:

@@ -8,7 +8,7 @@ from msgspec import UNSET
 from proxy.access import validation
 from proxy.access.directory import Directory
 from proxy.admin import forms
-from proxy.admin.budget_state import Pots, is_one_pot
+from proxy.admin.budget_state import BudgetStatus, is_one_pot
 from proxy.admin.forms import BudgetForm, SpentForm
 from proxy.admin.resource import Query, Resource
 from proxy.admin.views import View, budget_view
@@ -23,9 +23,9 @@ class Budgets(Resource):
 
     form = BudgetForm
 
-    def __init__(self, directory: Directory, clock: Clock, pots: Pots) -> None:
+    def __init__(self, directory: Directory, clock: Clock, budget_status: BudgetStatus) -> None:
         super().__init__(directory, clock)
-        self._pots = pots
+        self._pots = budget_status
         self.verbs = {"set-spent": self.set_spent}
 
     async def all(self, query: Query) -> Iterable[View]:

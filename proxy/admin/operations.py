@@ -1,7 +1,7 @@
 """The operations of the admin API and of the command line, on one directory: the same code for both.
 
 An operation is named as in HTTP: a method, a path below ``/admin/``, a query and a body that was JSON. It answers with
-a ``Reply``, or raises a ``ProxyError``.
+a ``AdminResponse``, or raises a ``ProxyError``.
 """
 
 import asyncio
@@ -11,7 +11,7 @@ from typing import Any
 
 from proxy.access.directory import Directory
 from proxy.admin import forms
-from proxy.admin.budget_state import Pots
+from proxy.admin.budget_state import BudgetStatus
 from proxy.admin.budgets import Budgets
 from proxy.admin.keys import Keys
 from proxy.admin.resource import Query, Resource
@@ -24,14 +24,14 @@ from proxy.storage.port import Store
 
 
 @dataclass(frozen=True, slots=True)
-class Reply:
+class AdminResponse:
     """``content`` is JSON's; text is CSV."""
 
     content: Any
     status: int = 200
 
 
-class Desk:
+class AdminService:
     """Where teams, keys and budgets are made, changed and looked up, and spend is reported."""
 
     def __init__(self, directory: Directory, store: Store, clock: Clock, epochs: Epochs | None = None) -> None:
@@ -43,17 +43,17 @@ class Desk:
         self._resources: Mapping[str, Resource] = {
             "teams": Teams(directory, clock),
             "keys": Keys(directory, clock),
-            "budgets": Budgets(directory, clock, Pots(store, self._epochs)),
+            "budgets": Budgets(directory, clock, BudgetStatus(store, self._epochs)),
         }
 
-    async def answer(self, method: str, path: str, query: Query | None = None, body: object = None) -> Reply:
+    async def answer(self, method: str, path: str, query: Query | None = None, body: object = None) -> AdminResponse:
         """Do what is asked for. Raises InvalidRequest, NotFound, Conflict, MethodNotAllowed, NotReady."""
         kind, _, rest = path.strip("/").partition("/")
         try:
             if kind in ("spend", "entries") and not rest:
                 return await self._report(kind, method, query or {})
             if kind == "store" and rest in ("", "accept"):
-                return Reply(await self._store_state(method, rest))
+                return AdminResponse(await self._store_state(method, rest))
             resource = self._resources.get(kind)
             if resource is None:
                 raise NotFound(f"There is no /admin/{path}: there are teams, keys, budgets, store, spend and entries.")
@@ -64,11 +64,11 @@ class Desk:
         except StoreError as error:
             raise NotReady(f"The store does not answer ({error}).", code="store_unavailable") from error
 
-    async def _report(self, kind: str, method: str, query: Query) -> Reply:
+    async def _report(self, kind: str, method: str, query: Query) -> AdminResponse:
         if method != "GET":
             raise MethodNotAllowed(f"{kind} can only be read.")
         report = spend_report if kind == "spend" else entries_report
-        return Reply(await report(self._store, query, self._clock.now()))
+        return AdminResponse(await report(self._store, query, self._clock.now()))
 
     async def _store_state(self, method: str, verb: str) -> Mapping[str, Any]:
         """Whether the store is the one that was known; ``accept``: it is right as it is."""
@@ -79,28 +79,28 @@ class Desk:
         return {"object": "store", "epoch": self._epochs.current, "lost": [] if verb else list(lost), **accepted}
 
 
-async def _operation(resource: Resource, method: str, rest: str, query: Query, body: object) -> Reply:
+async def _operation(resource: Resource, method: str, rest: str, query: Query, body: object) -> AdminResponse:
     """Find the method of a resource that does it."""
     if not rest:
         if method == "GET":
             _check_query(query, resource.filters)
-            return Reply({"object": "list", "data": list(await resource.all(query))})
+            return AdminResponse({"object": "list", "data": list(await resource.all(query))})
         if method == "POST":
-            return Reply(await resource.create(forms.read(body, resource.form)), 201)
+            return AdminResponse(await resource.create(forms.read(body, resource.form)), 201)
         raise MethodNotAllowed("GET lists, POST creates.")
     name, _, verb = rest.rpartition("/")
     if name and verb in resource.verbs:
         if method != "POST":
             raise MethodNotAllowed(f"POST does {verb}.")
-        return Reply(await resource.verbs[verb](name, body))
+        return AdminResponse(await resource.verbs[verb](name, body))
     name = rest
     match method:
         case "GET":
-            return Reply(await resource.one(name))
+            return AdminResponse(await resource.one(name))
         case "PATCH":
-            return Reply(await resource.change(name, forms.read(body, resource.form)))
+            return AdminResponse(await resource.change(name, forms.read(body, resource.form)))
         case "DELETE":
-            return Reply(await resource.remove(name, query))
+            return AdminResponse(await resource.remove(name, query))
         case _:
             raise MethodNotAllowed("GET reads, PATCH changes, DELETE deletes.")
 

@@ -12,7 +12,7 @@ from proxy.access import validation
 from proxy.admin.forms import checked
 from proxy.admin.views import View, spend_view
 from proxy.errors import InvalidRequest
-from proxy.storage.port import Entry, SpendGroup, SpendQuery, Store
+from proxy.storage.port import LedgerEntry, SpendGroup, SpendQuery, Store
 
 GROUPS: Sequence[str] = get_args(SpendGroup)
 _SUMS = (
@@ -67,7 +67,9 @@ async def entries_report(store: Store, query: Mapping[str, str], now: float) -> 
     entries = await store.entries(since, until, query.get("after", ""), limit, query.get("team"))
     lines = [_entry_view(entry) for entry in entries]
     if _is_csv(query):
-        return as_csv([field.name for field in fields(Entry)], lines, rename={"cost": "cost_usd", "saved": "saved_usd"})
+        return as_csv(
+            [field.name for field in fields(LedgerEntry)], lines, rename={"cost": "cost_usd", "saved": "saved_usd"}
+        )
     return {"object": "list", "since": since, "until": until, "data": lines, "has_more": len(lines) == limit}
 
 
@@ -89,8 +91,8 @@ def cell(value: object) -> object:
     return "" if value is None else value
 
 
-def _entry_view(entry: Entry) -> View:
-    view = {field.name: getattr(entry, field.name) for field in fields(Entry)}
+def _entry_view(entry: LedgerEntry) -> View:
+    view = {field.name: getattr(entry, field.name) for field in fields(LedgerEntry)}
     view["cost_usd"], view["saved_usd"] = validation.usd(view.pop("cost")), validation.usd(view.pop("saved"))
     return view
 

@@ -6,12 +6,12 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 
 from proxy.access.directory import DEFAULT_TEAM
-from proxy.admin import Desk
+from proxy.admin import AdminService
 from proxy.app import declared, factories
 from proxy.app.reload import Reload
 from proxy.aside import Aside
 from proxy.clock import Readings, SteadyClock
-from proxy.core.planner.options import Options
+from proxy.core.planner.options import PlannerOptions
 from proxy.core.planner.planner import TierPlanner
 from proxy.core.request.tokens import Encode, quick
 from proxy.core.resilience.circuit_breaker import BreakerPolicy
@@ -19,15 +19,15 @@ from proxy.core.resilience.retry import RetryPolicy
 from proxy.deployments.live import LiveModels
 from proxy.engine import Bounds, Breakers, Custody, Engine, Limits
 from proxy.planning.keep_alive import KeepAlive
-from proxy.planning.layout_state import LayoutState
+from proxy.planning.layout_state import SharedLayoutStore
 from proxy.planning.planner_port import Planning
 from proxy.planning.tokenizers import local_encode
 from proxy.plugins import build_plugin_manager, recognisers
 from proxy.ports import Clock, Transport, Upstream
 from proxy.settings import Settings
-from proxy.spend.admission import Gate
+from proxy.spend.admission import AdmissionControl
 from proxy.spend.epochs import Epochs
-from proxy.spend.rules import Rulebook, rule_of
+from proxy.spend.rules import LimitResolver, rule_of
 from proxy.spend.timekeeping import ClockNews, Timekeeper
 from proxy.telemetry.condition import Condition
 from proxy.telemetry.meter import Meter
@@ -98,7 +98,7 @@ async def build(
     if store.is_durable:
         directory.watch()
     webhook = ours.budgets.webhook
-    rules = Rulebook(directory, webhook.url.get_secret_value() if webhook is not None else "")
+    rules = LimitResolver(directory, webhook.url.get_secret_value() if webhook is not None else "")
     accounts = factories.accounts(settings, rules, store, prices, metrics, system, epochs)
     await accounts.start()
     for budget in directory.snapshot.budgets.values():
@@ -106,7 +106,7 @@ async def build(
             await accounts.look(budget.team, [rule_of(budget, "")], system.now())
     metrics.watch_budgets(accounts.remaining)
     identity = declared.identity(settings, directory, store)
-    gate = Gate(identity, accounts)
+    gate = AdmissionControl(identity, accounts)
     used = {**make_upstreams(encode), **(upstreams or {})}
     routing = settings.routing
     breaking = BreakerPolicy(allowed_fails=routing.allowed_fails, cooldown_s=routing.cooldown_s)
@@ -117,11 +117,11 @@ async def build(
             quick(encode),
             recognisers(build_plugin_manager(), metrics),
             ours.policy,
-            Options(ours.holdout, ours.routing_keys, ours.steady_tools),
+            PlannerOptions(ours.holdout, ours.routing_keys, ours.steady_tools),
             room,
             prefix=f"{secrets.token_hex(4)}-" if store.is_durable else "s",
         ),
-        LayoutState(store, metrics.store_failed, is_shared=store.is_shared, memory_bytes=room)
+        SharedLayoutStore(store, metrics.store_failed, is_shared=store.is_shared, memory_bytes=room)
         if store.is_durable
         else None,
         aside,
@@ -151,7 +151,7 @@ async def build(
         retries=RetryPolicy(retries=routing.num_retries, least_wait_s=routing.retry_after_s),
         breakers=Breakers(breaking if routing.has_breakers else None, metrics.breaker),
         aside=aside,
-        keeper=None
+        refresher=None
         if terms is None
         else KeepAlive(
             terms,
@@ -172,7 +172,7 @@ async def build(
         obstacle=obstacle,
         faults=Condition(accounts, epochs, directory, ours.budgets.on_store_error).faults,
         on_close=[gate.aclose, directory.aclose, planner.aclose, timekeeper.aclose, epochs.aclose],
-        admin=AdminEndpoint(Desk(directory, store, system, epochs), identity) if identity.has_master else None,
+        admin=AdminEndpoint(AdminService(directory, store, system, epochs), identity) if identity.has_master else None,
     )
     return Assembly(parts, used, Reload(models, prices, directory))
 

@@ -16,17 +16,17 @@ from proxy.core.modes import Mode
 from proxy.core.money.prices import PriceMap
 from proxy.core.providers import PROFILES
 from proxy.core.providers.hosts import provider_at
-from proxy.deployments import Entry, ModelTable, provider_of
+from proxy.deployments import ListedModel, ModelTable, provider_of
 from proxy.deployments.price_map import load_price_map, price_for
 from proxy.errors import UnknownModel
-from proxy.planning.keep_alive import Terms
+from proxy.planning.keep_alive import RefreshTerms
 from proxy.ports import Clock, Rules, StoreError, Transport
 from proxy.settings import ConfigError, LiteLLMParams, ModelEntry, Settings, weights_of
 from proxy.spend.epochs import Epochs
 from proxy.spend.estimates import PriceOf
-from proxy.spend.reservations import Accounts
-from proxy.spend.store_guard import Books
-from proxy.spend.webhooks import Notices
+from proxy.spend.reservations import BudgetReservations
+from proxy.spend.store_guard import StoreClient
+from proxy.spend.webhooks import WebhookSender
 from proxy.storage.database import SERVING_WAIT_S
 from proxy.storage.memory import MemoryStore
 from proxy.storage.port import Store
@@ -69,7 +69,7 @@ def model_table(settings: Settings, prices: PriceMap) -> ModelTable:
     return table
 
 
-def entries(settings: Settings) -> list[Entry]:
+def entries(settings: Settings) -> list[ListedModel]:
     """The lines of the model table: those of the file in their order, then ``--upstream``. Raises ConfigError."""
     problems: list[str] = []
     lines = list(_entries(settings, problems))
@@ -95,12 +95,12 @@ def _is_served(name: str, listed: Collection[str]) -> bool:
     return any(matches(pattern, written) for pattern in listed for written in (name, f"{provider}/{name}"))
 
 
-def keep_alive_terms(settings: Settings) -> Terms | None:
+def keep_alive_terms(settings: Settings) -> RefreshTerms | None:
     """What refreshes of prefixes may cost; None where they are off. Workers share a team's cap evenly."""
     given, workers = settings.stratiform.keep_alive, settings.stratiform.workers
     if not given.enabled:
         return None
-    return Terms(
+    return RefreshTerms(
         usd_per_day=given.usd_per_day / workers,
         teams={team: usd / workers for team, usd in given.teams.items()},
         own_keys=given.own_keys,
@@ -167,11 +167,11 @@ def spool_of(settings: Settings) -> Spool:
 
 def accounts(
     settings: Settings, rules: Rules, store: Store, prices: PriceMap, metrics: Metrics, clock: Clock, epochs: Epochs
-) -> Accounts:
+) -> BudgetReservations:
     """What requests may spend, and the ledger. A store in memory needs no spool: it cannot be away."""
     ours = settings.stratiform
     days = ours.ledger.retention_days
-    books = Books(
+    books = StoreClient(
         store,
         clock,
         metrics,
@@ -180,25 +180,25 @@ def accounts(
     )
     webhook = ours.budgets.webhook
     secret = webhook.secret.get_secret_value() if webhook is not None and webhook.secret is not None else ""
-    return Accounts(
+    return BudgetReservations(
         rules,
         books,
         price_source(prices),
         metrics,
-        Notices(secret.encode(), clock, metrics),
+        WebhookSender(secret.encode(), clock, metrics),
         on_store_error=ours.budgets.on_store_error,
         on_unknown_price=ours.budgets.on_unknown_price,
         epochs=epochs,
     )
 
 
-def _entries(settings: Settings, problems: list[str]) -> Iterator[Entry]:
+def _entries(settings: Settings, problems: list[str]) -> Iterator[ListedModel]:
     weights = weights_of(settings.models)
     for index, (entry, weight) in enumerate(zip(settings.models, weights, strict=True)):
         yield replace(_entry(entry, f"model_list[{index}]", settings, problems), weight=weight)
     if settings.upstream:
         # What the client calls the model is passed on unchanged, whatever prefix it has.
-        yield Entry(
+        yield ListedModel(
             name="*",
             model="openai/*",
             transport=Transport.HTTP,
@@ -209,7 +209,7 @@ def _entries(settings: Settings, problems: list[str]) -> Iterator[Entry]:
         )
 
 
-def _entry(entry: ModelEntry, path: str, settings: Settings, problems: list[str]) -> Entry:
+def _entry(entry: ModelEntry, path: str, settings: Settings, problems: list[str]) -> ListedModel:
     given, info = entry.litellm_params, entry.model_info
     provider, _ = provider_of(given.model, given.custom_llm_provider or "")
     transport = Transport(info.transport) if info.transport else None
@@ -220,7 +220,7 @@ def _entry(entry: ModelEntry, path: str, settings: Settings, problems: list[str]
             problems.append(f"{path}.litellm_params.api_base: is required for the http transport")
     # An entry's mode lowers the mode of the whole, never raises it.
     modes = [Mode.parse(name) for name in (settings.stratiform.mode, info.mode) if name]
-    return Entry(
+    return ListedModel(
         name=entry.model_name,
         model=given.model,
         provider=given.custom_llm_provider or "",

@@ -17,7 +17,7 @@ from urllib.parse import quote, urlencode
 import aiohttp
 from rich.table import Table
 
-from proxy.admin import Desk
+from proxy.admin import AdminService
 from proxy.app import declared, factories
 from proxy.cli.output import Output, fail, plain_failures, print_json
 from proxy.clock import SteadyClock
@@ -135,7 +135,7 @@ async def asking(arguments: argparse.Namespace, environment: Environment | None 
         await Timekeeper(clock, store, settings.spool_folder).prepare()
         epochs = Epochs(store, factories.epoch_file(settings))
         await epochs.recall()
-        desk = Desk(directory, store, clock, epochs)
+        desk = AdminService(directory, store, clock, epochs)
 
         async def ask(method: str, path: str, query: Mapping[str, str] | None = None, body: object = None) -> Any:
             reply = await desk.answer(method, path, query, body)

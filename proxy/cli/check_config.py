@@ -17,7 +17,7 @@ from proxy.cli.unhonoured import IGNORE_HELP, expired_keys, not_honoured, refuse
 from proxy.clock import SystemClock
 from proxy.core.model_patterns import matches
 from proxy.core.money.prices import PriceMap
-from proxy.deployments import Entry, ModelTable, deployment_of
+from proxy.deployments import ListedModel, ModelTable, deployment_of
 from proxy.engine.headers import uses_operators_key
 from proxy.ports import Deployment, Transport
 from proxy.settings import IGNORE_FLAG, Budget, ConfigError, Effect, Settings, load
@@ -132,7 +132,7 @@ def _row(name: str, deployment: Deployment, price_of: PriceOf) -> dict[str, obje
     }
 
 
-def _row_behind(entry: Entry, price_of: PriceOf) -> dict[str, object]:
+def _row_behind(entry: ListedModel, price_of: PriceOf) -> dict[str, object]:
     """A wildcard's row: what depends on the name that is asked for is null."""
     row = _row(entry.name, deployment_of(entry, price_of), price_of)
     if "*" not in entry.model:

@@ -123,7 +123,7 @@ async def _send(proxy: Running, tally: Tally) -> None:
     try:
         for request in tally.sample.requests:
             usage = await client.send(request)
-            tally.add(request, usage, proxy.witness.bodies[key][-1])
+            tally.add(request, usage, proxy.recorder.bodies[key][-1])
     finally:
         await client.aclose()
 

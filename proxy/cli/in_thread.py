@@ -22,11 +22,11 @@ _STOP_S = 10
 
 @dataclass(frozen=True, slots=True)
 class Running:
-    """A proxy that serves. ``url`` is where, without ``/v1``; ``witness`` sees what reaches the provider."""
+    """A proxy that serves. ``url`` is where, without ``/v1``; ``recorder`` sees what reaches the provider."""
 
     url: str
     provider: EmbeddedUpstream
-    witness: Witness
+    recorder: Witness
 
 
 @contextmanager
@@ -76,7 +76,7 @@ class _Server:
 
     async def _serve(self) -> None:
         assembly = await composition.build(
-            self._settings, upstreams={Transport.EMBEDDED: self._proxy.witness}, encode=self._encode
+            self._settings, upstreams={Transport.EMBEDDED: self._proxy.recorder}, encode=self._encode
         )
         limits = self._settings.stratiform.limits.model_copy(update={"drain_s": _STOP_S})
         self._uvicorn = server(create_app(assembly.parts), limits)

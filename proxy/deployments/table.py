@@ -28,7 +28,7 @@ _NUMBERED = re.compile(r"^.+#[0-9]+", re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class ListedModel:
     """One line of the model list. ``model`` is written as LiteLLM does: ``provider/name``; both may hold ``*``.
 
     ``transport`` and ``profile`` are None where the configuration does not say.
@@ -51,7 +51,7 @@ class Entry:
     order: int = 0
 
 
-def deployment_of(entry: Entry, price_of: PriceOf, name: str = "", model: str = "") -> Deployment:
+def deployment_of(entry: ListedModel, price_of: PriceOf, name: str = "", model: str = "") -> Deployment:
     """The deployment that an entry describes; for a wildcard with the names that it was asked for."""
     written = model or entry.model
     provider, bare = provider_of(written, entry.provider)
@@ -106,7 +106,7 @@ class ModelTable:
 
     def __init__(
         self,
-        entries: Iterable[Entry],
+        entries: Iterable[ListedModel],
         price_of: PriceOf,
         aliases: Mapping[str, str] | None = None,
         fallbacks: Mapping[str, Sequence[str]] | None = None,
@@ -116,8 +116,8 @@ class ModelTable:
         self._aliases = dict(aliases or {})
         self._fallbacks = dict(fallbacks or {})
         self._default = default
-        named: dict[str, list[Entry]] = {}
-        self._patterns: dict[str, list[Entry]] = {}
+        named: dict[str, list[ListedModel]] = {}
+        self._patterns: dict[str, list[ListedModel]] = {}
         for entry in entries:
             (self._patterns if "*" in entry.name else named).setdefault(entry.name, []).append(entry)
         self._exact = {
@@ -163,7 +163,7 @@ class ModelTable:
         """The names that are listed one by one, aliases last; no wildcards."""
         return list(dict.fromkeys([*self._exact, *self._aliases]))
 
-    def wildcards(self) -> Sequence[Entry]:
+    def wildcards(self) -> Sequence[ListedModel]:
         """The entries whose name has a star."""
         return [entry for entries in self._patterns.values() for entry in entries]
 
@@ -228,7 +228,7 @@ class ModelTable:
                     return self._remember(name, _group(entries, found))
         return ()
 
-    def _behind(self, entry: Entry, name: str, written: str, parts: Sequence[str]) -> Deployment:
+    def _behind(self, entry: ListedModel, name: str, written: str, parts: Sequence[str]) -> Deployment:
         return deployment_of(entry, self._price_of, name=name, model=_substituted(entry.model, written, parts))
 
     def _remember(self, name: str, levels: Levels) -> Levels:
@@ -238,7 +238,7 @@ class ModelTable:
         return levels
 
 
-def _group(entries: Sequence[Entry], deployments: Sequence[Deployment]) -> Levels:
+def _group(entries: Sequence[ListedModel], deployments: Sequence[Deployment]) -> Levels:
     """The deployments of one name by their order, numbered where there are several."""
     levels: dict[int, list[Deployment]] = {}
     for number, (entry, deployment) in enumerate(zip(entries, deployments, strict=True), start=1):
@@ -247,7 +247,7 @@ def _group(entries: Sequence[Entry], deployments: Sequence[Deployment]) -> Level
     return tuple(tuple(levels[order]) for order in sorted(levels))
 
 
-def _specificity(item: tuple[str, list[Entry]]) -> tuple[int, int]:
+def _specificity(item: tuple[str, list[ListedModel]]) -> tuple[int, int]:
     """Longer patterns first, and of equal length the one with fewer stars."""
     pattern, _ = item
     return -len(pattern), pattern.count("*")

@@ -7,9 +7,9 @@ ends.
 """
 
 from proxy.engine.breaker import Breakers
-from proxy.engine.client import Client, HungUp, Limits
+from proxy.engine.client import Client, ClientDisconnected, Limits
 from proxy.engine.custody import Bounds, Custody
 from proxy.engine.engine import Engine
-from proxy.engine.suppress import Contained
+from proxy.engine.suppress import suppress_and_log
 
-__all__ = ["Bounds", "Breakers", "Client", "Contained", "Custody", "Engine", "HungUp", "Limits"]
+__all__ = ["Bounds", "Breakers", "Client", "suppress_and_log", "Custody", "Engine", "ClientDisconnected", "Limits"]

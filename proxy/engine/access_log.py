@@ -23,7 +23,7 @@ def exchange_line(exchange: Exchange) -> str:
         ("path", safe(exchange.path)),
         ("model", safe(exchange.model)),
         ("deployment", safe(exchange.deployment.name) if exchange.deployment else ""),
-        ("team", safe(exchange.subject.team) if exchange.subject else ""),
+        ("team", safe(exchange.principal.team) if exchange.principal else ""),
         ("status", exchange.status),
         ("ending", exchange.ending or ""),
         ("error", safe(exchange.error_code)),

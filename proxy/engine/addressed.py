@@ -8,8 +8,8 @@ from collections.abc import Callable
 
 import orjson
 
-from proxy.core.access.unambiguous import Reading, unambiguous
-from proxy.core.request.body_cache import Cut
+from proxy.core.access.unambiguous import CheckedBody, unambiguous
+from proxy.core.request.body_cache import ParsedBody
 from proxy.core.request.routing_fields import head_of
 from proxy.core.wire.json_body import splice
 from proxy.core.wire.scan import replaced
@@ -17,7 +17,7 @@ from proxy.engine.exchange import Exchange
 from proxy.errors import InvalidRequest
 
 
-def addressed(reading: Reading, model: str, cut_by: Callable[[bytes], Cut]) -> Reading:
+def addressed(reading: CheckedBody, model: str, cut_by: Callable[[bytes], ParsedBody]) -> CheckedBody:
     """The request with this model in its body, in the place of any other; as it came where ``model`` is empty."""
     if not model or reading.head.model == model:
         return reading

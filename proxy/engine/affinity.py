@@ -8,19 +8,19 @@ end always does.
 from collections.abc import Iterator
 
 from proxy.core.digest import digest
-from proxy.core.request.routing_fields import Head
+from proxy.core.request.routing_fields import RequestFields
 from proxy.core.wire.json_body import Members, Unreadable, members_of, value
-from proxy.ports import Subject
+from proxy.ports import Principal
 
 # The beginning of the first user message: further on it may hold what changes, as files in the chat do.
 _LEAD_BYTES = 256
 
 
-def session_key(subject: Subject, head: Head | None) -> bytes:
+def session_key(principal: Principal, head: RequestFields | None) -> bytes:
     """The key of a request's session within its scope."""
-    scope = subject.scope.encode()
-    if subject.session_hint:
-        return digest(scope, b"hint", subject.session_hint.encode("utf-8", "surrogateescape"))
+    scope = principal.scope.encode()
+    if principal.session_hint:
+        return digest(scope, b"hint", principal.session_hint.encode("utf-8", "surrogateescape"))
     members = head.members if head is not None else None
     if head is None or members is None:
         return digest(scope)
@@ -30,7 +30,7 @@ def session_key(subject: Subject, head: Head | None) -> bytes:
     return digest(scope, b"lead", _lead(head))
 
 
-def _lead(head: Head) -> bytes:
+def _lead(head: RequestFields) -> bytes:
     for message in _messages(head):
         try:
             if value(message["role"]) == "user":
@@ -40,7 +40,7 @@ def _lead(head: Head) -> bytes:
     return b""
 
 
-def _messages(head: Head) -> Iterator[Members]:
+def _messages(head: RequestFields) -> Iterator[Members]:
     cut = head.cut
     if cut is None or "messages" not in cut.members:
         return

@@ -22,7 +22,7 @@ class Limits:
     receive_s: float = 60.0
 
 
-class HungUp(Exception):
+class ClientDisconnected(Exception):
     """The client left before its request was complete."""
 
 

@@ -6,7 +6,7 @@ from proxy.core.account.objects import Act
 from proxy.engine.custody import Custody, has_news
 from proxy.engine.deferred import bill_of, is_deferred, owing, shows_end
 from proxy.engine.exchange import Admission, Exchange, Meter
-from proxy.engine.suppress import Contained
+from proxy.engine.suppress import suppress_and_log
 from proxy.ports import Models
 
 
@@ -24,7 +24,7 @@ class Conclusion:
         if self._custody is not None and is_deferred(exchange):
             exchange.is_priced = True
             return
-        with Contained("meter.price"):
+        with suppress_and_log("meter.price"):
             self._meter.price(exchange)
 
     async def conclude(self, exchange: Exchange) -> None:
@@ -48,10 +48,10 @@ class Conclusion:
 
     async def _settle_owed(self, custody: Custody, shown: Exchange) -> None:
         """The answer shows that the provider has ended its work: whoever made the object is billed now."""
-        with Contained("admission.settle_later"):
-            assert shown.subject is not None
+        with suppress_and_log("admission.settle_later"):
+            assert shown.principal is not None
             assert shown.said is not None
-            bill = await custody.take_bill(shown.subject.team, shown.said.id)
+            bill = await custody.take_bill(shown.principal.team, shown.said.id)
             exchange = owing(bill, shown, self._models) if bill else None
             if exchange is None:
                 return
@@ -60,13 +60,13 @@ class Conclusion:
             await self._admission.settle_later(exchange)
 
     async def _settle(self, exchange: Exchange) -> None:
-        with Contained("admission.settle"):
+        with suppress_and_log("admission.settle"):
             await self._admission.settle(exchange)
 
     async def _defer(self, exchange: Exchange) -> None:
-        with Contained("admission.defer"):
+        with suppress_and_log("admission.defer"):
             await self._admission.defer(exchange)
 
     async def _remember(self, custody: Custody, exchange: Exchange, bill: str = "") -> None:
-        with Contained("custody.remember"):
+        with suppress_and_log("custody.remember"):
             await custody.remember(exchange, bill)

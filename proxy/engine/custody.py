@@ -67,16 +67,16 @@ class Custody:
         StoreUnavailable."""
         segments = exchange.parsed.segments
         operation = exchange.operation = operation_of(exchange.method, segments)
-        subject = exchange.subject
-        assert subject is not None
-        if not subject.is_confined:
+        principal = exchange.principal
+        assert principal is not None
+        if not principal.is_confined:
             return
         named = _in_query(client.query)
-        if not is_allowed(subject.paths, segments):
+        if not is_allowed(principal.paths, segments):
             if operation.act is Act.UNKNOWN:
                 raise Forbidden(
                     "This path reaches the whole account of the provider, or is not known to this proxy: it is off "
-                    f"for team '{subject.team}' unless the team's `paths` allow it.",
+                    f"for team '{principal.team}' unless the team's `paths` allow it.",
                     code="path_not_allowed",
                 )
             exchange.is_filtered = operation.act is Act.LIST
@@ -89,8 +89,8 @@ class Custody:
         operation = exchange.operation
         if operation.makes and operation.family in (RESPONSES, COMPLETIONS):
             exchange.is_stored = _is_stored(operation, raw)
-        subject = exchange.subject
-        if subject is None or not subject.is_confined:
+        principal = exchange.principal
+        if principal is None or not principal.is_confined:
             return
         if isinstance(raw.body, bytes):
             if raw.body:
@@ -118,17 +118,17 @@ class Custody:
 
     async def remember(self, exchange: Exchange, bill: str = "") -> None:
         """Keep what the exchange has made; never raises for the store."""
-        subject, deployment, said = exchange.subject, exchange.deployment, exchange.said
-        if subject is None or deployment is None or said is None or not exchange.is_accepted:
+        principal, deployment, said = exchange.principal, exchange.deployment, exchange.said
+        if principal is None or deployment is None or said is None or not exchange.is_accepted:
             return
         operation = exchange.operation
         if _deletes(exchange):
-            await self._forget(subject.team, operation.object_id)
+            await self._forget(principal.team, operation.object_id)
             return
         made: dict[str, str] = {}
-        if bill or (subject.is_confined and operation.makes and exchange.is_stored):
+        if bill or (principal.is_confined and operation.makes and exchange.is_stored):
             made[said.id] = exchange.made_family or operation.family
-        if subject.is_confined and exchange.is_stored and operation.act is not Act.LIST:
+        if principal.is_confined and exchange.is_stored and operation.act is not Act.LIST:
             made = {**_seen(exchange), **made}
         made.pop("", None)
         if made:
@@ -136,7 +136,7 @@ class Custody:
                 self._record(name, family, exchange, deployment, bill if name == said.id else "")
                 for name, family in made.items()
             ]
-            await self._keep(subject.team, records)
+            await self._keep(principal.team, records)
 
     async def take_bill(self, team: str, name: str) -> str:
         """The bill of an object, once; none where the store is away."""
@@ -152,12 +152,12 @@ class Custody:
             return ""
 
     def _record(self, name: str, family: str, exchange: Exchange, deployment: Deployment, bill: str) -> ObjectRecord:
-        assert exchange.subject is not None
+        assert exchange.principal is not None
         is_passing = exchange.operation.is_passing and family in (RESPONSES, COMPLETIONS, exchange.operation.family)
         keep_s = min(self._bounds.keep_s, _PASSING_S) if is_passing else self._bounds.keep_s
         return ObjectRecord(
             name=_kept(name),
-            team=exchange.subject.team,
+            team=exchange.principal.team,
             family=family,
             server=_server(deployment),
             deployment=deployment.id,
@@ -166,12 +166,12 @@ class Custody:
         )
 
     async def _check(self, exchange: Exchange, named: Sequence[Reference]) -> None:
-        subject = exchange.subject
-        assert subject is not None
-        asked = [one for one in named if not is_allowed(subject.paths, one.family.split("/"))]
+        principal = exchange.principal
+        assert principal is not None
+        asked = [one for one in named if not is_allowed(principal.paths, one.family.split("/"))]
         if not asked:
             return
-        records = await self.owned(subject.team, [one.id for one in asked])
+        records = await self.owned(principal.team, [one.id for one in asked])
         for reference, record in zip(asked, records, strict=True):
             made_by = self._models.known(record.deployment) if record is not None else None
             if record is None or made_by is None:
@@ -220,8 +220,8 @@ class Custody:
 
 def has_news(exchange: Exchange) -> bool:
     """Whether there may be something to remember of an exchange that waits with no bill."""
-    subject = exchange.subject
-    is_kept = subject is not None and subject.is_confined and exchange.is_stored
+    principal = exchange.principal
+    is_kept = principal is not None and principal.is_confined and exchange.is_stored
     return is_kept or _deletes(exchange)
 
 

@@ -11,8 +11,8 @@ import msgspec
 from proxy.core.account.objects import BATCHES, RESPONSES, Act, Operation
 from proxy.core.modes import Mode
 from proxy.core.request.demand import Demand
-from proxy.engine.exchange import Ending, Exchange
-from proxy.ports import Models, Subject
+from proxy.engine.exchange import Exchange, ExchangeOutcome
+from proxy.ports import Models, Principal
 
 _WORKING = frozenset({"queued", "in_progress", "requires_action", "validating", "finalizing", "cancelling"})
 _RUNS = "/runs"
@@ -62,12 +62,12 @@ def shows_end(exchange: Exchange) -> bool:
 
 def bill_of(exchange: Exchange) -> str:
     """The bill that waits with the object."""
-    subject, deployment = exchange.subject, exchange.deployment
-    assert subject is not None
+    principal, deployment = exchange.principal, exchange.deployment
+    assert principal is not None
     assert deployment is not None
     bill = Bill(
-        exchange.id, exchange.now, exchange.path, deployment.id, exchange.model, subject.team, subject.key_id,
-        subject.user, int(exchange.mode), exchange.reason, exchange.status, exchange.is_chat, exchange.demand,
+        exchange.id, exchange.now, exchange.path, deployment.id, exchange.model, principal.team, principal.key_id,
+        principal.user, int(exchange.mode), exchange.reason, exchange.status, exchange.is_chat, exchange.demand,
     )  # fmt: skip
     return msgspec.json.encode(bill).decode()
 
@@ -78,11 +78,11 @@ def owing(text: str, shown: Exchange, models: Models) -> Exchange | None:
     deployment = models.known(bill.deployment)
     if deployment is None or shown.said is None:
         return None
-    subject = Subject(scope="", team=bill.team, key_id=bill.key_id, user=bill.user, virtual=True)
+    principal = Principal(scope="", team=bill.team, key_id=bill.key_id, user=bill.user, virtual=True)
     exchange = Exchange("POST", bill.path, bill.at, bill.id, is_chat=bill.is_chat, model=bill.model)
-    exchange.subject, exchange.deployment, exchange.usage = subject, deployment, shown.usage
+    exchange.principal, exchange.deployment, exchange.usage = principal, deployment, shown.usage
     exchange.mode, exchange.reason, exchange.demand = Mode(bill.mode), bill.reason, bill.demand
-    exchange.status, exchange.ending, exchange.attempts = bill.status, Ending.COMPLETED, 1
+    exchange.status, exchange.ending, exchange.attempts = bill.status, ExchangeOutcome.COMPLETED, 1
     exchange.reported, exchange.is_booked = shown.reported, True
     exchange.operation = Operation(Act.CREATE)
     return exchange

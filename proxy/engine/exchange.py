@@ -1,7 +1,8 @@
 """One request and what became of it: the only mutable object that travels through the proxy.
 
-An exchange is opened when a request arrives, filled in by the engine, and ends exactly once: ``Ending`` says how, and
-the ``Meter`` is told then. Durations are measured by a monotonic clock; ``now`` is unix seconds and may be virtual.
+An exchange is opened when a request arrives, filled in by the engine, and ends exactly once: ``ExchangeOutcome`` says
+how, and the ``Meter`` is told then. Durations are measured by a monotonic clock; ``now`` is unix seconds and may be
+virtual.
 """
 
 import os
@@ -19,10 +20,10 @@ from proxy.core.request.demand import Demand
 from proxy.core.response.miss_diagnostics import UNTOLD
 from proxy.core.response.reported import NOTHING_REPORTED, Reported
 from proxy.core.response.usage import Usage
-from proxy.ports import Call, Deployment, Headers, Plan, Reservation, Subject
+from proxy.ports import Call, Deployment, Headers, Plan, Principal, Reservation
 
 
-class Ending(StrEnum):
+class ExchangeOutcome(StrEnum):
     """How an exchange ended."""
 
     COMPLETED = "completed"
@@ -58,7 +59,7 @@ class Exchange:
     wants_usage: bool = False
     demand: Demand = field(default_factory=Demand)
     model: str = ""
-    subject: Subject | None = None
+    principal: Principal | None = None
     deployment: Deployment | None = None
     mode: Mode = Mode.PASSTHROUGH
     reason: str = Reason.NOT_CHAT
@@ -68,7 +69,7 @@ class Exchange:
     attempts: int = 0
     status: int = 0
     error_code: str = ""
-    ending: Ending | None = None
+    ending: ExchangeOutcome | None = None
     finish_reason: str = ""
     usage: Usage | None = None
     reported: Reported = NOTHING_REPORTED
@@ -139,7 +140,7 @@ class Exchange:
     @property
     def is_billed(self) -> bool:
         """The provider bills the request: it took it, or had it when the client left."""
-        return self.is_accepted or (self.is_sent and self.ending is Ending.HUNG_UP and self.status < 300)
+        return self.is_accepted or (self.is_sent and self.ending is ExchangeOutcome.HUNG_UP and self.status < 300)
 
     @property
     def billed_usage(self) -> Usage | None:
@@ -202,7 +203,7 @@ class Meter(Protocol):
         ...
 
 
-class Keeper(Protocol):
+class PrefixRefresher(Protocol):
     """Keeps prefixes alive while their clients pause. Never suspends and never blocks."""
 
     def returned(self, session: str) -> None:
@@ -226,7 +227,7 @@ class Admission(Protocol):
         """Whether ``settle`` never waits for anything."""
         ...
 
-    def admit(self, headers: Headers, now: float) -> Subject:
+    def admit(self, headers: Headers, now: float) -> Principal:
         """Who this is. Raises Unauthorized."""
         ...
 

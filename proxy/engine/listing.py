@@ -13,7 +13,7 @@ import orjson
 
 from proxy.engine.client import Client
 from proxy.engine.custody import Custody
-from proxy.engine.exchange import Ending, Exchange
+from proxy.engine.exchange import Exchange, ExchangeOutcome
 from proxy.engine.headers import for_client
 from proxy.engine.relay import own_headers
 from proxy.engine.retry import Attempts
@@ -79,14 +79,14 @@ class Listing:
         await self._send(200, None, orjson.dumps(content))
 
     async def _own(self, rows: Sequence[Page]) -> list[Page]:
-        assert self.exchange.subject is not None
-        records = await self.custody.owned(self.exchange.subject.team, [str(row["id"]) for row in rows])
+        assert self.exchange.principal is not None
+        records = await self.custody.owned(self.exchange.principal.team, [str(row["id"]) for row in rows])
         return [row for row, record in zip(rows, records, strict=True) if record is not None]
 
     async def _send(self, status: int, answer: Answer | None, body: bytes) -> None:
         exchange = self.exchange
         exchange.status, exchange.first_byte_s = status, exchange.elapsed_s()
-        exchange.ending = Ending.COMPLETED if status < 400 else Ending.REJECTED
+        exchange.ending = ExchangeOutcome.COMPLETED if status < 400 else ExchangeOutcome.REJECTED
         await self.book()
         theirs = [_JSON] if answer is None else for_client(answer.headers, keep_length=False, hides_account=True)
         await self.client.start(status, [*theirs, ("content-length", str(len(body))), *own_headers(exchange)])

@@ -6,14 +6,14 @@ from typing import NoReturn
 
 from proxy.core.access.reach import Values
 from proxy.core.account.objects import Act
-from proxy.core.request.routing_fields import NO_UTF8, TOO_DEEP, Head, head_of, renamed
+from proxy.core.request.routing_fields import NO_UTF8, TOO_DEEP, RequestFields, head_of, renamed
 from proxy.engine.client import Client
 from proxy.engine.exchange import Exchange
 from proxy.engine.headers import for_upstream, get
 from proxy.engine.target import sent_query
 from proxy.engine.upload import Upload
 from proxy.errors import InvalidRequest
-from proxy.ports import Call, Deployment, Subject
+from proxy.ports import Call, Deployment, Principal
 
 # What lies below an object and is as long as it may be: it says nothing of objects.
 _CONTENT = frozenset({"content", "results", "files"})
@@ -25,7 +25,7 @@ class Raw:
     where they are not known for sure. ``is_unread``: it may well name a model, in compressed bytes."""
 
     body: bytes | AsyncIterator[bytes] | Upload
-    head: Head | None = None
+    head: RequestFields | None = None
     members: Values | None = None
     is_unread: bool = False
     is_form: bool = False
@@ -42,7 +42,7 @@ class Raw:
         return isinstance(self.body, bytes) and is_harmless
 
 
-def peeked_head(body: bytes) -> Head | None:
+def peeked_head(body: bytes) -> RequestFields | None:
     """The head of a JSON body; None for every other. What is no JSON after all is the upstream's to refuse. Raises
     InvalidRequest for what it may read and we cannot."""
     try:
@@ -64,7 +64,9 @@ def refuse_compressed() -> NoReturn:
     raise InvalidRequest(message, code="unsupported_encoding")
 
 
-def raw_call(exchange: Exchange, client: Client, deployment: Deployment, raw: Raw, subject: Subject, path: str) -> Call:
+def raw_call(
+    exchange: Exchange, client: Client, deployment: Deployment, raw: Raw, principal: Principal, path: str
+) -> Call:
     """A call on a path that is passed through; the model goes by the deployment's name for it."""
     body, head = raw.body, raw.head
     length = None if isinstance(body, bytes) else get(client.headers, "content-length")
@@ -81,8 +83,8 @@ def raw_call(exchange: Exchange, client: Client, deployment: Deployment, raw: Ra
     headers = for_upstream(
         client.headers,
         deployment,
-        is_virtual=subject.virtual,
-        forwards_key=subject.forwards_key,
+        is_virtual=principal.virtual,
+        forwards_key=principal.forwards_key,
         accept_encoding=accept,
     )
     if length is not None:
@@ -91,12 +93,12 @@ def raw_call(exchange: Exchange, client: Client, deployment: Deployment, raw: Ra
         deployment=deployment,
         method=client.method,
         path=path,
-        query=sent_query(client, deployment, subject),
+        query=sent_query(client, deployment, principal),
         headers=headers,
         body=sent,
         stream=exchange.stream,
         now=exchange.now,
-        forwards_key=subject.forwards_key,
+        forwards_key=principal.forwards_key,
     )
 
 

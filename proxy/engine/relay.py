@@ -11,14 +11,14 @@ from proxy.core.response.body_fold import MAX_BODY_BYTES, BodyFold, RawFold
 from proxy.core.response.refusal import NO_WORDS, Refusal
 from proxy.core.response.reported import NOTHING_REPORTED
 from proxy.core.response.stream import Fold, Outcome, StreamFold
-from proxy.engine.client import Client, HungUp
+from proxy.engine.client import Client, ClientDisconnected
 from proxy.engine.error_shape import is_bare, shaped
-from proxy.engine.exchange import Ending, Exchange
+from proxy.engine.exchange import Exchange, ExchangeOutcome
 from proxy.engine.headers import for_client, get, is_safe, uses_operators_key
 from proxy.engine.read_ahead import with_refusal_read
 from proxy.engine.retry import Attempts, failure_answered, failure_of, refusal_of
-from proxy.engine.retry_body import Suspect
-from proxy.engine.suppress import Contained
+from proxy.engine.retry_body import OurEdit
+from proxy.engine.suppress import suppress_and_log
 from proxy.errors import ProxyError, UpstreamRejected, UpstreamUnavailable, error_form, sse_error
 from proxy.ports import Answer, Call, Headers, Planner, Upstream
 
@@ -34,7 +34,7 @@ _CUT_OFF = "the client's connection is closed, so that it takes the answer for n
 _log = logging.getLogger("stratiform")
 
 
-class Verdict(Enum):
+class AttemptResult(Enum):
     """What became of an attempt. Where it is not done, nothing of it has reached the client."""
 
     DONE = auto()
@@ -107,7 +107,7 @@ class _Last:
         return kept if self._fold is None else self._fold.end()
 
 
-class Passage:
+class AnswerRelay:
     """One exchange's way back. ``attempt`` may be called again where the one before was refused or failed."""
 
     __slots__ = ("_book", "_client", "_exchange", "_lose", "_planner", "names_usage", "on_accepted", "refused")
@@ -121,7 +121,7 @@ class Passage:
         lose: Callable[[], None],
     ) -> None:
         """``lose`` prices an answer that broke off before any of it reached the client."""
-        self.refused = Suspect.NONE
+        self.refused = OurEdit.NONE
         self.names_usage = False
         self.on_accepted: Callable[[], None] | None = None
         """Called once where the upstream takes the request, after it refused the one before."""
@@ -131,14 +131,14 @@ class Passage:
         self._book = book
         self._lose = lose
 
-    async def attempt(self, upstream: Upstream, call: Call, attempts: Attempts, suspects: Suspect) -> Verdict:
+    async def attempt(self, upstream: Upstream, call: Call, attempts: Attempts, suspects: OurEdit) -> AttemptResult:
         """Send a call and pass its answer on. Where it is refused for what may be one of the suspects, ``refused`` says
         which, and ``names_usage`` whether the upstream says that it is that one."""
         exchange = self._exchange
         if self._client.has_left:
-            raise HungUp
+            raise ClientDisconnected
         if not attempts.began():
-            return Verdict.FAILED
+            return AttemptResult.FAILED
         exchange.attempts += 1
         exchange.is_sent = True
         is_hard = exchange.reservation is not None and exchange.reservation.is_hard
@@ -158,7 +158,7 @@ class Passage:
                 if failure is not None and attempts.failed(failure):
                     return self._nothing()
                 told = await shaped(answer) if exchange.is_chat and is_bare(answer) else answer
-                return await self._pass_on(told, attempts, may_refuse=Suspect.LAYOUT in suspects)
+                return await self._pass_on(told, attempts, may_refuse=OurEdit.LAYOUT in suspects)
             finally:
                 await answer.aclose()
         except ProxyError as error:
@@ -179,16 +179,16 @@ class Passage:
         finally:
             attempts.abandoned()
 
-    def _refused(self, refused: Suspect, said: Refusal = NO_WORDS) -> Verdict:
+    def _refused(self, refused: OurEdit, said: Refusal = NO_WORDS) -> AttemptResult:
         self.refused, self.names_usage = refused, said.names_usage
-        return Verdict.REFUSED
+        return AttemptResult.REFUSED
 
-    def _nothing(self) -> Verdict:
+    def _nothing(self) -> AttemptResult:
         """Nothing is left of the attempt."""
         self._exchange.status = 0
         self._exchange.first_byte_s = None
         self._exchange.is_sent = self._client.is_awaited = False
-        return Verdict.FAILED
+        return AttemptResult.FAILED
 
     def _lose_answer(self) -> None:
         """The upstream will bill an answer that nobody gets: it is priced, and then forgotten."""
@@ -198,7 +198,7 @@ class Passage:
         exchange.finish_reason, exchange.events, exchange.received_tokens = "", 0, 0
         exchange.first_text_s = None
 
-    async def _pass_on(self, answer: Answer, attempts: Attempts, *, may_refuse: bool) -> Verdict:
+    async def _pass_on(self, answer: Answer, attempts: Attempts, *, may_refuse: bool) -> AttemptResult:
         exchange, client = self._exchange, self._client
         fold, chunks = _fold_of(answer, exchange), answer.chunks()
         hold = self._hold(answer, fold, attempts, may_refuse=may_refuse)
@@ -225,7 +225,7 @@ class Passage:
                 if not hold.is_whole and _is_void(fold.outcome()):
                     exchange.first_byte_s = None
                     attempts.refused()
-                    return self._refused(Suspect.LAYOUT)
+                    return self._refused(OurEdit.LAYOUT)
                 rest = hold.taken() + last.taken() + rest
             if not client.is_started:
                 await client.start(answer.status, headers)
@@ -238,7 +238,7 @@ class Passage:
             self._note(fold.outcome())
         if isinstance(fold, StreamFold):
             await _ended(chunks)
-        return Verdict.DONE
+        return AttemptResult.DONE
 
     def _hold(self, answer: Answer, fold: Fold, attempts: Attempts, *, may_refuse: bool) -> _Hold | None:
         until_s = self._exchange.elapsed_s() + _HOLD_S
@@ -261,7 +261,7 @@ class Passage:
             outcome = fold.outcome()
             if self.on_accepted is not None and self._exchange.is_accepted and not _is_void(outcome):
                 self.on_accepted()
-            self._exchange.ending = Ending.HUNG_UP if self._client.has_left else _ending(status, outcome)
+            self._exchange.ending = ExchangeOutcome.HUNG_UP if self._client.has_left else _ending(status, outcome)
             self._note(outcome)
             await self._book()
 
@@ -283,7 +283,7 @@ class Passage:
         exchange = self._exchange
         exchange.first_byte_s = exchange.elapsed_s()
         if exchange.plan is not None and exchange.is_accepted:
-            with Contained("planner.began"):
+            with suppress_and_log("planner.began"):
                 self._planner.began(exchange.plan, exchange.time())
 
     def _note_text(self, fold: Fold) -> None:
@@ -295,7 +295,7 @@ class Passage:
         off where it stands, so that no client takes it for a whole one."""
         if not self._client.is_started:
             raise error
-        self._exchange.ending = Ending.BROKEN
+        self._exchange.ending = ExchangeOutcome.BROKEN
         self._exchange.error_code = error.code or ""
         self._note(fold.outcome())
         await self._book()
@@ -352,13 +352,13 @@ def _is_void(outcome: Outcome) -> bool:
     if outcome.error is None:
         return outcome.is_empty
     code = outcome.error.get("code", outcome.error.get("status"))
-    return not outcome.saw_content and type(code) is int and bool(Suspect.LAYOUT.behind(code))
+    return not outcome.saw_content and type(code) is int and bool(OurEdit.LAYOUT.behind(code))
 
 
-def _ending(status: int, outcome: Outcome) -> Ending:
+def _ending(status: int, outcome: Outcome) -> ExchangeOutcome:
     if status >= 400:
-        return Ending.REJECTED
-    return Ending.COMPLETED if outcome.error is None else Ending.BROKEN
+        return ExchangeOutcome.REJECTED
+    return ExchangeOutcome.COMPLETED if outcome.error is None else ExchangeOutcome.BROKEN
 
 
 def _fold_of(answer: Answer, exchange: Exchange) -> Fold:

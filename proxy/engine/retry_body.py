@@ -9,7 +9,7 @@ was decides what is remembered: a layout is barred for the session, usage is not
 
 from enum import Flag, auto
 
-from proxy.core.request.routing_fields import Head, untouched
+from proxy.core.request.routing_fields import RequestFields, untouched
 from proxy.core.response.refusal import Refusal
 from proxy.core.wire.edits import with_options
 from proxy.ports import Plan
@@ -19,27 +19,27 @@ _NOT_THE_LAYOUT = frozenset({401, 403, 429})
 _INVALID = frozenset({400, 422})
 
 
-class Suspect(Flag):
+class OurEdit(Flag):
     """Edits of ours that an upstream may refuse."""
 
     NONE = 0
     LAYOUT = auto()
     USAGE = auto()
 
-    def behind(self, status: int) -> "Suspect":
+    def behind(self, status: int) -> "OurEdit":
         """Those of them that an answer of this status may be about."""
-        found = Suspect.NONE
+        found = OurEdit.NONE
         if 400 <= status < 500 and status not in _NOT_THE_LAYOUT:
-            found = Suspect.LAYOUT
+            found = OurEdit.LAYOUT
         if status in _INVALID:
-            found |= Suspect.USAGE
+            found |= OurEdit.USAGE
         return self & found
 
-    def in_refusal(self, status: int, said: Refusal) -> "Suspect":
+    def in_refusal(self, status: int, said: Refusal) -> "OurEdit":
         """Those of them that a refusal may be about, in what it says, too: where it names another member, the question
         for usage is not to blame, while a layout may be to blame for anything."""
         found = self.behind(status)
-        return found & ~Suspect.USAGE if said.names_another else found
+        return found & ~OurEdit.USAGE if said.names_another else found
 
 
 class Outgoing:
@@ -48,17 +48,17 @@ class Outgoing:
 
     __slots__ = ("_asks_usage", "_client_body", "_head", "_model", "_plan", "blamed", "is_original", "suspects")
 
-    def __init__(self, plan: Plan, client_body: bytes, head: Head, model: str, *, asks_usage: bool) -> None:
+    def __init__(self, plan: Plan, client_body: bytes, head: RequestFields, model: str, *, asks_usage: bool) -> None:
         self._plan = plan
         self._client_body = client_body
         self._head = head
         self._model = model
         self._asks_usage = asks_usage and head.lacks_usage
         self.is_original = False
-        self.blamed = Suspect.NONE
-        self.suspects = Suspect.LAYOUT if plan.rewritten else Suspect.NONE
+        self.blamed = OurEdit.NONE
+        self.suspects = OurEdit.LAYOUT if plan.rewritten else OurEdit.NONE
         if self._asks_usage:
-            self.suspects |= Suspect.USAGE
+            self.suspects |= OurEdit.USAGE
 
     @property
     def body(self) -> bytes:
@@ -72,13 +72,13 @@ class Outgoing:
         # The operator's reminder stands in the original, too.
         return with_options(laid_out, head.cut.members.get("stream_options"))
 
-    def retreat(self, refused: Suspect, *, names_usage: bool) -> None:
+    def retreat(self, refused: OurEdit, *, names_usage: bool) -> None:
         """Go without what was refused. Where it may be either, the layout is blamed unless the upstream names the
         other: a layout is only one session's, while not to ask for usage has every client's bill estimated."""
-        is_both = refused == Suspect.LAYOUT | Suspect.USAGE
-        self.blamed = (Suspect.USAGE if names_usage else Suspect.LAYOUT) if is_both else refused
-        if Suspect.LAYOUT in refused:
+        is_both = refused == OurEdit.LAYOUT | OurEdit.USAGE
+        self.blamed = (OurEdit.USAGE if names_usage else OurEdit.LAYOUT) if is_both else refused
+        if OurEdit.LAYOUT in refused:
             self.is_original = True
-        if Suspect.USAGE in refused:
+        if OurEdit.USAGE in refused:
             self._asks_usage = False
-        self.suspects = Suspect.NONE
+        self.suspects = OurEdit.NONE

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from urllib.parse import quote
 
 from proxy.core.access.named import speaks_of_models
-from proxy.core.access.reach import Asked, Place, Reach, reach_of
-from proxy.core.access.unambiguous import Reading
+from proxy.core.access.reach import Asked, ModelPlace, Reach, reach_of
+from proxy.core.access.unambiguous import CheckedBody
 from proxy.core.account.paths import Path
 from proxy.core.model_patterns import allows, allows_all, is_ordinary
 from proxy.engine.client import Client
@@ -20,7 +20,7 @@ from proxy.engine.passthrough import Raw, has_body
 from proxy.engine.retry import Levels
 from proxy.engine.upload import Upload
 from proxy.errors import Forbidden, UnknownModel
-from proxy.ports import Deployment, Models, Subject, Transport
+from proxy.ports import Deployment, Models, Principal, Transport
 
 _SHOWN_CHARS = 128
 
@@ -34,21 +34,21 @@ class Further:
     unknown: str | None = None
 
 
-def refused_fields(subject: Subject) -> Callable[[str], bool] | None:
+def refused_fields(principal: Principal) -> Callable[[str], bool] | None:
     """Which fields a form of this key may not have: those that refer to objects of the account, for a team that has
     only its own, and those that choose further models, for a key with a list. None where every field passes."""
-    is_listed = not allows_all(subject.models)
-    if not (is_listed or subject.is_confined):
+    is_listed = not allows_all(principal.models)
+    if not (is_listed or principal.is_confined):
         return None
 
     def is_refused(name: str) -> bool:
         names_model = is_listed and speaks_of_models(name) and name != "model"
-        return names_model or (subject.is_confined and refers(name))
+        return names_model or (principal.is_confined and refers(name))
 
     return is_refused
 
 
-def reach_of_chat(path: Path, client: Client, reading: Reading) -> Reach:
+def reach_of_chat(path: Path, client: Client, reading: CheckedBody) -> Reach:
     """What a chat request can reach."""
     return reach_of(Asked("POST", path, client.query, client.headers, reading.members))
 
@@ -71,7 +71,7 @@ def model_of_place(models: Models, reach: Reach) -> str:
     return reach.place.name
 
 
-def path_for(path: str, place: Place | None, asked: str, model: str) -> str:
+def path_for(path: str, place: ModelPlace | None, asked: str, model: str) -> str:
     """The path with the upstream's name for the model in it, where the path is what names it."""
     if place is None or place.name != asked or asked == model:
         return path
@@ -96,10 +96,10 @@ def further_of(models: Models, reach: Reach, asked: str, first: Deployment) -> F
     return Further(tuple(found))
 
 
-def permitted(levels: Levels, subject: Subject, exchange: Exchange, reach: Reach, further: Further) -> Levels:
+def permitted(levels: Levels, principal: Principal, exchange: Exchange, reach: Reach, further: Further) -> Levels:
     """What a key may use of a name's deployments. The client's name for a model counts for the first of them; what
     stands in for it must be allowed by its own. Raises Forbidden."""
-    if reach.is_listing or allows_all(subject.models):
+    if reach.is_listing or allows_all(principal.models):
         return levels
     asked, first = exchange.model, levels[0][0]
     why = reach.unread or reach.beyond
@@ -107,14 +107,14 @@ def permitted(levels: Levels, subject: Subject, exchange: Exchange, reach: Reach
         raise Forbidden(f"This key may use certain models only, and of this request it is not known which: {why}.")
     if reach.is_foreign or not reach.models:
         raise Forbidden("This key may not use paths that name no model.")
-    if asked and not _is_allowed(subject, first, asked):
+    if asked and not _is_allowed(principal, first, asked):
         raise _not_allowed(asked)
     for deployment, name in zip(further.deployments, _others(reach, asked), strict=False):
-        if not _is_allowed(subject, deployment, name):
+        if not _is_allowed(principal, deployment, name):
             raise _not_allowed(name)
     if further.unknown is not None:
         raise _not_allowed(further.unknown)
-    levels = [[d for d in level if d.name == first.name or allows(subject.models, _names(d))] for level in levels]
+    levels = [[d for d in level if d.name == first.name or allows(principal.models, _names(d))] for level in levels]
     return [level for level in levels if level]
 
 
@@ -138,11 +138,11 @@ def _others(reach: Reach, asked: str) -> Sequence[str]:
     return [name for name in reach.models if name != asked]
 
 
-def _is_allowed(subject: Subject, deployment: Deployment, asked: str) -> bool:
+def _is_allowed(principal: Principal, deployment: Deployment, asked: str) -> bool:
     # A star is a pattern's: no model has one in its name. The line of the model list that serves a name vouches only
     # for names that mean nothing else to a server.
     names = _names(deployment, asked) if is_ordinary(asked) else [asked]
-    return "*" not in asked and allows(subject.models, names)
+    return "*" not in asked and allows(principal.models, names)
 
 
 def _names(deployment: Deployment, asked: str = "") -> list[str]:

@@ -7,7 +7,7 @@ from typing import Self
 _log = logging.getLogger("stratiform")
 
 
-class Contained:
+class suppress_and_log:
     """A block whose failure is logged and goes no further (fidelity rule 7: caching never fails a request).
 
     The log names the error's type and place only: a message could quote the prompt.

@@ -10,7 +10,7 @@ from proxy.engine.exchange import Exchange
 from proxy.engine.headers import uses_operators_key
 from proxy.engine.query import keys_in, refuse_key, without_keys
 from proxy.errors import InvalidRequest
-from proxy.ports import Deployment, Subject
+from proxy.ports import Deployment, Principal
 
 # A shorter text without a digit may be a word.
 _SURE_CHARS = 16
@@ -23,23 +23,23 @@ def keys_of(client: Client) -> tuple[str, ...]:
     return tuple(key for key in sent if len(key) >= _SURE_CHARS or any(char.isdigit() for char in key))
 
 
-def sent_query(client: Client, deployment: Deployment, subject: Subject) -> str:
+def sent_query(client: Client, deployment: Deployment, principal: Principal) -> str:
     """The query that the deployment is sent."""
     if not client.query:
         return ""
-    hides_credentials = subject.virtual or uses_operators_key(deployment)
-    return without_keys(client.query, _secrets(client, subject), hides_credentials=hides_credentials)
+    hides_credentials = principal.virtual or uses_operators_key(deployment)
+    return without_keys(client.query, _secrets(client, principal), hides_credentials=hides_credentials)
 
 
-def refuse_key_in_path(client: Client, subject: Subject) -> None:
+def refuse_key_in_path(client: Client, principal: Principal) -> None:
     """Raises InvalidRequest for a path that holds a key of this proxy."""
-    refuse_key(client.path, _secrets(client, subject))
+    refuse_key(client.path, _secrets(client, principal))
 
 
 def refuse_key_in_model(model: str, exchange: Exchange) -> None:
     """Raises InvalidRequest for a model whose name holds a key: behind a wildcard it would go upstream."""
-    subject = exchange.subject
-    is_ours = subject is not None and (subject.virtual or subject.forwards_key)
+    principal = exchange.principal
+    is_ours = principal is not None and (principal.virtual or principal.forwards_key)
     if is_ours and holds(model, (KEY_PREFIX, *exchange.keys)):
         raise InvalidRequest("'model' holds an API key; send the name of a model", param="model", code="key_in_model")
 
@@ -49,5 +49,5 @@ def without_keys_of(exchange: Exchange, user: str) -> str:
     return without_shapes(without_literals(user, exchange.keys))
 
 
-def _secrets(client: Client, subject: Subject) -> tuple[str, ...]:
-    return own_secrets(client.headers, is_virtual=subject.virtual, forwards_key=subject.forwards_key)
+def _secrets(client: Client, principal: Principal) -> tuple[str, ...]:
+    return own_secrets(client.headers, is_virtual=principal.virtual, forwards_key=principal.forwards_key)

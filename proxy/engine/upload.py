@@ -7,7 +7,7 @@ model is known, and streamed from there on.
 from collections.abc import AsyncIterator, Callable
 
 from proxy.core.account.paths import Path
-from proxy.core.request.routing_fields import Head
+from proxy.core.request.routing_fields import RequestFields
 from proxy.engine.client import Client
 from proxy.engine.form import FormScan, boundary_of
 from proxy.engine.headers import get
@@ -40,9 +40,9 @@ class Upload:
         self.model = model
 
     @property
-    def head(self) -> Head | None:
+    def head(self) -> RequestFields | None:
         """What is known of the request."""
-        return Head(self.model, False, False, None) if self.model else None
+        return RequestFields(self.model, False, False, None) if self.model else None
 
     def length(self, model: str) -> str | None:
         """The length of the form with that name for the model, where the client said how long its own is."""

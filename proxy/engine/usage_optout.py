@@ -12,7 +12,7 @@ _MOST = 2048
 _FOR_S = 3600.0
 
 
-class Unasked:
+class UsageOptOut:
     """For each such deployment: until when it is not asked."""
 
     def __init__(self, now: Callable[[], float] = perf_counter) -> None:

@@ -19,17 +19,17 @@ from typing import Protocol
 from proxy.core.caches.prompt import Bill
 from proxy.core.money.budget import nanos, worst_case
 from proxy.core.money.prices import Price
-from proxy.core.planner.keep_alive import Upkeep
+from proxy.core.planner.keep_alive import RefreshPlan
 from proxy.core.planner.plan import Plan
 from proxy.core.reasons import Reason
 from proxy.core.request.demand import Demand
 from proxy.core.response.body_fold import BodyFold
 from proxy.engine.access_log import exchange_line
-from proxy.engine.exchange import Admission, Ending, Exchange, Meter
+from proxy.engine.exchange import Admission, Exchange, ExchangeOutcome, Meter
 from proxy.engine.headers import uses_operators_key
-from proxy.engine.suppress import Contained
+from proxy.engine.suppress import suppress_and_log
 from proxy.errors import ProxyError, UpstreamRejected
-from proxy.ports import Call, Clock, Deployment, Subject, Transport, Upstream
+from proxy.ports import Call, Clock, Deployment, Principal, Transport, Upstream
 from proxy.tasks import Tasks, spawn
 
 _DAY_S = 86_400.0
@@ -55,7 +55,7 @@ class Outcome(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Terms:
+class RefreshTerms:
     """What the operator allows. ``teams`` have a cap of their own, in USD a day (UTC); 0: never. ``own_keys``: also for
     clients that bring the provider's key along, who pay for it themselves."""
 
@@ -69,11 +69,11 @@ class Terms:
 class Upkeeper(Protocol):
     """The part of the planner that decides."""
 
-    def upkeep(self, plan: Plan, now: float) -> Upkeep | None:
+    def refresh_plan(self, plan: Plan, now: float) -> RefreshPlan | None:
         """How to keep alive what a request that was sent at ``now`` has cached."""
         ...
 
-    def kept(self, work: Upkeep, now: float) -> None:
+    def kept(self, work: RefreshPlan, now: float) -> None:
         """The upstream accepted a refresh."""
         ...
 
@@ -81,7 +81,7 @@ class Upkeeper(Protocol):
 class Caps:
     """What each team spent on refreshes today, and may not exceed. In this process: each has its own share."""
 
-    def __init__(self, terms: Terms) -> None:
+    def __init__(self, terms: RefreshTerms) -> None:
         self._terms = terms
         self._day = -1
         self._spent: dict[str, int] = {}
@@ -110,9 +110,9 @@ class Caps:
 class _Series:
     """One session's refreshes that are still to come. Only what they need: no plan, no headers that are not sent."""
 
-    work: Upkeep
+    work: RefreshPlan
     call: Call
-    subject: Subject
+    principal: Principal
     model: str
     mode_of: Plan
     began: float
@@ -127,11 +127,11 @@ class _Series:
 
 
 class KeepAlive:
-    """Implements ``proxy.engine.exchange.Keeper``. ``wait`` sleeps for so many seconds of the clock."""
+    """Implements ``proxy.engine.exchange.PrefixRefresher``. ``wait`` sleeps for so many seconds of the clock."""
 
     def __init__(
         self,
-        terms: Terms,
+        terms: RefreshTerms,
         *,
         upstreams: Mapping[Transport, Upstream],
         planner: Upkeeper,
@@ -173,20 +173,20 @@ class KeepAlive:
 
     def ended(self, exchange: Exchange) -> None:
         """An exchange was settled: from its start on its prefix is kept alive, where that pays."""
-        plan, call, subject = exchange.plan, exchange.call, exchange.subject
-        if plan is None or call is None or subject is None or not plan.session or self._is_closed:
+        plan, call, principal = exchange.plan, exchange.call, exchange.principal
+        if plan is None or call is None or principal is None or not plan.session or self._is_closed:
             return
         # A client that hung up, or whose rewritten request was refused, is not waited for.
-        if not exchange.is_accepted or exchange.ending is not Ending.COMPLETED or exchange.was_retried:
+        if not exchange.is_accepted or exchange.ending is not ExchangeOutcome.COMPLETED or exchange.was_retried:
             return
-        if self._caps.limit(subject.team) <= 0 or not (self._terms.own_keys or not _is_clients_key(call, subject)):
+        if self._caps.limit(principal.team) <= 0 or not (self._terms.own_keys or not _is_clients_key(call, principal)):
             return
-        work = self._planner.upkeep(plan, exchange.now)
+        work = self._planner.refresh_plan(plan, exchange.now)
         if work is None or len(work.body) > self._terms.max_bytes or self._price_of(call.deployment) is None:
             return
         self.returned(plan.session)
         bare = Plan(b"", b"", plan.mode, Reason.KEEP_ALIVE, session=plan.session)
-        self._hold(plan.session, _Series(work, replace(call, body=b""), subject, exchange.model, bare, exchange.now))
+        self._hold(plan.session, _Series(work, replace(call, body=b""), principal, exchange.model, bare, exchange.now))
 
     async def aclose(self) -> None:
         """Send nothing more. What is under way may end."""
@@ -225,7 +225,7 @@ class KeepAlive:
                 series.is_sending = True
                 outcome = await self._refresh(series)
                 series.is_sending = False
-                self._on_refresh(series.subject.team, outcome.value)
+                self._on_refresh(series.principal.team, outcome.value)
                 if series.is_over or outcome is not Outcome.READ:
                     return
         finally:
@@ -234,7 +234,7 @@ class KeepAlive:
     async def _refresh(self, series: _Series) -> Outcome:
         """One exchange, from its reservation to its settlement."""
         work, call, now = series.work, series.call, self._clock.now()
-        team, price = series.subject.team, self._price_of(call.deployment)
+        team, price = series.principal.team, self._price_of(call.deployment)
         has_hour = "1h" in work.prompt.marks.values()
         most = 0
         if price is not None:
@@ -246,27 +246,33 @@ class KeepAlive:
         try:
             return await self._exchanged(exchange, replace(call, body=work.body, stream=False, now=now), work)
         finally:
-            exchange.ending = exchange.ending or Ending.HUNG_UP
+            exchange.ending = exchange.ending or ExchangeOutcome.HUNG_UP
             exchange.total_s = exchange.elapsed_s()
             await self._settle(exchange)
             self._caps.settle(team, most, nanos(exchange.cost_usd))
 
-    async def _exchanged(self, exchange: Exchange, call: Call, work: Upkeep) -> Outcome:
+    async def _exchanged(self, exchange: Exchange, call: Call, work: RefreshPlan) -> Outcome:
         try:
             exchange.reservation = await self._admission.reserve(exchange, call.deployment, Demand(max_output_tokens=1))
         except ProxyError as error:
-            exchange.ending, exchange.status, exchange.error_code = Ending.REFUSED, error.status, error.code or ""
+            exchange.ending, exchange.status, exchange.error_code = (
+                ExchangeOutcome.REFUSED,
+                error.status,
+                error.code or "",
+            )
             return Outcome.DENIED
         try:
             exchange.attempts += 1
             await self._send(exchange, call)
         except ProxyError as error:
-            exchange.ending = Ending.REJECTED if isinstance(error, UpstreamRejected) else Ending.BROKEN
+            exchange.ending = (
+                ExchangeOutcome.REJECTED if isinstance(error, UpstreamRejected) else ExchangeOutcome.BROKEN
+            )
             exchange.status, exchange.error_code = error.status, error.code or ""
             return Outcome.REFUSED
-        if exchange.ending is not Ending.COMPLETED:
+        if exchange.ending is not ExchangeOutcome.COMPLETED:
             return Outcome.REFUSED
-        with Contained("planner.kept"):
+        with suppress_and_log("planner.kept"):
             self._planner.kept(work, exchange.now)
         usage = exchange.usage
         return Outcome.MISSED if usage is not None and usage.read < usage.prompt / 2 else Outcome.READ
@@ -283,22 +289,22 @@ class KeepAlive:
                 exchange.answer_bytes += len(chunk)
             fold.close()
             exchange.usage = fold.outcome().usage
-            exchange.ending = Ending.COMPLETED if exchange.is_accepted else Ending.REJECTED
+            exchange.ending = ExchangeOutcome.COMPLETED if exchange.is_accepted else ExchangeOutcome.REJECTED
         finally:
             await answer.aclose()
 
     async def _settle(self, exchange: Exchange) -> None:
         """As the engine ends its exchanges: priced, written into the ledger, counted."""
         exchange.is_booked = True
-        with Contained("meter.price"):
+        with suppress_and_log("meter.price"):
             self._meter.price(exchange)
         if exchange.reservation is not None:
-            with Contained("admission.settle"):
+            with suppress_and_log("admission.settle"):
                 await self._admission.settle(exchange)
-        with Contained("meter.settle"):
+        with suppress_and_log("meter.settle"):
             self._meter.settle(exchange)
         if _log.isEnabledFor(logging.INFO):
-            with Contained("log"):
+            with suppress_and_log("log"):
                 _log.info("%s", exchange_line(exchange))
 
 
@@ -312,7 +318,7 @@ def _exchange(series: _Series, now: float) -> Exchange:
         now,
         is_chat=True,
         model=series.model,
-        subject=series.subject,
+        principal=series.principal,
         deployment=series.call.deployment,
         mode=plan.mode,
         reason=Reason.KEEP_ALIVE,
@@ -321,10 +327,12 @@ def _exchange(series: _Series, now: float) -> Exchange:
     )
 
 
-def _is_clients_key(call: Call, subject: Subject) -> bool:
+def _is_clients_key(call: Call, principal: Principal) -> bool:
     """Whether the upstream bills the client, not the operator."""
-    if subject.forwards_key or call.forwards_key:
+    if principal.forwards_key or call.forwards_key:
         return True
     deployment = call.deployment
     # litellm takes the operator's keys from the environment.
-    return not subject.virtual and not uses_operators_key(deployment) and deployment.transport is not Transport.LITELLM
+    return (
+        not principal.virtual and not uses_operators_key(deployment) and deployment.transport is not Transport.LITELLM
+    )

@@ -43,7 +43,7 @@ _WORTH_BYTES = 256
 
 
 class Wanted(Protocol):
-    """Something that wants to know (``proxy.core.sessions.sharing.Lookout``)."""
+    """Something that wants to know (``proxy.core.sessions.sharing.StateLookup``)."""
 
     def names(self) -> Sequence[str]:
         """Under what names something may be known, as far as can be told by now."""
@@ -58,7 +58,7 @@ class Wanted(Protocol):
         ...
 
 
-class LayoutState:
+class SharedLayoutStore:
     """Reads and writes blobs of one store. ``failed`` is told what could not be done, and what came too late for a
     request whose session this process does not know."""
 

@@ -15,17 +15,17 @@ from msgspec import Raw
 
 from proxy.aside import LARGE_BYTES, Aside
 from proxy.core.modes import Mode
-from proxy.core.planner.keep_alive import Upkeep
+from proxy.core.planner.keep_alive import RefreshPlan
 from proxy.core.planner.plan import Plan
 from proxy.core.planner.planner import TierPlanner
 from proxy.core.reasons import Reason
-from proxy.core.request.body_cache import Cut
+from proxy.core.request.body_cache import ParsedBody
 from proxy.core.request.route import Route
 from proxy.core.response.usage import Usage
 from proxy.core.wire.json_body import Unreadable
 from proxy.errors import InvalidRequest
-from proxy.planning.layout_state import LayoutState
-from proxy.ports import Deployment, Subject
+from proxy.planning.layout_state import SharedLayoutStore
+from proxy.ports import Deployment, Principal
 
 _log = logging.getLogger("stratiform")
 
@@ -36,13 +36,15 @@ _LARGE_BYTES = 400_000
 class Planning:
     """Implements ``ports.Planner``. ``state`` is what other workers, and the next start, share; None: nothing."""
 
-    def __init__(self, planner: TierPlanner, state: LayoutState | None = None, aside: Aside | None = None) -> None:
+    def __init__(
+        self, planner: TierPlanner, state: SharedLayoutStore | None = None, aside: Aside | None = None
+    ) -> None:
         self._planner = planner
         self._state = state
         self._aside = aside or Aside()
         self._advised: set[str] = set()
 
-    def cut(self, body: bytes) -> Cut:
+    def cut(self, body: bytes) -> ParsedBody:
         """The body, cut with the help of what was cut before. Raises InvalidRequest, Unreadable."""
         return self._planner.cut(body)
 
@@ -50,10 +52,10 @@ class Planning:
         self,
         body: bytes,
         deployment: Deployment,
-        subject: Subject,
+        principal: Principal,
         mode: Mode,
         now: float,
-        cut: Cut | None,
+        cut: ParsedBody | None,
     ) -> None:
         """Read what is large and new in another thread, for tokenising it here would hold up every other client; and
         let the planner know what other workers know of this request's session."""
@@ -62,13 +64,13 @@ class Planning:
         await self._read_ahead(body, cut)
         if self._state is not None:
             try:
-                wanted = self._planner.lookout(body, _route(deployment, subject), cut)
+                wanted = self._planner.state_lookup(body, _route(deployment, principal), cut)
             except (InvalidRequest, Unreadable):
                 # The planner will meet it again and say so.
                 return
-            await self._state.recall(subject.scope, wanted, now, len(body))
+            await self._state.recall(principal.scope, wanted, now, len(body))
 
-    async def _read_ahead(self, body: bytes, cut: Cut) -> None:
+    async def _read_ahead(self, body: bytes, cut: ParsedBody) -> None:
         if len(body) >= LARGE_BYTES:
             size = len(body)
         else:
@@ -87,14 +89,14 @@ class Planning:
         self,
         body: bytes,
         deployment: Deployment,
-        subject: Subject,
+        principal: Principal,
         mode: Mode,
         now: float,
-        cut: Cut | None = None,
+        cut: ParsedBody | None = None,
     ) -> Plan:
         """The plan for one chat request, its body perhaps still to be written. Raises InvalidRequest where the body is
         no chat request."""
-        plan = self._planner.decide(body, _route(deployment, subject), mode, now, cut)
+        plan = self._planner.decide(body, _route(deployment, principal), mode, now, cut)
         if plan.reason is Reason.MARKS_WITHOUT_PROFILE:
             self._advise(deployment)
         return plan
@@ -126,11 +128,11 @@ class Planning:
         """The upstream accepted the request: commit the shadow cache."""
         self._planner.began(plan, now)
 
-    def upkeep(self, plan: Plan, now: float) -> Upkeep | None:
+    def refresh_plan(self, plan: Plan, now: float) -> RefreshPlan | None:
         """How to keep alive what a request that was sent at ``now`` has cached; None where nothing would pay."""
-        return self._planner.upkeep(plan, now)
+        return self._planner.refresh_plan(plan, now)
 
-    def kept(self, work: Upkeep, now: float) -> None:
+    def kept(self, work: RefreshPlan, now: float) -> None:
         """The upstream accepted a refresh."""
         self._planner.kept(work, now)
 
@@ -146,7 +148,7 @@ class Planning:
         """The exchange ended well: count it once, and leave what it taught for other workers."""
         self._planner.settled(plan, usage, now)
         if self._state is not None:
-            scope, blobs = self._planner.handed(plan)
+            scope, blobs = self._planner.export_state(plan)
             self._state.keep(scope, blobs, now)
 
     async def aclose(self) -> None:
@@ -156,13 +158,13 @@ class Planning:
             await self._state.aclose()
 
 
-def _route(deployment: Deployment, subject: Subject) -> Route:
+def _route(deployment: Deployment, principal: Principal) -> Route:
     return Route(
-        scope=subject.scope,
+        scope=principal.scope,
         name=deployment.name,
         model=deployment.model,
         profile=deployment.profile,
-        hint=subject.session_hint,
+        hint=principal.session_hint,
         reminder=deployment.reminder,
         upstream=deployment.id,
         server=deployment.server,

@@ -53,8 +53,8 @@ def system_and_last(body: bytes, dialect: Dialect) -> bytes:
         return plain
     members = parse_members(plain)
     messages = [bytes(raw) for raw in elements(members["messages"])]
-    head = next((i for i, raw in enumerate(messages) if _role(members_of(raw)) in ("system", "developer")), None)
-    for index in {head, len(messages) - 1 if messages else None} - {None}:
+    preamble = next((i for i, raw in enumerate(messages) if _role(members_of(raw)) in ("system", "developer")), None)
+    for index in {preamble, len(messages) - 1 if messages else None} - {None}:
         assert index is not None
         messages[index] = _marked(messages[index], dialect)
     return splice(plain, members, {"messages": _array(messages)})
@@ -69,9 +69,9 @@ def tools_system_and_last_two(body: bytes, dialect: Dialect) -> bytes:
     members = parse_members(plain)
     messages = [bytes(raw) for raw in elements(members["messages"])]
     roles = [_role(members_of(raw)) for raw in messages]
-    head = next((i for i, role in enumerate(roles) if role not in ("system", "developer")), len(roles))
-    ends = [i for i in range(head, len(messages)) if roles[i] != "assistant"][-2:]
-    for index in [*([head - 1] if head else []), *ends]:
+    preamble = next((i for i, role in enumerate(roles) if role not in ("system", "developer")), len(roles))
+    ends = [i for i in range(preamble, len(messages)) if roles[i] != "assistant"][-2:]
+    for index in [*([preamble - 1] if preamble else []), *ends]:
         messages[index] = _marked(messages[index], dialect)
     changes: dict[str, bytes | None] = {"messages": _array(messages)}
     if "tools" in members and dialect is Dialect.CACHE_CONTROL and bytes(members["tools"]).startswith(b"["):

@@ -16,7 +16,7 @@ from proxy.core.reasons import Reason
 from proxy.core.recognition.fixed_texts import TAG_OPEN
 from proxy.core.recognition.pieces import PieceKind
 from proxy.core.request.element import Element, ElementKind
-from proxy.core.request.item import Item
+from proxy.core.request.item import ContextPiece
 from proxy.core.request.message import Message
 from proxy.replay.runner import Ours, Setting, counted_once
 from proxy.replay.trace import Step, Trace
@@ -181,7 +181,7 @@ class _Description:
         """Of a message of several pieces the least stable one's."""
         items = [element.item] if element.item is not None else []
         if element.kind is ElementKind.WHOLE:
-            items = list(next(g for g in self._draft.view.groups if g.message == element.message).items)
+            items = list(next(g for g in self._draft.recognised.groups if g.message == element.message).items)
         tiers = [self._draft.session.tracker.tier(item.key) for item in items]
         return tier_name(max(tiers)) if tiers else ""
 
@@ -192,12 +192,12 @@ class _Description:
         return ends[end] - (ends[first - 1] if first else 0)
 
     def _what(self, element: Element) -> str:
-        messages = self._draft.view.messages
+        messages = self._draft.recognised.messages
         match element.kind:
             case ElementKind.TOOLS:
                 return f"tools: {len(element.parts)}"
             case ElementKind.WHOLE:
-                group = next(g for g in self._draft.view.groups if g.message == element.message)
+                group = next(g for g in self._draft.recognised.groups if g.message == element.message)
                 return f"{element.role}: {', '.join(_name(item) for item in group.items)}"
             case ElementKind.MESSAGE:
                 return f"{element.role}: {first_words(messages[element.message])}"
@@ -212,7 +212,7 @@ class _Description:
             case ElementKind.TOOLS:
                 return "tools, shared by all sessions"
             case ElementKind.WHOLE:
-                group = next(g for g in draft.view.groups if g.message == element.message)
+                group = next(g for g in draft.recognised.groups if g.message == element.message)
                 return _joined(self._item_reason(item) for item in group.items)
             case ElementKind.SYSTEM:
                 return "system prompt without what moves in it, shared by all sessions"
@@ -233,7 +233,7 @@ class _Description:
             if changes:
                 return f"system prompt, changed in {changes} of {seen} requests"
             return "system prompt, shared by all sessions"
-        if element.message >= draft.view.last_user:
+        if element.message >= draft.recognised.last_user:
             return "the last exchange stays last"
         if element.message in draft.forecast.shared:
             return "turn, the same in all sessions (examples)"
@@ -241,15 +241,15 @@ class _Description:
             return "turn, so far seldom repeated by the next request"
         return "turn"
 
-    def _item_reason(self, item: Item) -> str:
+    def _item_reason(self, item: ContextPiece) -> str:
         """Why a piece stands where it stands: what the prompt says of it, else its age."""
         draft, key = self._draft, item.key
-        age = draft.reading.ages.get(key, 0)
+        age = draft.observation.ages.get(key, 0)
         sign = draft.forecast.signs.get(key)
         if sign is not None and (sign.is_named or sign.is_answered):
             words = "the prompt" if sign.is_named else "the latest turns"
             return f"named in {words}: likely to be edited"
-        if draft.session.items.get(key) is None and draft.session.lane.items.get(key) is None:
+        if draft.session.items.get(key) is None and draft.session.cohort.items.get(key) is None:
             return "new"
         if age == 0:
             return "just changed"
@@ -265,7 +265,7 @@ def _joined(reasons: Iterator[str]) -> str:
     return "; ".join(dict.fromkeys(reasons))
 
 
-def _name(item: Item) -> str:
+def _name(item: ContextPiece) -> str:
     """A piece's key without the name of its group: ``file:src/app.py``."""
     return item.key if item.kind is PieceKind.DOCUMENT else item.key.partition("/")[2]
 

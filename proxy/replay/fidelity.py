@@ -17,7 +17,7 @@ import orjson
 from msgspec import Raw
 
 from proxy.core.recognition.fixed_texts import CLAIM_HEADERS, TAG_CLOSE, TAG_OPEN
-from proxy.core.recognition.pieces import Form, PieceKind, Recogniser, recognise_text
+from proxy.core.recognition.pieces import MessageKind, PieceKind, Recogniser, recognise_text
 from proxy.replay.contexts import Context, Contexts, Said
 
 _OBJECT = msgspec.json.Decoder(dict[str, Raw])
@@ -314,7 +314,7 @@ def _context(said: Said, following: Said | None, recognisers: Sequence[Recognise
     if "tool_calls" in following.rest:
         return None
     known = recognise_text(recognisers, said.role, said.text)
-    if known is None or known.form not in (Form.CONTEXT, Form.CANDIDATE):
+    if known is None or known.form not in (MessageKind.CONTEXT, MessageKind.CANDIDATE):
         return None
     opening = "".join(said.text[cut.start : cut.end] for cut in known.cuts if cut.kind is PieceKind.OPENING)
     pieces = tuple(said.text[cut.start : cut.end] for cut in known.cuts if cut.kind is not PieceKind.OPENING)

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from proxy.core.caches.prompt import Bill
-from proxy.core.planner.keep_alive import Upkeep
+from proxy.core.planner.keep_alive import RefreshPlan
 from proxy.core.planner.plan import Plan
 from proxy.core.planner.planner import TierPlanner
 
@@ -15,7 +15,7 @@ Send = Callable[[bytes, float], Bill | None]
 class _Series:
     """Refreshes of one session that are still to come."""
 
-    work: Upkeep
+    work: RefreshPlan
     next_at: float
     left: int
 
@@ -30,7 +30,7 @@ class Upkeeps:
 
     def begin(self, plan: Plan, now: float) -> None:
         """The request of a plan has ended: from here on its prefix is kept alive, where that pays."""
-        work = self._planner.upkeep(plan, now)
+        work = self._planner.refresh_plan(plan, now)
         if work is not None:
             self._series[plan.session] = _Series(work, now + work.period_s, work.times)
 

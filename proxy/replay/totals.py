@@ -13,8 +13,8 @@ OURS = "stratiform"
 @dataclass(slots=True)
 class Total:
     """Bills of one policy over one trace. ``refused`` counts requests that the provider answered with an error.
-    ``refreshes`` are requests that only kept a prefix alive, ``upkeep`` their bills: a part of the cost, and of no hit
-    rate."""
+    ``refreshes`` are requests that only kept a prefix alive, ``upkeep`` their bills: a part of the cost, and of no
+    hit rate."""
 
     read: int = 0
     write_5m: int = 0

@@ -5,14 +5,14 @@ from proxy.core.request.demand import Demand
 from proxy.engine.exchange import Exchange
 from proxy.engine.headers import uses_operators_key
 from proxy.errors import Forbidden
-from proxy.ports import Deployment, Headers, Reservation, Subject, Transport
-from proxy.spend.reservations import Accounts
+from proxy.ports import Deployment, Headers, Principal, Reservation, Transport
+from proxy.spend.reservations import BudgetReservations
 
 
-class Gate:
+class AdmissionControl:
     """Identity and accounts behind the Admission port."""
 
-    def __init__(self, identity: Identity, accounts: Accounts) -> None:
+    def __init__(self, identity: Identity, accounts: BudgetReservations) -> None:
         self._identity = identity
         self._accounts = accounts
 
@@ -21,17 +21,17 @@ class Gate:
         """Whether settling never waits: the store is this process's memory."""
         return not self._accounts.is_durable
 
-    def admit(self, headers: Headers, now: float) -> Subject:
+    def admit(self, headers: Headers, now: float) -> Principal:
         """Who this is. Raises Unauthorized."""
         return self._identity.admit(headers, now)
 
     async def reserve(self, exchange: Exchange, deployment: Deployment, demand: Demand) -> Reservation:
         """Set aside the most that this request can cost. Raises BudgetExceeded, RateLimited, BudgetUnavailable,
         Forbidden."""
-        subject = exchange.subject
+        principal = exchange.principal
         for one in (deployment, *deployment.others):
             needs_key = one.transport is Transport.HTTP and not uses_operators_key(one)
-            if needs_key and subject is not None and subject.virtual:
+            if needs_key and principal is not None and principal.virtual:
                 # The key is this proxy's own; sent on, it would be given away to the upstream.
                 raise Forbidden(
                     f"Model '{one.name}' has no api_key in the proxy's configuration, and the key of this request "

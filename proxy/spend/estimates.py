@@ -10,7 +10,7 @@ from proxy.core.request.demand import Demand, Kind
 from proxy.engine.exchange import Exchange
 from proxy.errors import Forbidden, InvalidRequest
 from proxy.ports import Deployment
-from proxy.spend.output_estimates import Habits
+from proxy.spend.output_estimates import OutputEstimates
 
 PriceOf = Callable[[Deployment], Price | None]
 Amounts = dict[str, Estimate]
@@ -22,9 +22,9 @@ _TEXT = frozenset({Kind.TEXT, Kind.PROMPT, Kind.UNKNOWN})
 class Estimates:
     """``allows_unknown``: a request whose cost nobody can tell is sent, although a budget holds for it."""
 
-    def __init__(self, price_of: PriceOf, habits: Habits, *, allows_unknown: bool = False) -> None:
+    def __init__(self, price_of: PriceOf, output_estimates: OutputEstimates, *, allows_unknown: bool = False) -> None:
         self._price_of = price_of
-        self._habits = habits
+        self._output_estimates = output_estimates
         self._allows_unknown = allows_unknown
 
     def amounts(self, exchange: Exchange, deployment: Deployment, rules: Sequence[Rule], demand: Demand) -> Amounts:
@@ -35,7 +35,7 @@ class Estimates:
             return {"usd": Estimate(1, 0), "tokens": Estimate(1, 0), "requests": Estimate(1, 1)}
         prompt, probable_prompt = self._prompt_tokens(exchange, deployment, demand)
         bill = exchange.plan.predicted if exchange.plan is not None else None
-        usual = self._habits.output_tokens(deployment) * demand.answers
+        usual = self._output_estimates.output_tokens(deployment) * demand.answers
         most = expected = most_tokens = output = 0
         for one in (deployment, *deployment.others):
             price = self._price_of(one)
@@ -68,20 +68,20 @@ class Estimates:
         own = plan.own if plan is not None else None
         counted = own.total if own is not None else None
         has_tools = plan is not None and b'"tools"' in plan.original
-        factor = self._habits.factor(deployment)
+        factor = self._output_estimates.factor(deployment)
         most = most_prompt_tokens(exchange.request_bytes, counted, factor, has_tools=has_tools)
         return most, counted if counted is not None else exchange.request_bytes // 4
 
     def _as_served(self, deployment: Deployment, demand: Demand) -> Demand:
         """The demand, at the tier that this deployment was seen to serve requests at which name none."""
-        tier = "" if demand.wants.tier else self._habits.tier(deployment)
+        tier = "" if demand.wants.tier else self._output_estimates.tier(deployment)
         return replace(demand, wants=replace(demand.wants, tier=tier)) if tier else demand
 
     def _longest(self, deployment: Deployment, rules: Sequence[Rule], demand: Demand, price: Price | None) -> int:
         if demand.max_output_tokens is not None:
             return demand.max_output_tokens
         given = [rule.assumed_output_tokens for rule in rules if not rule.is_rate]
-        usual = self._habits.output_tokens(deployment)
+        usual = self._output_estimates.output_tokens(deployment)
         assumed = None if None in given else max((tokens for tokens in given if tokens), default=usual)
         return max(longest_output(assumed, price), demand.least_output_tokens)
 

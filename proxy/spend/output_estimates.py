@@ -29,7 +29,7 @@ class _Habit:
     tier: str = ""
 
 
-class Habits:
+class OutputEstimates:
     """Habits by deployment."""
 
     def __init__(self) -> None:

@@ -18,18 +18,18 @@ from typing import Any, Literal
 from proxy.core.money.budget import Estimate, Rule, amount_text, nanos, refusal
 from proxy.core.request.demand import Demand
 from proxy.core.secrets.redaction import without_keys, without_shapes
-from proxy.engine.exchange import Ending, Exchange
+from proxy.engine.exchange import Exchange, ExchangeOutcome
 from proxy.errors import BudgetExceeded, BudgetUnavailable, RateLimited
 from proxy.ports import Deployment, Reservation, Rules
 from proxy.spend.counters import account_of, counter_of
 from proxy.spend.epochs import Epochs
 from proxy.spend.estimates import Estimates, PriceOf
-from proxy.spend.output_estimates import Habits
+from proxy.spend.output_estimates import OutputEstimates
 from proxy.spend.rate_limit_headers import rate_headers
-from proxy.spend.store_guard import Books
-from proxy.spend.webhooks import Notice, Notices
+from proxy.spend.store_guard import StoreClient
+from proxy.spend.webhooks import Notice, WebhookSender
 from proxy.spend.windows import Window, window_at
-from proxy.storage.port import NANOS_PER_USD, Balance, Charge, Entry, Granted, Refused, Reserve, Settle
+from proxy.storage.port import NANOS_PER_USD, Balance, Charge, Granted, LedgerEntry, Refused, Reserve, Settle
 from proxy.telemetry.metrics import Metrics, mode_label
 
 LOST = "lost"
@@ -55,25 +55,25 @@ class _Booking:
 
 
 @dataclass(slots=True)
-class Held(Reservation):
+class BudgetReservation(Reservation):
     """A reservation as it was asked for. ``is_asked``: the store may know of it."""
 
     bookings: Sequence[_Booking] = ()
     is_asked: bool = False
-    entry: Entry | None = None
+    entry: LedgerEntry | None = None
     """What is written if nobody settles."""
 
 
-class Accounts:
+class BudgetReservations:
     """Reserves and settles. Rules say what holds; notices of limits go to their webhooks."""
 
     def __init__(
         self,
         rules: Rules,
-        books: Books,
+        books: StoreClient,
         price_of: PriceOf,
         metrics: Metrics,
-        notices: Notices | None = None,
+        notices: WebhookSender | None = None,
         on_store_error: Literal["allow", "deny"] = "allow",
         on_unknown_price: Literal["allow", "refuse"] = "refuse",
         epochs: Epochs | None = None,
@@ -84,8 +84,8 @@ class Accounts:
         self._metrics = metrics
         self._notices = notices
         self._denies = on_store_error == "deny"
-        self._habits = Habits()
-        self._estimates = Estimates(price_of, self._habits, allows_unknown=on_unknown_price == "allow")
+        self._output_estimates = OutputEstimates()
+        self._estimates = Estimates(price_of, self._output_estimates, allows_unknown=on_unknown_price == "allow")
         self._told: dict[tuple[str, str], None] = {}
         self._remaining: dict[tuple[str, str], float] = {}
 
@@ -130,10 +130,10 @@ class Accounts:
         """Set aside the most that this request can cost, and leave a notice on the exchange where a soft limit is
         passed. Raises BudgetExceeded, RateLimited, BudgetUnavailable,
         Forbidden, InvalidRequest."""
-        assert exchange.subject is not None
-        rules = self._rules.rules(exchange.subject, deployment)
+        assert exchange.principal is not None
+        rules = self._rules.rules(exchange.principal, deployment)
         is_hard = any(rule.hard is not None and not rule.is_rate for rule in rules)
-        held = Held(exchange.id, exchange.subject.team, is_limited=bool(rules), is_hard=is_hard)
+        held = BudgetReservation(exchange.id, exchange.principal.team, is_limited=bool(rules), is_hard=is_hard)
         if not rules and not self._books.is_durable:
             return held
         amounts = self._estimates.amounts(exchange, deployment, rules, demand)
@@ -163,7 +163,7 @@ class Accounts:
         """Keep what is reserved for an exchange that the provider still works on, for ``DEFERRED_S``: then it is billed
         as it stands, unless ``settle_later`` came first. Where the store is away, it is billed so at once."""
         held, deployment = exchange.reservation, exchange.deployment
-        if not isinstance(held, Held) or deployment is None:
+        if not isinstance(held, BudgetReservation) or deployment is None:
             return
         amounts = self._estimates.amounts(exchange, deployment, (), exchange.demand)
         entry = replace(
@@ -177,18 +177,18 @@ class Accounts:
 
     async def settle_later(self, exchange: Exchange) -> None:
         """Write a deferred exchange into the ledger with what it did cost, by the rules that hold for it now."""
-        assert exchange.subject is not None
+        assert exchange.principal is not None
         assert exchange.deployment is not None
-        rules = self._rules.rules(exchange.subject, exchange.deployment)
+        rules = self._rules.rules(exchange.principal, exchange.deployment)
         bookings = [_booking(rule, _NOTHING, exchange.now) for rule in rules]
-        held = Held(exchange.id, exchange.subject.team, bookings=bookings, is_asked=True)
+        held = BudgetReservation(exchange.id, exchange.principal.team, bookings=bookings, is_asked=True)
         await self._write(exchange, held)
 
     async def settle(self, exchange: Exchange) -> None:
         """Write the exchange into the ledger, and replace its reservation by what it did cost. When it returns, that is
         durable: in the store, or in the spool. What was never sent upstream leaves no trace."""
         held = exchange.reservation
-        if not isinstance(held, Held):
+        if not isinstance(held, BudgetReservation):
             return
         if exchange.attempts == 0:
             if held.is_asked:
@@ -196,9 +196,9 @@ class Accounts:
             return
         self._note_overrun(held, await self._write(exchange, held))
 
-    async def _write(self, exchange: Exchange, held: Held) -> Sequence[Charge]:
+    async def _write(self, exchange: Exchange, held: BudgetReservation) -> Sequence[Charge]:
         """Write the entry, and replace what is reserved; the charges that replace it."""
-        self._habits.learn(exchange)
+        self._output_estimates.learn(exchange)
         entry = _entry(exchange)
         final = [
             replace(b.charge, amount=_spent(b.rule, exchange, entry), limit=None, expected=0) for b in held.bookings
@@ -208,7 +208,7 @@ class Accounts:
             await self._tell(held, balances)
         return final
 
-    async def _refuse(self, exchange: Exchange, held: Held, answer: Refused) -> None:
+    async def _refuse(self, exchange: Exchange, held: BudgetReservation, answer: Refused) -> None:
         booking = next(b for b in held.bookings if b.charge.account == answer.charge.account)
         rule, balance, now = booking.rule, answer.balance, exchange.now
         again = "" if booking.window.resets_at is None else _time_text(booking.window.resets_at)
@@ -228,7 +228,7 @@ class Accounts:
             headers["x-stratiform-budget-reset"] = again
         raise BudgetExceeded(text, headers=headers)
 
-    async def _check_store(self, held: Held, granted_by: str | None) -> None:
+    async def _check_store(self, held: BudgetReservation, granted_by: str | None) -> None:
         """Refuse where the store does not hold the counters that were known, and budgets say no to that."""
         limits = [b.rule for b in held.bookings if b.rule.hard is not None and not b.rule.is_rate]
         is_strict = self._denies and bool(limits)
@@ -244,13 +244,13 @@ class Accounts:
             "must restore its counters or accept it first."
         )
 
-    async def _give_back(self, held: Held) -> None:
+    async def _give_back(self, held: BudgetReservation) -> None:
         """What is reserved is not used; it may have been granted, and the answer lost."""
         if held.is_asked:
             held.is_asked = False
             await self._books.release(held.exchange_id, held.team)
 
-    async def _unheld(self, held: Held, ask: Reserve) -> None:
+    async def _unheld(self, held: BudgetReservation, ask: Reserve) -> None:
         """The store is away. A rate limit lets traffic pass meanwhile; of a budget the configuration says, and of what
         cannot even be written down."""
         why = f"The budgets of team '{held.team}' cannot be checked: the store does not answer."
@@ -262,7 +262,7 @@ class Accounts:
         await self._give_back(held)
         raise BudgetUnavailable(why)
 
-    def _warn(self, exchange: Exchange, held: Held, balances: Sequence[Balance]) -> None:
+    def _warn(self, exchange: Exchange, held: BudgetReservation, balances: Sequence[Balance]) -> None:
         """A header for the client where a soft limit is passed, or will probably be."""
         for booking, balance in zip(held.bookings, balances, strict=True):
             rule = booking.rule
@@ -272,7 +272,7 @@ class Accounts:
                 spent, soft = amount_text(rule.unit, balance.spent), amount_text(rule.unit, rule.soft)
                 exchange.notice = f"{_safe(rule.id)}; spent={spent}; soft={soft}"
 
-    async def _tell(self, held: Held, balances: Sequence[Balance]) -> None:
+    async def _tell(self, held: BudgetReservation, balances: Sequence[Balance]) -> None:
         """Notices of soft limits that are reached."""
         for booking, balance in zip(held.bookings, balances, strict=True):
             self._see(held.team, booking.rule, balance)
@@ -280,7 +280,7 @@ class Accounts:
             if soft is not None and balance.spent >= soft:
                 await self._notify("budget.soft_limit", held, booking, balance)
 
-    async def _notify(self, event: str, held: Held, booking: _Booking, balance: Balance) -> None:
+    async def _notify(self, event: str, held: BudgetReservation, booking: _Booking, balance: Balance) -> None:
         """Send a notice, once per window by all workers together."""
         rule = booking.rule
         if self._notices is None or not rule.webhook:
@@ -300,7 +300,7 @@ class Accounts:
         if rule.unit == "usd" and rule.hard is not None and not rule.whom:
             self._remaining[team, rule.id] = (rule.hard - balance.spent) / NANOS_PER_USD
 
-    def _note_overrun(self, held: Held, final: Sequence[Charge]) -> None:
+    def _note_overrun(self, held: BudgetReservation, final: Sequence[Charge]) -> None:
         for booking, charge in zip(held.bookings, final, strict=True):
             over = charge.amount - booking.charge.amount
             if over > 0 and booking.rule.unit == "usd" and booking.rule.hard is not None:
@@ -308,7 +308,7 @@ class Accounts:
                 return
 
 
-def _standing(held: Held, balances: Sequence[Balance]) -> list[tuple[Rule, float | None, Balance]]:
+def _standing(held: BudgetReservation, balances: Sequence[Balance]) -> list[tuple[Rule, float | None, Balance]]:
     return [(b.rule, b.window.resets_at, balance) for b, balance in zip(held.bookings, balances, strict=True)]
 
 
@@ -322,7 +322,7 @@ def _booking(rule: Rule, amounts: dict[str, Estimate], now: float) -> _Booking:
     return _Booking(rule, window, charge)
 
 
-def _spent(rule: Rule, exchange: Exchange, entry: Entry) -> int:
+def _spent(rule: Rule, exchange: Exchange, entry: LedgerEntry) -> int:
     match rule.unit:
         case "usd":
             return entry.cost
@@ -333,13 +333,13 @@ def _spent(rule: Rule, exchange: Exchange, entry: Entry) -> int:
             return 1
 
 
-def _entry(exchange: Exchange) -> Entry:
+def _entry(exchange: Exchange) -> LedgerEntry:
     usage = exchange.billed_usage
     return _entry_of(
         exchange,
         exchange.deployment,
         status=exchange.status,
-        ending=(exchange.ending or Ending.HUNG_UP).value,
+        ending=(exchange.ending or ExchangeOutcome.HUNG_UP).value,
         read_tokens=usage.read if usage is not None else 0,
         write_5m_tokens=usage.write_5m if usage is not None else 0,
         write_1h_tokens=usage.write_1h if usage is not None else 0,
@@ -352,7 +352,7 @@ def _entry(exchange: Exchange) -> Entry:
     )
 
 
-def _lost_entry(exchange: Exchange, deployment: Deployment, amounts: dict[str, Estimate]) -> Entry:
+def _lost_entry(exchange: Exchange, deployment: Deployment, amounts: dict[str, Estimate]) -> LedgerEntry:
     """What is written where this process dies before it settles: the reservation is the bill."""
     return _entry_of(
         exchange,
@@ -364,16 +364,16 @@ def _lost_entry(exchange: Exchange, deployment: Deployment, amounts: dict[str, E
     )
 
 
-def _entry_of(exchange: Exchange, deployment: Deployment | None, **of_its_end: Any) -> Entry:
+def _entry_of(exchange: Exchange, deployment: Deployment | None, **of_its_end: Any) -> LedgerEntry:
     """Who asked for what, when, in which mode; and how it ended."""
-    subject = exchange.subject
-    assert subject is not None
-    return Entry(
+    principal = exchange.principal
+    assert principal is not None
+    return LedgerEntry(
         exchange_id=exchange.id,
         at=exchange.now,
-        team=subject.team,
-        key_id=subject.key_id,
-        user=_kept(subject.user),
+        team=principal.team,
+        key_id=principal.key_id,
+        user=_kept(principal.user),
         model=_kept(without_keys(deployment.name)) if deployment is not None else "",
         mode=mode_label(exchange.mode),
         reason=exchange.reason,

@@ -6,7 +6,7 @@ from dataclasses import replace
 from proxy.access.directory import Directory
 from proxy.core.model_patterns import matches
 from proxy.core.money.budget import Rule
-from proxy.ports import Deployment, Subject
+from proxy.ports import Deployment, Principal
 from proxy.storage.port import BudgetRecord
 
 # No budget has such an id: names have no slash.
@@ -15,7 +15,7 @@ TOKENS_ID = "rate/tokens"
 _MINUTE = "minute"
 
 
-class Rulebook:
+class LimitResolver:
     """Asked for each request; answers from the directory's snapshot. ``webhook`` is that of budgets that have none."""
 
     def __init__(self, directory: Directory, webhook: str = "") -> None:
@@ -27,25 +27,25 @@ class Rulebook:
         """Whether the store was read."""
         return self._directory.is_loaded
 
-    def rules(self, subject: Subject, deployment: Deployment) -> Sequence[Rule]:
+    def rules(self, principal: Principal, deployment: Deployment) -> Sequence[Rule]:
         """The rate limits of key and team, then every budget that holds."""
-        budgets = self._directory.snapshot.budgets_of(subject.team)
-        if not budgets and not subject.rates:
+        budgets = self._directory.snapshot.budgets_of(principal.team)
+        if not budgets and not principal.rates:
             return ()
-        held = (budget_rule(budget, subject, deployment.name, self._webhook) for budget in budgets)
-        found = [*_rate_rules(subject), *(rule for rule in held if rule is not None)]
+        held = (budget_rule(budget, principal, deployment.name, self._webhook) for budget in budgets)
+        found = [*_rate_rules(principal), *(rule for rule in held if rule is not None)]
         if not self._webhook:
             return found
         return [rule if rule.webhook or rule.is_rate else replace(rule, webhook=self._webhook) for rule in found]
 
 
-def budget_rule(budget: BudgetRecord, subject: Subject, model: str, webhook: str = "") -> Rule | None:
+def budget_rule(budget: BudgetRecord, principal: Principal, model: str, webhook: str = "") -> Rule | None:
     """The rule that a budget is for a subject's request; None where it is about somebody or something else.
 
     A request without a user (or key) counts, under a budget for each of them, together with all others of that kind:
     to name nobody is no way around it.
     """
-    named = {"team": "", "key": subject.key_id, "user": subject.user, "model": model}[budget.scope]
+    named = {"team": "", "key": principal.key_id, "user": principal.user, "model": model}[budget.scope]
     if budget.scope != "team" and not matches(budget.subject, named):
         return None
     # A pattern of models is one pot; "*" alone is a pot for each.
@@ -85,9 +85,9 @@ def _title(budget: BudgetRecord, whom: str) -> str:
     return f"the budget '{budget_name(budget)}' of team '{budget.team}'{whose}"
 
 
-def _rate_rules(subject: Subject) -> Iterator[Rule]:
-    for rate in subject.rates:
-        whose = f"key '{rate.holder}'" if rate.holder else f"team '{subject.team}'"
+def _rate_rules(principal: Principal) -> Iterator[Rule]:
+    for rate in principal.rates:
+        whose = f"key '{rate.holder}'" if rate.holder else f"team '{principal.team}'"
         if rate.requests is not None:
             yield Rule(
                 id=REQUESTS_ID, title=f"the rate limit of {whose}", unit="requests", hard=rate.requests,

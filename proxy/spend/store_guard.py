@@ -40,7 +40,7 @@ _T = TypeVar("_T")
 _log = logging.getLogger("stratiform.store")
 
 
-class Standing(StrEnum):
+class StoreStanding(StrEnum):
     """How a worker stands with its store."""
 
     AWAY = "away"
@@ -48,7 +48,7 @@ class Standing(StrEnum):
     IN_STEP = "in step"
 
 
-class Books:
+class StoreClient:
     """Reservations and the ledger. Between ``start`` and ``aclose`` its background loops run."""
 
     def __init__(
@@ -97,11 +97,11 @@ class Books:
         return self._catching_up.pending
 
     @property
-    def standing(self) -> Standing:
+    def standing(self) -> StoreStanding:
         """How the worker stands with the store."""
         if self.is_away:
-            return Standing.AWAY
-        return Standing.CATCHING_UP if self.pending else Standing.IN_STEP
+            return StoreStanding.AWAY
+        return StoreStanding.CATCHING_UP if self.pending else StoreStanding.IN_STEP
 
     @property
     def troubles(self) -> Mapping[str, str]:
@@ -328,7 +328,7 @@ class Books:
         """Find out when the store is back, and catch up."""
         pause_s = self._retry_s
         while not self._closing.is_set():
-            if self.standing is Standing.IN_STEP:
+            if self.standing is StoreStanding.IN_STEP:
                 await self._news.wait()
             self._news.clear()
             with suppress(TimeoutError):  # no sooner than that after an attempt, or after the first failure

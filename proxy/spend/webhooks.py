@@ -43,7 +43,7 @@ class Notice:
     content: Mapping[str, object]
 
 
-class Notices:
+class WebhookSender:
     """Delivers notices in the background, between ``start`` and ``aclose``."""
 
     def __init__(

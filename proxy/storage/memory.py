@@ -12,9 +12,9 @@ from proxy.storage.port import (
     Balance,
     BudgetRecord,
     Charge,
-    Entry,
     Granted,
     KeyRecord,
+    LedgerEntry,
     ObjectRecord,
     PutOff,
     Refused,
@@ -62,7 +62,7 @@ class MemoryStore:
         self._counters: dict[tuple[str, str], _Counter] = {}
         self._holds: dict[str, _Hold] = {}
         self._next_expiry = math.inf
-        self._entries: dict[str, Entry] = {}
+        self._entries: dict[str, LedgerEntry] = {}
         self._claims: dict[tuple[str, str], float] = {}
         self._directory: dict[tuple[str, str], TeamRecord | KeyRecord | BudgetRecord] = {}
         self._version = 0
@@ -105,7 +105,7 @@ class MemoryStore:
         if hold is None:
             if exchange_id in self._entries:
                 return
-            hold = _Hold(Reserve(exchange_id, team, (), now, Entry(exchange_id, now, team)), now)
+            hold = _Hold(Reserve(exchange_id, team, (), now, LedgerEntry(exchange_id, now, team)), now)
             self._holds[exchange_id] = hold
         elif hold.is_open:
             self._undo(hold, now)
@@ -165,7 +165,7 @@ class MemoryStore:
 
     async def entries(
         self, since: float, until: float, after: str = "", limit: int = 1000, team: str | None = None
-    ) -> Sequence[Entry]:
+    ) -> Sequence[LedgerEntry]:
         """A page of the ledger."""
         found = [
             entry
@@ -297,7 +297,7 @@ class MemoryStore:
             else:
                 self._change(hold.ask.team, charge, now, reserved=-charge.amount, expected=-charge.expected)
 
-    def _write(self, entry: Entry) -> None:
+    def _write(self, entry: LedgerEntry) -> None:
         if entry.exchange_id not in self._entries and len(self._entries) >= _MOST_ENTRIES:
             del self._entries[next(iter(self._entries))]
         self._entries[entry.exchange_id] = entry

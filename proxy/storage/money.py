@@ -12,8 +12,8 @@ from proxy.storage.port import (
     REMEMBERED_S,
     Balance,
     Charge,
-    Entry,
     Granted,
+    LedgerEntry,
     Refused,
     Reserve,
     Settle,
@@ -21,7 +21,7 @@ from proxy.storage.port import (
     SpendRow,
 )
 
-_COLUMNS = Entry.__match_args__
+_COLUMNS = LedgerEntry.__match_args__
 _SELECT = f"SELECT {', '.join(_COLUMNS)} FROM entry"
 _PUT = f"INSERT OR REPLACE INTO entry ({', '.join(_COLUMNS)}) VALUES ({', '.join('?' * len(_COLUMNS))})"
 _KNOWN = "SELECT 1 FROM entry WHERE exchange_id = ?"
@@ -63,7 +63,7 @@ class _Hold(NamedTuple):
 
 
 _held = msgspec.json.Decoder(list[_Held])
-_entry = msgspec.json.Decoder(Entry)
+_entry = msgspec.json.Decoder(LedgerEntry)
 
 
 def reserve(connection: sqlite3.Connection, ask: Reserve, now: float) -> Granted | Refused:
@@ -209,14 +209,14 @@ def spend(connection: sqlite3.Connection, query: SpendQuery) -> Sequence[SpendRo
 
 def entries(
     connection: sqlite3.Connection, since: float, until: float, after: str, limit: int, team: str | None
-) -> Sequence[Entry]:
+) -> Sequence[LedgerEntry]:
     """A page of the ledger."""
     rows = connection.execute(
         f"{_SELECT} WHERE at >= :since AND at < :until AND (at, exchange_id) > (:since, :after) "
         "AND (:team IS NULL OR team = :team) ORDER BY at, exchange_id LIMIT :limit",
         {"since": since, "until": until, "after": after, "limit": limit, "team": team},
     )
-    return [Entry(*[*row[:-1], bool(row[-1])]) for row in rows]
+    return [LedgerEntry(*[*row[:-1], bool(row[-1])]) for row in rows]
 
 
 def forget_entries(connection: sqlite3.Connection, before: float, most: int) -> int:
@@ -267,7 +267,7 @@ def _change(
     connection.execute(_CHANGE, {"team": team, "account": held.account, **changes})
 
 
-def _put(connection: sqlite3.Connection, entry: Entry, *, is_estimated: bool = False) -> None:
+def _put(connection: sqlite3.Connection, entry: LedgerEntry, *, is_estimated: bool = False) -> None:
     values = [getattr(entry, name) for name in _COLUMNS]
     if is_estimated:
         values[-1] = True

@@ -61,7 +61,7 @@ class Reserve:
     team: str
     charges: Sequence[Charge]
     expires_at: float
-    entry: "Entry"
+    entry: "LedgerEntry"
     """What is written into the ledger if nobody settles."""
 
 
@@ -93,7 +93,7 @@ class Refused:
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class LedgerEntry:
     """One settled exchange in the ledger. Prices are applied before: a later price change rewrites nothing.
 
     ``at`` is when the request arrived: windows and reports agree on the day. No text, no keys: ``key_id`` is a virtual
@@ -126,7 +126,7 @@ class Settle:
     """The end of an exchange. Each ``amount`` of ``final`` replaces what was reserved on that account; an account that
     was reserved and is not named is charged nothing, one that was not reserved is charged, too."""
 
-    entry: Entry
+    entry: LedgerEntry
     final: Sequence[Charge]
 
 
@@ -299,7 +299,7 @@ class MoneyStore(Protocol):
 
     async def entries(
         self, since: float, until: float, after: str = "", limit: int = 1000, team: str | None = None
-    ) -> Sequence[Entry]:
+    ) -> Sequence[LedgerEntry]:
         """The ledger, ``since <= at < until``, in the order of (at, exchange id). The next page is asked for with
         ``since`` the last entry's ``at`` and ``after`` its id: entries up to (since, after) are left out."""
         ...

@@ -22,9 +22,9 @@ from proxy.storage.port import (
     Balance,
     BudgetRecord,
     Charge,
-    Entry,
     Granted,
     KeyRecord,
+    LedgerEntry,
     ObjectRecord,
     PutOff,
     Refused,
@@ -58,7 +58,7 @@ _TEAM_SCRIPTS = (
 
 _ENDINGS = ("settle", "release", "carry_out")
 
-_ENTRY: Final = json.Decoder(Entry)
+_ENTRY: Final = json.Decoder(LedgerEntry)
 
 
 class RedisStore:
@@ -159,7 +159,7 @@ class RedisStore:
 
     async def entries(
         self, since: float, until: float, after: str = "", limit: int = 1000, team: str | None = None
-    ) -> Sequence[Entry]:
+    ) -> Sequence[LedgerEntry]:
         """A page of the ledger."""
         teams = [team] if team is not None else await self._active_teams()
         pages = await asyncio.gather(*(self._page(name, since, until, after, limit) for name in teams))
@@ -273,7 +273,7 @@ class RedisStore:
                 break
         return billed
 
-    async def _page(self, team: str, since: float, until: float, after: str, limit: int) -> list[Entry]:
+    async def _page(self, team: str, since: float, until: float, after: str, limit: int) -> list[LedgerEntry]:
         found = await self._run("entries", team, since, until, after, limit)
         return [_ENTRY.decode(entry) for entry in found]
 
@@ -317,9 +317,9 @@ def _kind_and_name(record: TeamRecord | KeyRecord | BudgetRecord) -> tuple[str, 
             return "budget", record.id
 
 
-def _packed(entry: Entry) -> str:
+def _packed(entry: LedgerEntry) -> str:
     """An entry without what is as it is by default: two thirds of it, mostly."""
-    values = ((name, getattr(entry, name)) for name in Entry.__slots__)
+    values = ((name, getattr(entry, name)) for name in LedgerEntry.__slots__)
     return json.encode({name: value for name, value in values if value not in ("", 0)}).decode()
 
 

@@ -25,9 +25,9 @@ from proxy.storage.port import (
     Balance,
     BudgetRecord,
     Charge,
-    Entry,
     Granted,
     KeyRecord,
+    LedgerEntry,
     ObjectRecord,
     PutOff,
     Refused,
@@ -152,7 +152,7 @@ class SqliteStore:
 
     async def entries(
         self, since: float, until: float, after: str = "", limit: int = 1000, team: str | None = None
-    ) -> Sequence[Entry]:
+    ) -> Sequence[LedgerEntry]:
         """A page of the ledger."""
         return await self._report(partial(money.entries, since=since, until=until, after=after, limit=limit, team=team))
 

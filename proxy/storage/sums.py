@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 
-from proxy.storage.port import Entry, SpendGroup, SpendQuery, SpendRow
+from proxy.storage.port import LedgerEntry, SpendGroup, SpendQuery, SpendRow
 
 
 class Sums:
@@ -13,7 +13,7 @@ class Sums:
         self._query = query
         self._sums: dict[tuple[str, ...], list[int]] = {}
 
-    def add(self, entries: Iterable[Entry]) -> None:
+    def add(self, entries: Iterable[LedgerEntry]) -> None:
         """Count the entries that the report asks for."""
         by, offset_s = self._query.by, self._query.utc_offset_s
         for entry in entries:
@@ -30,7 +30,7 @@ class Sums:
         return sorted(rows, key=lambda row: (-row.cost, *row.group.values()))
 
 
-def _values(entry: Entry) -> tuple[int, ...]:
+def _values(entry: LedgerEntry) -> tuple[int, ...]:
     """What is added up, in the order of ``SpendRow``."""
     return (
         1,
@@ -44,7 +44,7 @@ def _values(entry: Entry) -> tuple[int, ...]:
     )
 
 
-def _is_asked(entry: Entry, query: SpendQuery) -> bool:
+def _is_asked(entry: LedgerEntry, query: SpendQuery) -> bool:
     return (
         query.since <= entry.at < query.until
         and query.team in (None, entry.team)
@@ -54,7 +54,7 @@ def _is_asked(entry: Entry, query: SpendQuery) -> bool:
     )
 
 
-def _group(entry: Entry, by: SpendGroup, utc_offset_s: int) -> str:
+def _group(entry: LedgerEntry, by: SpendGroup, utc_offset_s: int) -> str:
     match by:
         case "team":
             return entry.team

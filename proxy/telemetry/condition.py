@@ -8,7 +8,7 @@ from proxy.ports import Fault
 
 
 class Troubled(Protocol):
-    """Whatever writes money down (``proxy.spend.store_guard.Books``)."""
+    """Whatever writes money down (``proxy.spend.store_guard.StoreClient``)."""
 
     @property
     def troubles(self) -> Mapping[str, str]:

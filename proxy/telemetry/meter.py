@@ -23,7 +23,7 @@ from proxy.core.reasons import Reason
 from proxy.core.request.demand import UNIT_KINDS, Kind
 from proxy.core.response.usage import Usage
 from proxy.deployments.price_map import price_for
-from proxy.engine.exchange import Ending, Exchange
+from proxy.engine.exchange import Exchange, ExchangeOutcome
 from proxy.ports import Deployment
 from proxy.telemetry.metrics import Metrics, mode_label
 
@@ -35,7 +35,12 @@ _BYTES_PER_TOKEN = 4
 _USUAL_SILENCE_S = 3.0
 _THOUGHTS_PER_S = 60
 _ERROR_KINDS = {"upstream_timeout": "timeout", "circuit_open": "circuit-open"}
-_STATUS = {Ending.HUNG_UP: 499, Ending.BROKEN: 502, Ending.REFUSED: 400, Ending.FAILED: 500}
+_STATUS = {
+    ExchangeOutcome.HUNG_UP: 499,
+    ExchangeOutcome.BROKEN: 502,
+    ExchangeOutcome.REFUSED: 400,
+    ExchangeOutcome.FAILED: 500,
+}
 
 
 class Meter:
@@ -139,7 +144,7 @@ class Meter:
     def _count_traffic(self, exchange: Exchange) -> None:
         deployment = exchange.deployment
         model = deployment.name if deployment else NONE
-        status = exchange.status or _STATUS.get(exchange.ending or Ending.FAILED, 500)
+        status = exchange.status or _STATUS.get(exchange.ending or ExchangeOutcome.FAILED, 500)
         transport = deployment.transport.value if deployment else NONE
         self._metrics.ended(model, mode_label(exchange.mode), status, transport)
         if exchange.first_byte_s is not None:
@@ -151,19 +156,19 @@ class Meter:
         if exchange.was_retried:
             self._metrics.retried_original()
         match exchange.ending:
-            case Ending.HUNG_UP:
+            case ExchangeOutcome.HUNG_UP:
                 self._metrics.disconnected()
-            case Ending.BROKEN | Ending.REJECTED:
+            case ExchangeOutcome.BROKEN | ExchangeOutcome.REJECTED:
                 model = exchange.deployment.name if exchange.deployment else NONE
                 self._metrics.upstream_error(model, error_kind(exchange))
-            case Ending.REFUSED if exchange.error_code == "insufficient_quota":
+            case ExchangeOutcome.REFUSED if exchange.error_code == "insufficient_quota":
                 self._metrics.budget_rejected(_team(exchange))
             case _:
                 pass
 
     def _count_plan(self, exchange: Exchange) -> None:
         plan = exchange.plan
-        if plan is None or exchange.ending is Ending.REFUSED:
+        if plan is None or exchange.ending is ExchangeOutcome.REFUSED:
             return
         self._metrics.plan(mode_label(exchange.mode), exchange.reason, plan.tier_tokens, plan.segment_tokens)
         for move in plan.moves:
@@ -268,7 +273,7 @@ def _hidden_tokens(exchange: Exchange) -> int:
 
 def error_kind(exchange: Exchange) -> str:
     """How an upstream call failed: the closed vocabulary of ``upstream_errors_total``."""
-    if exchange.ending is Ending.BROKEN:
+    if exchange.ending is ExchangeOutcome.BROKEN:
         if exchange.error_code in _ERROR_KINDS:
             return _ERROR_KINDS[exchange.error_code]
         return "unavailable" if exchange.first_byte_s is None else "broken-off"
@@ -280,7 +285,7 @@ def error_kind(exchange: Exchange) -> str:
 
 
 def _team(exchange: Exchange) -> str:
-    return exchange.subject.team if exchange.subject else NONE
+    return exchange.principal.team if exchange.principal else NONE
 
 
 def _finite(saved: dict[str, float]) -> dict[str, float]:

@@ -9,8 +9,8 @@ from urllib.parse import parse_qsl
 import orjson
 from starlette.types import Receive, Scope, Send
 
-from proxy.admin import Desk, Reply
-from proxy.engine import HungUp
+from proxy.admin import AdminResponse, AdminService
+from proxy.engine import ClientDisconnected
 from proxy.errors import InvalidRequest, NotFound, ProxyError, Unauthorized
 from proxy.ports import Headers
 from proxy.web.connection import Connection
@@ -35,7 +35,7 @@ class Keyholder(Protocol):
 class AdminEndpoint:
     """The admin API over HTTP."""
 
-    def __init__(self, desk: Desk, keyholder: Keyholder) -> None:
+    def __init__(self, desk: AdminService, keyholder: Keyholder) -> None:
         self._desk = desk
         self._keyholder = keyholder
 
@@ -50,10 +50,10 @@ class AdminEndpoint:
             await _send(connection, await self._answer(connection))
         except ProxyError as error:
             await connection.refuse(error)
-        except HungUp:
+        except ClientDisconnected:
             return
 
-    async def _answer(self, connection: Connection) -> Reply:
+    async def _answer(self, connection: Connection) -> AdminResponse:
         if not self._keyholder.has_master:
             raise NotFound(f"Invalid URL ({connection.method} /admin/...): nothing is served there")
         if not self._keyholder.is_master(connection.headers):
@@ -64,7 +64,7 @@ class AdminEndpoint:
         )
 
 
-async def _send(connection: Connection, reply: Reply) -> None:
+async def _send(connection: Connection, reply: AdminResponse) -> None:
     if isinstance(reply.content, str):
         body, kind = reply.content.encode(), "text/csv; charset=utf-8"
     else:

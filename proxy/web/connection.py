@@ -11,7 +11,7 @@ from time import perf_counter
 
 from starlette.types import Message, Receive, Scope, Send
 
-from proxy.engine import Contained, HungUp
+from proxy.engine import ClientDisconnected, suppress_and_log
 from proxy.engine.headers import get, is_safe
 from proxy.errors import (
     InternalError,
@@ -69,7 +69,7 @@ class Connection:
         because the server would log the traceback, and its message could quote the prompt."""
         self._served_by = task = asyncio.current_task()
         assert task is not None
-        contained = Contained("serving")
+        contained = suppress_and_log("serving")
         if self._answer is not None:
             self._answer.takes_comment = self._takes_comment
         try:
@@ -141,7 +141,7 @@ class Connection:
                 if size > limit:
                     raise _too_large(limit)
                 yield chunk
-        except (PayloadTooLarge, RequestTimeout, HungUp) as error:
+        except (PayloadTooLarge, RequestTimeout, ClientDisconnected) as error:
             self.failure = error
             raise
 
@@ -190,7 +190,7 @@ class Connection:
             except TimeoutError as error:
                 raise RequestTimeout("the request's body did not arrive in time") from error
             if message["type"] == "http.disconnect":
-                raise HungUp
+                raise ClientDisconnected
             if not message.get("more_body", False):
                 self._is_complete = True
                 spawn(self._watch(), self._watchers)

@@ -12,7 +12,7 @@ from starlette.types import Receive, Scope, Send
 from proxy.core.model_patterns import allows
 from proxy.engine import Engine
 from proxy.errors import ProxyError, UnknownModel
-from proxy.ports import Deployment, Models, Subject
+from proxy.ports import Deployment, Models, Principal
 from proxy.web.connection import Connection
 from proxy.web.passthrough import check_request_line, sent_path
 
@@ -34,9 +34,9 @@ class ModelsEndpoint:
         connection = Connection(scope, receive, send, sent_path(scope), receive_s=self._engine.limits.receive_s)
         name: str | None = scope.get("path_params", {}).get("name")
         try:
-            subject = self._engine.subject(connection)
+            principal = self._engine.principal(connection)
             check_request_line(scope)
-            content = self._list(subject, connection.query) if name is None else self._one(subject, name)
+            content = self._list(principal, connection.query) if name is None else self._one(principal, name)
         except ProxyError as error:
             await connection.refuse(error)
             return
@@ -45,15 +45,15 @@ class ModelsEndpoint:
         else:
             await connection.answer(200, orjson.dumps(content), _JSON)
 
-    def _list(self, subject: Subject, query: str) -> object | None:
+    def _list(self, principal: Principal, query: str) -> object | None:
         """The names that the key may use; None: the upstream knows."""
         names = [*self._models.names(), *(self._models.patterns() if _wants_patterns(query) else ())]
-        return {"object": "list", "data": [_entry(n) for n in names if self._allows(subject, n)]} if names else None
+        return {"object": "list", "data": [_entry(n) for n in names if self._allows(principal, n)]} if names else None
 
-    def _one(self, subject: Subject, name: str) -> object | None:
+    def _one(self, principal: Principal, name: str) -> object | None:
         """What we know of a model that the key may use; None: the upstream knows. Raises UnknownModel."""
         deployment = self._models.resolve(name)
-        if not self._allows(subject, name):
+        if not self._allows(principal, name):
             raise UnknownModel(f"The model '{deployment.name}' is not one that this key may use.", param="model")
         return None if name not in self._models.names() and self._is_asked(deployment, name) else _entry(name)
 
@@ -68,11 +68,11 @@ class ModelsEndpoint:
         )  # fmt: skip
         return is_there and deployment.model == name
 
-    def _allows(self, subject: Subject, name: str) -> bool:
-        if not subject.models:
+    def _allows(self, principal: Principal, name: str) -> bool:
+        if not principal.models:
             return True
         deployment = self._models.resolve(name)
-        return allows(subject.models, (name, deployment.name, deployment.entry))
+        return allows(principal.models, (name, deployment.name, deployment.entry))
 
 
 def _wants_patterns(query: str) -> bool:

@@ -13,12 +13,12 @@ from proxy.core.money.budget import Rule
 from proxy.core.request.demand import Demand, Kind
 from proxy.core.response.usage import Usage
 from proxy.core.timing.steady_time import SETTLED_S
-from proxy.engine.exchange import Ending
+from proxy.engine.exchange import ExchangeOutcome
 from proxy.errors import BudgetExceeded
-from proxy.spend.reservations import Accounts
-from proxy.spend.store_guard import Books
+from proxy.spend.reservations import BudgetReservations
+from proxy.spend.store_guard import StoreClient
 from proxy.spend.timekeeping import ClockNews, Timekeeper
-from proxy.storage.port import NANOS_PER_USD, Charge, Entry, Reserve, Settle, Store
+from proxy.storage.port import NANOS_PER_USD, Charge, LedgerEntry, Reserve, Settle, Store
 from proxy.telemetry.metrics import Metrics
 from tests.contract.stores import DURABLE, ENGINES, redis, redis_store
 from tests.money import MODEL, PRICE, FixedRules, exchange
@@ -51,7 +51,7 @@ class Host:
 
     machine: Machine
     clock: SteadyClock
-    accounts: Accounts
+    accounts: BudgetReservations
 
     async def spend(self, tokens: int = 1) -> bool:
         """Whether so many dollars could be spent."""
@@ -60,7 +60,7 @@ class Host:
             made.reservation = await self.accounts.reserve(made, MODEL, Demand(Kind.TEXT, tokens, 1))
         except BudgetExceeded:
             return False
-        made.attempts, made.ending, made.status = 1, Ending.COMPLETED, 200
+        made.attempts, made.ending, made.status = 1, ExchangeOutcome.COMPLETED, 200
         made.usage, made.cost_usd = Usage(0, tokens), float(tokens)
         await self.accounts.settle(made)
         return True
@@ -73,7 +73,7 @@ async def host(store: Store, window: str, machine: Machine, folder: Path | None 
     timekeeper = Timekeeper(clock, store, folder)
     await timekeeper.start()
     rule = Rule(BUDGET.id, BUDGET.title, hard=BUDGET.hard, window=window)
-    accounts = Accounts(FixedRules([rule]), Books(store, clock, metrics), lambda _: PRICE, metrics)
+    accounts = BudgetReservations(FixedRules([rule]), StoreClient(store, clock, metrics), lambda _: PRICE, metrics)
     try:
         yield Host(machine, clock, accounts)
     finally:
@@ -125,11 +125,11 @@ def test_a_clock_that_is_stepped_prunes_nothing_and_bills_nothing(engine: str, t
             clock = SteadyClock(machine.readings())
             charge = Charge("a", 5, None, keep_s=HOUR)
             await store.save("scope", {"name": b"blob"}, DAY, clock.now())
-            await store.settle(Settle(Entry("old", clock.now(), "red"), [charge]), clock.now())
-            entry = Entry("runs", clock.now(), "red")
+            await store.settle(Settle(LedgerEntry("old", clock.now(), "red"), [charge]), clock.now())
+            entry = LedgerEntry("runs", clock.now(), "red")
             await store.reserve(Reserve("runs", "red", [charge], clock.now() + 60, entry), clock.now())
             machine.wall += 400 * DAY
-            books = Books(store, clock, Metrics(), keep_entries_s=30 * DAY)
+            books = StoreClient(store, clock, Metrics(), keep_entries_s=30 * DAY)
             await books.start()
             assert await store.expire(clock.now()) == 0
             assert [one.exchange_id for one in await store.entries(0, NOON + 1000 * DAY)] == ["old"]

@@ -9,7 +9,7 @@ import pytest
 
 from proxy.spend import epochs
 from proxy.spend.epochs import Epochs
-from proxy.storage.port import Charge, Entry, Granted, Reserve, Store
+from proxy.storage.port import Charge, Granted, LedgerEntry, Reserve, Store
 from proxy.storage.sqlite import SqliteStore
 from tests.contract.stores import DURABLE, ENGINES, redis_store
 from tests.redis_server import RedisServer, redis_cluster, redis_server
@@ -43,7 +43,7 @@ class Worker:
 
     async def is_trusted(self, name: str, team: str = "red", counters: tuple[str, ...] = ("red:b",)) -> bool:
         """Whether what a request of that name is granted may be gone by."""
-        ask = Reserve(name, team, [Charge("b", 1, 100)], T + 60, Entry(name, T, team))
+        ask = Reserve(name, team, [Charge("b", 1, 100)], T + 60, LedgerEntry(name, T, team))
         granted = await self.store.reserve(ask, T)
         assert isinstance(granted, Granted)
         return await self.epochs.trusts(granted.epoch, counters)

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from proxy.ports import StoreError
-from proxy.storage.port import Balance, Charge, Entry, Granted, Reserve, Settle, TeamRecord
+from proxy.storage.port import Balance, Charge, Granted, LedgerEntry, Reserve, Settle, TeamRecord
 from proxy.storage.redis import RedisStore
 from tests.contract.stores import redis_store
 from tests.redis_server import RedisServer, redis_cluster, redis_server
@@ -24,11 +24,11 @@ def server(tmp_path: Path) -> Iterator[RedisServer]:
 
 
 def ask(name: str, amount: int = 3) -> Reserve:
-    return Reserve(name, "red", [Charge("a", amount, 100)], T + 60, Entry(name, T, "red", cost=amount))
+    return Reserve(name, "red", [Charge("a", amount, 100)], T + 60, LedgerEntry(name, T, "red", cost=amount))
 
 
 def end(name: str, amount: int = 2) -> Settle:
-    return Settle(Entry(name, T, "red", cost=amount), [Charge("a", amount)])
+    return Settle(LedgerEntry(name, T, "red", cost=amount), [Charge("a", amount)])
 
 
 def test_a_restart_of_the_server_loses_nothing_and_costs_no_call(server: RedisServer) -> None:
@@ -384,7 +384,7 @@ def test_a_node_of_a_cluster_that_does_not_answer_holds_up_no_other(tmp_path: Pa
     async def main(nodes: list[RedisServer]) -> None:
         store = RedisStore(nodes[0].url, timeout_s=20.0)
         teams = [f"team-{number}" for number in range(40)]
-        ends = {team: Settle(Entry(team, T, team), [Charge("a", 1)]) for team in teams}
+        ends = {team: Settle(LedgerEntry(team, T, team), [Charge("a", 1)]) for team in teams}
         for each in ends.values():
             await store.settle(each, T)
         keys = nodes[2].ask("KEYS", "stratiform:{t:*}:entries")
@@ -491,10 +491,10 @@ def test_a_team_leaves_nothing_behind_but_its_counters_and_ledger(server: RedisS
         async with redis_store(server.url) as store:
             for i in range(30):
                 charges = [Charge("total", 1), Charge(f"minute-{i}", 1, keep_s=60.0)]
-                await store.reserve(Reserve(str(i), "red", charges, T + 60, Entry(str(i), T, "red")), T)
+                await store.reserve(Reserve(str(i), "red", charges, T + 60, LedgerEntry(str(i), T, "red")), T)
                 match i % 3:
                     case 0:
-                        await store.settle(Settle(Entry(str(i), T, "red"), charges), T)
+                        await store.settle(Settle(LedgerEntry(str(i), T, "red"), charges), T)
                     case 1:
                         await store.release(str(i), "red", T)
                 await store.claim("red", str(i), 60.0, T)

@@ -13,7 +13,7 @@ import pytest
 from proxy.app.factories import open_store
 from proxy.ports import StoreError
 from proxy.settings import Environment, load
-from proxy.storage.port import Balance, Charge, Entry, Settle
+from proxy.storage.port import Balance, Charge, LedgerEntry, Settle
 from proxy.storage.redis import RedisStore
 from tests.redis_server import RedisServer, redis_binary, redis_server
 from tests.services import absent, free_port
@@ -102,7 +102,7 @@ def test_the_configured_authority_is_trusted(server: TlsServer, tmp_path: Path) 
 
     async def main() -> None:
         store = await open_store(load(config, "http://127.0.0.1:9", Environment({})))
-        end = Settle(Entry("x", T, "red", cost=2), [Charge("a", 2)])
+        end = Settle(LedgerEntry("x", T, "red", cost=2), [Charge("a", 2)])
         assert await store.settle(end, T) == [Balance("a", 2, 0)]
         await store.aclose()
         # Layouts have a line of their own.

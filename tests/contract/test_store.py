@@ -12,9 +12,9 @@ from proxy.storage.port import (
     Balance,
     BudgetRecord,
     Charge,
-    Entry,
     Granted,
     KeyRecord,
+    LedgerEntry,
     ObjectRecord,
     Refused,
     Release,
@@ -49,8 +49,8 @@ def on_each(request: pytest.FixtureRequest, tmp_path: Path) -> OnEach:
     return lambda check: asyncio.run(main(check))
 
 
-def entry(name: str, cost: int = 0, at: float = T, team: str = "red", **more: object) -> Entry:
-    return replace(Entry(name, at, team, cost=cost), **more)
+def entry(name: str, cost: int = 0, at: float = T, team: str = "red", **more: object) -> LedgerEntry:
+    return replace(LedgerEntry(name, at, team, cost=cost), **more)
 
 
 def ask(name: str, *charges: Charge, at: float = T, team: str = "red", expires_at: float | None = None) -> Reserve:
@@ -68,7 +68,7 @@ async def balance(store: Store, account: str = "a", team: str = "red") -> tuple[
     return found.spent, found.reserved, found.expected
 
 
-async def ledger(store: Store, **more: object) -> Sequence[Entry]:
+async def ledger(store: Store, **more: object) -> Sequence[LedgerEntry]:
     return await store.entries(0.0, 1e12, **more)  # type: ignore[arg-type]
 
 
@@ -431,7 +431,7 @@ def test_a_name_is_claimed_once(on_each: OnEach) -> None:
 
 def test_entries_are_kept_whole(on_each: OnEach) -> None:
     async def check(store: Store) -> None:
-        full = Entry(
+        full = LedgerEntry(
             "x", T + 0.25, "red", "key-1", "ann", "claude", "tier", "ordered", 200, "completed", 1, 2, 3, 4, 5,
             10**15, -(10**12), 1234, True,
         )  # fmt: skip

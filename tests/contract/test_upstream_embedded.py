@@ -26,20 +26,20 @@ async def embedded(profile: str = "anthropic") -> AsyncIterator[Subject]:
 
 
 class TestEmbedded(UpstreamContract):
-    def subject(self) -> AbstractAsyncContextManager[Subject]:
+    def principal(self) -> AbstractAsyncContextManager[Subject]:
         return embedded()
 
     @pytest.mark.parametrize("profile", sorted(PROFILES))
     def test_the_ledger_is_the_sum_of_the_reported_usage(self, profile: str) -> None:
-        async def scenario(subject: Subject) -> None:
-            subject = replace(subject, deployment=replace(subject.deployment, profile=PROFILES[profile]))
+        async def scenario(principal: Subject) -> None:
+            principal = replace(principal, deployment=replace(principal.deployment, profile=PROFILES[profile]))
             prompt = output = 0
             for i in range(3):
-                answer = await subject.upstream.open(subject.call(user=str(i)))
+                answer = await principal.upstream.open(principal.call(user=str(i)))
                 usage = orjson.loads(await body_of(answer))["usage"]
                 prompt, output = prompt + usage["prompt_tokens"], output + usage["completion_tokens"]
-            assert isinstance(subject.upstream, EmbeddedUpstream)
-            ledger = subject.upstream.ledger(account_name("Bearer contract"))
+            assert isinstance(principal.upstream, EmbeddedUpstream)
+            ledger = principal.upstream.ledger(account_name("Bearer contract"))
             assert (ledger.requests, ledger.answered, ledger.cancelled) == (3, 3, 0)
             assert (ledger.prompt, ledger.output) == (prompt, output)
 

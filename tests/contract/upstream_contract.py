@@ -65,20 +65,20 @@ def events_of(body: bytes) -> list[Any]:
 class UpstreamContract:
     """Subclass, and open the transport."""
 
-    def subject(self) -> AbstractAsyncContextManager[Subject]:
+    def principal(self) -> AbstractAsyncContextManager[Subject]:
         """A fresh upstream and its deployments."""
         raise NotImplementedError
 
     def run(self, scenario: Any) -> None:
         async def main() -> None:
-            async with self.subject() as subject:
-                await scenario(subject)
+            async with self.principal() as principal:
+                await scenario(principal)
 
         asyncio.run(main())
 
     def test_a_json_answer(self) -> None:
-        async def scenario(subject: Subject) -> None:
-            answer = await subject.upstream.open(subject.call())
+        async def scenario(principal: Subject) -> None:
+            answer = await principal.upstream.open(principal.call())
             headers = {name.lower(): value for name, value in answer.headers}
             body = orjson.loads(await body_of(answer))
             assert answer.status == 200
@@ -90,9 +90,9 @@ class UpstreamContract:
         self.run(scenario)
 
     def test_a_stream(self) -> None:
-        async def scenario(subject: Subject) -> None:
-            call = subject.call(stream=True, stream_options={"include_usage": True})
-            answer = await subject.upstream.open(call)
+        async def scenario(principal: Subject) -> None:
+            call = principal.call(stream=True, stream_options={"include_usage": True})
+            answer = await principal.upstream.open(call)
             assert dict(answer.headers)["content-type"].startswith("text/event-stream")
             *events, last = events_of(await body_of(answer))
             assert "".join(event["choices"][0]["delta"].get("content") or "" for event in events if event["choices"])
@@ -101,29 +101,29 @@ class UpstreamContract:
         self.run(scenario)
 
     def test_no_usage_event_that_was_not_asked_for(self) -> None:
-        async def scenario(subject: Subject) -> None:
-            answer = await subject.upstream.open(subject.call(stream=True))
+        async def scenario(principal: Subject) -> None:
+            answer = await principal.upstream.open(principal.call(stream=True))
             assert not any(event.get("usage") for event in events_of(await body_of(answer)))
 
         self.run(scenario)
 
     def test_a_body_that_arrives_in_pieces(self) -> None:
-        async def scenario(subject: Subject) -> None:
-            call = subject.call()
+        async def scenario(principal: Subject) -> None:
+            call = principal.call()
 
             async def pieces() -> AsyncIterator[bytes]:
                 assert isinstance(call.body, bytes)
                 for i in range(0, len(call.body), 7):
                     yield call.body[i : i + 7]
 
-            answer = await subject.upstream.open(replace(call, body=pieces()))
+            answer = await principal.upstream.open(replace(call, body=pieces()))
             assert orjson.loads(await body_of(answer))["choices"]
 
         self.run(scenario)
 
     def test_the_upstreams_own_error_is_an_answer(self) -> None:
-        async def scenario(subject: Subject) -> None:
-            answer = await subject.upstream.open(subject.call(**subject.refusing))
+        async def scenario(principal: Subject) -> None:
+            answer = await principal.upstream.open(principal.call(**principal.refusing))
             error = orjson.loads(await body_of(answer))["error"]
             assert 400 <= answer.status < 500
             assert error["message"]
@@ -131,8 +131,8 @@ class UpstreamContract:
         self.run(scenario)
 
     def test_closing_twice(self) -> None:
-        async def scenario(subject: Subject) -> None:
-            answer = await subject.upstream.open(subject.call())
+        async def scenario(principal: Subject) -> None:
+            answer = await principal.upstream.open(principal.call())
             await body_of(answer)
             await answer.aclose()
             await answer.aclose()
@@ -140,17 +140,17 @@ class UpstreamContract:
         self.run(scenario)
 
     def test_closing_unread_and_going_on(self) -> None:
-        async def scenario(subject: Subject) -> None:
-            unread = await subject.upstream.open(subject.call(stream=True))
+        async def scenario(principal: Subject) -> None:
+            unread = await principal.upstream.open(principal.call(stream=True))
             await unread.aclose()
-            answer = await subject.upstream.open(subject.call())
+            answer = await principal.upstream.open(principal.call())
             assert orjson.loads(await body_of(answer))["choices"]
 
         self.run(scenario)
 
     def test_giving_up_wakes_the_reader(self) -> None:
-        async def scenario(subject: Subject) -> None:
-            answer, reading = await subject.reading()
+        async def scenario(principal: Subject) -> None:
+            answer, reading = await principal.reading()
             await answer.aclose()
             with pytest.raises(ProxyError):
                 await asyncio.wait_for(reading, 5)
@@ -158,8 +158,8 @@ class UpstreamContract:
         self.run(scenario)
 
     def test_cancelling_the_reader(self) -> None:
-        async def scenario(subject: Subject) -> None:
-            answer, reading = await subject.reading()
+        async def scenario(principal: Subject) -> None:
+            answer, reading = await principal.reading()
             reading.cancel()
             with pytest.raises(asyncio.CancelledError):
                 await reading
@@ -168,18 +168,18 @@ class UpstreamContract:
         self.run(scenario)
 
     def test_calls_side_by_side(self) -> None:
-        async def scenario(subject: Subject) -> None:
-            answers = await asyncio.gather(*(subject.upstream.open(subject.call(stream=True)) for _ in range(8)))
+        async def scenario(principal: Subject) -> None:
+            answers = await asyncio.gather(*(principal.upstream.open(principal.call(stream=True)) for _ in range(8)))
             bodies = await asyncio.gather(*(body_of(answer) for answer in answers))
             assert len({events_of(body)[0]["id"] for body in bodies}) == 8
 
         self.run(scenario)
 
     def test_a_closed_upstream_says_so(self) -> None:
-        async def scenario(subject: Subject) -> None:
-            await subject.upstream.aclose()
-            await subject.upstream.aclose()
+        async def scenario(principal: Subject) -> None:
+            await principal.upstream.aclose()
+            await principal.upstream.aclose()
             with pytest.raises(ProxyError):
-                await subject.upstream.open(subject.call())
+                await principal.upstream.open(principal.call())
 
         self.run(scenario)

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from proxy.cli import main
-from proxy.storage.port import NANOS_PER_USD, Entry
+from proxy.storage.port import NANOS_PER_USD, LedgerEntry
 from proxy.storage.redis import RedisStore
 from proxy.storage.sqlite import SqliteStore
 from tests.drill.clients import Told
@@ -31,7 +31,7 @@ _AN_HOUR_S = 3600.0
 class Books:
     """What a store holds: the ledger, and of each team's budget what is spent and what is reserved."""
 
-    entries: Sequence[Entry]
+    entries: Sequence[LedgerEntry]
     spent: dict[str, int]
     reserved: dict[str, int]
 
@@ -47,7 +47,7 @@ def read(store: str, teams: Iterable[str], account: str = ACCOUNT, *, ahead_s: f
         )
         try:
             await opened.expire(time.time() + ahead_s)
-            entries: list[Entry] = []
+            entries: list[LedgerEntry] = []
             while page := await opened.entries(
                 entries[-1].at if entries else 0.0, 1e12, entries[-1].exchange_id if entries else ""
             ):

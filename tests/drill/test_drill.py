@@ -6,7 +6,7 @@ import sys
 import pytest
 
 import tests.drill.__main__ as command
-from proxy.storage.port import Entry
+from proxy.storage.port import LedgerEntry
 from tests.drill.clients import Told
 from tests.drill.drill import Drill, Findings
 from tests.drill.drills import DRILLS
@@ -17,10 +17,10 @@ from tests.drill.world import SHORT, Impossible, World
 
 CALL = Served("c1", 1.0, 500)
 TOLD = Told("c1", "red", 0.5, 1.5, 200, True)
-ENTRY = Entry("x1", 0.5, "red", user="c1", cost=500)
+ENTRY = LedgerEntry("x1", 0.5, "red", user="c1", cost=500)
 
 
-def books(*entries: Entry, spent: int | None = None, reserved: int = 0) -> Books:
+def books(*entries: LedgerEntry, spent: int | None = None, reserved: int = 0) -> Books:
     cost = sum(entry.cost for entry in entries)
     return Books(entries, {"red": cost if spent is None else spent}, {"red": reserved})
 
@@ -48,20 +48,20 @@ def test_what_is_booked_as_it_was_served_is_exact() -> None:
     ("served", "told", "held", "fault"),
     [
         (CALL, TOLD, books(), "served and not booked"),
-        (CALL, TOLD, books(Entry("x1", 0.5, "red", user="c1", cost=499)), "booked wrongly"),
-        (CALL, TOLD, books(ENTRY, Entry("x2", 0.5, "red", user="c1", cost=500)), "booked twice"),
+        (CALL, TOLD, books(LedgerEntry("x1", 0.5, "red", user="c1", cost=499)), "booked wrongly"),
+        (CALL, TOLD, books(ENTRY, LedgerEntry("x2", 0.5, "red", user="c1", cost=500)), "booked twice"),
         (CALL, TOLD, books(ENTRY, spent=499), "the counter of red"),
         (CALL, TOLD, books(ENTRY, reserved=1), "stay reserved"),
-        (CALL, TOLD, books(Entry("x1", 0.5, "red", user="c1", cost=500, estimated=True)), "answer was whole"),
+        (CALL, TOLD, books(LedgerEntry("x1", 0.5, "red", user="c1", cost=500, estimated=True)), "answer was whole"),
         (
             CALL, Told("c1", "red", 0.5, 1.5, 0, False),
-            books(Entry("x1", 0.5, "red", user="c1", cost=499, estimated=True)), "below what was served",
+            books(LedgerEntry("x1", 0.5, "red", user="c1", cost=499, estimated=True)), "below what was served",
         ),
         (
             CALL, Told("c1", "red", 0.5, 1.5, 0, False),
-            books(Entry("x1", 0.5, "red", user="c1", cost=1001, estimated=True)), "above its reservation",
+            books(LedgerEntry("x1", 0.5, "red", user="c1", cost=1001, estimated=True)), "above its reservation",
         ),
-        (CALL, TOLD, books(ENTRY, Entry("x2", 0.5, "red", user="c2", cost=1)), "booked wrongly"),
+        (CALL, TOLD, books(ENTRY, LedgerEntry("x2", 0.5, "red", user="c2", cost=1)), "booked wrongly"),
     ],
 )  # fmt: skip
 def test_every_difference_is_found(served: Served, told: Told, held: Books, fault: str) -> None:
@@ -71,7 +71,7 @@ def test_every_difference_is_found(served: Served, told: Told, held: Books, faul
 
 def test_a_call_that_a_kill_cut_off_may_be_booked_from_its_reservation() -> None:
     cut = Told("c1", "red", 0.5, 1.5, 0, False)
-    assert compare([CALL], [cut], books(Entry("x1", 0.5, "red", user="c1", cost=900, estimated=True))).is_exact
+    assert compare([CALL], [cut], books(LedgerEntry("x1", 0.5, "red", user="c1", cost=900, estimated=True))).is_exact
 
 
 def test_a_goal_in_seconds_counts_only_by_the_clock(monkeypatch: pytest.MonkeyPatch) -> None:

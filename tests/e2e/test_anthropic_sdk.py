@@ -4,7 +4,7 @@ import anthropic
 import pytest
 
 from proxy.errors import Forbidden, RateLimited, Unauthorized
-from proxy.ports import Headers, Subject
+from proxy.ports import Headers, Principal
 from proxy.testing import OpenDoor
 from tests.e2e.conftest import Start
 from tests.e2e.provider import Scripted, replies
@@ -27,7 +27,7 @@ class Shut(OpenDoor):
         super().__init__()
         self._error = error
 
-    def admit(self, headers: Headers, now: float) -> Subject:
+    def admit(self, headers: Headers, now: float) -> Principal:
         raise self._error
 
 

@@ -7,7 +7,7 @@ import openai
 import pydantic
 import pytest
 
-from proxy.engine.exchange import Ending
+from proxy.engine.exchange import ExchangeOutcome
 from proxy.testing import PassthroughPlanner, serving
 from tests.e2e.conftest import Start
 from tests.e2e.provider import (
@@ -40,7 +40,7 @@ def test_a_completion_of_the_embedded_provider(start: Start) -> None:
     assert (exchange.usage.prompt, exchange.usage.output) == (found.usage.prompt_tokens, found.usage.completion_tokens)
     assert answer.headers["x-stratiform-id"] == exchange.id
     assert answer.headers["x-request-id"].startswith("req_")
-    assert exchange.ending is Ending.COMPLETED
+    assert exchange.ending is ExchangeOutcome.COMPLETED
 
 
 def test_the_same_words_streamed_or_not(start: Start) -> None:

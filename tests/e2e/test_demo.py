@@ -91,7 +91,7 @@ def test_the_requests_that_reach_the_provider_are_those_of_the_replay() -> None:
         sent: list[Any] = []
         note = partial(_note, sent)
         replay(tally.sample.trace(), replace(tally.setting, on_sent=note))
-        assert [orjson.loads(body) for body in proxy.witness.bodies[f"demo-{tally.sample.name}"]] == sent
+        assert [orjson.loads(body) for body in proxy.recorder.bodies[f"demo-{tally.sample.name}"]] == sent
 
 
 def _note(sent: list[Any], step: Step, plan: Plan) -> None:

@@ -9,9 +9,9 @@ import openai
 import pytest
 
 from proxy.engine import Limits
-from proxy.engine.exchange import Ending
+from proxy.engine.exchange import ExchangeOutcome
 from proxy.errors import BudgetExceeded
-from proxy.ports import Deployment, Plan, Subject
+from proxy.ports import Deployment, Plan, Principal
 from proxy.testing import OpenDoor, PassthroughPlanner, RewritingPlanner, serving
 from tests.e2e.conftest import Proxy, Start
 from tests.e2e.provider import (
@@ -43,7 +43,7 @@ def test_the_sdk_retries_what_it_would_retry(start: Start, fault: str, calls: in
     with proxy.other_client(max_retries=2) as client:
         assert ask(client, fault).choices
     endings = [e.ending for e in proxy.ledger.wait(calls)]
-    assert endings == [Ending.REJECTED] * (calls - 1) + [Ending.COMPLETED]
+    assert endings == [ExchangeOutcome.REJECTED] * (calls - 1) + [ExchangeOutcome.COMPLETED]
 
 
 def test_a_rate_limit_arrives_with_its_headers(start: Start) -> None:
@@ -90,7 +90,7 @@ def test_a_stream_that_breaks_raises_in_the_client(start: Start, half: bytes) ->
         words.extend(part.choices[0].delta.content for part in stream)
     assert words == ["one ", "two"]
     assert caught.value.code == "upstream_unavailable"
-    assert proxy.ledger.wait()[0].ending is Ending.BROKEN
+    assert proxy.ledger.wait()[0].ending is ExchangeOutcome.BROKEN
 
 
 def test_an_error_event_of_the_provider_raises_in_the_client(start: Start) -> None:
@@ -110,7 +110,7 @@ def test_a_json_answer_that_breaks_is_a_broken_answer(start: Start) -> None:
     proxy = start(Scripted(reply))
     with pytest.raises(openai.APIConnectionError):
         ask(proxy.client)
-    assert proxy.ledger.wait()[0].ending is Ending.BROKEN
+    assert proxy.ledger.wait()[0].ending is ExchangeOutcome.BROKEN
 
 
 def test_a_refused_rewrite_is_retried_with_the_original_unseen(start: Start) -> None:
@@ -142,7 +142,7 @@ def test_markers_that_a_provider_refuses_are_taken_back(start: Start) -> None:
 
 def gone(proxy: Proxy) -> Any:
     (exchange,) = proxy.ledger.wait()
-    assert exchange.ending is Ending.HUNG_UP
+    assert exchange.ending is ExchangeOutcome.HUNG_UP
     assert proxy.ledger.open == 0
     return exchange
 
@@ -272,7 +272,7 @@ def test_a_virtual_key_does_not_leave_the_house(start: Start) -> None:
 
 class BrokenPlanner(PassthroughPlanner):
     def plan(
-        self, body: bytes, deployment: Deployment, subject: Subject, mode: Any, now: float, members: Any = None
+        self, body: bytes, deployment: Deployment, principal: Principal, mode: Any, now: float, members: Any = None
     ) -> Plan:
         raise KeyError("a secret of the prompt")
 
@@ -285,7 +285,7 @@ def test_a_bug_of_ours_is_a_500_without_a_trace_of_it(start: Start, caplog: pyte
     assert "secret" not in caught.value.response.text
     assert "secret" not in caplog.text
     assert "KeyError at test_failures.py" in caplog.text
-    assert proxy.ledger.wait()[0].ending is Ending.FAILED
+    assert proxy.ledger.wait()[0].ending is ExchangeOutcome.FAILED
 
 
 def test_a_header_cannot_smuggle_another(start: Start) -> None:

@@ -22,7 +22,7 @@ import orjson
 import pytest
 from starlette.types import Receive, Send
 
-from proxy.storage.port import Entry, Store
+from proxy.storage.port import LedgerEntry, Store
 from proxy.storage.sqlite import SqliteStore
 from proxy.testing import serving
 from tests.contract.stores import redis_store
@@ -90,11 +90,11 @@ class Clients:
             self.complete.append(user)
 
 
-async def ledger_of(store: Store) -> tuple[list[Entry], int, int]:
+async def ledger_of(store: Store) -> tuple[list[LedgerEntry], int, int]:
     """All entries, and what is spent and reserved, after all reservations have expired."""
     at = time.time() + 3600
     await store.expire(at)
-    entries: list[Entry] = []
+    entries: list[LedgerEntry] = []
     while page := await store.entries(
         entries[-1].at if entries else 0.0, 1e12, entries[-1].exchange_id if entries else ""
     ):
@@ -103,16 +103,16 @@ async def ledger_of(store: Store) -> tuple[list[Entry], int, int]:
     return entries, balance.spent, balance.reserved
 
 
-def ledger_in_redis(url: str) -> tuple[list[Entry], int, int]:
-    async def main() -> tuple[list[Entry], int, int]:
+def ledger_in_redis(url: str) -> tuple[list[LedgerEntry], int, int]:
+    async def main() -> tuple[list[LedgerEntry], int, int]:
         async with redis_store(url) as store:
             return await ledger_of(store)
 
     return asyncio.run(main())
 
 
-def ledger_in_file(path: Path) -> tuple[list[Entry], int, int]:
-    async def main() -> tuple[list[Entry], int, int]:
+def ledger_in_file(path: Path) -> tuple[list[LedgerEntry], int, int]:
+    async def main() -> tuple[list[LedgerEntry], int, int]:
         store = await SqliteStore.open(path)
         try:
             return await ledger_of(store)
@@ -122,7 +122,7 @@ def ledger_in_file(path: Path) -> tuple[list[Entry], int, int]:
     return asyncio.run(main())
 
 
-def check(provider: Witness, clients: Clients, entries: list[Entry], spent: int, reserved: int) -> None:
+def check(provider: Witness, clients: Clients, entries: list[LedgerEntry], spent: int, reserved: int) -> None:
     """Every call that the provider saw is booked, once; and one whose client has its answer, as what it did cost."""
     booked = Counter(entry.user for entry in entries)
     settled = {entry.user for entry in entries if not entry.estimated}

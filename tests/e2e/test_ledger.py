@@ -21,7 +21,7 @@ from starlette.types import Receive, Send
 from proxy.core.providers import ANTHROPIC
 from proxy.core.request.tokens import bytes_over_four
 from proxy.ports import Call, Deployment, Transport
-from proxy.storage.port import Entry, SpendQuery
+from proxy.storage.port import LedgerEntry, SpendQuery
 from proxy.storage.sqlite import SqliteStore
 from proxy.testing import serving
 from proxy.upstream.embedded import ANONYMOUS, EmbeddedUpstream
@@ -37,14 +37,14 @@ ACCOUNT = "b:total:-:total"
 RESERVATION = (1000 // 2 + 30) * INPUT + 20 * OUTPUT
 
 
-def read(path: Path, *, at: float) -> tuple[list[Entry], int, int]:
+def read(path: Path, *, at: float) -> tuple[list[LedgerEntry], int, int]:
     """The ledger; and of the team's budget what is spent and reserved, after reservations that expire by ``at``."""
 
-    async def main() -> tuple[list[Entry], int, int]:
+    async def main() -> tuple[list[LedgerEntry], int, int]:
         store = await SqliteStore.open(path)
         try:
             await store.expire(at)
-            entries: list[Entry] = []
+            entries: list[LedgerEntry] = []
             while page := await store.entries(
                 entries[-1].at if entries else 0.0, 1e12, entries[-1].exchange_id if entries else ""
             ):

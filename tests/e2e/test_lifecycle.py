@@ -10,7 +10,7 @@ from typing import Any
 from proxy.clock import SystemClock
 from proxy.deployments.price_map import load_price_map
 from proxy.engine import Engine
-from proxy.engine.exchange import Ending
+from proxy.engine.exchange import ExchangeOutcome
 from proxy.ports import Transport
 from proxy.telemetry.meter import Meter
 from proxy.telemetry.metrics import Metrics
@@ -101,7 +101,7 @@ def test_a_client_that_does_not_read_stops_the_provider_and_costs_no_memory(star
             time.sleep(0.05)
         # Socket buffers of both connections, and the proxy's own: megabytes, not the provider's 300 MB.
         assert len(sent) * len(piece) < 60_000_000
-    assert proxy.ledger.wait()[0].ending is Ending.HUNG_UP
+    assert proxy.ledger.wait()[0].ending is ExchangeOutcome.HUNG_UP
 
 
 def test_stopping_lets_streams_end() -> None:
@@ -222,7 +222,7 @@ def test_what_has_not_ended_in_time_is_told_so_and_settled() -> None:
     assert answers[0].endswith(b"0\r\n\r\n")
     assert answers[1].startswith(b"HTTP/1.1 503")
     assert b"retry-after: 1" in answers[1]
-    assert [e.ending for e in ledger.wait(2)] == [Ending.HUNG_UP] * 2
+    assert [e.ending for e in ledger.wait(2)] == [ExchangeOutcome.HUNG_UP] * 2
     assert ledger.open == 0
 
 

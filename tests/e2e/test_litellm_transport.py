@@ -17,7 +17,7 @@ from proxy.core.providers import ANTHROPIC
 from proxy.core.request.tokens import bytes_over_four
 from proxy.core.response.usage import Usage
 from proxy.engine import Engine
-from proxy.engine.exchange import Ending
+from proxy.engine.exchange import ExchangeOutcome
 from proxy.planning.planner_port import Planning
 from proxy.ports import Transport
 from proxy.testing import Ledger, ModelList, NoMetrics, OpenDoor, make_deployment, serving
@@ -84,7 +84,7 @@ def test_a_completion_is_marked_answered_and_accounted() -> None:
             assert completion.usage is not None
             assert completion.usage.prompt_tokens == REPORTED.prompt
             (exchange,) = on.ledger.wait()
-            assert (exchange.usage, exchange.ending) == (REPORTED, Ending.COMPLETED)
+            assert (exchange.usage, exchange.ending) == (REPORTED, ExchangeOutcome.COMPLETED)
 
     run(body)
 
@@ -98,7 +98,7 @@ def test_a_stream_is_accounted_though_the_client_asked_for_no_usage() -> None:
             assert chunks[-1].choices[0].finish_reason == "stop"
             assert all(chunk.usage is None for chunk in chunks)
             (exchange,) = on.ledger.wait()
-            assert (exchange.usage, exchange.ending) == (REPORTED, Ending.COMPLETED)
+            assert (exchange.usage, exchange.ending) == (REPORTED, ExchangeOutcome.COMPLETED)
 
     run(body)
 
@@ -138,7 +138,7 @@ def test_a_stream_that_breaks_off_raises_in_the_sdk(ending: str) -> None:
             with pytest.raises(openai.APIError):
                 [chunk async for chunk in stream]
             (exchange,) = on.ledger.wait()
-            assert exchange.ending is Ending.BROKEN
+            assert exchange.ending is ExchangeOutcome.BROKEN
 
     run(body)
 
@@ -152,7 +152,7 @@ def test_a_client_that_hangs_up_cancels_the_call() -> None:
             async with asyncio.timeout(2):
                 await on.fake.gone.wait()
             (exchange,) = on.ledger.wait()
-            assert exchange.ending is Ending.HUNG_UP
+            assert exchange.ending is ExchangeOutcome.HUNG_UP
 
     run(body)
 

@@ -11,7 +11,7 @@ from typing import Any
 import openai
 import pytest
 
-from proxy.engine.exchange import Ending
+from proxy.engine.exchange import ExchangeOutcome
 from tests.e2e.conftest import Proxy, Start
 from tests.e2e.provider import (
     WAIT_S,
@@ -60,7 +60,7 @@ def test_embeddings_pass_and_their_usage_is_settled(start: Start) -> None:
     assert provider.seen[0].header("authorization") == "Bearer sk-operator"
     (exchange,) = proxy.ledger.wait()
     assert exchange.usage is not None
-    assert (exchange.usage.prompt, exchange.model, exchange.ending) == (5, "mine", Ending.COMPLETED)
+    assert (exchange.usage.prompt, exchange.model, exchange.ending) == (5, "mine", ExchangeOutcome.COMPLETED)
 
 
 def test_a_multipart_upload_arrives_byte_for_byte(start: Start) -> None:
@@ -124,7 +124,7 @@ def test_an_upload_that_is_given_up_reaches_nobody_as_whole(start: Start) -> Non
         line.sendall(b"POST /v1/files HTTP/1.1\r\nhost: x\r\ncontent-length: 200000\r\n\r\n" + b"a" * 1000)
         provider.wait()
     (exchange,) = proxy.ledger.wait()
-    assert exchange.ending is Ending.HUNG_UP
+    assert exchange.ending is ExchangeOutcome.HUNG_UP
 
 
 def test_a_download_passes_as_the_provider_encoded_it(start: Start) -> None:
@@ -187,7 +187,7 @@ def test_leaving_a_raw_stream_stops_the_provider(start: Start) -> None:
     connection.getresponse().read1(10)
     connection.close()
     assert provider.seen[0].gone.wait(WAIT_S)
-    assert proxy.ledger.wait()[0].ending is Ending.HUNG_UP
+    assert proxy.ledger.wait()[0].ending is ExchangeOutcome.HUNG_UP
 
 
 @pytest.mark.parametrize("method", ["GET", "DELETE", "PUT", "PATCH", "OPTIONS"])

@@ -13,7 +13,7 @@ import aiohttp
 import pytest
 
 from proxy.core.money.budget import most_prompt_tokens
-from proxy.storage.port import Entry
+from proxy.storage.port import LedgerEntry
 from proxy.storage.redis import RedisStore
 from proxy.testing import serving
 from tests.e2e.fleet import INPUT, KEY, MODEL, OUTPUT, Fleet, Provider, configuration, fleet, metric, until
@@ -70,14 +70,14 @@ class Crowd:
             await asyncio.sleep(0.01)
 
 
-def ledger(url: str) -> list[Entry]:
+def ledger(url: str) -> list[LedgerEntry]:
     """The entries, those of reservations among them that nobody settled."""
 
-    async def main() -> list[Entry]:
+    async def main() -> list[LedgerEntry]:
         store = RedisStore(url, timeout_s=10.0)
         try:
             await store.expire(time.time() + 3600)
-            entries: list[Entry] = []
+            entries: list[LedgerEntry] = []
             while page := await store.entries(
                 entries[-1].at if entries else 0.0, 1e12, entries[-1].exchange_id if entries else ""
             ):

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from proxy.core.money.budget import most_prompt_tokens
-from proxy.storage.port import Balance, Entry, SpendQuery
+from proxy.storage.port import Balance, LedgerEntry, SpendQuery
 from proxy.storage.redis import RedisStore
 from proxy.testing import serving
 from tests.e2e.fleet import INPUT, OUTPUT, TEAM, Crowd, Fleet, Provider, configuration, fleet, metric, until
@@ -29,14 +29,14 @@ def redis(tmp_path: Path) -> Iterator[RedisServer]:
         yield server
 
 
-def read(url: str, *, at: float | None = None) -> tuple[list[Entry], int, int]:
+def read(url: str, *, at: float | None = None) -> tuple[list[LedgerEntry], int, int]:
     """The ledger; and of the team's budget what is spent and reserved, after reservations that expire by ``at``."""
 
-    async def main() -> tuple[list[Entry], int, int]:
+    async def main() -> tuple[list[LedgerEntry], int, int]:
         store = RedisStore(url, timeout_s=10.0)
         try:
             await store.expire(at or time.time())
-            entries: list[Entry] = []
+            entries: list[LedgerEntry] = []
             while page := await store.entries(
                 entries[-1].at if entries else 0.0, 1e12, entries[-1].exchange_id if entries else ""
             ):

@@ -133,7 +133,7 @@ class AiderChat:
         """All context messages in aider's order."""
         return self.before_history() + self.behind_history()
 
-    def head(self) -> list[Message]:
+    def preamble(self) -> list[Message]:
         """System message and examples."""
         return [said("system", self.system)] + [said(*turn) for turn in EXAMPLES if self.examples]
 
@@ -154,7 +154,7 @@ class AiderChat:
 
     def body(self) -> dict[str, Any]:
         """The request as aider posts it."""
-        messages = self.head()
+        messages = self.preamble()
         for context in self.before_history():
             messages += context.messages()
         messages += self.turns()

@@ -75,7 +75,7 @@ def _slots(fixed: Sequence[Message]) -> list[int]:
 @st.composite
 def relaid_aider(draw: st.DrawFn, chat: AiderChat) -> Body:
     """A valid re-layout of aider's request. The chat must have a free fence."""
-    fixed = copy.deepcopy(chat.head() + chat.turns() + chat.current() + chat.tail())
+    fixed = copy.deepcopy(chat.preamble() + chat.turns() + chat.current() + chat.tail())
     slots = _slots(fixed)
     placed: dict[int, list[Unit]] = {slot: [] for slot in slots}
     for context in draw(st.permutations(chat.contexts())):

@@ -177,8 +177,8 @@ def _rests(text: str, spans: list[tuple[int, int]], behind: tuple[str, ...]) -> 
     edges = [part[: len(part) - len(part.lstrip(_WHITE))] + part[len(part.rstrip(_WHITE)) :] for part in behind]
     taken = Counter("".join(edges))
     left = len(white) - taken.total()
-    for head in range(left + 1):
-        hole = white[:head] + white[len(white) - (left - head) :]
+    for preamble in range(left + 1):
+        hole = white[:preamble] + white[len(white) - (left - preamble) :]
         if Counter(hole) + taken == Counter(white):
             yield before + hole + after
 

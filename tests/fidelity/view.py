@@ -104,7 +104,7 @@ class View:
         return sum(1 for text in self.texts or () if not text.strip())
 
 
-def view(index: int, message: dict[str, Any]) -> View:
+def recognised(index: int, message: dict[str, Any]) -> View:
     """The view of one message (a dict with a string role)."""
     role, content = message["role"], message.get("content")
     rest = {k: v for k, v in message.items() if k not in ("role", "content") and k not in MARKER_KEYS}
@@ -132,4 +132,4 @@ def views(messages: Any) -> list[View] | None:
         return None
     if not all(isinstance(message, dict) and isinstance(message.get("role"), str) for message in messages):
         return None
-    return [view(index, message) for index, message in enumerate(messages)]
+    return [recognised(index, message) for index, message in enumerate(messages)]

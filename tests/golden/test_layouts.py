@@ -101,10 +101,10 @@ def named(draft: Draft, element: Element) -> str:
         case ElementKind.TOOLS:
             return f"{len(element.parts)} definitions"
         case ElementKind.WHOLE:
-            group = next(g for g in draft.view.groups if g.message == element.message)
+            group = next(g for g in draft.recognised.groups if g.message == element.message)
             return ", ".join(dict.fromkeys(item.key for item in group.items))
         case ElementKind.MESSAGE:
-            return first_words(draft.view.messages[element.message])
+            return first_words(draft.recognised.messages[element.message])
         case _ if element.item is not None:
             key = element.item.key
             return key.rpartition(":")[0] if element.item.kind is PieceKind.DOCUMENT else key

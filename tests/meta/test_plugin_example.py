@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pluggy
 
-from proxy.core.recognition.pieces import Form, PieceKind, recognise_text
+from proxy.core.recognition.pieces import MessageKind, PieceKind, recognise_text
 from proxy.hookspecs import PROJECT, Hooks
 from proxy.plugins import DEFAULT_PLUGINS, build_plugin_manager, recognisers
 
@@ -30,7 +30,7 @@ def test_the_example_recognises_its_own_text_and_leaves_others_alone() -> None:
     manager.check_pending()
     found = recognise_text(recognisers(manager), "user", "Notes of this project:\nUse tabs.\n")
     assert found is not None
-    assert found.form is Form.CONTEXT
+    assert found.form is MessageKind.CONTEXT
     assert [cut.kind for cut in found.cuts] == [PieceKind.OPENING, PieceKind.DOCUMENT]
     assert recognise_text(recognisers(manager), "user", "My notes of this project:\n") is None
 

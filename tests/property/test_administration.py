@@ -9,12 +9,12 @@ from hypothesis import strategies as st
 
 from proxy.access.authentication import Identity
 from proxy.access.directory import Declared, Directory
-from proxy.admin import Desk
+from proxy.admin import AdminService
 from proxy.clock import ManualClock
 from proxy.core.providers import NONE
 from proxy.errors import Conflict, InvalidRequest, MethodNotAllowed, NotFound, Unauthorized
-from proxy.ports import Deployment, Subject, Transport
-from proxy.spend.rules import Rulebook
+from proxy.ports import Deployment, Principal, Transport
+from proxy.spend.rules import LimitResolver
 from proxy.spend.windows import window_at
 from proxy.storage.memory import MemoryStore
 from proxy.storage.port import TeamRecord
@@ -58,7 +58,11 @@ def test_it_answers_or_refuses_and_what_it_keeps_is_usable(
         store = MemoryStore()
         directory = Directory(Declared([TeamRecord("red")]), store)
         await directory.load()
-        desk, who, rules = Desk(directory, store, ManualClock(NOW)), Identity(directory, b"s"), Rulebook(directory)
+        desk, who, rules = (
+            AdminService(directory, store, ManualClock(NOW)),
+            Identity(directory, b"s"),
+            LimitResolver(directory),
+        )
         for method, path, query, body in calls:
             try:
                 reply = await desk.answer(method, path, query if method in ("GET", "DELETE") else {}, body)
@@ -69,7 +73,7 @@ def test_it_answers_or_refuses_and_what_it_keeps_is_usable(
         for key in directory.snapshot.keys.values():
             assert key.team in directory.snapshot.teams
         for team in directory.snapshot.teams:
-            for rule in rules.rules(Subject("s", team=team, key_id="key-1", user="alice"), MODEL):
+            for rule in rules.rules(Principal("s", team=team, key_id="key-1", user="alice"), MODEL):
                 window_at(rule.window, rule.timezone, NOW)
 
     asyncio.run(main())

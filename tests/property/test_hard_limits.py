@@ -26,7 +26,7 @@ from proxy.core.request.routing_fields import head_of
 from proxy.core.response.reported import NOTHING_REPORTED
 from proxy.core.response.usage import Usage
 from proxy.storage.memory import MemoryStore
-from proxy.storage.port import Charge, Entry, Granted, Reserve, Settle, Store
+from proxy.storage.port import Charge, Granted, LedgerEntry, Reserve, Settle, Store
 from proxy.storage.sqlite import SqliteStore
 
 T = TypeVar("T")
@@ -82,7 +82,7 @@ class Machine(RuleBasedStateMachine):
         before = self.known.get(name)
         ask = Reserve(
             name, TEAM, [Charge(ACCOUNT, before.amount if before else amount, self.limit)], self.now + LEASE_S,
-            Entry(name, self.now, TEAM, cost=before.amount if before else amount),
+            LedgerEntry(name, self.now, TEAM, cost=before.amount if before else amount),
         )  # fmt: skip
         answer = self.run(self.store.reserve(ask, self.now))
         self.expire()
@@ -102,7 +102,9 @@ class Machine(RuleBasedStateMachine):
         cost = int(one.amount * share)
         if one.state == "released":
             return
-        self.run(self.store.settle(Settle(Entry(name, self.now, TEAM, cost=cost), [Charge(ACCOUNT, cost)]), self.now))
+        self.run(
+            self.store.settle(Settle(LedgerEntry(name, self.now, TEAM, cost=cost), [Charge(ACCOUNT, cost)]), self.now)
+        )
         if one.state != "settled":
             one.state, one.spent = "settled", cost
 

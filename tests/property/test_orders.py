@@ -11,14 +11,14 @@ from hypothesis import strategies as st
 
 from proxy.core.caches.prompt import Life
 from proxy.core.layout.layout import Layout
-from proxy.core.layout.orders import Material, behind_prefix, by_tiers, valid_prefix
+from proxy.core.layout.orders import RequestElements, behind_prefix, by_tiers, valid_prefix
 from proxy.core.layout.relocation import moved_material
 from proxy.core.layout.render import render_messages, render_tools
 from proxy.core.layout.tiers import Tier
 from proxy.core.planner.analysis import Draft
 from proxy.core.providers import PROFILES
 from proxy.core.request.element import Element
-from proxy.core.request.item import Item
+from proxy.core.request.item import ContextPiece
 from proxy.core.request.tokens import TokenCounter, bytes_over_four
 from proxy.core.wire.json_body import splice
 from tests.fidelity.chats import AiderChat
@@ -30,11 +30,11 @@ from tests.talk import Talk
 QUIRKS = [HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much]
 
 
-def an_order(material: Material, past: Sequence[Sequence[bytes]], chance: random.Random) -> tuple[Element, ...]:
+def an_order(material: RequestElements, past: Sequence[Sequence[bytes]], chance: random.Random) -> tuple[Element, ...]:
     """One of the ways in which orders are made, with random numbers for what is learnt."""
     weights: dict[str, float] = {}
 
-    def weight(item: Item) -> float:
+    def weight(item: ContextPiece) -> float:
         return weights.setdefault(item.key, chance.random())
 
     if chance.random() < 0.3:
@@ -67,7 +67,7 @@ def hold(profile_name: str, steps: list[Step], chance: random.Random) -> None:
         draft = talk.send(step.body, after_s=step.after_s).ticket
         if not isinstance(draft, Draft):
             continue
-        moved = moved_material(draft.view, draft.material, TokenCounter(bytes_over_four))
+        moved = moved_material(draft.recognised, draft.material, TokenCounter(bytes_over_four))
         for material in filter(None, (draft.material, moved)):
             layout = Layout(draft.choice.layout.seed, an_order(material, past, chance))
             past.append([e.digest for e in layout.elements])
@@ -75,9 +75,9 @@ def hold(profile_name: str, steps: list[Step], chance: random.Random) -> None:
             explicit = profile_name == "openai-explicit"
             marks = some_marks(layout, chance, last_tool + 1 if explicit else 0)
             changes: dict[str, bytes | None] = {
-                "messages": render_messages(layout, draft.view.messages, marks, profile.dialect)
+                "messages": render_messages(layout, draft.recognised.messages, marks, profile.dialect)
             }
-            request = draft.view.request
+            request = draft.recognised.request
             if material.tools:
                 changes["tools"] = render_tools(bytes(request.members["tools"]), marks.get(last_tool), profile.dialect)
             out = json.loads(splice(request.body, request.members, changes))

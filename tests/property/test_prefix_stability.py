@@ -95,7 +95,7 @@ def hold(profile: str, steps: list[Step]) -> None:
         if plan.rewritten:
             assert {i for i, (_, is_marked) in enumerate(wire) if is_marked} == set(laid_out(plan).choice.marks)
         sent = [block for block, _ in wire]
-        is_plain = all(message.recognition is None for message in laid_out(plan).view.messages)
+        is_plain = all(message.recognition is None for message in laid_out(plan).recognised.messages)
         for before, hashes, was_plain in past:
             for position in range(min(len(before), len(sent))):
                 is_equal = before[: position + 1] == sent[: position + 1]

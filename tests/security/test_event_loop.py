@@ -21,7 +21,7 @@ from proxy.core.planner.plan import Plan
 from proxy.core.planner.planner import TierPlanner
 from proxy.core.providers import PROFILES
 from proxy.core.recognition.pieces import MOST_CHARS, Recogniser, TooMuch
-from proxy.core.request.body_cache import Trunks
+from proxy.core.request.body_cache import BodyCache
 from proxy.core.request.demand import demand_of
 from proxy.core.request.route import Route
 from proxy.core.request.routing_fields import head_of, untouched
@@ -33,7 +33,7 @@ from proxy.errors import InvalidRequest
 from proxy.planning.planner_port import Planning
 from proxy.planning.tokenizers import local_encode
 from proxy.plugins import build_plugin_manager, recognisers
-from proxy.ports import Deployment, Subject, Transport
+from proxy.ports import Deployment, Principal, Transport
 from tests.security.bodies import CHATS, WIRE
 from tests.security.provider import Answer, event
 from tests.security.world import CONFIG, World, chat, world_of
@@ -67,7 +67,7 @@ def assert_linear(work: Callable[[bytes], object], make: Callable[[int], bytes],
 def taken_apart(body: bytes) -> None:
     """All that is done to a body's own bytes where it is not planned."""
     with contextlib.suppress(InvalidRequest):
-        head = head_of(body, Trunks().cut)
+        head = head_of(body, BodyCache().cut)
         unambiguous(body, head)
         untouched(body, head, "another")
         demand_of("POST", "/chat/completions", head.asked)
@@ -146,10 +146,10 @@ def planning() -> Planning:
 
 async def planned(planner: Planning, body: bytes, now: float = 1.0) -> Plan:
     """The plan of a request that is counted, as the engine has it made."""
-    subject = Subject(scope="s")
+    principal = Principal(scope="s")
     head = await Aside().run_large(len(body), lambda: head_of(body, planner.cut))
-    await planner.prepare(body, DEPLOYMENT, subject, Mode.TIER, now, head.cut)
-    plan = await planner.written(planner.plan(body, DEPLOYMENT, subject, Mode.TIER, now, head.cut))
+    await planner.prepare(body, DEPLOYMENT, principal, Mode.TIER, now, head.cut)
+    plan = await planner.written(planner.plan(body, DEPLOYMENT, principal, Mode.TIER, now, head.cut))
     planner.began(plan, now)
     planner.settled(plan, None, now)
     return plan

@@ -32,7 +32,7 @@ from proxy.core.request.token_estimate import estimate
 from proxy.core.request.tokens import TokenCounter, quick
 from proxy.core.response.stream import StreamFold
 from proxy.core.secrets.redaction import without_keys
-from proxy.core.sessions.volatile_lines import Evidence, HeadLines, with_evidence
+from proxy.core.sessions.volatile_lines import HeadLines, VolatileRegions, with_evidence
 from proxy.core.stability.edit_signals import stands
 from proxy.engine.form import FormScan, boundary_of
 from proxy.errors import ProxyError
@@ -289,7 +289,7 @@ def _read(text: str, reader: MessageReader) -> Message:
 def _evidence(text: str) -> None:
     """Two versions of a text, of which the later one is cut by what the earlier one tells."""
     reader = MessageReader(TokenCounter(), _RECOGNISERS)
-    head, evidence = HeadLines(), Evidence()
+    head, evidence = HeadLines(), VolatileRegions()
     lines = text.split("\n")
     for number in range(2):
         changed = "\n".join(f"{line}{number}" if not at % 70 else line for at, line in enumerate(lines))

@@ -32,7 +32,7 @@ from proxy.app import composition
 from proxy.cli.server import address, listen, run_on_loop, server
 from proxy.core.request.tokens import bytes_over_four
 from proxy.settings import Environment, load
-from proxy.storage.port import NANOS_PER_USD, Entry, Store
+from proxy.storage.port import NANOS_PER_USD, LedgerEntry, Store
 from proxy.tasks import drain
 from proxy.testing import serving
 from proxy.web.app import create_app
@@ -219,7 +219,7 @@ class World:
         """What ``/metrics`` says."""
         return self._assembly.parts.metrics.render().decode()
 
-    def ledger(self, team: str) -> list[Entry]:
+    def ledger(self, team: str) -> list[LedgerEntry]:
         """The team's entries, oldest first, after everything that runs has ended."""
         self._wait()
         return list(self._on_loop(self._store.entries(0.0, 1e12, team=team)))

@@ -2,7 +2,16 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from proxy.core.recognition.pieces import MOST_PIECES, Bound, Cut, Form, PieceKind, Recognition, TooMuch, recognise_text
+from proxy.core.recognition.pieces import (
+    MOST_PIECES,
+    Bound,
+    Cut,
+    MessageKind,
+    PieceKind,
+    Recognition,
+    TooMuch,
+    recognise_text,
+)
 from proxy.hookspecs import hookimpl
 from proxy.plugins import Guarded, build_plugin_manager, recognisers
 
@@ -54,7 +63,7 @@ class Slow:
     def recognise(self, role: str, text: str) -> Recognition | None:
         self.calls += 1
         self.spent_s += self.takes_s
-        return Recognition("mine", Form.SYSTEM, (Cut("section:0", PieceKind.SECTION, 0, len(text)),))
+        return Recognition("mine", MessageKind.SYSTEM, (Cut("section:0", PieceKind.SECTION, 0, len(text)),))
 
 
 def slow() -> tuple[Slow, Guarded, Watching]:
@@ -105,7 +114,7 @@ def test_a_text_that_is_too_much_for_a_plugin_is_counted_and_passed_on() -> None
             if role == "user":
                 raise TooMuch(Bound.MATCHES)
             cuts = (Cut(f"section:{at}", PieceKind.SECTION, at, at + 1) for at in range(len(text)))
-            return Recognition("mine", Form.SYSTEM, tuple(cuts))
+            return Recognition("mine", MessageKind.SYSTEM, tuple(cuts))
 
     watching = Watching()
     guarded = Guarded("mine", -1, Mine(), watching)
@@ -135,7 +144,7 @@ def test_a_plugin_that_works_says_what_it_says() -> None:
         name, priority = "mine", -1
 
         def recognise(self, role: str, text: str) -> Recognition | None:
-            return Recognition("mine", Form.SYSTEM, (Cut("section:0", PieceKind.SECTION, 0, len(text)),))
+            return Recognition("mine", MessageKind.SYSTEM, (Cut("section:0", PieceKind.SECTION, 0, len(text)),))
 
     class Plugin:
         @hookimpl

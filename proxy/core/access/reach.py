@@ -83,7 +83,7 @@ _ESCAPE = re.compile(rb"%([0-9A-Fa-f]{2})")
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class ModelPlace:
     """Where a path names a model: the segment's number in the path as it was sent, and what follows the name in it."""
 
     name: str
@@ -120,7 +120,7 @@ class Reach:
     beyond: str = ""
     is_foreign: bool = False
     is_listing: bool = False
-    place: Place | None = None
+    place: ModelPlace | None = None
     chosen: str = ""
 
 
@@ -185,16 +185,16 @@ def is_body_path(text: str) -> bool:
     return text in _BODY_PATHS or _RUNS.fullmatch(text) is not None
 
 
-def place_of(path: Path) -> Place | None:
+def place_of(path: Path) -> ModelPlace | None:
     """Where a path names the model that it asks: /engines/X/completions, /openai/deployments/X/chat/completions,
     /models/X:generateContent."""
     segments, words = path.segments, path.words
     if len(words) > 2 and words[0] in ("engines", "deployments"):
         behind = "/" + "/".join(words[2:])
-        return Place(segments[1], path.skipped + 1) if _BEHIND_NAME.fullmatch(behind) else None
+        return ModelPlace(segments[1], path.skipped + 1) if _BEHIND_NAME.fullmatch(behind) else None
     if len(words) == 2 and words[0] == "models":
         name, colon, verb = segments[1].rpartition(":")
-        return Place(name, path.skipped + 1, colon + verb) if name and verb.lower() in _VERBS else None
+        return ModelPlace(name, path.skipped + 1, colon + verb) if name and verb.lower() in _VERBS else None
     return None
 
 

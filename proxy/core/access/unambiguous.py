@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from msgspec import Raw
 
-from proxy.core.request.routing_fields import HEAD_NAMES, UTF8_MARK, Head, head_of
+from proxy.core.request.routing_fields import HEAD_NAMES, UTF8_MARK, RequestFields, head_of
 from proxy.core.wire.json_body import join_members, value_spans
 from proxy.core.wire.scan import once, scan_members, values
 from proxy.errors import InvalidRequest
@@ -20,16 +20,16 @@ _SHOWN_CHARS = 128
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
+class CheckedBody:
     """A JSON body with its head. ``members`` are its members' values by their names, each of which stands there once;
     None where the body was not understood so far."""
 
     body: bytes
-    head: Head
+    head: RequestFields
     members: Mapping[str, Raw | bytes] | None
 
 
-def unambiguous(body: bytes, head: Head) -> Reading:
+def unambiguous(body: bytes, head: RequestFields) -> CheckedBody:
     """The request with every name once. Raises InvalidRequest for a name that only some servers take for one of those
     that decide where a request goes and what it may cost."""
     if head.cut is None and body.startswith(UTF8_MARK):
@@ -43,9 +43,9 @@ def unambiguous(body: bytes, head: Head) -> Reading:
     spans = value_spans(body, cut.members, cut.span)
     if spans is not None:
         cut.span = cut.span or spans.get("messages")
-        return Reading(body, head, cut.members)
+        return CheckedBody(body, head, cut.members)
     joined = join_members(cut.members, {})
-    return Reading(joined, head_of(joined), cut.members)
+    return CheckedBody(joined, head_of(joined), cut.members)
 
 
 def check_names(names: Iterable[str]) -> None:
@@ -68,13 +68,13 @@ def folded(name: str) -> str:
 _FOLDED: Mapping[str, str] = {folded(name): name for name in HEAD_NAMES}
 
 
-def _scanned(body: bytes, head: Head) -> Reading:
+def _scanned(body: bytes, head: RequestFields) -> CheckedBody:
     members = scan_members(body)
     if members is None:
-        return Reading(body, head, None)
+        return CheckedBody(body, head, None)
     check_names(member.name for member in members)
     found = values(members)
     if len(found) == len(members):
-        return Reading(body, head, found)
+        return CheckedBody(body, head, found)
     joined = once(members)
-    return Reading(joined, head_of(joined), found)
+    return CheckedBody(joined, head_of(joined), found)

@@ -6,21 +6,21 @@ from dataclasses import dataclass, field
 
 from proxy.core.layout.layout import Layout
 from proxy.core.layout.notices import stays
-from proxy.core.layout.orders import Material
+from proxy.core.layout.orders import RequestElements
 from proxy.core.providers import CacheProfile, Family
-from proxy.core.recognition.fixed_texts import Claim
+from proxy.core.recognition.fixed_texts import FileClaim
 from proxy.core.recognition.pieces import PieceKind
 from proxy.core.request.element import Element, ElementKind
-from proxy.core.request.item import Item
+from proxy.core.request.item import ContextPiece
 from proxy.core.request.message import Part
-from proxy.core.request.view import SystemText, View
-from proxy.core.sessions.observation import Reading
+from proxy.core.request.view import RecognisedRequest, SystemText
+from proxy.core.sessions.observation import RequestObservation
 from proxy.core.sessions.preamble_changes import changed_places
 from proxy.core.sessions.session import Session, fixed_digest
 from proxy.core.stability.change_rates import CLOCK_CHANGE, STATIC_CHANGE, change_hazard, file_hazard, later_hazard
 from proxy.core.stability.document_retention import DocumentSign
 from proxy.core.stability.document_words import read_words
-from proxy.core.stability.edit_signals import NO_SIGN, Sign, read_signs
+from proxy.core.stability.edit_signals import NO_SIGN, EditSignals, read_signs
 from proxy.core.stability.file_words import FileWords
 from proxy.core.stability.mention_calibration import said_of
 
@@ -63,11 +63,12 @@ _STORED = (Ordering(size_power=0.6, later_weight=1.0),)
 class Forecast:
     """What is expected of the next request, made once per request and used for every candidate layout.
 
-    ``body`` is P(the session's next request comes within the life), ``head`` P(any request with the same head does);
+    ``body`` is P(the session's next request comes within the life), ``preamble`` P(any request with the same preamble
+    does);
     ``turns`` maps a message's index to P(the next request repeats the conversation up to it); ``hazards`` maps a
     context piece to -ln P(unchanged), ``whole`` a context message's index to the sum over its pieces;
     ``head_hazards`` holds the tools' -ln P(unchanged), then each system message's; ``shared``
-    are the first turns, with which other sessions of the lane begin, too. ``fixed_hazards`` is as ``head_hazards``,
+    are the first turns, with which other sessions of the cohort begin, too. ``fixed_hazards`` is as ``head_hazards``,
     for system messages without what moves in them. ``rendered_last`` are the context messages with no turn between
     them and the last exchange. ``documents`` is what the request shows of the retrieved ones; ``whole_set`` P(they all
     stay): ``hazards`` of documents are for where they do not. ``standing_hazard`` is that of documents that were not
@@ -77,11 +78,11 @@ class Forecast:
     """
 
     body: float
-    head: float
+    preamble: float
     turns: Mapping[int, float]
     hazards: Mapping[str, float]
     later: Mapping[str, float]
-    signs: Mapping[str, Sign]
+    signs: Mapping[str, EditSignals]
     whole: Mapping[int, float]
     shared: frozenset[int]
     head_hazards: Sequence[float]
@@ -98,7 +99,7 @@ class Forecast:
     joins: float = 0.0
     usual_edit: float = 0.0
 
-    def weight(self, item: Item, tokens: int, ordering: Ordering) -> float:
+    def weight(self, item: ContextPiece, tokens: int, ordering: Ordering) -> float:
         """The larger, the earlier a piece should stand."""
         hazard = self.hazards[item.key] + ordering.later_weight * self.later[item.key]
         return float(tokens**ordering.size_power) / max(hazard, 1e-6)
@@ -111,7 +112,7 @@ class Forecast:
         """
         moves = self.rendered_last if is_natural else frozenset()
         result: list[float] = []
-        reached, hazard, edits, documents, reader = 1.0, 0.0, 0.0, 0.0, max(self.head, self.body)
+        reached, hazard, edits, documents, reader = 1.0, 0.0, 0.0, 0.0, max(self.preamble, self.body)
         kept, turns, shared = 1.0, self.turns, self.shared
         starts = layout.starts
         for index, (message, start) in enumerate(zip(layout.turns, starts, strict=True), 1):
@@ -178,72 +179,79 @@ class Forecast:
 
 def forecast(
     session: Session,
-    reading: Reading,
-    view: View,
-    material: Material,
+    observation: RequestObservation,
+    recognised: RecognisedRequest,
+    material: RequestElements,
     profile: CacheProfile,
     file_words: FileWords,
 ) -> Forecast:
     """The forecast for one request."""
-    lane = session.lane
-    turn_indices = view.turns()
-    survival = lane.breaks.survival(len(turn_indices), reading.broke, _results(view, turn_indices))
+    cohort = session.cohort
+    turn_indices = recognised.turns()
+    survival = cohort.breaks.survival(len(turn_indices), observation.broke, _results(recognised, turn_indices))
     continues = _GOES_ON
     if not session.requests:
         # A side call that is made anew repeats all of itself.
-        continues, repeats = lane.continues(), lane.repeats()
+        continues, repeats = cohort.continues(), cohort.repeats()
         share = repeats / (continues + repeats)
         survival = [share + (1 - share) * chance for chance in survival]
         continues = max(continues, repeats)
-    signs = read_signs(view, material.items, reading.ages, file_words)
+    signs = read_signs(recognised, material.items, observation.ages, file_words)
     usual = _usual_edit(signs)
     hazards: dict[str, float] = {}
     later: dict[str, float] = {}
     said: dict[str, float] = {}
     edits: set[str] = set()
     is_stored = profile.family in (Family.GRID, Family.UNIT)
-    for item in (item for group in view.groups for item in group.items):
+    for item in (item for group in recognised.groups for item in group.items):
         key = item.key
-        if item.kind is PieceKind.FILE and item.claim is not Claim.READ_ONLY:
+        if item.kind is PieceKind.FILE and item.claim is not FileClaim.READ_ONLY:
             edits.add(key)
             tokens = material.sizes[key]
             sign = signs.get(key, NO_SIGN)
-            general = file_hazard(reading.ages[key], tokens, sign)
+            general = file_hazard(observation.ages[key], tokens, sign)
             said[key] = said_of(general, sign)
-            hazards[key] = lane.reliance.hazard(general, sign) if is_stored else general
-            later[key] = later_hazard(reading.ages[key], tokens, reading.rates.get(key) if is_stored else None)
+            hazards[key] = cohort.reliance.hazard(general, sign) if is_stored else general
+            later[key] = later_hazard(observation.ages[key], tokens, observation.rates.get(key) if is_stored else None)
         else:
-            hazards[key] = later[key] = change_hazard(item.kind, item.claim, reading.ages[key], reading.rates.get(key))
-    priors, standing = _head_priors(session, view), _standing_hazard(session, view)
+            hazards[key] = later[key] = change_hazard(
+                item.kind, item.claim, observation.ages[key], observation.rates.get(key)
+            )
+    priors, standing = _head_priors(session, recognised), _standing_hazard(session, recognised)
     # Where documents are no part of their own they change with the text that they stand in.
-    whole_texts = {text.message for text in view.system if text.standing and not text.is_parted}
-    fresh = reading.replaced
-    edited = changed_places(session.head, reading.head) - fresh if session.requests else frozenset[int]()
-    edited_fixed = edited & changed_places(session.fixed, reading.fixed)
-    retrieved, documents = view.retrieved(), [item for item in view.documents() if item.kind is PieceKind.DOCUMENT]
-    for item in (item for item in view.documents() if item.kind is PieceKind.FILE):
+    whole_texts = {text.message for text in recognised.system if text.standing and not text.is_parted}
+    fresh = observation.replaced
+    edited = changed_places(session.preamble, observation.preamble) - fresh if session.requests else frozenset[int]()
+    edited_fixed = edited & changed_places(session.fixed, observation.fixed)
+    retrieved, documents = (
+        recognised.retrieved(),
+        [item for item in recognised.documents() if item.kind is PieceKind.DOCUMENT],
+    )
+    for item in (item for item in recognised.documents() if item.kind is PieceKind.FILE):
         # Most clients show what stays in the system prompt; what does not is known by how often it changed.
-        rate = reading.rates.get(item.key)
-        hazards[item.key] = later[item.key] = change_hazard(item.kind, Claim.READ_ONLY, reading.ages[item.key], rate)
-    shown = _shown(session, view, [document.digest for document in retrieved])
-    whole_set = lane.documents.stays(shown) if documents else 0.0
+        rate = observation.rates.get(item.key)
+        hazards[item.key] = later[item.key] = change_hazard(
+            item.kind, FileClaim.READ_ONLY, observation.ages[item.key], rate
+        )
+    shown = _shown(session, recognised, [document.digest for document in retrieved])
+    whole_set = cohort.documents.stays(shown) if documents else 0.0
     for document, one in zip(documents, shown, strict=False):
-        hazards[document.key] = lane.documents.hazard(one)
-        later[document.key] = lane.documents.hazard(one.later())
+        hazards[document.key] = cohort.documents.hazard(one)
+        later[document.key] = cohort.documents.hazard(one.later())
     turns = dict(zip(turn_indices, survival, strict=True))
-    if notices := view.transcript.notices if profile.hoists_system else ():
+    if notices := recognised.transcript.notices if profile.hoists_system else ():
         # Hoisted ones stand in front of all turns.
-        held = stays(view.messages, notices, session.noticed, session.notices_new)
+        held = stays(recognised.messages, notices, session.noticed, session.notices_new)
         turns = {index: held * chance for index, chance in turns.items()} | dict.fromkeys(notices, held)
     return Forecast(
-        body=continues * lane.returns_within(profile.life_s, reading.gap),
-        head=lane.shares_within(profile.life_s),
+        body=continues * cohort.returns_within(profile.life_s, observation.gap),
+        preamble=cohort.shares_within(profile.life_s),
         turns=turns,
         hazards=hazards,
         later=later,
         signs=signs,
         said=said,
-        joins=-math.log1p(-lane.joins()),
+        joins=-math.log1p(-cohort.joins()),
         head_hazards=[
             session.head_hazard(
                 place,
@@ -251,21 +259,21 @@ def forecast(
                 is_fresh=place in fresh,
                 is_edited=place in edited,
             )
-            for place in range(view.head + 1)
+            for place in range(recognised.preamble + 1)
         ],
-        rendered_last=_rendered_last(view),
+        rendered_last=_rendered_last(recognised),
         fixed_hazards=[
             session.fixed_hazard(place, is_fresh=place in fresh, is_edited=place in edited_fixed)
             + (standing if place - 1 in whole_texts else 0.0)
-            for place in range(view.head + 1)
+            for place in range(recognised.preamble + 1)
         ],
-        shared=frozenset(turn_indices[: lane.shared_turns(reading.turns)]),
-        whole={g.message: sum(hazards[i.key] for i in g.items if i.key not in edits) for g in view.groups},
-        whole_edits={g.message: sum(hazards[i.key] for i in g.items if i.key in edits) for g in view.groups},
+        shared=frozenset(turn_indices[: cohort.shared_turns(observation.turns)]),
+        whole={g.message: sum(hazards[i.key] for i in g.items if i.key not in edits) for g in recognised.groups},
+        whole_edits={g.message: sum(hazards[i.key] for i in g.items if i.key in edits) for g in recognised.groups},
         edits=frozenset(edits),
         orderings=_STORED if is_stored else _MARKED,
         edit_scale=_edit_scale(
-            sum(hazards[key] for key in edits), lane.reliance.edits(usual), _STORED_SHARE if is_stored else 1.0
+            sum(hazards[key] for key in edits), cohort.reliance.edits(usual), _STORED_SHARE if is_stored else 1.0
         ),
         usual_edit=usual if edits else 0.0,
         documents=shown,
@@ -278,27 +286,28 @@ def _is_file(element: Element) -> bool:
     return element.item is not None and element.item.kind is PieceKind.FILE
 
 
-def _shown(session: Session, view: View, documents: Sequence[bytes]) -> Sequence[DocumentSign]:
+def _shown(session: Session, recognised: RecognisedRequest, documents: Sequence[bytes]) -> Sequence[DocumentSign]:
     """What the request shows of its documents. Those that were not seen to change are read once: what belongs to a
     prompt, and stands in every request, would be read each time for nothing."""
-    is_known = not view.documents() and session.documents.has(documents)
-    return session.documents.signs(documents, [(0.0, 0.0)] * len(documents) if is_known else read_words(view))
+    is_known = not recognised.documents() and session.documents.has(documents)
+    return session.documents.signs(documents, [(0.0, 0.0)] * len(documents) if is_known else read_words(recognised))
 
 
-def _head_priors(session: Session, view: View) -> dict[int, float]:
+def _head_priors(session: Session, recognised: RecognisedRequest) -> dict[int, float]:
     """P(a system message changes) before anything was seen, where that is not what it is of fixed text."""
     return {
-        text.message: CLOCK_CHANGE if text.is_moving else _standing_change(session, view, text) for text in view.system
+        text.message: CLOCK_CHANGE if text.is_moving else _standing_change(session, recognised, text)
+        for text in recognised.system
     }
 
 
-def _standing_change(session: Session, view: View, text: SystemText) -> float:
-    return session.shared_head.documents.change(fixed_digest(view.messages[text.message]))
+def _standing_change(session: Session, recognised: RecognisedRequest, text: SystemText) -> float:
+    return session.shared_head.documents.change(fixed_digest(recognised.messages[text.message]))
 
 
-def _standing_hazard(session: Session, view: View) -> float:
-    standing = next((text for text in view.system if text.standing), None)
-    return -math.log1p(-_standing_change(session, view, standing)) if standing is not None else 0.0
+def _standing_hazard(session: Session, recognised: RecognisedRequest) -> float:
+    standing = next((text for text in recognised.system if text.standing), None)
+    return -math.log1p(-_standing_change(session, recognised, standing)) if standing is not None else 0.0
 
 
 def _spread(hazard: float, parts: Sequence[Part]) -> Iterator[float]:
@@ -319,24 +328,24 @@ def _edit_scale(hazard: float, usual: float, share: float) -> float:
     return (share * usual + (1.0 - share) * independent) / independent
 
 
-def _usual_edit(signs: Mapping[str, Sign]) -> float:
+def _usual_edit(signs: Mapping[str, EditSignals]) -> float:
     """P(the answer edits any file), by what the prompt says."""
     if any(sign.is_told for sign in signs.values()):
         return _EDITS_NAMED
     return _EDITS_ASKED if any(sign.is_asked for sign in signs.values()) else _EDITS_USUALLY
 
 
-def _results(view: View, turns: Sequence[int]) -> list[int]:
+def _results(recognised: RecognisedRequest, turns: Sequence[int]) -> list[int]:
     """How far from the end the latest tool results stand."""
     found: list[int] = []
     for distance, index in enumerate(reversed(turns), 1):
-        if view.messages[index].role == "tool":
+        if recognised.messages[index].role == "tool":
             found.append(distance)
             if len(found) == _MAX_RESULTS:
                 break
     return found
 
 
-def _rendered_last(view: View) -> frozenset[int]:
-    last_turn = max((i for i in view.turns() if i < view.last_user), default=-1)
-    return frozenset(g.message for g in view.groups if g.message > last_turn and last_turn >= 0)
+def _rendered_last(recognised: RecognisedRequest) -> frozenset[int]:
+    last_turn = max((i for i in recognised.turns() if i < recognised.last_user), default=-1)
+    return frozenset(g.message for g in recognised.groups if g.message > last_turn and last_turn >= 0)

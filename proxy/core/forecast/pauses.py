@@ -43,7 +43,7 @@ _MOST = 0.95
 _CAUTION = 0.8
 
 
-class Standing(Protocol):
+class PricedLayout(Protocol):
     """A layout as it is judged: P(the next request comes within the short life and repeats everything up to a
     position), and the positions, ascending, whose entries are held."""
 
@@ -69,7 +69,7 @@ class Standing(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Outlook:
+class PauseForecast:
     """Returns that only the longer life serves. ``pause`` is P(the session's next request comes after the short life
     and within the long one), ``forecast`` what else is expected of that request; ``openings`` is how many new sessions
     with the same head are expected to come so late, before it is gone for good or changes."""
@@ -79,22 +79,22 @@ class Outlook:
     forecast: Forecast
     profile: CacheProfile
 
-    def worth(self, layout: Layout, cache: Cache, now: float, *, is_natural: bool) -> "Worth":
+    def worth(self, layout: Layout, cache: Cache, now: float, *, is_natural: bool) -> "PauseValue":
         """What reading this layout after a pause is worth."""
-        after = replace(self.forecast, body=self.pause, head=self.pause).positions(layout, is_natural=is_natural)
+        after = replace(self.forecast, body=self.pause, preamble=self.pause).positions(layout, is_natural=is_natural)
         # If it is not protected now, the next request can do it for little, unless the pause comes first once more.
         chances = [_CAUTION * chance / (1.0 - min(chance, _MOST)) for chance in after]
         later = now + self.profile.life_s + self.profile.slack_s + 1.0
         held = cache.held(layout.prompt({}), later)
         spans = tuple(map(_span, layout.ends, (0, *layout.ends), chances))
-        head = self._head(layout) if self.openings else -1
+        preamble = self._head(layout) if self.openings else -1
         opened: list[float] = []
-        if head >= 0:
-            kept = replace(self.forecast, body=1.0, head=1.0).positions(layout, is_natural=is_natural)
-            opened = [self.openings * each for each in map(_span, layout.ends[: head + 1], (0, *layout.ends), kept)]
-        return Worth(layout, tuple(accumulate(spans)), tuple(accumulate(opened)), held)
+        if preamble >= 0:
+            kept = replace(self.forecast, body=1.0, preamble=1.0).positions(layout, is_natural=is_natural)
+            opened = [self.openings * each for each in map(_span, layout.ends[: preamble + 1], (0, *layout.ends), kept)]
+        return PauseValue(layout, tuple(accumulate(spans)), tuple(accumulate(opened)), held)
 
-    def hours(self, standing: Standing, marks: Iterable[int], hit: int, slots: int) -> Iterator[dict[int, Life]]:
+    def hours(self, standing: PricedLayout, marks: Iterable[int], hit: int, slots: int) -> Iterator[dict[int, Life]]:
         """Markers with an hour among them that may be worth their price. ``marks`` are those that pay for five minutes,
         ``hit`` is the deepest position that they read."""
         layout, profile = standing.layout, self.profile
@@ -109,14 +109,14 @@ class Outlook:
         dear = replace(profile, write=profile.write_long)
         yield from _longer(place(layout, survival, standing.held, dear, slots).positions, hit)
 
-    def _head_marks(self, standing: Standing, slots: int) -> Iterator[dict[int, Life]]:
+    def _head_marks(self, standing: PricedLayout, slots: int) -> Iterator[dict[int, Life]]:
         """The head for an hour, the rest for five minutes."""
         layout, ends = standing.layout, standing.layout.ends
         markable = (p for p in range(self._head(layout), -1, -1) if layout.parts[p].markable)
-        head = next(markable, None)
-        if head is not None and ends[head] >= self.profile.min_tokens and slots > 1:
+        preamble = next(markable, None)
+        if preamble is not None and ends[preamble] >= self.profile.min_tokens and slots > 1:
             others = place(layout, standing.survival, standing.held, self.profile, slots - 1).positions
-            yield {p: "1h" if p <= head else "5m" for p in sorted({*others, head})}
+            yield {p: "1h" if p <= preamble else "5m" for p in sorted({*others, preamble})}
 
     def _head(self, layout: Layout) -> int:
         """The last position that other sessions begin with, too."""
@@ -129,11 +129,13 @@ class Outlook:
     def _in_an_hour(self) -> Forecast:
         """The forecast, were every entry written for the longer life."""
         forecast = self.forecast
-        return replace(forecast, body=min(1.0, forecast.body + self.pause), head=min(1.0, forecast.head + self.pause))
+        return replace(
+            forecast, body=min(1.0, forecast.body + self.pause), preamble=min(1.0, forecast.preamble + self.pause)
+        )
 
 
 @dataclass(frozen=True, slots=True)
-class Worth:
+class PauseValue:
     """Tokens that are expected to be read after a pause, if everything up to a position is protected: by the session's
     next request, and by others that open with the same head. ``held`` are the positions, ascending, that are protected
     whatever is sent now."""
@@ -158,26 +160,26 @@ def _span(end: int, before: int, chance: float) -> float:
     return (end - before) * chance
 
 
-def outlook(session: Session, newest: float | None, forecast: Forecast, profile: CacheProfile) -> Outlook | None:
+def outlook(session: Session, newest: float | None, forecast: Forecast, profile: CacheProfile) -> PauseForecast | None:
     """What the client's own pauses promise; None where there is no longer life, or where the client has not paused.
     ``newest`` is the gap that has just ended."""
     if profile.family is not Family.MARKER or not profile.long_life_s:
         return None
-    openings, pause = _openings(session.lane.openings(), profile), _pause(session, newest, forecast, profile)
-    return Outlook(pause, openings, forecast, profile) if openings or pause else None
+    openings, pause = _openings(session.cohort.openings(), profile), _pause(session, newest, forecast, profile)
+    return PauseForecast(pause, openings, forecast, profile) if openings or pause else None
 
 
 def _pause(session: Session, newest: float | None, forecast: Forecast, profile: CacheProfile) -> float:
     """P(the session's next request comes so late)."""
     just = [] if newest is None else [newest]
-    own, lane = [*session.gaps, *just], [*session.lane.gaps(), *just]
-    seen = _pauses(lane, profile)
+    own, cohort = [*session.gaps, *just], [*session.cohort.gaps(), *just]
+    seen = _pauses(cohort, profile)
     if not seen:
         return 0.0
-    shared = (seen - _CHANCE_SEEN + _PRIOR_WEIGHT * _PRIOR_SHARE) / (len(lane) + _PRIOR_WEIGHT)
+    shared = (seen - _CHANCE_SEEN + _PRIOR_WEIGHT * _PRIOR_SHARE) / (len(cohort) + _PRIOR_WEIGHT)
     here = max(0.0, _pauses(own, profile) - _CHANCE_SEEN_HERE)
     share = (here + _LANE_WEIGHT * shared) / (len(own) + _LANE_WEIGHT)
-    returns = session.lane.returns_within(profile.life_s, newest)
+    returns = session.cohort.returns_within(profile.life_s, newest)
     goes_on = min(1.0, forecast.body / returns) if returns > 0 else 1.0
     return share * goes_on
 

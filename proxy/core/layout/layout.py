@@ -14,7 +14,7 @@ NOTICE = "notice"
 
 
 @dataclass(frozen=True, slots=True)
-class Seed:
+class PrefixSettings:
     """What stands in front of the first position: ``scope`` names account and model; ``settings`` digests the
     parameters that a provider renders between the system text and the messages, ``tools`` and ``system`` those in front
     of either. ``is_implicit``: the provider sets boundaries of its own where messages end."""
@@ -41,7 +41,7 @@ class Layout:
         "_unmarked", "digests", "elements", "ends", "hashes", "markable", "parts", "runs", "seed", "starts", "turns",
     )  # fmt: skip
 
-    def __init__(self, seed: Seed, elements: Sequence[Element], base: "Layout | None" = None) -> None:
+    def __init__(self, seed: PrefixSettings, elements: Sequence[Element], base: "Layout | None" = None) -> None:
         """``base`` is a layout whose first elements these are: what they share is not numbered again."""
         self.seed = seed
         self.elements = tuple(elements)

@@ -21,29 +21,29 @@ from proxy.core.request.element import (
     part_element,
     whole_element,
 )
-from proxy.core.request.item import Item
+from proxy.core.request.item import ContextPiece
 from proxy.core.request.message import SYSTEM_ROLES, Part, PartKind, piece_digest, text_digest
 from proxy.core.request.spans import span_ends
 from proxy.core.request.tokens import MESSAGE_OVERHEAD_TOKENS, TokenCounter
-from proxy.core.request.view import Group, View
+from proxy.core.request.view import ContextMessage, RecognisedRequest
 
-Weight = Callable[[Item], float]
+Weight = Callable[[ContextPiece], float]
 
 
 @dataclass(slots=True)
-class Material:
+class RequestElements:
     """A request's content as elements, each form of a context piece once."""
 
     tools: tuple[Element, ...]
-    head: tuple[Element, ...]
+    preamble: tuple[Element, ...]
     turns: tuple[Element, ...]
     tail: tuple[Element, ...]
     natural: tuple[Element, ...]
-    groups: tuple[Group, ...]
+    groups: tuple[ContextMessage, ...]
     wholes: Mapping[str, Element]
     parts: Mapping[str, Element]
     lasts: Mapping[str, Element]
-    items: Mapping[str, Item] = field(default_factory=dict)
+    items: Mapping[str, ContextPiece] = field(default_factory=dict)
     sizes: Mapping[str, int] = field(default_factory=dict)
     documents: Mapping[str, Element] = field(default_factory=dict)
     notices: tuple[Element, ...] = ()
@@ -65,52 +65,57 @@ class Material:
 
 
 def material(
-    view: View,
+    recognised: RecognisedRequest,
     tools: tuple[Element, ...],
     counter: TokenCounter,
     *,
     has_spans: bool = False,
     hoists_system: bool = False,
-) -> Material:
+) -> RequestElements:
     """All elements of a request; with ``has_spans`` long files are several positions, with ``hoists_system`` system
     messages within the conversation stand behind the head."""
-    messages = view.messages
+    messages = recognised.messages
     wholes = {
         g.name + f"@{g.message}": whole_element(g.name, messages[g.message], messages[g.ack], (g.message, g.ack))
-        for g in view.groups
+        for g in recognised.groups
     }
     parts: dict[str, Element] = {}
     lasts: dict[str, Element] = {}
-    items: dict[str, Item] = {}
+    items: dict[str, ContextPiece] = {}
     sizes: dict[str, int] = {}
-    for group in view.groups:
-        forms = _Forms(view, group, counter, has_spans)
+    for group in recognised.groups:
+        forms = _Forms(recognised, group, counter, has_spans)
         for item in group.items:
             items[item.key] = item
             tokens = sizes[item.key] = counter.count(item.digest, item.text)
             if len(group.items) > 1:
                 parts[item.key] = forms.part(item, tokens)
                 lasts[item.key] = forms.last(item, tokens)
-    by_message = {g.message: wholes[g.name + f"@{g.message}"] for g in view.groups}
-    acks = {g.ack for g in view.groups}
-    single = view.transcript.elements
-    natural, body = single[view.head :], single[view.head : max(view.last_user, view.head)]
-    if view.groups:
-        natural = tuple(by_message.get(i, single[i]) for i in range(view.head, len(messages)) if i not in acks)
-        body = tuple(single[i] for i in view.turns() if i < view.last_user)
-    tail = single[max(view.last_user, view.head) :]
+    by_message = {g.message: wholes[g.name + f"@{g.message}"] for g in recognised.groups}
+    acks = {g.ack for g in recognised.groups}
+    single = recognised.transcript.elements
+    natural, body = (
+        single[recognised.preamble :],
+        single[recognised.preamble : max(recognised.last_user, recognised.preamble)],
+    )
+    if recognised.groups:
+        natural = tuple(
+            by_message.get(i, single[i]) for i in range(recognised.preamble, len(messages)) if i not in acks
+        )
+        body = tuple(single[i] for i in recognised.turns() if i < recognised.last_user)
+    tail = single[max(recognised.last_user, recognised.preamble) :]
     notices: tuple[Element, ...] = ()
-    if hoists_system and view.transcript.notices:
-        notices = tuple(message_element(messages[i], i, NOTICE) for i in view.transcript.notices)
+    if hoists_system and recognised.transcript.notices:
+        notices = tuple(message_element(messages[i], i, NOTICE) for i in recognised.transcript.notices)
         natural, body, tail = (_without_system(some) for some in (natural, body, tail))
-    return Material(
+    return RequestElements(
         tools=tools,
-        head=single[: view.head],
+        preamble=single[: recognised.preamble],
         turns=body,
         tail=tail,
-        natural=(*tools, *single[: view.head], *notices, *natural),
+        natural=(*tools, *single[: recognised.preamble], *notices, *natural),
         notices=notices,
-        groups=view.groups,
+        groups=recognised.groups,
         wholes=wholes,
         parts=parts,
         lasts=lasts,
@@ -126,28 +131,30 @@ def _without_system(elements: tuple[Element, ...]) -> tuple[Element, ...]:
 class _Forms:
     """Writes the pieces of one group in either form."""
 
-    def __init__(self, view: View, group: Group, counter: TokenCounter, has_spans: bool) -> None:
+    def __init__(
+        self, recognised: RecognisedRequest, group: ContextMessage, counter: TokenCounter, has_spans: bool
+    ) -> None:
         self._has_spans = has_spans
         self._source = (group.message, group.ack)
         self._header = _lead(CLAIM_HEADERS[group.claim], counter)
         self._opening = _lead(group.opening, counter)
-        self._client_ack = view.messages[group.ack].parts[0]
+        self._client_ack = recognised.messages[group.ack].parts[0]
         self._ack = Part(
             PartKind.TEXT, text_digest("assistant", PART_ACKNOWLEDGEMENT), 2 + MESSAGE_OVERHEAD_TOKENS, -1, False
         )
 
-    def part(self, item: Item, tokens: int) -> Element:
+    def part(self, item: ContextPiece, tokens: int) -> Element:
         return self._form(ElementKind.PART, self._header, item, tokens, self._ack)
 
-    def last(self, item: Item, tokens: int) -> Element:
+    def last(self, item: ContextPiece, tokens: int) -> Element:
         return self._form(ElementKind.LAST_PART, self._opening, item, tokens, self._client_ack)
 
-    def _form(self, kind: ElementKind, lead: Lead, item: Item, tokens: int, ack: Part) -> Element:
+    def _form(self, kind: ElementKind, lead: Lead, item: ContextPiece, tokens: int, ack: Part) -> Element:
         composed = composed_digest(lead.digest, item.digest)
         own = self._positions(lead, item, tokens, composed)
         return part_element(kind, lead, item, composed, own, ack, self._source)
 
-    def _positions(self, lead: Lead, item: Item, tokens: int, composed: bytes) -> list[Part]:
+    def _positions(self, lead: Lead, item: ContextPiece, tokens: int, composed: bytes) -> list[Part]:
         """``lead`` + the piece."""
         ends = span_ends(item.text) if self._has_spans and item.kind is PieceKind.FILE else ()
         if len(ends) <= 1:
@@ -169,16 +176,16 @@ def _lead(text: str, counter: TokenCounter) -> Lead:
     return Lead(text, key, counter.count(key, text) + MESSAGE_OVERHEAD_TOKENS)
 
 
-def behind_prefix(material: Material, kept: Sequence[Element], weight: Weight) -> tuple[Element, ...]:
+def behind_prefix(material: RequestElements, kept: Sequence[Element], weight: Weight) -> tuple[Element, ...]:
     """``kept`` (a valid prefix), then the rest of conversation and context (by ``weight``), then the last exchange.
 
     ``weight`` is larger for what should stand earlier.
     """
     turns = material.turns[sum(1 for e in kept if e.key == "turn") :]
-    head = () if kept else (*material.tools, *material.head)
+    preamble = () if kept else (*material.tools, *material.preamble)
     documents = _by_weight(material.documents, kept, weight)
     notices = material.notices[sum(1 for e in kept if e.key == NOTICE) :]
-    return (*head, *kept, *documents, *notices, *turns, *_rest(material, kept, weight), *material.tail)
+    return (*preamble, *kept, *documents, *notices, *turns, *_rest(material, kept, weight), *material.tail)
 
 
 def _by_weight(documents: Mapping[str, Element], kept: Sequence[Element], weight: Weight) -> list[Element]:
@@ -188,7 +195,7 @@ def _by_weight(documents: Mapping[str, Element], kept: Sequence[Element], weight
     return sorted(left, key=lambda e: -weight(e.item) if e.item is not None else 0.0)
 
 
-def _rest(material: Material, kept: Sequence[Element], weight: Weight) -> list[Element]:
+def _rest(material: RequestElements, kept: Sequence[Element], weight: Weight) -> list[Element]:
     consumed = {e.key for e in kept if e.kind in (ElementKind.PART, ElementKind.LAST_PART)}
     whole = {e.message for e in kept if e.kind is ElementKind.WHOLE}
     ordered: list[tuple[float, int, Element]] = []
@@ -208,14 +215,14 @@ def _rest(material: Material, kept: Sequence[Element], weight: Weight) -> list[E
 
 
 def valid_prefix(
-    material: Material, before: Sequence[bytes], changed: Mapping[bytes, Element] | None = None
+    material: RequestElements, before: Sequence[bytes], changed: Mapping[bytes, Element] | None = None
 ) -> tuple[Element, ...]:
     """The longest prefix of an earlier layout (element digests) that this request may begin with.
 
     ``changed`` are files by the digest of the form that they were sent in before: such a one may be the prefix's last,
     so that its unchanged beginning is read.
     """
-    fixed = (*material.tools, *material.head)
+    fixed = (*material.tools, *material.preamble)
     if len(before) < len(fixed) or any(e.digest != d for e, d in zip(fixed, before, strict=False)):
         return ()
     forms = material.forms()
@@ -247,7 +254,7 @@ def _is_answer(turns: Sequence[Element], index: int) -> bool:
     return 0 < index < len(turns) and turns[index].role in ("assistant", "tool")
 
 
-def _append_documents(material: Material, found: list[Element], before: Sequence[bytes]) -> Sequence[bytes]:
+def _append_documents(material: RequestElements, found: list[Element], before: Sequence[bytes]) -> Sequence[bytes]:
     """Documents that were sent directly behind the head and are wanted still; what may follow them.
 
     They all belong to the system message: where one is still missing, nothing that was sent behind them may follow.
@@ -260,7 +267,7 @@ def _append_documents(material: Material, found: list[Element], before: Sequence
     return () if left else before[position:]
 
 
-def _append_notices(material: Material, found: list[Element], before: Sequence[bytes]) -> Sequence[bytes]:
+def _append_notices(material: RequestElements, found: list[Element], before: Sequence[bytes]) -> Sequence[bytes]:
     """Notices that were sent directly behind the documents; what may follow them: nothing, where there is a new one."""
     for position, notice in enumerate(material.notices):
         if position >= len(before) or notice.digest != before[position]:
@@ -269,7 +276,7 @@ def _append_notices(material: Material, found: list[Element], before: Sequence[b
     return before[len(material.notices) :]
 
 
-def whole_groups(material: Material, found: Sequence[Element]) -> tuple[Element, ...]:
+def whole_groups(material: RequestElements, found: Sequence[Element]) -> tuple[Element, ...]:
     """Cut the prefix where a group's last part would no longer be the last: the opening stays once, at the end."""
     sizes = {g.message: len(g.items) for g in material.groups if len(g.items) > 1}
     context = [(i, e) for i, e in enumerate(found) if e.message in sizes and e.kind in _CONTEXT_FORMS]
@@ -305,7 +312,7 @@ def _offending(forms: Sequence[tuple[int, Element]], size: int) -> int | None:
 
 
 def by_tiers(
-    material: Material,
+    material: RequestElements,
     tier_of: Callable[[str], Tier],
     entered: Callable[[str], int],
     weight: Weight,
@@ -313,14 +320,14 @@ def by_tiers(
 ) -> tuple[Element, ...]:
     """Policy classic: head, L0 - L3 context, the conversation, active context, the last exchange. The pieces of
     ``unmarked`` tiers carry no marker: one behind them holds for them, too."""
-    stable: list[tuple[Tier, int, Item]] = []
+    stable: list[tuple[Tier, int, ContextPiece]] = []
     for item in material.items.values():
         tier = tier_of(item.key)
         if tier is not Tier.ACTIVE and item.key not in material.documents:
             stable.append((tier, entered(item.key), item))
     stable.sort(key=lambda s: (s[0], s[1], s[2].key))
     documents = _by_weight(material.documents, (), weight)
-    kept: list[Element] = [*material.tools, *material.head, *documents, *material.notices]
+    kept: list[Element] = [*material.tools, *material.preamble, *documents, *material.notices]
     chosen = [item for _, _, item in stable]
     for position, (tier, _, item) in enumerate(stable):
         element = _tiered_form(material, item, chosen[: position + 1])
@@ -333,7 +340,7 @@ def _unmarkable(element: Element) -> Element:
     return replace(element, parts=tuple(replace(part, markable=False) for part in element.parts))
 
 
-def _tiered_form(material: Material, item: Item, placed: Sequence[Item]) -> Element:
+def _tiered_form(material: RequestElements, item: ContextPiece, placed: Sequence[ContextPiece]) -> Element:
     """Under the documented header; under the client's own opening where no piece of the group follows."""
     group = next(g for g in material.groups if any(i.key == item.key for i in g.items))
     if len(group.items) == 1:

@@ -6,7 +6,7 @@ from types import MappingProxyType
 import orjson
 
 from proxy.core.digest import digest
-from proxy.core.layout.layout import Seed
+from proxy.core.layout.layout import PrefixSettings
 from proxy.core.providers import DEFAULTS, CacheProfile
 from proxy.core.wire.json_body import Members, members_of, value
 
@@ -15,11 +15,11 @@ _DEFAULTS: Mapping[str, bytes] = MappingProxyType(
 )
 
 
-def seed_of(members: Members, profile: CacheProfile, scope: bytes, *, has_media: bool) -> Seed:
+def seed_of(members: Members, profile: CacheProfile, scope: bytes, *, has_media: bool) -> PrefixSettings:
     """The seed of one request. Members are compared as they are written: another spelling counts as another value."""
     breaking = profile.breaking
     image = b"image" if has_media and breaking.images else b""
-    return Seed(
+    return PrefixSettings(
         scope=scope,
         settings=digest(*_given(members, breaking.before_messages), image),
         tools=_digest_of(_given(members, breaking.before_tools)),

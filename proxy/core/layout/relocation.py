@@ -4,29 +4,31 @@ were not seen to change in their place, apart from the text in front of them).""
 from dataclasses import replace
 
 from proxy.core.digest import digest
-from proxy.core.layout.orders import Material
+from proxy.core.layout.orders import RequestElements
 from proxy.core.recognition.fixed_texts import TAG_CLOSE, TAG_OPEN
 from proxy.core.request.element import Element, ElementKind, parts_element, text_element
 from proxy.core.request.message import Message, Part, PartKind, beside, piece_digest, text_digest
 from proxy.core.request.texts import kept_parts
 from proxy.core.request.tokens import MESSAGE_OVERHEAD_TOKENS, TokenCounter
-from proxy.core.request.view import SystemText, View
+from proxy.core.request.view import RecognisedRequest, SystemText
 
 
-def moved_material(view: View, material: Material, counter: TokenCounter) -> Material | None:
+def moved_material(
+    recognised: RecognisedRequest, material: RequestElements, counter: TokenCounter
+) -> RequestElements | None:
     """The material with every volatile line relocated; None where nothing in the system prompt moves."""
-    if not any(text.is_moving for text in view.system):
+    if not any(text.is_moving for text in recognised.system):
         return None
-    texts = {text.message: text for text in view.system}
-    head: list[Element] = []
-    for index, element in enumerate(material.head):
+    texts = {text.message: text for text in recognised.system}
+    preamble: list[Element] = []
+    for index, element in enumerate(material.preamble):
         text = texts.get(index)
         if text is None:
-            head.append(element)
+            preamble.append(element)
         elif text.is_parted:
-            head += parted(view, text, counter)
+            preamble += parted(recognised, text, counter)
         elif text.fixed.strip() or text.documents:
-            head.append(_fixed(view, text, counter))
+            preamble.append(_fixed(recognised, text, counter))
     documents = {
         item.key: text_element(
             item.key,
@@ -36,23 +38,25 @@ def moved_material(view: View, material: Material, counter: TokenCounter) -> Mat
             message=text.message,
             item=item,
         )
-        for text in view.system
+        for text in recognised.system
         for item in text.documents
     }
     sizes = dict(material.sizes)
     sizes.update((key, element.tokens) for key, element in documents.items())
     return replace(
         material,
-        head=tuple(head),
-        tail=_with_tag(view, material.tail, [line for text in view.system for line in text.volatile], counter),
+        preamble=tuple(preamble),
+        tail=_with_tag(
+            recognised, material.tail, [line for text in recognised.system for line in text.volatile], counter
+        ),
         documents=documents,
         items={**material.items, **{e.key: e.item for e in documents.values() if e.item is not None}},
         sizes=sizes,
     )
 
 
-def _fixed(view: View, text: SystemText, counter: TokenCounter) -> Element:
-    message = view.messages[text.message]
+def _fixed(recognised: RecognisedRequest, text: SystemText, counter: TokenCounter) -> Element:
+    message = recognised.messages[text.message]
     if len(message.parts) > 1:
         return _fixed_parts(message, text.message, counter)
     role = message.role
@@ -62,10 +66,10 @@ def _fixed(view: View, text: SystemText, counter: TokenCounter) -> Element:
     return text_element("system", ElementKind.SYSTEM, role, own, message=text.message, lead=text.fixed)
 
 
-def parted(view: View, text: SystemText, counter: TokenCounter) -> tuple[Element, Element]:
+def parted(recognised: RecognisedRequest, text: SystemText, counter: TokenCounter) -> tuple[Element, Element]:
     """A system message in two parts: what stands in front of its documents is the same with any documents."""
     before, behind = text.parts
-    first = _fixed(view, replace(text, fixed=before), counter)
+    first = _fixed(recognised, replace(text, fixed=before), counter)
     key = text_digest(first.role, behind)
     own = Part(PartKind.TEXT, key, counter.count(key, behind), -1, True)
     return first, text_element("system", ElementKind.STANDING, first.role, own, message=text.message, lead=behind)
@@ -86,7 +90,9 @@ def _fixed_parts(message: Message, index: int, counter: TokenCounter) -> Element
     return parts_element(ElementKind.SYSTEM, message.role, parts, index)
 
 
-def _with_tag(view: View, tail: tuple[Element, ...], lines: list[str], counter: TokenCounter) -> tuple[Element, ...]:
+def _with_tag(
+    recognised: RecognisedRequest, tail: tuple[Element, ...], lines: list[str], counter: TokenCounter
+) -> tuple[Element, ...]:
     """The tag directly before the last user message; inside a tool loop, where that would break the loop's own prefix
     with every step, behind the newest results. A user part: system messages are hoisted to the front by some."""
     if not lines:
@@ -102,5 +108,5 @@ def _with_tag(view: View, tail: tuple[Element, ...], lines: list[str], counter: 
         Part(PartKind.TEXT, digest(b"tag", body.encode("utf-8", "surrogatepass")), tokens, -1, False),
         lead=body,
     )
-    in_loop = view.messages[-1].role == "tool"
+    in_loop = recognised.messages[-1].role == "tool"
     return (*tail, tag) if in_loop else (tag, *tail)

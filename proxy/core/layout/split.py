@@ -11,22 +11,24 @@ from proxy.core.request.element import Element, ElementKind, parts_element, text
 from proxy.core.request.message import Message, Part, PartKind, beside, text_digest
 from proxy.core.request.texts import part_at, texts_of
 from proxy.core.request.tokens import MESSAGE_OVERHEAD_TOKENS, TokenCounter
-from proxy.core.request.view import View
+from proxy.core.request.view import RecognisedRequest
 
 
-def split_layout(view: View, natural: Layout, counter: TokenCounter) -> Layout | None:
+def split_layout(recognised: RecognisedRequest, natural: Layout, counter: TokenCounter) -> Layout | None:
     """The client's own order with every such system text in two parts; None where there is none to split."""
-    cuts = {t.message: at for t in view.system if t.is_moving and (at := _place(view.messages[t.message])) > 0}
-    standing = {text.message: text for text in view.system if text.is_parted and not text.is_moving}
+    cuts = {
+        t.message: at for t in recognised.system if t.is_moving and (at := _place(recognised.messages[t.message])) > 0
+    }
+    standing = {text.message: text for text in recognised.system if text.is_parted and not text.is_moving}
     if not cuts and not standing:
         return None
     elements: list[Element] = []
     for element in natural.elements:
         is_whole = element.kind is ElementKind.MESSAGE and element.key == "system"
         if is_whole and element.message in standing:
-            elements += parted(view, standing[element.message], counter)
+            elements += parted(recognised, standing[element.message], counter)
         elif is_whole and element.message in cuts:
-            elements += _parts(view.messages[element.message], element.message, cuts[element.message], counter)
+            elements += _parts(recognised.messages[element.message], element.message, cuts[element.message], counter)
         else:
             elements.append(element)
     return Layout(natural.seed, elements, natural)

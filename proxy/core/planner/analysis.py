@@ -8,17 +8,17 @@ from proxy.core.caches.prompt import Bill, Prompt
 from proxy.core.forecast.forecast import Forecast
 from proxy.core.layout.layout import Layout
 from proxy.core.layout.notices import elsewhere
-from proxy.core.layout.orders import Material
+from proxy.core.layout.orders import RequestElements
 from proxy.core.layout.tiers import Tier, Tracked
 from proxy.core.planner.candidates import Choice
 from proxy.core.planner.plan import UNMARKED, Moved
 from proxy.core.providers import CacheProfile, Family
 from proxy.core.providers.affinity_key import RoutingKey
 from proxy.core.reasons import Reason
-from proxy.core.request.view import View
-from proxy.core.sessions.observation import Reading
+from proxy.core.request.view import RecognisedRequest
+from proxy.core.sessions.observation import RequestObservation
 from proxy.core.sessions.session import Session
-from proxy.core.shadow.shadow_caches import Worlds
+from proxy.core.shadow.shadow_caches import ShadowCaches
 
 _REMEMBERED_LAYOUTS = 3
 _IN_ORDER = frozenset({Reason.MARKED, Reason.SPLIT, Reason.CLIENT_OPTIMAL})
@@ -32,9 +32,9 @@ class Draft:
     was the newest when this one was planned."""
 
     session: Session
-    reading: Reading
-    view: View
-    material: Material
+    observation: RequestObservation
+    recognised: RecognisedRequest
+    material: RequestElements
     forecast: Forecast
     choice: Choice
     natural: Layout
@@ -62,16 +62,16 @@ def named(draft: Draft, profile: CacheProfile) -> str:
     choice = draft.choice
     if draft.steady is not None and choice.reason is Reason.CLIENT_OPTIMAL:
         return Reason.STEADY_TOOLS
-    if profile.hoists_system and draft.reading.has_new_notice and choice.reason in _IN_ORDER:
+    if profile.hoists_system and draft.observation.has_new_notice and choice.reason in _IN_ORDER:
         return Reason.HOISTED_NOTICE
-    if choice.reason is not Reason.CLIENT_OPTIMAL or draft.own_prompt.marks or draft.view.transcript.marked:
+    if choice.reason is not Reason.CLIENT_OPTIMAL or draft.own_prompt.marks or draft.recognised.transcript.marked:
         return choice.reason
     if profile.family is not Family.MARKER or choice.layout.implicit:
         return Reason.NATURAL_ORDER
-    return Reason.ONE_SHOT if draft.session.lane.is_one_shot else Reason.NOTHING_STABLE
+    return Reason.ONE_SHOT if draft.session.cohort.is_one_shot else Reason.NOTHING_STABLE
 
 
-def stand_down(draft: Draft, profile: CacheProfile, *, ignores_markers: bool) -> Reason | None:
+def passthrough_reason(draft: Draft, profile: CacheProfile, *, ignores_markers: bool) -> Reason | None:
     """Why the client's own request is sent although a plan exists."""
     session, layout = draft.session, draft.choice.layout
     if session.is_barred:
@@ -81,10 +81,10 @@ def stand_down(draft: Draft, profile: CacheProfile, *, ignores_markers: bool) ->
     return Reason.MARKERS_IGNORED if ignores_markers else None
 
 
-def put_elsewhere(draft: Draft, caches: Worlds) -> list[tuple[Cache, Prompt]]:
+def put_elsewhere(draft: Draft, caches: ShadowCaches) -> list[tuple[Cache, Prompt]]:
     """Bill both requests as if system messages within the conversation were put elsewhere than is believed; what is
     stored then, so that the provider's report can tell which one holds."""
-    if not draft.view.transcript.notices or draft.came is None:
+    if not draft.recognised.transcript.notices or draft.came is None:
         return []
     own = elsewhere(draft.came, draft.own_prompt.marks)
     sent = own if draft.use_own else elsewhere(draft.choice.layout, draft.choice.marks)
@@ -101,15 +101,15 @@ def remember(session: Session, layout: Layout) -> None:
         session.layouts.remove(one)
     session.layouts.append(one)
     del session.layouts[:-_REMEMBERED_LAYOUTS]
-    if one not in session.lane.layouts:
-        session.lane.layouts.append(one)
+    if one not in session.cohort.layouts:
+        session.cohort.layouts.append(one)
 
 
 def tier_tokens(draft: Draft) -> Mapping[str, int]:
     """Tokens of the context pieces by the tier that the tracker has them in."""
     tracker, sizes = draft.session.tracker, draft.material.sizes
     result: dict[str, int] = {}
-    for item in draft.view.items():
+    for item in draft.recognised.items():
         tier = tier_name(tracker.tier(item.key))
         result[tier] = result.get(tier, 0) + sizes.get(item.key, 0)
     return result
@@ -136,13 +136,13 @@ def is_sibling(draft: Draft) -> bool:
     """Whether another request that was planned from the same state has counted already, and this one does not go on
     from it: parallel requests are one observation of their pieces."""
     newest = draft.session.turns
-    return newest != draft.after and draft.reading.turns[: len(newest)] != newest
+    return newest != draft.after and draft.observation.turns[: len(newest)] != newest
 
 
-def aged(draft: Draft) -> list[Moved]:
+def advance_tiers(draft: Draft) -> list[Moved]:
     """Count the request for every piece's stability; which pieces change their tier."""
     sizes = draft.material.sizes
-    items = [Tracked(i.key, i.digest, sizes.get(i.key, 0)) for i in draft.view.items()]
+    items = [Tracked(i.key, i.digest, sizes.get(i.key, 0)) for i in draft.recognised.items()]
     changes = draft.session.tracker.update(items)
     return [
         Moved(c.key, c.source.name, c.target.name if isinstance(c.target, Tier) else "removed", c.reason)

@@ -10,7 +10,7 @@ from proxy.core.planner.analysis import Draft
 from proxy.core.providers import Dialect
 from proxy.core.providers.affinity_key import NO_BOUNDARIES
 from proxy.core.reasons import Reason
-from proxy.core.request.body_cache import Cut
+from proxy.core.request.body_cache import ParsedBody
 from proxy.core.request.message import MARK_KEYS, Message
 from proxy.core.request.route import Route
 from proxy.core.request.transcript import Transcript
@@ -24,7 +24,7 @@ _CHANGES_NOTHING = frozenset(
 )  # fmt: skip
 
 
-def planned_body(request: ChatRequest, cut: Cut, draft: Draft, route: Route, mode: Mode) -> bytes:
+def planned_body(request: ChatRequest, cut: ParsedBody, draft: Draft, route: Route, mode: Mode) -> bytes:
     """The request with the plan's order, markers, tools and routing key; all else as it came."""
     choice, dialect = draft.choice, route.profile.dialect
     changes = dict(transport_edits(request, route.model))
@@ -33,7 +33,7 @@ def planned_body(request: ChatRequest, cut: Cut, draft: Draft, route: Route, mod
         changes[name] = orjson.dumps(key)
     if draft.steady is not None:
         changes["tools"] = draft.steady
-    transcript = draft.view.transcript
+    transcript = draft.recognised.transcript
     messages = transcript.messages
     own = choice.reason in (Reason.CLIENT_OPTIMAL, Reason.REGRET_BOUND)
     # In mode mark the client's markers stay, whatever the provider makes of them.
@@ -60,12 +60,14 @@ def planned_body(request: ChatRequest, cut: Cut, draft: Draft, route: Route, mod
 def as_written(reason: str, request: ChatRequest, draft: Draft, route: Route, mode: Mode) -> str:
     """The reason of a plan whose body is written: markers that this provider refuses were taken out of it."""
     is_quiet = mode is Mode.TIER and reason in _CHANGES_NOTHING
-    if is_quiet and has_foreign_marks(request, draft.view.transcript, route.profile.dialect):
+    if is_quiet and has_foreign_marks(request, draft.recognised.transcript, route.profile.dialect):
         return Reason.MARKERS_REMOVED
     return reason
 
 
-def as_read(request: ChatRequest, cut: Cut, messages: Sequence[Message], changes: Mapping[str, bytes | None]) -> bytes:
+def as_read(
+    request: ChatRequest, cut: ParsedBody, messages: Sequence[Message], changes: Mapping[str, bytes | None]
+) -> bytes:
     """The messages as the client sent them, but for the operator's reminder; everything else as it came."""
     came = cut.transcript.messages if cut.transcript is not None else ()
     changed = [i for i, (old, new) in enumerate(zip(came, messages, strict=True)) if old.raw != new.raw]

@@ -7,14 +7,14 @@ from dataclasses import dataclass, replace
 from proxy.core.caches import Cache
 from proxy.core.caches.prompt import Bill, Life
 from proxy.core.forecast.forecast import Forecast, Ordering
-from proxy.core.forecast.pauses import Outlook, Worth
+from proxy.core.forecast.pauses import PauseForecast, PauseValue
 from proxy.core.layout.breakpoints import Placement, place, place_given, read_gain
-from proxy.core.layout.layout import Layout, Seed
-from proxy.core.layout.orders import Material, behind_prefix, by_tiers, valid_prefix, whole_groups
+from proxy.core.layout.layout import Layout, PrefixSettings
+from proxy.core.layout.orders import RequestElements, behind_prefix, by_tiers, valid_prefix, whole_groups
 from proxy.core.providers import CacheProfile, Family
 from proxy.core.reasons import Reason
 from proxy.core.request.element import Element, form_digest
-from proxy.core.request.item import Item
+from proxy.core.request.item import ContextPiece
 from proxy.core.request.message import piece_digest
 from proxy.core.sessions.session import Session
 
@@ -40,7 +40,7 @@ class Choice:
 class Pricing:
     """What every candidate of one request is judged by.
 
-    ``own_now`` is what the client's own request would cost, had its own been sent all along; ``allowance`` how much
+    ``own_now`` is what the client's own request would cost, had its own been sent all along; ``regret_budget`` how much
     more a candidate may cost now, so that realised regret stays bounded. ``outlook`` is set where
     the client is expected to pause beyond the short life.
     """
@@ -52,8 +52,8 @@ class Pricing:
     slots: int
     long_until: int = 0
     own_now: float = 0.0
-    allowance: float = float("inf")
-    outlook: Outlook | None = None
+    regret_budget: float = float("inf")
+    outlook: PauseForecast | None = None
 
     def cost(self, bill: Bill) -> float:
         """Input cost in tokens at the plain price."""
@@ -91,7 +91,7 @@ class Pricing:
         it costs to go back to what is sent ``instead``. Of the client's own order nothing may be cached by now."""
         cost = self.cost(choice.bill)
         to_go_back = max(0.0, self.cost(instead.bill) - cost) if instead is not None else 0.0
-        return cost - self.own_now <= self.allowance + to_go_back
+        return cost - self.own_now <= self.regret_budget + to_go_back
 
     def given_marks(self, candidate: "Candidate", marks: dict[int, Life], reason: Reason) -> Choice:
         """The layout with given markers."""
@@ -134,20 +134,20 @@ class Candidate:
     layout: Layout
     survival: Sequence[float]
     held: Sequence[int]
-    worth: Worth | None = None
+    worth: PauseValue | None = None
     is_natural: bool = False
 
 
 @dataclass(frozen=True, slots=True)
-class Offer:
+class CandidateInputs:
     """The material of one request and the session it belongs to. ``own_marks`` are the client's markers that a provider
     honours, ``own_count`` all that it wrote. ``split`` is the client's order with its system text in two parts;
     ``may_tell_explicit``: the provider may be told to set no boundaries of its own."""
 
-    material: Material
-    moved: Material | None
+    material: RequestElements
+    moved: RequestElements | None
     session: Session
-    seed: Seed
+    seed: PrefixSettings
     natural: Layout
     own_marks: dict[int, Life]
     own_count: int
@@ -155,7 +155,7 @@ class Offer:
     may_tell_explicit: bool = False
 
 
-def choose(offer: Offer, pricing: Pricing, *, may_order: bool, policy: str) -> Choice:
+def choose(offer: CandidateInputs, pricing: Pricing, *, may_order: bool, policy: str) -> Choice:
     """The cheapest candidate. The client's own layout and markers are always among them; ties go to the client."""
     natural = pricing.read(offer.natural, is_natural=True)
     if not may_order and (offer.own_count > len(offer.own_marks) or not _is_ordered(offer.own_marks)):
@@ -183,7 +183,7 @@ def _is_ordered(marks: Mapping[int, Life]) -> bool:
 
 
 def _challengers(
-    offer: Offer, natural: Candidate, pricing: Pricing, *, may_order: bool, policy: str
+    offer: CandidateInputs, natural: Candidate, pricing: Pricing, *, may_order: bool, policy: str
 ) -> Iterable[Choice]:
     if not may_order and offer.own_count:
         yield pricing.best_marks(natural, Reason.MARKED, offer.own_marks, offer.own_count)
@@ -192,7 +192,7 @@ def _challengers(
         yield pricing.best_marks(natural, Reason.MARKED)
         if offer.split is not None:
             yield pricing.best_marks(pricing.read(offer.split, is_natural=True), Reason.SPLIT)
-    if offer.may_tell_explicit and offer.session.lane.is_one_shot:
+    if offer.may_tell_explicit and offer.session.cohort.is_one_shot:
         yield _without_boundaries(offer, pricing)
     if not may_order:
         return
@@ -203,7 +203,7 @@ def _challengers(
             yield pricing.best_marks(pricing.read(layout), reason)
 
 
-def _without_boundaries(offer: Offer, pricing: Pricing) -> Choice:
+def _without_boundaries(offer: CandidateInputs, pricing: Pricing) -> Choice:
     """For a request that is not continued: the provider sets no boundary of its own, which would be a write that
     nobody reads. ("Explicit with zero markers: caching off, no write fee.")"""
     layout = Layout(replace(offer.seed, is_implicit=False), offer.natural.elements)
@@ -211,7 +211,7 @@ def _without_boundaries(offer: Offer, pricing: Pricing) -> Choice:
     return explicit.best_marks(explicit.read(layout, is_natural=True), Reason.ONE_SHOT)
 
 
-def _orders(offer: Offer, pricing: Pricing, policy: str) -> Iterable[tuple[Layout, Reason]]:
+def _orders(offer: CandidateInputs, pricing: Pricing, policy: str) -> Iterable[tuple[Layout, Reason]]:
     """Every order that is worth pricing, for the prompt as it came and for the one with its system text made still."""
     for material in (offer.material, offer.moved):
         if material is None or not (material.is_movable or material is offer.moved):
@@ -229,26 +229,28 @@ def _orders(offer: Offer, pricing: Pricing, policy: str) -> Iterable[tuple[Layou
             yield Layout(offer.seed, behind_prefix(material, (), each), offer.natural), Reason.ORDERED
 
 
-def _weights(material: Material, forecast: Forecast) -> list[Callable[[Item], float]]:
+def _weights(material: RequestElements, forecast: Forecast) -> list[Callable[[ContextPiece], float]]:
     """What pieces are ordered by, in every way that is worth pricing."""
     return [_weight(material, forecast, ordering) for ordering in forecast.orderings]
 
 
-def _weight(material: Material, forecast: Forecast, ordering: Ordering) -> Callable[[Item], float]:
-    def weight(item: Item) -> float:
+def _weight(material: RequestElements, forecast: Forecast, ordering: Ordering) -> Callable[[ContextPiece], float]:
+    def weight(item: ContextPiece) -> float:
         return forecast.weight(item, material.sizes[item.key], ordering)
 
     return weight
 
 
-def _prefixes(offer: Offer, material: Material, pricing: Pricing) -> list[tuple[tuple[Element, ...], Layout]]:
+def _prefixes(
+    offer: CandidateInputs, material: RequestElements, pricing: Pricing
+) -> list[tuple[tuple[Element, ...], Layout]]:
     """Prefixes of earlier layouts that this request may begin with: as long as possible, and up to each live entry."""
     found: dict[int, tuple[tuple[Element, ...], Layout]] = {}
-    fixed = len(material.tools) + len(material.head)
+    fixed = len(material.tools) + len(material.preamble)
     longest: tuple[Element, ...] = ()
     changed = _changed(offer, material)
-    lane = [one for one in offer.session.lane.layouts if one not in offer.session.layouts]
-    for before in [*reversed(offer.session.layouts), *reversed(lane)]:
+    cohort = [one for one in offer.session.cohort.layouts if one not in offer.session.layouts]
+    for before in [*reversed(offer.session.layouts), *reversed(cohort)]:
         valid = valid_prefix(material, before)
         opened = valid_prefix(material, before, changed) if changed else valid
         if len(opened) > max(len(valid), fixed):
@@ -265,13 +267,13 @@ def _prefixes(offer: Offer, material: Material, pricing: Pricing) -> list[tuple[
     return sorted(found.values(), key=lambda pair: len(pair[0]), reverse=True)[:_MAX_PREFIXES]
 
 
-def _changed(offer: Offer, material: Material) -> dict[bytes, Element]:
+def _changed(offer: CandidateInputs, material: RequestElements) -> dict[bytes, Element]:
     """Files with spans that have just changed, by the digest of the form that was sent before."""
     found: dict[bytes, Element] = {}
     session = offer.session
     for forms in (material.parts, material.lasts):
         for key, element in forms.items():
-            item, record = element.item, session.items.get(key) or session.lane.items.get(key)
+            item, record = element.item, session.items.get(key) or session.cohort.items.get(key)
             if item is not None and record is not None and record.digest != item.digest and len(element.parts) > 2:
                 found[form_digest(piece_digest(element.lead), record.digest, element.parts[-1])] = element
     return found

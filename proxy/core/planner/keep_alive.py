@@ -50,7 +50,7 @@ _NO_THINKING = (None, "none", {"type": "disabled"})
 
 
 @dataclass(frozen=True, slots=True)
-class Upkeep:
+class RefreshPlan:
     """How to keep one session's prefix alive: up to ``times`` refreshes, each ``period_s`` after the one before it (the
     first one after the start of the request that was sent). ``bill`` is what one is expected to cost; ``scope`` and
     ``profile`` say in whose cache."""
@@ -65,7 +65,7 @@ class Upkeep:
 
 
 @dataclass(frozen=True, slots=True)
-class Past:
+class ReturnTimes:
     """How long this client and others like it have been away, and how many have not come back, in the same weight."""
 
     gaps: Sequence[float]
@@ -87,19 +87,19 @@ def _mass(gap: float, start_s: float, end_s: float) -> float:
     return math.log(high / low) / (2 * math.log(_SPREAD)) if high > low > 0 else 0.0
 
 
-def past_of(session: Session) -> Past:
+def past_of(session: Session) -> ReturnTimes:
     """What the session and others like it have shown."""
-    gaps = session.lane.gaps()
-    return Past(gaps, _GONE + min(max(0, session.lane.started - 1), len(gaps)))
+    gaps = session.cohort.gaps()
+    return ReturnTimes(gaps, _GONE + min(max(0, session.cohort.started - 1), len(gaps)))
 
 
-def refreshes(past: Past, life_s: float, cost: float, gain: float, most: int) -> int:
+def refreshes(past: ReturnTimes, life_s: float, cost: float, gain: float, most: int) -> int:
     """How many refreshes in a row are worth sending, if the client does not return meanwhile: the first one that no
     longer pays, with all that may follow it, ends the series. ``gain`` is what finding the prefix alive saves."""
     margin = margin_of(life_s)
     period = life_s - margin
     # Gaps that end before the first refresh say nothing of those that do not.
-    past = Past([gap for gap in past.gaps if gap * _SPREAD > period], past.gone)
+    past = ReturnTimes([gap for gap in past.gaps if gap * _SPREAD > period], past.gone)
     value, count = 0.0, 0
     for number in range(most, 0, -1):
         at = number * period
@@ -128,7 +128,7 @@ class Sent:
     now: float
 
 
-def upkeep(session: Session, forecast: Forecast, sent: Sent, cache: Cache) -> Upkeep | None:
+def refresh_plan(session: Session, forecast: Forecast, sent: Sent, cache: Cache) -> RefreshPlan | None:
     """What keeps a session's prefix alive; None where nothing would pay."""
     profile, now, layout = sent.profile, sent.now, sent.layout
     past = past_of(session)
@@ -139,7 +139,7 @@ def upkeep(session: Session, forecast: Forecast, sent: Sent, cache: Cache) -> Up
         return None
     content, is_cut = short
     prompt = _up_to(sent.prompt, max(sent.prompt.marks)) if is_cut and sent.prompt.marks else sent.prompt
-    chances = replace(forecast, body=1.0, head=1.0).positions(layout)
+    chances = replace(forecast, body=1.0, preamble=1.0).positions(layout)
     for life_s in lives_of(profile):
         held, left = (cache.bill(prompt, at).read for at in (now + 1.0, now + life_s + profile.slack_s + 1.0))
         gain = _TRUST * read_gain(profile) * _expected(layout, chances, left, held)
@@ -150,7 +150,7 @@ def upkeep(session: Session, forecast: Forecast, sent: Sent, cache: Cache) -> Up
         cost = bill.read * profile.read + bill.write_5m * profile.write + bill.write_1h * profile.write_long
         most = int(profile.write / profile.read)
         times = refreshes(past, life_s, cost + bill.plain + _OUTPUT_TOKENS, gain, most)
-        return Upkeep(sent.scope, profile, content, prompt, period, times, bill) if times else None
+        return RefreshPlan(sent.scope, profile, content, prompt, period, times, bill) if times else None
     return None
 
 

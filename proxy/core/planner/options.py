@@ -8,7 +8,7 @@ _BUCKETS = 1 << 32
 
 
 @dataclass(frozen=True, slots=True)
-class Options:
+class PlannerOptions:
     """``holdout`` is the share of sessions that are left as they come, as controls. ``routing_keys``: a provider that
     keeps a conversation's requests together by a key is sent one. ``steady_tools``: the same tools in another order or
     form go as they came first."""

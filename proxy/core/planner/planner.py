@@ -12,7 +12,7 @@ from proxy.core.digest import digest
 from proxy.core.forecast.forecast import Forecast, forecast
 from proxy.core.forecast.pauses import outlook
 from proxy.core.layout.breakpoints import honoured
-from proxy.core.layout.layout import Layout, Seed
+from proxy.core.layout.layout import Layout, PrefixSettings
 from proxy.core.layout.orders import material
 from proxy.core.layout.prefix_seed import seed_of, slots_of
 from proxy.core.layout.relocation import moved_material
@@ -22,19 +22,19 @@ from proxy.core.lru import Bounded
 from proxy.core.modes import Mode
 from proxy.core.planner.analysis import (
     Draft,
-    aged,
+    advance_tiers,
     is_sibling,
     named,
+    passthrough_reason,
     put_elsewhere,
     remember,
     segment_tokens,
-    stand_down,
     tier_tokens,
 )
 from proxy.core.planner.body import as_read, as_written, has_foreign_marks, own_count, planned_body
-from proxy.core.planner.candidates import Choice, Offer, Pricing, choose
-from proxy.core.planner.keep_alive import Sent, Upkeep, upkeep
-from proxy.core.planner.options import Options
+from proxy.core.planner.candidates import CandidateInputs, Choice, Pricing, choose
+from proxy.core.planner.keep_alive import RefreshPlan, Sent, refresh_plan
+from proxy.core.planner.options import PlannerOptions
 from proxy.core.planner.plan import CONTROL, TREATED, Plan
 from proxy.core.providers import ASSUMED, CacheProfile, Family
 from proxy.core.providers.affinity_key import (
@@ -47,7 +47,7 @@ from proxy.core.providers.affinity_key import (
 from proxy.core.reasons import Reason
 from proxy.core.recognition.pieces import Recogniser
 from proxy.core.request.ahead import Ahead
-from proxy.core.request.body_cache import Cut, Trunks
+from proxy.core.request.body_cache import BodyCache, ParsedBody
 from proxy.core.request.element import Element
 from proxy.core.request.message import MessageReader
 from proxy.core.request.route import Route
@@ -55,13 +55,13 @@ from proxy.core.request.tokens import Encode, TokenCounter
 from proxy.core.request.tool_order import ToolOrders
 from proxy.core.request.tools import ToolReader
 from proxy.core.request.transcript import Transcript
-from proxy.core.request.view import View, build_view
+from proxy.core.request.view import RecognisedRequest, recognise_request
 from proxy.core.response.usage import Usage
-from proxy.core.sessions.observation import commit_head, commit_reading, read_request
+from proxy.core.sessions.observation import commit_preamble, commit_reading, read_request
 from proxy.core.sessions.session import Session, SessionTable
-from proxy.core.sessions.sharing import OWN, SENT, Handover, Lookout, costs_name
-from proxy.core.shadow.deviations import Beliefs, Deviation
-from proxy.core.shadow.shadow_caches import Worlds, cost_of, surprise_of
+from proxy.core.sessions.sharing import OWN, SENT, SharedState, StateLookup, costs_name
+from proxy.core.shadow.deviations import Deviation, ProviderObservations
+from proxy.core.shadow.shadow_caches import ShadowCaches, cost_of, unpredicted_cost
 from proxy.core.stability.file_words import FileWords
 from proxy.core.wire.edits import original_body, transport_edits, with_reminder
 from proxy.core.wire.json_body import ChatRequest, Unreadable, parse_chat
@@ -84,29 +84,29 @@ class TierPlanner:
     encode: Encode
     recognisers: Sequence[Recogniser]
     policy: str = "economic"
-    options: Options = field(default_factory=Options)
+    options: PlannerOptions = field(default_factory=PlannerOptions)
     memory_bytes: int = 512 * 2**20
     """What all of its state may take, but for the token counts: an eighth more, 50 MB at most."""
     prefix: str = "s"
     """What ids of sessions begin with; processes that share what they know have one each."""
     _counter: TokenCounter = field(init=False)
     _reader: MessageReader = field(init=False)
-    _trunks: Trunks = field(init=False)
+    _body_cache: BodyCache = field(init=False)
     _tools: ToolReader = field(init=False)
     _orders: ToolOrders = field(init=False)
     _words: FileWords = field(init=False)
     _sessions: SessionTable = field(init=False)
-    _handover: Handover = field(init=False)
-    _caches: Bounded[bytes, Worlds] = field(init=False)
+    _shared_state: SharedState = field(init=False)
+    _caches: Bounded[bytes, ShadowCaches] = field(init=False)
     _natural: Bounded[str, Layout] = field(init=False)
 
     def __post_init__(self) -> None:
         self._counter = TokenCounter(self.encode, capacity=min(_MOST_COUNTS, self.memory_bytes // 2_000))
         room = self.memory_bytes
         self._reader = MessageReader(self._counter, self.recognisers, capacity_bytes=room // 4)
-        self._trunks = Trunks(capacity_bytes=room // 4)
+        self._body_cache = BodyCache(capacity_bytes=room // 4)
         self._sessions = SessionTable(capacity_bytes=room // 4, prefix=self.prefix)
-        self._handover = Handover(self._sessions)
+        self._shared_state = SharedState(self._sessions)
         self._caches = Bounded(room // 8, lambda worlds: worlds.bytes)
         self._natural = Bounded(room // 16, _layout_bytes)
         self._tools = ToolReader(self._counter, capacity_bytes=room // 16)
@@ -119,7 +119,7 @@ class TierPlanner:
         route: Route,
         mode: Mode,
         now: float,
-        cut: Cut | None = None,
+        cut: ParsedBody | None = None,
     ) -> Plan:
         """The plan for one chat request; ``cut`` is the body's, where it was cut already. Raises InvalidRequest where
         the body is no chat request.
@@ -148,7 +148,7 @@ class TierPlanner:
         route: Route,
         mode: Mode,
         now: float,
-        cut: Cut | None = None,
+        cut: ParsedBody | None = None,
     ) -> Plan:
         """The same as ``plan``, but that the body may be still to be written (``Plan.writing``)."""
         try:
@@ -171,15 +171,15 @@ class TierPlanner:
         except Exception as error:  # noqa: BLE001 - fidelity rule 7: caching never fails a request
             return Plan(body=original, original=original, mode=mode, reason=Reason.INTERNAL_ERROR, surprise=error)
 
-    def cut(self, body: bytes) -> Cut:
+    def cut(self, body: bytes) -> ParsedBody:
         """The body, cut with the help of what was cut before. Raises InvalidRequest, Unreadable."""
-        return self._trunks.cut(body)
+        return self._body_cache.cut(body)
 
     def unread(self, messages: Sequence[Raw]) -> list[Raw]:
         """Those messages that were never read, which planning would tokenise."""
         return self._reader.unread(messages)
 
-    def ahead(self, cut: Cut) -> Ahead:
+    def ahead(self, cut: ParsedBody) -> Ahead:
         """What is to be read in another thread; ``bring_back`` makes it known here."""
         return Ahead(cut, self._reader.beside(), self._tools.beside())
 
@@ -188,14 +188,14 @@ class TierPlanner:
         self._reader.adopt(ahead.messages)
         self._tools.adopt(ahead.tools)
 
-    def lookout(self, body: bytes, route: Route, cut: Cut) -> Lookout:
+    def state_lookup(self, body: bytes, route: Route, cut: ParsedBody) -> StateLookup:
         """For what other processes may have left about a request, before it is planned. Raises InvalidRequest,
         Unreadable."""
         request = parse_chat(body, cut.members, cut.rest if cut.rest or cut.known else None, cut.span)
         tools = self._tools.read(request.members.get("tools"))
         caches = self._cache(_scope(route), route.profile)
-        return Lookout(
-            self._handover,
+        return StateLookup(
+            self._shared_state,
             self._sessions,
             route,
             self.read(request.body, cut),
@@ -205,14 +205,14 @@ class TierPlanner:
             caches.others,
         )
 
-    def handed(self, plan: Plan) -> tuple[str, Mapping[str, bytes]]:
+    def export_state(self, plan: Plan) -> tuple[str, Mapping[str, bytes]]:
         """What to leave for others about an exchange that was settled, and in whose scope."""
         draft = plan.ticket
         if not isinstance(draft, Draft) or draft.sent_prompt is None:
             return "", {}
         caches = self._cache(*draft.scope)
         both = {SENT: caches.sent, OWN: caches.own}
-        blobs = self._handover.snapshot(draft.session, both, draft.sent_prompt, draft.own_prompt)
+        blobs = self._shared_state.snapshot(draft.session, both, draft.sent_prompt, draft.own_prompt)
         costs = caches.others.packed(self.prefix, caches.sent_cost, caches.own_cost)
         return draft.client, {**blobs, costs_name(draft.scope[0]): costs}
 
@@ -245,9 +245,9 @@ class TierPlanner:
         if not draft.use_own:
             remember(draft.session, choice.layout)
             if draft.key.is_set:
-                caches.beliefs.key_was(accepted=True)
+                caches.observations.key_was(accepted=True)
 
-    def upkeep(self, plan: Plan, now: float) -> Upkeep | None:
+    def refresh_plan(self, plan: Plan, now: float) -> RefreshPlan | None:
         """How to keep alive what a request that was sent at ``now`` has cached; None where nothing would pay."""
         draft = plan.ticket
         if not isinstance(draft, Draft) or draft.use_own or not draft.is_begun or plan.mode <= Mode.OBSERVE:
@@ -255,9 +255,9 @@ class TierPlanner:
         scope, profile = draft.scope
         layout = draft.choice.layout
         sent = Sent(plan.body, layout, layout.prompt(draft.choice.marks), scope, profile, now)
-        return upkeep(draft.session, draft.forecast, sent, self._cache(scope, profile).sent)
+        return refresh_plan(draft.session, draft.forecast, sent, self._cache(scope, profile).sent)
 
-    def kept(self, work: Upkeep, now: float) -> None:
+    def kept(self, work: RefreshPlan, now: float) -> None:
         """The upstream accepted a refresh: what it cost counts as ours, what it read lives on."""
         caches = self._cache(work.scope, work.profile)
         caches.sent_cost += cost_of(work.profile, caches.sent.bill(work.prompt, now))
@@ -278,7 +278,7 @@ class TierPlanner:
         self.refused(plan)
         draft.session.is_barred = True
         if draft.key.is_set:
-            self._cache(*draft.scope).beliefs.key_was(accepted=False)
+            self._cache(*draft.scope).observations.key_was(accepted=False)
 
     def settled(self, plan: Plan, usage: Usage | None, now: float) -> None:
         """Count the exchange once: what the client changed, and each piece's stability."""
@@ -291,7 +291,7 @@ class TierPlanner:
         if usage is not None and (plan.mode > Mode.OBSERVE or draft.is_control):
             scope, profile = draft.scope
             caches = self._cache(scope, profile)
-            caches.sent_cost += surprise_of(profile, draft.sent, usage)
+            caches.sent_cost += unpredicted_cost(profile, draft.sent, usage)
             if plan.predicted is not None and not usage.estimated:
                 seen, bill = draft.sent_prompt, draft.sent
                 if seen is not None and bill is not None:
@@ -300,16 +300,20 @@ class TierPlanner:
                     if plan.deviation == Deviation.MOVED_SYSTEM and draft.elsewhere is not None:
                         # The client's own request would have met the same.
                         caches.own_cost += cost_of(profile, draft.elsewhere[1]) - cost_of(profile, draft.own)
-        retry = draft.reading.is_retry or draft.reading.turns == draft.session.turns
-        reading = draft.reading if retry == draft.reading.is_retry else replace(draft.reading, is_retry=retry)
+        retry = draft.observation.is_retry or draft.observation.turns == draft.session.turns
+        observation = (
+            draft.observation if retry == draft.observation.is_retry else replace(draft.observation, is_retry=retry)
+        )
         is_new = not retry and not is_sibling(draft)
-        commit_reading(draft.session, reading, now, draft.forecast.said, draft.forecast.usual_edit)
+        commit_reading(draft.session, observation, now, draft.forecast.said, draft.forecast.usual_edit)
         if not retry:
-            commit_head(draft.session, draft.view, draft.forecast.documents)
+            commit_preamble(draft.session, draft.recognised, draft.forecast.documents)
         if is_new:
-            plan.moves = aged(draft)
+            plan.moves = advance_tiers(draft)
 
-    def _ordered(self, request: ChatRequest, cut: Cut, original: bytes, route: Route, mode: Mode, now: float) -> Plan:
+    def _ordered(
+        self, request: ChatRequest, cut: ParsedBody, original: bytes, route: Route, mode: Mode, now: float
+    ) -> Plan:
         """Nothing is known of this upstream's cache: order only, as for a prefix cache that reads at half the price, no
         marker fields, no figures. A client that marks knows its upstream better: its request is left alone, for what
         stands in front of a marker may be stored as it is, and behind the last one there is mostly nothing to move."""
@@ -324,15 +328,17 @@ class TierPlanner:
             plan.reason = Reason.NO_PROFILE
         return plan
 
-    def read(self, body: bytes, cut: Cut) -> Transcript:
+    def read(self, body: bytes, cut: ParsedBody) -> Transcript:
         """All messages of a body: those that an earlier request had, too, are not looked at again. ``plan`` does it
         where it was not done before. Raises Unreadable."""
         transcript = cut.read(self._reader.read)
         if not cut.is_kept:
-            self._trunks.keep(body, cut)
+            self._body_cache.keep(body, cut)
         return transcript
 
-    def _planned(self, request: ChatRequest, cut: Cut, original: bytes, route: Route, mode: Mode, now: float) -> Plan:
+    def _planned(
+        self, request: ChatRequest, cut: ParsedBody, original: bytes, route: Route, mode: Mode, now: float
+    ) -> Plan:
         transcript = self.read(request.body, cut)
         if request.span != cut.span:
             request = replace(request, span=cut.span)
@@ -360,7 +366,7 @@ class TierPlanner:
             session=draft.session.id,
             ticket=draft,
         )
-        reason = stand_down(draft, profile, ignores_markers=caches.beliefs.ignores_markers(now))
+        reason = passthrough_reason(draft, profile, ignores_markers=caches.observations.ignores_markers(now))
         if (
             reason is Reason.BELOW_MINIMUM
             and mode is Mode.TIER
@@ -381,7 +387,7 @@ class TierPlanner:
             plan.predicted = caches.sent.bill(draft.own_prompt, now)
         elif mode > Mode.OBSERVE:
             if not draft.use_own:
-                draft.key = self._routing(request, draft.session, route, caches.beliefs)
+                draft.key = self._routing(request, draft.session, route, caches.observations)
                 plan.headers = (draft.key.header,) if draft.key.header is not None else ()
                 plan.writing = partial(planned_body, request, cut, draft, route, mode)
                 plan.reason = as_written(plan.reason, request, draft, route, mode)
@@ -412,18 +418,18 @@ class TierPlanner:
         is_control = mode > Mode.OBSERVE and self.options.is_control(route.scope, session.opening)
         if route.reminder:
             transcript = self._reminded(transcript, route.reminder)
-        view = build_view(request, transcript, session.is_movable)
-        reading = read_request(session, view, tools_key, now)
-        stuff = material(
-            view,
+        recognised = recognise_request(request, transcript, session.is_movable)
+        observation = read_request(session, recognised, tools_key, now)
+        request_elements = material(
+            recognised,
             tools,
             self._counter,
             has_spans=_looks_inside(route.profile),
             hoists_system=route.profile.hoists_system,
         )
-        expected = forecast(session, reading, view, stuff, route.profile, self._words)
+        expected = forecast(session, observation, recognised, request_elements, route.profile, self._words)
         seed = _seed(request, transcript, route)
-        natural = Layout(seed, stuff.natural, self._natural.get(session.id))
+        natural = Layout(seed, request_elements.natural, self._natural.get(session.id))
         self._natural[session.id] = natural
         self._natural.used(session.id)
         if len(self._natural) > _MAX_NATURAL:
@@ -434,35 +440,35 @@ class TierPlanner:
         own_marks = honoured(natural, route.profile) if is_marked else {}
         caches = self._cache(seed.scope, route.profile)
         # What the client's own request would have cost has its tools as it sent them.
-        came = natural if own_tools is tools else Layout(seed, (*own_tools, *stuff.natural[len(tools) :]))
+        came = natural if own_tools is tools else Layout(seed, (*own_tools, *request_elements.natural[len(tools) :]))
         own_prompt = came.prompt(own_marks)
         own = caches.own.bill(own_prompt, now)
-        paused = outlook(session, reading.gap, expected, route.profile)
+        paused = outlook(session, observation.gap, expected, route.profile)
         returns = expected.body + (paused.pause if paused is not None else 0.0)
         pricing = Pricing(
             profile=route.profile,
             cache=caches.sent,
             own_now=cost_of(route.profile, own),
-            allowance=caches.allowance(cost_of(route.profile, own), self.policy, returns),
+            regret_budget=caches.regret_budget(cost_of(route.profile, own), self.policy, returns),
             forecast=expected,
             now=now,
             slots=slots_of(request.members, route.profile),
             long_until=max((natural.ends[p] for p, life in own_marks.items() if life == "1h"), default=0),
             outlook=paused,
         )
-        if natural.total < route.profile.min_tokens and not stuff.is_movable:
+        if natural.total < route.profile.min_tokens and not request_elements.is_movable:
             # Whatever is chosen, the provider stores nothing of it.
             choice = Choice(natural, own_marks, Reason.CLIENT_OPTIMAL, caches.sent.bill(own_prompt, now), 0.0)
         else:
-            offer = Offer(
-                stuff,
-                moved_material(view, stuff, self._counter),
+            offer = CandidateInputs(
+                request_elements,
+                moved_material(recognised, request_elements, self._counter),
                 session,
                 seed,
                 natural,
                 own_marks,
                 written_marks,
-                self._split(view, natural, expected, mode),
+                self._split(recognised, natural, expected, mode),
                 may_tell_explicit(route.profile, request.members, route.server),
             )
             may_order = mode >= Mode.TIER or mode is Mode.OBSERVE
@@ -470,9 +476,9 @@ class TierPlanner:
         scope = (seed.scope, route.profile)
         return Draft(
             session,
-            reading,
-            view,
-            stuff,
+            observation,
+            recognised,
+            request_elements,
             expected,
             choice,
             natural,
@@ -492,25 +498,27 @@ class TierPlanner:
             return None
         return self._orders.steady(_scope(route), tools[0].digest, bytes(request.members["tools"]))
 
-    def _split(self, view: View, natural: Layout, expected: Forecast, mode: Mode) -> Layout | None:
+    def _split(self, recognised: RecognisedRequest, natural: Layout, expected: Forecast, mode: Mode) -> Layout | None:
         """Where nothing may move, or nothing is likely to follow that would be read behind a relocated line: else the
         split saves a few tokens now, and every request behind it reads less. In front of documents it costs nothing."""
-        is_likely = expected.body < _SPLIT_BODY or any(text.is_parted for text in view.system)
+        is_likely = expected.body < _SPLIT_BODY or any(text.is_parted for text in recognised.system)
         may_pay = mode is Mode.MARK or (self.policy == "economic" and is_likely)
-        return split_layout(view, natural, self._counter) if view.system and may_pay else None
+        return split_layout(recognised, natural, self._counter) if recognised.system and may_pay else None
 
-    def _routing(self, request: ChatRequest, session: Session, route: Route, beliefs: Beliefs) -> RoutingKey:
+    def _routing(
+        self, request: ChatRequest, session: Session, route: Route, observations: ProviderObservations
+    ) -> RoutingKey:
         """The key that keeps this conversation, or all that begin like it, together at the provider."""
         profile = route.profile
-        is_wanted = self.options.routing_keys and beliefs.takes_keys
+        is_wanted = self.options.routing_keys and observations.takes_keys
         if not is_wanted or not may_add(profile, request.members, route.server, is_hinted=bool(route.hint)):
             return RoutingKey()
         by_prefix = profile.routing is not None and profile.routing.by_prefix
-        name = session.lane.key if by_prefix and not session.lane.is_busy() else session.opening
+        name = session.cohort.key if by_prefix and not session.cohort.is_busy() else session.opening
         session.routing = session.routing or routing_key(route.scope, name)
         return written(profile.routing, session.routing)
 
-    def _with_reminder(self, request: ChatRequest, cut: Cut, original: bytes, route: Route) -> bytes:
+    def _with_reminder(self, request: ChatRequest, cut: ParsedBody, original: bytes, route: Route) -> bytes:
         """The client's request with the operator's text in it, whatever else is made of it: observed sessions, both
         arms of a hold-out and a retry with what the client sent differ in their layout and never in their words."""
         if not route.reminder:
@@ -528,10 +536,10 @@ class TierPlanner:
             return transcript
         return transcript.replaced({last: self._reader.read(Raw(with_reminder(messages[last].raw, reminder)))})
 
-    def _cache(self, scope: bytes, profile: CacheProfile) -> Worlds:
+    def _cache(self, scope: bytes, profile: CacheProfile) -> ShadowCaches:
         caches = self._caches.get(scope)
         if caches is None:
-            caches = self._caches[scope] = Worlds.of(profile)
+            caches = self._caches[scope] = ShadowCaches.of(profile)
             self._caches.used(scope)
             if len(self._caches) > _MAX_CACHES:
                 self._caches.drop_oldest()
@@ -544,7 +552,7 @@ def _layout_bytes(layout: Layout) -> int:
     return 2_000 + 300 * len(layout.parts)
 
 
-def _seed(request: ChatRequest, transcript: Transcript, route: Route) -> Seed:
+def _seed(request: ChatRequest, transcript: Transcript, route: Route) -> PrefixSettings:
     return seed_of(request.members, route.profile, _scope(route), has_media=transcript.has_media)
 
 

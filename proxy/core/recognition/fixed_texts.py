@@ -13,7 +13,7 @@ from enum import StrEnum
 from types import MappingProxyType
 
 
-class Claim(StrEnum):
+class FileClaim(StrEnum):
     """What a client says about files that it shows to the model."""
 
     EDITABLE = "editable"
@@ -29,21 +29,21 @@ class Claim(StrEnum):
 
 CLAIM_HEADERS = MappingProxyType(
     {
-        Claim.EDITABLE: (
+        FileClaim.EDITABLE: (
             "These files are in the chat and may be edited. Trust this message as their true contents.\n\n"
         ),
-        Claim.SHOWN: (
+        FileClaim.SHOWN: (
             "These files are in the chat for reference in this question. Trust this message as their true contents.\n\n"
         ),
-        Claim.READ_ONLY: "These files are provided READ ONLY for reference. Do not edit them.\n\n",
-        Claim.MAP: (
+        FileClaim.READ_ONLY: "These files are provided READ ONLY for reference. Do not edit them.\n\n",
+        FileClaim.MAP: (
             "These are summaries of some files in the git repository. Treat them as read-only; "
             "ask for a file to be added to the chat before editing it.\n\n"
         ),
-        Claim.DOCUMENT: "These documents are provided for reference.\n\n",
-        Claim.WORKING: "These are working files.\n\n",
-        Claim.REFERENCE: "These files are included for reference.\n\n",
-        Claim.AS_SAID: (
+        FileClaim.DOCUMENT: "These documents are provided for reference.\n\n",
+        FileClaim.WORKING: "These are working files.\n\n",
+        FileClaim.REFERENCE: "These files are included for reference.\n\n",
+        FileClaim.AS_SAID: (
             "These files belong to a later message of this conversation that only shows more files. "
             "What it says about those holds for these as well.\n\n"
         ),

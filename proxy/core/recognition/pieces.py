@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Protocol
 
-from proxy.core.recognition.fixed_texts import Claim
+from proxy.core.recognition.fixed_texts import FileClaim
 from proxy.core.wire.surrogates import printable
 
 
@@ -31,7 +31,7 @@ MOVABLE_IN_SYSTEM = frozenset({PieceKind.DOCUMENT, PieceKind.FILE})
 """Pieces of a system text that can stand behind the rest of it."""
 
 
-class Form(StrEnum):
+class MessageKind(StrEnum):
     """What kind of message it is that was recognised."""
 
     CONTEXT = "context"
@@ -63,13 +63,13 @@ class Recognition:
     """
 
     name: str
-    form: Form
+    form: MessageKind
     cuts: tuple[Cut, ...]
-    claim: Claim = Claim.AS_SAID
+    claim: FileClaim = FileClaim.AS_SAID
     acknowledgements: tuple[str, ...] = ()
 
 
-_MOVABLE = (Form.CONTEXT, Form.CANDIDATE)
+_MOVABLE = (MessageKind.CONTEXT, MessageKind.CANDIDATE)
 
 MOST_CHARS = 500_000
 """A longer text stays whole: while Python searches a text for a pattern it does nothing else."""

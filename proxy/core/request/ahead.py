@@ -1,6 +1,6 @@
 """What is large and new in a request, read apart from the planner: its messages and its tools."""
 
-from proxy.core.request.body_cache import Cut
+from proxy.core.request.body_cache import ParsedBody
 from proxy.core.request.message import MessageReader
 from proxy.core.request.tools import ToolReader
 from proxy.core.wire.json_body import Unreadable
@@ -12,7 +12,7 @@ class Ahead:
 
     __slots__ = ("_cut", "messages", "tools")
 
-    def __init__(self, cut: Cut, messages: MessageReader, tools: ToolReader) -> None:
+    def __init__(self, cut: ParsedBody, messages: MessageReader, tools: ToolReader) -> None:
         self._cut = cut
         self.messages = messages
         self.tools = tools

@@ -41,7 +41,7 @@ _MESSAGE_BYTES = 1500
 
 
 @dataclass(slots=True)
-class Cut:
+class ParsedBody:
     """One body, cut.
 
     ``known`` messages were read before, as the first ones of ``base``; ``rest`` are those behind them, None until the
@@ -57,7 +57,7 @@ class Cut:
     starts: Sequence[int] = ()
     transcript: Transcript | None = None
     is_kept: bool = False
-    """The conversation is remembered (``Trunks.keep``)."""
+    """The conversation is remembered (``BodyCache.keep``)."""
     failure: Unreadable | None = None
     """Why what was to be read in another thread cannot be read: it is not tried again."""
 
@@ -88,9 +88,9 @@ class Cut:
         return self.transcript
 
 
-def cut_anew(body: bytes) -> Cut:
+def cut_anew(body: bytes) -> ParsedBody:
     """The body's members. Raises InvalidRequest for what is no JSON object, Unreadable for odd Unicode."""
-    return Cut(parse_members(body))
+    return ParsedBody(parse_members(body))
 
 
 @dataclass(slots=True)
@@ -119,15 +119,15 @@ class _Opening:
     ``firsts`` are first messages; ``ends`` what stood behind the last one, with the members that a body of this opening
     and that end has (all but the messages)."""
 
-    head: bytes
+    preamble: bytes
     firsts: list[bytes] = field(default_factory=list)
     ends: list[tuple[bytes, Members]] = field(default_factory=list)
 
     @property
     def size(self) -> int:
         """Bytes."""
-        ends = sum(len(self.head) + len(end) for end, _ in self.ends)
-        return len(self.head) + sum(map(len, self.firsts)) + ends + _FRAME_BYTES
+        ends = sum(len(self.preamble) + len(end) for end, _ in self.ends)
+        return len(self.preamble) + sum(map(len, self.firsts)) + ends + _FRAME_BYTES
 
     def note(self, first: bytes, body: bytes, span: Span, members: Members) -> None:
         """Remember a body's first message, and how it ended."""
@@ -142,7 +142,7 @@ class _Opening:
 _Key = tuple[bytes, int, bytes]
 
 
-class Trunks:
+class BodyCache:
     """Conversations that were cut before, least recently used out first; bounded by about what they take in memory."""
 
     def __init__(self, *, capacity_bytes: int = 128 * 2**20) -> None:
@@ -151,7 +151,7 @@ class Trunks:
         self._openings: OrderedDict[_Key, _Opening] = OrderedDict()
         self._branches: OrderedDict[tuple[bytes, bytes], list[_Trunk]] = OrderedDict()
 
-    def cut(self, body: bytes) -> Cut:
+    def cut(self, body: bytes) -> ParsedBody:
         """The body's members, and what is known of its messages. Raises InvalidRequest for what is no JSON object,
         Unreadable for odd Unicode. It changes nothing, and another thread may call it: each table is asked once, and
         what is found there is compared with the body."""
@@ -163,14 +163,14 @@ class Trunks:
             place += len(_NAME)
             start = _list_behind(body, place)
             opening = self._openings.get(_key(body, start)) if start > 0 else None
-            if opening is not None and body.startswith(opening.head):
+            if opening is not None and body.startswith(opening.preamble):
                 found = self._continued(body, start, opening)
                 if found is not None:
                     return found
                 break
         return cut_anew(body)
 
-    def keep(self, body: bytes, cut: Cut) -> None:
+    def keep(self, body: bytes, cut: ParsedBody) -> None:
         """Remember a conversation, all of whose messages are read now."""
         cut.is_kept, transcript = True, cut.transcript
         if transcript is None or not transcript.messages:
@@ -190,7 +190,7 @@ class Trunks:
         key = (first, _window(body, cut.starts[0] + len(first)))
         self._branch(key, _Trunk(transcript, body, end, cut.starts))
 
-    def _note_starts(self, body: bytes, cut: Cut, messages: Sequence[Message]) -> int:
+    def _note_starts(self, body: bytes, cut: ParsedBody, messages: Sequence[Message]) -> int:
         """Fill ``cut.starts`` up; where the last message ends."""
         assert cut.span is not None
         starts = list(cut.starts)
@@ -205,7 +205,7 @@ class Trunks:
     def _opening(self, body: bytes, start: int) -> _Opening:
         key = _key(body, start)
         opening = self._openings.get(key)
-        if opening is None or not body.startswith(opening.head):
+        if opening is None or not body.startswith(opening.preamble):
             self._size -= opening.size if opening is not None else 0
             opening = self._openings[key] = _Opening(body[: start + 1])
             self._size += opening.size
@@ -213,17 +213,17 @@ class Trunks:
         return opening
 
     def _branch(self, key: tuple[bytes, bytes], new: _Trunk) -> None:
-        trunks = self._branches.setdefault(key, [])
+        body_cache = self._branches.setdefault(key, [])
         self._branches.move_to_end(key)
         messages = new.transcript.messages
-        old = next((t for t in trunks if _is_continued(t.transcript.messages, messages)), None)
+        old = next((t for t in body_cache if _is_continued(t.transcript.messages, messages)), None)
         if old is not None:
             self._size -= old.size
-            trunks.remove(old)
-        trunks.insert(0, new)
+            body_cache.remove(old)
+        body_cache.insert(0, new)
         self._size += new.size
-        while len(trunks) > _MAX_BRANCHES:
-            self._size -= trunks.pop().size
+        while len(body_cache) > _MAX_BRANCHES:
+            self._size -= body_cache.pop().size
         while self._size > self._capacity and len(self._branches) > 1:
             _, gone = self._branches.popitem(last=False)
             self._size -= sum(t.size for t in gone)
@@ -231,7 +231,7 @@ class Trunks:
             _, opening = self._openings.popitem(last=False)
             self._size -= opening.size
 
-    def _continued(self, body: bytes, start: int, opening: _Opening) -> Cut | None:
+    def _continued(self, body: bytes, start: int, opening: _Opening) -> ParsedBody | None:
         at = behind_space(body, start + 1)
         first = next((raw for raw in opening.firsts if body.startswith(raw, at)), None)
         if first is None:
@@ -257,7 +257,7 @@ class _Common(NamedTuple):
     starts: Sequence[int]
 
 
-def _between(body: bytes, start: int, common: _Common, base: Transcript, opening: _Opening) -> Cut | None:
+def _between(body: bytes, start: int, common: _Common, base: Transcript, opening: _Opening) -> ParsedBody | None:
     """What stands between the known messages and an end that is known, too: where that is the rest of an array, a
     request with the same members is whole. None where it is not."""
     known = next((pair for pair in opening.ends if body.endswith(pair[0])), None)
@@ -269,10 +269,10 @@ def _between(body: bytes, start: int, common: _Common, base: Transcript, opening
     except Unreadable:
         return None
     whole = Raw(memoryview(body)[start:end])
-    return Cut({**known[1], "messages": whole}, common.size, base, rest, (start, end), common.starts)
+    return ParsedBody({**known[1], "messages": whole}, common.size, base, rest, (start, end), common.starts)
 
 
-def _rest(body: bytes, start: int, common: _Common, base: Transcript) -> Cut | None:
+def _rest(body: bytes, start: int, common: _Common, base: Transcript) -> ParsedBody | None:
     """What follows the known messages, parsed as if the array began there; None where that is not plainly right."""
     short = body[: start + 1] + body[common.end :]
     try:
@@ -289,7 +289,7 @@ def _rest(body: bytes, start: int, common: _Common, base: Transcript) -> Cut | N
         return None
     span = (start, start + length + len(body) - len(short))
     whole = Raw(memoryview(body)[span[0] : span[1]])
-    return Cut({**members, "messages": whole}, common.size, base, rest, span, common.starts)
+    return ParsedBody({**members, "messages": whole}, common.size, base, rest, span, common.starts)
 
 
 def _in_common(body: bytes, at: int, trunk: _Trunk) -> _Common:

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from proxy.core.digest import digest
-from proxy.core.request.item import Item
+from proxy.core.request.item import ContextPiece
 from proxy.core.request.message import SYSTEM_ROLES, Message, Part
 
 
@@ -50,7 +50,7 @@ class Element:
     message: int = -1
     ack: int = -1
     lead: str = ""
-    item: Item | None = None
+    item: ContextPiece | None = None
 
 
 # A message of a client that trims its history stands at another place each time.
@@ -115,7 +115,13 @@ class Lead:
 
 
 def part_element(
-    kind: ElementKind, lead: Lead, item: Item, composed: bytes, own: Sequence[Part], ack: Part, source: tuple[int, int]
+    kind: ElementKind,
+    lead: Lead,
+    item: ContextPiece,
+    composed: bytes,
+    own: Sequence[Part],
+    ack: Part,
+    source: tuple[int, int],
 ) -> Element:
     """A part of a context message: ``lead`` and one piece, then ``ack``.
 
@@ -137,7 +143,14 @@ def part_element(
 
 
 def text_element(
-    key: str, kind: ElementKind, role: str, own: Part, *, message: int = -1, lead: str = "", item: Item | None = None
+    key: str,
+    kind: ElementKind,
+    role: str,
+    own: Part,
+    *,
+    message: int = -1,
+    lead: str = "",
+    item: ContextPiece | None = None,
 ) -> Element:
     """One composed text in one position."""
     return Element(

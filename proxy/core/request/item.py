@@ -2,16 +2,16 @@
 
 from dataclasses import dataclass
 
-from proxy.core.recognition.fixed_texts import Claim
+from proxy.core.recognition.fixed_texts import FileClaim
 from proxy.core.recognition.pieces import PieceKind
 
 
 @dataclass(frozen=True, slots=True)
-class Item:
+class ContextPiece:
     """One movable piece: a file, a map. ``key`` names it over time, ``digest`` covers its text."""
 
     key: str
     kind: PieceKind
-    claim: Claim
+    claim: FileClaim
     text: str
     digest: bytes

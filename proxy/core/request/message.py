@@ -11,7 +11,7 @@ from msgspec import Raw
 
 from proxy.core.caches.prompt import Life
 from proxy.core.digest import digest
-from proxy.core.recognition.pieces import Cut, Form, PieceKind, Recogniser, Recognition, recognise_text
+from proxy.core.recognition.pieces import Cut, MessageKind, PieceKind, Recogniser, Recognition, recognise_text
 from proxy.core.recognition.text_blocks import closes_fences
 from proxy.core.request.tokens import IMAGE_TOKENS, MESSAGE_OVERHEAD_TOKENS, TokenCounter
 from proxy.core.wire.json_body import Members, Unreadable, elements, members_of, text_value, value
@@ -249,7 +249,7 @@ class MessageReader:
         if all(cut.kind is PieceKind.SECTION for cut in cuts):
             return None
         joined = "".join(texts)
-        system = Recognition("system", Form.SYSTEM, tuple(cuts))
+        system = Recognition("system", MessageKind.SYSTEM, tuple(cuts))
         return joined, system, tuple(piece_digest(joined[c.start : c.end]) for c in cuts)
 
     def _text_part(
@@ -363,7 +363,7 @@ def text_digest(role: str, text: str) -> bytes:
 
 def _cut_digests(text: str | None, known: Recognition | None) -> tuple[bytes, ...]:
     """Digests of the pieces; empty where the text is one piece, or a turn: its identity is that of its whole text."""
-    if text is None or known is None or known.form is Form.PROMPT:
+    if text is None or known is None or known.form is MessageKind.PROMPT:
         return ()
     return tuple(piece_digest(text[c.start : c.end]) for c in known.cuts)
 

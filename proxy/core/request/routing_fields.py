@@ -8,7 +8,7 @@ import msgspec
 import orjson
 from msgspec import Raw
 
-from proxy.core.request.body_cache import Cut, cut_anew
+from proxy.core.request.body_cache import ParsedBody, cut_anew
 from proxy.core.request.demand import MEMBERS
 from proxy.core.wire.edits import original_body, usage_asked
 from proxy.core.wire.json_body import ChatRequest, Members, Unreadable, peek, splice, value
@@ -30,14 +30,14 @@ _FEW = msgspec.json.Decoder(msgspec.defstruct("Few", [(name, Raw, _NULL) for nam
 
 
 @dataclass(frozen=True, slots=True)
-class Head:
+class RequestFields:
     """``cut`` is None where the body is valid JSON that cannot be taken apart. ``asked`` are the members that say what
     the request may cost (``proxy.core.request.demand``), None where they were not read."""
 
     model: str
     stream: bool
     wants_usage: bool
-    cut: Cut | None
+    cut: ParsedBody | None
     asked: Mapping[str, Raw | bytes] | None = None
     user: str = ""
     """Whom the request is for, as the client says."""
@@ -55,13 +55,13 @@ class Head:
         return usage_asked(self.cut.members.get("stream_options")) is not None
 
 
-def head_of(body: bytes, cut_by: Callable[[bytes], Cut] = cut_anew) -> Head:
+def head_of(body: bytes, cut_by: Callable[[bytes], ParsedBody] = cut_anew) -> RequestFields:
     """Read the head of a JSON request. Raises InvalidRequest where the body is no JSON object, or one that other
     readers may take and we cannot: its ``code`` is then NO_UTF8 or TOO_DEEP."""
     cut, found, asked = _read(body, cut_by)
     options = found.get("stream_options")
     model, user = found.get("model"), found.get("user")
-    return Head(
+    return RequestFields(
         model=model if isinstance(model, str) and _is_unicode(model) else "",
         stream=found.get("stream") is True,
         wants_usage=isinstance(options, dict) and options.get("include_usage") is True,
@@ -71,7 +71,7 @@ def head_of(body: bytes, cut_by: Callable[[bytes], Cut] = cut_anew) -> Head:
     )
 
 
-def untouched(body: bytes, head: Head, model: str, *, asks_usage: bool = True) -> bytes:
+def untouched(body: bytes, head: RequestFields, model: str, *, asks_usage: bool = True) -> bytes:
     """The request with the edits that every mode makes and no other, from its head alone: the messages stay unread."""
     cut = head.cut
     if cut is None:
@@ -80,7 +80,7 @@ def untouched(body: bytes, head: Head, model: str, *, asks_usage: bool = True) -
     return original_body(request, model, asks_usage=asks_usage)
 
 
-def renamed(body: bytes, head: Head, model: str) -> bytes:
+def renamed(body: bytes, head: RequestFields, model: str) -> bytes:
     """The request with another model's name in it, also where it is not taken apart."""
     if not head.model or head.model == model:
         return body
@@ -89,10 +89,10 @@ def renamed(body: bytes, head: Head, model: str) -> bytes:
     return splice(body, head.cut.members, {"model": orjson.dumps(model)})
 
 
-_Read = tuple[Cut | None, Mapping[str, object], Mapping[str, Raw | bytes]]
+_Read = tuple[ParsedBody | None, Mapping[str, object], Mapping[str, Raw | bytes]]
 
 
-def _read(body: bytes, cut_by: Callable[[bytes], Cut]) -> _Read:
+def _read(body: bytes, cut_by: Callable[[bytes], ParsedBody]) -> _Read:
     try:
         cut = cut_by(body)
         members = cut.members

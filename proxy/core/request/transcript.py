@@ -8,7 +8,7 @@ from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 
 from proxy.core.digest import digest
-from proxy.core.recognition.pieces import Form, PieceKind
+from proxy.core.recognition.pieces import MessageKind, PieceKind
 from proxy.core.request.element import Element, message_element
 from proxy.core.request.message import SYSTEM_ROLES, Message, PartKind, text_digest
 
@@ -19,14 +19,14 @@ MAX_GENERIC_ACK_CHARS = 160
 class Transcript:
     """The messages of one request.
 
-    ``head`` of them are leading system messages. ``elements`` holds each as it came, ``turns`` each one's identity as
-    a turn; ``pairs`` for each user turn its index and the digest of it and the conversation message before it, context
-    left out. ``marked`` and ``recognised`` are the indices of messages with markers, and of those that a recogniser
-    took apart; ``notices`` those of system messages behind the head.
+    ``preamble`` of them are leading system messages. ``elements`` holds each as it came, ``turns`` each one's identity
+    as a turn; ``pairs`` for each user turn its index and the digest of it and the conversation message before it,
+    context left out. ``marked`` and ``recognised`` are the indices of messages with markers, and of those that a
+    recogniser took apart; ``notices`` those of system messages behind the preamble.
     """
 
     __slots__ = (
-        "_last", "_skips", "elements", "head", "marked", "media_at", "messages", "notices", "pairs", "recognised",
+        "_last", "_skips", "elements", "preamble", "marked", "media_at", "messages", "notices", "pairs", "recognised",
         "turns",
     )  # fmt: skip
 
@@ -36,14 +36,14 @@ class Transcript:
         """``base`` is an earlier state of the conversation, whose first ``shared`` messages these are, too (all of
         them, where that is not said)."""
         self.messages = tuple(messages)
-        self.head, self.media_at = 0, -1
+        self.preamble, self.media_at = 0, -1
         self.marked: tuple[int, ...] = ()
         self.recognised: tuple[int, ...] = ()
         self.notices: tuple[int, ...] = ()
         self.pairs: tuple[tuple[int, bytes], ...] = ()
         self.turns: tuple[bytes, ...] = ()
         self.elements: tuple[Element, ...] = ()
-        self._skips: Form | None = None
+        self._skips: MessageKind | None = None
         self._last = b""
         first = self._taken_over(base, len(base.messages) if shared is None else shared) if base is not None else 0
         added = self.messages[first:]
@@ -57,9 +57,9 @@ class Transcript:
 
     def _taken_over(self, base: "Transcript", shared: int) -> int:
         """Begin with the first ``shared`` messages of an earlier state; how many were taken over."""
-        if shared <= base.head:
+        if shared <= base.preamble:
             return 0
-        self.head = base.head
+        self.preamble = base.preamble
         if shared == len(base.messages):
             self.turns, self.elements, self.media_at = base.turns, base.elements, base.media_at
             self.marked, self.recognised, self.pairs = base.marked, base.recognised, base.pairs
@@ -72,7 +72,7 @@ class Transcript:
         self.notices = base.notices[: bisect_left(base.notices, shared)]
         self.pairs = base.pairs[: bisect_left(base.pairs, (shared, b""))]
         # What follows a user's turn begins anew: from there on it is found out again.
-        behind = self.head
+        behind = self.preamble
         if self.pairs:
             behind = self.pairs[-1][0] + 1
             self._last = self.turns[behind - 1]
@@ -90,8 +90,8 @@ class Transcript:
         pairs: list[tuple[int, bytes]] = []
         for index, message in enumerate(added, first):
             is_system = message.role in SYSTEM_ROLES
-            if index == self.head and is_system:
-                self.head += 1
+            if index == self.preamble and is_system:
+                self.preamble += 1
             else:
                 self._pair(index, message, pairs)
                 if is_system:
@@ -102,7 +102,7 @@ class Transcript:
                 recognised.append(index)
             if self.media_at < 0 and any(part.kind is PartKind.MEDIA for part in message.parts):
                 self.media_at = index
-            found.append(message_element(message, index, "system" if index < self.head else "turn"))
+            found.append(message_element(message, index, "system" if index < self.preamble else "turn"))
         self.marked, self.recognised = (*self.marked, *marked), (*self.recognised, *recognised)
         self.notices = (*self.notices, *notices)
         self.pairs = (*self.pairs, *pairs)
@@ -110,10 +110,10 @@ class Transcript:
 
     def _pair(self, index: int, message: Message, pairs: list[tuple[int, bytes]]) -> None:
         skip, self._skips = self._skips, None
-        if message.role == "assistant" and (skip is Form.CONTEXT or (skip and _is_short(message))):
+        if message.role == "assistant" and (skip is MessageKind.CONTEXT or (skip and _is_short(message))):
             return
         known = message.recognition
-        if known is not None and known.form in (Form.CONTEXT, Form.CANDIDATE):
+        if known is not None and known.form in (MessageKind.CONTEXT, MessageKind.CANDIDATE):
             self._skips = known.form
             return
         own = self.turns[index]
@@ -135,7 +135,7 @@ class Transcript:
             (recognised.discard if message.recognition is None else recognised.add)(index)
         new.messages, new.turns, new.elements = tuple(messages), tuple(turns), tuple(elements)
         new.recognised = tuple(sorted(recognised))
-        new.head, new.marked, new.media_at, new.pairs = self.head, self.marked, self.media_at, self.pairs
+        new.preamble, new.marked, new.media_at, new.pairs = self.preamble, self.marked, self.media_at, self.pairs
         new._skips, new._last, new.notices = self._skips, self._last, self.notices
         return new
 
@@ -149,7 +149,7 @@ def _is_short(message: Message) -> bool:
 def turn_digest(message: Message) -> bytes:
     """A turn's identity; a reminder that the client appends to its newest turn is no part of it."""
     known = message.recognition
-    if known is not None and known.form is Form.PROMPT and message.text is not None:
+    if known is not None and known.form is MessageKind.PROMPT and message.text is not None:
         prompt = "".join(message.text[c.start : c.end] for c in known.cuts if c.kind is PieceKind.PROMPT)
         # As the message will be in the next request, where it is no longer the newest.
         return digest(message.role.encode(), text_digest(message.role, prompt))

@@ -4,25 +4,25 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from itertools import count
 
-from proxy.core.recognition.fixed_texts import Claim
+from proxy.core.recognition.fixed_texts import FileClaim
 from proxy.core.recognition.line_breaks import bare_lines, can_follow, stay_apart
-from proxy.core.recognition.pieces import MOVABLE_IN_SYSTEM, Form, PieceKind, Recognition
-from proxy.core.request.item import Item
+from proxy.core.recognition.pieces import MOVABLE_IN_SYSTEM, MessageKind, PieceKind, Recognition
+from proxy.core.request.item import ContextPiece
 from proxy.core.request.message import MARK_KEYS, Message, piece_digest
 from proxy.core.request.transcript import MAX_GENERIC_ACK_CHARS, Transcript
 from proxy.core.wire.json_body import ChatRequest, members_of
 
 
 @dataclass(frozen=True, slots=True)
-class Group:
+class ContextMessage:
     """A context message and its acknowledgement. ``message`` and ``ack`` are indices of the request's messages."""
 
     name: str
     message: int
     ack: int
     opening: str
-    claim: Claim
-    items: tuple[Item, ...]
+    claim: FileClaim
+    items: tuple[ContextPiece, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,8 +36,8 @@ class SystemText:
     message: int
     fixed: str
     volatile: tuple[str, ...]
-    documents: tuple[Item, ...]
-    standing: tuple[Item, ...] = ()
+    documents: tuple[ContextPiece, ...]
+    standing: tuple[ContextPiece, ...] = ()
     parted_at: int = 0
 
     @property
@@ -57,17 +57,17 @@ class SystemText:
 
 
 @dataclass(frozen=True, slots=True)
-class View:
+class RecognisedRequest:
     """The request's messages with their meaning.
 
-    ``head`` leading messages are system messages; from ``last_user`` on everything is fixed and stays last
+    ``preamble`` leading messages are system messages; from ``last_user`` on everything is fixed and stays last
     (``len(messages)`` where no user message exists: nothing is movable then).
     """
 
     request: ChatRequest
     transcript: Transcript
     last_user: int
-    groups: tuple[Group, ...]
+    groups: tuple[ContextMessage, ...]
     system: tuple[SystemText, ...]
 
     @property
@@ -76,24 +76,24 @@ class View:
         return self.transcript.messages
 
     @property
-    def head(self) -> int:
+    def preamble(self) -> int:
         """How many leading messages are system messages."""
-        return self.transcript.head
+        return self.transcript.preamble
 
     def turn_digests(self) -> tuple[bytes, ...]:
         """The identities of the conversation's messages."""
         turns = self.transcript.turns
-        return turns[self.head :] if not self.groups else tuple(turns[i] for i in self.turns())
+        return turns[self.preamble :] if not self.groups else tuple(turns[i] for i in self.turns())
 
-    def items(self) -> list[Item]:
+    def items(self) -> list[ContextPiece]:
         """Everything movable that has a key over time: files, maps, documents."""
         return [item for group in self.groups for item in group.items] + self.documents()
 
-    def documents(self) -> list[Item]:
+    def documents(self) -> list[ContextPiece]:
         """Retrieved documents, and files of the system prompt, that may stand elsewhere, in the client's order."""
         return [item for text in self.system for item in text.documents]
 
-    def retrieved(self) -> list[Item]:
+    def retrieved(self) -> list[ContextPiece]:
         """All retrieved documents, in the client's order."""
         every = (item for text in self.system for item in (*text.documents, *text.standing))
         return [item for item in every if item.kind is PieceKind.DOCUMENT]
@@ -101,43 +101,43 @@ class View:
     def turns(self) -> Sequence[int]:
         """Indices of the conversation's messages: neither head nor context."""
         if not self.groups:
-            return range(self.head, len(self.messages))
+            return range(self.preamble, len(self.messages))
         taken = {i for g in self.groups for i in (g.message, g.ack)}
-        return [i for i in range(self.head, len(self.messages)) if i not in taken]
+        return [i for i in range(self.preamble, len(self.messages)) if i not in taken]
 
 
-def build_view(
+def recognise_request(
     request: ChatRequest, transcript: Transcript, is_movable: Callable[[Recognition, Message], bool]
-) -> View:
+) -> RecognisedRequest:
     """Pair context messages with their acknowledgements. ``is_movable`` decides by the session's past: on candidates,
     and on the documents of a system message."""
-    messages, head = transcript.messages, transcript.head
+    messages, preamble = transcript.messages, transcript.preamble
     last_user = next((i for i in range(len(messages) - 1, -1, -1) if messages[i].role == "user"), len(messages))
-    found: list[Group] = []
+    found: list[ContextMessage] = []
     if last_user < len(messages):
         for index in transcript.recognised:
-            if not head <= index < last_user - 1:
+            if not preamble <= index < last_user - 1:
                 continue
             group = _group_at(messages, index, is_movable)
             if group is not None:
                 found.append(group)
     if sum(1 for index in transcript.recognised if _holds_files(messages[index])) > 1:
         found = [_undivided(group, messages[group.message]) for group in found]
-    system = _system_texts(messages, head, is_movable) if last_user < len(messages) else ()
-    return View(request, transcript, last_user, _with_distinct_keys(found), system)
+    system = _system_texts(messages, preamble, is_movable) if last_user < len(messages) else ()
+    return RecognisedRequest(request, transcript, last_user, _with_distinct_keys(found), system)
 
 
 def _system_texts(
-    messages: Sequence[Message], head: int, is_movable: Callable[[Recognition, Message], bool]
+    messages: Sequence[Message], preamble: int, is_movable: Callable[[Recognition, Message], bool]
 ) -> tuple[SystemText, ...]:
     found = []
-    for index in range(head):
+    for index in range(preamble):
         known, text = messages[index].recognition, messages[index].text
-        if known is None or text is None or known.form is not Form.SYSTEM:
+        if known is None or text is None or known.form is not MessageKind.SYSTEM:
             continue
         # Documents stay behind the fixed text of their own message: only in the last one is that the head's end.
-        documents = _documents(text, known, messages[index]) if index == head - 1 else ()
-        standing: tuple[Item, ...] = ()
+        documents = _documents(text, known, messages[index]) if index == preamble - 1 else ()
+        standing: tuple[ContextPiece, ...] = ()
         if documents and not is_movable(known, messages[index]):
             documents, standing = (), documents
         rest = _without(text, known, PieceKind.VOLATILE, *MOVABLE_IN_SYSTEM)
@@ -179,25 +179,25 @@ def _says_nothing_else(message: Message) -> bool:
     return members_of(message.raw).keys() <= {"role", "content", *MARK_KEYS}
 
 
-def _documents(text: str, known: Recognition, message: Message) -> tuple[Item, ...]:
+def _documents(text: str, known: Recognition, message: Message) -> tuple[ContextPiece, ...]:
     """Documents of a system message; none where one stands twice, which only its place tells apart."""
     cuts = [c for c in zip(known.cuts, message.cut_digests, strict=True) if c[0].kind in MOVABLE_IN_SYSTEM]
     if len({c.key for c, _ in cuts}) < len(cuts):
         return ()
-    return tuple(Item(c.key, c.kind, Claim.DOCUMENT, text[c.start : c.end], own) for c, own in cuts)
+    return tuple(ContextPiece(c.key, c.kind, FileClaim.DOCUMENT, text[c.start : c.end], own) for c, own in cuts)
 
 
 def _group_at(
     messages: Sequence[Message], index: int, is_movable: Callable[[Recognition, Message], bool]
-) -> Group | None:
+) -> ContextMessage | None:
     message, ack = messages[index], messages[index + 1]
     known = message.recognition
     if known is None or message.text is None or ack.role != "assistant" or ack.call_ids:
         return None
-    if known.form is Form.CONTEXT:
+    if known.form is MessageKind.CONTEXT:
         if not any(ack.lead.startswith(words) for words in known.acknowledgements):
             return None
-    elif known.form is Form.CANDIDATE:
+    elif known.form is MessageKind.CANDIDATE:
         if len(ack.lead) > MAX_GENERIC_ACK_CHARS or not is_movable(known, message):
             return None
     else:
@@ -209,35 +209,35 @@ def _group_at(
     return group if _says_nothing_else(message) else _in_one_piece(group, message.text)
 
 
-def _cut(known: Recognition, message: Message, text: str, index: int) -> Group:
+def _cut(known: Recognition, message: Message, text: str, index: int) -> ContextMessage:
     opening = "".join(text[c.start : c.end] for c in known.cuts if c.kind is PieceKind.OPENING)
     items = tuple(
-        Item(c.key, c.kind, known.claim, text[c.start : c.end], own)
+        ContextPiece(c.key, c.kind, known.claim, text[c.start : c.end], own)
         for c, own in zip(known.cuts, message.cut_digests, strict=True)
         if c.kind is not PieceKind.OPENING
     )
-    group = Group(known.name, index, index + 1, opening, known.claim, items)
+    group = ContextMessage(known.name, index, index + 1, opening, known.claim, items)
     return group if can_follow(opening, [item.text for item in items]) else _in_one_piece(group, text)
 
 
 def _holds_files(message: Message) -> bool:
-    return message.recognition is not None and message.recognition.form in (Form.CONTEXT, Form.CANDIDATE)
+    return message.recognition is not None and message.recognition.form in (MessageKind.CONTEXT, MessageKind.CANDIDATE)
 
 
-def _undivided(group: Group, message: Message) -> Group:
+def _undivided(group: ContextMessage, message: Message) -> ContextMessage:
     """In one piece where the header would only refer to a message of files: there are several, it may be any."""
-    if group.claim is not Claim.AS_SAID or message.text is None:
+    if group.claim is not FileClaim.AS_SAID or message.text is None:
         return group
     return _in_one_piece(group, message.text)
 
 
-def _in_one_piece(group: Group, text: str) -> Group:
+def _in_one_piece(group: ContextMessage, text: str) -> ContextMessage:
     if len(group.items) == 1:
         return group
-    return replace(group, items=(Item("files", PieceKind.FILE, group.claim, text, piece_digest(text)),))
+    return replace(group, items=(ContextPiece("files", PieceKind.FILE, group.claim, text, piece_digest(text)),))
 
 
-def _with_distinct_keys(groups: list[Group]) -> tuple[Group, ...]:
+def _with_distinct_keys(groups: list[ContextMessage]) -> tuple[ContextMessage, ...]:
     """The same path in two groups (or twice in one) is two things: number the later ones."""
     seen: set[str] = set()
     numbers: dict[str, count[int]] = {}
@@ -249,6 +249,6 @@ def _with_distinct_keys(groups: list[Group]) -> tuple[Group, ...]:
             numbering = numbers.setdefault(plain, count(1))
             key = next(k for n in numbering if (k := f"{plain}#{n}" if n > 1 else plain) not in seen)
             seen.add(key)
-            items.append(Item(key, item.kind, item.claim, item.text, item.digest))
-        result.append(Group(group.name, group.message, group.ack, group.opening, group.claim, tuple(items)))
+            items.append(ContextPiece(key, item.kind, item.claim, item.text, item.digest))
+        result.append(ContextMessage(group.name, group.message, group.ack, group.opening, group.claim, tuple(items)))
     return tuple(result)

@@ -105,14 +105,14 @@ class ItemRecords:
         record.said = said
 
 
-class Lane:
+class SessionCohort:
     """Requests with the same model, tools and fixed system text of one scope; they share the head of the prompt.
 
     ``started`` and ``continued`` count sessions; a session that has had one request only is not counted as ended until
-    the next one of the lane starts. ``layouts`` and ``items`` are what its sessions last sent: a new session of the
-    lane may begin with the same context. ``reliance`` is what their words about files were worth, ``documents`` what is
-    known of how long retrieved ones stay. ``key`` names what the prompt begins with: the tools, which stand in front of
-    all else, or the whole head. ``opening`` are the turns that all its sessions begin with (examples). ``asked`` and
+    the next one of the cohort starts. ``layouts`` and ``items`` are what its sessions last sent: a new session of the
+    cohort may begin with the same context. ``reliance`` is what their words about files were worth, ``documents`` what
+    is known of how long retrieved ones stay. ``key`` names what the prompt begins with: the tools, which stand in front
+    of all else, or the whole head. ``opening`` are the turns that all its sessions begin with (examples). ``asked`` and
     ``repeated`` count requests, and those of them that came once more as they were: a side call that is made anew until
     its answer is needed. ``shown`` counts requests with files, ``joined`` those of them that had one more than the
     session before.
@@ -184,7 +184,7 @@ class Lane:
         return (self.repeated + _REPEATS * _REPEATS_WEIGHT) / (self.asked + _REPEATS_WEIGHT)
 
     def begins(self, turns: tuple[bytes, ...]) -> None:
-        """A session began with these turns; what it shares with those before it is the lane's opening."""
+        """A session began with these turns; what it shares with those before it is the cohort's opening."""
         if self.opening is None:
             self.opening = turns
             return
@@ -196,13 +196,13 @@ class Lane:
         self.opening = self.opening[:shared]
 
     def shared_turns(self, turns: tuple[bytes, ...]) -> int:
-        """How many of a session's first turns other sessions of the lane have in common, as far as is known."""
+        """How many of a session's first turns other sessions of the cohort have in common, as far as is known."""
         if self.opening is None or self.started < 2:
             return 0
         return len(self.opening) if turns[: len(self.opening)] == self.opening else 0
 
     def continues(self) -> float:
-        """P(a session of this lane has another request), given that it has just had one.
+        """P(a session of this cohort has another request), given that it has just had one.
 
         The session at hand is not counted. Before anything has ended it is taken to go on: not marking a session's
         first request costs more than a wasted write. With tools it works in a loop.
@@ -238,16 +238,16 @@ class Lane:
         return within / total
 
     def shares_within(self, life_s: float) -> float:
-        """P(any request of the lane, of this session or another, comes within ``life_s`` seconds)."""
+        """P(any request of the cohort, of this session or another, comes within ``life_s`` seconds)."""
         within = sum(1 for gap in self._arrivals if gap < life_s)
         return (within + 1.5) / (len(self._arrivals) + 2)
 
     def openings(self) -> list[float]:
-        """Seconds between a session's first request and the lane's request before it, oldest first."""
+        """Seconds between a session's first request and the cohort's request before it, oldest first."""
         return list(self._openings)
 
     def arrivals(self) -> list[float]:
-        """Seconds between requests of the lane, oldest first."""
+        """Seconds between requests of the cohort, oldest first."""
         return list(self._arrivals)
 
     def restore(self, gaps: Iterable[float], arrivals: Iterable[float], openings: Iterable[float]) -> None:

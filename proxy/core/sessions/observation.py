@@ -4,14 +4,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 
-from proxy.core.recognition.fixed_texts import Claim
+from proxy.core.recognition.fixed_texts import FileClaim
 from proxy.core.recognition.pieces import PieceKind
-from proxy.core.request.item import Item
-from proxy.core.request.view import View
+from proxy.core.request.item import ContextPiece
+from proxy.core.request.view import RecognisedRequest
 from proxy.core.sessions.cohort import ItemRecord
 from proxy.core.sessions.preamble_changes import changed_places
 from proxy.core.sessions.session import Session, fixed_digest
-from proxy.core.stability.change_rates import Break
+from proxy.core.stability.change_rates import HistoryDivergence
 from proxy.core.stability.document_retention import DocumentSign
 from proxy.core.stability.prior_edits import told_rate
 from proxy.core.stability.rates import FIRST_RATE
@@ -20,12 +20,12 @@ NOTHING_SAID: Mapping[str, float] = MappingProxyType({})
 # So many files are hardly ever edited at once, all that there are.
 _FEWEST_REWRAPPED = 3
 
-Known = tuple[Item, ItemRecord | None]
+Known = tuple[ContextPiece, ItemRecord | None]
 """A context piece, and what was known of it."""
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
+class RequestObservation:
     """What a request says about its session, before it is known whether the exchange will count.
 
     ``broke`` is where the earlier request is not repeated (None: there is no earlier request). For each context piece
@@ -37,10 +37,10 @@ class Reading:
     there are system messages within the conversation; ``has_new_notice``: one of them was not in the request before.
     """
 
-    head: tuple[bytes, ...]
+    preamble: tuple[bytes, ...]
     fixed: tuple[bytes, ...]
     turns: tuple[bytes, ...]
-    broke: Break | None
+    broke: HistoryDivergence | None
     ages: dict[str, int]
     rates: dict[str, float]
     digests: dict[str, bytes]
@@ -54,17 +54,17 @@ class Reading:
     has_new_notice: bool = False
 
 
-def read_request(session: Session, view: View, tools: bytes, now: float) -> Reading:
+def read_request(session: Session, recognised: RecognisedRequest, tools: bytes, now: float) -> RequestObservation:
     """Compare a request that comes at ``now`` with its session; changes nothing. ``tools`` is the tools' digest, empty
     for none."""
-    head = (tools, *(m.digest for m in view.messages[: view.head]))
-    fixed = (tools, *(fixed_digest(m) for m in view.messages[: view.head]))
-    turns = view.turn_digests()
+    preamble = (tools, *(m.digest for m in recognised.messages[: recognised.preamble]))
+    fixed = (tools, *(fixed_digest(m) for m in recognised.messages[: recognised.preamble]))
+    turns = recognised.turn_digests()
     is_later = session.requests > 0
     is_retry = is_later and turns == session.turns
-    is_other = is_later and head != session.head
-    replaced = _replaced(session, fixed, view) if is_other else frozenset[int]()
-    known = [(item, _record(session, item.key)) for item in view.items()]
+    is_other = is_later and preamble != session.preamble
+    replaced = _replaced(session, fixed, recognised) if is_other else frozenset[int]()
+    known = [(item, _record(session, item.key)) for item in recognised.items()]
     files = [pair for pair in known if pair[0].kind is PieceKind.FILE]
     # Who writes files another way tells the model so: the instructions are others, in part.
     is_rewrapped = is_other and not replaced and _are_all_changed(files)
@@ -78,13 +78,13 @@ def read_request(session: Session, view: View, tools: bytes, now: float) -> Read
             rates[item.key] = record.next_rate(is_changed=not is_same)
         else:
             ages[item.key] = 1
-            if is_file and item.claim is not Claim.READ_ONLY:
-                rates[item.key] = told_rate(view, item.key)
-    return Reading(
-        head=head,
+            if is_file and item.claim is not FileClaim.READ_ONLY:
+                rates[item.key] = told_rate(recognised, item.key)
+    return RequestObservation(
+        preamble=preamble,
         fixed=fixed,
         turns=turns,
-        broke=_break(session.turns, turns, view) if is_later and not is_retry else None,
+        broke=_break(session.turns, turns, recognised) if is_later and not is_retry else None,
         ages=ages,
         rates=rates,
         digests={item.key: item.digest for item, _ in known},
@@ -94,91 +94,95 @@ def read_request(session: Session, view: View, tools: bytes, now: float) -> Read
         has_files=bool(files),
         has_joined=is_later and any(session.items.get(item.key) is None for item, _ in files),
         gap=now - session.last_at if is_later and not is_retry else None,
-        has_notices=bool(view.transcript.notices),
-        has_new_notice=is_later and _has_new_notice(session, view),
+        has_notices=bool(recognised.transcript.notices),
+        has_new_notice=is_later and _has_new_notice(session, recognised),
     )
 
 
-def _has_new_notice(session: Session, view: View) -> bool:
-    notices, turns = view.transcript.notices, view.transcript.turns
+def _has_new_notice(session: Session, recognised: RecognisedRequest) -> bool:
+    notices, turns = recognised.transcript.notices, recognised.transcript.turns
     return bool(notices) and not {turns[i] for i in notices} <= set(session.turns)
 
 
-def commit_head(session: Session, view: View, documents: Sequence[DocumentSign]) -> None:
+def commit_preamble(session: Session, recognised: RecognisedRequest, documents: Sequence[DocumentSign]) -> None:
     """The exchange counts: what changed in the system messages since the one before it is volatile. ``documents`` is
     what the request shows of its documents."""
-    session.documents.follow([document.digest for document in view.retrieved()], documents, session.lane.documents)
-    session.lines.follow(view.messages[: view.head], session.shared_head.evidence)
+    session.documents.follow(
+        [document.digest for document in recognised.retrieved()], documents, session.cohort.documents
+    )
+    session.lines.follow(recognised.messages[: recognised.preamble], session.shared_head.evidence)
 
 
 def commit_reading(
     session: Session,
-    reading: Reading,
+    observation: RequestObservation,
     now: float,
     said: Mapping[str, float] = NOTHING_SAID,
     usual_edit: float = 0.0,
 ) -> None:
     """The exchange counts: learn gaps, breaks and changed pieces. A retry teaches that there are such, and no more.
     ``said`` is what the request says of its files, ``usual_edit`` P(the answer edits any), as it goes in general."""
-    if reading.is_retry:
+    if observation.is_retry:
         if session.requests == 1 and not session.is_repeated:
-            session.lane.repeat(now - session.last_at)
+            session.cohort.repeat(now - session.last_at)
             session.is_repeated = True
         return
     if session.requests:
-        _commit_change(session, reading, now - session.last_at)
-        session.lane.request(now, now - session.last_at)
+        _commit_change(session, observation, now - session.last_at)
+        session.cohort.request(now, now - session.last_at)
     else:
-        session.lane.begins(reading.turns)
-        session.lane.request(now, None)
+        session.cohort.begins(observation.turns)
+        session.cohort.request(now, None)
     session.requests += 1
     session.last_at = now
-    session.head, session.fixed, session.turns = reading.head, reading.fixed, reading.turns
-    _commit_items(session, reading, said)
+    session.preamble, session.fixed, session.turns = observation.preamble, observation.fixed, observation.turns
+    _commit_items(session, observation, said)
     session.usual_edit = usual_edit
 
 
-def _commit_change(session: Session, reading: Reading, gap: float) -> None:
+def _commit_change(session: Session, observation: RequestObservation, gap: float) -> None:
     """What is different from the request before."""
-    lane = session.lane
+    cohort = session.cohort
     if session.requests == 1:
-        lane.continued += 1
-    if reading.broke is not None:
-        lane.breaks.add(reading.broke)
-    session.own_head.add(session.head, reading.head, session.replaced)
-    session.shared_head.add(session.head, reading.head, session.replaced)
-    session.own_fixed.add(session.fixed, reading.fixed, session.replaced)
-    session.replaced = reading.replaced
+        cohort.continued += 1
+    if observation.broke is not None:
+        cohort.breaks.add(observation.broke)
+    session.own_head.add(session.preamble, observation.preamble, session.replaced)
+    session.shared_head.add(session.preamble, observation.preamble, session.replaced)
+    session.own_fixed.add(session.fixed, observation.fixed, session.replaced)
+    session.replaced = observation.replaced
     session.gaps.append(gap)
-    if reading.has_notices:
+    if observation.has_notices:
         session.noticed += 1.0
-        session.notices_new += reading.has_new_notice
-    if reading.has_files:
-        lane.shows_files(has_joined=reading.has_joined)
+        session.notices_new += observation.has_new_notice
+    if observation.has_files:
+        cohort.shows_files(has_joined=observation.has_joined)
 
 
-def _commit_items(session: Session, reading: Reading, said: Mapping[str, float]) -> None:
-    lane = session.lane
-    if not reading.is_rewrapped:
-        _learn_edits(session, reading, said)
-    for key, age in reading.ages.items():
-        rate = reading.rates.get(key, FIRST_RATE)
-        for records in (session.items, lane.items):
-            records.add(key, reading.digests[key], age, rate, said.get(key, 0.0), is_rewrapped=reading.is_rewrapped)
+def _commit_items(session: Session, observation: RequestObservation, said: Mapping[str, float]) -> None:
+    cohort = session.cohort
+    if not observation.is_rewrapped:
+        _learn_edits(session, observation, said)
+    for key, age in observation.ages.items():
+        rate = observation.rates.get(key, FIRST_RATE)
+        for records in (session.items, cohort.items):
+            records.add(
+                key, observation.digests[key], age, rate, said.get(key, 0.0), is_rewrapped=observation.is_rewrapped
+            )
 
 
-def _learn_edits(session: Session, reading: Reading, said: Iterable[str]) -> None:
+def _learn_edits(session: Session, observation: RequestObservation, said: Iterable[str]) -> None:
     """What the request before said of these files, and what became of them."""
     records = [(key, _record(session, key)) for key in said]
-    changed = [(record, record.digest != reading.digests[key]) for key, record in records if record is not None]
+    changed = [(record, record.digest != observation.digests[key]) for key, record in records if record is not None]
     for record, is_changed in changed:
-        session.lane.reliance.add(record.said, is_changed=is_changed)
+        session.cohort.reliance.add(record.said, is_changed=is_changed)
     if session.usual_edit and changed:
-        session.lane.reliance.any.add(session.usual_edit, is_changed=any(is_changed for _, is_changed in changed))
+        session.cohort.reliance.any.add(session.usual_edit, is_changed=any(is_changed for _, is_changed in changed))
 
 
 def _record(session: Session, key: str) -> ItemRecord | None:
-    return session.items.get(key) or session.lane.items.get(key)
+    return session.items.get(key) or session.cohort.items.get(key)
 
 
 def _are_all_changed(files: Sequence[Known]) -> bool:
@@ -187,20 +191,20 @@ def _are_all_changed(files: Sequence[Known]) -> bool:
     return len(changed) >= _FEWEST_REWRAPPED and all(changed)
 
 
-def _replaced(session: Session, fixed: tuple[bytes, ...], view: View) -> frozenset[int]:
+def _replaced(session: Session, fixed: tuple[bytes, ...], recognised: RecognisedRequest) -> frozenset[int]:
     """Where the head has another text: what does not move in it is others, and not just here and there."""
-    texts = {1 + place for place in session.lines.replaced(view.messages[: view.head])}
+    texts = {1 + place for place in session.lines.replaced(recognised.messages[: recognised.preamble])}
     return changed_places(session.fixed, fixed) & frozenset({0, *texts})
 
 
-def _break(before: tuple[bytes, ...], after: tuple[bytes, ...], view: View) -> Break:
+def _break(before: tuple[bytes, ...], after: tuple[bytes, ...], recognised: RecognisedRequest) -> HistoryDivergence:
     if after[: len(before)] == before:
-        return Break(0)
+        return HistoryDivergence(0)
     common = 0
     for old, new in zip(before, after, strict=False):
         if old != new:
             break
         common += 1
     # What was cleared stands where it stood.
-    lost = [view.messages[i].role for i in view.turns()[common : len(before)]]
-    return Break(len(before) - common, lost.count("tool") if lost[:1] == ["tool"] else 0)
+    lost = [recognised.messages[i].role for i in recognised.turns()[common : len(before)]]
+    return HistoryDivergence(len(before) - common, lost.count("tool") if lost[:1] == ["tool"] else 0)

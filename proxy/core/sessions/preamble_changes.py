@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 
 from proxy.core.sessions.document_sets import DocumentSets
-from proxy.core.sessions.volatile_lines import Evidence
+from proxy.core.sessions.volatile_lines import VolatileRegions
 from proxy.core.stability.change_rates import fixed_hazard
 
 # P(the next request has another text where another has just come), before anything was seen: most are a visit.
@@ -11,7 +11,7 @@ _FRESH_CHANGE = 0.6
 
 
 @dataclass(slots=True)
-class HeadRecords:
+class PreambleChanges:
     """How often tools and system messages changed from one request of a session to the next, by their place.
 
     ``seen`` and ``changes`` count texts that had stood there for a request at least; ``fresh_seen`` and
@@ -23,7 +23,7 @@ class HeadRecords:
     changes: list[int] = field(default_factory=list)
     fresh_seen: list[int] = field(default_factory=list)
     fresh_changes: list[int] = field(default_factory=list)
-    evidence: Evidence = field(default_factory=Evidence)
+    evidence: VolatileRegions = field(default_factory=VolatileRegions)
     documents: DocumentSets = field(default_factory=DocumentSets)
 
     def add(self, before: tuple[bytes, ...], after: tuple[bytes, ...], fresh: frozenset[int] = frozenset()) -> None:

@@ -8,21 +8,21 @@ from operator import attrgetter
 from proxy.core.digest import digest
 from proxy.core.layout.tiers import Classic
 from proxy.core.lru import Bounded
-from proxy.core.recognition.pieces import MOVABLE_IN_SYSTEM, Form, PieceKind, Recognition
+from proxy.core.recognition.pieces import MOVABLE_IN_SYSTEM, MessageKind, PieceKind, Recognition
 from proxy.core.request.message import Message
 from proxy.core.request.transcript import Transcript
-from proxy.core.sessions.cohort import ItemRecords, Lane
+from proxy.core.sessions.cohort import ItemRecords, SessionCohort
 from proxy.core.sessions.document_runs import DocumentRuns
-from proxy.core.sessions.preamble_changes import HeadRecords
+from proxy.core.sessions.preamble_changes import PreambleChanges
 from proxy.core.sessions.similarity import Sketch, are_alike, sketch_of
 from proxy.core.sessions.volatile_lines import HeadLines, with_evidence
 from proxy.core.stability.change_rates import STATIC_CHANGE
 
-HeadKey = tuple[bytes, bytes, int]
+PreambleKey = tuple[bytes, bytes, int]
 """Scope and model, tools, and how many system messages there are."""
 
 Mark = tuple[bytes, bytes]
-"""What sessions are found by: a pair of turns, or an opening, within a scope and model or a lane."""
+"""What sessions are found by: a pair of turns, or an opening, within a scope and model or a cohort."""
 
 _MAX_SESSIONS = 4096
 _MAX_LANES = 4096
@@ -42,19 +42,19 @@ class Session:
     it edits any file), as it was expected in general.
 
     ``opening`` is what it began with (the client's id for it, or its first turn): the same in every process, as are
-    ``lane_key`` and ``head_key``, what its lane and the records of its head are found by. ``known_by`` is what the next
-    request may have in common with the last one. ``noticed`` counts later requests with system messages within the
-    conversation, ``notices_new`` those of them that had a new one.
+    ``cohort_key`` and ``preamble_key``, by which its cohort and the changes of its preamble are found. ``known_by`` is
+    what the next request may have in common with the last one. ``noticed`` counts later requests with system messages
+    within the conversation, ``notices_new`` those of them that had a new one.
     """
 
     id: str
-    lane: Lane
-    shared_head: HeadRecords
-    head: tuple[bytes, ...] = ()
+    cohort: SessionCohort
+    shared_head: PreambleChanges
+    preamble: tuple[bytes, ...] = ()
     fixed: tuple[bytes, ...] = ()
     replaced: frozenset[int] = frozenset()
-    own_head: HeadRecords = field(default_factory=HeadRecords)
-    own_fixed: HeadRecords = field(default_factory=HeadRecords)
+    own_head: PreambleChanges = field(default_factory=PreambleChanges)
+    own_fixed: PreambleChanges = field(default_factory=PreambleChanges)
     requests: int = 0
     last_at: float = 0.0
     gaps: deque[float] = field(default_factory=lambda: deque(maxlen=_REMEMBERED_GAPS))
@@ -71,8 +71,8 @@ class Session:
     sketch: Sketch = frozenset()
     opening: bytes = b""
     routing: str = ""
-    lane_key: bytes = b""
-    head_key: HeadKey = (b"", b"", 0)
+    cohort_key: bytes = b""
+    preamble_key: PreambleKey = (b"", b"", 0)
     known_by: tuple[Mark, ...] = ()
     noticed: float = 0.0
     notices_new: float = 0.0
@@ -82,7 +82,7 @@ class Session:
         self, place: int, prior: float = STATIC_CHANGE, *, is_fresh: bool = False, is_edited: bool = False
     ) -> float:
         """-ln P(the head's element at a place is unchanged in the next request): what this session has shown, or,
-        before it has shown anything, what sessions like it have. ``is_fresh``, ``is_edited``: ``HeadRecords``."""
+        before it has shown anything, what sessions like it have. ``is_fresh``, ``is_edited``: ``PreambleChanges``."""
         records = self.own_head if self.own_head.seen else self.shared_head
         return records.hazard(place, prior, is_fresh=is_fresh, is_edited=is_edited)
 
@@ -93,19 +93,19 @@ class Session:
     def is_movable(self, known: Recognition, message: Message) -> bool:
         """Whether a message that looks like context has been seen rendered anew in this session, or a system message's
         documents to change."""
-        if known.form is Form.SYSTEM:
+        if known.form is MessageKind.SYSTEM:
             return self.shared_head.documents.is_changing(fixed_digest(message))
         return known.name in self.rendered_anew
 
     def notice(self, transcript: Transcript) -> None:
         """What this request shows of its context and documents before anything is planned."""
         self._notice_candidates(transcript)
-        if transcript.head:
-            self._notice_documents(transcript.messages[transcript.head - 1])
+        if transcript.preamble:
+            self._notice_documents(transcript.messages[transcript.preamble - 1])
 
     def _notice_documents(self, message: Message) -> None:
         known = message.recognition
-        if known is None or known.form is not Form.SYSTEM:
+        if known is None or known.form is not MessageKind.SYSTEM:
             return
         cuts = zip(known.cuts, message.cut_digests, strict=True)
         documents = [own for cut, own in cuts if cut.kind in MOVABLE_IN_SYSTEM]
@@ -118,7 +118,7 @@ class Session:
         messages = transcript.messages
         for index in transcript.recognised:
             known = messages[index].recognition
-            if known is not None and known.form is Form.CANDIDATE:
+            if known is not None and known.form is MessageKind.CANDIDATE:
                 found[known.name] = None if known.name in found else messages[index].digest
         present = {message.digest for message in messages} if found else set()
         for name, one in found.items():
@@ -129,32 +129,32 @@ class Session:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
-    """Where a request belongs: what its lane, the records of its head, and its session are found by.
+class SessionKeys:
+    """Where a request belongs: what its cohort, the records of its head, and its session are found by.
 
     ``marks`` are looked for in their order; ``given_id`` is the id that a session gets which the client has named.
     """
 
     base: bytes
-    lane_key: bytes
-    head_key: HeadKey
+    cohort_key: bytes
+    preamble_key: PreambleKey
     opening: bytes
     marks: tuple[Mark, ...]
     given_id: str = ""
 
 
 class SessionTable:
-    """Finds the session of a request; least recently used sessions and lanes are forgotten first.
+    """Finds the session of a request; least recently used sessions and cohorts are forgotten first.
 
-    ``capacity_bytes`` bounds them: half is for sessions, a third for lanes, the rest for what heads have shown.
+    ``capacity_bytes`` bounds them: half is for sessions, a third for cohorts, the rest for what heads have shown.
     ``prefix`` begins the ids that are given here: processes that share what they know have one each.
     """
 
     def __init__(self, *, capacity_bytes: int = 128 * 2**20, prefix: str = "s") -> None:
         self.prefix = prefix
         self._sessions: Bounded[str, Session] = Bounded(capacity_bytes // 2, _session_bytes)
-        self._lanes: Bounded[bytes, Lane] = Bounded(capacity_bytes // 3, _lane_bytes)
-        self._heads: Bounded[HeadKey, HeadRecords] = Bounded(capacity_bytes // 6, _head_bytes)
+        self._lanes: Bounded[bytes, SessionCohort] = Bounded(capacity_bytes // 3, _lane_bytes)
+        self._heads: Bounded[PreambleKey, PreambleChanges] = Bounded(capacity_bytes // 6, _head_bytes)
         self._bases: dict[tuple[str, str], bytes] = {}
         self._by_pair: OrderedDict[Mark, str] = OrderedDict()
         self._most_pairs = min(_MAX_PAIRS, capacity_bytes // _PAIR_SHARE)
@@ -165,11 +165,11 @@ class SessionTable:
 
     def with_evidence(self, scope: str, model: str, transcript: Transcript, tools: bytes) -> Transcript:
         """The messages, with what other requests have shown to be volatile in their system texts cut out as such."""
-        head = transcript.head
-        records = self._heads.get((self._base(scope, model), tools, head))
+        preamble = transcript.preamble
+        records = self._heads.get((self._base(scope, model), tools, preamble))
         if records is None or not records.evidence.regions:
             return transcript
-        system = {i: with_evidence(m, i, records.evidence) for i, m in enumerate(transcript.messages[:head])}
+        system = {i: with_evidence(m, i, records.evidence) for i, m in enumerate(transcript.messages[:preamble])}
         return transcript.replaced({i: m for i, m in system.items() if m is not transcript.messages[i]})
 
     def find(self, scope: str, model: str, hint: str, transcript: Transcript, tools: bytes) -> Session:
@@ -181,14 +181,16 @@ class SessionTable:
         them with the conversation.
         """
         place = self.place(scope, model, hint, transcript, tools)
-        base, lane_key, opening = place.base, place.lane_key, place.opening
-        head, pairs = transcript.messages[: transcript.head], transcript.pairs
+        base, cohort_key, opening = place.base, place.cohort_key, place.opening
+        preamble, pairs = transcript.messages[: transcript.preamble], transcript.pairs
         session = None if hint else self._continued(base, pairs)
         if session is None and opening:
-            session = self._opened(base, lane_key, opening, head, has_tools=bool(tools))
+            session = self._opened(base, cohort_key, opening, preamble, has_tools=bool(tools))
         if session is None:
-            session = self.begin(place.given_id or f"{self.prefix}{self._next}", lane_key, place.head_key, bool(tools))
-            session.sketch, session.opening = sketch_of(head), opening
+            session = self.begin(
+                place.given_id or f"{self.prefix}{self._next}", cohort_key, place.preamble_key, bool(tools)
+            )
+            session.sketch, session.opening = sketch_of(preamble), opening
         self._sessions.used(session.id)
         # The pair before the last one helps where a client rewrites its newest turn later; in a session's first request
         # it may be an example that all of the client's sessions begin with.
@@ -198,27 +200,27 @@ class SessionTable:
         for mark in marks:
             self._remember(mark, session.id)
         if opening and (hint or len(pairs) <= 1 + bool(session.requests)):
-            marks += self._remember_opening(base, lane_key, opening, session.id)
+            marks += self._remember_opening(base, cohort_key, opening, session.id)
         session.known_by = tuple(marks)
         return session
 
-    def place(self, scope: str, model: str, hint: str, transcript: Transcript, tools: bytes) -> Place:
+    def place(self, scope: str, model: str, hint: str, transcript: Transcript, tools: bytes) -> SessionKeys:
         """Where a request belongs, as far as that can be told from itself."""
         base = self._base(scope, model)
         pairs = transcript.pairs
-        lane_key = digest(base, tools, *(fixed_digest(m) for m in transcript.messages[: transcript.head]))
+        cohort_key = digest(base, tools, *(fixed_digest(m) for m in transcript.messages[: transcript.preamble]))
         opening = digest(b"hint", hint.encode()) if hint else pairs[0][1] if pairs else b""
         marks = [] if hint else [(base, pair) for _, pair in reversed(pairs[1:][-_NEWEST_PAIRS:])]
         marks += [] if hint else _grown(base, pairs, -3, len(pairs) - 1)
         if opening:
-            marks += [(lane_key, opening), (base, opening)]
-        return Place(
+            marks += [(cohort_key, opening), (base, opening)]
+        return SessionKeys(
             base=base,
-            lane_key=lane_key,
-            head_key=(base, tools, transcript.head),
+            cohort_key=cohort_key,
+            preamble_key=(base, tools, transcript.preamble),
             opening=opening,
             marks=tuple(marks),
-            given_id=digest(base, b"hint", hint.encode(), lane_key).hex() if hint else "",
+            given_id=digest(base, b"hint", hint.encode(), cohort_key).hex() if hint else "",
         )
 
     def known(self, mark: Mark) -> str:
@@ -234,7 +236,7 @@ class SessionTable:
         if self._by_pair.get(mark, "") not in self._sessions:
             self._remember(mark, session)
 
-    def unite(self, place: Place) -> None:
+    def unite(self, place: SessionKeys) -> None:
         """Of the sessions that a request's turns are known by, one that has had a single request gives way to the one
         that has had most: it began only because that one was not known here in time."""
         marks = [mark for mark in place.marks if mark[1] != place.opening]
@@ -245,13 +247,13 @@ class SessionTable:
             if eldest is not None and session.requests <= 1 < eldest.requests:
                 self._remember(mark, eldest.id)
 
-    def begin(self, session: str, lane_key: bytes, head_key: HeadKey, has_tools: bool) -> Session:
+    def begin(self, session: str, cohort_key: bytes, preamble_key: PreambleKey, has_tools: bool) -> Session:
         """A session of that id, of which nothing is known yet."""
         self._next += 1
-        new = Session(session, self.lane(lane_key, has_tools), self.head(head_key))
-        new.lane_key, new.head_key = lane_key, head_key
+        new = Session(session, self.cohort(cohort_key, has_tools), self.preamble(preamble_key))
+        new.cohort_key, new.preamble_key = cohort_key, preamble_key
         # What the prompt begins with: the tools, which stand in front of all else, or the whole head.
-        new.lane.key = new.lane.key or head_key[1] or lane_key
+        new.cohort.key = new.cohort.key or preamble_key[1] or cohort_key
         self._sessions[session] = new
         if len(self._sessions) > _MAX_SESSIONS:
             self._sessions.drop_oldest()
@@ -268,24 +270,24 @@ class SessionTable:
         return None
 
     def _opened(
-        self, base: bytes, lane_key: bytes, opening: bytes, head: tuple[Message, ...], *, has_tools: bool
+        self, base: bytes, cohort_key: bytes, opening: bytes, preamble: tuple[Message, ...], *, has_tools: bool
     ) -> Session | None:
         """The session that began like this: under the same instructions, or under some that are alike."""
-        session = self._sessions.get(self._by_pair.get((lane_key, opening), ""))
+        session = self._sessions.get(self._by_pair.get((cohort_key, opening), ""))
         if session is None:
             session = self._sessions.get(self._by_pair.get((base, opening), ""))
-            if session is None or session.lane.has_tools is not has_tools:
+            if session is None or session.cohort.has_tools is not has_tools:
                 return None
-            if not are_alike(session.sketch, sketch_of(head)):
+            if not are_alike(session.sketch, sketch_of(preamble)):
                 return None
         return session
 
-    def _remember_opening(self, base: bytes, lane_key: bytes, opening: bytes, session: str) -> list[Mark]:
-        self._remember((lane_key, opening), session)
+    def _remember_opening(self, base: bytes, cohort_key: bytes, opening: bytes, session: str) -> list[Mark]:
+        self._remember((cohort_key, opening), session)
         # The first one that began like this keeps it: a side call does not take the conversation's place.
         if self._by_pair.get((base, opening), "") not in self._sessions:
             self._remember((base, opening), session)
-        return [mark for mark in ((lane_key, opening), (base, opening)) if self._by_pair[mark] == session]
+        return [mark for mark in ((cohort_key, opening), (base, opening)) if self._by_pair[mark] == session]
 
     def _base(self, scope: str, model: str) -> bytes:
         """What sessions, and everything learnt, are kept apart by."""
@@ -296,25 +298,25 @@ class SessionTable:
             known = self._bases[scope, model] = digest(scope.encode(), model.encode())
         return known
 
-    def head(self, key: HeadKey) -> HeadRecords:
+    def preamble(self, key: PreambleKey) -> PreambleChanges:
         """What heads of this kind have shown."""
         records = self._heads.get(key)
         if records is None:
-            records = self._heads[key] = HeadRecords()
+            records = self._heads[key] = PreambleChanges()
             if len(self._heads) > _MAX_LANES:
                 self._heads.drop_oldest()
         self._heads.used(key)
         return records
 
-    def lane(self, key: bytes, has_tools: bool) -> Lane:
-        """The lane of that key."""
-        lane = self._lanes.get(key)
-        if lane is None:
-            lane = self._lanes[key] = Lane(has_tools)
+    def cohort(self, key: bytes, has_tools: bool) -> SessionCohort:
+        """The cohort of that key."""
+        cohort = self._lanes.get(key)
+        if cohort is None:
+            cohort = self._lanes[key] = SessionCohort(has_tools)
             if len(self._lanes) > _MAX_LANES:
                 self._lanes.drop_oldest()
         self._lanes.used(key)
-        return lane
+        return cohort
 
     def _remember(self, pair: Mark, session: str) -> None:
         self._by_pair[pair] = session
@@ -333,24 +335,24 @@ def _grown(base: bytes, pairs: Sequence[tuple[int, bytes]], place: int, count: i
 
 def _session_bytes(session: Session) -> int:
     """About what a session takes: the weights of digests in tuples, of records by key, and of an empty session."""
-    digests = len(session.turns) + len(session.head) + len(session.fixed) + sum(map(len, session.layouts))
+    digests = len(session.turns) + len(session.preamble) + len(session.fixed) + sum(map(len, session.layouts))
     records = 2 * len(session.items) + len(session.candidates) + len(session.rendered_anew)
     numbers = sum(map(len, session.lines.lines)) + len(session.sketch)
     return 4_000 + 80 * digests + 400 * records + 60 * numbers
 
 
-def _lane_bytes(lane: Lane) -> int:
-    return 4_000 + 400 * len(lane.items) + 80 * (sum(map(len, lane.layouts)) + len(lane.opening or ()))
+def _lane_bytes(cohort: SessionCohort) -> int:
+    return 4_000 + 400 * len(cohort.items) + 80 * (sum(map(len, cohort.layouts)) + len(cohort.opening or ()))
 
 
-def _head_bytes(records: HeadRecords) -> int:
+def _head_bytes(records: PreambleChanges) -> int:
     return 800 + 16 * len(records.seen) + 1_000 * len(records.evidence.regions) + 300 * len(records.documents)
 
 
 def fixed_digest(message: Message) -> bytes:
     """A system message's identity without its volatile lines and documents."""
     known = message.recognition
-    if known is None or known.form is not Form.SYSTEM or message.text is None:
+    if known is None or known.form is not MessageKind.SYSTEM or message.text is None:
         return message.digest
     found = message.memo.get("fixed")
     if not isinstance(found, bytes):

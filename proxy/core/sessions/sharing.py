@@ -1,4 +1,4 @@
-"""What several processes know of the same sessions, lanes and caches, brought together through named blobs.
+"""What several processes know of the same sessions, cohorts and caches, brought together through named blobs.
 
 ``names`` says under which names others may have left something about a request, ``adopt`` takes it over, ``snapshot``
 says what to leave for others. A name may lead to another one (a mark leads to a session's id), so a caller asks for
@@ -18,9 +18,9 @@ from proxy.core.caches.prompt import Prompt
 from proxy.core.digest import digest
 from proxy.core.request.route import Route
 from proxy.core.request.transcript import Transcript
-from proxy.core.sessions.session import HeadKey, Mark, Place, Session, SessionTable
+from proxy.core.sessions.session import Mark, PreambleKey, Session, SessionKeys, SessionTable
 from proxy.core.sessions.snapshot import (
-    Held,
+    SavedEntries,
     held_along,
     hold,
     pack_head,
@@ -45,16 +45,16 @@ OWN: Final = "own"
 Caches = Mapping[str, Cache]
 
 
-class Handover:
+class SharedState:
     """The sessions of one process, seen from others."""
 
     def __init__(self, sessions: SessionTable) -> None:
         self._sessions = sessions
 
-    def names(self, place: Place) -> list[str]:
+    def names(self, place: SessionKeys) -> list[str]:
         """Under what names something may be known about a request, as far as can be told by now."""
-        lanes, heads = self._keys(place)
-        found = [*map(_lane_name, lanes), *map(_head_name, heads)]
+        cohorts, preambles = self._keys(place)
+        found = [*map(_lane_name, cohorts), *map(_head_name, preambles)]
         ids = [self._sessions.known(mark) for mark in place.marks]
         # A session that began here while its elder was not known shares marks with that one.
         found += [_SESSION + session for session in dict.fromkeys(filter(None, [*ids, place.given_id]))]
@@ -62,11 +62,11 @@ class Handover:
         found += [_mark_name(mark) for mark, known in zip(place.marks, ids, strict=True) if not known]
         return found
 
-    def session_of(self, place: Place) -> Session | None:
+    def session_of(self, place: SessionKeys) -> Session | None:
         """The session of a request, where it is here."""
         return self._sessions.get(_first(map(self._sessions.known, place.marks)) or place.given_id)
 
-    def adopt(self, place: Place, blobs: Mapping[str, bytes], caches: Caches) -> None:
+    def adopt(self, place: SessionKeys, blobs: Mapping[str, bytes], caches: Caches) -> None:
         """Take over what others know. What cannot be read is passed over."""
         for mark in place.marks:
             pointer = blobs.get(_mark_name(mark))
@@ -77,15 +77,15 @@ class Handover:
                 with suppress(Unreadable):
                     self._take_session(blob, caches)
         self._sessions.unite(place)
-        lanes, heads = self._keys(place)
-        for key in lanes:
+        cohorts, preambles = self._keys(place)
+        for key in cohorts:
             if (left := blobs.get(_lane_name(key))) is not None:
                 with suppress(Unreadable):
                     self._take_lane(key, left, caches)
-        for head in heads:
-            if (left := blobs.get(_head_name(head))) is not None:
+        for preamble in preambles:
+            if (left := blobs.get(_head_name(preamble))) is not None:
                 with suppress(Unreadable):
-                    restore_head(read_head(left), self._sessions.head(head))
+                    restore_head(read_head(left), self._sessions.preamble(preamble))
 
     def snapshot(self, session: Session, caches: Caches, sent: Prompt, own: Prompt) -> dict[str, bytes]:
         """What to leave for others once an exchange is settled."""
@@ -94,43 +94,43 @@ class Handover:
         opening = {kind: held_along(caches[kind], prompt, opening_only=True) for kind, prompt in prompts.items()}
         blobs = {_mark_name(mark): session.id.encode() for mark in session.known_by}
         blobs[_SESSION + session.id] = pack_session(session, path)
-        blobs[_lane_name(session.lane_key)] = pack_lane(session.lane, opening)
-        blobs[_head_name(session.head_key)] = pack_head(session.shared_head)
+        blobs[_lane_name(session.cohort_key)] = pack_lane(session.cohort, opening)
+        blobs[_head_name(session.preamble_key)] = pack_head(session.shared_head)
         return blobs
 
-    def _keys(self, place: Place) -> tuple[set[bytes], set[HeadKey]]:
-        """The lanes, and the kinds of heads, that a request may belong to: its own, and its session's: instructions
+    def _keys(self, place: SessionKeys) -> tuple[set[bytes], set[PreambleKey]]:
+        """The cohorts, and the kinds of heads, that a request may belong to: its own, and its session's: instructions
         may have changed since that began."""
-        lanes, heads = {place.lane_key}, {place.head_key}
+        cohorts, preambles = {place.cohort_key}, {place.preamble_key}
         for mark in place.marks:
             session = self._sessions.get(self._sessions.known(mark))
             if session is not None:
-                lanes.add(session.lane_key)
-                heads.add(session.head_key)
-        return lanes, heads
+                cohorts.add(session.cohort_key)
+                preambles.add(session.preamble_key)
+        return cohorts, preambles
 
     def _take_session(self, blob: bytes, caches: Caches) -> None:
         packed = read_session(blob)
         session = self._sessions.get(packed.id)
         if session is None:
-            session = self._sessions.begin(packed.id, packed.lane_key, packed.head_key, packed.has_tools)
+            session = self._sessions.begin(packed.id, packed.cohort_key, packed.preamble_key, packed.has_tools)
         if (packed.requests, packed.last_at) > (session.requests, session.last_at):
             restore_session(packed, session)
         _hold(caches, packed.held)
 
     def _take_lane(self, key: bytes, blob: bytes, caches: Caches) -> None:
         packed = read_lane(blob)
-        lane = self._sessions.lane(key, packed.has_tools)
-        if (packed.started, packed.last_at) > (lane.started, lane.last_at):
-            restore_lane(packed, lane)
+        cohort = self._sessions.cohort(key, packed.has_tools)
+        if (packed.started, packed.last_at) > (cohort.started, cohort.last_at):
+            restore_lane(packed, cohort)
         _hold(caches, packed.held)
 
 
 @dataclass(frozen=True, slots=True)
-class Lookout:
+class StateLookup:
     """One request, for which something may have been left. What is adopted may change what else is asked for."""
 
-    handover: Handover
+    shared_state: SharedState
     sessions: SessionTable
     route: Route
     transcript: Transcript
@@ -141,27 +141,27 @@ class Lookout:
 
     def names(self) -> list[str]:
         """Under what names something may be known, as far as can be told by now."""
-        return [*self.handover.names(self._place()), costs_name(self.scope)]
+        return [*self.shared_state.names(self._place()), costs_name(self.scope)]
 
     def is_known(self) -> bool:
         """Whether the request's session is here."""
-        return self.handover.session_of(self._place()) is not None
+        return self.shared_state.session_of(self._place()) is not None
 
     def adopt(self, blobs: Mapping[str, bytes]) -> None:
         """Take over what others know."""
-        self.handover.adopt(self._place(), blobs, self.caches)
+        self.shared_state.adopt(self._place(), blobs, self.caches)
         costs = blobs.get(costs_name(self.scope))
         if costs is not None:
             with suppress(Unreadable):
                 self.costs.adopt(costs, self.sessions.prefix)
 
-    def _place(self) -> Place:
+    def _place(self) -> SessionKeys:
         scope, model = self.route.scope, f"{self.route.name}/{self.route.model}"
         transcript = self.sessions.with_evidence(scope, model, self.transcript, self.tools)
         return self.sessions.place(scope, model, self.route.hint, transcript, self.tools)
 
 
-def _hold(caches: Caches, held: Mapping[str, list[Held]]) -> None:
+def _hold(caches: Caches, held: Mapping[str, list[SavedEntries]]) -> None:
     for kind, groups in held.items():
         if kind in caches:
             hold(caches[kind], groups)
@@ -184,6 +184,6 @@ def _lane_name(key: bytes) -> str:
     return _LANE + key.hex()
 
 
-def _head_name(key: HeadKey) -> str:
+def _head_name(key: PreambleKey) -> str:
     base, tools, count = key
     return _HEAD + digest(base, tools, b"%d" % count).hex()

@@ -22,10 +22,10 @@ _MAX_CHARS = 200_000
 _MOST_BYTES = 1 << 20
 
 
-def sketch_of(head: Iterable[Message]) -> Sketch:
+def sketch_of(preamble: Iterable[Message]) -> Sketch:
     """The sketch of a request's system messages; each message is read once."""
     found: set[int] = set()
-    for message in head:
+    for message in preamble:
         found |= _sketch(message)
     return frozenset(nsmallest(_SIZE, found))
 

@@ -17,13 +17,13 @@ from proxy.core.caches import Cache
 from proxy.core.caches.entries import Entry
 from proxy.core.caches.prompt import Prompt
 from proxy.core.layout.tiers import Classic, ClassicPolicy, Piece
-from proxy.core.sessions.cohort import Lane
-from proxy.core.sessions.preamble_changes import HeadRecords
+from proxy.core.sessions.cohort import SessionCohort
+from proxy.core.sessions.preamble_changes import PreambleChanges
 from proxy.core.sessions.session import Session
-from proxy.core.sessions.volatile_lines import HeadLines, Region
-from proxy.core.stability.change_rates import Break
+from proxy.core.sessions.volatile_lines import HeadLines, VolatileRegion
+from proxy.core.stability.change_rates import HistoryDivergence
 from proxy.core.stability.document_retention import DocumentSign, State
-from proxy.core.stability.mention_calibration import Numbers, Reliance, Tally
+from proxy.core.stability.mention_calibration import CalibrationCounter, Numbers, Reliance
 from proxy.core.wire.json_body import Unreadable
 
 VERSION: Final = 8
@@ -34,7 +34,7 @@ _LIVES: Final = (b"", b"/5m", b"/1h")
 _OPENING_POSITIONS: Final = 48
 
 
-class Held(msgspec.Struct, frozen=True, array_like=True):
+class SavedEntries(msgspec.Struct, frozen=True, array_like=True):
     """Entries of a cache along one prompt that have the same dates. ``table`` and ``life`` say where they are."""
 
     table: int
@@ -55,7 +55,7 @@ Counts = tuple[list[int], list[int], list[int], list[int]]
 
 
 class PackedHead(msgspec.Struct, frozen=True, array_like=True):
-    """``HeadRecords``."""
+    """``PreambleChanges``."""
 
     version: int
     seen: list[int]
@@ -68,7 +68,7 @@ class PackedHead(msgspec.Struct, frozen=True, array_like=True):
 
 
 class PackedLane(msgspec.Struct, frozen=True, array_like=True):
-    """``Lane``, and what caches hold of the prompt's beginning that its sessions share."""
+    """``SessionCohort``, and what caches hold of the prompt's beginning that its sessions share."""
 
     version: int
     has_tools: bool
@@ -88,7 +88,7 @@ class PackedLane(msgspec.Struct, frozen=True, array_like=True):
     joined: float
     reliance: tuple[Numbers, Numbers, Numbers]
     documents: State
-    held: dict[str, list[Held]]
+    held: dict[str, list[SavedEntries]]
 
 
 class PackedSession(msgspec.Struct, frozen=True, array_like=True):
@@ -96,10 +96,10 @@ class PackedSession(msgspec.Struct, frozen=True, array_like=True):
 
     version: int
     id: str
-    lane_key: bytes
+    cohort_key: bytes
     has_tools: bool
-    head_key: tuple[bytes, bytes, int]
-    head: list[bytes]
+    preamble_key: tuple[bytes, bytes, int]
+    preamble: list[bytes]
     fixed: list[bytes]
     own_head: Counts
     own_fixed: Counts
@@ -125,7 +125,7 @@ class PackedSession(msgspec.Struct, frozen=True, array_like=True):
     lines: list[list[int]]
     noticed: float
     notices_new: float
-    held: dict[str, list[Held]]
+    held: dict[str, list[SavedEntries]]
 
 
 P = TypeVar("P", PackedSession, PackedLane, PackedHead)
@@ -136,7 +136,7 @@ _HEAD: Final = msgpack.Decoder(PackedHead)
 _encode: Final = msgpack.Encoder().encode
 
 
-def pack_session(session: Session, held: dict[str, list[Held]]) -> bytes:
+def pack_session(session: Session, held: dict[str, list[SavedEntries]]) -> bytes:
     """The session as it stands."""
     tracker = session.tracker
     pieces, sequence = tracker.state()
@@ -144,10 +144,10 @@ def pack_session(session: Session, held: dict[str, list[Held]]) -> bytes:
         PackedSession(
             version=VERSION,
             id=session.id,
-            lane_key=session.lane_key,
-            has_tools=session.lane.has_tools,
-            head_key=session.head_key,
-            head=list(session.head),
+            cohort_key=session.cohort_key,
+            has_tools=session.cohort.has_tools,
+            preamble_key=session.preamble_key,
+            preamble=list(session.preamble),
             fixed=list(session.fixed),
             own_head=session.own_head.counts(),
             own_fixed=session.own_fixed.counts(),
@@ -184,10 +184,10 @@ def read_session(blob: bytes) -> PackedSession:
 
 
 def restore_session(packed: PackedSession, session: Session) -> None:
-    """Make the session what the snapshot says; its lane and the records of its head are others' matter, too. Raises
+    """Make the session what the snapshot says; its cohort and the records of its head are others' matter, too. Raises
     Unreadable, and then changes nothing."""
     tracker = _tracker(packed, session.tracker.policy)
-    session.head, session.fixed = tuple(packed.head), tuple(packed.fixed)
+    session.preamble, session.fixed = tuple(packed.preamble), tuple(packed.fixed)
     session.own_head = _records(packed.own_head)
     session.own_fixed = _records(packed.own_fixed)
     session.replaced = frozenset(packed.replaced)
@@ -209,53 +209,53 @@ def restore_session(packed: PackedSession, session: Session) -> None:
     session.lines = HeadLines([tuple(lines) for lines in packed.lines])
 
 
-def pack_lane(lane: Lane, held: dict[str, list[Held]]) -> bytes:
-    """The lane as it stands."""
+def pack_lane(cohort: SessionCohort, held: dict[str, list[SavedEntries]]) -> bytes:
+    """The cohort as it stands."""
     return _encode(
         PackedLane(
             version=VERSION,
-            has_tools=lane.has_tools,
-            started=lane.started,
-            continued=lane.continued,
-            last_at=lane.last_at,
-            breaks=[(one.messages, one.results) for one in lane.breaks.breaks()],
-            layouts=[list(layout) for layout in lane.layouts],
-            items=lane.items.state(),
-            opening=None if lane.opening is None else list(lane.opening),
-            gaps=lane.gaps(),
-            arrivals=lane.arrivals(),
-            openings=lane.openings(),
-            asked=lane.asked,
-            repeated=lane.repeated,
-            shown=lane.shown,
-            joined=lane.joined,
-            reliance=lane.reliance.state(),
-            documents=lane.documents.state(),
+            has_tools=cohort.has_tools,
+            started=cohort.started,
+            continued=cohort.continued,
+            last_at=cohort.last_at,
+            breaks=[(one.messages, one.results) for one in cohort.breaks.breaks()],
+            layouts=[list(layout) for layout in cohort.layouts],
+            items=cohort.items.state(),
+            opening=None if cohort.opening is None else list(cohort.opening),
+            gaps=cohort.gaps(),
+            arrivals=cohort.arrivals(),
+            openings=cohort.openings(),
+            asked=cohort.asked,
+            repeated=cohort.repeated,
+            shown=cohort.shown,
+            joined=cohort.joined,
+            reliance=cohort.reliance.state(),
+            documents=cohort.documents.state(),
             held=held,
         )
     )
 
 
 def read_lane(blob: bytes) -> PackedLane:
-    """A lane's snapshot. Raises Unreadable."""
+    """A cohort's snapshot. Raises Unreadable."""
     return _checked(_LANE, blob)
 
 
-def restore_lane(packed: PackedLane, lane: Lane) -> None:
-    """Make the lane what the snapshot says."""
-    lane.started, lane.continued, lane.last_at = packed.started, packed.continued, packed.last_at
-    lane.asked, lane.repeated = packed.asked, packed.repeated
-    lane.shown, lane.joined = packed.shown, packed.joined
-    lane.breaks.restore(Break(*one) for one in packed.breaks)
-    lane.layouts = deque((tuple(layout) for layout in packed.layouts), maxlen=lane.layouts.maxlen)
-    lane.items.restore(packed.items)
-    lane.opening = None if packed.opening is None else tuple(packed.opening)
-    lane.restore(packed.gaps, packed.arrivals, packed.openings)
-    lane.documents.restore(packed.documents)
-    lane.reliance = Reliance(*(Tally(*tally) for tally in packed.reliance))
+def restore_lane(packed: PackedLane, cohort: SessionCohort) -> None:
+    """Make the cohort what the snapshot says."""
+    cohort.started, cohort.continued, cohort.last_at = packed.started, packed.continued, packed.last_at
+    cohort.asked, cohort.repeated = packed.asked, packed.repeated
+    cohort.shown, cohort.joined = packed.shown, packed.joined
+    cohort.breaks.restore(HistoryDivergence(*one) for one in packed.breaks)
+    cohort.layouts = deque((tuple(layout) for layout in packed.layouts), maxlen=cohort.layouts.maxlen)
+    cohort.items.restore(packed.items)
+    cohort.opening = None if packed.opening is None else tuple(packed.opening)
+    cohort.restore(packed.gaps, packed.arrivals, packed.openings)
+    cohort.documents.restore(packed.documents)
+    cohort.reliance = Reliance(*(CalibrationCounter(*tally) for tally in packed.reliance))
 
 
-def pack_head(records: HeadRecords) -> bytes:
+def pack_head(records: PreambleChanges) -> bytes:
     """What the heads of a client's requests have shown."""
     regions = [(r.place, list(r.before), list(r.after), r.lines) for r in records.evidence.regions]
     documents = records.documents
@@ -267,23 +267,23 @@ def read_head(blob: bytes) -> PackedHead:
     return _checked(_HEAD, blob)
 
 
-def restore_head(packed: PackedHead, records: HeadRecords) -> None:
+def restore_head(packed: PackedHead, records: PreambleChanges) -> None:
     """Take over what others have seen more of."""
     if sum(packed.seen) + sum(packed.fresh_seen) > sum(records.seen) + sum(records.fresh_seen):
         taken = _records((packed.seen, packed.changes, packed.fresh_seen, packed.fresh_changes))
         records.seen, records.changes = taken.seen, taken.changes
         records.fresh_seen, records.fresh_changes = taken.fresh_seen, taken.fresh_changes
     records.evidence.add(
-        Region(place, tuple(before), tuple(after), lines) for place, before, after, lines in packed.regions
+        VolatileRegion(place, tuple(before), tuple(after), lines) for place, before, after, lines in packed.regions
     )
     records.documents.add(packed.documents)
     records.documents.adopt(packed.sets)
 
 
-def held_along(cache: Cache, prompt: Prompt, *, opening_only: bool = False) -> list[Held]:
+def held_along(cache: Cache, prompt: Prompt, *, opening_only: bool = False) -> list[SavedEntries]:
     """What a cache holds along a prompt."""
     hashes = prompt.hashes[:_OPENING_POSITIONS] if opening_only else prompt.hashes
-    found: list[Held] = []
+    found: list[SavedEntries] = []
     for number, table in enumerate(cache.tables()):
         get = table.getter()
         for life, suffix in enumerate(_LIVES):
@@ -294,14 +294,14 @@ def held_along(cache: Cache, prompt: Prompt, *, opening_only: bool = False) -> l
                     continue
                 dates = entry[:3]
                 if dates != last:
-                    found.append(Held(number, prompt.scope, life, *dates, [], []))
+                    found.append(SavedEntries(number, prompt.scope, life, *dates, [], []))
                     last = dates
                 found[-1].hashes.append(one)
                 found[-1].tokens.append(entry.tokens)
     return found
 
 
-def hold(cache: Cache, held: Iterable[Held]) -> None:
+def hold(cache: Cache, held: Iterable[SavedEntries]) -> None:
     """Add what another process knows the provider to hold."""
     tables = cache.tables()
     for group in held:
@@ -322,10 +322,10 @@ def _checked(decoder: msgpack.Decoder[P], blob: bytes) -> P:
     return found
 
 
-def _records(counts: Counts) -> HeadRecords:
+def _records(counts: Counts) -> PreambleChanges:
     known = min(map(len, counts))
     seen, changes, fresh_seen, fresh_changes = (list(each[:known]) for each in counts)
-    return HeadRecords(seen, changes, fresh_seen, fresh_changes)
+    return PreambleChanges(seen, changes, fresh_seen, fresh_changes)
 
 
 def _tracker(packed: PackedSession, policy: ClassicPolicy) -> Classic:

@@ -14,7 +14,7 @@ from zlib import crc32
 from proxy.core.recognition.line_diff import differences
 from proxy.core.recognition.lines import MAX_LINES, Lines, Range
 from proxy.core.recognition.overlay import overlaid
-from proxy.core.recognition.pieces import Cut, Form, PieceKind, Recognition
+from proxy.core.recognition.pieces import Cut, MessageKind, PieceKind, Recognition
 from proxy.core.recognition.text_blocks import block_of, fits
 from proxy.core.request.message import Message, piece_digest
 from proxy.core.request.texts import texts_of
@@ -31,7 +31,7 @@ _MAX_MEMO = 16
 
 
 @dataclass(frozen=True, slots=True)
-class Region:
+class VolatileRegion:
     """In the system message in this place, between the lines ``before`` and the lines ``after`` (hashes; 0 is the
     text's edge), stands something that changes. ``lines`` is how many lines it had."""
 
@@ -42,12 +42,12 @@ class Region:
 
 
 @dataclass(slots=True)
-class Evidence:
+class VolatileRegions:
     """The regions that a client's system messages were seen to change in."""
 
-    regions: tuple[Region, ...] = ()
+    regions: tuple[VolatileRegion, ...] = ()
 
-    def add(self, regions: Iterable[Region]) -> None:
+    def add(self, regions: Iterable[VolatileRegion]) -> None:
         """What others have seen."""
         known = {(region.place, region.before, region.after) for region in self.regions}
         found = [region for region in regions if (region.place, region.before, region.after) not in known]
@@ -66,7 +66,7 @@ class HeadLines:
 
     lines: list[tuple[int, ...]] = field(default_factory=list)
 
-    def follow(self, messages: Sequence[Message], evidence: Evidence) -> None:
+    def follow(self, messages: Sequence[Message], evidence: VolatileRegions) -> None:
         """A request that counts: compare, and remember."""
         now = [line_hashes(message) for message in messages]
         if len(self.lines) == len(now):
@@ -159,7 +159,7 @@ def _line_hash(line: str) -> int:
 _BLANK = _line_hash("")
 
 
-def with_evidence(message: Message, place: int, evidence: Evidence) -> Message:
+def with_evidence(message: Message, place: int, evidence: VolatileRegions) -> Message:
     """The message with its volatile regions cut out as such."""
     regions = tuple(region for region in evidence.regions if region.place == place)
     if not regions:
@@ -173,7 +173,9 @@ def with_evidence(message: Message, place: int, evidence: Evidence) -> Message:
     return known
 
 
-def _changed(place: int, before: Sequence[int], message: Message, known: Sequence[Region]) -> list[Region]:
+def _changed(
+    place: int, before: Sequence[int], message: Message, known: Sequence[VolatileRegion]
+) -> list[VolatileRegion]:
     """The regions in which two versions differ; none where they differ in too much to be called the same text."""
     texts, after = texts_of(message), line_hashes(message)
     if texts is None or not after:
@@ -215,7 +217,7 @@ def _moving(message: Message, lines: _Lines) -> list[_Moving]:
     return found
 
 
-def _half_found(hashes: Sequence[int], known: Iterable[Region]) -> Iterator[_Moving]:
+def _half_found(hashes: Sequence[int], known: Iterable[VolatileRegion]) -> Iterator[_Moving]:
     """What is known to move, where the lines on one side of it are there still: those on the other side move, too."""
     padded = (_EDGE, *hashes, _EDGE)
     for region in known:
@@ -229,7 +231,7 @@ def _half_found(hashes: Sequence[int], known: Iterable[Region]) -> Iterator[_Mov
 
 def _regions(
     place: int, lines: _Lines, hashes: Sequence[int], changes: Sequence[Range], moving: Sequence[_Moving]
-) -> Iterator[Region]:
+) -> Iterator[VolatileRegion]:
     """What has changed, with all that it is a part of, between lines that have not. Where nothing that tells the place
     stands between two of them they are one."""
     fresh = [one for one in changes if not any(m.first <= one[0] and one[1] <= m.last for m in moving)]
@@ -247,7 +249,7 @@ def _regions(
     for first, last in groups:
         above, below = ground.window(first, -1), ground.window(last, 1)
         if above and below and any(first <= block[0] and block[1] <= last for block in blocks):
-            yield Region(place, above, below, last - first)
+            yield VolatileRegion(place, above, below, last - first)
 
 
 @dataclass(slots=True)
@@ -304,10 +306,10 @@ def _places(padded: Sequence[int], window: Sequence[int]) -> list[int]:
             found.append(at)
 
 
-def _cut(message: Message, regions: Sequence[Region]) -> Message:
+def _cut(message: Message, regions: Sequence[VolatileRegion]) -> Message:
     texts = texts_of(message)
     known = message.recognition
-    if texts is None or (known is not None and known.form is not Form.SYSTEM):
+    if texts is None or (known is not None and known.form is not MessageKind.SYSTEM):
         return message
     text = "".join(texts)
     lines, hashes = _Lines.of(texts), line_hashes(message)
@@ -317,11 +319,11 @@ def _cut(message: Message, regions: Sequence[Region]) -> Message:
     if [(c.kind, c.start, c.end) for c in cuts] == [(c.kind, c.start, c.end) for c in base]:
         return message
     digests = tuple(piece_digest(text[c.start : c.end]) for c in cuts)
-    recognition = Recognition("system", Form.SYSTEM, cuts)
+    recognition = Recognition("system", MessageKind.SYSTEM, cuts)
     return replace(message, recognition=recognition, text=text, cut_digests=digests, memo={"lines": hashes})
 
 
-def _span(lines: _Lines, hashes: Sequence[int], region: Region) -> Range | None:
+def _span(lines: _Lines, hashes: Sequence[int], region: VolatileRegion) -> Range | None:
     """Where the region stands in this text: whole lines, with their ends."""
     padded = (_EDGE, *hashes, _EDGE)
     ends = _places(padded, region.after)

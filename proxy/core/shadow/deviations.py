@@ -1,9 +1,9 @@
 """Where a provider's report departs from what the shadow cache expected: what kind it is, and what it teaches.
 
 Each answer says how much of the prompt was read and written. One that differs says that an entry is gone, or that a
-rule of this route is not as its page has it. ``Beliefs`` keeps what was seen of one route and turns it into the profile
-that the planner works with. Every lesson needs several observations that no other one contradicts, is bounded, and is
-forgotten when it was not confirmed for an hour: the next request then tries again.
+rule of this route is not as its page has it. ``ProviderObservations`` keeps what was seen of one route and
+turns it into the profile that the planner works with. Every lesson needs several observations that no other one
+contradicts, is bounded, and is forgotten when it was not confirmed for an hour: the next request then tries again.
 
 The kinds follow the providers' own diagnostics (Anthropic ``diagnostics``, OpenAI ``prompt_cache_diagnostics``), which
 compare requests and say nothing of entries that expired or were evicted.
@@ -150,7 +150,7 @@ class _SystemPlace:
 
 
 @dataclass(slots=True)
-class Beliefs:
+class ProviderObservations:
     """What one route's provider was seen to do, beside what its profile says."""
 
     scale: float = 1.0

@@ -10,7 +10,7 @@ from proxy.core.caches import Cache, make_cache
 from proxy.core.caches.prompt import Bill, Prompt
 from proxy.core.providers import CacheProfile
 from proxy.core.response.usage import Usage
-from proxy.core.shadow.deviations import LOST, Beliefs, missing, observed
+from proxy.core.shadow.deviations import LOST, ProviderObservations, missing, observed
 from proxy.core.shadow.shared_costs import Costs
 
 _REGRET_SHARE = 0.005
@@ -21,28 +21,28 @@ _RETURN_BONUS = MappingProxyType({"economic": 4.8, "classic": 0.0})
 
 
 @dataclass(slots=True)
-class Worlds:
+class ShadowCaches:
     """What we believe the provider holds (``sent``), and what it would hold had the client's requests been sent
     (``own``); and the input cost of either so far, in tokens at the plain price."""
 
     sent: Cache
     own: Cache
     profile: CacheProfile
-    beliefs: Beliefs = field(default_factory=Beliefs)
+    observations: ProviderObservations = field(default_factory=ProviderObservations)
     sent_cost: float = 0.0
     own_cost: float = 0.0
     others: Costs = field(default_factory=Costs)
 
     def believed(self, base: CacheProfile, now: float) -> CacheProfile:
         """The provider's rules with what its reports have taught; both worlds go by them."""
-        profile = self.beliefs.profile(base, now)
+        profile = self.observations.profile(base, now)
         if profile is not self.profile:
             self.profile = profile
             self.sent.follow(profile)
             self.own.follow(profile)
         return profile
 
-    def allowance(self, own_now: float, policy: str, returns: float) -> float:
+    def regret_budget(self, own_now: float, policy: str, returns: float) -> float:
         """How much more than the client's own the next request may cost: realised regret is bounded by a share of the
         cost and a part of one request, which is what learning a new session costs."""
         bound = (
@@ -52,7 +52,7 @@ class Worlds:
         return bound - (self.sent_cost + self.others.sent - self.own_cost - self.others.own)
 
     @classmethod
-    def of(cls, profile: CacheProfile) -> "Worlds":
+    def of(cls, profile: CacheProfile) -> "ShadowCaches":
         """Both empty."""
         return cls(make_cache(profile, is_forecast=True), make_cache(profile, is_forecast=True), profile)
 
@@ -73,7 +73,7 @@ class Worlds:
     ) -> str:
         """What the provider reports beside what the shadow expected; what it evidently does not hold is dropped.
         ``elsewhere`` is the bill if system messages within the conversation are put elsewhere than is believed."""
-        kind = self.beliefs.observe(observed(prompt, bill, usage, last_use, elsewhere), profile, now)
+        kind = self.observations.observe(observed(prompt, bill, usage, last_use, elsewhere), profile, now)
         if kind in LOST:
             self.sent.forget(prompt, missing(prompt, bill, usage))
         return kind
@@ -84,7 +84,7 @@ def cost_of(profile: CacheProfile, bill: Bill) -> float:
     return bill.read * profile.read + bill.write_5m * profile.write + bill.write_1h * profile.write_long + bill.plain
 
 
-def surprise_of(profile: CacheProfile, predicted: Bill | None, usage: Usage) -> float:
+def unpredicted_cost(profile: CacheProfile, predicted: Bill | None, usage: Usage) -> float:
     """What the request cost beyond the shadow's bill, by the provider's own report: regret is bounded as it is
     realised, also where entries went early or markers are ignored. In our tokens: the provider counts in its own."""
     if predicted is None or usage.estimated or usage.prompt <= 0:

@@ -10,9 +10,9 @@ from collections import deque
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from proxy.core.recognition.fixed_texts import Claim
+from proxy.core.recognition.fixed_texts import FileClaim
 from proxy.core.recognition.pieces import PieceKind
-from proxy.core.stability.edit_signals import Sign
+from proxy.core.stability.edit_signals import EditSignals
 
 # Log odds that the answer to a request changes a file, fitted to recorded editing sessions (logistic regression; each
 # session predicted from the others: log loss 0.35, by age alone 0.48). By requests since its last change, and by size:
@@ -56,7 +56,7 @@ _CLEARING_BREAKS = 2
 _PRIOR_CLEARING = 0.2
 
 
-def file_hazard(age: int, tokens: int, sign: Sign) -> float:
+def file_hazard(age: int, tokens: int, sign: EditSignals) -> float:
     """-ln P(unchanged by the answer) of a file of so many tokens, last changed ``age`` requests ago. ``sign`` is what
     the request says of it."""
     odds = _size_odds(tokens) + _FILE_BASE + _FILE_BY_AGE[min(age, len(_FILE_BY_AGE) - 1)]
@@ -85,10 +85,10 @@ def _hazard(odds: float) -> float:
     return min(math.log1p(math.exp(odds)), 3.0)
 
 
-def change_hazard(kind: PieceKind, claim: Claim, age: int, rate: float | None = None) -> float:
+def change_hazard(kind: PieceKind, claim: FileClaim, age: int, rate: float | None = None) -> float:
     """-ln P(unchanged in the next request) of a context piece other than an editable file, last changed ``age``
     requests ago; ``rate`` is the share of recent requests that changed it."""
-    if claim is Claim.READ_ONLY:
+    if claim is FileClaim.READ_ONLY:
         probability = _READ_ONLY
     elif kind is PieceKind.SYMBOL:
         probability = _MAP_BY_AGE[min(age, len(_MAP_BY_AGE) - 1)]
@@ -104,7 +104,7 @@ def fixed_hazard(seen: int, changes: int, prior: float) -> float:
     return -math.log1p(-min((changes + prior) / (seen + 1), 0.98))
 
 
-class Break(NamedTuple):
+class HistoryDivergence(NamedTuple):
     """Where a conversation broke: how many of the earlier request's messages, counted from its end, the next one did
     not repeat (0: it only appended; 1: the last message was rewritten; large: the client trimmed or summarised).
 
@@ -121,30 +121,30 @@ class Break(NamedTuple):
 
 
 class BreakRanks:
-    """Where the conversations of a lane broke."""
+    """Where the conversations of a cohort broke."""
 
     __slots__ = ("_breaks", "_prior")
 
     def __init__(self, prior_append: float) -> None:
         self._prior = prior_append
-        self._breaks: deque[Break] = deque(maxlen=_REMEMBERED_BREAKS)
+        self._breaks: deque[HistoryDivergence] = deque(maxlen=_REMEMBERED_BREAKS)
 
     def __len__(self) -> int:
         return len(self._breaks)
 
-    def add(self, one: Break) -> None:
+    def add(self, one: HistoryDivergence) -> None:
         """One pair of consecutive requests."""
         self._breaks.append(one)
 
-    def restore(self, breaks: Iterable[Break]) -> None:
+    def restore(self, breaks: Iterable[HistoryDivergence]) -> None:
         """Remember these, oldest first, and no others."""
         self._breaks = deque(breaks, maxlen=_REMEMBERED_BREAKS)
 
-    def breaks(self) -> list[Break]:
+    def breaks(self) -> list[HistoryDivergence]:
         """What is remembered, oldest first."""
         return list(self._breaks)
 
-    def survival(self, turns: int, newest: Break | None = None, results: Sequence[int] = ()) -> list[float]:
+    def survival(self, turns: int, newest: HistoryDivergence | None = None, results: Sequence[int] = ()) -> list[float]:
         """P(the next request repeats everything up to this message), for each of ``turns`` messages in order.
 
         ``newest`` is a break that was just seen and is not added yet; ``results`` say how far from the end the tool
@@ -180,7 +180,7 @@ class BreakRanks:
         return result
 
 
-def _is_clearing(seen: Sequence[Break], place: int) -> bool:
+def _is_clearing(seen: Sequence[HistoryDivergence], place: int) -> bool:
     """Whether tool results were being cleared before this break: an answer without a call in between, which clears
     nothing, ends no habit."""
     return any(one.results > 0 for one in seen[max(0, place - _CLEARING_BREAKS) : place])

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Sequence
 
-from proxy.core.request.view import View
+from proxy.core.request.view import RecognisedRequest
 from proxy.core.stability.edit_signals import shown, text_of
 
 # A question is read this far, and so much of all documents together, of each the beginning: what is longer takes
@@ -15,18 +15,18 @@ _DOCUMENTS_CHARS = 40_000
 _WORD = re.compile(r"[^\W\d_]\w{3,}")
 
 
-def read_words(view: View) -> list[tuple[float, float]]:
+def read_words(recognised: RecognisedRequest) -> list[tuple[float, float]]:
     """For each document: its share of the last question's words, less what the documents have on average, and the same
     of the question before."""
-    retrieved = view.retrieved()
+    retrieved = recognised.retrieved()
     if not retrieved:
         return []
     most = _DOCUMENTS_CHARS // len(retrieved)
     documents = [item.text[:most].lower() for item in retrieved]
-    last = view.last_user
-    before = next((i for i in range(last - 1, -1, -1) if view.messages[i].role == "user"), None)
-    asked = _beyond_average(shown(view.messages[last]), documents)
-    earlier = _beyond_average(text_of(view.messages[before]) if before is not None else "", documents)
+    last = recognised.last_user
+    before = next((i for i in range(last - 1, -1, -1) if recognised.messages[i].role == "user"), None)
+    asked = _beyond_average(shown(recognised.messages[last]), documents)
+    earlier = _beyond_average(text_of(recognised.messages[before]) if before is not None else "", documents)
     return list(zip(asked, earlier, strict=True))
 
 

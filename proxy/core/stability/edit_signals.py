@@ -12,10 +12,10 @@ from types import MappingProxyType
 
 from msgspec import Raw
 
-from proxy.core.recognition.pieces import Form, PieceKind
-from proxy.core.request.item import Item
+from proxy.core.recognition.pieces import MessageKind, PieceKind
+from proxy.core.request.item import ContextPiece
 from proxy.core.request.message import Message
-from proxy.core.request.view import View
+from proxy.core.request.view import RecognisedRequest
 from proxy.core.stability.file_words import FileWords
 from proxy.core.wire.json_body import Unreadable, members_of, text_value
 
@@ -43,7 +43,7 @@ _QUESTION_MARKS = ("?", "\uff1f")
 
 
 @dataclass(frozen=True, slots=True)
-class Sign:
+class EditSignals:
     """What is said of one file.
 
     ``is_hinted``: its name without the ending is a word of the prompt. ``is_answered``: the answer before the prompt
@@ -66,26 +66,26 @@ class Sign:
         return self.is_named or self.is_answered
 
 
-NO_SIGN = Sign()
+NO_SIGN = EditSignals()
 
 
 def read_signs(
-    view: View, items: Mapping[str, Item], ages: Mapping[str, int], file_words: FileWords
-) -> Mapping[str, Sign]:
+    recognised: RecognisedRequest, items: Mapping[str, ContextPiece], ages: Mapping[str, int], file_words: FileWords
+) -> Mapping[str, EditSignals]:
     """The signs by file; only of files that something is said of, or where something is said of others."""
     files = {key: item for key, item in items.items() if item.kind is PieceKind.FILE}
     if not files:
         return MappingProxyType({})
-    prompt = shown(view.messages[view.last_user])
-    answer = _answer(view)[: _ANSWER_CHARS // len(files)]
+    prompt = shown(recognised.messages[recognised.last_user])
+    answer = _answer(recognised)[: _ANSWER_CHARS // len(files)]
     is_asked = any(mark in prompt for mark in _QUESTION_MARKS)
     shares, words = _shares(prompt, files.values()), file_words.shares(prompt, files)
-    found: dict[str, Sign] = {}
+    found: dict[str, EditSignals] = {}
     for key in files:
         path = path_of(key)
         name = path.rpartition("/")[2]
         stem = name.partition(".")[0] or name
-        found[key] = Sign(
+        found[key] = EditSignals(
             is_named=bool(name) and stands(name, prompt),
             is_hinted=len(stem) >= _MIN_STEM_CHARS and stands(stem, prompt),
             is_answered=ages.get(key, 0) > 0 and bool(path) and path in answer and stands(path, answer),
@@ -106,19 +106,19 @@ def path_of(key: str) -> str:
 def shown(message: Message) -> str:
     """The beginning and the end of what the user wrote, without a reminder that the client appends."""
     known = message.recognition
-    if known is not None and known.form is Form.PROMPT and message.text is not None:
+    if known is not None and known.form is MessageKind.PROMPT and message.text is not None:
         text = "".join(message.text[c.start : c.end] for c in known.cuts if c.kind is PieceKind.PROMPT)
     else:
         text = text_of(message)
     return text if len(text) <= 2 * _READ_CHARS else text[:_READ_CHARS] + "\n" + text[-_READ_CHARS:]
 
 
-def _answer(view: View) -> str:
+def _answer(recognised: RecognisedRequest) -> str:
     """The assistant's message directly in front of the prompt; empty where another stands there."""
-    before = [i for i in view.turns() if i < view.last_user][-1:]
-    if not before or view.messages[before[0]].role != "assistant":
+    before = [i for i in recognised.turns() if i < recognised.last_user][-1:]
+    if not before or recognised.messages[before[0]].role != "assistant":
         return ""
-    return text_of(view.messages[before[0]])
+    return text_of(recognised.messages[before[0]])
 
 
 def text_of(message: Message) -> str:
@@ -140,7 +140,7 @@ def text_of(message: Message) -> str:
     return text
 
 
-def _shares(prompt: str, files: Iterable[Item]) -> dict[str, float]:
+def _shares(prompt: str, files: Iterable[ContextPiece]) -> dict[str, float]:
     """For each file, the largest share that it has in the files in which an identifier of the prompt stands, or in
     those that define it: what is asked of a function is mostly done where the function is."""
     symbols = list(dict.fromkeys(a or b for a, b in _SYMBOLS.findall(prompt)))[:_MAX_SYMBOLS]

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from zlib import crc32
 
 from proxy.core.lru import Bounded
-from proxy.core.request.item import Item
+from proxy.core.request.item import ContextPiece
 
 # Shorter ones are rarely what a text is about. Underscores part words, so that identifiers are read as what they say.
 _WORD = re.compile(r"[a-z]{4,}")
@@ -31,7 +31,7 @@ class FileWords:
         """About what it takes in memory."""
         return self._known.bytes
 
-    def shares(self, prompt: str, files: Mapping[str, Item]) -> dict[str, float]:
+    def shares(self, prompt: str, files: Mapping[str, ContextPiece]) -> dict[str, float]:
         """For each file, its share of the prompt's words that some of the files have and some have not, less what an
         even share would be; a word that several have counts as much as they are fewer. Empty where nothing tells."""
         if len(files) < 2:
@@ -47,7 +47,7 @@ class FileWords:
         total = sum(found)
         return {key: own / total - 1.0 / len(found) for key, own in zip(files, found, strict=True)} if total else {}
 
-    def _words(self, item: Item) -> Checksums:
+    def _words(self, item: ContextPiece) -> Checksums:
         words = self._known.get(item.digest)
         if words is None:
             found = set(_WORD.findall(item.text[:_MAX_FILE_CHARS].lower()))

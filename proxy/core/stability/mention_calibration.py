@@ -1,4 +1,4 @@
-"""How far what requests say of their files can be relied on, as a lane has shown.
+"""How far what requests say of their files can be relied on, as a cohort has shown.
 
 Some clients' prompts name a file in passing; others are instructions that name each file to be edited and no other.
 They are told apart by what followed: the files that the next request shows changed. Some clients' answers always edit,
@@ -8,7 +8,7 @@ others only explain.
 import math
 from dataclasses import dataclass, field
 
-from proxy.core.stability.edit_signals import Sign
+from proxy.core.stability.edit_signals import EditSignals
 
 _DECAY = 0.95
 # How much the general estimate weighs, in files seen.
@@ -17,11 +17,11 @@ _MOST = 0.95
 
 
 Numbers = tuple[float, float, float]
-"""A ``Tally``'s fields."""
+"""A ``CalibrationCounter``'s fields."""
 
 
 @dataclass(slots=True)
-class Tally:
+class CalibrationCounter:
     """Of files of which the like was said: how many there were, how many were expected to change, how many did. Older
     ones count less."""
 
@@ -51,9 +51,9 @@ class Tally:
 class Reliance:
     """Files that a request told of, and files beside those; and whether answers edited ``any``."""
 
-    told: Tally = field(default_factory=Tally)
-    beside: Tally = field(default_factory=Tally)
-    any: Tally = field(default_factory=Tally)
+    told: CalibrationCounter = field(default_factory=CalibrationCounter)
+    beside: CalibrationCounter = field(default_factory=CalibrationCounter)
+    any: CalibrationCounter = field(default_factory=CalibrationCounter)
 
     def add(self, said: float, *, is_changed: bool) -> None:
         """One file, as ``said_of`` has it, and what followed."""
@@ -68,7 +68,7 @@ class Reliance:
         """P(an answer edits any file), where that is ``usual`` in general."""
         return self.any.shifted(usual)
 
-    def hazard(self, hazard: float, sign: Sign) -> float:
+    def hazard(self, hazard: float, sign: EditSignals) -> float:
         """-ln P(unchanged) of a file, by what such signs have meant here."""
         tally = self.told if sign.is_told else self.beside
         if not tally.seen or not (sign.is_told or sign.is_beside):
@@ -76,11 +76,11 @@ class Reliance:
         return -math.log1p(-min(tally.shifted(_chance(hazard)), _MOST))
 
 
-def _numbers(tally: Tally) -> Numbers:
+def _numbers(tally: CalibrationCounter) -> Numbers:
     return tally.seen, tally.expected, tally.changed
 
 
-def said_of(hazard: float, sign: Sign) -> float:
+def said_of(hazard: float, sign: EditSignals) -> float:
     """P(changed) of a file by what is said of it in general; negative where others are told of, 0 where none is."""
     return _chance(hazard) if sign.is_told else -_chance(hazard) if sign.is_beside else 0.0
 

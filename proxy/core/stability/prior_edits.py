@@ -1,6 +1,6 @@
 """What a conversation tells of files that were not seen before: a client that begins with a history has edited."""
 
-from proxy.core.request.view import View
+from proxy.core.request.view import RecognisedRequest
 from proxy.core.stability.edit_signals import path_of, stands, text_of
 from proxy.core.stability.rates import FIRST_RATE, RATE_STEP
 
@@ -9,14 +9,14 @@ _MAX_ANSWERS = 32
 _LEAST_CHARS = 80
 
 
-def told_rate(view: View, key: str) -> float:
+def told_rate(recognised: RecognisedRequest, key: str) -> float:
     """The share of requests that changed a file, as far as the answers in the conversation tell by naming it."""
     path, rate = path_of(key), FIRST_RATE
     if not path:
         return rate
-    answers = [i for i in view.turns() if i < view.last_user and view.messages[i].role == "assistant"]
+    answers = [i for i in recognised.turns() if i < recognised.last_user and recognised.messages[i].role == "assistant"]
     for index in answers[-_MAX_ANSWERS:]:
-        text = text_of(view.messages[index])
+        text = text_of(recognised.messages[index])
         if len(text) >= _LEAST_CHARS:
             rate += RATE_STEP * (float(path in text and stands(path, text)) - rate)
     return rate

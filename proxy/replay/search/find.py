@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from proxy.core.caches.prompt import Life
-from proxy.core.layout.layout import Layout, Seed
+from proxy.core.layout.layout import Layout, PrefixSettings
 from proxy.core.layout.render import render_messages, render_tools
 from proxy.core.providers import CacheProfile, Dialect, Family
 from proxy.core.recognition.pieces import Recogniser
@@ -54,14 +54,14 @@ def find_layouts(
 
 def _body(shot: Shot, sending: Sending, dialect: Dialect) -> bytes:
     path, request = sending.path, shot.request
-    layout = Layout(Seed(b"", b""), path.elements)
+    layout = Layout(PrefixSettings(b"", b""), path.elements)
     marks: dict[int, Life] = {}
     for position in sending.marks:
         element = path.element[position]
         place = len(layout.elements[element].parts) - 1 if _is_tools(layout, element) else path.offset[position]
         marks[layout.starts[element] + place] = "5m"
     changes: dict[str, bytes | None] = {
-        "messages": render_messages(layout, shot.view.messages, marks, dialect),
+        "messages": render_messages(layout, shot.recognised.messages, marks, dialect),
     }
     tools = shot.materials[0].tools
     if tools:

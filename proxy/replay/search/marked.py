@@ -15,7 +15,7 @@ _MAX_STOPS = 7
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
+class MarkedEntry:
     """A live entry: until when, how many tokens, which requests could begin with it, and the order it was sent in."""
 
     expiry: float
@@ -24,7 +24,7 @@ class Held:
     digests: tuple[bytes, ...]
 
 
-State = Mapping[int, Held]
+State = Mapping[int, MarkedEntry]
 
 
 class Marked:
@@ -35,15 +35,15 @@ class Marked:
         self._shots = shots
         self._gain = profile.write - profile.read
         self._stops: dict[int, list[int]] = {}
-        # Per request: for each lane, its next requests.
+        # Per request: for each cohort, its next requests.
         self._ahead: list[list[tuple[int, ...]]] = []
         for shot in shots:
-            lanes: dict[int, list[int]] = {}
+            cohorts: dict[int, list[int]] = {}
             for later in shots[shot.index + 1 :]:
-                ahead = lanes.setdefault(later.lane, [])
+                ahead = cohorts.setdefault(later.cohort, [])
                 if len(ahead) < LOOK_AHEAD:
                     ahead.append(later.index)
-            self._ahead.append([tuple(ahead) for ahead in lanes.values()])
+            self._ahead.append([tuple(ahead) for ahead in cohorts.values()])
 
     def start(self) -> State:
         """Nothing is held."""
@@ -81,7 +81,7 @@ class Marked:
             yield cost, marks, self._after(state, shot, path, marks, found)
 
     def worth(self, state: State, index: int) -> list[float]:
-        """What the entries are expected to save in the next requests of every lane, by each horizon."""
+        """What the entries are expected to save in the next requests of every cohort, by each horizon."""
         totals = [0.0] * len(HORIZONS)
         for ahead in self._ahead[index]:
             alive = list(state.values())
@@ -198,10 +198,10 @@ class Marked:
         after = {}
         for node, held in state.items():
             if path.place.get(node, len(path.nodes)) <= hit:
-                held = Held(max(held.expiry, expiry), held.tokens, held.mask, held.digests)
+                held = MarkedEntry(max(held.expiry, expiry), held.tokens, held.mask, held.digests)
             after[node] = held
         for position in marks:
             if position > hit:
                 digests = path.digests[: path.element[position] + 1]
-                after[path.nodes[position]] = Held(expiry, path.ends[position], path.masks[position], digests)
+                after[path.nodes[position]] = MarkedEntry(expiry, path.ends[position], path.masks[position], digests)
         return after

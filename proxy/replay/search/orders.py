@@ -2,9 +2,9 @@
 
 from collections.abc import Iterator, Sequence
 
-from proxy.core.layout.orders import Material, Weight, behind_prefix, valid_prefix
+from proxy.core.layout.orders import RequestElements, Weight, behind_prefix, valid_prefix
 from proxy.core.request.element import Element, ElementKind
-from proxy.core.request.item import Item
+from proxy.core.request.item import ContextPiece
 from proxy.replay.search.scene import Shot
 
 Elements = tuple[Element, ...]
@@ -30,7 +30,7 @@ class Orders:
         """Orders that keep nothing of what was sent before."""
         for number, material in enumerate(self._shot.materials):
             if material.is_movable or number:
-                yield from self._orders(number, (*material.tools, *material.head))
+                yield from self._orders(number, (*material.tools, *material.preamble))
 
     def behind(self, before: tuple[bytes, ...], *, shorten: bool) -> Iterator[Elements]:
         """Orders that begin with what is still valid of an earlier one (element digests); with ``shorten`` also with
@@ -39,12 +39,12 @@ class Orders:
             if not (material.is_movable or number):
                 continue
             kept = self.kept(number, before)
-            if len(kept) <= len(material.tools) + len(material.head):
+            if len(kept) <= len(material.tools) + len(material.preamble):
                 continue
             yield from self._orders(number, kept)
             for cut in _cuts(self._shot, kept) if shorten else ():
                 shorter = self.kept(number, tuple(e.digest for e in kept[:cut]))
-                if len(shorter) > len(material.tools) + len(material.head):
+                if len(shorter) > len(material.tools) + len(material.preamble):
                     yield from self._orders(number, shorter)
 
     def kept(self, number: int, before: tuple[bytes, ...]) -> Elements:
@@ -61,14 +61,14 @@ class Orders:
             found = self._behind[key] = tuple(self._variants(self._shot.materials[number], kept))
         return found
 
-    def _variants(self, material: Material, kept: Elements) -> Iterator[Elements]:
+    def _variants(self, material: RequestElements, kept: Elements) -> Iterator[Elements]:
         """The remaining pieces behind the conversation; or those of them that live long enough before it."""
         seen: set[tuple[bytes, ...]] = set()
         for weight in (self._by_life, self._by_presence):
             yield from self._weighted(material, kept, weight, seen)
 
     def _weighted(
-        self, material: Material, kept: Elements, weight: Weight, seen: set[tuple[bytes, ...]]
+        self, material: RequestElements, kept: Elements, weight: Weight, seen: set[tuple[bytes, ...]]
     ) -> Iterator[Elements]:
         left = sorted(_left(material, kept), key=lambda item: -weight(item))
         lives = sorted({self._shot.life(item) for item in left}, reverse=True)
@@ -86,10 +86,10 @@ class Orders:
                 seen.add(key)
                 yield order
 
-    def _by_life(self, item: Item) -> float:
+    def _by_life(self, item: ContextPiece) -> float:
         return self._shot.life(item) * _LIFE_WEIGHT + len(item.text)
 
-    def _by_presence(self, item: Item) -> float:
+    def _by_presence(self, item: ContextPiece) -> float:
         return self._shot.presence(item) * _LIFE_WEIGHT + len(item.text)
 
 
@@ -101,21 +101,21 @@ def _spread(lives: Sequence[int]) -> list[int]:
     return [lives[i * last // (_MAX_THRESHOLDS - 1)] for i in range(_MAX_THRESHOLDS)]
 
 
-def _left(material: Material, kept: Sequence[Element]) -> list[Item]:
+def _left(material: RequestElements, kept: Sequence[Element]) -> list[ContextPiece]:
     """Context pieces that the prefix does not hold, documents apart (they stand behind the head anyway)."""
     done = {e.key for e in kept if e.kind in (ElementKind.PART, ElementKind.LAST_PART)}
     whole = {e.message for e in kept if e.kind is ElementKind.WHOLE}
     return [i for g in material.groups if g.message not in whole for i in g.items if i.key not in done]
 
 
-def _documents(material: Material, kept: Sequence[Element], weight: Weight) -> list[Element]:
+def _documents(material: RequestElements, kept: Sequence[Element], weight: Weight) -> list[Element]:
     """Documents that the prefix does not hold: they stand behind the system text, in front of all else."""
     done = {e.key for e in kept if e.kind is ElementKind.DOCUMENT}
     left = [e for key, e in material.documents.items() if key not in done]
     return sorted(left, key=lambda e: -weight(e.item) if e.item is not None else 0.0)
 
 
-def _forms(material: Material, kept: Sequence[Element], early: Sequence[Item]) -> list[Element]:
+def _forms(material: RequestElements, kept: Sequence[Element], early: Sequence[ContextPiece]) -> list[Element]:
     """These pieces as elements, a group's last one under the client's own opening."""
     count = {g.message: len(g.items) for g in material.groups}
     done: dict[int, int] = {}

@@ -4,16 +4,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from proxy.core.digest import digest
-from proxy.core.layout.orders import Material, material
+from proxy.core.layout.orders import RequestElements, material
 from proxy.core.layout.relocation import moved_material
 from proxy.core.providers import CacheProfile
 from proxy.core.recognition.pieces import Recogniser
-from proxy.core.request.item import Item
+from proxy.core.request.item import ContextPiece
 from proxy.core.request.message import MessageReader
 from proxy.core.request.tokens import Encode, TokenCounter
 from proxy.core.request.tools import ToolReader
 from proxy.core.request.transcript import Transcript
-from proxy.core.request.view import View, build_view
+from proxy.core.request.view import RecognisedRequest, recognise_request
 from proxy.core.sessions.observation import commit_reading, read_request
 from proxy.core.sessions.session import Session, SessionTable
 from proxy.core.wire.json_body import ChatRequest, Unreadable, parse_chat
@@ -29,27 +29,28 @@ _FADING = 0.85
 
 @dataclass(frozen=True, slots=True)
 class Shot:
-    """One request. ``lane`` numbers requests that begin alike; ``following`` are the lane's later requests, as far as
-    a search looks; ``materials`` are the content as it came and, where the system prompt can be made still, moved."""
+    """One request. ``cohort`` numbers requests that begin alike; ``following`` are the cohort's later requests, as far
+    as a search looks; ``materials`` are the content as it came and, where the system prompt can be made still,
+    moved."""
 
     index: int
     at: float
     request: ChatRequest
-    view: View
+    recognised: RecognisedRequest
     scope: bytes
     settings: bytes
     slots: int
-    lane: int
+    cohort: int
     following: tuple[int, ...]
-    materials: tuple[Material, ...]
+    materials: tuple[RequestElements, ...]
     lives: dict[bytes, int]
     returns: dict[bytes, float]
 
-    def life(self, item: Item) -> int:
-        """In how many of the lane's next requests the piece stands unchanged."""
+    def life(self, item: ContextPiece) -> int:
+        """In how many of the cohort's next requests the piece stands unchanged."""
         return self.lives.get(item.digest, 0)
 
-    def presence(self, item: Item) -> float:
+    def presence(self, item: ContextPiece) -> float:
         """In how many of them it stands at all, the nearer ones counting more."""
         return self.returns.get(item.digest, 0.0)
 
@@ -73,27 +74,27 @@ class SceneReader:
         except (Unreadable, UpstreamRejected):
             return None
         sessions = self._sessions(requests, messages, steps)
-        lanes = _lanes(sessions, scopes)
+        cohorts = _lanes(sessions, scopes)
         views = [
-            build_view(request, each, session.is_movable)
+            recognise_request(request, each, session.is_movable)
             for request, each, session in zip(requests, messages, sessions, strict=True)
         ]
-        present = [{item.digest for item in view.items()} for view in views]
+        present = [{item.digest for item in recognised.items()} for recognised in views]
         shots = []
-        for index, (step, request, view) in enumerate(zip(steps, requests, views, strict=True)):
-            following = tuple(j for j in range(index + 1, len(steps)) if lanes[j] == lanes[index])
+        for index, (step, request, recognised) in enumerate(zip(steps, requests, views, strict=True)):
+            following = tuple(j for j in range(index + 1, len(steps)) if cohorts[j] == cohorts[index])
             shots.append(
                 Shot(
                     index=index,
                     at=step.at,
                     request=request,
-                    view=view,
+                    recognised=recognised,
                     scope=scopes[index],
                     settings=self._settings(request, messages[index]),
                     slots=self._profile.slots - int(bytes(request.members.get("cache_control", b"null")) != b"null"),
-                    lane=lanes[index],
+                    cohort=cohorts[index],
                     following=following,
-                    materials=self._materials(request, view),
+                    materials=self._materials(request, recognised),
                     lives={one: _run(one, present, following) for one in present[index]},
                     returns={one: _presence(one, present, following) for one in present[index]},
                 )
@@ -111,8 +112,8 @@ class SceneReader:
             key = tools[0].digest if tools else b""
             session = table.find("search", request.model, "", each, key)
             session.notice(each)
-            view = build_view(request, each, session.is_movable)
-            commit_reading(session, read_request(session, view, key, step.at), step.at)
+            recognised = recognise_request(request, each, session.is_movable)
+            commit_reading(session, read_request(session, recognised, key, step.at), step.at)
             found.append(session)
         return found
 
@@ -125,15 +126,15 @@ class SceneReader:
             found.append(b"media")
         return digest(*found)
 
-    def _materials(self, request: ChatRequest, view: View) -> tuple[Material, ...]:
-        own = material(view, self._tools.read(request.members.get("tools")), self._counter)
-        moved = moved_material(view, own, self._counter)
+    def _materials(self, request: ChatRequest, recognised: RecognisedRequest) -> tuple[RequestElements, ...]:
+        own = material(recognised, self._tools.read(request.members.get("tools")), self._counter)
+        moved = moved_material(recognised, own, self._counter)
         return (own,) if moved is None else (own, moved)
 
 
 def _lanes(sessions: Sequence[Session], scopes: Sequence[bytes]) -> list[int]:
     numbers: dict[tuple[int, bytes], int] = {}
-    return [numbers.setdefault((id(s.lane), scope), len(numbers)) for s, scope in zip(sessions, scopes, strict=True)]
+    return [numbers.setdefault((id(s.cohort), scope), len(numbers)) for s, scope in zip(sessions, scopes, strict=True)]
 
 
 def _run(one: bytes, present: Sequence[set[bytes]], following: Sequence[int]) -> int:

@@ -15,7 +15,7 @@ _REMEMBERED = 3
 
 @dataclass(frozen=True, slots=True)
 class Sent:
-    """What was sent so far: when each element's node was last passed, each lane's latest orders, and how many tokens
+    """What was sent so far: when each element's node was last passed, each cohort's latest orders, and how many tokens
     each of the next requests could read."""
 
     nodes: Mapping[int, float]
@@ -57,7 +57,7 @@ class Stored:
         """Every order worth trying in this state."""
         yield orders.natural()
         yield from orders.cold()
-        for before in state.orders.get(shot.lane, ()):
+        for before in state.orders.get(shot.cohort, ()):
             yield from orders.behind(before, shorten=True)
 
     def steps(self, state: Sent, shot: Shot, path: Path) -> Iterator[tuple[float, tuple[int, ...], Sent]]:
@@ -75,19 +75,19 @@ class Stored:
         if read < profile.min_tokens:
             read = 0
         nodes = {**state.nodes, **dict.fromkeys(line.nodes, shot.at)}
-        latest = (path.digests, *(o for o in state.orders.get(shot.lane, ()) if o != path.digests))[:_REMEMBERED]
+        latest = (path.digests, *(o for o in state.orders.get(shot.cohort, ()) if o != path.digests))[:_REMEMBERED]
         reads = {j: tokens for j, tokens in state.reads.items() if j > shot.index}
         for j in shot.following[:LOOK_AHEAD]:
             held = max((end for end, mask in zip(line.ends, line.masks, strict=True) if mask >> j & 1), default=0)
             reads[j] = max(reads.get(j, 0), held)
-        yield read * profile.read + (path.total - read), (), Sent(nodes, {**state.orders, shot.lane: latest}, reads)
+        yield read * profile.read + (path.total - read), (), Sent(nodes, {**state.orders, shot.cohort: latest}, reads)
 
     def worth(self, state: Sent, index: int) -> list[float]:
-        """What is expected to be saved by the next requests of every lane, by each horizon."""
+        """What is expected to be saved by the next requests of every cohort, by each horizon."""
         totals, seen = [0.0] * len(HORIZONS), dict[int, int]()
         for j in sorted(state.reads):
-            lane = self._shots[j].lane
-            number = seen[lane] = seen.get(lane, -1) + 1
+            cohort = self._shots[j].cohort
+            number = seen[cohort] = seen.get(cohort, -1) + 1
             if j > index and number < LOOK_AHEAD:
                 for horizon, weights in enumerate(HORIZONS):
                     totals[horizon] += weights[number] * state.reads[j] * (1 - self._profile.read)

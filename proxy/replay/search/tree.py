@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 import orjson
 
 from proxy.core.digest import digest
-from proxy.core.layout.layout import Layout, Seed
+from proxy.core.layout.layout import Layout, PrefixSettings
 from proxy.core.layout.render import render_messages
 from proxy.core.providers import CacheProfile
 from proxy.core.request.element import Element, ElementKind
@@ -16,7 +16,7 @@ from proxy.replay.prompts import PromptReader
 from proxy.replay.search.scene import Shot
 from proxy.upstream.embedded.blocks import Block, BlockKind
 
-_NO_SEED = Seed(b"", b"")
+_NO_SEED = PrefixSettings(b"", b"")
 _RUN_KINDS = frozenset({BlockKind.CALL, BlockKind.RESULT})
 
 
@@ -72,11 +72,11 @@ class Tree:
         self._lanes: dict[int, int] = {}
         self._scopes: dict[bytes, int] = {}
         for shot in shots:
-            self._lanes[shot.lane] = self._lanes.get(shot.lane, 0) | 1 << shot.index
+            self._lanes[shot.cohort] = self._lanes.get(shot.cohort, 0) | 1 << shot.index
             self._scopes[shot.scope] = self._scopes.get(shot.scope, 0) | 1 << shot.index
 
     def path(self, shot: Shot, order: tuple[Element, ...]) -> Path:
-        """The order's path; its masks hold later requests only, behind the head those of the lane."""
+        """The order's path; its masks hold later requests only, behind the head those of the cohort."""
         self._paths += 1
         path = Path(self._paths, order, tuple(e.digest for e in order))
         node = self._child(0, shot.scope)
@@ -86,7 +86,7 @@ class Tree:
             if not in_messages and element.kind is not ElementKind.TOOLS and element.role not in SYSTEM_ROLES:
                 in_messages = True
                 node = self._child(node, shot.settings)
-                mask &= self._lanes[shot.lane]
+                mask &= self._lanes[shot.cohort]
             piece = self.piece(shot, order, index)
             for offset, block in enumerate(piece.blocks):
                 if block.kind not in _RUN_KINDS or block.kind is not previous:
@@ -132,7 +132,7 @@ class Tree:
             parts = [{"type": "text", "text": "."}, {"type": "text", "text": text}]
             turn = self._prompts.turns.turn(orjson.dumps({"role": "system", "content": parts}), "messages")
             return turn.blocks[1:]
-        written = render_messages(Layout(_NO_SEED, [element]), shot.view.messages, {}, self._profile.dialect)
+        written = render_messages(Layout(_NO_SEED, [element]), shot.recognised.messages, {}, self._profile.dialect)
         turns = [self._prompts.turns.turn(bytes(raw), "messages") for raw in array_of(written)]
         return tuple(block for turn in turns for block in turn.blocks)
 
@@ -140,7 +140,7 @@ class Tree:
         """Every block that this request could be sent with, whatever the order."""
         found: set[bytes] = set()
         for material in shot.materials:
-            every = [*material.natural, *material.head, *material.turns, *material.tail]
+            every = [*material.natural, *material.preamble, *material.turns, *material.tail]
             every += [*material.forms().values(), *material.documents.values()]
             for index in range(len(every)):
                 found.update(block.digest for block in self.piece(shot, every, index).blocks)

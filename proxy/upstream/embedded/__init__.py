@@ -14,7 +14,7 @@ usable by itself. Nothing here knows the rest of the proxy: what is billed is wh
 """
 
 from proxy.upstream.embedded.ledger import Ledger
-from proxy.upstream.embedded.provider import Provider, Reply
+from proxy.upstream.embedded.provider import Provider, ProviderReply
 from proxy.upstream.embedded.upstream import ANONYMOUS, EmbeddedUpstream, account_name
 
-__all__ = ["ANONYMOUS", "EmbeddedUpstream", "Ledger", "Provider", "Reply", "account_name"]
+__all__ = ["ANONYMOUS", "EmbeddedUpstream", "Ledger", "Provider", "ProviderReply", "account_name"]

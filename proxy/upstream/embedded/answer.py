@@ -9,7 +9,7 @@ from proxy.errors import UpstreamUnavailable
 from proxy.ports import Headers
 
 
-class Ending(StrEnum):
+class AnswerEnd(StrEnum):
     """How a production ended."""
 
     COMPLETE = "complete"
@@ -21,7 +21,7 @@ def _ignore_began() -> None:
     """Nobody waits for the first byte."""
 
 
-def _ignore_ended(ending: Ending, produced: int) -> None:
+def _ignore_ended(ending: AnswerEnd, produced: int) -> None:
     """Nobody waits for the end."""
 
 
@@ -37,7 +37,7 @@ class Production:
     pace_s: float = 0.0
     breaks: bool = False
     began: Callable[[], None] = _ignore_began
-    ended: Callable[[Ending, int], None] = _ignore_ended
+    ended: Callable[[AnswerEnd, int], None] = _ignore_ended
 
 
 class EmbeddedAnswer:
@@ -61,7 +61,7 @@ class EmbeddedAnswer:
     async def __anext__(self) -> bytes:
         production = self._production
         if self._produced == len(production.chunks) and not self._given_up.is_set():
-            self._end(Ending.BROKEN if production.breaks else Ending.COMPLETE)
+            self._end(AnswerEnd.BROKEN if production.breaks else AnswerEnd.COMPLETE)
             if production.breaks:
                 raise UpstreamUnavailable("the connection to the upstream broke in mid-answer")
             raise StopAsyncIteration
@@ -78,7 +78,7 @@ class EmbeddedAnswer:
         """Stop producing; a reader that waits is woken."""
         self._given_up.set()
         is_whole = self._produced == len(self._production.chunks) and not self._production.breaks
-        self._end(Ending.COMPLETE if is_whole else Ending.CANCELLED)
+        self._end(AnswerEnd.COMPLETE if is_whole else AnswerEnd.CANCELLED)
 
     async def _pause(self, seconds: float) -> None:
         if seconds <= 0:
@@ -89,7 +89,7 @@ class EmbeddedAnswer:
         except TimeoutError:
             return
 
-    def _end(self, ending: Ending) -> None:
+    def _end(self, ending: AnswerEnd) -> None:
         if not self._is_over:
             self._is_over = True
             self._production.ended(ending, self._produced)

@@ -32,7 +32,7 @@ def _nothing_to_store(available: float) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class Reply:
+class ProviderReply:
     """An answer to produce. ``store`` commits it to the cache, given the time of its first byte."""
 
     chunks: Sequence[bytes]
@@ -62,7 +62,7 @@ class Provider:
         self._tail_tokens = tail_tokens
         self._ids = count(1)
 
-    def chat(self, body: bytes, account: str, now: float, output_tokens: int) -> Reply:
+    def chat(self, body: bytes, account: str, now: float, output_tokens: int) -> ProviderReply:
         """``POST /chat/completions``. Raises UpstreamRejected for what the provider would refuse."""
         request = read_chat(body, self._reader, self._style)
         prompt = lay_out(request, self._profile, account)
@@ -80,7 +80,7 @@ class Provider:
         else:
             chunks = [chat_body(envelope, choices, usage)]
         output = self._output(prompt, choices[0])
-        return Reply(
+        return ProviderReply(
             chunks=chunks,
             is_stream=request.stream,
             bill=bill,
@@ -88,7 +88,7 @@ class Provider:
             store=lambda available: self._cache.store(prompt, now, available, output),
         )
 
-    def completions(self, body: bytes, account: str, now: float, output_tokens: int) -> Reply:
+    def completions(self, body: bytes, account: str, now: float, output_tokens: int) -> ProviderReply:
         """``POST /completions``, the legacy text endpoint."""
         request = parsed(body)
         text = _joined(request.get("prompt"), "prompt")
@@ -110,9 +110,9 @@ class Provider:
             chunks = text_events(envelope, choice, usage, include_usage=wanted)
         else:
             chunks = [text_body(envelope, choice, usage)]
-        return Reply(chunks=chunks, is_stream=is_stream, bill=bill, output_tokens=choice.tokens)
+        return ProviderReply(chunks=chunks, is_stream=is_stream, bill=bill, output_tokens=choice.tokens)
 
-    def embeddings(self, body: bytes) -> Reply:
+    def embeddings(self, body: bytes) -> ProviderReply:
         """``POST /embeddings``: small vectors, equal for equal text."""
         request = parsed(body)
         given = request.get("input")
@@ -129,7 +129,9 @@ class Provider:
         tokens = sum(self._maker.count(text) for text in texts)
         usage = {"prompt_tokens": tokens, "total_tokens": tokens}
         answer = {"object": "list", "data": rows, "model": request.get("model"), "usage": usage}
-        return Reply(chunks=[orjson.dumps(answer)], is_stream=False, bill=Bill(0, 0, 0, plain=tokens), output_tokens=0)
+        return ProviderReply(
+            chunks=[orjson.dumps(answer)], is_stream=False, bill=Bill(0, 0, 0, plain=tokens), output_tokens=0
+        )
 
     def _choices(self, request: ChatRequest, output_tokens: int) -> tuple[Completion, ...]:
         """The seed is the last message, so that another layout of the same conversation gets the same answer."""

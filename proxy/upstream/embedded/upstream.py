@@ -11,12 +11,12 @@ from proxy.core.providers import CacheProfile
 from proxy.core.request.tokens import Encode
 from proxy.errors import UpstreamError, UpstreamRejected, UpstreamUnavailable, error_body
 from proxy.ports import Call, Deployment, Headers
-from proxy.upstream.embedded.answer import EmbeddedAnswer, Ending, Production
+from proxy.upstream.embedded.answer import AnswerEnd, EmbeddedAnswer, Production
 from proxy.upstream.embedded.blocks import refuse
 from proxy.upstream.embedded.completion import DEFAULT_OUTPUT_TOKENS
 from proxy.upstream.embedded.faults import FAULT_HEADER, Fault, FaultKind, parse_fault, parse_faults, rejection
 from proxy.upstream.embedded.ledger import Ledger
-from proxy.upstream.embedded.provider import Provider, Reply
+from proxy.upstream.embedded.provider import Provider, ProviderReply
 from proxy.upstream.embedded.turns import KNOWN_TURNS
 from proxy.upstream.embedded.wire import DONE
 
@@ -109,7 +109,7 @@ class EmbeddedUpstream:
             await self._wait_for_headers(headers_s, ledger)
         return self._answer(call, reply, shapes, headers_s, ledger)
 
-    def _reply(self, call: Call, body: bytes) -> Reply:
+    def _reply(self, call: Call, body: bytes) -> ProviderReply:
         deployment = call.deployment
         provider = self._providers.get(deployment.profile)
         if provider is None:
@@ -125,7 +125,7 @@ class EmbeddedUpstream:
                 return provider.embeddings(body)
 
     def _answer(
-        self, call: Call, reply: Reply, shapes: Mapping[FaultKind, Fault], headers_s: float, ledger: Ledger
+        self, call: Call, reply: ProviderReply, shapes: Mapping[FaultKind, Fault], headers_s: float, ledger: Ledger
     ) -> EmbeddedAnswer:
         headers = (*(_SSE if reply.is_stream else _JSON), *_request_headers(call, ledger))
         if FaultKind.EMPTY_STREAM in shapes or FaultKind.NO_BYTES in shapes:
@@ -146,12 +146,12 @@ class EmbeddedUpstream:
                 reply.store(first_byte_at)
             ledger.add(reply.bill)
 
-        def ended(ending: Ending, produced: int) -> None:
-            if after_answer and ending is Ending.COMPLETE:
+        def ended(ending: AnswerEnd, produced: int) -> None:
+            if after_answer and ending is AnswerEnd.COMPLETE:
                 reply.store(first_byte_at + pace_s * (total - 1))
             ledger.output += reply.output_tokens * min(produced, total) // total
-            ledger.cancelled += ending is Ending.CANCELLED
-            ledger.broken += ending is Ending.BROKEN
+            ledger.cancelled += ending is AnswerEnd.CANCELLED
+            ledger.broken += ending is AnswerEnd.BROKEN
 
         production = Production(
             chunks=chunks,
@@ -224,8 +224,8 @@ def _request_headers(call: Call, ledger: Ledger) -> Headers:
     return (("x-request-id", f"req_{name}"), ("x-ratelimit-limit-requests", "10000"))
 
 
-def _count_empty(ledger: Ledger) -> Callable[[Ending, int], None]:
-    def ended(ending: Ending, produced: int) -> None:
+def _count_empty(ledger: Ledger) -> Callable[[AnswerEnd, int], None]:
+    def ended(ending: AnswerEnd, produced: int) -> None:
         ledger.empty += 1
 
     return ended

@@ -10,7 +10,7 @@ from proxy.access.directory import CLIENT_KEYS_TEAM, Declared, Directory
 from proxy.access.virtual_keys import declared_id, digest_of, new_key
 from proxy.core.modes import Mode
 from proxy.errors import NotReady, Unauthorized
-from proxy.ports import Headers, Rate, StoreError, Subject
+from proxy.ports import Headers, Principal, RateLimit, StoreError
 from proxy.storage.memory import MemoryStore
 from proxy.storage.port import KeyRecord, TeamRecord
 
@@ -38,7 +38,7 @@ def identity(
     return Identity(asyncio.run(main()), salt)
 
 
-def admit(who: Identity, *headers: tuple[str, str], now: float = 0.0) -> Subject:
+def admit(who: Identity, *headers: tuple[str, str], now: float = 0.0) -> Principal:
     return who.admit(headers, now)
 
 
@@ -67,10 +67,10 @@ def test_a_key_may_come_in_any_header_that_clients_use(header: tuple[str, str]) 
 
 def test_a_teams_key_has_the_teams_name_and_mode_and_is_ours() -> None:
     who = identity()
-    subject = admit(who, bearer("sk-red"))
-    assert (subject.team, subject.mode, subject.virtual) == ("red", Mode.OBSERVE, True)
-    assert subject.key_id == declared_id(digest_of("sk-red"))
-    assert admit(who, bearer("sk-red-2")).scope != subject.scope
+    principal = admit(who, bearer("sk-red"))
+    assert (principal.team, principal.mode, principal.virtual) == ("red", Mode.OBSERVE, True)
+    assert principal.key_id == declared_id(digest_of("sk-red"))
+    assert admit(who, bearer("sk-red-2")).scope != principal.scope
     master = admit(who, bearer("sk-master"))
     assert (master.team, master.key_id, master.mode, master.virtual) == ("default", "master", Mode.TIER, True)
 
@@ -97,10 +97,10 @@ def test_a_known_key_counts_beside_an_unknown_one() -> None:
 
 
 def test_scopes_hold_no_key_and_depend_on_the_salt_alone() -> None:
-    subject = admit(identity(), bearer("sk-red"))
-    assert admit(identity(), bearer("sk-red")).scope == subject.scope
-    assert admit(identity(salt=b"t" * 32), bearer("sk-red")).scope != subject.scope
-    assert "sk-red" not in f"{subject!r} {identity()!r} {TEAMS!r}"
+    principal = admit(identity(), bearer("sk-red"))
+    assert admit(identity(), bearer("sk-red")).scope == principal.scope
+    assert admit(identity(salt=b"t" * 32), bearer("sk-red")).scope != principal.scope
+    assert "sk-red" not in f"{principal!r} {identity()!r} {TEAMS!r}"
 
 
 def test_what_the_team_and_the_key_say_is_added_up_to_the_narrower() -> None:
@@ -113,8 +113,8 @@ def test_what_the_team_and_the_key_say_is_added_up_to_the_narrower() -> None:
     low, high = admit(who, bearer("sk-low")), admit(who, bearer("sk-high"))
     assert (low.mode, high.mode) == (Mode.PASSTHROUGH, Mode.MARK)
     assert (low.models, high.models) == ((("gpt-5",), ("sonnet", "gpt-*")), (("sonnet", "gpt-*"),))
-    assert low.rates == (Rate(low.key_id, None, 9), Rate("", 100, None))
-    assert high.rates == (Rate("", 100, None),)
+    assert low.rates == (RateLimit(low.key_id, None, 9), RateLimit("", 100, None))
+    assert high.rates == (RateLimit("", 100, None),)
     assert (low.user, high.user) == ("alice", "")
 
 
@@ -201,10 +201,10 @@ FORWARDING = Declared(
 
 def test_where_they_are_let_through_an_unknown_key_is_the_providers() -> None:
     who = identity(FORWARDING)
-    subject = admit(who, bearer("sk-provider"))
-    assert (subject.team, subject.mode, subject.models) == (CLIENT_KEYS_TEAM, Mode.MARK, (("m",),))
-    assert (subject.virtual, subject.forwards_key, subject.key_id) == (False, True, "")
-    assert admit(who, bearer("sk-other")).scope != subject.scope
+    principal = admit(who, bearer("sk-provider"))
+    assert (principal.team, principal.mode, principal.models) == (CLIENT_KEYS_TEAM, Mode.MARK, (("m",),))
+    assert (principal.virtual, principal.forwards_key, principal.key_id) == (False, True, "")
+    assert admit(who, bearer("sk-other")).scope != principal.scope
     assert admit(who, bearer("sk-red")).virtual
 
 

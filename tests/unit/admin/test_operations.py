@@ -11,7 +11,7 @@ import pytest
 from proxy.access.authentication import Identity
 from proxy.access.directory import Declared, Directory
 from proxy.access.virtual_keys import digest_of
-from proxy.admin import Desk
+from proxy.admin import AdminService
 from proxy.clock import ManualClock
 from proxy.core.modes import Mode
 from proxy.errors import Conflict, InvalidRequest, MethodNotAllowed, NotFound, NotReady, ProxyError
@@ -20,7 +20,7 @@ from proxy.spend.counters import account_of
 from proxy.spend.rules import rule_of
 from proxy.spend.windows import window_at
 from proxy.storage.memory import MemoryStore
-from proxy.storage.port import BudgetRecord, Charge, Entry, KeyRecord, Refused, Reserve, Settle, TeamRecord
+from proxy.storage.port import BudgetRecord, Charge, KeyRecord, LedgerEntry, Refused, Reserve, Settle, TeamRecord
 
 NOW = 1_795_000_000.0
 DECLARED = Declared(
@@ -38,7 +38,7 @@ class Office:
         self.store = MemoryStore()
         self.clock = ManualClock(NOW)
         self.directory = Directory(DECLARED, self.store)
-        self.desk = Desk(self.directory, self.store, self.clock)
+        self.desk = AdminService(self.directory, self.store, self.clock)
 
     async def ask(self, method: str, path: str, body: object = None, **query: str) -> Any:
         return (await self.desk.answer(method, path, query, {} if body is None else body)).content
@@ -99,8 +99,13 @@ def test_a_key_is_shown_once_and_works_at_once() -> None:
         assert (made["status"], made["expires_at"], made["user"]) == ("active", NOW + 30 * 86400, "alice")
         assert secret not in str(await at.ask("GET", "keys"))
         assert digest_of(secret) not in str(await at.ask("GET", "keys"))
-        subject = Identity(at.directory, b"s").admit([("authorization", f"Bearer {secret}")], NOW)
-        assert (subject.team, subject.user, subject.mode, subject.key_id) == ("red", "alice", Mode.OBSERVE, made["id"])
+        principal = Identity(at.directory, b"s").admit([("authorization", f"Bearer {secret}")], NOW)
+        assert (principal.team, principal.user, principal.mode, principal.key_id) == (
+            "red",
+            "alice",
+            Mode.OBSERVE,
+            made["id"],
+        )
 
     office(work)
 
@@ -123,8 +128,8 @@ def test_keys_of_another_gateway_are_taken_over_by_their_digest() -> None:
         made = await at.ask("POST", "keys", {"sha256": digest_of("sk-old").upper()})
         assert "key" not in made
         assert made["team"] == "default"
-        subject = Identity(at.directory, b"s").admit([("authorization", "Bearer sk-old")], NOW)
-        assert subject.key_id == made["id"]
+        principal = Identity(at.directory, b"s").admit([("authorization", "Bearer sk-old")], NOW)
+        assert principal.key_id == made["id"]
         for taken in ("sk-old", "sk-declared", "sk-master"):
             await at.refused(Conflict, "POST", "keys", {"sha256": digest_of(taken)})
         await at.refused(InvalidRequest, "POST", "keys", {"sha256": "abc"})
@@ -177,7 +182,7 @@ def test_a_budget_says_what_is_left_of_it() -> None:
         (total,) = [one for one in (await at.ask("GET", "budgets"))["data"] if one["id"] == "red/total"]
         assert (total["spent"], total["reserved"], total["left"], total["resets_at"]) == (0.0, 0.0, 5.0, None)
         charges = [Charge("b:total:-:total", 2 * 10**9)]
-        ask = Reserve("x1", "red", charges, NOW + 60, Entry("x1", NOW, "red"))
+        ask = Reserve("x1", "red", charges, NOW + 60, LedgerEntry("x1", NOW, "red"))
         await at.store.reserve(ask, NOW)
         total = await at.ask("GET", "budgets/red/total")
         assert (total["spent"], total["reserved"], total["left"]) == (0.0, 2.0, 3.0)
@@ -285,7 +290,7 @@ def test_a_store_that_is_away_is_said_to_be() -> None:
 
     async def main() -> None:
         store = Away()
-        desk = Desk(Directory(DECLARED, store), store, ManualClock(NOW))
+        desk = AdminService(Directory(DECLARED, store), store, ManualClock(NOW))
         with pytest.raises(NotReady, match="does not answer") as caught:
             await desk.answer("GET", "teams")
         assert (caught.value.status, caught.value.code) == (503, "store_unavailable")
@@ -329,13 +334,13 @@ def test_what_was_corrected_is_what_requests_are_checked_against(window: str) ->
         rule = rule_of(budget, "")
         ago = window_at(window, "UTC", NOW - 300)
         spent = Charge(account_of(rule, ago), 3 * 10**9)
-        await at.store.settle(Settle(Entry("x", NOW - 300, "red"), [spent]), NOW)
+        await at.store.settle(Settle(LedgerEntry("x", NOW - 300, "red"), [spent]), NOW)
         found = await at.ask("POST", "budgets/red/b/set-spent", {"spent": 5})
         assert (found["spent_before"], found["spent"], found["left"]) == (3.0, 5.0, 3.0)
         now = window_at(window, "UTC", NOW)
         within = [account_of(rule, replace(now, name=name)) for name in now.within]
         charge = Charge(account_of(rule, now), 4 * 10**9, budget.hard, within=within)
-        refused = await at.store.reserve(Reserve("y", "red", [charge], NOW + 60, Entry("y", NOW, "red")), NOW)
+        refused = await at.store.reserve(Reserve("y", "red", [charge], NOW + 60, LedgerEntry("y", NOW, "red")), NOW)
         assert isinstance(refused, Refused)
         assert refused.balance.spent == 5 * 10**9
 

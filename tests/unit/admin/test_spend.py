@@ -8,20 +8,21 @@ from typing import Any
 import pytest
 
 from proxy.access.directory import Declared, Directory
-from proxy.admin import Desk
+from proxy.admin import AdminService
 from proxy.clock import ManualClock
 from proxy.errors import InvalidRequest
 from proxy.storage.memory import MemoryStore
-from proxy.storage.port import Entry, Settle
+from proxy.storage.port import LedgerEntry, Settle
 
 NOW = 1_795_000_000.0
 DAY = 86400.0
 ENTRIES = [
-    Entry("x1", NOW - 10, "red", "key-1", "alice", "sonnet", read_tokens=100, write_5m_tokens=20, write_1h_tokens=5,
+    LedgerEntry("x1", NOW - 10, "red", "key-1", "alice", "sonnet",
+          read_tokens=100, write_5m_tokens=20, write_1h_tokens=5,
           plain_tokens=3, output_tokens=7, cost=1_500_000_000, saved=250_000_000),
-    Entry("x2", NOW - DAY, "red", "key-2", "=HYPERLINK(1)", "gpt-5", cost=500_000_000, saved=-1),
-    Entry("x3", NOW - 2 * DAY, "blue", cost=1, estimated=True),
-    Entry("x4", NOW - 40 * DAY, "blue", cost=10**9),
+    LedgerEntry("x2", NOW - DAY, "red", "key-2", "=HYPERLINK(1)", "gpt-5", cost=500_000_000, saved=-1),
+    LedgerEntry("x3", NOW - 2 * DAY, "blue", cost=1, estimated=True),
+    LedgerEntry("x4", NOW - 40 * DAY, "blue", cost=10**9),
 ]  # fmt: skip
 
 
@@ -30,7 +31,7 @@ def ask(path: str, **query: str) -> Any:
         store = MemoryStore()
         for entry in ENTRIES:
             await store.settle(Settle(entry, ()), NOW)
-        desk = Desk(Directory(Declared(), store), store, ManualClock(NOW))
+        desk = AdminService(Directory(Declared(), store), store, ManualClock(NOW))
         return (await desk.answer("GET", path, query)).content
 
     return asyncio.run(main())

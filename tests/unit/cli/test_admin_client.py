@@ -16,7 +16,7 @@ import pytest
 from proxy.cli import main
 from proxy.cli.admin_client import names
 from proxy.storage.database import SERVING_WAIT_S
-from proxy.storage.port import Entry, Settle
+from proxy.storage.port import LedgerEntry, Settle
 from proxy.storage.sqlite import SqliteStore
 from tests.whole import whole
 
@@ -113,8 +113,10 @@ def test_budgets_are_made_changed_and_say_what_is_left(run: Run) -> None:
 
 def test_spend_is_reported_as_a_table_json_and_csv(run: Run, tmp_path: Path) -> None:
     entries = [
-        Entry("x1", 1_795_000_000.0, "red", "key-1", "alice", "m", read_tokens=100, cost=1_500_000_000, saved=10**9),
-        Entry("x2", 1_795_000_000.0, "blue", "key-2", "=cmd", "m", plain_tokens=7, cost=500_000_000),
+        LedgerEntry(
+            "x1", 1_795_000_000.0, "red", "key-1", "alice", "m", read_tokens=100, cost=1_500_000_000, saved=10**9
+        ),
+        LedgerEntry("x2", 1_795_000_000.0, "blue", "key-2", "=cmd", "m", plain_tokens=7, cost=500_000_000),
     ]
 
     async def write() -> None:

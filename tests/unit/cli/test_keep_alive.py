@@ -3,7 +3,7 @@ from pathlib import Path
 import pytest
 
 from proxy.app import factories
-from proxy.planning.keep_alive import Terms
+from proxy.planning.keep_alive import RefreshTerms
 from proxy.settings import ConfigError, Environment, Settings, load
 
 
@@ -19,7 +19,7 @@ def test_it_is_off_unless_it_is_turned_on(tmp_path: Path) -> None:
 
 
 def test_the_defaults(tmp_path: Path) -> None:
-    assert factories.keep_alive_terms(settings(tmp_path, "  keep_alive: {enabled: true}\n")) == Terms()
+    assert factories.keep_alive_terms(settings(tmp_path, "  keep_alive: {enabled: true}\n")) == RefreshTerms()
 
 
 def test_what_is_said(tmp_path: Path) -> None:
@@ -27,7 +27,7 @@ def test_what_is_said(tmp_path: Path) -> None:
         "  keep_alive: {enabled: true, usd_per_day: 3, teams: {a: 8}, own_keys: true, max_sessions: 9, max_mib: 0.5}\n"
     )
     terms = factories.keep_alive_terms(settings(tmp_path, text))
-    assert terms == Terms(3.0, {"a": 8.0}, own_keys=True, max_sessions=9, max_bytes=1 << 19)
+    assert terms == RefreshTerms(3.0, {"a": 8.0}, own_keys=True, max_sessions=9, max_bytes=1 << 19)
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from proxy.core.modes import Mode
-from proxy.core.planner.options import Options
+from proxy.core.planner.options import PlannerOptions
 from proxy.core.planner.plan import Plan
 from proxy.core.providers import ANTHROPIC, DEEPSEEK, NONE, OPENAI, CacheProfile
 from proxy.core.reasons import Reason
@@ -155,7 +155,7 @@ def test_a_plan_whose_bytes_differ_does_not_say_that_the_client_was_left_alone(
 CASES: dict[Reason, tuple[Talk, Callable[[Talk], Plan]]] = {
     Reason.PASSTHROUGH_MODE: (Talk(mode=Mode.PASSTHROUGH), plain),
     Reason.OBSERVE_MODE: (Talk(mode=Mode.OBSERVE), plain),
-    Reason.HOLD_OUT: (Talk(options=Options(holdout=1.0)), plain),
+    Reason.HOLD_OUT: (Talk(options=PlannerOptions(holdout=1.0)), plain),
     Reason.UNREADABLE: (Talk(), lambda talk: talk.send(b'{"model":"m","messages":[1]}')),
     Reason.INTERNAL_ERROR: (Talk(), broken),
     Reason.BARRED: (Talk(), barred),

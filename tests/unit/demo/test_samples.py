@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from plugins.aider import AiderRecogniser
-from proxy.core.recognition.pieces import Form
+from proxy.core.recognition.pieces import MessageKind
 from proxy.core.request.tokens import bytes_over_four
 from proxy.core.wire.json_body import parse_chat
 from proxy.demo.clock_agent import clock_agent
@@ -91,7 +91,7 @@ def test_the_messages_are_those_that_the_recogniser_knows() -> None:
         for message in editor_chat().requests[-2].body["messages"]
         if (known := AiderRecogniser().recognise(message["role"], message["content"])) or message["role"] == "system"
     ]
-    assert found == [None, ("aider:map", Form.CONTEXT, 2), ("aider:files", Form.CONTEXT, 6)]
+    assert found == [None, ("aider:map", MessageKind.CONTEXT, 2), ("aider:files", MessageKind.CONTEXT, 6)]
 
 
 def test_the_conversation_behind_the_map_only_grows() -> None:

@@ -2,8 +2,8 @@
 
 from proxy.core.response.usage import Usage
 from proxy.engine.access_log import exchange_line
-from proxy.engine.exchange import Ending, Exchange
-from proxy.ports import Subject
+from proxy.engine.exchange import Exchange, ExchangeOutcome
+from proxy.ports import Principal
 from proxy.testing import make_deployment
 
 
@@ -16,11 +16,11 @@ def test_one_line_of_key_and_value() -> None:
         is_chat=True,
         stream=True,
         model="m",
-        subject=Subject(scope="secret-scope", team="blue"),
+        principal=Principal(scope="secret-scope", team="blue"),
         deployment=make_deployment(name="m", api_key="sk-secret"),
         attempts=3,
         status=200,
-        ending=Ending.COMPLETED,
+        ending=ExchangeOutcome.COMPLETED,
         usage=Usage(prompt=10, output=3, read=8),
         cost_usd=0.00125,
         first_byte_s=0.25,

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from proxy.engine.exchange import Ending, Exchange
+from proxy.engine.exchange import Exchange, ExchangeOutcome
 from proxy.errors import UpstreamUnavailable
 from tests.unit.engine.parts import DONE, JSON, ROLE, SSE, USAGE, WORD, Bench, MemoryClient, answers, chat_body
 
@@ -20,7 +20,7 @@ class Watched(Bench):
         super().__init__(*scripts, **more)
         self.client = MemoryClient()
         self.had: list[tuple[bytes, bool]] = []
-        self.booked: list[tuple[Ending | None, int | None]] = []
+        self.booked: list[tuple[ExchangeOutcome | None, int | None]] = []
         settle = self.door.settle
 
         async def watching(exchange: Exchange) -> None:
@@ -39,7 +39,7 @@ def test_a_stream_is_booked_before_done() -> None:
     bench = Watched(answers(ROLE, WORD, USAGE + DONE))
     client = bench.run(MemoryClient(chat_body(stream=True)))
     assert bench.had == [(ROLE + WORD, False)]
-    assert bench.booked == [(Ending.COMPLETED, 7)]
+    assert bench.booked == [(ExchangeOutcome.COMPLETED, 7)]
     assert client.answer == ROLE + WORD + DONE
     assert client.has_ended
 
@@ -53,13 +53,13 @@ def test_done_goes_out_though_the_upstream_leaves_the_line_open() -> None:
         task = asyncio.ensure_future(bench.engine.chat(client))
         async with asyncio.timeout(5):
             await complete.wait()
-        assert bench.booked == [(Ending.COMPLETED, 7)]
+        assert bench.booked == [(ExchangeOutcome.COMPLETED, 7)]
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task
         assert len(bench.booked) == 1
         (exchange,) = bench.ledger.ended
-        assert exchange.ending is Ending.COMPLETED
+        assert exchange.ending is ExchangeOutcome.COMPLETED
 
     asyncio.run(main())
 
@@ -72,7 +72,7 @@ def test_a_body_of_known_length_is_booked_before_it_is_complete(cuts: int, relay
     bench = Watched(answers(*chunks, headers=[*JSON, LENGTH]))
     client = bench.run(MemoryClient(chat_body()), relayed=relayed)
     assert bench.had == [(b"".join(chunks[:-1]), False)]
-    assert bench.booked == [(Ending.COMPLETED, 4)]
+    assert bench.booked == [(ExchangeOutcome.COMPLETED, 4)]
     assert client.answer == BODY
 
 
@@ -80,7 +80,7 @@ def test_a_body_without_a_length_is_booked_before_its_end() -> None:
     bench = Watched(answers(BODY, headers=JSON))
     client = bench.run(MemoryClient(chat_body()))
     assert bench.had == [(BODY, False)]
-    assert bench.booked == [(Ending.COMPLETED, 4)]
+    assert bench.booked == [(ExchangeOutcome.COMPLETED, 4)]
     assert client.has_ended
 
 
@@ -89,7 +89,7 @@ def test_events_on_raw_paths_are_not_held_up_but_for_the_last() -> None:
     client = bench.run(MemoryClient(chat_body(stream=True), path="/responses"), relayed=True)
     assert bench.had == [(WORD + USAGE, False)]
     assert client.answer == WORD + USAGE + DONE
-    assert bench.booked == [(Ending.COMPLETED, 7)]
+    assert bench.booked == [(ExchangeOutcome.COMPLETED, 7)]
     assert client.has_ended
 
 
@@ -102,7 +102,7 @@ def test_a_line_that_breaks_is_booked_before_the_client_hears_of_it() -> None:
     bench = Watched(answers(ROLE, WORD, UpstreamUnavailable("gone")))
     client = bench.run(MemoryClient(chat_body(stream=True)))
     assert bench.had == [(ROLE + WORD, False)]
-    assert bench.booked == [(Ending.BROKEN, None)]
+    assert bench.booked == [(ExchangeOutcome.BROKEN, None)]
     assert b"upstream_unavailable" in client.answer
 
 
@@ -110,7 +110,7 @@ def test_a_refusal_is_booked_before_it_is_told() -> None:
     bench = Watched(UpstreamUnavailable("gone"))
     client = bench.run(MemoryClient(chat_body()))
     assert bench.had == [(b"", False)]
-    assert bench.booked == [(Ending.BROKEN, None)]
+    assert bench.booked == [(ExchangeOutcome.BROKEN, None)]
     assert client.status == 502
 
 
@@ -125,7 +125,7 @@ def test_a_client_that_leaves_is_booked_once_with_what_is_known() -> None:
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task
-        assert [ending for ending, _ in bench.booked] == [Ending.HUNG_UP]
+        assert [ending for ending, _ in bench.booked] == [ExchangeOutcome.HUNG_UP]
 
     asyncio.run(main())
 

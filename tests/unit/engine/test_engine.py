@@ -14,10 +14,10 @@ from proxy.core.providers import ANTHROPIC, NONE
 from proxy.core.reasons import Reason
 from proxy.core.request.tokens import bytes_over_four
 from proxy.engine import Limits
-from proxy.engine.exchange import Ending, Exchange
+from proxy.engine.exchange import Exchange, ExchangeOutcome
 from proxy.errors import UpstreamRejected, UpstreamTimeout, UpstreamUnavailable
 from proxy.planning.planner_port import Planning
-from proxy.ports import Plan, Subject
+from proxy.ports import Plan, Principal
 from proxy.testing import ModelList, PassthroughPlanner, RewritingPlanner, make_deployment
 from tests.unit.engine.parts import (
     DONE,
@@ -62,7 +62,7 @@ def test_a_json_answer_passes_with_its_length_and_is_settled() -> None:
         "x-stratiform-mode": "passthrough",
         "x-stratiform-reason": "passthrough-mode",
     }
-    assert exchange.ending is Ending.COMPLETED
+    assert exchange.ending is ExchangeOutcome.COMPLETED
     assert exchange.usage is not None
     assert (exchange.usage.prompt, exchange.finish_reason, exchange.answer_bytes) == (4, "stop", len(BODY))
     assert bench.planner.events == ["began", "settled"]
@@ -101,7 +101,7 @@ def test_what_is_no_chat_request_is_refused_by_us(body: bytes, expected: str) ->
     bench = Bench()
     client = bench.chat(MemoryClient(body))
     assert (client.status, code(client)) == (400, expected)
-    assert ended(bench).ending is Ending.REFUSED
+    assert ended(bench).ending is ExchangeOutcome.REFUSED
     assert bench.planner.events == []
 
 
@@ -149,11 +149,11 @@ def test_a_compressed_body_is_refused_where_it_must_be_read(why: str) -> None:
     for path in ("/chat/completions", "/responses", "/embeddings"):
         bench, client = Bench(models=models), compressed(path)
         if why == "allowed":
-            bench.door.admit = lambda headers, now: Subject("s", models=(("*",),))  # type: ignore[method-assign]
+            bench.door.admit = lambda headers, now: Principal("s", models=(("*",),))  # type: ignore[method-assign]
         bench.door.is_limited = why == "limited"
         bench.chat(client) if path.startswith("/chat") else bench.relay(client)
         assert (client.status, code(client), bench.upstream.calls) == (400, "unsupported_encoding", [])
-        assert ended(bench).ending is Ending.REFUSED
+        assert ended(bench).ending is ExchangeOutcome.REFUSED
 
 
 @pytest.mark.parametrize("path", ["/chat/completions", "/responses"])
@@ -249,7 +249,7 @@ def test_errors_that_are_not_the_layouts_fault_pass(status: int) -> None:
     bench = Bench(answers(body, status=status, headers=[*JSON, ("retry-after", "7")]), planner=RewritingPlanner())
     client = bench.chat(MemoryClient(chat_body()))
     assert (client.status, client.answer, client.answer_headers["retry-after"]) == (status, body, "7")
-    assert ended(bench).ending is Ending.REJECTED
+    assert ended(bench).ending is ExchangeOutcome.REJECTED
     assert bench.planner.events == []
 
 
@@ -258,7 +258,7 @@ def test_a_refused_original_passes() -> None:
     client = bench.chat(MemoryClient(chat_body()))
     assert (client.status, client.answer) == (400, b"still no")
     assert bench.planner.events == ["refused"]
-    assert ended(bench).ending is Ending.REJECTED
+    assert ended(bench).ending is ExchangeOutcome.REJECTED
 
 
 def test_a_refusal_of_an_unchanged_request_is_not_retried() -> None:
@@ -324,7 +324,7 @@ def test_an_upstream_that_cannot_be_reached() -> None:
     bench = Bench(UpstreamUnavailable("gone"))
     client = bench.chat(MemoryClient(chat_body()))
     assert (client.status, code(client)) == (502, "upstream_unavailable")
-    assert ended(bench).ending is Ending.BROKEN
+    assert ended(bench).ending is ExchangeOutcome.BROKEN
     assert bench.planner.events == []
 
 
@@ -332,7 +332,7 @@ def test_a_break_before_anything_was_sent_is_an_error_answer() -> None:
     bench = Bench(answers(ROLE, UpstreamTimeout("silent")), planner=RewritingPlanner())
     client = bench.chat(MemoryClient(chat_body(stream=True)))
     assert (client.status, code(client)) == (504, "upstream_timeout")
-    assert ended(bench).ending is Ending.BROKEN
+    assert ended(bench).ending is ExchangeOutcome.BROKEN
 
 
 def test_a_break_in_mid_stream_is_an_event_and_no_done() -> None:
@@ -341,7 +341,7 @@ def test_a_break_in_mid_stream_is_an_event_and_no_done() -> None:
     rest = client.answer.removeprefix(WORD)
     assert orjson.loads(rest.removeprefix(b"data: "))["error"]["code"] == "upstream_unavailable"
     assert not client.has_ended, "the line breaks behind the event"
-    assert ended(bench).ending is Ending.BROKEN
+    assert ended(bench).ending is ExchangeOutcome.BROKEN
     assert bench.planner.events == ["began", "settled"]
 
 
@@ -349,7 +349,7 @@ def test_a_json_body_that_breaks_off_is_cut_off() -> None:
     bench = Bench(answers(BODY[:9], UpstreamUnavailable("cut"), headers=JSON))
     client = bench.chat(MemoryClient(chat_body()))
     assert (client.answer, client.has_ended) == (BODY[:9], False)
-    assert ended(bench).ending is Ending.BROKEN
+    assert ended(bench).ending is ExchangeOutcome.BROKEN
 
 
 def test_an_error_event_of_the_upstream_passes_and_is_counted() -> None:
@@ -357,7 +357,7 @@ def test_an_error_event_of_the_upstream_passes_and_is_counted() -> None:
     bench = Bench(answers(WORD, broke))
     assert bench.chat(MemoryClient(chat_body(stream=True))).answer == WORD + broke
     exchange = ended(bench)
-    assert (exchange.ending, exchange.error_code) == (Ending.BROKEN, "upstream_stream_error")
+    assert (exchange.ending, exchange.error_code) == (ExchangeOutcome.BROKEN, "upstream_stream_error")
 
 
 def cancelled(bench: Bench, client: MemoryClient, when: asyncio.Event) -> None:
@@ -380,7 +380,7 @@ def test_a_client_that_leaves_in_mid_stream() -> None:
     cancelled(bench, client, seen)
     assert script.closed == 1
     exchange = ended(bench)
-    assert (exchange.ending, exchange.status, exchange.events) == (Ending.HUNG_UP, 200, 2)
+    assert (exchange.ending, exchange.status, exchange.events) == (ExchangeOutcome.HUNG_UP, 200, 2)
     assert bench.planner.events == ["began", "settled"]
 
 
@@ -395,7 +395,7 @@ def test_a_client_that_leaves_before_the_first_byte_changes_nothing() -> None:
     client.start = started  # type: ignore[method-assign,assignment]
     cancelled(bench, client, opened)
     assert script.closed == 1
-    assert ended(bench).ending is Ending.HUNG_UP
+    assert ended(bench).ending is ExchangeOutcome.HUNG_UP
     assert bench.planner.events == []
 
 
@@ -420,14 +420,14 @@ def test_a_surprise_is_raised_and_settled() -> None:
     with pytest.raises(ZeroDivisionError):
         bench.chat(MemoryClient(chat_body()))
     exchange = ended(bench)
-    assert (exchange.ending, exchange.status) == (Ending.FAILED, 500)
+    assert (exchange.ending, exchange.status) == (ExchangeOutcome.FAILED, 500)
 
 
 def test_bookkeeping_that_fails_does_not_fail_the_request(caplog: pytest.LogCaptureFixture) -> None:
     bench = Bench(answers(b"no", status=400), answers(BODY, headers=JSON), planner=ClumsyPlanner())
     client = bench.chat(MemoryClient(chat_body()))
     assert (client.status, client.answer) == (200, BODY)
-    assert ended(bench).ending is Ending.COMPLETED
+    assert ended(bench).ending is ExchangeOutcome.COMPLETED
     assert [r.args[0] for r in caplog.records] == ["planner.refused", "planner.began", "planner.settled"]
     assert "ZeroDivisionError at test_engine.py" in caplog.text
 
@@ -445,7 +445,7 @@ def test_virtual_time_only_where_it_is_trusted() -> None:
 
 def test_a_virtual_key_is_not_sent_upstream() -> None:
     bench = Bench(answers(BODY, headers=JSON))
-    bench.door.admit = lambda headers, now: Subject("s", virtual=True)  # type: ignore[method-assign]
+    bench.door.admit = lambda headers, now: Principal("s", virtual=True)  # type: ignore[method-assign]
     bench.chat(MemoryClient(chat_body(), headers=[*JSON, ("authorization", "Bearer sk-ours")]))
     assert "sk-ours" not in str(bench.upstream.calls[0].headers)
 

@@ -8,10 +8,10 @@ import orjson
 import pytest
 
 from proxy.engine import Limits
-from proxy.engine.exchange import Ending
+from proxy.engine.exchange import ExchangeOutcome
 from proxy.engine.form import FormScan, boundary_of
 from proxy.errors import InvalidRequest
-from proxy.ports import Subject
+from proxy.ports import Principal
 from proxy.testing import ModelList, make_deployment
 from tests.unit.engine.parts import JSON, Bench, MemoryClient, answers
 
@@ -153,7 +153,7 @@ def test_an_unknown_model_and_a_form_without_one() -> None:
 def test_a_keys_models_hold_for_forms() -> None:
     for allowed, status in (("chat", 403), ("whisper", 200)):
         bench = two_models()
-        bench.door.admit = lambda headers, now, a=allowed: Subject("s", virtual=True, models=((a,),))  # type: ignore[misc]
+        bench.door.admit = lambda headers, now, a=allowed: Principal("s", virtual=True, models=((a,),))  # type: ignore[misc]
         assert upload(MODEL + FILE + END, bench).status == status
         assert len(bench.upstream.calls) == (status == 200)
 
@@ -171,13 +171,13 @@ def test_a_model_that_stands_behind_too_much() -> None:
     assert upload(FILE + MODEL + END, bench).status == 200
     assert bench.upstream.bodies == [FILE + MODEL + END]
     bench = Bench(limits=Limits(body_bytes=1000))
-    bench.door.admit = lambda headers, now: Subject("s", models=(("*",),))  # type: ignore[method-assign]
+    bench.door.admit = lambda headers, now: Principal("s", models=(("*",),))  # type: ignore[method-assign]
     assert upload(FILE + MODEL + END, bench).status == 400
 
 
 def test_a_form_is_not_read_compressed_nor_without_its_boundary() -> None:
     bench = two_models()
     assert upload(os.urandom(8), bench, more=[("content-encoding", "gzip")]).status == 400
-    assert bench.ledger.ended[0].ending is Ending.REFUSED
+    assert bench.ledger.ended[0].ending is ExchangeOutcome.REFUSED
     client = MemoryClient(MODEL + END, headers=[("content-type", "multipart/form-data")], path="/images/edits")
     assert two_models().relay(client).status == 400

@@ -11,10 +11,10 @@ from proxy.core.resilience.circuit_breaker import ORDINARY, BreakerPolicy
 from proxy.core.resilience.load_balancing import ordered
 from proxy.core.resilience.retry import RetryPolicy
 from proxy.engine import Breakers
-from proxy.engine.exchange import Ending, Exchange
+from proxy.engine.exchange import Exchange, ExchangeOutcome
 from proxy.engine.retry import Attempts, failure_answered, failure_of, retry_after_s
 from proxy.errors import CircuitOpen, ProxyError, UpstreamError, UpstreamRejected, UpstreamTimeout, UpstreamUnavailable
-from proxy.ports import Deployment, Subject
+from proxy.ports import Deployment, Principal
 from proxy.testing import ModelList, RewritingPlanner, make_deployment
 from tests.unit.engine.parts import DONE, JSON, ROLE, WORD, Bench, MemoryClient, Script, answers, chat_body
 
@@ -82,7 +82,7 @@ def test_what_reached_nobody_is_tried_again(trouble: Callable[[], Script | Proxy
     client = bench.chat(MemoryClient(chat_body()))
     assert (client.status, client.answer) == (200, BODY)
     exchange = ended(bench)
-    assert (exchange.ending, exchange.attempts, bench.ledger.failures) == (Ending.COMPLETED, 3, [kind, kind])
+    assert (exchange.ending, exchange.attempts, bench.ledger.failures) == (ExchangeOutcome.COMPLETED, 3, [kind, kind])
     assert bench.planner.events == ["began", "settled"]
     assert len(set(bench.upstream.bodies)) == 1
     assert all(script.closed == 1 for script in bench.upstream.scripts if isinstance(script, Script))
@@ -93,7 +93,7 @@ def test_the_last_failure_is_the_answer() -> None:
     client = bench.chat(MemoryClient(chat_body()))
     assert (client.status, client.answer_headers["retry-after"]) == (429, "0")
     exchange = ended(bench)
-    assert (exchange.ending, exchange.status, exchange.attempts) == (Ending.REJECTED, 429, 3)
+    assert (exchange.ending, exchange.status, exchange.attempts) == (ExchangeOutcome.REJECTED, 429, 3)
 
 
 @pytest.mark.parametrize(
@@ -120,7 +120,7 @@ def test_nothing_is_tried_again_once_a_byte_was_sent() -> None:
     bench = Bench(answers(ROLE, UpstreamUnavailable("cut")), retries=QUICK)
     client = bench.chat(MemoryClient(chat_body(stream=True)))
     assert client.answer.startswith(ROLE)
-    assert ended(bench).ending is Ending.BROKEN
+    assert ended(bench).ending is ExchangeOutcome.BROKEN
     assert len(bench.upstream.calls) == 1
 
 
@@ -158,7 +158,7 @@ def test_a_client_that_leaves_while_it_waits() -> None:
             await task
 
     asyncio.run(main())
-    assert ended(bench).ending is Ending.HUNG_UP
+    assert ended(bench).ending is ExchangeOutcome.HUNG_UP
 
 
 def test_a_group_serves_a_session_at_one_place_and_moves_when_that_fails() -> None:
@@ -202,11 +202,11 @@ def test_a_hint_and_the_scope_tell_sessions_apart() -> None:
     group = [place("m", n) for n in range(1, 30)]
     bench = Bench(*(ok() for _ in range(20)), models=Groups(groups=[group]))
     for n in range(10):
-        bench.door.admit = lambda headers, now, n=n: Subject("s", session_hint=f"h{n}")  # type: ignore[method-assign,misc]
+        bench.door.admit = lambda headers, now, n=n: Principal("s", session_hint=f"h{n}")  # type: ignore[method-assign,misc]
         bench.chat(MemoryClient(chat_body()))
     assert len(set(ids(bench))) > 3
     for n in range(10):
-        bench.door.admit = lambda headers, now, n=n: Subject(f"s{n}")  # type: ignore[method-assign,misc]
+        bench.door.admit = lambda headers, now, n=n: Principal(f"s{n}")  # type: ignore[method-assign,misc]
         bench.chat(MemoryClient(chat_body()))
     assert len(set(ids(bench)[10:])) > 3
 
@@ -274,7 +274,7 @@ def test_a_breaker_opens_closes_and_is_told_of() -> None:
     now[0] = 5.0
     assert bench.chat(MemoryClient(chat_body())).status == 200
     assert told == [("m", "open"), ("m", "half-open"), ("m", "closed")]
-    assert [e.ending for e in bench.ledger.ended][2] is Ending.BROKEN
+    assert [e.ending for e in bench.ledger.ended][2] is ExchangeOutcome.BROKEN
     assert len(bench.door.reserved) == 3, "nothing is reserved for what is not sent"
 
 

@@ -7,8 +7,8 @@ import orjson
 import pytest
 
 from proxy.core.modes import Mode
-from proxy.engine.retry_body import Suspect
-from proxy.engine.usage_optout import Unasked
+from proxy.engine.retry_body import OurEdit
+from proxy.engine.usage_optout import UsageOptOut
 from proxy.errors import UpstreamRejected
 from proxy.testing import ModelList, RewritingPlanner, make_deployment
 from tests.unit.engine.parts import DONE, JSON, ROLE, SSE, WORD, Bench, MemoryClient, Script, answers, chat_body
@@ -161,7 +161,7 @@ def test_the_answer_reads_as_the_client_asked_for_it() -> None:
 
 def test_the_memory_ends_and_is_bounded() -> None:
     now = 0.0
-    unasked = Unasked(lambda: now)
+    unasked = UsageOptOut(lambda: now)
     first, *others = (replace(make_deployment(), id=str(n)) for n in range(2049))
     assert first not in unasked
     unasked.add(first)
@@ -175,9 +175,9 @@ def test_the_memory_ends_and_is_bounded() -> None:
 
 
 def test_which_edits_a_status_can_be_about() -> None:
-    both = Suspect.LAYOUT | Suspect.USAGE
+    both = OurEdit.LAYOUT | OurEdit.USAGE
     assert [both.behind(status) for status in (200, 400, 404, 422, 429, 500)] == [
-        Suspect.NONE, both, Suspect.LAYOUT, both, Suspect.NONE, Suspect.NONE,
+        OurEdit.NONE, both, OurEdit.LAYOUT, both, OurEdit.NONE, OurEdit.NONE,
     ]  # fmt: skip
 
 

@@ -15,9 +15,9 @@ from proxy.core.reasons import Reason
 from proxy.core.request.tokens import bytes_over_four
 from proxy.deployments.price_map import price_for
 from proxy.engine import Engine
-from proxy.engine.exchange import Ending, Exchange
+from proxy.engine.exchange import Exchange, ExchangeOutcome
 from proxy.errors import BudgetExceeded, UpstreamUnavailable
-from proxy.planning.keep_alive import Caps, KeepAlive, Terms
+from proxy.planning.keep_alive import Caps, KeepAlive, RefreshTerms
 from proxy.planning.planner_port import Planning
 from proxy.ports import Answer, Call, Deployment, Reservation, Transport
 from proxy.telemetry.meter import Meter
@@ -76,7 +76,7 @@ class Door(OpenDoor):
 class Scene:
     """A proxy with keep-alive, and a client that pauses."""
 
-    def __init__(self, terms: Terms | None = None, *, is_on: bool = True, **deployment: Any) -> None:
+    def __init__(self, terms: RefreshTerms | None = None, *, is_on: bool = True, **deployment: Any) -> None:
         # One life, so that nothing else bridges the pauses.
         profile = replace(TINY, long_life_s=0.0)
         fields = {"transport": Transport.EMBEDDED, "profile": profile, "api_key": "sk-operator", **deployment}
@@ -97,15 +97,15 @@ class Scene:
             "meter": meter,
             "clock": self.clock,
         }
-        self.keeper = KeepAlive(
-            terms or Terms(usd_per_day=1.0),
+        self.refresher = KeepAlive(
+            terms or RefreshTerms(usd_per_day=1.0),
             **parts,
             price_of=price_of,
             on_refresh=self.metrics.refreshed,
             wait=self.clock.wait,
         )
         models = ModelList({"m": make_deployment(name="m", **fields)})
-        self.engine = Engine(models=models, keeper=self.keeper if is_on else None, **parts)
+        self.engine = Engine(models=models, refresher=self.refresher if is_on else None, **parts)
         self.turns: list[dict[str, str]] = [{"role": "system", "content": lines(200, "rule")}]
 
     async def __aenter__(self) -> "Scene":
@@ -166,15 +166,15 @@ def test_a_refresh_is_an_exchange_of_its_own() -> None:
             await scene.talk()
             await scene.clock.advance(300.0)
             refresh = scene.refreshes[-1]
-            assert refresh.subject is not None
+            assert refresh.principal is not None
             assert refresh.usage is not None
-            assert (refresh.ending, refresh.status, refresh.mode) == (Ending.COMPLETED, 200, Mode.TIER)
+            assert (refresh.ending, refresh.status, refresh.mode) == (ExchangeOutcome.COMPLETED, 200, Mode.TIER)
             assert refresh.usage.output == 1
             assert refresh.usage.read > 0.9 * refresh.usage.prompt
             assert 0 < refresh.cost_usd < 0.15 * USD * refresh.usage.prompt
             assert refresh.saved_usd < 0
             assert (refresh.id, refresh.cost_usd) in scene.door.settled
-            team = refresh.subject.team
+            team = refresh.principal.team
             spent = value(scene.metrics, "keep_alive_cost_usd_total", model="m", team=team)
             assert spent == pytest.approx(sum(each.cost_usd for each in scene.refreshes))
             assert value(scene.metrics, "keep_alive_total", team=team, outcome="read") == len(scene.refreshes)
@@ -206,7 +206,7 @@ def test_nothing_is_sent_once_the_client_is_back() -> None:
     async def main() -> None:
         async with Scene() as scene:
             await scene.talk()
-            assert len(scene.keeper) == 1
+            assert len(scene.refresher) == 1
             before = len(scene.refreshes)
             for _ in range(20):
                 await scene.ask(100.0)
@@ -222,7 +222,7 @@ def test_it_gives_up_on_a_client_that_is_gone() -> None:
             before = len(scene.refreshes)
             await scene.clock.advance(50_000.0)
             assert 1 <= len(scene.refreshes) - before <= 11
-            assert (len(scene.keeper), scene.keeper.held_bytes) == (0, 0)
+            assert (len(scene.refresher), scene.refresher.held_bytes) == (0, 0)
 
     run(main)
 
@@ -241,13 +241,13 @@ def test_nothing_is_sent_for_quick_clients_or_without_a_past() -> None:
 @pytest.mark.parametrize(
     ("terms", "deployment"),
     [
-        (Terms(usd_per_day=0.0), {}),
-        (Terms(teams={"default": 0.0}), {}),
-        (Terms(), {"api_key": None}),
+        (RefreshTerms(usd_per_day=0.0), {}),
+        (RefreshTerms(teams={"default": 0.0}), {}),
+        (RefreshTerms(), {"api_key": None}),
     ],
     ids=["no money", "not this team", "the client's own key"],
 )
-def test_it_is_for_those_who_are_allowed(terms: Terms, deployment: dict[str, Any]) -> None:
+def test_it_is_for_those_who_are_allowed(terms: RefreshTerms, deployment: dict[str, Any]) -> None:
     async def main() -> None:
         async with Scene(terms, **deployment) as scene:
             await scene.talk()
@@ -259,7 +259,7 @@ def test_it_is_for_those_who_are_allowed(terms: Terms, deployment: dict[str, Any
 
 def test_clients_own_keys_where_the_operator_says_so() -> None:
     async def main() -> None:
-        async with Scene(Terms(own_keys=True), api_key=None) as scene:
+        async with Scene(RefreshTerms(own_keys=True), api_key=None) as scene:
             await scene.talk()
             assert scene.refreshes
 
@@ -269,7 +269,7 @@ def test_clients_own_keys_where_the_operator_says_so() -> None:
 def test_the_cap_of_the_day_is_never_passed() -> None:
     async def main() -> None:
         cap = 0.012
-        async with Scene(Terms(usd_per_day=cap)) as scene:
+        async with Scene(RefreshTerms(usd_per_day=cap)) as scene:
             while not value(scene.metrics, "keep_alive_total", team="default", outcome="capped"):
                 await scene.talk(2)
             spent = sum(refresh.cost_usd for refresh in scene.refreshes)
@@ -330,24 +330,24 @@ def test_what_is_under_way_is_settled_when_the_client_returns() -> None:
             held.set()
             await settle()
             assert len(scene.refreshes) == before + 1
-            assert scene.refreshes[-1].ending is Ending.COMPLETED
+            assert scene.refreshes[-1].ending is ExchangeOutcome.COMPLETED
 
     run(main)
 
 
 def test_memory_is_bounded_by_sessions_and_bytes() -> None:
     async def main() -> None:
-        async with Scene(Terms(max_sessions=2)) as scene:
+        async with Scene(RefreshTerms(max_sessions=2)) as scene:
             await scene.talk()
             for number in range(4):
                 scene.turns = [scene.turns[0], {"role": "user", "content": f"another {number}"}]
                 await scene.ask(1.0)
-            assert len(scene.keeper) == 2
-            size = scene.keeper.held_bytes
+            assert len(scene.refresher) == 2
+            size = scene.refresher.held_bytes
             assert size > 0
-        async with Scene(Terms(max_bytes=100)) as small:
+        async with Scene(RefreshTerms(max_bytes=100)) as small:
             await small.talk()
-            assert (len(small.keeper), small.refreshes) == (0, [])
+            assert (len(small.refresher), small.refreshes) == (0, [])
 
     run(main)
 
@@ -359,13 +359,13 @@ def test_nothing_is_sent_after_the_end() -> None:
         before = len(scene.upstream.calls)
         await scene.clock.advance(50_000.0)
         assert len(scene.upstream.calls) == before
-        assert len(scene.keeper) == 0
+        assert len(scene.refresher) == 0
 
     run(main)
 
 
 def test_a_cap_begins_anew_each_day() -> None:
-    caps = Caps(Terms(usd_per_day=1e-6, teams={"rich": 1.0}))
+    caps = Caps(RefreshTerms(usd_per_day=1e-6, teams={"rich": 1.0}))
     assert caps.take("poor", 900, 10.0)
     assert not caps.take("poor", 200, 20.0)
     caps.settle("poor", 900, 100)

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from proxy.planning.layout_state import LEAST_WAIT_S, MOST_WAIT_S, WAIT_S_PER_BYTE, LayoutState
+from proxy.planning.layout_state import LEAST_WAIT_S, MOST_WAIT_S, WAIT_S_PER_BYTE, SharedLayoutStore
 from proxy.ports import StoreError
 from proxy.storage.memory import MemoryStore
 
@@ -72,7 +72,7 @@ async def until(found: Callable[[], object]) -> None:
 def test_what_one_keeps_another_recalls() -> None:
     async def main() -> None:
         store, failures = Recorder(), list[str]()
-        one, two = (LayoutState(store, failures.append, is_shared=True) for _ in range(2))
+        one, two = (SharedLayoutStore(store, failures.append, is_shared=True) for _ in range(2))
         one.keep("red", {"a": b"1", "b": b"2"}, NOW)
         await asyncio.wait_for(store.saved.wait(), 5)
         curious = Curious(["a", "c"], {"a": "b"})
@@ -92,7 +92,7 @@ def test_what_one_keeps_another_recalls() -> None:
 def test_what_comes_back_as_it_was_is_not_read_again() -> None:
     async def main() -> None:
         store = Recorder()
-        one, two = (LayoutState(store, list[str]().append, is_shared=True) for _ in range(2))
+        one, two = (SharedLayoutStore(store, list[str]().append, is_shared=True) for _ in range(2))
         large, larger = bytes(1000), bytes(2000)
         one.keep("red", {"a": large}, NOW)
         await asyncio.wait_for(store.saved.wait(), 5)
@@ -117,7 +117,7 @@ def test_a_crowd_is_served_by_a_handful_of_calls() -> None:
         await store.save("red", {name: name.encode() for pair in names.items() for name in pair}, 60.0, NOW)
         await store.save("blue", {"lane": b"another"}, 60.0, NOW)
         store.calls.clear()
-        state = LayoutState(store, failures.append, is_shared=False)
+        state = SharedLayoutStore(store, failures.append, is_shared=False)
         crowd = [Curious([name, "lane"], {name: after}) for name, after in names.items()]
         neighbour = Curious(["lane"])
         await asyncio.gather(
@@ -140,7 +140,7 @@ def test_what_is_under_way_is_not_asked_for_again() -> None:
         await store.save("red", {"a": b"1"}, 60.0, NOW)
         store.calls.clear()
         store.answers.clear()
-        state = LayoutState(store, list[str]().append, is_shared=True)
+        state = SharedLayoutStore(store, list[str]().append, is_shared=True)
         crowd = [Curious(["a"]) for _ in range(3)]
         recalls = []
         for one in crowd:
@@ -162,7 +162,7 @@ def test_more_scopes_than_calls_are_all_served() -> None:
         scopes = [f"s{n}" for n in range(50)]
         for scope in scopes:
             await store.save(scope, {"a": scope.encode()}, 60.0, NOW)
-        state = LayoutState(store, list[str]().append, is_shared=True)
+        state = SharedLayoutStore(store, list[str]().append, is_shared=True)
         crowd = [Curious(["a"]) for _ in scopes]
         await asyncio.gather(*(state.recall(scope, one, NOW, LARGE) for scope, one in zip(scopes, crowd, strict=True)))
         assert [one.told for one in crowd] == [[{"a": scope.encode()}] for scope in scopes]
@@ -175,7 +175,7 @@ async def _waits(wanted: Curious, size_bytes: int) -> float:
     """How long a request waits for a store that says nothing, by the count of the event loop's turns."""
     store, failures = Recorder(), list[str]()
     store.answers.clear()
-    state = LayoutState(store, failures.append, is_shared=True)
+    state = SharedLayoutStore(store, failures.append, is_shared=True)
     began = time.monotonic()
     await state.recall("red", wanted, NOW, size_bytes)
     waited = time.monotonic() - began
@@ -207,7 +207,7 @@ def test_the_time_of_a_busy_event_loop_is_not_the_store_s() -> None:
         store, failures = Recorder(), list[str]()
         await store.save("red", {"a": b"1"}, 60.0, NOW)
         store.answers.clear()
-        state = LayoutState(store, failures.append, is_shared=True)
+        state = SharedLayoutStore(store, failures.append, is_shared=True)
         curious = Curious(["a"])
         loop = asyncio.get_running_loop()
         # The store answers in the event loop's second turn; each turn takes longer than the request would wait.
@@ -228,7 +228,7 @@ def test_an_answer_that_comes_late_is_taken_over() -> None:
         await store.save("red", {"a": b"1", "b": b"2"}, 60.0, NOW)
         store.calls.clear()
         store.answers.clear()
-        state = LayoutState(store, failures.append, is_shared=False)
+        state = SharedLayoutStore(store, failures.append, is_shared=False)
         curious = Curious(["a"], {"a": "b"})
         await state.recall("red", curious, NOW, SMALL)
         assert curious.told == [], "the request has gone on"
@@ -246,7 +246,7 @@ def test_a_silent_store_is_waited_for_once_and_asked_again() -> None:
         store, failures = Recorder(), list[str]()
         await store.save("red", {"z": b"1"}, 60.0, NOW)
         store.answers.clear()
-        state = LayoutState(store, failures.append, is_shared=True)
+        state = SharedLayoutStore(store, failures.append, is_shared=True)
         for number in range(500):
             await state.recall("red", Curious([f"n{number}"]), NOW, SMALL)
         assert len(failures) <= 5, "the first one has waited for all of them"
@@ -267,7 +267,7 @@ def test_a_name_whose_load_failed_is_asked_for_again() -> None:
         store, failures = Recorder(), list[str]()
         await store.save("red", {"a": b"1"}, 60.0, NOW)
         store.fails = True
-        state = LayoutState(store, failures.append, is_shared=False)
+        state = SharedLayoutStore(store, failures.append, is_shared=False)
         curious = Curious(["a"])
         await state.recall("red", curious, NOW, LARGE)
         assert curious.told == []
@@ -288,7 +288,7 @@ def test_a_store_that_is_away_is_left_alone() -> None:
     async def main() -> None:
         store, failures = Recorder(), list[str]()
         store.fails = True
-        state = LayoutState(store, failures.append, is_shared=True)
+        state = SharedLayoutStore(store, failures.append, is_shared=True)
         began = time.monotonic()
         for _ in range(1000):
             await state.recall("red", Curious(["a"]), NOW, LARGE)
@@ -303,7 +303,7 @@ def test_a_store_that_takes_nothing_is_still_read() -> None:
     async def main() -> None:
         store, failures = _ReadOnly(), list[str]()
         await MemoryStore.save(store, "red", {"a": b"1"}, 60.0, NOW)
-        state = LayoutState(store, failures.append, is_shared=True)
+        state = SharedLayoutStore(store, failures.append, is_shared=True)
         state.keep("red", {"b": b"2"}, NOW)
         await until(lambda: failures)
         curious = Curious(["a"])
@@ -326,7 +326,7 @@ def test_what_could_not_be_written_is_written_later() -> None:
     async def main() -> None:
         store, failures = Recorder(), list[str]()
         store.fails = True
-        state = LayoutState(store, failures.append, is_shared=True)
+        state = SharedLayoutStore(store, failures.append, is_shared=True)
         state.keep("red", {"a": b"1", "b": b"1"}, NOW)
         await until(lambda: failures)
         state.keep("red", {"a": b"2"}, NOW)
@@ -341,7 +341,7 @@ def test_what_could_not_be_written_is_written_later() -> None:
 def test_a_burst_of_writes_is_written_whole() -> None:
     async def main() -> None:
         store = Recorder()
-        state = LayoutState(store, list[str]().append, is_shared=True)
+        state = SharedLayoutStore(store, list[str]().append, is_shared=True)
         for number in range(2_000):
             state.keep(f"s{number % 7}", {f"n{number}": b"1", "lane": b"%d" % number}, NOW)
         await state.aclose()
@@ -356,14 +356,14 @@ def test_a_burst_of_writes_is_written_whole() -> None:
 def test_a_store_of_ones_own_is_asked_once_and_written_behind() -> None:
     async def main() -> None:
         store, failures = Recorder(), list[str]()
-        state = LayoutState(store, failures.append, is_shared=False)
+        state = SharedLayoutStore(store, failures.append, is_shared=False)
         for version in (b"1", b"2", b"3"):
             await state.recall("red", Curious(["a", "z"]), NOW, SMALL)
             state.keep("red", {"a": version}, NOW)
         assert store.calls == [("load", ["a", "z"])]
         await state.aclose()
         assert store.calls[1:] == [("save", ["a"])]
-        again = LayoutState(store, failures.append, is_shared=False)
+        again = SharedLayoutStore(store, failures.append, is_shared=False)
         curious = Curious(["a"])
         await again.recall("red", curious, NOW, SMALL)
         assert curious.told == [{"a": b"3"}]

@@ -2,8 +2,8 @@ import pytest
 from hypothesis import given
 
 from plugins.aider import AiderRecogniser, register_recognisers
-from proxy.core.recognition.fixed_texts import Claim
-from proxy.core.recognition.pieces import Form, PieceKind, Recognition, covers
+from proxy.core.recognition.fixed_texts import FileClaim
+from proxy.core.recognition.pieces import MessageKind, PieceKind, Recognition, covers
 from tests.fidelity.chats import (
     AIDER_FENCES,
     ASK_MAP_OPENING,
@@ -22,9 +22,9 @@ from tests.fidelity.strategies import aider_chats
 from tests.talk import file_text
 
 OPENINGS = [
-    (EDITABLE_OPENING, "aider:files", Claim.EDITABLE, EDITABLE_ACK),
-    (SHOWN_OPENING, "aider:files", Claim.SHOWN, SHOWN_ACK),
-    (READ_ONLY_OPENING, "aider:read-only", Claim.READ_ONLY, READ_ONLY_ACK),
+    (EDITABLE_OPENING, "aider:files", FileClaim.EDITABLE, EDITABLE_ACK),
+    (SHOWN_OPENING, "aider:files", FileClaim.SHOWN, SHOWN_ACK),
+    (READ_ONLY_OPENING, "aider:read-only", FileClaim.READ_ONLY, READ_ONLY_ACK),
 ]
 
 
@@ -44,13 +44,13 @@ def pieces(text: str) -> list[tuple[str, str]]:
 @pytest.mark.parametrize("fence", AIDER_FENCES, ids=lambda fence: fence[0])
 class TestFiles:
     def test_in_every_mode_and_fence(
-        self, opening: str, name: str, claim: Claim, acknowledgement: str, fence: tuple[str, str]
+        self, opening: str, name: str, claim: FileClaim, acknowledgement: str, fence: tuple[str, str]
     ) -> None:
         files = [File("a.py", "a = 1\n"), File("src/b.py", "\n\nb = 1\n\n")]
         text = file_text(files, opening, fence)
         found = recognise(text)
         assert found is not None
-        assert (found.name, found.form, found.claim) == (name, Form.CONTEXT, claim)
+        assert (found.name, found.form, found.claim) == (name, MessageKind.CONTEXT, claim)
         assert acknowledgement.startswith(found.acknowledgements[0])
         assert pieces(text) == [
             ("file:a.py", f"\na.py\n{fence[0]}\na = 1\n{fence[1]}\n"),
@@ -130,7 +130,7 @@ def test_the_map_is_one_piece(opening: str) -> None:
     text = opening + "\nsrc/a.py:\n⋮\n│def f():\n⋮\n\nsrc/b.py\n"
     found = recognise(text)
     assert found is not None
-    assert (found.name, found.claim) == ("aider:map", Claim.MAP)
+    assert (found.name, found.claim) == ("aider:map", FileClaim.MAP)
     assert MAP_ACK.startswith(found.acknowledgements[0])
     ((key, piece),) = pieces(text)
     assert key == "map"
@@ -155,7 +155,7 @@ class TestReminder:
         text = f"fix it\n\n{rules}"
         found = recognise(text)
         assert found is not None
-        assert found.form is Form.PROMPT
+        assert found.form is MessageKind.PROMPT
         assert [(c.kind, text[c.start : c.end]) for c in found.cuts] == [
             (PieceKind.PROMPT, "fix it"),
             (PieceKind.REMINDER, f"\n\n{rules}"),

@@ -3,8 +3,8 @@ from collections.abc import Callable
 import pytest
 
 from plugins.fenced import FencedRecogniser, register_recognisers
-from proxy.core.recognition.fixed_texts import Claim
-from proxy.core.recognition.pieces import MOST_PIECES, Bound, Form, PieceKind, Recognition, TooMuch, covers
+from proxy.core.recognition.fixed_texts import FileClaim
+from proxy.core.recognition.pieces import MOST_PIECES, Bound, MessageKind, PieceKind, Recognition, TooMuch, covers
 
 OPENING = "Here are the files you asked about:\n\n"
 FILES = "a.py\n```\na\n```\n\nb.py\n```\nb\n```\n"
@@ -43,7 +43,7 @@ def test_every_common_form(block: str) -> None:
     text = OPENING + block
     found = recognise(text)
     assert found is not None
-    assert found.form is Form.CANDIDATE
+    assert found.form is MessageKind.CANDIDATE
     assert [key for key, _ in pieces(text)] == ["file:src/a.py"]
 
 
@@ -61,7 +61,7 @@ def test_under_an_opening_that_claims_nothing_each_file_is_a_piece(opening: str)
     found = recognise(f"{opening}\n{FILES}")
     assert found is not None
     assert [cut.key for cut in found.cuts if cut.kind is PieceKind.FILE] == ["file:a.py", "file:b.py"]
-    assert found.claim is Claim.AS_SAID
+    assert found.claim is FileClaim.AS_SAID
 
 
 @pytest.mark.parametrize(

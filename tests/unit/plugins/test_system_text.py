@@ -4,7 +4,7 @@ from time import process_time
 import pytest
 
 from plugins.system_text import SystemTextRecogniser, register_recognisers
-from proxy.core.recognition.pieces import Bound, Form, PieceKind, TooMuch, covers
+from proxy.core.recognition.pieces import Bound, MessageKind, PieceKind, TooMuch, covers
 
 
 def cut(text: str, role: str = "system") -> dict[PieceKind, list[str]]:
@@ -12,7 +12,7 @@ def cut(text: str, role: str = "system") -> dict[PieceKind, list[str]]:
     found = SystemTextRecogniser().recognise(role, text)
     if found is None:
         return {}
-    assert found.form is Form.SYSTEM
+    assert found.form is MessageKind.SYSTEM
     assert covers(found.cuts, len(text))
     kinds: dict[PieceKind, list[str]] = {}
     for each in found.cuts:

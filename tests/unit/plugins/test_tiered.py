@@ -8,7 +8,7 @@ import pytest
 
 from plugins.tiered import TieredRecogniser, register_recognisers
 from proxy.core.planner.planner import TierPlanner
-from proxy.core.recognition.fixed_texts import CLAIM_HEADERS, Claim
+from proxy.core.recognition.fixed_texts import CLAIM_HEADERS, FileClaim
 from proxy.core.recognition.pieces import MOST_PIECES, Bound, PieceKind, Recognition, TooMuch, covers
 from tests import assemblies
 from tests.talk import RECOGNISERS, Body, Talk, assistant, chat, lines, system, user
@@ -39,7 +39,7 @@ def test_each_file_is_a_piece(header: str) -> None:
     assert found is not None
     assert [cut.key for cut in found.cuts] == ["opening", "file:a.py", "file:src/b.py", "file:c d.md"]
     assert text[: found.cuts[0].end] == header.rstrip("\n")
-    assert found.claim is (Claim.WORKING if header == WORKING else Claim.REFERENCE)
+    assert found.claim is (FileClaim.WORKING if header == WORKING else FileClaim.REFERENCE)
 
 
 @pytest.mark.parametrize("end", ["", "\n"])
@@ -121,7 +121,7 @@ def test_only_what_changed_is_written_anew() -> None:
             spent += bill.read * 0.1 + bill.write * 1.25 + bill.plain
             turns += [user(f"q{number}"), assistant(lines(3, f"a{number}"))]
         texts = [m["content"] for m in json.loads(plan.body)["messages"] if isinstance(m["content"], str)]
-        assert not any(CLAIM_HEADERS[Claim.EDITABLE] in text for text in texts)
+        assert not any(CLAIM_HEADERS[FileClaim.EDITABLE] in text for text in texts)
         return spent
 
     assert cost((*register_recognisers(), *RECOGNISERS)) < 0.75 * cost(RECOGNISERS)
@@ -140,7 +140,7 @@ def test_files_below_a_part_of_the_map(header: str, gap: str) -> None:
     assert found is not None
     assert [cut.key for cut in found.cuts] == ["opening", "file:a.py", "file:b.py"]
     assert text[: found.cuts[0].end] == MORE_MAP + ENTRIES + gap + header.rstrip("\n")
-    assert found.claim is Claim.REFERENCE
+    assert found.claim is FileClaim.REFERENCE
 
 
 @pytest.mark.parametrize(

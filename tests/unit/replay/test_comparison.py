@@ -67,8 +67,8 @@ def test_a_growing_conversation_is_append_only_and_a_clock_makes_it_mutable() ->
 def clocked(turns: int) -> Trace:
     steps = []
     for number, step in enumerate(growing(turns).steps):
-        head = b'"content":"Current time: 2026-11-22 10:00:%02d.\\n\\ninstructions' % (number * 7)
-        steps.append(Step(step.at, step.session, step.body.replace(b'"content":"instructions', head, 1)))
+        preamble = b'"content":"Current time: 2026-11-22 10:00:%02d.\\n\\ninstructions' % (number * 7)
+        steps.append(Step(step.at, step.session, step.body.replace(b'"content":"instructions', preamble, 1)))
     return Trace("clocked", steps)
 
 

@@ -9,7 +9,7 @@ import orjson
 import pytest
 
 from proxy.core.planner.plan import Plan
-from proxy.core.recognition.fixed_texts import CLAIM_HEADERS, TAG_CLOSE, TAG_OPEN, Claim
+from proxy.core.recognition.fixed_texts import CLAIM_HEADERS, TAG_CLOSE, TAG_OPEN, FileClaim
 from proxy.demo.clock_agent import clock_agent
 from proxy.demo.editor_chat import editor_chat
 from proxy.demo.sample import Sample
@@ -309,7 +309,7 @@ def added(*names: str) -> list[Request]:
 
 
 def part(name: str, claim: str = "editable") -> list[Request]:
-    return [say("user", CLAIM_HEADERS[Claim(claim)] + FILES[name]), say("assistant", "Ok.")]
+    return [say("user", CLAIM_HEADERS[FileClaim(claim)] + FILES[name]), say("assistant", "Ok.")]
 
 
 def talk(*context: list[Request]) -> Request:

@@ -16,7 +16,7 @@ HEADERS = [("authorization", "Bearer sk-1")]
 
 def reserve(admission: Admission, deployment: Deployment) -> None:
     exchange = Exchange("POST", "/chat/completions", 0.0)
-    exchange.subject = admission.admit(HEADERS, 0.0)
+    exchange.principal = admission.admit(HEADERS, 0.0)
     asyncio.run(admission.reserve(exchange, deployment, Demand()))
 
 

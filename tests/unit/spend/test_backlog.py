@@ -3,9 +3,9 @@
 from dataclasses import replace
 
 from proxy.spend.backlog import Backlog
-from proxy.storage.port import Balance, Charge, Entry, Granted, Refused, Release, Reserve, Settle
+from proxy.storage.port import Balance, Charge, Granted, LedgerEntry, Refused, Release, Reserve, Settle
 
-ENTRY = Entry("x", 1.0, "red")
+ENTRY = LedgerEntry("x", 1.0, "red")
 
 
 def end(name: str, *final: Charge, team: str = "red") -> Settle:

@@ -13,7 +13,7 @@ from proxy.ports import StoreError
 from proxy.spend.catching_up import CatchingUp
 from proxy.spend.leases import Leases
 from proxy.storage.memory import MemoryStore
-from proxy.storage.port import Charge, Entry, PutOff, Release, Reserve, Settle
+from proxy.storage.port import Charge, LedgerEntry, PutOff, Release, Reserve, Settle
 from proxy.storage.spool import PAGE, Spool
 from proxy.telemetry.metrics import Metrics
 from tests.money import NOW
@@ -39,7 +39,7 @@ class Damaged(MemoryStore):
 
 
 def end(name: str, team: str = "red") -> Settle:
-    return Settle(Entry(name, NOW, team, cost=2), [Charge("a", 2)])
+    return Settle(LedgerEntry(name, NOW, team, cost=2), [Charge("a", 2)])
 
 
 def made(store: MemoryStore, folder: Path | None) -> CatchingUp:
@@ -59,7 +59,7 @@ async def answers(error: Exception) -> bool:
 
 
 def pending(one: CatchingUp, team: str) -> int:
-    asked = Reserve("asked", team, [Charge("a", 1, 10_000)], NOW, Entry("asked", NOW, team))
+    asked = Reserve("asked", team, [Charge("a", 1, 10_000)], NOW, LedgerEntry("asked", NOW, team))
     limit = one.backlog.lowered(asked).charges[0].limit
     assert limit is not None
     return 10_000 - limit

@@ -13,7 +13,7 @@ from proxy.core.response.reported import Reported
 from proxy.core.response.usage import Usage
 from proxy.errors import Forbidden, InvalidRequest
 from proxy.spend.estimates import Estimates, PriceOf
-from proxy.spend.output_estimates import Habits
+from proxy.spend.output_estimates import OutputEstimates
 from tests.money import MODEL, exchange
 
 PRICE = Price(1e-6, 1e-5, 1e-7, 1.25e-6, 2e-6, max_output_tokens=1000)
@@ -22,8 +22,10 @@ TOKENS = replace(USD, unit="tokens")
 RATE = replace(USD, unit="requests", is_rate=True)
 
 
-def estimates(price_of: PriceOf = lambda _: PRICE, habits: Habits | None = None, *, allows: bool = False) -> Estimates:
-    return Estimates(price_of, habits or Habits(), allows_unknown=allows)
+def estimates(
+    price_of: PriceOf = lambda _: PRICE, output_estimates: OutputEstimates | None = None, *, allows: bool = False
+) -> Estimates:
+    return Estimates(price_of, output_estimates or OutputEstimates(), allows_unknown=allows)
 
 
 @pytest.mark.parametrize("demand", [Demand(Kind.UNKNOWN), Demand(Kind.IMAGE, 0, images=1)])
@@ -54,15 +56,15 @@ def test_what_is_free_takes_next_to_nothing() -> None:
 
 def test_a_tier_that_was_seen_without_being_asked_for_is_reserved() -> None:
     price = replace(PRICE, services=(("priority", PRICE.times(2.0)),))
-    habits = Habits()
-    ours = estimates(lambda _: price, habits)
+    output_estimates = OutputEstimates()
+    ours = estimates(lambda _: price, output_estimates)
     usual = ours.amounts(exchange(100), MODEL, [USD], Demand(max_output_tokens=10))["usd"].most
     seen = exchange(100)
     seen.usage, seen.reported = Usage(50, 10), Reported(tier="priority")
-    habits.learn(seen)
+    output_estimates.learn(seen)
     assert ours.amounts(exchange(100), MODEL, [USD], Demand(max_output_tokens=10))["usd"].most == 2 * usual
     seen.reported = Reported()
-    habits.learn(seen)
+    output_estimates.learn(seen)
     assert ours.amounts(exchange(100), MODEL, [USD], Demand(max_output_tokens=10))["usd"].most == usual
 
 

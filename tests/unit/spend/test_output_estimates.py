@@ -4,46 +4,51 @@ from proxy.core.caches.prompt import Bill
 from proxy.core.modes import Mode
 from proxy.core.planner.plan import Plan
 from proxy.core.response.usage import Usage
-from proxy.spend.output_estimates import Habits
+from proxy.spend.output_estimates import OutputEstimates
 from tests.money import MODEL, exchange
 
 
 def learn(
-    habits: Habits, reported: int, counted: int, output: int = 100, times: int = 1, estimated: bool = False
+    output_estimates: OutputEstimates,
+    reported: int,
+    counted: int,
+    output: int = 100,
+    times: int = 1,
+    estimated: bool = False,
 ) -> None:
     for _ in range(times):
         seen = exchange()
         seen.plan = Plan(b"", b"", Mode.TIER, "x", own=Bill(0, 0, 0, counted))
         seen.usage = Usage(reported, output, estimated=estimated)
-        habits.learn(seen)
+        output_estimates.learn(seen)
 
 
 def test_a_provider_is_assumed_to_count_half_as_much_again_until_it_is_known() -> None:
-    habits = Habits()
-    assert habits.factor(MODEL) == 1.5
-    learn(habits, 1100, 1000, times=49)
-    assert habits.factor(MODEL) == 1.5
-    learn(habits, 1100, 1000)
-    assert 1.2 < habits.factor(MODEL) < 1.3
+    output_estimates = OutputEstimates()
+    assert output_estimates.factor(MODEL) == 1.5
+    learn(output_estimates, 1100, 1000, times=49)
+    assert output_estimates.factor(MODEL) == 1.5
+    learn(output_estimates, 1100, 1000)
+    assert 1.2 < output_estimates.factor(MODEL) < 1.3
 
 
 def test_one_that_counts_more_is_believed_at_once() -> None:
-    habits = Habits()
-    learn(habits, 2000, 1000)
-    assert habits.factor(MODEL) > 2.0
-    learn(habits, 1000, 1000, times=100)
-    assert habits.factor(MODEL) > 2.0
+    output_estimates = OutputEstimates()
+    learn(output_estimates, 2000, 1000)
+    assert output_estimates.factor(MODEL) > 2.0
+    learn(output_estimates, 1000, 1000, times=100)
+    assert output_estimates.factor(MODEL) > 2.0
 
 
 def test_short_prompts_and_estimates_teach_nothing_of_counts() -> None:
-    habits = Habits()
-    learn(habits, 400, 100, times=100)
-    learn(habits, 4000, 1000, times=100, estimated=True)
-    assert habits.factor(MODEL) == 1.5
+    output_estimates = OutputEstimates()
+    learn(output_estimates, 400, 100, times=100)
+    learn(output_estimates, 4000, 1000, times=100, estimated=True)
+    assert output_estimates.factor(MODEL) == 1.5
 
 
 def test_answers_are_as_long_as_they_were() -> None:
-    habits = Habits()
-    assert habits.output_tokens(MODEL) == 500
-    learn(habits, 1, 1, output=20, times=200)
-    assert habits.output_tokens(MODEL) == 20
+    output_estimates = OutputEstimates()
+    assert output_estimates.output_tokens(MODEL) == 500
+    learn(output_estimates, 1, 1, output=20, times=200)
+    assert output_estimates.output_tokens(MODEL) == 20

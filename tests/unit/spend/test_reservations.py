@@ -16,14 +16,14 @@ from proxy.core.money.budget import Rule
 from proxy.core.planner.plan import Plan
 from proxy.core.request.demand import Demand, Kind
 from proxy.core.response.usage import Usage
-from proxy.engine.exchange import Ending
+from proxy.engine.exchange import ExchangeOutcome
 from proxy.errors import BudgetExceeded, BudgetUnavailable, Forbidden, RateLimited
-from proxy.ports import Deployment, Subject, Transport
+from proxy.ports import Deployment, Principal, Transport
 from proxy.spend.counters import counter_of
 from proxy.spend.epochs import Epochs
-from proxy.spend.store_guard import Standing
-from proxy.spend.webhooks import Notices
-from proxy.storage.port import Entry, Granted, Refused, Reserve
+from proxy.spend.store_guard import StoreStanding
+from proxy.spend.webhooks import WebhookSender
+from proxy.storage.port import Granted, LedgerEntry, Refused, Reserve
 from proxy.telemetry.metrics import Metrics
 from tests.money import MODEL, NOW, RED, Desk, Flaky, desk, exchange
 
@@ -63,7 +63,7 @@ def test_the_ledger_says_all_that_is_known_of_an_exchange() -> None:
             await one.reserve(asked)
             await one.settle(asked, Usage(50, 7, read=20, write_5m=10, write_1h=5))
             (entry,) = await one.store.entries(0, NOW + 1)
-            assert entry == Entry(
+            assert entry == LedgerEntry(
                 asked.id, NOW, "red", "key-1", "ann", "m", "mark", "ordered", 200, "completed", 20, 10, 5, 15, 7,
                 round((2 + 12.5 + 10 + 15 + 7) * DOLLAR), -DOLLAR // 2, entry.latency_ms, False,
             )  # fmt: skip
@@ -244,7 +244,7 @@ def test_what_was_never_sent_leaves_nothing_and_what_failed_leaves_an_entry() ->
             await one.reserve(never)
             await one.reserve(failed)
             await one.accounts.settle(never)
-            await one.settle(failed, None, Ending.BROKEN)
+            await one.settle(failed, None, ExchangeOutcome.BROKEN)
             assert await spent(one) == (0, 0)
             (entry,) = await one.store.entries(0, NOW + 1)
             assert (entry.exchange_id, entry.ending, entry.cost) == (failed.id, "broken", 0)
@@ -292,7 +292,7 @@ def test_a_client_that_leaves_while_a_notice_is_claimed_holds_no_money() -> None
                 return True
 
         store, soft = Claiming(), replace(TOTAL, soft=0, webhook="http://127.0.0.1:1")
-        sender = Notices(b"", ManualClock(NOW), Metrics())
+        sender = WebhookSender(b"", ManualClock(NOW), Metrics())
         async with desk(soft, store=store, timeout_s=30.0, notices=sender) as one:
             asked = exchange(SIZE)
             task = asyncio.ensure_future(one.accounts.reserve(asked, MODEL, Demand(max_output_tokens=0)))
@@ -418,7 +418,7 @@ def test_with_allow_traffic_goes_on_and_its_spend_is_written_later(tmp_path: Pat
             await one.settle(during, Usage(30, 0))
             assert (one.books.pending, one.sample("store_away"), one.sample("spool_pending")) == (2, 1, 2)
             store.is_out = False
-            while one.books.standing is not Standing.IN_STEP:
+            while one.books.standing is not StoreStanding.IN_STEP:
                 await asyncio.sleep(0.005)
             assert await spent(one) == (80 * DOLLAR, 0)
             assert one.sample("spool_replayed_total") == 2
@@ -441,7 +441,7 @@ def test_what_is_sent_without_the_store_is_billed_even_if_this_process_dies(tmp_
             copytree(tmp_path / "dead", tmp_path / "left")
         store.is_out = False
         async with desk(TOTAL, store=store, spool=tmp_path / "left", clock=clock) as one:
-            while one.books.standing is not Standing.IN_STEP:
+            while one.books.standing is not StoreStanding.IN_STEP:
                 await asyncio.sleep(0.005)
             clock.set(NOW + 100)
             await store.expire(NOW + 100)
@@ -464,7 +464,7 @@ def test_what_still_runs_when_the_store_is_back_holds_its_reservation_and_is_set
             await one.reserve(runs)
             clock.set(NOW + 1)  # longer than a lease
             store.is_out = False
-            while one.books.standing is not Standing.IN_STEP:
+            while one.books.standing is not StoreStanding.IN_STEP:
                 await asyncio.sleep(0.005)
             await store.expire(NOW + 1)
             assert await spent(one) == (0, MOST), "it is not billed as one of a worker that died"
@@ -500,7 +500,7 @@ def test_with_deny_nothing_is_sent_that_cannot_be_written_down(tmp_path: Path, p
             assert one.sample("store_errors_total", operation="spool") >= 1
             assert set(one.books.troubles) == {"store", "spool"}
             store.is_out = False
-            while one.books.standing is not Standing.IN_STEP:
+            while one.books.standing is not StoreStanding.IN_STEP:
                 await asyncio.sleep(0.005)
             assert one.books.troubles == {}
             assert len(await one.store.entries(0, NOW + 1)) == (policy == "allow")
@@ -534,11 +534,11 @@ def test_with_deny_an_outage_refuses_whom_a_budget_holds_for(tmp_path: Path) -> 
                     await one.reserve(exchange(SIZE))
                 assert caught.value.status == 503
             one.rules.held = [Rule("rate", "r", unit="requests", hard=0, window="minute", is_rate=True)]
-            await one.reserve(exchange(SIZE, who=Subject("s", "blue")))
+            await one.reserve(exchange(SIZE, who=Principal("s", "blue")))
             one.rules.held = [TOTAL]
             await one.settle(before, Usage(50, 0))
             store.is_out = False
-            while one.books.standing is not Standing.IN_STEP:
+            while one.books.standing is not StoreStanding.IN_STEP:
                 await asyncio.sleep(0.005)
             assert await spent(one) == (50 * DOLLAR, 0), "what was reserved stayed reserved until it was settled"
             await one.reserve(exchange(SIZE))
@@ -555,7 +555,7 @@ def test_a_store_that_is_out_at_the_start_is_found_later(tmp_path: Path) -> None
             await one.reserve(asked)
             await one.settle(asked, Usage(50, 0))
             store.is_out = False
-            while one.books.standing is not Standing.IN_STEP:
+            while one.books.standing is not StoreStanding.IN_STEP:
                 await asyncio.sleep(0.005)
             assert await spent(one) == (50 * DOLLAR, 0)
 

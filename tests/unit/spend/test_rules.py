@@ -6,26 +6,26 @@ import pytest
 
 from proxy.access.directory import Declared, Directory
 from proxy.core.providers import NONE
-from proxy.ports import Deployment, Rate, Rules, Subject, Transport
-from proxy.spend.rules import REQUESTS_ID, TOKENS_ID, Rulebook
+from proxy.ports import Deployment, Principal, RateLimit, Rules, Transport
+from proxy.spend.rules import REQUESTS_ID, TOKENS_ID, LimitResolver
 from proxy.storage.memory import MemoryStore
 from proxy.storage.port import BudgetRecord
 
 MODEL = Deployment("openai/gpt-5", "gpt-5", Transport.HTTP, NONE)
-ALICE = Subject("s", team="red", key_id="key-1", user="alice")
+ALICE = Principal("s", team="red", key_id="key-1", user="alice")
 
 
-def rulebook(*budgets: BudgetRecord) -> Rules:
-    return Rulebook(Directory(Declared(budgets=budgets), MemoryStore()))
+def limit_resolver(*budgets: BudgetRecord) -> Rules:
+    return LimitResolver(Directory(Declared(budgets=budgets), MemoryStore()))
 
 
-def whom(budget: BudgetRecord, subject: Subject = ALICE) -> list[str]:
-    return [rule.whom for rule in rulebook(budget).rules(subject, MODEL)]
+def whom(budget: BudgetRecord, principal: Principal = ALICE) -> list[str]:
+    return [rule.whom for rule in limit_resolver(budget).rules(principal, MODEL)]
 
 
 def test_nobody_is_limited_without_a_rule() -> None:
-    assert rulebook().rules(ALICE, MODEL) == ()
-    assert rulebook(BudgetRecord("b", "blue", hard=1)).rules(ALICE, MODEL) == ()
+    assert limit_resolver().rules(ALICE, MODEL) == ()
+    assert limit_resolver(BudgetRecord("b", "blue", hard=1)).rules(ALICE, MODEL) == ()
 
 
 @pytest.mark.parametrize(
@@ -49,7 +49,7 @@ def test_a_budget_holds_for_whom_it_is_about(scope: str, subject: str, expected:
 
 
 def test_to_name_no_user_is_no_way_around_a_budget_for_each() -> None:
-    nobody = Subject("s", team="red")
+    nobody = Principal("s", team="red")
     assert whom(BudgetRecord("b", "red", scope="user", hard=1), nobody) == [""]
     assert whom(BudgetRecord("b", "red", scope="user", subject="alice", hard=1), nobody) == []
 
@@ -58,7 +58,7 @@ def test_a_rule_says_all_that_the_budget_says() -> None:
     budget = BudgetRecord(
         "red/monthly", "red", "user", "*", "tokens", 100, 80, "month", "Europe/Berlin", 99, "https://hook/x"
     )
-    (rule,) = rulebook(budget).rules(ALICE, MODEL)
+    (rule,) = limit_resolver(budget).rules(ALICE, MODEL)
     assert (rule.id, rule.unit, rule.hard, rule.soft, rule.window) == ("monthly/tokens", "tokens", 100, 80, "month")
     assert (rule.timezone, rule.assumed_output_tokens, rule.webhook) == ("Europe/Berlin", 99, "https://hook/x")
     assert rule.title == "the budget 'monthly' of team 'red' for user 'alice'"
@@ -68,7 +68,7 @@ def test_a_rule_says_all_that_the_budget_says() -> None:
 
 def test_a_budget_without_a_webhook_has_the_common_one() -> None:
     budgets = BudgetRecord("red/a", "red", soft=1), BudgetRecord("red/b", "red", soft=1, webhook="https://own")
-    found = Rulebook(Directory(Declared(budgets=budgets), MemoryStore()), "https://common").rules(ALICE, MODEL)
+    found = LimitResolver(Directory(Declared(budgets=budgets), MemoryStore()), "https://common").rules(ALICE, MODEL)
     assert [rule.webhook for rule in found] == ["https://common", "https://own"]
 
 
@@ -79,12 +79,14 @@ def test_a_budget_without_a_webhook_has_the_common_one() -> None:
 )  # fmt: skip
 def test_counters_of_one_name_and_two_units_are_two(name: str, unit: str, rule_id: str) -> None:
     budget = BudgetRecord(f"red/{name}", "red", unit=unit, hard=1)  # type: ignore[arg-type]
-    assert [rule.id for rule in rulebook(budget).rules(ALICE, MODEL)] == [rule_id]
+    assert [rule.id for rule in limit_resolver(budget).rules(ALICE, MODEL)] == [rule_id]
 
 
 def test_rates_are_rules_of_a_minute_for_the_key_and_for_the_team_together() -> None:
-    subject = Subject("s", team="red", key_id="key-1", rates=(Rate("key-1", 60, None), Rate("", None, 1000)))
-    found = rulebook(BudgetRecord("red/total", "red", hard=1)).rules(subject, MODEL)
+    principal = Principal(
+        "s", team="red", key_id="key-1", rates=(RateLimit("key-1", 60, None), RateLimit("", None, 1000))
+    )
+    found = limit_resolver(BudgetRecord("red/total", "red", hard=1)).rules(principal, MODEL)
     assert [(rule.id, rule.unit, rule.hard, rule.whom, rule.is_rate) for rule in found] == [
         (REQUESTS_ID, "requests", 60, "key-1", True),
         (TOKENS_ID, "tokens", 1000, "", True),
@@ -97,7 +99,7 @@ def test_a_budget_that_is_made_while_the_proxy_runs_holds_at_once() -> None:
     async def main() -> None:
         directory = Directory(Declared(), MemoryStore())
         await directory.load()
-        rules = Rulebook(directory)
+        rules = LimitResolver(directory)
         await directory.put(BudgetRecord("bud-1", "red", hard=5))
         assert [rule.id for rule in rules.rules(ALICE, MODEL)] == ["bud-1"]
         await directory.remove("budget", "bud-1")

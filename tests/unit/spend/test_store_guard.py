@@ -11,12 +11,12 @@ import pytest
 from proxy.core.money.budget import Rule
 from proxy.core.response.usage import Usage
 from proxy.errors import BudgetExceeded
-from proxy.ports import StoreError, Subject
-from proxy.spend.store_guard import Standing
-from proxy.storage.port import Balance, Charge, Entry, PutOff, Reserve, Settle
+from proxy.ports import Principal, StoreError
+from proxy.spend.store_guard import StoreStanding
+from proxy.storage.port import Balance, Charge, LedgerEntry, PutOff, Reserve, Settle
 from tests.money import NOW, RED, Flaky, desk, exchange
 
-BLUE = Subject("s", "blue")
+BLUE = Principal("s", "blue")
 RULE = Rule("total", "the budget", hard=10**15)
 DOLLAR = 10**9
 # The most that an exchange of 100 bytes can cost.
@@ -60,7 +60,7 @@ def test_what_a_dead_worker_left_is_billed() -> None:
     async def main() -> None:
         store = Flaky()
         charges = [Charge(ACCOUNT, 70)]
-        await store.reserve(Reserve("dead", "red", charges, NOW + 5, Entry("dead", NOW, "red", cost=70)), NOW)
+        await store.reserve(Reserve("dead", "red", charges, NOW + 5, LedgerEntry("dead", NOW, "red", cost=70)), NOW)
         async with desk(RULE, store=store, lease_s=0.03) as one:
             one.clock.set(NOW + 6)
             await until(lambda: one.sample("reservations_expired_total") == 1)
@@ -76,7 +76,7 @@ def test_old_entries_are_forgotten() -> None:
     async def main() -> None:
         store = Flaky()
         for age in (100.0, 10.0):
-            await store.settle(Settle(Entry(f"{age}", NOW - age, "red"), ()), NOW)
+            await store.settle(Settle(LedgerEntry(f"{age}", NOW - age, "red"), ()), NOW)
         async with desk(store=store, keep_entries_s=50.0):
             assert [entry.exchange_id for entry in await store.entries(0, NOW + 1)] == ["10.0"]
 
@@ -111,7 +111,7 @@ def test_a_store_that_hangs_is_away_after_the_timeout_and_asked_no_more(tmp_path
             await one.settle(second, Usage(1, 1))
             assert not {"reserve", "settle"} & set(store.calls)
             store.hangs = False
-            await until(lambda: one.books.standing is Standing.IN_STEP)
+            await until(lambda: one.books.standing is StoreStanding.IN_STEP)
             assert len(await store.entries(0, NOW + 1)) == 2
 
     run(main)
@@ -129,7 +129,7 @@ def test_where_even_the_spool_fails_settlements_wait_in_memory(tmp_path: Path) -
             assert one.books.pending == 1
             assert one.sample("store_errors_total", operation="spool") == 1
             store.is_out = False
-            await until(lambda: one.books.standing is Standing.IN_STEP)
+            await until(lambda: one.books.standing is StoreStanding.IN_STEP)
             assert len(await store.entries(0, NOW + 1)) == 1
 
     run(main)
@@ -185,7 +185,7 @@ def test_reservations_are_made_while_the_backlog_is_replayed_and_it_counts(tmp_p
                 await one.reserve(sent)
                 await one.settle(sent, Usage(160, 0))
             store.is_out = False
-            await until(lambda: one.books.standing is Standing.CATCHING_UP)
+            await until(lambda: one.books.standing is StoreStanding.CATCHING_UP)
             assert one.sample("store_away") == 0
             fits = exchange(100)
             await one.reserve(fits)
@@ -196,7 +196,7 @@ def test_reservations_are_made_while_the_backlog_is_replayed_and_it_counts(tmp_p
             assert "settle" in store.calls or one.books.pending == 2, "new settlements are not put off"
             assert one.books.pending == 2
             store.let.set()
-            await until(lambda: one.books.standing is Standing.IN_STEP)
+            await until(lambda: one.books.standing is StoreStanding.IN_STEP)
             (balance,) = await store.balances("red", [ACCOUNT], NOW)
             assert (balance.spent, balance.reserved) == (2 * MOST + DOLLAR, 0)
 
@@ -212,12 +212,12 @@ def test_a_call_that_fails_while_the_store_answers_fails_alone(tmp_path: Path) -
                 asked = exchange(100, who=who)
                 await one.reserve(asked)
                 await one.settle(asked, Usage(1, 1))
-            assert one.books.standing is Standing.CATCHING_UP
+            assert one.books.standing is StoreStanding.CATCHING_UP
             assert one.sample("store_away") == 0
             assert [entry.team for entry in await store.entries(0, NOW + 1)] == ["blue"]
             store.refused = set()
             store.let.set()
-            await until(lambda: one.books.standing is Standing.IN_STEP)
+            await until(lambda: one.books.standing is StoreStanding.IN_STEP)
             assert len(await store.entries(0, NOW + 1)) == 2
 
     run(main)
@@ -264,7 +264,7 @@ def test_a_worker_that_is_late_itself_does_not_take_its_store_for_dead(tmp_path:
             asked = exchange(100)
             await one.reserve(asked)
             await one.settle(asked, Usage(1, 1))
-            assert one.books.standing is Standing.IN_STEP
+            assert one.books.standing is StoreStanding.IN_STEP
             assert one.sample("store_errors_total", operation="settle") == 0
 
     run(main)

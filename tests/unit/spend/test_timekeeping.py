@@ -34,9 +34,9 @@ class Host:
 
         async def main() -> SteadyClock:
             clock = SteadyClock(Readings(lambda: self.wall, lambda: self.monotonic))
-            keeper = Timekeeper(clock, self.store, self._folder)
-            await keeper.start()
-            await keeper.aclose()
+            refresher = Timekeeper(clock, self.store, self._folder)
+            await refresher.start()
+            await refresher.aclose()
             return clock
 
         return asyncio.run(main())

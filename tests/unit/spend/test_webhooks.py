@@ -16,7 +16,7 @@ from proxy.clock import ManualClock
 from proxy.core.money.budget import Rule
 from proxy.core.response.usage import Usage
 from proxy.errors import BudgetExceeded
-from proxy.spend.webhooks import Notice, Notices
+from proxy.spend.webhooks import Notice, WebhookSender
 from proxy.telemetry.metrics import Metrics
 from proxy.testing import serving
 from tests.money import NOW, Flaky, desk, exchange
@@ -54,8 +54,8 @@ def run(test: Callable[[], Coroutine[Any, Any, None]]) -> None:
     asyncio.run(test())
 
 
-def notices(metrics: Metrics) -> Notices:
-    return Notices(SECRET, ManualClock(NOW), metrics, pauses_s=(0.01, 0.01))
+def notices(metrics: Metrics) -> WebhookSender:
+    return WebhookSender(SECRET, ManualClock(NOW), metrics, pauses_s=(0.01, 0.01))
 
 
 def outcome(metrics: Metrics, name: str) -> float:

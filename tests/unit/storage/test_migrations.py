@@ -8,7 +8,7 @@ import pytest
 
 from proxy.ports import StoreError
 from proxy.storage.migrations import STORE, migrate
-from proxy.storage.port import Charge, Entry, Settle
+from proxy.storage.port import Charge, LedgerEntry, Settle
 from proxy.storage.sqlite import SqliteStore
 
 
@@ -29,7 +29,7 @@ def test_spend_of_the_first_version_is_kept(tmp_path: Path) -> None:
             ("y", "red", 500_000_000),
             ("z", "blue", 1_000_000_000),
         ]
-        await store.settle(Settle(Entry("x", 7.0, "red", cost=1), [Charge("b:total:-:total", 1)]), 0.0)
+        await store.settle(Settle(LedgerEntry("x", 7.0, "red", cost=1), [Charge("b:total:-:total", 1)]), 0.0)
         (red,) = await store.balances("red", ["b:total:-:total"], 0.0)
         assert red.spent == 10_750_000_000, "an exchange that was settled is known again"
         await store.aclose()

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from proxy.ports import StoreError
-from proxy.storage.port import Charge, Entry, PutOff, Release, Settle
+from proxy.storage.port import Charge, LedgerEntry, PutOff, Release, Settle
 from proxy.storage.spool import PAGE, Spool
 
 
@@ -21,7 +21,7 @@ def run(test: Callable[[], Coroutine[Any, Any, None]]) -> None:
 
 
 def end(name: str) -> Settle:
-    return Settle(Entry(name, 7.5, "red", cost=3, user="ünï"), [Charge("a", 3, None, 60.0, 0, ["b", "c"])])
+    return Settle(LedgerEntry(name, 7.5, "red", cost=3, user="ünï"), [Charge("a", 3, None, 60.0, 0, ["b", "c"])])
 
 
 CALLS: list[PutOff] = [end("x"), Release("y", "red"), end("z")]

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from proxy.storage.port import Entry, PutOff, Settle
+from proxy.storage.port import LedgerEntry, PutOff, Settle
 from proxy.storage.spool import Spool
 from tests.damage import overwrite, settle
 
@@ -18,7 +18,7 @@ def run(test: Callable[[], Coroutine[Any, Any, None]]) -> None:
     asyncio.run(test())
 
 
-CALLS: list[PutOff] = [Settle(Entry(f"n{number:03}", 7.5, "red", user="u" * 200), []) for number in range(400)]
+CALLS: list[PutOff] = [Settle(LedgerEntry(f"n{number:03}", 7.5, "red", user="u" * 200), []) for number in range(400)]
 
 
 async def left(folder: Path) -> Path:

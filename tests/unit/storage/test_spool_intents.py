@@ -5,7 +5,7 @@ from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any
 
-from proxy.storage.port import Charge, Entry, PutOff, Release, Reserve, Settle
+from proxy.storage.port import Charge, LedgerEntry, PutOff, Release, Reserve, Settle
 from proxy.storage.spool import Spool
 
 
@@ -14,11 +14,13 @@ def run(test: Callable[[], Coroutine[Any, Any, None]]) -> None:
 
 
 def intent(name: str) -> Reserve:
-    return Reserve(name, "red", [Charge("a", 5, None, 60.0, 2, ["b"])], 99.5, Entry(name, 7.5, "red", ending="lost"))
+    return Reserve(
+        name, "red", [Charge("a", 5, None, 60.0, 2, ["b"])], 99.5, LedgerEntry(name, 7.5, "red", ending="lost")
+    )
 
 
 def end(name: str) -> Settle:
-    return Settle(Entry(name, 7.5, "red", cost=3), [Charge("a", 3, within=[])])
+    return Settle(LedgerEntry(name, 7.5, "red", cost=3), [Charge("a", 3, within=[])])
 
 
 async def calls_in(spool: Spool) -> list[PutOff]:

@@ -6,11 +6,11 @@ from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any
 
-from proxy.storage.port import Entry, PutOff, Settle
+from proxy.storage.port import LedgerEntry, PutOff, Settle
 from proxy.storage.spool import Spool
 from tests.damage import fill, small_disk
 
-CALLS: list[PutOff] = [Settle(Entry(f"n{number:03}", 7.5, "red"), []) for number in range(600)]
+CALLS: list[PutOff] = [Settle(LedgerEntry(f"n{number:03}", 7.5, "red"), []) for number in range(600)]
 
 
 def run(test: Callable[[], Coroutine[Any, Any, None]]) -> None:

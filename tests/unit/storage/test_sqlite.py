@@ -12,7 +12,7 @@ import pytest
 from proxy.ports import StoreError
 from proxy.storage.database import DamagedFile, Database
 from proxy.storage.migrations import STORE
-from proxy.storage.port import Charge, Entry, Granted, Reserve, Settle, TeamRecord
+from proxy.storage.port import Charge, Granted, LedgerEntry, Reserve, Settle, TeamRecord
 from proxy.storage.sqlite import SqliteStore
 from tests.damage import damage_table, fill, overwrite, settle, small_disk
 
@@ -71,7 +71,7 @@ def test_a_file_forgets_its_layout_state_in_pieces(tmp_path: Path) -> None:
 
 
 def ask(name: str) -> Reserve:
-    return Reserve(name, "red", [Charge("a", 1, 10**9)], 2e9, Entry(name, 1.0, "red"))
+    return Reserve(name, "red", [Charge("a", 1, 10**9)], 2e9, LedgerEntry(name, 1.0, "red"))
 
 
 async def filled(path: Path) -> None:
@@ -80,7 +80,7 @@ async def filled(path: Path) -> None:
     for number in range(200):
         await store.reserve(ask(f"n{number}"), 1.0)
         if number % 2:
-            await store.settle(Settle(Entry(f"n{number}", 1.0, "red", cost=1), [Charge("a", 1)]), 1.0)
+            await store.settle(Settle(LedgerEntry(f"n{number}", 1.0, "red", cost=1), [Charge("a", 1)]), 1.0)
         await store.save("s", {f"n{number}": bytes(500)}, 1e6, 1.0)
     await store.put(TeamRecord("red"))
     await store.aclose()

@@ -10,8 +10,8 @@ from proxy.core.providers import ANTHROPIC
 from proxy.core.reasons import Reason
 from proxy.core.request.demand import Demand
 from proxy.core.response.usage import Usage
-from proxy.engine.exchange import Ending, Exchange
-from proxy.ports import Deployment, Subject, Transport
+from proxy.engine.exchange import Exchange, ExchangeOutcome
+from proxy.ports import Deployment, Principal, Transport
 from proxy.telemetry.meter import Meter, error_kind, savings
 from proxy.telemetry.metrics import ERROR_KINDS, Metrics
 from tests.unit.telemetry.test_metrics import value
@@ -52,13 +52,13 @@ def exchange(**fields):
         "path": "/chat/completions",
         "now": 0.0,
         "is_chat": True,
-        "subject": Subject("scope", "t"),
+        "principal": Principal("scope", "t"),
         "deployment": DEPLOYMENT,
         "mode": Mode.TIER,
         "reason": Reason.ORDERED.value,
         "plan": plan(),
         "status": 200,
-        "ending": Ending.COMPLETED,
+        "ending": ExchangeOutcome.COMPLETED,
         "usage": Usage(prompt=1000, output=10, read=800, write_5m=200),
         "overhead_s": 0.001,
         "first_byte_s": 0.2,
@@ -120,8 +120,8 @@ def test_the_reported_basis_weighs_by_the_providers_count():
         {"plan": plan(rewritten=False, predicted=OWN), "usage": Usage(1000, 1, read=1000)},
         {"plan": plan(own=None)},
         {"plan": None},
-        {"status": 400, "ending": Ending.REJECTED, "usage": None},
-        {"first_byte_s": None, "status": 0, "ending": Ending.BROKEN, "usage": None},
+        {"status": 400, "ending": ExchangeOutcome.REJECTED, "usage": None},
+        {"first_byte_s": None, "status": 0, "ending": ExchangeOutcome.BROKEN, "usage": None},
     ],
 )
 def test_nothing_saved_where_nothing_of_ours_was_sent_or_billed(fields):
@@ -136,7 +136,7 @@ def test_observing_saves_nothing_and_says_what_it_would(metrics, settle):
 
 
 def test_a_client_that_left_still_pays(metrics, settle):
-    done = settle(exchange(ending=Ending.HUNG_UP, usage=None, stream=True, events=25))
+    done = settle(exchange(ending=ExchangeOutcome.HUNG_UP, usage=None, stream=True, events=25))
     assert done.usage == Usage(1000, 25, read=800, write_5m=200, estimated=True)
     assert done.cost_usd == pytest.approx(330 + 125)
     assert value(metrics, "client_disconnects_total") == 1
@@ -148,7 +148,7 @@ def test_a_client_that_left_still_pays(metrics, settle):
 
 
 def test_a_client_that_left_before_the_upstream_answered(metrics, settle):
-    done = settle(exchange(ending=Ending.HUNG_UP, usage=None, status=0, first_byte_s=None))
+    done = settle(exchange(ending=ExchangeOutcome.HUNG_UP, usage=None, status=0, first_byte_s=None))
     assert (done.usage, done.cost_usd) == (None, 0)
     assert value(metrics, "requests_total", model="m", mode="tier", status="499", transport="embedded") == 1
     assert value(metrics, "usage_missing_total", model="m") is None
@@ -177,8 +177,8 @@ def test_a_model_without_a_price_costs_nothing_and_is_counted(metrics):
 def test_a_request_that_we_refused(metrics, settle):
     settle(
         exchange(
-            model="client-chosen", subject=None, deployment=None, plan=None, usage=None,
-            status=401, ending=Ending.REFUSED, first_byte_s=None,
+            model="client-chosen", principal=None, deployment=None, plan=None, usage=None,
+            status=401, ending=ExchangeOutcome.REFUSED, first_byte_s=None,
         )
     )  # fmt: skip
     assert value(metrics, "requests_total", model="none", mode="tier", status="401", transport="none") == 1
@@ -188,7 +188,7 @@ def test_a_request_that_we_refused(metrics, settle):
 
 def test_a_spent_budget(metrics, settle):
     settle(
-        exchange(plan=None, usage=None, status=429, ending=Ending.REFUSED, error_code="insufficient_quota",
+        exchange(plan=None, usage=None, status=429, ending=ExchangeOutcome.REFUSED, error_code="insufficient_quota",
                  first_byte_s=None)
     )  # fmt: skip
     assert value(metrics, "budget_rejections_total", team="t") == 1
@@ -197,13 +197,13 @@ def test_a_spent_budget(metrics, settle):
 @pytest.mark.parametrize(
     ("fields", "kind"),
     [
-        ({"ending": Ending.BROKEN, "error_code": "upstream_timeout", "first_byte_s": None}, "timeout"),
-        ({"ending": Ending.BROKEN, "error_code": "upstream_unavailable", "first_byte_s": None}, "unavailable"),
-        ({"ending": Ending.BROKEN, "error_code": "upstream_unavailable"}, "broken-off"),
-        ({"ending": Ending.REJECTED, "status": 429}, "rate-limited"),
-        ({"ending": Ending.REJECTED, "status": 403}, "unauthorized"),
-        ({"ending": Ending.REJECTED, "status": 422}, "rejected"),
-        ({"ending": Ending.REJECTED, "status": 529}, "server-error"),
+        ({"ending": ExchangeOutcome.BROKEN, "error_code": "upstream_timeout", "first_byte_s": None}, "timeout"),
+        ({"ending": ExchangeOutcome.BROKEN, "error_code": "upstream_unavailable", "first_byte_s": None}, "unavailable"),
+        ({"ending": ExchangeOutcome.BROKEN, "error_code": "upstream_unavailable"}, "broken-off"),
+        ({"ending": ExchangeOutcome.REJECTED, "status": 429}, "rate-limited"),
+        ({"ending": ExchangeOutcome.REJECTED, "status": 403}, "unauthorized"),
+        ({"ending": ExchangeOutcome.REJECTED, "status": 422}, "rejected"),
+        ({"ending": ExchangeOutcome.REJECTED, "status": 529}, "server-error"),
     ],
 )
 def test_upstream_errors_by_kind(metrics, settle, fields, kind):
@@ -259,14 +259,16 @@ def test_a_deviation_is_counted_beside_the_providers_cause(metrics) -> None:
 
 
 def test_what_was_sent_is_billed_though_the_client_left_before_the_first_byte(settle):
-    done = settle(exchange(ending=Ending.HUNG_UP, usage=None, stream=True, status=0, first_byte_s=None, is_sent=True))
+    done = settle(
+        exchange(ending=ExchangeOutcome.HUNG_UP, usage=None, stream=True, status=0, first_byte_s=None, is_sent=True)
+    )
     assert done.usage == Usage(1000, 0, read=800, write_5m=200, estimated=True)
-    done = settle(exchange(ending=Ending.HUNG_UP, usage=None, stream=True, status=0, first_byte_s=None))
+    done = settle(exchange(ending=ExchangeOutcome.HUNG_UP, usage=None, stream=True, status=0, first_byte_s=None))
     assert done.usage is None
 
 
 def test_what_came_is_billed_and_never_more_than_the_request_allows(settle):
-    left = {"ending": Ending.HUNG_UP, "usage": None, "stream": True, "events": 3, "received_tokens": 400}
+    left = {"ending": ExchangeOutcome.HUNG_UP, "usage": None, "stream": True, "events": 3, "received_tokens": 400}
     done = settle(exchange(**left))
     assert done.usage is not None
     assert done.usage.output == 400
@@ -276,6 +278,8 @@ def test_what_came_is_billed_and_never_more_than_the_request_allows(settle):
 
 
 def test_a_model_that_was_silent_for_long_has_thought(settle):
-    done = settle(exchange(ending=Ending.HUNG_UP, usage=None, stream=True, received_tokens=10, first_text_s=13.0))
+    done = settle(
+        exchange(ending=ExchangeOutcome.HUNG_UP, usage=None, stream=True, received_tokens=10, first_text_s=13.0)
+    )
     assert done.usage is not None
     assert done.usage.output == 610

@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 import pytest
 from starlette.types import Message
 
-from proxy.engine import HungUp
+from proxy.engine import ClientDisconnected
 from proxy.errors import PayloadTooLarge, UnknownModel
 from proxy.web.connection import Connection
 
@@ -68,7 +68,7 @@ def test_a_body_is_refused_by_its_length_before_it_is_read_or_while() -> None:
 
 def test_leaving_in_the_middle_of_the_body() -> None:
     async def main() -> None:
-        with pytest.raises(HungUp):
+        with pytest.raises(ClientDisconnected):
             await connect(Server(part(b"ab", more=True), LEFT)).read(9)
 
     run(main)
@@ -87,7 +87,7 @@ def test_peek_gives_short_bodies_and_stream_all_of_long_ones() -> None:
     run(main)
 
 
-@pytest.mark.parametrize(("last", "expected"), [(part(b"cd", more=True), PayloadTooLarge), (LEFT, HungUp)])
+@pytest.mark.parametrize(("last", "expected"), [(part(b"cd", more=True), PayloadTooLarge), (LEFT, ClientDisconnected)])
 def test_what_breaks_a_stream_off_is_remembered(last: Message, expected: type[Exception]) -> None:
     async def main() -> None:
         connection = connect(Server(part(b"ab", more=True), last))

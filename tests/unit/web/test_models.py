@@ -8,7 +8,7 @@ import pytest
 
 from proxy.clock import SystemClock
 from proxy.core.money.prices import Price
-from proxy.deployments import Entry, ModelTable
+from proxy.deployments import ListedModel, ModelTable
 from proxy.engine import Engine
 from proxy.ports import Deployment, Transport, Upstream
 from proxy.testing import Ledger, NoMetrics, OpenDoor, PassthroughPlanner, serving
@@ -23,7 +23,7 @@ def no_price(deployment: Deployment) -> Price | None:
 
 
 @contextmanager
-def proxy(*entries: Entry) -> Iterator[tuple[httpx.Client, ScriptedUpstream]]:
+def proxy(*entries: ListedModel) -> Iterator[tuple[httpx.Client, ScriptedUpstream]]:
     """A proxy with these entries, and the upstream of them all."""
     told = ScriptedUpstream(*(answers(b'{"id":"theirs"}', headers=JSON) for _ in range(9)))
     upstream: Upstream = told
@@ -41,8 +41,8 @@ def ids(client: httpx.Client, query: str = "") -> list[str]:
 
 
 def test_wildcards_are_listed_where_they_are_wanted() -> None:
-    chat = Entry("chat", "openai/x", base_url=HERE)
-    with proxy(chat, Entry("openai/*", "openai/*", base_url=THERE)) as (client, told):
+    chat = ListedModel("chat", "openai/x", base_url=HERE)
+    with proxy(chat, ListedModel("openai/*", "openai/*", base_url=THERE)) as (client, told):
         assert ids(client) == ["chat"]
         assert ids(client, "?return_wildcard_routes=True") == ["chat", "openai/*"]
         assert ids(client, "?return_wildcard_routes=false&x") == ["chat"]
@@ -51,25 +51,25 @@ def test_wildcards_are_listed_where_they_are_wanted() -> None:
 
 
 def test_a_name_behind_a_wildcard_is_asked_for_only_where_its_model_is() -> None:
-    chat, other = Entry("chat", "openai/x", base_url=HERE), Entry("mine/*", "openai/*", base_url=HERE)
-    with proxy(chat, Entry("*", "openai/*", base_url=HERE)) as (client, told):
+    chat, other = ListedModel("chat", "openai/x", base_url=HERE), ListedModel("mine/*", "openai/*", base_url=HERE)
+    with proxy(chat, ListedModel("*", "openai/*", base_url=HERE)) as (client, told):
         assert client.get("/models/gpt-5").json() == {"id": "theirs"}
         assert [(call.path, call.deployment.base_url) for call in told.calls] == [("/models/gpt-5", HERE)]
     elsewhere = (
-        Entry("gpt-*", "openai/gpt-*", base_url=THERE), other, Entry("gpt-*", "anthropic/gpt-*"),
-        Entry("gpt-*", "openai/gpt-*", base_url=HERE, api_key="sk-other"),
+        ListedModel("gpt-*", "openai/gpt-*", base_url=THERE), other, ListedModel("gpt-*", "anthropic/gpt-*"),
+        ListedModel("gpt-*", "openai/gpt-*", base_url=HERE, api_key="sk-other"),
     )  # fmt: skip
     for entry, name in zip(elsewhere, ("gpt-5", "mine/gpt-5", "gpt-5", "gpt-5"), strict=True):
         with proxy(chat, entry) as (client, told):
             found = client.get(f"/models/{name}").json()
             assert (found["id"], found["owned_by"], told.calls) == (name, "stratiform", [])
-    with proxy(Entry("gpt-*", "anthropic/gpt-*")) as (client, told):
+    with proxy(ListedModel("gpt-*", "anthropic/gpt-*")) as (client, told):
         assert client.get("/models/gpt-5").json()["owned_by"] == "stratiform"
 
 
 @pytest.mark.parametrize("path", ["/chat/completions/", "/chat/completions"])
 def test_a_chat_is_one_with_a_slash_at_its_end_too(path: str) -> None:
-    with proxy(Entry("chat", "openai/x", base_url=HERE)) as (client, told):
+    with proxy(ListedModel("chat", "openai/x", base_url=HERE)) as (client, told):
         body = {"model": "chat", "stream": True, "messages": [{"role": "user", "content": "hi"}]}
         assert client.post(path, json=body).headers["x-stratiform-reason"] == "passthrough-mode"
         assert client.post(str(client.base_url.join(path)), json=body).status_code == 200

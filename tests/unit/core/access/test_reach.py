@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from proxy.core.access.reach import MODEL_HEADER, Asked, Place, Reach, place_of, reach_of
+from proxy.core.access.reach import MODEL_HEADER, Asked, ModelPlace, Reach, place_of, reach_of
 from proxy.core.account.paths import read_path
 
 
@@ -35,11 +35,11 @@ def test_every_member_that_chooses_counts(members: dict[str, object], models: tu
 @pytest.mark.parametrize(
     ("path", "place"),
     [
-        ("/engines/x/completions", Place("x", 1)),
-        ("/v1/engines/x/completions", Place("x", 2)),
-        ("/openai/deployments/X/chat/completions", Place("X", 2)),
-        ("/models/a%2Fb:generateContent", Place("a/b", 1, ":generateContent")),
-        ("/models/ft:x:streamGenerateContent", Place("ft:x", 1, ":streamGenerateContent")),
+        ("/engines/x/completions", ModelPlace("x", 1)),
+        ("/v1/engines/x/completions", ModelPlace("x", 2)),
+        ("/openai/deployments/X/chat/completions", ModelPlace("X", 2)),
+        ("/models/a%2Fb:generateContent", ModelPlace("a/b", 1, ":generateContent")),
+        ("/models/ft:x:streamGenerateContent", ModelPlace("ft:x", 1, ":streamGenerateContent")),
         ("/models/x:other", None),
         ("/models/x", None),
         ("/engines/x", None),
@@ -48,7 +48,7 @@ def test_every_member_that_chooses_counts(members: dict[str, object], models: tu
         ("/a/engines/x/completions", None),
     ],
 )
-def test_a_path_that_names_a_model(path: str, place: Place | None) -> None:
+def test_a_path_that_names_a_model(path: str, place: ModelPlace | None) -> None:
     assert place_of(read_path(path)) == place
 
 

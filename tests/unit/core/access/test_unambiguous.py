@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.core.access.unambiguous import Reading, folded, unambiguous
+from proxy.core.access.unambiguous import CheckedBody, folded, unambiguous
 from proxy.core.request.routing_fields import HEAD_NAMES, head_of
 from proxy.errors import InvalidRequest
 
@@ -14,7 +14,7 @@ from proxy.errors import InvalidRequest
 ODD = (b'"x":NaN', b'"x":-Infinity', b'"x":"\\ud800"', b'"x":[{"y":"\\udc00"}]', b'"\\ud800":1', b'"x":1')
 
 
-def read(body: bytes) -> Reading:
+def read(body: bytes) -> CheckedBody:
     return unambiguous(body, head_of(body))
 
 

@@ -4,15 +4,15 @@ from itertools import pairwise
 import pytest
 
 from proxy.core.forecast.forecast import Forecast, forecast
-from proxy.core.layout.layout import Layout, Seed
+from proxy.core.layout.layout import Layout, PrefixSettings
 from proxy.core.layout.orders import material
 from proxy.core.layout.relocation import moved_material
 from proxy.core.providers import ANTHROPIC, OPENAI, CacheProfile
-from proxy.core.request.item import Item
+from proxy.core.request.item import ContextPiece
 from proxy.core.request.tokens import TokenCounter, bytes_over_four
 from proxy.core.request.transcript import Transcript
-from proxy.core.request.view import View
-from proxy.core.sessions.observation import commit_head, commit_reading, read_request
+from proxy.core.request.view import RecognisedRequest
+from proxy.core.sessions.observation import commit_preamble, commit_reading, read_request
 from proxy.core.sessions.session import Session, SessionTable
 from proxy.core.stability.document_words import read_words
 from proxy.core.stability.file_words import FileWords
@@ -45,18 +45,20 @@ class Past:
         tools: bytes = b"",
         after_s: float = 10.0,
         settle: bool = True,
-        head: bool = False,
+        preamble: bool = False,
         movable: bool = True,
     ) -> Forecast:
-        view = view_of(*messages, movable=movable)
+        recognised = view_of(*messages, movable=movable)
         self.session = self.table.find("team", "m", "", Transcript(read(messages)), tools)
-        reading = read_request(self.session, view, tools, self.now)
-        found = forecast(self.session, reading, view, material(view, (), COUNTER), self.profile, FileWords())
+        observation = read_request(self.session, recognised, tools, self.now)
+        found = forecast(
+            self.session, observation, recognised, material(recognised, (), COUNTER), self.profile, FileWords()
+        )
         self.now += after_s
         if settle:
-            commit_reading(self.session, reading, self.now, found.said, found.usual_edit)
-        if head:
-            commit_head(self.session, view, found.documents)
+            commit_reading(self.session, observation, self.now, found.said, found.usual_edit)
+        if preamble:
+            commit_preamble(self.session, recognised, found.documents)
         return found
 
 
@@ -65,12 +67,12 @@ def history(number: int) -> list[Body]:
     return [message for n in range(number) for message in (user(f"go on {n}"), assistant(f"Done {n}."))]
 
 
-def weight_of(expected: Forecast, item: Item, tokens: int = 100) -> float:
+def weight_of(expected: Forecast, item: ContextPiece, tokens: int = 100) -> float:
     return expected.weight(item, tokens, expected.orderings[0])
 
 
-def layout_of(view: View) -> Layout:
-    return Layout(Seed(b"", b""), material(view, (), COUNTER).natural)
+def layout_of(recognised: RecognisedRequest) -> Layout:
+    return Layout(PrefixSettings(b"", b""), material(recognised, (), COUNTER).natural)
 
 
 def chances(expected: Forecast, *messages: Body) -> list[float]:
@@ -123,8 +125,8 @@ def test_a_file_that_just_changed_weighs_less_than_one_that_did_not() -> None:
     past = Past()
     past.expect(SYSTEM, *shown(A, B), user("one"))
     expected = past.expect(SYSTEM, user("one"), assistant("1"), *shown(File("src/a.py", "a = 2\n"), B), user("two"))
-    view = view_of(*shown(A, B), user("x"))
-    first, second = view.items()
+    recognised = view_of(*shown(A, B), user("x"))
+    first, second = recognised.items()
     assert weight_of(expected, first, 100) < weight_of(expected, second, 100)
     assert weight_of(expected, second, 100) < weight_of(expected, second, 400) < 2 * weight_of(expected, second, 100)
 
@@ -156,11 +158,11 @@ def test_a_clock_is_expected_to_tick_before_it_was_ever_seen_to() -> None:
 
 def test_without_its_clock_the_same_prompt_is_expected_to_last() -> None:
     messages = [system("You are kind.\nCurrent time: 2026-01-01 10:00\n"), user("go")]
-    view = view_of(*messages)
+    recognised = view_of(*messages)
     expected = Past().expect(*messages)
-    moved = moved_material(view, material(view, (), COUNTER), COUNTER)
+    moved = moved_material(recognised, material(recognised, (), COUNTER), COUNTER)
     assert moved is not None
-    relaid = Layout(Seed(b"", b""), (*moved.head, *moved.turns, *moved.tail))
+    relaid = Layout(PrefixSettings(b"", b""), (*moved.preamble, *moved.turns, *moved.tail))
     assert expected.positions(relaid)[0] > 5 * chances(expected, *messages)[0]
     # Behind the tag hardly anything is read again.
     assert expected.positions(relaid)[-1] < 0.1 * expected.positions(relaid)[0]
@@ -178,10 +180,10 @@ def test_what_all_sessions_begin_with_is_read_by_any_of_them() -> None:
 def test_the_head_of_a_file_outlives_its_end() -> None:
     long = File("src/a.py", "".join(f"line {number} of a file that is long enough\n" for number in range(300)))
     messages = [SYSTEM, *shown(long, B), user("please fix a.py")]
-    expected, view = Past().expect(*messages), view_of(*messages)
-    cut = material(view, (), COUNTER, has_spans=True)
+    expected, recognised = Past().expect(*messages), view_of(*messages)
+    cut = material(recognised, (), COUNTER, has_spans=True)
     own = cut.parts["aider:files/file:src/a.py"]
-    known = expected.positions(Layout(Seed(b"", b""), (*cut.head, own, *cut.tail)))
+    known = expected.positions(Layout(PrefixSettings(b"", b""), (*cut.preamble, own, *cut.tail)))
     inner = known[1 : 1 + len(own.parts)]
     assert all(a > b for a, b in pairwise(inner[:-1]))
     assert inner[-1] == pytest.approx(inner[-2])
@@ -193,7 +195,7 @@ def test_a_side_call_made_anew_is_expected_to_be_repeated_whole() -> None:
         first = past.expect(SYSTEM, user(f"Summarise {number}"))
         past.expect(SYSTEM, user(f"Summarise {number}"))
     assert past.session is not None
-    assert past.session.lane.repeated > 2
+    assert past.session.cohort.repeated > 2
     calls = Past()
     for number in range(3):
         never = calls.expect(SYSTEM, user(f"Commit {number}"))
@@ -206,20 +208,22 @@ def test_documents_that_rank_where_others_stayed_are_expected_to_stay() -> None:
     for number in range(8):
         text = _DOCUMENTS % ("first", f"other {number}")
         turns.append(user(f"q{number}"))
-        found = past.expect(system(text), *turns, head=True)
+        found = past.expect(system(text), *turns, preamble=True)
         turns.append(assistant(f"a{number}"))
     kept, gone = (found.hazards[document.key] for document in view_of(system(text), user("q")).documents())
     assert kept < 0.6 * gone
 
 
 def test_documents_that_stay_are_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    read: list[View] = []
-    monkeypatch.setattr("proxy.core.forecast.forecast.read_words", lambda view: read.append(view) or read_words(view))
+    read: list[RecognisedRequest] = []
+    monkeypatch.setattr(
+        "proxy.core.forecast.forecast.read_words", lambda recognised: read.append(recognised) or read_words(recognised)
+    )
     past, text = Past(), _DOCUMENTS % ("first", "second")
     turns: list[Body] = []
     for number in range(4):
         turns.append(user(f"q{number}"))
-        found = past.expect(system(text), *turns, head=True, movable=False)
+        found = past.expect(system(text), *turns, preamble=True, movable=False)
         turns.append(assistant(f"a{number}"))
     assert len(read) == 1
     assert [sign.run for sign in found.documents] == [4, 4]
@@ -242,9 +246,9 @@ def test_where_every_prefix_is_stored_a_file_that_was_edited_often_stands_later(
 
 
 def test_where_every_prefix_is_stored_a_large_file_stands_earlier() -> None:
-    view = view_of(*shown(A), user("x"))
+    recognised = view_of(*shown(A), user("x"))
     stored, marked = (Past(profile).expect(SYSTEM, *shown(A), user("one")) for profile in (OPENAI, ANTHROPIC))
-    item = view.items()[0]
+    item = recognised.items()[0]
     assert weight_of(stored, item, 400) / weight_of(stored, item, 100) > weight_of(marked, item, 400) / weight_of(
         marked, item, 100
     )
@@ -269,7 +273,9 @@ def test_what_closes_the_files_lasts_no_longer_than_none_is_added() -> None:
                 files = [*files, File(f"src/new{number}.py", "n = 1\n")]
         laid = material(view_of(SYSTEM, *shown(A, B), user("go on 7")), (), COUNTER)
         keys = ["aider:files/file:src/a.py", "aider:files/file:src/b.py"]
-        layout = Layout(Seed(b"", b""), (*laid.head, laid.parts[keys[0]], laid.lasts[keys[1]], *laid.tail))
+        layout = Layout(
+            PrefixSettings(b"", b""), (*laid.preamble, laid.parts[keys[0]], laid.lasts[keys[1]], *laid.tail)
+        )
         known = expected.positions(layout)
         last = layout.last_position(2)
         return known[last] / known[last - 2]
@@ -284,7 +290,7 @@ def test_who_only_asks_is_not_expected_to_edit() -> None:
             files = [File("src/a.py", f"a = {number if edits else 0}\n"), B]
             expected = past.expect(SYSTEM, *history(number), *shown(*files), user(f"go on {number}"))
         laid = material(view_of(SYSTEM, *history(7), *shown(A, B), user("x")), (), COUNTER)
-        return expected.positions(Layout(Seed(b"", b""), (*laid.head, *laid.wholes.values())))[-1]
+        return expected.positions(Layout(PrefixSettings(b"", b""), (*laid.preamble, *laid.wholes.values())))[-1]
 
     assert after(edits=False) > 3 * after(edits=True)
 
@@ -297,9 +303,9 @@ def test_files_that_are_all_written_another_way_are_not_edited() -> None:
         past = Past()
         for number in range(7):
             is_last = number == 6
-            head = system("\n".join([*rules, last if is_last else "Use three backticks."]))
+            preamble = system("\n".join([*rules, last if is_last else "Use three backticks."]))
             files = [File(f"src/f{n}.py", f"x = {n}\n{'# the end' if is_last else ''}\n") for n in range(4)]
-            found = past.expect(head, *history(number), *shown(*files), user(f"go on {number}"), head=True)
+            found = past.expect(preamble, *history(number), *shown(*files), user(f"go on {number}"), preamble=True)
         return [found.hazards[key] for key in keys]
 
     edited, rewritten = change("Use three backticks."), change("Use four backticks.")

@@ -7,13 +7,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from proxy.core.layout.breakpoints import Placement, honoured, mark_gain, place, place_given
-from proxy.core.layout.layout import Layout, Seed
+from proxy.core.layout.layout import Layout, PrefixSettings
 from proxy.core.providers import ANTHROPIC, DEEPSEEK, NONE, OPENAI, OPENAI_EXPLICIT, PROFILES, CacheProfile
 from proxy.core.request.element import Element, ElementKind
 from proxy.core.request.message import Part, PartKind
 
 TINY = replace(ANTHROPIC, min_tokens=1)
-SEED = Seed(b"scope", b"")
+SEED = PrefixSettings(b"scope", b"")
 
 
 def layout(tokens: Sequence[int], unmarkable: Sequence[int] = (), tools: int = 0) -> Layout:

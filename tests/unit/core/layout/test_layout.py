@@ -1,12 +1,12 @@
 from itertools import pairwise
 
 from proxy.core.digest import chain
-from proxy.core.layout.layout import Layout, Seed
+from proxy.core.layout.layout import Layout, PrefixSettings
 from proxy.core.request.element import Element, ElementKind, message_element, whole_element
 from tests.fidelity.chats import File
 from tests.talk import MARK, Body, assistant, calling, read, result, shown, system, text_part, user
 
-SEED = Seed(b"scope" * 3, b"settings")
+SEED = PrefixSettings(b"scope" * 3, b"settings")
 
 
 def elements(*messages: Body) -> list[Element]:
@@ -42,26 +42,32 @@ def test_hashes_are_chained_over_all_before() -> None:
 
 def test_settings_stand_between_system_and_messages() -> None:
     body = elements(system("s"), user("a"))
-    one, other = (Layout(Seed(b"scope", settings), body) for settings in (b"1", b"2"))
+    one, other = (Layout(PrefixSettings(b"scope", settings), body) for settings in (b"1", b"2"))
     assert [a == b for a, b in zip(one.hashes, other.hashes, strict=True)] == [True, False]
 
 
 def test_scope_stands_before_everything() -> None:
     body = elements(system("s"), user("a"))
-    assert set(Layout(Seed(b"1", b""), body).hashes).isdisjoint(Layout(Seed(b"2", b""), body).hashes)
+    assert set(Layout(PrefixSettings(b"1", b""), body).hashes).isdisjoint(
+        Layout(PrefixSettings(b"2", b""), body).hashes
+    )
 
 
 def test_tools_stand_before_the_settings() -> None:
     body = [tools(b"x", b"y"), *elements(user("a"))]
-    one, other = (Layout(Seed(b"scope", settings), body) for settings in (b"1", b"2"))
+    one, other = (Layout(PrefixSettings(b"scope", settings), body) for settings in (b"1", b"2"))
     assert [a == b for a, b in zip(one.hashes, other.hashes, strict=True)] == [True, True, False]
     assert one.hashes[0] == chain(b"scope", body[0].parts[0].digest)
 
 
 def test_what_breaks_tools_system_or_messages_stands_in_front_of_them() -> None:
     body = [tools(b"x"), *elements(system("s"), user("a"))]
-    plain = Layout(Seed(b"scope", b""), body)
-    seeds = (Seed(b"scope", b"", tools=b"1"), Seed(b"scope", b"", system=b"1"), Seed(b"scope", b"1"))
+    plain = Layout(PrefixSettings(b"scope", b""), body)
+    seeds = (
+        PrefixSettings(b"scope", b"", tools=b"1"),
+        PrefixSettings(b"scope", b"", system=b"1"),
+        PrefixSettings(b"scope", b"1"),
+    )
     kept = [sum(a == b for a, b in zip(plain.hashes, Layout(s, body).hashes, strict=True)) for s in seeds]
     assert kept == [0, 1, 2]
 
@@ -74,17 +80,17 @@ def test_boundaries_of_the_providers_own_stand_where_messages_end() -> None:
             result("1", "x"), result("2", "y"), assistant("done"), user("c"),
         ),
     ]  # fmt: skip
-    prompt = Layout(Seed(b"scope", b"", is_implicit=True), body).prompt({0: "5m"})
+    prompt = Layout(PrefixSettings(b"scope", b"", is_implicit=True), body).prompt({0: "5m"})
     assert prompt.head_end == 3
     assert prompt.endings == (5, 9, 11)
-    assert Layout(Seed(b"scope", b"", is_implicit=True), body[:2]).implicit == (2,)
+    assert Layout(PrefixSettings(b"scope", b"", is_implicit=True), body[:2]).implicit == (2,)
     assert Layout(SEED, body).implicit == ()
 
 
 def test_a_boundary_stands_before_an_acknowledgement() -> None:
     context, ack = read([user("files"), assistant("ok")])
     body = [whole_element("files", context, ack, (0, 1)), *elements(user("go"))]
-    assert Layout(Seed(b"scope", b"", is_implicit=True), body).prompt({}).endings == (0, 2)
+    assert Layout(PrefixSettings(b"scope", b"", is_implicit=True), body).prompt({}).endings == (0, 2)
 
 
 def test_a_run_of_calls_or_of_results_counts_once_for_the_look_back() -> None:
@@ -133,6 +139,6 @@ def test_a_context_message_goes_with_its_acknowledgement() -> None:
 
 
 def test_no_boundary_where_a_message_has_no_content() -> None:
-    seed = Seed(b"scope", b"", is_implicit=True)
+    seed = PrefixSettings(b"scope", b"", is_implicit=True)
     assert Layout(seed, elements({"role": "user", "content": None})).prompt({}).endings == ()
     assert Layout(seed, elements(user("a"), {"role": "user", "content": []})).prompt({}).endings == (0,)

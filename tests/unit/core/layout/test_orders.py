@@ -1,13 +1,13 @@
 from collections.abc import Callable, Sequence
 
-from proxy.core.layout.orders import Material, behind_prefix, by_tiers, material, valid_prefix
+from proxy.core.layout.orders import RequestElements, behind_prefix, by_tiers, material, valid_prefix
 from proxy.core.layout.relocation import moved_material
 from proxy.core.layout.tiers import Tier
 from proxy.core.request.element import Element, ElementKind, form_digest
-from proxy.core.request.item import Item
+from proxy.core.request.item import ContextPiece
 from proxy.core.request.message import piece_digest
 from proxy.core.request.tokens import TokenCounter, bytes_over_four
-from proxy.core.request.view import View
+from proxy.core.request.view import RecognisedRequest
 from tests.fidelity.chats import MAP_ACK, MAP_OPENING, READ_ONLY_ACK, READ_ONLY_OPENING, File
 from tests.talk import assistant, calling, result, shown, system, user, view_of
 
@@ -16,8 +16,8 @@ HEAD = system("You are kind.")
 EARLIER = [user("first"), assistant("done")]
 
 
-def stuff(view: View) -> Material:
-    return material(view, (), TokenCounter(bytes_over_four))
+def request_elements(recognised: RecognisedRequest) -> RequestElements:
+    return material(recognised, (), TokenCounter(bytes_over_four))
 
 
 def show(elements: Sequence[Element]) -> str:
@@ -35,7 +35,7 @@ def show(elements: Sequence[Element]) -> str:
     return " ".join(short[e.kind] + name(e) for e in elements)
 
 
-def like(*order: str) -> Callable[[Item], float]:
+def like(*order: str) -> Callable[[ContextPiece], float]:
     """A weight by which files stand in this order."""
     return lambda item: float(-next((i for i, name in enumerate(order) if f"{name}.py" in item.key), 99))
 
@@ -46,64 +46,64 @@ def before(*elements: Element) -> list[bytes]:
 
 class TestNatural:
     def test_the_clients_order_with_context_whole(self) -> None:
-        view = view_of(HEAD, *shown(A, B), *EARLIER, user("go"), calling("1"), result("1", "x"))
-        assert show(stuff(view).natural) == "m0 W1 m3 m4 m5 m6 m7"
+        recognised = view_of(HEAD, *shown(A, B), *EARLIER, user("go"), calling("1"), result("1", "x"))
+        assert show(request_elements(recognised).natural) == "m0 W1 m3 m4 m5 m6 m7"
 
     def test_all_content_stands_in_it_once(self) -> None:
-        view = view_of(HEAD, *shown(A, B), *EARLIER, user("go"))
-        natural = stuff(view).natural
-        assert sum(e.tokens for e in natural) == sum(m.tokens for m in view.messages)
+        recognised = view_of(HEAD, *shown(A, B), *EARLIER, user("go"))
+        natural = request_elements(recognised).natural
+        assert sum(e.tokens for e in natural) == sum(m.tokens for m in recognised.messages)
 
     def test_nothing_to_move(self) -> None:
-        assert not stuff(view_of(HEAD, *EARLIER, user("go"))).is_movable
-        assert stuff(view_of(HEAD, *shown(A), user("go"))).is_movable
+        assert not request_elements(view_of(HEAD, *EARLIER, user("go"))).is_movable
+        assert request_elements(view_of(HEAD, *shown(A), user("go"))).is_movable
 
     def test_without_a_user_everything_stays(self) -> None:
-        material = stuff(view_of(HEAD, assistant("hi")))
+        material = request_elements(view_of(HEAD, assistant("hi")))
         assert show(behind_prefix(material, (), like())) == show(material.natural) == "m0 m1"
 
 
 class TestBehindPrefix:
     def test_context_stands_behind_the_conversation_the_most_stable_first(self) -> None:
-        view = view_of(HEAD, *shown(A, B, C), *EARLIER, user("go"))
-        assert show(behind_prefix(stuff(view), (), like("c", "a", "b"))) == "m0 m3 m4 Pc Pa Lb m5"
+        recognised = view_of(HEAD, *shown(A, B, C), *EARLIER, user("go"))
+        assert show(behind_prefix(request_elements(recognised), (), like("c", "a", "b"))) == "m0 m3 m4 Pc Pa Lb m5"
 
     def test_groups_are_laid_among_each_other_and_each_ends_with_its_own_last_part(self) -> None:
-        view = view_of(
+        recognised = view_of(
             HEAD,
             *shown(A, opening=READ_ONLY_OPENING, ack=READ_ONLY_ACK),
             user(MAP_OPENING + "\nsrc/x.py:\n│def f():\n"), assistant(MAP_ACK),
             *shown(B, C),
             user("go"),
         )  # fmt: skip
-        assert show(behind_prefix(stuff(view), (), like("b", "a", "c"))) == "m0 Pb W1 Lc W3 m7"
+        assert show(behind_prefix(request_elements(recognised), (), like("b", "a", "c"))) == "m0 Pb W1 Lc W3 m7"
 
     def test_a_prefix_goes_on(self) -> None:
-        view = view_of(HEAD, *shown(A, B, C), *EARLIER, user("go"))
-        material = stuff(view)
-        kept = valid_prefix(material, before(*material.head, material.parts["aider:files/file:b.py"]))
+        recognised = view_of(HEAD, *shown(A, B, C), *EARLIER, user("go"))
+        material = request_elements(recognised)
+        kept = valid_prefix(material, before(*material.preamble, material.parts["aider:files/file:b.py"]))
         assert show(kept) == "m0 Pb"
         assert show(behind_prefix(material, kept, like("a", "c"))) == "m0 Pb m3 m4 Pa Lc m5"
 
     def test_a_prefix_with_turns_goes_on_behind_them(self) -> None:
-        view = view_of(HEAD, *shown(A, B), *EARLIER, user("next"), assistant("done"), user("go"))
-        material = stuff(view)
+        recognised = view_of(HEAD, *shown(A, B), *EARLIER, user("next"), assistant("done"), user("go"))
+        material = request_elements(recognised)
         part = material.parts["aider:files/file:b.py"]
-        kept = valid_prefix(material, before(*material.head, *material.turns[:2], part, material.turns[2]))
+        kept = valid_prefix(material, before(*material.preamble, *material.turns[:2], part, material.turns[2]))
         assert show(kept) == "m0 m3 m4 Pb m5"
         assert show(behind_prefix(material, kept, like())) == "m0 m3 m4 Pb m5 m6 La m7"
 
     def test_nothing_stands_between_a_turn_and_its_answer(self) -> None:
         # The turn was sent before without its answer, which did not come or was thrown away.
-        view = view_of(HEAD, *shown(A, B), *EARLIER, user("go"))
-        material = stuff(view)
+        recognised = view_of(HEAD, *shown(A, B), *EARLIER, user("go"))
+        material = request_elements(recognised)
         part = material.parts["aider:files/file:b.py"]
-        assert show(valid_prefix(material, before(*material.head, material.turns[0], part))) == "m0 m3"
+        assert show(valid_prefix(material, before(*material.preamble, material.turns[0], part))) == "m0 m3"
 
     def test_documents_stay_behind_the_system_text(self) -> None:
         text = 'Answer.\n<document id="1">\none\n</document>\n<document id="2">\ntwo\n</document>\nBrief.\n'
-        view = view_of(system(text), *shown(A), *EARLIER, user("go"))
-        moved = moved_material(view, stuff(view), TokenCounter(bytes_over_four))
+        recognised = view_of(system(text), *shown(A), *EARLIER, user("go"))
+        moved = moved_material(recognised, request_elements(recognised), TokenCounter(bytes_over_four))
         assert moved is not None
         order = behind_prefix(moved, (), lambda item: 2.0 if "two" in item.text else 1.0)
         assert [e.kind for e in order[:3]] == [ElementKind.SYSTEM, ElementKind.DOCUMENT, ElementKind.DOCUMENT]
@@ -111,68 +111,68 @@ class TestBehindPrefix:
 
 
 class TestValidPrefix:
-    def view(self, *files: File) -> View:
+    def recognised(self, *files: File) -> RecognisedRequest:
         return view_of(HEAD, *shown(*files), *EARLIER, user("go"))
 
     def test_another_head_keeps_nothing(self) -> None:
-        material = stuff(self.view(A, B))
+        material = request_elements(self.recognised(A, B))
         assert valid_prefix(material, [b"another head"]) == ()
         assert valid_prefix(material, []) == ()
 
     def test_ends_at_what_is_gone_or_changed(self) -> None:
-        material = stuff(self.view(A, B, C))
+        material = request_elements(self.recognised(A, B, C))
         parts = material.parts
-        order = [*material.head, parts["aider:files/file:a.py"], parts["aider:files/file:b.py"]]
-        changed = stuff(self.view(A, File("b.py", "b = 2\n"), C))
+        order = [*material.preamble, parts["aider:files/file:a.py"], parts["aider:files/file:b.py"]]
+        changed = request_elements(self.recognised(A, File("b.py", "b = 2\n"), C))
         assert show(valid_prefix(changed, before(*order))) == "m0 Pa"
-        gone = stuff(self.view(B, C, File("d.py", "d\n")))
+        gone = request_elements(self.recognised(B, C, File("d.py", "d\n")))
         assert show(valid_prefix(gone, before(*order))) == "m0"
 
     def test_turns_only_in_their_order(self) -> None:
-        material = stuff(self.view(A))
+        material = request_elements(self.recognised(A))
         first, second = material.turns
-        assert show(valid_prefix(material, before(*material.head, second, first))) == "m0"
-        assert show(valid_prefix(material, before(*material.head, first, second))) == "m0 m3 m4"
+        assert show(valid_prefix(material, before(*material.preamble, second, first))) == "m0"
+        assert show(valid_prefix(material, before(*material.preamble, first, second))) == "m0 m3 m4"
 
     def test_the_last_exchange_is_never_part_of_it(self) -> None:
-        material = stuff(self.view(A))
+        material = request_elements(self.recognised(A))
         assert show(valid_prefix(material, before(*material.natural))) == "m0 W1 m3 m4"
-        assert show(valid_prefix(material, before(*material.head, *material.tail))) == "m0"
+        assert show(valid_prefix(material, before(*material.preamble, *material.tail))) == "m0"
 
     def test_a_piece_is_used_once(self) -> None:
-        material = stuff(self.view(A, B))
+        material = request_elements(self.recognised(A, B))
         part = material.parts["aider:files/file:a.py"]
-        assert show(valid_prefix(material, before(*material.head, part, part))) == "m0 Pa"
+        assert show(valid_prefix(material, before(*material.preamble, part, part))) == "m0 Pa"
 
     def test_the_opening_stays_with_the_last_part(self) -> None:
-        material = stuff(self.view(A, B))
+        material = request_elements(self.recognised(A, B))
         parts, lasts = material.parts, material.lasts
         a, b = "aider:files/file:a.py", "aider:files/file:b.py"
         # All pieces without the opening: the last of them must wait for it.
-        assert show(valid_prefix(material, before(*material.head, parts[a], parts[b]))) == "m0 Pa"
+        assert show(valid_prefix(material, before(*material.preamble, parts[a], parts[b]))) == "m0 Pa"
         # The opening before the last piece.
-        assert show(valid_prefix(material, before(*material.head, lasts[a], parts[b]))) == "m0"
+        assert show(valid_prefix(material, before(*material.preamble, lasts[a], parts[b]))) == "m0"
         # Complete.
-        assert show(valid_prefix(material, before(*material.head, parts[b], lasts[a]))) == "m0 Pb La"
+        assert show(valid_prefix(material, before(*material.preamble, parts[b], lasts[a]))) == "m0 Pb La"
 
     def test_a_new_file_reopens_a_group_that_was_complete(self) -> None:
-        two, three = stuff(self.view(A, B)), stuff(self.view(A, B, C))
-        sent = before(*two.head, two.parts["aider:files/file:b.py"], two.lasts["aider:files/file:a.py"], *two.turns)
+        two, three = request_elements(self.recognised(A, B)), request_elements(self.recognised(A, B, C))
+        sent = before(*two.preamble, two.parts["aider:files/file:b.py"], two.lasts["aider:files/file:a.py"], *two.turns)
         kept = valid_prefix(three, sent)
         assert show(kept) == "m0 Pb"
         assert show(behind_prefix(three, kept, like("a"))) == "m0 Pb m3 m4 Pa Lc m5"
 
     def test_a_dropped_file_leaves_no_group_without_opening(self) -> None:
-        three, two = stuff(self.view(A, B, C)), stuff(self.view(A, B))
+        three, two = request_elements(self.recognised(A, B, C)), request_elements(self.recognised(A, B))
         parts = three.parts
-        sent = before(*three.head, parts["aider:files/file:a.py"], parts["aider:files/file:b.py"])
+        sent = before(*three.preamble, parts["aider:files/file:a.py"], parts["aider:files/file:b.py"])
         assert show(behind_prefix(two, valid_prefix(two, sent), like())) == "m0 Pa m3 m4 Lb m5"
 
     def test_whole_and_in_parts_exclude_each_other(self) -> None:
-        material = stuff(self.view(A, B))
+        material = request_elements(self.recognised(A, B))
         whole, part = material.wholes["aider:files@1"], material.parts["aider:files/file:a.py"]
-        assert show(valid_prefix(material, before(*material.head, whole, part))) == "m0 W1"
-        assert show(valid_prefix(material, before(*material.head, part, whole))) == "m0"
+        assert show(valid_prefix(material, before(*material.preamble, whole, part))) == "m0 W1"
+        assert show(valid_prefix(material, before(*material.preamble, part, whole))) == "m0"
 
 
 class TestSpans:
@@ -182,9 +182,9 @@ class TestSpans:
     OLD = File("a.py", "".join(LINES))
     NEW = File("a.py", "".join([*LINES[:200], "new\n", *LINES[200:]]))
 
-    def of(self, file: File, *, has_spans: bool = True) -> Material:
-        view = view_of(HEAD, *shown(file, B), user("go"))
-        return material(view, (), TokenCounter(bytes_over_four), has_spans=has_spans)
+    def of(self, file: File, *, has_spans: bool = True) -> RequestElements:
+        recognised = view_of(HEAD, *shown(file, B), user("go"))
+        return material(recognised, (), TokenCounter(bytes_over_four), has_spans=has_spans)
 
     def test_a_long_file_is_several_positions_of_the_same_tokens(self) -> None:
         whole, cut = (self.of(self.OLD, has_spans=one).parts["aider:files/file:a.py"] for one in (False, True))
@@ -201,7 +201,7 @@ class TestSpans:
     def test_a_prefix_may_end_in_a_file_that_changed(self) -> None:
         old, new = self.of(self.OLD), self.of(self.NEW)
         key = "aider:files/file:a.py"
-        sent = before(*old.head, old.parts[key], old.lasts["aider:files/file:b.py"])
+        sent = before(*old.preamble, old.parts[key], old.lasts["aider:files/file:b.py"])
         assert show(valid_prefix(new, sent)) == "m0"
         changed = {old.parts[key].digest: new.parts[key]}
         assert show(valid_prefix(new, sent, changed)) == "m0 Pa"
@@ -211,36 +211,36 @@ class TestSpans:
 
 class TestByTiers:
     def test_tiers_then_the_conversation_then_what_is_active(self) -> None:
-        view = view_of(HEAD, *shown(A, B, C), *EARLIER, user("go"))
-        material = stuff(view)
+        recognised = view_of(HEAD, *shown(A, B, C), *EARLIER, user("go"))
+        material = request_elements(recognised)
         tiers = {"aider:files/file:c.py": Tier.L0, "aider:files/file:b.py": Tier.L3}
         order = by_tiers(material, lambda k: tiers.get(k, Tier.ACTIVE), lambda _: 0, like())
         assert show(order) == "m0 Pc Pb m3 m4 La m5"
 
     def test_within_a_tier_as_they_entered_it(self) -> None:
-        view = view_of(HEAD, *shown(A, B, C), user("go"))
+        recognised = view_of(HEAD, *shown(A, B, C), user("go"))
         entered = {"aider:files/file:a.py": 7, "aider:files/file:b.py": 3, "aider:files/file:c.py": 5}
-        order = by_tiers(stuff(view), lambda _: Tier.L3, entered.__getitem__, like())
+        order = by_tiers(request_elements(recognised), lambda _: Tier.L3, entered.__getitem__, like())
         assert show(order) == "m0 Pb Pc La m3"
 
     def test_one_file_is_never_taken_apart(self) -> None:
-        view = view_of(HEAD, *EARLIER, *shown(A), user("go"))
-        assert show(by_tiers(stuff(view), lambda _: Tier.L1, lambda _: 0, like())) == "m0 W3 m1 m2 m5"
+        recognised = view_of(HEAD, *EARLIER, *shown(A), user("go"))
+        assert show(by_tiers(request_elements(recognised), lambda _: Tier.L1, lambda _: 0, like())) == "m0 W3 m1 m2 m5"
 
 
 def test_a_part_is_its_header_and_the_clients_bytes() -> None:
-    view = view_of(HEAD, *shown(A, B), user("go"))
-    material = stuff(view)
+    recognised = view_of(HEAD, *shown(A, B), user("go"))
+    material = request_elements(recognised)
     part, last = material.parts["aider:files/file:a.py"], material.lasts["aider:files/file:a.py"]
     assert part.item is not None
     assert part.item.text == "\na.py\n```\na = 1\n```\n"
     assert part.lead.startswith("These files are in the chat and may be edited.")
-    assert last.lead == view.groups[0].opening
+    assert last.lead == recognised.groups[0].opening
     assert part.digest != last.digest
 
 
 def test_a_digest_is_the_same_wherever_the_piece_stands() -> None:
-    one = stuff(view_of(HEAD, *shown(A, B), user("go")))
-    other = stuff(view_of(HEAD, *EARLIER, *shown(C, A), user("other")))
+    one = request_elements(view_of(HEAD, *shown(A, B), user("go")))
+    other = request_elements(view_of(HEAD, *EARLIER, *shown(C, A), user("other")))
     key = "aider:files/file:a.py"
     assert one.parts[key].digest == other.parts[key].digest

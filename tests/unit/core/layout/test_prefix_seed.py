@@ -1,7 +1,7 @@
 import orjson
 import pytest
 
-from proxy.core.layout.layout import Seed
+from proxy.core.layout.layout import PrefixSettings
 from proxy.core.layout.prefix_seed import seed_of, slots_of
 from proxy.core.providers import PROFILES, pessimistic
 from proxy.core.wire.json_body import parse_members
@@ -13,7 +13,7 @@ def members(**rest: object):
     return parse_members(orjson.dumps({"model": "m", "messages": [], **rest}))
 
 
-def seed(name: str, *, has_media: bool = False, **rest: object) -> Seed:
+def seed(name: str, *, has_media: bool = False, **rest: object) -> PrefixSettings:
     return seed_of(members(**rest), PROFILES[name], b"scope", has_media=has_media)
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from proxy.core.caches.prompt import Life
-from proxy.core.layout.layout import Layout, Seed
+from proxy.core.layout.layout import Layout, PrefixSettings
 from proxy.core.layout.orders import behind_prefix, material
 from proxy.core.layout.relocation import moved_material
 from proxy.core.layout.render import mark_json, render_messages, render_tools
@@ -15,7 +15,7 @@ from proxy.core.providers import Dialect
 from proxy.core.request.message import MessageReader
 from proxy.core.request.tokens import TokenCounter, bytes_over_four
 from proxy.core.request.transcript import Transcript
-from proxy.core.request.view import View, build_view
+from proxy.core.request.view import RecognisedRequest, recognise_request
 from proxy.core.wire.json_body import parse_chat
 from tests.fidelity.chats import EDITABLE_OPENING, File
 from tests.talk import (
@@ -34,17 +34,17 @@ from tests.talk import (
 )
 
 A, B = File("a.py", "a = 1\n"), File("b.py", "b = 1\n")
-SEED = Seed(b"", b"")
+SEED = PrefixSettings(b"", b"")
 COUNTER = TokenCounter(bytes_over_four)
 IMAGE = {"type": "image_url", "image_url": {"url": "data:,x"}}
 SHORT = b'{"type":"ephemeral"}'
 
 
-def view(messages: bytes | Sequence[Body]) -> View:
+def recognised(messages: bytes | Sequence[Body]) -> RecognisedRequest:
     raw = messages if isinstance(messages, bytes) else json.dumps(list(messages)).encode()
     request = parse_chat(b'{"model":"m","messages":' + raw + b"}")
     reader = MessageReader(COUNTER, RECOGNISERS)
-    return build_view(request, Transcript([reader.read(r) for r in request.messages]), lambda *_: True)
+    return recognise_request(request, Transcript([reader.read(r) for r in request.messages]), lambda *_: True)
 
 
 def natural(
@@ -55,20 +55,20 @@ def natural(
     keep_own: bool = False,
 ) -> bytes:
     """The client's order with these markers."""
-    seen = view(messages)
+    seen = recognised(messages)
     layout = Layout(SEED, material(seen, (), COUNTER).natural)
     return render_messages(layout, seen.messages, marks or {}, dialect, keep_own=keep_own)
 
 
 def ordered(messages: Sequence[Body], marks: Mapping[int, Life] | None = None, *, moved: bool = False) -> list[Body]:
     """Context behind the conversation, with these markers."""
-    seen = view(messages)
-    stuff = material(seen, (), COUNTER)
+    seen = recognised(messages)
+    request_elements = material(seen, (), COUNTER)
     if moved:
-        found = moved_material(seen, stuff, COUNTER)
+        found = moved_material(seen, request_elements, COUNTER)
         assert found is not None
-        stuff = found
-    layout = Layout(SEED, behind_prefix(stuff, (), lambda _: 0.0))
+        request_elements = found
+    layout = Layout(SEED, behind_prefix(request_elements, (), lambda _: 0.0))
     out = json.loads(render_messages(layout, seen.messages, marks or {}, Dialect.CACHE_CONTROL))
     assert isinstance(out, list)
     return out
@@ -199,7 +199,7 @@ class TestContext:
     def test_a_message_that_stays_whole_stays_as_it_was_written(self) -> None:
         messages = json.dumps([*shown(A), user("go")], indent=1).encode()
         assert json.loads(natural(messages)) == json.loads(messages)
-        assert view(messages).messages[0].raw in natural(messages)
+        assert recognised(messages).messages[0].raw in natural(messages)
 
 
 class TestSystem:

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from proxy.core.layout.layout import Layout, Seed
+from proxy.core.layout.layout import Layout, PrefixSettings
 from proxy.core.layout.split import split_layout
 from proxy.core.modes import Mode
 from proxy.core.planner.plan import Plan
@@ -24,9 +24,9 @@ def clock(minute: int, rest: str = REST) -> str:
 
 
 def layout_of(*messages: Body, movable: bool = True) -> Layout | None:
-    view = view_of(*messages, movable=movable)
-    natural = Layout(Seed(b"s", b""), view.transcript.elements)
-    return split_layout(view, natural, TokenCounter(bytes_over_four))
+    recognised = view_of(*messages, movable=movable)
+    natural = Layout(PrefixSettings(b"s", b""), recognised.transcript.elements)
+    return split_layout(recognised, natural, TokenCounter(bytes_over_four))
 
 
 def test_two_parts_that_are_the_text() -> None:

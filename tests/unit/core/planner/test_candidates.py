@@ -5,11 +5,11 @@ import pytest
 from proxy.core.caches import Cache, make_cache
 from proxy.core.caches.prompt import Life
 from proxy.core.forecast.forecast import forecast
-from proxy.core.layout.layout import Layout, Seed
+from proxy.core.layout.layout import Layout, PrefixSettings
 from proxy.core.layout.orders import material
 from proxy.core.layout.relocation import moved_material
 from proxy.core.layout.tiers import Classic, ClassicPolicy, Tier, Tracked
-from proxy.core.planner.candidates import Choice, Offer, Pricing, choose
+from proxy.core.planner.candidates import CandidateInputs, Choice, Pricing, choose
 from proxy.core.providers import DEEPSEEK, NONE, OPENAI, CacheProfile, Family
 from proxy.core.reasons import Reason
 from proxy.core.request.tokens import TokenCounter, bytes_over_four
@@ -20,7 +20,7 @@ from proxy.core.stability.file_words import FileWords
 from tests.fidelity.chats import File
 from tests.talk import MARK, TINY, Body, assistant, lines, read, shown, system, text_part, user, view_of
 
-SEED = Seed(b"scope", b"")
+SEED = PrefixSettings(b"scope", b"")
 SYSTEM = system(lines(40))
 A, B = File("a.py", lines(60, "a")), File("b.py", lines(60, "b"))
 LAID_OUT = [SYSTEM, *shown(A, B), user("one"), assistant("1"), user("fix b.py")]
@@ -29,15 +29,25 @@ PLAIN = [SYSTEM, user(lines(20)), assistant("1"), user("two")]
 
 def given(
     messages: list[Body], profile: CacheProfile = TINY, cache: Cache | None = None, slots: int = 4
-) -> tuple[Offer, Pricing]:
+) -> tuple[CandidateInputs, Pricing]:
     """What is chosen from, for a request of an unknown client."""
-    view, counter = view_of(*messages), TokenCounter(bytes_over_four)
-    stuff = material(view, (), counter)
+    recognised, counter = view_of(*messages), TokenCounter(bytes_over_four)
+    request_elements = material(recognised, (), counter)
     session = SessionTable().find("team", "m", "", Transcript(read(messages)), b"")
-    expected = forecast(session, read_request(session, view, b"", 0.0), view, stuff, profile, FileWords())
-    natural = Layout(SEED, stuff.natural)
+    expected = forecast(
+        session, read_request(session, recognised, b"", 0.0), recognised, request_elements, profile, FileWords()
+    )
+    natural = Layout(SEED, request_elements.natural)
     marks: dict[int, Life] = natural.own_marks() if profile.family is Family.MARKER else {}
-    offer = Offer(stuff, moved_material(view, stuff, counter), session, SEED, natural, marks, len(marks))
+    offer = CandidateInputs(
+        request_elements,
+        moved_material(recognised, request_elements, counter),
+        session,
+        SEED,
+        natural,
+        marks,
+        len(marks),
+    )
     own = (cache or make_cache(profile)).bill(natural.prompt(marks), 1.0)
     pricing = Pricing(profile, cache or make_cache(profile), expected, 1.0, slots)
     return offer, replace(pricing, own_now=pricing.cost(own))
@@ -95,7 +105,7 @@ def test_the_clients_markers_stay_and_take_their_slots_where_the_order_must_stay
 
 def test_what_would_cost_too_much_now_is_held_back() -> None:
     offer, pricing = given(LAID_OUT)
-    tight = replace(pricing, allowance=-1e9)
+    tight = replace(pricing, regret_budget=-1e9)
     choice = choose(offer, tight, may_order=True, policy="economic")
     assert (choice.reason, choice.layout, choice.marks) == (Reason.REGRET_BOUND, offer.natural, {})
 
@@ -124,7 +134,7 @@ def test_it_goes_on_where_going_back_to_the_clients_order_would_cost_more() -> N
     pricing.cache.store(first.layout.prompt(first.marks), 0.5, 0.5)
     offer.session.layouts.append(tuple(e.digest for e in first.layout.elements))
     for used_up, reason in ((-100.0, Reason.KEPT), (-10.0 * offer.natural.total, Reason.REGRET_BOUND)):
-        again = choose(offer, replace(pricing, allowance=used_up), may_order=True, policy="economic")
+        again = choose(offer, replace(pricing, regret_budget=used_up), may_order=True, policy="economic")
         assert again.reason is reason
 
 

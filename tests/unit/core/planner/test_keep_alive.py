@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from proxy.core.modes import Mode
-from proxy.core.planner.keep_alive import Past, Upkeep, margin_of, refreshes
+from proxy.core.planner.keep_alive import RefreshPlan, ReturnTimes, margin_of, refreshes
 from proxy.core.planner.plan import Plan
 from proxy.core.providers import OPENAI, VLLM, CacheProfile
 from tests.talk import TINY, Talk, assistant, calling, chat, lines, result, system, tool, user
@@ -16,14 +16,14 @@ SHORT = replace(TINY, long_life_s=0.0)
 PAUSE_S = 480.0
 
 
-def paused(talk: Talk, gaps: Sequence[float], **more: Any) -> tuple[Plan, Upkeep | None]:
+def paused(talk: Talk, gaps: Sequence[float], **more: Any) -> tuple[Plan, RefreshPlan | None]:
     """A conversation with these gaps, and what would keep it alive after its last request."""
     turns = [system(lines(60, "rule"))]
     for number, gap in enumerate(gaps):
         turns.append(user(lines(10, f"question {number}")))
         plan = talk.send(chat(*turns, **more), after_s=gap)
         turns.append(assistant(lines(5, f"answer {number}")))
-    return plan, talk.planner.upkeep(plan, talk.now)
+    return plan, talk.planner.refresh_plan(plan, talk.now)
 
 
 OFTEN = [10.0, PAUSE_S] * 8
@@ -31,34 +31,34 @@ OFTEN = [10.0, PAUSE_S] * 8
 
 class TestRefreshes:
     def test_one_where_the_client_always_returns_within_it(self) -> None:
-        assert refreshes(Past([320.0] * 20, 1.0), 300.0, 0.1, 1.1, 12) == 1
+        assert refreshes(ReturnTimes([320.0] * 20, 1.0), 300.0, 0.1, 1.1, 12) == 1
 
     def test_as_many_as_it_takes_where_that_still_pays(self) -> None:
-        assert refreshes(Past([1000.0] * 50, 1.0), 300.0, 0.1, 1.1, 12) >= 4
+        assert refreshes(ReturnTimes([1000.0] * 50, 1.0), 300.0, 0.1, 1.1, 12) >= 4
 
     def test_none_for_a_client_that_is_always_quick(self) -> None:
-        assert refreshes(Past([10.0] * 60, 1.0), 300.0, 0.1, 1.1, 12) == 0
+        assert refreshes(ReturnTimes([10.0] * 60, 1.0), 300.0, 0.1, 1.1, 12) == 0
 
     def test_none_without_a_past(self) -> None:
-        assert refreshes(Past([], 1.0), 300.0, 0.1, 1.1, 12) == 0
+        assert refreshes(ReturnTimes([], 1.0), 300.0, 0.1, 1.1, 12) == 0
 
     def test_none_for_pauses_that_cost_more_to_bridge_than_to_rewrite(self) -> None:
-        assert refreshes(Past([20_000.0] * 50, 1.0), 300.0, 0.1, 1.1, 12) == 0
+        assert refreshes(ReturnTimes([20_000.0] * 50, 1.0), 300.0, 0.1, 1.1, 12) == 0
 
     @pytest.mark.parametrize(("returning", "expected"), [(8, 1), (1, 0)])
     def test_it_pays_while_the_chance_exceeds_the_price_ratio(self, returning: int, expected: int) -> None:
         # One period of 270 s and no more: P = returning / 20 against r / (w - r) = 0.1 / 1.1.
-        past = Past([400.0] * returning, 20.0 - returning)
+        past = ReturnTimes([400.0] * returning, 20.0 - returning)
         assert refreshes(past, 300.0, 0.1, 1.1, 1) == expected
 
     def test_never_more_than_the_most(self) -> None:
-        assert refreshes(Past([1500.0] * 90, 0.1), 300.0, 0.01, 1.1, 3) <= 3
+        assert refreshes(ReturnTimes([1500.0] * 90, 0.1), 300.0, 0.01, 1.1, 3) <= 3
 
     def test_the_margin_is_a_part_of_short_lives(self) -> None:
         assert (margin_of(60.0), margin_of(3600.0)) == (6.0, 30.0)
 
     def test_who_is_gone_longer_returns_less(self) -> None:
-        past = Past([10.0] * 50 + [400.0, 900.0], 4.0)
+        past = ReturnTimes([10.0] * 50 + [400.0, 900.0], 4.0)
         assert past.share(300.0, 600.0, 270.0) > past.share(3000.0, 3300.0, 2970.0) == 0.0
 
 
@@ -85,7 +85,7 @@ class TestUpkeep:
         talk = Talk(profile=SHORT)
         plan, _ = paused(talk, OFTEN)
         talk.planner.barred(plan)
-        assert talk.planner.upkeep(plan, talk.now) is None
+        assert talk.planner.refresh_plan(plan, talk.now) is None
 
     def test_what_an_hour_protects_needs_none(self) -> None:
         _, short = paused(Talk(profile=SHORT), OFTEN)
@@ -99,7 +99,7 @@ class TestUpkeep:
         assert work is not None
         at = talk.now + work.period_s
         talk.planner.kept(work, at)
-        again = talk.planner.upkeep(plan, at)
+        again = talk.planner.refresh_plan(plan, at)
         assert again is not None
         assert again.bill.read == work.bill.read
 
@@ -145,6 +145,6 @@ class TestBody:
             turns += [result(f"a{number}", lines(9, f"a{number}")), result(f"b{number}", lines(9, f"b{number}"))]
             plan = talk.send(chat(*turns, tools=[tool("run")]), after_s=gap)
             turns.append(assistant(f"answer {number}"))
-        work = talk.planner.upkeep(plan, talk.now)
+        work = talk.planner.refresh_plan(plan, talk.now)
         assert work is not None
         assert [m["role"] for m in json.loads(work.body)["messages"]][-2:] == ["tool", "tool"]

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from proxy.core.modes import Mode
-from proxy.core.planner.options import Options
+from proxy.core.planner.options import PlannerOptions
 from proxy.core.planner.plan import Plan
 from proxy.core.planner.planner import Draft, TierPlanner
 from proxy.core.providers import ANTHROPIC, DEEPSEEK, NONE, OPENAI, OPENAI_EXPLICIT, PROFILES, CacheProfile
@@ -371,7 +371,7 @@ class TestReminder:
     def test_whatever_is_planned_it_goes_out_once(
         self, mode: Mode, profile: CacheProfile, is_marked: bool, is_barred: bool, share: float
     ) -> None:
-        talk = Talk(profile=profile, mode=mode, options=Options(holdout=share))
+        talk = Talk(profile=profile, mode=mode, options=PlannerOptions(holdout=share))
         talk.route = replace(talk.route, reminder="Be brief.")
         head = [text_part(lines(300), **MARK)] if is_marked else lines(300)
         turns = [system(head)]
@@ -410,7 +410,7 @@ class TestReminder:
 
 class TestHoldOut:
     def talk(self, share: float, mode: Mode = Mode.TIER) -> Talk:
-        return Talk(mode=mode, options=Options(holdout=share))
+        return Talk(mode=mode, options=PlannerOptions(holdout=share))
 
     def test_a_control_is_left_alone_and_says_so(self) -> None:
         talk = self.talk(1.0)

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from proxy.core.modes import Mode
-from proxy.core.planner.options import Options
+from proxy.core.planner.options import PlannerOptions
 from proxy.core.providers import PROFILES
 from proxy.core.providers.affinity_key import EMBEDDED, RoutingKey, may_add, routing_key, written
 from proxy.core.reasons import Reason
@@ -120,7 +120,7 @@ class TestOnTheWire:
         assert not plan.rewritten
 
     def test_an_operator_may_turn_them_off(self) -> None:
-        plan = talk(options=Options(routing_keys=False)).send(chat(*conversation(1)))
+        plan = talk(options=PlannerOptions(routing_keys=False)).send(chat(*conversation(1)))
         assert (b"prompt_cache_key" in plan.body, plan.headers) == (False, ())
 
     def test_a_route_that_refuses_them_is_not_asked_again(self) -> None:

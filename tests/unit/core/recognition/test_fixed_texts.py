@@ -1,12 +1,12 @@
 import re
 
-from proxy.core.recognition.fixed_texts import CLAIM_HEADERS, PART_ACKNOWLEDGEMENT, TAG_CLOSE, TAG_OPEN, Claim
+from proxy.core.recognition.fixed_texts import CLAIM_HEADERS, PART_ACKNOWLEDGEMENT, TAG_CLOSE, TAG_OPEN, FileClaim
 from tests.fidelity import words
 
 
 def test_every_claim_has_a_header_of_its_own() -> None:
-    assert set(CLAIM_HEADERS) == set(Claim)
-    assert len(set(CLAIM_HEADERS.values())) == len(Claim)
+    assert set(CLAIM_HEADERS) == set(FileClaim)
+    assert len(set(CLAIM_HEADERS.values())) == len(FileClaim)
 
 
 def test_no_word_carries_a_number_or_a_time() -> None:

@@ -1,6 +1,6 @@
 import pytest
 
-from proxy.core.recognition.pieces import Cut, Form, PieceKind, Recognition, covers, joined, recognise_text
+from proxy.core.recognition.pieces import Cut, MessageKind, PieceKind, Recognition, covers, joined, recognise_text
 
 
 def cut(start: int, end: int) -> Cut:
@@ -16,7 +16,7 @@ class Fixed:
         self._cuts = cuts
 
     def recognise(self, role: str, text: str) -> Recognition | None:
-        return None if self._cuts is None else Recognition(self.name, Form.CONTEXT, self._cuts)
+        return None if self._cuts is None else Recognition(self.name, MessageKind.CONTEXT, self._cuts)
 
 
 @pytest.mark.parametrize(

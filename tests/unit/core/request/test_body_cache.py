@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from proxy.core.request.body_cache import Cut, Trunks, cut_anew
+from proxy.core.request.body_cache import BodyCache, ParsedBody, cut_anew
 from proxy.core.request.message import MessageReader
 from proxy.core.request.tokens import TokenCounter
 from proxy.core.request.transcript import Transcript
@@ -29,20 +29,20 @@ class Reading:
     """Reads bodies one after another, as the planner does."""
 
     def __init__(self) -> None:
-        self.trunks = Trunks()
+        self.body_cache = BodyCache()
         self.reader = MessageReader(TokenCounter(), recognisers(build_plugin_manager()))
 
-    def read(self, raw: bytes) -> Cut:
-        cut = self.trunks.cut(raw)
+    def read(self, raw: bytes) -> ParsedBody:
+        cut = self.body_cache.cut(raw)
         cut.read(self.reader.read)
-        self.trunks.keep(raw, cut)
+        self.body_cache.keep(raw, cut)
         return cut
 
     def known(self, raw: bytes) -> int:
-        return self.trunks.cut(raw).known
+        return self.body_cache.cut(raw).known
 
 
-def assert_same(cut: Cut, raw: bytes) -> None:
+def assert_same(cut: ParsedBody, raw: bytes) -> None:
     anew = cut_anew(raw)
     assert {k: bytes(v) for k, v in cut.members.items()} == {k: bytes(v) for k, v in anew.members.items()}
     assert cut.transcript is not None
@@ -55,7 +55,7 @@ def assert_same(cut: Cut, raw: bytes) -> None:
             m.raw for m in messages
         ]
     grown, fresh = cut.transcript, Transcript(messages)
-    for name in ("head", "marked", "recognised", "pairs", "turns", "elements", "has_media"):
+    for name in ("preamble", "marked", "recognised", "pairs", "turns", "elements", "has_media"):
         assert getattr(grown, name) == getattr(fresh, name), name
 
 
@@ -69,7 +69,7 @@ class TestKnown:
         first = [SYSTEM, turn(1), turn(2, "assistant")]
         reading.read(body(*first, temperature=1))
         longer = body(*first, turn(3), temperature=1)
-        cut = reading.trunks.cut(longer)
+        cut = reading.body_cache.cut(longer)
         assert cut.known == 3
         assert [bytes(raw) for raw in cut.unread()] == [json.dumps(turn(3)).encode()]
         assert_same(reading.read(longer), longer)
@@ -104,7 +104,7 @@ class TestKnown:
 
     def test_memory_is_bounded(self) -> None:
         reading = Reading()
-        reading.trunks = Trunks(capacity_bytes=50_000)
+        reading.body_cache = BodyCache(capacity_bytes=50_000)
         for number in range(200):
             reading.read(body(SYSTEM, turn(number)))
         assert reading.known(body(SYSTEM, turn(199))) == 2
@@ -125,9 +125,9 @@ class TestOddBodies:
             anew = cut_anew(bad).members
         except (InvalidRequest, Unreadable) as error:
             with pytest.raises(type(error)):
-                reading.trunks.cut(bad)
+                reading.body_cache.cut(bad)
         else:
-            cut = reading.trunks.cut(bad)
+            cut = reading.body_cache.cut(bad)
             assert {k: bytes(v) for k, v in cut.members.items()} == {k: bytes(v) for k, v in anew.items()}
 
     def test_the_last_of_two_messages_members_counts(self) -> None:

@@ -4,7 +4,7 @@ from typing import Any
 import pytest
 from msgspec import Raw
 
-from proxy.core.recognition.pieces import Form, PieceKind
+from proxy.core.recognition.pieces import MessageKind, PieceKind
 from proxy.core.request.message import Message, MessageReader, PartKind
 from proxy.core.request.tokens import IMAGE_TOKENS, MESSAGE_OVERHEAD_TOKENS, TokenCounter, bytes_over_four
 from proxy.core.wire.json_body import Unreadable
@@ -182,7 +182,7 @@ class TestRecognition:
     def test_the_text_is_kept_where_it_was_recognised(self) -> None:
         known, plain = read(shown(File("a.py", "x\n"))[0]), read(user("hello"))
         assert known.recognition is not None
-        assert known.recognition.form is Form.CONTEXT
+        assert known.recognition.form is MessageKind.CONTEXT
         assert (known.text is None, plain.text) == (False, None)
         assert len(known.cut_digests) == len(known.recognition.cuts)
 

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from proxy.core.modes import Mode
-from proxy.core.planner.options import Options
+from proxy.core.planner.options import PlannerOptions
 from proxy.core.planner.plan import Plan
 from proxy.core.providers import NONE, OPENAI
 from proxy.core.reasons import Reason
@@ -137,7 +137,7 @@ class TestPlanned:
             ]
 
     def test_an_operator_may_turn_it_off(self) -> None:
-        for body, plan in shuffling(Talk(options=Options(steady_tools=False))):
+        for body, plan in shuffling(Talk(options=PlannerOptions(steady_tools=False))):
             assert check(body, sent(plan), mode="tier", profile="anthropic") == []
 
     def test_a_client_that_marks_its_tools_says_where_they_stand(self) -> None:

@@ -8,7 +8,7 @@ from proxy.core.request.message import Message
 from proxy.core.request.transcript import Transcript
 from tests.talk import assistant, read, system, user
 
-NAMES = ("messages", "head", "media_at", "marked", "recognised", "pairs", "turns", "elements")
+NAMES = ("messages", "preamble", "media_at", "marked", "recognised", "pairs", "turns", "elements")
 
 
 def conversation(length: int) -> tuple[Message, ...]:

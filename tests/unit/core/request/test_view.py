@@ -1,8 +1,8 @@
 import pytest
 
-from proxy.core.recognition.fixed_texts import Claim
+from proxy.core.recognition.fixed_texts import FileClaim
 from proxy.core.recognition.pieces import PieceKind
-from proxy.core.request.view import View
+from proxy.core.request.view import RecognisedRequest
 from tests.fidelity.chats import MAP_ACK, MAP_OPENING, READ_ONLY_ACK, READ_ONLY_OPENING, File
 from tests.talk import Body, assistant, calling, result, shown, system, text_part, user, view_of
 
@@ -10,18 +10,18 @@ A, B = File("a.py", "a = 1\n"), File("src/b.py", "b = 1\n")
 FENCED = "Here are the files:\n\nsrc/a.py\n```\na = 1\n```\n"
 
 
-def keys(view: View) -> list[str]:
-    return [item.key for item in view.items()]
+def keys(recognised: RecognisedRequest) -> list[str]:
+    return [item.key for item in recognised.items()]
 
 
 class TestGroups:
     def test_aiders_files_are_items_of_one_group(self) -> None:
-        view = view_of(system("s"), *shown(A, B), user("go"))
-        (group,) = view.groups
-        assert (group.name, group.message, group.ack, group.claim) == ("aider:files", 1, 2, Claim.EDITABLE)
-        assert keys(view) == ["aider:files/file:a.py", "aider:files/file:src/b.py"]
+        recognised = view_of(system("s"), *shown(A, B), user("go"))
+        (group,) = recognised.groups
+        assert (group.name, group.message, group.ack, group.claim) == ("aider:files", 1, 2, FileClaim.EDITABLE)
+        assert keys(recognised) == ["aider:files/file:a.py", "aider:files/file:src/b.py"]
         assert group.opening + "".join(i.text for i in group.items) == shown(A, B)[0]["content"]
-        assert (view.head, view.last_user, view.turns()) == (1, 3, [3])
+        assert (recognised.preamble, recognised.last_user, recognised.turns()) == (1, 3, [3])
 
     def test_a_digest_belongs_to_the_bytes_of_one_piece(self) -> None:
         one, two = view_of(*shown(A, B), user("x")), view_of(*shown(File("a.py", "other\n"), B), user("y"))
@@ -55,24 +55,24 @@ class TestGroups:
         assert view_of(*messages).groups == ()
 
     def test_the_last_exchange_is_never_context(self) -> None:
-        view = view_of(*shown(A), user("go"), calling("1"), result("1", "x"))
-        assert (len(view.groups), view.last_user) == (1, 2)
+        recognised = view_of(*shown(A), user("go"), calling("1"), result("1", "x"))
+        assert (len(recognised.groups), recognised.last_user) == (1, 2)
 
     def test_without_a_user_nothing_moves(self) -> None:
-        view = view_of(system("Time now: 2026-01-01 10:00\nBe kind."), assistant("hi"))
-        assert (view.groups, view.system, view.last_user) == ((), (), 2)
+        recognised = view_of(system("Time now: 2026-01-01 10:00\nBe kind."), assistant("hi"))
+        assert (recognised.groups, recognised.system, recognised.last_user) == ((), (), 2)
 
     def test_several_groups_with_their_own_claims(self) -> None:
-        view = view_of(
+        recognised = view_of(
             *shown(A, opening=READ_ONLY_OPENING, ack=READ_ONLY_ACK),
             user(MAP_OPENING + "\nsrc/x.py:\n│def f():\n"), assistant(MAP_ACK),
             *shown(B),
             user("go"),
         )  # fmt: skip
-        assert [(g.name, g.claim) for g in view.groups] == [
-            ("aider:read-only", Claim.READ_ONLY),
-            ("aider:map", Claim.MAP),
-            ("aider:files", Claim.EDITABLE),
+        assert [(g.name, g.claim) for g in recognised.groups] == [
+            ("aider:read-only", FileClaim.READ_ONLY),
+            ("aider:map", FileClaim.MAP),
+            ("aider:files", FileClaim.EDITABLE),
         ]
 
     def test_candidates_move_where_the_session_has_learnt_it(self) -> None:
@@ -85,59 +85,59 @@ class TestGroups:
 
     def test_a_context_message_of_one_text_part(self) -> None:
         question, ack = shown(A)
-        view = view_of(user([text_part(question["content"])]), ack, user("go"))
-        assert keys(view) == ["aider:files/file:a.py"]
+        recognised = view_of(user([text_part(question["content"])]), ack, user("go"))
+        assert keys(recognised) == ["aider:files/file:a.py"]
 
 
 class TestDistinctKeys:
     def test_the_same_path_in_two_messages_is_two_things(self) -> None:
-        view = view_of(*shown(A, B), *shown(A), user("go"))
-        assert keys(view) == ["aider:files/file:a.py", "aider:files/file:src/b.py", "aider:files/file:a.py#2"]
+        recognised = view_of(*shown(A, B), *shown(A), user("go"))
+        assert keys(recognised) == ["aider:files/file:a.py", "aider:files/file:src/b.py", "aider:files/file:a.py#2"]
 
     def test_a_file_that_is_named_like_a_number_is_a_thing_of_its_own(self) -> None:
-        view = view_of(*shown(A, File("a.py#2", "two\n")), *shown(A), *shown(A), user("go"))
-        assert len(set(keys(view))) == 4
+        recognised = view_of(*shown(A, File("a.py#2", "two\n")), *shown(A), *shown(A), user("go"))
+        assert len(set(keys(recognised))) == 4
 
     def test_the_pieces_of_one_path_are_one_thing_from_the_first_to_the_last(self) -> None:
         more = File("a.py", "more\n")
-        view = view_of(*shown(B, A, more, File("c.py", "c\n")), *shown(A, B, more), user("go"))
-        assert keys(view) == [
+        recognised = view_of(*shown(B, A, more, File("c.py", "c\n")), *shown(A, B, more), user("go"))
+        assert keys(recognised) == [
             "aider:files/file:src/b.py", "aider:files/file:a.py", "aider:files/file:c.py", "aider:files/file:a.py#2",
         ]  # fmt: skip
-        for group in view.groups:
-            assert group.opening + "".join(item.text for item in group.items) == view.messages[group.message].text
+        for group in recognised.groups:
+            assert group.opening + "".join(item.text for item in group.items) == recognised.messages[group.message].text
 
 
 class TestClaims:
     def test_a_message_that_says_more_than_its_text_stays_whole(self) -> None:
         question, ack = shown(A, B)
-        view = view_of({**question, "name": "bob"}, ack, user("go"))
-        assert [item.text for item in view.groups[0].items] == [question["content"]]
+        recognised = view_of({**question, "name": "bob"}, ack, user("go"))
+        assert [item.text for item in recognised.groups[0].items] == [question["content"]]
         marked = text_part(question["content"], cache_control={"type": "ephemeral"})
         assert len(view_of(user([marked]), ack, user("go")).groups[0].items) == 2
 
     def test_files_are_taken_apart_where_nothing_is_claimed(self) -> None:
         (group,) = view_of(user(FENCED + "\nb.py\n```\nb\n```\n"), assistant("Ok."), user("go")).groups
-        assert (group.claim, len(group.items)) == (Claim.AS_SAID, 2)
+        assert (group.claim, len(group.items)) == (FileClaim.AS_SAID, 2)
 
     def test_not_where_the_header_could_mean_another_message(self) -> None:
         two = user(FENCED + "\nb.py\n```\nb\n```\n")
         for others in (shown(A), [user("Mine:\n\nz.py\n```\nz\n```\n"), assistant("What of it?")]):
-            view = view_of(two, assistant("Ok."), *others, user("go"))
-            assert [item.text for item in view.groups[0].items] == [two["content"]]
+            recognised = view_of(two, assistant("Ok."), *others, user("go"))
+            assert [item.text for item in recognised.groups[0].items] == [two["content"]]
 
     def test_many_equal_paths_take_linear_time(self) -> None:
         count = 1500
-        view = view_of(*(m for n in range(count) for m in shown(File("a.py", f"{n}\n"))), user("go"))
-        assert len(set(keys(view))) == count
+        recognised = view_of(*(m for n in range(count) for m in shown(File("a.py", f"{n}\n"))), user("go"))
+        assert len(set(keys(recognised))) == count
 
 
 class TestSystem:
     CLOCK = "You are kind.\nCurrent time: 2026-01-01 10:00\nRules follow.\n"
 
     def test_a_clock_line_is_taken_out(self) -> None:
-        view = view_of(system(self.CLOCK), user("go"))
-        (text,) = view.system
+        recognised = view_of(system(self.CLOCK), user("go"))
+        (text,) = recognised.system
         assert text.fixed == "You are kind.\nRules follow.\n"
         assert text.volatile == ("Current time: 2026-01-01 10:00\n",)
 
@@ -178,8 +178,8 @@ class TestSystem:
         assert view_of(system(text), user("go")).system == ()
 
     def test_a_system_message_behind_the_head_is_a_turn(self) -> None:
-        view = view_of(system("s"), user("a"), system(self.CLOCK), user("go"))
-        assert (view.system, view.head) == ((), 1)
+        recognised = view_of(system("s"), user("a"), system(self.CLOCK), user("go"))
+        assert (recognised.system, recognised.preamble) == ((), 1)
 
 
 def test_documents_that_were_not_seen_to_change_stand_where_they_are_at_the_end_or_not() -> None:

@@ -1,4 +1,4 @@
-from proxy.core.sessions.cohort import ItemRecords, Lane
+from proxy.core.sessions.cohort import ItemRecords, SessionCohort
 
 
 def turns(text: str) -> tuple[bytes, ...]:
@@ -7,31 +7,31 @@ def turns(text: str) -> tuple[bytes, ...]:
 
 class TestContinues:
     def test_a_client_with_tools_goes_on(self) -> None:
-        assert Lane(has_tools=True).continues() >= 0.9
+        assert SessionCohort(has_tools=True).continues() >= 0.9
 
     def test_nothing_is_held_against_an_unknown_client(self) -> None:
-        assert Lane(has_tools=False).continues() > 0.5
+        assert SessionCohort(has_tools=False).continues() > 0.5
 
     def test_one_shots_are_learnt(self) -> None:
-        lane = Lane(has_tools=False)
+        cohort = SessionCohort(has_tools=False)
         chances = []
         for at in range(6):
-            chances.append(lane.continues())
-            lane.request(float(at), None)
+            chances.append(cohort.continues())
+            cohort.request(float(at), None)
         assert chances[1] > 0.5
         assert chances[-1] < 0.2
 
     def test_one_session_that_went_on_tells_that_they_do(self) -> None:
-        lane = Lane(has_tools=False)
+        cohort = SessionCohort(has_tools=False)
         for at in range(6):
-            lane.request(float(at), None)
-        lane.continued += 1
-        assert lane.continues() >= 0.9
+            cohort.request(float(at), None)
+        cohort.continued += 1
+        assert cohort.continues() >= 0.9
 
 
 class TestGaps:
     def test_pauses_longer_than_the_life_lower_the_hope(self) -> None:
-        quick, slow = Lane(False), Lane(False)
+        quick, slow = SessionCohort(False), SessionCohort(False)
         for n in range(20):
             quick.request(n * 10.0, 10.0)
             slow.request(n * 1000.0, 1000.0)
@@ -40,84 +40,84 @@ class TestGaps:
         assert slow.returns_within(3600) > 0.9
 
     def test_one_pause_says_little_of_the_next(self) -> None:
-        lane = Lane(False)
-        lane.request(1.0, None)
-        assert lane.returns_within(300, 4000.0) > 0.7
+        cohort = SessionCohort(False)
+        cohort.request(1.0, None)
+        assert cohort.returns_within(300, 4000.0) > 0.7
         for _ in range(5):
-            lane.request(1.0, 4000.0)
-        assert lane.returns_within(300) < 0.4
+            cohort.request(1.0, 4000.0)
+        assert cohort.returns_within(300) < 0.4
 
     def test_the_gap_that_has_just_ended_counts(self) -> None:
-        lane = Lane(False)
+        cohort = SessionCohort(False)
         for gap in (None, 20.0, 20.0):
-            lane.request(1.0, gap)
-        before = lane.returns_within(300, 4000.0)
-        assert before < lane.returns_within(300)
-        lane.request(1.0, 4000.0)
-        assert lane.returns_within(300) == before
+            cohort.request(1.0, gap)
+        before = cohort.returns_within(300, 4000.0)
+        assert before < cohort.returns_within(300)
+        cohort.request(1.0, 4000.0)
+        assert cohort.returns_within(300) == before
 
     def test_the_lane_is_busier_than_its_sessions(self) -> None:
-        lane = Lane(False)
+        cohort = SessionCohort(False)
         for n in range(40):
-            lane.request(1 + n * 50.0, 1000.0)
-        assert lane.shares_within(300) > 0.9 > lane.returns_within(300)
-        assert set(lane.gaps()) == {1000.0}
+            cohort.request(1 + n * 50.0, 1000.0)
+        assert cohort.shares_within(300) > 0.9 > cohort.returns_within(300)
+        assert set(cohort.gaps()) == {1000.0}
 
     def test_memory_is_bounded(self) -> None:
-        lane = Lane(False)
+        cohort = SessionCohort(False)
         for n in range(10_000):
-            lane.request(float(n), 1.0)
-        assert len(lane.gaps()) < 1000
+            cohort.request(float(n), 1.0)
+        assert len(cohort.gaps()) < 1000
 
 
 class TestOpening:
     def test_is_what_all_sessions_begin_with(self) -> None:
-        lane = Lane(False)
+        cohort = SessionCohort(False)
         for text in ("abcd", "abce", "abx"):
-            lane.request(1.0, None)
-            lane.begins(turns(text))
-        assert lane.shared_turns(turns("abzz")) == 2
+            cohort.request(1.0, None)
+            cohort.begins(turns(text))
+        assert cohort.shared_turns(turns("abzz")) == 2
 
     def test_is_not_known_after_one_session(self) -> None:
-        lane = Lane(False)
-        lane.request(1.0, None)
-        lane.begins(turns("abc"))
-        assert lane.shared_turns(turns("abc")) == 0
+        cohort = SessionCohort(False)
+        cohort.request(1.0, None)
+        cohort.begins(turns("abc"))
+        assert cohort.shared_turns(turns("abc")) == 0
 
     def test_another_beginning_shares_nothing(self) -> None:
-        lane = Lane(False)
+        cohort = SessionCohort(False)
         for text in ("abcd", "abce"):
-            lane.request(1.0, None)
-            lane.begins(turns(text))
-        assert lane.shared_turns(turns("xbc")) == 0
-        assert lane.shared_turns(turns("ab")) == 0
+            cohort.request(1.0, None)
+            cohort.begins(turns(text))
+        assert cohort.shared_turns(turns("xbc")) == 0
+        assert cohort.shared_turns(turns("ab")) == 0
 
 
 class TestRepeats:
     def test_a_side_call_that_was_made_anew_will_be_again(self) -> None:
-        lane = Lane(False)
-        before = lane.repeats()
+        cohort = SessionCohort(False)
+        before = cohort.repeats()
         for number in range(3):
-            lane.request(200.0 * number, None)
-            lane.repeat(20.0)
-        assert before < 0.28 < lane.repeats()
-        assert lane.gaps() == [20.0, 20.0, 20.0]
+            cohort.request(200.0 * number, None)
+            cohort.repeat(20.0)
+        assert before < 0.28 < cohort.repeats()
+        assert cohort.gaps() == [20.0, 20.0, 20.0]
 
     def test_requests_that_were_not_repeated_say_so(self) -> None:
-        lane = Lane(False)
-        lane.request(0.0, None)
-        lane.repeat(20.0)
-        once = lane.repeats()
+        cohort = SessionCohort(False)
+        cohort.request(0.0, None)
+        cohort.repeat(20.0)
+        once = cohort.repeats()
         for number in range(1, 12):
-            lane.request(200.0 * number, None)
-        assert lane.repeats() < 0.1 < once
+            cohort.request(200.0 * number, None)
+        assert cohort.repeats() < 0.1 < once
 
     def test_where_conversations_go_on_a_retry_is_no_gap(self) -> None:
-        lane = Lane(False)
-        lane.request(0.0, None)
-        lane.continued = 1
-        lane.repeat(20.0)
-        assert lane.gaps() == []
+        cohort = SessionCohort(False)
+        cohort.request(0.0, None)
+        cohort.continued = 1
+        cohort.repeat(20.0)
+        assert cohort.gaps() == []
 
 
 class TestItemRecords:

@@ -5,11 +5,11 @@ import pytest
 
 from proxy.core.request.message import Message
 from proxy.core.request.transcript import Transcript, turn_digest
-from proxy.core.request.view import View, build_view
-from proxy.core.sessions.observation import Reading, commit_head, commit_reading, read_request
-from proxy.core.sessions.preamble_changes import HeadRecords, changed_places
+from proxy.core.request.view import RecognisedRequest, recognise_request
+from proxy.core.sessions.observation import RequestObservation, commit_preamble, commit_reading, read_request
+from proxy.core.sessions.preamble_changes import PreambleChanges, changed_places
 from proxy.core.sessions.session import Session, SessionTable, fixed_digest
-from proxy.core.stability.change_rates import Break
+from proxy.core.stability.change_rates import HistoryDivergence
 from proxy.core.wire.json_body import parse_chat
 from tests.fidelity.chats import File
 from tests.talk import Body, assistant, calling, lines, read, result, shown, system, user
@@ -33,16 +33,18 @@ class Clients:
 
     def send(
         self, *messages: Body, scope: str = "team", model: str = "m", hint: str = "", tools: bytes = b""
-    ) -> tuple[Session, Reading]:
+    ) -> tuple[Session, RequestObservation]:
         session = self.find(*messages, scope=scope, model=model, hint=hint, tools=tools)
         known = Transcript(read(messages))
         session.notice(known)
-        view: View = build_view(parse_chat(b'{"model":"m","messages":[{"role":"user"}]}'), known, session.is_movable)
-        reading = read_request(session, view, tools, self.now)
+        recognised: RecognisedRequest = recognise_request(
+            parse_chat(b'{"model":"m","messages":[{"role":"user"}]}'), known, session.is_movable
+        )
+        observation = read_request(session, recognised, tools, self.now)
         self.now += 10
-        commit_reading(session, reading, self.now)
-        commit_head(session, view, [])
-        return session, reading
+        commit_reading(session, observation, self.now)
+        commit_preamble(session, recognised, [])
+        return session, observation
 
 
 TURN = [user("one"), assistant("1")]
@@ -70,42 +72,42 @@ class TestFind:
     def test_a_continuation_is_the_same_session(self) -> None:
         clients = Clients()
         first, _ = clients.send(SYSTEM, user("one"))
-        second, reading = clients.send(SYSTEM, *TURN, user("two"))
+        second, observation = clients.send(SYSTEM, *TURN, user("two"))
         third, _ = clients.send(SYSTEM, *TURN, user("two"), calling("1"), result("1", "x"))
         assert first is second is third
-        assert (reading.broke, reading.is_retry) == (Break(0), False)
+        assert (observation.broke, observation.is_retry) == (HistoryDivergence(0), False)
         assert len(clients.table) == 1
 
     def test_a_retry_is_the_same_session_and_teaches_nothing(self) -> None:
         clients = Clients()
         first, _ = clients.send(SYSTEM, user("one"))
-        again, reading = clients.send(SYSTEM, user("one"))
+        again, observation = clients.send(SYSTEM, user("one"))
         assert first is again
-        assert reading.is_retry
-        assert (again.requests, again.lane.started) == (1, 1)
+        assert observation.is_retry
+        assert (again.requests, again.cohort.started) == (1, 1)
 
     def test_a_branch_shares_the_trunk(self) -> None:
         clients = Clients()
         clients.send(SYSTEM, user("one"))
         trunk, _ = clients.send(SYSTEM, *TURN, user("two"), assistant("2"), user("three"))
-        branch, reading = clients.send(SYSTEM, *TURN, user("two"), assistant("2"), user("three, but better"))
+        branch, observation = clients.send(SYSTEM, *TURN, user("two"), assistant("2"), user("three, but better"))
         assert trunk is branch
-        assert reading.broke == Break(1)
+        assert observation.broke == HistoryDivergence(1)
 
     def test_a_conversation_that_was_trimmed_at_its_head_goes_on(self) -> None:
         clients = Clients()
         long = [m for n in range(5) for m in (user(f"q{n}"), assistant(f"a{n}"))]
         first, _ = clients.send(SYSTEM, *long, user("q5"))
-        trimmed, reading = clients.send(SYSTEM, *long[6:], user("q5"), assistant("a5"), user("q6"))
+        trimmed, observation = clients.send(SYSTEM, *long[6:], user("q5"), assistant("a5"), user("q6"))
         assert first is trimmed
-        assert reading.broke == Break(11)
+        assert observation.broke == HistoryDivergence(11)
 
     def test_another_first_turn_is_another_session(self) -> None:
         clients = Clients()
         one, _ = clients.send(SYSTEM, user("one"))
         other, _ = clients.send(SYSTEM, user("other"))
         assert one is not other
-        assert one.lane is other.lane
+        assert one.cohort is other.cohort
 
     def test_parallel_agents_under_one_system_prompt(self) -> None:
         clients = Clients()
@@ -129,9 +131,9 @@ class TestFind:
     def test_context_between_the_turns_does_not_matter(self) -> None:
         clients = Clients()
         one, _ = clients.send(SYSTEM, *TURN, *shown(A), user("two"))
-        other, reading = clients.send(SYSTEM, *TURN, user("two"), assistant("2"), *shown(B), user("three"))
+        other, observation = clients.send(SYSTEM, *TURN, user("two"), assistant("2"), *shown(B), user("three"))
         assert one is other
-        assert reading.broke == Break(0)
+        assert observation.broke == HistoryDivergence(0)
 
     def test_scopes_and_models_are_kept_apart(self) -> None:
         clients = Clients()
@@ -140,7 +142,7 @@ class TestFind:
             for scope, model in (("team", "m"), ("other", "m"), ("team", "other"))
         ]
         assert len({id(s) for s in found}) == 3
-        assert len({id(s.lane) for s in found}) == 3
+        assert len({id(s.cohort) for s in found}) == 3
 
     def test_a_hint_decides(self) -> None:
         clients = Clients()
@@ -191,7 +193,7 @@ class TestFind:
         texts = (f"You are kind.\nCurrent time: 2026-01-01 10:0{n}\n" for n in range(2))
         one, other = (clients.send(system(text), user(text))[0] for text in texts)
         assert one is not other
-        assert one.lane is other.lane
+        assert one.cohort is other.cohort
 
     def test_memory_is_bounded(self) -> None:
         clients = Clients()
@@ -206,29 +208,29 @@ class TestReading:
         seen = []
         for number, content in enumerate(["a = 1\n", "a = 1\n", "a = 2\n", "a = 2\n"]):
             turns = [m for n in range(number) for m in (user(f"q{n}"), assistant(f"a{n}"))]
-            _, reading = clients.send(SYSTEM, *turns, *shown(File("a.py", content), B), user(f"q{number}"))
-            seen.append(reading.ages["aider:files/file:a.py"])
+            _, observation = clients.send(SYSTEM, *turns, *shown(File("a.py", content), B), user(f"q{number}"))
+            seen.append(observation.ages["aider:files/file:a.py"])
         assert seen == [1, 2, 0, 1]
 
     def test_what_one_session_taught_is_known_to_the_next(self) -> None:
         clients = Clients()
         for text in ("one", "two"):
             clients.send(SYSTEM, *shown(A), user(text))
-        _, reading = clients.send(SYSTEM, *shown(A), user("three"))
-        assert reading.ages["aider:files/file:a.py"] == 3
+        _, observation = clients.send(SYSTEM, *shown(A), user("three"))
+        assert observation.ages["aider:files/file:a.py"] == 3
 
     def test_rewriting_the_newest_message_is_a_break_of_one(self) -> None:
         clients = Clients()
         session, _ = clients.send(SYSTEM, user("one"), calling("1"), result("1", "long output"))
         clients.send(SYSTEM, user("one"), calling("1"), result("1", "cleared"), calling("2"), result("2", "x"))
-        assert session.lane.breaks.breaks() == [Break(1, results=1)]
+        assert session.cohort.breaks.breaks() == [HistoryDivergence(1, results=1)]
 
     def test_a_changing_head_is_learnt_by_its_place(self) -> None:
         clients = Clients()
         for number in range(4):
             turns = [m for n in range(number) for m in (user(f"q{n}"), assistant(f"a{n}"))]
-            head = [SYSTEM, system(f"Variable {number}")]
-            session, _ = clients.send(*head, *turns, user(f"q{number}"), tools=b"t")
+            preamble = [SYSTEM, system(f"Variable {number}")]
+            session, _ = clients.send(*preamble, *turns, user(f"q{number}"), tools=b"t")
         assert (session.own_head.changes, session.own_head.fresh_changes) == ([0, 0, 1], [0, 0, 2])
         assert session.head_hazard(2, is_fresh=True) > 5 * session.head_hazard(1)
 
@@ -295,13 +297,13 @@ class TestDigests:
 
 
 def test_a_text_that_changed_in_part_once_is_no_visit() -> None:
-    records = HeadRecords()
+    records = PreambleChanges()
     for _ in range(10):
         records.add((b"t", b"home"), (b"t", b"home"))
     edited, replaced = records.hazard(1, 0.02, is_edited=True), records.hazard(1, 0.02, is_fresh=True)
     assert records.hazard(1, 0.02) < edited < 0.15 < 0.5 < replaced
     # Where it is new, one change says that it may change each time.
-    assert HeadRecords().hazard(1, 0.02, is_edited=True) > 0.5
+    assert PreambleChanges().hazard(1, 0.02, is_edited=True) > 0.5
 
 
 def test_another_text_is_told_from_the_same_one_with_a_line_changed() -> None:
@@ -311,8 +313,8 @@ def test_another_text_is_told_from_the_same_one_with_a_line_changed() -> None:
     found = []
     for number, text in enumerate(texts):
         turns = [m for n in range(number) for m in (user(f"q{n}"), assistant(f"a{n}"))]
-        _, reading = clients.send(system(text), *turns, user(f"q{number}"))
-        found.append(reading.replaced)
+        _, observation = clients.send(system(text), *turns, user(f"q{number}"))
+        found.append(observation.replaced)
     assert found == [frozenset(), frozenset(), frozenset({1})]
 
 
@@ -321,21 +323,21 @@ def test_a_file_that_is_new_to_the_session_is_noticed() -> None:
     joined = []
     for number, files in enumerate([[A], [A], [A, B], [A, B]]):
         turns = [m for n in range(number) for m in (user(f"q{n}"), assistant(f"a{n}"))]
-        session, reading = clients.send(SYSTEM, *turns, *shown(*files), user(f"q{number}"))
-        joined.append(reading.has_joined)
+        session, observation = clients.send(SYSTEM, *turns, *shown(*files), user(f"q{number}"))
+        joined.append(observation.has_joined)
     assert joined == [False, False, True, False]
-    assert (session.lane.shown, session.lane.joined) == (3, 1)
+    assert (session.cohort.shown, session.cohort.joined) == (3, 1)
 
 
 def test_head_records_begin_with_the_prior() -> None:
-    records = HeadRecords()
+    records = PreambleChanges()
     assert records.hazard(3, 0.9) > records.hazard(3, 0.02)
     records.add((b"a", b"b"), (b"a", b"c", b"d"))
     assert (records.seen, records.changes) == ([1, 1, 1], [0, 1, 1])
 
 
 def test_head_records_tell_a_visit_from_a_text_that_stays() -> None:
-    records = HeadRecords()
+    records = PreambleChanges()
     home, visit = (b"t", b"home"), (b"t", b"visit")
     fresh: frozenset[int] = frozenset()
     for before, after in pairwise([*[home] * 9, visit] * 4):

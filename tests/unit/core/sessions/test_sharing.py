@@ -14,10 +14,10 @@ from proxy.core.providers import PROFILES, CacheProfile
 from proxy.core.request.route import Route
 from proxy.core.request.tokens import bytes_over_four
 from proxy.core.sessions import snapshot
-from proxy.core.sessions.cohort import Lane
-from proxy.core.sessions.preamble_changes import HeadRecords
+from proxy.core.sessions.cohort import SessionCohort
+from proxy.core.sessions.preamble_changes import PreambleChanges
 from proxy.core.sessions.session import Session
-from proxy.core.sessions.volatile_lines import Region
+from proxy.core.sessions.volatile_lines import VolatileRegion
 from proxy.core.shadow.shared_costs import Costs
 from proxy.core.wire.json_body import Unreadable
 from tests.fidelity.chats import EDITABLE_ACK, EDITABLE_OPENING
@@ -53,19 +53,19 @@ class Workers:
         planner.began(plan, self.now)
         planner.settled(plan, None, self.now)
         if self.blobs is not None:
-            left_for, blobs = planner.handed(plan)
+            left_for, blobs = planner.export_state(plan)
             assert left_for == scope
             self.blobs.update(blobs)
         return plan
 
     def _recall(self, planner: TierPlanner, body: bytes, route: Route, cut: object) -> None:
         assert self.blobs is not None
-        lookout, asked = planner.lookout(body, route, cut), set[str]()  # type: ignore[arg-type]
+        state_lookup, asked = planner.state_lookup(body, route, cut), set[str]()  # type: ignore[arg-type]
         self.rounds.append(0)
-        while names := [name for name in lookout.names() if name not in asked]:
+        while names := [name for name in state_lookup.names() if name not in asked]:
             asked.update(names)
             self.rounds[-1] += 1
-            lookout.adopt({name: self.blobs[name] for name in names if name in self.blobs})
+            state_lookup.adopt({name: self.blobs[name] for name in names if name in self.blobs})
         assert self.rounds[-1] <= 3
 
 
@@ -155,7 +155,7 @@ def test_a_barred_session_is_barred_everywhere() -> None:
     plan = workers.send(*first)
     workers.planners[0].barred(plan)
     assert workers.blobs is not None
-    workers.blobs.update(workers.planners[0].handed(plan)[1])
+    workers.blobs.update(workers.planners[0].export_state(plan)[1])
     assert workers.send(*second).reason == "barred"
     assert workers.send(*third).reason == "barred"
 
@@ -199,8 +199,8 @@ def test_another_version_is_no_snapshot() -> None:
 
 
 def test_regions_are_handed_over() -> None:
-    records, others = HeadRecords([1], [1], [0], [0]), HeadRecords()
-    records.evidence.add([Region(0, (0, 5), (7,), 3)])
+    records, others = PreambleChanges([1], [1], [0], [0]), PreambleChanges()
+    records.evidence.add([VolatileRegion(0, (0, 5), (7,), 3)])
     blob = snapshot.pack_head(records)
     snapshot.restore_head(snapshot.read_head(blob), others)
     assert others.evidence == records.evidence
@@ -214,14 +214,14 @@ def test_the_regions_of_an_earlier_version_are_no_snapshot() -> None:
 
 def test_everything_that_is_learnt_is_in_a_snapshot() -> None:
     """A new field must be packed, or be named here with its reason."""
-    own = {"lane", "shared_head", "known_by"}  # others' records; found out with every request
+    own = {"cohort", "shared_head", "known_by"}  # others' records; found out with every request
     packed = {field.name for field in msgspec.structs.fields(snapshot.PackedSession)}
     renamed = {"tracker": "pieces"}
     for field in fields(Session):
         assert field.name in own or renamed.get(field.name, field.name) in packed, field.name
-    lane = {slot.removeprefix("_") for slot in Lane.__slots__} - {"key"}  # a name for the lane
-    assert lane <= {field.name for field in msgspec.structs.fields(snapshot.PackedLane)}
-    assert {field.name for field in fields(HeadRecords)} == {
+    cohort = {slot.removeprefix("_") for slot in SessionCohort.__slots__} - {"key"}  # a name for the lane
+    assert cohort <= {field.name for field in msgspec.structs.fields(snapshot.PackedLane)}
+    assert {field.name for field in fields(PreambleChanges)} == {
         "seen", "changes", "fresh_seen", "fresh_changes", "evidence", "documents",
     }  # fmt: skip
     assert set(vars(Classic())) == {"policy", "_items", "_broken", "_broken_by_history", "_sequence"}
@@ -264,8 +264,8 @@ def test_a_session_whose_load_was_missed_once_goes_on_where_it_stopped(gap: str)
     body = json.dumps({"model": "m", "messages": requests[8]}).encode()
     planner, route = again.planners[0], again.route
     cut = planner.cut(body)
-    lookout = planner.lookout(body, route, cut)
-    early = lookout.names()
+    state_lookup = planner.state_lookup(body, route, cut)
+    early = state_lookup.names()
     again.now += 20.0
     plan = planner.plan(body, route, Mode.TIER, again.now, cut)
     assert plan.session != session
@@ -273,8 +273,8 @@ def test_a_session_whose_load_was_missed_once_goes_on_where_it_stopped(gap: str)
         known = workers.blobs or {}
         names = early
         for _ in range(3):
-            lookout.adopt({name: known[name] for name in names if name in known})
-            names = lookout.names()
+            state_lookup.adopt({name: known[name] for name in names if name in known})
+            names = state_lookup.names()
     planner.began(plan, again.now)
     planner.settled(plan, None, again.now)
     plans = [again.send(*messages) for messages in requests[9:]]
@@ -289,10 +289,10 @@ def test_a_lane_that_has_seen_little_does_not_replace_one_that_has_seen_much() -
     for name in ("Ann", "Bob", "Cid"):
         workers.send(system(RULES), user(f"{name} asks."))
     known = dict(workers.blobs or {})
-    (lane,) = (name for name in known if name.startswith("l"))
+    (cohort,) = (name for name in known if name.startswith("l"))
     young = restarted(workers)
     young.blobs = {}  # the store is away
     young.send(system(RULES), user("Dan asks."))
     young.blobs.update(known)
     young.send(system(RULES), user("Eve asks."))
-    assert snapshot.read_lane(young.blobs[lane]).started == 4
+    assert snapshot.read_lane(young.blobs[cohort]).started == 4

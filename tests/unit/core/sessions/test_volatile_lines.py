@@ -13,7 +13,7 @@ from proxy.core.recognition.pieces import PieceKind
 from proxy.core.request.message import Message, MessageReader
 from proxy.core.request.route import Route
 from proxy.core.request.tokens import TokenCounter
-from proxy.core.sessions.volatile_lines import Evidence, HeadLines, line_hashes, with_evidence
+from proxy.core.sessions.volatile_lines import HeadLines, VolatileRegions, line_hashes, with_evidence
 from proxy.core.wire.json_body import elements
 from tests.fidelity.checker import check
 from tests.talk import Body, Talk, assistant, chat, lines, system, text_part, user
@@ -31,13 +31,13 @@ def with_lines(*changed: str, at: int = 40) -> str:
     return "\n".join([*LINES[:at], *changed, *LINES[at:]])
 
 
-def learnt(first: str, second: str, place: int = 0) -> Evidence:
-    evidence = Evidence()
+def learnt(first: str, second: str, place: int = 0) -> VolatileRegions:
+    evidence = VolatileRegions()
     evidence.learn(place, line_hashes(read(first)), read(second))
     return evidence
 
 
-def volatile(text: str, evidence: Evidence, place: int = 0) -> list[str]:
+def volatile(text: str, evidence: VolatileRegions, place: int = 0) -> list[str]:
     known = with_evidence(read(text), place, evidence).recognition
     cuts = known.cuts if known is not None else ()
     assert "".join(text[c.start : c.end] for c in cuts) in ("", text)
@@ -87,7 +87,7 @@ def test_a_list_of_one_text_is_read_like_a_string() -> None:
 
 
 def test_sessions_are_compared_only_while_they_have_as_many_system_messages() -> None:
-    evidence, lines = Evidence(), HeadLines()
+    evidence, lines = VolatileRegions(), HeadLines()
     lines.follow([read(with_lines("a: 1"))], evidence)
     lines.follow([read(with_lines("a: 2")), read("more")], evidence)
     assert evidence.regions == ()
@@ -169,7 +169,7 @@ def test_a_part_that_changes_is_volatile_as_a_whole() -> None:
     def parts(left: int) -> list[dict[str, str]]:
         return parted("\n".join(LINES[:40]), f"\nOpen tickets: {left}\n\n", "\n".join(LINES[40:]))
 
-    evidence = Evidence()
+    evidence = VolatileRegions()
     evidence.learn(0, line_hashes(read(parts(5))), read(parts(7)))
     known = with_evidence(read(parts(9)), 0, evidence)
     assert known.text is not None
@@ -236,7 +236,7 @@ def test_instructions_that_take_anothers_place_are_no_evidence() -> None:
     """A client goes over to another mode and back: most of the text is another."""
     architect = "\n".join([*LINES[:14], "Always reply in English."])
     ask = "\n".join(["Answer questions about the code.", "Change nothing.", "Always reply in English."])
-    evidence, lines = Evidence(), HeadLines()
+    evidence, lines = VolatileRegions(), HeadLines()
     for text in (architect, architect, ask, architect, ask):
         lines.follow([read(text)], evidence)
     assert evidence.regions == ()

@@ -11,9 +11,9 @@ from proxy.core.providers import ANTHROPIC, OPENAI, PROFILES, CacheProfile
 from proxy.core.reasons import Reason
 from proxy.core.request.tokens import bytes_over_four
 from proxy.core.response.usage import Usage, usage_of
-from proxy.core.shadow.deviations import Beliefs, Deviation, Observation, missing
+from proxy.core.shadow.deviations import Deviation, Observation, ProviderObservations, missing
 from proxy.errors import UpstreamRejected
-from proxy.upstream.embedded.provider import Provider, Reply
+from proxy.upstream.embedded.provider import Provider, ProviderReply
 from tests.talk import Body, Talk, assistant, chat, lines, marks_in, sent, system, user
 
 PAGE = replace(ANTHROPIC, min_tokens=1024)
@@ -185,7 +185,7 @@ def hour(turns: int, label: str = "rule") -> list[Body]:
 class Downgrading(Provider):
     """Stores for five minutes what should be kept for an hour."""
 
-    def chat(self, body: bytes, account: str, now: float, output_tokens: int) -> Reply:
+    def chat(self, body: bytes, account: str, now: float, output_tokens: int) -> ProviderReply:
         short = body.replace(b',"ttl":"1h"', b"").replace(b', "ttl": "1h"', b"")
         return super().chat(short, account, now, output_tokens)
 
@@ -213,50 +213,50 @@ def test_an_hour_that_is_over_after_five_minutes() -> None:
 
 
 def test_an_hour_of_which_the_report_says_nothing_is_an_hour() -> None:
-    beliefs = Beliefs()
+    observations = ProviderObservations()
     bill, usage = Bill(0, 0, 4000, 100), Usage(4100, 10, 0, 4000, 0)
-    kinds = {beliefs.observe(Observation(bill, usage, 4000), PAGE, 1000.0) for _ in range(5)}
+    kinds = {observations.observe(Observation(bill, usage, 4000), PAGE, 1000.0) for _ in range(5)}
     assert kinds == {Deviation.AS_EXPECTED}
-    assert beliefs.profile(PAGE, 1000.0) is PAGE
+    assert observations.profile(PAGE, 1000.0) is PAGE
 
 
 def test_another_tokeniser_moves_the_minimum() -> None:
-    beliefs = Beliefs()
+    observations = ProviderObservations()
     bill = Bill(0, 2000, 0, 0)
-    kinds = [beliefs.observe(Observation(bill, Usage(2600, 5, 0, 2600), 2000), PAGE, 1.0) for _ in range(3)]
+    kinds = [observations.observe(Observation(bill, Usage(2600, 5, 0, 2600), 2000), PAGE, 1.0) for _ in range(3)]
     assert kinds[0] == Deviation.COUNTED_DIFFERENTLY
     assert kinds[-1] == Deviation.AS_EXPECTED
-    assert beliefs.scale == pytest.approx(1.3)
-    assert beliefs.profile(PAGE, 1.0).min_tokens == pytest.approx(1024 / 1.3, abs=1)
+    assert observations.scale == pytest.approx(1.3)
+    assert observations.profile(PAGE, 1.0).min_tokens == pytest.approx(1024 / 1.3, abs=1)
 
 
 def test_a_scale_is_bounded() -> None:
-    beliefs = Beliefs()
+    observations = ProviderObservations()
     for _ in range(9):
-        beliefs.observe(Observation(Bill(0, 0, 0, 1000), Usage(90_000, 5)), OPENAI, 1.0)
-    assert beliefs.scale == 2.0
+        observations.observe(Observation(Bill(0, 0, 0, 1000), Usage(90_000, 5)), OPENAI, 1.0)
+    assert observations.scale == 2.0
 
 
 def test_runs_that_do_not_count_once() -> None:
-    beliefs = Beliefs()
+    observations = ProviderObservations()
     far = Observation(
         Bill(5000, 900, 0, 0, hit=3), Usage(5900, 5, 0, 5900), 5900, age_s=10.0, life_s=300.0, distance=60
     )
-    kinds = [beliefs.observe(far, PAGE, 1.0) for _ in range(2)]
+    kinds = [observations.observe(far, PAGE, 1.0) for _ in range(2)]
     assert kinds == [Deviation.OUT_OF_REACH] * 2
-    assert beliefs.profile(PAGE, 1.0).collapses_runs is False
+    assert observations.profile(PAGE, 1.0).collapses_runs is False
     held = replace(far, reported=Usage(5900, 5, 5000, 900))
-    assert beliefs.observe(held, PAGE, 1.0) == Deviation.AS_EXPECTED
-    assert beliefs.profile(PAGE, 1.0).collapses_runs is True
+    assert observations.observe(held, PAGE, 1.0) == Deviation.AS_EXPECTED
+    assert observations.profile(PAGE, 1.0).collapses_runs is True
 
 
 def test_a_grid_that_is_spread_over_machines_has_a_chance() -> None:
-    beliefs = Beliefs()
+    observations = ProviderObservations()
     hit = Observation(Bill(4096, 0, 0, 900, hit=3), Usage(4996, 5, 4096), age_s=40.0, life_s=600.0)
     miss = replace(hit, reported=Usage(4996, 5, 0))
-    kinds = {beliefs.observe(one, OPENAI, 1.0) for one in (hit, miss, hit, miss, hit, miss)}
+    kinds = {observations.observe(one, OPENAI, 1.0) for one in (hit, miss, hit, miss, hit, miss)}
     assert kinds == {Deviation.AS_EXPECTED, Deviation.EVICTED}
-    assert beliefs.profile(OPENAI, 1.0).hit_chance == 0.5
+    assert observations.profile(OPENAI, 1.0).hit_chance == 0.5
 
 
 def test_what_is_missing_is_what_was_not_read_and_not_written() -> None:

@@ -5,7 +5,7 @@ import pytest
 from proxy.core.caches.prompt import Bill
 from proxy.core.providers import PROFILES
 from proxy.core.response.usage import Usage
-from proxy.core.shadow.shadow_caches import Worlds, cost_of, surprise_of
+from proxy.core.shadow.shadow_caches import ShadowCaches, cost_of, unpredicted_cost
 
 CLAUDE = PROFILES["anthropic"]
 
@@ -15,24 +15,24 @@ def test_a_bill_in_tokens_at_the_plain_price() -> None:
 
 
 def test_what_was_lost_may_not_be_lost_again() -> None:
-    worlds = Worlds.of(CLAUDE)
-    fresh = worlds.allowance(1000.0, "economic", 0.5)
+    worlds = ShadowCaches.of(CLAUDE)
+    fresh = worlds.regret_budget(1000.0, "economic", 0.5)
     assert fresh > 0
     worlds.sent_cost += fresh
-    assert worlds.allowance(1000.0, "economic", 0.5) == pytest.approx(0.0)
+    assert worlds.regret_budget(1000.0, "economic", 0.5) == pytest.approx(0.0)
     worlds.own_cost += 10_000.0
-    assert worlds.allowance(1000.0, "economic", 0.5) > 10_000.0
+    assert worlds.regret_budget(1000.0, "economic", 0.5) > 10_000.0
 
 
 def test_a_client_that_is_sure_to_return_is_worth_more_risk() -> None:
-    worlds = Worlds.of(CLAUDE)
-    assert worlds.allowance(1000.0, "economic", 1.0) > 2 * worlds.allowance(1000.0, "economic", 0.6)
+    worlds = ShadowCaches.of(CLAUDE)
+    assert worlds.regret_budget(1000.0, "economic", 1.0) > 2 * worlds.regret_budget(1000.0, "economic", 0.6)
 
 
 def test_a_report_is_compared_in_our_own_tokens() -> None:
     predicted = Bill(800, 200, 0, 0)
     as_foreseen = Usage(prompt=2000, output=1, read=1600, write_5m=400)
-    assert surprise_of(CLAUDE, predicted, as_foreseen) == pytest.approx(0.0)
+    assert unpredicted_cost(CLAUDE, predicted, as_foreseen) == pytest.approx(0.0)
     missed = Usage(prompt=2000, output=1, read=0, write_5m=2000)
-    assert surprise_of(CLAUDE, predicted, missed) == pytest.approx(1250 - (80 + 250))
-    assert surprise_of(CLAUDE, None, missed) == 0.0
+    assert unpredicted_cost(CLAUDE, predicted, missed) == pytest.approx(1250 - (80 + 250))
+    assert unpredicted_cost(CLAUDE, None, missed) == 0.0

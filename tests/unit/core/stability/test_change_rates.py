@@ -5,10 +5,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.core.recognition.fixed_texts import Claim
+from proxy.core.recognition.fixed_texts import FileClaim
 from proxy.core.recognition.pieces import PieceKind
-from proxy.core.stability.change_rates import Break, BreakRanks, change_hazard, file_hazard, fixed_hazard, later_hazard
-from proxy.core.stability.edit_signals import NO_SIGN, Sign
+from proxy.core.stability.change_rates import (
+    BreakRanks,
+    HistoryDivergence,
+    change_hazard,
+    file_hazard,
+    fixed_hazard,
+    later_hazard,
+)
+from proxy.core.stability.edit_signals import NO_SIGN, EditSignals
 
 
 def chance(hazard: float) -> float:
@@ -23,12 +30,14 @@ class TestFileHazard:
 
     def test_what_is_said_of_a_file_outweighs_its_past(self) -> None:
         quiet = file_hazard(6, 2000, NO_SIGN)
-        assert file_hazard(6, 2000, Sign(is_named=True)) > 3 * quiet
-        assert file_hazard(6, 2000, Sign(is_answered=True)) > file_hazard(6, 2000, Sign(is_named=True))
-        assert file_hazard(6, 2000, Sign(symbols=1.0)) > file_hazard(6, 2000, Sign(is_hinted=True)) > quiet
-        assert file_hazard(6, 2000, Sign(symbols=0.1)) == quiet
-        assert file_hazard(0, 2000, Sign(is_beside=True)) < file_hazard(0, 2000, NO_SIGN)
-        assert file_hazard(0, 2000, Sign(is_asked=True)) < file_hazard(0, 2000, NO_SIGN)
+        assert file_hazard(6, 2000, EditSignals(is_named=True)) > 3 * quiet
+        assert file_hazard(6, 2000, EditSignals(is_answered=True)) > file_hazard(6, 2000, EditSignals(is_named=True))
+        assert (
+            file_hazard(6, 2000, EditSignals(symbols=1.0)) > file_hazard(6, 2000, EditSignals(is_hinted=True)) > quiet
+        )
+        assert file_hazard(6, 2000, EditSignals(symbols=0.1)) == quiet
+        assert file_hazard(0, 2000, EditSignals(is_beside=True)) < file_hazard(0, 2000, NO_SIGN)
+        assert file_hazard(0, 2000, EditSignals(is_asked=True)) < file_hazard(0, 2000, NO_SIGN)
 
     def test_a_larger_file_is_edited_more_often(self) -> None:
         assert file_hazard(3, 20_000, NO_SIGN) > file_hazard(3, 1_000, NO_SIGN)
@@ -36,9 +45,11 @@ class TestFileHazard:
     @given(
         st.integers(0, 1000),
         st.integers(0, 10**7),
-        st.builds(Sign, st.booleans(), st.booleans(), st.booleans(), st.floats(0, 1), st.booleans(), st.booleans()),
+        st.builds(
+            EditSignals, st.booleans(), st.booleans(), st.booleans(), st.floats(0, 1), st.booleans(), st.booleans()
+        ),
     )
-    def test_is_a_finite_positive_hazard(self, age: int, tokens: int, sign: Sign) -> None:
+    def test_is_a_finite_positive_hazard(self, age: int, tokens: int, sign: EditSignals) -> None:
         assert 0 < file_hazard(age, tokens, sign) <= 3
 
 
@@ -59,13 +70,13 @@ class TestLaterHazard:
 class TestChangeHazard:
     def test_a_map_changes_more_often_than_a_file_and_a_read_only_file_hardly(self) -> None:
         outline, reference = (
-            change_hazard(PieceKind.SYMBOL, Claim.MAP, 3),
-            change_hazard(PieceKind.FILE, Claim.READ_ONLY, 3),
+            change_hazard(PieceKind.SYMBOL, FileClaim.MAP, 3),
+            change_hazard(PieceKind.FILE, FileClaim.READ_ONLY, 3),
         )
         assert reference < file_hazard(3, 2000, NO_SIGN) < outline
 
-    @given(st.sampled_from(PieceKind), st.sampled_from(Claim), st.integers(0, 1000), st.none() | st.floats(0, 1))
-    def test_is_a_finite_positive_hazard(self, kind: PieceKind, claim: Claim, age: int, rate: float | None) -> None:
+    @given(st.sampled_from(PieceKind), st.sampled_from(FileClaim), st.integers(0, 1000), st.none() | st.floats(0, 1))
+    def test_is_a_finite_positive_hazard(self, kind: PieceKind, claim: FileClaim, age: int, rate: float | None) -> None:
         assert 0 < change_hazard(kind, claim, age, rate) < 10
 
 
@@ -80,67 +91,67 @@ class TestBreakRanks:
     def test_the_past_is_expected_again(self) -> None:
         appends, rewrites = BreakRanks(0.6), BreakRanks(0.6)
         for _ in range(20):
-            appends.add(Break(0))
-            rewrites.add(Break(1))
+            appends.add(HistoryDivergence(0))
+            rewrites.add(HistoryDivergence(1))
         assert appends.survival(5)[-1] > 0.95
         assert rewrites.survival(5)[-1] < 0.1
         assert rewrites.survival(5)[-2] > 0.95
 
     def test_what_was_just_seen_counts_before_it_is_added(self) -> None:
         ranks = BreakRanks(0.9)
-        assert ranks.survival(3, newest=Break(2))[-1] < ranks.survival(3)[-1]
+        assert ranks.survival(3, newest=HistoryDivergence(2))[-1] < ranks.survival(3)[-1]
         assert len(ranks) == 0
 
     def test_the_newest_weigh_more(self) -> None:
         one, other = BreakRanks(0.5), BreakRanks(0.5)
         for old, new in [(0, 1)] * 1:
             for _ in range(10):
-                one.add(Break(old))
-                other.add(Break(new))
+                one.add(HistoryDivergence(old))
+                other.add(HistoryDivergence(new))
             for _ in range(10):
-                one.add(Break(new))
-                other.add(Break(old))
+                one.add(HistoryDivergence(new))
+                other.add(HistoryDivergence(old))
         assert one.survival(4)[-1] < other.survival(4)[-1]
 
     def test_old_ones_are_forgotten(self) -> None:
         ranks = BreakRanks(0.5)
         for _ in range(1000):
-            ranks.add(Break(1))
+            ranks.add(HistoryDivergence(1))
         assert len(ranks) == len(ranks.breaks()) < 100
 
     def test_a_client_that_clears_results_keeps_as_many_of_them_as_before(self) -> None:
         ranks = BreakRanks(0.9)
         for messages in (5, 7, 6, 5):
-            ranks.add(Break(messages, results=3))
+            ranks.add(HistoryDivergence(messages, results=3))
         # The third result from the end stands in the tenth message from it: that one is cleared next.
-        chances = ranks.survival(20, Break(6, results=3), results=[1, 4, 10, 13])
+        chances = ranks.survival(20, HistoryDivergence(6, results=3), results=[1, 4, 10, 13])
         assert chances[-10] < 0.2
         assert chances[-11] > 0.9
 
     def test_the_first_clearing_is_believed(self) -> None:
         ranks = BreakRanks(0.9)
         for _ in range(5):
-            ranks.add(Break(0))
-        cleared, rewrote = Break(3, results=2), Break(3)
+            ranks.add(HistoryDivergence(0))
+        cleared, rewrote = HistoryDivergence(3, results=2), HistoryDivergence(3)
         results = [1, 3, 5]
         assert ranks.survival(9, cleared, results)[-1] < 0.5 < ranks.survival(9, rewrote, results)[-1]
 
     def test_one_answer_without_a_call_ends_no_habit_of_clearing(self) -> None:
         ranks = BreakRanks(0.9)
         for _ in range(20):
-            ranks.add(Break(7, results=4))
+            ranks.add(HistoryDivergence(7, results=4))
         results = [2, 4, 6, 8, 10]
-        chances = ranks.survival(12, Break(0), results)
+        chances = ranks.survival(12, HistoryDivergence(0), results)
         assert chances[-8] < 0.28 < chances[-9]
-        ranks.add(Break(0))
+        ranks.add(HistoryDivergence(0))
         # Two in a row do.
-        assert ranks.survival(12, Break(0), results)[-8] > 2 * chances[-8]
+        assert ranks.survival(12, HistoryDivergence(0), results)[-8] > 2 * chances[-8]
 
     @given(st.floats(0.1, 0.95), st.lists(st.integers(0, 30), max_size=40), st.integers(0, 25))
     def test_survival_never_rises_towards_the_end(self, prior: float, seen: list[int], turns: int) -> None:
         ranks = BreakRanks(prior)
         for rank in seen:
-            ranks.add(Break(rank))
+            ranks.add(HistoryDivergence(rank))
         chances = ranks.survival(turns)
         assert len(chances) == turns
         assert all(0 <= c <= 1 + 1e-9 for c in chances)

@@ -10,12 +10,14 @@ PROMPT = (
 
 
 def test_words_of_the_last_question_and_of_the_one_before_count_beyond_the_average() -> None:
-    view = view_of(system(PROMPT), user("Where are my PARCELS?"), assistant("There."), user("And refunds, parcels?"))
-    first, second = read_words(view)
+    recognised = view_of(
+        system(PROMPT), user("Where are my PARCELS?"), assistant("There."), user("And refunds, parcels?")
+    )
+    first, second = read_words(recognised)
     assert first == pytest.approx((0.0, -0.25))
     assert second == pytest.approx((0.0, 0.25))
-    view = view_of(system(PROMPT), user("A refunds question"))
-    assert read_words(view) == [pytest.approx((0.25, 0.0)), pytest.approx((-0.25, 0.0))]
+    recognised = view_of(system(PROMPT), user("A refunds question"))
+    assert read_words(recognised) == [pytest.approx((0.25, 0.0)), pytest.approx((-0.25, 0.0))]
 
 
 def test_short_words_and_no_documents_say_nothing() -> None:
@@ -24,8 +26,8 @@ def test_short_words_and_no_documents_say_nothing() -> None:
 
 
 def test_a_long_question_is_read_from_its_beginning() -> None:
-    view = view_of(system(PROMPT), user("refunds " + "filler " * 2_000 + "parcels"))
-    first, second = read_words(view)
+    recognised = view_of(system(PROMPT), user("refunds " + "filler " * 2_000 + "parcels"))
+    first, second = read_words(recognised)
     assert first[0] > 0 > second[0]
 
 

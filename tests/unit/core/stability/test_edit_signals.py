@@ -2,7 +2,7 @@ from collections.abc import Mapping
 
 import pytest
 
-from proxy.core.stability.edit_signals import Sign, read_signs
+from proxy.core.stability.edit_signals import EditSignals, read_signs
 from proxy.core.stability.file_words import FileWords
 from tests.fidelity.chats import File
 from tests.talk import Body, assistant, shown, system, user, view_of
@@ -12,10 +12,10 @@ WRITER = File("src/writer.py", "from parser import RowParser\n\ndef write_rows()
 RULES = "\n\n# *SEARCH/REPLACE block* Rules:\n\nName the file: src/parser.py\n"
 
 
-def signs(*messages: Body, age: int = 2) -> Mapping[str, Sign]:
-    view = view_of(system("You are kind."), *messages)
-    items = {item.key: item for item in view.items()}
-    found = read_signs(view, items, dict.fromkeys(items, age), FileWords())
+def signs(*messages: Body, age: int = 2) -> Mapping[str, EditSignals]:
+    recognised = view_of(system("You are kind."), *messages)
+    items = {item.key: item for item in recognised.items()}
+    found = read_signs(recognised, items, dict.fromkeys(items, age), FileWords())
     return {key.rpartition("/")[2]: sign for key, sign in found.items()}
 
 

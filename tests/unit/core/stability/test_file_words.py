@@ -3,15 +3,18 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.core.recognition.fixed_texts import Claim
+from proxy.core.recognition.fixed_texts import FileClaim
 from proxy.core.recognition.pieces import PieceKind
-from proxy.core.request.item import Item
+from proxy.core.request.item import ContextPiece
 from proxy.core.request.message import piece_digest
 from proxy.core.stability.file_words import FileWords
 
 
-def files(**texts: str) -> dict[str, Item]:
-    return {key: Item(key, PieceKind.FILE, Claim.AS_SAID, text, piece_digest(text)) for key, text in texts.items()}
+def files(**texts: str) -> dict[str, ContextPiece]:
+    return {
+        key: ContextPiece(key, PieceKind.FILE, FileClaim.AS_SAID, text, piece_digest(text))
+        for key, text in texts.items()
+    }
 
 
 CHAT = files(

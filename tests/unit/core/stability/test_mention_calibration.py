@@ -4,10 +4,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.core.stability.edit_signals import NO_SIGN, Sign
+from proxy.core.stability.edit_signals import NO_SIGN, EditSignals
 from proxy.core.stability.mention_calibration import Reliance, said_of
 
-TOLD, BESIDE = Sign(is_named=True), Sign(is_beside=True)
+TOLD, BESIDE = EditSignals(is_named=True), EditSignals(is_beside=True)
 
 
 def shown(told: bool, beside: bool, times: int = 10) -> Reliance:

@@ -8,8 +8,8 @@ EDITS = "Here is the change.\n\nsrc/parser.py\n```\n<<<<<<< SEARCH\nx = 1\n=====
 
 
 def rates(*history: Body) -> list[float]:
-    view = view_of(system("You are kind."), *history, *shown(PARSER, WRITER), user("Next."))
-    return [told_rate(view, item.key) for item in view.items()]
+    recognised = view_of(system("You are kind."), *history, *shown(PARSER, WRITER), user("Next."))
+    return [told_rate(recognised, item.key) for item in recognised.items()]
 
 
 def test_without_a_history_nothing_is_known() -> None:

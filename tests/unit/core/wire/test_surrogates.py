@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.core.recognition.pieces import Cut, Form, PieceKind, Recognition, recognise_text
+from proxy.core.recognition.pieces import Cut, MessageKind, PieceKind, Recognition, recognise_text
 from proxy.core.wire.json_body import Unreadable, elements, members_of, parse_members, splice, text_value
 from proxy.core.wire.surrogates import loads, printable, same_shape, text_json
 from proxy.errors import InvalidRequest, error_body
@@ -80,7 +80,7 @@ def test_keys_of_pieces_and_errors_can_be_written_anywhere() -> None:
         name, priority = "one", 1
 
         def recognise(self, role: str, text: str) -> Recognition:
-            return Recognition("one", Form.CONTEXT, (Cut("file:\ud800.py", PieceKind.FILE, 0, len(text)),))
+            return Recognition("one", MessageKind.CONTEXT, (Cut("file:\ud800.py", PieceKind.FILE, 0, len(text)),))
 
     found = recognise_text([One()], "user", "text")
     assert found is not None
