@@ -5,12 +5,11 @@ recogniser is linear in the length of the text, and a text that it does not unde
 What a plugin needs is exported here.
 """
 
-import warnings
-
 from proxy.core.recognition.fixed_texts import FileClaim
 from proxy.core.recognition.pieces import (
     MOST_CHARS,
     MOST_PIECES,
+    MOVABLE_IN_SYSTEM,
     Bound,
     Cut,
     MessageKind,
@@ -18,11 +17,16 @@ from proxy.core.recognition.pieces import (
     Recogniser,
     Recognition,
     TooMuch,
+    covers,
+    joined,
+    recognise_text,
 )
+from proxy.core.renamed import renamed
 
 __all__ = [
     "MOST_CHARS",
     "MOST_PIECES",
+    "MOVABLE_IN_SYSTEM",
     "Bound",
     "Cut",
     "FileClaim",
@@ -31,14 +35,9 @@ __all__ = [
     "Recogniser",
     "Recognition",
     "TooMuch",
+    "covers",
+    "joined",
+    "recognise_text",
 ]
 
-
-def __getattr__(name: str) -> type:
-    """The names that plugins of earlier versions import, with a warning."""
-    renamed: dict[str, type] = {"Form": MessageKind, "Claim": FileClaim}
-    if name not in renamed:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    new = renamed[name]
-    warnings.warn(f"{__name__}.{name} is named {new.__name__} now", DeprecationWarning, stacklevel=2)
-    return new
+__getattr__ = renamed(__name__, __name__, {"Form": "MessageKind", "Claim": "FileClaim"})
