@@ -16,7 +16,7 @@ RUN := .venv/bin/python -m
 STAMP := .venv/.synced
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-all serve lint fmt bench load drill fuzz defences clean
+.PHONY: help setup demo test test-all serve lint fmt bench economics load drill fuzz defences clean
 .DELETE_ON_ERROR:
 
 help: ## list the targets
@@ -51,6 +51,9 @@ fmt: $(STAMP) ## put the code into the house format
 
 bench: $(STAMP) ## the cost of being in the path (3 minutes; ARGS=--quick: 40 seconds)
 	$(RUN) tests.bench $(ARGS)
+
+economics: $(STAMP) ## what the planner costs, beside the committed table (1 minute; ARGS=--write: a new table)
+	$(RUN) tests.economics $(ARGS)
 
 load: $(STAMP) ## budgets under load and kills at their full size: 200 clients x 50 calls, 50 kills (minutes)
 	STRATIFORM_LOAD=200x50 STRATIFORM_KILLS=50 $(RUN) pytest tests/e2e/test_ledger.py tests/e2e/test_workers.py $(ARGS)

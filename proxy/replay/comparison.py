@@ -31,6 +31,11 @@ class Kind(StrEnum):
     MUTABLE = "mutable"
 
 
+def kind_of(shared: float) -> Kind:
+    """The kind of a session of which the client's own order lets a cache keep this share (``prefix_share``)."""
+    return Kind.APPEND_ONLY if shared >= _APPENDS else Kind.MUTABLE
+
+
 @dataclass(frozen=True, slots=True)
 class Score:
     """One policy over one trace. ``cost`` is in tokens at the plain price, ``waste`` the share of written tokens that
@@ -98,7 +103,7 @@ def compare(trace: Trace, setting: Setting) -> Comparison:
     return Comparison(
         trace=trace.name,
         requests=len(trace.steps),
-        kind=Kind.APPEND_ONLY if shared >= _APPENDS else Kind.MUTABLE,
+        kind=kind_of(shared),
         prefix_share=shared,
         plain=float(sum(prompt.total for _, prompt in prompts) + tails),
         scores={name: scores[name] for name in (*POLICIES, BEST)},

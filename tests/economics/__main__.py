@@ -1,0 +1,108 @@
+"""Compare what the planner costs with the committed table: ``python -m tests.economics [--write] [--json]``.
+
+The status is 1 where it has become dearer.
+"""
+
+import argparse
+import sys
+from collections.abc import Sequence
+
+from rich.console import Console
+from rich.progress import Progress
+from rich.table import Table
+from rich.text import Text
+
+from proxy.cli.output import Output, print_json
+from tests.economics import table
+from tests.economics.measure import RULES, Cost, Job, costs
+from tests.economics.sessions import sessions, trace_of
+from tests.economics.table import Finding
+
+
+def main(given: Sequence[str] | None = None) -> int:
+    """Measure, compare, report."""
+    parser = argparse.ArgumentParser(prog="make economics", description="What the planner costs, beside the table.")
+    parser.add_argument("sessions", nargs="*", metavar="SESSION", help="these sessions only (all)")
+    parser.add_argument("--write", action="store_true", help="write what was measured into the table")
+    parser.add_argument("--json", action="store_true", help="print JSON")
+    arguments = parser.parse_args(given)
+    if unknown := sorted(set(arguments.sessions) - set(sessions())):
+        parser.error(f"no such session here: {', '.join(unknown)}")
+    found = measured(arguments.sessions or list(sessions()))
+    committed = table.read()
+    findings, new = table.compared(found, committed), table.missing(found, committed)
+    if arguments.json:
+        print_json(report(findings, new))
+    else:
+        show(findings, new)
+    if arguments.write:
+        table.write(found)
+        return 0
+    return 1 if any(one.is_dearer for one in findings) else 0
+
+
+def measured(names: Sequence[str]) -> list[Cost]:
+    """The costs under all rules; the longest sessions first, so that both cores end together."""
+    longest = sorted(names, key=lambda name: -sum(len(step.body) for step in trace_of(name).steps))
+    jobs = [Job(name, rules) for name in longest for rules in RULES]
+    found = []
+    console = Console(stderr=True)
+    with Progress(console=console, transient=True, disable=not sys.stderr.isatty()) as progress:
+        task = progress.add_task("", total=len(jobs))
+        for cost in costs(jobs):
+            found.append(cost)
+            progress.update(task, advance=1, description=f"{cost.session}, {cost.rules}")
+    return sorted(found, key=lambda cost: (cost.session, RULES.index(cost.rules)))
+
+
+def report(findings: Sequence[Finding], new: Sequence[str]) -> dict[str, object]:
+    """Everything, for programs."""
+    lines = [
+        {
+            "name": one.name,
+            "is_class": one.is_class,
+            "rules": one.rules,
+            "share": one.share,
+            "committed": one.committed,
+            "is_dearer": one.is_dearer,
+            "is_cheaper": one.is_cheaper,
+        }
+        for one in findings
+    ]
+    return {"costs": lines, "not_in_the_table": list(new)}
+
+
+def show(findings: Sequence[Finding], new: Sequence[str]) -> None:
+    """The classes as a table, and below it what left its tolerance."""
+    shown = Table(box=None, pad_edge=False)
+    shown.add_column("class")
+    for rules in RULES:
+        shown.add_column(rules, justify="right")
+    classes = {(one.name, one.rules): one for one in findings if one.is_class}
+    for kind in dict.fromkeys(name for name, _ in classes):
+        shown.add_row(kind, *(_cell(classes.get((kind, rules))) for rules in RULES))
+    output = Output()
+    output.print(shown)
+    output.print("input cost as a share of no caching, and the change against the committed table", style="dim")
+    dearer, cheaper = [one for one in findings if one.is_dearer], [one for one in findings if one.is_cheaper]
+    for one in dearer:
+        output.print(f"DEARER: {one}", style="red", soft_wrap=True)
+    for one in cheaper:
+        output.print(f"cheaper: {one}", style="green", soft_wrap=True)
+    if new:
+        output.print(f"not in the table: {', '.join(new)}", soft_wrap=True)
+    if dearer:
+        output.print("The planner has become dearer.", style="red")
+    elif cheaper or new:
+        output.print("The table is out of date: run make economics ARGS=--write", soft_wrap=True)
+
+
+def _cell(one: Finding | None) -> Text:
+    if one is None:
+        return Text("")
+    style = "red" if one.is_dearer else "green" if one.is_cheaper else ""
+    return Text(f"{one.share:.4f} {one.ratio - 1:+.2%}", style)
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,83 @@
+"""The planner is not dearer than the committed table, and the comparison would notice if it were."""
+
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from proxy.core.planner import planner
+from tests.economics import __main__ as command
+from tests.economics import table
+from tests.economics.measure import RULES, Cost, Job, cost
+from tests.economics.sessions import sessions
+
+ROOT = Path(__file__).parents[2]
+
+
+def committed(*shares: float) -> dict[tuple[str, str], Cost]:
+    costs = [Cost(f"session-{number}", "anthropic", share, "mutable") for number, share in enumerate(shares)]
+    return {(one.session, one.rules): one for one in costs}
+
+
+def dearer(known: dict[tuple[str, str], Cost], *factors: float) -> list[str]:
+    now = [replace(one, share=one.share * factor) for one, factor in zip(known.values(), factors, strict=True)]
+    return [one.name for one in table.compared(now, known) if one.is_dearer]
+
+
+@pytest.mark.slow
+def test_no_session_and_no_class_is_dearer_than_in_the_committed_table() -> None:
+    done = subprocess.run([sys.executable, "-m", "tests.economics"], cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_every_session_that_is_made_here_is_in_the_table_under_all_rules() -> None:
+    known = table.read()
+    made = [name for name, session in sessions().items() if session.origin]
+    assert [(name, rules) for name in made for rules in RULES if (name, rules) not in known] == []
+
+
+def test_a_session_costs_what_the_table_says() -> None:
+    found = cost(Job("demo-clock", "anthropic"))
+    assert [one for one in table.compared([found], table.read()) if one.is_dearer or one.is_cheaper] == []
+
+
+def test_a_planner_that_has_become_dearer_fails(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(planner, "moved_material", lambda *given, **named: None)
+    found = [cost(Job("demo-clock", rules)) for rules in ("anthropic", "deepseek")]
+    monkeypatch.setattr(command, "measured", lambda names: found)
+    assert command.main(["demo-clock"]) == 1
+    printed = capsys.readouterr().out
+    assert "DEARER: class demo, anthropic" in printed
+    assert "DEARER: session demo-clock, deepseek" in printed
+
+
+def test_a_class_may_be_half_a_percent_dearer_and_no_more() -> None:
+    known = committed(0.2, 0.5)
+    assert dearer(known, 1.004, 1.004) == []
+    assert dearer(known, 1.006, 1.006) == ["mutable"]
+
+
+def test_a_session_may_be_three_percent_dearer_where_another_makes_up_for_it() -> None:
+    known = committed(0.2, 0.5)
+    assert dearer(known, 1.029, 0.97) == []
+    assert dearer(known, 1.031, 0.96) == ["session-0"]
+
+
+def test_cheaper_is_no_failure_but_the_table_is_out_of_date(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    known = Cost("demo-clock", "anthropic", table.read()["demo-clock", "anthropic"].share * 0.9, "demo")
+    monkeypatch.setattr(command, "measured", lambda names: [known])
+    assert command.main(["demo-clock"]) == 0
+    assert "make economics ARGS=--write" in capsys.readouterr().out
+
+
+def test_writing_keeps_the_lines_of_sessions_that_are_not_at_hand(tmp_path: Path) -> None:
+    file = tmp_path / "table.csv"
+    table.write(committed(0.2, 0.5).values(), file)
+    table.write([Cost("session-1", "anthropic", 0.4, "mutable")], file)
+    assert {name: one.share for (name, _), one in table.read(file).items()} == {"session-0": 0.2, "session-1": 0.4}
