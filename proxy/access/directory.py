@@ -11,10 +11,9 @@ import asyncio
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal
 
 from proxy.ports import StoreError
-from proxy.storage.port import BudgetRecord, DirectoryStore, KeyRecord, TeamRecord
+from proxy.storage.port import BudgetRecord, DirectoryStore, KeyRecord, Record, RecordKind, TeamRecord
 from proxy.tasks import Tasks, drain, spawn
 
 DEFAULT_TEAM = "default"
@@ -26,8 +25,6 @@ MASTER_ID = "master"
 POLL_S = 2.0
 
 _log = logging.getLogger("stratiform.directory")
-
-Record = TeamRecord | KeyRecord | BudgetRecord
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,7 +128,8 @@ class Directory:
             version = await self._store.directory_version()
             if version == self._version:
                 return
-            teams, keys, budgets = await self._store.teams(), await self._store.keys(), await self._store.budgets()
+            teams, keys = await self._store.records(TeamRecord), await self._store.records(KeyRecord)
+            budgets = await self._store.records(BudgetRecord)
             if self._version is not None and version < self._version:
                 self._lost = (*self._lost, *self._managed[2])
             found = {record.id for record in budgets}
@@ -158,7 +156,7 @@ class Directory:
         await self._store.put(record)
         await self.refresh()
 
-    async def remove(self, kind: Literal["team", "key", "budget"], name: str) -> bool:
+    async def remove(self, kind: RecordKind, name: str) -> bool:
         """Delete a managed record; whether there was one. Raises StoreError."""
         was_there = await self._store.remove(kind, name)
         await self.refresh()

@@ -1,16 +1,14 @@
 """How much of a budget is spent: read from the same counters that requests are checked against."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Mapping
 from typing import Any
 
 from proxy.admin.forms import in_unit
-from proxy.core.money.budget import Rule
-from proxy.spend.counters import account_of, counter_of
+from proxy.spend.counters import charge_of, counter_of
 from proxy.spend.epochs import Epochs
 from proxy.spend.rules import rule_of
-from proxy.spend.windows import Window, window_at
-from proxy.storage.port import Balance, BudgetRecord, Charge, MoneyStore
+from proxy.spend.windows import window_at
+from proxy.storage.port import BudgetRecord, MoneyStore
 
 
 class BudgetStatus:
@@ -27,13 +25,11 @@ class BudgetStatus:
         what would be. Raises StoreError."""
         rule = rule_of(budget, whom)
         window = window_at(rule.window, rule.timezone, now)
-        account, *within = _accounts(rule, window)
+        charge = charge_of(rule, window, amount)
         if is_dry:
-            before = _sum(await self._store.balances(budget.team, [account, *within], now))
+            before = await self._store.balance(budget.team, charge, now)
         else:
-            before = await self._store.set_spent(
-                budget.team, Charge(account, amount, None, window.keep_s, within=within), now
-            )
+            before = await self._store.set_spent(budget.team, charge, now)
             await self._epochs.restored(counter_of(budget.team, rule))
         return {
             "spent_before": in_unit(budget, before.spent),
@@ -49,8 +45,7 @@ class BudgetStatus:
             return {}
         rule = rule_of(budget, "" if budget.scope == "team" else budget.subject)
         window = window_at(rule.window, rule.timezone, now)
-        balances = await self._store.balances(budget.team, _accounts(rule, window), now)
-        found = _sum(balances)
+        found = await self._store.balance(budget.team, charge_of(rule, window), now)
         return {
             "spent": in_unit(budget, found.spent),
             "reserved": in_unit(budget, found.reserved),
@@ -62,11 +57,3 @@ class BudgetStatus:
 def is_one_pot(budget: BudgetRecord) -> bool:
     """Whether all that the budget is about is counted together."""
     return budget.scope == "team" or "*" not in budget.subject or (budget.scope == "model" and budget.subject != "*")
-
-
-def _sum(balances: Sequence[Balance]) -> Balance:
-    return Balance(balances[0].account, sum(one.spent for one in balances), sum(one.reserved for one in balances))
-
-
-def _accounts(rule: Rule, window: Window) -> Sequence[str]:
-    return [account_of(rule, window), *(account_of(rule, replace(window, name=name)) for name in window.within)]

@@ -97,14 +97,14 @@ class Epochs:
         """The store is right as it is; the epochs whose place it takes. Raises StoreError."""
         await self._ask()
         facts = await self._store.facts()
-        await self._store.set_facts(epoch.to_accept(facts))
+        await self._store.put_facts(epoch.to_accept(facts), overwrite=True)
         await self._ask()
         return epoch.not_accepted(facts)
 
     async def restored(self, counter: str) -> None:
         """A counter was restored, and may be gone by again. Raises StoreError."""
         await self._ask()
-        await self._store.set_facts(epoch.to_restore(await self._store.facts(), counter))
+        await self._store.put_facts(epoch.to_restore(await self._store.facts(), counter), overwrite=True)
 
     async def _watch(self) -> None:
         while True:
@@ -127,7 +127,7 @@ class Epochs:
         facts = await self._store.facts()
         added = epoch.to_add(facts, self._known, secrets.token_hex(8))
         if added:
-            await self._store.add_facts(added)
+            await self._store.put_facts(added, overwrite=False)
             facts = await self._store.facts()
         found = epoch.read(facts, self._known)
         self._current = found.id

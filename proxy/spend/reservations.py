@@ -21,7 +21,7 @@ from proxy.core.secrets.redaction import without_keys, without_shapes
 from proxy.engine.exchange import Exchange, ExchangeOutcome
 from proxy.errors import BudgetExceeded, BudgetUnavailable, RateLimited
 from proxy.ports import Deployment, Reservation, Rules
-from proxy.spend.counters import account_of, counter_of
+from proxy.spend.counters import account_of, charge_of, counter_of
 from proxy.spend.epochs import Epochs
 from proxy.spend.estimates import Estimates, PriceOf
 from proxy.spend.output_estimates import OutputEstimates
@@ -122,7 +122,7 @@ class BudgetReservations:
         """Read what is left of budgets ahead of the first request. A store that is away is not waited for."""
         bookings = [_booking(rule, _NOTHING, now) for rule in rules]
         for booking in bookings:
-            balance = await self._books.balance(team, [booking.charge.account, *booking.charge.within])
+            balance = await self._books.balance(team, booking.charge)
             if balance is not None:
                 self._see(team, booking.rule, balance)
 
@@ -317,9 +317,7 @@ def _booking(rule: Rule, amounts: dict[str, Estimate], now: float) -> _Booking:
     estimate = amounts[rule.unit]
     # A rate limit is about what flows: a generous output limit that nobody reaches must not hold others up.
     amount = estimate.expected if rule.is_rate else estimate.most
-    within = tuple(account_of(rule, replace(window, name=name)) for name in window.within)
-    charge = Charge(account_of(rule, window), amount, rule.hard, window.keep_s, estimate.expected, within)
-    return _Booking(rule, window, charge)
+    return _Booking(rule, window, charge_of(rule, window, amount, estimate.expected, rule.hard))
 
 
 def _spent(rule: Rule, exchange: Exchange, entry: LedgerEntry) -> int:

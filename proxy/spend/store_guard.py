@@ -203,18 +203,12 @@ class StoreClient:
         except StoreError:
             await self._put_off(Release(exchange_id, team))
 
-    async def balance(self, team: str, accounts: Sequence[str]) -> Balance | None:
-        """The sum of these counters; None where the store gave no answer."""
+    async def balance(self, team: str, charge: Charge) -> Balance | None:
+        """The counter of a charge; None where the store gave no answer."""
         try:
-            found = await self._ask("balances", lambda: self._store.balances(team, accounts, self._clock.now()))
+            return await self._ask("balances", lambda: self._store.balance(team, charge, self._clock.now()))
         except StoreError:
             return None
-        return Balance(
-            accounts[0],
-            sum(one.spent for one in found),
-            sum(one.reserved for one in found),
-            sum(one.expected for one in found),
-        )
 
     async def claim(self, team: str, name: str, keep_s: float) -> bool:
         """Whether this is the first to claim a name; not where the store gave no answer."""

@@ -23,7 +23,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from queue import Empty, SimpleQueue
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import msgspec
 
@@ -99,11 +99,28 @@ class _Job:
             self.future.set_exception(self.error)
 
 
+class SqlDatabase(Protocol):
+    """What the store asks of its database. ``Database`` says what each method promises."""
+
+    path: Path
+
+    async def write(self, work: Work[T]) -> T: ...
+
+    async def read(self, work: Work[T]) -> T: ...
+
+    async def report(self, work: Work[T]) -> T: ...
+
+    async def let_go(self) -> None: ...
+
+    async def aclose(self) -> None: ...
+
+
 class Database:
     """One file. ``open`` makes one; every method may raise StoreError."""
 
     def __init__(self, file: _File, connection: sqlite3.Connection | None) -> None:
         self._file = file
+        self.path = file.path
         self._connection = connection
         self._jobs: SimpleQueue[_Job | None] = SimpleQueue()
         self._closing = threading.Lock()
@@ -133,11 +150,6 @@ class Database:
             if is_patient and _code(error) in _PASSING and await asyncio.to_thread(path.is_file):
                 return cls(file, None)
             raise _store_error(error) from error
-
-    @property
-    def path(self) -> Path:
-        """Where the file is."""
-        return self._file.path
 
     async def write(self, work: Work[T]) -> T:
         """Run work in a transaction; its result, once that is committed."""

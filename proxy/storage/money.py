@@ -1,14 +1,18 @@
 """Budgets and the ledger as SQL. Functions over a connection that is in a transaction; ``proxy.storage.port`` says what
 they promise."""
 
+import math
 import sqlite3
 from collections.abc import Sequence
+from dataclasses import replace
+from operator import attrgetter
 from typing import NamedTuple
 
 import msgspec
 
 from proxy.core.epoch import EPOCH
 from proxy.storage.port import (
+    GROUP_FIELDS,
     REMEMBERED_S,
     Balance,
     Charge,
@@ -23,8 +27,7 @@ from proxy.storage.port import (
 
 _COLUMNS = LedgerEntry.__match_args__
 _SELECT = f"SELECT {', '.join(_COLUMNS)} FROM entry"
-_PUT = f"INSERT OR REPLACE INTO entry ({', '.join(_COLUMNS)}) VALUES ({', '.join('?' * len(_COLUMNS))})"
-_KNOWN = "SELECT 1 FROM entry WHERE exchange_id = ?"
+_PUT = f"INTO entry ({', '.join(_COLUMNS)}) VALUES ({', '.join('?' * len(_COLUMNS))})"
 # A counter that was forgotten or corrected meanwhile owes nothing.
 _CHANGE = """
     INSERT INTO counter (team, account, spent, reserved, expected, forget_at)
@@ -32,13 +35,7 @@ _CHANGE = """
     ON CONFLICT (team, account) DO UPDATE SET spent = max(0, spent + :spent),
         reserved = max(0, reserved + :reserved), expected = max(0, expected + :expected), forget_at = :forget_at
 """
-_GROUPS = {
-    "team": "team",
-    "key": "key_id",
-    "user": "user",
-    "model": "model",
-    "day": "date(at + :utc_offset_s, 'unixepoch')",
-}
+_GROUPS = {**GROUP_FIELDS, "day": "date(at + :utc_offset_s, 'unixepoch')"}
 _SUMS = (
     "count(*), sum(read_tokens), sum(write_5m_tokens + write_1h_tokens), sum(plain_tokens), sum(output_tokens), "
     "sum(cost), sum(saved), sum(estimated)"
@@ -62,6 +59,7 @@ class _Hold(NamedTuple):
     charges: list[_Held]
 
 
+_values = attrgetter(*_COLUMNS)
 _held = msgspec.json.Decoder(list[_Held])
 _entry = msgspec.json.Decoder(LedgerEntry)
 
@@ -69,29 +67,21 @@ _entry = msgspec.json.Decoder(LedgerEntry)
 def reserve(connection: sqlite3.Connection, ask: Reserve, now: float) -> Granted | Refused:
     """Grant all charges or none; expired reservations are billed first."""
     expire(connection, now)
-    is_known = _hold(connection, ask.exchange_id) is not None or _is_written(connection, ask.exchange_id)
-    if is_known:
-        return Granted([balance(connection, ask.team, charge) for charge in ask.charges], _epoch(connection))
-    balances = []
-    for charge in ask.charges:
-        before = balance(connection, ask.team, charge)
-        if charge.limit is not None and before.spent + before.reserved + charge.amount > charge.limit:
-            return Refused(charge, before)
-        balances.append(before)
-    held = [_Held(charge.account, charge.amount, charge.expected, charge.keep_s) for charge in ask.charges]
-    for one in held:
-        _change(connection, ask.team, one, now, reserved=one.amount, expected=one.expected)
-    connection.execute(
-        "INSERT INTO hold VALUES (?, ?, ?, ?, ?)",
-        (ask.exchange_id, _OPEN, ask.expires_at, _json(held), _json(ask.entry)),
-    )
-    return Granted(
-        [
-            Balance(b.account, b.spent, b.reserved + charge.amount, b.expected + charge.expected)
-            for b, charge in zip(balances, ask.charges, strict=True)
-        ],
-        _epoch(connection),
-    )
+    if _hold(connection, ask.exchange_id) is None and not _is_written(connection, ask.exchange_id):
+        balances = []
+        for charge in ask.charges:
+            before = balance(connection, ask.team, charge)
+            if charge.limit is not None and before.spent + before.reserved + charge.amount > charge.limit:
+                return Refused(charge, before)
+            reserved, expected = before.reserved + charge.amount, before.expected + charge.expected
+            balances.append(Balance(charge.account, before.spent, reserved, expected))
+        held = [_Held(charge.account, charge.amount, charge.expected, charge.keep_s) for charge in ask.charges]
+        for one in held:
+            _change(connection, ask.team, one, now, reserved=one.amount, expected=one.expected)
+        row = (ask.exchange_id, _OPEN, ask.expires_at, _json(held), _json(ask.entry))
+        connection.execute("INSERT INTO hold VALUES (?, ?, ?, ?, ?)", row)
+        return Granted(balances, _epoch(connection))
+    return Granted([balance(connection, ask.team, charge) for charge in ask.charges], _epoch(connection))
 
 
 def settle(connection: sqlite3.Connection, end: Settle, now: float) -> Sequence[Balance]:
@@ -99,14 +89,12 @@ def settle(connection: sqlite3.Connection, end: Settle, now: float) -> Sequence[
     entry = end.entry
     hold = _hold(connection, entry.exchange_id)
     is_reserved = hold is not None and hold.state != _RELEASED
-    if is_reserved or not _is_written(connection, entry.exchange_id):
-        if hold is not None and is_reserved:
-            _undo(connection, entry.team, hold, now)
-            connection.execute("DELETE FROM hold WHERE exchange_id = ?", (entry.exchange_id,))
+    if hold is not None and is_reserved:
+        _undo(connection, entry.team, hold, now)
+        connection.execute("DELETE FROM hold WHERE exchange_id = ?", (entry.exchange_id,))
+    if _put(connection, entry, is_replaced=is_reserved):
         for charge in end.final:
-            final = _Held(charge.account, charge.amount, 0, charge.keep_s)
-            _change(connection, entry.team, final, now, spent=final.amount)
-        _put(connection, entry)
+            _spend(connection, entry.team, charge, now)
     return [balance(connection, entry.team, charge) for charge in end.final]
 
 
@@ -134,12 +122,12 @@ def expire(connection: sqlite3.Connection, now: float) -> int:
         "SELECT exchange_id, charges, entry FROM hold WHERE state = ? AND at <= ?", (_OPEN, now)
     ).fetchall()
     for exchange_id, charges, entry in expired:
-        billed = _entry.decode(entry)
+        billed = replace(_entry.decode(entry), estimated=True)
         for held in _held.decode(charges):
             _change(
                 connection, billed.team, held, now, spent=held.amount, reserved=-held.amount, expected=-held.expected
             )
-        _put(connection, billed, is_estimated=True)
+        _put(connection, billed, is_replaced=True)
         connection.execute("UPDATE hold SET state = ?, at = ? WHERE exchange_id = ?", (_BILLED, now, exchange_id))
     return len(expired)
 
@@ -169,8 +157,7 @@ def set_spent(connection: sqlite3.Connection, team: str, charge: Charge, now: fl
         "UPDATE counter SET spent = 0 WHERE team = ? AND account = ?",
         [(team, account) for account in (charge.account, *charge.within)],
     )
-    corrected = _Held(charge.account, charge.amount, 0, charge.keep_s)
-    _change(connection, team, corrected, now, spent=charge.amount)
+    _spend(connection, team, charge, now)
     return before
 
 
@@ -228,6 +215,12 @@ def forget_entries(connection: sqlite3.Connection, before: float, most: int) -> 
     ).rowcount
 
 
+def keep_entries(connection: sqlite3.Connection, most: int) -> None:
+    """Delete the oldest entries beyond a number of them."""
+    (count,) = connection.execute("SELECT count(*) FROM entry").fetchone()
+    forget_entries(connection, math.inf, max(0, count - most))
+
+
 def _epoch(connection: sqlite3.Connection) -> str:
     """The file's epoch; empty where it has none yet."""
     row = connection.execute("SELECT value FROM fact WHERE name = ?", (EPOCH,)).fetchone()
@@ -240,7 +233,8 @@ def _hold(connection: sqlite3.Connection, exchange_id: str) -> _Hold | None:
 
 
 def _is_written(connection: sqlite3.Connection, exchange_id: str) -> bool:
-    return connection.execute(_KNOWN, (exchange_id,)).fetchone() is not None
+    found = connection.execute("SELECT 1 FROM entry WHERE exchange_id = ?", (exchange_id,))
+    return found.fetchone() is not None
 
 
 def _undo(connection: sqlite3.Connection, team: str, hold: _Hold, now: float) -> None:
@@ -267,11 +261,14 @@ def _change(
     connection.execute(_CHANGE, {"team": team, "account": held.account, **changes})
 
 
-def _put(connection: sqlite3.Connection, entry: LedgerEntry, *, is_estimated: bool = False) -> None:
-    values = [getattr(entry, name) for name in _COLUMNS]
-    if is_estimated:
-        values[-1] = True
-    connection.execute(_PUT, values)
+def _spend(connection: sqlite3.Connection, team: str, charge: Charge, now: float) -> None:
+    _change(connection, team, _Held(charge.account, charge.amount, 0, charge.keep_s), now, spent=charge.amount)
+
+
+def _put(connection: sqlite3.Connection, entry: LedgerEntry, *, is_replaced: bool) -> bool:
+    """Write an entry. An entry that is there is replaced, or stays; whether one was written."""
+    how = "REPLACE" if is_replaced else "IGNORE"
+    return connection.execute(f"INSERT OR {how} {_PUT}", _values(entry)).rowcount > 0
 
 
 def _json(value: object) -> str:

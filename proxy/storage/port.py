@@ -20,7 +20,7 @@ at least ``REMEMBERED_S``.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal, Protocol
+from typing import Literal, Protocol, TypeVar
 
 Nanos = int
 """10^-9 USD."""
@@ -143,6 +143,8 @@ PutOff = Settle | Release | Reserve
 without one: no limit is asked any more."""
 
 SpendGroup = Literal["team", "key", "user", "model", "day"]
+GROUP_FIELDS: Mapping[SpendGroup, str] = {"team": "team", "key": "key_id", "user": "user", "model": "model"}
+"""The field of an entry that a group is about. A day has none: it follows from ``at``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -249,6 +251,18 @@ class ObjectRecord:
     bill: str = ""
 
 
+Record = TeamRecord | KeyRecord | BudgetRecord
+"""What an operator manages while the proxy runs."""
+RecordKind = Literal["team", "key", "budget"]
+RECORD_KINDS: Mapping[type[Record], RecordKind] = {TeamRecord: "team", KeyRecord: "key", BudgetRecord: "budget"}
+R = TypeVar("R", TeamRecord, KeyRecord, BudgetRecord)
+
+
+def record_name(record: Record) -> str:
+    """The name by which a record is found among those of its kind."""
+    return record.name if isinstance(record, TeamRecord) else record.id
+
+
 class MoneyStore(Protocol):
     """Budgets, rate limits and the ledger."""
 
@@ -280,8 +294,8 @@ class MoneyStore(Protocol):
         what may be forgotten."""
         ...
 
-    async def balances(self, team: str, accounts: Sequence[str], now: float) -> Sequence[Balance]:
-        """Counters as they are, each by itself; zeros for one that is not known."""
+    async def balance(self, team: str, charge: Charge, now: float) -> Balance:
+        """The counter of a charge as it is, with those ``within`` its limit added up; an unknown counter is zero."""
         ...
 
     async def set_spent(self, team: str, charge: Charge, now: float) -> Balance:
@@ -316,23 +330,15 @@ class DirectoryStore(Protocol):
         """Grows with every change."""
         ...
 
-    async def teams(self) -> Sequence[TeamRecord]:
-        """All teams."""
+    async def records(self, record_type: type[R]) -> Sequence[R]:
+        """All records of a kind by name, revoked keys too."""
         ...
 
-    async def keys(self) -> Sequence[KeyRecord]:
-        """All keys, revoked ones too."""
-        ...
-
-    async def budgets(self) -> Sequence[BudgetRecord]:
-        """All budgets."""
-        ...
-
-    async def put(self, record: TeamRecord | KeyRecord | BudgetRecord) -> None:
+    async def put(self, record: Record) -> None:
         """Create or replace, by name or id."""
         ...
 
-    async def remove(self, kind: Literal["team", "key", "budget"], name: str) -> bool:
+    async def remove(self, kind: RecordKind, name: str) -> bool:
         """Delete; whether there was one."""
         ...
 
@@ -366,12 +372,8 @@ class FactStore(Protocol):
         """All of them."""
         ...
 
-    async def add_facts(self, facts: Mapping[str, str]) -> None:
-        """Write those that are not there."""
-        ...
-
-    async def set_facts(self, facts: Mapping[str, str]) -> None:
-        """Write them, in the place of those that are there."""
+    async def put_facts(self, facts: Mapping[str, str], *, overwrite: bool) -> None:
+        """Write facts. Without ``overwrite``, a fact that is there stays as it is."""
         ...
 
 

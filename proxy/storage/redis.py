@@ -12,28 +12,30 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from operator import attrgetter
 from pathlib import Path
-from typing import Any, Final, Literal, TypeVar
+from typing import Any, Final, TypeVar
 from urllib.parse import quote
 
 from msgspec import json, msgpack
 
 from proxy.ports import StoreError
 from proxy.storage.port import (
+    RECORD_KINDS,
     Balance,
-    BudgetRecord,
     Charge,
     Granted,
-    KeyRecord,
     LedgerEntry,
     ObjectRecord,
     PutOff,
+    R,
+    Record,
+    RecordKind,
     Refused,
     Release,
     Reserve,
     Settle,
     SpendQuery,
     SpendRow,
-    TeamRecord,
+    record_name,
 )
 from proxy.storage.redis_epoch import RedisEpoch
 from proxy.storage.redis_link import PREFIX, RedisLink, Script
@@ -53,7 +55,7 @@ SCOPE_BYTES = 64 << 20
 """The most memory of the server that the layout state of one scope (a team's key) takes, whatever its blobs are."""
 
 _TEAM_SCRIPTS = (
-    "reserve", "renew", "expire", "balances", "claim", "entries", "forget_entries", "set_spent",
+    "reserve", "renew", "expire", "balance", "claim", "entries", "forget_entries", "set_spent",
 )  # fmt: skip
 
 _ENDINGS = ("settle", "release", "carry_out")
@@ -85,6 +87,9 @@ class RedisStore:
         self._scripts |= {name: Script.load(name) for name in ("put", "remove", "time")}
         self._scripts |= {name: Script.load("state", name) for name in ("state_load", "state_save")}
         self._registered: dict[str, float] = {}
+        # These halves of the store keep their own promises.
+        self.owned, self.disown, self.take_bill = self._objects.owned, self._objects.disown, self._objects.take_bill
+        self.facts, self.put_facts, self.ping = self._epoch.facts, self._epoch.put, self._link.ping
 
     async def reserve(self, ask: Reserve, now: float) -> Granted | Refused:
         """Grant all charges or none; expired reservations of the team are billed first."""
@@ -134,9 +139,9 @@ class RedisStore:
             raise failure
         return billed
 
-    async def balances(self, team: str, accounts: Sequence[str], now: float) -> Sequence[Balance]:
-        """Counters as they are."""
-        return _balances(accounts, await self._run("balances", team, now, *accounts))
+    async def balance(self, team: str, charge: Charge, now: float) -> Balance:
+        """A counter as it is, with those within its limit."""
+        return Balance(charge.account, *await self._run("balance", team, now, msgpack.encode(_charges([charge]))))
 
     async def set_spent(self, team: str, charge: Charge, now: float) -> Balance:
         """Correct a counter; the balance before."""
@@ -177,26 +182,18 @@ class RedisStore:
         """Grows with every change."""
         return int(await self._link.command("GET", _VERSION) or 0)
 
-    async def teams(self) -> Sequence[TeamRecord]:
-        """All teams, by name."""
-        found = [json.decode(record, type=TeamRecord) for record in await self._records("team")]
-        return [replace(team, models=tuple(team.models), paths=tuple(team.paths)) for team in found]
+    async def records(self, record_type: type[R]) -> Sequence[R]:
+        """All records of a kind, by name."""
+        # In pairs on the wire, by name or not: redis-py makes a mapping of them.
+        found: Mapping[bytes, bytes] = await self._link.command("HGETALL", _directory(RECORD_KINDS[record_type]))
+        return [json.decode(found[name], type=record_type) for name in sorted(found)]
 
-    async def keys(self) -> Sequence[KeyRecord]:
-        """All keys, by id."""
-        found = [json.decode(record, type=KeyRecord) for record in await self._records("key")]
-        return [replace(key, models=tuple(key.models)) for key in found]
-
-    async def budgets(self) -> Sequence[BudgetRecord]:
-        """All budgets, by id."""
-        return [json.decode(record, type=BudgetRecord) for record in await self._records("budget")]
-
-    async def put(self, record: TeamRecord | KeyRecord | BudgetRecord) -> None:
+    async def put(self, record: Record) -> None:
         """Create or replace."""
-        kind, name = _kind_and_name(record)
-        await self._link.run(self._scripts["put"], [_directory(kind), _VERSION], name, json.encode(record))
+        keys = [_directory(RECORD_KINDS[type(record)]), _VERSION]
+        await self._link.run(self._scripts["put"], keys, record_name(record), json.encode(record))
 
-    async def remove(self, kind: Literal["team", "key", "budget"], name: str) -> bool:
+    async def remove(self, kind: RecordKind, name: str) -> bool:
         """Delete; whether there was one."""
         return bool(await self._link.run(self._scripts["remove"], [_directory(kind), _VERSION], name))
 
@@ -204,30 +201,6 @@ class RedisStore:
         """Keep records of one team."""
         await self._register(team, now)
         await self._objects.remember(team, records, most, now)
-
-    async def owned(self, team: str, names: Sequence[str], now: float) -> Sequence[ObjectRecord | None]:
-        """The team's objects of these names."""
-        return await self._objects.owned(team, names, now)
-
-    async def disown(self, team: str, name: str) -> None:
-        """The object was deleted."""
-        await self._objects.disown(team, name)
-
-    async def take_bill(self, team: str, name: str) -> str:
-        """The object's bill, once."""
-        return await self._objects.take_bill(team, name)
-
-    async def facts(self) -> Mapping[str, str]:
-        """All facts."""
-        return await self._epoch.facts()
-
-    async def add_facts(self, facts: Mapping[str, str]) -> None:
-        """Write those that are not there."""
-        await self._epoch.add(facts)
-
-    async def set_facts(self, facts: Mapping[str, str]) -> None:
-        """Write them."""
-        await self._epoch.set(facts)
 
     async def load(self, scope: str, names: Sequence[str], now: float) -> Sequence[bytes | None]:
         """Blobs of one scope."""
@@ -250,10 +223,6 @@ class RedisStore:
         """The server's clock; of a cluster that of the node with the directory."""
         seconds, microseconds = await self._link.run(self._scripts["time"], [_VERSION])
         return int(seconds) + int(microseconds) / 1e6
-
-    async def ping(self) -> None:
-        """Raises StoreError where the server does not answer, or takes nothing that is written."""
-        await self._link.ping()
 
     async def aclose(self) -> None:
         """Close every connection. May be called more than once."""
@@ -291,11 +260,6 @@ class RedisStore:
     async def _active_teams(self) -> list[str]:
         return sorted(team.decode() for team in await self._link.command("SMEMBERS", _TEAMS))
 
-    async def _records(self, kind: str) -> list[bytes]:
-        # In pairs on the wire, by name or not: redis-py makes a mapping of them.
-        found: Mapping[bytes, bytes] = await self._link.command("HGETALL", _directory(kind))
-        return [found[name] for name in sorted(found)]
-
 
 def _keys(kind: str, owner: str, names: Iterable[str]) -> list[str]:
     """Keys of one hash slot. The owner's name is data: a brace in it must not end the tag."""
@@ -305,16 +269,6 @@ def _keys(kind: str, owner: str, names: Iterable[str]) -> list[str]:
 
 def _directory(kind: str) -> str:
     return f"{PREFIX}{{directory}}:{kind}"
-
-
-def _kind_and_name(record: TeamRecord | KeyRecord | BudgetRecord) -> tuple[str, str]:
-    match record:
-        case TeamRecord():
-            return "team", record.name
-        case KeyRecord():
-            return "key", record.id
-        case BudgetRecord():
-            return "budget", record.id
 
 
 def _packed(entry: LedgerEntry) -> str:

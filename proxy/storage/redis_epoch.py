@@ -41,15 +41,13 @@ class RedisEpoch:
                 await self._on_change()
         return facts
 
-    async def add(self, facts: Mapping[str, str]) -> None:
-        """Add those that are not there."""
-        for name, value in facts.items():
-            await self._link.command("HSETNX", _FACTS, name, value)
-
-    async def set(self, facts: Mapping[str, str]) -> None:
-        """Add or overwrite."""
-        if facts:
+    async def put(self, facts: Mapping[str, str], *, overwrite: bool) -> None:
+        """Write facts. Without ``overwrite``, a fact that is there stays as it is."""
+        if overwrite and facts:  # all at once: nobody sees a part of them
             await self._link.command("HSET", _FACTS, *(word for pair in facts.items() for word in pair))
+        elif not overwrite:
+            for name, value in facts.items():
+                await self._link.command("HSETNX", _FACTS, name, value)
 
     async def of(self, team: str, copy: str) -> str:
         """The store's epoch, as far as the team's keys belong to it. ``copy`` is what a script found there."""
@@ -70,6 +68,6 @@ class RedisEpoch:
         """The keys of a team were lost, with others perhaps: the store is not the one that it was."""
         facts = await self.facts()
         if facts.get(epoch.EPOCH):
-            await self.set(epoch.to_replace(facts, secrets.token_hex(8)))
+            await self.put(epoch.to_replace(facts, secrets.token_hex(8)), overwrite=True)
             await self._link.command("DEL", _TEAMS + facts[epoch.EPOCH])
         return NO_EPOCH

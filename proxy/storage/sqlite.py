@@ -9,38 +9,32 @@ again once another file is in its place, or it was mended. Damage of the layout 
 import asyncio
 import logging
 import sqlite3
-from collections.abc import Awaitable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from typing import Literal, TypeVar
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
-import msgspec
-
-from proxy.storage import layout_blobs, money, objects
-from proxy.storage.database import SERVING_WAIT_S, DamagedFile, Database, Work
+from proxy.storage import directory_sql, layout_blobs, money, objects
+from proxy.storage.database import SERVING_WAIT_S, DamagedFile, Database, SqlDatabase, Work
 from proxy.storage.integrity import damage_of
 from proxy.storage.migrations import STORE
 from proxy.storage.port import (
     Balance,
-    BudgetRecord,
     Charge,
-    Granted,
-    KeyRecord,
     LedgerEntry,
     ObjectRecord,
     PutOff,
-    Refused,
+    R,
     Release,
     Reserve,
     Settle,
     SpendQuery,
     SpendRow,
-    TeamRecord,
 )
 
 T = TypeVar("T")
-_R = TypeVar("_R", TeamRecord, KeyRecord, BudgetRecord)
+P = ParamSpec("P")
 
 # Entries that one transaction deletes at most: others wait no longer than that.
 _FORGOTTEN_AT_ONCE = 2000
@@ -55,13 +49,35 @@ _PROBE = "probe" * 8192
 _log = logging.getLogger("stratiform.store")
 
 
+def _writes(
+    work: Callable[Concatenate[sqlite3.Connection, P], T],
+) -> Callable[Concatenate["SqliteStore", P], Coroutine[Any, Any, T]]:
+    """A method of the store that does this work in a transaction."""
+
+    async def method(store: "SqliteStore", /, *args: P.args, **named: P.kwargs) -> T:
+        return await store._write(lambda connection: work(connection, *args, **named))
+
+    return method
+
+
+def _reads(
+    work: Callable[Concatenate[sqlite3.Connection, P], T],
+) -> Callable[Concatenate["SqliteStore", P], Coroutine[Any, Any, T]]:
+    """A method of the store that does this work, which reads a few rows, beside the writer."""
+
+    async def method(store: "SqliteStore", /, *args: P.args, **named: P.kwargs) -> T:
+        return await store._watched(store._database.read(lambda connection: work(connection, *args, **named)))
+
+    return method
+
+
 class SqliteStore:
     """A store in a file. ``open`` makes one; every method may raise StoreError."""
 
     is_shared = False
     is_durable = True
 
-    def __init__(self, database: Database, state_bytes: int = STATE_BYTES) -> None:
+    def __init__(self, database: SqlDatabase, state_bytes: int = STATE_BYTES) -> None:
         self._database = database
         self._state_bytes = state_bytes
         self._saved_bytes = state_bytes
@@ -88,17 +104,19 @@ class SqliteStore:
             self._damage = ""
             _log.warning("the store %s is used again", self._database.path)
 
-    async def reserve(self, ask: Reserve, now: float) -> Granted | Refused:
-        """Grant all charges or none; expired reservations are billed first."""
-        return await self._write(partial(money.reserve, ask=ask, now=now))
-
-    async def settle(self, end: Settle, now: float) -> Sequence[Balance]:
-        """Write the entry and replace the reservation."""
-        return await self._write(partial(money.settle, end=end, now=now))
-
-    async def release(self, exchange_id: str, team: str, now: float) -> None:
-        """Give a reservation back."""
-        await self._write(partial(money.release, exchange_id=exchange_id, team=team, now=now))
+    reserve = _writes(money.reserve)
+    settle = _writes(money.settle)
+    release = _writes(money.release)
+    set_spent = _writes(money.set_spent)
+    claim = _writes(money.claim)
+    directory_version = _reads(directory_sql.directory_version)
+    put = _writes(directory_sql.put)
+    remove = _writes(directory_sql.remove)
+    owned = _reads(objects.owned)
+    disown = _writes(objects.disown)
+    take_bill = _writes(objects.take_bill)
+    facts = _reads(directory_sql.facts)
+    put_facts = _writes(directory_sql.put_facts)
 
     async def carry_out(self, team: str, calls: Sequence[PutOff], now: float) -> None:
         """Settle, release and reserve what was put off for one team, in one transaction."""
@@ -132,29 +150,20 @@ class SqliteStore:
             await self._database.write(partial(layout_blobs.forget, now=now))
         return expired
 
-    async def balances(self, team: str, accounts: Sequence[str], now: float) -> Sequence[Balance]:
-        """Counters as they are."""
-        return await self._read(
-            lambda connection: [money.balance(connection, team, Charge(account, 0)) for account in accounts]
-        )
-
-    async def set_spent(self, team: str, charge: Charge, now: float) -> Balance:
-        """Correct a counter; the balance before."""
-        return await self._write(partial(money.set_spent, team=team, charge=charge, now=now))
-
-    async def claim(self, team: str, name: str, keep_s: float, now: float) -> bool:
-        """Whether nobody has claimed this name in the last ``keep_s``."""
-        return await self._write(partial(money.claim, team=team, name=name, keep_s=keep_s, now=now))
+    async def balance(self, team: str, charge: Charge, now: float) -> Balance:
+        """A counter as it is, with those within its limit."""
+        return await self._watched(self._database.read(partial(money.balance, team=team, charge=charge)))
 
     async def spend(self, query: SpendQuery) -> Sequence[SpendRow]:
         """A report."""
-        return await self._report(partial(money.spend, query=query))
+        return await self._watched(self._database.report(partial(money.spend, query=query)))
 
     async def entries(
         self, since: float, until: float, after: str = "", limit: int = 1000, team: str | None = None
     ) -> Sequence[LedgerEntry]:
         """A page of the ledger."""
-        return await self._report(partial(money.entries, since=since, until=until, after=after, limit=limit, team=team))
+        work = partial(money.entries, since=since, until=until, after=after, limit=limit, team=team)
+        return await self._watched(self._database.report(work))
 
     async def forget_entries(self, before: float) -> int:
         """Delete older entries."""
@@ -163,43 +172,11 @@ class SqliteStore:
             total += count
         return total
 
-    async def directory_version(self) -> int:
-        """Grows with every change."""
-        return await self._read(_version)
-
-    async def teams(self) -> Sequence[TeamRecord]:
-        """All teams, by name."""
-        return await self._records("team", TeamRecord)
-
-    async def keys(self) -> Sequence[KeyRecord]:
-        """All keys, by id."""
-        return await self._records("key", KeyRecord)
-
-    async def budgets(self) -> Sequence[BudgetRecord]:
-        """All budgets, by id."""
-        return await self._records("budget", BudgetRecord)
-
-    async def put(self, record: TeamRecord | KeyRecord | BudgetRecord) -> None:
-        """Create or replace."""
-        kind, name = _kind_and_name(record)
-        text = msgspec.json.encode(record).decode()
-
-        def work(connection: sqlite3.Connection) -> None:
-            connection.execute("INSERT OR REPLACE INTO directory VALUES (?, ?, ?)", (kind, name, text))
-            _changed(connection)
-
-        await self._write(work)
-
-    async def remove(self, kind: Literal["team", "key", "budget"], name: str) -> bool:
-        """Delete; whether there was one."""
-
-        def work(connection: sqlite3.Connection) -> bool:
-            deleted = connection.execute("DELETE FROM directory WHERE kind = ? AND name = ?", (kind, name)).rowcount
-            if deleted:
-                _changed(connection)
-            return deleted > 0
-
-        return await self._write(work)
+    async def records(self, record_type: type[R]) -> Sequence[R]:
+        """All records of a kind, by name."""
+        return await self._watched(
+            self._database.read(lambda connection: directory_sql.records(connection, record_type))
+        )
 
     async def remember(self, team: str, records: Sequence[ObjectRecord], most: int, now: float) -> None:
         """Keep records of one team."""
@@ -213,30 +190,6 @@ class SqliteStore:
             self._untrimmed[team] = added
 
         await self._write(work)
-
-    async def owned(self, team: str, names: Sequence[str], now: float) -> Sequence[ObjectRecord | None]:
-        """The team's objects of these names."""
-        return await self._read(partial(objects.owned, team=team, names=names, now=now))
-
-    async def disown(self, team: str, name: str) -> None:
-        """The object was deleted."""
-        await self._write(partial(objects.disown, team=team, name=name))
-
-    async def take_bill(self, team: str, name: str) -> str:
-        """The object's bill, once."""
-        return await self._write(partial(objects.take_bill, team=team, name=name))
-
-    async def facts(self) -> Mapping[str, str]:
-        """All facts."""
-        return await self._read(lambda connection: dict(connection.execute("SELECT name, value FROM fact").fetchall()))
-
-    async def add_facts(self, facts: Mapping[str, str]) -> None:
-        """Write those that are not there."""
-        await self._put_facts("INSERT OR IGNORE", facts)
-
-    async def set_facts(self, facts: Mapping[str, str]) -> None:
-        """Write them."""
-        await self._put_facts("INSERT OR REPLACE", facts)
 
     async def load(self, scope: str, names: Sequence[str], now: float) -> Sequence[bytes | None]:
         """Blobs of one scope."""
@@ -271,12 +224,6 @@ class SqliteStore:
         self._refuse_damaged()
         return await self._watched(self._database.write(work))
 
-    async def _read(self, work: Work[T]) -> T:
-        return await self._watched(self._database.read(work))
-
-    async def _report(self, work: Work[T]) -> T:
-        return await self._watched(self._database.report(work))
-
     async def _watched(self, call: Awaitable[T]) -> T:
         try:
             return await call
@@ -305,37 +252,6 @@ class SqliteStore:
             return ()
         return found.st_dev, found.st_ino, found.st_mtime_ns
 
-    async def _put_facts(self, how: str, facts: Mapping[str, str]) -> None:
-        rows = list(facts.items())
-        await self._write(lambda connection: connection.executemany(f"{how} INTO fact VALUES (?, ?)", rows))
-
-    async def _records(self, kind: str, record_type: type[_R]) -> Sequence[_R]:
-        decoder = msgspec.json.Decoder(record_type)
-
-        def work(connection: sqlite3.Connection) -> Sequence[_R]:
-            sql = "SELECT record FROM directory WHERE kind = ? ORDER BY name"
-            return [decoder.decode(text) for (text,) in connection.execute(sql, (kind,))]
-
-        return await self._read(work)
-
-
-def _kind_and_name(record: TeamRecord | KeyRecord | BudgetRecord) -> tuple[str, str]:
-    match record:
-        case TeamRecord():
-            return "team", record.name
-        case KeyRecord():
-            return "key", record.id
-        case BudgetRecord():
-            return "budget", record.id
-
-
-def _version(connection: sqlite3.Connection) -> int:
-    return int(connection.execute("SELECT version FROM directory_version").fetchone()[0])
-
 
 def _probe(connection: sqlite3.Connection) -> None:
     connection.execute("INSERT OR REPLACE INTO claim VALUES ('', ?, 0)", (_PROBE,))
-
-
-def _changed(connection: sqlite3.Connection) -> None:
-    connection.execute("UPDATE directory_version SET version = version + 1")

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 
-from proxy.storage.port import LedgerEntry, SpendGroup, SpendQuery, SpendRow
+from proxy.storage.port import GROUP_FIELDS, LedgerEntry, SpendGroup, SpendQuery, SpendRow
 
 
 class Sums:
@@ -55,14 +55,6 @@ def _is_asked(entry: LedgerEntry, query: SpendQuery) -> bool:
 
 
 def _group(entry: LedgerEntry, by: SpendGroup, utc_offset_s: int) -> str:
-    match by:
-        case "team":
-            return entry.team
-        case "key":
-            return entry.key_id
-        case "user":
-            return entry.user
-        case "model":
-            return entry.model
-        case "day":
-            return datetime.fromtimestamp(entry.at + utc_offset_s, UTC).strftime("%Y-%m-%d")
+    if by == "day":
+        return datetime.fromtimestamp(entry.at + utc_offset_s, UTC).strftime("%Y-%m-%d")
+    return str(getattr(entry, GROUP_FIELDS[by]))

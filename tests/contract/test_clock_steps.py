@@ -133,7 +133,7 @@ def test_a_clock_that_is_stepped_prunes_nothing_and_bills_nothing(engine: str, t
             await books.start()
             assert await store.expire(clock.now()) == 0
             assert [one.exchange_id for one in await store.entries(0, NOON + 1000 * DAY)] == ["old"]
-            (balance,) = await store.balances("red", ["a"], clock.now())
+            balance = await store.balance("red", Charge("a", 0), clock.now())
             assert (balance.spent, balance.reserved) == (5, 5)
             assert await store.load("scope", ["name"], clock.now()) == [b"blob"]
             await books.aclose()

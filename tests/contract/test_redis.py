@@ -53,7 +53,9 @@ def test_a_server_that_hangs_fails_calls_in_time_and_takes_none_twice(server: Re
     async def main() -> None:
         store = RedisStore(server.url, timeout_s=0.2)
         with closing(_Resumed(server)):
-            await asyncio.gather(store.reserve(ask("x"), T), *(store.balances("red", ["a"], T) for _ in range(3)))
+            await asyncio.gather(
+                store.reserve(ask("x"), T), *(store.balance("red", Charge("a", 0), T) for _ in range(3))
+            )
             server.pause()
             began = time.monotonic()
             failed = await asyncio.gather(
@@ -69,7 +71,7 @@ def test_a_server_that_hangs_fails_calls_in_time_and_takes_none_twice(server: Re
         assert isinstance(await store.reserve(ask("y"), T), Granted)
         assert await store.settle(end("y"), T) == [Balance("a", 4, 3)]
         await store.release("z", "red", T)
-        assert await store.balances("red", ["a"], T) == [Balance("a", 4, 0)]
+        assert await store.balance("red", Charge("a", 0), T) == Balance("a", 4, 0)
         await store.aclose()
 
     asyncio.run(main())
@@ -195,12 +197,12 @@ def test_calls_that_wait_for_others_go_together(server: RedisServer) -> None:
             assert server.call("SET", "stratiform:{t:blue}:accounts", "damaged") == "+OK"
             settling = [store.settle(end(str(i)), T) for i in range(300)]
             answers = await asyncio.gather(
-                *settling[:100], store.balances("blue", ["a"], T), *settling[100:], return_exceptions=True
+                *settling[:100], store.balance("blue", Charge("a", 0), T), *settling[100:], return_exceptions=True
             )
             (failed,) = [answer for answer in answers if isinstance(answer, BaseException)]
             assert isinstance(failed, StoreError)
             assert "WRONGTYPE" in str(failed), "one that fails takes none of the others with it"
-            assert (await store.balances("red", ["a"], T))[0].spent == 2 * 301
+            assert (await store.balance("red", Charge("a", 0), T)).spent == 2 * 301
             assert len(await store.entries(0.0, 1e12, team="red")) == 301
 
     asyncio.run(main())
@@ -270,7 +272,7 @@ def test_a_full_server_takes_nothing_and_is_still_read(server: RedisServer) -> N
             ):  # fmt: skip
                 with pytest.raises(StoreError, match="maxmemory|OOM"):
                     await refused
-            assert await store.balances("red", ["a"], T) == [Balance("a", 0, 3)]
+            assert await store.balance("red", Charge("a", 0), T) == Balance("a", 0, 3)
             assert await store.entries(0.0, 1e12) == []
             assert server.call("CONFIG", "SET", "maxmemory", "0") == "+OK"
             await store.ping()

@@ -170,17 +170,17 @@ def test_certificates_may_be_renewed_by_the_same_authority_and_by_another(tmp_pa
         store = RedisStore(reached.url, timeout_s=10.0, ca_file=trusted)
         await store.ping()
         await asyncio.to_thread(renew, running, "renewed", reached.authority)
-        await store.balances("red", ["a"], T)
+        await store.balance("red", Charge("a", 0), T)
 
         other = authority(tmp_path, "other")
         await asyncio.to_thread(renew, running, "of-another", other)
         with pytest.raises(StoreError, match="CERTIFICATE_VERIFY_FAILED|its certificate is refused"):
-            await store.balances("red", ["a"], T)
+            await store.balance("red", Charge("a", 0), T)
         with pytest.raises(StoreError, match="its certificate is refused"):
             await store.ping()
         trusted.write_bytes(other.read_bytes())
         await store.ping()
-        await asyncio.gather(*(store.balances("red", ["a"], T) for _ in range(20)))
+        await asyncio.gather(*(store.balance("red", Charge("a", 0), T) for _ in range(20)))
         await store.aclose()
 
     with tls_server(tmp_path) as (reached, running):

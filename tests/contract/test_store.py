@@ -63,7 +63,7 @@ def end(name: str, *final: Charge, at: float = T, team: str = "red", **more: obj
 
 
 async def balance(store: Store, account: str = "a", team: str = "red") -> tuple[int, int, int]:
-    (found,) = await store.balances(team, [account], T)
+    found = await store.balance(team, Charge(account, 0), T)
     assert found.account == account
     return found.spent, found.reserved, found.expected
 
@@ -242,7 +242,7 @@ def test_what_was_put_off_is_carried_out_at_once_as_one_by_one(on_each: OnEach) 
         for at in (T + 20, T + 21):  # carried out twice, nothing changes
             await store.carry_out("red", calls, at)
             assert await balance(store) == (4 + 2 + 5, 5, 0)
-            assert (await store.balances("red", ["b"], at))[0].spent == 1
+            assert (await store.balance("red", Charge("b", 0), at)).spent == 1
             assert {one.exchange_id for one in await ledger(store)} == {"settled", "alone", "released late", "free"}
         await store.carry_out("red", [], T)
         assert await store.expire(T + 50) == 1
@@ -519,12 +519,16 @@ def test_the_directory_keeps_records_and_says_when_it_changed(on_each: OnEach) -
         for record in records:
             await store.put(record)
             versions.append(await store.directory_version())
-        assert [*await store.teams(), *await store.keys(), *await store.budgets()] == records
+        assert [
+            *await store.records(TeamRecord),
+            *await store.records(KeyRecord),
+            *await store.records(BudgetRecord),
+        ] == records
         await store.put(replace(key, revoked_at=T))
-        assert await store.keys() == [replace(key, revoked_at=T)]
+        assert await store.records(KeyRecord) == [replace(key, revoked_at=T)]
         versions.append(await store.directory_version())
         assert await store.remove("team", "red")
-        assert await store.teams() == []
+        assert await store.records(TeamRecord) == []
         versions.append(await store.directory_version())
         assert not await store.remove("team", "red")
         assert versions == sorted(set(versions))
@@ -572,7 +576,7 @@ def test_a_restart_forgets_nothing(engine: str, tmp_path: Path) -> None:
             assert await balance(store) == (4, 5, 0)
             assert await store.settle(end("x", Charge("a", 9)), T) == [Balance("a", 4, 5)]
             assert await store.settle(end("y", Charge("a", 3)), T) == [Balance("a", 7, 0)]
-            assert await store.teams() == [TeamRecord("red")]
+            assert await store.records(TeamRecord) == [TeamRecord("red")]
             assert await store.directory_version() == version
             assert await store.load("s", ["a"], T) == [b"blob"]
 

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from proxy.cli import main
-from proxy.storage.port import NANOS_PER_USD, LedgerEntry
+from proxy.storage.port import NANOS_PER_USD, Charge, LedgerEntry
 from proxy.storage.redis import RedisStore
 from proxy.storage.sqlite import SqliteStore
 from tests.drill.clients import Told
@@ -54,7 +54,7 @@ def read(store: str, teams: Iterable[str], account: str = ACCOUNT, *, ahead_s: f
                 entries += page
             spent, reserved = {}, {}
             for team in teams:
-                (found,) = await opened.balances(team, [account], time.time())
+                found = await opened.balance(team, Charge(account, 0), time.time())
                 spent[team], reserved[team] = found.spent, found.reserved
             return Books(entries, spent, reserved)
         finally:

@@ -22,7 +22,7 @@ import orjson
 import pytest
 from starlette.types import Receive, Send
 
-from proxy.storage.port import LedgerEntry, Store
+from proxy.storage.port import Charge, LedgerEntry, Store
 from proxy.storage.sqlite import SqliteStore
 from proxy.testing import serving
 from tests.contract.stores import redis_store
@@ -99,7 +99,7 @@ async def ledger_of(store: Store) -> tuple[list[LedgerEntry], int, int]:
         entries[-1].at if entries else 0.0, 1e12, entries[-1].exchange_id if entries else ""
     ):
         entries += page
-    (balance,) = await store.balances(TEAM, [ACCOUNT], at)
+    balance = await store.balance(TEAM, Charge(ACCOUNT, 0), at)
     return entries, balance.spent, balance.reserved
 
 

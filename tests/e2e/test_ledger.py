@@ -21,7 +21,7 @@ from starlette.types import Receive, Send
 from proxy.core.providers import ANTHROPIC
 from proxy.core.request.tokens import bytes_over_four
 from proxy.ports import Call, Deployment, Transport
-from proxy.storage.port import LedgerEntry, SpendQuery
+from proxy.storage.port import Charge, LedgerEntry, SpendQuery
 from proxy.storage.sqlite import SqliteStore
 from proxy.testing import serving
 from proxy.upstream.embedded import ANONYMOUS, EmbeddedUpstream
@@ -49,7 +49,7 @@ def read(path: Path, *, at: float) -> tuple[list[LedgerEntry], int, int]:
                 entries[-1].at if entries else 0.0, 1e12, entries[-1].exchange_id if entries else ""
             ):
                 entries += page
-            (found,) = await store.balances(TEAM, [ACCOUNT], at)
+            found = await store.balance(TEAM, Charge(ACCOUNT, 0), at)
             (row,) = await store.spend(SpendQuery(0.0, 1e12))
             assert row.cost == sum(entry.cost for entry in entries)
             return entries, found.spent, found.reserved

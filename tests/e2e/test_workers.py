@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from proxy.core.money.budget import most_prompt_tokens
-from proxy.storage.port import Balance, LedgerEntry, SpendQuery
+from proxy.storage.port import Balance, Charge, LedgerEntry, SpendQuery
 from proxy.storage.redis import RedisStore
 from proxy.testing import serving
 from tests.e2e.fleet import INPUT, OUTPUT, TEAM, Crowd, Fleet, Provider, configuration, fleet, metric, until
@@ -42,10 +42,10 @@ def read(url: str, *, at: float | None = None) -> tuple[list[LedgerEntry], int, 
             ):
                 entries += page
             account = next((name for name in accounts(url) if name.startswith("b:")), "")
-            found = await store.balances(TEAM, [account], time.time()) if account else [Balance("", 0, 0)]
+            found = await store.balance(TEAM, Charge(account, 0), time.time()) if account else Balance("", 0, 0)
             (row,) = await store.spend(SpendQuery(0.0, 1e12)) if entries else (None,)
             assert row is None or row.cost == sum(entry.cost for entry in entries)
-            return entries, found[0].spent, found[0].reserved
+            return entries, found.spent, found.reserved
         finally:
             await store.aclose()
 

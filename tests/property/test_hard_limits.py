@@ -133,7 +133,7 @@ class Machine(RuleBasedStateMachine):
 
     @invariant()
     def it_adds_up(self) -> None:
-        (balance,) = self.run(self.store.balances(TEAM, [ACCOUNT], self.now))
+        balance = self.run(self.store.balance(TEAM, Charge(ACCOUNT, 0), self.now))
         assert balance.spent + balance.reserved <= getattr(self, "limit", 0)
         assert balance.reserved == sum(one.amount for one in self.known.values() if one.state == "open")
         written = {name: one for name, one in self.known.items() if one.state in ("billed", "settled")}

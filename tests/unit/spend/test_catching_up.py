@@ -78,7 +78,7 @@ def test_pages_are_carried_out_by_team_in_one_trip_each(tmp_path: Path, is_spool
         assert await one.catch_up(answers) == count + 1
         assert len(store.trips) <= 6
         assert (one.pending, pending(one, "red")) == (0, 0)
-        (balance,) = await store.balances("red", ["a"], NOW)
+        balance = await store.balance("red", Charge("a", 0), NOW)
         assert balance.spent == count
         assert await one.catch_up(answers) == 0
         await one.aclose()

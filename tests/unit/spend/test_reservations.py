@@ -23,7 +23,7 @@ from proxy.spend.counters import counter_of
 from proxy.spend.epochs import Epochs
 from proxy.spend.store_guard import StoreStanding
 from proxy.spend.webhooks import WebhookSender
-from proxy.storage.port import Granted, LedgerEntry, Refused, Reserve
+from proxy.storage.port import Charge, LedgerEntry
 from proxy.telemetry.metrics import Metrics
 from tests.money import MODEL, NOW, RED, Desk, Flaky, desk, exchange
 
@@ -38,7 +38,7 @@ def run(test: Callable[[], Coroutine[Any, Any, None]]) -> None:
 
 
 async def spent(one: Desk, account: str = "b:total:-:total", team: str = "red") -> tuple[int, int]:
-    (balance,) = await one.store.balances(team, [account], NOW)
+    balance = await one.store.balance(team, Charge(account, 0), NOW)
     return balance.spent, balance.reserved
 
 
@@ -138,7 +138,7 @@ def test_the_plans_life_and_our_count_make_the_worst_case_smaller() -> None:
                 asked.plan = Plan(body, body, Mode.TIER, "x", own=Bill(0, 0, 0, 100), predicted=Bill(90, 10, 0, 0))
                 await one.reserve(asked)
                 assert await spent(one) == (0, round((150 + 30) * rate * DOLLAR))
-                (balance,) = await one.store.balances("red", ["b:total:-:total"], NOW)
+                balance = await one.store.balance("red", Charge("b:total:-:total", 0), NOW)
                 # What is expected: the shadow's bill.
                 assert balance.expected == round((90 * 0.1 + 10 * 1.25) * DOLLAR)
 
@@ -588,15 +588,15 @@ def test_strangers_are_recorded_too() -> None:
 
 
 class Emptied(Flaky):
-    """A store whose reservations bring its epoch along, and which can be emptied."""
+    """A store that can be emptied."""
 
-    def empty(self) -> None:
-        self._facts.clear()
-        self._counters.clear()
+    async def empty(self) -> None:
+        await self._write(lambda connection: connection.execute("DELETE FROM fact"))
+        await self._write(lambda connection: connection.execute("DELETE FROM counter"))
 
-    async def reserve(self, ask: Reserve, now: float) -> Granted | Refused:
-        answer = await super().reserve(ask, now)
-        return replace(answer, epoch=self._facts.get("epoch", "")) if isinstance(answer, Granted) else answer
+    async def reserved(self) -> int:
+        found = await self._write(lambda connection: connection.execute("SELECT sum(reserved) FROM counter").fetchone())
+        return int(found[0] or 0)
 
 
 @pytest.mark.parametrize("policy", ["allow", "deny"])
@@ -606,7 +606,7 @@ def test_a_store_that_was_emptied_is_seen_by_the_first_request(policy: str) -> N
         epochs = Epochs(store, None)
         async with desk(TOTAL, store=store, on_store_error=policy, epochs=epochs) as one:
             await one.reserve(exchange(1))
-            store.empty()
+            await store.empty()
             if policy == "allow":
                 await one.reserve(exchange(1))
                 assert epochs.trouble
@@ -615,7 +615,7 @@ def test_a_store_that_was_emptied_is_seen_by_the_first_request(policy: str) -> N
             for _ in range(3):
                 with pytest.raises(BudgetUnavailable, match="emptied or exchanged"):
                     await one.reserve(exchange(1))
-            assert not any(counter.reserved for counter in store._counters.values()), "it was given back"
+            assert await store.reserved() == 0, "it was given back"
             await epochs.restored(counter_of("red", TOTAL))
             await one.reserve(exchange(1))
             one.rules.held = [TOTAL, replace(TOTAL, id="other")]
@@ -634,7 +634,7 @@ def test_a_store_that_was_emptied_refuses_nothing_that_no_hard_budget_holds_for(
         soft = replace(TOTAL, hard=None, soft=1)
         async with desk(soft, store=store, on_store_error="deny", epochs=Epochs(store, None)) as one:
             await one.reserve(exchange(1))
-            store.empty()
+            await store.empty()
             await one.reserve(exchange(1))
             await one.reserve(exchange(1))
 

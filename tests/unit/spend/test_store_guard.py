@@ -64,7 +64,7 @@ def test_what_a_dead_worker_left_is_billed() -> None:
         async with desk(RULE, store=store, lease_s=0.03) as one:
             one.clock.set(NOW + 6)
             await until(lambda: one.sample("reservations_expired_total") == 1)
-            (balance,) = await store.balances("red", [ACCOUNT], NOW)
+            balance = await store.balance("red", Charge(ACCOUNT, 0), NOW)
             assert (balance.spent, balance.reserved) == (70, 0)
             (entry,) = await store.entries(0, NOW + 1)
             assert entry.estimated
@@ -197,7 +197,7 @@ def test_reservations_are_made_while_the_backlog_is_replayed_and_it_counts(tmp_p
             assert one.books.pending == 2
             store.let.set()
             await until(lambda: one.books.standing is StoreStanding.IN_STEP)
-            (balance,) = await store.balances("red", [ACCOUNT], NOW)
+            balance = await store.balance("red", Charge(ACCOUNT, 0), NOW)
             assert (balance.spent, balance.reserved) == (2 * MOST + DOLLAR, 0)
 
     run(main)

@@ -22,7 +22,7 @@ def test_spend_of_the_first_version_is_kept(tmp_path: Path) -> None:
 
     async def main() -> None:
         store = await SqliteStore.open(path)
-        (red,) = await store.balances("red", ["b:total:-:total"], 0.0)
+        red = await store.balance("red", Charge("b:total:-:total", 0), 0.0)
         assert (red.spent, red.reserved) == (10_750_000_000, 0)
         assert [(e.exchange_id, e.team, e.cost) for e in await store.entries(0, 100)] == [
             ("x", "red", 250_000_000),
@@ -30,7 +30,7 @@ def test_spend_of_the_first_version_is_kept(tmp_path: Path) -> None:
             ("z", "blue", 1_000_000_000),
         ]
         await store.settle(Settle(LedgerEntry("x", 7.0, "red", cost=1), [Charge("b:total:-:total", 1)]), 0.0)
-        (red,) = await store.balances("red", ["b:total:-:total"], 0.0)
+        red = await store.balance("red", Charge("b:total:-:total", 0), 0.0)
         assert red.spent == 10_750_000_000, "an exchange that was settled is known again"
         await store.aclose()
 

@@ -101,7 +101,7 @@ def test_a_damaged_file_is_found_at_the_start_and_used_again_once_it_is_replaced
         for call in (store.ping(), store.reserve(ask("x"), 1.0), store.expire(1.0), store.put(TeamRecord("blue"))):
             with pytest.raises(DamagedFile, match="is damaged"):
                 await call
-        assert [team.name for team in await store.teams()] == ["red"], "what can be read still is"
+        assert [team.name for team in await store.records(TeamRecord)] == ["red"], "what can be read still is"
         (line,) = [record.message for record in caplog.records if record.levelname == "ERROR"]
         assert "is damaged" in line
         backup.replace(path)
@@ -122,7 +122,12 @@ def test_a_file_that_is_no_database_any_more_is_a_store_that_is_away(tmp_path: P
             await SqliteStore.open(path)
         store = await SqliteStore.open(path, is_patient=True)
         await store.check()
-        for call in (store.ping(), store.reserve(ask("x"), 1.0), store.teams(), store.load("s", ["a"], 1.0)):
+        for call in (
+            store.ping(),
+            store.reserve(ask("x"), 1.0),
+            store.records(TeamRecord),
+            store.load("s", ["a"], 1.0),
+        ):
             with pytest.raises(DamagedFile):
                 await call
         path.unlink()
@@ -157,7 +162,7 @@ def test_a_record_that_cannot_be_read_is_damage(tmp_path: Path) -> None:
             connection.commit()
         store = await SqliteStore.open(path)
         with pytest.raises(DamagedFile):
-            await store.teams()
+            await store.records(TeamRecord)
         with pytest.raises(DamagedFile):
             await store.expire(3e9)
         await store.aclose()
