@@ -12,6 +12,8 @@ OWN_UV := $(shell uv --version 2>/dev/null | awk '$$1 == "uv" { split($$2, v, ".
 UV ?= $(or $(OWN_UV),.tools/bin/uv)
 
 export UV_PROJECT_ENVIRONMENT := .venv
+# Without caches of bytecode each process that a test starts compiles the package and its libraries again.
+unexport PYTHONDONTWRITEBYTECODE
 RUN := .venv/bin/python -m
 STAMP := .venv/.synced
 
@@ -34,7 +36,7 @@ test: $(STAMP) ## the fast tests
 	$(RUN) pytest -n 2 --dist worksteal -m "not slow" $(ARGS)
 
 test-all: $(STAMP) ## every test
-	$(RUN) pytest -n 2 --dist worksteal $(ARGS)
+	STRATIFORM_EXAMPLES=all $(RUN) pytest -n 2 --dist worksteal $(ARGS)
 
 lint: $(STAMP) ## style, types, import layers, YAML, Dockerfile, shell
 	$(RUN) ruff check .

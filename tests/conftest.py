@@ -6,9 +6,14 @@ import warnings
 from collections.abc import Iterator
 
 import pytest
+from hypothesis import settings
 
 from proxy.upstream.litellm_ import LitellmUpstream
+from tests.examples import examples
 from tests.security import defences
+
+settings.register_profile("suite", max_examples=examples(100))
+settings.load_profile("suite")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

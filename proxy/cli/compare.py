@@ -5,7 +5,6 @@ import sys
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import asdict
-from functools import lru_cache
 from multiprocessing import get_context
 from pathlib import Path
 from typing import NamedTuple
@@ -20,7 +19,6 @@ from proxy.replay.baselines import AS_SENT, SYSTEM_LAST
 from proxy.replay.benchmark import COLUMNS, FIXED, FREE, Mean, by_kind, gains, means, shares
 from proxy.replay.comparison import BEST, CLASSIC, ECONOMIC, Comparison, compare
 from proxy.replay.plot import plot
-from proxy.replay.runner import Setting
 from proxy.replay.trace import TraceError, find_traces, read_trace
 
 _PROCESSES = 2
@@ -95,13 +93,7 @@ def _results(paths: Sequence[Path], arguments: argparse.Namespace) -> Iterator[t
 
 
 def _one(path: Path, options: _Options) -> Comparison:
-    return compare(read_trace(path), _setting(options))
-
-
-@lru_cache(maxsize=1)
-def _setting(options: _Options) -> Setting:
-    """Once a process: the token encoding takes a moment to load."""
-    return setting(argparse.Namespace(**options._asdict(), policy=ECONOMIC))
+    return compare(read_trace(path), setting(argparse.Namespace(**options._asdict(), policy=ECONOMIC)))
 
 
 def _write(path: Path, text: str) -> None:

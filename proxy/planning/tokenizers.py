@@ -2,6 +2,7 @@
 
 import base64
 import hashlib
+from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -30,8 +31,10 @@ _O200K_PATTERN = "|".join(
 _SLICE_CHARS = 100_000
 
 
+@cache
 def local_encode() -> Encode:
-    """A token counting function: o200k_base where its file is on this machine, else UTF-8 bytes / 4."""
+    """A token counting function: o200k_base where its file is on this machine, else UTF-8 bytes / 4. It takes a moment
+    to load, so a process loads it once."""
     path = _encoding_file()
     if path is None:
         return bytes_over_four

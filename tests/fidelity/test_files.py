@@ -5,6 +5,8 @@ import time
 import pytest
 from hypothesis import given, settings
 
+from tests.examples import examples
+
 from .chats import EDITABLE_OPENING, AiderChat
 from .files import blocks, fenced, fenced_or_tagged
 from .strategies import aider_chats
@@ -111,7 +113,7 @@ def test_a_repository_map_falls_apart_into_paragraphs() -> None:
     assert blocks("Summaries.") is None
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=examples(80), deadline=None)
 @given(aider_chats(free_fence=True, least_files=1))
 def test_any_files_under_a_free_fence_are_found_exactly(chat: AiderChat) -> None:
     for context in chat.contexts():
@@ -120,7 +122,7 @@ def test_any_files_under_a_free_fence_are_found_exactly(chat: AiderChat) -> None
         assert found.cores == context.entries
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=examples(80), deadline=None)
 @given(aider_chats(least_files=1))
 def test_what_is_found_covers_the_text(chat: AiderChat) -> None:
     text = chat.behind_history()[0].text

@@ -8,6 +8,8 @@ import pytest
 from hypothesis import HealthCheck, assume, event, given, settings
 from hypothesis import strategies as st
 
+from tests.examples import examples
+
 from .chats import AiderChat
 from .checker import MODES, PROFILES, check
 from .mutations import MUTATIONS, Mutation
@@ -17,13 +19,13 @@ from .strategies import Body, aider_chats, bodies, fenced_chats, plain_chats, se
 SLOW_DRAWS = [HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much]
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=SLOW_DRAWS)
+@settings(max_examples=examples(60), deadline=None, suppress_health_check=SLOW_DRAWS)
 @given(bodies(), st.sampled_from(MODES), st.sampled_from(sorted(PROFILES)))
 def test_the_same_body_is_faithful(body: Body, mode: str, profile: str) -> None:
     assert check(body, copy.deepcopy(body), mode=mode, profile=profile) == []
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=SLOW_DRAWS)
+@settings(max_examples=examples(60), deadline=None, suppress_health_check=SLOW_DRAWS)
 @given(st.data())
 def test_any_relayout_of_aider_that_keeps_the_rules_is_faithful(data: st.DataObject) -> None:
     chat = data.draw(aider_chats(free_fence=True))
@@ -31,7 +33,7 @@ def test_any_relayout_of_aider_that_keeps_the_rules_is_faithful(data: st.DataObj
     assert check(chat.body(), sent, mode="tier", profile="anthropic") == []
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=SLOW_DRAWS)
+@settings(max_examples=examples(60), deadline=None, suppress_health_check=SLOW_DRAWS)
 @given(st.data())
 def test_cuts_tags_and_markers_that_keep_the_rules_are_faithful(data: st.DataObject) -> None:
     body = data.draw(st.one_of(plain_chats(), tool_loops(), fenced_chats()))
@@ -39,7 +41,7 @@ def test_cuts_tags_and_markers_that_keep_the_rules_are_faithful(data: st.DataObj
     assert check(body, sent, mode="tier", profile="anthropic") == []
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=SLOW_DRAWS)
+@settings(max_examples=examples(40), deadline=None, suppress_health_check=SLOW_DRAWS)
 @given(st.data())
 def test_cuts_and_markers_are_faithful_in_mode_mark(data: st.DataObject) -> None:
     body = data.draw(st.one_of(plain_chats(), tool_loops()))
@@ -71,7 +73,7 @@ EVERYWHERE = [mutation for mutation in MUTATIONS if mutation.__name__ != "repeat
 
 
 @pytest.mark.parametrize("mutation", EVERYWHERE, ids=lambda mutation: mutation.__name__)
-@settings(max_examples=20, deadline=None, suppress_health_check=SLOW_DRAWS)
+@settings(max_examples=examples(20), deadline=None, suppress_health_check=SLOW_DRAWS)
 @given(st.data())
 def test_what_is_spoilt_is_caught(mutation: Mutation, data: st.DataObject) -> None:
     original, sent = SOURCES.get(mutation.__name__, _any)(data)
@@ -85,7 +87,7 @@ def test_what_is_spoilt_is_caught(mutation: Mutation, data: st.DataObject) -> No
     assert found
 
 
-@settings(max_examples=30, deadline=None, suppress_health_check=SLOW_DRAWS)
+@settings(max_examples=examples(30), deadline=None, suppress_health_check=SLOW_DRAWS)
 @given(sessions())
 def test_sessions_are_requests_of_one_conversation(session: list[Body]) -> None:
     assert session

@@ -18,6 +18,7 @@ from proxy.spend.rules import LimitResolver
 from proxy.spend.windows import window_at
 from proxy.storage.memory import MemoryStore
 from proxy.storage.port import TeamRecord
+from tests.examples import examples
 
 NOW = 1_795_000_000.0
 MODEL = Deployment("m", "m", Transport.HTTP, NONE)
@@ -49,7 +50,7 @@ _QUERY = st.dictionaries(_PARAMETERS, _TEXT, max_size=3)
 _CALL = st.tuples(st.sampled_from(["GET", "POST", "PATCH", "DELETE"]), _PATH, _QUERY, _BODY | _LIKELY)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(st.lists(_CALL, min_size=1, max_size=8))
 def test_it_answers_or_refuses_and_what_it_keeps_is_usable(
     calls: list[tuple[str, str, dict[str, str], object]],

@@ -11,6 +11,7 @@ from proxy.core.providers import PROFILES, CacheProfile, Dialect, Family, optimi
 from proxy.core.response.usage import usage_of
 from proxy.upstream.embedded.usage import usage_fields
 from tests.cache_prompts import prompt
+from tests.examples import examples
 
 _LONGEST_S = 300.0
 
@@ -67,7 +68,7 @@ def shared_tokens(a: Prompt, b: Prompt) -> int:
     return max((end for digest, end in zip(a.hashes, a.ends, strict=True) if digest in set(b.hashes)), default=0)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(profiles, steps)
 def test_bills_add_up_and_never_read_more_than_a_common_prefix(profile: CacheProfile, history) -> None:
     cache = make_cache(profile)
@@ -85,7 +86,7 @@ def test_bills_add_up_and_never_read_more_than_a_common_prefix(profile: CachePro
         stored.append(request)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(profiles, steps, prompts())
 def test_everything_is_forgotten_at_the_end_of_its_life(profile: CacheProfile, history, request: Prompt) -> None:
     cache = make_cache(profile)
@@ -94,7 +95,7 @@ def test_everything_is_forgotten_at_the_end_of_its_life(profile: CacheProfile, h
     assert cache.held(request, now) == []
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(st.sampled_from(SURE), steps, prompts())
 def test_what_was_stored_is_read(profile: CacheProfile, history, request: Prompt) -> None:
     cache = make_cache(profile)
@@ -126,7 +127,7 @@ def readable(profile: CacheProfile, request: Prompt) -> int:
     return max((end for end in marked if end >= profile.min_tokens), default=0)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(st.sampled_from([p for p in SURE if p.family in (Family.GRID, Family.UNIT)]), prompts(), prompts())
 def test_a_longer_common_prefix_reads_no_less(profile: CacheProfile, request: Prompt, tail: Prompt) -> None:
     cache = make_cache(profile)
@@ -140,7 +141,7 @@ def test_a_longer_common_prefix_reads_no_less(profile: CacheProfile, request: Pr
     assert reads == sorted(reads)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(profiles, steps)
 def test_a_forecast_never_reads_more_than_a_lucky_provider(profile: CacheProfile, history) -> None:
     forecast, lucky = make_cache(profile, is_forecast=True), make_cache(replace(profile, hit_chance=1.0))
@@ -152,7 +153,7 @@ def test_a_forecast_never_reads_more_than_a_lucky_provider(profile: CacheProfile
         lucky.store(request, now, now + latency)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(profiles, steps, prompts())
 def test_a_copy_agrees_and_keeps_to_itself(profile: CacheProfile, history, request: Prompt) -> None:
     cache = make_cache(profile)
@@ -164,7 +165,7 @@ def test_a_copy_agrees_and_keeps_to_itself(profile: CacheProfile, history, reque
     assert cache.bill(request, now + 70) == before
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(profiles, steps)
 def test_the_providers_own_usage_fields_say_what_was_billed(profile: CacheProfile, history) -> None:
     cache = make_cache(profile)

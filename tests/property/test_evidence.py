@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 from proxy.core.modes import Mode
 from proxy.replay.fidelity import violations
+from tests.examples import examples
 from tests.fidelity.checker import check
 from tests.talk import RECOGNISERS, Body, Talk, assistant, chat, sent, system, text_part, user
 
@@ -32,7 +33,7 @@ PIECES = (
 INTRODUCTION = "\n".join(f"Rule {number}: mind what it says." for number in range(30)) + "\n"
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(
     pieces=st.lists(st.sampled_from(PIECES), min_size=1, max_size=10),
     gap=st.sampled_from(["\n", "\n\n", "\n\n\n"]),

@@ -14,6 +14,7 @@ from proxy.core.reasons import Reason
 from proxy.core.request.tokens import bytes_over_four
 from proxy.errors import UpstreamRejected
 from proxy.upstream.embedded.provider import Provider
+from tests.examples import examples
 from tests.fidelity.checker import check
 from tests.property.conversations import Step, conversations
 from tests.talk import Talk
@@ -65,8 +66,11 @@ def hold(talk: Talk, steps: list[Step]) -> None:
             assert accepts(provider, plan.body, talk.now), plan.reason
 
 
+SLOW_DRAWS = [HealthCheck.too_slow, HealthCheck.data_too_large]
+
+
 @given(settings_of(), conversations())
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+@settings(max_examples=examples(150), deadline=None, suppress_health_check=SLOW_DRAWS)
 def test_rules_hold(talk: Talk, steps: list[Step]) -> None:
     hold(talk, steps)
 
@@ -79,7 +83,7 @@ def test_rules_hold_at_length(talk: Talk, steps: list[Step]) -> None:
 
 
 @given(settings_of(), conversations())
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+@settings(max_examples=examples(40), deadline=None, suppress_health_check=SLOW_DRAWS)
 def test_two_planners_send_the_same_bytes(talk: Talk, steps: list[Step]) -> None:
     twin = Talk(talk.profile, talk.mode, talk.policy, talk.route)
     for step in steps:

@@ -10,6 +10,7 @@ from proxy.core.providers import OPENAI, CacheProfile
 from proxy.core.reasons import Reason
 from proxy.core.request.tokens import bytes_over_four
 from proxy.upstream.embedded.provider import Provider
+from tests.examples import examples
 from tests.fidelity.chats import File
 from tests.fidelity.checker import check
 from tests.property.conversations import Step, conversations
@@ -36,8 +37,11 @@ def with_character(body: dict[str, Any], old: str, new: str) -> dict[str, Any]:
     return {**body, "messages": [replaced(message, old, new) for message in body["messages"]]}
 
 
+SLOW_DRAWS = [HealthCheck.too_slow, HealthCheck.data_too_large]
+
+
 @given(conversations(), st.sampled_from("aeot.1 "), st.sampled_from(HALVES), st.booleans(), st.booleans())
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+@settings(max_examples=examples(60), deadline=None, suppress_health_check=SLOW_DRAWS)
 def test_half_a_pair_is_planned_like_another_character(
     steps: list[Step], letter: str, half: str, is_escaped: bool, marks: bool
 ) -> None:

@@ -28,6 +28,7 @@ from proxy.core.response.usage import Usage
 from proxy.storage.memory import MemoryStore
 from proxy.storage.port import Charge, Granted, LedgerEntry, Reserve, Settle, Store
 from proxy.storage.sqlite import SqliteStore
+from tests.examples import examples
 
 T = TypeVar("T")
 ACCOUNT, TEAM, LEASE_S = "a", "red", 60.0
@@ -162,7 +163,7 @@ class OnSqlite(Machine):
 
 
 TestOnMemory = Machine.TestCase
-TestOnMemory.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+TestOnMemory.settings = settings(max_examples=examples(60), stateful_step_count=40, deadline=None)
 TestOnSqlite = OnSqlite.TestCase
 TestOnSqlite.settings = settings(
     max_examples=12, stateful_step_count=30, deadline=None, suppress_health_check=[HealthCheck.too_slow]
@@ -215,7 +216,7 @@ def output_of(path: str, body: Mapping[str, object], read: Reader, largest: bool
     return longest * answers
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(
     path=st.sampled_from(sorted(KNOWN)),
     members=st.dictionaries(NAMES, NUMBERS, max_size=5),

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from proxy.core.planner.plan import Plan
 from proxy.core.request.route import Route
+from tests.examples import examples
 from tests.fidelity.strategies import bodies
 from tests.talk import TINY, Body, Talk, assistant, chat, lines, system, user
 
@@ -39,7 +40,7 @@ def as_theirs(talk: Talk, body: Body) -> Plan:
 
 
 @given(bodies(), st.integers(1, 3), st.sampled_from(["economic", "classic"]))
-@settings(max_examples=60, deadline=None, suppress_health_check=QUIRKS)
+@settings(max_examples=examples(60), deadline=None, suppress_health_check=QUIRKS)
 def test_another_scopes_traffic_changes_no_plan(body: Any, turns: int, policy: str) -> None:
     alone, beside = Talk(policy=policy), Talk(policy=policy)
     for request in grown(body, turns):

@@ -20,6 +20,7 @@ from proxy.replay.limits.fixed import fixed_limit
 from proxy.replay.limits.free import free_limit
 from proxy.replay.limits.segments import Bagger
 from proxy.replay.prompts import TAIL_TOKENS, Account, PromptReader
+from tests.examples import examples
 
 PROFILE = replace(ANTHROPIC, min_tokens=1000)
 Timed = list[tuple[float, Prompt]]
@@ -75,13 +76,13 @@ def cost(bill: Bill, profile: CacheProfile) -> float:
     return bill.read * profile.read + bill.write_5m * profile.write + bill.write_1h * profile.write_long + bill.plain
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(sessions(requests=4, blocks=3))
 def test_the_limit_of_an_order_is_what_exhaustive_search_finds(session: Timed) -> None:
     assert fixed_limit(session, PROFILE) == pytest.approx(cheapest(session, ["5m"]))
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(sessions(requests=3, blocks=2))
 def test_with_two_lives_on_sale_no_choice_is_below_the_limit(session: Timed) -> None:
     limit = fixed_limit(session, PROFILE, with_long=True)
@@ -105,7 +106,7 @@ def body_of(messages: Sequence[tuple[str, str]], marked: Sequence[int] = ()) -> 
     return orjson.dumps({"model": "m", "messages": written})
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=examples(80), deadline=None)
 @given(st.lists(st.tuples(GAPS, MESSAGES), min_size=1, max_size=5), st.randoms(use_true_random=False))
 @pytest.mark.parametrize("profile", [PROFILE, OPENAI, DEEPSEEK], ids=lambda p: p.name)
 def test_no_order_with_any_markers_is_below_the_bound(

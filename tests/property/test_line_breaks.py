@@ -9,6 +9,7 @@ from hypothesis import HealthCheck, event, given, settings
 from hypothesis import strategies as st
 
 from proxy.core.recognition.fixed_texts import TAG_OPEN
+from tests.examples import examples
 from tests.fidelity.checker import check
 from tests.fidelity.words import AS_SAID
 from tests.talk import Body, Talk, assistant, chat, sent, system, user
@@ -93,7 +94,7 @@ SLOW = [HealthCheck.too_slow, HealthCheck.data_too_large]
 
 
 @given(templates(), SETS, st.sampled_from(["economic", "classic"]))
-@settings(max_examples=120, deadline=None, suppress_health_check=SLOW)
+@settings(max_examples=examples(120), deadline=None, suppress_health_check=SLOW)
 def test_lines_stay_apart(template: tuple[str, str, str], sets: list[list[str]], policy: str) -> None:
     event(f"moved: {hold(Talk(policy=policy), session(texts(*template, sets)))}")
 

@@ -21,6 +21,7 @@ from proxy.core.request.element import Element
 from proxy.core.request.item import ContextPiece
 from proxy.core.request.tokens import TokenCounter, bytes_over_four
 from proxy.core.wire.json_body import splice
+from tests.examples import examples
 from tests.fidelity.chats import AiderChat
 from tests.fidelity.checker import check
 from tests.fidelity.strategies import aider_sessions
@@ -106,13 +107,13 @@ def _clock_at_the_start_of_a_part() -> list[Step]:
 @given(st.sampled_from(["anthropic", "openai-explicit"]), conversations(), st.randoms(use_true_random=False))
 @example("anthropic", _clock_in_a_part_of_its_own(), random.Random(0))
 @example("anthropic", _clock_at_the_start_of_a_part(), random.Random(0))
-@settings(max_examples=120, deadline=None, suppress_health_check=QUIRKS)
+@settings(max_examples=examples(120), deadline=None, suppress_health_check=QUIRKS)
 def test_any_order_is_faithful(profile: str, steps: list[Step], chance: random.Random) -> None:
     hold(profile, steps, chance)
 
 
 @given(aider_sessions(), st.randoms(use_true_random=False))
-@settings(max_examples=150, deadline=None, suppress_health_check=QUIRKS)
+@settings(max_examples=examples(150), deadline=None, suppress_health_check=QUIRKS)
 def test_any_order_of_files_is_faithful(chats: list[AiderChat], chance: random.Random) -> None:
     hold("anthropic", [Step(9.0, chat.body()) for chat in chats], chance)
 

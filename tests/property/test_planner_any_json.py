@@ -14,6 +14,7 @@ from proxy.core.modes import Mode
 from proxy.core.planner.plan import Plan
 from proxy.core.providers import PROFILES
 from proxy.errors import InvalidRequest
+from tests.examples import examples
 from tests.fidelity.chats import File
 from tests.fidelity.strategies import bodies
 from tests.talk import Body, Talk, assistant, calling, chat, lines, result, shown, system, text_part, tool, user
@@ -74,13 +75,13 @@ def written(value: object, ascii_only: bool) -> bytes:
 
 
 @given(JSON, st.booleans(), PROFILE, MODE)
-@settings(max_examples=200, deadline=None, suppress_health_check=QUIRKS)
+@settings(max_examples=examples(200), deadline=None, suppress_health_check=QUIRKS)
 def test_any_json(value: object, ascii_only: bool, profile: str, mode: Mode) -> None:
     planned(Talk(profile=replace(PROFILES[profile], min_tokens=1), mode=mode), written(value, ascii_only))
 
 
 @given(JSON, JSON, st.booleans(), PROFILE, MODE)
-@settings(max_examples=200, deadline=None, suppress_health_check=QUIRKS)
+@settings(max_examples=examples(200), deadline=None, suppress_health_check=QUIRKS)
 def test_any_messages_and_tools(messages: object, tools: object, ascii_only: bool, profile: str, mode: Mode) -> None:
     body = {"model": "m", "messages": messages, "tools": tools}
     talk = Talk(profile=replace(PROFILES[profile], min_tokens=1), mode=mode)
@@ -89,7 +90,7 @@ def test_any_messages_and_tools(messages: object, tools: object, ascii_only: boo
 
 
 @given(near_misses(), st.booleans(), PROFILE, MODE)
-@settings(max_examples=200, deadline=None, suppress_health_check=QUIRKS)
+@settings(max_examples=examples(200), deadline=None, suppress_health_check=QUIRKS)
 def test_almost_a_chat_request(body: Body, ascii_only: bool, profile: str, mode: Mode) -> None:
     talk = Talk(profile=replace(PROFILES[profile], min_tokens=1), mode=mode)
     raw = written(body, ascii_only)
@@ -104,7 +105,7 @@ def test_almost_a_chat_request_at_length(body: Body, ascii_only: bool, profile: 
 
 
 @given(st.binary(max_size=60), MODE)
-@settings(max_examples=100)
+@settings(max_examples=examples(100))
 def test_any_bytes(raw: bytes, mode: Mode) -> None:
     planned(Talk(mode=mode), raw)
 

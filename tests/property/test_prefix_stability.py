@@ -12,6 +12,7 @@ from proxy.core.modes import Mode
 from proxy.core.planner.analysis import Draft
 from proxy.core.planner.plan import Plan
 from proxy.core.providers import PROFILES
+from tests.examples import examples
 from tests.fidelity.strategies import aider_sessions, growing_sessions
 from tests.property.conversations import Step, conversations
 from tests.talk import MARK_KEYS, Body, Talk, lines
@@ -114,7 +115,7 @@ def _same_settings(steps: list[Step]) -> list[Step]:
 
 
 @given(st.sampled_from(["anthropic", "openai-explicit"]), conversations().map(_same_settings))
-@settings(max_examples=80, deadline=None, suppress_health_check=QUIRKS)
+@settings(max_examples=examples(80), deadline=None, suppress_health_check=QUIRKS)
 def test_the_shadow_sees_what_is_sent(profile: str, steps: list[Step]) -> None:
     hold(profile, steps)
 
@@ -133,7 +134,7 @@ def _up_to_last_marker(plan: Plan) -> list[Block]:
 
 
 @given(growing_sessions(), st.sampled_from([Mode.MARK, Mode.TIER]), st.sampled_from(["economic", "classic"]))
-@settings(max_examples=60, deadline=None, suppress_health_check=QUIRKS)
+@settings(max_examples=examples(60), deadline=None, suppress_health_check=QUIRKS)
 def test_what_only_grew_repeats_every_byte_up_to_the_last_marker(session: list[Body], mode: Mode, policy: str) -> None:
     talk = Talk(mode=mode, policy=policy)
     before: list[Block] = []
@@ -146,7 +147,7 @@ def test_what_only_grew_repeats_every_byte_up_to_the_last_marker(session: list[B
 
 
 @given(aider_sessions(most=2).filter(lambda s: len(s) == 2), st.integers(1, 3))
-@settings(max_examples=60, deadline=None, suppress_health_check=QUIRKS)
+@settings(max_examples=examples(60), deadline=None, suppress_health_check=QUIRKS)
 def test_where_only_the_active_tail_changed_the_rest_is_read(session: list[Any], times: int) -> None:
     """The same files, another turn behind: everything up to the last marker is read, or little of it is given up."""
     # Without the client's reminder: the next request has it no more where it stood. Files of a size that counts.

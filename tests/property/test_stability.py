@@ -6,6 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from proxy.core.layout.tiers import ENTRY_N, HISTORY, Change, Classic, ClassicPolicy, Tier, Tracked
+from tests.examples import examples
 
 CACHED = (Tier.L3, Tier.L2, Tier.L1, Tier.L0)
 KEYS = st.sampled_from("abcdefgh")
@@ -56,7 +57,7 @@ def states(tracker: Classic, keys: list[str]) -> dict[str, tuple[Tier, int]]:
 
 
 @given(POLICIES, responses())
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 def test_rules(policy: ClassicPolicy, session: list[Response]) -> None:
     tracker = Classic(policy)
     before: dict[str, tuple[Tier, int]] = {}
@@ -123,7 +124,7 @@ def _check_moves(
 
 
 @given(POLICIES, responses())
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=examples(50), deadline=None)
 def test_the_same_past_gives_the_same_tiers(policy: ClassicPolicy, session: list[Response]) -> None:
     one, other = Classic(policy), Classic(policy)
     for response in session:
@@ -131,7 +132,7 @@ def test_the_same_past_gives_the_same_tiers(policy: ClassicPolicy, session: list
 
 
 @given(responses())
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=examples(50), deadline=None)
 def test_what_nothing_happens_to_does_not_move(session: list[Response]) -> None:
     tracker = Classic()
     for response in session:

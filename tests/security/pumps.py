@@ -6,6 +6,7 @@ leads to it, what it repeats many times (alone, or with what stands behind it in
 all of it fails.
 """
 
+import math
 import re
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -21,13 +22,11 @@ _ENDINGS = ("", "\x00", "\n", "x")
 _LETTERS = ("aA0_ -.:/=<>\"'`~#*\n([{%\u00e9\x01", " \n9.zZ-", "/_:\"0\t'", "`\ufffd=a")
 _WINDOW = 7
 
-_SMALL, _MIDDLE, _LARGE = 3_000, 8_000, 32_000
-_QUICK_S = 60e-9
-"""So long a character may take, where nobody looks closer."""
-_SLOW_S = 5e-6
-"""So long no character may take."""
-_HUNG_S = 0.2
-"""So long no short text may take."""
+_MEASURABLE = 3_072
+_NOTHING_S = 0.2e-3
+"""What takes no more processor time than this for a measurable size is not looked at any further."""
+_FLOOR_S = 1.5e-3
+"""A quarter counts as if it took so long at least: below that, what a routine does once outweighs its text."""
 _LOOKS = 3
 _RATIO = 8.0
 """Four times the input may cost so much more; quadratic, it costs sixteen times as much."""
@@ -48,42 +47,39 @@ class Pump:
         return self.before + self.body * max(1, size // len(self.body)) + self.behind
 
 
-def superlinear(routine: Routine, pump: Pump) -> str:
-    """What is wrong with the time that a routine takes for a text as it grows; empty where nothing is. What is found is
-    looked for again, for it may be another process that slows this one down."""
+def superlinear(routine: Routine, pump: Pump, smallest: int, largest: int) -> str:
+    """What is wrong with the processor time that a routine takes for a text that grows from ``smallest`` to ``largest``
+    characters; empty where nothing is wrong. A finding is measured again: another process may have disturbed it."""
     found = ""
     for _ in range(_LOOKS):
-        found = _found(routine, pump)
+        found = _found(routine, pump, smallest, largest)
         if not found:
             return ""
     return found
 
 
-def _found(routine: Routine, pump: Pump) -> str:
-    # What grows fast must not get far.
-    for size in (24, 300, 1_000, _SMALL):
-        if (spent := _spent_s(routine, pump, size, 1)) > _HUNG_S and _spent_s(routine, pump, size, 1) > _HUNG_S:
-            return f"{spent:.2f} s for {size} characters"
-    if spent < _QUICK_S * _SMALL:
-        return ""
-    few = _spent_s(routine, pump, _MIDDLE, 3)
-    if few > _SLOW_S * _MIDDLE:
-        return f"{few * 1e3:.0f} ms for {_MIDDLE} characters"
-    many = _spent_s(routine, pump, _LARGE, 3)
-    # Where it takes next to nothing the clock says more about the machine.
-    if many > _RATIO * few and many > _QUICK_S * _LARGE:
-        return f"{few * 1e3:.2f} ms for {_MIDDLE} characters, {many * 1e3:.2f} ms for {_LARGE}"
+def _found(routine: Routine, pump: Pump, smallest: int, largest: int) -> str:
+    # In steps of two, so that what grows exponentially is seen before it hangs; compared over two steps.
+    spent: list[float] = []
+    size = smallest
+    while size <= largest:
+        spent.append(_spent_s(routine, pump, size))
+        now, quarter = spent[-1], max(spent[-3], _FLOOR_S) if len(spent) > 2 else math.inf
+        if now > _RATIO * quarter:
+            now = min(now, *(_spent_s(routine, pump, size) for _ in range(2)))
+            if now > _RATIO * quarter:
+                return f"{quarter * 1e3:.2f} ms for {size // 4} characters, {now * 1e3:.2f} ms for {size}"
+        if size >= _MEASURABLE and now < _NOTHING_S:
+            return ""
+        size *= 2
     return ""
 
 
-def _spent_s(routine: Routine, pump: Pump, size: int, times: int) -> float:
+def _spent_s(routine: Routine, pump: Pump, size: int) -> float:
     text = pump.text(size)
-    found = []
-    for _ in range(times):
-        began = time.thread_time()
-        routine(text)
-        found.append(time.thread_time() - began)
-    return min(found)
+    began = time.thread_time()
+    routine(text)
+    return time.thread_time() - began
 
 
 def pumps(pattern: re.Pattern[Any]) -> list[Pump]:

@@ -53,7 +53,7 @@ def test_options_reach_the_replay(trace: Path, capsys: pytest.CaptureFixture[str
 
 def test_the_hour_can_be_left_out(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     # Pauses of ten minutes, which an hour bridges.
-    path = write(tmp_path / "paused.jsonl", lines(growing(30, gap_s=600.0)))
+    path = write(tmp_path / "paused.jsonl", lines(growing(12, gap_s=600.0)))
     hour, minutes = (report(capsys, str(path), *more)["traces"][0]["policies"]["stratiform"] for more in ((), SHORT))
     assert hour["write_1h"] > 0 == minutes["write_1h"]
     compared = [report(capsys, str(path), "--compare", *more)["traces"][0]["shares"] for more in ((), SHORT)]

@@ -32,7 +32,13 @@ def trace(bodies: Iterable[Body]) -> Trace:
 
 @pytest.mark.parametrize(
     ("name", "most"),
-    [("flat", 0.28), ("in the system prompt", 0.43), ("tiered", 0.54), ("calm", 0.39), ("without maps", 0.5)],
+    [
+        ("flat", 0.28),
+        ("tiered", 0.54),
+        pytest.param("in the system prompt", 0.43, marks=pytest.mark.slow),
+        pytest.param("calm", 0.39, marks=pytest.mark.slow),
+        pytest.param("without maps", 0.5, marks=pytest.mark.slow),
+    ],
 )
 def test_a_session_costs_much_less_than_without_a_cache(name: str, most: float) -> None:
     found = compare(trace(SESSIONS[name]()), Setting(ANTHROPIC, bytes_over_four, ALL))
@@ -46,7 +52,7 @@ def test_without_the_words_of_such_clients_it_costs_much_more() -> None:
     assert found.share(ECONOMIC) > 0.5
 
 
-@pytest.mark.parametrize("policy", ["economic", "classic"])
+@pytest.mark.parametrize("policy", ["economic", pytest.param("classic", marks=pytest.mark.slow)])
 @pytest.mark.parametrize("name", SESSIONS)
 def test_everything_is_said_once(name: str, policy: str) -> None:
     talk = Talk(profile=ANTHROPIC, policy=policy)

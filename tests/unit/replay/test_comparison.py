@@ -37,14 +37,19 @@ def check_order(one: Comparison, profile: CacheProfile) -> None:
 
 
 @pytest.mark.parametrize("trace", SAMPLES)
-@pytest.mark.parametrize("profile", [ANTHROPIC, OPENAI, DEEPSEEK], ids=lambda p: p.name)
+@pytest.mark.parametrize(
+    "profile",
+    [ANTHROPIC, *(pytest.param(profile, marks=pytest.mark.slow) for profile in (OPENAI, DEEPSEEK))],
+    ids=lambda p: p.name,
+)
 def test_every_policy_lies_above_its_bounds(trace: Trace, profile: CacheProfile) -> None:
     check_order(compare(trace, setting(profile=profile)), profile)
 
 
+@pytest.mark.parametrize("is_long", [False, pytest.param(True, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("profile", PROFILES.values(), ids=lambda p: p.name)
-def test_every_profile_can_be_compared(profile: CacheProfile) -> None:
-    check_order(compare(samples()[2].trace(), setting(profile=profile)), profile)
+def test_every_profile_can_be_compared(profile: CacheProfile, *, is_long: bool) -> None:
+    check_order(compare(samples()[2].trace() if is_long else clocked(4), setting(profile=profile)), profile)
 
 
 def test_the_costs_are_those_of_the_plain_replay() -> None:

@@ -16,6 +16,7 @@ from proxy.core.providers import ANTHROPIC, DEEPSEEK, OPENAI, OPENAI_EXPLICIT, P
 from proxy.core.request.tokens import bytes_over_four
 from proxy.errors import UpstreamUnavailable
 from proxy.ports import Answer
+from tests.examples import examples
 from tests.unit.upstream.embedded_client import (
     EDIT,
     MARK,
@@ -209,7 +210,7 @@ odd_bodies = st.fixed_dictionaries(
 )  # fmt: skip
 
 
-@settings(max_examples=250, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=examples(250), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(odd_bodies, st.sampled_from([SMALL, OPENAI, OPENAI_EXPLICIT, DEEPSEEK]))
 @example({"messages": [{"role": "system", "content": []}, {"role": "user", "content": []}]}, OPENAI_EXPLICIT)
 def test_any_json_gets_an_answer(body, profile):

@@ -9,7 +9,7 @@ import pytest
 from tests.fidelity.chats import File
 from tests.talk import Body, Talk, assistant, chat, shown, system, text_part, tool, user
 
-ROOM = 1 << 20
+ROOM = 1 << 18
 
 
 def tiny_turns(n: int) -> Body:
@@ -40,17 +40,17 @@ def systems(n: int) -> Body:
 @pytest.mark.parametrize("shape", [tiny_turns, files, parts, tools, large, systems])
 def test_state_is_bounded_by_bytes(shape: Callable[[int], Body]) -> None:
     talk = Talk(memory_bytes=ROOM)
-    for n in range(10):
+    for n in range(5):
         talk.send(shape(n))
     gc.collect()
     tracemalloc.start()
     try:
         before = tracemalloc.get_traced_memory()[0]
-        for n in range(10, 110):
+        for n in range(5, 45):
             talk.send(shape(n))
         gc.collect()
         grown = tracemalloc.get_traced_memory()[0] - before
     finally:
         tracemalloc.stop()
     # Besides the room there are the token counts, which are bounded by their number.
-    assert grown < ROOM + 250 * 110 * 80, f"{grown / 2**20:.1f} MiB"
+    assert grown < ROOM + 250 * 45 * 80, f"{grown / 2**20:.1f} MiB"

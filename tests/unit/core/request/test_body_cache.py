@@ -13,6 +13,7 @@ from proxy.core.request.transcript import Transcript
 from proxy.core.wire.json_body import Unreadable, elements
 from proxy.errors import InvalidRequest
 from proxy.plugins import build_plugin_manager, recognisers
+from tests.examples import examples
 
 SYSTEM = {"role": "system", "content": "Be brief. " * 40}
 
@@ -158,7 +159,7 @@ MESSAGE = st.builds(
 SPACING = st.sampled_from([(",", ":"), (", ", ": "), (" ,\n ", " : ")])
 
 
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 @given(st.lists(st.tuples(st.lists(MESSAGE, max_size=6), SPACING, st.booleans()), min_size=1, max_size=8))
 def test_any_sequence_of_bodies_is_cut_as_if_each_were_the_first(
     requests: list[tuple[list[dict[str, str]], tuple[str, str], bool]],
