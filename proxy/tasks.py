@@ -7,7 +7,7 @@ holds it, and can wait for that set when it closes.
 
 import asyncio
 import logging
-from collections.abc import Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from functools import partial
 from typing import Any
 
@@ -28,6 +28,20 @@ async def drain(tasks: Tasks) -> None:
     """Wait until every task of the set has ended."""
     while tasks:
         await asyncio.wait(set(tasks))
+
+
+async def cancel(tasks: Tasks) -> None:
+    """End every task of the set."""
+    for task in tasks:
+        task.cancel()
+    await drain(tasks)
+
+
+async def repeat(every_s: float, work: Callable[[], Awaitable[None]]) -> None:
+    """Do the work again and again, with a pause before each time. It ends with its task."""
+    while True:
+        await asyncio.sleep(every_s)
+        await work()
 
 
 def _ended(held_in: Tasks, task: asyncio.Task[Any]) -> None:

@@ -19,8 +19,9 @@ from proxy.core.response.usage import Usage
 from proxy.engine.exchange import Exchange, ExchangeOutcome
 from proxy.ports import Clock, Deployment, Principal, StoreError, Transport
 from proxy.spend.admission import AdmissionControl
+from proxy.spend.alerts import BudgetAlerts
 from proxy.spend.reservations import BudgetReservations
-from proxy.spend.store_guard import StoreClient
+from proxy.spend.store_guard import StoreClient, StoreTimes
 from proxy.spend.webhooks import WebhookSender
 from proxy.storage.memory import MemoryStore
 from proxy.storage.port import KeyRecord, Store, TeamRecord
@@ -86,8 +87,8 @@ class Flaky(MemoryStore):
 class Desk:
     """Accounts, and everything they talk to."""
 
-    accounts: BudgetReservations
-    books: StoreClient
+    reservations: BudgetReservations
+    store_client: StoreClient
     store: Store
     metrics: Metrics
     clock: ManualClock
@@ -102,7 +103,7 @@ class Desk:
         kind: Kind = Kind.TEXT,
     ) -> Any:
         """Reserve for an exchange; a limit of 0 is one of the smallest that there can be, none at all."""
-        exchange.reservation = await self.accounts.reserve(exchange, on, Demand(kind, limit, choices))
+        exchange.reservation = await self.reservations.reserve(exchange, on, Demand(kind, limit, choices))
         return exchange.reservation
 
     async def settle(
@@ -112,7 +113,7 @@ class Desk:
         exchange.attempts, exchange.ending, exchange.status = 1, ending, 200
         exchange.usage = usage
         exchange.cost_usd = cost(usage, PRICE).total_usd if usage is not None else 0.0
-        await self.accounts.settle(exchange)
+        await self.reservations.settle(exchange)
 
     def sample(self, name: str, **labels: str) -> float:
         """What a metric reads."""
@@ -132,16 +133,22 @@ async def desk(
     """Accounts that have been started."""
     metrics, held, store = Metrics(), FixedRules(rules), store or Flaky()
     clock = clock or ManualClock(NOW)
-    times = {name: more.pop(name) for name in ("lease_s", "timeout_s", "retry_s", "keep_entries_s") if name in more}
-    books = StoreClient(
-        store, clock, metrics, Spool(spool) if spool is not None else None, **{"retry_s": 0.01, **times}
+    times = {name: more.pop(name) for name in ("lease_s", "timeout_s", "retry_s") if name in more}
+    store_client = StoreClient(
+        store,
+        clock,
+        metrics,
+        Spool(spool) if spool is not None else None,
+        StoreTimes(**{"retry_s": 0.01, **times}),
+        more.pop("keep_entries_s", None),
     )
-    accounts = BudgetReservations(held, books, lambda _: price, metrics, notices, **more)
-    await accounts.start()
+    alerts = BudgetAlerts(store_client, metrics, notices)
+    reservations = BudgetReservations(held, store_client, alerts, lambda _: price, **more)
+    await reservations.start()
     try:
-        yield Desk(accounts, books, store, metrics, clock, held)
+        yield Desk(reservations, store_client, store, metrics, clock, held)
     finally:
-        await accounts.aclose()
+        await reservations.aclose()
 
 
 def exchange(size: int = 0, at: float = NOW, who: Principal = RED) -> Exchange:
@@ -158,5 +165,8 @@ def gate(*keys: str, clock: Clock | None = None) -> AdmissionControl:
     records = [KeyRecord(f"key-{n}", sha256(key.encode()).hexdigest(), "blue") for n, key in enumerate(keys)]
     known = Directory(Declared(teams=[TeamRecord("blue")] if keys else [], keys=records), store)
     asyncio.run(known.load())
-    books = StoreClient(store, clock, metrics)
-    return AdmissionControl(Identity(known, b"salt"), BudgetReservations(FixedRules(), books, lambda _: None, metrics))
+    store_client = StoreClient(store, clock, metrics)
+    alerts = BudgetAlerts(store_client, metrics)
+    return AdmissionControl(
+        Identity(known, b"salt"), BudgetReservations(FixedRules(), store_client, alerts, lambda _: None)
+    )

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 
 from proxy.ports import StoreError
 from proxy.storage.port import BudgetRecord, DirectoryStore, KeyRecord, Record, RecordKind, TeamRecord
-from proxy.tasks import Tasks, drain, spawn
+from proxy.tasks import Tasks, cancel, repeat, spawn
 
 DEFAULT_TEAM = "default"
 """Requests with the master key, or of a proxy without keys."""
@@ -113,13 +113,9 @@ class Directory:
         shown = self.snapshot
         return f"Directory({len(shown.teams)} teams, {len(shown.keys)} keys, {len(shown.budgets)} budgets)"
 
-    async def load(self) -> None:
-        """Read what is managed. A store that is away is logged."""
-        await self._try()
-
     def watch(self) -> None:
         """Keep reading what is managed, until ``aclose``: another process may change it."""
-        spawn(self._watch(), self._watching)
+        spawn(repeat(self._poll_s, self.load), self._watching)
 
     async def refresh(self) -> None:
         """Read what is managed where it has changed. Raises StoreError."""
@@ -164,16 +160,10 @@ class Directory:
 
     async def aclose(self) -> None:
         """Stop reading."""
-        for task in self._watching:
-            task.cancel()
-        await drain(self._watching)
+        await cancel(self._watching)
 
-    async def _watch(self) -> None:
-        while True:
-            await asyncio.sleep(self._poll_s)
-            await self._try()
-
-    async def _try(self) -> None:
+    async def load(self) -> None:
+        """Read what is managed. A store that is away is logged."""
         try:
             await self.refresh()
         except StoreError as error:

@@ -16,7 +16,6 @@ from proxy.core.planner.planner import TierPlanner
 from proxy.core.request.tokens import Encode, quick
 from proxy.core.resilience.circuit_breaker import BreakerPolicy
 from proxy.core.resilience.retry import RetryPolicy
-from proxy.deployments.live import LiveModels
 from proxy.engine import Bounds, Breakers, Custody, Engine, Limits
 from proxy.planning.keep_alive import KeepAlive
 from proxy.planning.layout_state import SharedLayoutStore
@@ -75,7 +74,7 @@ async def build(
     """The parts of an app. Given upstreams stand in for those that the settings ask for, and ``readings`` for the
     machine's clocks; ``wait`` sleeps for so many seconds of the clock. Raises ConfigError."""
     ours, prices = settings.stratiform, factories.price_map(settings)
-    models = LiveModels(factories.model_table(settings, prices))
+    models = factories.model_table(settings, prices)
     encode = encode or local_encode()
     served = [models.resolve(name) for name in models.names()]
     metrics = Metrics(
@@ -99,14 +98,14 @@ async def build(
         directory.watch()
     webhook = ours.budgets.webhook
     rules = LimitResolver(directory, webhook.url.get_secret_value() if webhook is not None else "")
-    accounts = factories.accounts(settings, rules, store, prices, metrics, system, epochs)
-    await accounts.start()
+    reservations = factories.budget_reservations(settings, rules, store, prices, metrics, system, epochs)
+    await reservations.start()
     for budget in directory.snapshot.budgets.values():
         if budget.scope == "team":
-            await accounts.look(budget.team, [rule_of(budget, "")], system.now())
-    metrics.watch_budgets(accounts.remaining)
+            await reservations.alerts.look(budget.team, [rule_of(budget, "")], system.now())
+    metrics.watch_budgets(reservations.alerts.remaining)
     identity = declared.identity(settings, directory, store)
-    gate = AdmissionControl(identity, accounts)
+    admission = AdmissionControl(identity, reservations)
     used = {**make_upstreams(encode), **(upstreams or {})}
     routing = settings.routing
     breaking = BreakerPolicy(allowed_fails=routing.allowed_fails, cooldown_s=routing.cooldown_s)
@@ -140,7 +139,7 @@ async def build(
         models=models,
         upstreams=used,
         planner=planner,
-        admission=gate,
+        admission=admission,
         meter=meter,
         clock=clock or system,
         limits=Limits(
@@ -157,7 +156,7 @@ async def build(
             terms,
             upstreams=used,
             planner=planner,
-            admission=gate,
+            admission=admission,
             meter=meter,
             clock=clock or system,
             price_of=factories.price_source(prices),
@@ -170,8 +169,8 @@ async def build(
         models=models,
         metrics=metrics,
         obstacle=obstacle,
-        faults=Condition(accounts, epochs, directory, ours.budgets.on_store_error).faults,
-        on_close=[gate.aclose, directory.aclose, planner.aclose, timekeeper.aclose, epochs.aclose],
+        faults=Condition(reservations.store_client, epochs, directory, ours.budgets.on_store_error).faults,
+        on_close=[admission.aclose, directory.aclose, planner.aclose, timekeeper.aclose, epochs.aclose],
         admin=AdminEndpoint(AdminService(directory, store, system, epochs), identity) if identity.has_master else None,
     )
     return Assembly(parts, used, Reload(models, prices, directory))

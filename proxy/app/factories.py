@@ -22,6 +22,7 @@ from proxy.errors import UnknownModel
 from proxy.planning.keep_alive import RefreshTerms
 from proxy.ports import Clock, Rules, StoreError, Transport
 from proxy.settings import ConfigError, LiteLLMParams, ModelEntry, Settings, weights_of
+from proxy.spend.alerts import BudgetAlerts
 from proxy.spend.epochs import Epochs
 from proxy.spend.estimates import PriceOf
 from proxy.spend.reservations import BudgetReservations
@@ -165,13 +166,13 @@ def spool_of(settings: Settings) -> Spool:
     )
 
 
-def accounts(
+def budget_reservations(
     settings: Settings, rules: Rules, store: Store, prices: PriceMap, metrics: Metrics, clock: Clock, epochs: Epochs
 ) -> BudgetReservations:
     """What requests may spend, and the ledger. A store in memory needs no spool: it cannot be away."""
     ours = settings.stratiform
     days = ours.ledger.retention_days
-    books = StoreClient(
+    store_client = StoreClient(
         store,
         clock,
         metrics,
@@ -182,10 +183,9 @@ def accounts(
     secret = webhook.secret.get_secret_value() if webhook is not None and webhook.secret is not None else ""
     return BudgetReservations(
         rules,
-        books,
+        store_client,
+        BudgetAlerts(store_client, metrics, WebhookSender(secret.encode(), clock, metrics)),
         price_source(prices),
-        metrics,
-        WebhookSender(secret.encode(), clock, metrics),
         on_store_error=ours.budgets.on_store_error,
         on_unknown_price=ours.budgets.on_unknown_price,
         epochs=epochs,

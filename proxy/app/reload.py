@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from proxy.access.directory import Directory
 from proxy.app import declared, factories
 from proxy.core.money.prices import PriceMap
-from proxy.deployments.live import LiveModels
+from proxy.deployments import ModelTable
 from proxy.settings import ConfigError, Settings
 
 _TAKEN_OVER = frozenset({"teams", "client_keys", "prices", "mode"})
@@ -47,7 +47,7 @@ class ConfigSource:
 class Reload:
     """What of a running app follows the configuration."""
 
-    models: LiveModels
+    models: ModelTable
     prices: PriceMap
     directory: Directory
 
@@ -57,7 +57,7 @@ class Reload:
             return False
         settings = source.settings
         self.prices.override_all(factories.price_overrides(settings))
-        self.models.table = factories.model_table(settings, self.prices)
+        self.models.replace(factories.model_table(settings, self.prices))
         self.directory.declare(declared.declared(settings))
         _log.info("the configuration is reloaded: %d models, %r", len(self.models.names()), self.directory)
         return True

@@ -200,7 +200,7 @@ class _Warming:
     def begin(self, assembly: composition.Assembly, background: Tasks) -> None:
         """Import litellm where a model needs it and nobody has begun to."""
         litellm = assembly.upstreams[Transport.LITELLM]
-        needs_it = Transport.LITELLM in assembly.reload.models.table.transports()
+        needs_it = Transport.LITELLM in assembly.reload.models.transports()
         if needs_it and not self._has_begun and isinstance(litellm, LitellmUpstream):
             self._has_begun = True
             spawn(self._warm(litellm), background)

@@ -127,6 +127,10 @@ class ModelTable:
         # Names behind a wildcard are the clients' choice: the memory of them is bounded.
         self._matched: dict[str, Levels] = {}
 
+    def replace(self, table: "ModelTable") -> None:
+        """Serve what another table lists from now on. A request that runs keeps the deployments it was given."""
+        vars(self).update(vars(table))
+
     def resolve(self, name: str) -> Deployment:
         """The first deployment for that name. Raises UnknownModel."""
         return self._own(name)[0][0]

@@ -7,7 +7,6 @@ behind it; besides, the store is asked every few seconds. What follows from it i
 
 import asyncio
 import logging
-import os
 import secrets
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -16,8 +15,9 @@ from pathlib import Path
 from proxy.core import epoch
 from proxy.core.epoch import StoreEpoch
 from proxy.ports import StoreError
+from proxy.spend.small_file import SmallFile
 from proxy.storage.port import Store
-from proxy.tasks import Tasks, drain, spawn
+from proxy.tasks import Tasks, cancel, repeat, spawn
 
 EVERY_S = 5.0
 _TIMEOUT_S = 2.0
@@ -42,7 +42,7 @@ class Epochs:
         every_s: float = EVERY_S,
     ) -> None:
         self._store = store
-        self._file = file
+        self._file = SmallFile(file)
         self._on_change = on_change
         self._every_s = every_s
         self._known = self._current = ""
@@ -62,20 +62,18 @@ class Epochs:
 
     async def recall(self) -> None:
         """Take up what an earlier process knew."""
-        self._known = await asyncio.to_thread(self._recalled)
+        self._known = (await self._file.read())[:_MOST_BYTES].decode("ascii", "ignore").strip()
 
     async def start(self) -> None:
         """Recall what was known, and ask the store until ``aclose``. A store that is away is not waited for."""
         await self.recall()
         await self._try()
         if self._store.is_durable:
-            spawn(self._watch(), self._tasks)
+            spawn(repeat(self._every_s, self._try), self._tasks)
 
     async def aclose(self) -> None:
         """Stop."""
-        for task in set(self._tasks):
-            task.cancel()
-        await drain(self._tasks)
+        await cancel(self._tasks)
 
     async def trusts(self, granted_by: str | None, counters: Sequence[str]) -> bool:
         """Whether what the store of that epoch says about these counters may be gone by; None: nothing was granted
@@ -106,11 +104,6 @@ class Epochs:
         await self._ask()
         await self._store.put_facts(epoch.to_restore(await self._store.facts(), counter), overwrite=True)
 
-    async def _watch(self) -> None:
-        while True:
-            await asyncio.sleep(self._every_s)
-            await self._try()
-
     async def _try(self) -> None:
         with suppress(StoreError):
             await self._ask()
@@ -134,7 +127,7 @@ class Epochs:
         self._note(found.lost)
         if found.is_trusted and found.id != self._known:
             self._known = found.id
-            await asyncio.to_thread(self._remember, found.id)
+            await self._file.write(found.id.encode("ascii"))
         return found
 
     def _note(self, lost: str) -> None:
@@ -151,22 +144,3 @@ class Epochs:
             )
         else:
             _log.warning("the store was accepted as it is")
-
-    def _recalled(self) -> str:
-        if self._file is None:
-            return ""
-        try:
-            with self._file.open("rb") as file:
-                return file.read(_MOST_BYTES).decode("ascii", "ignore").strip()
-        except OSError:
-            return ""
-
-    def _remember(self, known: str) -> None:
-        """A disk that is full or read-only keeps nothing: this process knows it all the same."""
-        if self._file is None:
-            return
-        with suppress(OSError):
-            self._file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-            whole = self._file.with_name(f"{self._file.name}.{os.getpid()}")
-            whole.write_text(known, encoding="ascii")
-            whole.replace(self._file)

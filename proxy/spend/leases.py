@@ -27,9 +27,9 @@ class Leases:
         self._running: dict[str, dict[str, Sequence[Charge]]] = {}
         self._forgotten_at = -_FORGET_EVERY_S
 
-    def until(self) -> float:
+    def until(self, for_s: float | None = None) -> float:
         """Until when a reservation stands that is made or renewed now."""
-        return self._clock.now() + self._lease_s
+        return self._clock.now() + (self._lease_s if for_s is None else for_s)
 
     def granted(self, ask: Reserve) -> None:
         """An exchange runs, and holds what it asked for."""

@@ -2,7 +2,8 @@
 
 from collections.abc import Iterator, Sequence
 
-from proxy.storage.port import NANOS_PER_USD, PutOff, Settle
+from proxy.core.money.budget import NANOS_PER_USD
+from proxy.storage.port import PutOff, Settle
 
 _MOST_NAMED = 1000
 _A_LINE = 20

@@ -15,7 +15,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import TypeVar
 
@@ -23,7 +23,7 @@ from proxy.patience import Patience
 from proxy.ports import Clock, StoreError
 from proxy.spend.catching_up import CatchingUp
 from proxy.spend.leases import Leases
-from proxy.storage.port import Balance, Charge, Granted, MoneyStore, PutOff, Refused, Release, Reserve, Settle, Store
+from proxy.storage.port import Balance, Charge, Granted, PutOff, Refused, Release, Reserve, Settle, Store
 from proxy.storage.spool import Spool
 from proxy.tasks import Tasks, drain, spawn
 from proxy.telemetry.metrics import Metrics
@@ -48,6 +48,18 @@ class StoreStanding(StrEnum):
     IN_STEP = "in step"
 
 
+@dataclass(frozen=True, slots=True)
+class StoreTimes:
+    """How long a reservation stands without being renewed, a call may take, and a store that failed is left alone."""
+
+    lease_s: float = LEASE_S
+    timeout_s: float = _TIMEOUT_S
+    retry_s: float = _RETRY_S
+
+
+_TIMES = StoreTimes()
+
+
 class StoreClient:
     """Reservations and the ledger. Between ``start`` and ``aclose`` its background loops run."""
 
@@ -57,39 +69,26 @@ class StoreClient:
         clock: Clock,
         metrics: Metrics,
         spool: Spool | None = None,
-        *,
-        lease_s: float = LEASE_S,
-        timeout_s: float = _TIMEOUT_S,
-        retry_s: float = _RETRY_S,
+        times: StoreTimes = _TIMES,
         keep_entries_s: float | None = None,
     ) -> None:
         self._store = store
         self._clock = clock
         self._metrics = metrics
-        self._lease_s = lease_s
-        self._retry_s = retry_s
-        self._longest_pause_s = _MOST_PAUSES * retry_s
-        self._patience = Patience(timeout_s * (1 - _PING_SHARE))
-        self._ping_patience = Patience(timeout_s * _PING_SHARE)
-        self._leases = Leases(store, clock, metrics, lease_s, keep_entries_s)
+        self._times = times
+        self._patience = Patience(times.timeout_s * (1 - _PING_SHARE))
+        self._ping_patience = Patience(times.timeout_s * _PING_SHARE)
+        self._leases = Leases(store, clock, metrics, times.lease_s, keep_entries_s)
+        self.lease = self._leases.until
         self._catching_up = CatchingUp(store, clock, metrics, spool, self._patience, self._leases)
         self._tasks: Tasks = set()
         self._question: asyncio.Task[None] | None = None
         self._news = asyncio.Event()
         self._renewal = asyncio.Event()
         self._closing = asyncio.Event()
+        self.is_durable = store.is_durable
         self.is_away = False
         self._trouble = ""
-
-    @property
-    def store(self) -> MoneyStore:
-        """The store itself, for whoever may wait for it."""
-        return self._store
-
-    @property
-    def is_durable(self) -> bool:
-        """Whether what is written outlives the process."""
-        return self._store.is_durable
 
     @property
     def pending(self) -> int:
@@ -134,14 +133,6 @@ class StoreClient:
             except StoreError as error:
                 self._metrics.store_failed("close")
                 _log.error("close failed: %s", error)
-
-    def now(self) -> float:
-        """The time by which reservations end."""
-        return self._clock.now()
-
-    def lease(self) -> float:
-        """Until when a reservation stands that is made now."""
-        return self._leases.until()
 
     async def reserve(self, ask: Reserve) -> Granted | Refused | None:
         """The store's answer, with what is put off counted in; None where it gave none. Then the reservation may stand
@@ -320,7 +311,7 @@ class StoreClient:
 
     async def _recover(self) -> None:
         """Find out when the store is back, and catch up."""
-        pause_s = self._retry_s
+        pause_s = self._times.retry_s
         while not self._closing.is_set():
             if self.standing is StoreStanding.IN_STEP:
                 await self._news.wait()
@@ -334,13 +325,13 @@ class StoreClient:
                 await self._come_back()
             is_vain = not await self._catch_up() and not was_away
             # Calls that a store does not take although it answers are not read again and again.
-            pause_s = min(2 * pause_s, self._longest_pause_s) if is_vain else self._retry_s
+            pause_s = min(2 * pause_s, _MOST_PAUSES * self._times.retry_s) if is_vain else self._times.retry_s
 
     async def _renew(self) -> None:
         """Look after reservations from time to time, and as soon as the store is back."""
         while not self._closing.is_set():
             with suppress(TimeoutError):
-                async with asyncio.timeout(self._lease_s / 3):
+                async with asyncio.timeout(self._times.lease_s / 3):
                     await self._renewal.wait()
             self._renewal.clear()
             if not self._closing.is_set():

@@ -7,7 +7,6 @@ told all the same. After a start of the machine, only a clock that shows less th
 
 import asyncio
 import logging
-import os
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,8 +16,9 @@ import msgspec
 from proxy.clock import SteadyClock
 from proxy.core.timing.steady_time import SETTLED_S, Departure, SteadyState
 from proxy.ports import StoreError
+from proxy.spend.small_file import SmallFile
 from proxy.storage.port import Store
-from proxy.tasks import Tasks, drain, spawn
+from proxy.tasks import Tasks, cancel, repeat, spawn
 from proxy.telemetry.metrics import Metrics
 
 EVERY_S = 10.0
@@ -47,33 +47,30 @@ class Timekeeper:
     def __init__(self, clock: SteadyClock, store: Store, folder: Path | None, every_s: float = EVERY_S) -> None:
         self._clock = clock
         self._store = store
-        self._folder = folder
+        self._file = SmallFile(folder / _FILE if folder is not None else None)
         self._every_s = every_s
         self._boot = _boot_id()
         self._tasks: Tasks = set()
 
     async def prepare(self) -> None:
         """Take up the clock of an earlier process, and ask the store once. A store that is away is not waited for."""
-        await asyncio.to_thread(self._take_up)
+        with suppress(msgspec.DecodeError):
+            self._take_up(_kept.decode(await self._file.read()))
         await self._ask()
 
     async def start(self) -> None:
         """Prepare the clock, and look after it until ``aclose``."""
         await self.prepare()
         await self._keep()
-        spawn(self._watch(), self._tasks)
+        spawn(repeat(self._every_s, self._look), self._tasks)
 
     async def aclose(self) -> None:
         """Stop."""
-        for task in self._tasks:
-            task.cancel()
-        await drain(self._tasks)
+        await cancel(self._tasks)
 
-    async def _watch(self) -> None:
-        while True:
-            await asyncio.sleep(self._every_s)
-            await self._ask()
-            await self._keep()
+    async def _look(self) -> None:
+        await self._ask()
+        await self._keep()
 
     async def _ask(self) -> None:
         with suppress(StoreError, TimeoutError):
@@ -86,29 +83,13 @@ class Timekeeper:
     async def _keep(self) -> None:
         """Read the clock, so that a step is seen and ends also while no request comes, and write it down."""
         kept = _Kept(self._boot, self._clock.now(), self._clock.state)
-        await asyncio.to_thread(self._write, kept)
+        await self._file.write(msgspec.json.encode(kept))
 
-    def _take_up(self) -> None:
-        if self._folder is None:
-            return
-        try:
-            found = _kept.decode((self._folder / _FILE).read_bytes())
-        except (OSError, msgspec.DecodeError):
-            return
+    def _take_up(self, found: _Kept) -> None:
         if self._boot and found.boot == self._boot:
             self._clock.resume(found.steady)
         else:
             self._clock.not_before(found.time_s)
-
-    def _write(self, kept: _Kept) -> None:
-        """A disk that is full or read-only keeps nothing: the clock goes on without."""
-        if self._folder is None:
-            return
-        with suppress(OSError):
-            self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-            whole = self._folder / f"{_FILE}.{os.getpid()}"
-            whole.write_bytes(msgspec.json.encode(kept))
-            whole.replace(self._folder / _FILE)
 
 
 class ClockNews:

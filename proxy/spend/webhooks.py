@@ -13,6 +13,7 @@ import hmac
 import logging
 import secrets
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
@@ -20,7 +21,7 @@ import aiohttp
 import orjson
 
 from proxy.ports import Clock
-from proxy.tasks import Tasks, spawn
+from proxy.tasks import Tasks, cancel, spawn
 from proxy.telemetry.metrics import Metrics
 
 SIGNATURE_HEADER = "x-stratiform-signature"
@@ -73,14 +74,10 @@ class WebhookSender:
     async def aclose(self) -> None:
         """Give every waiting notice the time of one attempt, and stop."""
         if self._tasks:
-            try:
+            with suppress(TimeoutError):
                 async with asyncio.timeout(_TIMEOUT_S if not self._queue.empty() else 0):
                     await self._queue.join()
-            except TimeoutError:
-                pass
-            for task in self._tasks:
-                task.cancel()
-            await asyncio.wait(set(self._tasks))
+            await cancel(self._tasks)
         if self._session is not None:
             await self._session.close()
 

@@ -9,7 +9,7 @@ counts: the limit holds for every stretch of time of that length.
 
 import math
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta, tzinfo
+from datetime import UTC, datetime, timedelta
 from zoneinfo import ZoneInfo
 
 _PARTS = 24
@@ -18,9 +18,6 @@ _FIXED_S = {"minute": 60, "hour": 3600}
 # Counters of a window that is over are kept this long, for those who look at them afterwards.
 _KEPT_S = {"minute": 60.0, "hour": 3600.0, "day": 7 * _DAY_S, "week": 14 * _DAY_S, "month": 62 * _DAY_S}
 _ROLLING = "rolling:"
-
-WINDOWS = ("total", "minute", "hour", "day", "week", "month")
-"""The names of windows, beside ``rolling:SECONDS``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,36 +32,21 @@ class Window:
     within: tuple[str, ...] = ()
 
 
-def check_window(text: str, timezone: str = "UTC") -> None:
-    """Raises ValueError where this is no window, or no time zone."""
-    window_at(text, timezone, 0.0)
-
-
 def window_at(text: str, timezone: str, now: float) -> Window:
-    """The window of that kind at a time. Raises ValueError for a window or a time zone that is not known."""
+    """The window of that kind at a time. Windows and time zones have passed the checks of ``proxy.access.validation``.
+    Raises ValueError for a window of another name."""
     if text == "total":
         return Window("total", None, None)
     if text.startswith(_ROLLING):
-        return _rolling(_seconds(text), now)
+        return _rolling(int(text.removeprefix(_ROLLING)), now)
     if text in _FIXED_S:
         length = _FIXED_S[text]
         index = math.floor(now / length)
         return Window(f"{text}:{index}", (index + 1.0) * length, length + _KEPT_S[text])
-    if text not in WINDOWS:
-        raise ValueError(f"must be {', '.join(WINDOWS)} or rolling:SECONDS")
-    start, end = _calendar(text, datetime.fromtimestamp(now, zone(timezone)))
+    zone = UTC if timezone == "UTC" else ZoneInfo(timezone)  # UTC needs no time zone database
+    start, end = _calendar(text, datetime.fromtimestamp(now, zone))
     resets_at = end.timestamp()
     return Window(start.strftime("%Y-%m-%d"), resets_at, resets_at - now + _KEPT_S[text])
-
-
-def zone(name: str) -> tzinfo:
-    """The time zone of that name. Raises ValueError."""
-    if name == "UTC":
-        return UTC  # needs no time zone database
-    try:
-        return ZoneInfo(name)
-    except (KeyError, ValueError, OSError) as error:  # KeyError: ZoneInfoNotFoundError
-        raise ValueError(f"no time zone of the name {name!r} is known here") from error
 
 
 def _calendar(text: str, now: datetime) -> tuple[datetime, datetime]:
@@ -76,9 +58,11 @@ def _calendar(text: str, now: datetime) -> tuple[datetime, datetime]:
         case "week":
             monday = today - timedelta(days=today.weekday())
             return monday, monday + timedelta(days=7)
-        case _:
+        case "month":
             first = today.replace(day=1)
             return first, (first + timedelta(days=32)).replace(day=1)
+        case _:
+            raise ValueError(f"there is no window of the name {text!r}")
 
 
 def _rolling(length_s: int, now: float) -> Window:
@@ -88,10 +72,3 @@ def _rolling(length_s: int, now: float) -> Window:
     # The part that follows counts, too: another host's clock may be ahead.
     within = tuple(f"r{length_s}:{i}" for i in (index + 1, *range(index - 1, index - back - 1, -1)))
     return Window(f"r{length_s}:{index}", (index + 1) * part_s, length_s + 2 * part_s, within)
-
-
-def _seconds(text: str) -> int:
-    digits = text.removeprefix(_ROLLING)
-    if not digits.isdecimal() or not 1 <= int(digits) <= 400 * _DAY_S:
-        raise ValueError("rolling:SECONDS needs a whole number of seconds, up to 400 days")
-    return int(digits)

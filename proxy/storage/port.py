@@ -25,8 +25,6 @@ from typing import Literal, Protocol, TypeVar
 Nanos = int
 """10^-9 USD."""
 
-NANOS_PER_USD = 1_000_000_000
-
 REMEMBERED_S = 86400.0
 """How long a release, and a reservation that was billed as it stood, are remembered at least."""
 

@@ -9,16 +9,17 @@ from pathlib import Path
 import pytest
 
 from proxy.clock import Readings, SteadyClock
-from proxy.core.money.budget import Rule
+from proxy.core.money.budget import NANOS_PER_USD, Rule
 from proxy.core.request.demand import Demand, Kind
 from proxy.core.response.usage import Usage
 from proxy.core.timing.steady_time import SETTLED_S
 from proxy.engine.exchange import ExchangeOutcome
 from proxy.errors import BudgetExceeded
+from proxy.spend.alerts import BudgetAlerts
 from proxy.spend.reservations import BudgetReservations
 from proxy.spend.store_guard import StoreClient
 from proxy.spend.timekeeping import ClockNews, Timekeeper
-from proxy.storage.port import NANOS_PER_USD, Charge, LedgerEntry, Reserve, Settle, Store
+from proxy.storage.port import Charge, LedgerEntry, Reserve, Settle, Store
 from proxy.telemetry.metrics import Metrics
 from tests.contract.stores import DURABLE, ENGINES, redis, redis_store
 from tests.money import MODEL, PRICE, FixedRules, exchange
@@ -47,22 +48,22 @@ class Machine:
 
 @dataclass
 class Host:
-    """A worker on a machine: its clock, and accounts with a budget of ten dollars in one window."""
+    """A worker on a machine: its clock, and reservations with a budget of ten dollars in one window."""
 
     machine: Machine
     clock: SteadyClock
-    accounts: BudgetReservations
+    reservations: BudgetReservations
 
     async def spend(self, tokens: int = 1) -> bool:
         """Whether so many dollars could be spent."""
         made = exchange(at=self.clock.now())
         try:
-            made.reservation = await self.accounts.reserve(made, MODEL, Demand(Kind.TEXT, tokens, 1))
+            made.reservation = await self.reservations.reserve(made, MODEL, Demand(Kind.TEXT, tokens, 1))
         except BudgetExceeded:
             return False
         made.attempts, made.ending, made.status = 1, ExchangeOutcome.COMPLETED, 200
         made.usage, made.cost_usd = Usage(0, tokens), float(tokens)
-        await self.accounts.settle(made)
+        await self.reservations.settle(made)
         return True
 
 
@@ -73,9 +74,11 @@ async def host(store: Store, window: str, machine: Machine, folder: Path | None 
     timekeeper = Timekeeper(clock, store, folder)
     await timekeeper.start()
     rule = Rule(BUDGET.id, BUDGET.title, hard=BUDGET.hard, window=window)
-    accounts = BudgetReservations(FixedRules([rule]), StoreClient(store, clock, metrics), lambda _: PRICE, metrics)
+    store_client = StoreClient(store, clock, metrics)
+    alerts = BudgetAlerts(store_client, metrics)
+    reservations = BudgetReservations(FixedRules([rule]), store_client, alerts, lambda _: PRICE)
     try:
-        yield Host(machine, clock, accounts)
+        yield Host(machine, clock, reservations)
     finally:
         await timekeeper.aclose()
 
@@ -129,14 +132,14 @@ def test_a_clock_that_is_stepped_prunes_nothing_and_bills_nothing(engine: str, t
             entry = LedgerEntry("runs", clock.now(), "red")
             await store.reserve(Reserve("runs", "red", [charge], clock.now() + 60, entry), clock.now())
             machine.wall += 400 * DAY
-            books = StoreClient(store, clock, Metrics(), keep_entries_s=30 * DAY)
-            await books.start()
+            store_client = StoreClient(store, clock, Metrics(), keep_entries_s=30 * DAY)
+            await store_client.start()
             assert await store.expire(clock.now()) == 0
             assert [one.exchange_id for one in await store.entries(0, NOON + 1000 * DAY)] == ["old"]
             balance = await store.balance("red", Charge("a", 0), clock.now())
             assert (balance.spent, balance.reserved) == (5, 5)
             assert await store.load("scope", ["name"], clock.now()) == [b"blob"]
-            await books.aclose()
+            await store_client.aclose()
 
     asyncio.run(main())
 

@@ -16,7 +16,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from proxy.cli import main
-from proxy.storage.port import NANOS_PER_USD, Charge, LedgerEntry
+from proxy.core.money.budget import NANOS_PER_USD
+from proxy.storage.port import Charge, LedgerEntry
 from proxy.storage.redis import RedisStore
 from proxy.storage.sqlite import SqliteStore
 from tests.drill.clients import Told

@@ -5,8 +5,7 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Literal
 
-from proxy.core.money.budget import most_prompt_tokens
-from proxy.storage.port import NANOS_PER_USD
+from proxy.core.money.budget import NANOS_PER_USD, most_prompt_tokens
 from tests.drill.clients import Clients, statuses
 from tests.drill.drill import Drill, Findings
 from tests.drill.money import compare, read

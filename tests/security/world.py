@@ -30,9 +30,10 @@ import uvicorn
 
 from proxy.app import composition
 from proxy.cli.server import address, listen, run_on_loop, server
+from proxy.core.money.budget import NANOS_PER_USD
 from proxy.core.request.tokens import bytes_over_four
 from proxy.settings import Environment, load
-from proxy.storage.port import NANOS_PER_USD, LedgerEntry, Store
+from proxy.storage.port import LedgerEntry, Store
 from proxy.tasks import drain
 from proxy.testing import serving
 from proxy.web.app import create_app
@@ -247,7 +248,7 @@ class World:
     @property
     def _store(self) -> Store:
         gate: Any = self._assembly.parts.engine._admission
-        store: Store = gate._accounts._books.store
+        store: Store = gate._reservations.store_client._store
         return store
 
     def _on_loop(self, work: Awaitable[T]) -> T:

@@ -16,7 +16,7 @@ from proxy.core.money.prices import Price, input_cost
 
 Unit = Literal["usd", "tokens", "requests"]
 
-_NANOS_PER_USD = 1_000_000_000
+NANOS_PER_USD = 1_000_000_000
 
 # What a provider adds to a prompt beyond our count: a chat template; with tools the instructions for their use (Claude:
 # up to 530 tokens, https://platform.claude.com/docs/en/agents-and-tools/tool-use/overview#pricing).
@@ -81,20 +81,25 @@ def worst_case(price: Price, prompt_tokens: int, output_tokens: int, *, long_lif
     """Nano-dollars for a prompt that is all written to the cache, at the longer life where one is asked for."""
     rate = price.at(prompt_tokens)
     dearest = max(rate.input, rate.read, rate.write_5m, rate.write_1h if long_life else 0.0)
-    # Products of floats are off by less than the digits that are cut.
-    return math.ceil(round((prompt_tokens * dearest + output_tokens * rate.output) * _NANOS_PER_USD, 3))
+    return nanos_at_most(prompt_tokens * dearest + output_tokens * rate.output)
 
 
 def expected_cost(price: Price, bill: Bill | None, prompt_tokens: int, output_tokens: int) -> int:
     """Nano-dollars for a prompt as the shadow cache bills it; as plain input where nobody asked the shadow."""
     prompt = bill if bill is not None else Bill(0, 0, 0, prompt_tokens)
     usd = input_cost(prompt, price) + output_tokens * price.at(prompt.total).output
-    return round(usd * _NANOS_PER_USD)
+    return nanos(usd)
 
 
 def nanos(usd: float) -> int:
     """An amount in nano-dollars, rounded."""
-    return round(usd * _NANOS_PER_USD)
+    return round(usd * NANOS_PER_USD)
+
+
+def nanos_at_most(usd: float) -> int:
+    """An amount in nano-dollars, rounded up."""
+    # Products of floats are off by less than the digits that are cut.
+    return math.ceil(round(usd * NANOS_PER_USD, 3))
 
 
 def refusal(rule: Rule, spent: int, reserved: int, amount: int, again: str) -> str:
@@ -114,5 +119,5 @@ def amount_text(unit: Unit, amount: int) -> str:
     """An amount for people: "$1.25", "1200 tokens", "3 requests"."""
     if unit != "usd":
         return f"{amount} {unit}"
-    usd = amount / _NANOS_PER_USD
+    usd = amount / NANOS_PER_USD
     return f"${usd:.2f}" if usd >= 0.1 or usd == 0 else f"${usd:.2g}" if usd >= 1e-4 else f"${usd:.1e}"

@@ -9,7 +9,7 @@ provider may not give (``flex``) does not lower it. None stands for a cost that 
 import math
 from collections.abc import Sequence
 
-from proxy.core.money.budget import worst_case
+from proxy.core.money.budget import nanos_at_most, worst_case
 from proxy.core.money.extras import CODE_USD, FILE_SEARCH_USD, SERVICE_FACTORS, Extras
 from proxy.core.money.prices import Cost, Price, cost
 from proxy.core.request.demand import Demand, Kind
@@ -17,7 +17,6 @@ from proxy.core.request.wants import Tool, Wants
 from proxy.core.response.reported import Reported
 from proxy.core.response.usage import Usage
 
-_NANOS_PER_USD = 1_000_000_000
 UNKNOWN_PROMPT_TOKENS = 200_000
 """The most that a prompt is taken to have of which not all stands in the body, at a model of which nobody says."""
 _FOUND_TOKENS = 8_000
@@ -47,7 +46,7 @@ def most_cost(
             return _most_text(price, demand, prompt_tokens, output_tokens, long_life=long_life, model=model)
         case _:
             usd = unit_cost(price, demand, prompt_tokens)
-            return None if usd is None else math.ceil(round(usd * _NANOS_PER_USD, 3))
+            return None if usd is None else nanos_at_most(usd)
 
 
 def most_prompt(price: Price, demand: Demand, prompt_tokens: int) -> int:
@@ -108,7 +107,7 @@ def _most_text(
     usd += sum(_call_usd(extras, tool, count) for tool, count in wants.calls) + extras.request
     if _searches(model) and not any(tool is Tool.SEARCH for tool, _ in wants.calls):
         usd += extras.search
-    return nanos + math.ceil(round(usd * _NANOS_PER_USD, 3))
+    return nanos + nanos_at_most(usd)
 
 
 def _dearest(price: Price, wants: Wants) -> Price:

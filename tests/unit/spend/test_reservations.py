@@ -50,7 +50,7 @@ def test_money_is_reserved_at_the_worst_case_and_settled_to_what_it_was() -> Non
             assert await spent(one) == (0, MOST + 10 * DOLLAR)
             await one.settle(asked, Usage(50, 7, read=20, write_5m=10))
             assert await spent(one) == (round((20 * 0.1 + 10 * 1.25 + 20 + 7) * DOLLAR), 0)
-            assert one.accounts.remaining() == {"red": 1000 - 41.5}
+            assert one.reservations.alerts.remaining() == {"red": 1000 - 41.5}
 
     run(main)
 
@@ -76,7 +76,7 @@ def test_a_reservation_says_whether_anything_limits_it() -> None:
         for rules in ((), (TOTAL,)):
             async with desk(*rules) as one:
                 asked = exchange(SIZE)
-                held = await one.accounts.reserve(asked, MODEL, Demand())
+                held = await one.reservations.reserve(asked, MODEL, Demand())
                 assert held.is_limited is bool(rules)
 
     run(main)
@@ -119,9 +119,9 @@ def test_without_any_limit_the_models_longest_answer_is_reserved() -> None:
     async def main() -> None:
         for known, output in ((64_000, 64_000), (None, 8192)):
             async with desk(replace(TOTAL, assumed_output_tokens=None, hard=10**6 * DOLLAR)) as one:
-                price = one.accounts._estimates._price_of(MODEL)
+                price = one.reservations._estimates._price_of(MODEL)
                 assert price is not None
-                one.accounts._estimates._price_of = lambda d, price=price, known=known: replace(
+                one.reservations._estimates._price_of = lambda d, price=price, known=known: replace(
                     price, max_output_tokens=known
                 )
                 await one.reserve(exchange(SIZE), limit=None)
@@ -149,9 +149,9 @@ def test_the_dearest_of_those_that_may_serve_is_reserved() -> None:
     async def main() -> None:
         async with desk(TOTAL) as one:
             prices = {"m": 1.0, "n": 3.0}
-            found = one.accounts._estimates._price_of(MODEL)
+            found = one.reservations._estimates._price_of(MODEL)
             assert found is not None
-            one.accounts._estimates._price_of = lambda d: replace(found, write_1h=prices[d.name], write_5m=1.0)
+            one.reservations._estimates._price_of = lambda d: replace(found, write_1h=prices[d.name], write_5m=1.0)
             other = Deployment("n", "n", Transport.HTTP, MODEL.profile)
             await one.reserve(exchange(SIZE), on=replace(MODEL, others=(other,)))
             assert await spent(one) == (0, 80 * 3 * DOLLAR)
@@ -243,7 +243,7 @@ def test_what_was_never_sent_leaves_nothing_and_what_failed_leaves_an_entry() ->
             never, failed = exchange(SIZE), exchange(SIZE)
             await one.reserve(never)
             await one.reserve(failed)
-            await one.accounts.settle(never)
+            await one.reservations.settle(never)
             await one.settle(failed, None, ExchangeOutcome.BROKEN)
             assert await spent(one) == (0, 0)
             (entry,) = await one.store.entries(0, NOW + 1)
@@ -268,7 +268,7 @@ def test_a_client_that_leaves_while_money_is_reserved_holds_none() -> None:
 
         async with desk(TOTAL, store=store, timeout_s=30.0) as one:
             store.__dict__["reserve"] = slowly
-            one.books._store = _Patched(store, slowly)  # type: ignore[assignment]
+            one.store_client._store = _Patched(store, slowly)  # type: ignore[assignment]
             task = asyncio.ensure_future(one.reserve(exchange(SIZE)))
             await store.asked.wait()
             assert (await spent(one))[1] == MOST
@@ -295,13 +295,13 @@ def test_a_client_that_leaves_while_a_notice_is_claimed_holds_no_money() -> None
         sender = WebhookSender(b"", ManualClock(NOW), Metrics())
         async with desk(soft, store=store, timeout_s=30.0, notices=sender) as one:
             asked = exchange(SIZE)
-            task = asyncio.ensure_future(one.accounts.reserve(asked, MODEL, Demand(max_output_tokens=0)))
+            task = asyncio.ensure_future(one.reservations.reserve(asked, MODEL, Demand(max_output_tokens=0)))
             await store.asked.wait()
             task.cancel()
             with pytest.raises(asyncio.CancelledError):
                 await task
             assert await spent(one) == (0, MOST)
-            await one.accounts.settle(asked)
+            await one.reservations.settle(asked)
             assert await spent(one) == (0, 0)
 
     run(main)
@@ -413,12 +413,12 @@ def test_with_allow_traffic_goes_on_and_its_spend_is_written_later(tmp_path: Pat
             await one.reserve(before)
             store.is_out = True
             await one.settle(before, Usage(50, 0))
-            assert one.books.is_away
+            assert one.store_client.is_away
             await one.reserve(during)
             await one.settle(during, Usage(30, 0))
-            assert (one.books.pending, one.sample("store_away"), one.sample("spool_pending")) == (2, 1, 2)
+            assert (one.store_client.pending, one.sample("store_away"), one.sample("spool_pending")) == (2, 1, 2)
             store.is_out = False
-            while one.books.standing is not StoreStanding.IN_STEP:
+            while one.store_client.standing is not StoreStanding.IN_STEP:
                 await asyncio.sleep(0.005)
             assert await spent(one) == (80 * DOLLAR, 0)
             assert one.sample("spool_replayed_total") == 2
@@ -436,12 +436,12 @@ def test_what_is_sent_without_the_store_is_billed_even_if_this_process_dies(tmp_
             for each in (settled, runs, unsent):
                 await dead.reserve(each)
             await dead.settle(settled, Usage(30, 0))
-            await dead.accounts.settle(unsent)
+            await dead.reservations.settle(unsent)
             # As a kill does: what is on the disk at this moment is all that the next process finds.
             copytree(tmp_path / "dead", tmp_path / "left")
         store.is_out = False
         async with desk(TOTAL, store=store, spool=tmp_path / "left", clock=clock) as one:
-            while one.books.standing is not StoreStanding.IN_STEP:
+            while one.store_client.standing is not StoreStanding.IN_STEP:
                 await asyncio.sleep(0.005)
             clock.set(NOW + 100)
             await store.expire(NOW + 100)
@@ -464,7 +464,7 @@ def test_what_still_runs_when_the_store_is_back_holds_its_reservation_and_is_set
             await one.reserve(runs)
             clock.set(NOW + 1)  # longer than a lease
             store.is_out = False
-            while one.books.standing is not StoreStanding.IN_STEP:
+            while one.store_client.standing is not StoreStanding.IN_STEP:
                 await asyncio.sleep(0.005)
             await store.expire(NOW + 1)
             assert await spent(one) == (0, MOST), "it is not billed as one of a worker that died"
@@ -496,13 +496,13 @@ def test_with_deny_nothing_is_sent_that_cannot_be_written_down(tmp_path: Path, p
             else:
                 with pytest.raises(BudgetUnavailable, match="written down"):
                     await one.reserve(asked)
-                await one.accounts.settle(asked)
+                await one.reservations.settle(asked)
             assert one.sample("store_errors_total", operation="spool") >= 1
-            assert set(one.books.troubles) == {"store", "spool"}
+            assert set(one.store_client.troubles) == {"store", "spool"}
             store.is_out = False
-            while one.books.standing is not StoreStanding.IN_STEP:
+            while one.store_client.standing is not StoreStanding.IN_STEP:
                 await asyncio.sleep(0.005)
-            assert one.books.troubles == {}
+            assert one.store_client.troubles == {}
             assert len(await one.store.entries(0, NOW + 1)) == (policy == "allow")
 
     run(main)
@@ -538,7 +538,7 @@ def test_with_deny_an_outage_refuses_whom_a_budget_holds_for(tmp_path: Path) -> 
             one.rules.held = [TOTAL]
             await one.settle(before, Usage(50, 0))
             store.is_out = False
-            while one.books.standing is not StoreStanding.IN_STEP:
+            while one.store_client.standing is not StoreStanding.IN_STEP:
                 await asyncio.sleep(0.005)
             assert await spent(one) == (50 * DOLLAR, 0), "what was reserved stayed reserved until it was settled"
             await one.reserve(exchange(SIZE))
@@ -555,7 +555,7 @@ def test_a_store_that_is_out_at_the_start_is_found_later(tmp_path: Path) -> None
             await one.reserve(asked)
             await one.settle(asked, Usage(50, 0))
             store.is_out = False
-            while one.books.standing is not StoreStanding.IN_STEP:
+            while one.store_client.standing is not StoreStanding.IN_STEP:
                 await asyncio.sleep(0.005)
             assert await spent(one) == (50 * DOLLAR, 0)
 
@@ -568,10 +568,10 @@ def test_the_accounts_are_looked_at_ahead_of_the_first_request() -> None:
         async with desk(TOTAL, store=store) as one:
             await one.settle(await _reserved(one, exchange(SIZE)), Usage(50, 0))
         async with desk(TOTAL, store=store) as one:
-            assert one.accounts.remaining() == {}
+            assert one.reservations.alerts.remaining() == {}
             rolling = replace(TOTAL, id="rolling", hard=70 * DOLLAR, window="rolling:3600")
-            await one.accounts.look("red", [TOTAL, rolling], NOW)
-            assert one.accounts.remaining() == {"red": 70.0}, "the least of them"
+            await one.reservations.alerts.look("red", [TOTAL, rolling], NOW)
+            assert one.reservations.alerts.remaining() == {"red": 70.0}, "the least of them"
 
     run(main)
 

@@ -105,13 +105,13 @@ def test_a_store_that_hangs_is_away_after_the_timeout_and_asked_no_more(tmp_path
             await one.reserve(first)
             store.hangs = True
             await one.settle(first, Usage(1, 1))
-            assert one.books.is_away
+            assert one.store_client.is_away
             store.calls.clear()
             await one.reserve(second)
             await one.settle(second, Usage(1, 1))
             assert not {"reserve", "settle"} & set(store.calls)
             store.hangs = False
-            await until(lambda: one.books.standing is StoreStanding.IN_STEP)
+            await until(lambda: one.store_client.standing is StoreStanding.IN_STEP)
             assert len(await store.entries(0, NOW + 1)) == 2
 
     run(main)
@@ -126,10 +126,10 @@ def test_where_even_the_spool_fails_settlements_wait_in_memory(tmp_path: Path) -
             await one.reserve(asked)
             store.is_out = True
             await one.settle(asked, Usage(1, 1))
-            assert one.books.pending == 1
+            assert one.store_client.pending == 1
             assert one.sample("store_errors_total", operation="spool") == 1
             store.is_out = False
-            await until(lambda: one.books.standing is StoreStanding.IN_STEP)
+            await until(lambda: one.store_client.standing is StoreStanding.IN_STEP)
             assert len(await store.entries(0, NOW + 1)) == 1
 
     run(main)
@@ -185,7 +185,7 @@ def test_reservations_are_made_while_the_backlog_is_replayed_and_it_counts(tmp_p
                 await one.reserve(sent)
                 await one.settle(sent, Usage(160, 0))
             store.is_out = False
-            await until(lambda: one.books.standing is StoreStanding.CATCHING_UP)
+            await until(lambda: one.store_client.standing is StoreStanding.CATCHING_UP)
             assert one.sample("store_away") == 0
             fits = exchange(100)
             await one.reserve(fits)
@@ -193,10 +193,10 @@ def test_reservations_are_made_while_the_backlog_is_replayed_and_it_counts(tmp_p
                 await one.reserve(exchange(100))
             store.calls.clear()
             await one.settle(fits, Usage(1, 0))
-            assert "settle" in store.calls or one.books.pending == 2, "new settlements are not put off"
-            assert one.books.pending == 2
+            assert "settle" in store.calls or one.store_client.pending == 2, "new settlements are not put off"
+            assert one.store_client.pending == 2
             store.let.set()
-            await until(lambda: one.books.standing is StoreStanding.IN_STEP)
+            await until(lambda: one.store_client.standing is StoreStanding.IN_STEP)
             balance = await store.balance("red", Charge(ACCOUNT, 0), NOW)
             assert (balance.spent, balance.reserved) == (2 * MOST + DOLLAR, 0)
 
@@ -212,12 +212,12 @@ def test_a_call_that_fails_while_the_store_answers_fails_alone(tmp_path: Path) -
                 asked = exchange(100, who=who)
                 await one.reserve(asked)
                 await one.settle(asked, Usage(1, 1))
-            assert one.books.standing is StoreStanding.CATCHING_UP
+            assert one.store_client.standing is StoreStanding.CATCHING_UP
             assert one.sample("store_away") == 0
             assert [entry.team for entry in await store.entries(0, NOW + 1)] == ["blue"]
             store.refused = set()
             store.let.set()
-            await until(lambda: one.books.standing is StoreStanding.IN_STEP)
+            await until(lambda: one.store_client.standing is StoreStanding.IN_STEP)
             assert len(await store.entries(0, NOW + 1)) == 2
 
     run(main)
@@ -241,10 +241,10 @@ def test_those_who_wait_are_let_go_when_the_store_is_found_away(tmp_path: Path) 
                 await one.reserve(each)
             settling = [asyncio.ensure_future(one.settle(each, Usage(1, 1))) for each in waiting]
             await asyncio.sleep(0)
-            await one.books.release("other", "red")
+            await one.store_client.release("other", "red")
             async with asyncio.timeout(10):
                 await asyncio.gather(*settling)
-            assert one.books.pending == 4
+            assert one.store_client.pending == 4
 
     run(main)
 
@@ -264,7 +264,7 @@ def test_a_worker_that_is_late_itself_does_not_take_its_store_for_dead(tmp_path:
             asked = exchange(100)
             await one.reserve(asked)
             await one.settle(asked, Usage(1, 1))
-            assert one.books.standing is StoreStanding.IN_STEP
+            assert one.store_client.standing is StoreStanding.IN_STEP
             assert one.sample("store_errors_total", operation="settle") == 0
 
     run(main)

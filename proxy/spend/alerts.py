@@ -1,0 +1,130 @@
+"""Tells clients, webhooks and metrics how budgets stand: a soft limit is passed, a hard limit refuses a request."""
+
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from re import ASCII, compile
+
+from proxy.core.money.budget import NANOS_PER_USD, Rule, amount_text
+from proxy.engine.exchange import Exchange
+from proxy.spend.bookings import NOTHING, Booking, BudgetReservation, booked
+from proxy.spend.counters import account_of
+from proxy.spend.store_guard import StoreClient
+from proxy.spend.webhooks import Notice, WebhookSender
+from proxy.spend.windows import Window
+from proxy.storage.port import Balance, Charge
+from proxy.telemetry.metrics import Metrics
+
+_UNSAFE = compile(r"[^\w.@+/-]", ASCII)
+_CLAIMED_S = 400 * 86400.0
+_MOST_CLAIMED = 10_000
+
+
+class BudgetAlerts:
+    """What this worker has seen of budgets, and the news of them. A notice goes out once in a window, whichever worker
+    sends it: the worker that claims its name in the store does."""
+
+    def __init__(self, store_client: StoreClient, metrics: Metrics, webhooks: WebhookSender | None = None) -> None:
+        self._store_client = store_client
+        self.metrics = metrics
+        self._webhooks = webhooks
+        self._claimed: dict[tuple[str, str], None] = {}
+        self._remaining: dict[tuple[str, str], float] = {}
+
+    def start(self) -> None:
+        """Begin to deliver notices."""
+        if self._webhooks is not None:
+            self._webhooks.start()
+
+    async def aclose(self) -> None:
+        """Deliver what is left."""
+        if self._webhooks is not None:
+            await self._webhooks.aclose()
+
+    def remaining(self) -> dict[str, float]:
+        """USD left to each team with a hard limit, as far as this worker saw it: the least of the team's budgets."""
+        least: dict[str, float] = {}
+        for (team, _), usd in self._remaining.items():
+            least[team] = min(usd, least.get(team, usd))
+        return least
+
+    async def look(self, team: str, rules: Sequence[Rule], now: float) -> None:
+        """Read what is left of budgets ahead of the first request. A store that is away is not waited for."""
+        for rule in rules:
+            balance = await self._store_client.balance(team, booked(rule, NOTHING, now).charge)
+            if balance is not None:
+                self._see(team, rule, balance)
+
+    async def tell(
+        self, reservation: BudgetReservation, balances: Sequence[Balance], exchange: Exchange | None = None
+    ) -> None:
+        """The counters of a reservation stand at these balances. A soft limit that is reached sends a notice. The
+        client of ``exchange`` gets a header where a soft limit is passed, or will probably be passed."""
+        for booking, balance in reservation.with_balances(balances):
+            rule = booking.rule
+            self._see(reservation.team, rule, balance)
+            if rule.soft is None:
+                continue
+            if exchange is not None and balance.spent + balance.expected > rule.soft:
+                self.metrics.soft_limit_passed(reservation.team)
+                spent, soft = amount_text(rule.unit, balance.spent), amount_text(rule.unit, rule.soft)
+                exchange.notice = f"{header_text(rule.id)}; spent={spent}; soft={soft}"
+            if balance.spent >= rule.soft:
+                await self.notify("budget.soft_limit", reservation.team, booking, balance)
+
+    async def notify(self, event: str, team: str, booking: Booking, balance: Balance) -> None:
+        """Send a notice, once per window by all workers together."""
+        rule = booking.rule
+        if self._webhooks is None or not rule.webhook:
+            return
+        name = f"{event}:{booking.charge.account}"
+        if booking.window.within:  # a rolling window has no end: once in the time that it takes
+            name = f"{event}:{account_of(rule, Window(rule.window, None, None))}"
+        if (team, name) in self._claimed:
+            return
+        if len(self._claimed) >= _MOST_CLAIMED:
+            self._claimed.clear()
+        self._claimed[team, name] = None
+        if await self._store_client.claim(team, name, booking.window.keep_s or _CLAIMED_S):
+            self._webhooks.send(_notice(event, team, booking, balance))
+
+    def note_overrun(self, reservation: BudgetReservation, final: Sequence[Charge]) -> None:
+        """Count an exchange that cost more than was reserved for it."""
+        for booking, charge in zip(reservation.bookings, final, strict=True):
+            over = charge.amount - booking.charge.amount
+            if over > 0 and booking.rule.unit == "usd" and booking.rule.hard is not None:
+                self.metrics.overran(reservation.team, over / NANOS_PER_USD)
+                return
+
+    def _see(self, team: str, rule: Rule, balance: Balance) -> None:
+        if rule.unit == "usd" and rule.hard is not None and not rule.whom:
+            self._remaining[team, rule.id] = (rule.hard - balance.spent) / NANOS_PER_USD
+
+
+def header_text(text: str) -> str:
+    """A text as it may stand in a header."""
+    return _UNSAFE.sub("?", text)
+
+
+def time_text(at: float | None) -> str | None:
+    """A time as notices and headers write it; None for never."""
+    return None if at is None else datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def _notice(event: str, team: str, booking: Booking, balance: Balance) -> Notice:
+    rule = booking.rule
+    unit = NANOS_PER_USD if rule.unit == "usd" else 1
+    return Notice(
+        rule.webhook,
+        event,
+        {
+            "team": team,
+            "budget": rule.id,
+            "whom": rule.whom,
+            "unit": rule.unit,
+            "window": rule.window,
+            "spent": balance.spent / unit,
+            "soft": None if rule.soft is None else rule.soft / unit,
+            "hard": None if rule.hard is None else rule.hard / unit,
+            "resets_at": time_text(booking.window.resets_at),
+        },
+    )

@@ -1,0 +1,57 @@
+"""What an exchange draws on: the rules that hold for it, each with its window and its charge."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from proxy.core.money.budget import Estimate, Rule
+from proxy.engine.exchange import Exchange
+from proxy.ports import Reservation
+from proxy.spend.counters import charge_of
+from proxy.spend.windows import Window, window_at
+from proxy.storage.port import Balance, Charge, LedgerEntry
+
+NOTHING: Mapping[str, Estimate] = {unit: Estimate(0, 0) for unit in ("usd", "tokens", "requests")}
+
+
+@dataclass(frozen=True, slots=True)
+class Booking:
+    """A rule, the window that it counts in, and the charge on the counter of both."""
+
+    rule: Rule
+    window: Window
+    charge: Charge
+
+
+@dataclass(slots=True)
+class BudgetReservation(Reservation):
+    """A reservation as it was asked for. ``is_asked``: the store may know of it."""
+
+    bookings: Sequence[Booking] = ()
+    is_asked: bool = False
+    entry: LedgerEntry | None = None
+    """What the ledger gets if nobody settles the exchange."""
+
+    def with_balances(self, balances: Sequence[Balance]) -> Iterator[tuple[Booking, Balance]]:
+        """Each booking with the balance of its counter."""
+        return zip(self.bookings, balances, strict=True)
+
+
+def booked(rule: Rule, amounts: Mapping[str, Estimate], now: float) -> Booking:
+    """The booking of a rule for a request that arrives now and takes these amounts."""
+    window = window_at(rule.window, rule.timezone, now)
+    estimate = amounts[rule.unit]
+    # A rate limit is about what flows: a generous output limit that no answer reaches must not hold others up.
+    amount = estimate.expected if rule.is_rate else estimate.most
+    return Booking(rule, window, charge_of(rule, window, amount, estimate.expected, rule.hard))
+
+
+def taken(rule: Rule, exchange: Exchange, cost: int) -> int:
+    """What an ended exchange took, in the unit of a rule. ``cost`` is in nano-dollars."""
+    match rule.unit:
+        case "usd":
+            return cost
+        case "tokens":
+            usage = exchange.billed_usage
+            return usage.prompt + usage.output if usage is not None else 0
+        case "requests":
+            return 1

@@ -1,0 +1,74 @@
+"""The ledger's entry for an exchange: who asked for what, when and in which mode, how it ended, and what it cost."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from proxy.core.money.budget import Estimate, nanos
+from proxy.core.response.usage import Usage
+from proxy.core.secrets.redaction import without_keys, without_shapes
+from proxy.engine.exchange import Exchange, ExchangeOutcome
+from proxy.ports import Deployment
+from proxy.storage.port import LedgerEntry
+from proxy.telemetry.metrics import mode_label
+
+LOST = "lost"
+"""The ending of an exchange whose worker died."""
+DEFERRED = "deferred"
+"""The ending of an exchange that the provider went on with, and that nobody asked about again."""
+
+_MOST_CHARS = 256
+_NO_USAGE = Usage(0, 0)
+
+
+def settled_entry(exchange: Exchange) -> LedgerEntry:
+    """The entry of an exchange that has ended."""
+    usage = exchange.billed_usage or _NO_USAGE
+    return _entry(
+        exchange,
+        exchange.deployment,
+        status=exchange.status,
+        ending=(exchange.ending or ExchangeOutcome.HUNG_UP).value,
+        read_tokens=usage.read,
+        write_5m_tokens=usage.write_5m,
+        write_1h_tokens=usage.write_1h,
+        plain_tokens=usage.plain,
+        output_tokens=usage.output,
+        cost=nanos(exchange.cost_usd),
+        saved=nanos(exchange.saved_usd),
+        latency_ms=round(exchange.elapsed_s() * 1000),
+        estimated=usage.estimated,
+    )
+
+
+def lost_entry(exchange: Exchange, deployment: Deployment, amounts: Mapping[str, Estimate]) -> LedgerEntry:
+    """The entry of an exchange whose worker dies before it settles: the reservation is the bill."""
+    return _entry(
+        exchange,
+        deployment,
+        ending=LOST,
+        plain_tokens=amounts["tokens"].expected,
+        cost=amounts["usd"].most,
+        estimated=True,
+    )
+
+
+def _entry(exchange: Exchange, deployment: Deployment | None, **of_its_end: Any) -> LedgerEntry:
+    principal = exchange.principal
+    assert principal is not None
+    return LedgerEntry(
+        exchange_id=exchange.id,
+        at=exchange.now,
+        team=principal.team,
+        key_id=principal.key_id,
+        user=_kept(principal.user),
+        model=_kept(without_keys(deployment.name)) if deployment is not None else "",
+        mode=mode_label(exchange.mode),
+        reason=exchange.reason,
+        **of_its_end,
+    )
+
+
+def _kept(text: str) -> str:
+    """A text that a client may have chosen, in a form that the ledger can keep. Half of a surrogate pair is replaced,
+    and whatever looks like a key is taken out."""
+    return without_shapes(text[:_MOST_CHARS]).encode("utf-8", "replace").decode()
