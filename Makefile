@@ -18,7 +18,7 @@ RUN := .venv/bin/python -m
 STAMP := .venv/.synced
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-all serve lint fmt bench economics load drill fuzz defences clean
+.PHONY: help setup demo test test-all serve lint fmt bench economics load drill fuzz defences mutants clean
 .DELETE_ON_ERROR:
 
 help: ## list the targets
@@ -68,6 +68,9 @@ fuzz: $(STAMP) ## 100,000 random requests, headers and streams through the proxy
 
 defences: $(STAMP) ## remove each defence against attacks, one at a time: some test must fail (10 minutes)
 	$(RUN) tests.security.defences $(ARGS)
+
+mutants: $(STAMP) ## 200 small changes of planner, layouts and budgets: tests must notice 75 % of them (25 minutes)
+	$(RUN) tests.mutation $(ARGS)
 
 clean: ## remove what the targets installed and built
 	rm -rf .venv .tools .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache dist build

@@ -1,0 +1,87 @@
+"""``make mutants``: small changes of the planner, the layouts and the budgets; at least 75 % must fail some test."""
+
+import argparse
+import json
+import sys
+import time
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeRemainingColumn
+
+from tests.mutation.run import Outcome, Target, Verdict, import_libraries, run, sample
+
+ROOT = Path(__file__).resolve().parents[2]
+LEAST_KILLED = 0.75
+TARGETS = (
+    Target("proxy/core/planner", ("tests/unit/core/planner", "tests/unit/planning", "tests/golden")),
+    Target("proxy/core/layout", ("tests/unit/core/layout", "tests/unit/core/planner", "tests/golden")),
+    Target("proxy/spend", ("tests/unit/spend",)),
+)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="make mutants", description=__doc__)
+    parser.add_argument("--count", type=int, default=200, help="how many mutants (200)")
+    parser.add_argument("--seed", type=int, default=0, help="which of them (0)")
+    parser.add_argument("--only", metavar="TEXT", default="", help="only mutants of files with this text in their path")
+    parser.add_argument("--workers", type=int, default=2, help="how many at once (2)")
+    parser.add_argument("--json", action="store_true", help="print the report as JSON")
+    arguments = parser.parse_args()
+    console = Console(stderr=True, highlight=False)
+    columns = ("[progress.description]{task.description}", BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    started = time.monotonic()
+    import_libraries()
+    mutants = sample(ROOT, TARGETS, arguments.count, arguments.seed, arguments.only)
+    with Progress(*columns, console=console, disable=arguments.json) as bar:
+        task = bar.add_task("mutants", total=len(mutants))
+        verdicts = run(ROOT, TARGETS, mutants, arguments.workers, lambda _: bar.advance(task))
+    seconds = time.monotonic() - started
+    if arguments.json:
+        print(json.dumps(_as_json(verdicts, arguments.seed, seconds), indent=2))
+    else:
+        _print(verdicts, arguments.seed, seconds)
+    return 0 if _killed_share(verdicts) >= LEAST_KILLED else 1
+
+
+def _killed_share(verdicts: Sequence[Verdict]) -> float:
+    survivors = sum(verdict.outcome is Outcome.SURVIVED for verdict in verdicts)
+    return 1 - survivors / len(verdicts) if verdicts else 1.0
+
+
+def _as_json(verdicts: Sequence[Verdict], seed: int, seconds: float) -> dict[str, object]:
+    return {
+        "ok": _killed_share(verdicts) >= LEAST_KILLED,
+        "seed": seed,
+        "killed_share": round(_killed_share(verdicts), 4),
+        "outcomes": Counter(verdict.outcome for verdict in verdicts),
+        "seconds": round(seconds, 1),
+        "mutants": [
+            {
+                "where": f"{verdict.mutant.path}:{verdict.mutant.line}",
+                "before": verdict.before,
+                "after": verdict.after,
+                "outcome": verdict.outcome,
+                "test": verdict.test,
+                "seconds": round(verdict.seconds, 1),
+            }
+            for verdict in verdicts
+        ],
+    }
+
+
+def _print(verdicts: Sequence[Verdict], seed: int, seconds: float) -> None:
+    survivors = [verdict for verdict in verdicts if verdict.outcome is Outcome.SURVIVED]
+    for verdict in sorted(survivors, key=lambda one: (one.mutant.path, one.mutant.line)):
+        print(f"{verdict.mutant.path}:{verdict.mutant.line}\n  - {verdict.before}\n  + {verdict.after}")
+    endless = sum(verdict.outcome is Outcome.ENDLESS for verdict in verdicts)
+    print(
+        f"{len(verdicts)} mutants of seed {seed} in {seconds:.0f} s: {len(survivors)} survived, "
+        f"{_killed_share(verdicts):.1%} were killed ({endless} of them by time)"
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main())
