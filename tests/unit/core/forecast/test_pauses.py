@@ -15,11 +15,11 @@ PAUSE_S = 600.0
 HOUR = {"cache_control": {"type": "ephemeral", "ttl": "1h"}}
 
 
-def talked(talk: Talk, gaps: Sequence[float]) -> list[Plan]:
+def talked(talk: Talk, gaps: Sequence[float], topic: str = "question") -> list[Plan]:
     """A conversation that only appends, a request behind each gap."""
     turns, plans = [system(lines(60, "rule"))], []
     for number, gap in enumerate(gaps):
-        turns.append(user(lines(10, f"question {number}")))
+        turns.append(user(lines(10, f"{topic} {number}")))
         plans.append(talk.send(chat(*turns), after_s=gap))
         turns.append(assistant(lines(5, f"answer {number}")))
     return plans
@@ -75,6 +75,14 @@ def test_a_client_that_always_pauses_is_learnt() -> None:
     plans = talked(Talk(), [PAUSE_S] * 24)
     assert all(plan.predicted is not None and plan.predicted.read > plan.predicted.total / 2 for plan in plans[8:])
     assert cost(plans) < 0.6 * sum(plan.predicted.total for plan in plans if plan.predicted is not None)
+
+
+def test_one_pause_in_one_conversation_is_no_reason_to_protect_the_others() -> None:
+    talk = Talk()
+    talked(talk, [10.0] * 4 + [PAUSE_S, 10.0, 10.0])
+    for topic in ("second", "third", "fourth"):
+        others = talked(talk, [10.0] * 6, topic)
+        assert all("1h" not in lives(plan) for plan in others)
 
 
 @pytest.mark.parametrize("profile", [TINY, replace(pessimistic(TINY), name="pessimistic")])

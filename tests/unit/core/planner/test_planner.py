@@ -224,6 +224,23 @@ class TestLife:
             talk.send(body)
         assert list(talk.send(body).moves) == []
 
+    def test_a_request_that_is_sent_twice_at_once_counts_once(self) -> None:
+        def moves(copies: int) -> list[set[tuple[str, str]]]:
+            talk, turns, found = Talk(), [], []
+            for number in range(4):
+                talk.now += 10
+                body = chat(SYSTEM, *turns, *shown(A, B), user(f"question {number}"))
+                plans = [talk.plan(body) for _ in range(copies)]
+                for plan in plans:
+                    talk.planner.began(plan, talk.now)
+                    talk.planner.settled(plan, None, talk.now)
+                found.append({(move.key, move.target) for plan in plans for move in plan.moves})
+                turns += exchange(number)
+            return found
+
+        assert moves(2) == moves(1)
+        assert any(moves(1))
+
     def test_what_expired_is_not_counted_on(self) -> None:
         talk = Talk()
         talk.send(chat(SYSTEM, user("a")))

@@ -5,7 +5,9 @@ import pytest
 from proxy.core.caches.prompt import Bill
 from proxy.core.providers import PROFILES
 from proxy.core.response.usage import Usage
+from proxy.core.shadow.deviations import Deviation
 from proxy.core.shadow.shadow_caches import ShadowCaches, cost_of, unpredicted_cost
+from tests.cache_prompts import line, prompt
 
 CLAUDE = PROFILES["anthropic"]
 
@@ -36,3 +38,19 @@ def test_a_report_is_compared_in_our_own_tokens() -> None:
     missed = Usage(prompt=2000, output=1, read=0, write_5m=2000)
     assert unpredicted_cost(CLAUDE, predicted, missed) == pytest.approx(1250 - (80 + 250))
     assert unpredicted_cost(CLAUDE, None, missed) == 0.0
+
+
+def test_what_the_provider_evidently_lost_is_expected_no_more() -> None:
+    caches = ShadowCaches.of(CLAUDE)
+    first, longer = prompt(line(4, 2000), {1: "5m", 3: "5m"}), prompt(line(6, 2000), {5: "5m"})
+    for cache in (caches.sent, caches.own):
+        cache.store(first, 0.0, 0.0)
+    bill = caches.sent.bill(longer, 100.0)
+    assert bill.read == 8000
+    all_anew = Usage(prompt=12_000, output=1, read=0, write_5m=12_000)
+    used = caches.sent.last_use(longer, bill.hit, 100.0)
+    assert caches.compared(longer, bill, all_anew, used, CLAUDE, 100.0) == Deviation.EVICTED
+    # A conversation that branches off the first request finds nothing. What the client's own requests would have left
+    # behind was never put to the test.
+    assert caches.sent.bill(first, 101.0).read == 0
+    assert caches.own.bill(first, 101.0).read == 8000

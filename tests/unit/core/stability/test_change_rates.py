@@ -39,6 +39,11 @@ class TestFileHazard:
         assert file_hazard(0, 2000, EditSignals(is_beside=True)) < file_hazard(0, 2000, NO_SIGN)
         assert file_hazard(0, 2000, EditSignals(is_asked=True)) < file_hazard(0, 2000, NO_SIGN)
 
+    def test_the_file_with_the_prompts_words_is_likelier_to_be_edited(self) -> None:
+        by_words = [file_hazard(2, 2000, EditSignals(words=share)) for share in (-0.3, 0.0, 0.2, 0.6)]
+        assert by_words == sorted(by_words)
+        assert by_words[-1] > 1.5 * by_words[1]
+
     def test_a_larger_file_is_edited_more_often(self) -> None:
         assert file_hazard(3, 20_000, NO_SIGN) > file_hazard(3, 1_000, NO_SIGN)
 
