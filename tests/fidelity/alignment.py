@@ -20,13 +20,11 @@ from .violations import Report, Rule, difference
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """What this request allows: moves, the operator's reminder, a tool's text turned into a list of one part, moves of
-    documents that change."""
+    """What this request allows: moves, the operator's reminder, a tool's text turned into a list of one part."""
 
     movable: bool
     reminder: str | None
     tool_text_to_parts: bool
-    documents_change: bool
 
 
 def last_user_index(messages: Sequence[View]) -> int:
@@ -173,8 +171,6 @@ class Alignment:
             self.report.add(
                 Rule.DOCUMENTS, message.path, "documents moved inside a system message that does not end the head"
             )
-        if not self.terms.documents_change:
-            self.report.add(Rule.STATIC, message.path, "documents moved that were never seen to change")
         if message.blanks > fixed.blanks:
             self.report.add(Rule.SPLIT, message.path, "moving documents left a part of nothing but white space")
         self._check_lines(fixed, message)

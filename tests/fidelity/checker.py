@@ -70,13 +70,11 @@ def check(
     profile: str,
     reminder: str | None = None,
     tools_seen_reordered: bool = False,
-    documents_seen_changing: bool = True,
 ) -> list[Violation]:
     """All rules that ``sent`` breaks as the forwarded form of the client's body ``original``; empty if it is faithful.
 
     ``reminder`` is the operator's text that may stand behind the last user message; ``tools_seen_reordered`` says that
-    this client was seen to send the same tools in another order or form, ``documents_seen_changing`` that it was seen
-    to retrieve others for another request. Neither body is changed.
+    this client was seen to send the same tools in another order or form. Neither body is changed.
     """
     if mode not in MODES:
         raise ValueError(f"mode must be one of {', '.join(MODES)}; got {mode!r}")
@@ -86,7 +84,7 @@ def check(
     if mode in ("passthrough", "observe"):
         _check_untouched(original, sent, report, reminder if mode == "observe" else None)
     else:
-        terms = Terms(mode == "tier", reminder, PROFILES[profile].parts_only, documents_seen_changing)
+        terms = Terms(mode == "tier", reminder, PROFILES[profile].parts_only)
         _check_laid_out(original, sent, report, PROFILES[profile], terms, tools_seen_reordered)
     return report.violations
 
@@ -103,7 +101,6 @@ def replay_check(
     for number, (original, sent) in enumerate(pairs):
         before, after = views(original.get("messages")) or [], views(sent.get("messages")) or []
         history.add(before)
-        leave["documents_seen_changing"] = history.documents_change
         found += [(number, violation) for violation in check(original, sent, mode=mode, profile=profile, **leave)]
         if static := history.static_lines(before, after):
             said = f"{static} lines moved that were never seen to change"

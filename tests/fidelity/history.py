@@ -1,6 +1,6 @@
-"""What the earlier requests of a client show: which lines and documents of its system texts change.
+"""What the earlier requests of a client show: which lines of its system texts change.
 
-Documents move only once their set was seen to change; a line moves if it says what time it is, or was seen to change.
+A line moves if it says what time it is, or was seen to change.
 What moves with such a line, its neighbour in the text, may be static: a block whose lines change by turns.
 """
 
@@ -8,7 +8,6 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from .sections import documents
 from .tags import extra_tags
 from .view import View
 
@@ -28,18 +27,11 @@ class History:
     """The system texts of all requests so far."""
 
     lines: list[frozenset[str]] = field(default_factory=list)
-    documents: set[frozenset[str]] = field(default_factory=set)
 
     def add(self, original: Sequence[View]) -> None:
         """One more request, as the client sent it."""
         texts = _system_texts(original)
         self.lines.append(frozenset(line for text in texts for line in text.split("\n")))
-        self.documents |= {found for text in texts if (found := documents(text))}
-
-    @property
-    def documents_change(self) -> bool:
-        """Whether there were several sets of documents."""
-        return len(self.documents) > 1
 
     def static_lines(self, original: Sequence[View], sent: Sequence[View]) -> int:
         """How many lines were moved into the tag that every request so far holds, and none of whose neighbours in the

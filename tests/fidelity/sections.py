@@ -75,11 +75,6 @@ def _files_at_end(text: str) -> list[Span]:
     return spans
 
 
-def documents(text: str) -> frozenset[str]:
-    """The documents, to see whether they changed."""
-    return frozenset(text[start:end].strip() for start, end in pieces(text))
-
-
 def _goes_on(one: dict[str, str], other: dict[str, str]) -> bool:
     """Whether one is number n of something, and the other number n + 1 of it."""
     differing = [key for key in one.keys() | other.keys() if one.get(key) != other.get(key)]

@@ -21,7 +21,7 @@ class Rule(StrEnum):
     EXCHANGE = "exchange"  # something moved between a user's turn and its answer
     SYSTEM_FIRST = "system-first"  # something moved before the leading system messages
     DOCUMENTS = "documents"  # documents moved inside a system message that is not the last leading one
-    STATIC = "static"  # lines or documents moved that were never seen to change
+    STATIC = "static"  # lines moved that were never seen to change
     CLAIM = "claim"  # files under a header that says something else than the client did
     OPENING = "opening"  # the client's opening text or acknowledgement is not with the last part, once
     ACKNOWLEDGEMENT = "acknowledgement"  # a part without its "Ok."

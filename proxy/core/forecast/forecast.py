@@ -13,10 +13,10 @@ from proxy.core.recognition.pieces import PieceKind
 from proxy.core.request.element import Element, ElementKind
 from proxy.core.request.item import ContextPiece
 from proxy.core.request.message import Part
-from proxy.core.request.view import RecognisedRequest, SystemText
+from proxy.core.request.view import RecognisedRequest
 from proxy.core.sessions.observation import RequestObservation
 from proxy.core.sessions.preamble_changes import changed_places
-from proxy.core.sessions.session import Session, fixed_digest
+from proxy.core.sessions.session import Session
 from proxy.core.stability.change_rates import CLOCK_CHANGE, STATIC_CHANGE, change_hazard, file_hazard, later_hazard
 from proxy.core.stability.document_retention import DocumentSign
 from proxy.core.stability.document_words import read_words
@@ -71,10 +71,9 @@ class Forecast:
     are the first turns, with which other sessions of the cohort begin, too. ``fixed_hazards`` is as ``head_hazards``,
     for system messages without what moves in them. ``rendered_last`` are the context messages with no turn between
     them and the last exchange. ``documents`` is what the request shows of the retrieved ones; ``whole_set`` P(they all
-    stay): ``hazards`` of documents are for where they do not. ``standing_hazard`` is that of documents that were not
-    seen to change, as a whole. ``joins`` is -ln P(no file is added): what stands last of a group, under the client's
-    opening, does so no longer once there is one more. ``usual_edit`` is P(the answer edits any file), as such prompts
-    go in general (0: there is none).
+    stay): ``hazards`` of documents are for where they do not. ``joins`` is -ln P(no file is added): what stands last of
+    a group, under the client's opening, does so no longer once there is one more. ``usual_edit`` is P(the answer edits
+    any file), as such prompts go in general (0: there is none).
     """
 
     body: float
@@ -95,7 +94,6 @@ class Forecast:
     said: Mapping[str, float] = field(default_factory=dict)
     documents: Sequence[DocumentSign] = ()
     whole_set: float = 0.0
-    standing_hazard: float = 0.0
     joins: float = 0.0
     usual_edit: float = 0.0
 
@@ -169,8 +167,6 @@ class Forecast:
                 return self.head_hazards[element.message + 1]
             case ElementKind.SYSTEM:
                 return self.fixed_hazards[element.message + 1]
-            case ElementKind.STANDING:
-                return self.standing_hazard
             case ElementKind.TAG:
                 return _TAG_HAZARD
             case _:
@@ -217,9 +213,6 @@ def forecast(
             hazards[key] = later[key] = change_hazard(
                 item.kind, item.claim, observation.ages[key], observation.rates.get(key)
             )
-    priors, standing = _head_priors(session, recognised), _standing_hazard(session, recognised)
-    # Where documents are no part of their own they change with the text that they stand in.
-    whole_texts = {text.message for text in recognised.system if text.standing and not text.is_parted}
     fresh = observation.replaced
     edited = changed_places(session.preamble, observation.preamble) - fresh if session.requests else frozenset[int]()
     edited_fixed = edited & changed_places(session.fixed, observation.fixed)
@@ -235,6 +228,7 @@ def forecast(
         )
     shown = _shown(session, recognised, [document.digest for document in retrieved])
     whole_set = cohort.documents.stays(shown) if documents else 0.0
+    priors = _head_priors(recognised, whole_set)
     for document, one in zip(documents, shown, strict=False):
         hazards[document.key] = cohort.documents.hazard(one)
         later[document.key] = cohort.documents.hazard(one.later())
@@ -264,7 +258,6 @@ def forecast(
         rendered_last=_rendered_last(recognised),
         fixed_hazards=[
             session.fixed_hazard(place, is_fresh=place in fresh, is_edited=place in edited_fixed)
-            + (standing if place - 1 in whole_texts else 0.0)
             for place in range(recognised.preamble + 1)
         ],
         shared=frozenset(turn_indices[: cohort.shared_turns(observation.turns)]),
@@ -278,7 +271,6 @@ def forecast(
         usual_edit=usual if edits else 0.0,
         documents=shown,
         whole_set=whole_set,
-        standing_hazard=standing,
     )
 
 
@@ -287,27 +279,15 @@ def _is_file(element: Element) -> bool:
 
 
 def _shown(session: Session, recognised: RecognisedRequest, documents: Sequence[bytes]) -> Sequence[DocumentSign]:
-    """What the request shows of its documents. Those that were not seen to change are read once: what belongs to a
-    prompt, and stands in every request, would be read each time for nothing."""
-    is_known = not recognised.documents() and session.documents.has(documents)
+    """What the request shows of its documents. Documents that the last two requests had are not read
+    once more: what belongs to a prompt, and stands in every request, would be read each time for nothing."""
+    is_known = session.documents.are_lasting(documents)
     return session.documents.signs(documents, [(0.0, 0.0)] * len(documents) if is_known else read_words(recognised))
 
 
-def _head_priors(session: Session, recognised: RecognisedRequest) -> dict[int, float]:
+def _head_priors(recognised: RecognisedRequest, whole_set: float) -> dict[int, float]:
     """P(a system message changes) before anything was seen, where that is not what it is of fixed text."""
-    return {
-        text.message: CLOCK_CHANGE if text.is_moving else _standing_change(session, recognised, text)
-        for text in recognised.system
-    }
-
-
-def _standing_change(session: Session, recognised: RecognisedRequest, text: SystemText) -> float:
-    return session.shared_head.documents.change(fixed_digest(recognised.messages[text.message]))
-
-
-def _standing_hazard(session: Session, recognised: RecognisedRequest) -> float:
-    standing = next((text for text in recognised.system if text.standing), None)
-    return -math.log1p(-_standing_change(session, recognised, standing)) if standing is not None else 0.0
+    return {text.message: CLOCK_CHANGE if text.volatile else 1.0 - whole_set for text in recognised.system}
 
 
 def _spread(hazard: float, parts: Sequence[Part]) -> Iterator[float]:

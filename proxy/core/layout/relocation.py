@@ -1,5 +1,4 @@
-"""The same request with its system prompt made still: clock lines in a tag, documents behind the fixed text (those that
-were not seen to change in their place, apart from the text in front of them)."""
+"""The same request with its system text made still: volatile lines stand in a tag, documents behind the fixed text."""
 
 from dataclasses import replace
 
@@ -25,8 +24,6 @@ def moved_material(
         text = texts.get(index)
         if text is None:
             preamble.append(element)
-        elif text.is_parted:
-            preamble += parted(recognised, text, counter)
         elif text.fixed.strip() or text.documents:
             preamble.append(_fixed(recognised, text, counter))
     documents = {
@@ -64,15 +61,6 @@ def _fixed(recognised: RecognisedRequest, text: SystemText, counter: TokenCounte
     own = Part(PartKind.TEXT, key, counter.count(key, text.fixed) + MESSAGE_OVERHEAD_TOKENS, -1, True)
     own = beside(message, own)
     return text_element("system", ElementKind.SYSTEM, role, own, message=text.message, lead=text.fixed)
-
-
-def parted(recognised: RecognisedRequest, text: SystemText, counter: TokenCounter) -> tuple[Element, Element]:
-    """A system message in two parts: what stands in front of its documents is the same with any documents."""
-    before, behind = text.parts
-    first = _fixed(recognised, replace(text, fixed=before), counter)
-    key = text_digest(first.role, behind)
-    own = Part(PartKind.TEXT, key, counter.count(key, behind), -1, True)
-    return first, text_element("system", ElementKind.STANDING, first.role, own, message=text.message, lead=behind)
 
 
 def _fixed_parts(message: Message, index: int, counter: TokenCounter) -> Element:

@@ -24,7 +24,7 @@ from proxy.core.wire.surrogates import text_json
 
 _MESSAGE = ElementKind.MESSAGE
 # Further parts of the system message in front of them.
-_FURTHER = (ElementKind.DOCUMENT, ElementKind.STANDING, ElementKind.REST)
+_FURTHER = (ElementKind.DOCUMENT, ElementKind.REST)
 _ACKNOWLEDGEMENT = orjson.dumps({"role": "assistant", "content": PART_ACKNOWLEDGEMENT})
 
 

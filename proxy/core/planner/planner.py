@@ -500,8 +500,8 @@ class TierPlanner:
 
     def _split(self, recognised: RecognisedRequest, natural: Layout, expected: Forecast, mode: Mode) -> Layout | None:
         """Where nothing may move, or nothing is likely to follow that would be read behind a relocated line: else the
-        split saves a few tokens now, and every request behind it reads less. In front of documents it costs nothing."""
-        is_likely = expected.body < _SPLIT_BODY or any(text.is_parted for text in recognised.system)
+        split saves a few tokens now, and every request behind it reads less."""
+        is_likely = expected.body < _SPLIT_BODY
         may_pay = mode is Mode.MARK or (self.policy == "economic" and is_likely)
         return split_layout(recognised, natural, self._counter) if recognised.system and may_pay else None
 

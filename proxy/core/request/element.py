@@ -26,9 +26,7 @@ class ElementKind(StrEnum):
     DOCUMENT = "document"
     """A retrieved document, as a further part of the system message in front of it."""
     REST = "rest"
-    """A system message from its first volatile line on, as a further part of it."""
-    STANDING = "standing"
-    """The documents at a system message's end, in their place, as a further part of it."""
+    """A system message from its first volatile line or document on, as a further part of it."""
     TAG = "tag"
     """Volatile lines that were moved out of the system messages, in the documented tag."""
 

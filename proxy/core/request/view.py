@@ -27,33 +27,17 @@ class ContextMessage:
 
 @dataclass(frozen=True, slots=True)
 class SystemText:
-    """A system message taken apart: what never changes, what tells the time, and retrieved documents.
-
-    ``standing`` are documents that were not seen to change: they stay where they are, and ``fixed`` holds them, too.
-    ``parted_at``: where they begin in it, if they are the end of it; else 0.
-    """
+    """A system message taken apart: what never changes, what tells the time, and retrieved documents."""
 
     message: int
     fixed: str
     volatile: tuple[str, ...]
     documents: tuple[ContextPiece, ...]
-    standing: tuple[ContextPiece, ...] = ()
-    parted_at: int = 0
-
-    @property
-    def is_parted(self) -> bool:
-        """Whether standing documents are the end of the text."""
-        return self.parted_at > 0
 
     @property
     def is_moving(self) -> bool:
         """Whether any of it can stand elsewhere."""
         return bool(self.volatile or self.documents)
-
-    @property
-    def parts(self) -> tuple[str, str]:
-        """The fixed text in front of the standing documents, and those."""
-        return self.fixed[: self.parted_at], self.fixed[self.parted_at :]
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,9 +78,8 @@ class RecognisedRequest:
         return [item for text in self.system for item in text.documents]
 
     def retrieved(self) -> list[ContextPiece]:
-        """All retrieved documents, in the client's order."""
-        every = (item for text in self.system for item in (*text.documents, *text.standing))
-        return [item for item in every if item.kind is PieceKind.DOCUMENT]
+        """The retrieved documents alone."""
+        return [item for item in self.documents() if item.kind is PieceKind.DOCUMENT]
 
     def turns(self) -> Sequence[int]:
         """Indices of the conversation's messages: neither head nor context."""
@@ -109,8 +92,7 @@ class RecognisedRequest:
 def recognise_request(
     request: ChatRequest, transcript: Transcript, is_movable: Callable[[Recognition, Message], bool]
 ) -> RecognisedRequest:
-    """Pair context messages with their acknowledgements. ``is_movable`` decides by the session's past: on candidates,
-    and on the documents of a system message."""
+    """Pair context messages with their acknowledgements. ``is_movable`` decides on candidates by the session's past."""
     messages, preamble = transcript.messages, transcript.preamble
     last_user = next((i for i in range(len(messages) - 1, -1, -1) if messages[i].role == "user"), len(messages))
     found: list[ContextMessage] = []
@@ -123,13 +105,11 @@ def recognise_request(
                 found.append(group)
     if sum(1 for index in transcript.recognised if _holds_files(messages[index])) > 1:
         found = [_undivided(group, messages[group.message]) for group in found]
-    system = _system_texts(messages, preamble, is_movable) if last_user < len(messages) else ()
+    system = _system_texts(messages, preamble) if last_user < len(messages) else ()
     return RecognisedRequest(request, transcript, last_user, _with_distinct_keys(found), system)
 
 
-def _system_texts(
-    messages: Sequence[Message], preamble: int, is_movable: Callable[[Recognition, Message], bool]
-) -> tuple[SystemText, ...]:
+def _system_texts(messages: Sequence[Message], preamble: int) -> tuple[SystemText, ...]:
     found = []
     for index in range(preamble):
         known, text = messages[index].recognition, messages[index].text
@@ -137,20 +117,16 @@ def _system_texts(
             continue
         # Documents stay behind the fixed text of their own message: only in the last one is that the head's end.
         documents = _documents(text, known, messages[index]) if index == preamble - 1 else ()
-        standing: tuple[ContextPiece, ...] = ()
-        if documents and not is_movable(known, messages[index]):
-            documents, standing = (), documents
         rest = _without(text, known, PieceKind.VOLATILE, *MOVABLE_IN_SYSTEM)
         if not rest.strip() or not stay_apart(rest, [item.text for item in documents]):
-            documents = standing = ()
+            documents = ()
         moves = (PieceKind.VOLATILE, *MOVABLE_IN_SYSTEM) if documents else (PieceKind.VOLATILE,)
         fixed = _without(text, known, *moves)
         volatile = _volatile(text, known, messages[index])
         # A system message that is volatile throughout goes as a whole, where another one stays.
         stays = bool(fixed.strip()) or (index > 0 and not fixed and _says_nothing_else(messages[index]))
-        if stays and (volatile or documents or standing):
-            parted_at = _documents_at_end(text, known) if standing else 0
-            found.append(SystemText(index, fixed, volatile, documents, standing, parted_at))
+        if stays and (volatile or documents):
+            found.append(SystemText(index, fixed, volatile, documents))
     return tuple(found)
 
 
@@ -163,16 +139,6 @@ def _volatile(text: str, known: Recognition, message: Message) -> tuple[str, ...
 
 def _without(text: str, known: Recognition, *kinds: PieceKind) -> str:
     return "".join(text[c.start : c.end] for c in known.cuts if c.kind not in kinds)
-
-
-def _documents_at_end(text: str, known: Recognition) -> int:
-    """Where the documents begin in the text without its volatile lines, if it is something, and then documents up to
-    its last line; else 0."""
-    cuts = [cut for cut in known.cuts if cut.kind is not PieceKind.VOLATILE]
-    first = next(i for i, cut in enumerate(cuts) if cut.kind in MOVABLE_IN_SYSTEM)
-    before = "".join(text[c.start : c.end] for c in cuts[:first])
-    behind = "".join(text[c.start : c.end] for c in cuts[first:] if c.kind is PieceKind.SECTION)
-    return len(before) if before.strip() and not behind.strip() else 0
 
 
 def _says_nothing_else(message: Message) -> bool:

@@ -23,9 +23,9 @@ class DocumentRuns:
         """Remember these, and no others."""
         self.last = dict(state[:_MAX_DOCUMENTS])
 
-    def has(self, documents: Sequence[bytes]) -> bool:
-        """Whether the last request had all of these, as far as is remembered."""
-        return all(one in self.last for one in documents[:_MAX_DOCUMENTS])
+    def are_lasting(self, documents: Sequence[bytes]) -> bool:
+        """Whether the last two requests had all of these, as far as is remembered."""
+        return all(one in self.last and self.last[one].run > 1 for one in documents[:_MAX_DOCUMENTS])
 
     def signs(self, documents: Sequence[bytes], asked: Sequence[tuple[float, float]]) -> list[DocumentSign]:
         """What a request shows of its documents; ``asked`` as in ``DocumentSign``, for each."""

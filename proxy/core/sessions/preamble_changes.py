@@ -2,7 +2,6 @@
 
 from dataclasses import dataclass, field
 
-from proxy.core.sessions.document_sets import DocumentSets
 from proxy.core.sessions.volatile_lines import VolatileRegions
 from proxy.core.stability.change_rates import fixed_hazard
 
@@ -24,7 +23,6 @@ class PreambleChanges:
     fresh_seen: list[int] = field(default_factory=list)
     fresh_changes: list[int] = field(default_factory=list)
     evidence: VolatileRegions = field(default_factory=VolatileRegions)
-    documents: DocumentSets = field(default_factory=DocumentSets)
 
     def add(self, before: tuple[bytes, ...], after: tuple[bytes, ...], fresh: frozenset[int] = frozenset()) -> None:
         """One pair of consecutive requests; ``fresh`` are the places where the first of them had another text."""

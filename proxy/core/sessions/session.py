@@ -8,7 +8,7 @@ from operator import attrgetter
 from proxy.core.digest import digest
 from proxy.core.layout.tiers import Classic
 from proxy.core.lru import Bounded
-from proxy.core.recognition.pieces import MOVABLE_IN_SYSTEM, MessageKind, PieceKind, Recognition
+from proxy.core.recognition.pieces import MessageKind, PieceKind, Recognition
 from proxy.core.request.message import Message
 from proxy.core.request.transcript import Transcript
 from proxy.core.sessions.cohort import ItemRecords, SessionCohort
@@ -91,29 +91,12 @@ class Session:
         return self.own_fixed.hazard(place, STATIC_CHANGE, is_fresh=is_fresh, is_edited=is_edited)
 
     def is_movable(self, known: Recognition, message: Message) -> bool:
-        """Whether a message that looks like context has been seen rendered anew in this session, or a system message's
-        documents to change."""
-        if known.form is MessageKind.SYSTEM:
-            return self.shared_head.documents.is_changing(fixed_digest(message))
+        """Whether a message that looks like context has been seen rendered anew in this session."""
         return known.name in self.rendered_anew
 
     def notice(self, transcript: Transcript) -> None:
-        """What this request shows of its context and documents before anything is planned."""
-        self._notice_candidates(transcript)
-        if transcript.preamble:
-            self._notice_documents(transcript.messages[transcript.preamble - 1])
-
-    def _notice_documents(self, message: Message) -> None:
-        known = message.recognition
-        if known is None or known.form is not MessageKind.SYSTEM:
-            return
-        cuts = zip(known.cuts, message.cut_digests, strict=True)
-        documents = [own for cut, own in cuts if cut.kind in MOVABLE_IN_SYSTEM]
-        if documents:
-            self.shared_head.documents.notice(fixed_digest(message), documents)
-
-    def _notice_candidates(self, transcript: Transcript) -> None:
-        """A message that took another's place under the same opening was rendered anew: no turn ever is."""
+        """Learn from a request, before it is planned, which messages its client renders anew: those that took another's
+        place under the same opening. No turn ever does."""
         found: dict[str, bytes | None] = {}
         messages = transcript.messages
         for index in transcript.recognised:
@@ -346,7 +329,7 @@ def _lane_bytes(cohort: SessionCohort) -> int:
 
 
 def _head_bytes(records: PreambleChanges) -> int:
-    return 800 + 16 * len(records.seen) + 1_000 * len(records.evidence.regions) + 300 * len(records.documents)
+    return 800 + 16 * len(records.seen) + 1_000 * len(records.evidence.regions)
 
 
 def fixed_digest(message: Message) -> bytes:

@@ -26,7 +26,7 @@ from proxy.core.stability.document_retention import DocumentSign, State
 from proxy.core.stability.mention_calibration import CalibrationCounter, Numbers, Reliance
 from proxy.core.wire.json_body import Unreadable
 
-VERSION: Final = 8
+VERSION: Final = 9
 
 # How a cache model may tell lives apart within a scope (``MarkerCache``).
 _LIVES: Final = (b"", b"/5m", b"/1h")
@@ -63,8 +63,6 @@ class PackedHead(msgspec.Struct, frozen=True, array_like=True):
     fresh_seen: list[int]
     fresh_changes: list[int]
     regions: list[tuple[int, list[int], list[int], int]]
-    documents: list[bytes] = []
-    sets: list[tuple[bytes, bytes, int]] = []
 
 
 class PackedLane(msgspec.Struct, frozen=True, array_like=True):
@@ -258,8 +256,7 @@ def restore_lane(packed: PackedLane, cohort: SessionCohort) -> None:
 def pack_head(records: PreambleChanges) -> bytes:
     """What the heads of a client's requests have shown."""
     regions = [(r.place, list(r.before), list(r.after), r.lines) for r in records.evidence.regions]
-    documents = records.documents
-    return _encode(PackedHead(VERSION, *records.counts(), regions, documents.changing(), documents.last()))
+    return _encode(PackedHead(VERSION, *records.counts(), regions))
 
 
 def read_head(blob: bytes) -> PackedHead:
@@ -276,8 +273,6 @@ def restore_head(packed: PackedHead, records: PreambleChanges) -> None:
     records.evidence.add(
         VolatileRegion(place, tuple(before), tuple(after), lines) for place, before, after, lines in packed.regions
     )
-    records.documents.add(packed.documents)
-    records.documents.adopt(packed.sets)
 
 
 def held_along(cache: Cache, prompt: Prompt, *, opening_only: bool = False) -> list[SavedEntries]:

@@ -1,10 +1,14 @@
+from dataclasses import replace
+
 import pytest
 
 from proxy.core.layout.orders import RequestElements, behind_prefix, material
 from proxy.core.layout.relocation import moved_material
+from proxy.core.providers import PROFILES
 from proxy.core.request.element import ElementKind
 from proxy.core.request.tokens import TokenCounter, bytes_over_four
-from tests.talk import Body, assistant, calling, result, said, system, text_part, user, view_of
+from tests.fidelity.checker import check
+from tests.talk import Body, Talk, assistant, calling, chat, result, said, sent, system, text_part, user, view_of
 
 CLOCK = "Current time: 2026-01-01 10:00"
 PROMPT = f"You are kind.\n{CLOCK}\nRules follow.\n"
@@ -77,20 +81,6 @@ def test_the_fixed_text_is_the_same_whatever_the_time() -> None:
     assert one.tail[0].digest != other.tail[0].digest
 
 
-def test_documents_that_were_not_seen_to_change_stand_apart_when_the_clock_goes() -> None:
-    documents = DOCUMENTS.removeprefix("Answer.\n").removesuffix("Brief.\n")
-    messages = [system(PROMPT + documents), user("go")]
-    recognised = view_of(*messages, movable=False)
-    counter = TokenCounter(bytes_over_four)
-    found = moved_material(recognised, material(recognised, (), counter), counter)
-    assert found is not None
-    assert [(e.kind.value, e.lead) for e in found.preamble] == [
-        ("system", "You are kind.\nRules follow.\n"), ("standing", documents),
-    ]  # fmt: skip
-    assert not found.documents
-    assert [item.text for item in recognised.retrieved()] == [item.text for item in recognised.system[0].standing] != []
-
-
 @pytest.mark.parametrize("content", [PROMPT, [text_part(PROMPT), text_part("More.")]])
 def test_what_a_message_says_beside_its_text_is_a_part_of_it(content: object) -> None:
     plain, named = moved(system(content), user("go")), moved(system(content, name="bob"), user("go"))
@@ -98,3 +88,38 @@ def test_what_a_message_says_beside_its_text_is_a_part_of_it(content: object) ->
     assert named is not None
     assert plain.preamble[0].parts[0].digest != named.preamble[0].parts[0].digest
     assert plain.preamble[0].parts[1:] == named.preamble[0].parts[1:]
+
+
+RULES = "\n".join(f"Rule {number}: a rule of the house, of some length." for number in range(150))
+
+
+def retrieved(name: str) -> str:
+    return f'<document source="{name}">\n{name} says this and that, at some length.\n</document>\n'
+
+
+@pytest.mark.parametrize("profile", ["anthropic", "openai"])
+def test_documents_move_with_a_clients_first_request_and_the_rules_behind_them_are_read_in_the_second(
+    profile: str,
+) -> None:
+    talk = Talk(profile=replace(PROFILES[profile], min_tokens=256))
+    for names, question in (("ab", "one?"), ("bc", "two?")):
+        prompt = f"You answer by the documents.\n{''.join(map(retrieved, names))}{RULES}"
+        body = chat(system(prompt), user(question))
+        plan = talk.send(body)
+        parts = [part["text"] for part in sent(plan)["messages"][0]["content"]]
+        assert parts[0] == f"You answer by the documents.\n{RULES}"
+        assert sorted(part.strip() for part in parts[1:]) == [retrieved(name).strip() for name in names]
+        assert check(body, sent(plan), mode="tier", profile=profile) == []
+    assert plan.predicted is not None
+    assert plan.predicted.read > 1000
+
+
+def test_documents_that_never_change_cost_no_more_than_in_their_place() -> None:
+    talk, turns = Talk(profile=replace(PROFILES["anthropic"], min_tokens=256)), list[Body]()
+    prompt = f"You answer by the documents.\n{retrieved('a')}{retrieved('b')}{RULES}"
+    for number in range(6):
+        turns.append(user(f"question {number}?"))
+        plan = talk.send(chat(system(prompt), *turns))
+        turns.append(assistant("ok"))
+    assert plan.predicted is not None
+    assert plan.predicted.read > 0.95 * plan.predicted.total

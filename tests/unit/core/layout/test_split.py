@@ -111,16 +111,16 @@ def prompt(which: str) -> str:
     return FIXED + DOCUMENTS.format(*[which] * 3)
 
 
-def test_documents_at_the_end_are_a_part_of_their_own_before_they_were_seen_to_change() -> None:
-    found = layout_of(system(prompt("a")), user("a"), movable=False)
+@pytest.mark.parametrize("rest", ["", REST])
+def test_documents_are_a_part_of_their_own_with_all_that_stands_behind_them(rest: str) -> None:
+    found = layout_of(system(prompt("a") + rest), user("a"))
     assert found is not None
-    assert [e.kind for e in found.elements] == [ElementKind.SYSTEM, ElementKind.STANDING, ElementKind.MESSAGE]
-    assert [e.lead for e in found.elements[:2]] == [FIXED, DOCUMENTS.format("a", "a", "a")]
+    assert [e.kind for e in found.elements] == [ElementKind.SYSTEM, ElementKind.REST, ElementKind.MESSAGE]
+    assert [e.lead for e in found.elements[:2]] == [FIXED, DOCUMENTS.format("a", "a", "a") + rest]
 
 
-@pytest.mark.parametrize("text", [prompt("a") + REST, DOCUMENTS.format("a", "a", "a") + REST])
-def test_documents_with_text_behind_them_are_not(text: str) -> None:
-    assert layout_of(system(text), user("a"), movable=False) is None
+def test_documents_that_begin_the_text_leave_nothing_to_split() -> None:
+    assert layout_of(system(DOCUMENTS.format("a", "a", "a") + REST), user("a")) is None
 
 
 @pytest.mark.parametrize("clock", ["", "Current time: 10:00\n"])
@@ -133,7 +133,8 @@ def test_what_stands_in_front_of_the_documents_is_read_when_they_change_for_the_
         turns += [user(f"q{which}"), assistant("ok")]
         if which == "a":
             parts = [part["text"] for part in sent(plan)["messages"][0]["content"]]
-            assert parts == [FIXED, DOCUMENTS.format("a", "a", "a")]
+            assert parts[0] == FIXED
+            assert "".join(parts) == prompt("a")
     assert plan.predicted is not None
     assert plan.predicted.read >= 480
 

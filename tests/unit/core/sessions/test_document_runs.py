@@ -49,10 +49,8 @@ def test_can_be_restored() -> None:
     assert runs_of(other, "ad") == [3, 2]
 
 
-def test_what_the_last_request_had_is_known() -> None:
-    runs = followed("ab", "cd")
-    assert runs.has([b"d", b"c"])
-    assert not runs.has([b"c", b"a"])
-    many = [bytes([number]) for number in range(40)]
-    runs.follow(many, runs.signs(many, [(0.0, 0.0)] * 40), DocumentOdds())
-    assert runs.has(many)
+def test_documents_last_that_two_requests_had() -> None:
+    runs = followed("ab", "bad")
+    assert runs.are_lasting([b"b", b"a"])
+    assert not runs.are_lasting([b"a", b"d"])
+    assert not runs.are_lasting([b"a", b"c"])

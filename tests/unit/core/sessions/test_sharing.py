@@ -126,7 +126,7 @@ def test_what_a_session_taught_is_known_to_the_next_one_elsewhere() -> None:
     assert apart.predicted.read == 0
 
 
-def test_documents_that_change_are_seen_to_do_so_by_whoever_is_asked() -> None:
+def test_documents_stand_behind_the_instructions_whoever_is_asked() -> None:
     def moved(workers: Workers) -> list[bool]:
         found, turns = [], list[Body]()
         for number in range(4):
@@ -137,7 +137,7 @@ def test_documents_that_change_are_seen_to_do_so_by_whoever_is_asked() -> None:
             found.append(b"terse" in plan.body[: plan.body.index(b"<document")])
         return found
 
-    assert moved(Workers(1)) == moved(Workers(3, blobs={})) == [False, True, True, True]
+    assert moved(Workers(1)) == moved(Workers(3, blobs={})) == [True] * 4
 
 
 def test_scopes_are_apart() -> None:
@@ -222,7 +222,7 @@ def test_everything_that_is_learnt_is_in_a_snapshot() -> None:
     cohort = {slot.removeprefix("_") for slot in SessionCohort.__slots__} - {"key"}  # a name for the lane
     assert cohort <= {field.name for field in msgspec.structs.fields(snapshot.PackedLane)}
     assert {field.name for field in fields(PreambleChanges)} == {
-        "seen", "changes", "fresh_seen", "fresh_changes", "evidence", "documents",
+        "seen", "changes", "fresh_seen", "fresh_changes", "evidence",
     }  # fmt: skip
     assert set(vars(Classic())) == {"policy", "_items", "_broken", "_broken_by_history", "_sequence"}
 
