@@ -7,12 +7,12 @@ from proxy.admin.forms import in_unit
 from proxy.spend.counters import charge_of, counter_of
 from proxy.spend.epochs import Epochs
 from proxy.spend.rules import rule_of
-from proxy.spend.windows import window_at
+from proxy.spend.windows import Window, window_at
 from proxy.storage.port import BudgetRecord, MoneyStore
 
 
 class BudgetStatus:
-    """The state of budgets that are one pot. What is counted for each key, user or model apart has no one state."""
+    """The state of budgets that have one counter. Where each key, user or model is counted apart, there is none."""
 
     def __init__(self, store: MoneyStore, epochs: Epochs) -> None:
         self._store = store
@@ -31,29 +31,27 @@ class BudgetStatus:
         else:
             before = await self._store.set_spent(budget.team, charge, now)
             await self._epochs.restored(counter_of(budget.team, rule))
-        return {
-            "spent_before": in_unit(budget, before.spent),
-            "spent": in_unit(budget, amount),
-            "reserved": in_unit(budget, before.reserved),
-            "left": None if budget.hard is None else in_unit(budget, budget.hard - amount - before.reserved),
-            "resets_at": window.resets_at,
-        }
+        return {"spent_before": in_unit(budget, before.spent), **_view(budget, window, amount, before.reserved)}
 
     async def state(self, budget: BudgetRecord, now: float) -> Mapping[str, Any]:
         """What is spent and reserved in the window of now, what is left, and when it begins anew. Raises StoreError."""
-        if not is_one_pot(budget):
+        if not has_one_counter(budget):
             return {}
         rule = rule_of(budget, "" if budget.scope == "team" else budget.subject)
         window = window_at(rule.window, rule.timezone, now)
         found = await self._store.balance(budget.team, charge_of(rule, window), now)
-        return {
-            "spent": in_unit(budget, found.spent),
-            "reserved": in_unit(budget, found.reserved),
-            "left": None if budget.hard is None else in_unit(budget, budget.hard - found.spent - found.reserved),
-            "resets_at": window.resets_at,
-        }
+        return _view(budget, window, found.spent, found.reserved)
 
 
-def is_one_pot(budget: BudgetRecord) -> bool:
+def has_one_counter(budget: BudgetRecord) -> bool:
     """Whether all that the budget is about is counted together."""
     return budget.scope == "team" or "*" not in budget.subject or (budget.scope == "model" and budget.subject != "*")
+
+
+def _view(budget: BudgetRecord, window: Window, spent: int, reserved: int) -> Mapping[str, Any]:
+    return {
+        "spent": in_unit(budget, spent),
+        "reserved": in_unit(budget, reserved),
+        "left": None if budget.hard is None else in_unit(budget, budget.hard - spent - reserved),
+        "resets_at": window.resets_at,
+    }

@@ -3,7 +3,7 @@
 A field that is left out stays as it is (or has its default); null clears it.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, TypeVar
 
@@ -16,9 +16,6 @@ from proxy.storage.port import BudgetRecord
 
 F = TypeVar("F", bound="_Form")
 T = TypeVar("T")
-
-_MOST_PER_MINUTE = 10**12
-_MOST_TOKENS = 10**15
 
 
 class _Form(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -76,12 +73,19 @@ class SpentForm(_Form, frozen=True):
     dry_run: bool = False
 
 
-def read(body: object, form: type[F]) -> F:
+def read(body: Any, form: type[F]) -> F:
     """A body as a form. Raises InvalidRequest."""
     try:
         return msgspec.convert(body, form, strict=True)
     except msgspec.ValidationError as error:
         raise InvalidRequest(f"The body is not right: {error}.") from error
+
+
+def check_query(query: Mapping[str, str], known: Iterable[str]) -> None:
+    """Raises InvalidRequest where a parameter is not known."""
+    unknown = sorted(set(query) - set(known))
+    if unknown:
+        raise InvalidRequest(f"There is no parameter '{unknown[0][:64]}'.", param=unknown[0][:64])
 
 
 def checked(what: str, check: Callable[[T], Any], value: T) -> Any:
@@ -98,27 +102,20 @@ class _Field:
 
     name: str
     check: Callable[[Any], Any]
-    cleared: object
+    cleared: Any
 
 
-def _per_minute(value: int) -> int:
-    if not 1 <= value <= _MOST_PER_MINUTE:
-        raise ValueError(f"must be between 1 and {_MOST_PER_MINUTE}")
-    return value
+def _between(least: int, most: int) -> Callable[[int], int]:
+    def check(value: int) -> int:
+        if not least <= value <= most:
+            raise ValueError(f"must be between {least} and {most}")
+        return value
+
+    return check
 
 
-def _tokens(value: int) -> int:
-    if not 0 <= value <= _MOST_TOKENS:
-        raise ValueError(f"must be between 0 and {_MOST_TOKENS}")
-    return value
-
-
-def _output(value: int) -> int:
-    if not 1 <= value <= 10**9:
-        raise ValueError("must be between 1 and 1000000000")
-    return value
-
-
+_per_minute = _between(1, 10**12)
+_tokens = _between(0, 10**15)
 _COMMON = (
     _Field("mode", validation.mode, ""),
     _Field("models", validation.models, ()),
@@ -129,7 +126,7 @@ _TEAM = (*_COMMON, _Field("paths", validation.paths, ()))
 _KEY = (*_COMMON, _Field("user", validation.text, ""), _Field("note", validation.text, ""))
 _BUDGET = (
     _Field("timezone", validation.timezone, "UTC"),
-    _Field("assumed_output_tokens", _output, None),
+    _Field("assumed_output_tokens", _between(1, 10**9), None),
     _Field("webhook", validation.url, ""),
 )
 
@@ -155,28 +152,26 @@ def key_changes(form: KeyForm, now: float) -> Mapping[str, Any]:
 def budget_changes(form: BudgetForm, before: BudgetRecord | None = None) -> Mapping[str, Any]:
     """What a form says about a budget, by the fields of its record. The unit never changes: its counters are in it."""
     changes = _changes(form, _BUDGET)
-    amounts = _amounts(before)
-    for name in amounts:
+    amounts, counted = _amounts(before), {}
+    for name, check in (
+        ("usd", validation.nanos),
+        ("soft_usd", validation.nanos),
+        ("tokens", _tokens),
+        ("soft_tokens", _tokens),
+    ):
         given = getattr(form, name)
         if given is not UNSET:
             amounts[name] = given
-    for name in ("usd", "soft_usd"):
         if amounts[name] is not None:
-            checked(name, validation.nanos, amounts[name])
-    for name in ("tokens", "soft_tokens"):
-        if amounts[name] is not None:
-            checked(name, _tokens, amounts[name])
+            counted[name] = checked(name, check, amounts[name])
     try:
         validation.check_amounts(**amounts)
     except ValueError as error:
         raise InvalidRequest(f"A budget {error}.") from None
-    unit = "usd" if amounts["usd"] is not None or amounts["soft_usd"] is not None else "tokens"
+    unit = "usd" if counted.keys() & {"usd", "soft_usd"} else "tokens"
     if before is not None and before.unit != unit:
-        raise InvalidRequest("A budget keeps its unit: delete it, and make another.")
-    hard, soft = amounts[unit], amounts[f"soft_{unit}"]
-    if unit == "usd":
-        hard, soft = (None if value is None else validation.nanos(value) for value in (hard, soft))
-    return {**changes, "unit": unit, "hard": hard, "soft": soft}
+        raise InvalidRequest("The unit of a budget cannot change: delete the budget, and make another.")
+    return {**changes, "unit": unit, "hard": counted.get(unit), "soft": counted.get(f"soft_{unit}")}
 
 
 def _amounts(before: BudgetRecord | None) -> dict[str, Any]:

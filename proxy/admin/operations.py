@@ -5,7 +5,7 @@ a ``AdminResponse``, or raises a ``ProxyError``.
 """
 
 import asyncio
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,7 +17,7 @@ from proxy.admin.keys import Keys
 from proxy.admin.resource import Query, Resource
 from proxy.admin.spend import entries_report, spend_report
 from proxy.admin.teams import Teams
-from proxy.errors import InvalidRequest, MethodNotAllowed, NotFound, NotReady
+from proxy.errors import MethodNotAllowed, NotFound, NotReady
 from proxy.ports import Clock, StoreError
 from proxy.spend.epochs import Epochs
 from proxy.storage.port import Store
@@ -40,13 +40,13 @@ class AdminService:
         self._clock = clock
         self._epochs = epochs or Epochs(store, None)
         self._turn = asyncio.Lock()
-        self._resources: Mapping[str, Resource] = {
+        self._resources: Mapping[str, Resource[Any, Any]] = {
             "teams": Teams(directory, clock),
             "keys": Keys(directory, clock),
             "budgets": Budgets(directory, clock, BudgetStatus(store, self._epochs)),
         }
 
-    async def answer(self, method: str, path: str, query: Query | None = None, body: object = None) -> AdminResponse:
+    async def answer(self, method: str, path: str, query: Query | None = None, body: Any = None) -> AdminResponse:
         """Do what is asked for. Raises InvalidRequest, NotFound, Conflict, MethodNotAllowed, NotReady."""
         kind, _, rest = path.strip("/").partition("/")
         try:
@@ -79,11 +79,11 @@ class AdminService:
         return {"object": "store", "epoch": self._epochs.current, "lost": [] if verb else list(lost), **accepted}
 
 
-async def _operation(resource: Resource, method: str, rest: str, query: Query, body: object) -> AdminResponse:
+async def _operation(resource: Resource[Any, Any], method: str, rest: str, query: Query, body: Any) -> AdminResponse:
     """Find the method of a resource that does it."""
     if not rest:
         if method == "GET":
-            _check_query(query, resource.filters)
+            forms.check_query(query, resource.filters)
             return AdminResponse({"object": "list", "data": list(await resource.all(query))})
         if method == "POST":
             return AdminResponse(await resource.create(forms.read(body, resource.form)), 201)
@@ -93,19 +93,12 @@ async def _operation(resource: Resource, method: str, rest: str, query: Query, b
         if method != "POST":
             raise MethodNotAllowed(f"POST does {verb}.")
         return AdminResponse(await resource.verbs[verb](name, body))
-    name = rest
     match method:
         case "GET":
-            return AdminResponse(await resource.one(name))
+            return AdminResponse(await resource.one(rest))
         case "PATCH":
-            return AdminResponse(await resource.change(name, forms.read(body, resource.form)))
+            return AdminResponse(await resource.change(rest, forms.read(body, resource.form)))
         case "DELETE":
-            return AdminResponse(await resource.remove(name, query))
+            return AdminResponse(await resource.remove(rest, query))
         case _:
             raise MethodNotAllowed("GET reads, PATCH changes, DELETE deletes.")
-
-
-def _check_query(query: Query, known: Iterable[str]) -> None:
-    unknown = sorted(set(query) - set(known))
-    if unknown:
-        raise InvalidRequest(f"There is no parameter '{unknown[0][:64]}'.", param=unknown[0][:64])

@@ -1,63 +1,96 @@
-"""What can be done with things of one kind."""
+"""What the admin API can do with teams, keys and budgets alike."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 from proxy.access.directory import Directory, Snapshot
 from proxy.admin.views import View
-from proxy.errors import Conflict, InvalidRequest
+from proxy.errors import Conflict, InvalidRequest, NotFound
 from proxy.ports import Clock
-from proxy.storage.port import TeamRecord
+from proxy.storage.port import R, RecordKind, TeamRecord, record_name
 
 Query = Mapping[str, str]
+F = TypeVar("F")
 
 
-class Resource(ABC):
-    """Things of one kind. ``verbs``: actions beside reading and writing, which get a name and a body; ``filters``: what
-    a list may be asked for."""
+class Resource(ABC, Generic[R, F]):
+    """Records of one kind. ``verbs`` are actions beside reading and writing; each gets a name and a body. ``filters``
+    are the parameters by which a list may be narrowed. ``naming`` ends the text of an error for an unknown name."""
 
-    form: type[Any]
+    kind: RecordKind
+    form: type[F]
+    naming: str = ""
     filters: Sequence[str] = ("team",)
-    verbs: Mapping[str, Callable[[str, object], Awaitable[View]]]
+    verbs: Mapping[str, Callable[[str, Any], Awaitable[View]]]
 
     def __init__(self, directory: Directory, clock: Clock) -> None:
         self._directory = directory
         self._clock = clock
         self.verbs = {}
 
+    async def all(self, query: Query) -> Iterable[View]:
+        """Those that the query asks for."""
+        records = sorted(self._records.values(), key=self._order)
+        return [await self._view(one) for one in records if "team" not in query or query["team"] == _team_of(one)]
+
+    async def one(self, name: str) -> View:
+        """One of them. Raises NotFound."""
+        return await self._view(self._found(name))
+
+    @abstractmethod
+    async def create(self, form: F) -> View:
+        """Make one. Raises InvalidRequest, Conflict."""
+
+    @abstractmethod
+    async def change(self, name: str, form: F) -> View:
+        """Change one. Raises InvalidRequest, NotFound, Conflict."""
+
+    async def remove(self, name: str, query: Query) -> View:
+        """Delete one. Raises NotFound, Conflict."""
+        self._changeable(name)
+        await self._directory.remove(self.kind, name)
+        return {"object": self.kind, "id": name, "deleted": True}
+
     @property
     def _snapshot(self) -> Snapshot:
         return self._directory.snapshot
 
+    @property
     @abstractmethod
-    async def all(self, query: Query) -> Iterable[View]:
-        """Those that the query asks for."""
+    def _records(self) -> Mapping[str, R]: ...
 
     @abstractmethod
-    async def one(self, name: str) -> View:
-        """One of them. Raises NotFound."""
+    async def _view(self, record: R) -> View: ...
 
-    @abstractmethod
-    async def create(self, form: Any) -> View:
-        """Make one. Raises InvalidRequest, Conflict."""
+    def _order(self, record: R) -> Any:
+        """What lists are sorted by."""
+        return record_name(record)
 
-    @abstractmethod
-    async def change(self, name: str, form: Any) -> View:
-        """Change one. Raises InvalidRequest, NotFound, Conflict."""
+    def _found(self, name: str) -> R:
+        record = self._records.get(name)
+        if record is None:
+            raise NotFound(f"There is no such {self.kind}{self.naming}.")
+        return record
 
-    @abstractmethod
-    async def remove(self, name: str, query: Query) -> View:
-        """Delete one. Raises NotFound, Conflict."""
-
-    def _managed(self, what: str, name: str) -> None:
-        """Raises Conflict for what stands in the file."""
+    def _changeable(self, name: str) -> R:
+        """A record that is managed here. Raises NotFound, and Conflict for a record of the configuration."""
+        record = self._found(name)
         if name in self._snapshot.declared:
-            raise Conflict(f"The {what} '{name}' is declared in the proxy's configuration: change it there.")
+            raise Conflict(f"The {self.kind} '{name}' is declared in the proxy's configuration: change it there.")
+        return record
 
-    def _team(self, name: object) -> TeamRecord:
+    async def _put(self, record: R) -> View:
+        await self._directory.put(record)
+        return await self.one(record_name(record))
+
+    def _team(self, name: Any) -> TeamRecord:
         """The team that a form names. Raises InvalidRequest."""
         team = self._snapshot.teams.get(name) if isinstance(name, str) else None
         if team is None:
             raise InvalidRequest("There is no such team.", param="team", code="unknown_team")
         return team
+
+
+def _team_of(record: R) -> str:
+    return record.name if isinstance(record, TeamRecord) else record.team

@@ -3,13 +3,14 @@
 import csv
 import io
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import fields
+from dataclasses import asdict, fields
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any, get_args
 from zoneinfo import ZoneInfo
 
 from proxy.access import validation
-from proxy.admin.forms import checked
+from proxy.admin.forms import check_query, checked
 from proxy.admin.views import View, spend_view
 from proxy.errors import InvalidRequest
 from proxy.storage.port import LedgerEntry, SpendGroup, SpendQuery, Store
@@ -84,7 +85,7 @@ def as_csv(names: Sequence[str], lines: Iterable[View], rename: Mapping[str, str
     return out.getvalue()
 
 
-def cell(value: object) -> object:
+def cell(value: Any) -> Any:
     """A value as it may stand in a spreadsheet."""
     if isinstance(value, str):
         return f"'{value}" if value.startswith(_FORMULA) else value
@@ -92,7 +93,7 @@ def cell(value: object) -> object:
 
 
 def _entry_view(entry: LedgerEntry) -> View:
-    view = {field.name: getattr(entry, field.name) for field in fields(LedgerEntry)}
+    view = asdict(entry)
     view["cost_usd"], view["saved_usd"] = validation.usd(view.pop("cost")), validation.usd(view.pop("saved"))
     return view
 
@@ -103,9 +104,7 @@ def _sum(values: Iterable[float]) -> float:
 
 
 def _check(query: Mapping[str, str], known: frozenset[str]) -> None:
-    unknown = sorted(set(query) - known)
-    if unknown:
-        raise InvalidRequest(f"There is no parameter '{unknown[0][:64]}'.", param=unknown[0][:64])
+    check_query(query, known)
     if query.get("format", "json") not in ("json", "csv"):
         raise InvalidRequest("'format' must be json or csv.", param="format")
 
@@ -122,10 +121,9 @@ def _groups(text: str) -> tuple[SpendGroup, ...]:
 
 
 def _range(query: Mapping[str, str], now: float) -> tuple[float, float]:
-    since = checked("since", lambda text: validation.moment(text, now, ahead=False), query.get("since", _DEFAULT_SINCE))
-    until = now + 1.0
-    if "until" in query:
-        until = checked("until", lambda text: validation.moment(text, now, ahead=False), query["until"])
+    moment = partial(validation.moment, now=now, ahead=False)
+    since = checked("since", moment, query.get("since", _DEFAULT_SINCE))
+    until = checked("until", moment, query["until"]) if "until" in query else now + 1.0
     if since >= until:
         raise InvalidRequest("'since' must lie before 'until'.", param="since")
     return since, until

@@ -1,6 +1,6 @@
 """Teams, as the admin API makes and changes them."""
 
-from collections.abc import Iterable
+from collections.abc import Mapping
 from dataclasses import replace
 
 from msgspec import UNSET
@@ -10,43 +10,36 @@ from proxy.admin import forms
 from proxy.admin.forms import TeamForm
 from proxy.admin.resource import Query, Resource
 from proxy.admin.views import View, team_view
-from proxy.errors import Conflict, InvalidRequest, NotFound
+from proxy.errors import Conflict, InvalidRequest
 from proxy.storage.port import TeamRecord
 
 
-class Teams(Resource):
-    """Deleting one with keys must be meant."""
+class Teams(Resource[TeamRecord, TeamForm]):
+    """A team that has keys is deleted only where the caller insists."""
 
+    kind = "team"
     form = TeamForm
     filters = ()
 
-    async def all(self, query: Query) -> Iterable[View]:
-        teams = sorted(self._snapshot.teams.values(), key=lambda team: team.name)
-        return [team_view(team, self._snapshot) for team in teams]
-
-    async def one(self, name: str) -> View:
-        return team_view(self._found(name), self._snapshot)
-
     async def create(self, form: TeamForm) -> View:
+        """Make a team."""
         if not isinstance(form.name, str):
             raise InvalidRequest("A team needs a name.", param="name")
         name = forms.checked("name", validation.name, form.name)
         if name in self._snapshot.teams:
             raise Conflict(f"There is a team '{name}' already.")
-        await self._directory.put(TeamRecord(name, created_at=self._clock.now(), **forms.team_changes(form)))
-        return await self.one(name)
+        return await self._put(TeamRecord(name, created_at=self._clock.now(), **forms.team_changes(form)))
 
     async def change(self, name: str, form: TeamForm) -> View:
-        team = self._found(name)
-        self._managed("team", name)
+        """Change a team. Its name stays."""
+        team = self._changeable(name)
         if form.name not in (UNSET, name):
-            raise InvalidRequest("A team keeps its name: the ledger knows it by that.", param="name")
-        await self._directory.put(replace(team, **forms.team_changes(form)))
-        return await self.one(name)
+            raise InvalidRequest("The name of a team cannot change, because the ledger refers to it.", param="name")
+        return await self._put(replace(team, **forms.team_changes(form)))
 
     async def remove(self, name: str, query: Query) -> View:
-        self._found(name)
-        self._managed("team", name)
+        """Delete a team with its budgets; with its keys where the query says ``force=true``."""
+        self._changeable(name)
         keys = self._snapshot.keys_of(name)
         if keys and query.get("force") != "true":
             raise Conflict(f"The team '{name}' has keys ({len(keys)}): delete them first, or say force=true (--force).")
@@ -57,8 +50,9 @@ class Teams(Resource):
         await self._directory.remove("team", name)
         return {"object": "team", "name": name, "deleted": True, "keys": len(keys)}
 
-    def _found(self, name: str) -> TeamRecord:
-        team = self._snapshot.teams.get(name)
-        if team is None:
-            raise NotFound("There is no such team.")
-        return team
+    @property
+    def _records(self) -> Mapping[str, TeamRecord]:
+        return self._snapshot.teams
+
+    async def _view(self, record: TeamRecord) -> View:
+        return team_view(record, self._snapshot)

@@ -1,7 +1,7 @@
 """What ``stratiform teams|keys|budgets|spend`` have in common: where they work, and how they print.
 
-They ask the same desk as the admin API does: on the configured store itself, or, with ``--url``, through a proxy that
-runs. The master key is never an argument: other users of a machine can read those.
+They ask the same service as the admin API does: on the configured store itself, or, with ``--url``, through a proxy
+that runs. The master key is never an argument, because other users of a machine can read the arguments of a process.
 """
 
 import argparse
@@ -119,7 +119,7 @@ def run_with(arguments: argparse.Namespace, work: Callable[[Ask], Awaitable[None
 
 @asynccontextmanager
 async def asking(arguments: argparse.Namespace, environment: Environment | None = None) -> AsyncIterator[Ask]:
-    """The desk that a command asks: the store's own, or a proxy's. Raises ConfigError."""
+    """The service that a command asks: one on the store itself, or that of a proxy. Raises ConfigError."""
     environment = environment or Environment.of_process()
     if arguments.url:
         async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=_TIMEOUT_S)) as session:
@@ -135,10 +135,10 @@ async def asking(arguments: argparse.Namespace, environment: Environment | None 
         await Timekeeper(clock, store, settings.spool_folder).prepare()
         epochs = Epochs(store, factories.epoch_file(settings))
         await epochs.recall()
-        desk = AdminService(directory, store, clock, epochs)
+        service = AdminService(directory, store, clock, epochs)
 
         async def ask(method: str, path: str, query: Mapping[str, str] | None = None, body: object = None) -> Any:
-            reply = await desk.answer(method, path, query, body)
+            reply = await service.answer(method, path, query, body)
             return reply.content
 
         yield ask
@@ -172,7 +172,7 @@ def _master_key(environment: Environment) -> str:
 
 
 class _Remote:
-    """The desk of a proxy that runs."""
+    """The admin service of a proxy that runs."""
 
     def __init__(self, session: aiohttp.ClientSession, url: str, key: str) -> None:
         self._session = session

@@ -228,18 +228,14 @@ class ModelTable:
             for pattern, entries in self._wildcards:
                 parts = captured(pattern, written)
                 if parts is not None:
-                    found = [self._behind(entry, name, written, parts) for entry in entries]
-                    return self._remember(name, _group(entries, found))
+                    models = [_substituted(entry.model, written, parts) for entry in entries]
+                    pairs = zip(entries, models, strict=True)
+                    found = [deployment_of(entry, self._price_of, name, model) for entry, model in pairs]
+                    if len(self._matched) >= _CACHED_NAMES:
+                        self._matched.clear()
+                    levels = self._matched[name] = _group(entries, found)
+                    return levels
         return ()
-
-    def _behind(self, entry: ListedModel, name: str, written: str, parts: Sequence[str]) -> Deployment:
-        return deployment_of(entry, self._price_of, name=name, model=_substituted(entry.model, written, parts))
-
-    def _remember(self, name: str, levels: Levels) -> Levels:
-        if len(self._matched) >= _CACHED_NAMES:
-            self._matched.clear()
-        self._matched[name] = levels
-        return levels
 
 
 def _group(entries: Sequence[ListedModel], deployments: Sequence[Deployment]) -> Levels:

@@ -124,7 +124,7 @@ def load(path: Path | None, upstream: str = "", environment: Environment | None 
         if not upstream:
             raise ConfigError(["nothing to forward to: give --config FILE or --upstream URL"])
         return Settings(upstream=_upstream(upstream), state_folder=state_folder(environment))
-    raw = _without_nulls(_read_with_includes(path))
+    raw = {key: value for key, value in _read_with_includes(path).items() if value is not None}
     section = raw.get("environment_variables")
     exported: dict[str, str] = {}
     if isinstance(section, dict):
@@ -135,8 +135,10 @@ def load(path: Path | None, upstream: str = "", environment: Environment | None 
     settings = Settings(
         stratiform=file.stratiform,
         models=tuple(_with_credentials(file, problems)),
-        aliases={name: to if isinstance(to, str) else to.model for name, to in _aliases(file).items()},
-        master_key=_master_key(file, environment, problems),
+        aliases={
+            name: to if isinstance(to, str) else to.model for name, to in file.router_settings.model_group_alias.items()
+        },
+        master_key=_master_key(file, environment),
         upstream=_upstream(upstream) if upstream else "",
         timeout_s=file.litellm_settings.request_timeout or file.router_settings.timeout or 600.0,
         drop_params=file.litellm_settings.drop_params,
@@ -200,11 +202,6 @@ def _read(path: Path) -> dict[str, Any]:
     return loaded
 
 
-def _without_nulls(raw: dict[str, Any]) -> dict[str, Any]:
-    """Without sections that were left empty."""
-    return {key: value for key, value in raw.items() if value is not None}
-
-
 def _slips(raw: dict[str, Any]) -> Iterator[str]:
     """Section names that are probably misspelt. Others that we do not know are LiteLLM's, or ignored as there."""
     known = set(ConfigFile.model_fields)
@@ -262,11 +259,7 @@ def _merged(entry: ModelEntry, values: Mapping[str, object], index: int, problem
         return entry
 
 
-def _aliases(file: ConfigFile) -> Mapping[str, Any]:
-    return file.router_settings.model_group_alias
-
-
-def _master_key(file: ConfigFile, environment: Environment, problems: list[str]) -> SecretStr | None:
+def _master_key(file: ConfigFile, environment: Environment) -> SecretStr | None:
     """The master key; LiteLLM also takes it from the environment where the file has none."""
     key = file.general_settings.master_key
     if key is not None:

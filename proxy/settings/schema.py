@@ -4,11 +4,11 @@ Keys that LiteLLM knows and Stratiform does not use are accepted (``extra="allow
 ``proxy.settings.unsupported``. In the ``stratiform`` section every unknown key is an error.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Annotated, Literal
 from urllib.parse import urlsplit
 
-from pydantic import BaseModel, ConfigDict, Field, SecretStr, field_validator, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, SecretStr, field_validator, model_validator
 
 from proxy.core.money.prices import price_of
 from proxy.core.providers import PROFILES
@@ -30,6 +30,27 @@ ENDPOINT_MODES = frozenset(
 )  # fmt: skip
 
 
+def http_url(url: str) -> str:
+    """The URL without a trailing slash. Raises ValueError where it is no http or https URL."""
+    text = url.strip().rstrip("/")
+    scheme, separator, rest = text.partition("://")
+    if not separator or scheme.lower() not in ("http", "https") or not rest or rest[0] in "/?#":
+        raise ValueError("must be an http:// or https:// URL")
+    return text
+
+
+HttpUrl = Annotated[str, AfterValidator(http_url)]
+
+
+def _filled(instead: str) -> Callable[[SecretStr], SecretStr]:
+    def check(key: SecretStr) -> SecretStr:
+        if not key.get_secret_value().strip():
+            raise ValueError(f"is empty; remove it to {instead}, or set one")
+        return key
+
+    return check
+
+
 class _Loose(BaseModel):
     model_config = ConfigDict(
         extra="allow",
@@ -49,9 +70,9 @@ class LiteLLMParams(_Loose):
 
     model: str = Field(min_length=1)
     custom_llm_provider: str | None = None
-    api_base: str | None = None
-    base_url: str | None = None
-    api_key: SecretStr | None = None
+    api_base: HttpUrl | None = None
+    base_url: HttpUrl | None = None
+    api_key: Annotated[SecretStr, AfterValidator(_filled("forward the client's own key"))] | None = None
     timeout: float | None = Field(default=None, gt=0)
     extra_headers: dict[str, str] | None = Field(default=None, repr=False)
     organization: str | None = None
@@ -60,18 +81,6 @@ class LiteLLMParams(_Loose):
     order: int | None = None
     rpm: float | None = Field(default=None, ge=0)
     tpm: float | None = Field(default=None, ge=0)
-
-    @field_validator("api_key")
-    @classmethod
-    def _not_empty(cls, key: SecretStr | None) -> SecretStr | None:
-        if key is not None and not key.get_secret_value().strip():
-            raise ValueError("is empty; remove it to forward the client's own key, or set one")
-        return key
-
-    @field_validator("api_base", "base_url")
-    @classmethod
-    def _is_url(cls, url: str | None) -> str | None:
-        return None if url is None else http_url(url)
 
 
 class ModelInfo(_Loose):
@@ -123,26 +132,24 @@ class Credential(_Loose):
 class GeneralSettings(_Loose):
     """LiteLLM's ``general_settings``, of which only the master key is used."""
 
-    master_key: SecretStr | None = None
-
-    @field_validator("master_key")
-    @classmethod
-    def _not_empty(cls, key: SecretStr | None) -> SecretStr | None:
-        if key is not None and not key.get_secret_value().strip():
-            raise ValueError("is empty; remove it to accept any key, or set one")
-        return key
+    master_key: Annotated[SecretStr, AfterValidator(_filled("accept any key"))] | None = None
 
 
-class LiteLLMSettings(_Loose):
-    """LiteLLM's ``litellm_settings``: what holds for every call."""
+class _Retries(_Loose):
+    """What LiteLLM reads from two sections."""
 
-    drop_params: bool | None = None
-    request_timeout: float | None = Field(default=None, gt=0)
     num_retries: int | None = Field(default=None, ge=0, le=20)
     allowed_fails: int | None = Field(default=None, ge=0)
     cooldown_time: float | None = Field(default=None, ge=0)
     fallbacks: list[dict[str, list[str]]] | None = None
     default_fallbacks: list[str] | None = None
+
+
+class LiteLLMSettings(_Retries):
+    """LiteLLM's ``litellm_settings``: what holds for every call."""
+
+    drop_params: bool | None = None
+    request_timeout: float | None = Field(default=None, gt=0)
 
 
 class AliasTarget(_Loose):
@@ -151,18 +158,13 @@ class AliasTarget(_Loose):
     model: str
 
 
-class RouterSettings(_Loose):
+class RouterSettings(_Retries):
     """LiteLLM's ``router_settings``: aliases, the timeout, retries, cooldowns and fallbacks are used."""
 
     model_group_alias: dict[str, str | AliasTarget] = {}
     timeout: float | None = Field(default=None, gt=0)
-    num_retries: int | None = Field(default=None, ge=0, le=20)
     retry_after: float | None = Field(default=None, ge=0)
-    allowed_fails: int | None = Field(default=None, ge=0)
-    cooldown_time: float | None = Field(default=None, ge=0)
     disable_cooldowns: bool | None = None
-    fallbacks: list[dict[str, list[str]]] | None = None
-    default_fallbacks: list[str] | None = None
 
 
 class Limits(Strict):
@@ -327,15 +329,6 @@ class ConfigFile(_Loose):
     router_settings: RouterSettings = RouterSettings()
     environment_variables: dict[str, object] = Field(default={}, repr=False)
     stratiform: Stratiform = Stratiform()
-
-
-def http_url(url: str) -> str:
-    """The URL without a trailing slash. Raises ValueError where it is no http or https URL."""
-    text = url.strip().rstrip("/")
-    scheme, separator, rest = text.partition("://")
-    if not separator or scheme.lower() not in ("http", "https") or not rest or rest[0] in "/?#":
-        raise ValueError("must be an http:// or https:// URL")
-    return text
 
 
 def redis_url(url: str) -> str:

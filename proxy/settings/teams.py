@@ -28,6 +28,14 @@ Paths = Annotated[list[str], AfterValidator(lambda value: list(validation.paths(
 Name = Annotated[str, StringConstraints(pattern=validation.NAME_PATTERN)]
 
 
+def _webhook_url(url: SecretStr) -> SecretStr:
+    validation.url(url.get_secret_value())
+    return url
+
+
+WebhookUrl = Annotated[SecretStr, AfterValidator(_webhook_url)]
+
+
 class Strict(BaseModel):
     """A section in which every unknown key is an error."""
 
@@ -88,7 +96,7 @@ class Budget(Strict):
         description="output reserved for a request that sets no limit of its own; by default the longest answer that "
         "LiteLLM's price map knows of the model, or 8192",
     )
-    webhook: SecretStr | None = Field(default=None, description="where the soft limit's notice goes")
+    webhook: WebhookUrl | None = Field(default=None, description="where the soft limit's notice goes")
 
     @field_validator("usd", "soft_usd")
     @classmethod
@@ -96,13 +104,6 @@ class Budget(Strict):
         if usd is not None:
             validation.nanos(usd)
         return usd
-
-    @field_validator("webhook")
-    @classmethod
-    def _is_url(cls, webhook: SecretStr | None) -> SecretStr | None:
-        if webhook is not None:
-            validation.url(webhook.get_secret_value())
-        return webhook
 
     @model_validator(mode="after")
     def _makes_sense(self) -> "Budget":
@@ -152,14 +153,8 @@ class Team(Strict):
 class Webhook(Strict):
     """Where notices of soft limits go, and the secret that they are signed with."""
 
-    url: SecretStr
+    url: WebhookUrl
     secret: SecretStr | None = None
-
-    @field_validator("url")
-    @classmethod
-    def _is_url(cls, url: SecretStr) -> SecretStr:
-        validation.url(url.get_secret_value())
-        return url
 
 
 class Budgets(Strict):

@@ -1,17 +1,18 @@
 """Which budgets and rate limits hold for a request, by the directory: the Rules port."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 
 from proxy.access.directory import Directory
 from proxy.core.model_patterns import matches
-from proxy.core.money.budget import Rule
+from proxy.core.money.budget import Rule, Unit
 from proxy.ports import Deployment, Principal
 from proxy.storage.port import BudgetRecord
 
 # No budget has such an id: names have no slash.
 REQUESTS_ID = "rate/requests"
 TOKENS_ID = "rate/tokens"
+_REQUESTS: Unit = "requests"
+_TOKENS: Unit = "tokens"
 _MINUTE = "minute"
 
 
@@ -32,11 +33,8 @@ class LimitResolver:
         budgets = self._directory.snapshot.budgets_of(principal.team)
         if not budgets and not principal.rates:
             return ()
-        held = (budget_rule(budget, principal, deployment.name, self._webhook) for budget in budgets)
-        found = [*_rate_rules(principal), *(rule for rule in held if rule is not None)]
-        if not self._webhook:
-            return found
-        return [rule if rule.webhook or rule.is_rate else replace(rule, webhook=self._webhook) for rule in found]
+        found = (budget_rule(budget, principal, deployment.name, self._webhook) for budget in budgets)
+        return [*_rate_rules(principal), *(rule for rule in found if rule is not None)]
 
 
 def budget_rule(budget: BudgetRecord, principal: Principal, model: str, webhook: str = "") -> Rule | None:
@@ -88,13 +86,7 @@ def _title(budget: BudgetRecord, whom: str) -> str:
 def _rate_rules(principal: Principal) -> Iterator[Rule]:
     for rate in principal.rates:
         whose = f"key '{rate.holder}'" if rate.holder else f"team '{principal.team}'"
-        if rate.requests is not None:
-            yield Rule(
-                id=REQUESTS_ID, title=f"the rate limit of {whose}", unit="requests", hard=rate.requests,
-                window=_MINUTE, whom=rate.holder, is_rate=True,
-            )  # fmt: skip
-        if rate.tokens is not None:
-            yield Rule(
-                id=TOKENS_ID, title=f"the rate limit of {whose}", unit="tokens", hard=rate.tokens,
-                window=_MINUTE, whom=rate.holder, is_rate=True,
-            )  # fmt: skip
+        for rule_id, unit, hard in ((REQUESTS_ID, _REQUESTS, rate.requests), (TOKENS_ID, _TOKENS, rate.tokens)):
+            if hard is not None:
+                title = f"the rate limit of {whose}"
+                yield Rule(rule_id, title, unit, hard, window=_MINUTE, whom=rate.holder, is_rate=True)

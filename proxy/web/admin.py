@@ -35,8 +35,8 @@ class Keyholder(Protocol):
 class AdminEndpoint:
     """The admin API over HTTP."""
 
-    def __init__(self, desk: AdminService, keyholder: Keyholder) -> None:
-        self._desk = desk
+    def __init__(self, service: AdminService, keyholder: Keyholder) -> None:
+        self._service = service
         self._keyholder = keyholder
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -59,7 +59,7 @@ class AdminEndpoint:
         if not self._keyholder.is_master(connection.headers):
             raise Unauthorized("The admin API needs the proxy's master key as `Authorization: Bearer KEY`.")
         body = await connection.read(_BODY_BYTES)
-        return await self._desk.answer(
+        return await self._service.answer(
             connection.method, connection.path, _query(connection.query), _json(body) if body else {}
         )
 

@@ -1,4 +1,4 @@
-"""Whatever is sent to the desk: it answers or refuses, and what it keeps can be used."""
+"""Whatever is sent to the service: it answers or refuses, and what it keeps can be used."""
 
 import asyncio
 from contextlib import suppress
@@ -59,14 +59,14 @@ def test_it_answers_or_refuses_and_what_it_keeps_is_usable(
         store = MemoryStore()
         directory = Directory(Declared([TeamRecord("red")]), store)
         await directory.load()
-        desk, who, rules = (
+        service, who, rules = (
             AdminService(directory, store, ManualClock(NOW)),
             Identity(directory, b"s"),
             LimitResolver(directory),
         )
         for method, path, query, body in calls:
             try:
-                reply = await desk.answer(method, path, query if method in ("GET", "DELETE") else {}, body)
+                reply = await service.answer(method, path, query if method in ("GET", "DELETE") else {}, body)
             except (InvalidRequest, NotFound, Conflict, MethodNotAllowed):
                 continue
             if method == "POST" and path == "keys" and "key" in reply.content:

@@ -1,4 +1,4 @@
-"""Teams, keys and budgets through the desk that the admin API and the command line share."""
+"""Teams, keys and budgets through the service that the admin API and the command line share."""
 
 import asyncio
 import re
@@ -32,16 +32,16 @@ DECLARED = Declared(
 
 
 class Office:
-    """A desk, and what it works on."""
+    """An admin service, and what it works on."""
 
     def __init__(self) -> None:
         self.store = MemoryStore()
         self.clock = ManualClock(NOW)
         self.directory = Directory(DECLARED, self.store)
-        self.desk = AdminService(self.directory, self.store, self.clock)
+        self.service = AdminService(self.directory, self.store, self.clock)
 
     async def ask(self, method: str, path: str, body: object = None, **query: str) -> Any:
-        return (await self.desk.answer(method, path, query, {} if body is None else body)).content
+        return (await self.service.answer(method, path, query, {} if body is None else body)).content
 
     async def refused(self, kind: type[ProxyError], method: str, path: str, body: object = None, **query: str) -> str:
         with pytest.raises(kind) as caught:
@@ -290,9 +290,9 @@ def test_a_store_that_is_away_is_said_to_be() -> None:
 
     async def main() -> None:
         store = Away()
-        desk = AdminService(Directory(DECLARED, store), store, ManualClock(NOW))
+        service = AdminService(Directory(DECLARED, store), store, ManualClock(NOW))
         with pytest.raises(NotReady, match="does not answer") as caught:
-            await desk.answer("GET", "teams")
+            await service.answer("GET", "teams")
         assert (caught.value.status, caught.value.code) == (503, "store_unavailable")
 
     asyncio.run(main())

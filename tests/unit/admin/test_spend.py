@@ -31,8 +31,8 @@ def ask(path: str, **query: str) -> Any:
         store = MemoryStore()
         for entry in ENTRIES:
             await store.settle(Settle(entry, ()), NOW)
-        desk = AdminService(Directory(Declared(), store), store, ManualClock(NOW))
-        return (await desk.answer("GET", path, query)).content
+        service = AdminService(Directory(Declared(), store), store, ManualClock(NOW))
+        return (await service.answer("GET", path, query)).content
 
     return asyncio.run(main())
 
