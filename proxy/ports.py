@@ -53,8 +53,6 @@ class Deployment:
     """What it is known by among the deployments of all names, the same on every worker."""
     weight: float = 1.0
     """Its share of the sessions among equal deployments of one name."""
-    others: tuple["Deployment", ...] = field(default=(), repr=False)
-    """Set for one exchange: who may serve it instead, should this one fail. It can cost the most of them all."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,6 +202,10 @@ class Reservation:
     is_limited: bool = False
     is_hard: bool = False
     """What the exchange takes is held against a hard limit, so that it must be known to its end."""
+    notice: str = ""
+    """A budget's soft limit that is passed, for the client to read."""
+    rates: Headers = ()
+    """What is left of rate limits, as headers."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,11 +18,10 @@ from proxy.core.modes import Mode
 from proxy.core.providers import NONE, CacheProfile
 from proxy.core.reasons import Reason
 from proxy.core.request.body_cache import ParsedBody, cut_anew
-from proxy.core.request.demand import Demand
 from proxy.core.response.usage import Usage
 from proxy.core.wire.edits import original_body
 from proxy.core.wire.json_body import Unreadable, parse_chat, splice
-from proxy.engine.exchange import Exchange
+from proxy.engine.exchange import Exchange, Settlement
 from proxy.errors import UnknownModel
 from proxy.ports import Deployment, Headers, Plan, Principal, Reservation, Transport
 
@@ -117,12 +116,11 @@ class OpenDoor:
         """One subject for all."""
         return Principal(scope="everybody")
 
-    async def reserve(self, exchange: Exchange, deployment: Deployment, demand: Demand) -> Reservation:
+    async def reserve(self, exchange: Exchange, others: Sequence[Deployment] = ()) -> None:
         """Free of charge."""
         assert exchange.principal is not None
-        exchange.reservation = Reservation(exchange.id, exchange.principal.team, self.is_limited)
+        exchange.reservation = Reservation(exchange.arrival.id, exchange.principal.team, self.is_limited)
         self.reserved.append(exchange.reservation)
-        return exchange.reservation
 
     async def defer(self, exchange: Exchange) -> None:
         """Nothing is reserved."""
@@ -133,7 +131,8 @@ class OpenDoor:
 
     async def settle(self, exchange: Exchange) -> None:
         """Keep it."""
-        self.settled.append((exchange.id, exchange.cost_usd))
+        cost_usd = exchange.settlement.cost_usd if exchange.settlement is not None else 0.0
+        self.settled.append((exchange.arrival.id, cost_usd))
 
 
 class Ledger:
@@ -155,12 +154,14 @@ class Ledger:
         with self._changed:
             self.failures.append(kind)
 
-    def lose(self, exchange: Exchange) -> None:
-        """Keep what it used, as far as it says."""
-        exchange.lost = exchange.usage or Usage(0, exchange.received_tokens, estimated=True)
+    def lose(self, exchange: Exchange) -> Settlement:
+        """What it used, as far as it says."""
+        outcome = exchange.answer.outcome
+        return Settlement(outcome.usage or Usage(0, outcome.tokens, estimated=True))
 
-    def price(self, exchange: Exchange) -> None:
+    def price(self, exchange: Exchange) -> Settlement:
         """Free of charge."""
+        return Settlement(exchange.answer.outcome.usage)
 
     def settle(self, exchange: Exchange) -> None:
         """Keep it."""

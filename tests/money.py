@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,7 @@ from proxy.core.money.prices import Price, cost
 from proxy.core.providers import NONE
 from proxy.core.request.demand import Demand, Kind
 from proxy.core.response.usage import Usage
-from proxy.engine.exchange import Exchange, ExchangeOutcome
+from proxy.engine.exchange import Exchange, ExchangeOutcome, Settlement
 from proxy.ports import Clock, Deployment, Principal, StoreError, Transport
 from proxy.spend.admission import AdmissionControl
 from proxy.spend.alerts import BudgetAlerts
@@ -27,6 +27,7 @@ from proxy.storage.memory import MemoryStore
 from proxy.storage.port import KeyRecord, Store, TeamRecord
 from proxy.storage.spool import Spool
 from proxy.telemetry.metrics import Metrics
+from tests.exchanges import make_exchange
 
 NOW = 1_700_000_000.0
 MODEL = Deployment("m", "m", Transport.HTTP, NONE)
@@ -99,20 +100,25 @@ class Desk:
         exchange: Exchange,
         limit: int | None = 0,
         choices: int = 1,
-        on: Deployment = MODEL,
+        others: Sequence[Deployment] = (),
         kind: Kind = Kind.TEXT,
     ) -> Any:
         """Reserve for an exchange; a limit of 0 is one of the smallest that there can be, none at all."""
-        exchange.reservation = await self.reservations.reserve(exchange, on, Demand(kind, limit, choices))
+        exchange.requested = replace(exchange.requested, demand=Demand(kind, limit, choices))
+        await self.reservations.reserve(exchange, others)
         return exchange.reservation
 
     async def settle(
-        self, exchange: Exchange, usage: Usage | None = None, ending: ExchangeOutcome = ExchangeOutcome.COMPLETED
+        self,
+        exchange: Exchange,
+        usage: Usage | None = None,
+        ending: ExchangeOutcome = ExchangeOutcome.COMPLETED,
+        saved_usd: float = 0.0,
     ) -> None:
         """The exchange has ended with that usage."""
-        exchange.attempts, exchange.ending, exchange.status = 1, ending, 200
-        exchange.usage = usage
-        exchange.cost_usd = cost(usage, PRICE).total_usd if usage is not None else 0.0
+        exchange.attempts, exchange.ending, exchange.answer.status = 1, ending, 200
+        cost_usd = cost(usage, PRICE).total_usd if usage is not None else 0.0
+        exchange.settlement = Settlement(usage, cost_usd, saved_usd)
         await self.reservations.settle(exchange)
 
     def sample(self, name: str, **labels: str) -> float:
@@ -151,11 +157,9 @@ async def desk(
         await reservations.aclose()
 
 
-def exchange(size: int = 0, at: float = NOW, who: Principal = RED) -> Exchange:
+def exchange(size: int = 0, at: float = NOW, who: Principal = RED, **given: Any) -> Exchange:
     """A request whose body is that many bytes."""
-    made = Exchange("POST", "/chat/completions", at, is_chat=True)
-    made.principal, made.deployment, made.request_bytes = who, MODEL, size
-    return made
+    return make_exchange(now=at, is_chat=True, principal=who, deployment=MODEL, size=size, **given)
 
 
 def gate(*keys: str, clock: Clock | None = None) -> AdmissionControl:

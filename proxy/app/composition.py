@@ -5,29 +5,30 @@ import secrets
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 
-from proxy.access.directory import DEFAULT_TEAM
+from proxy.access.directory import DEFAULT_TEAM, Directory
 from proxy.admin import AdminService
 from proxy.app import declared, factories
 from proxy.app.reload import Reload
 from proxy.aside import Aside
 from proxy.clock import Readings, SteadyClock
+from proxy.core.money.prices import PriceMap
 from proxy.core.planner.options import PlannerOptions
 from proxy.core.planner.planner import TierPlanner
 from proxy.core.request.tokens import Encode, quick
-from proxy.core.resilience.circuit_breaker import BreakerPolicy
-from proxy.core.resilience.retry import RetryPolicy
-from proxy.engine import Bounds, Breakers, Custody, Engine, Limits
+from proxy.engine import Bounds, Breakers, Conclusion, Custody, Engine, Ports
 from proxy.planning.keep_alive import KeepAlive
 from proxy.planning.layout_state import SharedLayoutStore
 from proxy.planning.planner_port import Planning
 from proxy.planning.tokenizers import local_encode
 from proxy.plugins import build_plugin_manager, recognisers
-from proxy.ports import Clock, Transport, Upstream
+from proxy.ports import Transport, Upstream
 from proxy.settings import Settings
 from proxy.spend.admission import AdmissionControl
 from proxy.spend.epochs import Epochs
+from proxy.spend.reservations import BudgetReservations
 from proxy.spend.rules import LimitResolver, rule_of
 from proxy.spend.timekeeping import ClockNews, Timekeeper
+from proxy.storage.port import Store
 from proxy.telemetry.condition import Condition
 from proxy.telemetry.meter import Meter
 from proxy.telemetry.metrics import Metrics
@@ -60,11 +61,21 @@ def _no_obstacle() -> str:
     return ""
 
 
+@dataclass(frozen=True, slots=True)
+class _State:
+    """What outlives a request: the store, the time that it goes by, and the teams, keys and budgets in it."""
+
+    store: Store
+    clock: SteadyClock
+    timekeeper: Timekeeper
+    epochs: Epochs
+    directory: Directory
+
+
 async def build(
     settings: Settings,
     *,
     upstreams: Mapping[Transport, Upstream] | None = None,
-    clock: Clock | None = None,
     readings: Readings | None = None,
     encode: Encode | None = None,
     obstacle: Callable[[], str] = _no_obstacle,
@@ -73,16 +84,51 @@ async def build(
 ) -> Assembly:
     """The parts of an app. Given upstreams stand in for those that the settings ask for, and ``readings`` for the
     machine's clocks; ``wait`` sleeps for so many seconds of the clock. Raises ConfigError."""
-    ours, prices = settings.stratiform, factories.price_map(settings)
+    ours, prices, encode = settings.stratiform, factories.price_map(settings), encode or local_encode()
     models = factories.model_table(settings, prices)
-    encode = encode or local_encode()
-    served = [models.resolve(name) for name in models.names()]
-    metrics = Metrics(
-        served, teams=[DEFAULT_TEAM, *(team.name for team in ours.teams)], shared=worker.metrics if worker else None
+    served, teams = [models.resolve(name) for name in models.names()], [team.name for team in ours.teams]
+    metrics = Metrics(served, [DEFAULT_TEAM, *teams], worker.metrics if worker else None)
+    state = await _open_state(settings, metrics, readings)
+    reservations = await _open_budgets(settings, state, prices, metrics)
+    identity = declared.identity(settings, state.directory, state.store)
+    admission, aside = AdmissionControl(identity, reservations), Aside()
+    planner = _planner(settings, state.store, encode, metrics, aside)
+    used = {**make_upstreams(encode), **(upstreams or {})}
+    ports = Ports(models, used, planner, admission, Meter(metrics, prices), state.clock)
+    bounds = Bounds(ours.objects.most_per_team, ours.objects.retention_days * 86400.0)
+    custody = Custody(state.store, models, state.clock, metrics.store_failed, bounds, aside)
+    conclusion, terms = Conclusion(ports, custody), factories.keep_alive_terms(settings)
+    refresher = None
+    if terms is not None:
+        price_of = factories.price_source(prices)
+        refresher = KeepAlive(terms, ports, planner, conclusion, price_of, metrics.refreshed, wait)
+    engine = Engine(
+        ports,
+        factories.request_rules(settings),
+        breakers=Breakers(factories.breaker_policy(settings), metrics.breaker),
+        conclusion=conclusion,
+        refresher=refresher,
+        custody=custody,
+        aside=aside,
     )
+    desk = AdminService(state.directory, state.store, state.clock, state.epochs)
+    parts = Parts(
+        engine=engine,
+        models=models,
+        metrics=metrics,
+        obstacle=obstacle,
+        faults=Condition(reservations.store_client, state.epochs, state.directory, ours.budgets.on_store_error).faults,
+        on_close=[part.aclose for part in (admission, state.directory, planner, state.timekeeper, state.epochs)],
+        admin=AdminEndpoint(desk, identity) if identity.has_master else None,
+    )
+    return Assembly(parts, used, Reload(models, prices, state.directory))
+
+
+async def _open_state(settings: Settings, metrics: Metrics, readings: Readings | None) -> _State:
+    """The store, opened and read for the first time. Raises ConfigError."""
     store = await factories.open_store(settings, is_serving=True)
-    system = SteadyClock(readings, ClockNews(metrics))
-    timekeeper = Timekeeper(system, store, settings.spool_folder if store.is_durable else None)
+    clock = SteadyClock(readings, ClockNews(metrics))
+    timekeeper = Timekeeper(clock, store, settings.spool_folder if store.is_durable else None)
     await timekeeper.start()
     directory = declared.directory(settings, store)
 
@@ -96,84 +142,39 @@ async def build(
     await directory.load()
     if store.is_durable:
         directory.watch()
-    webhook = ours.budgets.webhook
-    rules = LimitResolver(directory, webhook.url.get_secret_value() if webhook is not None else "")
-    reservations = factories.budget_reservations(settings, rules, store, prices, metrics, system, epochs)
+    return _State(store, clock, timekeeper, epochs, directory)
+
+
+async def _open_budgets(settings: Settings, state: _State, prices: PriceMap, metrics: Metrics) -> BudgetReservations:
+    """What requests may spend. What is left of the teams' budgets is read ahead of the first request."""
+    webhook = settings.stratiform.budgets.webhook
+    rules = LimitResolver(state.directory, webhook.url.get_secret_value() if webhook is not None else "")
+    reservations = factories.budget_reservations(
+        settings, rules, state.store, prices, metrics, state.clock, state.epochs
+    )
     await reservations.start()
-    for budget in directory.snapshot.budgets.values():
+    for budget in state.directory.snapshot.budgets.values():
         if budget.scope == "team":
-            await reservations.alerts.look(budget.team, [rule_of(budget, "")], system.now())
+            await reservations.alerts.look(budget.team, [rule_of(budget, "")], state.clock.now())
     metrics.watch_budgets(reservations.alerts.remaining)
-    identity = declared.identity(settings, directory, store)
-    admission = AdmissionControl(identity, reservations)
-    used = {**make_upstreams(encode), **(upstreams or {})}
-    routing = settings.routing
-    breaking = BreakerPolicy(allowed_fails=routing.allowed_fails, cooldown_s=routing.cooldown_s)
+    return reservations
+
+
+def _planner(settings: Settings, store: Store, encode: Encode, metrics: Metrics, aside: Aside) -> Planning:
+    ours = settings.stratiform
     room = int(ours.limits.state_mib * (1 << 20))
-    aside = Aside()
-    planner = Planning(
-        TierPlanner(
-            quick(encode),
-            recognisers(build_plugin_manager(), metrics),
-            ours.policy,
-            PlannerOptions(ours.holdout, ours.routing_keys, ours.steady_tools),
-            room,
-            prefix=f"{secrets.token_hex(4)}-" if store.is_durable else "s",
-        ),
-        SharedLayoutStore(store, metrics.store_failed, is_shared=store.is_shared, memory_bytes=room)
-        if store.is_durable
-        else None,
-        aside,
+    pure = TierPlanner(
+        quick(encode),
+        recognisers(build_plugin_manager(), metrics),
+        ours.policy,
+        PlannerOptions(ours.holdout, ours.routing_keys, ours.steady_tools),
+        room,
+        prefix=f"{secrets.token_hex(4)}-" if store.is_durable else "s",
     )
-    meter, terms = Meter(metrics, prices), factories.keep_alive_terms(settings)
-    custody = Custody(
-        store,
-        models,
-        system,
-        metrics.store_failed,
-        Bounds(ours.objects.most_per_team, ours.objects.retention_days * 86400.0),
-        aside,
-    )
-    engine = Engine(
-        custody=custody,
-        models=models,
-        upstreams=used,
-        planner=planner,
-        admission=admission,
-        meter=meter,
-        clock=clock or system,
-        limits=Limits(
-            body_bytes=int(ours.limits.max_body_mib * (1 << 20)),
-            receive_s=ours.limits.receive_s,
-        ),
-        trust_time_header=ours.clock == "header",
-        retries=RetryPolicy(retries=routing.num_retries, least_wait_s=routing.retry_after_s),
-        breakers=Breakers(breaking if routing.has_breakers else None, metrics.breaker),
-        aside=aside,
-        refresher=None
-        if terms is None
-        else KeepAlive(
-            terms,
-            upstreams=used,
-            planner=planner,
-            admission=admission,
-            meter=meter,
-            clock=clock or system,
-            price_of=factories.price_source(prices),
-            on_refresh=metrics.refreshed,
-            wait=wait,
-        ),
-    )
-    parts = Parts(
-        engine=engine,
-        models=models,
-        metrics=metrics,
-        obstacle=obstacle,
-        faults=Condition(reservations.store_client, epochs, directory, ours.budgets.on_store_error).faults,
-        on_close=[admission.aclose, directory.aclose, planner.aclose, timekeeper.aclose, epochs.aclose],
-        admin=AdminEndpoint(AdminService(directory, store, system, epochs), identity) if identity.has_master else None,
-    )
-    return Assembly(parts, used, Reload(models, prices, directory))
+    if not store.is_durable:
+        return Planning(pure, None, aside)
+    shared = SharedLayoutStore(store, metrics.store_failed, is_shared=store.is_shared, memory_bytes=room)
+    return Planning(pure, shared, aside)
 
 
 def make_upstreams(encode: Encode) -> dict[Transport, Upstream]:

@@ -16,8 +16,11 @@ from proxy.core.modes import Mode
 from proxy.core.money.prices import PriceMap
 from proxy.core.providers import PROFILES
 from proxy.core.providers.hosts import provider_at
+from proxy.core.resilience.circuit_breaker import BreakerPolicy
+from proxy.core.resilience.retry import RetryPolicy
 from proxy.deployments import ListedModel, ModelTable, provider_of
 from proxy.deployments.price_map import load_price_map, price_for
+from proxy.engine import Limits, RequestRules
 from proxy.errors import UnknownModel
 from proxy.planning.keep_alive import RefreshTerms
 from proxy.ports import Clock, Rules, StoreError, Transport
@@ -119,6 +122,24 @@ def upstream_profile(settings: Settings) -> str:
     if provider:
         return f"by the model's name at {provider}"
     return "openai for GPT models and none for others: --cache-profile NAME says which rules hold at this server"
+
+
+def request_rules(settings: Settings) -> RequestRules:
+    """What a request may be, and how often it is tried."""
+    ours, routing = settings.stratiform, settings.routing
+    return RequestRules(
+        Limits(body_bytes=int(ours.limits.max_body_mib * (1 << 20)), receive_s=ours.limits.receive_s),
+        RetryPolicy(retries=routing.num_retries, least_wait_s=routing.retry_after_s),
+        trust_time_header=ours.clock == "header",
+    )
+
+
+def breaker_policy(settings: Settings) -> BreakerPolicy | None:
+    """When a deployment that fails is left alone; None where that never happens."""
+    routing = settings.routing
+    if not routing.has_breakers:
+        return None
+    return BreakerPolicy(allowed_fails=routing.allowed_fails, cooldown_s=routing.cooldown_s)
 
 
 def price_source(prices: PriceMap) -> PriceOf:

@@ -8,8 +8,14 @@ ends.
 
 from proxy.engine.breaker import Breakers
 from proxy.engine.client import Client, ClientDisconnected, Limits
+from proxy.engine.conclusion import Conclusion
 from proxy.engine.custody import Bounds, Custody
 from proxy.engine.engine import Engine
+from proxy.engine.intake import RequestRules
+from proxy.engine.ports import Ports
 from proxy.engine.suppress import suppress_and_log
 
-__all__ = ["Bounds", "Breakers", "Client", "suppress_and_log", "Custody", "Engine", "ClientDisconnected", "Limits"]
+__all__ = [
+    "Bounds", "Breakers", "Client", "ClientDisconnected", "Conclusion", "Custody", "Engine", "Limits", "Ports",
+    "RequestRules", "suppress_and_log",
+]  # fmt: skip

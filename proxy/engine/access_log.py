@@ -16,38 +16,39 @@ _READ_CHARS = 1024
 
 def exchange_line(exchange: Exchange) -> str:
     """What became of an exchange, in one line. Whatever a client chose is cut and made safe."""
-    usage, safe = exchange.usage, partial(shown, keys=exchange.keys)
+    arrival, answer, planned, settled = exchange.arrival, exchange.answer, exchange.planned, exchange.settlement
+    safe = partial(shown, keys=arrival.keys)
     parts: list[tuple[str, object]] = [
-        ("id", exchange.id),
-        ("method", safe(exchange.method)),
-        ("path", safe(exchange.path)),
-        ("model", safe(exchange.model)),
+        ("id", arrival.id),
+        ("method", safe(arrival.method)),
+        ("path", safe(arrival.path)),
+        ("model", safe(exchange.requested.model)),
         ("deployment", safe(exchange.deployment.name) if exchange.deployment else ""),
         ("team", safe(exchange.principal.team) if exchange.principal else ""),
-        ("status", exchange.status),
+        ("status", answer.status),
         ("ending", exchange.ending or ""),
-        ("error", safe(exchange.error_code)),
-        ("mode", exchange.mode.name.lower()),
-        ("reason", exchange.reason),
-        ("stream", int(exchange.stream)),
+        ("error", safe(answer.error_code)),
+        ("mode", planned.mode.name.lower()),
+        ("reason", planned.reason),
+        ("stream", int(exchange.requested.stream)),
         ("attempts", exchange.attempts),
-        ("in_bytes", exchange.request_bytes),
-        ("out_bytes", exchange.answer_bytes),
+        ("in_bytes", arrival.size),
+        ("out_bytes", answer.sent_bytes),
         ("overhead_ms", _ms(exchange.overhead_s)),
-        ("first_byte_ms", "" if exchange.first_byte_s is None else _ms(exchange.first_byte_s)),
+        ("first_byte_ms", "" if answer.first_byte_s is None else _ms(answer.first_byte_s)),
         ("total_ms", _ms(exchange.total_s)),
     ]
-    if usage is not None:
+    if settled is not None and (usage := settled.usage) is not None:
         parts += [
             ("prompt", usage.prompt),
             ("read", usage.read),
             ("write", usage.write),
             ("output", usage.output),
             ("estimated", int(usage.estimated)),
-            ("cost_usd", f"{exchange.cost_usd:.6f}"),
+            ("cost_usd", f"{settled.cost_usd:.6f}"),
         ]
-    if exchange.plan is not None and exchange.plan.deviation:
-        parts += [("cache", exchange.plan.deviation), ("cause", exchange.cache_cause)]
+    if planned.plan is not None and planned.plan.deviation:
+        parts += [("cache", planned.plan.deviation), ("cause", answer.outcome.cache_cause)]
     return "exchange " + " ".join(f"{name}={value}" for name, value in parts if value != "")
 
 

@@ -32,7 +32,7 @@ def addressed(reading: CheckedBody, model: str, cut_by: Callable[[bytes], Parsed
 def check_addressed(exchange: Exchange) -> None:
     """Raises InvalidRequest for a body that does not ask for the model that the address names: a form, or one that
     cannot be taken apart."""
-    if exchange.addressed and exchange.model != exchange.addressed:
+    if exchange.arrival.addressed and exchange.requested.model != exchange.arrival.addressed:
         raise InvalidRequest(
             "The path names a model, and the body cannot be given it: write the same name into its 'model', and send "
             "JSON uncompressed.",

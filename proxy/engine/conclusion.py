@@ -1,71 +1,123 @@
-"""The end of an exchange as others must know it before its client does: its bill, and whose the objects are it made."""
+"""The one ending of an exchange, for requests of clients and for refreshes of prefixes alike.
+
+An exchange is priced and written into the ledger before the client has the last bytes of its answer, so that a crash
+cannot make an answer free. When everything is over, the exchange is counted and logged. Each step happens exactly once,
+and no step can keep another from happening.
+"""
 
 import asyncio
+import logging
+from dataclasses import replace
 
 from proxy.core.account.objects import Act
+from proxy.engine.access_log import exchange_line
 from proxy.engine.custody import Custody, has_news
 from proxy.engine.deferred import bill_of, is_deferred, owing, shows_end
-from proxy.engine.exchange import Admission, Exchange, Meter
+from proxy.engine.exchange import Exchange, Settlement
+from proxy.engine.ports import Ports
 from proxy.engine.suppress import suppress_and_log
-from proxy.ports import Models
+from proxy.tasks import Tasks, drain, spawn
+
+_log = logging.getLogger("stratiform")
 
 
 class Conclusion:
-    """Prices an exchange, settles or defers it, and remembers what it made. Once for each."""
+    """Ends exchanges: ``book`` as soon as all is known that the ledger needs, ``end`` when nothing more will happen."""
 
-    def __init__(self, admission: Admission, meter: Meter, models: Models, custody: Custody | None) -> None:
-        self._admission = admission
-        self._meter = meter
-        self._models = models
+    def __init__(self, ports: Ports, custody: Custody | None = None) -> None:
+        self._ports = ports
         self._custody = custody
+        self._settling: Tasks = set()
 
-    def price(self, exchange: Exchange) -> None:
-        """What the exchange cost. One that is deferred costs nothing yet."""
-        if self._custody is not None and is_deferred(exchange):
-            exchange.is_priced = True
-            return
-        with suppress_and_log("meter.price"):
-            self._meter.price(exchange)
+    def lose(self, exchange: Exchange) -> None:
+        """The answer broke off before any of it reached the client, and the provider bills it nevertheless."""
+        exchange.lost = self._ports.meter.lose(exchange)
 
-    async def conclude(self, exchange: Exchange) -> None:
-        """Have the end written, all of it at once: a store writes together what comes together."""
-        custody = self._custody
-        if custody is None:
-            await self._settle(exchange)
+    async def book(self, exchange: Exchange) -> None:
+        """Price the exchange and write it into the ledger. The second call does nothing. The writing goes on if the
+        client leaves meanwhile."""
+        if exchange.settlement is not None:
             return
-        if is_deferred(exchange):
+        # Before the client can send its next request, which another worker may get.
+        self._learn(exchange)
+        exchange.settlement = self._settlement(exchange)
+        if exchange.reservation is None:
+            return
+        if self._ports.admission.is_immediate:
+            # What never waits cannot be cut short either: a task would cost more than the work.
+            await self._write(exchange)
+        else:
+            await asyncio.shield(spawn(self._write(exchange), self._settling))
+
+    async def end(self, exchange: Exchange) -> None:
+        """Book the exchange if that is still to be done, count it, and log it. Called once."""
+        exchange.total_s = exchange.elapsed_s()
+        try:
+            await self.book(exchange)
+        finally:
+            with suppress_and_log("meter.settle"):
+                self._ports.meter.settle(exchange)
+            if _log.isEnabledFor(logging.INFO):
+                with suppress_and_log("log"):
+                    _log.info("%s", exchange_line(exchange))
+
+    async def aclose(self) -> None:
+        """Finish what is being written."""
+        await drain(self._settling)
+
+    def _learn(self, exchange: Exchange) -> None:
+        """Let the planner count an exchange that the upstream took."""
+        plan = exchange.planned.plan
+        if plan is not None and exchange.answer.is_accepted:
+            with suppress_and_log("planner.settled"):
+                self._ports.planner.settled(plan, exchange.answer.outcome.usage, exchange.time())
+
+    def _settlement(self, exchange: Exchange) -> Settlement:
+        """What the exchange used and cost. One that is deferred costs nothing yet."""
+        if self._custody is None or not is_deferred(exchange):
+            with suppress_and_log("meter.price"):
+                return self._ports.meter.price(exchange)
+        return replace(exchange.lost, usage=exchange.answer.outcome.usage)
+
+    async def _write(self, exchange: Exchange) -> None:
+        """Write the settlement, and what the exchange has made, all at once: a store writes together what comes
+        together."""
+        custody, outcome = self._custody, exchange.answer.outcome
+        if custody is not None and is_deferred(exchange):
             await asyncio.gather(self._defer(exchange), self._remember(custody, exchange, bill_of(exchange)))
             return
-        if exchange.said is None or exchange.operation.act is Act.LIST:
+        if custody is None or outcome.said is None or exchange.objects.operation.act is Act.LIST:
             await self._settle(exchange)
             return
         if shows_end(exchange):
             await self._settle_owed(custody, exchange)
-        if not has_news(exchange):
+        if has_news(exchange):
+            await asyncio.gather(self._settle(exchange), self._remember(custody, exchange))
+        else:
             await self._settle(exchange)
-            return
-        await asyncio.gather(self._settle(exchange), self._remember(custody, exchange))
 
     async def _settle_owed(self, custody: Custody, shown: Exchange) -> None:
         """The answer shows that the provider has ended its work: whoever made the object is billed now."""
         with suppress_and_log("admission.settle_later"):
+            said = shown.answer.outcome.said
             assert shown.principal is not None
-            assert shown.said is not None
-            bill = await custody.take_bill(shown.principal.team, shown.said.id)
-            exchange = owing(bill, shown, self._models) if bill else None
+            assert said is not None
+            bill = await custody.take_bill(shown.principal.team, said.id)
+            exchange = owing(bill, shown, self._ports.models) if bill else None
             if exchange is None:
                 return
-            if exchange.usage is not None:
-                self._meter.price(exchange)
-            await self._admission.settle_later(exchange)
+            exchange.settlement = Settlement()
+            if exchange.answer.outcome.usage is not None:
+                exchange.settlement = self._ports.meter.price(exchange)
+            await self._ports.admission.settle_later(exchange)
 
     async def _settle(self, exchange: Exchange) -> None:
         with suppress_and_log("admission.settle"):
-            await self._admission.settle(exchange)
+            await self._ports.admission.settle(exchange)
 
     async def _defer(self, exchange: Exchange) -> None:
         with suppress_and_log("admission.defer"):
-            await self._admission.defer(exchange)
+            await self._ports.admission.defer(exchange)
 
     async def _remember(self, custody: Custody, exchange: Exchange, bill: str = "") -> None:
         with suppress_and_log("custody.remember"):

@@ -8,7 +8,7 @@ provider key, or of a proxy without keys are not checked.
 
 import asyncio
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from urllib.parse import parse_qsl
 
 from proxy.aside import Aside
@@ -16,7 +16,7 @@ from proxy.core.account.objects import BATCHES, COMPLETIONS, RESPONSES, Act, Ope
 from proxy.core.account.references import MOST_ID_CHARS, Lines, Reference, family_of, references
 from proxy.core.digest import digest
 from proxy.engine.client import Client
-from proxy.engine.exchange import Exchange
+from proxy.engine.exchange import Exchange, ObjectUse
 from proxy.engine.passthrough import Raw
 from proxy.engine.upload import Upload
 from proxy.errors import Forbidden, InvalidRequest, NotFound, StoreUnavailable
@@ -66,7 +66,8 @@ class Custody:
         """Note what the request does, and check its path and query. Raises Forbidden, NotFound, InvalidRequest,
         StoreUnavailable."""
         segments = exchange.parsed.segments
-        operation = exchange.operation = operation_of(exchange.method, segments)
+        operation = operation_of(exchange.arrival.method, segments)
+        exchange.objects = ObjectUse(operation)
         principal = exchange.principal
         assert principal is not None
         if not principal.is_confined:
@@ -79,16 +80,16 @@ class Custody:
                     f"for team '{principal.team}' unless the team's `paths` allow it.",
                     code="path_not_allowed",
                 )
-            exchange.is_filtered = operation.act is Act.LIST
+            exchange.objects = ObjectUse(operation, is_filtered=operation.act is Act.LIST)
             if operation.act is Act.TOUCH:
                 named.append(Reference(operation.object_id, operation.family, "id"))
         await self._check(exchange, named)
 
     async def read(self, exchange: Exchange, raw: Raw) -> None:
         """Check what the request's body refers to. Raises NotFound, Forbidden, InvalidRequest, StoreUnavailable."""
-        operation = exchange.operation
+        operation = exchange.objects.operation
         if operation.makes and operation.family in (RESPONSES, COMPLETIONS):
-            exchange.is_stored = _is_stored(operation, raw)
+            exchange.objects = replace(exchange.objects, is_stored=_is_stored(operation, raw))
         principal = exchange.principal
         if principal is None or not principal.is_confined:
             return
@@ -118,17 +119,17 @@ class Custody:
 
     async def remember(self, exchange: Exchange, bill: str = "") -> None:
         """Keep what the exchange has made; never raises for the store."""
-        principal, deployment, said = exchange.principal, exchange.deployment, exchange.said
-        if principal is None or deployment is None or said is None or not exchange.is_accepted:
+        principal, deployment, said = exchange.principal, exchange.deployment, exchange.answer.outcome.said
+        if principal is None or deployment is None or said is None or not exchange.answer.is_accepted:
             return
-        operation = exchange.operation
+        operation = exchange.objects.operation
         if _deletes(exchange):
             await self._forget(principal.team, operation.object_id)
             return
         made: dict[str, str] = {}
-        if bill or (principal.is_confined and operation.makes and exchange.is_stored):
-            made[said.id] = exchange.made_family or operation.family
-        if principal.is_confined and exchange.is_stored and operation.act is not Act.LIST:
+        if bill or (principal.is_confined and operation.makes and exchange.objects.is_stored):
+            made[said.id] = exchange.objects.made_family or operation.family
+        if principal.is_confined and exchange.objects.is_stored and operation.act is not Act.LIST:
             made = {**_seen(exchange), **made}
         made.pop("", None)
         if made:
@@ -153,7 +154,11 @@ class Custody:
 
     def _record(self, name: str, family: str, exchange: Exchange, deployment: Deployment, bill: str) -> ObjectRecord:
         assert exchange.principal is not None
-        is_passing = exchange.operation.is_passing and family in (RESPONSES, COMPLETIONS, exchange.operation.family)
+        is_passing = exchange.objects.operation.is_passing and family in (
+            RESPONSES,
+            COMPLETIONS,
+            exchange.objects.operation.family,
+        )
         keep_s = min(self._bounds.keep_s, _PASSING_S) if is_passing else self._bounds.keep_s
         return ObjectRecord(
             name=_kept(name),
@@ -176,17 +181,18 @@ class Custody:
             made_by = self._models.known(record.deployment) if record is not None else None
             if record is None or made_by is None:
                 raise _not_found(reference)
-            if record.family == REFERRING_FILES and exchange.operation.family == BATCHES:
+            if record.family == REFERRING_FILES and exchange.objects.operation.family == BATCHES:
                 raise Forbidden(
                     "The batch's input file refers to stored objects, or came in parts, so that it cannot be checked: "
                     "requests of a batch may not refer to objects here.",
                     param=reference.member,
                     code="path_not_allowed",
                 )
-            if exchange.pin is not None and place(exchange.pin) != place(made_by):
+            pin = exchange.objects.pin
+            if pin is not None and place(pin) != place(made_by):
                 message = "the request's objects live at different deployments: it can go to one of them only"
                 raise InvalidRequest(message, param=reference.member, code="objects_apart")
-            exchange.pin = exchange.pin or made_by
+            exchange.objects = replace(exchange.objects, pin=pin or made_by)
 
     async def _keep(self, team: str, records: Sequence[ObjectRecord]) -> None:
         await self._write_late()
@@ -221,14 +227,14 @@ class Custody:
 def has_news(exchange: Exchange) -> bool:
     """Whether there may be something to remember of an exchange that waits with no bill."""
     principal = exchange.principal
-    is_kept = principal is not None and principal.is_confined and exchange.is_stored
+    is_kept = principal is not None and principal.is_confined and exchange.objects.is_stored
     return is_kept or _deletes(exchange)
 
 
 def _deletes(exchange: Exchange) -> bool:
     """Whether the exchange deletes an object."""
-    operation = exchange.operation
-    return operation.act is Act.TOUCH and exchange.method == "DELETE" and not operation.below
+    operation = exchange.objects.operation
+    return operation.act is Act.TOUCH and exchange.arrival.method == "DELETE" and not operation.below
 
 
 def place(deployment: Deployment) -> tuple[object, ...]:
@@ -238,10 +244,10 @@ def place(deployment: Deployment) -> tuple[object, ...]:
 
 def pinned(levels: Sequence[Sequence[Deployment]], exchange: Exchange) -> Sequence[Sequence[Deployment]]:
     """Those that reach the objects of the request. Raises InvalidRequest where none of the model's does."""
-    pin = exchange.pin
+    pin = exchange.objects.pin
     if pin is None:
         return levels
-    if not exchange.model:
+    if not exchange.requested.model:
         return ((pin,),)
     kept = [[one for one in level if place(one) == place(pin)] for level in levels]
     if not any(kept):
@@ -252,8 +258,8 @@ def pinned(levels: Sequence[Sequence[Deployment]], exchange: Exchange) -> Sequen
 
 def _seen(exchange: Exchange) -> dict[str, str]:
     """What came about beside the object itself. A file that was put together from parts was not read here."""
-    ids = exchange.said.ids if exchange.said is not None else {}
-    if exchange.operation.family == "uploads":
+    ids = exchange.answer.outcome.said.ids if exchange.answer.outcome.said is not None else {}
+    if exchange.objects.operation.family == "uploads":
         return dict.fromkeys(ids, REFERRING_FILES)
     return ids
 
@@ -273,11 +279,11 @@ class FileWatch:
 
     def __call__(self, chunk: bytes) -> None:
         """Look at a chunk."""
-        if self._exchange.operation.family != "files":
+        if self._exchange.objects.operation.family != "files":
             return
         self._lines.feed(chunk)
         if self._lines.may_refer:
-            self._exchange.made_family = REFERRING_FILES
+            self._exchange.objects = replace(self._exchange.objects, made_family=REFERRING_FILES)
 
 
 def _server(deployment: Deployment) -> str:

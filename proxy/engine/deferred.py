@@ -11,7 +11,15 @@ import msgspec
 from proxy.core.account.objects import BATCHES, RESPONSES, Act, Operation
 from proxy.core.modes import Mode
 from proxy.core.request.demand import Demand
-from proxy.engine.exchange import Exchange, ExchangeOutcome
+from proxy.engine.exchange import (
+    AnswerRecord,
+    Arrival,
+    Exchange,
+    ExchangeOutcome,
+    ObjectUse,
+    Planned,
+    Requested,
+)
 from proxy.ports import Models, Principal
 
 _WORKING = frozenset({"queued", "in_progress", "requires_action", "validating", "finalizing", "cancelling"})
@@ -41,20 +49,22 @@ _BILL = msgspec.json.Decoder(Bill)
 
 def is_deferred(exchange: Exchange) -> bool:
     """Whether the exchange made an object on which the provider still works."""
-    said, operation = exchange.said, exchange.operation
-    if said is None or not said.id or exchange.method != "POST" or not exchange.is_accepted:
+    said, operation = exchange.answer.outcome.said, exchange.objects.operation
+    if said is None or not said.id or exchange.arrival.method != "POST" or not exchange.answer.is_accepted:
         return False
     if said.status not in _WORKING or operation.act is Act.TOUCH:
         return False
     if operation.family == RESPONSES:
         return said.is_background or said.status == "queued"
-    return operation.family == BATCHES or (operation.act is Act.UNKNOWN and exchange.path.rstrip("/").endswith(_RUNS))
+    return operation.family == BATCHES or (
+        operation.act is Act.UNKNOWN and exchange.arrival.path.rstrip("/").endswith(_RUNS)
+    )
 
 
 def shows_end(exchange: Exchange) -> bool:
     """Whether the answer shows an object on which the provider has ended its work."""
-    said = exchange.said
-    is_look = exchange.operation.act in (Act.TOUCH, Act.UNKNOWN) and exchange.is_accepted
+    said = exchange.answer.outcome.said
+    is_look = exchange.objects.operation.act in (Act.TOUCH, Act.UNKNOWN) and exchange.answer.is_accepted
     if said is None or not is_look or not said.id or not said.status:
         return False
     return said.status not in _WORKING
@@ -63,11 +73,12 @@ def shows_end(exchange: Exchange) -> bool:
 def bill_of(exchange: Exchange) -> str:
     """The bill that waits with the object."""
     principal, deployment = exchange.principal, exchange.deployment
+    arrival, requested, planned = exchange.arrival, exchange.requested, exchange.planned
     assert principal is not None
     assert deployment is not None
     bill = Bill(
-        exchange.id, exchange.now, exchange.path, deployment.id, exchange.model, principal.team, principal.key_id,
-        principal.user, int(exchange.mode), exchange.reason, exchange.status, exchange.is_chat, exchange.demand,
+        arrival.id, arrival.now, arrival.path, deployment.id, requested.model, principal.team, principal.key_id,
+        principal.user, int(planned.mode), planned.reason, exchange.answer.status, arrival.is_chat, requested.demand,
     )  # fmt: skip
     return msgspec.json.encode(bill).decode()
 
@@ -76,13 +87,16 @@ def owing(text: str, shown: Exchange, models: Models) -> Exchange | None:
     """The exchange that a bill is for, ended as the answer shows; None where its deployment is gone."""
     bill = _BILL.decode(text)
     deployment = models.known(bill.deployment)
-    if deployment is None or shown.said is None:
+    if deployment is None or shown.answer.outcome.said is None:
         return None
-    principal = Principal(scope="", team=bill.team, key_id=bill.key_id, user=bill.user, virtual=True)
-    exchange = Exchange("POST", bill.path, bill.at, bill.id, is_chat=bill.is_chat, model=bill.model)
-    exchange.principal, exchange.deployment, exchange.usage = principal, deployment, shown.usage
-    exchange.mode, exchange.reason, exchange.demand = Mode(bill.mode), bill.reason, bill.demand
-    exchange.status, exchange.ending, exchange.attempts = bill.status, ExchangeOutcome.COMPLETED, 1
-    exchange.reported, exchange.is_booked = shown.reported, True
-    exchange.operation = Operation(Act.CREATE)
-    return exchange
+    return Exchange(
+        Arrival("POST", bill.path, bill.at, bill.id, is_chat=bill.is_chat),
+        Principal(scope="", team=bill.team, key_id=bill.key_id, user=bill.user, virtual=True),
+        Requested(bill.model, demand=bill.demand),
+        ObjectUse(Operation(Act.CREATE)),
+        deployment,
+        Planned(Mode(bill.mode), bill.reason),
+        attempts=1,
+        answer=AnswerRecord(bill.status, outcome=shown.answer.outcome),
+        ending=ExchangeOutcome.COMPLETED,
+    )

@@ -5,13 +5,14 @@ many of the team's own as were asked for; what goes out looks like one page of t
 read in this way is refused.
 """
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from urllib.parse import parse_qsl, urlencode
 
 import orjson
 
 from proxy.engine.client import Client
+from proxy.engine.conclusion import Conclusion
 from proxy.engine.custody import Custody
 from proxy.engine.exchange import Exchange, ExchangeOutcome
 from proxy.engine.headers import for_client
@@ -32,12 +33,12 @@ Page = Mapping[str, object]
 
 @dataclass(slots=True)
 class Listing:
-    """One list. ``book`` writes the exchange into the ledger."""
+    """One list."""
 
     exchange: Exchange
     client: Client
     custody: Custody
-    book: Callable[[], Awaitable[None]]
+    conclusion: Conclusion
 
     async def serve(self, upstream: Upstream, call: Call, attempts: Attempts) -> None:
         """Ask for the pages and answer. Raises ProxyError."""
@@ -85,12 +86,12 @@ class Listing:
 
     async def _send(self, status: int, answer: Answer | None, body: bytes) -> None:
         exchange = self.exchange
-        exchange.status, exchange.first_byte_s = status, exchange.elapsed_s()
+        exchange.answer.status, exchange.answer.first_byte_s = status, exchange.elapsed_s()
         exchange.ending = ExchangeOutcome.COMPLETED if status < 400 else ExchangeOutcome.REJECTED
-        await self.book()
+        await self.conclusion.book(exchange)
         theirs = [_JSON] if answer is None else for_client(answer.headers, keep_length=False, hides_account=True)
         await self.client.start(status, [*theirs, ("content-length", str(len(body))), *own_headers(exchange)])
-        exchange.answer_bytes += len(body)
+        exchange.answer.sent_bytes += len(body)
         await self.client.send(body)
         await self.client.end()
 

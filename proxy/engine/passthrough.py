@@ -38,7 +38,7 @@ class Raw:
 
     def may_repeat(self, exchange: Exchange) -> bool:
         """Whether sending the request twice does no more than sending it once. An upload is gone when it was read."""
-        is_harmless = exchange.method in ("GET", "HEAD") or exchange.asks_model
+        is_harmless = exchange.arrival.method in ("GET", "HEAD") or exchange.asks_model
         return isinstance(self.body, bytes) and is_harmless
 
 
@@ -77,7 +77,10 @@ def raw_call(
     else:
         sent = renamed(body, head, deployment.model) if isinstance(body, bytes) and head is not None else body
     # An answer to JSON may carry usage, which cannot be read from compressed bytes.
-    shows_objects = exchange.operation.act not in (Act.ASK, Act.UNKNOWN) and exchange.operation.below not in _CONTENT
+    shows_objects = (
+        exchange.objects.operation.act not in (Act.ASK, Act.UNKNOWN)
+        and exchange.objects.operation.below not in _CONTENT
+    )
     reads = shows_objects or ((head is not None or raw.is_unread) and isinstance(body, bytes))
     accept = "identity" if reads else get(client.headers, "accept-encoding")
     headers = for_upstream(
@@ -96,8 +99,8 @@ def raw_call(
         query=sent_query(client, deployment, principal),
         headers=headers,
         body=sent,
-        stream=exchange.stream,
-        now=exchange.now,
+        stream=exchange.requested.stream,
+        now=exchange.arrival.now,
         forwards_key=principal.forwards_key,
     )
 

@@ -2,16 +2,16 @@
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Callable
 from enum import Enum, auto
 
 from proxy.core.money.cancelling import runs_on
 from proxy.core.resilience.retry import Failure, is_quota
 from proxy.core.response.body_fold import MAX_BODY_BYTES, BodyFold, RawFold
 from proxy.core.response.refusal import NO_WORDS, Refusal
-from proxy.core.response.reported import NOTHING_REPORTED
 from proxy.core.response.stream import Fold, Outcome, StreamFold
 from proxy.engine.client import Client, ClientDisconnected
+from proxy.engine.conclusion import Conclusion
 from proxy.engine.error_shape import is_bare, shaped
 from proxy.engine.exchange import Exchange, ExchangeOutcome
 from proxy.engine.headers import for_client, get, is_safe, uses_operators_key
@@ -110,17 +110,15 @@ class _Last:
 class AnswerRelay:
     """One exchange's way back. ``attempt`` may be called again where the one before was refused or failed."""
 
-    __slots__ = ("_book", "_client", "_exchange", "_lose", "_planner", "names_usage", "on_accepted", "refused")
+    __slots__ = ("_client", "_conclusion", "_exchange", "_planner", "names_usage", "on_accepted", "refused")
 
     def __init__(
         self,
         exchange: Exchange,
         client: Client,
         planner: Planner,
-        book: Callable[[], Awaitable[None]],
-        lose: Callable[[], None],
+        conclusion: Conclusion,
     ) -> None:
-        """``lose`` prices an answer that broke off before any of it reached the client."""
         self.refused = OurEdit.NONE
         self.names_usage = False
         self.on_accepted: Callable[[], None] | None = None
@@ -128,8 +126,7 @@ class AnswerRelay:
         self._exchange = exchange
         self._client = client
         self._planner = planner
-        self._book = book
-        self._lose = lose
+        self._conclusion = conclusion
 
     async def attempt(self, upstream: Upstream, call: Call, attempts: Attempts, suspects: OurEdit) -> AttemptResult:
         """Send a call and pass its answer on. Where it is refused for what may be one of the suspects, ``refused`` says
@@ -140,7 +137,7 @@ class AnswerRelay:
         if not attempts.began():
             return AttemptResult.FAILED
         exchange.attempts += 1
-        exchange.is_sent = True
+        exchange.call = call
         is_hard = exchange.reservation is not None and exchange.reservation.is_hard
         self._client.is_awaited = is_hard and runs_on(call.deployment.server, is_stream=call.stream)
         try:
@@ -148,7 +145,7 @@ class AnswerRelay:
             try:
                 if not 200 <= answer.status <= 599:
                     raise UpstreamUnavailable(f"the upstream answered with status {answer.status}, which is none")
-                exchange.status = answer.status
+                exchange.answer.status = answer.status
                 answer, said = await with_refusal_read(answer)
                 has_no_quota = is_quota(answer.status, said.code, said.type, message=said.message)
                 if not has_no_quota and (refused := suspects.in_refusal(answer.status, said)):
@@ -157,14 +154,14 @@ class AnswerRelay:
                 failure = Failure("quota") if has_no_quota else failure_answered(answer.status, answer.headers)
                 if failure is not None and attempts.failed(failure):
                     return self._nothing()
-                told = await shaped(answer) if exchange.is_chat and is_bare(answer) else answer
+                told = await shaped(answer) if exchange.arrival.is_chat and is_bare(answer) else answer
                 return await self._pass_on(told, attempts, may_refuse=OurEdit.LAYOUT in suspects)
             finally:
                 await answer.aclose()
         except ProxyError as error:
             # Seen from the upstream's side an upload that the client broke off is a broken connection.
             failure = failure_of(error) if self._client.failure is None else None
-            if exchange.is_accepted and not self._client.is_started:
+            if exchange.answer.is_accepted and not self._client.is_started:
                 self._lose_answer()
             if isinstance(error, UpstreamRejected) and (failure is None or failure.kind != "quota"):
                 said = refusal_of(error)
@@ -185,18 +182,16 @@ class AnswerRelay:
 
     def _nothing(self) -> AttemptResult:
         """Nothing is left of the attempt."""
-        self._exchange.status = 0
-        self._exchange.first_byte_s = None
-        self._exchange.is_sent = self._client.is_awaited = False
+        self._exchange.answer.status = 0
+        self._exchange.answer.first_byte_s = None
+        self._exchange.call, self._client.is_awaited = None, False
         return AttemptResult.FAILED
 
     def _lose_answer(self) -> None:
         """The upstream will bill an answer that nobody gets: it is priced, and then forgotten."""
-        exchange = self._exchange
-        self._lose()
-        exchange.usage, exchange.reported, exchange.said = None, NOTHING_REPORTED, None
-        exchange.finish_reason, exchange.events, exchange.received_tokens = "", 0, 0
-        exchange.first_text_s = None
+        self._conclusion.lose(self._exchange)
+        answer = self._exchange.answer
+        answer.outcome, answer.first_text_s = Outcome(), None
 
     async def _pass_on(self, answer: Answer, attempts: Attempts, *, may_refuse: bool) -> AttemptResult:
         exchange, client = self._exchange, self._client
@@ -208,7 +203,7 @@ class AnswerRelay:
             if hold is None and not attempts.may_follow:
                 await client.start(answer.status, headers)
             async for chunk in chunks:
-                if exchange.first_byte_s is None:
+                if exchange.answer.first_byte_s is None:
                     self._first_byte()
                 out = fold.feed(chunk)
                 self._note_text(fold)
@@ -223,7 +218,7 @@ class AnswerRelay:
             rest = b"" if last.is_done else fold.close()
             if hold is not None:
                 if not hold.is_whole and _is_void(fold.outcome()):
-                    exchange.first_byte_s = None
+                    exchange.answer.first_byte_s = None
                     attempts.refused()
                     return self._refused(OurEdit.LAYOUT)
                 rest = hold.taken() + last.taken() + rest
@@ -252,18 +247,18 @@ class AnswerRelay:
             return
         if not self._client.is_started:
             await self._client.start(status, headers)
-        self._exchange.answer_bytes += len(out)
+        self._exchange.answer.sent_bytes += len(out)
         await self._client.send(out)
 
     async def _end_of(self, status: int, fold: Fold) -> None:
         """All of the answer is known: have it booked before the client has all of it."""
-        if not self._exchange.is_booked:
+        if self._exchange.settlement is None:
             outcome = fold.outcome()
-            if self.on_accepted is not None and self._exchange.is_accepted and not _is_void(outcome):
+            if self.on_accepted is not None and self._exchange.answer.is_accepted and not _is_void(outcome):
                 self.on_accepted()
             self._exchange.ending = ExchangeOutcome.HUNG_UP if self._client.has_left else _ending(status, outcome)
             self._note(outcome)
-            await self._book()
+            await self._conclusion.book(self._exchange)
 
     def _headers(self, answer: Answer, fold: Fold, *, is_spent: bool) -> Headers:
         deployment = self._exchange.deployment
@@ -272,7 +267,8 @@ class AnswerRelay:
             keep_length=not isinstance(fold, StreamFold),
             hides_account=deployment is not None and uses_operators_key(deployment),
         )
-        if self._exchange.rates:  # the provider's are about its own account
+        reservation = self._exchange.reservation
+        if reservation is not None and reservation.rates:  # the provider's are about its own account
             headers = [(name, value) for name, value in headers if not name.startswith(_RATE_PREFIX)]
         if is_spent:
             headers = [*((name, value) for name, value in headers if name != _NOT_AGAIN[0]), _NOT_AGAIN]
@@ -281,14 +277,14 @@ class AnswerRelay:
 
     def _first_byte(self) -> None:
         exchange = self._exchange
-        exchange.first_byte_s = exchange.elapsed_s()
-        if exchange.plan is not None and exchange.is_accepted:
+        exchange.answer.first_byte_s = exchange.elapsed_s()
+        if exchange.planned.plan is not None and exchange.answer.is_accepted:
             with suppress_and_log("planner.began"):
-                self._planner.began(exchange.plan, exchange.time())
+                self._planner.began(exchange.planned.plan, exchange.time())
 
     def _note_text(self, fold: Fold) -> None:
-        if self._exchange.first_text_s is None and fold.has_text:
-            self._exchange.first_text_s = self._exchange.elapsed_s()
+        if self._exchange.answer.first_text_s is None and fold.has_text:
+            self._exchange.answer.first_text_s = self._exchange.elapsed_s()
 
     async def _broken(self, error: ProxyError, fold: Fold) -> None:
         """The upstream broke off. A stream of events says so in an event that SDKs raise; then every answer is cut
@@ -296,44 +292,37 @@ class AnswerRelay:
         if not self._client.is_started:
             raise error
         self._exchange.ending = ExchangeOutcome.BROKEN
-        self._exchange.error_code = error.code or ""
+        self._exchange.answer.error_code = error.code or ""
         self._note(fold.outcome())
-        await self._book()
-        _log.warning("exchange %s: the answer broke off (%s): %s", self._exchange.id, error.code, _CUT_OFF)
+        await self._conclusion.book(self._exchange)
+        _log.warning("exchange %s: the answer broke off (%s): %s", self._exchange.arrival.id, error.code, _CUT_OFF)
         if isinstance(fold, StreamFold):
-            await self._client.send(sse_error(error, error_form(self._exchange.path)))
+            await self._client.send(sse_error(error, error_form(self._exchange.arrival.path)))
 
     def _note(self, outcome: Outcome) -> None:
-        exchange = self._exchange
-        if exchange.is_booked:
+        answer = self._exchange.answer
+        if self._exchange.settlement is not None:
             return
-        exchange.usage, exchange.said = outcome.usage, outcome.said
-        exchange.reported = outcome.reported
-        exchange.finish_reason = outcome.finish_reason
-        exchange.cache_cause = outcome.cache_cause
-        exchange.events = outcome.events
-        exchange.received_tokens = outcome.tokens
-        if outcome.error is not None and not exchange.error_code:
-            exchange.error_code = "upstream_stream_error"
+        answer.outcome = outcome
+        if outcome.error is not None and not answer.error_code:
+            answer.error_code = "upstream_stream_error"
 
 
 def own_headers(exchange: Exchange) -> Headers:
     """What the proxy says about an exchange. Of one that was never sent upstream there is no mode and no reason."""
-    done = [("x-stratiform-mode", exchange.mode.name.lower()), ("x-stratiform-reason", exchange.reason)]
-    return [
-        ("x-stratiform-id", exchange.id),
-        *(done if exchange.attempts else ()),
-        *_decision(exchange),
-        *([("x-stratiform-budget-warning", exchange.notice)] if exchange.notice else ()),
-        *exchange.rates,
-    ]
+    done = [("x-stratiform-mode", exchange.planned.mode.name.lower()), ("x-stratiform-reason", exchange.planned.reason)]
+    headers = [("x-stratiform-id", exchange.arrival.id), *(done if exchange.attempts else ()), *_decision(exchange)]
+    held = exchange.reservation
+    if held is None:
+        return headers
+    return [*headers, *([("x-stratiform-budget-warning", held.notice)] if held.notice else ()), *held.rates]
 
 
 def _decision(exchange: Exchange) -> Headers:
     """Who serves a request that names no model, and what has decided that."""
-    if not exchange.decided_by or exchange.deployment is None or not exchange.attempts:
+    if not exchange.requested.decided_by or exchange.deployment is None or not exchange.attempts:
         return []
-    value = f"{exchange.deployment.name}; by={exchange.decided_by}"
+    value = f"{exchange.deployment.name}; by={exchange.requested.decided_by}"
     return [("x-stratiform-deployment", value)] if is_safe(value) else []
 
 
@@ -370,6 +359,6 @@ def _fold_of(answer: Answer, exchange: Exchange) -> Fold:
     if "json" in kind:
         length = get(answer.headers, "content-length") or ""
         return BodyFold(int(length) if length.isdecimal() else 0)
-    if kind.startswith("text/event-stream") or (exchange.is_chat and exchange.stream and not kind):
-        return StreamFold(drop_usage=exchange.is_chat and not exchange.wants_usage)
+    if kind.startswith("text/event-stream") or (exchange.arrival.is_chat and exchange.requested.stream and not kind):
+        return StreamFold(drop_usage=exchange.arrival.is_chat and not exchange.requested.wants_usage)
     return RawFold()

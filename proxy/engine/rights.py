@@ -10,7 +10,6 @@ from urllib.parse import quote
 
 from proxy.core.access.named import speaks_of_models
 from proxy.core.access.reach import Asked, ModelPlace, Reach, reach_of
-from proxy.core.access.unambiguous import CheckedBody
 from proxy.core.account.paths import Path
 from proxy.core.model_patterns import allows, allows_all, is_ordinary
 from proxy.engine.client import Client
@@ -48,13 +47,8 @@ def refused_fields(principal: Principal) -> Callable[[str], bool] | None:
     return is_refused
 
 
-def reach_of_chat(path: Path, client: Client, reading: CheckedBody) -> Reach:
-    """What a chat request can reach."""
-    return reach_of(Asked("POST", path, client.query, client.headers, reading.members))
-
-
-def reach_of_raw(path: Path, client: Client, raw: Raw) -> Reach:
-    """What a request on any other path can reach."""
+def reach_of_request(path: Path, client: Client, raw: Raw) -> Reach:
+    """What a request can reach."""
     form_model = raw.body.model if isinstance(raw.body, Upload) else None
     has_one = raw.body != b"" if isinstance(raw.body, bytes) else has_body(client)
     return reach_of(Asked(client.method, path, client.query, client.headers, raw.members, form_model, has_body=has_one))
@@ -101,7 +95,7 @@ def permitted(levels: Levels, principal: Principal, exchange: Exchange, reach: R
     stands in for it must be allowed by its own. Raises Forbidden."""
     if reach.is_listing or allows_all(principal.models):
         return levels
-    asked, first = exchange.model, levels[0][0]
+    asked, first = exchange.requested.model, levels[0][0]
     why = reach.unread or reach.beyond
     if why:
         raise Forbidden(f"This key may use certain models only, and of this request it is not known which: {why}.")

@@ -40,13 +40,13 @@ def refuse_key_in_model(model: str, exchange: Exchange) -> None:
     """Raises InvalidRequest for a model whose name holds a key: behind a wildcard it would go upstream."""
     principal = exchange.principal
     is_ours = principal is not None and (principal.virtual or principal.forwards_key)
-    if is_ours and holds(model, (KEY_PREFIX, *exchange.keys)):
+    if is_ours and holds(model, (KEY_PREFIX, *exchange.arrival.keys)):
         raise InvalidRequest("'model' holds an API key; send the name of a model", param="model", code="key_in_model")
 
 
 def without_keys_of(exchange: Exchange, user: str) -> str:
     """What a client calls its user, without a key. Long runs of letters stay: they tell users apart."""
-    return without_shapes(without_literals(user, exchange.keys))
+    return without_shapes(without_literals(user, exchange.arrival.keys))
 
 
 def _secrets(client: Client, principal: Principal) -> tuple[str, ...]:

@@ -9,7 +9,6 @@ What is held is bounded by sessions and by bytes: the oldest series gives way. B
 """
 
 import asyncio
-import logging
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field, replace
@@ -24,12 +23,14 @@ from proxy.core.planner.plan import Plan
 from proxy.core.reasons import Reason
 from proxy.core.request.demand import Demand
 from proxy.core.response.body_fold import BodyFold
-from proxy.engine.access_log import exchange_line
-from proxy.engine.exchange import Admission, Exchange, ExchangeOutcome, Meter
+from proxy.core.response.stream import Outcome
+from proxy.engine.conclusion import Conclusion
+from proxy.engine.exchange import Arrival, Exchange, ExchangeOutcome, Planned, Requested
 from proxy.engine.headers import uses_operators_key
+from proxy.engine.ports import Ports
 from proxy.engine.suppress import suppress_and_log
 from proxy.errors import ProxyError, UpstreamRejected
-from proxy.ports import Call, Clock, Deployment, Principal, Transport, Upstream
+from proxy.ports import Call, Deployment, Principal, Transport
 from proxy.tasks import Tasks, spawn
 
 _DAY_S = 86_400.0
@@ -37,10 +38,8 @@ _DAY_S = 86_400.0
 _COUNTED_MORE = 1.3
 _CLOSING_S = 5.0
 
-_log = logging.getLogger("stratiform")
 
-
-class Outcome(StrEnum):
+class RefreshOutcome(StrEnum):
     """What became of a refresh. All but the first end the series."""
 
     READ = "read"
@@ -127,27 +126,22 @@ class _Series:
 
 
 class KeepAlive:
-    """Implements ``proxy.engine.exchange.PrefixRefresher``. ``wait`` sleeps for so many seconds of the clock."""
+    """Implements ``proxy.engine.ports.PrefixRefresher``. ``wait`` sleeps for so many seconds of the clock."""
 
     def __init__(
         self,
         terms: RefreshTerms,
-        *,
-        upstreams: Mapping[Transport, Upstream],
+        ports: Ports,
         planner: Upkeeper,
-        admission: Admission,
-        meter: Meter,
-        clock: Clock,
+        conclusion: Conclusion,
         price_of: Callable[[Deployment], Price | None],
         on_refresh: Callable[[str, str], None] = lambda team, outcome: None,
         wait: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
         self._terms = terms
-        self._upstreams = upstreams
+        self._ports = ports
         self._planner = planner
-        self._admission = admission
-        self._meter = meter
-        self._clock = clock
+        self._conclusion = conclusion
         self._price_of = price_of
         self._on_refresh = on_refresh
         self._wait = wait
@@ -173,20 +167,23 @@ class KeepAlive:
 
     def ended(self, exchange: Exchange) -> None:
         """An exchange was settled: from its start on its prefix is kept alive, where that pays."""
-        plan, call, principal = exchange.plan, exchange.call, exchange.principal
+        planned, call, principal = exchange.planned, exchange.call, exchange.principal
+        plan = planned.plan
         if plan is None or call is None or principal is None or not plan.session or self._is_closed:
             return
         # A client that hung up, or whose rewritten request was refused, is not waited for.
-        if not exchange.is_accepted or exchange.ending is not ExchangeOutcome.COMPLETED or exchange.was_retried:
+        is_complete = exchange.answer.is_accepted and exchange.ending is ExchangeOutcome.COMPLETED
+        if not is_complete or planned.was_retried:
             return
         if self._caps.limit(principal.team) <= 0 or not (self._terms.own_keys or not _is_clients_key(call, principal)):
             return
-        work = self._planner.refresh_plan(plan, exchange.now)
+        work = self._planner.refresh_plan(plan, exchange.arrival.now)
         if work is None or len(work.body) > self._terms.max_bytes or self._price_of(call.deployment) is None:
             return
         self.returned(plan.session)
         bare = Plan(b"", b"", plan.mode, Reason.KEEP_ALIVE, session=plan.session)
-        self._hold(plan.session, _Series(work, replace(call, body=b""), principal, exchange.model, bare, exchange.now))
+        model, began = exchange.requested.model, exchange.arrival.now
+        self._hold(plan.session, _Series(work, replace(call, body=b""), principal, model, bare, began))
 
     async def aclose(self) -> None:
         """Send nothing more. What is under way may end."""
@@ -221,91 +218,76 @@ class KeepAlive:
     async def _run(self, session: str, series: _Series) -> None:
         try:
             for number in range(1, series.work.times + 1):
-                await self._wait(max(0.0, series.began + number * series.work.period_s - self._clock.now()))
+                await self._wait(max(0.0, series.began + number * series.work.period_s - self._ports.clock.now()))
                 series.is_sending = True
                 outcome = await self._refresh(series)
                 series.is_sending = False
                 self._on_refresh(series.principal.team, outcome.value)
-                if series.is_over or outcome is not Outcome.READ:
+                if series.is_over or outcome is not RefreshOutcome.READ:
                     return
         finally:
             self._drop(session, series)
 
-    async def _refresh(self, series: _Series) -> Outcome:
+    async def _refresh(self, series: _Series) -> RefreshOutcome:
         """One exchange, from its reservation to its settlement."""
-        work, call, now = series.work, series.call, self._clock.now()
+        work, call, now = series.work, series.call, self._ports.clock.now()
         team, price = series.principal.team, self._price_of(call.deployment)
         has_hour = "1h" in work.prompt.marks.values()
         most = 0
         if price is not None:
             most = worst_case(price, int(work.bill.total * _COUNTED_MORE), 1, long_life=has_hour)
         if price is None or not self._caps.take(team, most, now):
-            return Outcome.CAPPED
+            return RefreshOutcome.CAPPED
         exchange = _exchange(series, now)
-        self._meter.began(exchange)
+        self._ports.meter.began(exchange)
         try:
             return await self._exchanged(exchange, replace(call, body=work.body, stream=False, now=now), work)
         finally:
             exchange.ending = exchange.ending or ExchangeOutcome.HUNG_UP
-            exchange.total_s = exchange.elapsed_s()
-            await self._settle(exchange)
-            self._caps.settle(team, most, nanos(exchange.cost_usd))
+            await self._conclusion.end(exchange)
+            cost_usd = exchange.settlement.cost_usd if exchange.settlement is not None else 0.0
+            self._caps.settle(team, most, nanos(cost_usd))
 
-    async def _exchanged(self, exchange: Exchange, call: Call, work: RefreshPlan) -> Outcome:
+    async def _exchanged(self, exchange: Exchange, call: Call, work: RefreshPlan) -> RefreshOutcome:
         try:
-            exchange.reservation = await self._admission.reserve(exchange, call.deployment, Demand(max_output_tokens=1))
+            await self._ports.admission.reserve(exchange)
         except ProxyError as error:
-            exchange.ending, exchange.status, exchange.error_code = (
-                ExchangeOutcome.REFUSED,
-                error.status,
-                error.code or "",
-            )
-            return Outcome.DENIED
+            _note_error(exchange, ExchangeOutcome.REFUSED, error)
+            return RefreshOutcome.DENIED
         try:
             exchange.attempts += 1
             await self._send(exchange, call)
         except ProxyError as error:
-            exchange.ending = (
-                ExchangeOutcome.REJECTED if isinstance(error, UpstreamRejected) else ExchangeOutcome.BROKEN
-            )
-            exchange.status, exchange.error_code = error.status, error.code or ""
-            return Outcome.REFUSED
+            is_rejected = isinstance(error, UpstreamRejected)
+            _note_error(exchange, ExchangeOutcome.REJECTED if is_rejected else ExchangeOutcome.BROKEN, error)
+            return RefreshOutcome.REFUSED
         if exchange.ending is not ExchangeOutcome.COMPLETED:
-            return Outcome.REFUSED
+            return RefreshOutcome.REFUSED
         with suppress_and_log("planner.kept"):
-            self._planner.kept(work, exchange.now)
-        usage = exchange.usage
-        return Outcome.MISSED if usage is not None and usage.read < usage.prompt / 2 else Outcome.READ
+            self._planner.kept(work, exchange.arrival.now)
+        usage = exchange.answer.outcome.usage
+        return RefreshOutcome.MISSED if usage is not None and usage.read < usage.prompt / 2 else RefreshOutcome.READ
 
     async def _send(self, exchange: Exchange, call: Call) -> None:
-        answer = await self._upstreams[call.deployment.transport].open(call)
+        answer, known = await self._ports.upstreams[call.deployment.transport].open(call), exchange.answer
         try:
-            exchange.status = answer.status
+            known.status = answer.status
             fold = BodyFold()
             async for chunk in answer.chunks():
-                if exchange.first_byte_s is None:
-                    exchange.first_byte_s = exchange.elapsed_s()
+                if known.first_byte_s is None:
+                    known.first_byte_s = exchange.elapsed_s()
                 fold.feed(chunk)
-                exchange.answer_bytes += len(chunk)
+                known.sent_bytes += len(chunk)
             fold.close()
-            exchange.usage = fold.outcome().usage
-            exchange.ending = ExchangeOutcome.COMPLETED if exchange.is_accepted else ExchangeOutcome.REJECTED
+            known.outcome = Outcome(usage=fold.outcome().usage)
+            exchange.ending = ExchangeOutcome.COMPLETED if known.is_accepted else ExchangeOutcome.REJECTED
         finally:
             await answer.aclose()
 
-    async def _settle(self, exchange: Exchange) -> None:
-        """As the engine ends its exchanges: priced, written into the ledger, counted."""
-        exchange.is_booked = True
-        with suppress_and_log("meter.price"):
-            self._meter.price(exchange)
-        if exchange.reservation is not None:
-            with suppress_and_log("admission.settle"):
-                await self._admission.settle(exchange)
-        with suppress_and_log("meter.settle"):
-            self._meter.settle(exchange)
-        if _log.isEnabledFor(logging.INFO):
-            with suppress_and_log("log"):
-                _log.info("%s", exchange_line(exchange))
+
+def _note_error(exchange: Exchange, ending: ExchangeOutcome, error: ProxyError) -> None:
+    exchange.ending = ending
+    exchange.answer.status, exchange.answer.error_code = error.status, error.code or ""
 
 
 def _exchange(series: _Series, now: float) -> Exchange:
@@ -313,17 +295,11 @@ def _exchange(series: _Series, now: float) -> Exchange:
     total = Bill(0, 0, 0, work.bill.total)
     sent = replace(plan, body=work.body, original=work.body, predicted=work.bill, own=total)
     return Exchange(
-        "POST",
-        series.call.path,
-        now,
-        is_chat=True,
-        model=series.model,
-        principal=series.principal,
+        Arrival("POST", series.call.path, now, size=len(work.body), is_chat=True),
+        series.principal,
+        Requested(series.model, demand=Demand(max_output_tokens=1)),
         deployment=series.call.deployment,
-        mode=plan.mode,
-        reason=Reason.KEEP_ALIVE,
-        plan=sent,
-        request_bytes=len(work.body),
+        planned=Planned(plan.mode, Reason.KEEP_ALIVE, sent),
     )
 
 

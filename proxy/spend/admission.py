@@ -1,11 +1,12 @@
 """Admission: who may send a request, and whether there is money for it (the port of that name)."""
 
+from collections.abc import Sequence
+
 from proxy.access.authentication import Identity
-from proxy.core.request.demand import Demand
 from proxy.engine.exchange import Exchange
 from proxy.engine.headers import uses_operators_key
 from proxy.errors import Forbidden
-from proxy.ports import Deployment, Reservation, Transport
+from proxy.ports import Deployment, Transport
 from proxy.spend.reservations import BudgetReservations
 
 
@@ -20,11 +21,12 @@ class AdmissionControl:
         self.settle, self.aclose = reservations.settle, reservations.aclose
         self.defer, self.settle_later = reservations.defer, reservations.settle_later
 
-    async def reserve(self, exchange: Exchange, deployment: Deployment, demand: Demand) -> Reservation:
+    async def reserve(self, exchange: Exchange, others: Sequence[Deployment] = ()) -> None:
         """Set aside the most that this request can cost. Raises BudgetExceeded, RateLimited, BudgetUnavailable,
         Forbidden."""
-        principal = exchange.principal
-        for one in (deployment, *deployment.others):
+        principal, deployment = exchange.principal, exchange.deployment
+        assert deployment is not None
+        for one in (deployment, *others):
             needs_key = one.transport is Transport.HTTP and not uses_operators_key(one)
             if needs_key and principal is not None and principal.virtual:
                 # The key of the request is this proxy's own. If it went upstream, it would be given away.
@@ -34,4 +36,4 @@ class AdmissionControl:
                     "text will do where the server needs no key.",
                     code="upstream_key_missing",
                 )
-        return await self._reservations.reserve(exchange, deployment, demand)
+        await self._reservations.reserve(exchange, others)

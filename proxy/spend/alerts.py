@@ -5,7 +5,6 @@ from datetime import UTC, datetime
 from re import ASCII, compile
 
 from proxy.core.money.budget import NANOS_PER_USD, Rule, amount_text
-from proxy.engine.exchange import Exchange
 from proxy.spend.bookings import NOTHING, Booking, BudgetReservation, booked
 from proxy.spend.counters import account_of
 from proxy.spend.store_guard import StoreClient
@@ -54,20 +53,18 @@ class BudgetAlerts:
             if balance is not None:
                 self._see(team, rule, balance)
 
-    async def tell(
-        self, reservation: BudgetReservation, balances: Sequence[Balance], exchange: Exchange | None = None
-    ) -> None:
-        """The counters of a reservation stand at these balances. A soft limit that is reached sends a notice. The
-        client of ``exchange`` gets a header where a soft limit is passed, or will probably be passed."""
+    async def tell(self, reservation: BudgetReservation, balances: Sequence[Balance], *, is_new: bool = False) -> None:
+        """The counters of a reservation stand at these balances. A soft limit that is reached sends a notice. A
+        new reservation also gets a notice for its client where a soft limit is passed, or will probably be passed."""
         for booking, balance in reservation.with_balances(balances):
             rule = booking.rule
             self._see(reservation.team, rule, balance)
             if rule.soft is None:
                 continue
-            if exchange is not None and balance.spent + balance.expected > rule.soft:
+            if is_new and balance.spent + balance.expected > rule.soft:
                 self.metrics.soft_limit_passed(reservation.team)
                 spent, soft = amount_text(rule.unit, balance.spent), amount_text(rule.unit, rule.soft)
-                exchange.notice = f"{header_text(rule.id)}; spent={spent}; soft={soft}"
+                reservation.notice = f"{header_text(rule.id)}; spent={spent}; soft={soft}"
             if balance.spent >= rule.soft:
                 await self.notify("budget.soft_limit", reservation.team, booking, balance)
 

@@ -27,17 +27,18 @@ class Estimates:
         self._output_estimates = output_estimates
         self._allows_unknown = allows_unknown
 
-    def amounts(self, exchange: Exchange, deployment: Deployment, rules: Sequence[Rule], demand: Demand) -> Amounts:
-        """What the request takes in each unit: the most of all deployments that may come to serve it. Raises
-        InvalidRequest and Forbidden where that cannot be told and a hard limit holds."""
+    def amounts(self, exchange: Exchange, deployments: Sequence[Deployment], rules: Sequence[Rule]) -> Amounts:
+        """What the request takes in each unit: the most of all deployments that may come to serve it. The first of
+        them probably does. Raises InvalidRequest and Forbidden where that cannot be told and a hard limit holds."""
+        demand, deployment = exchange.requested.demand, deployments[0]
         _check_clear(demand, rules)
         if demand.kind is Kind.FREE:
             return {"usd": Estimate(1, 0), "tokens": Estimate(1, 0), "requests": Estimate(1, 1)}
         prompt, probable_prompt = self._prompt_tokens(exchange, deployment, demand)
-        bill = exchange.plan.predicted if exchange.plan is not None else None
+        bill = exchange.planned.plan.predicted if exchange.planned.plan is not None else None
         usual = self._output_estimates.output_tokens(deployment) * demand.answers
         most = expected = most_tokens = output = 0
-        for one in (deployment, *deployment.others):
+        for one in deployments:
             price = self._price_of(one)
             wanted = self._as_served(one, demand)
             longest = demand.answers * self._longest(one, rules, demand, price)
@@ -64,13 +65,13 @@ class Estimates:
         """The prompt's tokens, at most and probably. Sound and images have no prompt to speak of."""
         if demand.kind is Kind.TRANSCRIPTION:
             return 0, 0
-        plan = exchange.plan
+        plan = exchange.planned.plan
         own = plan.own if plan is not None else None
         counted = own.total if own is not None else None
         has_tools = plan is not None and b'"tools"' in plan.original
         factor = self._output_estimates.factor(deployment)
-        most = most_prompt_tokens(exchange.request_bytes, counted, factor, has_tools=has_tools)
-        return most, counted if counted is not None else exchange.request_bytes // 4
+        most = most_prompt_tokens(exchange.arrival.size, counted, factor, has_tools=has_tools)
+        return most, counted if counted is not None else exchange.arrival.size // 4
 
     def _as_served(self, deployment: Deployment, demand: Demand) -> Demand:
         """The demand, at the tier that this deployment was seen to serve requests at which name none."""
@@ -126,7 +127,7 @@ def _whole_prompt(demand: Demand, prompt: int) -> int:
 
 def _has_long_life(exchange: Exchange) -> bool:
     """Whether a marker may ask for the longer life. To find the text elsewhere in the prompt costs a larger reserve."""
-    plan = exchange.plan
+    plan = exchange.planned.plan
     if plan is None:
         return True
     bodies = (plan.body, plan.original) if plan.rewritten else (plan.body,)

@@ -6,7 +6,7 @@ from typing import Any
 from proxy.core.money.budget import Estimate, nanos
 from proxy.core.response.usage import Usage
 from proxy.core.secrets.redaction import without_keys, without_shapes
-from proxy.engine.exchange import Exchange, ExchangeOutcome
+from proxy.engine.exchange import Exchange, ExchangeOutcome, Settlement
 from proxy.ports import Deployment
 from proxy.storage.port import LedgerEntry
 from proxy.telemetry.metrics import mode_label
@@ -22,19 +22,19 @@ _NO_USAGE = Usage(0, 0)
 
 def settled_entry(exchange: Exchange) -> LedgerEntry:
     """The entry of an exchange that has ended."""
-    usage = exchange.billed_usage or _NO_USAGE
+    usage, settled = exchange.billed_usage or _NO_USAGE, exchange.settlement or Settlement()
     return _entry(
         exchange,
         exchange.deployment,
-        status=exchange.status,
+        status=exchange.answer.status,
         ending=(exchange.ending or ExchangeOutcome.HUNG_UP).value,
         read_tokens=usage.read,
         write_5m_tokens=usage.write_5m,
         write_1h_tokens=usage.write_1h,
         plain_tokens=usage.plain,
         output_tokens=usage.output,
-        cost=nanos(exchange.cost_usd),
-        saved=nanos(exchange.saved_usd),
+        cost=nanos(settled.cost_usd),
+        saved=nanos(settled.saved_usd),
         latency_ms=round(exchange.elapsed_s() * 1000),
         estimated=usage.estimated,
     )
@@ -56,14 +56,14 @@ def _entry(exchange: Exchange, deployment: Deployment | None, **of_its_end: Any)
     principal = exchange.principal
     assert principal is not None
     return LedgerEntry(
-        exchange_id=exchange.id,
-        at=exchange.now,
+        exchange_id=exchange.arrival.id,
+        at=exchange.arrival.now,
         team=principal.team,
         key_id=principal.key_id,
         user=_kept(principal.user),
         model=_kept(without_keys(deployment.name)) if deployment is not None else "",
-        mode=mode_label(exchange.mode),
-        reason=exchange.reason,
+        mode=mode_label(exchange.planned.mode),
+        reason=exchange.planned.reason,
         **of_its_end,
     )
 

@@ -55,7 +55,7 @@ class OutputEstimates:
 
     def learn(self, exchange: Exchange) -> None:
         """An exchange has ended."""
-        usage, deployment, plan = exchange.billed_usage, exchange.deployment, exchange.plan
+        usage, deployment, plan = exchange.billed_usage, exchange.deployment, exchange.planned.plan
         if usage is None or usage.estimated or deployment is None:
             return
         habit = self._known.get(deployment.name)
@@ -63,8 +63,8 @@ class OutputEstimates:
             if len(self._known) >= _MOST_DEPLOYMENTS:
                 del self._known[next(iter(self._known))]
             habit = self._known[deployment.name] = _Habit()
-        if not exchange.demand.wants.tier:
-            habit.tier = exchange.reported.tier
+        if not exchange.requested.demand.wants.tier:
+            habit.tier = exchange.answer.outcome.reported.tier
         habit.output_tokens += _OUTPUT_WEIGHT * (usage.output - habit.output_tokens)
         if plan is not None and plan.own is not None and plan.own.total >= _LEAST_TOKENS:
             habit.seen += 1

@@ -15,10 +15,9 @@ from dataclasses import replace
 from typing import Literal
 
 from proxy.core.money.budget import refusal
-from proxy.core.request.demand import Demand
 from proxy.engine.exchange import Exchange
 from proxy.errors import BudgetExceeded, BudgetUnavailable, RateLimited
-from proxy.ports import Deployment, Reservation, Rules
+from proxy.ports import Deployment, Rules
 from proxy.spend.alerts import BudgetAlerts, header_text, time_text
 from proxy.spend.bookings import NOTHING, BudgetReservation, booked, taken
 from proxy.spend.counters import counter_of
@@ -64,25 +63,30 @@ class BudgetReservations:
         await self.alerts.aclose()
         await self.store_client.aclose()
 
-    async def reserve(self, exchange: Exchange, deployment: Deployment, demand: Demand) -> Reservation:
-        """Set aside the most that this request can cost, and leave a notice on the exchange where a soft limit is
-        passed. Raises BudgetExceeded, RateLimited, BudgetUnavailable, Forbidden, InvalidRequest."""
+    async def reserve(self, exchange: Exchange, others: Sequence[Deployment] = ()) -> None:
+        """Set aside the most that this request can cost at its deployment, or at one of the others that may stand in
+        for it. Raises BudgetExceeded, RateLimited, BudgetUnavailable, Forbidden, InvalidRequest."""
+        deployment = exchange.deployment
         assert exchange.principal is not None
+        assert deployment is not None
         rules = self._rules.rules(exchange.principal, deployment)
         is_hard = any(rule.hard is not None and not rule.is_rate for rule in rules)
-        reservation = BudgetReservation(exchange.id, exchange.principal.team, is_limited=bool(rules), is_hard=is_hard)
+        reservation = BudgetReservation(
+            exchange.arrival.id, exchange.principal.team, is_limited=bool(rules), is_hard=is_hard
+        )
         if not rules and not self.store_client.is_durable:
-            return reservation
-        amounts = self._estimates.amounts(exchange, deployment, rules, demand)
-        reservation.bookings = [booked(rule, amounts, exchange.now) for rule in rules]
+            exchange.reservation = reservation
+            return
+        amounts = self._estimates.amounts(exchange, (deployment, *others), rules)
+        reservation.bookings = [booked(rule, amounts, exchange.arrival.now) for rule in rules]
         entry = reservation.entry = lost_entry(exchange, deployment, amounts)
         charges = [booking.charge for booking in reservation.bookings]
         ask = Reserve(reservation.exchange_id, reservation.team, charges, self.store_client.lease(), entry)
+        # From here on the end of the exchange gives the reservation back, even where this call does not return.
+        exchange.reservation = reservation
         if not self.store_client.is_away:
             await self._check_store(reservation, None)
         reservation.is_asked = not self.store_client.is_away
-        # From here on the end of the exchange gives the reservation back, even where this call does not return.
-        exchange.reservation = reservation
         answer = await self.store_client.reserve(ask)
         match answer:
             case Refused():
@@ -92,11 +96,10 @@ class BudgetReservations:
                 await self._check_store(reservation, answer.epoch)
                 standing = reservation.with_balances(answer.balances)
                 limits = ((booking.rule, booking.window.resets_at, balance) for booking, balance in standing)
-                exchange.rates = rate_headers(limits, exchange.now)
-                await self.alerts.tell(reservation, answer.balances, exchange)
+                reservation.rates = rate_headers(limits, exchange.arrival.now)
+                await self.alerts.tell(reservation, answer.balances, is_new=True)
             case None:
                 await self._go_without_store(reservation, ask)
-        return reservation
 
     async def defer(self, exchange: Exchange) -> None:
         """Keep what is reserved for an exchange that the provider still works on, for ``DEFERRED_S``: then it is billed
@@ -106,8 +109,8 @@ class BudgetReservations:
             return
         entry = reservation.entry
         if entry is None:
-            entry = lost_entry(exchange, deployment, self._estimates.amounts(exchange, deployment, (), exchange.demand))
-        entry = replace(entry, status=exchange.status, ending=DEFERRED)
+            entry = lost_entry(exchange, deployment, self._estimates.amounts(exchange, (deployment,), ()))
+        entry = replace(entry, status=exchange.answer.status, ending=DEFERRED)
         # A limit that held when the exchange was reserved is not asked again.
         charges = [replace(booking.charge, limit=None) for booking in reservation.bookings]
         ask = Reserve(reservation.exchange_id, reservation.team, charges, self.store_client.lease(DEFERRED_S), entry)
@@ -120,8 +123,8 @@ class BudgetReservations:
         assert exchange.principal is not None
         assert exchange.deployment is not None
         rules = self._rules.rules(exchange.principal, exchange.deployment)
-        bookings = [booked(rule, NOTHING, exchange.now) for rule in rules]
-        await self._write(exchange, BudgetReservation(exchange.id, exchange.principal.team, bookings=bookings))
+        bookings = [booked(rule, NOTHING, exchange.arrival.now) for rule in rules]
+        await self._write(exchange, BudgetReservation(exchange.arrival.id, exchange.principal.team, bookings=bookings))
 
     async def settle(self, exchange: Exchange) -> None:
         """Write the exchange into the ledger, and replace its reservation by what it did cost. When it returns, that is
@@ -149,7 +152,7 @@ class BudgetReservations:
 
     async def _refuse(self, exchange: Exchange, reservation: BudgetReservation, answer: Refused) -> None:
         booking = next(one for one in reservation.bookings if one.charge.account == answer.charge.account)
-        rule, resets_at, balance, now = booking.rule, booking.window.resets_at, answer.balance, exchange.now
+        rule, resets_at, balance, now = booking.rule, booking.window.resets_at, answer.balance, exchange.arrival.now
         again = time_text(resets_at) or ""
         text = refusal(rule, balance.spent, balance.reserved, booking.charge.amount, again)
         if rule.is_rate:

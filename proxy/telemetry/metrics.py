@@ -382,7 +382,7 @@ class Metrics:
         self._deviations(self._model(model), kind, cause).inc()
 
     def refreshed(self, team: str, outcome: str) -> None:
-        """A prefix was to be kept alive (``proxy.planning.keep_alive.Outcome``)."""
+        """A prefix was to be kept alive (``proxy.planning.keep_alive.RefreshOutcome``)."""
         self._refreshes(self._team(team), outcome).inc()
 
     def refresh_cost(self, model: str, team: str, usd: float) -> None:

@@ -13,8 +13,8 @@ from proxy.clock import SystemClock
 from proxy.core.planner.planner import TierPlanner
 from proxy.core.providers import ANTHROPIC
 from proxy.core.request.tokens import bytes_over_four
-from proxy.engine import Engine, Limits
-from proxy.engine.exchange import Admission
+from proxy.engine import Engine, Limits, Ports, RequestRules
+from proxy.engine.ports import Admission
 from proxy.planning.planner_port import Planning
 from proxy.plugins import build_plugin_manager, recognisers
 from proxy.ports import Planner, Transport
@@ -61,13 +61,15 @@ def start() -> Iterator[Start]:
             deployment = make_deployment(**{"base_url": f"{upstream}/v1", "profile": ANTHROPIC, **fields})
             models, ledger = ModelList({deployment.name: deployment}), Ledger()
             engine = Engine(
-                models=models,
-                upstreams={Transport.HTTP: HttpUpstream()},
-                planner=planner or real_planner(),
-                admission=admission or OpenDoor(),
-                meter=ledger,
-                clock=SystemClock(),
-                limits=limits,
+                Ports(
+                    models=models,
+                    upstreams={Transport.HTTP: HttpUpstream()},
+                    planner=planner or real_planner(),
+                    admission=admission or OpenDoor(),
+                    meter=ledger,
+                    clock=SystemClock(),
+                ),
+                RequestRules(limits=limits or Limits()),
             )
             url = stack.enter_context(serving(create_app(Parts(engine, models, NoMetrics()))))
             client = openai.OpenAI(base_url=f"{url}/v1", api_key="sk-client", max_retries=0)

@@ -12,7 +12,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from proxy.clock import SystemClock
 from proxy.core.providers import ANTHROPIC, CacheProfile
 from proxy.core.request.tokens import bytes_over_four
-from proxy.engine import Engine
+from proxy.engine import Engine, Ports
 from proxy.ports import Transport
 from proxy.testing import Ledger, ModelList, NoMetrics, OpenDoor, PassthroughPlanner, make_deployment
 from proxy.upstream.embedded import EmbeddedUpstream
@@ -28,12 +28,14 @@ def embedded_app(upstream: EmbeddedUpstream, profile: CacheProfile = ANTHROPIC, 
     deployment = make_deployment(transport=Transport.EMBEDDED, profile=profile, params=params)
     models = ModelList({"*": deployment})
     engine = Engine(
-        models=models,
-        upstreams={Transport.EMBEDDED: upstream},
-        planner=PassthroughPlanner(),
-        admission=OpenDoor(),
-        meter=Ledger(),
-        clock=SystemClock(),
+        Ports(
+            models=models,
+            upstreams={Transport.EMBEDDED: upstream},
+            planner=PassthroughPlanner(),
+            admission=OpenDoor(),
+            meter=Ledger(),
+            clock=SystemClock(),
+        )
     )
     return create_app(Parts(engine, models, NoMetrics()))
 

@@ -194,6 +194,6 @@ def test_it_is_planned_like_any_other_chat(start: Start) -> None:
                 tools=[{"type": "function", "function": {"name": "f", "parameters": {}}}],
             )
     first, second = proxy.ledger.wait(2)
-    assert first.reason == second.reason == "marked"
-    assert second.usage is not None
-    assert second.usage.read > 1000
+    assert first.planned.reason == second.planned.reason == "marked"
+    assert second.answer.outcome.usage is not None
+    assert second.answer.outcome.usage.read > 1000

@@ -36,9 +36,12 @@ def test_a_completion_of_the_embedded_provider(start: Start) -> None:
     assert found.choices[0].message.content
     assert found.usage is not None
     (exchange,) = proxy.ledger.wait()
-    assert exchange.usage is not None
-    assert (exchange.usage.prompt, exchange.usage.output) == (found.usage.prompt_tokens, found.usage.completion_tokens)
-    assert answer.headers["x-stratiform-id"] == exchange.id
+    assert exchange.answer.outcome.usage is not None
+    assert (exchange.answer.outcome.usage.prompt, exchange.answer.outcome.usage.output) == (
+        found.usage.prompt_tokens,
+        found.usage.completion_tokens,
+    )
+    assert answer.headers["x-stratiform-id"] == exchange.arrival.id
     assert answer.headers["x-request-id"].startswith("req_")
     assert exchange.ending is ExchangeOutcome.COMPLETED
 
@@ -52,8 +55,8 @@ def test_the_same_words_streamed_or_not(start: Start) -> None:
     assert all(part.usage is None for part in parts)
     assert parts[-1].choices[0].finish_reason == "stop"
     streamed = proxy.ledger.wait(2)[1]
-    assert streamed.usage is not None
-    assert streamed.usage.output > 0
+    assert streamed.answer.outcome.usage is not None
+    assert streamed.answer.outcome.usage.output > 0
 
 
 def test_usage_at_the_end_of_a_stream_for_a_client_that_asks(start: Start) -> None:
@@ -63,7 +66,7 @@ def test_usage_at_the_end_of_a_stream_for_a_client_that_asks(start: Start) -> No
     ) as stream:
         parts = list(stream)
     assert (parts[-1].choices, parts[-1].usage is not None) == ([], True)
-    assert proxy.ledger.wait()[0].wants_usage
+    assert proxy.ledger.wait()[0].requested.wants_usage
 
 
 def test_an_async_client(start: Start) -> None:
@@ -157,7 +160,7 @@ def test_streamed_tool_calls_keep_their_pieces(start: Start) -> None:
         ("read_file", '{"path": 1}'),
         ("list_files", "{}"),
     ]
-    assert proxy.ledger.wait()[0].usage is not None
+    assert proxy.ledger.wait()[0].answer.outcome.usage is not None
 
 
 def test_structured_output(start: Start) -> None:

@@ -98,7 +98,7 @@ def test_an_error_event_of_the_provider_raises_in_the_client(start: Start) -> No
     proxy = start(Scripted(streams(chunk("one"), broken)))
     with ask(proxy.client, stream=True) as stream, pytest.raises(openai.APIError, match="overloaded"):
         list(stream)
-    assert proxy.ledger.wait()[0].error_code == "upstream_stream_error"
+    assert proxy.ledger.wait()[0].answer.error_code == "upstream_stream_error"
 
 
 def test_a_json_answer_that_breaks_is_a_broken_answer(start: Start) -> None:
@@ -118,7 +118,7 @@ def test_a_refused_rewrite_is_retried_with_the_original_unseen(start: Start) -> 
     proxy = start(provider, planner=RewritingPlanner())
     assert ask(proxy.client).choices
     assert ["rewritten" in seen.json for seen in provider.seen] == [True, False]
-    assert proxy.ledger.wait()[0].was_retried
+    assert proxy.ledger.wait()[0].planned.was_retried
 
 
 def test_an_empty_stream_to_a_rewrite_is_retried_unseen(start: Start) -> None:
@@ -137,7 +137,7 @@ def test_markers_that_a_provider_refuses_are_taken_back(start: Start) -> None:
             model="m", messages=long, extra_headers={"x-embedded-fault": "refuse-rewrite"}
         )
         assert answer.choices
-    assert [e.was_retried for e in proxy.ledger.wait(3)] == [True, False, False]
+    assert [e.planned.was_retried for e in proxy.ledger.wait(3)] == [True, False, False]
 
 
 def gone(proxy: Proxy) -> Any:
@@ -155,7 +155,7 @@ def test_a_client_that_leaves_in_mid_stream_stops_the_provider_at_once(start: St
         left = time.perf_counter()
     assert provider.seen[0].gone.wait(WAIT_S)
     assert time.perf_counter() - left < 0.5
-    assert (gone(proxy).status, gone(proxy).events) == (200, 2)
+    assert (gone(proxy).answer.status, gone(proxy).answer.outcome.events) == (200, 2)
 
 
 def test_a_client_that_leaves_before_the_first_byte_stops_the_provider(start: Start) -> None:
@@ -163,7 +163,7 @@ def test_a_client_that_leaves_before_the_first_byte_stops_the_provider(start: St
     proxy = start(embedded_app(embedded, first_byte_s=60.0))
     with proxy.other_client(timeout=0.3) as client, pytest.raises(openai.APITimeoutError):
         ask(client)
-    assert gone(proxy).usage is None
+    assert gone(proxy).answer.outcome.usage is None
     wait_for(lambda: [ledger.cancelled for ledger in embedded.ledgers.values()] == [1])
 
 
@@ -233,7 +233,7 @@ def test_bodies_that_are_no_chat_request(start: Start, body: bytes, code: str) -
     proxy = start(Scripted(replies({})))
     status, error, headers = call(proxy, "POST", "/v1/chat/completions", body)
     assert (status, error["error"]["code"]) == (400, code)
-    assert headers["x-stratiform-id"] == proxy.ledger.wait()[0].id
+    assert headers["x-stratiform-id"] == proxy.ledger.wait()[0].arrival.id
 
 
 def test_bodies_beyond_the_limit_by_length_and_in_chunks(start: Start) -> None:

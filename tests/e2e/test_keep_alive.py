@@ -8,6 +8,7 @@ from typing import Any
 import orjson
 
 from proxy.app import composition
+from proxy.clock import Readings
 from proxy.core.request.tokens import bytes_over_four
 from proxy.settings import Environment, load
 from tests.fake_time import FakeTime
@@ -47,7 +48,10 @@ def spent(tmp_path: Path, *, enabled: bool) -> dict[str, tuple[int, int]]:
 async def talk(config: Path) -> None:
     clock = FakeTime(1_790_000_000.0)
     assembly = await composition.build(
-        load(config, "", Environment({})), clock=clock, encode=bytes_over_four, wait=clock.wait
+        load(config, "", Environment({})),
+        readings=Readings(clock.now, clock.now),
+        encode=bytes_over_four,
+        wait=clock.wait,
     )
     engine = assembly.parts.engine
     turns: list[dict[str, Any]] = [{"role": "system", "content": lines(400, "rule")}]

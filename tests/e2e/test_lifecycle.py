@@ -9,7 +9,7 @@ from typing import Any
 
 from proxy.clock import SystemClock
 from proxy.deployments.price_map import load_price_map
-from proxy.engine import Engine
+from proxy.engine import Engine, Ports
 from proxy.engine.exchange import ExchangeOutcome
 from proxy.ports import Transport
 from proxy.telemetry.meter import Meter
@@ -49,12 +49,14 @@ def get(url: str, path: str) -> tuple[int, bytes, str]:
 def bare_engine(models: ModelList, meter: Ledger | Meter) -> Engine:
     """An engine that passes everything through."""
     return Engine(
-        models=models,
-        upstreams={Transport.HTTP: HttpUpstream()},
-        planner=PassthroughPlanner(),
-        admission=OpenDoor(),
-        meter=meter,
-        clock=SystemClock(),
+        Ports(
+            models=models,
+            upstreams={Transport.HTTP: HttpUpstream()},
+            planner=PassthroughPlanner(),
+            admission=OpenDoor(),
+            meter=meter,
+            clock=SystemClock(),
+        )
     )
 
 
@@ -167,7 +169,7 @@ def test_many_streams_at_once_are_each_settled_once(start: Start) -> None:
     words = asyncio.run(main())
     assert all(text == ("a" if i % 3 == 0 else "ab") for i, text in enumerate(words))
     exchanges = proxy.ledger.wait(60)
-    assert len({e.id for e in exchanges}) == 60
+    assert len({e.arrival.id for e in exchanges}) == 60
     assert proxy.ledger.open == 0
 
 

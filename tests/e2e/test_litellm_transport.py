@@ -16,7 +16,7 @@ from proxy.core.planner.planner import TierPlanner
 from proxy.core.providers import ANTHROPIC
 from proxy.core.request.tokens import bytes_over_four
 from proxy.core.response.usage import Usage
-from proxy.engine import Engine
+from proxy.engine import Engine, Ports
 from proxy.engine.exchange import ExchangeOutcome
 from proxy.planning.planner_port import Planning
 from proxy.ports import Transport
@@ -57,12 +57,14 @@ async def stage(**script: Any) -> AsyncIterator[Stage]:
         )
         ledger = Ledger()
         engine = Engine(
-            models=ModelList({"claude": claude}),
-            upstreams={Transport.LITELLM: LitellmUpstream()},
-            planner=Planning(TierPlanner(bytes_over_four, [])),
-            admission=OpenDoor(),
-            meter=ledger,
-            clock=ManualClock(1_700_000_000.0),
+            Ports(
+                models=ModelList({"claude": claude}),
+                upstreams={Transport.LITELLM: LitellmUpstream()},
+                planner=Planning(TierPlanner(bytes_over_four, [])),
+                admission=OpenDoor(),
+                meter=ledger,
+                clock=ManualClock(1_700_000_000.0),
+            )
         )
         with serving(create_app(Parts(engine, ModelList({"claude": claude}), NoMetrics()))) as base:
             async with openai.AsyncOpenAI(base_url=f"{base}/v1", api_key="anything", max_retries=0) as client:
@@ -84,7 +86,7 @@ def test_a_completion_is_marked_answered_and_accounted() -> None:
             assert completion.usage is not None
             assert completion.usage.prompt_tokens == REPORTED.prompt
             (exchange,) = on.ledger.wait()
-            assert (exchange.usage, exchange.ending) == (REPORTED, ExchangeOutcome.COMPLETED)
+            assert (exchange.answer.outcome.usage, exchange.ending) == (REPORTED, ExchangeOutcome.COMPLETED)
 
     run(body)
 
@@ -98,7 +100,7 @@ def test_a_stream_is_accounted_though_the_client_asked_for_no_usage() -> None:
             assert chunks[-1].choices[0].finish_reason == "stop"
             assert all(chunk.usage is None for chunk in chunks)
             (exchange,) = on.ledger.wait()
-            assert (exchange.usage, exchange.ending) == (REPORTED, ExchangeOutcome.COMPLETED)
+            assert (exchange.answer.outcome.usage, exchange.ending) == (REPORTED, ExchangeOutcome.COMPLETED)
 
     run(body)
 

@@ -59,8 +59,12 @@ def test_embeddings_pass_and_their_usage_is_settled(start: Start) -> None:
     assert provider.seen[0].json == {"input": "x", "model": "theirs", "encoding_format": "float"}
     assert provider.seen[0].header("authorization") == "Bearer sk-operator"
     (exchange,) = proxy.ledger.wait()
-    assert exchange.usage is not None
-    assert (exchange.usage.prompt, exchange.model, exchange.ending) == (5, "mine", ExchangeOutcome.COMPLETED)
+    assert exchange.answer.outcome.usage is not None
+    assert (exchange.answer.outcome.usage.prompt, exchange.requested.model, exchange.ending) == (
+        5,
+        "mine",
+        ExchangeOutcome.COMPLETED,
+    )
 
 
 def test_a_multipart_upload_arrives_byte_for_byte(start: Start) -> None:
@@ -151,7 +155,7 @@ def test_a_responses_stream_passes_and_its_usage_is_seen(start: Start) -> None:
     with proxy.client.responses.create(model="m", input="x", stream=True) as stream:
         kinds = [item.type for item in stream]
     assert kinds == ["response.output_text.delta", "response.completed"]
-    usage = proxy.ledger.wait()[0].usage
+    usage = proxy.ledger.wait()[0].answer.outcome.usage
     assert usage is not None
     assert (usage.prompt, usage.output) == (8, 3)
 
@@ -174,7 +178,7 @@ def test_an_anthropic_message_stream_passes_and_its_usage_is_seen(start: Start) 
     assert provider.seen[0].body == body.encode()
     assert provider.seen[0].header("x-api-key") == "sk-operator"
     assert provider.seen[0].header("anthropic-version") == "2023-06-01"
-    usage = proxy.ledger.wait()[0].usage
+    usage = proxy.ledger.wait()[0].answer.outcome.usage
     assert usage is not None
     assert (usage.prompt, usage.read, usage.write, usage.output) == (123, 100, 20, 9)
 
@@ -259,4 +263,4 @@ def test_the_embedded_provider_behind_raw_paths(start: Start) -> None:
     proxy = start(embedded_app(new_embedded()))
     assert proxy.client.completions.create(model="m", prompt="once").choices[0].text
     assert proxy.client.embeddings.create(model="m", input="x").data
-    assert [e.usage is not None for e in proxy.ledger.wait(2)] == [True, True]
+    assert [e.answer.outcome.usage is not None for e in proxy.ledger.wait(2)] == [True, True]

@@ -83,7 +83,8 @@ async def world() -> AsyncIterator[World]:
         assembly = await composition.build(settings, upstreams=upstreams, encode=bytes_over_four)
         engine = assembly.parts.engine
         # The waits between attempts are not what is tested here.
-        engine._retries = replace(engine._retries, first_wait_s=0.0001)
+        intake = engine._chats._intake
+        intake.rules = replace(intake.rules, retries=replace(intake.rules.retries, first_wait_s=0.0001))
         app = create_app(assembly.parts)
         log.addHandler(ear)
         # It says of every request that is none that it is none.

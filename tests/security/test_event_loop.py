@@ -276,14 +276,14 @@ def test_a_very_long_text_is_not_looked_through(one: Recogniser) -> None:
 
 # What looks at a whole body, or at as much of it as there is.
 STEPS = (
-    "proxy.engine.engine:head_of",
-    "proxy.engine.engine:unambiguous",
-    "proxy.engine.engine:untouched",
-    "proxy.engine.engine:reach_of_chat",
-    "proxy.engine.engine:reach_of_raw",
-    "proxy.engine.engine:demand_of",
-    "proxy.engine.engine:session_key",
-    "proxy.engine.engine:raw_call",
+    "proxy.engine.chat:head_of",
+    "proxy.engine.chat:unambiguous",
+    "proxy.engine.chat:untouched",
+    "proxy.engine.intake:reach_of_request",
+    "proxy.engine.intake:demand_of",
+    "proxy.engine.intake:session_key",
+    "proxy.engine.raw_requests:raw_call",
+    "proxy.engine.raw_requests:unambiguous",
     "proxy.engine.custody:references",
     "proxy.core.request.body_cache:parse_members",
 )
@@ -337,7 +337,7 @@ def test_no_step_looks_at_a_large_body_on_the_event_loop(
 
 def test_what_tools_cost_is_not_counted_on_the_event_loop(spread: World, monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[str] = []
-    watched("proxy.engine.engine:demand_of", seen, monkeypatch)
+    watched("proxy.engine.intake:demand_of", seen, monkeypatch)
     assert spread.call("POST", "/v1/chat/completions", LARGE["tools"], key="team-a").status == 200
     assert [one for one in seen if "stratiform-" not in one] == []
 

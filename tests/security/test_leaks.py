@@ -167,7 +167,7 @@ def test_an_upstream_that_is_not_there_is_named_to_nobody() -> None:
 
 def test_the_reprs_of_what_is_held_show_no_key(world: World) -> None:
     """A repr may reach a log by anybody's hand: none of the parts shows a key in its own."""
-    gate: Any = world._assembly.parts.engine._admission
+    gate: Any = world._assembly.parts.engine._ports.admission
     held = [world._assembly, gate._identity, gate._identity._directory, gate._identity._directory.snapshot]
     held += list(gate._identity._directory.snapshot.keys.values())
     models: Any = world._assembly.parts.models

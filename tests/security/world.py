@@ -34,7 +34,6 @@ from proxy.core.money.budget import NANOS_PER_USD
 from proxy.core.request.tokens import bytes_over_four
 from proxy.settings import Environment, load
 from proxy.storage.port import LedgerEntry, Store
-from proxy.tasks import drain
 from proxy.testing import serving
 from proxy.web.app import create_app
 from tests.security.provider import RecordingProvider, Seen
@@ -241,13 +240,13 @@ class World:
             async with asyncio.timeout(WAIT_S):
                 while "\nstratiform_in_flight 0.0" not in self.metrics():
                     await asyncio.sleep(0.005)
-                await drain(engine._settling)
+                await engine._conclusion.aclose()
 
         self._on_loop(ended())
 
     @property
     def _store(self) -> Store:
-        gate: Any = self._assembly.parts.engine._admission
+        gate: Any = self._assembly.parts.engine._ports.admission
         store: Store = gate._reservations.store_client._store
         return store
 

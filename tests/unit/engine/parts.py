@@ -7,7 +7,7 @@ import orjson
 
 from proxy.clock import ManualClock
 from proxy.core.resilience.retry import RetryPolicy
-from proxy.engine import Breakers, Engine, Limits
+from proxy.engine import Breakers, Engine, Limits, Ports, RequestRules
 from proxy.engine.retry import ONE_TRY
 from proxy.errors import PayloadTooLarge, ProxyError, error_body
 from proxy.ports import Answer, Call, Headers, Planner, Transport, Upstream
@@ -159,15 +159,15 @@ class Bench:
         self.ledger = Ledger()
         upstream: Upstream = self.upstream
         self.engine = Engine(
-            models=models or ModelList({"*": make_deployment(base_url="http://upstream")}),
-            upstreams={Transport.HTTP: upstream},
-            planner=self.planner,
-            admission=self.door,
-            meter=self.ledger,
-            clock=ManualClock(1000.0),
-            limits=limits,
-            trust_time_header=trust_time_header,
-            retries=retries,
+            Ports(
+                models=models or ModelList({"*": make_deployment(base_url="http://upstream")}),
+                upstreams={Transport.HTTP: upstream},
+                planner=self.planner,
+                admission=self.door,
+                meter=self.ledger,
+                clock=ManualClock(1000.0),
+            ),
+            RequestRules(limits=limits or Limits(), retries=retries, trust_time_header=trust_time_header),
             breakers=breakers,
         )
 

@@ -2,13 +2,14 @@
 
 from proxy.core.response.usage import Usage
 from proxy.engine.access_log import exchange_line
-from proxy.engine.exchange import Exchange, ExchangeOutcome
+from proxy.engine.exchange import ExchangeOutcome, Settlement
 from proxy.ports import Principal
 from proxy.testing import make_deployment
+from tests.exchanges import make_exchange
 
 
 def test_one_line_of_key_and_value() -> None:
-    exchange = Exchange(
+    exchange = make_exchange(
         "POST",
         "/chat/completions",
         now=0.0,
@@ -21,8 +22,7 @@ def test_one_line_of_key_and_value() -> None:
         attempts=3,
         status=200,
         ending=ExchangeOutcome.COMPLETED,
-        usage=Usage(prompt=10, output=3, read=8),
-        cost_usd=0.00125,
+        settlement=Settlement(Usage(prompt=10, output=3, read=8), 0.00125),
         first_byte_s=0.25,
     )
     assert exchange_line(exchange) == (
@@ -35,7 +35,7 @@ def test_one_line_of_key_and_value() -> None:
 
 def test_what_clients_choose_cannot_forge_a_line_or_a_field() -> None:
     evil = "m\r\nexchange id=forged status=200 \x1b[31m" + "x" * 1000
-    line = exchange_line(Exchange("GET", "/files?\n" + evil, now=0.0, model=evil, error_code="a b"))
+    line = exchange_line(make_exchange("GET", "/files?\n" + evil, now=0.0, model=evil, error_code="a b"))
     assert line.isprintable()
     assert line.count("id=") == 1
     assert line.count(" status=") == 1

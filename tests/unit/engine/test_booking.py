@@ -7,6 +7,7 @@ import pytest
 
 from proxy.engine.exchange import Exchange, ExchangeOutcome
 from proxy.errors import UpstreamUnavailable
+from tests.exchanges import settled
 from tests.unit.engine.parts import DONE, JSON, ROLE, SSE, USAGE, WORD, Bench, MemoryClient, answers, chat_body
 
 BODY = b'{"choices":[{"finish_reason":"stop"}],"usage":{"prompt_tokens":4,"completion_tokens":1}}'
@@ -25,7 +26,8 @@ class Watched(Bench):
 
         async def watching(exchange: Exchange) -> None:
             self.had.append((self.client.answer, self.client.has_ended))
-            self.booked.append((exchange.ending, exchange.usage.prompt if exchange.usage is not None else None))
+            usage = settled(exchange).usage
+            self.booked.append((exchange.ending, usage.prompt if usage is not None else None))
             await settle(exchange)
 
         self.door.settle = watching  # type: ignore[method-assign]
@@ -150,6 +152,6 @@ def test_a_client_that_leaves_while_it_is_booked_does_not_stop_that() -> None:
         assert bench.door.settled == []
         go.set()
         await bench.engine.aclose()
-        assert [name for name, _ in bench.door.settled] == [exchange.id for exchange in bench.ledger.ended]
+        assert [name for name, _ in bench.door.settled] == [exchange.arrival.id for exchange in bench.ledger.ended]
 
     asyncio.run(main())

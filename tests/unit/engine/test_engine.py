@@ -58,13 +58,17 @@ def test_a_json_answer_passes_with_its_length_and_is_settled() -> None:
         "content-type": "application/json",
         "content-length": str(len(BODY)),
         "x-request-id": "r1",
-        "x-stratiform-id": exchange.id,
+        "x-stratiform-id": exchange.arrival.id,
         "x-stratiform-mode": "passthrough",
         "x-stratiform-reason": "passthrough-mode",
     }
     assert exchange.ending is ExchangeOutcome.COMPLETED
-    assert exchange.usage is not None
-    assert (exchange.usage.prompt, exchange.finish_reason, exchange.answer_bytes) == (4, "stop", len(BODY))
+    assert exchange.answer.outcome.usage is not None
+    assert (
+        exchange.answer.outcome.usage.prompt,
+        exchange.answer.outcome.finish_reason,
+        exchange.answer.sent_bytes,
+    ) == (4, "stop", len(BODY))
     assert bench.planner.events == ["began", "settled"]
     assert script.closed == 1
 
@@ -74,7 +78,7 @@ def test_usage_is_asked_for_and_kept_from_a_client_that_did_not() -> None:
     client = bench.chat(MemoryClient(chat_body(stream=True)))
     assert client.answer == ROLE + WORD + DONE
     assert orjson.loads(bench.upstream.bodies[0])["stream_options"] == {"include_usage": True}
-    usage = ended(bench).usage
+    usage = ended(bench).answer.outcome.usage
     assert usage is not None
     assert usage.prompt == 7
 
@@ -136,7 +140,7 @@ def test_a_body_beyond_the_limit() -> None:
     bench = Bench(limits=Limits(body_bytes=10))
     client = bench.chat(MemoryClient(chat_body()))
     assert (client.status, code(client)) == (413, "request_too_large")
-    assert ended(bench).status == 413
+    assert ended(bench).answer.status == 413
 
 
 def compressed(path: str = "/chat/completions") -> MemoryClient:
@@ -165,7 +169,10 @@ def test_a_compressed_body_passes_to_the_sole_upstream(path: str) -> None:
     sent = dict(bench.upstream.calls[0].headers)
     assert (sent["content-encoding"], sent["accept-encoding"]) == ("gzip", "identity")
     exchange = ended(bench)
-    assert (exchange.usage is not None and exchange.usage.prompt, exchange.plan) == (7, None)
+    assert (
+        exchange.answer.outcome.usage is not None and exchange.answer.outcome.usage.prompt,
+        exchange.planned.plan,
+    ) == (7, None)
 
 
 def test_an_unknown_model() -> None:
@@ -212,7 +219,7 @@ def test_a_refused_rewrite_is_sent_again_as_the_client_wrote_it(status: int) -> 
     assert bench.upstream.bodies[1] == chat_body()
     assert bench.planner.events == ["refused", "began", "barred", "settled"]
     exchange = ended(bench)
-    assert exchange.was_retried
+    assert exchange.planned.was_retried
     assert client.answer_headers["x-stratiform-reason"] == Reason.BARRED
     assert (refused.closed, accepted.closed) == (1, 1)
 
@@ -282,7 +289,7 @@ def test_an_empty_stream_to_a_rewrite_is_retried(empty: object) -> None:
     client = bench.chat(MemoryClient(chat_body(stream=True)))
     assert client.answer == ROLE + WORD + DONE
     assert bench.planner.events[-4:] == ["refused", "began", "barred", "settled"]
-    assert ended(bench).was_retried
+    assert ended(bench).planned.was_retried
 
 
 def test_an_upstream_that_says_nothing_to_either_teaches_nothing() -> None:
@@ -357,7 +364,7 @@ def test_an_error_event_of_the_upstream_passes_and_is_counted() -> None:
     bench = Bench(answers(WORD, broke))
     assert bench.chat(MemoryClient(chat_body(stream=True))).answer == WORD + broke
     exchange = ended(bench)
-    assert (exchange.ending, exchange.error_code) == (ExchangeOutcome.BROKEN, "upstream_stream_error")
+    assert (exchange.ending, exchange.answer.error_code) == (ExchangeOutcome.BROKEN, "upstream_stream_error")
 
 
 def cancelled(bench: Bench, client: MemoryClient, when: asyncio.Event) -> None:
@@ -380,7 +387,11 @@ def test_a_client_that_leaves_in_mid_stream() -> None:
     cancelled(bench, client, seen)
     assert script.closed == 1
     exchange = ended(bench)
-    assert (exchange.ending, exchange.status, exchange.events) == (ExchangeOutcome.HUNG_UP, 200, 2)
+    assert (exchange.ending, exchange.answer.status, exchange.answer.outcome.events) == (
+        ExchangeOutcome.HUNG_UP,
+        200,
+        2,
+    )
     assert bench.planner.events == ["began", "settled"]
 
 
@@ -420,7 +431,7 @@ def test_a_surprise_is_raised_and_settled() -> None:
     with pytest.raises(ZeroDivisionError):
         bench.chat(MemoryClient(chat_body()))
     exchange = ended(bench)
-    assert (exchange.ending, exchange.status) == (ExchangeOutcome.FAILED, 500)
+    assert (exchange.ending, exchange.answer.status) == (ExchangeOutcome.FAILED, 500)
 
 
 def test_bookkeeping_that_fails_does_not_fail_the_request(caplog: pytest.LogCaptureFixture) -> None:
@@ -459,7 +470,7 @@ def test_a_raw_json_request_gets_the_deployments_name_for_the_model() -> None:
     call = bench.upstream.calls[0]
     assert (call.path, call.query, client.answer) == ("/embeddings", "a=1%202", BODY)
     exchange = ended(bench)
-    assert exchange.usage is not None
+    assert exchange.answer.outcome.usage is not None
     assert bench.planner.events == []
 
 
@@ -467,7 +478,7 @@ def test_a_raw_stream_passes_untouched_and_its_usage_is_seen() -> None:
     bench = Bench(answers(WORD[:9], WORD[9:] + USAGE))
     client = bench.relay(MemoryClient(b'{"model": "m", "stream": true}', path="/completions"))
     assert client.chunks == [WORD + USAGE], "whole events pass, with every byte"
-    assert ended(bench).usage is not None
+    assert ended(bench).answer.outcome.usage is not None
 
 
 @pytest.mark.parametrize(
@@ -520,7 +531,7 @@ def test_compressed_answers_pass_unread() -> None:
     bench = Bench(answers(b"\x1f\x8b\x08", headers=[*SSE, ("content-encoding", "gzip")]))
     client = bench.chat(MemoryClient(chat_body(stream=True)))
     assert (client.answer, client.answer_headers["content-encoding"]) == (b"\x1f\x8b\x08", "gzip")
-    assert ended(bench).usage is None
+    assert ended(bench).answer.outcome.usage is None
 
 
 def test_closing_the_engine_closes_its_upstreams() -> None:

@@ -31,7 +31,7 @@ def test_a_chat_gets_an_error_object_for_a_page(status: int, kind: str, phrase: 
     sent = client.answer_headers
     assert (sent["content-type"], sent["x-request-id"]) == ("application/json", "r1")
     assert sent["content-length"] == str(len(client.answer))
-    assert bench.ledger.ended[0].status == status
+    assert bench.ledger.ended[0].answer.status == status
 
 
 def test_plain_text_is_quoted() -> None:

@@ -1,9 +1,12 @@
 """Exchanges."""
 
+from time import perf_counter
+
 import pytest
 
 from proxy.core.account.paths import read_path
-from proxy.engine.exchange import Exchange, asks_model, new_id
+from proxy.engine.exchange import asks_model, new_id
+from tests.exchanges import make_exchange
 
 
 def test_ids_are_unique() -> None:
@@ -11,26 +14,25 @@ def test_ids_are_unique() -> None:
 
 
 def test_time_runs_from_the_exchanges_own_now() -> None:
-    exchange = Exchange("POST", "/chat/completions", now=1000.0)
+    exchange = make_exchange(now=1000.0)
     assert 1000.0 <= exchange.time() < 1010.0
 
 
 def test_the_clients_slowness_is_not_counted() -> None:
-    exchange = Exchange("POST", "/chat/completions", now=0.0)
-    exchange.opened -= 30.0
+    exchange = make_exchange(opened=perf_counter() - 30.0)
     assert exchange.elapsed_s() >= 30.0
-    exchange.arrived(12)
+    exchange.arrived(1.0, 12)
     assert exchange.elapsed_s() < 5.0
-    assert exchange.request_bytes == 12
+    assert exchange.arrival.size == 12
 
 
 def test_accepted_means_2xx_and_a_first_byte() -> None:
-    exchange = Exchange("POST", "/chat/completions", now=0.0, status=200)
-    assert not exchange.is_accepted
-    exchange.first_byte_s = 0.1
-    assert exchange.is_accepted
-    exchange.status = 429
-    assert not exchange.is_accepted
+    exchange = make_exchange(status=200)
+    assert not exchange.answer.is_accepted
+    exchange.answer.first_byte_s = 0.1
+    assert exchange.answer.is_accepted
+    exchange.answer.status = 429
+    assert not exchange.answer.is_accepted
 
 
 @pytest.mark.parametrize(

@@ -130,7 +130,7 @@ def test_a_form_goes_to_its_models_deployment_under_its_name_there(form: bytes, 
     assert bench.upstream.bodies == [expected]
     assert dict(call.headers)["content-length"] == str(len(expected))
     assert dict(call.headers)["authorization"] == "Bearer sk-whisper"
-    assert bench.ledger.ended[0].model == "whisper"
+    assert bench.ledger.ended[0].requested.model == "whisper"
 
 
 def test_a_real_clients_form() -> None:

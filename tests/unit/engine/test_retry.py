@@ -54,8 +54,8 @@ def ended(bench: Bench) -> Exchange:
     """The one exchange: reserved once, settled once."""
     (exchange,) = bench.ledger.ended
     assert bench.ledger.open == 0
-    assert [r.exchange_id for r in bench.door.reserved] == [exchange.id]
-    assert [i for i, _ in bench.door.settled] == [exchange.id]
+    assert [r.exchange_id for r in bench.door.reserved] == [exchange.arrival.id]
+    assert [i for i, _ in bench.door.settled] == [exchange.arrival.id]
     return exchange
 
 
@@ -93,7 +93,7 @@ def test_the_last_failure_is_the_answer() -> None:
     client = bench.chat(MemoryClient(chat_body()))
     assert (client.status, client.answer_headers["retry-after"]) == (429, "0")
     exchange = ended(bench)
-    assert (exchange.ending, exchange.status, exchange.attempts) == (ExchangeOutcome.REJECTED, 429, 3)
+    assert (exchange.ending, exchange.answer.status, exchange.attempts) == (ExchangeOutcome.REJECTED, 429, 3)
 
 
 @pytest.mark.parametrize(
@@ -129,7 +129,7 @@ def test_what_is_held_back_can_still_be_tried_again() -> None:
     bench = Bench(broken, answers(ROLE, WORD, DONE), planner=RewritingPlanner(), retries=QUICK)
     client = bench.chat(MemoryClient(chat_body(stream=True)))
     assert client.answer == ROLE + WORD + DONE
-    assert (ended(bench).attempts, ended(bench).was_retried) == (2, False)
+    assert (ended(bench).attempts, ended(bench).planned.was_retried) == (2, False)
 
 
 def test_an_answer_without_a_body_begins_all_the_same() -> None:
@@ -143,7 +143,7 @@ def test_a_refused_rewrite_and_a_failure_in_one_exchange() -> None:
     assert bench.chat(MemoryClient(chat_body())).status == 200
     assert [b"rewritten" in body for body in bench.upstream.bodies] == [True, True, False, False]
     exchange = ended(bench)
-    assert (exchange.attempts, exchange.was_retried) == (4, True)
+    assert (exchange.attempts, exchange.planned.was_retried) == (4, True)
 
 
 def test_a_client_that_leaves_while_it_waits() -> None:
@@ -225,13 +225,14 @@ def test_the_reservation_knows_all_who_may_serve() -> None:
     bench = Bench(ok(), models=Groups(groups=[[place("m")], [place("n")]]))
     reserve = bench.door.reserve
 
-    async def noting(exchange: Exchange, deployment: Deployment, *rest: object) -> object:
-        seen.append(deployment)
-        return await reserve(exchange, deployment, *rest)  # type: ignore[arg-type]
+    async def noting(exchange: Exchange, others: Sequence[Deployment] = ()) -> None:
+        assert exchange.deployment is not None
+        seen.extend((exchange.deployment, *others))
+        await reserve(exchange, others)
 
     bench.door.reserve = noting  # type: ignore[method-assign,assignment]
     bench.chat(MemoryClient(chat_body()))
-    assert [d.id for d in (seen[0], *seen[0].others)] == ["m", "n"]
+    assert [d.id for d in seen] == ["m", "n"]
 
 
 def test_a_deployment_that_asks_for_time_is_passed_over_meanwhile() -> None:

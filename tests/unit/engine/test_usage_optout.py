@@ -45,7 +45,7 @@ def test_a_stream_that_is_refused_goes_without_the_question_for_usage_and_so_do_
     assert bench.planner.events == ["began", "settled"]
     assert bench.chat(MemoryClient(body)).status == 200
     assert list(sent(bench)) == [(False, True), (False, False), (False, False)]
-    assert not bench.ledger.ended[0].was_retried
+    assert not bench.ledger.ended[0].planned.was_retried
 
 
 def test_the_clients_own_options_come_back() -> None:
@@ -128,7 +128,7 @@ def test_where_the_upstream_names_it_the_layout_is_not_blamed(error: bytes | Non
     assert bench.upstream.bodies[1] == chat_body(stream=True)
     bench.chat(MemoryClient(chat_body(stream=True)))
     assert list(sent(bench)) == [(True, True), (False, False), (True, False)]
-    assert bench.ledger.ended[0].was_retried
+    assert bench.ledger.ended[0].planned.was_retried
 
 
 def test_where_it_may_be_either_the_layout_is_blamed_and_usage_asked_for_again() -> None:
@@ -156,7 +156,7 @@ def test_a_refusal_that_does_not_end_is_not_waited_for(monkeypatch: pytest.Monke
 def test_the_answer_reads_as_the_client_asked_for_it() -> None:
     bench = Bench(refusal(), answers(ROLE, WORD, DONE, headers=SSE))
     bench.chat(MemoryClient(chat_body(stream=True)))
-    assert bench.ledger.ended[0].usage is None  # what the meter then estimates
+    assert bench.ledger.ended[0].answer.outcome.usage is None  # what the meter then estimates
 
 
 def test_the_memory_ends_and_is_bounded() -> None:

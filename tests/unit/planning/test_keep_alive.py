@@ -1,7 +1,7 @@
 """Keep-alive in virtual time: a real engine, planner and provider; only the clock is set by hand."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -14,16 +14,17 @@ from proxy.core.planner.planner import TierPlanner
 from proxy.core.reasons import Reason
 from proxy.core.request.tokens import bytes_over_four
 from proxy.deployments.price_map import price_for
-from proxy.engine import Engine
+from proxy.engine import Conclusion, Engine, Ports
 from proxy.engine.exchange import Exchange, ExchangeOutcome
 from proxy.errors import BudgetExceeded, UpstreamUnavailable
 from proxy.planning.keep_alive import Caps, KeepAlive, RefreshTerms
 from proxy.planning.planner_port import Planning
-from proxy.ports import Answer, Call, Deployment, Reservation, Transport
+from proxy.ports import Answer, Call, Deployment, Transport
 from proxy.telemetry.meter import Meter
 from proxy.telemetry.metrics import Metrics
 from proxy.testing import ModelList, OpenDoor, make_deployment
 from proxy.upstream.embedded import EmbeddedUpstream
+from tests.exchanges import settled
 from tests.fake_time import FakeTime, settle
 from tests.talk import RECOGNISERS, TINY, lines
 from tests.unit.engine.parts import MemoryClient
@@ -67,10 +68,22 @@ class Door(OpenDoor):
         super().__init__()
         self.denies = False
 
-    async def reserve(self, exchange: Exchange, *rest: Any, **more: Any) -> Reservation:
-        if self.denies and exchange.reason == Reason.KEEP_ALIVE:
+    async def reserve(self, exchange: Exchange, others: Sequence[Deployment] = ()) -> None:
+        if self.denies and exchange.planned.reason == Reason.KEEP_ALIVE:
             raise BudgetExceeded("spent")
-        return await super().reserve(exchange, *rest, **more)
+        await super().reserve(exchange, others)
+
+
+class ListeningMeter(Meter):
+    """A meter that keeps every exchange that has ended."""
+
+    def __init__(self, metrics: Metrics, prices: PriceMap, heard: list[Exchange]) -> None:
+        super().__init__(metrics, prices)
+        self._heard = heard
+
+    def settle(self, exchange: Exchange) -> None:
+        super().settle(exchange)
+        self._heard.append(exchange)
 
 
 class Scene:
@@ -89,23 +102,21 @@ class Scene:
             return price_for(prices, of)
 
         planner = Planning(TierPlanner(bytes_over_four, RECOGNISERS))
-        meter = Meter(self.metrics, prices, self.settled.append)
-        parts: dict[str, Any] = {
-            "upstreams": {Transport.EMBEDDED: self.upstream},
-            "planner": planner,
-            "admission": self.door,
-            "meter": meter,
-            "clock": self.clock,
-        }
+        models = ModelList({"m": make_deployment(name="m", **fields)})
+        upstream: Upstream = self.upstream
+        meter = ListeningMeter(self.metrics, prices, self.settled)
+        ports = Ports(models, {Transport.EMBEDDED: upstream}, planner, self.door, meter, self.clock)
+        conclusion = Conclusion(ports)
         self.refresher = KeepAlive(
             terms or RefreshTerms(usd_per_day=1.0),
-            **parts,
-            price_of=price_of,
-            on_refresh=self.metrics.refreshed,
-            wait=self.clock.wait,
+            ports,
+            planner,
+            conclusion,
+            price_of,
+            self.metrics.refreshed,
+            self.clock.wait,
         )
-        models = ModelList({"m": make_deployment(name="m", **fields)})
-        self.engine = Engine(models=models, refresher=self.refresher if is_on else None, **parts)
+        self.engine = Engine(ports, conclusion=conclusion, refresher=self.refresher if is_on else None)
         self.turns: list[dict[str, str]] = [{"role": "system", "content": lines(200, "rule")}]
 
     async def __aenter__(self) -> "Scene":
@@ -133,11 +144,11 @@ class Scene:
 
     @property
     def refreshes(self) -> list[Exchange]:
-        return [e for e in self.settled if e.reason == Reason.KEEP_ALIVE]
+        return [e for e in self.settled if e.planned.reason == Reason.KEEP_ALIVE]
 
     @property
     def cost_usd(self) -> float:
-        return sum(exchange.cost_usd for exchange in self.settled)
+        return sum(settled(exchange).cost_usd for exchange in self.settled)
 
 
 def run(work: Callable[[], Awaitable[None]]) -> None:
@@ -167,18 +178,27 @@ def test_a_refresh_is_an_exchange_of_its_own() -> None:
             await scene.clock.advance(300.0)
             refresh = scene.refreshes[-1]
             assert refresh.principal is not None
-            assert refresh.usage is not None
-            assert (refresh.ending, refresh.status, refresh.mode) == (ExchangeOutcome.COMPLETED, 200, Mode.TIER)
-            assert refresh.usage.output == 1
-            assert refresh.usage.read > 0.9 * refresh.usage.prompt
-            assert 0 < refresh.cost_usd < 0.15 * USD * refresh.usage.prompt
-            assert refresh.saved_usd < 0
-            assert (refresh.id, refresh.cost_usd) in scene.door.settled
+            usage = settled(refresh).usage
+            assert usage is not None
+            assert (refresh.ending, refresh.answer.status, refresh.planned.mode) == (
+                ExchangeOutcome.COMPLETED,
+                200,
+                Mode.TIER,
+            )
+            assert usage.output == 1
+            assert usage.read > 0.9 * usage.prompt
+            assert 0 < settled(refresh).cost_usd < 0.15 * USD * usage.prompt
+            assert settled(refresh).saved_usd < 0
+            assert (refresh.arrival.id, settled(refresh).cost_usd) in scene.door.settled
             team = refresh.principal.team
             spent = value(scene.metrics, "keep_alive_cost_usd_total", model="m", team=team)
-            assert spent == pytest.approx(sum(each.cost_usd for each in scene.refreshes))
+            assert spent == pytest.approx(sum(settled(each).cost_usd for each in scene.refreshes))
             assert value(scene.metrics, "keep_alive_total", team=team, outcome="read") == len(scene.refreshes)
-            uncached = sum(e.usage.prompt * USD for e in scene.settled if e.usage and e not in scene.refreshes)
+            uncached = sum(
+                e.answer.outcome.usage.prompt * USD
+                for e in scene.settled
+                if e.answer.outcome.usage and e not in scene.refreshes
+            )
             counted = value(scene.metrics, "uncached_input_cost_usd_total", model="m", team=team)
             assert counted == pytest.approx(uncached)
 
@@ -272,7 +292,7 @@ def test_the_cap_of_the_day_is_never_passed() -> None:
         async with Scene(RefreshTerms(usd_per_day=cap)) as scene:
             while not value(scene.metrics, "keep_alive_total", team="default", outcome="capped"):
                 await scene.talk(2)
-            spent = sum(refresh.cost_usd for refresh in scene.refreshes)
+            spent = sum(settled(refresh).cost_usd for refresh in scene.refreshes)
             assert 0 < spent <= cap
 
     run(main)
@@ -305,7 +325,7 @@ def test_a_refresh_that_fails_is_the_last_and_is_settled(what: str, outcome: str
             scene.door.denies = what == "budget"
             await scene.clock.advance(50_000.0)
             assert len(scene.refreshes) == before + 1
-            assert scene.refreshes[-1].cost_usd == 0
+            assert settled(scene.refreshes[-1]).cost_usd == 0
             assert value(scene.metrics, "keep_alive_total", team="default", outcome=outcome) == 1
             assert value(scene.metrics, "in_flight") == 0
 

@@ -5,19 +5,19 @@ import asyncio
 import pytest
 
 from proxy.core.providers import NONE
-from proxy.core.request.demand import Demand
-from proxy.engine.exchange import Admission, Exchange
+from proxy.engine.ports import Admission
 from proxy.errors import Forbidden
 from proxy.ports import Deployment, Transport
+from tests.exchanges import make_exchange
 from tests.money import gate
 
 HEADERS = [("authorization", "Bearer sk-1")]
 
 
-def reserve(admission: Admission, deployment: Deployment) -> None:
-    exchange = Exchange("POST", "/chat/completions", 0.0)
+def reserve(admission: Admission, deployment: Deployment, *others: Deployment) -> None:
+    exchange = make_exchange(deployment=deployment)
     exchange.principal = admission.admit(HEADERS, 0.0)
-    asyncio.run(admission.reserve(exchange, deployment, Demand()))
+    asyncio.run(admission.reserve(exchange, others))
 
 
 def test_a_virtual_key_is_refused_where_the_upstream_would_need_the_clients() -> None:
@@ -31,7 +31,7 @@ def test_a_virtual_key_is_refused_where_the_upstream_would_need_the_clients() ->
 def test_one_that_may_stand_in_is_looked_at_too() -> None:
     other = Deployment("n", "n", Transport.HTTP, NONE)
     with pytest.raises(Forbidden, match="Model 'n' has no api_key"):
-        reserve(gate("sk-1"), Deployment("m", "m", Transport.HTTP, NONE, api_key="k", others=(other,)))
+        reserve(gate("sk-1"), Deployment("m", "m", Transport.HTTP, NONE, api_key="k"), other)
 
 
 @pytest.mark.parametrize(

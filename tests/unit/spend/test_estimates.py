@@ -11,6 +11,7 @@ from proxy.core.request.demand import Demand, Kind
 from proxy.core.request.wants import Wants
 from proxy.core.response.reported import Reported
 from proxy.core.response.usage import Usage
+from proxy.engine.exchange import Settlement
 from proxy.errors import Forbidden, InvalidRequest
 from proxy.spend.estimates import Estimates, PriceOf
 from proxy.spend.output_estimates import OutputEstimates
@@ -31,26 +32,26 @@ def estimates(
 @pytest.mark.parametrize("demand", [Demand(Kind.UNKNOWN), Demand(Kind.IMAGE, 0, images=1)])
 def test_what_nobody_can_price_is_refused_under_a_hard_budget_in_usd_alone(demand: Demand) -> None:
     with pytest.raises(Forbidden, match="`stratiform.budgets.on_unknown_price: allow`"):
-        estimates().amounts(exchange(10), MODEL, [USD], demand)
+        estimates().amounts(exchange(10, demand=demand), (MODEL,), [USD])
     for rules in ([], [TOKENS], [RATE], [replace(USD, hard=None, soft=1)]):
-        assert estimates().amounts(exchange(10), MODEL, rules, demand)["usd"].most >= 1
-    assert estimates(allows=True).amounts(exchange(10), MODEL, [USD], demand)["usd"].most >= 1
+        assert estimates().amounts(exchange(10, demand=demand), (MODEL,), rules)["usd"].most >= 1
+    assert estimates(allows=True).amounts(exchange(10, demand=demand), (MODEL,), [USD])["usd"].most >= 1
 
 
 @pytest.mark.parametrize("rule", [USD, TOKENS])
 def test_what_cannot_be_understood_is_refused_under_a_budget(rule: Rule) -> None:
     with pytest.raises(InvalidRequest, match="'n' is missing, or cannot be understood") as caught:
-        estimates().amounts(exchange(10), MODEL, [rule], Demand(unclear="n"))
+        estimates().amounts(exchange(10, demand=Demand(unclear="n")), (MODEL,), [rule])
     assert (caught.value.code, caught.value.param) == ("cost_unclear", "n")
-    estimates().amounts(exchange(10), MODEL, [RATE], Demand(unclear="n"))
+    estimates().amounts(exchange(10, demand=Demand(unclear="n")), (MODEL,), [RATE])
 
 
 def test_a_request_without_a_size_still_has_an_answer() -> None:
-    assert estimates().amounts(exchange(0), MODEL, [USD], Demand())["usd"].most == 1000 * 10_000
+    assert estimates().amounts(exchange(0, demand=Demand()), (MODEL,), [USD])["usd"].most == 1000 * 10_000
 
 
 def test_what_is_free_takes_next_to_nothing() -> None:
-    amounts = estimates().amounts(exchange(10**6), MODEL, [USD], Demand(Kind.FREE, 0))
+    amounts = estimates().amounts(exchange(10**6, demand=Demand(Kind.FREE, 0)), (MODEL,), [USD])
     assert (amounts["usd"].most, amounts["tokens"].most, amounts["requests"].most) == (1, 1, 1)
 
 
@@ -58,24 +59,22 @@ def test_a_tier_that_was_seen_without_being_asked_for_is_reserved() -> None:
     price = replace(PRICE, services=(("priority", PRICE.times(2.0)),))
     output_estimates = OutputEstimates()
     ours = estimates(lambda _: price, output_estimates)
-    usual = ours.amounts(exchange(100), MODEL, [USD], Demand(max_output_tokens=10))["usd"].most
-    seen = exchange(100)
-    seen.usage, seen.reported = Usage(50, 10), Reported(tier="priority")
-    output_estimates.learn(seen)
-    assert ours.amounts(exchange(100), MODEL, [USD], Demand(max_output_tokens=10))["usd"].most == 2 * usual
-    seen.reported = Reported()
-    output_estimates.learn(seen)
-    assert ours.amounts(exchange(100), MODEL, [USD], Demand(max_output_tokens=10))["usd"].most == usual
+    usual = ours.amounts(exchange(100, demand=Demand(max_output_tokens=10)), (MODEL,), [USD])["usd"].most
+    settled = Settlement(Usage(50, 10))
+    output_estimates.learn(exchange(100, reported=Reported(tier="priority"), settlement=settled))
+    assert ours.amounts(exchange(100, demand=Demand(max_output_tokens=10)), (MODEL,), [USD])["usd"].most == 2 * usual
+    output_estimates.learn(exchange(100, settlement=settled))
+    assert ours.amounts(exchange(100, demand=Demand(max_output_tokens=10)), (MODEL,), [USD])["usd"].most == usual
 
 
 def test_a_prompt_that_refers_to_more_counts_as_the_longest_in_tokens_too() -> None:
     beyond = Demand(max_output_tokens=10, wants=Wants(is_beyond=True))
     price = replace(PRICE, extras=Extras(max_input_tokens=5000))
-    assert estimates(lambda _: price).amounts(exchange(10), MODEL, [TOKENS], beyond)["tokens"].most == 5010
-    assert estimates(lambda _: None).amounts(exchange(10), MODEL, [TOKENS], beyond)["tokens"].most == 200_010
+    assert estimates(lambda _: price).amounts(exchange(10, demand=beyond), (MODEL,), [TOKENS])["tokens"].most == 5010
+    assert estimates(lambda _: None).amounts(exchange(10, demand=beyond), (MODEL,), [TOKENS])["tokens"].most == 200_010
 
 
 def test_what_some_server_takes_for_a_limit_is_reserved_at_least() -> None:
     rule = replace(USD, assumed_output_tokens=500)
-    amounts = estimates().amounts(exchange(0), MODEL, [rule], Demand(least_output_tokens=100_000))
+    amounts = estimates().amounts(exchange(0, demand=Demand(least_output_tokens=100_000)), (MODEL,), [rule])
     assert amounts["usd"].most == 100_000 * 10_000

@@ -4,6 +4,7 @@ from proxy.core.caches.prompt import Bill
 from proxy.core.modes import Mode
 from proxy.core.planner.plan import Plan
 from proxy.core.response.usage import Usage
+from proxy.engine.exchange import Settlement
 from proxy.spend.output_estimates import OutputEstimates
 from tests.money import MODEL, exchange
 
@@ -17,9 +18,8 @@ def learn(
     estimated: bool = False,
 ) -> None:
     for _ in range(times):
-        seen = exchange()
-        seen.plan = Plan(b"", b"", Mode.TIER, "x", own=Bill(0, 0, 0, counted))
-        seen.usage = Usage(reported, output, estimated=estimated)
+        plan = Plan(b"", b"", Mode.TIER, "x", own=Bill(0, 0, 0, counted))
+        seen = exchange(plan=plan, settlement=Settlement(Usage(reported, output, estimated=estimated)))
         output_estimates.learn(seen)
 
 

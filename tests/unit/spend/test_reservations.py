@@ -14,7 +14,7 @@ from proxy.core.caches.prompt import Bill
 from proxy.core.modes import Mode
 from proxy.core.money.budget import Rule
 from proxy.core.planner.plan import Plan
-from proxy.core.request.demand import Demand, Kind
+from proxy.core.request.demand import Kind
 from proxy.core.response.usage import Usage
 from proxy.engine.exchange import ExchangeOutcome
 from proxy.errors import BudgetExceeded, BudgetUnavailable, Forbidden, RateLimited
@@ -58,14 +58,13 @@ def test_money_is_reserved_at_the_worst_case_and_settled_to_what_it_was() -> Non
 def test_the_ledger_says_all_that_is_known_of_an_exchange() -> None:
     async def main() -> None:
         async with desk(TOTAL) as one:
-            asked = exchange(SIZE)
-            asked.mode, asked.reason, asked.saved_usd = Mode.MARK, "ordered", -0.5
+            asked = exchange(SIZE, mode=Mode.MARK, reason="ordered")
             await one.reserve(asked)
-            await one.settle(asked, Usage(50, 7, read=20, write_5m=10, write_1h=5))
+            await one.settle(asked, Usage(50, 7, read=20, write_5m=10, write_1h=5), saved_usd=-0.5)
             (entry,) = await one.store.entries(0, NOW + 1)
             assert entry == LedgerEntry(
-                asked.id, NOW, "red", "key-1", "ann", "m", "mark", "ordered", 200, "completed", 20, 10, 5, 15, 7,
-                round((2 + 12.5 + 10 + 15 + 7) * DOLLAR), -DOLLAR // 2, entry.latency_ms, False,
+                asked.arrival.id, NOW, "red", "key-1", "ann", "m", "mark", "ordered", 200, "completed", 20, 10, 5, 15,
+                7, round((2 + 12.5 + 10 + 15 + 7) * DOLLAR), -DOLLAR // 2, entry.latency_ms, False,
             )  # fmt: skip
 
     run(main)
@@ -76,7 +75,7 @@ def test_a_reservation_says_whether_anything_limits_it() -> None:
         for rules in ((), (TOTAL,)):
             async with desk(*rules) as one:
                 asked = exchange(SIZE)
-                held = await one.reservations.reserve(asked, MODEL, Demand())
+                held = await one.reserve(asked)
                 assert held.is_limited is bool(rules)
 
     run(main)
@@ -134,8 +133,8 @@ def test_the_plans_life_and_our_count_make_the_worst_case_smaller() -> None:
     async def main() -> None:
         for body, rate in ((b"{}", 1.25), (b'{"ttl":"1h"}', 2.0)):
             async with desk(TOTAL) as one:
-                asked = exchange(10_000)
-                asked.plan = Plan(body, body, Mode.TIER, "x", own=Bill(0, 0, 0, 100), predicted=Bill(90, 10, 0, 0))
+                plan = Plan(body, body, Mode.TIER, "x", own=Bill(0, 0, 0, 100), predicted=Bill(90, 10, 0, 0))
+                asked = exchange(10_000, plan=plan)
                 await one.reserve(asked)
                 assert await spent(one) == (0, round((150 + 30) * rate * DOLLAR))
                 balance = await one.store.balance("red", Charge("b:total:-:total", 0), NOW)
@@ -153,7 +152,7 @@ def test_the_dearest_of_those_that_may_serve_is_reserved() -> None:
             assert found is not None
             one.reservations._estimates._price_of = lambda d: replace(found, write_1h=prices[d.name], write_5m=1.0)
             other = Deployment("n", "n", Transport.HTTP, MODEL.profile)
-            await one.reserve(exchange(SIZE), on=replace(MODEL, others=(other,)))
+            await one.reserve(exchange(SIZE), others=(other,))
             assert await spent(one) == (0, 80 * 3 * DOLLAR)
 
     run(main)
@@ -247,7 +246,7 @@ def test_what_was_never_sent_leaves_nothing_and_what_failed_leaves_an_entry() ->
             await one.settle(failed, None, ExchangeOutcome.BROKEN)
             assert await spent(one) == (0, 0)
             (entry,) = await one.store.entries(0, NOW + 1)
-            assert (entry.exchange_id, entry.ending, entry.cost) == (failed.id, "broken", 0)
+            assert (entry.exchange_id, entry.ending, entry.cost) == (failed.arrival.id, "broken", 0)
 
     run(main)
 
@@ -295,7 +294,7 @@ def test_a_client_that_leaves_while_a_notice_is_claimed_holds_no_money() -> None
         sender = WebhookSender(b"", ManualClock(NOW), Metrics())
         async with desk(soft, store=store, timeout_s=30.0, notices=sender) as one:
             asked = exchange(SIZE)
-            task = asyncio.ensure_future(one.reservations.reserve(asked, MODEL, Demand(max_output_tokens=0)))
+            task = asyncio.ensure_future(one.reserve(asked))
             await store.asked.wait()
             task.cancel()
             with pytest.raises(asyncio.CancelledError):
@@ -341,7 +340,12 @@ def test_without_rules_a_durable_ledger_bills_what_a_crash_left() -> None:
             await one.reserve(asked)
             await one.store.expire(NOW + 61)
             (entry,) = await one.store.entries(0, NOW + 1)
-            assert (entry.exchange_id, entry.ending, entry.estimated, entry.key_id) == (asked.id, "lost", True, "key-1")
+            assert (entry.exchange_id, entry.ending, entry.estimated, entry.key_id) == (
+                asked.arrival.id,
+                "lost",
+                True,
+                "key-1",
+            )
             assert entry.cost > 0
             await one.settle(asked, Usage(50, 7))
             (entry,) = await one.store.entries(0, NOW + 1)
@@ -393,10 +397,10 @@ def test_a_soft_limit_refuses_nobody_and_says_so() -> None:
         async with desk(soft) as one:
             first, second = exchange(SIZE), exchange(SIZE)
             await one.reserve(first, limit=1)
-            assert first.notice == ""
+            assert first.reservation.notice == ""
             await one.settle(first, Usage(590, 0))
             await one.reserve(second, limit=1)
-            assert second.notice == "total; spent=$590.00; soft=$600.00"
+            assert second.reservation.notice == "total; spent=$590.00; soft=$600.00"
             assert one.sample("soft_limits_total", team="red") == 1
 
     run(main)
@@ -447,10 +451,10 @@ def test_what_is_sent_without_the_store_is_billed_even_if_this_process_dies(tmp_
             await store.expire(NOW + 100)
             assert await spent(one) == (30 * DOLLAR + MOST, 0)
             entries = {entry.exchange_id: entry for entry in await one.store.entries(0, NOW + 1)}
-            assert entries.keys() == {settled.id, runs.id}
-            lost = entries[runs.id]
+            assert entries.keys() == {settled.arrival.id, runs.arrival.id}
+            lost = entries[runs.arrival.id]
             assert (lost.estimated, lost.ending, lost.cost) == (True, "lost", MOST)
-            assert not entries[settled.id].estimated
+            assert not entries[settled.arrival.id].estimated
 
     run(main)
 

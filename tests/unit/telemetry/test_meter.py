@@ -10,10 +10,11 @@ from proxy.core.providers import ANTHROPIC
 from proxy.core.reasons import Reason
 from proxy.core.request.demand import Demand
 from proxy.core.response.usage import Usage
-from proxy.engine.exchange import Exchange, ExchangeOutcome
-from proxy.ports import Deployment, Principal, Transport
+from proxy.engine.exchange import ExchangeOutcome
+from proxy.ports import Call, Deployment, Principal, Transport
 from proxy.telemetry.meter import Meter, error_kind, savings
 from proxy.telemetry.metrics import ERROR_KINDS, Metrics
+from tests.exchanges import make_exchange
 from tests.unit.telemetry.test_metrics import value
 
 PRICE = Price(input=1.0, output=5.0, read=0.1, write_5m=1.25, write_1h=2.0)
@@ -25,6 +26,7 @@ ENTRY = {
     "cache_creation_input_token_cost_above_1hr": 2.0,
 }
 DEPLOYMENT = Deployment(name="m", model="up", transport=Transport.EMBEDDED, profile=ANTHROPIC)
+CALL = Call(DEPLOYMENT, "POST", "/chat/completions", (), b"{}", stream=True, now=0.0)
 OWN = Bill(read=0, write_5m=0, write_1h=0, plain=1000)
 OURS = Bill(read=800, write_5m=200, write_1h=0, plain=0)
 MONEY = {"model": "m", "team": "t"}
@@ -63,7 +65,15 @@ def exchange(**fields):
         "overhead_s": 0.001,
         "first_byte_s": 0.2,
     }
-    return Exchange(**{**given, **fields})
+    return make_exchange(**{**given, **fields})
+
+
+def ended(meter, one):
+    """The exchange, opened, priced and counted."""
+    meter.began(one)
+    one.settlement = meter.price(one)
+    meter.settle(one)
+    return one
 
 
 @pytest.fixture
@@ -76,16 +86,14 @@ def settle(metrics):
     meter = Meter(metrics, PriceMap({"up": ENTRY}))
 
     def run(one):
-        meter.began(one)
-        meter.settle(one)
-        return one
+        return ended(meter, one)
 
     return run
 
 
 def test_a_good_exchange(metrics, settle):
     done = settle(exchange())
-    assert done.cost_usd == pytest.approx(80 + 250 + 50)
+    assert done.settlement.cost_usd == pytest.approx(80 + 250 + 50)
     assert value(metrics, "cost_usd_total", **MONEY) == pytest.approx(380)
     assert value(metrics, "input_cost_usd_total", **MONEY) == pytest.approx(330)
     assert value(metrics, "uncached_input_cost_usd_total", **MONEY) == 1000
@@ -137,8 +145,8 @@ def test_observing_saves_nothing_and_says_what_it_would(metrics, settle):
 
 def test_a_client_that_left_still_pays(metrics, settle):
     done = settle(exchange(ending=ExchangeOutcome.HUNG_UP, usage=None, stream=True, events=25))
-    assert done.usage == Usage(1000, 25, read=800, write_5m=200, estimated=True)
-    assert done.cost_usd == pytest.approx(330 + 125)
+    assert done.settlement.usage == Usage(1000, 25, read=800, write_5m=200, estimated=True)
+    assert done.settlement.cost_usd == pytest.approx(330 + 125)
     assert value(metrics, "client_disconnects_total") == 1
     assert value(metrics, "usage_missing_total", model="m") == 1
     assert value(metrics, "tokens_total", model="m", kind="estimated") == 1000
@@ -149,27 +157,24 @@ def test_a_client_that_left_still_pays(metrics, settle):
 
 def test_a_client_that_left_before_the_upstream_answered(metrics, settle):
     done = settle(exchange(ending=ExchangeOutcome.HUNG_UP, usage=None, status=0, first_byte_s=None))
-    assert (done.usage, done.cost_usd) == (None, 0)
+    assert (done.settlement.usage, done.settlement.cost_usd) == (None, 0)
     assert value(metrics, "requests_total", model="m", mode="tier", status="499", transport="embedded") == 1
     assert value(metrics, "usage_missing_total", model="m") is None
 
 
 def test_raw_paths_are_counted_by_what_they_report(metrics, settle):
     raw = {"is_chat": False, "plan": None, "mode": Mode.PASSTHROUGH}
-    assert settle(exchange(path="/embeddings", usage=Usage(8, 0), **raw)).cost_usd == 8
-    files = settle(exchange(path="/files", usage=None, request_bytes=10**7, **raw))
-    assert (files.usage, files.cost_usd) == (None, 0)
-    text = settle(exchange(path="/messages", usage=None, request_bytes=4000, answer_bytes=400, **raw))
-    assert text.usage == Usage(1000, 100, estimated=True)
+    assert settle(exchange(path="/embeddings", usage=Usage(8, 0), **raw)).settlement.cost_usd == 8
+    files = settle(exchange(path="/files", usage=None, size=10**7, **raw))
+    assert (files.settlement.usage, files.settlement.cost_usd) == (None, 0)
+    text = settle(exchange(path="/messages", usage=None, size=4000, sent_bytes=400, **raw))
+    assert text.settlement.usage == Usage(1000, 100, estimated=True)
     assert value(metrics, "plan_reasons_total", mode="passthrough", reason="passthrough-mode") is None
 
 
 def test_a_model_without_a_price_costs_nothing_and_is_counted(metrics):
-    done = exchange()
-    meter = Meter(metrics, PriceMap({}))
-    meter.began(done)
-    meter.settle(done)
-    assert done.cost_usd == 0
+    done = ended(Meter(metrics, PriceMap({})), exchange())
+    assert done.settlement.cost_usd == 0
     assert value(metrics, "unpriced_requests_total", model="m") == 1
     assert value(metrics, "tokens_total", model="m", kind="read") == 800
 
@@ -229,20 +234,11 @@ def test_standing_down_may_cost_what_the_provider_holds_of_ours():
     assert saved == {"shadow": pytest.approx(-1150), "reported": pytest.approx(-1150)}
 
 
-def test_listeners_hear_of_the_finished_exchange(metrics):
-    heard = []
-    meter = Meter(metrics, PriceMap({"up": ENTRY}), heard.append)
-    done = exchange()
-    meter.began(done)
-    meter.settle(done)
-    assert [one.cost_usd for one in heard] == [done.cost_usd]
-
-
 def test_the_arms_of_a_hold_out_are_counted_apart(metrics) -> None:
     meter = Meter(metrics, PriceMap({"up": ENTRY}))
     control = plan(mode=Mode.OBSERVE, reason=Reason.HOLD_OUT.value, arm="control", rewritten=False)
-    meter.settle(exchange(plan=plan(arm="treated")))
-    meter.settle(exchange(plan=control, usage=Usage(prompt=1000, output=10)))
+    ended(meter, exchange(plan=plan(arm="treated")))
+    ended(meter, exchange(plan=control, usage=Usage(prompt=1000, output=10)))
     treated = {"model": "m", "arm": "treated"}
     assert value(metrics, "holdout_input_cost_usd_total", **treated) == pytest.approx(800 * 0.1 + 200 * 1.25)
     assert value(metrics, "holdout_uncached_input_cost_usd_total", **treated) == 1000
@@ -260,26 +256,24 @@ def test_a_deviation_is_counted_beside_the_providers_cause(metrics) -> None:
 
 def test_what_was_sent_is_billed_though_the_client_left_before_the_first_byte(settle):
     done = settle(
-        exchange(ending=ExchangeOutcome.HUNG_UP, usage=None, stream=True, status=0, first_byte_s=None, is_sent=True)
+        exchange(ending=ExchangeOutcome.HUNG_UP, usage=None, stream=True, status=0, first_byte_s=None, call=CALL)
     )
-    assert done.usage == Usage(1000, 0, read=800, write_5m=200, estimated=True)
+    assert done.settlement.usage == Usage(1000, 0, read=800, write_5m=200, estimated=True)
     done = settle(exchange(ending=ExchangeOutcome.HUNG_UP, usage=None, stream=True, status=0, first_byte_s=None))
-    assert done.usage is None
+    assert done.settlement.usage is None
 
 
 def test_what_came_is_billed_and_never_more_than_the_request_allows(settle):
-    left = {"ending": ExchangeOutcome.HUNG_UP, "usage": None, "stream": True, "events": 3, "received_tokens": 400}
+    left = {"ending": ExchangeOutcome.HUNG_UP, "usage": None, "stream": True, "events": 3, "tokens": 400}
     done = settle(exchange(**left))
-    assert done.usage is not None
-    assert done.usage.output == 400
+    assert done.settlement.usage is not None
+    assert done.settlement.usage.output == 400
     done = settle(exchange(**left, demand=Demand(max_output_tokens=50, answers=2)))
-    assert done.usage is not None
-    assert done.usage.output == 100
+    assert done.settlement.usage is not None
+    assert done.settlement.usage.output == 100
 
 
 def test_a_model_that_was_silent_for_long_has_thought(settle):
-    done = settle(
-        exchange(ending=ExchangeOutcome.HUNG_UP, usage=None, stream=True, received_tokens=10, first_text_s=13.0)
-    )
-    assert done.usage is not None
-    assert done.usage.output == 610
+    done = settle(exchange(ending=ExchangeOutcome.HUNG_UP, usage=None, stream=True, tokens=10, first_text_s=13.0))
+    assert done.settlement.usage is not None
+    assert done.settlement.usage.output == 610

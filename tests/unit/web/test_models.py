@@ -9,7 +9,7 @@ import pytest
 from proxy.clock import SystemClock
 from proxy.core.money.prices import Price
 from proxy.deployments import ListedModel, ModelTable
-from proxy.engine import Engine
+from proxy.engine import Engine, Ports
 from proxy.ports import Deployment, Transport, Upstream
 from proxy.testing import Ledger, NoMetrics, OpenDoor, PassthroughPlanner, serving
 from proxy.web.app import Parts, create_app
@@ -29,9 +29,15 @@ def proxy(*entries: ListedModel) -> Iterator[tuple[httpx.Client, ScriptedUpstrea
     upstream: Upstream = told
     table = ModelTable(entries, no_price)
     engine = Engine(
-        models=table, upstreams={Transport.HTTP: upstream}, planner=PassthroughPlanner(), admission=OpenDoor(),
-        meter=Ledger(), clock=SystemClock(),
-    )  # fmt: skip
+        Ports(
+            models=table,
+            upstreams={Transport.HTTP: upstream},
+            planner=PassthroughPlanner(),
+            admission=OpenDoor(),
+            meter=Ledger(),
+            clock=SystemClock(),
+        )
+    )
     with serving(create_app(Parts(engine, table, NoMetrics()))) as url, httpx.Client(base_url=f"{url}/v1") as client:
         yield client, told
 
@@ -56,9 +62,11 @@ def test_a_name_behind_a_wildcard_is_asked_for_only_where_its_model_is() -> None
         assert client.get("/models/gpt-5").json() == {"id": "theirs"}
         assert [(call.path, call.deployment.base_url) for call in told.calls] == [("/models/gpt-5", HERE)]
     elsewhere = (
-        ListedModel("gpt-*", "openai/gpt-*", base_url=THERE), other, ListedModel("gpt-*", "anthropic/gpt-*"),
+        ListedModel("gpt-*", "openai/gpt-*", base_url=THERE),
+        other,
+        ListedModel("gpt-*", "anthropic/gpt-*"),
         ListedModel("gpt-*", "openai/gpt-*", base_url=HERE, api_key="sk-other"),
-    )  # fmt: skip
+    )
     for entry, name in zip(elsewhere, ("gpt-5", "mine/gpt-5", "gpt-5", "gpt-5"), strict=True):
         with proxy(chat, entry) as (client, told):
             found = client.get(f"/models/{name}").json()

@@ -1,0 +1,117 @@
+"""What happens to every request before it is forwarded: who sends it, who may serve it, and whether there is money."""
+
+from dataclasses import dataclass, replace
+from functools import partial
+
+from proxy.access.validation import one_line
+from proxy.aside import Aside
+from proxy.clock import request_time
+from proxy.core.access.reach import Reach
+from proxy.core.request.demand import demand_of
+from proxy.core.resilience.retry import RetryPolicy
+from proxy.engine.addressed import check_addressed
+from proxy.engine.affinity import session_key
+from proxy.engine.breaker import Breakers
+from proxy.engine.client import Client, Limits
+from proxy.engine.credentials import without_credentials
+from proxy.engine.custody import Custody, pinned
+from proxy.engine.exchange import Exchange, Requested
+from proxy.engine.passthrough import Raw, refuse_compressed
+from proxy.engine.ports import Ports
+from proxy.engine.retry import ONE_TRY, Attempts, policy_for
+from proxy.engine.rights import further_of, permitted, reach_of_request, refuse_unpriced
+from proxy.engine.target import refuse_key_in_path, without_keys_of
+from proxy.engine.unnamed import levels_of
+from proxy.ports import Principal
+
+
+@dataclass(frozen=True, slots=True)
+class RequestRules:
+    """What a request may be, and how often it is tried. ``trust_time_header``: requests may bring their own time, as
+    replays do."""
+
+    limits: Limits = Limits()
+    retries: RetryPolicy = ONE_TRY
+    trust_time_header: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """Who may serve a request, and everything that the request can reach."""
+
+    attempts: Attempts
+    reach: Reach
+
+
+class Intake:
+    """Takes requests in. Its methods are called in the order in which they stand here."""
+
+    def __init__(
+        self, ports: Ports, rules: RequestRules, breakers: Breakers, aside: Aside, custody: Custody | None
+    ) -> None:
+        self._ports = ports
+        self.rules = rules
+        self._breakers = breakers
+        self._aside = aside
+        self._custody = custody
+
+    async def enter(self, exchange: Exchange, client: Client) -> Principal:
+        """Who sends the request, and whether its path may be used. Raises ProxyError."""
+        principal = exchange.principal = self._ports.admission.admit(client.headers, self._now(client))
+        refuse_key_in_path(client, principal)
+        if self._custody is not None:
+            await self._custody.enter(exchange, client)
+        return principal
+
+    def arrived(self, exchange: Exchange, client: Client, size: int) -> None:
+        """The request is complete; ``size`` is how many bytes its body has."""
+        exchange.arrived(self._now(client), size)
+
+    async def check_objects(self, exchange: Exchange, raw: Raw) -> None:
+        """Whether the request may use the objects that its body names. Raises ProxyError."""
+        if self._custody is not None:
+            await self._custody.read(exchange, raw)
+
+    async def route(self, exchange: Exchange, client: Client, raw: Raw, *, may_repeat: bool) -> Route:
+        """Who may serve the request, in the order in which its session asks them; only the first of them, once, if the
+        request must not be repeated. Raises UnknownModel, Forbidden, InvalidRequest, CircuitOpen."""
+        principal, head, models = exchange.principal, raw.head, self._ports.models
+        assert principal is not None
+        reach = await self._aside.run_large(raw.size, partial(reach_of_request, exchange.parsed, client, raw))
+        if head is not None:
+            exchange.requested = Requested(head.model, head.stream, head.wants_usage)
+            if head.user and not principal.user:
+                exchange.principal = replace(principal, user=one_line(without_keys_of(exchange, head.user)))
+        check_addressed(exchange)
+        levels = levels_of(models, exchange, reach)
+        exchange.deployment = levels[0][0]
+        further = further_of(models, reach, exchange.requested.model, levels[0][0])
+        levels = permitted(levels, principal, exchange, reach, further)
+        if principal.forwards_key:
+            levels = [[without_credentials(deployment) for deployment in level] for level in levels]
+        levels = pinned(levels, exchange)
+        is_spread = any(len(level) > 1 for level in levels)
+        key = await self._aside.run_large(raw.size, partial(session_key, principal, head)) if is_spread else b""
+        policy = policy_for(self.rules.retries, client.headers) if may_repeat else ONE_TRY
+        on_failure = partial(self._ports.meter.failed, exchange)
+        attempts = Attempts(levels, key, self._breakers, policy, exchange.elapsed_s, on_failure, may_move=may_repeat)
+        exchange.deployment = attempts.deployment
+        return Route(attempts, reach)
+
+    async def reserve(self, exchange: Exchange, route: Route, raw: Raw, upload_bytes: int | None = None) -> None:
+        """Set aside what the request can cost. ``upload_bytes`` is the size of a body that may be no JSON. Raises
+        ProxyError."""
+        # Nothing is known of compressed bytes: under a limit they are refused in any case.
+        asked = raw.head.asked if raw.head is not None else {} if raw.is_unread else None
+        model, attempts = exchange.requested.model, route.attempts
+        further = further_of(self._ports.models, route.reach, model, attempts.deployment)
+        work = partial(demand_of, exchange.arrival.method, exchange.parsed.text, asked, upload_bytes)
+        demand = await self._aside.run_large(sum(map(len, (asked or {}).values())), work)
+        exchange.requested = replace(exchange.requested, demand=demand)
+        await self._ports.admission.reserve(exchange, (*attempts.others, *further.deployments))
+        if raw.is_unread and exchange.reservation is not None and exchange.reservation.is_limited:
+            refuse_compressed()
+        refuse_unpriced(exchange, route.reach, further)
+
+    def _now(self, client: Client) -> float:
+        return request_time(client.headers, self._ports.clock, trust_header=self.rules.trust_time_header)

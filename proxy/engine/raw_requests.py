@@ -1,0 +1,125 @@
+"""Requests on all other paths: read as far as is needed to know whose model they ask for, and passed through."""
+
+from functools import partial
+
+from proxy.aside import Aside
+from proxy.core.access.reach import is_body_path
+from proxy.core.access.unambiguous import unambiguous
+from proxy.core.request.body_cache import cut_anew
+from proxy.engine.addressed import addressed
+from proxy.engine.client import Client
+from proxy.engine.conclusion import Conclusion
+from proxy.engine.custody import Custody, FileWatch, refers
+from proxy.engine.exchange import Exchange
+from proxy.engine.intake import Intake, Route
+from proxy.engine.listing import Listing
+from proxy.engine.passthrough import (
+    Raw,
+    declared_length,
+    has_body,
+    is_compressed,
+    is_json,
+    json_length,
+    peeked_head,
+    raw_call,
+    refuse_compressed,
+)
+from proxy.engine.ports import Ports
+from proxy.engine.relay import AnswerRelay, AttemptResult
+from proxy.engine.retry_body import OurEdit
+from proxy.engine.rights import path_for, refused_fields
+from proxy.engine.upload import checked_form, is_any_form, is_form, read_form
+from proxy.errors import InvalidRequest, UpstreamError
+from proxy.ports import Principal
+
+
+class RawRequests:
+    """Serves requests that are passed through in both directions."""
+
+    def __init__(
+        self, ports: Ports, intake: Intake, conclusion: Conclusion, aside: Aside, custody: Custody | None
+    ) -> None:
+        self._ports = ports
+        self._intake = intake
+        self._limits = intake.rules.limits
+        self._conclusion = conclusion
+        self._aside = aside
+        self._custody = custody
+
+    async def serve(self, exchange: Exchange, client: Client) -> None:
+        """Serve one request. Raises ProxyError."""
+        principal = await self._intake.enter(exchange, client)
+        raw = await self._read(exchange, client, principal)
+        await self._intake.check_objects(exchange, raw)
+        self._intake.arrived(exchange, client, raw.size or json_length(client))
+        route = await self._intake.route(exchange, client, raw, may_repeat=raw.may_repeat(exchange))
+        await self._intake.reserve(exchange, route, raw, raw.size or declared_length(client))
+        exchange.overhead_s = exchange.elapsed_s()
+        if exchange.objects.is_filtered and self._custody is not None:
+            attempts = route.attempts
+            call = raw_call(exchange, client, attempts.deployment, raw, principal, client.path)
+            listing = Listing(exchange, client, self._custody, self._conclusion)
+            await listing.serve(self._ports.upstreams[attempts.deployment.transport], call, attempts)
+            return
+        try:
+            await self._forward(exchange, client, raw, principal, route)
+        except UpstreamError as error:
+            # Seen from the upstream's side, an upload that the client or the proxy breaks off is a broken connection.
+            if client.failure is not None:
+                raise client.failure from error
+            raise
+
+    async def _forward(self, exchange: Exchange, client: Client, raw: Raw, principal: Principal, route: Route) -> None:
+        attempts = route.attempts
+        relay = AnswerRelay(exchange, client, self._ports.planner, self._conclusion)
+        while True:
+            deployment = attempts.deployment
+            path = path_for(client.path, route.reach.place, exchange.requested.model, deployment.model)
+            work = partial(raw_call, exchange, client, deployment, raw, principal, path)
+            call = await self._aside.run_large(raw.size, work)
+            upstream = self._ports.upstreams[deployment.transport]
+            if await relay.attempt(upstream, call, attempts, OurEdit.NONE) is AttemptResult.DONE:
+                return
+            await attempts.pause()
+            exchange.deployment = attempts.deployment
+
+    async def _read(self, exchange: Exchange, client: Client, principal: Principal) -> Raw:
+        """The request, read as far as is needed to know whose model it asks for. Raises ProxyError."""
+        body: bytes | None = None
+        asks, path, limits = exchange.asks_model, exchange.parsed, self._limits
+        if is_compressed(client) and (asks or is_form(client, path) or principal.is_confined):
+            # A request that can go to one place only, and that no right is checked against, need not be understood.
+            if principal.models or principal.is_confined or self._ports.models.sole() is None:
+                refuse_compressed()
+            return Raw(await client.read(limits.body_bytes), is_unread=True)
+        if asks:
+            # Whatever the body calls itself: what is not read is neither priced nor checked for the key's models.
+            body = await client.read(limits.body_bytes)
+        elif is_form(client, path):
+            return await self._form(client, principal)
+        elif is_any_form(client) and principal.is_confined:
+            form = checked_form(client, limits.upload_bytes, refers, FileWatch(exchange))
+            return Raw(form, is_form=True)
+        elif principal.is_confined or is_json(client) or (client.method == "POST" and is_body_path(path.text)):
+            body = await client.peek(limits.peek_bytes)
+        elif not has_body(client):
+            body = await client.read(limits.peek_bytes)
+        if body is None:
+            return Raw(client.stream(limits.upload_bytes))
+        return await self._aside.run_large(len(body), partial(_peeked, body, exchange.arrival.addressed))
+
+    async def _form(self, client: Client, principal: Principal) -> Raw:
+        limit = self._limits.body_bytes
+        upload = await read_form(client, limit, self._limits.upload_bytes, refused_fields(principal))
+        if upload.model is None and (principal.models or self._ports.models.sole() is None):
+            what = f"its first {limit} bytes do not name the model: send the field 'model' in front of the file"
+            raise InvalidRequest(f"the form is too long: {what}", param="model", code="missing_model")
+        return Raw(upload, upload.head)
+
+
+def _peeked(body: bytes, model: str) -> Raw:
+    head = peeked_head(body)
+    if head is None:
+        return Raw(body)
+    reading = addressed(unambiguous(body, head), model, cut_anew)
+    return Raw(reading.body, reading.head, reading.members)

@@ -1,0 +1,41 @@
+"""Exchanges for tests, written with the names of their figures alone."""
+
+from dataclasses import fields
+from typing import Any
+
+from proxy.core.response.stream import Outcome
+from proxy.engine.exchange import (
+    AnswerRecord,
+    Arrival,
+    Exchange,
+    ObjectUse,
+    Planned,
+    Requested,
+    Settlement,
+)
+
+
+def make_exchange(method: str = "POST", path: str = "/chat/completions", now: float = 0.0, **given: Any) -> Exchange:
+    """An exchange whose values hold what is given, each figure under its own name."""
+    given |= {"method": method, "path": path, "now": now}
+
+    def value(kind: Any) -> Any:
+        return kind(**{f.name: given.pop(f.name) for f in fields(kind) if f.name in given})
+
+    outcome = value(Outcome)
+    if outcome != Outcome():
+        given["outcome"] = outcome
+    values = {
+        "arrival": value(Arrival),
+        "requested": value(Requested),
+        "objects": value(ObjectUse),
+        "planned": value(Planned),
+        "answer": value(AnswerRecord),
+    }
+    return Exchange(**values, **given)
+
+
+def settled(exchange: Exchange) -> Settlement:
+    """What an exchange that has ended used and cost."""
+    assert exchange.settlement is not None
+    return exchange.settlement
