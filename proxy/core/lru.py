@@ -1,7 +1,7 @@
 """A table bounded by what its entries weigh in memory, least recently used out first.
 
 Weights are estimates, in bytes, from the lengths of what an entry holds: counting them exactly would cost more than it
-is worth. What the estimates are worth is tested (tests/unit/core/planner/test_memory.py).
+is worth. What the estimates are worth is tested (tests/unit/core/planner/test_planner_memory.py).
 """
 
 from collections import OrderedDict

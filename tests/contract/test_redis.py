@@ -1,7 +1,6 @@
 """What is Redis' own: a server that is away, slow, emptied or of another version, and what bounds its keys."""
 
 import asyncio
-import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, closing, suppress
 from pathlib import Path
@@ -57,12 +56,11 @@ def test_a_server_that_hangs_fails_calls_in_time_and_takes_none_twice(server: Re
                 store.reserve(ask("x"), T), *(store.balance("red", Charge("a", 0), T) for _ in range(3))
             )
             server.pause()
-            began = time.monotonic()
-            failed = await asyncio.gather(
-                store.settle(end("x"), T), store.reserve(ask("y"), T), store.reserve(ask("z"), T),
-                return_exceptions=True,
-            )  # fmt: skip
-            assert time.monotonic() - began < 1.0
+            async with asyncio.timeout(10):
+                failed = await asyncio.gather(
+                    store.settle(end("x"), T), store.reserve(ask("y"), T), store.reserve(ask("z"), T),
+                    return_exceptions=True,
+                )  # fmt: skip
             assert all(isinstance(error, StoreError) for error in failed), failed
         # What was sent before the pause is carried out behind it; sent again, nothing changes.
         async with asyncio.timeout(10):
@@ -87,14 +85,13 @@ class _Resumed:
 
 def test_the_state_of_layouts_is_not_waited_for(server: RedisServer) -> None:
     async def main() -> None:
-        store = RedisStore(server.url, timeout_s=5.0, state_timeout_s=0.05)
+        store = RedisStore(server.url, timeout_s=3600.0, state_timeout_s=0.05)
         await store.save("s", {"a": b"1"}, 60.0, T)
         with closing(_Resumed(server)):
             server.pause()
-            began = time.monotonic()
-            with pytest.raises(StoreError):
-                await store.load("s", ["a"], T)
-            assert time.monotonic() - began < 0.5
+            async with asyncio.timeout(10):
+                with pytest.raises(StoreError):
+                    await store.load("s", ["a"], T)
         assert await store.load("s", ["a"], T) == [b"1"]
         await store.aclose()
 

@@ -5,7 +5,6 @@ import json
 import signal
 import socket
 import threading
-import time
 from pathlib import Path
 
 import pytest
@@ -71,10 +70,8 @@ def test_new_connections_are_refused_at_once_while_a_stream_ends(tmp_path: Path,
             assert slow.begun.wait(WAIT_S)
             received = line.recv(65536)
             proxy.process.send_signal(signal.SIGTERM)
-            began = time.monotonic()
             until(lambda: is_refused(proxy))
-            assert time.monotonic() - began < 5.0, "not only when all has ended"
-            assert proxy.process.poll() is None
+            assert proxy.process.poll() is None, "connections are refused before all has ended"
             slow.go.set()
             while more := line.recv(65536):
                 received += more

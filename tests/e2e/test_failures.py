@@ -152,9 +152,7 @@ def test_a_client_that_leaves_in_mid_stream_stops_the_provider_at_once(start: St
     proxy = start(provider)
     with ask(proxy.client, stream=True) as stream:
         assert next(iter(stream)).choices[0].delta.content == "one"
-        left = time.perf_counter()
-    assert provider.seen[0].gone.wait(WAIT_S)
-    assert time.perf_counter() - left < 0.5
+    assert provider.seen[0].gone.wait(WAIT_S), "the provider's stream has no end of its own"
     assert (gone(proxy).answer.status, gone(proxy).answer.outcome.events) == (200, 2)
 
 
@@ -178,9 +176,9 @@ def test_a_client_that_leaves_a_json_answer_stops_the_provider(start: Start) -> 
 
 def wait_for(condition: Any) -> None:
     """Another server's books, which nothing announces."""
-    deadline = time.perf_counter() + WAIT_S
+    deadline = time.monotonic() + WAIT_S
     while not condition():
-        assert time.perf_counter() < deadline
+        assert time.monotonic() < deadline
         time.sleep(0.01)
 
 

@@ -34,34 +34,12 @@ from proxy.planning.planner_port import Planning
 from proxy.planning.tokenizers import local_encode
 from proxy.plugins import build_plugin_manager, recognisers
 from proxy.ports import Deployment, Principal, Transport
+from tests.growth import assert_linear
 from tests.security.bodies import CHATS, WIRE
 from tests.security.provider import Answer, event
 from tests.security.world import CONFIG, World, chat, world_of
 
 KIB = 1 << 10
-# Four times the bytes take about four times as long; a quadratic routine takes sixteen. Below the floor clocks err.
-MOST_RATIO = 9.0
-FLOOR_S = 0.004
-MOST_S = 0.5
-
-
-def cpu_s(work: Callable[[], object], times: int = 3) -> float:
-    """The least CPU that the work takes."""
-    found = []
-    for _ in range(times):
-        began = time.process_time()
-        work()
-        found.append(time.process_time() - began)
-    return min(found)
-
-
-def assert_linear(work: Callable[[bytes], object], make: Callable[[int], bytes], size: int = 256 * KIB) -> None:
-    """The work on four times as many bytes takes no more than about four times the CPU, and never half a second."""
-    small, large = make(size), make(4 * size)
-    assert len(large) > 2 * len(small), "the body does not grow"
-    before, after = cpu_s(lambda: work(small)), cpu_s(lambda: work(large))
-    assert after < MOST_S
-    assert after < MOST_RATIO * max(before, FLOOR_S)
 
 
 def taken_apart(body: bytes) -> None:
@@ -76,14 +54,16 @@ def taken_apart(body: bytes) -> None:
 
 @pytest.mark.parametrize("name", sorted(WIRE))
 def test_a_body_is_taken_apart_in_linear_time(name: str) -> None:
-    assert_linear(taken_apart, WIRE[name])
+    assert_linear(taken_apart, WIRE[name], 256 * KIB)
 
 
 @pytest.mark.parametrize("unit", [rb"\"", rb"\\", b"a", rb"\u0041"])
 def test_spans_are_found_in_linear_time_however_a_name_is_written(unit: bytes) -> None:
     # What has such names is not taken apart, but the routine does not rely on that.
     members = {"": msgspec.Raw(b"1")}
-    assert_linear(lambda body: value_spans(body, members), lambda size: b'{"' + unit * (size // len(unit)) + b'":1}')
+    assert_linear(
+        lambda body: value_spans(body, members), lambda size: b'{"' + unit * (size // len(unit)) + b'":1}', 256 * KIB
+    )
 
 
 @pytest.mark.parametrize("name", ["name-of-letters", "name-of-escaped-quotes", "many-names"])
@@ -155,11 +135,11 @@ async def planned(planner: Planning, body: bytes, now: float = 1.0) -> Plan:
     return plan
 
 
-def turns_of_the_loop(body: bytes) -> tuple[float, float]:
-    """The most CPU that this process takes between two turns of the event loop while a body is planned, and all of it.
-    CPU, not time: what else runs on the machine does not count."""
+def longest_turn_s(body: bytes) -> float:
+    """The most CPU that this process takes between two turns of the event loop while a body is planned. CPU, not time:
+    what else runs on the machine does not count."""
 
-    async def main() -> tuple[float, float]:
+    async def main() -> float:
         gaps: list[float] = []
 
         async def tick() -> None:
@@ -173,21 +153,19 @@ def turns_of_the_loop(body: bytes) -> tuple[float, float]:
         planner = planning()
         ticking = asyncio.create_task(tick())
         await asyncio.sleep(0.005)
-        began = time.process_time()
         await planned(planner, body)
-        total = time.process_time() - began
         await asyncio.sleep(0.005)
         ticking.cancel()
-        return max(gaps), total
+        return max(gaps)
 
     return asyncio.run(main())
 
 
 @pytest.mark.parametrize("name", sorted(CHATS))
 def test_the_event_loop_gets_its_turns_while_a_large_chat_is_planned(name: str, short_switches: None) -> None:
-    longest, total = min(turns_of_the_loop(CHATS[name](4 << 20)) for _ in range(2))
-    assert longest < 0.1
-    assert total < 2.0
+    """A turn takes no longer for a body of four times the size: the work is done in pieces, or elsewhere."""
+    small, large = (min(longest_turn_s(CHATS[name](size)) for _ in range(2)) for size in (1 << 20, 4 << 20))
+    assert large < 2.5 * max(small, 0.04)
 
 
 class _Decoder:
@@ -221,10 +199,7 @@ def test_a_chat_is_planned_in_linear_time(name: str) -> None:
         planner.began(plan, 1.0)
         planner.settled(plan, None, 1.0)
 
-    small, large = CHATS[name](60 * KIB), CHATS[name](240 * KIB)
-    before, after = cpu_s(lambda: work(small)), cpu_s(lambda: work(large))
-    assert after < MOST_S
-    assert after < MOST_RATIO * max(before, FLOOR_S)
+    assert_linear(work, CHATS[name], 60 * KIB)
 
 
 @pytest.mark.parametrize("name", ["files", "messages", "documents", "tools", "parts"])
@@ -351,26 +326,27 @@ def test_a_small_request_is_served_on_the_event_loop_alone(spread: World, monkey
 
 
 @pytest.mark.parametrize("size", [4096, 1 << 22])
-def test_an_error_in_a_stream_is_looked_through_in_a_bounded_time(spread: World, size: int) -> None:
-    data = event({"choices": []}) + event({"error": {"message": "sk-****" * 140_000}})
-    chunks = tuple(data[at : at + size] for at in range(0, len(data), size))
-    for provider in spread.providers.values():
-        provider.script = lambda seen: Answer(200, chunks, [("content-type", "text/event-stream")])
-    began = time.process_time()
-    reply = spread.call("POST", "/v1/chat/completions", chat(stream=True), key="team-a")
-    assert time.process_time() - began < 0.25
-    assert b"cut by the proxy" in reply.body
-    assert len(reply.body) < 64 * KIB
+def test_an_error_in_a_stream_is_looked_through_in_linear_time(spread: World, size: int) -> None:
+    def work(data: bytes) -> None:
+        chunks = tuple(data[at : at + size] for at in range(0, len(data), size))
+        for provider in spread.providers.values():
+            provider.script = lambda seen: Answer(200, chunks, [("content-type", "text/event-stream")])
+        reply = spread.call("POST", "/v1/chat/completions", chat(stream=True), key="team-a")
+        assert b"cut by the proxy" in reply.body
+        assert len(reply.body) < 64 * KIB
+
+    assert_linear(work, lambda n: event({"choices": []}) + event({"error": {"message": "sk-****" * n}}), 35_000)
 
 
-def test_an_error_is_looked_through_in_a_bounded_time(spread: World) -> None:
-    for provider in spread.providers.values():
-        provider.script = lambda seen: Answer(400, {"error": {"message": "sk-****" * 140_000, "code": "no_such_model"}})
-    began = time.process_time()
-    reply = spread.call("POST", "/v1/chat/completions", chat(), key="team-a")
-    assert time.process_time() - began < 0.25
-    assert (reply.status, reply.json["error"]["code"]) == (400, "no_such_model")
-    assert len(reply.body) < 64 * KIB
+def test_an_error_is_looked_through_in_linear_time(spread: World) -> None:
+    def work(message: str) -> None:
+        for provider in spread.providers.values():
+            provider.script = lambda seen: Answer(400, {"error": {"message": message, "code": "no_such_model"}})
+        reply = spread.call("POST", "/v1/chat/completions", chat(), key="team-a")
+        assert (reply.status, reply.json["error"]["code"]) == (400, "no_such_model")
+        assert len(reply.body) < 64 * KIB
+
+    assert_linear(work, lambda n: "sk-****" * n, 35_000)
 
 
 @pytest.mark.parametrize("unit", ["sk-****", "xxxx-", "%41", "abcdefgh "])

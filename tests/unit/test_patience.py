@@ -31,11 +31,9 @@ def test_an_answer_is_handed_on_and_so_is_an_error() -> None:
 def test_what_does_not_answer_is_given_up_after_the_limit() -> None:
     async def main() -> None:
         patience = Patience(0.05)
-        began = time.monotonic()
         waits = [patience.wait_for(asyncio.sleep(3600)) for _ in range(3)]
         answers = await asyncio.gather(*waits, return_exceptions=True)
         assert all(isinstance(answer, TimeoutError) for answer in answers)
-        assert time.monotonic() - began >= 0.05
         # After a rest, the limit is whole again.
         await asyncio.sleep(0.06)
         assert await patience.wait_for(asyncio.sleep(0.02, "answer")) == "answer"

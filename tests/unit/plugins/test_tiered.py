@@ -2,7 +2,6 @@
 
 import json
 from contextlib import suppress
-from time import process_time
 
 import pytest
 
@@ -11,6 +10,7 @@ from proxy.core.planner.planner import TierPlanner
 from proxy.core.recognition.fixed_texts import CLAIM_HEADERS, FileClaim
 from proxy.core.recognition.pieces import MOST_PIECES, Bound, PieceKind, Recognition, TooMuch, covers
 from tests import assemblies
+from tests.growth import assert_linear
 from tests.talk import RECOGNISERS, Body, Talk, assistant, chat, lines, system, user
 
 INCLUDED = "These files are included for reference:\n\n"
@@ -94,15 +94,11 @@ def test_too_many_files_are_left_whole() -> None:
     ["a.py\n```\nx\n```\n\n", "\n```", "```\n", "a" * 600 + "\n", "a.py\n```\n", "\n", " \n```\n"],
 )
 def test_work_grows_with_the_text(unit: str) -> None:
-    def cpu(chars: int) -> float:
-        text = WORKING + unit * (chars // len(unit))
-        began = process_time()
-        for _ in range(5):
-            with suppress(TooMuch):
-                TieredRecogniser().recognise("user", text)
-        return process_time() - began
+    def work(text: str) -> None:
+        with suppress(TooMuch):
+            TieredRecogniser().recognise("user", text)
 
-    assert cpu(400_000) < 8 * cpu(100_000) + 0.02
+    assert_linear(work, lambda size: WORKING + unit * (size // len(unit)), 100_000)
 
 
 def test_only_what_changed_is_written_anew() -> None:

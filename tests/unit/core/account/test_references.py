@@ -1,12 +1,12 @@
 """References are found however their members are written, and nothing else is taken for one."""
 
-import time
 from contextlib import suppress
 
 import pytest
 
 from proxy.core.account.references import MOST_REFERENCES, Lines, family_of, may_refer, references
 from proxy.errors import InvalidRequest
+from tests.growth import assert_linear
 
 IDS = ["previous_response_id", "file_id", "file_ids", "input_file_id", "training_file", "vector_store_ids", "batch_id"]
 HOLDERS = ["conversation", "container"]
@@ -93,22 +93,24 @@ PIECES = [
 @pytest.mark.parametrize("piece", PIECES)
 @pytest.mark.parametrize("has_items", [True, False])
 def test_no_text_costs_more_than_its_length(piece: bytes, *, has_items: bool) -> None:
-    text = piece * ((1 << 20) // len(piece))
-    for body in (text, b'{"previous_response_id": "x", "y": "' + text, b'{"file_id": "x", "y": [' + text):
-        began = time.process_time()
-        with suppress(InvalidRequest):
-            references(body, has_items=has_items)
-        assert time.process_time() - began < 1.5, "0.3 s on a quiet machine"
+    def work(text: bytes) -> None:
+        for body in (text, b'{"previous_response_id": "x", "y": "' + text, b'{"file_id": "x", "y": [' + text):
+            with suppress(InvalidRequest):
+                references(body, has_items=has_items)
+
+    assert_linear(work, lambda size: piece * (size // len(piece)), 64 << 10)
 
 
 @pytest.mark.parametrize("piece", PIECES)
 def test_no_file_costs_more_than_its_length(piece: bytes) -> None:
-    lines = Lines()
     chunk = piece * ((64 << 10) // len(piece))
-    began = time.process_time()
-    for _ in range(64):
-        lines.feed(chunk)
-    assert time.process_time() - began < 0.5
+
+    def work(chunks: range) -> None:
+        lines = Lines()
+        for _ in chunks:
+            lines.feed(chunk)
+
+    assert_linear(work, range, 16)
 
 
 def test_very_many_escapes_are_too_much_to_look_at() -> None:

@@ -1,6 +1,5 @@
 """What all families have in common: copies, bounds, unknowns."""
 
-import time
 from dataclasses import replace
 
 import pytest
@@ -9,6 +8,7 @@ from proxy.core.caches import make_cache
 from proxy.core.caches.prompt import Bill
 from proxy.core.providers import ANTHROPIC, DEEPSEEK, NONE, OPENAI, PROFILES, CacheProfile, optimistic, pessimistic
 from tests.cache_prompts import line, prompt
+from tests.growth import assert_linear
 
 TINY = replace(ANTHROPIC, min_tokens=1)
 
@@ -84,16 +84,13 @@ def test_expired_entries_are_swept():
     assert len(cache) < 5_000
 
 
-def test_fast_enough_for_the_request_path():
-    """A budget of 150 us a bill; the best of several, because the machine is shared."""
-    cache = make_cache(ANTHROPIC)
-    blocks = line(300)
-    cache.store(prompt(blocks[:200], {150: "5m", 199: "5m"}), 0, 0)
-    worst = prompt(blocks, {60: "5m", 100: "5m", 140: "5m", 299: "5m"})
-    durations = []
-    for _ in range(200):
-        started = time.perf_counter()
-        bill = cache.bill(worst, 1)
-        durations.append(time.perf_counter() - started)
-    assert bill.read == 0
-    assert min(durations) < 150e-6
+def test_the_time_for_a_bill_grows_with_the_blocks():
+    def work(blocks: range) -> None:
+        count = len(blocks)
+        cache = make_cache(ANTHROPIC)
+        cache.store(prompt(line(count)[: count * 2 // 3], {count // 2: "5m"}), 0, 0)
+        worst = prompt(line(count), {at: "5m" for at in (count // 5, count // 3, count * 2 // 5, count - 1)})
+        for _ in range(20):
+            cache.bill(worst, 1)
+
+    assert_linear(work, range, 300)

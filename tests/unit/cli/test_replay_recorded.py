@@ -1,16 +1,12 @@
-"""Every recorded session, through the command: no harm, no surprise, nothing refused, and quickly."""
+"""Every recorded session, through the command: no harm, no surprise, and nothing refused."""
 
 from pathlib import Path
-from time import process_time
 
 import orjson
 import pytest
 
 from proxy.cli import main
 from tests.fidelity.recorded import trace_files
-
-# CPU of all sessions together; measured: 8 s.
-_CPU_S = 60
 
 
 @pytest.mark.slow
@@ -19,9 +15,8 @@ def test_every_recorded_session(profile: str, tmp_path: Path, capsys: pytest.Cap
     files = trace_files()
     if not files:
         pytest.skip("no recorded sessions here")
-    began, out = process_time(), tmp_path / "sent.jsonl"
+    out = tmp_path / "sent.jsonl"
     assert main(["replay", *map(str, files), "--profile", profile, "--json", "--out", str(out)]) == 0
-    assert process_time() - began < _CPU_S
     found = orjson.loads(capsys.readouterr().out)
     assert len(found["traces"]) == len(files)
     for trace in found["traces"]:

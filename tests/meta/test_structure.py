@@ -1,0 +1,165 @@
+"""Tests stand at the path of what they test, go through public names, and never measure elapsed seconds."""
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+TESTS = ROOT / "tests"
+UNIT = TESTS / "unit"
+
+# What is tested through a neighbour: a module or a whole folder, and the tests that go through it. All others have a
+# test at their own path, or belong to a package whose face has one (``engine/test_engine.py`` is of all of engine).
+NEIGHBOURS = {
+    "admin": "unit/admin/test_operations.py",
+    "app": "unit/app/test_reload.py",
+    "aside.py": "security/test_event_loop.py",
+    "cli/__init__.py": "unit/cli/test_main.py",
+    "cli/budget_checks.py": "unit/cli/test_check_config.py",
+    "cli/budgets.py": "unit/cli/test_admin_client.py",
+    "cli/demo.py": "e2e/test_demo.py",
+    "cli/exposure.py": "security/test_configuration.py",
+    "cli/keys.py": "unit/cli/test_admin_client.py",
+    "cli/logs.py": "unit/cli/test_serve.py",
+    "cli/output.py": "unit/cli/test_admin_client.py",
+    "cli/spend.py": "unit/cli/test_admin_client.py",
+    "cli/teams.py": "unit/cli/test_admin_client.py",
+    "cli/traces.py": "unit/cli/test_replay.py",
+    "cli/unhonoured.py": "security/test_configuration.py",
+    "core/access": "unit/core/access/test_reach.py",
+    "core/account": "security/test_objects.py",
+    "core/caches": "unit/core/caches/test_init.py",
+    "core/money": "unit/core/money/test_charges.py",
+    "core/providers": "unit/core/providers/test_init.py",
+    "core/recognition": "unit/core/recognition/test_pieces.py",
+    "core/renamed.py": "meta/test_names_users_hold.py",
+    "core/request": "unit/core/request/test_view.py",
+    "core/resilience": "unit/core/resilience/test_retry.py",
+    "core/response": "unit/core/response/test_stream.py",
+    "core/secrets": "unit/core/secrets/test_redaction.py",
+    "core/sessions": "unit/core/sessions/test_session.py",
+    "core/shadow": "unit/core/sessions/test_sharing.py",
+    "demo": "unit/demo/test_samples.py",
+    "planning/blob_loads.py": "unit/planning/test_layout_state.py",
+    "planning/blob_writes.py": "unit/planning/test_layout_state.py",
+    "planning/planner_port.py": "security/test_event_loop.py",
+    "planning/tokenizers.py": "unit/core/request/test_token_estimate.py",
+    "replay": "unit/replay/test_comparison.py",
+    "settings": "unit/settings/test_config_file.py",
+    "spend": "contract/test_epochs.py",
+    "storage": "contract/test_store.py",
+    "testing.py": "e2e/test_chat.py",
+    "upstream/azure.py": "e2e/test_azure.py",
+    "upstream/redacted.py": "security/test_keys.py",
+    "web": "e2e/test_chat.py",
+}
+# Growth is measured by the ratio of processor time in these; the others time nothing.
+STOPWATCHES = {"growth.py", "security/pumps.py", "security/test_event_loop.py", "fuzz/growth.py", "fuzz/run.py"}
+_LOGIC = (ast.If, ast.For, ast.While, ast.Try, ast.AsyncFor, ast.IfExp, ast.Match, ast.comprehension, ast.BoolOp)
+_MEASURED = ("bench", "drill")
+
+
+def modules() -> Iterator[tuple[Path, Path]]:
+    """Every module, and its path as tests/unit mirrors it."""
+    for path in sorted((ROOT / "proxy").rglob("*.py")):
+        yield path, path.relative_to(ROOT / "proxy")
+    for path in sorted((ROOT / "plugins").rglob("*.py")):
+        yield path, path.relative_to(ROOT)
+
+
+def subjects() -> set[Path]:
+    """What a test can be of: a module, or a package by its name or as ``init`` within it. An underscore at the end of a
+    name, which keeps it apart from a library's, does not count."""
+    found = set()
+    for _, path in modules():
+        if path.name == "__init__.py":
+            found |= (
+                {path.parent.with_name(path.parent.name.rstrip("_")), path.with_name("init")}
+                if path.parts[1:]
+                else set()
+            )
+        else:
+            found.add(path.with_name(path.stem.strip("_")))
+    return found
+
+
+def is_of(test: str, subject: str) -> bool:
+    """``test_X.py`` is of X, and so is ``test_X_TOPIC.py``, where there is much to say of it."""
+    return test == f"test_{subject}" or test.startswith(f"test_{subject}_")
+
+
+def python_files() -> list[Path]:
+    return sorted(TESTS.rglob("*.py"))
+
+
+@pytest.mark.parametrize("path", sorted(UNIT.rglob("test_*.py")), ids=lambda path: str(path.relative_to(UNIT)))
+def test_every_unit_test_stands_at_the_path_of_its_subject(path: Path) -> None:
+    folder = path.relative_to(UNIT).parent
+    assert any(is_of(path.stem, one.name) for one in subjects() if one.parent == folder), (
+        "name it test_X.py or test_X_TOPIC.py, in the folder of module or package X"
+    )
+
+
+def has_test(path: Path) -> bool:
+    """A test of its own, or of the face of a package around it, or an entry among ``NEIGHBOURS``."""
+    name = "init" if path.name == "__init__.py" else path.stem.strip("_")
+    tests = [(UNIT / path.parent, name)]
+    for package in path.parents[:-1]:
+        tests += [(UNIT / package, package.name), (UNIT / package.parent, package.name.rstrip("_"))]
+    return any(is_of(test.stem, subject) for folder, subject in tests for test in folder.glob("test_*.py")) or any(
+        str(one) in NEIGHBOURS for one in (path, *path.parents)
+    )
+
+
+def test_every_module_with_logic_has_a_test_at_its_path_or_a_neighbour_that_is_named() -> None:
+    untested = [
+        str(path)
+        for file, path in modules()
+        if not has_test(path)
+        and any(
+            isinstance(node, _LOGIC)
+            for function in ast.walk(ast.parse(file.read_text()))
+            if isinstance(function, (ast.FunctionDef, ast.AsyncFunctionDef))
+            for node in ast.walk(function)
+        )
+    ]
+    assert untested == []
+
+
+@pytest.mark.parametrize(("subject", "test"), NEIGHBOURS.items())
+def test_every_named_neighbour_is_there(subject: str, test: str) -> None:
+    assert (ROOT / "proxy" / subject).exists()
+    assert (TESTS / test).exists()
+
+
+def private(name: str) -> bool:
+    return name.startswith("_") and not name.startswith("__")
+
+
+def test_no_test_imports_a_private_name() -> None:
+    found = [
+        f"{path.relative_to(TESTS)}:{node.lineno}"
+        for path in python_files()
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] in ("proxy", "plugins")
+        if any(private(name) for name in (*(node.module or "").split("."), *(alias.name for alias in node.names)))
+    ]
+    assert found == []
+
+
+def test_no_test_measures_elapsed_seconds() -> None:
+    """Seconds say how busy the machine is. What grows is compared by ``tests.growth``; a deadline that ends a hanging
+    test may read the monotonic clock, outside of what is asserted of the product."""
+    stopwatch = re.compile(r"\b(?:perf_counter|process_time|thread_time)\b|assert .*monotonic\(\) -")
+    found = [
+        f"{path.relative_to(TESTS)}:{number}"
+        for path in python_files()
+        if path.relative_to(TESTS).parts[0] not in _MEASURED and str(path.relative_to(TESTS)) not in STOPWATCHES
+        if path != Path(__file__)
+        for number, line in enumerate(path.read_text().splitlines(), 1)
+        if stopwatch.search(line)
+    ]
+    assert found == []
