@@ -69,6 +69,17 @@ def _meeting_at(text: str, number: int) -> list[_Line]:
     return [*leading[: number - (not bare[0])], joint, *trailing[number + 1 :]]
 
 
+def _moved_at_end(text: str, moved: Sequence[str]) -> Iterator[list[_Line]]:
+    """Where a text ends with lines that move, these own the newline before them, and all others the one behind."""
+    bare = text.split("\n")
+    stop = len(bare)
+    while stop > 1 and bare[stop - 1] in moved:
+        stop -= 1
+    if stop < len(bare) and bare[stop - 1]:
+        last = _Line(bare[stop - 1], bare[stop - 1], 0)
+        yield [*_trailing((text,))[: stop - 1], last, *_leading((text,))[stop - (not bare[0]) :]]
+
+
 def _with_code(lines: list[_Line], texts: tuple[str, ...]) -> list[_Line]:
     """The same, those between fences marked as such. A part begins on a line of its own."""
     code, starts = fences("\n".join(texts)), _starts(texts)
@@ -126,7 +137,7 @@ def without_lines(
         return set()
     if original.is_list and not sent.is_list:
         return set()
-    single = _both(original.joined) if len(original.texts) == 1 else ()
+    single = (*_both(original.joined), *_moved_at_end(original.joined, moved)) if len(original.texts) == 1 else ()
     for lines in (_trailing(original.texts), _leading(original.texts), *single, *more):
         known = _with_code(lines, original.texts)
         reached = set().union(*(_walk(known, sent, moved, start) for start in starts))

@@ -127,6 +127,15 @@ def test_documents_move_and_are_read_again(template: str, gap: str) -> None:
     assert hold(talk, bodies)
 
 
+def test_lines_at_both_ends_of_the_text_in_front_of_documents_move() -> None:
+    template = (
+        "Current time: 10:0{}\n# Context\nAnswer from these documents.\nTickets: {}\n"
+        "If it is not in the context, say so.\nIt is 09:1{} now.\n@"
+    )
+    sets = [["a"], ["a", "b"], ["b"], ["a", "b"], ["a", "b"]]
+    assert hold(Talk(), session(texts(template, "\n", '<document id="{0}">\n{1}\n</document>', sets)))
+
+
 def test_documents_that_stand_first_stay_where_nothing_would_keep_them_apart() -> None:
     prompts = texts("@\n\nBe exact.", "\n\n", '<doc id="{0}">{1}</doc>', ["ab", "bc", "ca", "cb"])
     assert not hold(Talk(), session(prompts))
