@@ -83,6 +83,7 @@ def test_probes_count_where_they_were_sent_or_answered_while_a_body_was_served()
 
 
 @pytest.mark.skipif(not servers.IS_SUPPORTED, reason="CPU times are read as Linux gives them")
+@pytest.mark.slow
 def test_a_round_over_real_servers_sees_their_cpu_and_their_latency() -> None:
     rows = [
         Case("agent", 1_000, False, 1, lambda turn: [bodies.agent(turn, 1_000, 3, stream=False)]),

@@ -58,6 +58,7 @@ def test_the_demo_ends_well_and_its_figures_agree() -> None:
     assert report["seconds"] < 60
 
 
+@pytest.mark.slow
 def test_the_words_on_the_screen() -> None:
     done = run()
     assert (done.returncode, done.stderr) == (0, "")
@@ -65,6 +66,7 @@ def test_the_words_on_the_screen() -> None:
         assert words in done.stdout
 
 
+@pytest.mark.slow
 def test_over_http_every_session_costs_what_its_replay_says() -> None:
     encode = counted_once(bytes_over_four)
     settings = demo_settings(0)

@@ -70,6 +70,7 @@ def test_all_untouched_requests_pass(path: Path, profile: str) -> None:
     assert replay_check(pairs, mode="tier", profile=profile) == []
 
 
+@pytest.mark.slow
 @each_trace
 def test_one_request_is_not_another(path: Path) -> None:
     bodies = some_of(path)

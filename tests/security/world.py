@@ -328,7 +328,8 @@ def _heard(lines: list[str]) -> Iterator[None]:
         yield
     finally:
         root.removeHandler(ear)
-        ours.setLevel(level)
+        if not any(isinstance(handler, _Ear) for handler in root.handlers):  # worlds may overlap in any order
+            ours.setLevel(level)
 
 
 class _Running:

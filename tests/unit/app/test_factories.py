@@ -147,3 +147,14 @@ def test_teams_have_their_modes_and_the_master_key_has_none_of_them(tmp_path: Pa
         assert other.admit([("authorization", "Bearer rk")], 0.0).scope != red.scope
 
     asyncio.run(main())
+
+
+@pytest.mark.parametrize(
+    ("upstream", "words"),
+    [
+        ("http://127.0.0.1:9/v1", "openai for GPT models and none for others: --cache-profile NAME"),
+        ("https://openrouter.ai/api/v1", "by the model's name at openrouter"),
+    ],
+)
+def test_the_cache_rules_of_an_upstream_without_a_profile_follow_from_its_host(upstream: str, words: str) -> None:
+    assert factories.upstream_profile(load(None, upstream, environment=Environment({}))).startswith(words)
