@@ -22,7 +22,6 @@ from proxy.core.stability.document_retention import DocumentSign
 from proxy.core.stability.document_words import read_words
 from proxy.core.stability.edit_signals import NO_SIGN, EditSignals, read_signs
 from proxy.core.stability.file_words import FileWords
-from proxy.core.stability.mention_calibration import said_of
 
 # P(a session goes on that has done so).
 _GOES_ON = 0.95
@@ -30,7 +29,6 @@ _GOES_ON = 0.95
 # it counts alone; where it only orders, it weighs half against what the files promise one by one (measured).
 _EDITS_USUALLY = 0.7
 _EDITS_NAMED = 0.97
-_EDITS_ASKED = 0.4
 _STORED_SHARE = 0.5
 # A client that clears tool results keeps the latest few.
 _MAX_RESULTS = 20
@@ -71,9 +69,7 @@ class Forecast:
     are the first turns, with which other sessions of the cohort begin, too. ``fixed_hazards`` is as ``head_hazards``,
     for system messages without what moves in them. ``rendered_last`` are the context messages with no turn between
     them and the last exchange. ``documents`` is what the request shows of the retrieved ones; ``whole_set`` P(they all
-    stay): ``hazards`` of documents are for where they do not. ``joins`` is -ln P(no file is added): what stands last of
-    a group, under the client's opening, does so no longer once there is one more. ``usual_edit`` is P(the answer edits
-    any file), as such prompts go in general (0: there is none).
+    stay): ``hazards`` of documents are for where they do not.
     """
 
     body: float
@@ -91,11 +87,8 @@ class Forecast:
     edit_scale: float = 1.0
     whole_edits: Mapping[int, float] = field(default_factory=dict)
     orderings: Sequence[Ordering] = _MARKED
-    said: Mapping[str, float] = field(default_factory=dict)
     documents: Sequence[DocumentSign] = ()
     whole_set: float = 0.0
-    joins: float = 0.0
-    usual_edit: float = 0.0
 
     def weight(self, item: ContextPiece, tokens: int, ordering: Ordering) -> float:
         """The larger, the earlier a piece should stand."""
@@ -120,8 +113,6 @@ class Forecast:
                     reached = min(reached, turns.get(message, 0.0))
             else:
                 element = layout.elements[index - 1]
-                if element.kind is ElementKind.LAST_PART:
-                    hazard += self.joins
                 if element.message in moves:
                     hazard += _TAG_HAZARD
                 elif element.kind is ElementKind.WHOLE:
@@ -187,16 +178,11 @@ def forecast(
     survival = cohort.breaks.survival(len(turn_indices), observation.broke, _results(recognised, turn_indices))
     continues = _GOES_ON
     if not session.requests:
-        # A side call that is made anew repeats all of itself.
-        continues, repeats = cohort.continues(), cohort.repeats()
-        share = repeats / (continues + repeats)
-        survival = [share + (1 - share) * chance for chance in survival]
-        continues = max(continues, repeats)
+        continues = cohort.continues()
     signs = read_signs(recognised, material.items, observation.ages, file_words)
     usual = _usual_edit(signs)
     hazards: dict[str, float] = {}
     later: dict[str, float] = {}
-    said: dict[str, float] = {}
     edits: set[str] = set()
     is_stored = profile.family in (Family.GRID, Family.UNIT)
     for item in (item for group in recognised.groups for item in group.items):
@@ -205,9 +191,7 @@ def forecast(
             edits.add(key)
             tokens = material.sizes[key]
             sign = signs.get(key, NO_SIGN)
-            general = file_hazard(observation.ages[key], tokens, sign)
-            said[key] = said_of(general, sign)
-            hazards[key] = cohort.reliance.hazard(general, sign) if is_stored else general
+            hazards[key] = file_hazard(observation.ages[key], tokens, sign)
             later[key] = later_hazard(observation.ages[key], tokens, observation.rates.get(key) if is_stored else None)
         else:
             hazards[key] = later[key] = change_hazard(
@@ -244,8 +228,6 @@ def forecast(
         hazards=hazards,
         later=later,
         signs=signs,
-        said=said,
-        joins=-math.log1p(-cohort.joins()),
         head_hazards=[
             session.head_hazard(
                 place,
@@ -265,10 +247,7 @@ def forecast(
         whole_edits={g.message: sum(hazards[i.key] for i in g.items if i.key in edits) for g in recognised.groups},
         edits=frozenset(edits),
         orderings=_STORED if is_stored else _MARKED,
-        edit_scale=_edit_scale(
-            sum(hazards[key] for key in edits), cohort.reliance.edits(usual), _STORED_SHARE if is_stored else 1.0
-        ),
-        usual_edit=usual if edits else 0.0,
+        edit_scale=_edit_scale(sum(hazards[key] for key in edits), usual, _STORED_SHARE if is_stored else 1.0),
         documents=shown,
         whole_set=whole_set,
     )
@@ -312,7 +291,7 @@ def _usual_edit(signs: Mapping[str, EditSignals]) -> float:
     """P(the answer edits any file), by what the prompt says."""
     if any(sign.is_told for sign in signs.values()):
         return _EDITS_NAMED
-    return _EDITS_ASKED if any(sign.is_asked for sign in signs.values()) else _EDITS_USUALLY
+    return _EDITS_USUALLY
 
 
 def _results(recognised: RecognisedRequest, turns: Sequence[int]) -> list[int]:

@@ -22,9 +22,7 @@ from proxy.core.forecast.forecast import Forecast
 from proxy.core.layout.breakpoints import place
 from proxy.core.layout.layout import Layout
 from proxy.core.providers import CacheProfile, Family
-from proxy.core.request.element import ElementKind
 from proxy.core.sessions.session import Session
-from proxy.core.stability.change_rates import STATIC_CHANGE
 
 # Before anything is known: one gap in a hundred, weighing as much as so many that were seen. A part of a pause is held
 # for chance, in all sessions and in this one (measured: else a client that pauses once pays for a second time that does
@@ -35,7 +33,6 @@ _CHANCE_SEEN = 0.8
 _CHANCE_SEEN_HERE = 0.3
 # What the client does in other sessions weighs as much as so many gaps of this one.
 _LANE_WEIGHT = 8.0
-_OF_THE_HEAD = (ElementKind.TOOLS, ElementKind.SYSTEM, ElementKind.MESSAGE)
 # Certainty that no finite record gives.
 _MOST = 0.95
 # A pause that is expected promises more than it keeps: without this, sessions of a few pauses in a row, and then none,
@@ -71,11 +68,9 @@ class PricedLayout(Protocol):
 @dataclass(frozen=True, slots=True)
 class PauseForecast:
     """Returns that only the longer life serves. ``pause`` is P(the session's next request comes after the short life
-    and within the long one), ``forecast`` what else is expected of that request; ``openings`` is how many new sessions
-    with the same head are expected to come so late, before it is gone for good or changes."""
+    and within the long one), ``forecast`` what else is expected of that request;"""
 
     pause: float
-    openings: float
     forecast: Forecast
     profile: CacheProfile
 
@@ -87,12 +82,7 @@ class PauseForecast:
         later = now + self.profile.life_s + self.profile.slack_s + 1.0
         held = cache.held(layout.prompt({}), later)
         spans = tuple(map(_span, layout.ends, (0, *layout.ends), chances))
-        preamble = self._head(layout) if self.openings else -1
-        opened: list[float] = []
-        if preamble >= 0:
-            kept = replace(self.forecast, body=1.0, preamble=1.0).positions(layout, is_natural=is_natural)
-            opened = [self.openings * each for each in map(_span, layout.ends[: preamble + 1], (0, *layout.ends), kept)]
-        return PauseValue(layout, tuple(accumulate(spans)), tuple(accumulate(opened)), held)
+        return PauseValue(layout, tuple(accumulate(spans)), held)
 
     def hours(self, standing: PricedLayout, marks: Iterable[int], hit: int, slots: int) -> Iterator[dict[int, Life]]:
         """Markers with an hour among them that may be worth their price. ``marks`` are those that pay for five minutes,
@@ -103,28 +93,9 @@ class PauseForecast:
         if behind is not None and slots > 1:
             others = place(layout, standing.survival, standing.held, profile, slots - 1).positions
             yield {p: "1h" if p <= behind else "5m" for p in sorted({*others, behind})}
-        if self.openings:
-            yield from self._head_marks(standing, slots)
         survival = self._in_an_hour().positions(layout, is_natural=standing.is_natural)
         dear = replace(profile, write=profile.write_long)
         yield from _longer(place(layout, survival, standing.held, dear, slots).positions, hit)
-
-    def _head_marks(self, standing: PricedLayout, slots: int) -> Iterator[dict[int, Life]]:
-        """The head for an hour, the rest for five minutes."""
-        layout, ends = standing.layout, standing.layout.ends
-        markable = (p for p in range(self._head(layout), -1, -1) if layout.parts[p].markable)
-        preamble = next(markable, None)
-        if preamble is not None and ends[preamble] >= self.profile.min_tokens and slots > 1:
-            others = place(layout, standing.survival, standing.held, self.profile, slots - 1).positions
-            yield {p: "1h" if p <= preamble else "5m" for p in sorted({*others, preamble})}
-
-    def _head(self, layout: Layout) -> int:
-        """The last position that other sessions begin with, too."""
-        for element, start in zip(layout.elements, layout.starts, strict=True):
-            is_turn = element.kind is ElementKind.MESSAGE and element.key != "system"
-            if element.kind not in _OF_THE_HEAD or (is_turn and element.message not in self.forecast.shared):
-                return start - 1
-        return len(layout.parts) - 1
 
     def _in_an_hour(self) -> Forecast:
         """The forecast, were every entry written for the longer life."""
@@ -137,12 +108,11 @@ class PauseForecast:
 @dataclass(frozen=True, slots=True)
 class PauseValue:
     """Tokens that are expected to be read after a pause, if everything up to a position is protected: by the session's
-    next request, and by others that open with the same head. ``held`` are the positions, ascending, that are protected
+    next request. ``held`` are the positions, ascending, that are protected
     whatever is sent now."""
 
     layout: Layout
     expected: tuple[float, ...]
-    opened: tuple[float, ...]
     held: Sequence[int]
 
     def of(self, marks: Mapping[int, Life], bill: Bill) -> float:
@@ -150,10 +120,7 @@ class PauseValue:
         ends = self.layout.ends
         read = ends[bill.hit] if bill.hit >= 0 else 0
         protected = sorted([*self.held, *(p for p, life in marks.items() if life == "1h" and ends[p] > read)])
-        own = self.expected[protected[-1]] if protected else 0.0
-        # Others find an entry only where they share all that is in front of it.
-        shared = bisect_right(protected, len(self.opened) - 1)
-        return own + (self.opened[protected[shared - 1]] if shared else 0.0)
+        return self.expected[protected[-1]] if protected else 0.0
 
 
 def _span(end: int, before: int, chance: float) -> float:
@@ -165,8 +132,8 @@ def outlook(session: Session, newest: float | None, forecast: Forecast, profile:
     ``newest`` is the gap that has just ended."""
     if profile.family is not Family.MARKER or not profile.long_life_s:
         return None
-    openings, pause = _openings(session.cohort.openings(), profile), _pause(session, newest, forecast, profile)
-    return PauseForecast(pause, openings, forecast, profile) if openings or pause else None
+    pause = _pause(session, newest, forecast, profile)
+    return PauseForecast(pause, forecast, profile) if pause else None
 
 
 def _pause(session: Session, newest: float | None, forecast: Forecast, profile: CacheProfile) -> float:
@@ -182,16 +149,6 @@ def _pause(session: Session, newest: float | None, forecast: Forecast, profile: 
     returns = session.cohort.returns_within(profile.life_s, newest)
     goes_on = min(1.0, forecast.body / returns) if returns > 0 else 1.0
     return share * goes_on
-
-
-def _openings(gaps: Sequence[float], profile: CacheProfile) -> float:
-    """How many sessions open so late until one comes later still, or the head has changed: no more than were seen."""
-    seen = _pauses(gaps, profile)
-    if not seen:
-        return 0.0
-    share = (seen - _CHANCE_SEEN + _PRIOR_WEIGHT * _PRIOR_SHARE) / (len(gaps) + _PRIOR_WEIGHT)
-    gone = (sum(1 for gap in gaps if gap >= profile.long_life_s) + 0.5) / (len(gaps) + 1.0)
-    return min(float(seen), share / (gone + STATIC_CHANGE))
 
 
 def _pauses(gaps: Sequence[float], profile: CacheProfile) -> int:

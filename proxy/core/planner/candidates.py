@@ -18,8 +18,6 @@ from proxy.core.request.item import ContextPiece
 from proxy.core.request.message import piece_digest
 from proxy.core.sessions.session import Session
 
-# A challenger must win by this share of the prompt's plain price: layouts that differ by less are not worth a change.
-_MARGIN = 0.002
 _MAX_PREFIXES = 4
 # Of what an order loses in each request after the next one, so much counts: later ones are laid out anew.
 _HORIZON = 0.5
@@ -162,10 +160,9 @@ def choose(offer: CandidateInputs, pricing: Pricing, *, may_order: bool, policy:
         # Markers that the provider may not honour, or refuses: nothing can be added that is sure to go with them.
         return pricing.given_marks(natural, offer.own_marks, Reason.CLIENT_OPTIMAL)
     best = own = pricing.given_marks(natural, offer.own_marks, Reason.CLIENT_OPTIMAL)
-    margin = _MARGIN * offer.natural.total
     held_back = False
     for candidate in _challengers(offer, natural, pricing, may_order=may_order, policy=policy):
-        if candidate.score >= best.score - (margin if best.reason is Reason.CLIENT_OPTIMAL else 0.0):
+        if candidate.score >= best.score:
             continue
         if pricing.is_allowed(candidate, own):
             best = candidate

@@ -305,7 +305,7 @@ class TierPlanner:
             draft.observation if retry == draft.observation.is_retry else replace(draft.observation, is_retry=retry)
         )
         is_new = not retry and not is_sibling(draft)
-        commit_reading(draft.session, observation, now, draft.forecast.said, draft.forecast.usual_edit)
+        commit_reading(draft.session, observation, now)
         if not retry:
             commit_preamble(draft.session, draft.recognised, draft.forecast.documents)
         if is_new:

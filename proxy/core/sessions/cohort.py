@@ -7,7 +7,6 @@ from itertools import islice
 
 from proxy.core.stability.change_rates import BreakRanks
 from proxy.core.stability.document_retention import DocumentOdds
-from proxy.core.stability.mention_calibration import Reliance
 from proxy.core.stability.rates import FIRST_RATE, RATE_STEP
 
 _REMEMBERED_GAPS = 64
@@ -31,27 +30,16 @@ _PRIOR_APPEND_PLAIN = 0.6
 # P(a session goes on), without tools: of a kind of which none was seen, and of one that was seen to.
 _FIRST_GOES_ON = 0.75
 _GOES_ON = 0.95
-# P(a request is sent once more as it is), before anything was seen, weighing as much as so many requests; older ones
-# say less.
-_REPEATS = 0.1
-_REPEATS_WEIGHT = 2.0
-_REPEATS_DECAY = 0.95
-# P(the next request shows a file more), before anything was seen, weighing as much as so many requests: in recorded
-# editing sessions every fourth or fifth does, more at their beginning.
-_JOINS = 0.3
-_JOINS_WEIGHT = 8.0
 
 
 @dataclass(slots=True)
 class ItemRecord:
     """A context piece over time. ``age`` is requests since it was last seen to change (or first seen); ``rate`` the
-    share of recent requests that changed it. ``said`` is what the latest request said of it
-    (``proxy.core.stability.mention_calibration``)."""
+    share of recent requests that changed it."""
 
     digest: bytes
     age: int = 0
     rate: float = FIRST_RATE
-    said: float = 0.0
 
     def next_rate(self, *, is_changed: bool) -> float:
         """The rate with one request more."""
@@ -74,11 +62,11 @@ class ItemRecords:
         """What is known of a piece."""
         return self._records.get(key)
 
-    def state(self) -> dict[str, tuple[bytes, int, float, float]]:
+    def state(self) -> dict[str, tuple[bytes, int, float]]:
         """All records by key, their fields in order."""
-        return {key: (one.digest, one.age, one.rate, one.said) for key, one in self._records.items()}
+        return {key: (one.digest, one.age, one.rate) for key, one in self._records.items()}
 
-    def restore(self, state: Mapping[str, tuple[bytes, int, float, float]]) -> None:
+    def restore(self, state: Mapping[str, tuple[bytes, int, float]]) -> None:
         """Remember these, and no others."""
         self._records = {key: ItemRecord(*record) for key, record in islice(state.items(), _MAX_ITEMS)}
 
@@ -88,7 +76,6 @@ class ItemRecords:
         digest: bytes,
         age: int,
         rate: float = FIRST_RATE,
-        said: float = 0.0,
         *,
         is_rewrapped: bool = False,
     ) -> None:
@@ -97,12 +84,11 @@ class ItemRecords:
         record = self._records.get(key)
         if record is None:
             if len(self._records) < _MAX_ITEMS and len(key) <= _MAX_KEY_CHARS:
-                self._records[key] = ItemRecord(digest, age, rate, said)
+                self._records[key] = ItemRecord(digest, age, rate)
             return
         record.rate = record.next_rate(is_changed=digest != record.digest and not is_rewrapped)
         record.age = age
         record.digest = digest
-        record.said = said
 
 
 class SessionCohort:
@@ -110,32 +96,23 @@ class SessionCohort:
 
     ``started`` and ``continued`` count sessions; a session that has had one request only is not counted as ended until
     the next one of the cohort starts. ``layouts`` and ``items`` are what its sessions last sent: a new session of the
-    cohort may begin with the same context. ``reliance`` is what their words about files were worth, ``documents`` what
+    cohort may begin with the same context. ``documents`` is what
     is known of how long retrieved ones stay. ``key`` names what the prompt begins with: the tools, which stand in front
-    of all else, or the whole head. ``opening`` are the turns that all its sessions begin with (examples). ``asked`` and
-    ``repeated`` count requests, and those of them that came once more as they were: a side call that is made anew until
-    its answer is needed. ``shown`` counts requests with files, ``joined`` those of them that had one more than the
-    session before.
+    of all else, or the whole head. ``opening`` are the turns that all its sessions begin with (examples).
     """
 
     __slots__ = (
         "_arrivals",
         "_gaps",
-        "_openings",
-        "asked",
         "breaks",
         "continued",
         "documents",
         "has_tools",
-        "joined",
-        "shown",
         "items",
         "key",
         "last_at",
         "layouts",
         "opening",
-        "reliance",
-        "repeated",
         "started",
     )
 
@@ -144,44 +121,24 @@ class SessionCohort:
         self.key = key
         self.started = 0
         self.continued = 0
-        self.asked = 0.0
-        self.repeated = 0.0
-        self.joined = 0.0
-        self.shown = 0.0
         self.last_at = 0.0
         self.breaks = BreakRanks(_PRIOR_APPEND_TOOLS if has_tools else _PRIOR_APPEND_PLAIN)
         self.layouts: deque[tuple[bytes, ...]] = deque(maxlen=_REMEMBERED_LAYOUTS)
         self.items = ItemRecords()
-        self.reliance = Reliance()
         self.documents = DocumentOdds()
         self.opening: tuple[bytes, ...] | None = None
         self._gaps: deque[float] = deque(maxlen=_REMEMBERED_GAPS)
         self._arrivals: deque[float] = deque(maxlen=_REMEMBERED_GAPS)
-        self._openings: deque[float] = deque(maxlen=_REMEMBERED_GAPS)
 
     def request(self, now: float, session_gap: float | None) -> None:
         """A request arrived; ``session_gap`` seconds after the one before it of its session (None: the first)."""
         if self.last_at:
             self._arrivals.append(now - self.last_at)
-            if session_gap is None:
-                self._openings.append(now - self.last_at)
         if session_gap is None:
             self.started += 1
         else:
             self._gaps.append(session_gap)
         self.last_at = now
-        self.asked = _REPEATS_DECAY * self.asked + 1.0
-        self.repeated *= _REPEATS_DECAY
-
-    def repeat(self, session_gap: float) -> None:
-        """A session's first request came once more as it was, so many seconds later."""
-        self.repeated += 1.0
-        if not self.continued:
-            self._gaps.append(session_gap)
-
-    def repeats(self) -> float:
-        """P(a session's first request comes once more as it is)."""
-        return (self.repeated + _REPEATS * _REPEATS_WEIGHT) / (self.asked + _REPEATS_WEIGHT)
 
     def begins(self, turns: tuple[bytes, ...]) -> None:
         """A session began with these turns; what it shares with those before it is the cohort's opening."""
@@ -211,15 +168,6 @@ class SessionCohort:
             return _GOES_ON
         return _FIRST_GOES_ON / max(1, self.started)
 
-    def shows_files(self, *, has_joined: bool) -> None:
-        """A session's later request shows files; ``has_joined``: one more among them."""
-        self.shown += 1.0
-        self.joined += has_joined
-
-    def joins(self) -> float:
-        """P(the next request shows a file more)."""
-        return (self.joined + _JOINS * _JOINS_WEIGHT) / (self.shown + _JOINS_WEIGHT)
-
     @property
     def is_one_shot(self) -> bool:
         """Whether the client's own past says that such conversations have one request and no more."""
@@ -242,19 +190,14 @@ class SessionCohort:
         within = sum(1 for gap in self._arrivals if gap < life_s)
         return (within + 1.5) / (len(self._arrivals) + 2)
 
-    def openings(self) -> list[float]:
-        """Seconds between a session's first request and the cohort's request before it, oldest first."""
-        return list(self._openings)
-
     def arrivals(self) -> list[float]:
         """Seconds between requests of the cohort, oldest first."""
         return list(self._arrivals)
 
-    def restore(self, gaps: Iterable[float], arrivals: Iterable[float], openings: Iterable[float]) -> None:
+    def restore(self, gaps: Iterable[float], arrivals: Iterable[float]) -> None:
         """Remember these, and no others."""
         self._gaps = deque(gaps, maxlen=_REMEMBERED_GAPS)
         self._arrivals = deque(arrivals, maxlen=_REMEMBERED_GAPS)
-        self._openings = deque(openings, maxlen=_REMEMBERED_GAPS)
 
     def is_busy(self) -> bool:
         """Whether more requests come than one machine serves under one key: OpenAI has it that about 15 a minute do."""

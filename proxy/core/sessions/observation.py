@@ -1,8 +1,7 @@
 """What a request says about its session, and what the session learns once the exchange counts."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from types import MappingProxyType
 
 from proxy.core.recognition.fixed_texts import FileClaim
 from proxy.core.recognition.pieces import PieceKind
@@ -13,10 +12,8 @@ from proxy.core.sessions.preamble_changes import changed_places
 from proxy.core.sessions.session import Session, fixed_digest
 from proxy.core.stability.change_rates import HistoryDivergence
 from proxy.core.stability.document_retention import DocumentSign
-from proxy.core.stability.prior_edits import told_rate
 from proxy.core.stability.rates import FIRST_RATE
 
-NOTHING_SAID: Mapping[str, float] = MappingProxyType({})
 # So many files are hardly ever edited at once, all that there are.
 _FEWEST_REWRAPPED = 3
 
@@ -32,7 +29,7 @@ class RequestObservation:
     ``ages`` holds requests since its last change (0: it just changed) and ``rates`` the share of recent requests that
     changed it. ``replaced`` are the places of the head where another text stands than before, rather than the same
     with a few lines changed. ``is_rewrapped``: all files are written another way than before, with the same content as
-    far as can be told. ``has_joined``: it shows a file that the session had not. ``has_files``: any at all. ``gap`` is
+    far as can be told. ``gap`` is
     seconds since the session's request before (None: there is none, or this is the same once more). ``has_notices``:
     there are system messages within the conversation; ``has_new_notice``: one of them was not in the request before.
     """
@@ -47,8 +44,6 @@ class RequestObservation:
     is_retry: bool
     replaced: frozenset[int] = frozenset()
     is_rewrapped: bool = False
-    has_files: bool = False
-    has_joined: bool = False
     gap: float | None = None
     has_notices: bool = False
     has_new_notice: bool = False
@@ -79,7 +74,7 @@ def read_request(session: Session, recognised: RecognisedRequest, tools: bytes, 
         else:
             ages[item.key] = 1
             if is_file and item.claim is not FileClaim.READ_ONLY:
-                rates[item.key] = told_rate(recognised, item.key)
+                rates[item.key] = FIRST_RATE
     return RequestObservation(
         preamble=preamble,
         fixed=fixed,
@@ -91,8 +86,6 @@ def read_request(session: Session, recognised: RecognisedRequest, tools: bytes, 
         is_retry=is_retry,
         replaced=replaced,
         is_rewrapped=is_rewrapped,
-        has_files=bool(files),
-        has_joined=is_later and any(session.items.get(item.key) is None for item, _ in files),
         gap=now - session.last_at if is_later and not is_retry else None,
         has_notices=bool(recognised.transcript.notices),
         has_new_notice=is_later and _has_new_notice(session, recognised),
@@ -113,19 +106,9 @@ def commit_preamble(session: Session, recognised: RecognisedRequest, documents: 
     session.lines.follow(recognised.messages[: recognised.preamble], session.shared_head.evidence)
 
 
-def commit_reading(
-    session: Session,
-    observation: RequestObservation,
-    now: float,
-    said: Mapping[str, float] = NOTHING_SAID,
-    usual_edit: float = 0.0,
-) -> None:
-    """The exchange counts: learn gaps, breaks and changed pieces. A retry teaches that there are such, and no more.
-    ``said`` is what the request says of its files, ``usual_edit`` P(the answer edits any), as it goes in general."""
+def commit_reading(session: Session, observation: RequestObservation, now: float) -> None:
+    """The exchange counts: learn gaps, breaks and changed pieces. A retry teaches nothing."""
     if observation.is_retry:
-        if session.requests == 1 and not session.is_repeated:
-            session.cohort.repeat(now - session.last_at)
-            session.is_repeated = True
         return
     if session.requests:
         _commit_change(session, observation, now - session.last_at)
@@ -136,8 +119,7 @@ def commit_reading(
     session.requests += 1
     session.last_at = now
     session.preamble, session.fixed, session.turns = observation.preamble, observation.fixed, observation.turns
-    _commit_items(session, observation, said)
-    session.usual_edit = usual_edit
+    _commit_items(session, observation)
 
 
 def _commit_change(session: Session, observation: RequestObservation, gap: float) -> None:
@@ -155,30 +137,13 @@ def _commit_change(session: Session, observation: RequestObservation, gap: float
     if observation.has_notices:
         session.noticed += 1.0
         session.notices_new += observation.has_new_notice
-    if observation.has_files:
-        cohort.shows_files(has_joined=observation.has_joined)
 
 
-def _commit_items(session: Session, observation: RequestObservation, said: Mapping[str, float]) -> None:
-    cohort = session.cohort
-    if not observation.is_rewrapped:
-        _learn_edits(session, observation, said)
+def _commit_items(session: Session, observation: RequestObservation) -> None:
     for key, age in observation.ages.items():
         rate = observation.rates.get(key, FIRST_RATE)
-        for records in (session.items, cohort.items):
-            records.add(
-                key, observation.digests[key], age, rate, said.get(key, 0.0), is_rewrapped=observation.is_rewrapped
-            )
-
-
-def _learn_edits(session: Session, observation: RequestObservation, said: Iterable[str]) -> None:
-    """What the request before said of these files, and what became of them."""
-    records = [(key, _record(session, key)) for key in said]
-    changed = [(record, record.digest != observation.digests[key]) for key, record in records if record is not None]
-    for record, is_changed in changed:
-        session.cohort.reliance.add(record.said, is_changed=is_changed)
-    if session.usual_edit and changed:
-        session.cohort.reliance.any.add(session.usual_edit, is_changed=any(is_changed for _, is_changed in changed))
+        for records in (session.items, session.cohort.items):
+            records.add(key, observation.digests[key], age, rate, is_rewrapped=observation.is_rewrapped)
 
 
 def _record(session: Session, key: str) -> ItemRecord | None:

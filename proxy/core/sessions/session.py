@@ -38,8 +38,7 @@ _NEWEST_PAIRS = 3
 class Session:
     """One conversation of one client. Everything in it is digests, counts and times: no text.
 
-    ``replaced`` are the places of the head that the last request had another text in. ``usual_edit`` is P(the answer to
-    it edits any file), as it was expected in general.
+    ``replaced`` are the places of the head that the last request had another text in.
 
     ``opening`` is what it began with (the client's id for it, or its first turn): the same in every process, as are
     ``cohort_key`` and ``preamble_key``, by which its cohort and the changes of its preamble are found. ``known_by`` is
@@ -66,8 +65,6 @@ class Session:
     layouts: list[tuple[bytes, ...]] = field(default_factory=list)
     tracker: Classic = field(default_factory=Classic)
     is_barred: bool = False
-    is_repeated: bool = False
-    usual_edit: float = 0.0
     sketch: Sketch = frozenset()
     opening: bytes = b""
     routing: str = ""

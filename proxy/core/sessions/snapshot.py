@@ -23,10 +23,9 @@ from proxy.core.sessions.session import Session
 from proxy.core.sessions.volatile_lines import HeadLines, VolatileRegion
 from proxy.core.stability.change_rates import HistoryDivergence
 from proxy.core.stability.document_retention import DocumentSign, State
-from proxy.core.stability.mention_calibration import CalibrationCounter, Numbers, Reliance
 from proxy.core.wire.json_body import Unreadable
 
-VERSION: Final = 9
+VERSION: Final = 10
 
 # How a cache model may tell lives apart within a scope (``MarkerCache``).
 _LIVES: Final = (b"", b"/5m", b"/1h")
@@ -47,7 +46,7 @@ class SavedEntries(msgspec.Struct, frozen=True, array_like=True):
     tokens: list[int]
 
 
-PackedItem = tuple[bytes, int, float, float]
+PackedItem = tuple[bytes, int, float]
 """``ItemRecord``."""
 
 Counts = tuple[list[int], list[int], list[int], list[int]]
@@ -79,12 +78,6 @@ class PackedLane(msgspec.Struct, frozen=True, array_like=True):
     opening: list[bytes] | None
     gaps: list[float]
     arrivals: list[float]
-    openings: list[float]
-    asked: float
-    repeated: float
-    shown: float
-    joined: float
-    reliance: tuple[Numbers, Numbers, Numbers]
     documents: State
     held: dict[str, list[SavedEntries]]
 
@@ -114,8 +107,6 @@ class PackedSession(msgspec.Struct, frozen=True, array_like=True):
     pieces: dict[str, Piece]
     sequence: int
     is_barred: bool
-    is_repeated: bool
-    usual_edit: float
     documents: list[tuple[bytes, DocumentSign]]
     sketch: list[int]
     opening: bytes
@@ -162,8 +153,6 @@ def pack_session(session: Session, held: dict[str, list[SavedEntries]]) -> bytes
             pieces=pieces,
             sequence=sequence,
             is_barred=session.is_barred,
-            is_repeated=session.is_repeated,
-            usual_edit=session.usual_edit,
             documents=session.documents.state(),
             sketch=sorted(session.sketch),
             opening=session.opening,
@@ -197,8 +186,7 @@ def restore_session(packed: PackedSession, session: Session) -> None:
     session.rendered_anew = set(packed.rendered_anew)
     session.layouts = [tuple(layout) for layout in packed.layouts]
     session.tracker = tracker
-    session.is_barred, session.is_repeated = packed.is_barred, packed.is_repeated
-    session.usual_edit = packed.usual_edit
+    session.is_barred = packed.is_barred
     session.documents.restore(packed.documents)
     session.sketch = frozenset(packed.sketch)
     session.opening = packed.opening
@@ -222,12 +210,6 @@ def pack_lane(cohort: SessionCohort, held: dict[str, list[SavedEntries]]) -> byt
             opening=None if cohort.opening is None else list(cohort.opening),
             gaps=cohort.gaps(),
             arrivals=cohort.arrivals(),
-            openings=cohort.openings(),
-            asked=cohort.asked,
-            repeated=cohort.repeated,
-            shown=cohort.shown,
-            joined=cohort.joined,
-            reliance=cohort.reliance.state(),
             documents=cohort.documents.state(),
             held=held,
         )
@@ -242,15 +224,12 @@ def read_lane(blob: bytes) -> PackedLane:
 def restore_lane(packed: PackedLane, cohort: SessionCohort) -> None:
     """Make the cohort what the snapshot says."""
     cohort.started, cohort.continued, cohort.last_at = packed.started, packed.continued, packed.last_at
-    cohort.asked, cohort.repeated = packed.asked, packed.repeated
-    cohort.shown, cohort.joined = packed.shown, packed.joined
     cohort.breaks.restore(HistoryDivergence(*one) for one in packed.breaks)
     cohort.layouts = deque((tuple(layout) for layout in packed.layouts), maxlen=cohort.layouts.maxlen)
     cohort.items.restore(packed.items)
     cohort.opening = None if packed.opening is None else tuple(packed.opening)
-    cohort.restore(packed.gaps, packed.arrivals, packed.openings)
+    cohort.restore(packed.gaps, packed.arrivals)
     cohort.documents.restore(packed.documents)
-    cohort.reliance = Reliance(*(CalibrationCounter(*tally) for tally in packed.reliance))
 
 
 def pack_head(records: PreambleChanges) -> bytes:

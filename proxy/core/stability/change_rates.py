@@ -28,7 +28,6 @@ _SYMBOLS = 1.5
 _BESIDE = -1.3
 # Fitted on prompts and commit messages that real edits followed: 1.1 to 2.6, log loss 1 to 10 % less.
 _WORDS = 1.3
-_ASKED = -0.8
 # The same of a later request, whose prompt is not known yet.
 _LATER_BASE = -2.3
 _LATER_BY_AGE = (1.0, 0.6, 0.6, 0.4, 0.0, 0.0, -0.6)
@@ -61,7 +60,7 @@ def file_hazard(age: int, tokens: int, sign: EditSignals) -> float:
     the request says of it."""
     odds = _size_odds(tokens) + _FILE_BASE + _FILE_BY_AGE[min(age, len(_FILE_BY_AGE) - 1)]
     odds += _NAMED * sign.is_named + _HINTED * (sign.is_hinted and not sign.is_named) + _ANSWERED * sign.is_answered
-    odds += _BESIDE * sign.is_beside + _ASKED * sign.is_asked
+    odds += _BESIDE * sign.is_beside
     odds += _WORDS * sign.words
     if sign.symbols >= _LEAST_SHARE:
         odds += _SYMBOLS * sign.symbols

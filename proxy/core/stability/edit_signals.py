@@ -39,7 +39,6 @@ _MAX_NAME_PLACES = 1_000
 _MAX_NAME_CHARS = 300
 _MEMO = "text"
 _NULL = Raw(b"null")
-_QUESTION_MARKS = ("?", "\uff1f")
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +48,7 @@ class EditSignals:
     ``is_hinted``: its name without the ending is a word of the prompt. ``is_answered``: the answer before the prompt
     names it, and it was not changed since: the client asks again. ``symbols`` is the share that it has in the files in
     which an identifier of the prompt stands, or is defined; ``words`` by how much its share in the prompt's plain words
-    is larger than an even one. ``is_beside``: other files are named. ``is_asked``: the prompt asks a question.
+    is larger than an even one. ``is_beside``: other files are named.
     """
 
     is_named: bool = False
@@ -58,7 +57,6 @@ class EditSignals:
     symbols: float = 0.0
     words: float = 0.0
     is_beside: bool = False
-    is_asked: bool = False
 
     @property
     def is_told(self) -> bool:
@@ -78,7 +76,6 @@ def read_signs(
         return MappingProxyType({})
     prompt = shown(recognised.messages[recognised.last_user])
     answer = _answer(recognised)[: _ANSWER_CHARS // len(files)]
-    is_asked = any(mark in prompt for mark in _QUESTION_MARKS)
     shares, words = _shares(prompt, files.values()), file_words.shares(prompt, files)
     found: dict[str, EditSignals] = {}
     for key in files:
@@ -91,7 +88,6 @@ def read_signs(
             is_answered=ages.get(key, 0) > 0 and bool(path) and path in answer and stands(path, answer),
             symbols=shares.get(key, 0.0),
             words=words.get(key, 0.0),
-            is_asked=is_asked,
         )
     if any(sign.is_told for sign in found.values()):
         return {key: sign if sign.is_told else replace(sign, is_beside=True) for key, sign in found.items()}

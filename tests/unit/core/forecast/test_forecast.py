@@ -1,4 +1,3 @@
-import math
 from itertools import pairwise
 
 import pytest
@@ -56,7 +55,7 @@ class Past:
         )
         self.now += after_s
         if settle:
-            commit_reading(self.session, observation, self.now, found.said, found.usual_edit)
+            commit_reading(self.session, observation, self.now)
         if preamble:
             commit_preamble(self.session, recognised, found.documents)
         return found
@@ -189,19 +188,6 @@ def test_the_head_of_a_file_outlives_its_end() -> None:
     assert inner[-1] == pytest.approx(inner[-2])
 
 
-def test_a_side_call_made_anew_is_expected_to_be_repeated_whole() -> None:
-    past = Past()
-    for number in range(3):
-        first = past.expect(SYSTEM, user(f"Summarise {number}"))
-        past.expect(SYSTEM, user(f"Summarise {number}"))
-    assert past.session is not None
-    assert past.session.cohort.repeated > 2
-    calls = Past()
-    for number in range(3):
-        never = calls.expect(SYSTEM, user(f"Commit {number}"))
-    assert first.turns[1] * first.body > 1.5 * never.turns[1] * never.body
-
-
 def test_documents_that_rank_where_others_stayed_are_expected_to_stay() -> None:
     past = Past()
     turns: list[Body] = []
@@ -252,47 +238,6 @@ def test_where_every_prefix_is_stored_a_large_file_stands_earlier() -> None:
     assert weight_of(stored, item, 400) / weight_of(stored, item, 100) > weight_of(marked, item, 400) / weight_of(
         marked, item, 100
     )
-
-
-def test_what_prompts_say_of_files_is_believed_as_far_as_it_came_true() -> None:
-    past = Past(OPENAI)
-    for number in range(8):
-        files = shown(File("src/a.py", f"a = {number}\n"), B)
-        expected = past.expect(SYSTEM, *files, user(f"Mend src/a.py again: {number}."))
-    (named, beside), (told, other) = expected.hazards.values(), expected.said.values()
-    assert named > -math.log1p(-told)
-    assert beside < -math.log1p(other)
-
-
-def test_what_closes_the_files_lasts_no_longer_than_none_is_added() -> None:
-    def last_of(adds: bool) -> float:
-        past, files = Past(), [A, B]
-        for number in range(8):
-            expected = past.expect(SYSTEM, *history(number), *shown(*files), user(f"go on {number}"))
-            if adds:
-                files = [*files, File(f"src/new{number}.py", "n = 1\n")]
-        laid = material(view_of(SYSTEM, *shown(A, B), user("go on 7")), (), COUNTER)
-        keys = ["aider:files/file:src/a.py", "aider:files/file:src/b.py"]
-        layout = Layout(
-            PrefixSettings(b"", b""), (*laid.preamble, laid.parts[keys[0]], laid.lasts[keys[1]], *laid.tail)
-        )
-        known = expected.positions(layout)
-        last = layout.last_position(2)
-        return known[last] / known[last - 2]
-
-    assert last_of(adds=True) < 0.8 * last_of(adds=False)
-
-
-def test_who_only_asks_is_not_expected_to_edit() -> None:
-    def after(edits: bool) -> float:
-        past = Past()
-        for number in range(8):
-            files = [File("src/a.py", f"a = {number if edits else 0}\n"), B]
-            expected = past.expect(SYSTEM, *history(number), *shown(*files), user(f"go on {number}"))
-        laid = material(view_of(SYSTEM, *history(7), *shown(A, B), user("x")), (), COUNTER)
-        return expected.positions(Layout(PrefixSettings(b"", b""), (*laid.preamble, *laid.wholes.values())))[-1]
-
-    assert after(edits=False) > 3 * after(edits=True)
 
 
 def test_files_that_are_all_written_another_way_are_not_edited() -> None:

@@ -135,17 +135,6 @@ def opened(talk: Talk, gap_s: float, sessions: int = 10) -> list[Plan]:
     return plans
 
 
-def test_the_head_that_sessions_share_is_held_for_those_that_open_late() -> None:
-    plans = opened(Talk(), 900.0)
-    bills = [plan.predicted for plan in plans if plan.predicted is not None]
-    assert [bill.read for bill in bills[:2]] == [0, 0]
-    assert all(bill.read > 0.8 * bill.total for bill in bills[6:])
-    # The head for an hour, what is the session's own for five minutes.
-    mixed = [lives(plan) for plan in plans if "1h" in lives(plan)]
-    assert mixed
-    assert all(found[-1] == "5m" for found in mixed)
-
-
 @pytest.mark.parametrize("gap_s", [60.0, 9000.0])
 def test_no_head_is_held_for_those_that_open_soon_or_too_late(gap_s: float) -> None:
     assert all("1h" not in lives(plan) for plan in opened(Talk(), gap_s))

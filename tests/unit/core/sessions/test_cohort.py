@@ -93,33 +93,6 @@ class TestOpening:
         assert cohort.shared_turns(turns("ab")) == 0
 
 
-class TestRepeats:
-    def test_a_side_call_that_was_made_anew_will_be_again(self) -> None:
-        cohort = SessionCohort(False)
-        before = cohort.repeats()
-        for number in range(3):
-            cohort.request(200.0 * number, None)
-            cohort.repeat(20.0)
-        assert before < 0.28 < cohort.repeats()
-        assert cohort.gaps() == [20.0, 20.0, 20.0]
-
-    def test_requests_that_were_not_repeated_say_so(self) -> None:
-        cohort = SessionCohort(False)
-        cohort.request(0.0, None)
-        cohort.repeat(20.0)
-        once = cohort.repeats()
-        for number in range(1, 12):
-            cohort.request(200.0 * number, None)
-        assert cohort.repeats() < 0.1 < once
-
-    def test_where_conversations_go_on_a_retry_is_no_gap(self) -> None:
-        cohort = SessionCohort(False)
-        cohort.request(0.0, None)
-        cohort.continued = 1
-        cohort.repeat(20.0)
-        assert cohort.gaps() == []
-
-
 class TestItemRecords:
     def test_keeps_what_was_seen_last(self) -> None:
         records = ItemRecords()

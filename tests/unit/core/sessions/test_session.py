@@ -318,17 +318,6 @@ def test_another_text_is_told_from_the_same_one_with_a_line_changed() -> None:
     assert found == [frozenset(), frozenset(), frozenset({1})]
 
 
-def test_a_file_that_is_new_to_the_session_is_noticed() -> None:
-    clients = Clients()
-    joined = []
-    for number, files in enumerate([[A], [A], [A, B], [A, B]]):
-        turns = [m for n in range(number) for m in (user(f"q{n}"), assistant(f"a{n}"))]
-        session, observation = clients.send(SYSTEM, *turns, *shown(*files), user(f"q{number}"))
-        joined.append(observation.has_joined)
-    assert joined == [False, False, True, False]
-    assert (session.cohort.shown, session.cohort.joined) == (3, 1)
-
-
 def test_head_records_begin_with_the_prior() -> None:
     records = PreambleChanges()
     assert records.hazard(3, 0.9) > records.hazard(3, 0.02)

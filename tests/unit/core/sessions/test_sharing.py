@@ -206,10 +206,19 @@ def test_regions_are_handed_over() -> None:
     assert others.evidence == records.evidence
 
 
-def test_the_regions_of_an_earlier_version_are_no_snapshot() -> None:
-    old = msgspec.msgpack.encode([3, [1], [1], [0], [0], [[0, 5, 7]]])
-    with pytest.raises(Unreadable):
-        snapshot.read_head(old)
+@pytest.mark.parametrize("version", [3, 8, snapshot.VERSION - 1])
+def test_state_that_an_earlier_version_wrote_is_left_out_and_learnt_anew(version: int) -> None:
+    blobs: dict[str, bytes] = {}
+    for messages in conversation(3):
+        Workers(1, blobs=blobs).send(*messages)
+    assert {name[0] for name in blobs} >= {"s", "l", "h"}
+    for name in [name for name in blobs if name[0] in "slh"]:
+        blobs[name] = msgspec.msgpack.encode([version, *msgspec.msgpack.decode(blobs[name])[1:-1]])
+    workers = Workers(1, blobs=blobs)
+    plan = workers.send(*conversation(4)[3])
+    assert plan.surprise is None
+    assert plan.predicted is not None
+    assert plan.predicted.read == 0
 
 
 def test_everything_that_is_learnt_is_in_a_snapshot() -> None:

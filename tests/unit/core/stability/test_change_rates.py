@@ -37,7 +37,6 @@ class TestFileHazard:
         )
         assert file_hazard(6, 2000, EditSignals(symbols=0.1)) == quiet
         assert file_hazard(0, 2000, EditSignals(is_beside=True)) < file_hazard(0, 2000, NO_SIGN)
-        assert file_hazard(0, 2000, EditSignals(is_asked=True)) < file_hazard(0, 2000, NO_SIGN)
 
     def test_the_file_with_the_prompts_words_is_likelier_to_be_edited(self) -> None:
         by_words = [file_hazard(2, 2000, EditSignals(words=share)) for share in (-0.3, 0.0, 0.2, 0.6)]

@@ -70,12 +70,6 @@ def test_what_the_client_appends_to_a_prompt_says_nothing() -> None:
     assert not signs(*shown(PARSER, WRITER), user("go on" + RULES))["parser.py"].is_named
 
 
-def test_a_question_is_one_in_any_script() -> None:
-    assert signs(*shown(PARSER), user("Why?"))["parser.py"].is_asked
-    assert signs(*shown(PARSER), user("\u4e3a\u4ec0\u4e48\uff1f"))["parser.py"].is_asked
-    assert not signs(*shown(PARSER), user("Because."))["parser.py"].is_asked
-
-
 def test_a_prompt_in_parts_is_read() -> None:
     parts = [{"type": "text", "text": "look at"}, {"type": "text", "text": "parser.py"}]
     assert signs(*shown(PARSER), user(parts))["parser.py"].is_named
