@@ -15,10 +15,23 @@ from tests.mutation.run import Outcome, Target, Verdict, import_libraries, run, 
 
 ROOT = Path(__file__).resolve().parents[2]
 LEAST_KILLED = 0.75
+_PLANS = ("tests/golden", "tests/unit/core/planner", "tests/unit/core/shadow", "tests/property/test_fidelity.py")
 TARGETS = (
-    Target("proxy/core/planner", ("tests/unit/core/planner", "tests/unit/planning", "tests/golden")),
-    Target("proxy/core/layout", ("tests/unit/core/layout", "tests/unit/core/planner", "tests/golden")),
-    Target("proxy/spend", ("tests/unit/spend",)),
+    Target(
+        "proxy/core/planner",
+        (*_PLANS, "tests/unit/core/forecast", "tests/unit/planning", "tests/unit/replay/test_runner.py"),
+    ),
+    Target("proxy/core/layout", (*_PLANS, "tests/unit/core/layout", "tests/property/test_orders.py")),
+    Target(
+        "proxy/spend",
+        (
+            "tests/unit/spend",
+            "tests/unit/engine/test_booking.py",
+            "tests/security/test_usage_lies.py",
+            "tests/property/test_limits.py",
+            "tests/property/test_hard_limits.py",
+        ),
+    ),
 )
 
 

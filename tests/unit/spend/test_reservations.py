@@ -643,3 +643,64 @@ def test_a_store_that_was_emptied_refuses_nothing_that_no_hard_budget_holds_for(
             await one.reserve(exchange(1))
 
     asyncio.run(main())
+
+
+def test_what_the_provider_still_works_on_stays_reserved_for_an_hour_and_is_billed_then() -> None:
+    async def main() -> None:
+        async with desk(TOTAL, lease_s=60.0) as one:
+            asked = exchange(SIZE)
+            await one.reserve(asked, limit=10)
+            await one.accounts.defer(asked)
+            await one.store.expire(NOW + 3590)
+            assert await spent(one) == (0, MOST + 10 * DOLLAR)
+            await one.store.expire(NOW + 3610)
+            (entry,) = await one.store.entries(0, NOW + 1)
+            assert (entry.exchange_id, entry.estimated) == (asked.id, True)
+            assert await spent(one) == (entry.cost, 0)
+            assert entry.cost > 0
+
+    run(main)
+
+
+def test_a_deferred_exchange_is_billed_with_what_it_did_cost_where_that_is_known_in_time() -> None:
+    async def main() -> None:
+        async with desk(TOTAL) as one:
+            asked = exchange(SIZE)
+            await one.reserve(asked, limit=10)
+            await one.accounts.defer(asked)
+            asked.attempts, asked.ending, asked.status = 1, ExchangeOutcome.COMPLETED, 200
+            asked.usage, asked.cost_usd = Usage(50, 7), 57.0
+            await one.accounts.settle_later(asked)
+            assert await spent(one) == (57 * DOLLAR, 0)
+            await one.store.expire(NOW + 7200)
+            (entry,) = await one.store.entries(0, NOW + 1)
+            assert (entry.ending, entry.estimated, entry.cost) == ("completed", False, 57 * DOLLAR)
+
+    run(main)
+
+
+def test_an_exchange_that_is_deferred_while_the_store_is_away_is_billed_at_once(tmp_path: Path) -> None:
+    async def main() -> None:
+        store = Flaky()
+        async with desk(TOTAL, store=store, spool=tmp_path, retry_s=0.01) as one:
+            asked = exchange(SIZE)
+            await one.reserve(asked, limit=10)
+            store.is_out = True
+            await one.accounts.defer(asked)
+            store.is_out = False
+            while not await store.entries(0, NOW + 1):
+                await asyncio.sleep(0.005)
+            (entry,) = await store.entries(0, NOW + 1)
+            assert (entry.ending, entry.estimated, entry.cost > 0) == ("deferred", True, True)
+            assert await spent(one) == (entry.cost, 0)
+
+    run(main)
+
+
+def test_what_was_reserved_for_nobody_is_not_deferred() -> None:
+    async def main() -> None:
+        async with desk(TOTAL) as one:
+            await one.accounts.defer(exchange(SIZE))
+            assert await spent(one) == (0, 0)
+
+    run(main)

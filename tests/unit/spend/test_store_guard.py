@@ -223,6 +223,27 @@ def test_a_call_that_fails_while_the_store_answers_fails_alone(tmp_path: Path) -
     run(main)
 
 
+def test_a_store_that_answers_no_ping_is_asked_nothing_twice(tmp_path: Path) -> None:
+    async def main() -> None:
+        store = Flaky()
+        async with desk(RULE, store=store, spool=tmp_path, retry_s=3600.0) as one:
+            held = [exchange(100) for _ in range(4)]
+            for each in held:
+                await one.reserve(each)
+            store.is_out = True
+            store.calls.clear()
+            await asyncio.gather(*(one.settle(each, Usage(1, 1)) for each in held))
+            # Those who fail at once share one ping.
+            assert sorted(store.calls) == ["ping"] + ["settle"] * 4
+            assert one.books.standing is StoreStanding.AWAY
+            assert one.books.pending == 4
+            assert await one.books.balance("red", Charge(ACCOUNT, 0)) is None
+            assert not await one.books.claim("red", "notice", 60.0)
+            assert len(store.calls) == 5
+
+    run(main)
+
+
 def test_those_who_wait_are_let_go_when_the_store_is_found_away(tmp_path: Path) -> None:
     class Stuck(Flaky):
         async def settle(self, end: Settle, now: float) -> Any:

@@ -84,6 +84,12 @@ class TestPlace:
         assert place(made, [0.9] * 3, [], TINY, 0).positions == ()
         assert place(made, [0.9] * 3, [1], TINY, 0).positions == ()
 
+    def test_what_is_neither_marked_nor_held_reaches_nowhere(self) -> None:
+        made = layout([1000] * 3)
+        assert place(made, [0.9] * 3, [], TINY, 0).reached == -1
+        assert place(made, [0.9] * 3, [1], TINY, 0).reached == 1
+        assert place(made, [0.9] * 3, [0], TINY, 1).reached == 2
+
     def test_the_deepest_live_entry_is_reached(self) -> None:
         made = layout([100] * 60)
         survival = [0.9] * 59 + [0.0]

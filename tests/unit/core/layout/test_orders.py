@@ -111,6 +111,23 @@ class TestBehindPrefix:
 
 
 class TestValidPrefix:
+    def test_what_followed_the_documents_follows_them_again_where_all_of_them_are_there(self) -> None:
+        texts = [f'<document id="{n}">\n{n} of them\n</document>\n' for n in range(3)]
+
+        def laid_out(*documents: str) -> RequestElements:
+            recognised = view_of(system("Answer.\n" + "".join(documents) + "Brief.\n"), *shown(A), *EARLIER, user("go"))
+            moved = moved_material(recognised, request_elements(recognised), TokenCounter(bytes_over_four))
+            assert moved is not None
+            return moved
+
+        three = laid_out(*texts)
+        sent = before(*three.preamble, *three.documents.values(), *three.turns)
+        kinds = [e.kind for e in valid_prefix(three, sent)]
+        assert kinds[1:] == [ElementKind.DOCUMENT] * 3 + [ElementKind.MESSAGE] * 2
+        # Of three documents one was exchanged: the two in front of it go on, and nothing of what stood behind them.
+        other = laid_out(texts[0], texts[1], '<document id="9">\nanother one\n</document>\n')
+        assert [e.kind for e in valid_prefix(other, sent)][1:] == [ElementKind.DOCUMENT] * 2
+
     def recognised(self, *files: File) -> RecognisedRequest:
         return view_of(HEAD, *shown(*files), *EARLIER, user("go"))
 

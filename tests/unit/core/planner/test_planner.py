@@ -361,6 +361,13 @@ class TestProfiles:
             assert lives[0] == hour["cache_control"]
             assert lives[1:] == [{"type": "ephemeral"}] * (len(lives) - 1)
 
+    def test_an_hour_that_the_client_asks_for_twice_is_kept_up_to_the_later_place(self) -> None:
+        hour = {"cache_control": {"type": "ephemeral", "ttl": "1h"}}
+        head, first = system([text_part(lines(40), **hour)]), user([text_part(lines(40, "q"), **hour)])
+        plan = Talk().send(chat(head, first, assistant(lines(5, "a")), user(lines(30, "b"))))
+        assert plan.predicted is not None
+        assert plan.predicted.write_1h > plan.predicted.total / 2
+
 
 class TestReminder:
     def talk(self, mode: Mode = Mode.TIER, profile: CacheProfile = TINY) -> Talk:
