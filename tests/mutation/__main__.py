@@ -15,7 +15,13 @@ from tests.mutation.run import Outcome, Target, Verdict, import_libraries, run, 
 
 ROOT = Path(__file__).resolve().parents[2]
 LEAST_KILLED = 0.75
-_PLANS = ("tests/golden", "tests/unit/core/planner", "tests/unit/core/shadow", "tests/property/test_fidelity.py")
+_PLANS = (
+    "tests/golden",
+    "tests/unit/core/planner",
+    "tests/unit/core/shadow",
+    "tests/unit/core/test_reasons.py",
+    "tests/property/test_fidelity.py",
+)
 TARGETS = (
     Target(
         "proxy/core/planner",
@@ -26,6 +32,7 @@ TARGETS = (
         "proxy/spend",
         (
             "tests/unit/spend",
+            "tests/contract/test_epochs.py",
             "tests/unit/engine/test_booking.py",
             "tests/security/test_usage_lies.py",
             "tests/property/test_limits.py",

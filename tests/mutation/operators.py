@@ -1,8 +1,8 @@
 """What is changed in a source file, one small change for each mutant.
 
 The changes keep the types where they can: a comparison moves its boundary, a condition is turned round, a number
-becomes its neighbour, a statement disappears. A change that no test could notice is not made: docstrings, annotations,
-decorators, assertions, log lines, ``__repr__`` and the words of an error stay as they are.
+becomes its neighbour or its double, a statement disappears. A change that no test could notice is not made:
+docstrings, annotations, decorators, assertions, log lines, ``__repr__`` and the words of an error stay as they are.
 """
 
 import ast
@@ -39,6 +39,7 @@ _LOGS = frozenset({"_log", "log", "logger", "logging", "warnings"})
 _TYPING = frozenset({"cast", "TypeVar", "NewType", "ParamSpec"})
 # Keywords of calls that guard against errors of the programmer alone.
 _GUARDS = frozenset({"strict", "repr", "slots", "stacklevel"})
+_SMALL = 10
 _UNSEEN = frozenset({"__repr__", "__str__", "__slots__", "__all__", "__match_args__"})
 
 
@@ -176,7 +177,8 @@ def _other_constants(value: object) -> Iterator[str]:
         case bool():
             yield str(not value)
         case int() | float():
-            yield repr(value + 1)
+            # One more than an hour of seconds is an hour still.
+            yield repr(value + 1 if value < _SMALL else 2 * value)
             if value:
                 yield "0"
         case str():
