@@ -8,7 +8,21 @@ from proxy.core.providers import PROFILES
 from proxy.core.request.element import ElementKind
 from proxy.core.request.tokens import TokenCounter, bytes_over_four
 from tests.fidelity.checker import check
-from tests.talk import Body, Talk, assistant, calling, chat, result, said, sent, system, text_part, user, view_of
+from tests.talk import (
+    Body,
+    Talk,
+    assistant,
+    calling,
+    chat,
+    lines,
+    result,
+    said,
+    sent,
+    system,
+    text_part,
+    user,
+    view_of,
+)
 
 CLOCK = "Current time: 2026-01-01 10:00"
 PROMPT = f"You are kind.\n{CLOCK}\nRules follow.\n"
@@ -123,3 +137,24 @@ def test_documents_that_never_change_cost_no_more_than_in_their_place() -> None:
         turns.append(assistant("ok"))
     assert plan.predicted is not None
     assert plan.predicted.read > 0.95 * plan.predicted.total
+
+
+def in_parts(clock: str) -> Body:
+    """A system message of three parts; the one in the middle tells the time."""
+    return system([text_part(lines(150, "rule")), text_part(clock), text_part(lines(150, "more"))])
+
+
+@pytest.mark.parametrize(("around", "rest"), [("", []), ("You help.\n", ["You help.\nGo on.\n"])])
+def test_a_system_message_in_parts_loses_its_clock_and_keeps_its_other_parts(around: str, rest: list[str]) -> None:
+    talk, turns, plans = Talk(), list[Body](), []
+    for number in range(6):
+        clock = f"{around}Current time: 2026-01-01 10:0{number}\n{'Go on.' + chr(10) if around else ''}"
+        plans.append(talk.send(chat(in_parts(clock), *turns, user(f"q{number}"))))
+        turns += [user(f"q{number}"), assistant(lines(3, f"a{number}"))]
+    messages = sent(plans[-1])["messages"]
+    assert [part["text"] for part in messages[0]["content"]] == [lines(150, "rule"), *rest, lines(150, "more")]
+    assert "cache_control" in messages[0]["content"][-1]
+    tag = messages[-2]["content"]
+    assert "Current time: 2026-01-01 10:05" in (tag if isinstance(tag, str) else tag[0]["text"])
+    assert plans[-1].predicted is not None
+    assert plans[-1].predicted.read > 0.9 * plans[-1].predicted.total

@@ -14,7 +14,7 @@ from proxy.core.reasons import Reason
 from proxy.core.request.element import ElementKind
 from proxy.core.request.tokens import TokenCounter, bytes_over_four
 from tests.fidelity.checker import check
-from tests.talk import TINY, Body, Talk, assistant, chat, lines, marks_in, sent, system, user, view_of
+from tests.talk import TINY, Body, Talk, assistant, chat, lines, marks_in, sent, system, text_part, user, view_of
 
 FIXED, REST = lines(40, "rule"), "Be brief.\n"
 
@@ -149,3 +149,15 @@ def test_documents_that_never_change_are_read_with_all_that_follows_them() -> No
         turns += [user(f"q{number}"), assistant("ok")]
     assert plan.predicted is not None
     assert plan.predicted.read > 0.95 * plan.predicted.total
+
+
+def test_between_parts_that_there_are_already_nothing_is_cut() -> None:
+    talk, turns = Talk(mode=Mode.MARK), list[Body]()
+    for number in range(5):
+        parts = [lines(150, "rule"), f"You help.\nCurrent time: 2026-01-01 10:0{number}\nGo on.\n", lines(150, "more")]
+        plan = talk.send(chat(system([text_part(text) for text in parts]), *turns, user(f"q{number}")))
+        turns += [user(f"q{number}"), assistant(lines(3, f"a{number}"))]
+    assert plan.reason is Reason.SPLIT
+    written = sent(plan)["messages"][0]["content"]
+    assert [part["text"] for part in written] == parts
+    assert ["cache_control" in part for part in written] == [True, False, False]

@@ -9,7 +9,7 @@ from proxy.core.modes import Mode
 from proxy.core.planner.keep_alive import RefreshPlan, ReturnTimes, margin_of, refreshes
 from proxy.core.planner.plan import Plan
 from proxy.core.providers import OPENAI, VLLM, CacheProfile
-from tests.talk import TINY, Talk, assistant, calling, chat, lines, result, system, tool, user
+from tests.talk import MARK, TINY, Talk, assistant, calling, chat, lines, result, sent, system, text_part, tool, user
 
 # One life, so that nothing else bridges the pauses.
 SHORT = replace(TINY, long_life_s=0.0)
@@ -121,6 +121,22 @@ class TestBody:
         }  # fmt: skip
         assert body["messages"] == sent["messages"][: len(body["messages"])]
         assert b"cache_control" in json.dumps(body["messages"][-1]).encode()
+
+    def test_what_stands_behind_the_last_marker_is_left_out(self) -> None:
+        talk = Talk(profile=SHORT, mode=Mode.MARK)
+        # All four markers are the client's, the last of them in front of its newest question.
+        turns = [system([text_part(lines(20, f"rule {number}"), **MARK) for number in range(3)])]
+        for number, gap in enumerate(OFTEN):
+            text = lines(10, f"question {number}")
+            newest = [user([text_part(text, **MARK)]), assistant("an answer"), user(lines(10, f"more {number}"))]
+            plan = talk.send(chat(*turns, *newest), after_s=gap)
+            turns += [user(text), *newest[1:], assistant("another answer")]
+        work = talk.planner.refresh_plan(plan, talk.now)
+        assert work is not None
+        assert json.loads(work.body)["messages"] == sent(plan)["messages"][:-2]
+        assert work.bill.total == work.bill.read
+        assert plan.predicted is not None
+        assert work.bill.total < plan.predicted.total
 
     def test_tools_stay(self) -> None:
         _, work = paused(Talk(profile=SHORT), OFTEN, tools=[tool("run")], tool_choice="required")

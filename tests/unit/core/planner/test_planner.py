@@ -361,6 +361,16 @@ class TestProfiles:
             assert lives[0] == hour["cache_control"]
             assert lives[1:] == [{"type": "ephemeral"}] * (len(lives) - 1)
 
+    def test_the_clients_hour_on_a_short_head_stays_there_and_takes_a_slot(self) -> None:
+        hour = {"cache_control": {"type": "ephemeral", "ttl": "1h"}}
+        talk, turns = Talk(), []
+        for number in range(6):
+            plan = talk.send(chat(system([text_part("Be kind.", **hour)]), *turns, user(lines(60, f"q{number}"))))
+            turns += [user(lines(60, f"q{number}")), assistant(lines(5, "a"))]
+            written = [part for m in sent(plan)["messages"] if isinstance(m["content"], list) for part in m["content"]]
+            lives = [part["cache_control"].get("ttl", "5m") for part in written if "cache_control" in part]
+            assert lives == ["1h", "5m", "5m", "5m"][: number + 2]
+
     def test_an_hour_that_the_client_asks_for_twice_is_kept_up_to_the_later_place(self) -> None:
         hour = {"cache_control": {"type": "ephemeral", "ttl": "1h"}}
         head, first = system([text_part(lines(40), **hour)]), user([text_part(lines(40, "q"), **hour)])
