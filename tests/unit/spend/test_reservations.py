@@ -650,7 +650,7 @@ def test_what_the_provider_still_works_on_stays_reserved_for_an_hour_and_is_bill
         async with desk(TOTAL, lease_s=60.0) as one:
             asked = exchange(SIZE)
             await one.reserve(asked, limit=10)
-            await one.accounts.defer(asked)
+            await one.reservations.defer(asked)
             await one.store.expire(NOW + 3590)
             assert await spent(one) == (0, MOST + 10 * DOLLAR)
             await one.store.expire(NOW + 3610)
@@ -667,10 +667,10 @@ def test_a_deferred_exchange_is_billed_with_what_it_did_cost_where_that_is_known
         async with desk(TOTAL) as one:
             asked = exchange(SIZE)
             await one.reserve(asked, limit=10)
-            await one.accounts.defer(asked)
+            await one.reservations.defer(asked)
             asked.attempts, asked.ending, asked.status = 1, ExchangeOutcome.COMPLETED, 200
             asked.usage, asked.cost_usd = Usage(50, 7), 57.0
-            await one.accounts.settle_later(asked)
+            await one.reservations.settle_later(asked)
             assert await spent(one) == (57 * DOLLAR, 0)
             await one.store.expire(NOW + 7200)
             (entry,) = await one.store.entries(0, NOW + 1)
@@ -686,7 +686,7 @@ def test_an_exchange_that_is_deferred_while_the_store_is_away_is_billed_at_once(
             asked = exchange(SIZE)
             await one.reserve(asked, limit=10)
             store.is_out = True
-            await one.accounts.defer(asked)
+            await one.reservations.defer(asked)
             store.is_out = False
             while not await store.entries(0, NOW + 1):
                 await asyncio.sleep(0.005)
@@ -700,7 +700,7 @@ def test_an_exchange_that_is_deferred_while_the_store_is_away_is_billed_at_once(
 def test_what_was_reserved_for_nobody_is_not_deferred() -> None:
     async def main() -> None:
         async with desk(TOTAL) as one:
-            await one.accounts.defer(exchange(SIZE))
+            await one.reservations.defer(exchange(SIZE))
             assert await spent(one) == (0, 0)
 
     run(main)

@@ -235,10 +235,10 @@ def test_a_store_that_answers_no_ping_is_asked_nothing_twice(tmp_path: Path) -> 
             await asyncio.gather(*(one.settle(each, Usage(1, 1)) for each in held))
             # Those who fail at once share one ping.
             assert sorted(store.calls) == ["ping"] + ["settle"] * 4
-            assert one.books.standing is StoreStanding.AWAY
-            assert one.books.pending == 4
-            assert await one.books.balance("red", Charge(ACCOUNT, 0)) is None
-            assert not await one.books.claim("red", "notice", 60.0)
+            assert one.store_client.standing is StoreStanding.AWAY
+            assert one.store_client.pending == 4
+            assert await one.store_client.balance("red", Charge(ACCOUNT, 0)) is None
+            assert not await one.store_client.claim("red", "notice", 60.0)
             assert len(store.calls) == 5
 
     run(main)
