@@ -114,6 +114,18 @@ def test_output_is_reserved_as_the_request_limits_it_times_its_choices_or_as_ass
     run(main)
 
 
+def test_what_never_begins_anew_says_no_time() -> None:
+    async def main() -> None:
+        async with desk(replace(TOTAL, hard=MOST)) as one:
+            await one.reserve(exchange(SIZE))
+            with pytest.raises(BudgetExceeded) as caught:
+                await one.reserve(exchange(SIZE))
+            assert caught.value.headers == {"x-should-retry": "false", "x-stratiform-budget": "total"}
+            assert caught.value.message.endswith("reserved by running requests.")
+
+    run(main)
+
+
 def test_without_any_limit_the_models_longest_answer_is_reserved() -> None:
     async def main() -> None:
         for known, output in ((64_000, 64_000), (None, 8192)):

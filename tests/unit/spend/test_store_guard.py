@@ -219,6 +219,7 @@ def test_a_call_that_fails_while_the_store_answers_fails_alone(tmp_path: Path) -
             store.let.set()
             await until(lambda: one.store_client.standing is StoreStanding.IN_STEP)
             assert len(await store.entries(0, NOW + 1)) == 2
+            assert one.store_client.troubles == {}
 
     run(main)
 
@@ -240,6 +241,23 @@ def test_a_store_that_answers_no_ping_is_asked_nothing_twice(tmp_path: Path) -> 
             assert await one.store_client.balance("red", Charge(ACCOUNT, 0)) is None
             assert not await one.store_client.claim("red", "notice", 60.0)
             assert len(store.calls) == 5
+
+    run(main)
+
+
+def test_a_store_that_goes_away_between_requests_is_found_by_the_renewal_and_found_again(tmp_path: Path) -> None:
+    async def main() -> None:
+        store = Flaky()
+        async with desk(RULE, store=store, spool=tmp_path, lease_s=0.03) as one:
+            await one.reserve(exchange(100))
+            store.is_out = True
+            await until(lambda: one.store_client.standing is StoreStanding.AWAY)
+            assert one.store_client.troubles == {"store": "gone fishing"}
+            assert one.sample("store_away") == 1
+            store.is_out = False
+            await until(lambda: one.store_client.standing is StoreStanding.IN_STEP)
+            assert one.store_client.troubles == {}
+            assert one.sample("store_away") == 0
 
     run(main)
 

@@ -81,3 +81,14 @@ def test_whatever_is_within_a_rolling_window_counts(length: int, now: float, sha
 def test_an_unknown_window_is_refused() -> None:
     with pytest.raises(ValueError, match="no window of the name 'year'"):
         window_at("year", "UTC", 0.0)
+
+
+@pytest.mark.parametrize("length_s", [1, 60, 3600, 86_400])
+def test_a_rolling_window_counts_each_part_of_it_once(length_s: int) -> None:
+    window = window_at(f"rolling:{length_s}", "UTC", 1_700_000_123.0)
+    assert len({window.name, *window.within}) == 1 + len(window.within)
+
+
+@pytest.mark.parametrize(("kind", "length_s"), [("minute", 60), ("hour", 3600)])
+def test_the_counter_of_a_short_window_stays_as_long_again(kind: str, length_s: int) -> None:
+    assert window_at(kind, "UTC", 1_700_000_123.0).keep_s == 2 * length_s

@@ -138,6 +138,14 @@ class TestBody:
         assert plan.predicted is not None
         assert work.bill.total < plan.predicted.total
 
+    def test_what_only_shapes_the_answer_is_left_out(self) -> None:
+        more = {"n": 2, "store": True, "prediction": {"type": "content", "content": "x"}, "seed": 7}
+        more |= {"logprobs": True, "top_logprobs": 3, "max_completion_tokens": 500}
+        _, work = paused(Talk(profile=SHORT), OFTEN, **more)
+        assert work is not None
+        assert set(json.loads(work.body)) == {"model", "messages", "seed", "max_completion_tokens"}
+        assert json.loads(work.body)["max_completion_tokens"] == 1
+
     def test_tools_stay(self) -> None:
         _, work = paused(Talk(profile=SHORT), OFTEN, tools=[tool("run")], tool_choice="required")
         assert work is not None

@@ -279,6 +279,24 @@ class TestLife:
         talk.route = replace(talk.route, scope="other")
         assert talk.plan(body).predicted.read == 0  # type: ignore[union-attr]
 
+    def test_of_very_many_accounts_the_one_that_was_used_last_is_remembered(self) -> None:
+        talk, own = Talk(), Talk().route
+        body = chat(SYSTEM, user("a"))
+        talk.send(body)
+        for number in range(1030):
+            if number == 600:
+                talk.route = replace(own, scope="used meanwhile")
+                talk.send(body)
+            talk.route = replace(own, scope=f"team {number}")
+            talk.send(chat(user("a")), after_s=0.0)
+        reads = []
+        for scope in ("team", "used meanwhile"):
+            talk.route = replace(own, scope=scope)
+            plan = talk.plan(body)
+            assert plan.predicted is not None
+            reads.append(plan.predicted.read > 0)
+        assert reads == [False, True]
+
     def test_tiers_add_up(self) -> None:
         for plan in editing(Talk()):
             assert plan.predicted is not None
