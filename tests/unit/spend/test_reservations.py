@@ -16,7 +16,7 @@ from proxy.core.money.budget import Rule
 from proxy.core.planner.plan import Plan
 from proxy.core.request.demand import Kind
 from proxy.core.response.usage import Usage
-from proxy.engine.exchange import ExchangeOutcome
+from proxy.engine.exchange import ExchangeOutcome, Settlement
 from proxy.errors import BudgetExceeded, BudgetUnavailable, Forbidden, RateLimited
 from proxy.ports import Deployment, Principal, Transport
 from proxy.spend.counters import counter_of
@@ -667,7 +667,7 @@ def test_what_the_provider_still_works_on_stays_reserved_for_an_hour_and_is_bill
             assert await spent(one) == (0, MOST + 10 * DOLLAR)
             await one.store.expire(NOW + 3610)
             (entry,) = await one.store.entries(0, NOW + 1)
-            assert (entry.exchange_id, entry.estimated) == (asked.id, True)
+            assert (entry.exchange_id, entry.estimated) == (asked.arrival.id, True)
             assert await spent(one) == (entry.cost, 0)
             assert entry.cost > 0
 
@@ -680,8 +680,11 @@ def test_a_deferred_exchange_is_billed_with_what_it_did_cost_where_that_is_known
             asked = exchange(SIZE)
             await one.reserve(asked, limit=10)
             await one.reservations.defer(asked)
-            asked.attempts, asked.ending, asked.status = 1, ExchangeOutcome.COMPLETED, 200
-            asked.usage, asked.cost_usd = Usage(50, 7), 57.0
+            asked.attempts, asked.ending, asked.settlement = (
+                1,
+                ExchangeOutcome.COMPLETED,
+                Settlement(Usage(50, 7), 57.0),
+            )
             await one.reservations.settle_later(asked)
             assert await spent(one) == (57 * DOLLAR, 0)
             await one.store.expire(NOW + 7200)
