@@ -96,7 +96,7 @@ class AiderRecogniser:
     priority = 50
 
     def recognise(self, role: str, text: str) -> Recognition | None:
-        """Files, map or reminder of an aider user message. Raises TooMuch."""
+        """The files, the map or the reminder in a user message of aider's. Raises TooMuch."""
         if role != "user":
             return None
         if len(text) > MOST_CHARS:
@@ -177,8 +177,11 @@ def _are_borders(text: str, starts: list[int], opened: int, closed: int, close: 
 
 
 def _following_files(text: str, position: int, opened: list[int], fence: str, close: str) -> Iterator[tuple[int, str]]:
-    """Where each further file starts (the blank line in front of its path), and its path: behind the closing fence of
-    the file before, which stands behind ``position``, one line stands alone, then the opening fence."""
+    """The start of each further file (the blank line in front of its path), and its path.
+
+    A file starts behind the closing fence of the file before it: one line stands alone there, and then comes the
+    opening fence. All of that stands behind ``position``.
+    """
     before, after = close + "\n", "\n" + fence + "\n"
     for line_end in opened:
         start = text.rfind("\n", position, line_end)

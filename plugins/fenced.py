@@ -129,7 +129,7 @@ def _next_file(text: str, position: int) -> tuple[int, int, str] | None:
 
 
 def _closing(text: str, opened: re.Match[str]) -> int | None:
-    """Where the file ends: behind the closing tag, or the closing fence at a line's beginning."""
+    """The end of the file: behind the closing tag, or behind the closing fence at the beginning of a line."""
     if tag := opened.group("tag"):
         close = f"</{tag}>"
         at = text.find(close, opened.end())

@@ -58,7 +58,7 @@ class SystemTextRecogniser:
     priority = 500
 
     def recognise(self, role: str, text: str) -> Recognition | None:
-        """None where nothing in it moves. Raises TooMuch."""
+        """The pieces of a system text. None where nothing in it moves. Raises TooMuch."""
         if role not in ("system", "developer"):
             return None
         if len(text) > MOST_CHARS:
@@ -118,10 +118,10 @@ def _line(text: str, position: int) -> tuple[int, int]:
 
 
 def _blocks(text: str) -> tuple[list[tuple[int, int]], list[Span]]:
-    """Where code stands between fences, and the documents outside of it.
+    """The ranges of fenced code, and the documents outside of them.
 
-    Where one fence too many stands nobody can tell which one it is: all from the first one on may be code. Raises
-    TooMuch.
+    Where one fence too many stands, nobody can tell which one it is: everything from the first fence on may be code.
+    Raises TooMuch.
     """
     fences: list[tuple[int, int]] = []
     documents: list[Span] = []
@@ -265,7 +265,8 @@ def _follows(before: dict[str, str], now: dict[str, str]) -> bool:
 
 
 def _opening_line(text: str, tag: str, before: int) -> int | None:
-    """Where the line begins that opens the tag which encloses what stands ``before`` on."""
+    """The start of the line with the opening tag whose element encloses the text behind ``before``. None where there is
+    none."""
     opening = f"\n<{tag}"
     at = before
     for _ in range(_MOST_TAGS):
@@ -284,7 +285,7 @@ def _ends_name(text: str, position: int) -> bool:
 
 
 def _apart(spans: list[Span]) -> Iterator[Span]:
-    """Spans that do not overlap: the earlier one wins (a clock inside a document is part of the document)."""
+    """The spans that do not overlap. The earlier one wins: a clock within a document is part of the document."""
     position = 0
     for span in spans:
         if span[0] >= position:
@@ -293,9 +294,12 @@ def _apart(spans: list[Span]) -> Iterator[Span]:
 
 
 def _with_breaks(text: str, spans: list[Span]) -> list[Span]:
-    """Every document with line breaks, so that it stands on lines of its own wherever it goes: with those behind it
-    where the text ends in one, which is then the end of all that a document may follow, else with those in front of it.
-    One template so gives a document the same bytes in any place."""
+    """The spans with line breaks, so that each document stands on lines of its own wherever it goes.
+
+    Where the text ends in a line break, each document takes the breaks behind it: then anything that a document can
+    follow ends in one. Else it takes those in front of it. So one template gives a document the same bytes in every
+    place.
+    """
     documents = [span for span in spans if span[3] is not PieceKind.VOLATILE]
     if not documents:
         return spans
@@ -305,9 +309,12 @@ def _with_breaks(text: str, spans: list[Span]) -> list[Span]:
 
 
 def _with_breaks_before(text: str, spans: list[Span], floors: list[int]) -> list[Span]:
-    """Every document with one line break in front of it, and with the blank lines behind it; one break is left to what
-    follows them. At the end of a text blank lines belong to the document behind them. ``floors`` are where the first
-    document's breaks may begin at the earliest, and the next one's, and where the last document ends."""
+    """Every document with one line break in front of it, and with the blank lines behind it; one break stays with what
+    follows.
+
+    At the end of a text, blank lines belong to the document behind them. ``floors`` are the earliest positions at which
+    the breaks of each document may begin, and the end of the last document.
+    """
     at_end = not text[floors.pop() :].strip()
     found: list[Span] = []
     limit = len(text)
@@ -326,7 +333,7 @@ def _with_breaks_before(text: str, spans: list[Span], floors: list[int]) -> list
 
 
 def _with_breaks_behind(text: str, spans: list[Span]) -> list[Span]:
-    """Every document with all that stands between it and the next one; the last with the line breaks behind it."""
+    """Every document with everything between it and the next one. The last document takes the line breaks behind it."""
     found: list[Span] = []
     for (start, end, key, kind), following in zip(spans, [*spans[1:], None], strict=True):
         if kind is not PieceKind.VOLATILE:

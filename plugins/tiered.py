@@ -76,8 +76,8 @@ def _files(text: str) -> Recognition | None:
 
 
 def _header_at(text: str, header: str) -> int:
-    """Where this header stands: at the text's beginning, or behind a part of the repository map; -1 where it does not,
-    or where it is not clear which one is meant."""
+    """The position of this header: at the beginning of the text, or behind a part of the repository map. It is -1 where
+    the header does not stand there, or where it is unclear which one is meant."""
     if not text.startswith((_MORE_MAP, _MAP)):
         return 0 if text.startswith(header) else -1
     at = text.find("\n" + header)

@@ -30,14 +30,14 @@ class Aside:
 
     async def run(self, size: int, work: Callable[[], T]) -> T:
         """The work's result. ``size`` is how many bytes it is about."""
-        cohort = self._large if size < _VAST_BYTES else self._vast
-        return await asyncio.get_running_loop().run_in_executor(cohort, work)
+        pool = self._large if size < _VAST_BYTES else self._vast
+        return await asyncio.get_running_loop().run_in_executor(pool, work)
 
     async def run_large(self, size: int, work: Callable[[], T]) -> T:
-        """The same, but that small work is done at once."""
+        """Runs small work at once, and large work as ``run`` does."""
         return work() if size < LARGE_BYTES else await self.run(size, work)
 
     def close(self) -> None:
         """End the threads, once their work is done."""
-        for cohort in (self._large, self._vast):
-            cohort.shutdown(wait=False, cancel_futures=True)
+        for pool in (self._large, self._vast):
+            pool.shutdown(wait=False, cancel_futures=True)

@@ -61,6 +61,11 @@ class ProxyError(Exception):
     type: ClassVar[str] = "server_error"
     code: str | None = "internal_error"
 
+    def __init_subclass__(cls, status: int | None = None, type: str = "", code: str = "") -> None:
+        """A class says what differs from its base: its status, its type, its code."""
+        super().__init_subclass__()
+        cls.status, cls.type, cls.code = status or cls.status, type or cls.type, code or cls.code
+
     def __init__(
         self,
         message: str,
@@ -77,142 +82,83 @@ class ProxyError(Exception):
         self.headers = dict(headers or {})
 
 
-class InvalidRequest(ProxyError):
+class InvalidRequest(ProxyError, status=400, type="invalid_request_error", code="invalid_request"):
     """The client's request cannot be read."""
 
-    status = 400
-    type = "invalid_request_error"
-    code = "invalid_request"
 
-
-class PayloadTooLarge(InvalidRequest):
+class PayloadTooLarge(InvalidRequest, status=413, code="request_too_large"):
     """The body is larger than the configured limit."""
 
-    status = 413
-    code = "request_too_large"
 
-
-class HeadersTooLarge(InvalidRequest):
+class HeadersTooLarge(InvalidRequest, status=431, code="headers_too_large"):
     """The headers are larger, or more, than the configured limit."""
 
-    status = 431
-    code = "headers_too_large"
 
-
-class RequestTimeout(InvalidRequest):
+class RequestTimeout(InvalidRequest, status=408, code="request_timeout"):
     """The request did not arrive in time."""
 
-    status = 408
-    code = "request_timeout"
 
-
-class Unauthorized(ProxyError):
+class Unauthorized(ProxyError, status=401, type="invalid_request_error", code="invalid_api_key"):
     """No key, or a key that is not known here."""
 
-    status = 401
-    type = "invalid_request_error"
-    code = "invalid_api_key"
 
-
-class Forbidden(ProxyError):
+class Forbidden(ProxyError, status=403, type="invalid_request_error", code="model_not_allowed"):
     """The key is known and may not do this."""
 
-    status = 403
-    type = "invalid_request_error"
-    code = "model_not_allowed"
 
-
-class NotFound(ProxyError):
+class NotFound(ProxyError, status=404, type="invalid_request_error", code="not_found"):
     """Nothing is served under this path."""
 
-    status = 404
-    type = "invalid_request_error"
-    code = "not_found"
 
-
-class UnknownModel(NotFound):
+class UnknownModel(NotFound, code="model_not_found"):
     """No entry of the model list serves this name."""
 
-    code = "model_not_found"
 
-
-class Conflict(ProxyError):
+class Conflict(ProxyError, status=409, type="invalid_request_error", code="conflict"):
     """What shall be made is there already, or belongs to the configuration."""
 
-    status = 409
-    type = "invalid_request_error"
-    code = "conflict"
 
-
-class MethodNotAllowed(ProxyError):
+class MethodNotAllowed(ProxyError, status=405, type="invalid_request_error", code="method_not_allowed"):
     """The path is served, with another method."""
 
-    status = 405
-    type = "invalid_request_error"
-    code = "method_not_allowed"
 
-
-class BudgetExceeded(ProxyError):
+class BudgetExceeded(ProxyError, status=429, type="insufficient_quota", code="insufficient_quota"):
     """A hard budget is spent. Clients must not retry."""
-
-    status = 429
-    type = "insufficient_quota"
-    code = "insufficient_quota"
 
     def __init__(self, message: str, *, headers: Mapping[str, str] | None = None) -> None:
         super().__init__(message, headers={**(headers or {}), "x-should-retry": "false"})
 
 
-class RateLimited(ProxyError):
+class RateLimited(ProxyError, status=429, code="rate_limit_exceeded"):
     """A key's or a team's limit of requests or tokens in a time is reached. ``kind`` is what there were too many of."""
-
-    status = 429
-    code = "rate_limit_exceeded"
 
     def __init__(self, message: str, *, kind: str, retry_after_s: int) -> None:
         super().__init__(message, headers={"retry-after": str(retry_after_s)})
         self.kind = kind
 
 
-class BudgetUnavailable(ProxyError):
+class BudgetUnavailable(ProxyError, status=503, code="budget_unavailable"):
     """What a team has spent cannot be read, and the config says to refuse then."""
 
-    status = 503
-    code = "budget_unavailable"
 
-
-class StoreUnavailable(ProxyError):
+class StoreUnavailable(ProxyError, status=503, code="store_unavailable"):
     """What decides about the request is in the store, which does not answer."""
 
-    status = 503
-    code = "store_unavailable"
 
-
-class UpstreamError(ProxyError):
+class UpstreamError(ProxyError, status=502, code="upstream_error"):
     """Something behind the proxy failed."""
 
-    status = 502
-    code: str | None = "upstream_error"
 
-
-class UpstreamUnavailable(UpstreamError):
+class UpstreamUnavailable(UpstreamError, code="upstream_unavailable"):
     """No connection, or the line broke."""
 
-    code = "upstream_unavailable"
 
-
-class UpstreamTimeout(UpstreamError):
+class UpstreamTimeout(UpstreamError, status=504, code="upstream_timeout"):
     """The upstream did not answer in time."""
 
-    status = 504
-    code = "upstream_timeout"
 
-
-class CircuitOpen(UpstreamError):
+class CircuitOpen(UpstreamError, status=503, code="circuit_open"):
     """The upstream failed again and again; it is not called for a moment."""
-
-    status = 503
-    code = "circuit_open"
 
 
 class UpstreamRejected(UpstreamError):
@@ -234,18 +180,12 @@ class UpstreamRejected(UpstreamError):
         self.error_type = error_type
 
 
-class NotReady(ProxyError):
+class NotReady(ProxyError, status=503, code="not_ready"):
     """The proxy is up and should not be sent traffic yet."""
 
-    status = 503
-    code = "not_ready"
 
-
-class ShuttingDown(ProxyError):
+class ShuttingDown(ProxyError, status=503, code="shutting_down"):
     """The proxy was told to stop, and its patience is at an end."""
-
-    status = 503
-    code = "shutting_down"
 
 
 class InternalError(ProxyError):

@@ -29,15 +29,15 @@ class Watch(Protocol):
     """Hears what becomes of recognisers, each by its name."""
 
     def plugin_failed(self, plugin: str, hook: str) -> None:
-        """It raised in this hook, and was passed over."""
+        """A recogniser raised an exception in this hook, and was passed over."""
         ...
 
     def plugin_reached(self, plugin: str, bound: str) -> None:
-        """It reached one of its bounds, and the text stayed whole."""
+        """A recogniser reached one of its bounds, and the text stayed whole."""
         ...
 
     def plugin_switched_off(self, plugin: str) -> None:
-        """It was too slow too often, and is not asked again."""
+        """A recogniser was too slow too often, and is not asked again."""
         ...
 
 

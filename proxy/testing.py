@@ -15,7 +15,7 @@ import uvicorn
 from starlette.types import ASGIApp
 
 from proxy.core.modes import Mode
-from proxy.core.providers import NONE, CacheProfile
+from proxy.core.providers import NONE
 from proxy.core.reasons import Reason
 from proxy.core.request.body_cache import ParsedBody, cut_anew
 from proxy.core.response.usage import Usage
@@ -36,7 +36,7 @@ class PassthroughPlanner:
         self.events: list[str] = []
 
     def cut(self, body: bytes) -> ParsedBody:
-        """Cut anew each time."""
+        """Cut the body anew each time."""
         return cut_anew(body)
 
     async def prepare(
@@ -66,19 +66,19 @@ class PassthroughPlanner:
         return plan
 
     def began(self, plan: Plan, now: float) -> None:
-        """Remember it."""
+        """Note the event."""
         self.events.append("began")
 
     def refused(self, plan: Plan) -> None:
-        """Remember it."""
+        """Note the event."""
         self.events.append("refused")
 
     def barred(self, plan: Plan) -> None:
-        """Noted."""
+        """Note the event."""
         self.events.append("barred")
 
     def settled(self, plan: Plan, usage: Usage | None, now: float) -> None:
-        """Remember it."""
+        """Note the event."""
         self.events.append("settled")
 
 
@@ -113,11 +113,11 @@ class OpenDoor:
         self.settled: list[tuple[str, float]] = []
 
     def admit(self, headers: Headers, now: float) -> Principal:
-        """One subject for all."""
+        """One principal for everybody."""
         return Principal(scope="everybody")
 
     async def reserve(self, exchange: Exchange, others: Sequence[Deployment] = ()) -> None:
-        """Free of charge."""
+        """Reserve nothing, and keep the reservation."""
         assert exchange.principal is not None
         exchange.reservation = Reservation(exchange.arrival.id, exchange.principal.team, self.is_limited)
         self.reserved.append(exchange.reservation)
@@ -126,11 +126,11 @@ class OpenDoor:
         """Nothing is reserved."""
 
     async def settle_later(self, exchange: Exchange) -> None:
-        """Keep it."""
+        """Keep what the exchange cost."""
         await self.settle(exchange)
 
     async def settle(self, exchange: Exchange) -> None:
-        """Keep it."""
+        """Keep what the exchange cost."""
         cost_usd = exchange.settlement.cost_usd if exchange.settlement is not None else 0.0
         self.settled.append((exchange.arrival.id, cost_usd))
 
@@ -145,12 +145,12 @@ class Ledger:
         self._changed = threading.Condition()
 
     def began(self, exchange: Exchange) -> None:
-        """Count it."""
+        """Count one more open exchange."""
         with self._changed:
             self.open += 1
 
     def failed(self, exchange: Exchange, kind: str) -> None:
-        """Keep it."""
+        """Keep the kind of failure."""
         with self._changed:
             self.failures.append(kind)
 
@@ -164,7 +164,7 @@ class Ledger:
         return Settlement(exchange.answer.outcome.usage)
 
     def settle(self, exchange: Exchange) -> None:
-        """Keep it."""
+        """Keep the exchange."""
         with self._changed:
             self.open -= 1
             self.ended.append(exchange)
@@ -194,7 +194,7 @@ class ModelList:
         return replace(found, name=name, model=name)
 
     def levels(self, name: str) -> Sequence[Sequence[Deployment]]:
-        """The deployment of that name and no other."""
+        """The deployment of that name, and no other."""
         return ((self.resolve(name),),)
 
     def names(self) -> Sequence[str]:
@@ -220,32 +220,10 @@ class ModelList:
         return (self.entries["*"],) if "*" in self.entries else tuple(self.entries.values())
 
 
-def make_deployment(
-    *,
-    name: str = "*",
-    model: str = "",
-    base_url: str = "",
-    api_key: str | None = None,
-    transport: Transport = Transport.HTTP,
-    profile: CacheProfile = NONE,
-    mode: Mode = Mode.TIER,
-    timeout_s: float = 10.0,
-    headers: Headers = (),
-    params: Mapping[str, object] | None = None,
-) -> Deployment:
-    """A deployment, with the values that a test does not care about."""
-    return Deployment(
-        name=name,
-        model=model or name,
-        transport=transport,
-        profile=profile,
-        base_url=base_url,
-        api_key=api_key,
-        mode=mode,
-        timeout_s=timeout_s,
-        headers=headers,
-        params=params or {},
-    )
+def make_deployment(name: str = "*", **given: Any) -> Deployment:
+    """A deployment with values for all fields that a test does not care about. ``given`` are fields of it."""
+    usual = {"model": name, "transport": Transport.HTTP, "profile": NONE, "base_url": "", "api_key": None}
+    return Deployment(name=name, **{**usual, "mode": Mode.TIER, "timeout_s": 10.0, **given})
 
 
 class NoMetrics:

@@ -2,41 +2,29 @@
 
 A command is a module of this package with the command's name (``check-config``: ``check_config.py``) and one line in
 ``COMMANDS``. The module has ``configure(parser)``, which adds its arguments, and ``run(arguments)``, which does the
-work and returns the exit status. Only the module of the command that is run gets imported.
+work and returns the exit status; it may raise ConfigError. Only the module of the command that is run gets imported.
 """
 
 import argparse
 import sys
 from collections.abc import Sequence
 from importlib import import_module
-from typing import Protocol, cast
+from types import ModuleType
 
 from proxy import __version__
 from proxy.settings import ConfigError
 
 COMMANDS = {
     "serve": "run the proxy",
-    "check-config": "check a configuration and show what it means",
-    "replay": "replay recorded sessions and compare what they cost",
+    "check-config": "check a configuration, and show what it means",
+    "replay": "replay recorded sessions, and compare what they cost",
     "explain": "show the layout of one recorded request, and why",
     "teams": "make and change teams",
     "keys": "make, change and revoke the proxy's own keys",
-    "budgets": "make and change budgets, and see what is left of them",
-    "spend": "report what was spent and saved",
-    "demo": "watch sessions go through the proxy and come out cheaper",
+    "budgets": "make and change budgets, and show what is left",
+    "spend": "report what was spent, and what caching saved",
+    "demo": "show on sample sessions what the proxy saves",
 }
-
-
-class Command(Protocol):
-    """What a command's module offers."""
-
-    def configure(self, parser: argparse.ArgumentParser) -> None:
-        """Add the command's arguments."""
-        ...
-
-    def run(self, arguments: argparse.Namespace) -> int:
-        """Do it; the exit status. May raise ConfigError."""
-        ...
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -58,12 +46,12 @@ def _run(words: Sequence[str]) -> int:
     parser.add_argument("--version", action="version", version=f"stratiform {__version__}")
     choices = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
     chosen = next((word for word in words if not word.startswith("-")), None)
-    command: Command | None = None
+    command: ModuleType | None = None
     for name, summary in COMMANDS.items():
         subparser = choices.add_parser(name, help=summary, description=f"{summary[:1].upper()}{summary[1:]}.")
         if name == chosen:
-            command = cast("Command", import_module(f"{__name__}.{name.replace('-', '_')}"))
+            command = import_module(f"{__name__}.{name.replace('-', '_')}")
             command.configure(subparser)
     parsed = parser.parse_args(words)
     assert command is not None, "argparse accepts no command that is not in COMMANDS"
-    return command.run(parsed)
+    return int(command.run(parsed))

@@ -1,7 +1,8 @@
-"""What ``stratiform teams|keys|budgets|spend`` have in common: where they work, and how they print.
+"""What the commands ``teams``, ``keys``, ``budgets`` and ``spend`` have in common: where they work, and how they print.
 
-They ask the same service as the admin API does: on the configured store itself, or, with ``--url``, through a proxy
-that runs. The master key is never an argument, because other users of a machine can read the arguments of a process.
+Each of them asks the same service as the admin API does: on the configured store itself or, with ``--url``, through a
+running proxy. The master key is never an argument, because other users of a machine can read the arguments of a
+process.
 """
 
 import argparse
@@ -57,15 +58,17 @@ def names(text: str) -> list[str]:
 
 
 LIMITS = (
-    Option("--mode", "mode", str, "the highest mode: passthrough, observe, mark, tier"),
-    Option("--models", "models", names, "the models it may ask for, with commas between; * for any text"),
+    Option("--mode", "mode", str, "the highest mode that a request gets: passthrough, observe, mark or tier"),
+    Option(
+        "--models", "models", names, "the models that requests may name, separated by commas; * stands for any text"
+    ),
     Option("--rpm", "requests_per_minute", int, "requests per minute"),
     Option("--tpm", "tokens_per_minute", int, "tokens per minute"),
 )
 
 
 class Actions:
-    """The actions of a command; each says where it works, and how it prints."""
+    """The actions of a command. Each action also takes the options of ``add_where``."""
 
     def __init__(self, parser: argparse.ArgumentParser) -> None:
         self._choices = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
@@ -80,12 +83,14 @@ class Actions:
 
 
 def add_where(parser: argparse.ArgumentParser) -> None:
-    """Where a command works, and how it prints."""
-    group = parser.add_argument_group("where, and how it is printed")
+    """Add the options that say where a command works and how it prints."""
+    group = parser.add_argument_group("where the command works, and how it prints")
     where = group.add_mutually_exclusive_group()
-    where.add_argument("--config", type=Path, metavar="FILE", help=f"a configuration, for its store ({DEFAULT_CONFIG})")
-    where.add_argument("--store", metavar="STORE", help="a store: sqlite:PATH or redis://HOST:PORT/DB")
-    where.add_argument("--url", help=f"a proxy that runs; the master key is in {' or '.join(_KEY_VARIABLES)}")
+    where.add_argument(
+        "--config", type=Path, metavar="FILE", help=f"use the store of this configuration (default: {DEFAULT_CONFIG})"
+    )
+    where.add_argument("--store", metavar="STORE", help="use this store: sqlite:PATH or redis://HOST:PORT/DB")
+    where.add_argument("--url", help=f"ask a running proxy; its master key is read from {' or '.join(_KEY_VARIABLES)}")
     group.add_argument("--json", action="store_true", help="print JSON")
 
 
@@ -119,7 +124,7 @@ def run_with(arguments: argparse.Namespace, work: Callable[[Ask], Awaitable[None
 
 @asynccontextmanager
 async def asking(arguments: argparse.Namespace, environment: Environment | None = None) -> AsyncIterator[Ask]:
-    """The service that a command asks: one on the store itself, or that of a proxy. Raises ConfigError."""
+    """A way to ask the admin service: that of the store itself, or that of a running proxy. Raises ConfigError."""
     environment = environment or Environment.of_process()
     if arguments.url:
         async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=_TIMEOUT_S)) as session:
@@ -129,7 +134,9 @@ async def asking(arguments: argparse.Namespace, environment: Environment | None 
     store = await factories.open_store(settings, _PATIENCE_S)
     try:
         if not store.is_durable:
-            raise ConfigError(["stratiform.store: is memory, which ends with a process: ask the proxy itself (--url)"])
+            raise ConfigError(
+                ["stratiform.store: is memory, which ends with its process: ask the running proxy instead (--url)"]
+            )
         directory = declared.directory(settings, store)
         clock = SteadyClock()
         await Timekeeper(clock, store, settings.spool_folder).prepare()
@@ -155,12 +162,14 @@ def _settings(arguments: argparse.Namespace, environment: Environment) -> Settin
     path = arguments.config
     if path is None:
         if not DEFAULT_CONFIG.exists():
-            raise ConfigError([f"say where: --config FILE (there is no {DEFAULT_CONFIG} here), --store or --url"])
+            raise ConfigError(
+                [f"no store was named, and there is no {DEFAULT_CONFIG} here: use --config FILE, --store or --url"]
+            )
         path = DEFAULT_CONFIG
     try:
         return load(path, environment=environment)
     except ConfigError as error:
-        raise ConfigError([*error.problems, "(to work on a store without its configuration: --store)"]) from error
+        raise ConfigError([*error.problems, "(use --store to work on a store without its configuration)"]) from error
 
 
 def _master_key(environment: Environment) -> str:
@@ -172,7 +181,7 @@ def _master_key(environment: Environment) -> str:
 
 
 class _Remote:
-    """The admin service of a proxy that runs."""
+    """The admin service of a running proxy."""
 
     def __init__(self, session: aiohttp.ClientSession, url: str, key: str) -> None:
         self._session = session
@@ -180,7 +189,7 @@ class _Remote:
         self._headers = {"authorization": f"Bearer {key}"}
 
     async def ask(self, method: str, path: str, query: Mapping[str, str] | None = None, body: object = None) -> Any:
-        """Ask it. A redirect is not followed: the key is for this address."""
+        """Ask the proxy. A redirect is not followed, because the key belongs to this address alone."""
         address = f"{self._url}/admin/{quote(path)}"
         try:
             async with self._session.request(

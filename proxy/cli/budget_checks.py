@@ -1,4 +1,5 @@
-"""Budgets that are smaller than what one ordinary request sets aside: they would refuse it on the first day."""
+"""Budgets that are smaller than what one ordinary request reserves: such a budget refuses requests from the first day
+on."""
 
 from collections.abc import Iterator, Sequence
 
@@ -11,8 +12,8 @@ from proxy.spend.estimates import PriceOf, longest_output
 
 
 def tight_budgets(settings: Settings, table: ModelTable, price_of: PriceOf) -> Iterator[str]:
-    """A warning for each budget that a request without a limit of its own does not fit into, with its prompt left out,
-    for some model that is listed by its name."""
+    """A warning for each budget that is too small for one request without a limit of its own, at some model that is
+    listed by its name. The prompt is not counted."""
     for index, team in enumerate(settings.stratiform.teams):
         served = list(_served(team, table))
         for at, budget in enumerate(team.all_budgets):
@@ -48,7 +49,7 @@ def _tight(budget: Budget, team: Team, served: Sequence[Deployment], price_of: P
 
 
 def _reserved(budget: Budget, team: Team, deployment: Deployment, price_of: PriceOf) -> int:
-    """What the answer alone sets aside, as ``proxy.spend.estimates`` does it."""
+    """What the answer alone reserves, as ``proxy.spend.estimates`` computes it."""
     price = price_of(deployment)
     assumed = [one.assumed_output_tokens for one in team.all_budgets if _holds(one, deployment)]
     known = [tokens for tokens in assumed if tokens is not None]

@@ -6,19 +6,24 @@ import math
 from proxy.cli.admin_client import Actions, Ask, Option, body_of, run_with, show
 
 _AMOUNTS = (
-    Option("--usd", "usd", float, "refuse what could take the spend beyond this"),
-    Option("--soft-usd", "soft_usd", float, "say so when the spend passes this"),
-    Option("--tokens", "tokens", int, "the same, in tokens of prompts and answers"),
-    Option("--soft-tokens", "soft_tokens", int, "the same, in tokens of prompts and answers"),
-    Option("--timezone", "timezone", str, "where days, weeks and months begin (UTC)"),
-    Option("--assumed-output-tokens", "assumed_output_tokens", int, "for requests without a limit of their own"),
-    Option("--webhook", "webhook", str, "where notices go"),
+    Option("--usd", "usd", float, "the hard limit in USD: requests that could pass it are refused"),
+    Option("--soft-usd", "soft_usd", float, "the soft limit in USD: a notice is sent when the spend passes it"),
+    Option("--tokens", "tokens", int, "the hard limit in tokens of prompts and answers"),
+    Option("--soft-tokens", "soft_tokens", int, "the soft limit in tokens of prompts and answers"),
+    Option("--timezone", "timezone", str, "the time zone in which days, weeks and months begin (default: UTC)"),
+    Option(
+        "--assumed-output-tokens",
+        "assumed_output_tokens",
+        int,
+        "the length of an answer that is assumed for requests without a limit",
+    ),
+    Option("--webhook", "webhook", str, "the URL to which notices are sent"),
 )
 _KINDS = (
-    Option("--name", "name", str, "what it is called within the team (by scope, window and unit)"),
-    Option("--scope", "scope", str, "team, key, user or model (team)"),
-    Option("--subject", "subject", str, "the key's id, user or model that it is about (*: each has its own)"),
-    Option("--window", "window", str, "total, hour, day, week, month, or rolling:30d (total)"),
+    Option("--name", "name", str, "its name within the team (default: made from scope, window and unit)"),
+    Option("--scope", "scope", str, "what it counts: team, key, user or model (default: team)"),
+    Option("--subject", "subject", str, "the id of the key, the user or the model; * gives each a counter of its own"),
+    Option("--window", "window", str, "total, hour, day, week, month or rolling:30d (default: total)"),
 )
 _CORRECTED = {
     "budget": "id", "subject": "subject", "window": "window", "spent before": "spent_before", "spent": "spent",
@@ -34,21 +39,25 @@ _COLUMNS = {
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the command's arguments."""
     actions = Actions(parser)
-    actions.add("list", "all budgets, or a team's").add_argument("--team", help="of this team only")
+    actions.add("list", "list all budgets, or those of a team").add_argument("--team", help="only those of this team")
     create = actions.add("create", "make a budget", (*_AMOUNTS, *_KINDS))
-    create.add_argument("--team", required=True, help="whose spend it limits")
+    create.add_argument("--team", required=True, help="the team whose spend it limits")
     actions.add("update", "change how much it allows", _AMOUNTS).add_argument("id", help="TEAM/NAME")
     actions.add("delete", "delete a budget").add_argument("id", help="TEAM/NAME")
-    spent = actions.add("set-spent", "correct what counts as spent in the window of now")
+    spent = actions.add("set-spent", "correct what counts as spent in the present window")
     spent.add_argument("id", help="TEAM/NAME")
-    spent.add_argument("amount", type=_amount, help="what has been spent, in USD or tokens as the budget counts")
-    spent.add_argument("--subject", help="the key's id, user or model, where each has a counter of its own")
-    spent.add_argument("--dry-run", action="store_true", help="show it, and change nothing")
-    actions.add("accept-store", "go by a store that was emptied or exchanged, as it is")
+    spent.add_argument(
+        "amount", type=_amount, help="the amount that was spent, in the unit of the budget (USD or tokens)"
+    )
+    spent.add_argument(
+        "--subject", help="the id of the key, the user or the model, where each has a counter of its own"
+    )
+    spent.add_argument("--dry-run", action="store_true", help="show the result, and change nothing")
+    actions.add("accept-store", "accept a store that was emptied or exchanged as it is now")
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Do it; the exit status."""
+    """Run the action that was chosen, and return the exit status."""
 
     async def work(ask: Ask) -> None:
         match arguments.action:

@@ -1,18 +1,17 @@
-"""``stratiform check-config``: is a configuration right, and what does it come to? Never shows a secret."""
+"""``stratiform check-config``: whether a configuration is right, and what it means. It never shows a secret."""
 
 import argparse
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import urlsplit
 
-import orjson
 from rich.console import Console
 from rich.table import Table
 
 from proxy.app import declared, factories
 from proxy.cli.budget_checks import tight_budgets
 from proxy.cli.exposure import provider_keys
+from proxy.cli.output import print_json
 from proxy.cli.unhonoured import IGNORE_HELP, expired_keys, not_honoured, refuse_unsupported
 from proxy.clock import SystemClock
 from proxy.core.model_patterns import matches
@@ -48,7 +47,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def check(path: Path, *, ignores_unsupported: bool = False) -> dict[str, object]:
-    """What a configuration comes to, as JSON values. Raises ConfigError."""
+    """What a configuration means, as JSON values. Raises ConfigError."""
     settings = load(path)
     if not ignores_unsupported:
         refuse_unsupported(settings)
@@ -85,7 +84,7 @@ def check(path: Path, *, ignores_unsupported: bool = False) -> dict[str, object]
 
 
 def _keys(settings: Settings) -> str:
-    """Whose keys are accepted."""
+    """Whose keys the proxy accepts."""
     if settings.stratiform.client_keys == "forward":
         return "configured, and the provider's"
     return "any" if declared.declared(settings).is_empty else "configured"
@@ -105,11 +104,6 @@ def _budget_text(budget: Budget) -> str:
 
 def _plain(amount: float | None) -> str:
     return f"{amount:.9f}".rstrip("0").rstrip(".")
-
-
-def print_json(value: object) -> None:
-    """To the standard output, for programs to read."""
-    sys.stdout.write(orjson.dumps(value, option=orjson.OPT_INDENT_2).decode() + "\n")
 
 
 def _named(table: ModelTable) -> Iterator[tuple[str, Deployment]]:
@@ -133,7 +127,7 @@ def _row(name: str, deployment: Deployment, price_of: PriceOf) -> dict[str, obje
 
 
 def _row_behind(entry: ListedModel, price_of: PriceOf) -> dict[str, object]:
-    """A wildcard's row: what depends on the name that is asked for is null."""
+    """The row of a wildcard. What depends on the requested name is null."""
     row = _row(entry.name, deployment_of(entry, price_of), price_of)
     if "*" not in entry.model:
         return row
@@ -164,7 +158,7 @@ def _warnings(settings: Settings, prices: PriceMap) -> Iterator[str]:
 
 
 def _about_teams(settings: Settings) -> Iterator[str]:
-    """What keys and allow-lists will not do as it seems."""
+    """Warnings about keys and lists of models that do not do what they seem to do."""
     ours = settings.stratiform
     if settings.master_key is not None and settings.store_name == "memory":
         yield "stratiform.store: is memory: keys, teams and budgets that are made while the proxy runs end with it"

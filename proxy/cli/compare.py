@@ -2,12 +2,12 @@
 
 import argparse
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import asdict
 from multiprocessing import get_context
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
@@ -27,23 +27,18 @@ _SHOWN_VIOLATIONS = 5
 _NAME_COLUMNS = 37
 _DETAILED = (AS_SENT, SYSTEM_LAST, CLASSIC, ECONOMIC, BEST)
 _LIMITS = (FIXED, BEST, FREE)
-
-
-class _Options(NamedTuple):
-    """What another process must know to replay."""
-
-    profile: str
-    unknowns: str
-    mode: str
-    min_tokens: int | None
-    short_life: bool
-    hoisting: bool
+# The options that another process must know to replay.
+_OPTIONS = ("profile", "unknowns", "mode", "min_tokens", "short_life", "hoisting")
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the command's options."""
-    parser.add_argument("--compare", action="store_true", help="compare with what gateways do, and with the limits")
-    parser.add_argument("--plot", type=Path, metavar="FILE", help="draw the comparison as SVG (with --compare)")
+    parser.add_argument(
+        "--compare", action="store_true", help="compare with what gateways do, and with the lowest possible cost"
+    )
+    parser.add_argument(
+        "--plot", type=Path, metavar="FILE", help="write the comparison as an SVG picture (needs --compare)"
+    )
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -60,7 +55,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _compared(paths: Sequence[Path], arguments: argparse.Namespace) -> list[Comparison]:
-    """In the order of the paths; the longest are begun first."""
+    """The comparisons in the order of the paths. The longest traces are begun first."""
     columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.completed}/{task.total}"))
     console = Console(stderr=True)
     found: dict[Path, Comparison] = {}
@@ -76,8 +71,8 @@ def _compared(paths: Sequence[Path], arguments: argparse.Namespace) -> list[Comp
 
 
 def _results(paths: Sequence[Path], arguments: argparse.Namespace) -> Iterator[tuple[Path, Comparison]]:
-    """As they are ready: by two processes where there are several traces. Raises TraceError."""
-    options = _Options(*(getattr(arguments, name) for name in _Options._fields))
+    """Each comparison as soon as it is ready; several traces are compared by two processes. Raises TraceError."""
+    options = tuple((name, getattr(arguments, name)) for name in _OPTIONS)
     if len(paths) == 1:
         yield paths[0], _one(paths[0], options)
         return
@@ -92,8 +87,8 @@ def _results(paths: Sequence[Path], arguments: argparse.Namespace) -> Iterator[t
             raise
 
 
-def _one(path: Path, options: _Options) -> Comparison:
-    return compare(read_trace(path), setting(argparse.Namespace(**options._asdict(), policy=ECONOMIC)))
+def _one(path: Path, options: tuple[tuple[str, Any], ...]) -> Comparison:
+    return compare(read_trace(path), setting(argparse.Namespace(**dict(options), policy=ECONOMIC)))
 
 
 def _write(path: Path, text: str) -> None:
@@ -138,10 +133,12 @@ def _print(found: Sequence[Comparison]) -> None:
     output.print(_details(found, lines))
     output.print()
     output.print(
-        "Input cost as a share of no caching, side calls included; means are geometric. The fixed limit is exact\n"
-        "for the client's order of messages (markers, the future known), the free limit a bound that no order can\n"
-        "pass and none need reach; best found is a search with the future known: feasible, not proven best. Gain: the\n"
-        "saving of economic as a share of the saving at that limit. Waste: tokens written and never read.",
+        "Each figure is the input cost as a share of the cost without a cache. Side calls are included; means are\n"
+        "geometric. The fixed limit is the least cost of the client's own order of messages, with the future known.\n"
+        "The free limit is a bound for every order: none costs less, and perhaps none costs so little. Best found is\n"
+        "the result of a search that knows the future: it is feasible, but not proven to be the best. Gain is the\n"
+        "saving of economic as a share of the saving at that limit. Waste is the share of written tokens that were\n"
+        "never read.",
         style="dim",
     )
     for one in found:
@@ -157,21 +154,32 @@ def _costs(found: Sequence[Comparison], lines: Sequence[Mean]) -> Table:
     for name in COLUMNS:
         style = "bold" if name == ECONOMIC else "dim" if name in (FIXED, FREE) else ""
         table.add_column(name, justify="right", style=style, max_width=8)
-    by_name = {mean.name: mean for mean in lines}
-    for kind, some in by_kind(found):
-        for one in some:
-            costs = shares(one)
-            cells = [_cell(one, name, costs[name]) for name in COLUMNS]
-            table.add_row(one.trace, str(one.requests), f"{one.plain:,.0f}", *cells)
-        _mean_row(table, f"{kind}, {len(some)}", by_name[kind])
-    if "all" in by_name:
-        _mean_row(table, f"all, {len(found)}", by_name["all"])
+
+    def cells(one: Comparison) -> list[str]:
+        costs = shares(one)
+        return [str(one.requests), f"{one.plain:,.0f}", *(_cell(one, name, costs[name]) for name in COLUMNS)]
+
+    _fill(
+        table, found, lines, cells, lambda mean: [str(mean.requests), "", *(f"{mean.shares[c]:.3f}" for c in COLUMNS)]
+    )
     return table
 
 
-def _mean_row(table: Table, name: str, mean: Mean) -> None:
-    cells = [f"{mean.shares[column]:.3f}" for column in COLUMNS]
-    table.add_row(name, str(mean.requests), "", *cells, style="bold", end_section=True)
+def _fill(
+    table: Table,
+    found: Sequence[Comparison],
+    lines: Sequence[Mean],
+    cells: Callable[[Comparison], list[str]],
+    means_of: Callable[[Mean], list[str]],
+) -> None:
+    """A row for each trace, and a line of means below each kind and below all."""
+    by_name = {mean.name: mean for mean in lines}
+    for kind, some in by_kind(found):
+        for one in some:
+            table.add_row(one.trace, *cells(one))
+        table.add_row(f"{kind}, {len(some)}", *means_of(by_name[kind]), style="bold", end_section=True)
+    if "all" in by_name:
+        table.add_row(f"all, {len(found)}", *means_of(by_name["all"]), style="bold", end_section=True)
 
 
 def _cell(one: Comparison, name: str, share: float) -> str:
@@ -187,22 +195,19 @@ def _details(found: Sequence[Comparison], lines: Sequence[Mean]) -> Table:
     for limit in _LIMITS:
         table.add_column(f"gain: {limit}", justify="right", max_width=11)
     table.add_column("best found by", overflow="fold")
-    by_name = {mean.name: mean for mean in lines}
-    for kind, some in by_kind(found):
-        for one in some:
-            cells = [_pair(one.scores[name].hit_rate, one.scores[name].waste) for name in _DETAILED]
-            costs = gains(shares(one))
-            table.add_row(one.trace, *cells, *(_percent(costs[limit]) for limit in _LIMITS), one.found_by)
-        _detail_means(table, f"{kind}, {len(some)}", by_name[kind])
-    if "all" in by_name:
-        _detail_means(table, f"all, {len(found)}", by_name["all"])
+
+    def cells(pairs: Iterable[tuple[float, float | None]], won: Mapping[str, float | None]) -> list[str]:
+        return [*(_pair(*pair) for pair in pairs), *(_percent(won[limit]) for limit in _LIMITS)]
+
+    def own(one: Comparison) -> list[str]:
+        scores = [one.scores[policy] for policy in _DETAILED]
+        return [*cells(((s.hit_rate, s.waste) for s in scores), gains(shares(one))), one.found_by]
+
+    def means_of(mean: Mean) -> list[str]:
+        return [*cells(((mean.hit_rates[p], mean.waste[p]) for p in _DETAILED), mean.gains), ""]
+
+    _fill(table, found, lines, own, means_of)
     return table
-
-
-def _detail_means(table: Table, name: str, mean: Mean) -> None:
-    cells = [_pair(mean.hit_rates[p], mean.waste[p]) for p in _DETAILED]
-    won = [_percent(mean.gains[limit]) for limit in _LIMITS]
-    table.add_row(name, *cells, *won, "", style="bold", end_section=True)
 
 
 def _pair(hit_rate: float, waste: float | None) -> str:

@@ -47,7 +47,7 @@ _WORTH_A_LOOK = (
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the command's arguments."""
-    parser.add_argument("--port", type=int, default=0, help="listen on this port (0: any that is free)")
+    parser.add_argument("--port", type=int, default=0, help="the port to listen on; 0 means any free port (default: 0)")
     parser.add_argument("--json", action="store_true", help="print JSON")
 
 
@@ -113,7 +113,7 @@ async def _watched(proxy: Running, tallies: Sequence[Tally], *, quiet: bool) -> 
 
 
 async def send_all(proxy: Running, tallies: Sequence[Tally]) -> None:
-    """Every session in its own order, all of them at the same time."""
+    """Send all sessions at the same time, each in its own order."""
     await asyncio.gather(*(_send(proxy, tally) for tally in tallies))
 
 

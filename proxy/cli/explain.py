@@ -19,7 +19,9 @@ _TIER_STYLES = {"L0": "green", "L1": "cyan", "L2": "blue", "L3": "magenta"}
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the command's arguments."""
     parser.add_argument("trace", type=Path, metavar="TRACE", help="a recorded session (.jsonl, .xz, .gz)")
-    parser.add_argument("--request", type=int, metavar="N", help="which request, counted from 1 (the last one)")
+    parser.add_argument(
+        "--request", type=int, metavar="N", help="the number of the request, counted from 1 (default: the last one)"
+    )
     add_options(parser)
 
 
@@ -62,7 +64,7 @@ def _print(explanation: Explanation) -> None:
     if explanation.rows:
         output.print(table)
     output.print(f"plan: {explanation.reason} ({explanation.meaning})")
-    output.print(f"sent: {'re-written' if explanation.rewritten else 'as it came'}")
+    output.print(f"sent: {'rewritten' if explanation.rewritten else 'as it came'}")
     output.print(f"bill predicted: {_bill(explanation.predicted, explanation.predicted_cost)}")
     output.print(f"bill of the client's own layout: {_bill(explanation.own, explanation.own_cost)}")
 

@@ -1,4 +1,4 @@
-"""Who could use the provider's keys: a proxy that takes any key, and listens beyond this machine, gives them away."""
+"""Who could use the provider's keys: a proxy that accepts any key and listens beyond this machine gives them away."""
 
 from collections.abc import Iterator
 from ipaddress import IPv6Address, ip_address
@@ -14,8 +14,10 @@ _PLACEHOLDERS = frozenset({"none", "null", "empty", "dummy", "no-key", "not-need
 
 
 def refuse_exposed(settings: Settings, address: str, *, is_open: bool) -> None:
-    """Raises ConfigError where anybody who reaches this address could use the operator's keys. ``address`` is the one
-    that the socket is bound to; ``is_open``: any key is accepted."""
+    """Refuse to serve where anybody who reaches this address could use the operator's keys.
+
+    ``address`` is the one that the socket is bound to. ``is_open`` says that any key is accepted. Raises ConfigError.
+    """
     if is_open and not settings.stratiform.open_to_network and not is_loopback(address):
         names = list(provider_keys(settings))
         if names:
@@ -23,15 +25,15 @@ def refuse_exposed(settings: Settings, address: str, *, is_open: bool) -> None:
 
 
 def provider_keys(settings: Settings) -> Iterator[str]:
-    """The names of the models that are served with a credential of the operator's. On litellm it may come from the
-    environment, or from the machine's own role."""
+    """The names of the models that are served with a credential of the operator's. With litellm the credential may come
+    from the environment, or from the role of the machine."""
     for entry in factories.entries(settings):
-        if _is_operators(deployment_of(entry, _no_price)):
+        if _is_operators(deployment_of(entry, no_price)):
             yield entry.name
 
 
 def is_loopback(address: str) -> bool:
-    """Whether only this machine reaches the address. What is no address of a network is not known to be one."""
+    """Whether only this machine reaches the address. A text that is no IP address counts as reachable from outside."""
     try:
         found = ip_address(address.partition("%")[0])
     except ValueError:
@@ -61,5 +63,5 @@ def _problem(address: str, names: list[str]) -> str:
     )
 
 
-def _no_price(deployment: Deployment) -> None:
-    return None
+def no_price(deployment: Deployment) -> None:
+    """A source of prices for questions that have nothing to do with prices."""

@@ -11,7 +11,7 @@ import uvicorn
 from proxy.app import composition
 from proxy.cli.server import address, listen, run_on_loop, server
 from proxy.core.request.tokens import Encode
-from proxy.demo.recorder import Witness
+from proxy.demo.recorder import RequestRecorder
 from proxy.ports import Transport
 from proxy.settings import Settings
 from proxy.upstream.embedded import EmbeddedUpstream
@@ -26,15 +26,15 @@ class Running:
 
     url: str
     provider: EmbeddedUpstream
-    recorder: Witness
+    recorder: RequestRecorder
 
 
 @contextmanager
 def running(settings: Settings, encode: Encode) -> Iterator[Running]:
-    """Serve until the block ends, however it ends. Raises ConfigError, and what keeps the app from starting."""
+    """Serve until the block ends, however it ends. Raises ConfigError, and whatever keeps the app from starting."""
     provider = EmbeddedUpstream(encode)
     with listen(settings.stratiform.host, settings.stratiform.port) as listener:
-        proxy = Running(address(listener), provider, Witness(provider))
+        proxy = Running(address(listener), provider, RequestRecorder(provider))
         server = _Server(settings, encode, proxy, listener)
         server.start()
         try:
@@ -55,7 +55,8 @@ class _Server:
         self._thread = threading.Thread(target=self._run, name="stratiform", daemon=True)
 
     def start(self) -> None:
-        """Returns when the app is put together: from then on the listening socket's connections will be served."""
+        """Start the thread, and return when the app is built: from then on connections to the listening socket are
+        served."""
         self._thread.start()
         self._is_built.wait()
         if self._failure is not None:

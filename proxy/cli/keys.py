@@ -6,12 +6,14 @@ import sys
 from proxy.cli.admin_client import LIMITS, Actions, Ask, Option, body_of, run_with, show
 
 _OPTIONS = (
-    Option("--user", "user", str, "whose key it is"),
+    Option("--user", "user", str, "the user whose key it is"),
     *LIMITS,
-    Option("--expires", "expires_at", str, "when: 90d, 2027-01-31, 2027-01-31T18:00:00Z"),
-    Option("--note", "note", str, "a line to know it by"),
+    Option("--expires", "expires_at", str, "when it expires: 90d, 2027-01-31 or 2027-01-31T18:00:00Z"),
+    Option("--note", "note", str, "a line by which you know the key again"),
 )
-_SHA256 = Option("--sha256", "sha256", str, "take over a key that exists, by its SHA-256 in hex, instead of making one")
+_SHA256 = Option(
+    "--sha256", "sha256", str, "the SHA-256 of an existing key, in hex: take it over instead of making one"
+)
 _COLUMNS = {
     "key": "id", "team": "team", "user": "user", "status": "status", "models": "models", "mode": "mode",
     "rpm": "requests_per_minute", "tpm": "tokens_per_minute", "created": "created_at", "expires": "expires_at",
@@ -22,16 +24,16 @@ _COLUMNS = {
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the command's arguments."""
     actions = Actions(parser)
-    actions.add("list", "all keys, or a team's").add_argument("--team", help="of this team only")
+    actions.add("list", "list all keys, or those of a team").add_argument("--team", help="only those of this team")
     create = actions.add("create", "make a key, and show it once", (*_OPTIONS, _SHA256))
-    create.add_argument("--team", help="the team that it belongs to (default)")
-    actions.add("update", "change what is given", _OPTIONS).add_argument("id")
+    create.add_argument("--team", help="the team that it belongs to (default: the team `default`)")
+    actions.add("update", "change the given fields", _OPTIONS).add_argument("id")
     actions.add("revoke", "refuse a key from now on; it stays in the list").add_argument("id")
-    actions.add("delete", "delete a key from the list; what it spent stays in the ledger").add_argument("id")
+    actions.add("delete", "delete a key from the list; its spend stays in the ledger").add_argument("id")
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Do it; the exit status."""
+    """Run the action that was chosen, and return the exit status."""
 
     async def work(ask: Ask) -> None:
         match arguments.action:

@@ -1,6 +1,7 @@
-"""The log: a line on the standard error for each record, without keys, whoever wrote it.
+"""The log: one line on the standard error for each record, without keys, whoever wrote it.
 
-What the proxy itself logs holds none. Libraries quote addresses, headers and exceptions: their lines pass here, too.
+What the proxy itself logs holds no keys. Libraries quote addresses, headers and exceptions, so their lines pass through
+here as well.
 """
 
 import asyncio
@@ -22,7 +23,7 @@ class Formatter(logging.Formatter):
 
 
 def log_to_stderr(level: str) -> None:
-    """Log from now on what is at least of that level."""
+    """From now on log every record of at least that level."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(Formatter("%(asctime)s %(levelname)s %(name)s %(message)s"))
     logging.basicConfig(handlers=[handler], level=logging.WARNING, force=True)
@@ -33,9 +34,11 @@ def log_to_stderr(level: str) -> None:
 
 
 def _is_news(record: logging.LogRecord) -> bool:
-    """Whether a line of the server says what no line of ours does. A request that still runs when the proxy must end is
-    cancelled, and its client is told so: that needs no traceback. An answer that breaks off is left incomplete, so that
-    its client can tell: the engine says of which exchange."""
+    """Whether a line of the server says something that no line of ours says.
+
+    A request that still runs when the proxy must end is cancelled, and its client is told so: that needs no traceback.
+    An answer that breaks off is left incomplete, so that its client can tell; the engine logs which exchange it was.
+    """
     if record.exc_info is not None and isinstance(record.exc_info[1], asyncio.CancelledError):
         return False
     return record.msg != _INCOMPLETE

@@ -28,7 +28,7 @@ class Output(Console):
 
 
 def print_json(value: object) -> None:
-    """To the standard output, for programs to read."""
+    """Print JSON to the standard output, for programs to read."""
     sys.stdout.write(orjson.dumps(value, option=orjson.OPT_INDENT_2).decode() + "\n")
 
 
@@ -40,7 +40,8 @@ def fail(message: str) -> NoReturn:
 
 @contextmanager
 def plain_failures() -> Iterator[None]:
-    """Errors of the user's files end the command with a message, a reader that has seen enough in peace."""
+    """An error in the files of the user ends the command with a message. A reader that closes the pipe
+    ends it quietly."""
     try:
         yield
         sys.stdout.flush()

@@ -30,11 +30,19 @@ _SHOWN_VIOLATIONS = 5
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the command's arguments."""
     parser.add_argument(
-        "traces", nargs="+", type=Path, metavar="TRACE", help="recorded sessions (.jsonl, .xz, .gz), or folders of them"
+        "traces",
+        nargs="+",
+        type=Path,
+        metavar="TRACE",
+        help="a recorded session (.jsonl, .xz, .gz), or a folder of them",
     )
     add_options(parser)
-    parser.add_argument("--keep-alive", action="store_true", help="refresh prefixes while their clients pause")
-    parser.add_argument("--out", type=Path, metavar="FILE", help="write the requests as they would be forwarded")
+    parser.add_argument(
+        "--keep-alive", action="store_true", help="keep prefixes alive while their clients pause, where that pays"
+    )
+    parser.add_argument(
+        "--out", type=Path, metavar="FILE", help="write the requests to this file as they would be forwarded"
+    )
     compare.configure(parser)
 
 
@@ -42,7 +50,7 @@ def run(arguments: argparse.Namespace) -> int:
     """Replay; 0 where every request came through unharmed."""
     alone = arguments.out is not None or arguments.keep_alive
     if (arguments.compare and alone) or (arguments.plot is not None and not arguments.compare):
-        fail("--compare goes without --out and --keep-alive, --plot with --compare")
+        fail("--compare cannot be used with --out or --keep-alive, and --plot needs --compare")
     with plain_failures(), ExitStack() as stack:
         if arguments.compare:
             return compare.run(arguments)
@@ -163,7 +171,7 @@ def _print(results: Sequence[Result], means: Summary) -> None:
 
 def _refreshes(results: Sequence[Result]) -> str:
     """How many requests only kept prefixes alive, and what they cost: it is in our share."""
-    cost = sum(r.ours.upkeep.cost(r.profile) for r in results if r.ours.upkeep is not None)
+    cost = sum(r.ours.refresh_bills.cost(r.profile) for r in results if r.ours.refresh_bills is not None)
     plain = sum(r.plain for r in results)
     return f"refreshes: {sum(r.ours.refreshes for r in results)}, {cost / plain:.4f} of no caching"
 

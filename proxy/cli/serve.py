@@ -47,17 +47,27 @@ _log = logging.getLogger("stratiform")
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the command's arguments."""
     parser.add_argument("--config", type=Path, metavar="FILE", help="LiteLLM's config.yaml, with a stratiform section")
-    parser.add_argument("--upstream", default="", metavar="URL", help="forward every other model to this server")
+    parser.add_argument(
+        "--upstream", default="", metavar="URL", help="the server to which requests for all other models go"
+    )
     parser.add_argument(
         "--cache-profile", choices=sorted(PROFILES), metavar="NAME", default="",
-        help="whose cache rules hold at --upstream (by its host and the model's name): " + ", ".join(PROFILES),
+        help="the cache rules of --upstream (default: by its host and the model's name): " + ", ".join(PROFILES),
     )  # fmt: skip
     parser.add_argument(IGNORE_FLAG, action="store_true", help=IGNORE_HELP)
-    parser.add_argument("--host", help="listen on this address (127.0.0.1)")
-    parser.add_argument("--port", type=int, help="listen on this port (4000; 0: any that is free)")
-    parser.add_argument("--workers", type=int, help="processes that serve; more than one share a Redis (1)")
-    parser.add_argument("--mode", choices=[mode.name.lower() for mode in Mode], help="the highest mode (tier)")
-    parser.add_argument("--log-level", choices=LOG_LEVELS, help="info: a line for every exchange (info)")
+    parser.add_argument("--host", help="the address to listen on (default: 127.0.0.1)")
+    parser.add_argument("--port", type=int, help="the port to listen on; 0 means any free port (default: 4000)")
+    parser.add_argument(
+        "--workers", type=int, help="the number of serving processes; more than one need a Redis (default: 1)"
+    )
+    parser.add_argument(
+        "--mode",
+        choices=[mode.name.lower() for mode in Mode],
+        help="the highest mode that any request gets (default: tier)",
+    )
+    parser.add_argument(
+        "--log-level", choices=LOG_LEVELS, help="what is logged; info logs one line for every exchange (default: info)"
+    )
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -138,8 +148,8 @@ async def serve(
     worker: Worker | None = None,
     lifeline: socket.socket | None = None,
 ) -> None:
-    """Build the app and serve it on a socket that is bound: as the only process, or as a worker for as long as nothing
-    can be read from its lifeline. Raises ConfigError."""
+    """Build the app and serve it on a bound socket, until a signal ends it. A worker also ends as soon as something can
+    be read from its ``lifeline``. Raises ConfigError."""
     settings, warming, background = source.settings, _Warming(), Tasks()
     assembly = await composition.build(
         settings, encode=_loaded_beside(local_encode), obstacle=warming.obstacle, worker=worker
@@ -165,21 +175,25 @@ async def serve(
 
 
 def _end_in_order(running: uvicorn.Server, lifeline: socket.socket) -> None:
-    """The process above is gone: nobody would start this worker again, or end it."""
+    """The parent process is gone: nobody would restart this worker or end it. So the worker ends itself."""
     asyncio.get_running_loop().remove_reader(lifeline)
     running.should_exit = True
 
 
 def settle_heap() -> None:
-    """What was built up to here stays: the collector need not walk through it again. What requests leave behind is
-    freed by its reference count; the collector is for the rare cycle, so it may come less often."""
+    """Take what has been built so far out of the garbage collection: it stays for good.
+
+    What requests leave behind is freed by its reference count. The collector is needed only for the rare cycle, so it
+    runs less often.
+    """
     gc.collect()
     gc.freeze()
     gc.set_threshold(_GC_ALLOCATIONS, 20, 50)
 
 
 def _loaded_beside(load_encode: Callable[[], Encode]) -> Encode:
-    """The function that a thread is loading: a quarter of the time to start, and not needed before the first prompt."""
+    """A function that a thread loads meanwhile. Loading takes a quarter of the start-up time, and nobody needs the
+    function before the first prompt."""
     thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="encoding")
     loading = thread.submit(load_encode)
     thread.shutdown(wait=False)
@@ -187,7 +201,8 @@ def _loaded_beside(load_encode: Callable[[], Encode]) -> Encode:
 
 
 class _Warming:
-    """Importing litellm takes seconds: until that is done the proxy serves, but does not call itself ready."""
+    """Imports litellm in the background, which takes seconds. Meanwhile the proxy serves, but does not call itself
+    ready."""
 
     def __init__(self) -> None:
         self._obstacle = ""
@@ -198,7 +213,7 @@ class _Warming:
         return self._obstacle
 
     def begin(self, assembly: composition.Assembly, background: Tasks) -> None:
-        """Import litellm where a model needs it and nobody has begun to."""
+        """Import litellm where a model needs it and the import has not begun."""
         litellm = assembly.upstreams[Transport.LITELLM]
         needs_it = Transport.LITELLM in assembly.reload.models.transports()
         if needs_it and not self._has_begun and isinstance(litellm, LitellmUpstream):
@@ -206,7 +221,7 @@ class _Warming:
             spawn(self._warm(litellm), background)
 
     async def _warm(self, upstream: LitellmUpstream) -> None:
-        """Import litellm. A failure is logged by the task, and leaves the obstacle standing."""
+        """Import litellm. The task logs a failure, and the proxy then stays unready."""
         self._obstacle = "litellm is not loaded yet"
         await upstream.warm()
         settle_heap()

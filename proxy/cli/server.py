@@ -21,7 +21,7 @@ _SWITCH_S = 0.0005
 
 
 def listen(host: str, port: int) -> socket.socket:
-    """A socket bound to that address. Raises ConfigError."""
+    """A socket that is bound to that address. Raises ConfigError."""
     try:
         found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
         family, _, _, _, where = found[0]
@@ -31,14 +31,17 @@ def listen(host: str, port: int) -> socket.socket:
 
 
 def address(listener: socket.socket) -> str:
-    """Where a socket listens, as a URL."""
+    """The URL at which a socket listens."""
     host, port = listener.getsockname()[:2]
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 
 def run_on_loop(work: Coroutine[object, object, None]) -> None:
-    """Run it on the event loop that uvicorn prefers here. The loop waits for a thread that reads a large request by
-    the switch interval, and so for each of the ten steps of a small one."""
+    """Run the work on the event loop that uvicorn prefers here.
+
+    While a thread reads a large request, the loop waits for it by the switch interval, once for each of the ten steps
+    of a small request.
+    """
     sys.setswitchinterval(_SWITCH_S)
     with asyncio.Runner(loop_factory=uvicorn.Config("", log_config=None).get_loop_factory()) as runner:
         runner.run(work)

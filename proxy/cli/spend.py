@@ -20,19 +20,23 @@ _SUMS = {
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the command's arguments."""
-    parser.add_argument("--by", default="team", help="team, key, user, model, day, with commas between (team)")
-    parser.add_argument("--since", default="30d", help="30d, 12h, 2026-11-01, unix seconds (30d)")
-    parser.add_argument("--until", help="the same (now)")
+    parser.add_argument(
+        "--by", default="team", help="the groups: team, key, user, model, day, separated by commas (default: team)"
+    )
+    parser.add_argument("--since", default="30d", help="the start: 30d, 12h, 2026-11-01 or unix seconds (default: 30d)")
+    parser.add_argument("--until", help="the end, written in the same way (default: now)")
     for name in ("team", "key", "user", "model"):
-        parser.add_argument(f"--{name}", help=f"of this {name} only")
-    parser.add_argument("--timezone", help="where days begin (UTC)")
+        parser.add_argument(f"--{name}", help=f"only what this {name} spent")
+    parser.add_argument("--timezone", help="the time zone in which days begin (default: UTC)")
     parser.add_argument("--csv", action="store_true", help="print CSV")
-    parser.add_argument("--entries", action="store_true", help="the ledger itself: a JSON object a line, or CSV")
+    parser.add_argument(
+        "--entries", action="store_true", help="print the entries of the ledger: one JSON object a line, or CSV"
+    )
     add_where(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Report; the exit status."""
+    """Print the report, and return the exit status."""
     query = {name: value for name in _PARAMETERS if (value := getattr(arguments, name)) is not None}
     if arguments.entries:
         return run_with(arguments, partial(_export, query, as_csv=arguments.csv))
@@ -74,7 +78,7 @@ def _headings(content: dict[str, Any]) -> dict[str, str]:
 
 
 def _with_total(content: dict[str, Any]) -> dict[str, Any]:
-    """The rows, and their sum below."""
+    """The rows, with their sum as the last one."""
     rows, by = content["data"], content["by"]
     if len(rows) < 2 or not by:
         return content

@@ -6,8 +6,18 @@ from proxy.cli.admin_client import LIMITS, Actions, Ask, Option, body_of, names,
 
 _OPTIONS = (
     *LIMITS,
-    Option("--client-keys", "client_keys", str, "forward: clients may bring the provider's key along; or refuse"),
-    Option("--paths", "paths", names, "paths that reach the whole account, with commas between; * for all"),
+    Option(
+        "--client-keys",
+        "client_keys",
+        str,
+        "forward: clients may bring the key of the provider along; refuse: they may not",
+    ),
+    Option(
+        "--paths",
+        "paths",
+        names,
+        "paths of the whole account that the team may use, separated by commas; * stands for all",
+    ),
 )
 _COLUMNS = {
     "team": "name", "mode": "mode", "models": "models", "rpm": "requests_per_minute", "tpm": "tokens_per_minute",
@@ -18,16 +28,16 @@ _COLUMNS = {
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the command's arguments."""
     actions = Actions(parser)
-    actions.add("list", "all teams")
+    actions.add("list", "list all teams")
     actions.add("create", "make a team", _OPTIONS).add_argument("name")
-    actions.add("update", "change what is given", _OPTIONS).add_argument("name")
-    delete = actions.add("delete", "delete a team and its budgets; what it spent stays in the ledger")
+    actions.add("update", "change the given fields", _OPTIONS).add_argument("name")
+    delete = actions.add("delete", "delete a team and its budgets; its spend stays in the ledger")
     delete.add_argument("name")
-    delete.add_argument("--force", action="store_true", help="its keys, too")
+    delete.add_argument("--force", action="store_true", help="delete its keys, too")
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Do it; the exit status."""
+    """Run the action that was chosen, and return the exit status."""
 
     async def work(ask: Ask) -> None:
         match arguments.action:

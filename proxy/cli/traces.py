@@ -19,19 +19,37 @@ _UNKNOWNS: Mapping[str, Callable[[CacheProfile], CacheProfile]] = MappingProxyTy
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """How to replay."""
-    parser.add_argument("--profile", choices=PROFILES, default="anthropic", help="whose cache rules hold (anthropic)")
+    """Add the options that say how to replay."""
     parser.add_argument(
-        "--unknowns", choices=_UNKNOWNS, default="default", help="how rules that no source states turn out (default)"
+        "--profile",
+        choices=PROFILES,
+        default="anthropic",
+        metavar="NAME",
+        help="the provider whose cache rules hold (default: anthropic): " + ", ".join(PROFILES),
     )
-    parser.add_argument("--mode", choices=[mode.name.lower() for mode in Mode], default="tier", help="(tier)")
-    parser.add_argument("--policy", choices=POLICIES, default="economic", help="how pieces are ordered (economic)")
-    parser.add_argument("--min-tokens", type=_count, metavar="N", help="the shortest prefix that the provider caches")
-    parser.add_argument("--short-life", action="store_true", help="leave the one-hour life out")
+    parser.add_argument(
+        "--unknowns",
+        choices=_UNKNOWNS,
+        default="default",
+        help="how to take rules that no source states: the usual way, badly for us, or well for us",
+    )
+    parser.add_argument(
+        "--mode", choices=[mode.name.lower() for mode in Mode], default="tier", help="the mode (default: tier)"
+    )
+    parser.add_argument(
+        "--policy",
+        choices=POLICIES,
+        default="economic",
+        help="how pieces are ordered: by price, or by stability (default: economic)",
+    )
+    parser.add_argument(
+        "--min-tokens", type=_count, metavar="N", help="the shortest prefix that the provider caches, in tokens"
+    )
+    parser.add_argument("--short-life", action="store_true", help="do not use the one-hour life of cache entries")
     parser.add_argument(
         "--hoisting",
         action="store_true",
-        help="the upstream takes later system messages to the front, which the planner has to learn",
+        help="the upstream moves later system messages to the front, and the planner must learn that",
     )
     parser.add_argument("--json", action="store_true", help="print JSON")
 

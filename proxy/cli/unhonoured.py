@@ -1,31 +1,33 @@
-"""What of a configuration does not hold here: LiteLLM's keys that are not honoured, and keys whose time has passed."""
+"""What a configuration asks for and does not get here: keys of LiteLLM that are not honoured, and API keys that have
+expired."""
 
 from collections.abc import Iterator
 
 from proxy.app import factories
+from proxy.cli.exposure import no_price
 from proxy.deployments import deployment_of
-from proxy.ports import Deployment, Transport
+from proxy.ports import Transport
 from proxy.settings import IGNORE_FLAG, ConfigError, Effect, Settings, Unused, unused_on_http
 
-IGNORE_HELP = "start though the file restricts clients in ways that are not honoured here"
+IGNORE_HELP = "start even if the file restricts clients in ways that this proxy does not enforce"
 
 
 def not_honoured(settings: Settings) -> list[Unused]:
-    """What changes who may do what, or what is sent; what restricts comes first."""
+    """What changes who may do what, or what is sent. Restrictions come first."""
     found = [*settings.unused, *_on_http(settings)]
     told = (Effect.RESTRICTS, Effect.CHANGES, Effect.UNKNOWN)
     return sorted((one for one in found if one.effect in told), key=lambda one: told.index(one.effect))
 
 
 def refuse_unsupported(settings: Settings) -> None:
-    """Raises ConfigError where the configuration counts on a restriction that nobody here sees to."""
+    """Refuse a configuration that relies on a restriction which this proxy does not enforce. Raises ConfigError."""
     restricting = [str(one) for one in settings.unused if one.effect is Effect.RESTRICTS]
     if restricting:
         raise ConfigError([f"{line} (to start without it: {IGNORE_FLAG})" for line in restricting])
 
 
 def expired_keys(settings: Settings, now: float) -> Iterator[str]:
-    """The keys of the file that nobody can use any more."""
+    """The keys of the file that have expired."""
     for place, team in enumerate(settings.stratiform.teams):
         for index, key in enumerate(team.keys):
             if key.expires_at is not None and key.expires_at <= now:
@@ -34,9 +36,5 @@ def expired_keys(settings: Settings, now: float) -> Iterator[str]:
 
 def _on_http(settings: Settings) -> Iterator[Unused]:
     for index, (given, entry) in enumerate(zip(settings.models, factories.entries(settings), strict=False)):
-        if deployment_of(entry, _no_price).transport is Transport.HTTP:
+        if deployment_of(entry, no_price).transport is Transport.HTTP:
             yield from unused_on_http(given, f"model_list[{index}]")
-
-
-def _no_price(deployment: Deployment) -> None:
-    return None

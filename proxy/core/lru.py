@@ -1,7 +1,7 @@
-"""A table bounded by what its entries weigh in memory, least recently used out first.
+"""A table that is bounded by the memory of its entries. The least recently used entries are dropped first.
 
-Weights are estimates, in bytes, from the lengths of what an entry holds: counting them exactly would cost more than it
-is worth. What the estimates are worth is tested (tests/unit/core/planner/test_planner_memory.py).
+The weights of entries are estimates in bytes, taken from the lengths of what an entry holds: an exact count would cost
+more than it is worth. A test compares the estimates with real memory (tests/unit/core/planner/test_planner_memory.py).
 """
 
 from collections import OrderedDict
@@ -13,7 +13,7 @@ V = TypeVar("V")
 
 
 class Bounded(OrderedDict[K, V]):
-    """Entries in the order of their use. ``used`` says that one was, and may have grown."""
+    """Entries in the order of their use. ``used`` says that an entry was used, and may have grown."""
 
     def __init__(self, most_bytes: int, weigh: Callable[[V], int]) -> None:
         super().__init__()
@@ -23,7 +23,8 @@ class Bounded(OrderedDict[K, V]):
         self.bytes = 0
 
     def used(self, key: K) -> None:
-        """Weigh an entry anew and move it to the end; others go where there is no more room. It stays itself."""
+        """Re-weigh the entry, move it to the end, and drop the least recently used others while there is no room. The
+        entry itself is never dropped."""
         weight = self._weigh(self[key])
         self.bytes += weight - self._weights.get(key, 0)
         self._weights[key] = weight

@@ -18,7 +18,8 @@ _BASELINES = {AS_SENT: as_sent, SYSTEM_LAST: system_and_last}
 
 @dataclass(slots=True)
 class Tally:
-    """One session so far. ``usd`` is the prompts' cost by policy, ``uncached_usd`` without any cache."""
+    """One session so far. ``usd`` is the cost of its prompts by policy, and ``uncached_usd`` their cost without any
+    cache."""
 
     sample: Sample
     setting: Setting
@@ -73,12 +74,12 @@ class Sum:
         return self.usd[policy] - self.usd[OURS]
 
     def saved_share(self, policy: str) -> float:
-        """The same as a share of the other's cost."""
+        """The saving as a share of the other policy's cost."""
         return self.saved_usd(policy) / self.usd[policy] if self.usd[policy] else 0.0
 
 
 def added_up(tallies: Sequence[Tally]) -> Sum:
-    """All sessions in one."""
+    """The sum over all sessions."""
     uncached = sum(tally.uncached_usd for tally in tallies)
     usd = {name: sum(tally.usd[name] for tally in tallies) for name in POLICIES}
     return Sum(

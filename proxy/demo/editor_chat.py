@@ -208,19 +208,20 @@ def _requests() -> Iterator[Request]:
 
 
 def changed(file: SourceFile, edit: Edit) -> SourceFile:
-    """The file behind a turn."""
+    """The file after a turn."""
     if not edit.old:
         return file.with_function(function(*edit.added))
     return file.with_change(edit.function, edit.old, edit.new)
 
 
 def shown(files: Sequence[SourceFile]) -> str:
-    """The message that shows the files, as aider writes it."""
+    """The message that shows the files, in the form that aider writes."""
     return _FILES + "".join(f"\n{file.path}\n{_FENCE}\n{file.text}{_FENCE}\n" for file in files)
 
 
 def repository_map(turn: int) -> str:
-    """The map: signatures of other files. Which of them it shows depends on what was spoken of, so it changes."""
+    """The map with the signatures of other files. It shows those that were spoken of, so it changes
+    from turn to turn."""
     entries, shift = [_MAP], turn - (turn % 3 == 2)
     for number in range(14):
         file = source_file(f"shop/area_{number}/service.py", "", (number, number + 3))

@@ -4,8 +4,8 @@ from proxy.engine.headers import get
 from proxy.ports import Answer, Call, Upstream
 
 
-class Witness:
-    """An upstream in front of another one. ``bodies`` are those that arrived, by key, in their order."""
+class RequestRecorder:
+    """An upstream in front of another one. ``bodies`` are the request bodies that arrived, by key, in their order."""
 
     def __init__(self, inner: Upstream) -> None:
         self._inner = inner

@@ -32,7 +32,7 @@ class Sample:
     requests: Sequence[Request]
 
     def trace(self) -> Trace:
-        """As a recorded session."""
+        """The session in the form of a recorded one."""
         steps = [Step(request.at, self.name, orjson.dumps(request.body)) for request in self.requests]
         return Trace(self.name, steps)
 

@@ -137,14 +137,14 @@ def prompt(found: Sequence[int]) -> str:
 
 def document(number: int) -> str:
     """One retrieved section: each topic has two."""
-    name, principal, done, menu = _TOPICS[number % len(_TOPICS)]
+    name, subject, done, menu = _TOPICS[number % len(_TOPICS)]
     section = 1 + number // len(_TOPICS)
     paragraphs = [
-        f"{principal} can be {done}. All of it is found under \"{menu}\"; who may do it is set under \"Settings\", "
+        f"{subject} can be {done}. All of it is found under \"{menu}\"; who may do it is set under \"Settings\", "
         f"\"Roles\". Each of these actions is written to the history of the record, with the name and the hour.",
         f"To begin, open \"{menu}\" and choose the record. If it is not in the list, it belongs to another shop, or "
         f"the filter above the list hides it; \"Show all\" takes the filter away. Records of past seasons are grey.",
-        f"{principal} that was entered by mistake is not deleted but marked as void. It stays in the reports of its "
+        f"{subject} that was entered by mistake is not deleted but marked as void. It stays in the reports of its "
         f"month and is left out of the totals. A void record can be brought back within {20 + 5 * section} days.",
         "Customers are told by e-mail when something changes for them, unless they chose otherwise under "
         "\"Messages\". The text of the e-mail can be changed under \"Texts\", in every language of the shop.",

@@ -41,7 +41,7 @@ def as_sent(body: bytes, dialect: Dialect) -> bytes:
 
 
 def client(body: bytes, dialect: Dialect) -> bytes:
-    """The client's request with the client's own markers."""
+    """The client's request with its own markers, as it came."""
     return body
 
 
@@ -91,7 +91,7 @@ def is_marked(body: bytes) -> bool:
 
 
 def _marked(raw: bytes, dialect: Dialect) -> bytes:
-    """With a marker where providers honour it; assistant turns and empty texts carry none."""
+    """The message with a marker, where providers honour one. Assistant turns and empty texts carry none."""
     members = members_of(raw)
     role, content = _role(members), members.get("content")
     if role == "assistant" or content is None or bytes(content) in (b"null", b'""', b"[]"):
@@ -114,7 +114,7 @@ def _marked(raw: bytes, dialect: Dialect) -> bytes:
 
 
 def _without_marks(raw: bytes, nested: tuple[str, ...]) -> bytes:
-    """An object without markers, neither its own nor in the objects that stand in its ``nested`` members."""
+    """An object without markers: neither its own, nor those of the objects in its ``nested`` members."""
     raw = bytes(raw)
     if not is_marked(raw):
         return raw

@@ -27,7 +27,8 @@ class Mean:
 
 def shares(one: Comparison) -> dict[str, float]:
     """Input cost as a share of no caching, by column."""
-    return {**{name: one.share(name) for name in (*POLICIES, BEST)}, FIXED: one.fixed_share, FREE: one.free_share}
+    costs = {name: score.cost for name, score in one.scores.items()} | {FIXED: one.fixed, FREE: one.free}
+    return {name: one.share_of(cost) for name, cost in costs.items()}
 
 
 def gains(costs: Mapping[str, float], policy: str = ECONOMIC) -> dict[str, float | None]:

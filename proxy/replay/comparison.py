@@ -12,10 +12,11 @@ from proxy.replay.limits.classes import prefix_share
 from proxy.replay.limits.fixed import Timed, fixed_limit
 from proxy.replay.limits.free import free_limit
 from proxy.replay.limits.segments import Bagger
-from proxy.replay.prompts import TAIL_TOKENS, Account, PromptReader
+from proxy.replay.prompts import Account
 from proxy.replay.runner import Ours, Setting, acceptable, counted_once
 from proxy.replay.search.find import find_layouts
 from proxy.replay.trace import Step, Trace
+from proxy.upstream.embedded import TAIL_TOKENS, PromptReader
 
 CLASSIC, ECONOMIC, BEST = "classic", "economic", "best found"
 POLICIES = (AS_SENT, CLIENT, SYSTEM_LAST, TOOLS_SYSTEM_LAST_TWO, CLASSIC, ECONOMIC)
@@ -38,8 +39,11 @@ def kind_of(shared: float) -> Kind:
 
 @dataclass(frozen=True, slots=True)
 class Score:
-    """One policy over one trace. ``cost`` is in tokens at the plain price, ``waste`` the share of written tokens that
-    was never read (None: nothing was written), ``has_long`` says that some of it was written at the longer life."""
+    """The result of one policy on one trace.
+
+    ``cost`` is in tokens at the plain price. ``waste`` is the share of the written tokens that was never read (None:
+    nothing was written). ``has_long`` says that some tokens were written at the longer life.
+    """
 
     cost: float
     hit_rate: float
@@ -51,9 +55,12 @@ class Score:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """One trace. ``plain`` is the cost of no caching; ``fixed`` and ``free`` bound the client's own order and any order
-    from below; ``found_by`` names what found the best feasible layout: the search, or the policy that it did not beat.
-    ``violations`` are fidelity's of ``economic``."""
+    """The comparison of one trace. ``plain`` is the cost without any cache. ``fixed`` bounds the client's own order
+    from below, and ``free`` bounds any order.
+
+    ``found_by`` names what found the best feasible layout: the search, or the policy that the search did not beat.
+    ``violations`` are those of fidelity under ``economic``.
+    """
 
     trace: str
     requests: int
@@ -68,24 +75,15 @@ class Comparison:
 
     def share(self, policy: str) -> float:
         """Input cost as a share of no caching."""
-        return self._of(self.scores[policy].cost)
+        return self.share_of(self.scores[policy].cost)
 
-    @property
-    def fixed_share(self) -> float:
-        """The limit of the client's own order, as a share of no caching."""
-        return self._of(self.fixed)
-
-    @property
-    def free_share(self) -> float:
-        """The limit of any order, as a share of no caching."""
-        return self._of(self.free)
-
-    def _of(self, cost: float) -> float:
+    def share_of(self, cost: float) -> float:
+        """A cost as a share of no caching."""
         return cost / self.plain if self.plain else 1.0
 
 
 def compare(trace: Trace, setting: Setting) -> Comparison:
-    """Every policy, the bounds, and the search, on one trace."""
+    """Price one trace under every policy, the bounds and the search."""
     setting = replace(setting, encode=counted_once(setting.encode))
     reader = PromptReader(setting.rules, setting.encode)
     steps = [acceptable(step, setting.profile) for step in trace.steps]
@@ -175,7 +173,8 @@ def _violations(steps: Sequence[Step], sent: _Sent, setting: Setting) -> list[st
 
 
 def _best(steps: Sequence[Step], setting: Setting, reader: PromptReader, scores: dict[str, Score]) -> tuple[Score, str]:
-    """The cheapest feasible layout known: the search's, where it is accepted, unharmed and beats every policy."""
+    """The cheapest feasible layout that is known. It is that of the search where the provider accepts it, no content is
+    harmed, and it beats every policy."""
     cheapest = min(scores, key=lambda name: (scores[name].refused, scores[name].cost))
     found = find_layouts(steps, setting.rules, setting.encode, setting.recognisers)
     if found is not None:

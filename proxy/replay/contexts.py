@@ -1,7 +1,8 @@
-"""A client's context messages in what is sent: whole, or in their parts, each once, the opening with the last.
+"""The client's context messages in what is sent: each stands there once, either whole or in its parts, the opening with
+the last part.
 
-Several of a client's messages may have the same opening, and hold the same files: which part belongs to which of them
-shows only when all were seen.
+Several messages of a client may have the same opening, and hold the same files. Which part belongs to which message can
+be told only when all parts have been seen.
 """
 
 from collections import Counter, defaultdict
@@ -19,7 +20,7 @@ _MOST_LEADS = 40
 
 @dataclass(frozen=True, slots=True)
 class Said:
-    """One message without its markers. ``text`` joins the parts where all of them are plain text, else None."""
+    """One message without its markers. ``text`` joins its parts where all of them are plain text; else it is None."""
 
     role: str
     text: str | None
@@ -27,7 +28,7 @@ class Said:
     rest: str
 
     def same(self, other: "Said") -> bool:
-        """Equal but for where the text is cut into parts."""
+        """Whether the messages are equal, wherever their text is cut into parts."""
         if self.text is None or other.text is None:
             return self == other
         return (self.role, self.text, self.rest) == (other.role, other.text, other.rest)
@@ -35,7 +36,8 @@ class Said:
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """A context message of the client's with its acknowledgement, and how it may be taken apart: under ``header``."""
+    """A context message of the client with its acknowledgement. It may be taken apart into ``pieces``, under
+    ``header``."""
 
     message: Said
     ack: Said
@@ -46,8 +48,11 @@ class Context:
 
 @dataclass(frozen=True, slots=True)
 class _Lead:
-    """A sent message with a client's opening and acknowledgement. ``whole`` are the contexts (indices) that it may be,
-    ``last`` those whose last part it may be, with the piece."""
+    """A sent message that begins with an opening of the client and is followed by its acknowledgement.
+
+    ``whole`` are the indices of the contexts that it may be as a whole. ``last`` are those whose last part it may be,
+    each with the piece.
+    """
 
     at: int
     whole: tuple[int, ...]
@@ -55,7 +60,8 @@ class _Lead:
 
 
 class _Owner(NamedTuple):
-    """A context (its index), and the piece that its last part holds; None: it is whole."""
+    """A context, by its index, and the piece that its last part holds. None as the piece means that the context is
+    whole."""
 
     context: int
     piece: str | None
@@ -74,7 +80,7 @@ class Contexts:
     _parts: dict[tuple[str, str], list[int]] = field(default_factory=lambda: defaultdict(list))
 
     def take(self, at: int, said: Said, following: Said | None) -> bool:
-        """Whether this message and the next are such a message, or a part of one."""
+        """Whether this message and the next one are a context message, or a part of one."""
         if said.role != "user" or said.text is None or following is None:
             return False
         return self._take_lead(at, said, said.text, following) or self._take_part(at, said, said.text, following)
@@ -111,7 +117,7 @@ class Contexts:
         return True
 
     def faults(self) -> list[str]:
-        """What is wrong, once all messages were taken."""
+        """What is wrong, after all messages were taken."""
         plain: _Owners = {}
         for index in range(len(self._leads)):
             options = self._options(index, plain)
@@ -124,7 +130,7 @@ class Contexts:
         return found if all(self._faults(owners) for owners in others) else []
 
     def _owners(self, index: int, taken: _Owners) -> Iterator[_Owners]:
-        """Every way to say whose the leads are."""
+        """Every way to assign the leads to messages."""
         if index == len(self._leads):
             yield dict(taken)
             return
@@ -135,7 +141,7 @@ class Contexts:
             yield from self._owners(index + 1, taken)
 
     def _options(self, index: int, taken: _Owners) -> list[_Owner]:
-        """Whose a lead may be; of messages that are equal in whole, the first."""
+        """The contexts to which a lead may belong. Of messages that are equal as a whole, only the first counts."""
         lead, owned = self._leads[index], {owner for owner, _ in taken.values()}
         whole = [_Owner(owner, None) for owner in lead.whole if owner not in owned]
         return whole[:1] + [_Owner(owner, piece) for owner, piece in lead.last if owner not in owned]
@@ -157,7 +163,7 @@ class Contexts:
 
 
 def _misplaced(places: Sequence[int], deadlines: Sequence[int]) -> list[str]:
-    """Each part stands before the opening of the message that it is of."""
+    """What is wrong with the places of the parts: each must stand before the opening of its message."""
     if len(places) != len(deadlines):
         return ["the parts of a context message are not its text"]
     if any(place > deadline for place, deadline in zip(places, deadlines, strict=True)):

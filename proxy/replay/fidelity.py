@@ -42,8 +42,10 @@ def violations(
     max_marks: int,
     earlier: Sequence[bytes] = (),
 ) -> list[str]:
-    """What is wrong with the sent request; nothing where it was sent as it came. ``earlier`` are the forms of its tools
-    that the client has sent before (``tools_of``)."""
+    """What is wrong with the sent request. Nothing is wrong where it was sent as it came.
+
+    ``earlier`` are the forms of its tools that the client has sent before (``tools_of``).
+    """
     if sent == original:
         return []
     before, after = _OBJECT.decode(original), _OBJECT.decode(sent)
@@ -59,14 +61,14 @@ def violations(
 
 
 def _same_in_place(before: Sequence[bytes], after: Sequence[bytes]) -> bool:
-    """Nothing was moved: the quick answer for most requests."""
+    """Whether every message stands where it stood. For most requests this quick answer is enough."""
     if len(before) != len(after):
         return False
     return all(one == other or _said(one).same(_said(other)) for one, other in zip(before, after, strict=True))
 
 
 def tools_of(body: bytes) -> bytes:
-    """A request's tools as they stand in it; empty for none."""
+    """The tools of a request as they stand in it. Empty where there are none."""
     try:
         members = _OBJECT.decode(body)
     except msgspec.DecodeError:
@@ -87,7 +89,8 @@ def _parameters(before: Mapping[str, Raw], after: Mapping[str, Raw], earlier: Se
 
 
 def _same_tools(before: bytes, after: bytes, earlier: Sequence[bytes]) -> bool:
-    """The same definitions, in the order and form in which the client sends them now or has sent them before."""
+    """Whether the definitions are the same, in an order and form in which the client sends them now or has sent them
+    before."""
     both = (orjson.loads(before), orjson.loads(after))
     if not all(isinstance(tools, list) for tools in both):
         return False
@@ -98,7 +101,8 @@ def _same_tools(before: bytes, after: bytes, earlier: Sequence[bytes]) -> bool:
 
 
 def _is_ours(key: str, before: Mapping[str, Raw], after: Mapping[str, Raw]) -> bool:
-    """A routing key of ours, or a one-shot's wish for no cache, where the client said nothing."""
+    """Whether we added the parameter where the client said nothing: a routing key, or the wish of a one-shot request
+    for no cache."""
     form = _ADDED.get(key)
     return key not in before and form is not None and form.fullmatch(_member(after, key)) is not None
 
@@ -112,7 +116,7 @@ def _canonical(value: object) -> str:
 
 
 def _unmarked(value: object) -> object:
-    """Without markers where markers stand: on messages, parts, calls, tools and their functions; not in arguments."""
+    """The value without markers on messages, parts, calls, tools and their functions. Arguments stay as they are."""
     if isinstance(value, list):
         return [_unmarked(item) for item in value]
     if not isinstance(value, dict):
@@ -214,7 +218,7 @@ class _Comparison:
                 self._tag += text[len(TAG_OPEN) : -len(TAG_CLOSE)].split("\n")
 
     def _step(self, at: int, said: Said, following: Said | None) -> int:
-        """How many messages were understood."""
+        """Look at the next message. Returns how many messages were understood."""
         while self._next < len(self._fixed):
             if self._is_next(said):
                 self._next += 1
@@ -247,7 +251,8 @@ class _Comparison:
         return said.rest == wanted.rest and said.text.replace(tags[0], "", 1) == wanted.text
 
     def _without_lines(self, wanted: Said, said: Said) -> bool:
-        """A system message without what stands in the tag, its documents as parts behind the rest."""
+        """Whether a system message is the wanted one without the lines that stand in the tag. Its documents may stand
+        as parts behind the rest."""
         if wanted.text is None or said.text is None:
             return False
         if len(wanted.parts) > 1:
@@ -264,9 +269,10 @@ class _Comparison:
         return True
 
     def _parts_without_lines(self, wanted: Sequence[str], said: Sequence[str]) -> bool:
-        """The same parts in the same order, without what stands in the tag; one that stands there whole is gone.
+        """Whether the parts are the same in the same order, without the lines that stand in the tag. A part that stands
+        there as a whole is gone.
 
-        Every way to read them is followed: of two equal parts either may be the one that is gone.
+        Every way to read the parts is followed: of two equal parts either may be the one that is gone.
         """
         ways = {(0, 0)}
         for part in wanted:
@@ -278,7 +284,8 @@ class _Comparison:
         return True
 
     def _ways_on(self, part: str, said: Sequence[str], at: int, used: int) -> Iterable[tuple[int, int]]:
-        """How many parts sent and lines of the tag are used up behind this part, which stands there or is gone."""
+        """The numbers of sent parts and of lines of the tag that are used up behind this part: it stands there, or it
+        is gone."""
         tag, own = self._tag[used:], _lines(part)
         taken = _taken_out(part, said[at], tag) if at < len(said) else None
         if taken is not None:
@@ -287,7 +294,7 @@ class _Comparison:
             yield at, used + len(own)
 
     def _is_gone(self) -> bool:
-        """Whether the next message is a system message all of which stands in the tag."""
+        """Whether the next message is a system message that stands in the tag as a whole."""
         wanted = self._fixed[self._next]
         if wanted.role not in _SYSTEM or wanted.rest != "{}" or not wanted.text:
             return False
@@ -322,7 +329,8 @@ def _context(said: Said, following: Said | None, recognisers: Sequence[Recognise
 
 
 def _taken_out(text: str, fixed: str, lines: Sequence[str]) -> int | None:
-    """How many of the lines, from the first on, must be taken out of a text to get ``fixed``; None: it cannot be."""
+    """How many of the lines, from the first one on, must be taken out of a text to get ``fixed``. None where that is
+    impossible."""
     if text == fixed:
         return 0
     if not lines:

@@ -1,4 +1,4 @@
-"""Keep-alive in a replay: between the recorded requests, in virtual time."""
+"""Keep-alive in a replay: refreshes between the recorded requests, in virtual time."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -20,8 +20,9 @@ class _Series:
     left: int
 
 
-class Upkeeps:
-    """What is kept alive, by session; ``send`` has a provider answer a refresh, None where it refuses."""
+class PrefixRefreshes:
+    """The sessions whose prefixes are kept alive. ``send`` makes a provider answer a refresh; it returns None where the
+    provider refuses."""
 
     def __init__(self, planner: TierPlanner, send: Send) -> None:
         self._planner = planner
@@ -29,7 +30,7 @@ class Upkeeps:
         self._series: dict[str, _Series] = {}
 
     def begin(self, plan: Plan, now: float) -> None:
-        """The request of a plan has ended: from here on its prefix is kept alive, where that pays."""
+        """The request of a plan has ended. From now on its prefix is kept alive, where that pays."""
         work = self._planner.refresh_plan(plan, now)
         if work is not None:
             self._series[plan.session] = _Series(work, now + work.period_s, work.times)
@@ -39,7 +40,7 @@ class Upkeeps:
         self._series.pop(session, None)
 
     def run(self, until: float) -> None:
-        """Send what is due before a time, in the order in which it is."""
+        """Send the refreshes that are due before a time, in the order in which they are due."""
         while self._series:
             session, series = min(self._series.items(), key=lambda pair: pair[1].next_at)
             if series.next_at >= until:
@@ -48,7 +49,7 @@ class Upkeeps:
                 del self._series[session]
 
     def _refresh(self, series: _Series) -> bool:
-        """Send one; whether another one follows."""
+        """Send one refresh. Returns whether another one follows."""
         work, at = series.work, series.next_at
         bill = self._send(work.body, at)
         if bill is None or bill.read < bill.total / 2:

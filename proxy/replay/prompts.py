@@ -1,47 +1,16 @@
-"""A recorded request as a provider's cache sees it, and an account that bills by it."""
+"""An account at a provider in virtual time, and what it writes in vain."""
 
 from dataclasses import replace
 
-from proxy.core.caches import make_cache, validate
+from proxy.core.caches import make_cache
 from proxy.core.caches.prompt import Bill, Prompt
-from proxy.core.providers import CacheProfile, Family
-from proxy.core.request.tokens import Encode
 from proxy.errors import UpstreamRejected
 from proxy.replay.totals import Total
-from proxy.upstream.embedded.blocks import BlockMaker, refuse
-from proxy.upstream.embedded.layout import lay_out
-from proxy.upstream.embedded.marks import mark_style
-from proxy.upstream.embedded.request import ChatRequest, read_chat
-from proxy.upstream.embedded.turns import TurnReader
-
-ACCOUNT = "replay"
-# The provider's framing behind every prompt, never cached (observed: 2 with Anthropic, 3 with OpenAI).
-TAIL_TOKENS = 3
-
-
-class PromptReader:
-    """Reads bodies for one provider, each distinct message once."""
-
-    def __init__(self, profile: CacheProfile, encode: Encode) -> None:
-        self.profile = profile
-        self.maker = BlockMaker(encode, cuts=profile.family in (Family.GRID, Family.UNIT))
-        self.turns = TurnReader(self.maker, mark_style(profile))
-
-    def request(self, body: bytes) -> ChatRequest:
-        """The body, taken apart. Raises UpstreamRejected for what the provider would refuse."""
-        return read_chat(body, self.turns, mark_style(self.profile))
-
-    def prompt(self, body: bytes) -> Prompt:
-        """The body's positions and markers. Raises UpstreamRejected for what the provider would refuse."""
-        prompt = lay_out(self.request(body), self.profile, ACCOUNT)
-        complaint = validate(prompt, self.profile)
-        if complaint is not None:
-            raise refuse(complaint, "messages")
-        return prompt
+from proxy.upstream.embedded import TAIL_TOKENS, PromptReader
 
 
 class Waste:
-    """Tokens that were written, and those of them that no later request read while they lived."""
+    """Counts tokens that were written, and those of them that no later request read while they lived."""
 
     def __init__(self) -> None:
         self.written = 0
@@ -55,11 +24,11 @@ class Waste:
 
     @property
     def share(self) -> float | None:
-        """Of all that was written; None where nothing was."""
+        """The share of the written tokens that was never read. None where nothing was written."""
         return self.wasted / self.written if self.written else None
 
     def add(self, prompt: Prompt, bill: Bill) -> None:
-        """One billed request: what stands up to its hit was of use, what it wrote is not yet."""
+        """Count one billed request. Everything up to its hit was of use; what it wrote is of no use yet."""
         if not bill.read and not bill.write:
             return
         start = 0
@@ -79,7 +48,7 @@ class Waste:
 
 
 class Account:
-    """One account at a provider, in virtual time: its bills, and what it wrote for nothing."""
+    """One account at a provider, in virtual time: its bills, and what it wrote in vain."""
 
     def __init__(self, reader: PromptReader) -> None:
         self.total = Total()
@@ -88,7 +57,7 @@ class Account:
         self._cache = make_cache(reader.profile)
 
     def send(self, body: bytes, at: float) -> None:
-        """Bill and store one request; one that the provider refuses is counted."""
+        """Bill and store one request. A request that the provider refuses is only counted."""
         try:
             prompt = self._reader.prompt(body)
         except UpstreamRejected:

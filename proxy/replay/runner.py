@@ -20,13 +20,12 @@ from proxy.core.wire.json_body import Unreadable
 from proxy.errors import InvalidRequest, UpstreamRejected
 from proxy.replay.baselines import AS_SENT, BASELINES, CLIENT, Baseline, as_sent, is_marked
 from proxy.replay.fidelity import tools_of, violations
-from proxy.replay.keep_alive import Upkeeps
+from proxy.replay.keep_alive import PrefixRefreshes
 from proxy.replay.totals import OURS, Result, Total
 from proxy.replay.trace import Step, Trace
 from proxy.upstream.embedded.provider import Provider
 
 _ACCOUNT = "replay"
-_TAIL_TOKENS = 3
 _OUTPUT_TOKENS = 1
 
 
@@ -90,7 +89,7 @@ def replay(trace: Trace, setting: Setting, on_step: Callable[[], None] = lambda:
 
 
 def counted_once(encode: Encode) -> Encode:
-    """Every text is counted once, however many providers and planners see it."""
+    """A counter that counts every text once, however many providers and planners see it."""
     counter = TokenCounter(encode)
 
     def count(text: str) -> int:
@@ -104,7 +103,7 @@ class Side:
 
     def __init__(self, setting: Setting) -> None:
         self.total = Total()
-        self._provider = Provider(setting.rules, setting.encode, _TAIL_TOKENS)
+        self._provider = Provider(setting.rules, setting.encode)
 
     def send(self, body: bytes, at: float) -> Bill | None:
         """The bill; None where the provider refused the request."""
@@ -114,7 +113,7 @@ class Side:
         return bill
 
     def refresh(self, body: bytes, at: float) -> Bill | None:
-        """The same for a request that only keeps a prefix alive."""
+        """The bill of a request that only keeps a prefix alive; None where the provider refused it."""
         bill = self._answered(body, at)
         if bill is not None:
             self.total.refreshed(bill)
@@ -138,7 +137,7 @@ class Ours:
         self._side = Side(setting)
         encode = quick(setting.encode) if setting.is_sampled else setting.encode
         self._planner = TierPlanner(encode, setting.recognisers, setting.policy)
-        self._upkeeps = Upkeeps(self._planner, self._side.refresh)
+        self._refreshes = PrefixRefreshes(self._planner, self._side.refresh)
 
     @property
     def total(self) -> Total:
@@ -146,9 +145,9 @@ class Ours:
         return self._side.total
 
     def send(self, step: Step) -> Plan:
-        """Plan a request and send it; the plan's body is what was accepted."""
+        """Plan a request and send it. The body of the returned plan is the one that the provider accepted."""
         setting, planner = self._setting, self._planner
-        self._upkeeps.run(step.at)
+        self._refreshes.run(step.at)
         plan = planner.plan(step.body, _route(step, setting.profile), setting.mode, step.at)
         if plan.surprise is not None and setting.is_strict:
             raise plan.surprise
@@ -164,20 +163,20 @@ class Ours:
         if bill is not None:
             planner.began(plan, step.at)
             planner.settled(plan, _reported(bill), step.at)
-        self._upkeeps.end(plan.session)
+        self._refreshes.end(plan.session)
         if bill is not None and setting.keep_alive:
-            self._upkeeps.begin(plan, step.at)
+            self._refreshes.begin(plan, step.at)
         if setting.on_sent is not None:
             setting.on_sent(step, plan)
         return plan
 
     def finish(self) -> None:
-        """Nobody returns any more: what is still sent to keep prefixes alive is sent in vain, and costs."""
-        self._upkeeps.run(math.inf)
+        """Send the refreshes that are still planned. Nobody returns any more, so they are in vain, and they cost."""
+        self._refreshes.run(math.inf)
 
 
 def _reported(bill: Bill) -> Usage:
-    """What the provider says of a bill."""
+    """The usage that the provider reports for a bill."""
     return Usage(
         prompt=bill.total,
         output=_OUTPUT_TOKENS,
@@ -190,7 +189,7 @@ def _reported(bill: Bill) -> Usage:
 
 
 def _route(step: Step, profile: CacheProfile) -> Route:
-    """As a wildcard of the model list routes it: each model that a client names is its own."""
+    """The route of a wildcard entry of a model list: each model name that a client sends is a model of its own."""
     try:
         model = head_of(step.body).model
     except InvalidRequest:
@@ -199,13 +198,14 @@ def _route(step: Step, profile: CacheProfile) -> Route:
 
 
 def _distinct(names: Iterable[str], steps: Sequence[Step]) -> list[str]:
-    """The baselines that must be run: without any marker the client's own is "as sent"."""
+    """The baselines that must be run. Where no request has a marker, the client's own policy is the
+    same as "as sent"."""
     has_marks = any(is_marked(step.body) for step in steps)
     return [name for name in names if has_marks or name != CLIENT]
 
 
 def _formed(baseline: Baseline, body: bytes, dialect: Dialect) -> bytes:
-    """What a policy sends; messages that are no objects go out as they came, for the provider to refuse."""
+    """What a policy sends. Messages that are no objects go out as they came, and the provider refuses them."""
     try:
         return baseline(body, dialect)
     except Unreadable:
@@ -213,7 +213,7 @@ def _formed(baseline: Baseline, body: bytes, dialect: Dialect) -> bytes:
 
 
 def acceptable(step: Step, profile: CacheProfile) -> Step:
-    """A client's markers are taken off where the provider refuses them: its users would not send any."""
+    """The step without the client's markers, where the provider refuses them: its users would not send any."""
     is_refused = profile.refuses_unknown and profile.dialect.key != Dialect.CACHE_CONTROL.key
     if not is_refused or not is_marked(step.body):
         return step
@@ -226,5 +226,5 @@ def with_minimum(profile: CacheProfile, min_tokens: int | None) -> CacheProfile:
 
 
 def with_short_life(profile: CacheProfile) -> CacheProfile:
-    """The profile without the longer life that some providers sell: what a short life alone is good for."""
+    """The profile without the longer life that some providers sell, which shows what the short life alone is worth."""
     return replace(profile, long_life_s=0.0)

@@ -4,43 +4,29 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-from proxy.core.money.prices import Parts
+from proxy.core.caches.prompt import BillSum, Parts
 from proxy.core.providers import CacheProfile
 
 OURS = "stratiform"
 
 
 @dataclass(slots=True)
-class Total:
-    """Bills of one policy over one trace. ``refused`` counts requests that the provider answered with an error.
-    ``refreshes`` are requests that only kept a prefix alive, ``upkeep`` their bills: a part of the cost, and of no
-    hit rate."""
+class Total(BillSum):
+    """The bills of one policy over one trace.
 
-    read: int = 0
-    write_5m: int = 0
-    write_1h: int = 0
-    plain: int = 0
+    ``refused`` counts requests that the provider answered with an error. ``refreshes`` counts requests that only kept a
+    prefix alive. Their ``refresh_bills`` are a part of the cost, and of no hit rate.
+    """
+
     refused: int = 0
     refreshes: int = 0
-    upkeep: "Total | None" = None
-
-    def add(self, bill: Parts) -> None:
-        """Count one request."""
-        self.read += bill.read
-        self.write_5m += bill.write_5m
-        self.write_1h += bill.write_1h
-        self.plain += bill.plain
+    refresh_bills: "Total | None" = None
 
     def refreshed(self, bill: Parts) -> None:
         """Count a request that only kept a prefix alive."""
         self.refreshes += 1
-        self.upkeep = self.upkeep or Total()
-        self.upkeep.add(bill)
-
-    @property
-    def prompt(self) -> int:
-        """Prompt tokens."""
-        return self.read + self.write_5m + self.write_1h + self.plain
+        self.refresh_bills = self.refresh_bills or Total()
+        self.refresh_bills.add(bill)
 
     @property
     def hit_rate(self) -> float:
@@ -50,8 +36,8 @@ class Total:
     def cost(self, profile: CacheProfile) -> float:
         """Input cost in tokens at the plain price."""
         written = self.write_5m * profile.write + self.write_1h * profile.write_long
-        upkeep = self.upkeep.cost(profile) if self.upkeep is not None else 0.0
-        return self.read * profile.read + written + self.plain + upkeep
+        refreshes_cost = self.refresh_bills.cost(profile) if self.refresh_bills is not None else 0.0
+        return self.read * profile.read + written + self.plain + refreshes_cost
 
 
 @dataclass(slots=True)
@@ -87,7 +73,8 @@ class Result:
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """Several traces in one line: geometric means over traces, so that a long one counts no more than a short one."""
+    """Several traces in one line. Shares are geometric means over traces, so that a long trace counts no more than a
+    short one."""
 
     traces: int
     requests: int
@@ -109,7 +96,7 @@ def summary(results: Sequence[Result]) -> Summary:
 
 
 def geometric_mean(values: Iterable[float]) -> float:
-    """Of positive values; one that is not makes it 0."""
+    """The geometric mean of positive values. It is 0 where a value is not positive."""
     given = list(values)
     if not given or min(given) <= 0:
         return 0.0

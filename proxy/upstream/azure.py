@@ -1,4 +1,5 @@
-"""Azure's own addresses: where a deployment of the http transport says ``api_version``, as LiteLLM's config does.
+"""Addresses of Azure's own API. They are used where a deployment of the http transport sets ``api_version``, as in
+LiteLLM's config.
 
 https://learn.microsoft.com/en-us/azure/ai-services/openai/reference
 """

@@ -37,7 +37,7 @@ def secrets_of(deployment: Deployment, *further: str | None) -> tuple[str, ...]:
 
 
 def redacted(answer: Answer, deployment: Deployment) -> Answer:
-    """The answer, such that nobody learns the deployment's secrets by it."""
+    """The answer, without the deployment's secrets."""
     is_error = answer.status >= 300
     if not is_error and not _is_stream(answer):
         return answer
@@ -47,17 +47,30 @@ def redacted(answer: Answer, deployment: Deployment) -> Answer:
     return _RedactedError(answer, redaction) if is_error else _RedactedStream(answer, redaction)
 
 
-class _RedactedError:
+class _Redacted:
+    """An answer in front of which somebody reads. Closing it closes the one behind."""
+
+    __slots__ = ("_answer", "headers", "status")
+
+    def __init__(self, answer: Answer, headers: Headers) -> None:
+        self._answer = answer
+        self.status = answer.status
+        self.headers = headers
+
+    async def aclose(self) -> None:
+        """Release the connection."""
+        await self._answer.aclose()
+
+
+class _RedactedError(_Redacted):
     """A refusal, a failure, a redirection. Its body is read whole before it passes."""
 
-    __slots__ = ("_answer", "_coding", "_redaction", "headers", "status")
+    __slots__ = ("_coding", "_redaction")
 
     def __init__(self, answer: Answer, redaction: Redaction) -> None:
-        self._answer = answer
+        super().__init__(answer, [(n, redaction.text(v)) for n, v in answer.headers if n not in _LEFT_OUT])
         self._redaction = redaction
         self._coding = (get(answer.headers, "content-encoding") or "identity").strip().lower()
-        self.status = answer.status
-        self.headers: Headers = [(n, redaction.text(v)) for n, v in answer.headers if n not in _LEFT_OUT]
 
     async def chunks(self) -> AsyncIterator[bytes]:
         """The body, at once. Raises UpstreamUnavailable, UpstreamTimeout where it breaks off."""
@@ -74,10 +87,6 @@ class _RedactedError:
         if found:
             yield self._shown(bytes(found))
 
-    async def aclose(self) -> None:
-        """Release the connection."""
-        await self._answer.aclose()
-
     def _shown(self, body: bytes) -> bytes:
         plain = _unpacked(body, self._coding) if len(body) <= _MOST_BYTES else None
         short = excerpt(plain) if plain is not None else None
@@ -93,16 +102,14 @@ class _RedactedError:
         )
 
 
-class _RedactedStream:
+class _RedactedStream(_Redacted):
     """Events, of which those that are errors are looked into."""
 
-    __slots__ = ("_answer", "_events", "headers", "status")
+    __slots__ = ("_events",)
 
     def __init__(self, answer: Answer, redaction: Redaction) -> None:
-        self._answer = answer
+        super().__init__(answer, [(name, value) for name, value in answer.headers if name != "content-length"])
         self._events = ErrorEvents(redaction)
-        self.status = answer.status
-        self.headers: Headers = [(name, value) for name, value in answer.headers if name != "content-length"]
 
     async def chunks(self) -> AsyncIterator[bytes]:
         """The events, as they become whole. Raises UpstreamUnavailable, UpstreamTimeout where they break off."""
@@ -114,13 +121,9 @@ class _RedactedStream:
         if rest:
             yield rest
 
-    async def aclose(self) -> None:
-        """Release the connection."""
-        await self._answer.aclose()
-
 
 def _is_stream(answer: Answer) -> bool:
-    """Whether it is a stream of events that can be read."""
+    """Whether the answer is a stream of events that can be read."""
     kind = (get(answer.headers, "content-type") or "").lower()
     return kind.startswith("text/event-stream") and get(answer.headers, "content-encoding") in (None, "", "identity")
 
@@ -130,7 +133,7 @@ def _is_secret(name: str) -> bool:
 
 
 def _unpacked(body: bytes, coding: str) -> bytes | None:
-    """The body as it reads; None where it is packed in a way that is not undone here, or too large."""
+    """The body unpacked. None where it is packed in a way that is not undone here, or where it is too large."""
     if coding in ("identity", ""):
         return body
     window = _WINDOWS.get(coding)

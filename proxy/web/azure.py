@@ -62,12 +62,12 @@ class AzureEndpoint:
         inner = _as_openai(scope, found.path)
         name = found.path.removeprefix("/models/")
         if found.path == CHAT and scope["method"] == "POST":
-            await self._chat.serve(inner, receive, send, found.model)
+            await self._chat(inner, receive, send, found.model)
         elif scope["method"] == "GET" and (found.path == "/models" or name != found.path):
             names = {} if found.path == "/models" else {"name": decoded(name)}
             await self._models({**inner, "path_params": names}, receive, send)
         else:
-            await self._passthrough.serve(inner, receive, send, found.model)
+            await self._passthrough(inner, receive, send, found.model)
 
 
 def read_address(raw: str) -> Address:
@@ -86,7 +86,7 @@ def read_address(raw: str) -> Address:
 
 
 def _as_openai(scope: Scope, path: str) -> Scope:
-    """The same request as a client of OpenAI's would send it."""
+    """The same request in the form in which a client of OpenAI's sends it."""
     raw = f"/v1{path}"
     parts = [part for part in scope["query_string"].split(b"&") if part]
     kept = [part for part in parts if decoded(part.decode("latin-1")).partition("=")[0].strip().lower() != _VERSION]

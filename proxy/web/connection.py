@@ -104,16 +104,8 @@ class Connection:
             await self.end()
 
     async def read(self, limit: int) -> bytes:
-        """The whole request body. Raises PayloadTooLarge, RequestTimeout, HungUp."""
-        self._check_length(limit)
-        size = 0
-        chunks = []
-        async for chunk in self._chunks():
-            size += len(chunk)
-            if size > limit:
-                raise _too_large(limit)
-            chunks.append(chunk)
-        return b"".join(chunks)
+        """The whole request body. Raises PayloadTooLarge, RequestTimeout, ClientDisconnected."""
+        return b"".join([chunk async for chunk in self.stream(limit)])
 
     async def peek(self, limit: int) -> bytes | None:
         """The whole request body, or None where it is longer than that; ``stream`` has all of it in either case."""
@@ -128,7 +120,7 @@ class Connection:
         return b"".join(self._buffered)
 
     async def stream(self, limit: int) -> AsyncIterator[bytes]:
-        """The request body as it arrives. Raises PayloadTooLarge, RequestTimeout, HungUp."""
+        """The request body as it arrives. Raises PayloadTooLarge, RequestTimeout, ClientDisconnected."""
         try:
             self._check_length(limit)
             size = 0

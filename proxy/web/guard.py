@@ -29,9 +29,12 @@ except ImportError:  # Windows
 
 @dataclass(frozen=True, slots=True)
 class WireLimits:
-    """Of a request's head (request line and headers): bytes, number of headers, seconds until it is complete.
-    ``send_s``: how long a client may leave what it was sent unread, ``linger_s`` how long the rest of a request that
-    was refused is read, so that the answer is not lost."""
+    """Bounds on a connection. ``head_bytes``, ``headers`` and ``head_s`` bound the head of a request (request line and
+    headers): its bytes, the number of headers, and the seconds until it is complete.
+
+    ``send_s`` is how long a client may leave unread what it was sent. ``linger_s`` is how long the rest of a refused
+    request is read, so that the answer is not lost.
+    """
 
     head_bytes: int = 64 << 10
     headers: int = 256

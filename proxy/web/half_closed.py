@@ -34,8 +34,8 @@ class Answer:
 
 
 class HalfClosed:
-    """Watches a connection on which no more will be received, and ends it once its client is found to have left.
-    ``probe`` gives what may be sent now, or nothing."""
+    """Watches a connection on which nothing more will be received, and ends it when its client turns out to have left.
+    ``probe`` gives the bytes that may be sent now, or nothing."""
 
     __slots__ = ("_look_s", "_loop", "_next", "_probe", "_probe_in_s", "_transport")
 

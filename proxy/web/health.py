@@ -40,7 +40,7 @@ class Health:
         return JSONResponse({"status": "ok"})
 
     async def ready(self, request: Request) -> Response:
-        """Requests can be served; what is wrong all the same."""
+        """Whether requests can be served, and what is wrong although they can."""
         obstacle = self._obstacle()
         faults = [*([Fault("start", obstacle, refuses=True)] if obstacle else ()), *self._faults()]
         told = {"faults": [{"part": fault.part, "message": fault.message} for fault in faults]} if faults else {}

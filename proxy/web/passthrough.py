@@ -18,11 +18,7 @@ class PassthroughEndpoint:
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve one request."""
-        await self.serve(scope, receive, send)
-
-    async def serve(self, scope: Scope, receive: Receive, send: Send, model: str = "") -> None:
+    async def __call__(self, scope: Scope, receive: Receive, send: Send, model: str = "") -> None:
         """Serve one request; ``model`` is the one that its address names."""
         connection = Connection(scope, receive, send, sent_path(scope), receive_s=self._engine.limits.receive_s)
         try:

@@ -19,7 +19,8 @@ from proxy.core.request.tokens import bytes_over_four
 from proxy.replay.limits.fixed import fixed_limit
 from proxy.replay.limits.free import free_limit
 from proxy.replay.limits.segments import Bagger
-from proxy.replay.prompts import TAIL_TOKENS, Account, PromptReader
+from proxy.replay.prompts import Account
+from proxy.upstream.embedded import TAIL_TOKENS, PromptReader
 from tests.examples import examples
 
 PROFILE = replace(ANTHROPIC, min_tokens=1000)

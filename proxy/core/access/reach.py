@@ -84,7 +84,8 @@ _ESCAPE = re.compile(rb"%([0-9A-Fa-f]{2})")
 
 @dataclass(frozen=True, slots=True)
 class ModelPlace:
-    """Where a path names a model: the segment's number in the path as it was sent, and what follows the name in it."""
+    """The place where a path names a model: the number of the segment in the path as it was sent, and what follows the
+    name within that segment."""
 
     name: str
     number: int
@@ -151,7 +152,7 @@ class _Found:
 
 
 def reach_of(asked: Asked) -> Reach:
-    """Everything that the request can reach."""
+    """All models that the request can reach."""
     path = asked.path
     chosen = next((value for name, value in asked.headers if name == MODEL_HEADER), "")
     if asked.method in _READS and path.words[:1] == ("models",) and not asked.has_body and not chosen:
@@ -186,7 +187,7 @@ def is_body_path(text: str) -> bool:
 
 
 def place_of(path: Path) -> ModelPlace | None:
-    """Where a path names the model that it asks: /engines/X/completions, /openai/deployments/X/chat/completions,
+    """The place where a path names its model: /engines/X/completions, /openai/deployments/X/chat/completions,
     /models/X:generateContent."""
     segments, words = path.segments, path.words
     if len(words) > 2 and words[0] in ("engines", "deployments"):
@@ -219,7 +220,7 @@ def _read_members(members: Values, found: _Found) -> None:
 
 
 def _read_odd(name: str, raw: Raw | bytes, found: _Found) -> None:
-    """A name that some servers may take for another: ``Models``, ``Tools``."""
+    """Read a member whose name some servers may take for another one: ``Models``, ``Tools``."""
     plain = folded(name)
     if plain in ("tools", "route", "plugins") or speaks_of_models(plain):
         found.unread.append(f"some servers take one of its members for '{plain}'")

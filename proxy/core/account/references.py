@@ -118,8 +118,8 @@ class Lines:
 
 
 def _end(text: bytes) -> bytes:
-    """The end of a piece without the blanks behind its last two tokens, as many as they may be: a name that stands at
-    the end is found together with what follows it."""
+    """The end of a piece, without the blanks behind its last two tokens, however many blanks there are. A name at the
+    end of a piece is then found together with what follows it."""
     end = text.rstrip(_BLANKS)
     if end.endswith(b":"):
         end = end[:-1].rstrip(_BLANKS) + b":"
@@ -127,7 +127,7 @@ def _end(text: bytes) -> bytes:
 
 
 def _refers(small: bytes, *, has_items: bool) -> bool:
-    """The same of a text in small letters."""
+    """Whether a text in small letters may refer to anything."""
     if has_items and _ITEM_NEEDLE in small:
         return True
     if any(needle in small for needle in _NEEDLES) or _names_id(small):
@@ -138,8 +138,8 @@ def _refers(small: bytes, *, has_items: bool) -> bool:
 
 
 def _escapes(small: bytes, names: frozenset[str]) -> bool:
-    """Whether one of the names stands in the text with an escaped letter; said also where there is too much to look
-    at."""
+    """Whether one of the names stands in the text with an escaped letter. True also where there is too
+    much to look at."""
     if _ANY_ESCAPE.search(small) is None:
         return False
     number = 0
@@ -153,7 +153,8 @@ def _escapes(small: bytes, names: frozenset[str]) -> bool:
 
 
 def _names_id(text: bytes) -> bool:
-    """Whether a member's name that refers stands in the text; said also where there is too much to look at."""
+    """Whether the name of a member that refers to an object stands in the text. True also where there is too much to
+    look at."""
     for number, found in enumerate(_ID_END.finditer(text)):
         end = found.end() - 1
         start = text.rfind(b'"', max(0, end - _LONGEST_NAME - 1), end)
@@ -187,7 +188,7 @@ def family_of(member: str) -> str | None:
 
 
 def _walk(root: object, *, has_items: bool) -> Iterator[Reference]:
-    """Every reference; a stack of its own, so that depth costs no recursion."""
+    """Every reference in the value. The search has a stack of its own, so that depth costs no recursion."""
     stack: list[tuple[object, bool]] = [(root, False)]
     while stack:
         value, is_item = stack.pop()

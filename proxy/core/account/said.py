@@ -10,16 +10,16 @@ from dataclasses import dataclass, field
 import msgspec
 import orjson
 
-MOST_ID_CHARS = 512
+from proxy.core.account.references import MOST_ID_CHARS
+
 _MOST_MADE = 1000
-_UNDONE = frozenset({"queued", "in_progress", "requires_action"})
 # A batch's results, and the file that a finished upload has become.
 _FILES = ("output_file_id", "error_file_id", "file")
 
 
 @dataclass(slots=True)
 class Said:
-    """What is known so far; of a stream, the last that was said."""
+    """What is known so far. Of a stream, the last statement counts."""
 
     id: str = ""
     status: str = ""
@@ -28,11 +28,6 @@ class Said:
     is_stored: bool = True
     ids: dict[str, str] = field(default_factory=dict)
     """Further objects that came about, by their ids: the family of each."""
-
-    @property
-    def is_undone(self) -> bool:
-        """The provider still works on it, whether or not anybody listens."""
-        return self.status in _UNDONE
 
     def learn(self, answer: Mapping[str, object]) -> None:
         """Read an answer, or one event of a stream."""
@@ -60,7 +55,7 @@ _ITEMS = msgspec.json.Decoder(list[_Item])
 
 
 def known_items(output: bytes | msgspec.Raw) -> list[dict[str, object]]:
-    """The items of a response's output; without their content, unless that names containers."""
+    """The items of a response's output. They come without their content, unless the output names containers."""
     raw = bytes(output)
     try:
         if b'"container_id"' in raw:

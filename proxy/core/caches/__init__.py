@@ -1,6 +1,6 @@
 """Provider prompt caches as pure models: what a request would be billed now, and what is stored after it.
 
-Four families, one protocol (``proxy.core.caches.prompt.CacheModel``):
+Four families, one face (``proxy.core.caches.cache.Cache``):
 
 - ``MARKER``: entries exist only where a marker stood, and writing costs extra. Claude, Qwen and MiniMax walk back from
   each marker (``marker``); OpenAI GPT-5.6 and newer look up exact boundaries, some of them their own (``boundary``).
@@ -13,52 +13,18 @@ the caller and may be virtual. All facts are in the profile (``proxy.core.provid
 states: ``pessimistic`` and ``optimistic`` turn them, so that a result can be reported under each answer.
 """
 
-from collections.abc import Iterable
-from typing import Protocol, assert_never
+from typing import assert_never
 
 from proxy.core.caches.boundary import BoundaryCache
-from proxy.core.caches.entries import DEFAULT_CAPACITY, EntryTable
+from proxy.core.caches.cache import Cache
+from proxy.core.caches.entries import DEFAULT_CAPACITY
 from proxy.core.caches.grid import GridCache
 from proxy.core.caches.marker import MarkerCache, validate
-from proxy.core.caches.prompt import Bill, CacheModel, Prompt
+from proxy.core.caches.prompt import Bill, Prompt
 from proxy.core.caches.unit import UnitCache
 from proxy.core.providers import CacheProfile, Dialect, Family
 
 __all__ = ["Cache", "make_cache", "validate"]
-
-
-class Cache(CacheModel, Protocol):
-    """A cache model that can also price futures that have not happened."""
-
-    def held(self, prompt: Prompt, now: float) -> list[int]:
-        """Positions, ascending, that a marker there would read; empty for caches without markers."""
-        ...
-
-    def last_use(self, prompt: Prompt, position: int, now: float) -> tuple[float, float] | None:
-        """Seconds since the entry at a position was last used, and its life; None where there is none."""
-        ...
-
-    def forget(self, prompt: Prompt, positions: Iterable[int]) -> None:
-        """Drop entries that the provider evidently does not hold. Nothing for caches that store every prefix: what was
-        just sent is stored again."""
-        ...
-
-    def follow(self, profile: CacheProfile) -> None:
-        """From now on these rules hold; where lives turned out shorter, entries end as much sooner."""
-        ...
-
-    def copy(self) -> "Cache":
-        """A hypothetical continuation, made in no time: it sees what this cache holds, and what it stores stays in it.
-        Drop it before this cache stores again."""
-        ...
-
-    def tables(self) -> tuple[EntryTable, ...]:
-        """Where the entries are: to hand them to another process, which orders them alike."""
-        ...
-
-    def __len__(self) -> int:
-        """Entries held, expired ones that were not swept yet included."""
-        ...
 
 
 def make_cache(profile: CacheProfile, *, capacity: int = DEFAULT_CAPACITY, is_forecast: bool = False) -> Cache:
@@ -76,13 +42,15 @@ def make_cache(profile: CacheProfile, *, capacity: int = DEFAULT_CAPACITY, is_fo
         case Family.UNIT:
             return UnitCache(profile, capacity)
         case Family.NONE:
-            return NoCache()
+            return NoCache(profile, capacity)
         case _:
             assert_never(profile.family)
 
 
-class NoCache:
-    """A provider without a prompt cache: every token is plain."""
+class NoCache(Cache):
+    """A provider without a prompt cache: every token is plain, and nothing is held."""
+
+    __slots__ = ()
 
     def bill(self, prompt: Prompt, now: float) -> Bill:
         """All plain."""
@@ -90,28 +58,3 @@ class NoCache:
 
     def store(self, prompt: Prompt, now: float, available: float, output: bytes | None = None) -> None:
         """Nothing is kept."""
-
-    def held(self, prompt: Prompt, now: float) -> list[int]:
-        """Nothing is held."""
-        return []
-
-    def last_use(self, prompt: Prompt, position: int, now: float) -> tuple[float, float] | None:
-        """Nothing is held."""
-        return None
-
-    def forget(self, prompt: Prompt, positions: Iterable[int]) -> None:
-        """Nothing is held."""
-
-    def follow(self, profile: CacheProfile) -> None:
-        """There are no rules."""
-
-    def copy(self) -> "NoCache":
-        """There is nothing to copy."""
-        return self
-
-    def tables(self) -> tuple[EntryTable, ...]:
-        """There are none."""
-        return ()
-
-    def __len__(self) -> int:
-        return 0

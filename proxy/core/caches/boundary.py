@@ -10,22 +10,18 @@ caching", https://developers.openai.com/api/docs/guides/prompt-caching, 2026-09-
 from bisect import bisect_left
 from collections.abc import Iterable, Sequence
 
-from proxy.core.caches.entries import EntryTable
+from proxy.core.caches.cache import Cache
 from proxy.core.caches.prompt import Bill, Prompt
-from proxy.core.providers import CacheProfile
 
 
-class BoundaryCache:
+class BoundaryCache(Cache):
     """Billed in three spans: read up to the longest candidate that lives, written up to the last boundary behind it."""
 
-    __slots__ = ("_profile", "_table")
-
-    def __init__(self, profile: CacheProfile, capacity: int, table: EntryTable | None = None) -> None:
-        self._profile = profile
-        self._table = EntryTable(capacity) if table is None else table
+    __slots__ = ()
 
     def bill(self, prompt: Prompt, now: float) -> Bill:
-        """Explicit mode without a breakpoint: everything is plain, nothing is cached."""
+        """What the provider would charge now. In explicit mode without a breakpoint every token is plain and nothing is
+        cached."""
         hit = self._hit(prompt, now)
         read = end = prompt.ends[hit] if hit >= 0 else 0
         long_end = read
@@ -55,30 +51,10 @@ class BoundaryCache:
         live = ((p, get((scope, digest))) for p, digest in enumerate(prompt.hashes[first:], first))
         return [p for p, entry in live if entry is not None and entry.available <= now < entry.expiry]
 
-    def last_use(self, prompt: Prompt, position: int, now: float) -> tuple[float, float] | None:
-        """Seconds since the entry at a position was last used, and its life."""
-        return self._table.last_use((prompt.scope, prompt.hashes[position]), now)
-
     def forget(self, prompt: Prompt, positions: Iterable[int]) -> None:
         """Drop the entries at these positions."""
         for position in positions:
             self._table.forget((prompt.scope, prompt.hashes[position]))
-
-    def follow(self, profile: CacheProfile) -> None:
-        """From now on these rules hold."""
-        self._table.shorten(self._profile, profile)
-        self._profile = profile
-
-    def copy(self) -> "BoundaryCache":
-        """A hypothetical continuation: reads through, keeps its own writes."""
-        return BoundaryCache(self._profile, 0, self._table.copy())
-
-    def tables(self) -> tuple[EntryTable, ...]:
-        """Where the entries are."""
-        return (self._table,)
-
-    def __len__(self) -> int:
-        return len(self._table)
 
     def _is_live(self, prompt: Prompt, position: int, now: float) -> bool:
         if prompt.ends[position] < self._profile.min_tokens:
@@ -106,11 +82,11 @@ class BoundaryCache:
         return found
 
     def _endings(self, prompt: Prompt) -> Sequence[int]:
-        """Where the provider may set a boundary itself; nothing in explicit mode."""
+        """The positions where the provider may set a boundary itself. There are none in explicit mode."""
         return prompt.endings if self._profile.implicit_marks else ()
 
     def _written(self, prompt: Prompt, read: int) -> list[int]:
-        """Boundaries behind what was read that get an entry."""
+        """The boundaries behind the part that was read; each of them gets an entry."""
         implicit = self._endings(prompt)[-1:]
         explicit = sorted(set(prompt.marks) - set(implicit))
         slots = self._profile.max_marks - len(implicit)

@@ -31,10 +31,11 @@ class Entry(NamedTuple):
 
 
 class EntryTable:
-    """Entries by key, in the order of their last use; expired ones are swept, then the least recently used go.
+    """Entries by key, in the order of their last use. Expired entries are swept; after that the least recently used are
+    dropped.
 
-    ``base`` is the table that a copy was made from: read through, never written. ``capacity_tokens`` bounds the sum of
-    the entries' tokens; 0 does not.
+    ``base`` is the table that a copy was made from: it is read, never written. ``capacity_tokens`` bounds the sum of
+    the tokens of all entries; 0 means no bound.
     """
 
     __slots__ = ("_base", "_capacity", "_capacity_tokens", "_entries", "_sweep_at", "_tokens")
@@ -72,7 +73,7 @@ class EntryTable:
         self._entries[key] = Entry(available, expiry, life_s, tokens)
 
     def adopt(self, key: Key, entry: Entry) -> None:
-        """An entry that was stored elsewhere; the longer life counts where it is known here, too."""
+        """Add an entry that another process stored. Of two entries of one key the one that lives longer counts."""
         old = self._entries.get(key)
         if old is not None and old.expiry >= entry.expiry:
             return
@@ -83,7 +84,7 @@ class EntryTable:
         self._tokens += entry.tokens
 
     def renew(self, keys: Iterable[Key], now: float) -> None:
-        """A read renews entries, each for its own life; nothing happens where none is readable."""
+        """A read renews entries, each for its own life. Entries that cannot be read stay as they are."""
         get = self.getter()
         for key in self.known(keys):
             entry = get(key)
@@ -91,7 +92,7 @@ class EntryTable:
                 self.put(key, now, entry.available, entry.life_s, entry.tokens)
 
     def known(self, keys: Iterable[Key]) -> list[Key]:
-        """Those of the keys that have an entry, dead or alive: of a long prompt that is a handful."""
+        """Those of the keys that have an entry, live or expired. Of a long prompt only a handful has one."""
         own, base = self._entries, self._base
         if base is None:
             return [key for key in keys if key in own]
@@ -111,7 +112,8 @@ class EntryTable:
             self._tokens -= own.tokens
 
     def shorten(self, before: CacheProfile, after: CacheProfile) -> None:
-        """Lives turned out shorter: entries end as much sooner. Rare, and linear in the entries."""
+        """Lives turned out shorter than the profile said: entries end earlier by that much. This is rare, and linear in
+        the entries."""
         lives = ((before.life_s, after.life_s), (before.long_life_s, after.long_life_s))
         sooner = {old + before.slack_s: old - new for old, new in lives if new < old}
         if not sooner:
@@ -122,7 +124,8 @@ class EntryTable:
                 self._entries[key] = entry._replace(expiry=entry.expiry - less, life_s=entry.life_s - less)
 
     def trim(self, now: float) -> None:
-        """Hold the bounds. Costs little per stored entry: whole sweeps at doubling sizes, evictions by the batch."""
+        """Keep the bounds. The cost for each stored entry is small: whole sweeps happen at doubling sizes, and
+        evictions in batches."""
         entries = self._entries
         if len(entries) >= self._sweep_at:
             dead = [key for key, entry in entries.items() if entry.expiry + _GRACE_S <= now]
@@ -142,7 +145,7 @@ class EntryTable:
         return len(self._entries)
 
     def _oldest(self, tokens: int) -> list[Key]:
-        """The least recently used entries that take so many tokens together."""
+        """The least recently used entries that together hold so many tokens."""
         found: list[Key] = []
         for key, entry in self._entries.items():
             if tokens <= 0:

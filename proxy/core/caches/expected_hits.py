@@ -20,5 +20,5 @@ def is_lucky(prompt: Prompt, profile: CacheProfile) -> bool:
 
 
 def share_of(read: int, profile: CacheProfile) -> int:
-    """Tokens that are read in expectation, where ``read`` would be by a request that lands well."""
+    """The tokens that are read in expectation. ``read`` is what a request reads that reaches the right machine."""
     return int(read * profile.hit_chance)

@@ -8,30 +8,30 @@ that at most floor((n - 1) / B) * B tokens are read; memory is bounded, output i
 """
 
 from bisect import bisect_left
-from collections.abc import Iterable
+from typing import Self
 
-from proxy.core.caches.entries import EntryTable
+from proxy.core.caches.cache import Cache
 from proxy.core.caches.expected_hits import is_lucky, share_of
 from proxy.core.caches.machines import Machines
 from proxy.core.caches.prompt import Bill, Prompt
 from proxy.core.providers import CacheProfile
 
 
-class GridCache:
-    """Billed in read and plain; where writes are metered, whole steps behind what was read are written.
+class GridCache(Cache):
+    """Bills tokens as read or plain. Where writes are metered, whole steps behind the part that was read are billed as
+    written.
 
-    A forecast takes chance at its expectation, where an account draws (by the prompt's digest, not at random): else
-    the planner would choose the layouts that it knows to be lucky.
+    A forecast takes the expected value of chance. A provider draws, by the digest of the prompt and not at random: a
+    forecast that drew would make the planner choose the layouts that it knows to be lucky.
     """
 
-    __slots__ = ("_first", "_is_forecast", "_machines", "_profile", "_step", "_table")
+    __slots__ = ("_first", "_is_forecast", "_machines", "_step")
 
     def __init__(self, profile: CacheProfile, capacity: int, *, is_forecast: bool = False) -> None:
-        self._profile = profile
+        super().__init__(profile, capacity)
         self._is_forecast = is_forecast
         self._step = max(1, profile.step)
         self._first = _first_step(profile)
-        self._table = EntryTable(capacity, profile.capacity_tokens)
         self._machines = Machines(profile.spill_rpm)
 
     def bill(self, prompt: Prompt, now: float) -> Bill:
@@ -48,9 +48,9 @@ class GridCache:
         )
 
     def store(self, prompt: Prompt, now: float, available: float, output: bytes | None = None) -> None:
-        """Every position from the minimum on; the deepest first, so that it is also the first to be evicted.
+        """Store every position from the minimum on. The deepest is stored first, so that it is also evicted first.
 
-        ``output`` gives the digest of the prompt with its answer behind it, for providers that keep that, too.
+        ``output`` is the digest of the prompt with its answer behind it, for providers that keep answers, too.
         """
         profile, table = self._profile, self._table
         if not prompt.scope:
@@ -69,37 +69,22 @@ class GridCache:
         table.trim(now)
         self._machines.request(prompt, now)
 
-    def held(self, prompt: Prompt, now: float) -> list[int]:
-        """Empty: there are no markers to place."""
-        return []
-
     def last_use(self, prompt: Prompt, position: int, now: float) -> tuple[float, float] | None:
         """Seconds since the entry at a position was last used, and its life."""
         return self._table.last_use((self._machines.scope(prompt, now), prompt.hashes[position]), now)
 
-    def forget(self, prompt: Prompt, positions: Iterable[int]) -> None:
-        """Nothing: what was just sent is stored again."""
-
     def follow(self, profile: CacheProfile) -> None:
         """From now on these rules hold."""
-        self._table.shorten(self._profile, profile)
-        self._profile = profile
+        super().follow(profile)
         self._step = max(1, profile.step)
         self._first = _first_step(profile)
 
-    def copy(self) -> "GridCache":
+    def copy(self) -> Self:
         """A hypothetical continuation: reads through, keeps its own writes."""
-        twin = object.__new__(GridCache)
-        twin._profile, twin._is_forecast, twin._step = self._profile, self._is_forecast, self._step
-        twin._first, twin._table, twin._machines = self._first, self._table.copy(), self._machines.copy()
+        twin = super().copy()
+        twin._is_forecast, twin._step, twin._first = self._is_forecast, self._step, self._first
+        twin._machines = self._machines.copy()
         return twin
-
-    def tables(self) -> tuple[EntryTable, ...]:
-        """Where the entries are."""
-        return (self._table,)
-
-    def __len__(self) -> int:
-        return len(self._table)
 
     def _found(self, prompt: Prompt, now: float) -> tuple[int, int]:
         """The deepest position that can be read (-1: none) and the tokens that are read there."""
@@ -139,6 +124,6 @@ class GridCache:
 
 
 def _first_step(profile: CacheProfile) -> int:
-    """The shortest prefix that can be read: shorter ones hold no whole step from the minimum on."""
+    """The shortest prefix that can be read: a shorter one holds no whole step that reaches the minimum."""
     step = max(1, profile.step)
     return -(-max(1, profile.min_tokens) // step) * step - profile.hidden_tokens

@@ -17,7 +17,7 @@ _Head = tuple[bytes, bytes]
 
 
 class Machines:
-    """Counts requests by their head; ``rpm`` of 0 means one machine for all."""
+    """Counts requests by what they are routed by. With ``rpm`` 0 there is one machine for all."""
 
     __slots__ = ("_recent", "_rpm")
 

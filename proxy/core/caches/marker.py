@@ -13,7 +13,8 @@ from bisect import bisect_left
 from collections.abc import Callable, Iterable, Sequence
 from itertools import repeat
 
-from proxy.core.caches.entries import Entry, EntryTable, Key
+from proxy.core.caches.cache import Cache
+from proxy.core.caches.entries import Entry, Key
 from proxy.core.caches.prompt import Bill, Life, Prompt
 from proxy.core.providers import CacheProfile, Dialect
 
@@ -33,14 +34,11 @@ def validate(prompt: Prompt, profile: CacheProfile) -> str | None:
     return None
 
 
-class MarkerCache:
-    """Billed in three spans: read up to the hit, written up to the last marker behind it, plain from there on."""
+class MarkerCache(Cache):
+    """Bills in three spans: up to the hit the prompt is read, up to the last marker behind it written, and plain from
+    there on."""
 
-    __slots__ = ("_profile", "_table")
-
-    def __init__(self, profile: CacheProfile, capacity: int, table: EntryTable | None = None) -> None:
-        self._profile = profile
-        self._table = EntryTable(capacity) if table is None else table
+    __slots__ = ()
 
     def bill(self, prompt: Prompt, now: float) -> Bill:
         """Read A = the hit, 1-hour write up to B = the last 1-hour marker behind A, 5-minute write up to C = the last
@@ -107,24 +105,8 @@ class MarkerCache:
             for key in self._keys(prompt, position):
                 self._table.forget(key)
 
-    def follow(self, profile: CacheProfile) -> None:
-        """From now on these rules hold."""
-        self._table.shorten(self._profile, profile)
-        self._profile = profile
-
     def _keys(self, prompt: Prompt, position: int) -> list[Key]:
         return [(scope, prompt.hashes[position]) for scope in {self._scope(prompt, "5m"), self._scope(prompt, "1h")}]
-
-    def copy(self) -> "MarkerCache":
-        """A hypothetical continuation: reads through, keeps its own writes."""
-        return MarkerCache(self._profile, 0, self._table.copy())
-
-    def tables(self) -> tuple[EntryTable, ...]:
-        """Where the entries are."""
-        return (self._table,)
-
-    def __len__(self) -> int:
-        return len(self._table)
 
     def _is_long(self, life: Life) -> bool:
         return life == "1h" and self._profile.long_life_s > 0
@@ -158,7 +140,8 @@ class MarkerCache:
         return best
 
     def _walk(self, get: Callable[[Key], Entry | None], scope: bytes, prompt: Prompt, mark: int, now: float) -> int:
-        """Back from one marker. A run stands for its last position; the marker's own position is looked at anyway."""
+        """The deepest readable position in reach of one marker, or -1. Going back, a run counts as its last position;
+        the position of the marker itself is always looked at."""
         profile = self._profile
         hashes, ends, minimum = prompt.hashes, prompt.ends, profile.min_tokens
         runs = prompt.runs if profile.collapses_runs else range(len(hashes))

@@ -37,6 +37,21 @@ class Prompt:
         return self.ends[-1] if self.ends else 0
 
 
+class Parts(Protocol):
+    """A prompt's tokens by the rate they are billed at: a ``Bill`` or a ``Usage``."""
+
+    @property
+    def read(self) -> int: ...
+    @property
+    def write_5m(self) -> int: ...
+    @property
+    def write_1h(self) -> int: ...
+    @property
+    def plain(self) -> int: ...
+    @property
+    def total(self) -> int: ...
+
+
 @dataclass(frozen=True, slots=True)
 class Bill:
     """Tokens of one prompt by the rate they are billed at; the four add up to the prompt's tokens.
@@ -61,14 +76,23 @@ class Bill:
         return self.read + self.write_5m + self.write_1h + self.plain
 
 
-class CacheModel(Protocol):
-    """One provider account's prompt cache: what is stored, and until when. Time is unix seconds, and given."""
+@dataclass(slots=True)
+class BillSum:
+    """Bills, added up."""
 
-    def bill(self, prompt: Prompt, now: float) -> Bill:
-        """What the provider would charge for this prompt now. Changes nothing."""
-        ...
+    read: int = 0
+    write_5m: int = 0
+    write_1h: int = 0
+    plain: int = 0
 
-    def store(self, prompt: Prompt, now: float, available: float, output: bytes | None = None) -> None:
-        """The request that started at ``now`` and first answered at ``available`` was accepted: refresh what it read
-        and add what it wrote. ``output`` chains the answer's digest where a provider caches output, too."""
-        ...
+    @property
+    def prompt(self) -> int:
+        """All prompt tokens."""
+        return self.read + self.write_5m + self.write_1h + self.plain
+
+    def add(self, bill: Parts) -> None:
+        """Count one more."""
+        self.read += bill.read
+        self.write_5m += bill.write_5m
+        self.write_1h += bill.write_1h
+        self.plain += bill.plain

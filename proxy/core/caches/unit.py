@@ -6,28 +6,28 @@ seconds and live for hours. Observed hits are multiples of 128 tokens (deepseek-
 The interval and the delay are fields of the profile.
 """
 
-from collections.abc import Iterable
+from typing import Self
 
+from proxy.core.caches.cache import Cache
 from proxy.core.caches.entries import EntryTable
 from proxy.core.caches.prompt import Bill, Prompt
 from proxy.core.providers import CacheProfile
 
 
-class UnitCache:
-    """Billed in two spans: read in whole steps, plain the rest."""
+class UnitCache(Cache):
+    """Bills in two spans: whole steps are read, and the rest is plain."""
 
-    __slots__ = ("_interval", "_profile", "_seen", "_step", "_units")
+    __slots__ = ("_interval", "_seen", "_step")
 
     def __init__(self, profile: CacheProfile, capacity: int) -> None:
-        self._profile = profile
+        super().__init__(profile, capacity)
         self._step = max(1, profile.step)
         self._interval = profile.interval_tokens or self._step
-        self._units = EntryTable(capacity)
         self._seen = EntryTable(capacity)
 
     def bill(self, prompt: Prompt, now: float) -> Bill:
         """The longest unit that this prompt begins with, rounded down to a step."""
-        get, scope, total, step = self._units.getter(), prompt.scope, prompt.total, self._step
+        get, scope, total, step = self._table.getter(), prompt.scope, prompt.total, self._step
         for position in range(len(prompt.ends) - 1, -1, -1):
             read = prompt.ends[position] // step * step
             if read < self._profile.min_tokens:
@@ -45,53 +45,36 @@ class UnitCache:
         life_s = profile.life_s + profile.slack_s
         shared = self._shared(prompt, now)
         if output is not None and profile.caches_output:
-            self._units.put((prompt.scope, output), now, available, life_s)
+            self._table.put((prompt.scope, output), now, available, life_s)
         last = len(prompt.ends) - 1
         for position in range(last, -1, -1):
             key = (prompt.scope, prompt.hashes[position])
             start = prompt.ends[position - 1] if position else 0
             crosses = prompt.ends[position] // self._interval > start // self._interval
             if position in (last, shared) or crosses:
-                self._units.put(key, now, available, life_s)
+                self._table.put(key, now, available, life_s)
             self._seen.put(key, now, available, life_s)
-        self._units.trim(now)
+        self._table.trim(now)
         self._seen.trim(now)
-
-    def held(self, prompt: Prompt, now: float) -> list[int]:
-        """Empty: there are no markers to place."""
-        return []
-
-    def last_use(self, prompt: Prompt, position: int, now: float) -> tuple[float, float] | None:
-        """Seconds since the entry at a position was last used, and its life."""
-        return self._units.last_use((prompt.scope, prompt.hashes[position]), now)
-
-    def forget(self, prompt: Prompt, positions: Iterable[int]) -> None:
-        """Nothing: what was just sent is stored again."""
 
     def follow(self, profile: CacheProfile) -> None:
         """From now on these rules hold."""
-        self._units.shorten(self._profile, profile)
-        self._profile = profile
+        super().follow(profile)
         self._step = max(1, profile.step)
         self._interval = profile.interval_tokens or self._step
 
-    def copy(self) -> "UnitCache":
+    def copy(self) -> Self:
         """A hypothetical continuation: reads through, keeps its own writes."""
-        twin = object.__new__(UnitCache)
-        for name in UnitCache.__slots__:
-            setattr(twin, name, getattr(self, name))
-        twin._units, twin._seen = self._units.copy(), self._seen.copy()
+        twin = super().copy()
+        twin._step, twin._interval, twin._seen = self._step, self._interval, self._seen.copy()
         return twin
 
     def tables(self) -> tuple[EntryTable, ...]:
-        """Where the entries are."""
-        return (self._units, self._seen)
-
-    def __len__(self) -> int:
-        return len(self._units)
+        """The tables of the units and of the prefixes that were seen."""
+        return (self._table, self._seen)
 
     def _shared(self, prompt: Prompt, now: float) -> int:
-        """The deepest position that an earlier request passed, too, or -1."""
+        """The deepest position that an earlier request also passed, or -1."""
         get = self._seen.getter()
         for position in range(len(prompt.ends) - 1, -1, -1):
             entry = get((prompt.scope, prompt.hashes[position]))

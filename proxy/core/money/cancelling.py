@@ -9,6 +9,6 @@ _RUN_ON = frozenset({"gemini", "groq", "mistral", "minimax", "dashscope", "openr
 
 
 def runs_on(server: str, *, is_stream: bool) -> bool:
-    """Whether the provider finishes the call, and bills it, also when its client has left. Servers that are not known
-    are taken to stop a stream, as vLLM, SGLang and llama.cpp do."""
+    """Whether the provider finishes a call, and bills it, although its client has left. Unknown servers are taken to
+    stop a stream, as vLLM, SGLang and llama.cpp do."""
     return not is_stream or server in _RUN_ON

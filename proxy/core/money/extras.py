@@ -42,8 +42,11 @@ SERVICE_FACTORS: Mapping[str, float] = {"priority": 2.5, "ultrafast": 6.0}
 
 @dataclass(frozen=True, slots=True)
 class Extras:
-    """None: the map has no such price. ``second`` is one of sound, ``image`` one that is made, ``query`` one search of
-    a reranker. ``by_tokens``: text is billed by the token."""
+    """Prices besides those of text tokens. None means that the map has no such price.
+
+    ``second`` is the price of a second of sound, ``image`` of an image that is made, ``query`` of one search of a
+    reranker. ``by_tokens`` says that text is billed by the token.
+    """
 
     image: float | None = None
     pixel: float | None = None
@@ -78,7 +81,7 @@ def is_extra(key: str) -> bool:
 
 
 def extras_of(entry: Mapping[str, object]) -> Extras:
-    """What an entry says of other prices than those of text."""
+    """The prices in an entry of the map that are not prices of text."""
     searches = entry.get(_SEARCH)
     sizes = searches if isinstance(searches, dict) else {}
     known = [found for name in sizes if (found := usd(sizes, name)) is not None]
@@ -108,7 +111,7 @@ def extras_of(entry: Mapping[str, object]) -> Extras:
 
 
 def usd(entry: Mapping[str, object], key: str) -> float | None:
-    """An amount; None where there is none that makes sense."""
+    """An amount in USD. None where the entry holds no sensible one."""
     value = entry.get(key)
     if isinstance(value, bool) or not isinstance(value, int | float) or not value >= 0:
         return None

@@ -8,9 +8,8 @@ price, and so does a write. All functions are pure.
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Protocol
 
-from proxy.core.caches.prompt import Bill
+from proxy.core.caches.prompt import Bill, Parts
 from proxy.core.money.extras import NO_EXTRAS, Extras, extras_of, is_extra, usd
 from proxy.core.response.usage import Usage
 
@@ -64,7 +63,7 @@ class Price:
         return cls(1.0, 0.0, read, write, write_long)
 
     def at(self, prompt_tokens: int) -> "Price":
-        """The price that holds for a prompt of this length: beyond a threshold every token costs the tier's price."""
+        """The price for a prompt of this length: beyond a threshold every token costs what the tier says."""
         price = self
         for above, dearer in self.tiers:
             if prompt_tokens <= above:
@@ -77,7 +76,7 @@ class Price:
         return next((price for name, price in self.services if name == service), self)
 
     def times(self, factor: float) -> "Price":
-        """Every token at that many times its price."""
+        """The price with every rate multiplied by a factor."""
         tiers = tuple((above, price.times(factor)) for above, price in self.tiers)
         return replace(
             self, input=self.input * factor, output=self.output * factor, read=self.read * factor,
@@ -94,11 +93,6 @@ class Price:
         """A cache write of the shorter life in input prices; None where input is free."""
         return self.write_5m / self.input if self.input else None
 
-    @property
-    def write_long_multiplier(self) -> float | None:
-        """A cache write of the longer life in input prices; None where input is free."""
-        return self.write_1h / self.input if self.input else None
-
 
 @dataclass(frozen=True, slots=True)
 class Cost:
@@ -111,21 +105,6 @@ class Cost:
     def total_usd(self) -> float:
         """Input and output."""
         return self.input_usd + self.output_usd
-
-
-class Parts(Protocol):
-    """A prompt's tokens by the rate they are billed at: a ``Bill`` or a ``Usage``."""
-
-    @property
-    def read(self) -> int: ...
-    @property
-    def write_5m(self) -> int: ...
-    @property
-    def write_1h(self) -> int: ...
-    @property
-    def plain(self) -> int: ...
-    @property
-    def total(self) -> int: ...
 
 
 def input_cost(parts: Parts, price: Price) -> float:
@@ -142,12 +121,6 @@ def input_cost(parts: Parts, price: Price) -> float:
 def uncached_cost(parts: Parts, price: Price) -> float:
     """USD for the same prompt if there were no cache."""
     return parts.total * price.at(parts.total).input
-
-
-def input_share(parts: Parts, price: Price) -> float:
-    """The prompt's cost as a share of its cost without a cache; 1.0 where that is nothing."""
-    uncached = uncached_cost(parts, price)
-    return input_cost(parts, price) / uncached if uncached else 1.0
 
 
 def cost(usage: Usage, price: Price) -> Cost:
@@ -286,7 +259,7 @@ class PriceMap:
         return found
 
     def override_all(self, overrides: Mapping[str, Entry]) -> None:
-        """Let these entries win from now on, in place of those before."""
+        """From now on these entries win, in place of the earlier ones."""
         self._overrides = overrides
         self._known.clear()
 

@@ -60,7 +60,7 @@ def may_tell_explicit(profile: CacheProfile, members: Container[str], server: st
 
 
 def written(routing: Routing | None, key: str) -> RoutingKey:
-    """Where the key goes; nowhere for a provider that takes none."""
+    """The place to which the key is written. None for a provider that takes no key."""
     if routing is None:
         return RoutingKey()
     pair = (routing.name, key[: routing.max_chars])

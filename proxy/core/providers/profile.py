@@ -42,8 +42,11 @@ _KEYS: Mapping[Dialect, str] = MappingProxyType(
 
 
 class MarkPlace(StrEnum):
-    """Where a marker on a tool result stands: on the message (inside its parts it is refused), on its last part (on the
-    message it is not read), or on either."""
+    """Where a marker on a tool result stands.
+
+    ``MESSAGE``: on the message; inside its parts it is refused. ``PART``: on its last part; on the message it is not
+    read. ``EITHER``: on either.
+    """
 
     MESSAGE = "message"
     PART = "part"
@@ -111,8 +114,8 @@ class Routing:
 
 @dataclass(frozen=True, slots=True)
 class Unknown:
-    """A field of which no source says enough. The profile holds the default; these are the values for a bad and for a
-    good day. ``why`` names the sources that disagree or are silent."""
+    """A field of which no source says enough. The profile holds the default; an ``Unknown`` holds one value for a bad
+    day and one for a good day. ``why`` names the sources that disagree or are silent."""
 
     field: str
     pessimistic: Any

@@ -13,21 +13,22 @@ _BLANKS = " \t\r\n"
 
 
 def break_before(text: str, position: int, floor: int = 0) -> int:
-    """Where the line breaks in front of ``position`` begin: at the end of the last line that says something, but not
-    before ``floor``. ``position`` itself where no line ends there."""
+    """The position where the line breaks in front of ``position`` begin: the end of the last line that has text, but
+    not before ``floor``. It is ``position`` itself where no line ends there."""
     said = floor + len(text[floor:position].rstrip(_BLANKS))
     end = text.find("\n", said, position)
     return position if end < 0 else end
 
 
 def one_break_before(text: str, position: int) -> int:
-    """Where the one line break begins that stands directly in front of ``position``; that itself where none does."""
+    """The position of the one line break that stands directly in front of ``position``; ``position`` itself where there
+    is none."""
     return position - text.endswith("\n", 0, position)
 
 
 def lines_before(text: str, lines: Range, limit: int) -> Range:
-    """Whole lines, of which nothing from ``limit`` on is theirs: where that is the break behind them they have the one
-    in front of them instead."""
+    """Whole lines that end before ``limit``. Where the break behind them lies beyond the limit, they get the break in
+    front of them instead."""
     start, end = lines
     if end <= limit or text.startswith("\n", start):
         return start, min(end, limit)
@@ -35,7 +36,7 @@ def lines_before(text: str, lines: Range, limit: int) -> Range:
 
 
 def bare_lines(text: str, lines: Range) -> str:
-    """Whole lines, without the break in front of them where the one behind them belongs to another piece."""
+    """Whole lines, without the break in front of them where the break behind them belongs to another piece."""
     start, end = lines
     found = text[start:end]
     is_shifted = not found.endswith("\n") and text.startswith("\n", end)

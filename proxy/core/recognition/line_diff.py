@@ -1,4 +1,4 @@
-"""In what two versions of a text differ, line by line, also where the text is long and the places are far apart."""
+"""Finds in which lines two versions of a text differ, also where the text is long and the differences are far apart."""
 
 from bisect import bisect_left
 from collections import Counter
@@ -17,7 +17,8 @@ Difference = tuple[int, int, int, int]
 
 
 def differences(before: Sequence[int], after: Sequence[int]) -> list[Difference] | None:
-    """All of them, in order; None where too much differs to say what stands for what. Lines are compared as hashes."""
+    """All differences, in order. None where the versions differ too much to say which lines stand for which. Lines are
+    compared as hashes."""
     found: list[Difference] = []
     effort = _Effort(_MOST_STEPS)
     low = first = 0
@@ -39,7 +40,7 @@ def differences(before: Sequence[int], after: Sequence[int]) -> list[Difference]
 def _trimmed(
     before: Sequence[int], after: Sequence[int], low: int, high: int, first: int, last: int
 ) -> tuple[int, int, int]:
-    """Where the first difference begins in the earlier version, and where the last one ends in both."""
+    """The start of the first difference in the earlier version, and the end of the last difference in both versions."""
     start = 0
     while start < min(high - low, last - first) and before[low + start] == after[first + start]:
         start += 1
@@ -86,8 +87,10 @@ class _Effort:
 def _compared(
     before: Sequence[int], after: Sequence[int], span: Difference, effort: _Effort
 ) -> list[Difference] | None:
-    """What differs between two parts, around the longest run of lines that they share, and so on to both sides; None
-    where that is too much work. Where many lines are equal, each run is found among very many."""
+    """The differences between two parts: around the longest run of lines that they share, and so on to both sides.
+
+    None where that is too much work: where many lines are equal, each run is found among very many.
+    """
     low, high, first, last = span
     matcher = SequenceMatcher(None, before[low:high], after[first:last], autojunk=False)
     counts = Counter(after[first:last])

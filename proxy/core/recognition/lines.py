@@ -19,7 +19,8 @@ Range = tuple[int, int]
 
 
 class Lines(Sequence[str]):
-    """A text's lines. Of one that is too long for any block only the two ends are kept, which are too long together."""
+    """The lines of a text. Of a line that is too long for any block only both ends are kept, which together are still
+    too long."""
 
     __slots__ = ("_fenced", "_lines")
 
@@ -53,8 +54,11 @@ class Lines(Sequence[str]):
         return first, last
 
     def _pairs(self, is_strict: bool) -> Iterator[Range]:
-        """The lines of the fences, each that opens with the one that closes it. Behind one that stands across a pair of
-        tags nobody can tell which fence opens and which one closes: all from there on may be code."""
+        """The lines of the fences: each opening fence with its closing one.
+
+        Behind a fenced part that stands across a pair of tags nobody can tell which fence opens and which one closes.
+        So everything from there on counts as code.
+        """
         opens, closes = self._tags()
         for opened, closed in self._fences(is_strict):
             if self._crosses_tags(opened, closed, opens, closes):
@@ -63,7 +67,7 @@ class Lines(Sequence[str]):
             yield opened, closed
 
     def _tags(self) -> tuple[dict[str, int], dict[str, int]]:
-        """By the name of a tag the first line that opens it, and the last line that closes it."""
+        """For each name of a tag the first line that opens it, and the last line that closes it."""
         opens: dict[str, int] = {}
         closes: dict[str, int] = {}
         for index, line in enumerate(self._lines):
@@ -76,7 +80,7 @@ class Lines(Sequence[str]):
         return opens, closes
 
     def _crosses_tags(self, first: int, last: int, opens: dict[str, int], closes: dict[str, int]) -> bool:
-        """Whether a tag between these lines belongs together with one outside of them."""
+        """Whether a tag between these lines belongs together with a tag outside of them."""
         inside: list[str] = []
         for line in self._lines[first + 1 : last]:
             if "<" not in line:

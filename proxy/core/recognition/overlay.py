@@ -34,14 +34,14 @@ def overlaid(base: Sequence[Cut], spans: Iterable[Range], parts: Sequence[Range]
 
 
 def _touches(span: Range, cut: Cut, text: str) -> bool:
-    """Whether a span has more of a cut than the line break in front of it."""
+    """Whether a span holds more of a cut than the line break in front of the cut."""
     has_break_only = span[0] < cut.start and not text[cut.start : span[1]].strip()
     return cut.start < span[1] and span[0] < cut.end and not has_break_only
 
 
 def _before(spans: Sequence[Range], starts: Sequence[int], text: str) -> list[Range]:
-    """Whole lines, where each leaves the line break that belongs to what follows: to a document, or to other lines that
-    have left theirs."""
+    """The spans as whole lines. Each leaves the line break that belongs to what follows: to a document, or to other
+    lines that have left theirs."""
     found: list[Range] = []
     limit = len(text)
     for start, end in reversed(spans):
@@ -53,7 +53,7 @@ def _before(spans: Sequence[Range], starts: Sequence[int], text: str) -> list[Ra
 
 
 def _same(base: Sequence[Cut], start: int, end: int) -> Cut:
-    """What stands there where nothing was laid over it."""
+    """The cut at a place over which nothing was laid."""
     at = bisect_right(base, start, key=lambda cut: cut.start) - 1
     if at >= 0 and start < base[at].end and base[at].kind is not PieceKind.SECTION:
         return Cut(base[at].key, base[at].kind, start, end)
@@ -61,7 +61,7 @@ def _same(base: Sequence[Cut], start: int, end: int) -> Cut:
 
 
 def _joined(spans: Iterable[Range]) -> list[Range]:
-    """Those that overlap as one."""
+    """The spans, with overlapping ones joined."""
     found: list[Range] = []
     for start, end in sorted(spans):
         if found and start < found[-1][1]:
@@ -72,7 +72,7 @@ def _joined(spans: Iterable[Range]) -> list[Range]:
 
 
 def _in_parts(spans: Iterable[Range], parts: Sequence[Range]) -> Iterator[Range]:
-    """Cut where a part ends."""
+    """The spans, cut where a part ends."""
     for start, end in spans:
         for begin, stop in parts[bisect_right(parts, start, key=lambda part: part[1]) :]:
             if begin >= end:
@@ -82,7 +82,7 @@ def _in_parts(spans: Iterable[Range], parts: Sequence[Range]) -> Iterator[Range]
 
 
 def _whole_parts(spans: Sequence[Range], parts: Iterable[Range], text: str) -> list[Range]:
-    """A part of which only blank space would stay goes as a whole."""
+    """The spans, where a part of which only blank space would stay is taken as a whole."""
     wholes: list[Range] = []
     for begin, end in parts:
         inside = islice(spans, bisect_left(spans, begin, key=lambda span: span[0]), None)

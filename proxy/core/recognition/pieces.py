@@ -90,7 +90,7 @@ class Bound(StrEnum):
 
 
 class TooMuch(Exception):
-    """A recogniser raises it where a text is more than it looks through: the text is then not its own."""
+    """A recogniser raises this where a text exceeds what it looks through. The next recogniser is then asked."""
 
     def __init__(self, bound: Bound) -> None:
         super().__init__(bound.value)
@@ -125,7 +125,7 @@ def recognise_text(recognisers: Iterable[Recogniser], role: str, text: str) -> R
 
 
 def _printable(cuts: tuple[Cut, ...]) -> tuple[Cut, ...]:
-    """The same with keys that can be logged, stored and shown: a path may hold half of a surrogate pair."""
+    """The cuts with keys that can be logged, stored and shown: a path may hold half of a surrogate pair."""
     keys = [printable(cut.key) for cut in cuts]
     if all(key == cut.key for key, cut in zip(keys, cuts, strict=True)):
         return cuts
@@ -133,8 +133,11 @@ def _printable(cuts: tuple[Cut, ...]) -> tuple[Cut, ...]:
 
 
 def joined(cuts: tuple[Cut, ...]) -> tuple[Cut, ...]:
-    """The same with all cuts of one key as one, from the first to the last and what stands between: a source that comes
-    in several pieces (excerpts of a file, a document's parts) is read in their order, and stays in one place."""
+    """The cuts, with all cuts of one key joined to one, from the first to the last with everything between them.
+
+    A source that comes in several pieces (excerpts of a file, parts of a document) is read in its order, and stays in
+    one place.
+    """
     last = {cut.key: index for index, cut in enumerate(cuts)}
     if len(last) == len(cuts):
         return cuts

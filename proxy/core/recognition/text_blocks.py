@@ -50,7 +50,7 @@ def fits(lines: Sequence[str], first: int, last: int) -> bool:
 
 
 def _trimmed(lines: Sequence[str], first: int, last: int) -> Range:
-    """Without the blank lines around."""
+    """The lines without the blank lines around them."""
     while first < last and not lines[last - 1].strip():
         last -= 1
     while first < last and not lines[first].strip():
@@ -59,7 +59,8 @@ def _trimmed(lines: Sequence[str], first: int, last: int) -> Range:
 
 
 def _grown(lines: Lines, first: int, last: int) -> Range:
-    """With the rest of the list, or of the lines that say nothing alone, and what those are called."""
+    """The lines with the rest of their list, or with the lines beside them that say nothing alone, and with their
+    headings."""
     fenced = _with_fences(lines, first, last)
     if fenced != (first, last):
         return _under_heading(lines, *fenced)
@@ -118,7 +119,7 @@ def _headed_paragraph(lines: Sequence[str], first: int, last: int) -> Range | No
 
 
 def _run(lines: Sequence[str], first: int, last: int, belongs: Callable[[str], object]) -> Range:
-    """With the neighbours on both sides that belong to them."""
+    """The lines with those neighbours on both sides that belong to them."""
     while first > 0 and last - first <= MAX_LINES and belongs(lines[first - 1]):
         first -= 1
     while last < len(lines) and last - first <= MAX_LINES and belongs(lines[last]):
@@ -127,8 +128,8 @@ def _run(lines: Sequence[str], first: int, last: int, belongs: Callable[[str], o
 
 
 def _under_heading(lines: Sequence[str], first: int, last: int, *, is_list: bool = False) -> Range:
-    """With the headings directly above; of a section with all that stands in it, where that is not too much, and no
-    instructions."""
+    """The lines with the headings directly above. Of a section, everything that stands in it is included, unless that
+    is too much or holds instructions."""
     lowest = max(0, first - _MAX_HEADINGS)
     start = first
     while start > lowest and is_heading(lines[start - 1]) and not _SECTION.match(lines[start - 1]):
@@ -145,7 +146,8 @@ def _under_heading(lines: Sequence[str], first: int, last: int, *, is_list: bool
 
 
 def _section_end(lines: Sequence[str], above: int, last: int, level: int) -> int:
-    """Where the section ends whose heading stands ``above``; somewhere in it, where it is too long to be moved."""
+    """The end of the section whose heading stands ``above``. It is somewhere within the section where that is too long
+    to be moved."""
     for index in range(last, len(lines)):
         if 0 < _level(lines[index]) <= level or CLOSE.match(lines[index]):
             return index
@@ -155,8 +157,11 @@ def _section_end(lines: Sequence[str], above: int, last: int, level: int) -> int
 
 
 def _closed(lines: Lines, first: int, last: int, *, is_whole: bool = True) -> Range | None:
-    """With both tags of a pair, or both fences; with ``is_whole`` also with the tags, or the heading, that nothing else
-    is left in. None where a tag has no other, or each of them brings another one, or where it is too much."""
+    """The lines with both tags of a pair, or with both fences. With ``is_whole`` they also include the tags, or the
+    heading, that would be left empty.
+
+    None where a tag has no partner, or where each round brings in another one.
+    """
     for _ in range(_MAX_ROUNDS):
         before = first, last
         first, last = _with_fences(lines, first, last)
@@ -184,13 +189,13 @@ def _closed(lines: Lines, first: int, last: int, *, is_whole: bool = True) -> Ra
 
 
 def _with_fences(lines: Lines, first: int, last: int) -> Range:
-    """With both ends of the fenced code that any of it stands in, however fences are read: some may be indented, and
-    some close where a line goes on behind them."""
+    """The lines with both ends of all fenced code that they touch, however fences are read: some are indented, and some
+    close on a line that goes on behind them."""
     return lines.with_code(*lines.with_code(first, last, is_strict=True), is_strict=False)
 
 
 def _emptied(lines: Sequence[str], first: int, last: int) -> Range:
-    """With the pair of tags, or the section's heading, that would be left without anything."""
+    """The lines with the pair of tags, or the heading of the section, that would be left empty."""
     above = _above(lines, first)
     below = next((i for i in range(last, len(lines)) if lines[i].strip()), len(lines))
     if above < 0:

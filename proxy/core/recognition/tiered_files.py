@@ -25,7 +25,7 @@ REFERENCE_HEADERS = {
 
 @dataclass(frozen=True, slots=True)
 class FileSpan:
-    """Where a file stands in a text: from its path to behind its closing fence."""
+    """The place of a file in a text, from its path to the end of its closing fence."""
 
     path: str
     start: int
@@ -51,7 +51,7 @@ def listing(text: str, start: int) -> Listing | None:
 
 
 def _files(text: str, position: int) -> Iterator[FileSpan]:
-    """Ends where no file follows."""
+    """The files one after another, up to the first place where none follows."""
     for number in range(MOST_PIECES + 1):
         fence = text.find("\n", position)
         path = text[position:fence] if 0 < fence - position <= _MOST_PATH_CHARS else ""

@@ -58,7 +58,7 @@ class ErrorEvents:
         return b"" if self._is_dropping else self._redacted(tail)
 
     def _behind_dropped(self, chunk: bytes) -> bytes:
-        """What of the chunk stands behind the error that was replaced."""
+        """What stands in the chunk behind the error that was replaced."""
         text = bytes(self._tail) + chunk
         end = _END.search(text)
         if end is None:
@@ -78,7 +78,7 @@ class ErrorEvents:
 
 
 def _stand_in(event: bytes) -> bytes:
-    """An error in the place of one that is too long."""
+    """An error event in the place of one that is too long to be shown."""
     error = UpstreamUnavailable(f"the upstream failed; its error has more than {MOST_BYTES} bytes and is not shown")
     return sse_error(error, ErrorForm.ANTHROPIC if _NAMED.match(event) else ErrorForm.OPENAI)
 
@@ -88,7 +88,7 @@ def _is_about_errors(events: bytes) -> bool:
 
 
 def _last_end(buffer: bytearray, known: int) -> int:
-    """Where the last whole event ends; 0 where none is whole."""
+    """The end of the last whole event. It is 0 where no event is whole."""
     end = 0
     for match in _END.finditer(buffer, max(0, known - 3)):
         end = match.end()

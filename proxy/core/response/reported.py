@@ -10,7 +10,8 @@ what the call cost (https://openrouter.ai/docs/use-cases/usage-accounting). Pure
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 
-_NOTHING: Mapping[str, object] = {}
+from proxy.core.response.usage import mapping
+
 _MOST_CALLS = 10_000
 _MOST_TOKENS = 10**12
 _MOST_USD = 10_000.0
@@ -56,13 +57,13 @@ NOTHING_REPORTED = Reported()
 
 def reported_in(payload: Mapping[str, object]) -> Reported:
     """What an answer, or an event of a stream, says."""
-    outer = _mapping(payload.get("response")) or _mapping(payload.get("message")) or payload
-    usage = _mapping(outer.get("usage")) or _mapping(payload.get("usage"))
+    outer = mapping(payload.get("response")) or mapping(payload.get("message")) or payload
+    usage = mapping(outer.get("usage")) or mapping(payload.get("usage"))
     tier = outer.get("service_tier")
-    prompt = _mapping(usage.get("prompt_tokens_details")) or _mapping(usage.get("input_tokens_details"))
-    prompt = prompt or _mapping(usage.get("input_token_details"))
-    answer = _mapping(usage.get("completion_tokens_details")) or _mapping(usage.get("output_tokens_details"))
-    tools = _mapping(usage.get("server_tool_use"))
+    prompt = mapping(usage.get("prompt_tokens_details")) or mapping(usage.get("input_tokens_details"))
+    prompt = prompt or mapping(usage.get("input_token_details"))
+    answer = mapping(usage.get("completion_tokens_details")) or mapping(usage.get("output_tokens_details"))
+    tools = mapping(usage.get("server_tool_use"))
     items = outer.get("output")
     types = (
         [item.get("type") for item in items[:_MOST_ITEMS] if isinstance(item, dict)] if isinstance(items, list) else []
@@ -100,7 +101,3 @@ def _amount(found: object, most: float) -> float:
     """An amount that makes sense: neither negative, nor NaN, nor endless."""
     is_number = isinstance(found, int | float) and not isinstance(found, bool)
     return float(found) if is_number and 0 <= found <= most else 0.0  # type: ignore[arg-type, operator]
-
-
-def _mapping(found: object) -> Mapping[str, object]:
-    return found if isinstance(found, dict) else _NOTHING

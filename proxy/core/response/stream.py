@@ -299,7 +299,8 @@ class StreamFold:
 
 
 def _payload(data: bytes) -> object:
-    """An event's data, read in the same way; None for what is no JSON."""
+    """The data of an event as JSON; None where it is no JSON. A half of a surrogate pair is read as
+    another character."""
     for read in (bytes, mended):
         try:
             return orjson.loads(read(data))

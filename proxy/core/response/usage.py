@@ -14,8 +14,6 @@ https://docs.aws.amazon.com/bedrock/latest/userguide/prompt-caching.html, and li
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
-from proxy.core.caches.prompt import Life
-
 _NOTHING: Mapping[str, object] = {}
 _LARGEST = 10**12
 """A larger counter is no count of tokens."""
@@ -97,8 +95,8 @@ class Counts:
             writes_told=self.writes_told or other.writes_told,
         )
 
-    def usage(self, life: Life = "5m") -> Usage:
-        """The normalised usage; writes of no stated life count as ``life``."""
+    def usage(self) -> Usage:
+        """The normalised usage; writes of no stated life count as those of the shorter one."""
         write = max(self.write, self.write_5m + self.write_1h)
         read = self.read
         prompt = self.base
@@ -108,21 +106,16 @@ class Counts:
             prompt = max(self.total - self.output, read + write)
         read = min(read, prompt)
         write = min(write, prompt - read)
-        short, long = self._split(write, life)
+        long = min(self.write_1h, write)
         output = self.output + self._hidden_output(prompt)
         split = self.write_5m + self.write_1h > 0
-        return Usage(prompt, output, read, short, long, writes_told=self.writes_told, lives_told=split)
+        return Usage(prompt, output, read, write - long, long, writes_told=self.writes_told, lives_told=split)
 
     def _is_exclusive(self, write: int) -> bool:
-        """By shape, or by the provider's own sum."""
+        """Whether the prompt counter leaves out what the cache read and wrote. The shape of the report says so, or the
+        provider's own sum."""
         cached = self.read + write
         return self.exclusive or (cached > 0 and self.base > 0 and self.total == self.base + cached + self.output)
-
-    def _split(self, write: int, life: Life) -> tuple[int, int]:
-        long = min(self.write_1h, write)
-        short = min(self.write_5m, write - long)
-        rest = write - short - long
-        return (short + rest, long) if life == "5m" else (short, long + rest)
 
     def _hidden_output(self, prompt: int) -> int:
         """Thinking that is billed as output and stands in the total alone.
@@ -150,18 +143,15 @@ class UsageFold:
         if counts is not None:
             self._counts = counts if self._counts is None else self._counts.merged(counts)
 
-    def usage(self, life: Life = "5m") -> Usage | None:
+    def usage(self) -> Usage | None:
         """What the provider has reported up to now; None where it was nothing."""
-        return None if self._counts is None else self._counts.usage(life)
+        return None if self._counts is None else self._counts.usage()
 
 
-def usage_of(payload: Mapping[str, object], life: Life = "5m") -> Usage | None:
-    """The usage in a response body, a stream event, or a usage object; None where there is none.
-
-    ``life`` is what cache writes count as where the provider does not say how long it keeps them.
-    """
+def usage_of(payload: Mapping[str, object]) -> Usage | None:
+    """The usage in a response body, a stream event, or a usage object; None where there is none."""
     counts = counts_of(payload)
-    return None if counts is None else counts.usage(life)
+    return None if counts is None else counts.usage()
 
 
 def counts_of(payload: Mapping[str, object]) -> Counts | None:
@@ -175,17 +165,17 @@ def counts_of(payload: Mapping[str, object]) -> Counts | None:
 
 
 def _reports(payload: Mapping[str, object]) -> Iterator[Mapping[str, object]]:
-    """Every usage object in the payload, wherever a provider puts it."""
+    """Every usage object in the payload, wherever the provider puts it."""
     yield payload
     for name in _NAMES:
-        yield _mapping(payload.get(name))
+        yield mapping(payload.get(name))
     for holder in _HOLDERS:
-        yield _mapping(_mapping(payload.get(holder)).get("usage"))
+        yield mapping(mapping(payload.get(holder)).get("usage"))
     choices = payload.get("choices")
     if not isinstance(choices, list):
         return
     for choice in choices:  # Kimi streams it inside the choice: https://github.com/earendil-works/pi/issues/2017
-        yield _mapping(_mapping(choice).get("usage"))
+        yield mapping(mapping(choice).get("usage"))
 
 
 def _read(report: Mapping[str, object]) -> Counts | None:
@@ -206,14 +196,14 @@ def _read(report: Mapping[str, object]) -> Counts | None:
 
 def _inclusive(report: Mapping[str, object], prompt: str, output: str) -> Counts:
     """OpenAI's shape. litellm, OpenRouter and others repeat one figure under several names: the largest counts once."""
-    details = _mapping(report.get(prompt + "_details"))
+    details = mapping(report.get(prompt + "_details"))
     hit = _count(report.get("prompt_cache_hit_tokens"))
     short, long = _lives(report, details)
     return Counts(
         base=_count(report.get(prompt)) or hit + _count(report.get("prompt_cache_miss_tokens")),
         output=_count(report.get(output)),
         total=_count(report.get("total_tokens")),
-        reasoning=_count(_mapping(report.get(output + "_details")).get("reasoning_tokens")),
+        reasoning=_count(mapping(report.get(output + "_details")).get("reasoning_tokens")),
         read=max(hit, _most(details, "cached_tokens"), _most(report, "cached_tokens", "cache_read_input_tokens")),
         write=max(_written(details), _written(report)),
         write_5m=short,
@@ -232,7 +222,7 @@ def _messages(report: Mapping[str, object]) -> Counts:
     steps = report.get("iterations")
     if not isinstance(steps, list):
         return counts
-    billed = [_message_counts(s) for s in map(_mapping, steps) if s.get("type") != "advisor_message"]
+    billed = [_message_counts(s) for s in map(mapping, steps) if s.get("type") != "advisor_message"]
     summed = Counts(
         base=sum(c.base for c in billed),
         output=sum(c.output for c in billed),
@@ -262,7 +252,7 @@ def _bedrock(report: Mapping[str, object]) -> Counts:
     """Converse, and the InvokeModel variants with ``Count`` behind the names."""
     lives = {"5m": 0, "1h": 0}
     details = report.get("cacheDetails")
-    for entry in map(_mapping, details if isinstance(details, list) else ()):
+    for entry in map(mapping, details if isinstance(details, list) else ()):
         life = entry.get("ttl")
         if isinstance(life, str) and life in lives:
             lives[life] += _count(entry.get("inputTokens"))
@@ -300,7 +290,7 @@ def _lives(report: Mapping[str, object], details: Mapping[str, object]) -> tuple
         details.get("cache_creation_token_details"),
         details.get("cache_write_tokens_details"),
     ):
-        by_life = _mapping(split)
+        by_life = mapping(split)
         if by_life:
             short = max(short, _most(by_life, *_SHORT_LIFE_KEYS))
             long = max(long, _most(by_life, *_LONG_LIFE_KEYS))
@@ -320,5 +310,6 @@ def _count(value: object) -> int:
     return 0
 
 
-def _mapping(value: object) -> Mapping[str, object]:
+def mapping(value: object) -> Mapping[str, object]:
+    """The value where it is an object; else an empty one."""
     return value if isinstance(value, dict) else _NOTHING

@@ -77,7 +77,7 @@ class Redaction:
         return text if found == plain else found
 
     def body(self, body: bytes) -> bytes:
-        """The same for bytes, whatever they are."""
+        """Bytes without the secrets, whatever the bytes are."""
         text = body.decode("utf-8", "surrogateescape")
         found = self.text(text)
         return body if found == text else found.encode("utf-8", "surrogateescape")
@@ -88,7 +88,7 @@ class Redaction:
         return self._unquoted(self._unmasked(self._literal.sub(REDACTED, text)))
 
     def _unmasked(self, text: str) -> str:
-        """Without the beginning and end of a secret around stars or dots."""
+        """The text without the beginning and the end of a secret around stars or dots."""
         parts, done = [], 0
         for mask in _MASK.finditer(text):
             if mask.start() < done:
@@ -107,7 +107,7 @@ class Redaction:
         return any(secret.startswith(before) and secret.endswith(after) for secret in self._secrets)
 
     def _unquoted(self, text: str) -> str:
-        """Without a long beginning or end of a secret."""
+        """The text without a long beginning, or a long end, of a secret."""
         return _RUN.sub(lambda run: REDACTED if self._is_told(run[0]) else run[0], text)
 
     def _is_told(self, run: str) -> bool:
@@ -142,7 +142,10 @@ def without_shapes(text: str) -> str:
 
 
 def _unless_words(run: re.Match[str]) -> str:
-    """Words have no digits between them, names of models few letters; a key of that length has all kinds."""
+    """The run, or a stand-in where it looks like a key.
+
+    Words have no digits between them, and names of models have few letters; a key of that length has all kinds.
+    """
     text = run[0]
     if not any(char.isdigit() for char in text):
         return text
@@ -174,5 +177,5 @@ def _unescaped(match: re.Match[str]) -> str:
 
 
 def _run_start(text: str, end: int) -> int:
-    """Where the word begins that ends there."""
+    """The start of the word that ends at ``end``."""
     return end - len(before := text[max(0, end - _MOST_AROUND_CHARS) : end]) + len(before.rstrip(_WORD_CHARS))

@@ -134,8 +134,11 @@ def _is_vast(raw: Raw | bytes) -> bool:
 
 
 def _has_vast_parts(raw: Raw | bytes) -> bool:
-    """Messages of many parts each. In a string a brace is hardly ever followed by any of these: quotes and line ends
-    are escaped there."""
+    """Whether messages have so many parts that they are not taken apart.
+
+    Within a string a brace is hardly ever followed by any of the starts of an object: quotes and line ends are escaped
+    there.
+    """
     if len(raw) <= _LARGE_BYTES:
         return False
     text = bytes(raw)
@@ -159,7 +162,7 @@ def value(raw: Raw | bytes) -> object:
 
 
 def text_value(raw: Raw | bytes) -> object:
-    """The same for text of the prompt, in which the half of a surrogate pair is kept. Raises Unreadable."""
+    """A text of the prompt, parsed. Halves of surrogate pairs are kept. Raises Unreadable."""
     text = bytes(raw)
     try:
         if len(text) > PIECE_BYTES and text[:1] == text[-1:] == b'"':
@@ -177,17 +180,24 @@ def decoded_object(raw: Raw | bytes) -> Members:
     holds one, or stands twice beside one."""
     try:
         return _OBJECT.decode(raw)
-    except msgspec.DecodeError:
-        own = bytes(raw)
-        shape = same_shape(own)
-        if shape is None:
-            raise
+    except msgspec.DecodeError as error:
+        own, shape = _own_and_shape(raw, error)
         found = _OBJECT.decode(shape)
         spans = value_spans(shape, found) if len(found) <= _MOST_MEMBERS else None
         if spans is None or not _has_same_names(own, shape, spans):
             raise
         whole = memoryview(own)
         return {name: Raw(whole[start:end]) for name, (start, end) in spans.items()}
+
+
+def _own_and_shape(raw: Raw | bytes, error: msgspec.DecodeError) -> tuple[bytes, bytes]:
+    """The value's own bytes, and a copy of the same shape that a decoder takes. Raises the error where the value holds
+    no half of a surrogate pair."""
+    own = bytes(raw)
+    shape = same_shape(own)
+    if shape is None:
+        raise error
+    return own, shape
 
 
 def _has_same_names(own: bytes, shape: bytes, spans: Mapping[str, Span]) -> bool:
@@ -205,11 +215,8 @@ def decoded_array(raw: Raw | bytes) -> list[Raw]:
     where these are too many."""
     try:
         return _ARRAY.decode(raw)
-    except msgspec.DecodeError:
-        own = bytes(raw)
-        shape = same_shape(own)
-        if shape is None:
-            raise
+    except msgspec.DecodeError as error:
+        own, shape = _own_and_shape(raw, error)
         found = _ARRAY.decode(shape)
         if len(found) > MOST_ELEMENTS:
             raise Unreadable("too many elements") from None
@@ -230,9 +237,10 @@ def splice(
     messages_at: Span | None = None,
     within: Sequence[Patch] = (),
 ) -> bytes:
-    """``body`` with top-level members replaced, removed (None) or added at the end; all other bytes as they were.
-    ``messages_at`` is where the messages stand, where that is known: they are then not searched for, and may be patched
-    ``within``."""
+    """The body with top-level members replaced, removed (None) or added at the end. All other bytes stay as they were.
+
+    Where ``messages_at`` says where the messages stand, they are not searched for, and may be patched ``within``.
+    """
     effective = {k: v for k, v in changes.items() if v is not None or k in members}
     if not effective and not within:
         return body
@@ -260,7 +268,8 @@ def splice(
 
 
 def _patch(whole: memoryview, position: int, within: Sequence[Patch], pieces: list[bytes | memoryview]) -> int:
-    """Add what stands from ``position`` on up to the last patch, patched; the position behind it."""
+    """Add the bytes from ``position`` up to the last patch, with the patches applied. Returns the
+    position behind them."""
     for first, behind, new in within:
         pieces += (whole[position:first], new)
         position = behind
@@ -301,7 +310,8 @@ def _value(members: Members, key: str) -> object:
 
 
 def _is_json_object(body: bytes) -> bool:
-    """Slow and thorough; reached only by bodies that the fast reader refuses. Large ones are not built for it."""
+    """A slow and thorough check, which only bodies reach that the fast reader refuses. Large bodies are not built for
+    it."""
     try:
         if len(body) > _LARGE_BYTES:
             _TOP.decode(mended(body))
@@ -329,8 +339,10 @@ def peek(body: bytes, reader: "msgspec.json.Decoder[T]") -> T | None:
 
 
 def value_spans(body: bytes, members: Members, messages_at: Span | None = None) -> dict[str, Span] | None:
-    """Where each member's value stands in the body; None where a key stands twice, which no span can express.
-    ``messages_at`` is taken as it is: that the messages stand there once was found out before."""
+    """The place of the value of each member in the body. None where a key stands twice, which no span can express.
+
+    ``messages_at`` is taken as it is: somebody has already found out that the messages stand there, once.
+    """
     spans: dict[str, Span] = {}
     position = body.index(b"{") + 1
     for key, raw in members.items():

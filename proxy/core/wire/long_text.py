@@ -46,7 +46,7 @@ def _texts(raw: bytes, start: int, end: int) -> Iterator[str]:
 
 
 def _behind_piece(raw: bytes, start: int, end: int) -> int:
-    """Where a piece ends that begins at ``start``, behind whole escapes."""
+    """The end of the piece that begins at ``start``. It never splits an escape."""
     at = start + PIECE_BYTES
     if at >= end:
         return end
@@ -62,7 +62,7 @@ def _behind_piece(raw: bytes, start: int, end: int) -> int:
 
 
 def _escape_bytes(raw: bytes, at: int) -> int:
-    """How long the escape is that begins here, the other half of its pair included."""
+    """The length of the escape that begins here, with the other half of its pair."""
     if raw[at + 1 : at + 2] != b"u":
         return 2
     return _PAIR_BYTES if _PAIR.match(raw, at) else _PAIR_BYTES // 2

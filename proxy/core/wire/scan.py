@@ -101,7 +101,7 @@ def _behind_space(body: bytes, at: int) -> int:
 
 
 def _behind_run(run: re.Pattern[bytes], body: bytes, at: int) -> int:
-    """Where a run of such characters ends that begins here; ``run`` may match nothing."""
+    """The end of the run of such characters that begins here. ``run`` may match nothing."""
     while True:
         end = min(at + PIECE_BYTES, len(body))
         found = run.match(body, at, end)
@@ -112,7 +112,7 @@ def _behind_run(run: re.Pattern[bytes], body: bytes, at: int) -> int:
 
 
 def _behind_string(body: bytes, at: int) -> int:
-    """Where the string that begins here ends; -1 where none begins or it does not end."""
+    """The end of the string that begins here. It is -1 where no string begins, or where it does not end."""
     if body[at : at + 1] != b'"':
         return -1
     at += 1
@@ -128,7 +128,7 @@ def _behind_string(body: bytes, at: int) -> int:
 
 
 def _behind_colon(body: bytes, behind_name: int) -> int:
-    """Where the value behind a member's name begins; -1 where there is no name or no colon."""
+    """The start of the value behind the name of a member. It is -1 where there is no name or no colon."""
     if behind_name < 0:
         return -1
     at = _behind_space(body, behind_name)
@@ -136,7 +136,8 @@ def _behind_colon(body: bytes, behind_name: int) -> int:
 
 
 def _behind_value(body: bytes, at: int, brackets: int) -> tuple[int, int]:
-    """Where the value that begins here ends (-1: that is not understood), and how many brackets may still be read."""
+    """The end of the value that begins here (-1 where it is not understood), and how many brackets may
+    still be read."""
     first = body[at : at + 1]
     if first == b'"':
         return _behind_string(body, at), brackets

@@ -89,8 +89,11 @@ def _replaced_in_piece(piece: bytes, backslash: bytes) -> bytes:
 
 
 def _behind_escapes(text: bytes, start: int) -> int:
-    """Where a piece ends that begins at ``start``, such that it holds every escape and every character whole that
-    begins in it. A piece is short, for while Python works at one it does nothing else."""
+    """The end of a piece that begins at ``start``. The piece holds each escape and each character whole that begins in
+    it.
+
+    A piece is short, because Python does nothing else while it works on one.
+    """
     end = start + _PIECE_BYTES
     if end >= len(text):
         return len(text)

@@ -1,4 +1,4 @@
-"""What kind of session a trace is: does the client's own order leave a cache what it could keep?"""
+"""The kind of session that a trace is: does the client's own order let a cache keep what it could keep?"""
 
 from collections.abc import Sequence
 
@@ -11,8 +11,10 @@ _LIFE_S = 300.0
 
 
 def prefix_share(prompts: Sequence[tuple[float, Prompt]], bags: Sequence[Bag]) -> float:
-    """Of the tokens that requests repeat from an earlier one, how many stand in a prefix that was sent within five
-    minutes. Near 1 the client only appends, and markers are all that is needed; 1 where nothing is repeated."""
+    """Of the tokens that requests repeat, the share that stands in a prefix which was sent within five minutes.
+
+    Near 1 the client only appends, and markers are all that is needed. It is 1 where nothing is repeated.
+    """
     passed: dict[tuple[bytes, bytes], float] = {}
     kept = 0
     for at, prompt in prompts:

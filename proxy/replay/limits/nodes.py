@@ -29,7 +29,7 @@ class Rates:
 
 
 def node_cost(times: Sequence[float], rates: Rates) -> float:
-    """The least cost of uses at these times (ascending), per token."""
+    """The least cost per token of uses at these times, which ascend."""
     if len(rates.lives) > 1:
         return _with_lives(times, rates)
     write, life_s = rates.lives[0]
@@ -69,7 +69,7 @@ def _least(states: dict[float, float], expiry: float, cost: float) -> None:
 
 
 def _undominated(states: dict[float, float]) -> dict[float, float]:
-    """Without the states that die sooner and cost no less than another."""
+    """The states that remain when those are left out that die sooner and cost no less than another."""
     kept: dict[float, float] = {}
     cheapest = float("inf")
     for expiry in sorted(states, reverse=True):

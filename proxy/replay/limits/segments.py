@@ -17,7 +17,7 @@ import orjson
 
 from proxy.core.digest import chain, digest
 from proxy.core.providers import Family
-from proxy.replay.prompts import PromptReader
+from proxy.upstream.embedded import PromptReader
 
 # As files are written: a paragraph begins at the margin behind a blank line.
 _PARAGRAPH = re.compile(r"(?<=\n\n)(?=\S)")
@@ -36,7 +36,7 @@ class Beginnings:
     digests: tuple[bytes, ...] = ()
 
     def share(self, known: Container[bytes]) -> float:
-        """At most this share of the segment stands at the beginning of one that is known."""
+        """The largest share of the segment that can stand at the beginning of a known one."""
         steps = 0
         for one in self.digests:
             if one not in known:
@@ -58,7 +58,8 @@ class Bag:
 
     @property
     def rest(self) -> int:
-        """Tokens that belong to no segment (framing), or that the segments count beyond the provider's total."""
+        """Tokens that belong to no segment (framing). Negative where the segments count more than the
+        provider's total."""
         return self.total - sum(self.segments.values())
 
 
@@ -107,7 +108,8 @@ class Bagger:
 
 
 def _texts(part: dict[str, Any]) -> Iterator[tuple[bytes, str]]:
-    """The paragraphs and other segments of a message or tool, each with what must not be mixed with others."""
+    """The paragraphs and other segments of a message or tool. Each comes with a label for what must not be mixed with
+    others."""
     role = part.get("role")
     if not isinstance(role, str):
         yield b"tool definition", _json(part)

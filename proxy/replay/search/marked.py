@@ -16,7 +16,8 @@ _MAX_STOPS = 7
 
 @dataclass(frozen=True, slots=True)
 class MarkedEntry:
-    """A live entry: until when, how many tokens, which requests could begin with it, and the order it was sent in."""
+    """A live entry: until when it lives, its tokens, the requests that could begin with it, and the order in which it
+    was sent."""
 
     expiry: float
     tokens: int
@@ -50,11 +51,11 @@ class Marked:
         return {}
 
     def live(self, state: State, at: float) -> State:
-        """Without what has expired."""
+        """The state without expired entries."""
         return {node: held for node, held in state.items() if at < held.expiry}
 
     def orders(self, state: State, shot: Shot, orders: Orders) -> Iterator[tuple[Element, ...]]:
-        """Every order worth trying in this state."""
+        """Every order that is worth trying in this state."""
         yield orders.natural()
         yield from orders.cold()
         for before in {held.digests for held in state.values() if held.mask >> shot.index & 1}:
@@ -97,11 +98,12 @@ class Marked:
         return totals
 
     def key(self, state: State) -> object:
-        """Equal for states that are the same from here on."""
+        """A key that is equal for states that are the same from here on."""
         return tuple(sorted((node, held.expiry) for node, held in state.items()))
 
     def _stops_of(self, path: Path, shot: Shot) -> list[int]:
-        """Positions behind which fewer requests could follow; the ones of the greatest difference in tokens."""
+        """The positions behind which fewer requests could follow. Where there are too many, those with the greatest
+        difference in tokens count."""
         known = self._stops.get(path.number)
         if known is not None:
             return known
@@ -182,7 +184,7 @@ class Marked:
         return loss
 
     def _lookup(self, state: State, path: Path, marks: Sequence[int]) -> int:
-        """The provider's own: from each marker at most so many runs back."""
+        """The position that the provider finds: it goes back from each marker by a limited number of runs."""
         nodes, runs, ends = path.nodes, path.runs, path.ends
         for mark in reversed(marks):
             last = runs[mark] - self._profile.lookback

@@ -15,7 +15,7 @@ _LIFE_WEIGHT = 1e9
 
 
 class Orders:
-    """Every order that the search tries for one request, each made once."""
+    """Every order that the search tries for one request. Each is made once."""
 
     def __init__(self, shot: Shot) -> None:
         self._shot = shot
@@ -23,7 +23,7 @@ class Orders:
         self._kept: dict[tuple[int, tuple[bytes, ...]], Elements] = {}
 
     def natural(self) -> Elements:
-        """As the client has it."""
+        """The client's own order."""
         return self._shot.materials[0].natural
 
     def cold(self) -> Iterator[Elements]:
@@ -62,7 +62,7 @@ class Orders:
         return found
 
     def _variants(self, material: RequestElements, kept: Elements) -> Iterator[Elements]:
-        """The remaining pieces behind the conversation; or those of them that live long enough before it."""
+        """The remaining pieces behind the conversation, or in front of it those of them that live long enough."""
         seen: set[tuple[bytes, ...]] = set()
         for weight in (self._by_life, self._by_presence):
             yield from self._weighted(material, kept, weight, seen)
@@ -94,7 +94,7 @@ class Orders:
 
 
 def _spread(lives: Sequence[int]) -> list[int]:
-    """At most so many thresholds, the extremes among them."""
+    """A limited number of thresholds, with the extremes among them."""
     if len(lives) <= _MAX_THRESHOLDS:
         return list(lives)
     last = len(lives) - 1
@@ -116,7 +116,7 @@ def _documents(material: RequestElements, kept: Sequence[Element], weight: Weigh
 
 
 def _forms(material: RequestElements, kept: Sequence[Element], early: Sequence[ContextPiece]) -> list[Element]:
-    """These pieces as elements, a group's last one under the client's own opening."""
+    """These pieces as elements. The last one of a group stands under the client's own opening."""
     count = {g.message: len(g.items) for g in material.groups}
     done: dict[int, int] = {}
     for element in kept:
@@ -136,7 +136,7 @@ def _forms(material: RequestElements, kept: Sequence[Element], early: Sequence[C
 
 
 def _cuts(shot: Shot, kept: Sequence[Element]) -> list[int]:
-    """Places in front of the first piece that lives no longer than 0, 1, 3 requests."""
+    """The places in front of the first piece that lives no longer than 0, 1 and 3 requests."""
     found = []
     for limit in (0, 1, 3):
         for index, element in enumerate(kept):

@@ -18,20 +18,20 @@ from proxy.core.sessions.observation import commit_reading, read_request
 from proxy.core.sessions.session import Session, SessionTable
 from proxy.core.wire.json_body import ChatRequest, Unreadable, parse_chat
 from proxy.errors import UpstreamRejected
-from proxy.replay.prompts import PromptReader
 from proxy.replay.trace import Step
-
-# Parameters that providers render between the system text and the messages: a change breaks all behind it.
-_SETTINGS = ("tool_choice", "parallel_tool_calls", "thinking", "reasoning_effort", "output_config", "response_format")
+from proxy.upstream.embedded import PromptReader
 
 _FADING = 0.85
 
 
 @dataclass(frozen=True, slots=True)
 class Shot:
-    """One request. ``cohort`` numbers requests that begin alike; ``following`` are the cohort's later requests, as far
-    as a search looks; ``materials`` are the content as it came and, where the system prompt can be made still,
-    moved."""
+    """One request of the session.
+
+    ``cohort`` numbers requests that begin alike, and ``following`` are the later requests of the same cohort.
+    ``materials`` is the content as it came and, where the system prompt can be made stable, with its volatile lines
+    moved.
+    """
 
     index: int
     at: float
@@ -47,16 +47,16 @@ class Shot:
     returns: dict[bytes, float]
 
     def life(self, item: ContextPiece) -> int:
-        """In how many of the cohort's next requests the piece stands unchanged."""
+        """How many of the cohort's next requests in a row hold the piece unchanged."""
         return self.lives.get(item.digest, 0)
 
     def presence(self, item: ContextPiece) -> float:
-        """In how many of them it stands at all, the nearer ones counting more."""
+        """In how many of the cohort's requests the piece stands at all. Nearer requests count more."""
         return self.returns.get(item.digest, 0.0)
 
 
 class SceneReader:
-    """Reads a session twice: what is learnt by its end is known from its beginning."""
+    """Reads a session twice: what is learnt by its end is then known from its beginning."""
 
     def __init__(self, profile: CacheProfile, encode: Encode, recognisers: Sequence[Recogniser]) -> None:
         self.prompts = PromptReader(profile, encode)
@@ -74,7 +74,7 @@ class SceneReader:
         except (Unreadable, UpstreamRejected):
             return None
         sessions = self._sessions(requests, messages, steps)
-        cohorts = _lanes(sessions, scopes)
+        cohorts = _cohorts(sessions, scopes)
         views = [
             recognise_request(request, each, session.is_movable)
             for request, each, session in zip(requests, messages, sessions, strict=True)
@@ -132,7 +132,7 @@ class SceneReader:
         return (own,) if moved is None else (own, moved)
 
 
-def _lanes(sessions: Sequence[Session], scopes: Sequence[bytes]) -> list[int]:
+def _cohorts(sessions: Sequence[Session], scopes: Sequence[bytes]) -> list[int]:
     numbers: dict[tuple[int, bytes], int] = {}
     return [numbers.setdefault((id(s.cohort), scope), len(numbers)) for s, scope in zip(sessions, scopes, strict=True)]
 

@@ -49,12 +49,12 @@ class Stored:
         return Sent({}, {}, {})
 
     def live(self, state: Sent, at: float) -> Sent:
-        """Without what has expired."""
+        """The state without expired nodes."""
         oldest = at - self._profile.life_s
         return Sent({n: t for n, t in state.nodes.items() if t > oldest}, state.orders, state.reads)
 
     def orders(self, state: Sent, shot: Shot, orders: Orders) -> Iterator[tuple[Element, ...]]:
-        """Every order worth trying in this state."""
+        """Every order that is worth trying in this state."""
         yield orders.natural()
         yield from orders.cold()
         for before in state.orders.get(shot.cohort, ()):
@@ -94,7 +94,7 @@ class Stored:
         return totals
 
     def key(self, state: Sent) -> object:
-        """Equal for states that are the same from here on."""
+        """A key that is equal for states that are the same from here on."""
         return tuple(sorted(state.nodes.items()))
 
     def _line(self, path: Path, shot: Shot) -> _Line:
@@ -119,7 +119,7 @@ class Stored:
         return found
 
     def _partial(self, state: Sent, parent: int, key: bytes) -> int:
-        """Tokens that the next element shares with what was sent in its place."""
+        """The tokens that the next element shares with elements that were sent in its place."""
         best = 0
         mine = self._slices[key]
         for node, other in self._children.get(parent, {}).items():

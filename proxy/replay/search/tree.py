@@ -12,8 +12,8 @@ from proxy.core.providers import CacheProfile
 from proxy.core.request.element import Element, ElementKind
 from proxy.core.request.message import SYSTEM_ROLES
 from proxy.core.wire.json_body import elements as array_of
-from proxy.replay.prompts import PromptReader
 from proxy.replay.search.scene import Shot
+from proxy.upstream.embedded import PromptReader
 from proxy.upstream.embedded.blocks import Block, BlockKind
 
 _NO_SEED = PrefixSettings(b"", b"")
@@ -69,10 +69,10 @@ class Tree:
             bit = 1 << shot.index
             for block in self._blocks_of(shot):
                 self._masks[block] = self._masks.get(block, 0) | bit
-        self._lanes: dict[int, int] = {}
+        self._cohorts: dict[int, int] = {}
         self._scopes: dict[bytes, int] = {}
         for shot in shots:
-            self._lanes[shot.cohort] = self._lanes.get(shot.cohort, 0) | 1 << shot.index
+            self._cohorts[shot.cohort] = self._cohorts.get(shot.cohort, 0) | 1 << shot.index
             self._scopes[shot.scope] = self._scopes.get(shot.scope, 0) | 1 << shot.index
 
     def path(self, shot: Shot, order: tuple[Element, ...]) -> Path:
@@ -86,7 +86,7 @@ class Tree:
             if not in_messages and element.kind is not ElementKind.TOOLS and element.role not in SYSTEM_ROLES:
                 in_messages = True
                 node = self._child(node, shot.settings)
-                mask &= self._lanes[shot.cohort]
+                mask &= self._cohorts[shot.cohort]
             piece = self.piece(shot, order, index)
             for offset, block in enumerate(piece.blocks):
                 if block.kind not in _RUN_KINDS or block.kind is not previous:
@@ -123,7 +123,7 @@ class Tree:
         return known
 
     def _read(self, shot: Shot, order: Sequence[Element], index: int) -> tuple[Block, ...]:
-        """By rendering it, as the product does, and reading that, as the provider does."""
+        """The blocks of an element. It is rendered as the product does it, and read as the provider does it."""
         element = order[index]
         if element.kind is ElementKind.TOOLS:
             return self._prompts.turns.tools(bytes(shot.request.members["tools"]))
@@ -137,7 +137,7 @@ class Tree:
         return tuple(block for turn in turns for block in turn.blocks)
 
     def _blocks_of(self, shot: Shot) -> Iterable[bytes]:
-        """Every block that this request could be sent with, whatever the order."""
+        """Every block that this request could be sent with, in whatever order."""
         found: set[bytes] = set()
         for material in shot.materials:
             every = [*material.natural, *material.preamble, *material.turns, *material.tail]

@@ -14,7 +14,17 @@ usable by itself. Nothing here knows the rest of the proxy: what is billed is wh
 """
 
 from proxy.upstream.embedded.ledger import Ledger
-from proxy.upstream.embedded.provider import Provider, ProviderReply
+from proxy.upstream.embedded.prompts import PromptReader
+from proxy.upstream.embedded.provider import TAIL_TOKENS, Provider, ProviderReply
 from proxy.upstream.embedded.upstream import ANONYMOUS, EmbeddedUpstream, account_name
 
-__all__ = ["ANONYMOUS", "EmbeddedUpstream", "Ledger", "Provider", "ProviderReply", "account_name"]
+__all__ = [
+    "ANONYMOUS",
+    "TAIL_TOKENS",
+    "EmbeddedUpstream",
+    "Ledger",
+    "PromptReader",
+    "Provider",
+    "ProviderReply",
+    "account_name",
+]

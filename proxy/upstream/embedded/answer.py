@@ -17,14 +17,6 @@ class AnswerEnd(StrEnum):
     CANCELLED = "cancelled"
 
 
-def _ignore_began() -> None:
-    """Nobody waits for the first byte."""
-
-
-def _ignore_ended(ending: AnswerEnd, produced: int) -> None:
-    """Nobody waits for the end."""
-
-
 @dataclass(frozen=True, slots=True)
 class Production:
     """What is sent, and when. ``began`` is called at the first chunk; ``ended`` once, with the chunks sent so far.
@@ -36,8 +28,8 @@ class Production:
     first_byte_s: float = 0.0
     pace_s: float = 0.0
     breaks: bool = False
-    began: Callable[[], None] = _ignore_began
-    ended: Callable[[AnswerEnd, int], None] = _ignore_ended
+    began: Callable[[], object] = lambda: None
+    ended: Callable[[AnswerEnd, int], object] = lambda ending, produced: None
 
 
 class EmbeddedAnswer:

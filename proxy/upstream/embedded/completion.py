@@ -108,7 +108,7 @@ def _words(seed: bytes) -> Iterator[str]:
 
 
 def _called_tools(request: ChatRequest) -> tuple[str, ...]:
-    """The tools that this answer calls. A request that ends in tool results has its answer, and gets text."""
+    """The tools that this answer calls. A request that ends in tool results is answered by text."""
     choice = request.settings.get("tool_choice")
     last = request.turns[-1]
     if not request.tool_names or choice == "none" or last.answers is not None:

@@ -14,7 +14,7 @@ from proxy.core.caches.prompt import Life, Prompt
 from proxy.core.digest import chain, digest
 from proxy.core.providers import DEFAULTS, CacheProfile
 from proxy.upstream.embedded.blocks import Block, BlockKind, dumps, refuse
-from proxy.upstream.embedded.marks import MarkStyle, cache_control, mark_style, named_life
+from proxy.upstream.embedded.marks import cache_control, named_life
 from proxy.upstream.embedded.request import ChatRequest
 from proxy.upstream.embedded.turns import SYSTEM_ROLES, Turn
 
@@ -25,7 +25,7 @@ _RUN_KINDS = frozenset({BlockKind.CALL, BlockKind.RESULT})
 def lay_out(request: ChatRequest, profile: CacheProfile, account: str) -> Prompt:
     """The prompt as the provider's cache sees it. Raises UpstreamRejected for marker options that it refuses."""
     request = _hoisted(request) if profile.hoists_system else request
-    style, breaking, settings = mark_style(profile), profile.breaking, request.settings
+    breaking, settings = profile.breaking, request.settings
     scope = _scope(request, profile, account)
     image = b"image" if breaking.images and request.has_image else b""
     sections = (
@@ -34,18 +34,18 @@ def lay_out(request: ChatRequest, profile: CacheProfile, account: str) -> Prompt
         (digest(_seed(settings, breaking.before_messages), image), _blocks(request.turns[request.head :])),
     )
     prompt = _positions(sections, scope)
-    if style.on_body:
+    if profile.body_mark:
         prompt = _with_automatic(prompt, sections, settings)
     options = settings.get("prompt_cache_options")
     if profile.implicit_marks:
-        return _with_endings(prompt, request, _checked(options, style))
+        return _with_endings(prompt, request, _checked(options, profile))
     if profile.meters_writes and options is not None:
-        return _with_life(prompt, _checked(options, style), style)
+        return _with_life(prompt, _checked(options, profile), profile)
     return prompt
 
 
 def _hoisted(request: ChatRequest) -> ChatRequest:
-    """The request with every system message in front of the conversation, in their order."""
+    """The request with every system message in front of the conversation. The system messages keep their order."""
     front = tuple(turn for turn in request.turns if turn.role in SYSTEM_ROLES)
     others = tuple(turn for turn in request.turns if turn.role not in SYSTEM_ROLES)
     return replace(request, turns=front + others, head=len(front))
@@ -61,7 +61,7 @@ def extend(prompt: Prompt, turn: Turn) -> bytes:
 
 
 def _scope(request: ChatRequest, profile: CacheProfile, account: str) -> bytes:
-    """What is kept apart from the first token on; empty where nothing is cached."""
+    """What the provider keeps apart from the first token on. Empty where it caches nothing."""
     routing, settings = profile.routing, request.settings
     if profile.key_required and routing is not None and not settings.get(routing.name):
         return b""
@@ -123,18 +123,18 @@ def _with_automatic(
     return replace(prompt, marks={**prompt.marks, last: life})
 
 
-def _checked(options: object, style: MarkStyle) -> Mapping[str, Any]:
+def _checked(options: object, profile: CacheProfile) -> Mapping[str, Any]:
     """``prompt_cache_options``, as the provider would accept them."""
     given = {} if options is None else options
     if not isinstance(given, Mapping) or given.get("mode", "implicit") not in ("implicit", "explicit"):
         raise refuse("Invalid 'prompt_cache_options.mode'.", "prompt_cache_options.mode", "invalid_value")
-    named_life(given, "prompt_cache_options", style)
+    named_life(given, "prompt_cache_options", profile)
     return given
 
 
-def _with_life(prompt: Prompt, options: Mapping[str, Any], style: MarkStyle) -> Prompt:
-    """Kimi: one life for the whole prompt, as if a marker stood on its end."""
-    life = named_life(options, "prompt_cache_options", style)
+def _with_life(prompt: Prompt, options: Mapping[str, Any], profile: CacheProfile) -> Prompt:
+    """Kimi sells one life for the whole prompt, as if a marker stood at its end."""
+    life = named_life(options, "prompt_cache_options", profile)
     return replace(prompt, marks={len(prompt.hashes) - 1: life}) if prompt.hashes else prompt
 
 
@@ -147,7 +147,11 @@ def _with_endings(prompt: Prompt, request: ChatRequest, options: Mapping[str, An
 
 
 def _endings(request: ChatRequest) -> tuple[list[int], int]:
-    """Where eligible messages end: users', the last tool output of a group; else, and besides, the developer head."""
+    """The positions at which eligible messages end, and the end of the opening instructions.
+
+    Eligible are messages of users and the last tool output of a group. Where there are none, the end of the opening
+    instructions stands in for them.
+    """
     endings: list[int] = []
     head_end = -1
     position = len(request.tools) - 1

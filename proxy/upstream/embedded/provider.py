@@ -9,26 +9,24 @@ from typing import Any
 
 import orjson
 
-from proxy.core.caches import make_cache, validate
+from proxy.core.caches import make_cache
 from proxy.core.caches.prompt import Bill, Prompt
 from proxy.core.digest import digest
-from proxy.core.providers import CacheProfile, Family
+from proxy.core.providers import CacheProfile
 from proxy.core.request.tokens import Encode
 from proxy.core.wire.surrogates import printable
-from proxy.upstream.embedded.blocks import BlockMaker, parsed_value, refuse
+from proxy.upstream.embedded.blocks import parsed_value, refuse
 from proxy.upstream.embedded.completion import Completion, complete, write
-from proxy.upstream.embedded.layout import extend, lay_out
-from proxy.upstream.embedded.marks import mark_style
-from proxy.upstream.embedded.request import ChatRequest, read_chat, read_object
-from proxy.upstream.embedded.turns import KNOWN_TURNS, TurnReader
+from proxy.upstream.embedded.layout import extend
+from proxy.upstream.embedded.prompts import ENTRIES_A_TURN, PromptReader
+from proxy.upstream.embedded.request import ChatRequest, read_object
+from proxy.upstream.embedded.turns import KNOWN_TURNS
 from proxy.upstream.embedded.usage import usage_fields
 from proxy.upstream.embedded.wire import Envelope, chat_body, chat_events, text_body, text_events
 
+TAIL_TOKENS = 3
+"""The provider's framing behind every prompt, which is never cached (observed: 2 with Anthropic, 3 with OpenAI)."""
 _DIMENSIONS = 8
-
-
-def _nothing_to_store(available: float) -> None:
-    """Only chat is cached."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,38 +37,25 @@ class ProviderReply:
     is_stream: bool
     bill: Bill
     output_tokens: int
-    store: Callable[[float], None] = _nothing_to_store
-
-
-# Twenty thousand turns and two hundred thousand entries are what a long replay needs.
-_ENTRIES_A_TURN = 10
+    store: Callable[[float], object] = lambda available: None
 
 
 class Provider:
-    """Answers by one cache profile. ``tail_tokens`` are the framing tokens behind every prompt, never cached (observed:
-    2 with Anthropic, 3 with OpenAI)."""
+    """Answers by one cache profile."""
 
-    def __init__(
-        self, profile: CacheProfile, encode: Encode, tail_tokens: int, *, remembered: int = KNOWN_TURNS
-    ) -> None:
+    def __init__(self, profile: CacheProfile, encode: Encode, *, remembered: int = KNOWN_TURNS) -> None:
         self._profile = profile
-        self._style = mark_style(profile)
-        cuts = profile.family in (Family.GRID, Family.UNIT)
-        self._maker = BlockMaker(encode, cuts=cuts, remembered=_ENTRIES_A_TURN * remembered)
-        self._reader = TurnReader(self._maker, self._style, remembered=remembered)
-        self._cache = make_cache(profile, capacity=_ENTRIES_A_TURN * remembered)
-        self._tail_tokens = tail_tokens
+        self._reader = PromptReader(profile, encode, remembered)
+        self._count = self._reader.maker.count
+        self._cache = make_cache(profile, capacity=ENTRIES_A_TURN * remembered)
         self._ids = count(1)
 
     def chat(self, body: bytes, account: str, now: float, output_tokens: int) -> ProviderReply:
         """``POST /chat/completions``. Raises UpstreamRejected for what the provider would refuse."""
-        request = read_chat(body, self._reader, self._style)
-        prompt = lay_out(request, self._profile, account)
-        complaint = validate(prompt, self._profile)
-        if complaint is not None:
-            raise refuse(complaint, "messages")
+        request = self._reader.request(body)
+        prompt = self._reader.laid_out(request, account)
         cached = self._cache.bill(prompt, now)
-        bill = replace(cached, plain=cached.plain + self._tail_tokens)
+        bill = replace(cached, plain=cached.plain + TAIL_TOKENS)
         choices = self._choices(request, output_tokens)
         tokens = sum(choice.tokens for choice in choices)
         usage = usage_fields(bill, tokens, self._profile)
@@ -95,8 +80,8 @@ class Provider:
         limit = request.get("max_tokens")
         if limit is not None and not isinstance(limit, int):
             raise refuse("Invalid type for 'max_tokens': expected an integer.", "max_tokens", "invalid_type")
-        choice = write(digest(text.encode("utf-8", "surrogatepass")), output_tokens, limit, self._maker.count)
-        bill = Bill(read=0, write_5m=0, write_1h=0, plain=self._maker.count(text))
+        choice = write(digest(text.encode("utf-8", "surrogatepass")), output_tokens, limit, self._count)
+        bill = Bill(read=0, write_5m=0, write_1h=0, plain=self._count(text))
         usage = {
             "prompt_tokens": bill.total,
             "completion_tokens": choice.tokens,
@@ -126,7 +111,7 @@ class Provider:
             {"object": "embedding", "index": i, "embedding": _encoded(_vector(text, dimensions), as_base64)}
             for i, text in enumerate(texts)
         ]
-        tokens = sum(self._maker.count(text) for text in texts)
+        tokens = sum(self._count(text) for text in texts)
         usage = {"prompt_tokens": tokens, "total_tokens": tokens}
         answer = {"object": "list", "data": rows, "model": request.get("model"), "usage": usage}
         return ProviderReply(
@@ -134,19 +119,19 @@ class Provider:
         )
 
     def _choices(self, request: ChatRequest, output_tokens: int) -> tuple[Completion, ...]:
-        """The seed is the last message, so that another layout of the same conversation gets the same answer."""
+        """The answers. Their seed is the last message, so that another layout of the same conversation gets the same
+        answer."""
         last = request.turns[-1].blocks
         seed = digest(*(block.digest for block in last))
         number = request.settings.get("n") or 1
         return tuple(
-            complete(request, digest(seed, b"%d" % i) if i else seed, output_tokens, self._maker.count)
-            for i in range(number)
+            complete(request, digest(seed, b"%d" % i) if i else seed, output_tokens, self._count) for i in range(number)
         )
 
     def _output(self, prompt: Prompt, choice: Completion) -> bytes | None:
         if not self._profile.caches_output:
             return None
-        return extend(prompt, self._reader.read(choice.message(), "output"))
+        return extend(prompt, self._reader.turns.read(choice.message(), "output"))
 
     def _envelope(self, prefix: str, account: str, now: float, model: str) -> Envelope:
         number = next(self._ids)
@@ -174,7 +159,7 @@ def _joined(given: object, name: str) -> str:
 
 
 def _vector(text: str, dimensions: int) -> list[float]:
-    """Of length one, as OpenAI's are."""
+    """A vector of length one, as OpenAI's are."""
     raw: list[float] = []
     for i in range(-(-dimensions // _DIMENSIONS)):
         words = struct.unpack(f"<{_DIMENSIONS}H", digest(text.encode("utf-8", "surrogatepass"), b"%d" % i))
@@ -185,5 +170,5 @@ def _vector(text: str, dimensions: int) -> list[float]:
 
 
 def _encoded(vector: list[float], as_base64: bool) -> list[float] | str:
-    """The ``openai`` SDK asks for base64 of little-endian floats by default."""
+    """The vector as the client wants it. By default the ``openai`` SDK asks for base64 of little-endian floats."""
     return base64.b64encode(struct.pack(f"<{len(vector)}f", *vector)).decode() if as_base64 else vector

@@ -10,7 +10,7 @@ from msgspec import Raw
 from proxy.core.wire.json_body import Unreadable, decoded_array, decoded_object
 from proxy.core.wire.surrogates import printable
 from proxy.upstream.embedded.blocks import Block, parsed_value, refuse
-from proxy.upstream.embedded.marks import MarkStyle, forbid
+from proxy.upstream.embedded.marks import forbid
 from proxy.upstream.embedded.turns import SYSTEM_ROLES, Turn, TurnReader
 
 _MAX_CHOICES = 128
@@ -41,14 +41,14 @@ class ChatRequest:
         return any(turn.has_image for turn in self.turns)
 
 
-def read_chat(body: bytes, reader: TurnReader, style: MarkStyle) -> ChatRequest:
+def read_chat(body: bytes, reader: TurnReader) -> ChatRequest:
     """The request. Raises UpstreamRejected (400) for what the provider would refuse."""
     members = read_object(body)
     settings = {name: parsed_value(bytes(raw), name) for name, raw in members.items() if name not in _LARGE}
     model = settings.get("model")
     if not isinstance(model, str) or not model or printable(model) != model:
         raise refuse("you must provide a model parameter", "model", "missing_required_parameter")
-    forbid(settings, "", style)
+    forbid(settings, "", reader.profile)
     if "stratiform" in settings:
         raise refuse("Unknown parameter: 'stratiform'.", "stratiform", "unknown_parameter")
     turns = _turns(members, reader)
@@ -96,7 +96,7 @@ def _turns(members: Mapping[str, Raw], reader: TurnReader) -> tuple[Turn, ...]:
 
 
 def _check_tool_turns(turns: Sequence[Turn]) -> None:
-    """Every call is answered right behind it, and nothing answers a call that was not made."""
+    """Check that every call is answered directly behind it, and that nothing answers a call that was not made."""
     open_calls: set[str] = set()
     for i, turn in enumerate(turns):
         if turn.answers is not None:

@@ -8,17 +8,18 @@ from hashlib import sha256
 
 from proxy.core.caches.prompt import Life
 from proxy.core.digest import digest
-from proxy.core.providers import MarkPlace
+from proxy.core.providers import CacheProfile, MarkPlace
 from proxy.core.request.tokens import IMAGE_TOKENS, MESSAGE_OVERHEAD_TOKENS
 from proxy.upstream.embedded.blocks import Block, BlockKind, BlockMaker, dumps, parsed_value, refuse
 from proxy.upstream.embedded.marks import (
     BREAKPOINT,
     CACHE_CONTROL,
     Json,
-    MarkStyle,
     breakpoint_mark,
     cache_control,
     forbid,
+    reads_breakpoint,
+    reads_control,
     text_mark,
 )
 
@@ -46,12 +47,12 @@ class Turn:
 
 
 class TurnReader:
-    """Reads messages for one style of markers, remembering them by the digest of their raw JSON."""
+    """Reads messages as one provider does, remembering them by the digest of their raw JSON."""
 
-    def __init__(self, maker: BlockMaker, style: MarkStyle, *, remembered: int = KNOWN_TURNS) -> None:
+    def __init__(self, maker: BlockMaker, profile: CacheProfile, *, remembered: int = KNOWN_TURNS) -> None:
         self._remembered = remembered
         self._maker = maker
-        self._style = style
+        self.profile = profile
         self._turns: OrderedDict[bytes, Turn] = OrderedDict()
         self._tools: OrderedDict[bytes, tuple[Block, ...]] = OrderedDict()
 
@@ -91,7 +92,7 @@ class TurnReader:
         role = message.get("role")
         if not isinstance(role, str) or role not in _ROLES:
             raise refuse(f"Invalid value for '{at}.role'.", f"{at}.role", "invalid_value")
-        forbid(message, at, self._style)
+        forbid(message, at, self.profile)
         if role in ("tool", "function"):
             return self._result(message, at)
         if role == "assistant":
@@ -125,7 +126,7 @@ class TurnReader:
         label = (role.encode(), str(message.get("name") or "").encode("utf-8", "surrogatepass"))
         if isinstance(content, str):
             mark = None
-            if self._style.is_control and self._style.on_messages and not (role == "assistant" and not content):
+            if reads_control(self.profile) and self.profile.message_mark and not (role == "assistant" and not content):
                 mark = text_mark(message, at, content)
             make = self._maker.make
             return (make(BlockKind.TEXT, label, content, extra_tokens=MESSAGE_OVERHEAD_TOKENS, mark=mark),)
@@ -137,7 +138,7 @@ class TurnReader:
         kind = part.get("type")
         if not isinstance(kind, str):
             raise refuse(f"Missing required parameter: '{at}.type'.", f"{at}.type", "missing_required_parameter")
-        forbid(part, at, self._style, breakpoint_allowed=label[0] != b"assistant")
+        forbid(part, at, self.profile, breakpoint_allowed=label[0] != b"assistant")
         extra = MESSAGE_OVERHEAD_TOKENS if is_first else 0
         if kind in _THINKING_TYPES:
             return self._thinking(part, at)
@@ -154,23 +155,23 @@ class TurnReader:
         return Block(BlockKind.MEDIA, key, IMAGE_TOKENS + extra_tokens, cuts=(key,), mark=mark)
 
     def _part_mark(self, part: Json, at: str, text: str | None) -> Life | None:
-        if self._style.is_control:
+        if reads_control(self.profile):
             return cache_control(part, at) if text is None else text_mark(part, at, text)
-        return breakpoint_mark(part, at, self._style) if self._style.is_breakpoint else None
+        return breakpoint_mark(part, at, self.profile) if reads_breakpoint(self.profile) else None
 
     def _thinking(self, block: object, at: str) -> Block:
         if not isinstance(block, dict):
             raise refuse(f"Invalid type for '{at}': expected an object.", at, "invalid_type")
-        forbid(block, at, self._style)
-        if self._style.is_control and CACHE_CONTROL in block:
+        forbid(block, at, self.profile)
+        if reads_control(self.profile) and CACHE_CONTROL in block:
             raise refuse(f"{at}.thinking.cache_control: Extra inputs are not permitted", f"{at}.cache_control")
         return self._maker.make(BlockKind.THINKING, (b"assistant",), _dumps(_unmarked(block)))
 
     def _call(self, call: object, at: str) -> Block:
         if not isinstance(call, dict) or not isinstance(call.get("function"), Mapping):
             raise refuse(f"Missing required parameter: '{at}.function'.", at, "missing_required_parameter")
-        forbid(call, at, self._style)
-        mark = cache_control(call, at) if self._style.is_control and self._style.on_messages else None
+        forbid(call, at, self.profile)
+        mark = cache_control(call, at) if reads_control(self.profile) and self.profile.message_mark else None
         return self._maker.make(BlockKind.CALL, (b"assistant",), _dumps(_unmarked(call)), mark=mark)
 
     def _result(self, message: Json, at: str) -> Turn:
@@ -195,9 +196,9 @@ class TurnReader:
 
     def _result_mark(self, message: Json, at: str, inside: Life | None) -> Life | None:
         """The marker on a result: the one on the message, or the last one inside, whichever the provider reads."""
-        if self._style.on_results is MarkPlace.PART or not self._style.is_control:
+        if self.profile.result_mark is MarkPlace.PART or not reads_control(self.profile):
             return inside
-        if inside is not None and self._style.on_results is MarkPlace.MESSAGE:
+        if inside is not None and self.profile.result_mark is MarkPlace.MESSAGE:
             raise refuse(
                 f"{at}: cache_control may not be specified within `tool_result.content`. "
                 "Instead, place it directly on `tool_result`",
@@ -209,13 +210,13 @@ class TurnReader:
         if not isinstance(tool, dict):
             raise refuse(f"Invalid type for '{at}': expected an object.", at, "invalid_type")
         function = tool.get("function")
-        forbid(tool, at, self._style)
+        forbid(tool, at, self.profile)
         mark = None
-        reads_marks = self._style.is_control and self._style.on_tools
+        reads_marks = reads_control(self.profile) and self.profile.tool_mark
         if reads_marks:
             mark = cache_control(tool, at)
         if isinstance(function, Mapping):
-            forbid(function, f"{at}.function", self._style)
+            forbid(function, f"{at}.function", self.profile)
             if reads_marks:
                 mark = mark or cache_control(function, f"{at}.function")
             tool = {**tool, "function": _unmarked(function)}

@@ -21,7 +21,6 @@ from proxy.upstream.embedded.turns import KNOWN_TURNS
 from proxy.upstream.embedded.wire import DONE
 
 ANONYMOUS = "anonymous"
-DEFAULT_TAIL_TOKENS = 3
 
 _JSON: Headers = (("content-type", "application/json"),)
 _SSE: Headers = (("content-type", "text/event-stream; charset=utf-8"), ("cache-control", "no-cache"))
@@ -46,13 +45,10 @@ class EmbeddedUpstream:
     time from ``Call.now`` alone.
     """
 
-    def __init__(
-        self, encode: Encode, *, tail_tokens: int = DEFAULT_TAIL_TOKENS, remembered: int = KNOWN_TURNS
-    ) -> None:
+    def __init__(self, encode: Encode, *, remembered: int = KNOWN_TURNS) -> None:
         """``remembered``: how many messages each provider keeps, and ten cache entries for each."""
         self._encode = encode
         self._remembered = remembered
-        self._tail_tokens = tail_tokens
         self._providers: dict[CacheProfile, Provider] = {}
         self._ledgers: dict[str, Ledger] = {}
         self._models: set[str] = set()
@@ -60,7 +56,7 @@ class EmbeddedUpstream:
         self._closed = False
 
     async def open(self, call: Call) -> EmbeddedAnswer:
-        """Answer a call. The provider's own refusals are answers, too."""
+        """Answer a call. A refusal of the provider's is an answer, too."""
         if self._closed:
             raise UpstreamUnavailable("the embedded provider is closed")
         body = await _whole(call.body)
@@ -113,7 +109,7 @@ class EmbeddedUpstream:
         deployment = call.deployment
         provider = self._providers.get(deployment.profile)
         if provider is None:
-            provider = Provider(deployment.profile, self._encode, self._tail_tokens, remembered=self._remembered)
+            provider = Provider(deployment.profile, self._encode, remembered=self._remembered)
             self._providers[deployment.profile] = provider
         output_tokens = int(_number(deployment, "output_tokens", DEFAULT_OUTPUT_TOKENS))
         match call.path:
@@ -145,6 +141,7 @@ class EmbeddedUpstream:
             if not after_answer:
                 reply.store(first_byte_at)
             ledger.add(reply.bill)
+            ledger.answered += 1
 
         def ended(ending: AnswerEnd, produced: int) -> None:
             if after_answer and ending is AnswerEnd.COMPLETE:
@@ -232,7 +229,7 @@ def _count_empty(ledger: Ledger) -> Callable[[AnswerEnd, int], None]:
 
 
 def _cut(chunks: Sequence[bytes], after: int) -> Sequence[bytes]:
-    """The first chunks, never all of them; an answer in one piece is sliced."""
+    """The first chunks of an answer, but never all of them. An answer in one piece is sliced."""
     if len(chunks) == 1:
         body = chunks[0]
         chunks = [body[i : i + _CUT_SLICE_BYTES] for i in range(0, len(body), _CUT_SLICE_BYTES)]

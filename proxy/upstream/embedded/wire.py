@@ -32,7 +32,8 @@ def chat_body(envelope: Envelope, choices: Sequence[Completion], usage: Mapping[
 def chat_events(
     envelope: Envelope, choices: Sequence[Completion], usage: Mapping[str, Any], *, include_usage: bool
 ) -> list[bytes]:
-    """The same as events, ``[DONE]`` at the end. The usage has an event of its own, where it was asked for."""
+    """A ``chat.completion`` as events, with ``[DONE]`` at the end. The usage has an event of its own, where it was
+    asked for."""
 
     def event(index: int, delta: Mapping[str, Any], finish_reason: str | None = None) -> bytes:
         row = {"index": index, "delta": delta, "logprobs": None, "finish_reason": finish_reason}
@@ -60,7 +61,7 @@ def text_body(envelope: Envelope, choice: Completion, usage: Mapping[str, Any]) 
 def text_events(
     envelope: Envelope, choice: Completion, usage: Mapping[str, Any], *, include_usage: bool
 ) -> list[bytes]:
-    """The same as events."""
+    """A ``text_completion`` as events, with ``[DONE]`` at the end."""
     rows = [{"index": 0, "text": piece, "logprobs": None, "finish_reason": None} for piece in choice.pieces]
     rows.append({"index": 0, "text": "", "logprobs": None, "finish_reason": choice.finish_reason})
     chunks = [_object(envelope, "text_completion", [row], None) for row in rows]
@@ -70,7 +71,8 @@ def text_events(
 
 
 def _deltas(choice: Completion) -> Iterator[dict[str, Any]]:
-    """As OpenAI streams: the role first, then text by pieces, or each call's name and then its arguments."""
+    """The deltas in the order in which OpenAI streams them: first the role, then the text by pieces, or for each call
+    first its name and then its arguments."""
     yield {"role": "assistant", "content": None if choice.calls else ""}
     for piece in choice.pieces:
         yield {"content": piece}

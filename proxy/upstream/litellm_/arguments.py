@@ -13,7 +13,7 @@ from typing import Any
 
 from proxy.errors import InvalidRequest
 from proxy.ports import Deployment, Headers
-from proxy.upstream.litellm_.library import Route
+from proxy.upstream.litellm_.library import Route, mapping
 
 CHAT_FIELDS = frozenset(
     {
@@ -64,9 +64,9 @@ def call_arguments(
 ) -> dict[str, Any]:
     """The arguments of one litellm call. The client's values win over the operator's defaults."""
     arguments: dict[str, Any] = dict(deployment.params)
-    extra_body: dict[str, Any] = dict(_mapping(arguments.pop("extra_body", None)))
+    extra_body: dict[str, Any] = dict(mapping(arguments.pop("extra_body", None)))
     extra_headers = {
-        **_mapping(arguments.pop("extra_headers", None)),
+        **mapping(arguments.pop("extra_headers", None)),
         **_forwarded(headers),
         **dict(deployment.headers),
     }
@@ -140,7 +140,3 @@ def _user_metadata(value: object) -> dict[str, Any]:
 
 def _forwarded(headers: Headers) -> dict[str, str]:
     return {name: value for name, value in headers if name.lower() in _FORWARDED_HEADERS}
-
-
-def _mapping(value: object) -> Mapping[str, Any]:
-    return value if isinstance(value, Mapping) else {}

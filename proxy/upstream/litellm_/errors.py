@@ -21,6 +21,7 @@ from proxy.errors import (
     UpstreamTimeout,
     UpstreamUnavailable,
 )
+from proxy.upstream.litellm_.library import mapping
 
 if TYPE_CHECKING:
     import httpx
@@ -55,9 +56,10 @@ class StreamEndedEarly(UpstreamUnavailable):
 
 
 class ErrorMap:
-    """A context manager: whatever litellm raises inside leaves as a ProxyError. Cancellation passes."""
+    """A context manager: whatever litellm raises inside leaves as a ProxyError, without ``secrets`` in its message.
+    Cancellation passes."""
 
-    def __init__(self, secrets: Iterable[str]) -> None:
+    def __init__(self, secrets: Iterable[str] = ()) -> None:
         self._secrets = tuple(secrets)
 
     def __enter__(self) -> None:
@@ -66,11 +68,6 @@ class ErrorMap:
     def __exit__(self, _kind: type[BaseException] | None, exc: BaseException | None, _tb: TracebackType | None) -> None:
         if isinstance(exc, Exception) and not isinstance(exc, ProxyError):
             raise translate(exc, self._secrets) from exc
-
-
-def map_litellm_errors(secrets: Iterable[str] = ()) -> ErrorMap:
-    """Translate what is raised inside the ``with`` block; ``secrets`` are removed from messages."""
-    return ErrorMap(secrets)
 
 
 def translate(exc: Exception, secrets: Iterable[str] = ()) -> ProxyError:
@@ -157,7 +154,7 @@ def _refused_by_litellm(chain: tuple[BaseException, ...], secrets: Iterable[str]
     """
     for cause in reversed(chain):
         status = getattr(cause, "status_code", None)
-        said = _mapping(getattr(cause, "body", None))
+        said = mapping(getattr(cause, "body", None))
         shown = isinstance(status, int) and 400 <= status < 600 and type(cause).__name__ not in _WRAPPERS
         if not shown and not said.get("message"):
             continue
@@ -179,10 +176,6 @@ def _unsupported(chain: tuple[BaseException, ...]) -> bool:
 
 def _type(status: int) -> str:
     return _TYPES.get(status, "invalid_request_error" if status < 500 else "server_error")
-
-
-def _mapping(value: object) -> Mapping[str, Any]:
-    return value if isinstance(value, Mapping) else {}
 
 
 def _text(value: object, secrets: Iterable[str]) -> str | None:

@@ -157,3 +157,8 @@ def keys_in_environment(litellm: Any, model: str) -> bool:
     """Whether litellm finds the provider's credentials in the environment, as its users are used to."""
     found: Mapping[str, object] = litellm.validate_environment(model=model)
     return bool(found["keys_in_environment"])
+
+
+def mapping(value: object) -> Mapping[str, Any]:
+    """The value where it is a mapping; else an empty one."""
+    return value if isinstance(value, Mapping) else {}

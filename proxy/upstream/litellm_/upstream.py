@@ -11,7 +11,7 @@ from proxy.errors import Forbidden, InvalidRequest, UpstreamRejected
 from proxy.ports import Answer, Call
 from proxy.upstream.litellm_.answers import StreamAnswer, empty_stream, refusal, whole
 from proxy.upstream.litellm_.arguments import CHAT_FIELDS, EMBEDDING_FIELDS, call_arguments
-from proxy.upstream.litellm_.errors import ErrorMap, StreamEndedEarly, map_litellm_errors
+from proxy.upstream.litellm_.errors import ErrorMap, StreamEndedEarly
 from proxy.upstream.litellm_.library import Library, Route, Stream, keys_in_environment
 from proxy.upstream.redacted import secrets_of
 
@@ -39,7 +39,7 @@ class LitellmUpstream:
         litellm = await self._library.module()
         deployment = call.deployment
         key = client_key(call.headers) if deployment.api_key is None else None
-        errors = map_litellm_errors(secrets_of(deployment, key))
+        errors = ErrorMap(secrets_of(deployment, key))
         try:
             with errors:
                 route = self._library.route(deployment)
@@ -95,7 +95,7 @@ def _is_made_up(stream: Stream, first: Any) -> bool:
 
 
 def _check_forwards(key: str | None, route: Route) -> None:
-    """Without a key of the client's litellm would look for the operator's. Raises Forbidden."""
+    """Refuse a call without a key of the client's: litellm would look for the operator's. Raises Forbidden."""
     if key is None or not route.takes_key:
         raise Forbidden(
             "This model is not served with keys of the provider's own, only with keys of this proxy.",

@@ -179,7 +179,7 @@ def test_a_command_must_know_where(
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("STRATIFORM_MASTER_KEY", raising=False)
     monkeypatch.delenv("LITELLM_MASTER_KEY", raising=False)
-    assert "say where: --config FILE" in fails(capsys, "keys", "list")
+    assert "use --config FILE, --store or --url" in fails(capsys, "keys", "list")
     assert "--store: must be sqlite:PATH or redis://HOST:PORT/DB" in fails(capsys, "keys", "list", "--store", "x")
     assert "is memory" in fails(capsys, "keys", "list", "--store", "memory")
     assert "the master key is missing" in fails(capsys, "keys", "list", "--url", "http://127.0.0.1:1")

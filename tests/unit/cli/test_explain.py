@@ -31,7 +31,7 @@ def test_the_table_ends_with_the_plan_and_both_bills(trace: Path, capsys: pytest
     assert printed[0] == "chat, request 5 of 24"
     assert printed[1].split() == ["at", "segment", "tier", "what", "tokens", "marker", "read", "again", "why"]
     assert printed[-4].startswith("plan: ")
-    assert printed[-3] == "sent: re-written"
+    assert printed[-3] == "sent: rewritten"
     assert printed[-2].startswith("bill predicted: read ")
     assert printed[-1].startswith("bill of the client's own layout: read 0, written 0, plain ")
 

@@ -13,10 +13,10 @@ from proxy.replay.baselines import AS_SENT, CLIENT, SYSTEM_LAST, TOOLS_SYSTEM_LA
 from proxy.replay.benchmark import COLUMNS, FIXED, FREE, by_kind, gains, means, shares
 from proxy.replay.comparison import BEST, CLASSIC, ECONOMIC, Comparison, Kind, compare
 from proxy.replay.plot import plot
-from proxy.replay.prompts import PromptReader
 from proxy.replay.runner import replay
 from proxy.replay.totals import OURS
 from proxy.replay.trace import Step, Trace, read_trace
+from proxy.upstream.embedded import PromptReader
 from tests.fidelity.recorded import trace_files
 from tests.unit.replay.sessions import MARK, body, growing, say, setting, text
 

@@ -12,8 +12,9 @@ from proxy.replay.limits.fixed import fixed_limit
 from proxy.replay.limits.free import free_limit, shares
 from proxy.replay.limits.nodes import Rates, node_cost
 from proxy.replay.limits.segments import Bagger, paragraphs
-from proxy.replay.prompts import Account, PromptReader, Waste
+from proxy.replay.prompts import Account, Waste
 from proxy.replay.trace import Step
+from proxy.upstream.embedded import PromptReader
 from tests.unit.replay.sessions import MARK, body, growing, say, text
 
 SHORT = Rates.of(ANTHROPIC, with_long=False)

@@ -168,8 +168,8 @@ def test_keep_alive_bridges_pauses_and_its_cost_is_counted() -> None:
     kept = replay(trace, setting(profile=profile, keep_alive=True))
     assert left.ours.refreshes == 0
     assert kept.ours.refreshes > 5
-    assert kept.ours.upkeep is not None
-    assert kept.ours.upkeep.cost(profile) > 0
+    assert kept.ours.refresh_bills is not None
+    assert kept.ours.refresh_bills.cost(profile) > 0
     assert kept.share(OURS) < 0.8 * left.share(OURS)
     assert not kept.violations
 

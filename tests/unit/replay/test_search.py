@@ -9,9 +9,10 @@ from proxy.core.providers import ANTHROPIC, DEEPSEEK, NONE, OPENAI, CacheProfile
 from proxy.core.request.tokens import bytes_over_four
 from proxy.demo.samples import samples
 from proxy.replay.fidelity import violations
-from proxy.replay.prompts import Account, PromptReader
+from proxy.replay.prompts import Account
 from proxy.replay.search.find import Found, find_layouts
 from proxy.replay.trace import Step, Trace
+from proxy.upstream.embedded import PromptReader
 from tests.unit.replay.sessions import RECOGNISERS, body, growing, say, text
 
 SAMPLES = [pytest.param(sample.trace(), id=sample.name) for sample in samples()]

@@ -26,7 +26,7 @@ from proxy.ports import Deployment, Transport
 from proxy.upstream.litellm_ import library
 from proxy.upstream.litellm_.answers import render, render_chunk
 from proxy.upstream.litellm_.arguments import EMBEDDING_FIELDS, call_arguments
-from proxy.upstream.litellm_.errors import StreamEndedEarly, map_litellm_errors, strip_secrets, translate
+from proxy.upstream.litellm_.errors import ErrorMap, StreamEndedEarly, strip_secrets, translate
 from proxy.upstream.litellm_.library import Library, Route
 from proxy.upstream.redacted import secrets_of
 
@@ -181,7 +181,7 @@ def caused(outer: Exception, cause: BaseException) -> Exception:
 
 
 def as_error(exc: Exception, *secrets: str) -> ProxyError:
-    with pytest.raises(ProxyError) as caught, map_litellm_errors(secrets):
+    with pytest.raises(ProxyError) as caught, ErrorMap(secrets):
         raise exc
     assert caught.value.__cause__ is exc
     return caught.value
@@ -285,9 +285,9 @@ def test_the_traceback_of_a_surprise_is_not_shown() -> None:
 
 
 def test_our_own_errors_and_cancellation_pass() -> None:
-    with pytest.raises(InvalidRequest, match="ours"), map_litellm_errors():
+    with pytest.raises(InvalidRequest, match="ours"), ErrorMap():
         raise InvalidRequest("ours")
-    with pytest.raises(asyncio.CancelledError), map_litellm_errors():
+    with pytest.raises(asyncio.CancelledError), ErrorMap():
         raise asyncio.CancelledError
 
 

@@ -16,7 +16,6 @@ from proxy.core.shadow.deviations import Deviation
 from proxy.errors import UpstreamRejected
 from proxy.upstream.embedded.blocks import BlockMaker
 from proxy.upstream.embedded.layout import lay_out
-from proxy.upstream.embedded.marks import mark_style
 from proxy.upstream.embedded.provider import Provider
 from proxy.upstream.embedded.request import read_chat
 from proxy.upstream.embedded.turns import TurnReader
@@ -42,8 +41,8 @@ def conversation(turns: int, *, notices: int = 3, last_is_notice: bool = False) 
 def is_refused(plan: Plan, profile: CacheProfile) -> str | None:
     """Why a provider of either kind would refuse the request."""
     for rules in (profile, replace(profile, hoists_system=True)):
-        reader = TurnReader(BlockMaker(bytes_over_four, cuts=False), mark_style(rules))
-        prompt = lay_out(read_chat(plan.body, reader, mark_style(rules)), rules, "account")
+        reader = TurnReader(BlockMaker(bytes_over_four, cuts=False), rules)
+        prompt = lay_out(read_chat(plan.body, reader), rules, "account")
         complaint = validate(prompt, rules)
         if complaint is not None:
             return complaint

@@ -12,7 +12,6 @@ from proxy.core.money.prices import (
     cost,
     forms,
     input_cost,
-    input_share,
     needed,
     price_of,
     saved_as_reported,
@@ -57,7 +56,6 @@ def test_multipliers():
     assert price is not None
     assert price.read_multiplier == pytest.approx(0.1)
     assert price.write_multiplier == pytest.approx(1.25)
-    assert price.write_long_multiplier == pytest.approx(2.0)
     assert Price(0, 0, 0, 0, 0).read_multiplier is None
 
 
@@ -192,8 +190,6 @@ def test_cost_of_an_exchange():
     assert cost(usage, USD) == Cost(60 + 250 + 200 + 100, 50)
     assert cost(usage, USD).total_usd == 660
     assert uncached_cost(usage, USD) == 1000
-    assert input_share(usage, USD) == pytest.approx(0.61)
-    assert input_share(Usage(0, 0), USD) == 1.0
 
 
 def test_saved_is_signed():
