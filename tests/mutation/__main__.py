@@ -33,7 +33,7 @@ TARGETS = (
         (
             "tests/unit/spend",
             "tests/contract/test_epochs.py",
-            "tests/unit/engine/test_booking.py",
+            "tests/unit/engine/test_engine_booking.py",
             "tests/security/test_usage_lies.py",
             "tests/property/test_limits.py",
             "tests/property/test_hard_limits.py",

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.mutation.__main__ import ROOT, TARGETS
 from tests.mutation.operators import mutants_of
 from tests.mutation.run import FailingTestsError, Outcome, Target, Verdict, run, sample
 
@@ -63,9 +64,13 @@ def test_each_change_is_a_small_one_that_a_test_could_notice() -> None:
     ]
 
 
+def test_the_packages_and_the_tests_that_judge_them_are_there() -> None:
+    places = [place for target in TARGETS for place in (target.package, *target.tests)]
+    assert [place for place in places if not (ROOT / place).exists()] == []
+
+
 def test_every_mutant_of_this_repository_can_be_compiled() -> None:
-    root = Path(__file__).resolve().parents[2]
-    path = root / "proxy/core/planner/planner.py"
+    path = ROOT / "proxy/core/planner/planner.py"
     source = path.read_bytes()
     for mutant in mutants_of(str(path), source)[::10]:
         compile(mutant.applied(source), mutant.path, "exec")
