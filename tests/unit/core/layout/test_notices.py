@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from proxy.core.caches import validate
+from proxy.core.layout.notices import stays
 from proxy.core.modes import Mode
 from proxy.core.planner.plan import Plan
 from proxy.core.providers import ANTHROPIC, DEEPSEEK, GEMINI, CacheProfile
@@ -20,7 +21,7 @@ from proxy.upstream.embedded.provider import Provider
 from proxy.upstream.embedded.request import read_chat
 from proxy.upstream.embedded.turns import TurnReader
 from tests.fidelity.chats import File
-from tests.talk import MARK, TINY, Body, Talk, assistant, chat, lines, marks_in, shown, system, text_part, user
+from tests.talk import MARK, TINY, Body, Talk, assistant, chat, lines, marks_in, read, shown, system, text_part, user
 from tests.unit.core.shadow.test_deviations import PAGE, Truth
 
 HEAD = system(lines(120, "rule"))
@@ -178,3 +179,24 @@ def test_an_upstream_that_hoists_refuses_lives_out_of_order() -> None:
     Provider(PAGE, bytes_over_four, 0).chat(body, "a", 1.0, 1)
     with pytest.raises(UpstreamRejected, match="must not come after"):
         Provider(rules, bytes_over_four, 0).chat(body, "a", 1.0, 1)
+
+
+def chance_of_staying(said: str, seen: float = 0.0, changed: float = 0.0) -> float:
+    """P(the notices stay) of a conversation in short: u and a are turns, n is a notice."""
+    turns = {"u": user("q"), "a": assistant("a"), "n": system("A notice.")}
+    messages = read([HEAD, *(turns[one] for one in said)])
+    return stays(messages, [at for at, one in enumerate(said, 1) if one == "n"], seen, changed)
+
+
+def test_a_conversation_with_notices_in_every_turn_gets_another_one() -> None:
+    seldom, often = chance_of_staying("unau" + "au" * 8), chance_of_staying("unau" + "anu" * 8)
+    assert seldom > 0.8
+    assert often < 0.3
+    # Two notices in front of the same answer came with one request.
+    assert chance_of_staying("unnau" + "au" * 8) > 0.95 * seldom
+
+
+def test_what_a_session_has_shown_counts_for_more_than_its_conversation() -> None:
+    often = "unau" + "anu" * 8
+    assert chance_of_staying(often, seen=40.0) > 0.7 > 0.3 > chance_of_staying(often)
+    assert chance_of_staying("unau" + "au" * 8, seen=40.0, changed=40.0) < 0.1
