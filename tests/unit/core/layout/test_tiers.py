@@ -251,6 +251,13 @@ class TestUnderfill:
 
 
 class TestSeeds:
+    def test_a_piece_is_as_large_as_it_was_last_measured(self) -> None:
+        tracker = Classic(ClassicPolicy(target_tokens=500))
+        tracker.seed(piece("a", tokens=100), Tier.L1)
+        assert Tier.L1 in tracker.unmarked()
+        tracker.update([piece("a", tokens=900)])
+        assert Tier.L1 not in tracker.unmarked()
+
     def test_the_first_measurement_never_demotes(self) -> None:
         tracker = Classic(FREE)
         tracker.seed(Tracked("a", b"", 100), Tier.L1)

@@ -9,7 +9,22 @@ from proxy.core.modes import Mode
 from proxy.core.planner.keep_alive import RefreshPlan, ReturnTimes, margin_of, refreshes
 from proxy.core.planner.plan import Plan
 from proxy.core.providers import OPENAI, VLLM, CacheProfile
-from tests.talk import MARK, TINY, Talk, assistant, calling, chat, lines, result, sent, system, text_part, tool, user
+from tests.talk import (
+    MARK,
+    TINY,
+    Body,
+    Talk,
+    assistant,
+    calling,
+    chat,
+    lines,
+    result,
+    sent,
+    system,
+    text_part,
+    tool,
+    user,
+)
 
 # One life, so that nothing else bridges the pauses.
 SHORT = replace(TINY, long_life_s=0.0)
@@ -122,21 +137,42 @@ class TestBody:
         assert body["messages"] == sent["messages"][: len(body["messages"])]
         assert b"cache_control" in json.dumps(body["messages"][-1]).encode()
 
-    def test_what_stands_behind_the_last_marker_is_left_out(self) -> None:
+    def marked_before(self, *last: Body) -> tuple[Plan, RefreshPlan]:
+        """A client whose four markers stand in front of ``last``."""
         talk = Talk(profile=SHORT, mode=Mode.MARK)
-        # All four markers are the client's, the last of them in front of its newest question.
         turns = [system([text_part(lines(20, f"rule {number}"), **MARK) for number in range(3)])]
         for number, gap in enumerate(OFTEN):
             text = lines(10, f"question {number}")
-            newest = [user([text_part(text, **MARK)]), assistant("an answer"), user(lines(10, f"more {number}"))]
-            plan = talk.send(chat(*turns, *newest), after_s=gap)
-            turns += [user(text), *newest[1:], assistant("another answer")]
+            plan = talk.send(chat(*turns, user([text_part(text, **MARK)]), *last), after_s=gap)
+            turns += [user(text), *last, assistant("an answer")]
         work = talk.planner.refresh_plan(plan, talk.now)
         assert work is not None
+        return plan, work
+
+    def test_what_stands_behind_the_last_marker_is_left_out(self) -> None:
+        plan, work = self.marked_before(assistant("an answer"), user(lines(10, "more")))
         assert json.loads(work.body)["messages"] == sent(plan)["messages"][:-2]
         assert work.bill.total == work.bill.read
         assert plan.predicted is not None
         assert work.bill.total < plan.predicted.total
+
+    def test_a_system_message_behind_the_last_marker_stays_with_all_in_front_of_it(self) -> None:
+        plan, work = self.marked_before(assistant("an answer"), system("A notice."), user("more"))
+        assert json.loads(work.body)["messages"] == sent(plan)["messages"]
+
+    @pytest.mark.parametrize("marked", [0, 1], ids=["the first result", "the last result"])
+    def test_results_of_one_turn_are_not_parted(self, marked: int) -> None:
+        results = [result(f"c{n}", [text_part(lines(9, f"{n}"), **(MARK if n == marked else {}))]) for n in range(2)]
+        talk, turns = Talk(profile=SHORT, mode=Mode.MARK), []
+        head = system([text_part(lines(200, f"rule {number}"), **MARK) for number in range(3)])
+        for number, gap in enumerate(OFTEN):
+            newest = [user(f"question {number}"), calling("c0", "c1"), *results, assistant("so"), user("and?")]
+            plan = talk.send(chat(head, *turns, *newest, tools=[tool("run")]), after_s=gap)
+            turns += [user(f"question {number}"), assistant("an answer")]
+        work = talk.planner.refresh_plan(plan, talk.now)
+        assert work is not None
+        messages = sent(plan)["messages"]
+        assert json.loads(work.body)["messages"] == (messages[:-2] if marked else messages)
 
     def test_what_only_shapes_the_answer_is_left_out(self) -> None:
         more = {"n": 2, "store": True, "prediction": {"type": "content", "content": "x"}, "seed": 7}
