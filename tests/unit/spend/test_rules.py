@@ -66,6 +66,20 @@ def test_a_rule_says_all_that_the_budget_says() -> None:
     assert "hook" not in repr(rule)
 
 
+@pytest.mark.parametrize(
+    ("scope", "principal", "title"),
+    [
+        ("team", ALICE, "the budget 'b' of team 'red'"),
+        ("key", ALICE, "the budget 'b' of team 'red' for key 'key-1'"),
+        ("user", Principal("s", team="red"), "the budget 'b' of team 'red' for no user"),
+    ],
+)
+def test_a_title_says_whose_budget_it_is(scope: str, principal: Principal, title: str) -> None:
+    budget = BudgetRecord("red/b", "red", scope=scope, hard=1)  # type: ignore[arg-type]
+    (rule,) = limit_resolver(budget).rules(principal, MODEL)
+    assert rule.title == title
+
+
 def test_a_budget_without_a_webhook_has_the_common_one() -> None:
     budgets = BudgetRecord("red/a", "red", soft=1), BudgetRecord("red/b", "red", soft=1, webhook="https://own")
     found = LimitResolver(Directory(Declared(budgets=budgets), MemoryStore()), "https://common").rules(ALICE, MODEL)
