@@ -18,7 +18,7 @@ RUN := .venv/bin/python -m
 STAMP := .venv/.synced
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-all serve lint fmt bench economics load drill fuzz defences mutants clean
+.PHONY: help setup demo test test-all serve lint fmt bench economics ablate load drill fuzz defences mutants clean
 .DELETE_ON_ERROR:
 
 help: ## list the targets
@@ -56,6 +56,9 @@ bench: $(STAMP) ## the cost of being in the path (3 minutes; ARGS=--quick: 40 se
 
 economics: $(STAMP) ## what the planner costs, beside the committed table (1 minute; ARGS=--write: a new table)
 	$(RUN) tests.economics $(ARGS)
+
+ablate: $(STAMP) ## what each feature of the planner earns: every session without it (8 minutes; ARGS=life: some features)
+	$(RUN) tests.economics.ablate $(ARGS)
 
 load: $(STAMP) ## budgets under load and kills at their full size: 200 clients x 50 calls, 50 kills (minutes)
 	STRATIFORM_LOAD=200x50 STRATIFORM_KILLS=50 $(RUN) pytest tests/e2e/test_ledger.py tests/e2e/test_workers.py $(ARGS)

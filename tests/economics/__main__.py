@@ -4,18 +4,15 @@ The status is 1 where it has become dearer.
 """
 
 import argparse
-import sys
 from collections.abc import Sequence
 
-from rich.console import Console
-from rich.progress import Progress
 from rich.table import Table
 from rich.text import Text
 
 from proxy.cli.output import Output, print_json
 from tests.economics import table
-from tests.economics.measure import RULES, Cost, Job, costs
-from tests.economics.sessions import sessions, trace_of
+from tests.economics.measure import RULES, Job, measured
+from tests.economics.sessions import sessions
 from tests.economics.table import Finding
 
 
@@ -28,31 +25,17 @@ def main(given: Sequence[str] | None = None) -> int:
     arguments = parser.parse_args(given)
     if unknown := sorted(set(arguments.sessions) - set(sessions())):
         parser.error(f"no such session here: {', '.join(unknown)}")
-    found = measured(arguments.sessions or list(sessions()))
+    jobs = [Job(name, rules) for name in arguments.sessions or sessions() for rules in RULES]
+    found = [one.cost for one in measured(jobs)]
     committed = table.read()
     findings, new = table.compared(found, committed), table.missing(found, committed)
     if arguments.json:
         print_json(report(findings, new))
     else:
-        show(findings, new)
+        show(findings, new, is_written=arguments.write)
     if arguments.write:
         table.write(found)
-        return 0
-    return 1 if any(one.is_dearer for one in findings) else 0
-
-
-def measured(names: Sequence[str]) -> list[Cost]:
-    """The costs under all rules; the longest sessions first, so that both cores end together."""
-    longest = sorted(names, key=lambda name: -sum(len(step.body) for step in trace_of(name).steps))
-    jobs = [Job(name, rules) for name in longest for rules in RULES]
-    found = []
-    console = Console(stderr=True)
-    with Progress(console=console, transient=True, disable=not sys.stderr.isatty()) as progress:
-        task = progress.add_task("", total=len(jobs))
-        for cost in costs(jobs):
-            found.append(cost)
-            progress.update(task, advance=1, description=f"{cost.session}, {cost.rules}")
-    return sorted(found, key=lambda cost: (cost.session, RULES.index(cost.rules)))
+    return 1 if any(one.is_dearer for one in findings) and not arguments.write else 0
 
 
 def report(findings: Sequence[Finding], new: Sequence[str]) -> dict[str, object]:
@@ -72,7 +55,7 @@ def report(findings: Sequence[Finding], new: Sequence[str]) -> dict[str, object]
     return {"costs": lines, "not_in_the_table": list(new)}
 
 
-def show(findings: Sequence[Finding], new: Sequence[str]) -> None:
+def show(findings: Sequence[Finding], new: Sequence[str], *, is_written: bool) -> None:
     """The classes as a table, and below it what left its tolerance."""
     shown = Table(box=None, pad_edge=False)
     shown.add_column("class")
@@ -91,7 +74,9 @@ def show(findings: Sequence[Finding], new: Sequence[str]) -> None:
         output.print(f"cheaper: {one}", style="green", soft_wrap=True)
     if new:
         output.print(f"not in the table: {', '.join(new)}", soft_wrap=True)
-    if dearer:
+    if is_written:
+        output.print("The table holds the new figures.")
+    elif dearer:
         output.print("The planner has become dearer.", style="red")
     elif cheaper or new:
         output.print("The table is out of date: run make economics ARGS=--write", soft_wrap=True)

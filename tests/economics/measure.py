@@ -1,11 +1,17 @@
 """What sessions cost under the planner: replayed in virtual time against the embedded provider, in parallel."""
 
 import os
-from collections.abc import Iterable, Iterator
-from concurrent.futures import Future, ProcessPoolExecutor, as_completed
+import sys
+from collections.abc import Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import lru_cache
+from hashlib import sha256
 from multiprocessing import get_context
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from proxy.core.providers import PROFILES
 from proxy.core.recognition.pieces import Recogniser
@@ -14,7 +20,8 @@ from proxy.planning.tokenizers import local_encode
 from proxy.plugins import build_plugin_manager, recognisers
 from proxy.replay.runner import Setting, counted_once, replay
 from proxy.replay.totals import OURS
-from tests.economics.sessions import class_of, trace_of
+from tests.economics.features import without
+from tests.economics.sessions import class_of, length_of, sessions, trace_of
 
 # Rules that differ: markers with a look-back; markers without one, and a life of half an hour; a grid; units that end
 # where requests end; a grid behind a long minimum; reads that are free, and nothing that expires.
@@ -23,10 +30,11 @@ RULES = ("anthropic", "openai-explicit", "openai", "deepseek", "gemini", "vllm")
 
 @dataclass(frozen=True)
 class Job:
-    """One session under the rules of one provider."""
+    """One session under the rules of one provider; ``without`` names a feature of the planner that is switched off."""
 
     session: str
     rules: str
+    without: str = ""
 
 
 @dataclass(frozen=True)
@@ -39,22 +47,52 @@ class Cost:
     kind: str
 
 
-def cost(job: Job) -> Cost:
+@dataclass(frozen=True)
+class Measured:
+    """What came of a job; ``sent`` is a digest of all bytes that were sent."""
+
+    job: Job
+    cost: Cost
+    sent: bytes
+
+
+def measure(job: Job) -> Measured:
     """Replay one session. A surprise of the planner is raised; a broken rule of fidelity or a refusal is an error."""
-    trace = trace_of(job.session)
-    setting = Setting(profile=PROFILES[job.rules], encode=encode(), recognisers=_recognisers(), baselines={})
-    result = replay(trace, setting)
+    session, profile, sent = sessions()[job.session], PROFILES[job.rules], sha256()
+    setting = Setting(
+        profile=profile,
+        served=session.served(profile),
+        encode=encode(),
+        recognisers=_recognisers(),
+        mode=session.mode,
+        baselines={},
+        on_sent=lambda step, plan: sent.update(plan.body),
+    )
+    with without(job.without) if job.without else nullcontext():
+        result = replay(trace_of(job.session), setting)
     if result.violations or result.ours.refused:
         raise AssertionError(f"{job}: {result.ours.refused} refused, {result.violations[:3]}")
-    return Cost(job.session, job.rules, result.share(OURS), _class_of(job.session))
+    cost = Cost(job.session, job.rules, result.share(OURS), _class_of(job.session))
+    return Measured(job, cost, sent.digest())
 
 
-def costs(jobs: Iterable[Job]) -> Iterator[Cost]:
-    """Replay all of them, one process for each core; each cost comes as soon as it is known."""
-    with ProcessPoolExecutor(os.cpu_count(), mp_context=get_context("spawn")) as pool:
-        waiting: list[Future[Cost]] = [pool.submit(cost, job) for job in jobs]
-        for done in as_completed(waiting):
-            yield done.result()
+def cost(session: str, rules: str) -> Cost:
+    """What one session costs."""
+    return measure(Job(session, rules)).cost
+
+
+def measured(jobs: Sequence[Job]) -> list[Measured]:
+    """Replay all of them, one process for each core, with a progress bar; the longest first, so that all cores end
+    together."""
+    found = []
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    shown = Progress(*columns, console=Console(stderr=True), transient=True, disable=not sys.stderr.isatty())
+    with shown, ProcessPoolExecutor(os.cpu_count(), mp_context=get_context("spawn")) as pool:
+        task = shown.add_task("", total=len(jobs))
+        for done in as_completed(pool.submit(measure, job) for job in sorted(jobs, key=_length, reverse=True)):
+            found.append(done.result())
+            shown.update(task, advance=1, description=f"{found[-1].job.session} {found[-1].job.without}")
+    return sorted(found, key=lambda one: jobs.index(one.job))
 
 
 @lru_cache(maxsize=1)
@@ -66,6 +104,10 @@ def encode() -> Encode:
 @lru_cache(maxsize=1)
 def _recognisers() -> list[Recogniser]:
     return list(recognisers(build_plugin_manager()))
+
+
+def _length(job: Job) -> int:
+    return length_of(job.session)
 
 
 @lru_cache

@@ -1,10 +1,11 @@
-"""The sessions whose cost is guarded: the recorded ones, if at hand, and those that the demo sends."""
+"""The sessions whose cost is guarded: the recorded ones, if at hand, those that the demo sends, and those made here."""
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 
-from proxy.core.providers import PROFILES
+from proxy.core.modes import Mode
+from proxy.core.providers import PROFILES, CacheProfile
 from proxy.core.request.tokens import Encode
 from proxy.demo.samples import samples
 from proxy.replay.baselines import as_sent
@@ -13,16 +14,24 @@ from proxy.replay.limits.classes import prefix_share
 from proxy.replay.limits.segments import Bagger
 from proxy.replay.prompts import PromptReader
 from proxy.replay.trace import Trace, read_trace, trace_name
+from tests.economics.made import chat_page, environment_agent, made, notebook, triage
 from tests.fidelity.recorded import trace_files
 
 
 @dataclass(frozen=True)
 class Session:
-    """A session by its name. ``origin`` is "" for a recorded one, whose class follows from its content."""
+    """A session by its name. ``origin`` is "" for a recorded one, whose class follows from its content. ``life_s`` is
+    set where the provider forgets earlier than its rules say."""
 
     name: str
     origin: str
     load: Callable[[], Trace]
+    mode: Mode = Mode.TIER
+    life_s: float = 0.0
+
+    def served(self, profile: CacheProfile) -> CacheProfile:
+        """What the provider does, which the planner has to learn where it is not what the rules say."""
+        return replace(profile, life_s=self.life_s, long_life_s=0.0) if self.life_s else profile
 
 
 @lru_cache(maxsize=1)
@@ -30,13 +39,28 @@ def sessions() -> Mapping[str, Session]:
     """All sessions at hand, by name."""
     recorded = [Session(trace_name(path), "", partial(read_trace, path)) for path in trace_files()]
     demo = [Session(f"demo-{sample.name}", "demo", sample.trace) for sample in samples()]
-    return {session.name: session for session in (*recorded, *demo)}
+    return {session.name: session for session in (*recorded, *demo, *_made())}
+
+
+def _made() -> Iterator[Session]:
+    for sample in made():
+        yield Session(f"made-{sample.name}", "made", sample.trace)
+    for sample in (triage(), environment_agent()):
+        yield Session(f"made-{sample.name}-mark", "mark only", sample.trace, mode=Mode.MARK)
+    for sample in (notebook(), chat_page()):
+        yield Session(f"made-{sample.name}-forgotten", "forgotten early", sample.trace, life_s=20.0)
 
 
 @lru_cache(maxsize=4)
 def trace_of(name: str) -> Trace:
     """The requests of a session."""
     return sessions()[name].load()
+
+
+@lru_cache
+def length_of(name: str) -> int:
+    """Bytes of all its requests."""
+    return sum(len(step.body) for step in trace_of(name).steps)
 
 
 def class_of(name: str, encode: Encode) -> str:

@@ -10,7 +10,7 @@ import pytest
 from proxy.core.planner import planner
 from tests.economics import __main__ as command
 from tests.economics import table
-from tests.economics.measure import RULES, Cost, Job, cost
+from tests.economics.measure import RULES, Cost, Job, Measured, cost, measure
 from tests.economics.sessions import sessions
 
 ROOT = Path(__file__).parents[2]
@@ -39,7 +39,7 @@ def test_every_session_that_is_made_here_is_in_the_table_under_all_rules() -> No
 
 
 def test_a_session_costs_what_the_table_says() -> None:
-    found = cost(Job("demo-clock", "anthropic"))
+    found = cost("demo-clock", "anthropic")
     assert [one for one in table.compared([found], table.read()) if one.is_dearer or one.is_cheaper] == []
 
 
@@ -47,8 +47,8 @@ def test_a_planner_that_has_become_dearer_fails(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(planner, "moved_material", lambda *given, **named: None)
-    found = [cost(Job("demo-clock", rules)) for rules in ("anthropic", "deepseek")]
-    monkeypatch.setattr(command, "measured", lambda names: found)
+    found = [measure(Job("demo-clock", rules)) for rules in ("anthropic", "deepseek")]
+    monkeypatch.setattr(command, "measured", lambda jobs: found)
     assert command.main(["demo-clock"]) == 1
     printed = capsys.readouterr().out
     assert "DEARER: class demo, anthropic" in printed
@@ -71,7 +71,7 @@ def test_cheaper_is_no_failure_but_the_table_is_out_of_date(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     known = Cost("demo-clock", "anthropic", table.read()["demo-clock", "anthropic"].share * 0.9, "demo")
-    monkeypatch.setattr(command, "measured", lambda names: [known])
+    monkeypatch.setattr(command, "measured", lambda jobs: [Measured(jobs[0], known, b"")])
     assert command.main(["demo-clock"]) == 0
     assert "make economics ARGS=--write" in capsys.readouterr().out
 

@@ -5,8 +5,6 @@ that nothing noticed. ``pytest --without NAME ...`` does the same to any tests b
 method or constant wherever it was imported; what it is replaced by is made from what was there.
 """
 
-import importlib
-import pkgutil
 import re
 import subprocess
 import sys
@@ -23,6 +21,7 @@ from proxy.cli.serve import settings_of
 from proxy.core.account.objects import Act, Operation
 from proxy.core.request.wants import PLAIN
 from proxy.engine.rights import Further
+from tests import patching
 
 _ROOT = Path(__file__).parents[2]
 _HERE = "tests/security/"
@@ -283,41 +282,12 @@ DEFENCES = (
 def remove(name: str) -> None:
     """Take a defence away in this process, wherever it was imported."""
     (defence,) = [one for one in DEFENCES if one.name == name]
-    _import_all()
-    owner, last = holder_of(defence.where)
-    old = getattr(owner, last)
-    new = defence.becomes(old)
-    setattr(owner, last, new)
-    if isinstance(owner, type):
-        return
-    for known in list(sys.modules.values()):
-        if getattr(known, "__name__", "").split(".")[0] in ("proxy", "plugins"):
-            for key, value in list(vars(known).items()):
-                if value is old:
-                    setattr(known, key, new)
-
-
-def holder_of(where: str) -> tuple[Any, str]:
-    """The module or class in which something stands, and its name there."""
-    module, _, path = where.partition(":")
-    *holders, last = path.split(".")
-    owner: Any = importlib.import_module(module)
-    for holder in holders:
-        owner = getattr(owner, holder)
-    return owner, last
+    patching.replace(defence.where, defence.becomes)
 
 
 def cases_of(defence: Defence) -> Sequence[Path]:
     """The files of its cases."""
     return [(_ROOT / _HERE / case.partition("::")[0]).resolve() for case in defence.cases]
-
-
-def _import_all() -> None:
-    for package in ("proxy", "plugins"):
-        found = importlib.import_module(package)
-        for module in pkgutil.walk_packages(found.__path__, f"{package}."):
-            if not module.name.endswith("__main__"):
-                importlib.import_module(module.name)
 
 
 def is_noticed(defence: Defence) -> tuple[bool, str]:

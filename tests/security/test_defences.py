@@ -2,7 +2,8 @@
 
 import pytest
 
-from tests.security.defences import DEFENCES, Defence, cases_of, holder_of
+from tests.patching import holder_of
+from tests.security.defences import DEFENCES, Defence, cases_of
 
 
 @pytest.mark.parametrize("defence", DEFENCES, ids=[one.name for one in DEFENCES])

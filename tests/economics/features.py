@@ -1,0 +1,94 @@
+"""What the planner knows to do, and how each of these features is switched off: each must earn what it costs to keep.
+
+``make ablate`` replays every session without each of them. A feature stands here with a session that is always at hand
+and on which it changes what is sent; one that changes nothing anywhere is taken out of the code.
+"""
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from math import inf
+from typing import Any
+
+from tests.patching import replaced
+
+
+@dataclass(frozen=True)
+class Feature:
+    """``where`` is a module and a name in it, ``becomes`` makes what stands there instead. ``shown_by`` are a session
+    and the cache rules under which the feature changes what is sent."""
+
+    name: str
+    where: str
+    becomes: Callable[[Any], Any]
+    shown_by: tuple[str, str]
+
+
+def always(value: object) -> Callable[[Any], Any]:
+    """A function that answers this, whatever it is asked."""
+    return lambda old: lambda *_, **__: value
+
+
+def constant(value: object) -> Callable[[Any], Any]:
+    """This value."""
+    return lambda old: value
+
+
+def _unaware(old: Any) -> Any:
+    """Hazards of instructions that do not see what has just changed."""
+    return lambda self, place, prior, **_: old(self, place, prior)
+
+
+FEATURES = (
+    Feature("volatile lines and documents are relocated", "proxy.core.planner.planner:moved_material", always(None),
+            ("demo-clock", "anthropic")),
+    Feature("what prompts say of files", "proxy.core.forecast.forecast:read_signs", always({}),
+            ("demo-editor", "anthropic")),
+    Feature("the answer before names a file", "proxy.core.stability.edit_signals:_answer", always(""),
+            ("made-notebook", "deepseek")),
+    Feature("a file's name stands in the prompt without its ending", "proxy.core.stability.change_rates:_HINTED",
+            constant(0.0), ("made-pair", "anthropic")),
+    Feature("words that a prompt shares with a file", "proxy.core.stability.file_words:FileWords.shares", always({}),
+            ("made-pair", "anthropic")),
+    Feature("an answer edits few files", "proxy.core.forecast.forecast:_edit_scale", always(1.0),
+            ("demo-editor", "anthropic")),
+    Feature("long files are several positions", "proxy.core.planner.planner:_looks_inside", always(False),
+            ("demo-editor", "deepseek")),
+    Feature("two orders by size", "proxy.core.forecast.forecast:_MARKED", lambda old: old[:1],
+            ("demo-editor", "anthropic")),
+    Feature("orders that were sent before", "proxy.core.planner.candidates:_prefixes", always([]),
+            ("demo-editor", "anthropic")),
+    Feature("orders of other sessions of the client", "proxy.core.sessions.cohort:_REMEMBERED_LAYOUTS", constant(0),
+            ("made-notebook", "anthropic")),
+    Feature("files that are only written another way", "proxy.core.sessions.observation:_are_all_changed",
+            always(False), ("made-pair", "anthropic")),
+    Feature("documents: learning how long they stay",
+            "proxy.core.stability.document_retention:DocumentOdds.learn", always(None),
+            ("demo-support", "anthropic")),
+    Feature("instructions that have just changed", "proxy.core.sessions.preamble_changes:PreambleChanges.hazard",
+            _unaware, ("made-pair", "anthropic")),
+    Feature("volatile lines found by evidence", "proxy.core.sessions.session:SessionTable.with_evidence",
+            lambda old: lambda self, scope, model, transcript, tools: transcript, ("made-chat-page", "anthropic")),
+    Feature("the system text is split", "proxy.core.planner.planner:split_layout", always(None),
+            ("made-triage-mark", "anthropic")),
+    Feature("context in a shape that no recogniser vouches for",
+            "proxy.core.sessions.session:Session._notice_candidates", always(None), ("made-notebook", "anthropic")),
+    Feature("instructions that are alike", "proxy.core.sessions.similarity:are_alike", always(False),
+            ("made-chat-page", "anthropic")),
+    Feature("results that a client clears", "proxy.core.stability.change_rates:_is_clearing", always(False),
+            ("made-forgetful", "anthropic")),
+    Feature("the one-hour life", "proxy.core.planner.planner:outlook", always(None), ("made-forgetful", "anthropic")),
+    Feature("pauses promise more than they keep", "proxy.core.forecast.pauses:_CAUTION", constant(1.0),
+            ("made-forgetful", "anthropic")),
+    Feature("realised regret is bounded", "proxy.core.shadow.shadow_caches:ShadowCaches.regret_budget", always(inf),
+            ("made-stamped", "anthropic")),
+)  # fmt: skip
+
+
+@contextmanager
+def without(*names: str) -> Iterator[None]:
+    """Switch these features off for a while, in this process."""
+    with ExitStack() as stack:
+        for feature in (one for one in FEATURES if one.name in names):
+            stack.enter_context(replaced(feature.where, feature.becomes))
+        yield

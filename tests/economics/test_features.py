@@ -1,0 +1,54 @@
+"""The table of features names what there is, and each feature changes something on a session that is always at hand."""
+
+from functools import lru_cache
+
+import pytest
+
+from tests.economics.ablate import effect
+from tests.economics.features import FEATURES, Feature
+from tests.economics.measure import Cost, Job, Measured, measure
+from tests.economics.sessions import sessions
+from tests.patching import holder_of
+
+each_feature = pytest.mark.parametrize("feature", FEATURES, ids=[one.name for one in FEATURES])
+
+
+@lru_cache
+def sent_by_all_features(session: str, rules: str) -> bytes:
+    return measure(Job(session, rules)).sent
+
+
+@each_feature
+def test_every_feature_is_where_the_table_says(feature: Feature) -> None:
+    owner, name = holder_of(feature.where)
+    assert hasattr(owner, name)
+    assert sessions()[feature.shown_by[0]].origin
+
+
+@pytest.mark.slow
+@each_feature
+def test_a_session_is_sent_otherwise_without_the_feature(feature: Feature) -> None:
+    assert measure(Job(*feature.shown_by, feature.name)).sent != sent_by_all_features(*feature.shown_by)
+
+
+def test_every_feature_has_a_name_of_its_own() -> None:
+    assert len({one.name for one in FEATURES}) == len(FEATURES)
+
+
+def test_a_feature_that_is_switched_off_is_on_again_behind_the_replay() -> None:
+    before = sent_by_all_features("demo-clock", "anthropic")
+    off = measure(Job("demo-clock", "anthropic", FEATURES[0].name)).sent
+    assert measure(Job("demo-clock", "anthropic")).sent == before != off
+
+
+def test_an_effect_is_what_the_sessions_of_a_class_cost_more_without_the_feature() -> None:
+    def one(session: str, share: float, without: str) -> Measured:
+        cost = Cost(session, "anthropic", share, "mutable")
+        return Measured(Job(session, "anthropic", without), cost, without.encode())
+
+    found = [one("a", 0.5, ""), one("b", 0.2, ""), one("a", 0.6, "order"), one("b", 0.2, "order")]
+    seen = effect("order", "anthropic", found)
+    assert seen.classes == {"mutable": pytest.approx(1.2**0.5 - 1)}
+    assert [*seen.best] == ["a", pytest.approx(0.2)]
+    assert seen.worst == ("b", 0.0)
+    assert seen.changed == 2
