@@ -72,7 +72,7 @@ FEATURES = (
     Feature("the system text is split", "proxy.core.planner.planner:split_layout", always(None),
             ("made-triage-mark", "anthropic")),
     Feature("context in a shape that no recogniser vouches for",
-            "proxy.core.sessions.session:Session._notice_candidates", always(None), ("made-notebook", "anthropic")),
+            "proxy.core.sessions.session:Session.notice", always(None), ("made-notebook", "anthropic")),
     Feature("instructions that are alike", "proxy.core.sessions.similarity:are_alike", always(False),
             ("made-chat-page", "anthropic")),
     Feature("results that a client clears", "proxy.core.stability.change_rates:_is_clearing", always(False),
