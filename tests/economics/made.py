@@ -9,7 +9,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from random import Random
 
-from proxy.demo.editor_chat import _FILES, shown
+from proxy.demo.editor_chat import shown
 from proxy.demo.sample import BEGIN, Message, Request, Sample, assistant, chat, system, user
 from proxy.demo.source import NOUNS, SOURCE, SourceFile, function, source_file
 from proxy.demo.support_chat import document, prompt
@@ -206,7 +206,7 @@ def pair() -> Sample:
         ending = (
             "Answer questions. Change nothing." if is_question else f"Write changed files between {fence} and {fence}."
         )
-        messages = [system(_HABITS + ending), *talk, user(_FILES + guide + texts), assistant(_TRUSTED), words]
+        messages = [system(_HABITS + ending), *talk, user(shown(()) + guide + texts), assistant(_TRUSTED), words]
         requests.append(Request(at, chat(messages, stream=True)))
         talk += [words, assistant(f"It is done with this:\n{function(1, chance.randrange(15)).text}")]
         if not is_question:
