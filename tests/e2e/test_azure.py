@@ -183,7 +183,7 @@ def test_a_deployment_that_is_azures_is_called_at_its_own_path(world: World) -> 
         assert seen.json["model"] == "gpt-own"
 
 
-def test_it_is_planned_like_any_other_chat(start: Start) -> None:
+def test_an_azure_chat_is_planned_like_any_other_chat(start: Start) -> None:
     proxy = start(embedded_app(new_embedded()), profile=ANTHROPIC)
     system = "You answer in one word. " * 400
     with openai.AzureOpenAI(azure_endpoint=proxy.url, api_key="k", api_version=VERSION, max_retries=0) as client:

@@ -46,7 +46,7 @@ def test_a_completion_of_the_embedded_provider(start: Start) -> None:
     assert exchange.ending is ExchangeOutcome.COMPLETED
 
 
-def test_the_same_words_streamed_or_not(start: Start) -> None:
+def test_an_answer_has_the_same_words_streamed_or_not(start: Start) -> None:
     proxy = start(embedded_app(new_embedded()))
     whole = proxy.client.chat.completions.create(model="m", messages=HELLO).choices[0].message.content
     with proxy.client.chat.completions.create(model="m", messages=HELLO, stream=True) as stream:

@@ -108,7 +108,7 @@ def test_a_port_that_is_taken_is_an_error_in_one_line() -> None:
     assert len(done.stderr.splitlines()) == 1
 
 
-def test_ctrl_c_ends_it_quietly() -> None:
+def test_ctrl_c_ends_the_demo_quietly() -> None:
     with subprocess.Popen(COMMAND, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         assert "The proxy is at" in process.stdout.readline()

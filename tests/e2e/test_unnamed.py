@@ -59,7 +59,7 @@ def test_a_name_that_is_not_listed_is_refused(world: World) -> None:
     assert not world.sent()
 
 
-def test_objects_are_asked_where_they_live(world: World) -> None:
+def test_objects_are_asked_for_where_they_live(world: World) -> None:
     made = world.call("POST", "/v1/responses", {"model": "dear", "input": "x"}, key="sk-made-2c9f17d0e5b8").json["id"]
     reply = world.call("GET", f"/v1/responses/{made}", None, {"x-stratiform-model": "cheap"}, "sk-made-2c9f17d0e5b8")
     assert (reply.status, reply.header(SAYS)) == (200, "dear; by=object")

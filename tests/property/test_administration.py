@@ -52,7 +52,7 @@ _CALL = st.tuples(st.sampled_from(["GET", "POST", "PATCH", "DELETE"]), _PATH, _Q
 
 @settings(max_examples=examples(150), deadline=None)
 @given(st.lists(_CALL, min_size=1, max_size=8))
-def test_it_answers_or_refuses_and_what_it_keeps_is_usable(
+def test_the_admin_api_answers_or_refuses_and_what_it_keeps_is_usable(
     calls: list[tuple[str, str, dict[str, str], object]],
 ) -> None:
     async def main() -> None:

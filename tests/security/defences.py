@@ -207,7 +207,7 @@ DEFENCES = (
             ["test_rights.py"]),
     Defence("compressed bodies", "proxy.engine.passthrough:is_compressed", always(False), ["test_rights.py"]),
     # Money
-    Defence("the hard limit", "proxy.spend.reservations:_booking",
+    Defence("the hard limit", "proxy.spend.reservations:booked",
             lambda old: lambda *given: replace(made := old(*given), charge=replace(made.charge, limit=None)),
             ["test_usage_lies.py"]),
     Defence("counts are no negative numbers", "proxy.core.response.usage:_count",

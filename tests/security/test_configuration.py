@@ -264,7 +264,9 @@ def test_an_open_proxy_gives_no_keys_away(tmp_path: Path, text: str, *, is_refus
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "::"])
-def test_serve_refuses_at_its_start(tmp_path: Path, capsys: pytest.CaptureFixture[str], host: str) -> None:
+def test_serve_refuses_an_unsafe_configuration_at_its_start(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], host: str
+) -> None:
     path = tmp_path / "config.yaml"
     path.write_text(one(HTTP + ", api_key: sk-provider") + "stratiform: {store: memory}")
     if host == "::" and not socket.has_ipv6:

@@ -145,7 +145,7 @@ def test_metrics_name_no_client_no_key_and_no_session(world: World) -> None:
         assert hidden not in told
 
 
-def test_another_teams_budget_is_not_spent_by_naming_it(world: World) -> None:
+def test_naming_another_team_does_not_spend_its_budget(world: World) -> None:
     before = world.spent("tight")
     ways: list[dict[str, Any]] = [
         {"user": "tight"}, {"team": "tight"}, {"metadata": {"team": "tight", "user_api_key_team_id": "tight"}},

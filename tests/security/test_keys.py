@@ -113,7 +113,7 @@ def test_a_path_that_holds_a_key_is_refused(world: World, written: str) -> None:
 
 @pytest.mark.parametrize("name", ["X-HTTP-Method-Override", "x-http-method", "X_Original_URL", "x-rewrite-url"])
 @pytest.mark.parametrize("path", ["/v1/vector_stores", "/v1/embeddings", CHAT])
-def test_no_header_makes_another_request_of_it(world: World, path: str, name: str) -> None:
+def test_no_header_makes_another_request_of_a_request(world: World, path: str, name: str) -> None:
     assert world.call("POST", path, {**chat(), "input": "x"}, [(name, "GET"), ("x-kept", "1")]).status == 200
     (seen,) = world.sent()
     assert name.lower() not in {key for key, _ in seen.headers}
@@ -298,7 +298,7 @@ def test_errors_do_not_quote_the_providers_key(world: World, path: str, quoted: 
 
 
 @pytest.mark.parametrize("status", [301, 400, 403, 429, 500, 503])
-def test_it_does_not_matter_which_error_it_is(world: World, status: int) -> None:
+def test_an_error_of_any_status_does_not_quote_the_providers_key(world: World, status: int) -> None:
     body = {"error": {"message": THEIRS}}
     world.providers["alpha"].script = lambda seen: Answer(status, body, [("location", f"/x?key={THEIRS}")])
     reply = world.call("POST", CHAT, chat())
@@ -328,7 +328,7 @@ STREAMED_ERRORS = [
 @pytest.mark.parametrize("failed", STREAMED_ERRORS)
 @pytest.mark.parametrize("path", [CHAT, "/v1/responses", "/v1/messages"])
 @pytest.mark.parametrize("size", [1, 7, 1 << 16])
-def test_error_events_do_not_quote_it_either(world: World, path: str, failed: bytes, size: int) -> None:
+def test_error_events_do_not_quote_the_providers_key(world: World, path: str, failed: bytes, size: int) -> None:
     begun = event({"id": "1", "choices": [{"index": 0, "delta": {"content": 'an "error" in words'}}]})
     data = begun + failed
     chunks = tuple(data[at : at + size] for at in range(0, len(data), size))
@@ -349,7 +349,7 @@ def test_what_went_well_passes_byte_for_byte(world: World) -> None:
     assert world.call("POST", "/v1/responses", chat(stream=True)).body == told
 
 
-def test_a_clients_own_key_may_be_quoted_to_it() -> None:
+def test_a_clients_own_key_may_be_quoted_to_the_client() -> None:
     config = 'model_list: [{model_name: m, litellm_params: {model: openai/m, api_base: "{alpha}/v1"}}]'
     with world_of(config) as world:
         said = {"error": {"message": "Incorrect API key provided: sk-of-the-client-1234"}}

@@ -126,7 +126,7 @@ def test_an_upstreams_failure_writes_down_no_prompt(world: World, name: str, str
 
 @pytest.mark.parametrize("path", ["/v1/responses", "/v1/messages", "/v1/embeddings", "/v1/completions", "/v1/things"])
 @pytest.mark.parametrize("name", FAILURES)
-def test_the_same_on_other_paths(world: World, path: str, name: str) -> None:
+def test_an_upstreams_failure_writes_down_no_prompt_on_any_path(world: World, path: str, name: str) -> None:
     world.providers["alpha"].script = FAILURES[name]
     no_provider_key(world.call("POST", path, asked(input=PROMPT, prompt=PROMPT)))
     check_nothing_leaked(world)

@@ -144,7 +144,7 @@ def test_a_teams_own_object_is_reached_by_it_and_by_the_master(
         "{}%2Fcontent", "//{}", "{}%252F", "\\{}", "own/{}", "own%2F..%2F{}", "{}#own", "{}/content?x=own",
     ],
 )  # fmt: skip
-def test_no_way_of_writing_an_id_reaches_it(shared: Shared, written: str) -> None:
+def test_no_way_of_writing_an_id_reaches_another_teams_object(shared: Shared, written: str) -> None:
     name, own = shared.made["team-b"]["files"], shared.made["team-a"]["files"]
     shown = name[1:] if written.startswith("%66") else name
     before = len(shared.world.sent())
@@ -288,7 +288,7 @@ def test_a_query_names_no_other_method(shared: Shared, query: str) -> None:
 
 
 @pytest.mark.parametrize("kind", LISTS)
-def test_a_list_shows_a_team_its_own(shared: Shared, kind: str) -> None:
+def test_a_list_shows_a_team_its_own_objects(shared: Shared, kind: str) -> None:
     for key, other in (("team-a", "team-b"), ("team-b", "team-a")):
         reply = shared.world.call("GET", KINDS[kind], key=key)
         names = [row["id"] for row in reply.json["data"]]

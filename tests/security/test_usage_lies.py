@@ -114,7 +114,9 @@ ENDPOINTS = {
 
 
 @pytest.mark.parametrize(("path", "more", "usage"), ENDPOINTS.values(), ids=ENDPOINTS)
-def test_the_same_on_every_path_that_asks_a_model(world: World, path: str, more: dict[str, Any], usage: str) -> None:
+def test_a_lie_costs_no_less_on_every_path_that_asks_a_model(
+    world: World, path: str, more: dict[str, Any], usage: str
+) -> None:
     before, requests = world.spent("team-a"), len(world.ledger("team-a"))
     world.providers["alpha"].script = lambda seen: Answer(body=whole(usage))
     assert world.call("POST", path, {"model": "cheap", **more}).status == 200

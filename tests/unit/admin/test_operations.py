@@ -259,7 +259,7 @@ def test_what_the_file_declares_only_the_file_changes(method: str, path: str, bo
         (MethodNotAllowed, "POST", "spend", None),
     ],
 )
-def test_what_is_wrong_is_refused(kind: type[ProxyError], method: str, path: str, body: object) -> None:
+def test_a_wrong_operation_is_refused(kind: type[ProxyError], method: str, path: str, body: object) -> None:
     async def work(at: Office) -> None:
         assert await at.refused(kind, method, path, body)
 

@@ -37,7 +37,7 @@ def ask(path: str, **query: str) -> Any:
     return asyncio.run(main())
 
 
-def test_by_default_it_is_the_last_thirty_days_by_team() -> None:
+def test_spend_is_by_default_that_of_the_last_thirty_days_by_team() -> None:
     report = ask("spend")
     assert report["data"] == [
         {"team": "red", "requests": 2, "read_tokens": 100, "write_tokens": 25, "uncached_tokens": 3, "output_tokens": 7,
@@ -49,7 +49,7 @@ def test_by_default_it_is_the_last_thirty_days_by_team() -> None:
     assert report["total"]["requests"] == 3
 
 
-def test_it_may_be_asked_about_anything_in_any_range() -> None:
+def test_spend_may_be_asked_about_anything_in_any_range() -> None:
     assert [row["day"] for row in ask("spend", by="day", team="red")["data"]] == ["2026-11-18", "2026-11-17"]
     assert [row["model"] for row in ask("spend", by="model", key="key-1")["data"]] == ["sonnet"]
     assert ask("spend", by="", since="1970-01-01")["total"]["requests"] == 4
@@ -101,6 +101,6 @@ def test_the_ledger_comes_in_pages() -> None:
         ("entries", {"by": "team"}),
     ],
 )
-def test_what_is_wrong_is_refused(path: str, query: dict[str, str]) -> None:
+def test_a_wrong_query_is_refused(path: str, query: dict[str, str]) -> None:
     with pytest.raises(InvalidRequest):
         ask(path, **query)

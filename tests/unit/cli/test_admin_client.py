@@ -151,7 +151,9 @@ def test_spend_is_reported_as_a_table_json_and_csv(run: Run, tmp_path: Path) -> 
         (("spend", "--by", "planet"), "error: 'by' must be some of team, key, user, model, day"),
     ],
 )
-def test_what_is_wrong_is_one_line(run: Run, capsys: pytest.CaptureFixture[str], words: Any, message: str) -> None:
+def test_a_wrong_command_prints_one_line(
+    run: Run, capsys: pytest.CaptureFixture[str], words: Any, message: str
+) -> None:
     with pytest.raises((SystemExit, AssertionError)):
         run(*words)
     told = capsys.readouterr().err

@@ -17,6 +17,6 @@ def test_a_port_that_is_taken_is_said() -> None:
 
 
 @pytest.mark.skipif(not socket.has_dualstack_ipv6(), reason="no IPv6 here")
-def test_it_listens_on_ipv6() -> None:
+def test_a_server_listens_on_ipv6() -> None:
     with listen("::1", 0) as listener:
         assert address(listener) == f"http://[::1]:{listener.getsockname()[1]}"

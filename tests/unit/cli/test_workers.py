@@ -84,7 +84,7 @@ def lives(pid: int) -> bool:
     return True
 
 
-def test_a_signal_ends_all_in_order(tmp_path: Path) -> None:
+def test_a_signal_ends_all_workers_in_order(tmp_path: Path) -> None:
     with above(tmp_path, "patient") as process:
         until(lambda: workers(tmp_path, 0) and workers(tmp_path, 1), process)
         process.terminate()
@@ -103,7 +103,7 @@ def test_a_worker_that_was_killed_is_replaced_in_its_slot(tmp_path: Path) -> Non
         assert [file.name for file in tmp_path.glob("died-*")] == ["died-0"]
 
 
-def test_one_that_cannot_start_ends_the_whole(tmp_path: Path) -> None:
+def test_a_worker_that_cannot_start_ends_the_command(tmp_path: Path) -> None:
     with above(tmp_path, "broken") as process:
         assert process.stdout is not None
         assert process.stdout.readline() == "3\n"
@@ -111,7 +111,7 @@ def test_one_that_cannot_start_ends_the_whole(tmp_path: Path) -> None:
     assert not any(lives(pid) for pid in workers(tmp_path, 0))
 
 
-def test_one_that_does_not_end_is_killed(tmp_path: Path) -> None:
+def test_a_worker_that_does_not_end_is_killed(tmp_path: Path) -> None:
     with above(tmp_path, "deaf") as process:
         until(lambda: workers(tmp_path, 0) and workers(tmp_path, 1), process)
         process.terminate()

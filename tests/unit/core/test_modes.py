@@ -4,7 +4,7 @@ from proxy.core.modes import Mode
 
 
 @pytest.mark.parametrize("text", ["tier", " Tier ", "TIER"])
-def test_a_mode_by_its_name(text: str) -> None:
+def test_a_mode_is_parsed_by_its_name(text: str) -> None:
     assert Mode.parse(text) is Mode.TIER
 
 

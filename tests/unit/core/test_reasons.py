@@ -185,6 +185,6 @@ def test_every_reason_has_a_case_and_a_meaning() -> None:
 
 
 @pytest.mark.parametrize("reason", list(CASES), ids=lambda reason: reason.value)
-def test_it_occurs(reason: Reason) -> None:
+def test_every_reason_occurs(reason: Reason) -> None:
     talk, make = CASES[reason]
     assert make(talk).reason is reason

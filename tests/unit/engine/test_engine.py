@@ -109,7 +109,7 @@ def test_what_is_no_chat_request_is_refused_by_us(body: bytes, expected: str) ->
     assert bench.planner.events == []
 
 
-def test_a_stream_that_does_not_say_what_it_is() -> None:
+def test_a_stream_without_a_content_type_is_read_as_a_stream() -> None:
     bench = Bench(answers(WORD, USAGE, DONE, headers=[]))
     assert bench.chat(MemoryClient(chat_body(stream=True))).answer == WORD + DONE
 
@@ -121,7 +121,7 @@ def test_a_stream_that_does_not_say_what_it_is() -> None:
         (b'{"model": "m", "messages": ' + b"[" * 5000 + b"]" * 5000 + b"}", "too_deep"),
     ],
 )
-def test_what_others_read_and_we_do_not_goes_nowhere(body: bytes, expected: str) -> None:
+def test_a_body_that_others_read_and_we_do_not_goes_nowhere(body: bytes, expected: str) -> None:
     for path in ("/chat/completions", "/responses", "/batches"):
         bench, client = Bench(), MemoryClient(body, path=path)
         bench.chat(client) if path.startswith("/chat") else bench.relay(client)

@@ -61,7 +61,7 @@ def test_a_page_that_breaks_off_or_does_not_end() -> None:
 
 
 @pytest.mark.parametrize("headers", [JSON, SSE])
-def test_what_says_that_it_is_one_passes_as_it_is(headers: list[tuple[str, str]]) -> None:
+def test_an_error_that_claims_a_content_type_of_the_api_passes_as_it_is(headers: list[tuple[str, str]]) -> None:
     client = Bench(answers(b"no", status=500, headers=headers)).chat(MemoryClient(chat_body()))
     assert client.answer == b"no"
 

@@ -66,7 +66,7 @@ def test_a_chunk_that_came_meanwhile_is_passed_on_too(monkeypatch: pytest.Monkey
     asyncio.run(main())
 
 
-def test_nothing_waits_any_more_where_it_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nothing_waits_any_more_where_reading_ahead_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(read_ahead, "_MOST_S", 0.01)
 
     async def main() -> None:

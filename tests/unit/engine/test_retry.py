@@ -146,7 +146,7 @@ def test_a_refused_rewrite_and_a_failure_in_one_exchange() -> None:
     assert (exchange.attempts, exchange.planned.was_retried) == (4, True)
 
 
-def test_a_client_that_leaves_while_it_waits() -> None:
+def test_a_client_that_leaves_while_a_retry_waits_ends_it() -> None:
     bench = Bench(busy(429, retry_after="2"), retries=RetryPolicy(retries=1))
 
     async def main() -> None:
@@ -355,7 +355,7 @@ AI_SDK = [*JSON, ("user-agent", "ai/6.0.1 ai-sdk/provider-utils/4.0.1")]
 
 @pytest.mark.parametrize("headers", [SDK, AGAIN, AI_SDK])
 @pytest.mark.parametrize("trouble", [lambda: busy(429, retry_after="1"), busy, lambda: UpstreamUnavailable("gone")])
-def test_a_client_that_repeats_its_calls_is_left_to_it(
+def test_a_client_that_repeats_its_calls_gets_no_retries_of_ours(
     headers: list[tuple[str, str]], trouble: Callable[[], Script | ProxyError]
 ) -> None:
     bench = Bench(trouble(), retries=QUICK)

@@ -62,7 +62,7 @@ def test_what_the_client_asks_for_itself_is_no_edit_of_ours() -> None:
     assert (client.status, client.answer, len(bench.upstream.calls)) == (400, UNKNOWN, 1)
 
 
-def test_a_request_that_is_refused_without_it_as_well_teaches_nothing() -> None:
+def test_a_request_that_is_refused_without_stream_options_as_well_teaches_nothing() -> None:
     bench = Bench(refusal(), refusal(b"{}"), accepted())
     client = bench.chat(MemoryClient(chat_body(stream=True)))
     assert (client.status, client.answer) == (400, b"{}")
@@ -71,7 +71,7 @@ def test_a_request_that_is_refused_without_it_as_well_teaches_nothing() -> None:
 
 
 @pytest.mark.parametrize("status", [401, 403, 404, 413, 429, 500])
-def test_other_statuses_are_not_about_it(status: int) -> None:
+def test_other_statuses_do_not_blame_stream_options(status: int) -> None:
     bench = Bench(refusal(status=status))
     assert bench.chat(MemoryClient(chat_body(stream=True))).status == status
     assert len(bench.upstream.calls) == 1
@@ -119,7 +119,7 @@ def test_a_layout_may_be_to_blame_for_what_a_refusal_says_of_another_member() ->
 
 
 @pytest.mark.parametrize("error", [UNKNOWN, None])
-def test_where_the_upstream_names_it_the_layout_is_not_blamed(error: bytes | None) -> None:
+def test_where_the_upstream_names_stream_options_the_layout_is_not_blamed(error: bytes | None) -> None:
     raised = UpstreamRejected("unknown", status=400, error_type="invalid_request_error", param="stream_options")
     bench = Bench(refusal(error) if error else raised, accepted(), accepted(), planner=RewritingPlanner())
     client = bench.chat(MemoryClient(chat_body(stream=True)))
@@ -131,7 +131,7 @@ def test_where_the_upstream_names_it_the_layout_is_not_blamed(error: bytes | Non
     assert bench.ledger.ended[0].planned.was_retried
 
 
-def test_where_it_may_be_either_the_layout_is_blamed_and_usage_asked_for_again() -> None:
+def test_where_either_may_be_refused_the_layout_is_blamed_and_usage_asked_for_again() -> None:
     bench = Bench(refusal(VAGUE), accepted(), accepted(), planner=RewritingPlanner())
     for _ in range(2):
         bench.chat(MemoryClient(chat_body(stream=True)))

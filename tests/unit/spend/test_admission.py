@@ -44,5 +44,5 @@ def test_one_that_may_stand_in_is_looked_at_too() -> None:
     ],
     ids=["key", "header", "litellm", "embedded"],
 )
-def test_it_is_accepted_where_the_upstream_has_a_key_or_needs_none(deployment: Deployment) -> None:
+def test_a_request_is_accepted_where_the_upstream_has_a_key_or_needs_none(deployment: Deployment) -> None:
     reserve(gate("sk-1"), deployment)

@@ -69,7 +69,7 @@ def test_what_the_store_holds_for_an_exchange_counts_once() -> None:
     assert backlog.lowered(asked) is asked
 
 
-def test_answers_tell_it_as_spent() -> None:
+def test_answers_tell_the_backlog_as_spent() -> None:
     backlog = Backlog()
     backlog.add(end("a", Charge("day", 3), Charge("hour:1", 5)))
     asked = ask(Charge("day", 1, 10), Charge("hour:2", 1, 9, within=["hour:1"]))

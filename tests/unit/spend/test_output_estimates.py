@@ -47,7 +47,7 @@ def test_short_prompts_and_estimates_teach_nothing_of_counts() -> None:
     assert output_estimates.factor(MODEL) == 1.5
 
 
-def test_answers_are_as_long_as_they_were() -> None:
+def test_answers_are_expected_to_be_as_long_as_former_answers() -> None:
     output_estimates = OutputEstimates()
     assert output_estimates.output_tokens(MODEL) == 500
     learn(output_estimates, 1, 1, output=20, times=200)

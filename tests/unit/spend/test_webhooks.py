@@ -85,7 +85,7 @@ def test_a_notice_is_signed_and_tried_again_under_its_id() -> None:
     run(main)
 
 
-def test_a_webhook_that_never_takes_it_is_given_up(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_webhook_that_never_takes_a_notice_is_given_up(caplog: pytest.LogCaptureFixture) -> None:
     async def main() -> None:
         metrics = Metrics()
         sender = notices(metrics)

@@ -82,7 +82,7 @@ def test_what_a_path_reaches_is_known_or_not(path: str) -> None:
     assert not reach("/threads/t/runs", model="a").is_foreign
 
 
-def test_the_time_grows_with_the_bytes() -> None:
+def test_the_time_to_find_models_grows_with_the_bytes() -> None:
     def asked(times: range) -> None:
         n = len(times)
         tools = b"[" + b'{"type":"x","model":"a"},' * n + b"{}]"

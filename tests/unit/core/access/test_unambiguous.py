@@ -67,7 +67,7 @@ def test_what_stands_in_front_of_utf_8_goes() -> None:
     assert read(b"\xef\xbb\xbf" + b'{"model":"m","x":NaN}').body == b'{"model":"m","x":NaN}'
 
 
-def test_what_is_not_understood_has_no_members() -> None:
+def test_a_body_that_is_not_understood_has_no_members() -> None:
     many = b'{"model":"m","x":NaN,' + b",".join(b'"%d":1' % number for number in range(1000)) + b"}"
     assert read(many).members is None
 

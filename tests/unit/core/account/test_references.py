@@ -67,7 +67,7 @@ def test_an_item_stands_for_a_stored_one_where_it_has_no_content(item: str, ids:
     "body",
     [b'{"file_id": 7}', b'{"file_ids": [true]}', b'{"file_id": "x"', b'{"file_id": "x"}{}', b'{"file_id":' * 2000],
 )
-def test_what_is_not_understood_is_refused(body: bytes) -> None:
+def test_a_body_whose_references_cannot_be_read_is_refused(body: bytes) -> None:
     with pytest.raises(InvalidRequest):
         references(body, has_items=False)
 

@@ -74,7 +74,7 @@ class TestBoundaries:
         assert cache.bill(prompt(line(75), {59: "5m"}, endings=(59, 74)), 100).read == 6000
         assert cache.bill(prompt(line(75), {59: "5m"}, endings=(59, 74)), 29).read == 0
 
-    def test_a_longer_life_where_it_is_sold(self):
+    def test_a_longer_life_is_used_where_it_is_sold(self):
         cache = make_cache(replace(OPENAI_EXPLICIT, long_life_s=43200.0, write_long=2.5))
         request = prompt(line(60), {20: "1h", 40: "5m"})
         assert parts(cache.bill(request, 0)) == (0, 2100, 2000, 1900)

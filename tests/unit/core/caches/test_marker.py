@@ -24,7 +24,7 @@ class TestMarkerLookup:
         cache, blocks = self.stored(9, 14)
         assert cache.bill(prompt(blocks[:35], {34: "5m"}), 1).read == 0
 
-    def test_an_earlier_marker_rescues_them(self):
+    def test_an_earlier_marker_rescues_positions_beyond_the_look_back(self):
         cache, blocks = self.stored(9, 14)
         bill = cache.bill(prompt(blocks[:35], {14: "5m", 34: "5m"}), 1)
         assert (bill.read, bill.hit, bill.write_5m) == (1500, 14, 2000)

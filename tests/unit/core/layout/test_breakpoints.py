@@ -140,7 +140,7 @@ class TestPlaceGiven:
     def test_no_markers_promise_nothing(self) -> None:
         assert place_given(layout([1000]), [0.9], [0], TINY, []) == Placement((), 0.0, -1)
 
-    def test_below_the_minimum_they_do_not_count(self) -> None:
+    def test_markers_below_the_minimum_do_not_count(self) -> None:
         assert place_given(layout([100]), [0.9], [], ANTHROPIC, [0]).positions == ()
 
 

@@ -49,7 +49,7 @@ class TestNatural:
         recognised = view_of(HEAD, *shown(A, B), *EARLIER, user("go"), calling("1"), result("1", "x"))
         assert show(request_elements(recognised).natural) == "m0 W1 m3 m4 m5 m6 m7"
 
-    def test_all_content_stands_in_it_once(self) -> None:
+    def test_all_content_stands_in_an_order_once(self) -> None:
         recognised = view_of(HEAD, *shown(A, B), *EARLIER, user("go"))
         natural = request_elements(recognised).natural
         assert sum(e.tokens for e in natural) == sum(m.tokens for m in recognised.messages)
@@ -151,7 +151,7 @@ class TestValidPrefix:
         assert show(valid_prefix(material, before(*material.preamble, second, first))) == "m0"
         assert show(valid_prefix(material, before(*material.preamble, first, second))) == "m0 m3 m4"
 
-    def test_the_last_exchange_is_never_part_of_it(self) -> None:
+    def test_the_last_exchange_is_never_reordered(self) -> None:
         material = request_elements(self.recognised(A))
         assert show(valid_prefix(material, before(*material.natural))) == "m0 W1 m3 m4"
         assert show(valid_prefix(material, before(*material.preamble, *material.tail))) == "m0"
@@ -234,7 +234,7 @@ class TestByTiers:
         order = by_tiers(material, lambda k: tiers.get(k, Tier.ACTIVE), lambda _: 0, like())
         assert show(order) == "m0 Pc Pb m3 m4 La m5"
 
-    def test_within_a_tier_as_they_entered_it(self) -> None:
+    def test_pieces_of_a_tier_stand_as_they_entered_it(self) -> None:
         recognised = view_of(HEAD, *shown(A, B, C), user("go"))
         entered = {"aider:files/file:a.py": 7, "aider:files/file:b.py": 3, "aider:files/file:c.py": 5}
         order = by_tiers(request_elements(recognised), lambda _: Tier.L3, entered.__getitem__, like())

@@ -55,7 +55,7 @@ def test_the_clock_goes_into_the_tag_directly_before_the_last_user_message() -> 
     assert order(*messages) == ["system", "message", "message", "tag", "message"]
 
 
-def test_inside_a_tool_loop_it_stands_behind_the_newest_results() -> None:
+def test_inside_a_tool_loop_the_tag_stands_behind_the_newest_results() -> None:
     loop = [system(PROMPT), user("go"), calling("1"), result("1", "x")]
     assert order(*loop) == ["system", "message", "message", "message", "tag"]
     ended = [*loop, assistant("done"), user("more")]

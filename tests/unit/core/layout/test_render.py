@@ -75,7 +75,7 @@ def ordered(messages: Sequence[Body], marks: Mapping[int, Life] | None = None, *
 
 
 class TestMarks:
-    def test_both_dialects(self) -> None:
+    def test_markers_are_written_in_both_dialects(self) -> None:
         assert mark_json(Dialect.CACHE_CONTROL, "5m") == ("cache_control", b'{"type":"ephemeral"}')
         assert mark_json(Dialect.CACHE_CONTROL, "1h") == ("cache_control", b'{"type":"ephemeral","ttl":"1h"}')
         assert mark_json(Dialect.BREAKPOINT, "1h") == ("prompt_cache_breakpoint", b'{"mode":"explicit"}')
@@ -134,7 +134,7 @@ class TestOwnMarks:
         user([text_part("a", **MARK), {**IMAGE, **MARK}]),
     )
 
-    def test_all_of_them_are_taken_off(self) -> None:
+    def test_all_markers_of_the_client_are_taken_off(self) -> None:
         messages = json.loads(json.dumps(self.MARKED))
         messages[2]["tool_calls"][1] |= MARK
         out = natural(messages)
@@ -151,7 +151,7 @@ class TestOwnMarks:
         messages = [user("a"), assistant("b", tool_calls=None, **MARK), user("c")]
         assert json.loads(natural(messages))[1] == assistant("b", tool_calls=None)
 
-    def test_kept_where_the_mode_keeps_them(self) -> None:
+    def test_markers_of_the_client_are_kept_where_the_mode_keeps_them(self) -> None:
         messages = [user([text_part("a", **MARK)]), assistant("b"), user("c")]
         out = json.loads(natural(messages, {2: "5m"}, keep_own=True))
         assert out == [messages[0], messages[1], user([text_part("c", **MARK)])]
@@ -206,7 +206,7 @@ class TestSystem:
     CLOCK = "You are kind.\nCurrent time: 2026-01-01 10:00\nRules.\n"
     DOCUMENTS = 'Answer.\n<doc id="1">one</doc>\n<doc id="2">two</doc>\nBrief.\n'
 
-    def test_without_its_clock(self) -> None:
+    def test_a_message_is_rendered_without_its_clock(self) -> None:
         out = ordered([system(self.CLOCK, name="n"), user("a"), assistant("b"), user("go")], moved=True)
         assert out == [
             system("You are kind.\nRules.\n", name="n"),

@@ -99,7 +99,7 @@ def test_a_conversation_has_its_clock_relocated() -> None:
     assert "<stratiform-context>" in json.dumps(sent(plan))
 
 
-def test_no_part_below_the_minimum_is_worth_it() -> None:
+def test_no_part_below_the_minimum_is_worth_a_marker() -> None:
     talk = Talk(profile=replace(ANTHROPIC, min_tokens=TINY.min_tokens + 5000))
     assert {plan.reason for _, plan in sessions(talk, 4)} == {Reason.BELOW_MINIMUM}
 

@@ -244,7 +244,7 @@ class TestUnderfill:
             tracker.mark_broken(tier)
             assert max(tracker.n("a"), tracker.n("b")) <= ENTRY_N[Tier(tier - 1)]
 
-    def test_or_its_pieces_go_one_tier_down_with_their_count(self) -> None:
+    def test_pieces_of_an_underfilled_tier_go_one_tier_down_with_their_count(self) -> None:
         tracker = self.small("demote")
         assert tracker.update(pieces("a")) == [Change("a", Tier.L1, Tier.L2, "underfilled")]
         assert (tracker.tier("a"), tracker.n("a")) == (Tier.L2, 10)

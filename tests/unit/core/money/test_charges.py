@@ -80,7 +80,7 @@ def test_models_that_always_search() -> None:
         (Demand(), Reported(usd=0.0001), 0.002),
     ],
 )
-def test_what_it_did_cost(demand: Demand, reported: Reported, usd: float) -> None:
+def test_a_bill_is_what_the_provider_reports_as_cost(demand: Demand, reported: Reported, usd: float) -> None:
     found = bill(priced(), demand, Usage(1000, 100), reported)
     assert found is not None
     assert found.total_usd == pytest.approx(usd)

@@ -127,7 +127,7 @@ def test_the_layout_that_was_sent_before_goes_on_where_it_is_held() -> None:
     assert again.bill.read > 0.5 * again.bill.total
 
 
-def test_it_goes_on_where_going_back_to_the_clients_order_would_cost_more() -> None:
+def test_the_layout_goes_on_where_going_back_to_the_clients_order_would_cost_more() -> None:
     # Nothing of the client's own order is held by now.
     offer, pricing = given(LAID_OUT)
     first = choose(offer, pricing, may_order=True, policy="economic")

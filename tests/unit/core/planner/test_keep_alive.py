@@ -45,10 +45,10 @@ OFTEN = [10.0, PAUSE_S] * 8
 
 
 class TestRefreshes:
-    def test_one_where_the_client_always_returns_within_it(self) -> None:
+    def test_one_refresh_where_the_client_always_returns_within_it(self) -> None:
         assert refreshes(ReturnTimes([320.0] * 20, 1.0), 300.0, 0.1, 1.1, 12) == 1
 
-    def test_as_many_as_it_takes_where_that_still_pays(self) -> None:
+    def test_as_many_refreshes_as_the_pause_takes_where_they_still_pay(self) -> None:
         assert refreshes(ReturnTimes([1000.0] * 50, 1.0), 300.0, 0.1, 1.1, 12) >= 4
 
     def test_none_for_a_client_that_is_always_quick(self) -> None:
@@ -61,7 +61,9 @@ class TestRefreshes:
         assert refreshes(ReturnTimes([20_000.0] * 50, 1.0), 300.0, 0.1, 1.1, 12) == 0
 
     @pytest.mark.parametrize(("returning", "expected"), [(8, 1), (1, 0)])
-    def test_it_pays_while_the_chance_exceeds_the_price_ratio(self, returning: int, expected: int) -> None:
+    def test_a_refresh_pays_while_the_chance_of_a_return_exceeds_the_price_ratio(
+        self, returning: int, expected: int
+    ) -> None:
         # One period of 270 s and no more: P = returning / 20 against r / (w - r) = 0.1 / 1.1.
         past = ReturnTimes([400.0] * returning, 20.0 - returning)
         assert refreshes(past, 300.0, 0.1, 1.1, 1) == expected
@@ -126,7 +128,7 @@ class TestUpkeep:
 
 
 class TestBody:
-    def test_it_ends_behind_the_last_marker_and_asks_for_one_token(self) -> None:
+    def test_a_refresh_ends_behind_the_last_marker_and_asks_for_one_token(self) -> None:
         more = {"stream": True, "stream_options": {"include_usage": True}, "max_tokens": 900, "temperature": 0.25}
         plan, work = paused(Talk(profile=SHORT), OFTEN, **more)
         assert work is not None

@@ -426,7 +426,7 @@ class TestReminder:
     @pytest.mark.parametrize("is_marked", [False, True])
     @pytest.mark.parametrize("is_barred", [False, True])
     @pytest.mark.parametrize("share", [0.0, 1.0])
-    def test_whatever_is_planned_it_goes_out_once(
+    def test_a_reminder_goes_out_once_whatever_is_planned(
         self, mode: Mode, profile: CacheProfile, is_marked: bool, is_barred: bool, share: float
     ) -> None:
         talk = Talk(profile=profile, mode=mode, options=PlannerOptions(holdout=share))
@@ -446,7 +446,7 @@ class TestReminder:
                 talk.planner.barred(plan)
             turns += [user(f"q{number}"), assistant("ok")]
 
-    def test_inside_a_tool_loop_it_stays_where_it_was(self) -> None:
+    def test_inside_a_tool_loop_a_reminder_stays_where_it_was(self) -> None:
         talk, loop = self.talk(), [SYSTEM, user("one")]
         bodies = []
         for number in range(3):
@@ -454,7 +454,7 @@ class TestReminder:
             loop += [calling(str(number)), result(str(number), lines(9))]
         assert all("Be brief." in json.dumps(b["messages"][1]) for b in bodies)
 
-    def test_the_turn_that_loses_it_is_not_counted_on(self) -> None:
+    def test_the_turn_that_loses_a_reminder_is_not_counted_on(self) -> None:
         talk, turns = self.talk(), [SYSTEM]
         for number in range(6):
             plan = talk.send(chat(*turns, user(lines(40, f"q{number}"))))
@@ -520,7 +520,7 @@ class TestClassic:
         place = {f: next(i for i, t in enumerate(texts) if f"{f}.py" in t) for f in "abc"}
         assert max(place["a"], place["c"]) < place["b"]
 
-    def test_clock_and_documents_move_under_it_too(self) -> None:
+    def test_clock_and_documents_move_under_a_reminder_too(self) -> None:
         talk, turns = Talk(policy="classic"), []
         for number in range(5):
             text = f'{lines(40)}Current time: 2026-01-01 10:0{number}\n<doc id="1">one</doc>\nBe brief.\n'

@@ -119,11 +119,11 @@ class TestOnTheWire:
         assert [(name, bool(KEY.fullmatch(key))) for name, key in plan.headers] == [("x-grok-conv-id", True)]
         assert not plan.rewritten
 
-    def test_an_operator_may_turn_them_off(self) -> None:
+    def test_an_operator_may_turn_affinity_keys_off(self) -> None:
         plan = talk(options=PlannerOptions(routing_keys=False)).send(chat(*conversation(1)))
         assert (b"prompt_cache_key" in plan.body, plan.headers) == (False, ())
 
-    def test_a_route_that_refuses_them_is_not_asked_again(self) -> None:
+    def test_a_route_that_refuses_affinity_keys_gets_none_again(self) -> None:
         client = talk()
         for label in "ab":
             plan = client.plan(chat(*conversation(1, label)))
@@ -131,7 +131,7 @@ class TestOnTheWire:
             client.planner.barred(plan)
         assert b"prompt_cache_key" not in client.plan(chat(*conversation(1, "c"))).body
 
-    def test_a_busy_lane_is_spread_over_its_conversations(self) -> None:
+    def test_a_busy_cohort_has_an_affinity_key_for_each_conversation(self) -> None:
         client = talk()
         for number in range(40):
             client.send(chat(*conversation(1, f"warm {number}")), after_s=0.5)
@@ -155,7 +155,7 @@ class TestNoBoundaries:
         assert bodies[-1]["prompt_cache_options"] == {"mode": "explicit"}
         assert marks_in(bodies[-1]) == []
 
-    def test_what_they_share_is(self) -> None:
+    def test_one_shots_store_the_beginning_that_they_share(self) -> None:
         client = talk("openai-explicit")
         plans = [client.send(chat(SYSTEM, user(lines(60, f"text {number}")))) for number in range(8)]
         body = sent(plans[-1])

@@ -14,7 +14,7 @@ def test_no_word_carries_a_number_or_a_time() -> None:
         assert not re.search(r"\d", text)
 
 
-def test_they_are_the_words_that_the_checker_knows() -> None:
+def test_fixed_texts_are_the_words_that_the_checker_knows() -> None:
     assert {claim.value: header for claim, header in CLAIM_HEADERS.items()} == words.HEADERS
     assert (PART_ACKNOWLEDGEMENT, TAG_OPEN, TAG_CLOSE) == (words.ACKNOWLEDGEMENT, words.TAG_OPEN, words.TAG_CLOSE)
 

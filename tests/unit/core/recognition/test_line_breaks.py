@@ -23,7 +23,7 @@ def test_the_breaks_in_front_begin_at_the_end_of_the_last_line_that_says_somethi
     assert before[break_before(before + "b", len(before)) :] == breaks
 
 
-def test_they_do_not_reach_beyond_the_floor() -> None:
+def test_breaks_in_front_do_not_reach_beyond_the_floor() -> None:
     assert break_before("a\n\n\nb", 4, 2) == 2
 
 

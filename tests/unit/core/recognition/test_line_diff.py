@@ -26,7 +26,9 @@ def test_with_its_differences_the_earlier_version_is_the_later_one(before: list[
 
 
 @given(TEXT, TEXT, TEXT, TEXT, st.integers(500, 700))
-def test_also_where_they_are_far_apart(a: list[int], b: list[int], c: list[int], d: list[int], size: int) -> None:
+def test_differences_that_are_far_apart_are_found(
+    a: list[int], b: list[int], c: list[int], d: list[int], size: int
+) -> None:
     between, behind = list(range(100, 100 + size)), list(range(1_000, 1_000 + size))
     before, after = [*a, *between, *b, 10, *behind], [*c, *between[1:], *d, *behind]
     assert patched(before, after) == after

@@ -75,7 +75,7 @@ class TestKnown:
         assert [bytes(raw) for raw in cut.unread()] == [json.dumps(turn(3)).encode()]
         assert_same(reading.read(longer), longer)
 
-    def test_the_same_body_again_is_all_known(self) -> None:
+    def test_every_message_of_a_repeated_body_is_known(self) -> None:
         reading = Reading()
         raw = body(SYSTEM, turn(1))
         reading.read(raw)

@@ -43,12 +43,12 @@ class TestDigest:
             (user([{**IMAGE, **MARK}]), user([IMAGE])),
         ],
     )
-    def test_markers_are_no_part_of_it(self, marked: Body, plain: Body) -> None:
+    def test_markers_are_no_part_of_a_digest(self, marked: Body, plain: Body) -> None:
         assert read(marked).digest == read(plain).digest
         assert [p.digest for p in read(marked).parts] == [p.digest for p in read(plain).parts]
         assert (read(marked).has_marks, read(plain).has_marks) == (True, False)
 
-    def test_a_marker_on_a_call_is_no_part_of_it(self) -> None:
+    def test_a_marker_on_a_call_is_no_part_of_a_digest(self) -> None:
         marked = calling("1", "2")
         marked["tool_calls"][1] |= MARK
         assert read(marked).digest == read(calling("1", "2")).digest
@@ -274,7 +274,7 @@ class TestMembersBesideContent:
             ({**calling("1"), "reasoning_content": "a"}, {**calling("1"), "reasoning_content": "b"}),
         ],
     )
-    def test_it_tells_positions_apart(self, one: Body, other: Body) -> None:
+    def test_digests_of_different_first_positions_differ(self, one: Body, other: Body) -> None:
         first, second = read(one), read(other)
         assert first.parts[0].digest != second.parts[0].digest
         assert [p.digest for p in first.parts[1:]] == [p.digest for p in second.parts[1:]]

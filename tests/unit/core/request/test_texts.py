@@ -62,7 +62,7 @@ def session(talk: Talk, **more: object) -> list[tuple[Body, Plan]]:
 
 @pytest.mark.parametrize("role", ["system", "developer"])
 @pytest.mark.parametrize("own", [{}, MARK])
-def test_the_part_goes_into_the_tag_and_the_others_stay_parts(role: str, own: Body) -> None:
+def test_the_moved_part_goes_into_the_tag_and_the_other_parts_stay_parts(role: str, own: Body) -> None:
     """With the client's marker behind the clock, too, which would be a write that is never read."""
     body, plan = session(Talk(), role=role, **own)[-1]
     first, *others = sent(plan)["messages"]

@@ -39,7 +39,9 @@ def steady(orders: ToolOrders, tools: Any, scope: bytes = b"s", **style: Any) ->
 
 
 @given(TOOLS, st.randoms(use_true_random=False), st.booleans())
-def test_the_same_tools_go_as_they_came_first(tools: list[Body], chance: random.Random, ascii_only: bool) -> None:
+def test_tools_in_another_order_go_out_in_their_first_order(
+    tools: list[Body], chance: random.Random, ascii_only: bool
+) -> None:
     orders, first = ToolOrders(), json.dumps(tools).encode()
     assert steady(orders, first) is None
     again = [shuffled(each, chance) for each in tools]
@@ -125,7 +127,7 @@ class TestPlanned:
         ((body, plan),) = shuffling(Talk(), 1)
         assert check(body, sent(plan), mode="tier", profile="anthropic") == []
 
-    def test_a_reason_of_its_own_where_nothing_else_is_done(self) -> None:
+    def test_restored_tools_are_the_reason_where_nothing_else_is_done(self) -> None:
         first, *others = [plan.reason for _, plan in shuffling(Talk(profile=OPENAI))]
         assert (first, set(others)) == (Reason.NATURAL_ORDER, {Reason.STEADY_TOOLS})
 
@@ -136,7 +138,7 @@ class TestPlanned:
                 t["function"]["name"] for t in body["tools"]
             ]
 
-    def test_an_operator_may_turn_it_off(self) -> None:
+    def test_an_operator_may_turn_the_restoring_of_tools_off(self) -> None:
         for body, plan in shuffling(Talk(options=PlannerOptions(steady_tools=False))):
             assert check(body, sent(plan), mode="tier", profile="anthropic") == []
 

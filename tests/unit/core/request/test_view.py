@@ -146,7 +146,7 @@ class TestSystem:
     def test_a_message_of_clock_lines_alone_stays_where_it_is_the_first(self) -> None:
         assert view_of(system(self.TIME), user("go")).system == ()
 
-    def test_behind_another_it_goes_as_a_whole(self) -> None:
+    def test_a_clock_message_behind_another_message_moves_as_a_whole(self) -> None:
         (text,) = view_of(system("Be kind."), system(self.TIME), user("go")).system
         assert (text.message, text.fixed, text.volatile) == (1, "", (self.TIME,))
 

@@ -21,7 +21,7 @@ def succeed(breaker: Breaker, now: float, times: int = 1) -> None:
         breaker.ended(now, call, is_failure=False)
 
 
-def test_it_opens_after_more_failures_than_are_allowed() -> None:
+def test_a_breaker_opens_after_more_failures_than_are_allowed() -> None:
     breaker = Breaker(POLICY)
     fail(breaker, 1.0, 2)
     assert breaker.admits(1.0)
@@ -31,7 +31,7 @@ def test_it_opens_after_more_failures_than_are_allowed() -> None:
     assert breaker.waits_s(4.0) == 3.0
 
 
-def test_failures_that_are_few_among_many_calls_do_not_open_it() -> None:
+def test_failures_that_are_few_among_many_calls_open_no_breaker() -> None:
     breaker = Breaker(POLICY)
     succeed(breaker, 1.0, 10)
     fail(breaker, 2.0, 9)
@@ -62,7 +62,7 @@ def test_half_open_lets_one_call_through_and_a_success_closes_it() -> None:
     assert breaker.admits(6.0)
 
 
-def test_a_probe_that_fails_opens_it_again() -> None:
+def test_a_probe_that_fails_opens_the_breaker_again() -> None:
     breaker = Breaker(POLICY)
     fail(breaker, 0.0, 3)
     fail(breaker, 5.0)
@@ -105,7 +105,7 @@ def test_the_probes_place_is_its_own(is_failure: bool | None) -> None:
     assert breaker.state(10.5) is BreakerState.CLOSED
 
 
-def test_calls_that_began_before_it_opened() -> None:
+def test_late_failures_of_earlier_calls_do_not_prolong_an_open_breaker() -> None:
     breaker = Breaker(POLICY)
     for _ in range(5):
         breaker.began(0.0)

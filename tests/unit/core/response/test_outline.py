@@ -27,7 +27,7 @@ def outline(text: bytes, step: int) -> bytes:
 
 @settings(max_examples=examples(150), deadline=None)
 @given(_JSON, _JSON, st.integers(1, 50), st.booleans())
-def test_it_is_json_and_has_the_usage_however_the_text_is_cut(
+def test_an_outline_is_json_and_has_the_usage_however_the_text_is_cut(
     front: object, back: object, step: int, wide: bool
 ) -> None:
     whole = {"a": front, "usage": USAGE, "z": {"usage": back}}

@@ -220,7 +220,7 @@ def test_dialect(name):
         {"type": "message_stop", "amazon-bedrock-invocationMetrics": {"inputTokenCount": 5, "outputTokenCount": 2}},
     ],
 )
-def test_places_where_providers_put_it(payload):
+def test_usage_is_found_wherever_providers_put_it(payload):
     assert usage_of(payload) == Usage(5, 2)
 
 

@@ -21,7 +21,7 @@ class TestContinues:
         assert chances[1] > 0.5
         assert chances[-1] < 0.2
 
-    def test_one_session_that_went_on_tells_that_they_do(self) -> None:
+    def test_one_session_that_went_on_tells_that_sessions_go_on(self) -> None:
         cohort = SessionCohort(has_tools=False)
         for at in range(6):
             cohort.request(float(at), None)
@@ -56,7 +56,7 @@ class TestGaps:
         cohort.request(1.0, 4000.0)
         assert cohort.returns_within(300) == before
 
-    def test_the_lane_is_busier_than_its_sessions(self) -> None:
+    def test_a_cohort_is_busier_than_its_sessions(self) -> None:
         cohort = SessionCohort(False)
         for n in range(40):
             cohort.request(1 + n * 50.0, 1000.0)
@@ -103,7 +103,7 @@ class TestItemRecords:
         assert (record.digest, record.age) == (b"2", 0)
         assert records.get("other") is None
 
-    def test_a_new_one_begins_with_what_is_told_of_it(self) -> None:
+    def test_a_new_record_begins_with_the_rate_that_is_told_of_it(self) -> None:
         records = ItemRecords()
         records.add("k", b"1", 0, 0.5)
         records.add("k", b"1", 1, 0.9)

@@ -171,7 +171,7 @@ class TestFind:
         assert first is again
 
     @pytest.mark.parametrize("hint", ["", "x"])
-    def test_without_the_tools_it_is_another_session(self, hint: str) -> None:
+    def test_a_conversation_without_its_tools_is_another_session(self, hint: str) -> None:
         clients = Clients()
         main, _ = clients.send(SYSTEM, user("one"), tools=b"t", hint=hint)
         assert clients.send(SYSTEM, user("one"), hint=hint)[0] is not main
@@ -244,7 +244,7 @@ class TestCandidates:
         clients.send(user(FENCED.format("a = 2")), assistant("Ok."), user("go"), assistant("1"), user("two"))
         assert one.rendered_anew == {name}
 
-    def test_also_where_it_stands_behind_the_conversation(self) -> None:
+    def test_a_session_is_recognised_where_files_that_change_stand_behind_the_conversation(self) -> None:
         clients = Clients()
         history: list[Body] = []
         sessions = []

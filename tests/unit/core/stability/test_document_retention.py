@@ -64,7 +64,7 @@ def test_hazards_are_of_several_together() -> None:
     assert odds.hazard(NEW) == pytest.approx(-0.7 * math.log(odds.chance(NEW)))
 
 
-def test_the_next_request_sees_it_one_longer_and_behind_another_question() -> None:
+def test_the_sign_of_a_document_for_the_next_request_has_one_more_request_and_no_question() -> None:
     assert ASKED.later() == DocumentSign(0.0, 2, 0.0, 0.3)
 
 

@@ -30,7 +30,7 @@ class Machine:
         return self.steady.at(self.wall, self.monotonic)
 
 
-def test_it_is_the_wall_clock_as_long_as_nobody_steps_it() -> None:
+def test_steady_time_is_the_wall_clock_as_long_as_nobody_steps_it() -> None:
     one = Machine()
     one.passes(DAY)
     assert one.at() == one.wall

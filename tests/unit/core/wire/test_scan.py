@@ -40,7 +40,7 @@ def test_every_member_is_found_in_its_order(pairs: list[tuple[str, object]], spa
         b'{"' + b"a" * 2000 + b'":1}', b"{" + b",".join(b'"%d":1' % n for n in range(1001)) + b"}",
     ],
 )  # fmt: skip
-def test_what_is_not_understood(body: bytes) -> None:
+def test_a_body_that_is_not_understood_has_no_members(body: bytes) -> None:
     assert scan_members(body) is None
 
 
@@ -51,7 +51,7 @@ def test_names_are_read_as_they_mean() -> None:
 
 
 @pytest.mark.parametrize("inner", [b'"",', b"[],", b'{"":0},', b'"\\"\\\\",', b"[[[]]],", b'"' + b"x" * 99 + b'",'])
-def test_the_time_grows_with_the_bytes(inner: bytes) -> None:
+def test_the_time_of_a_scan_grows_with_the_bytes(inner: bytes) -> None:
     assert_linear(scan_members, lambda size: b'{"a":[' + inner * (size // len(inner)) + b'0],"b":1}', 100_000)
 
 
