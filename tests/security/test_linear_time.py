@@ -55,32 +55,37 @@ def _modules() -> Iterator[ModuleType]:
                 yield importlib.import_module(found.name)
 
 
-def _within(value: object, depth: int = 0) -> Iterator[re.Pattern[Any]]:
-    """The patterns in a value of a module: itself, in collections, in fields and in attributes of classes."""
+def _within(value: object, seen: set[tuple[int, int]], depth: int = 0) -> Iterator[re.Pattern[Any]]:
+    """The patterns in a value of a module: itself, in collections, in fields and in attributes of classes; each value
+    is looked through once at each depth."""
     if isinstance(value, re.Pattern):
         yield value
-    elif depth > 4:
         return
-    elif isinstance(value, dict):
-        for each in value.values():
-            yield from _within(each, depth + 1)
+    if depth > 4 or (id(value), depth) in seen:
+        return
+    inner: Iterable[object] = ()
+    if isinstance(value, dict):
+        inner = value.values()
     elif isinstance(value, (list, tuple, set, frozenset)):
-        for each in value:
-            yield from _within(each, depth + 1)
+        inner = value
     elif isinstance(value, type):
-        for each in vars(value).values():
-            yield from _within(each, depth + 1)
+        inner = vars(value).values()
     elif is_dataclass(value):
-        for field in fields(value):
-            yield from _within(getattr(value, field.name, None), depth + 1)
+        inner = (getattr(value, field.name, None) for field in fields(value))
+    else:
+        return
+    seen.add((id(value), depth))
+    for each in inner:
+        yield from _within(each, seen, depth + 1)
 
 
 def _patterns() -> dict[str, re.Pattern[Any]]:
     """Every compiled pattern of the tree, by the module that it is found in first and its text."""
     found: dict[tuple[Any, int], str] = {}
+    seen: set[tuple[int, int]] = set()
     for module in _modules():
         for name, value in vars(module).items():
-            for pattern in _within(value):
+            for pattern in _within(value, seen):
                 found.setdefault((pattern.pattern, pattern.flags), f"{module.__name__}.{name}#{len(found)}")
     return {name: re.compile(*key) for key, name in found.items()}
 
