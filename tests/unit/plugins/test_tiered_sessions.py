@@ -34,7 +34,7 @@ def trace(bodies: Iterable[Body]) -> Trace:
     ("name", "most"),
     [
         ("flat", 0.28),
-        ("tiered", 0.54),
+        pytest.param("tiered", 0.54, marks=pytest.mark.slow),
         pytest.param("in the system prompt", 0.43, marks=pytest.mark.slow),
         pytest.param("calm", 0.39, marks=pytest.mark.slow),
         pytest.param("without maps", 0.5, marks=pytest.mark.slow),

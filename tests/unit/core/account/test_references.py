@@ -110,7 +110,7 @@ def test_no_file_costs_more_than_its_length(piece: bytes) -> None:
         for _ in chunks:
             lines.feed(chunk)
 
-    assert_linear(work, range, 16)
+    assert_linear(work, range, 4)
 
 
 def test_very_many_escapes_are_too_much_to_look_at() -> None:

@@ -37,7 +37,10 @@ def systems(n: int) -> Body:
     return chat(*(system(f"{n}.{i}") for i in range(60)), user("go"))
 
 
-@pytest.mark.parametrize("shape", [tiny_turns, files, parts, tools, large, systems])
+@pytest.mark.parametrize(
+    "shape",
+    [tiny_turns, files, large, *(pytest.param(shape, marks=pytest.mark.slow) for shape in (parts, tools, systems))],
+)
 def test_state_is_bounded_by_bytes(shape: Callable[[int], Body]) -> None:
     talk = Talk(memory_bytes=ROOM)
     for n in range(5):
