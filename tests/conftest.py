@@ -6,13 +6,16 @@ import warnings
 from collections.abc import Iterator
 
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
 from proxy.upstream.litellm_ import LitellmUpstream
 from tests.examples import examples
 from tests.security import defences
 
-settings.register_profile("suite", max_examples=examples(100))
+# No deadline and no check for slowness: both measure seconds, which grow beside other work.
+settings.register_profile(
+    "suite", max_examples=examples(100), deadline=None, suppress_health_check=[HealthCheck.too_slow]
+)
 settings.load_profile("suite")
 
 
