@@ -48,7 +48,7 @@ def accepts(provider: Provider, body: bytes, now: float) -> bool:
 
 def hold(talk: Talk, steps: list[Step]) -> None:
     """One conversation under the rules."""
-    provider, twin = (Provider(talk.profile, bytes_over_four, 3) for _ in range(2))
+    provider, twin = (Provider(talk.profile, bytes_over_four) for _ in range(2))
     for step in steps:
         raw = json.dumps(step.body, ensure_ascii=False).encode("utf-8", "surrogatepass")
         plan = talk.send(raw, after_s=step.after_s)

@@ -60,7 +60,7 @@ def test_half_a_pair_is_planned_like_another_character(
 
 def cost(bodies: list[bytes], profile: CacheProfile) -> float:
     """What a session costs at the embedded provider."""
-    talk, provider, total = Talk(profile=profile), Provider(profile, bytes_over_four, 3), 0.0
+    talk, provider, total = Talk(profile=profile), Provider(profile, bytes_over_four), 0.0
     for body in bodies:
         plan = talk.send(body)
         reply = provider.chat(plan.body, "account", talk.now, 1)

@@ -43,7 +43,7 @@ def growing_chat() -> list[dict[str, object]]:
 
 
 def bills(profile: CacheProfile):
-    planner, provider = TierPlanner(bytes_over_four, ()), Provider(profile, bytes_over_four, 0)
+    planner, provider = TierPlanner(bytes_over_four, ()), Provider(profile, bytes_over_four)
     route = Route(scope="s", name="n", model="", profile=profile)
     for number, request in enumerate(growing_chat()):
         now = 100.0 * number

@@ -27,7 +27,7 @@ def loop(turns: int, calls: int) -> list[Body]:
 
 def bills(profile: CacheProfile, truth: CacheProfile, calls: int, *, is_single: bool = False) -> list[Bill]:
     """What the provider bills for six turns; ``is_single``: each call is a turn of its own."""
-    talk, provider, found = Talk(profile=profile), Provider(truth, bytes_over_four, 3), []
+    talk, provider, found = Talk(profile=profile), Provider(truth, bytes_over_four), []
     for turns in range(6):
         messages = loop(turns, calls)
         if is_single:

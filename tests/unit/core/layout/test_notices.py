@@ -136,7 +136,7 @@ def test_a_client_that_says_something_new_each_time_is_not_marked_behind_it() ->
     costs = {}
     for hoists in (False, True):
         profile = replace(ANTHROPIC, hoists_system=hoists)
-        talk, provider = Talk(profile=profile), Provider(profile, bytes_over_four, 0)
+        talk, provider = Talk(profile=profile), Provider(profile, bytes_over_four)
         written = 0
         for turns in range(2, 12):
             talk.now += 20
@@ -176,9 +176,9 @@ def test_an_upstream_that_hoists_refuses_lives_out_of_order() -> None:
     long = {"cache_control": {"type": "ephemeral", "ttl": "1h"}}
     messages = [HEAD, user([text_part(lines(99), **long)]), assistant("a"), system([text_part("n", **MARK)])]
     body = json.dumps(chat(*messages)).encode()
-    Provider(PAGE, bytes_over_four, 0).chat(body, "a", 1.0, 1)
+    Provider(PAGE, bytes_over_four).chat(body, "a", 1.0, 1)
     with pytest.raises(UpstreamRejected, match="must not come after"):
-        Provider(rules, bytes_over_four, 0).chat(body, "a", 1.0, 1)
+        Provider(rules, bytes_over_four).chat(body, "a", 1.0, 1)
 
 
 def chance_of_staying(said: str, seen: float = 0.0, changed: float = 0.0) -> float:

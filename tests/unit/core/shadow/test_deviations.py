@@ -39,7 +39,7 @@ class Truth:
 
     def forget(self) -> None:
         """Everything that the provider held is gone."""
-        self.provider = Provider(self.rules, bytes_over_four, 3)
+        self.provider = Provider(self.rules, bytes_over_four)
 
     def send(self, *messages: Body, after_s: float = 10.0) -> Plan:
         talk = self.talk
@@ -192,7 +192,7 @@ class Downgrading(Provider):
 
 def test_an_hour_that_is_billed_as_five_minutes_is_believed_to_be_five() -> None:
     truth = Truth(PAGE)
-    truth.provider = Downgrading(PAGE, bytes_over_four, 3)
+    truth.provider = Downgrading(PAGE, bytes_over_four)
     for number in range(2):
         assert truth.believed() is PAGE
         truth.send(*hour(1, f"rule {number}"))
