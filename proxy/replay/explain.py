@@ -245,7 +245,7 @@ class _Description:
         """Why a piece stands where it stands: what the prompt says of it, else its age."""
         draft, key = self._draft, item.key
         age = draft.observation.ages.get(key, 0)
-        sign = draft.forecast.signs.get(key)
+        sign = draft.forecast.pieces.signs.get(key)
         if sign is not None and (sign.is_named or sign.is_answered):
             words = "the prompt" if sign.is_named else "the latest turns"
             return f"named in {words}: likely to be edited"

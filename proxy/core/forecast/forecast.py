@@ -1,14 +1,14 @@
-"""For a layout: how likely the next request repeats everything up to each position, in time."""
+"""For a layout: how likely the next request comes in time and repeats everything up to each position."""
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
+from proxy.core.forecast.pieces import PieceForecast, piece_forecast
 from proxy.core.layout.layout import Layout
 from proxy.core.layout.notices import stays
 from proxy.core.layout.orders import RequestElements
 from proxy.core.providers import CacheProfile, Family
-from proxy.core.recognition.fixed_texts import FileClaim
 from proxy.core.recognition.pieces import PieceKind
 from proxy.core.request.element import Element, ElementKind
 from proxy.core.request.item import ContextPiece
@@ -17,19 +17,11 @@ from proxy.core.request.view import RecognisedRequest
 from proxy.core.sessions.observation import RequestObservation
 from proxy.core.sessions.preamble_changes import changed_places
 from proxy.core.sessions.session import Session
-from proxy.core.stability.change_rates import CLOCK_CHANGE, STATIC_CHANGE, change_hazard, file_hazard, later_hazard
-from proxy.core.stability.document_retention import DocumentSign
-from proxy.core.stability.document_words import read_words
-from proxy.core.stability.edit_signals import NO_SIGN, EditSignals, read_signs
+from proxy.core.stability.change_rates import CLOCK_CHANGE, STATIC_CHANGE
 from proxy.core.stability.file_words import FileWords
 
 # P(a session goes on that has done so).
 _GOES_ON = 0.95
-# P(an answer edits any file), as seen on recorded sessions, however many files there are. Where it decides about writes
-# it counts alone; where it only orders, it weighs half against what the files promise one by one (measured).
-_EDITS_USUALLY = 0.7
-_EDITS_NAMED = 0.97
-_STORED_SHARE = 0.5
 # A client that clears tool results keeps the latest few.
 _MAX_RESULTS = 20
 # A text and its acknowledgement: a file that is one position.
@@ -58,41 +50,37 @@ _STORED = (Ordering(size_power=0.6, later_weight=1.0),)
 
 
 @dataclass(frozen=True, slots=True)
+class PreambleForecast:
+    """-ln P(unchanged) of the tools, then of each system message: as it came (``whole``), and without its volatile
+    lines and documents (``fixed``)."""
+
+    whole: Sequence[float]
+    fixed: Sequence[float]
+
+
+@dataclass(frozen=True, slots=True)
 class Forecast:
     """What is expected of the next request, made once per request and used for every candidate layout.
 
-    ``body`` is P(the session's next request comes within the life), ``preamble`` P(any request with the same preamble
-    does);
-    ``turns`` maps a message's index to P(the next request repeats the conversation up to it); ``hazards`` maps a
-    context piece to -ln P(unchanged), ``whole`` a context message's index to the sum over its pieces;
-    ``head_hazards`` holds the tools' -ln P(unchanged), then each system message's; ``shared``
-    are the first turns, with which other sessions of the cohort begin, too. ``fixed_hazards`` is as ``head_hazards``,
-    for system messages without what moves in them. ``rendered_last`` are the context messages with no turn between
-    them and the last exchange. ``documents`` is what the request shows of the retrieved ones; ``whole_set`` P(they all
-    stay): ``hazards`` of documents are for where they do not.
+    ``body`` is P(the session's next request comes within the life), ``opened`` is P(any request with the same preamble
+    does). ``turns`` maps a message's index to P(the next request repeats the conversation up to it), and ``shared`` are
+    the first turns, with which other sessions of the cohort begin, too. ``rendered_last`` are the context messages with
+    no turn between them and the last exchange. ``groups`` are the context messages by their index.
     """
 
     body: float
-    preamble: float
+    opened: float
     turns: Mapping[int, float]
-    hazards: Mapping[str, float]
-    later: Mapping[str, float]
-    signs: Mapping[str, EditSignals]
-    whole: Mapping[int, float]
     shared: frozenset[int]
-    head_hazards: Sequence[float]
-    fixed_hazards: Sequence[float]
-    rendered_last: frozenset[int] = frozenset()
-    edits: frozenset[str] = frozenset()
-    edit_scale: float = 1.0
-    whole_edits: Mapping[int, float] = field(default_factory=dict)
+    rendered_last: frozenset[int]
+    groups: Mapping[int, tuple[float, float]]
+    preamble: PreambleForecast
+    pieces: PieceForecast
     orderings: Sequence[Ordering] = _MARKED
-    documents: Sequence[DocumentSign] = ()
-    whole_set: float = 0.0
 
     def weight(self, item: ContextPiece, tokens: int, ordering: Ordering) -> float:
         """The larger, the earlier a piece should stand."""
-        hazard = self.hazards[item.key] + ordering.later_weight * self.later[item.key]
+        hazard = self.pieces.hazards[item.key] + ordering.later_weight * self.pieces.later[item.key]
         return float(tokens**ordering.size_power) / max(hazard, 1e-6)
 
     def positions(self, layout: Layout, *, is_natural: bool = False) -> list[float]:
@@ -103,8 +91,8 @@ class Forecast:
         """
         moves = self.rendered_last if is_natural else frozenset()
         result: list[float] = []
-        reached, hazard, edits, documents, reader = 1.0, 0.0, 0.0, 0.0, max(self.preamble, self.body)
-        kept, turns, shared = 1.0, self.turns, self.shared
+        reached, hazard, edits, documents, reader = 1.0, 0.0, 0.0, 0.0, max(self.opened, self.body)
+        kept, turns, shared, pieces = 1.0, self.turns, self.shared, self.pieces
         starts = layout.starts
         for index, (message, start) in enumerate(zip(layout.turns, starts, strict=True), 1):
             if message >= 0:
@@ -116,15 +104,16 @@ class Forecast:
                 if element.message in moves:
                     hazard += _TAG_HAZARD
                 elif element.kind is ElementKind.WHOLE:
-                    hazard += self.whole[element.message]
-                    edits += self.whole_edits[element.message]
-                elif element.item is not None and element.item.key in self.edits:
-                    own = self.hazards[element.item.key]
+                    fixed, edited = self.groups[element.message]
+                    hazard, edits = hazard + fixed, edits + edited
+                elif element.item is not None and element.item.key in pieces.edits:
+                    own = pieces.hazards[element.item.key]
                     if len(element.parts) > _WHOLE_PARTS:
-                        before = reader * reached * math.exp(-hazard) * self._held(documents)
-                        result += [before * self._unedited(edits + part) for part in _spread(own, element.parts[:-1])]
+                        spans = _spread(own, element.parts[:-1])
+                        chance = reader * reached
+                        result += [chance * pieces.unchanged(hazard, documents, edits + span) for span in spans]
                         edits += own
-                        kept = math.exp(-hazard) * self._held(documents) * self._unedited(edits)
+                        kept = pieces.unchanged(hazard, documents, edits)
                         result.append(reader * reached * kept)
                         continue
                     edits += own
@@ -132,7 +121,7 @@ class Forecast:
                     documents += self._hazard(element)
                 else:
                     hazard += self._hazard(element)
-                kept = math.exp(-hazard) * self._held(documents) * self._unedited(edits)
+                kept = pieces.unchanged(hazard, documents, edits)
             chance = reader * reached * kept
             count = (starts[index] if index < len(starts) else len(layout.ends)) - start
             if count == 1:
@@ -141,27 +130,18 @@ class Forecast:
                 result += [chance] * count
         return result
 
-    def _unedited(self, hazard: float) -> float:
-        """P(the answer edits none of some files), by the sum of their hazards. Files are not edited independently: most
-        answers edit one or two of them, however many there are."""
-        return 1.0 - self.edit_scale * (1.0 - math.exp(-hazard)) if hazard else 1.0
-
-    def _held(self, hazard: float) -> float:
-        """P(the next request has some documents), by the sum of their hazards."""
-        return self.whole_set + (1.0 - self.whole_set) * math.exp(-hazard) if hazard else 1.0
-
     def _hazard(self, element: Element) -> float:
         match element.kind:
             case ElementKind.TOOLS:
-                return self.head_hazards[0]
+                return self.preamble.whole[0]
             case ElementKind.MESSAGE | ElementKind.REST:
-                return self.head_hazards[element.message + 1]
+                return self.preamble.whole[element.message + 1]
             case ElementKind.SYSTEM:
-                return self.fixed_hazards[element.message + 1]
+                return self.preamble.fixed[element.message + 1]
             case ElementKind.TAG:
                 return _TAG_HAZARD
             case _:
-                return self.hazards[element.item.key] if element.item is not None else 0.0
+                return self.pieces.hazards[element.item.key] if element.item is not None else 0.0
 
 
 def forecast(
@@ -173,100 +153,57 @@ def forecast(
     file_words: FileWords,
 ) -> Forecast:
     """The forecast for one request."""
-    cohort = session.cohort
-    turn_indices = recognised.turns()
-    survival = cohort.breaks.survival(len(turn_indices), observation.broke, _results(recognised, turn_indices))
-    continues = _GOES_ON
-    if not session.requests:
-        continues = cohort.continues()
-    signs = read_signs(recognised, material.items, observation.ages, file_words)
-    usual = _usual_edit(signs)
-    hazards: dict[str, float] = {}
-    later: dict[str, float] = {}
-    edits: set[str] = set()
+    cohort, turns = session.cohort, recognised.turns()
     is_stored = profile.family in (Family.GRID, Family.UNIT)
-    for item in (item for group in recognised.groups for item in group.items):
-        key = item.key
-        if item.kind is PieceKind.FILE and item.claim is not FileClaim.READ_ONLY:
-            edits.add(key)
-            tokens = material.sizes[key]
-            sign = signs.get(key, NO_SIGN)
-            hazards[key] = file_hazard(observation.ages[key], tokens, sign)
-            later[key] = later_hazard(observation.ages[key], tokens, observation.rates.get(key) if is_stored else None)
-        else:
-            hazards[key] = later[key] = change_hazard(
-                item.kind, item.claim, observation.ages[key], observation.rates.get(key)
-            )
-    fresh = observation.replaced
-    edited = changed_places(session.preamble, observation.preamble) - fresh if session.requests else frozenset[int]()
-    edited_fixed = edited & changed_places(session.fixed, observation.fixed)
-    retrieved, documents = (
-        recognised.retrieved(),
-        [item for item in recognised.documents() if item.kind is PieceKind.DOCUMENT],
+    pieces = piece_forecast(session, observation, recognised, material, file_words, is_stored=is_stored)
+    continues = _GOES_ON if session.requests else cohort.continues()
+    return Forecast(
+        body=continues * cohort.returns_within(profile.life_s, observation.gap),
+        opened=cohort.shares_within(profile.life_s),
+        turns=_turns(session, observation, recognised, hoists_system=profile.hoists_system),
+        shared=frozenset(turns[: cohort.shared_turns(observation.turns)]),
+        rendered_last=_rendered_last(recognised),
+        groups={group.message: pieces.whole(group) for group in recognised.groups},
+        preamble=_preamble(session, observation, recognised, pieces.whole_set),
+        pieces=pieces,
+        orderings=_STORED if is_stored else _MARKED,
     )
-    for item in (item for item in recognised.documents() if item.kind is PieceKind.FILE):
-        # Most clients show what stays in the system prompt; what does not is known by how often it changed.
-        rate = observation.rates.get(item.key)
-        hazards[item.key] = later[item.key] = change_hazard(
-            item.kind, FileClaim.READ_ONLY, observation.ages[item.key], rate
-        )
-    shown = _shown(session, recognised, [document.digest for document in retrieved])
-    whole_set = cohort.documents.stays(shown) if documents else 0.0
-    priors = _head_priors(recognised, whole_set)
-    for document, one in zip(documents, shown, strict=False):
-        hazards[document.key] = cohort.documents.hazard(one)
-        later[document.key] = cohort.documents.hazard(one.later())
-    turns = dict(zip(turn_indices, survival, strict=True))
-    if notices := recognised.transcript.notices if profile.hoists_system else ():
+
+
+def _turns(
+    session: Session, observation: RequestObservation, recognised: RecognisedRequest, *, hoists_system: bool
+) -> Mapping[int, float]:
+    """P(the next request repeats the conversation up to a message), by the message's index."""
+    indices = recognised.turns()
+    chances = session.cohort.breaks.survival(len(indices), observation.broke, _results(recognised, indices))
+    turns = dict(zip(indices, chances, strict=True))
+    if notices := recognised.transcript.notices if hoists_system else ():
         # Hoisted ones stand in front of all turns.
         held = stays(recognised.messages, notices, session.noticed, session.notices_new)
         turns = {index: held * chance for index, chance in turns.items()} | dict.fromkeys(notices, held)
-    return Forecast(
-        body=continues * cohort.returns_within(profile.life_s, observation.gap),
-        preamble=cohort.shares_within(profile.life_s),
-        turns=turns,
-        hazards=hazards,
-        later=later,
-        signs=signs,
-        head_hazards=[
-            session.head_hazard(
-                place,
-                priors.get(place - 1, STATIC_CHANGE),
-                is_fresh=place in fresh,
-                is_edited=place in edited,
-            )
-            for place in range(recognised.preamble + 1)
-        ],
-        rendered_last=_rendered_last(recognised),
-        fixed_hazards=[
-            session.fixed_hazard(place, is_fresh=place in fresh, is_edited=place in edited_fixed)
-            for place in range(recognised.preamble + 1)
-        ],
-        shared=frozenset(turn_indices[: cohort.shared_turns(observation.turns)]),
-        whole={g.message: sum(hazards[i.key] for i in g.items if i.key not in edits) for g in recognised.groups},
-        whole_edits={g.message: sum(hazards[i.key] for i in g.items if i.key in edits) for g in recognised.groups},
-        edits=frozenset(edits),
-        orderings=_STORED if is_stored else _MARKED,
-        edit_scale=_edit_scale(sum(hazards[key] for key in edits), usual, _STORED_SHARE if is_stored else 1.0),
-        documents=shown,
-        whole_set=whole_set,
-    )
+    return turns
+
+
+def _preamble(
+    session: Session, observation: RequestObservation, recognised: RecognisedRequest, whole_set: float
+) -> PreambleForecast:
+    """What is expected of the tools and the system messages; ``whole_set`` is P(all documents in them stay)."""
+    fresh = observation.replaced
+    edited = changed_places(session.preamble, observation.preamble) - fresh if session.requests else frozenset[int]()
+    edited_fixed = edited & changed_places(session.fixed, observation.fixed)
+    # A system message's place counts from 1: the tools stand in front.
+    priors = {1 + text.message: CLOCK_CHANGE if text.volatile else 1.0 - whole_set for text in recognised.system}
+    whole: list[float] = []
+    fixed: list[float] = []
+    for place in range(recognised.preamble + 1):
+        prior, is_fresh = priors.get(place, STATIC_CHANGE), place in fresh
+        whole.append(session.head_hazard(place, prior, is_fresh=is_fresh, is_edited=place in edited))
+        fixed.append(session.fixed_hazard(place, is_fresh=is_fresh, is_edited=place in edited_fixed))
+    return PreambleForecast(whole, fixed)
 
 
 def _is_file(element: Element) -> bool:
     return element.item is not None and element.item.kind is PieceKind.FILE
-
-
-def _shown(session: Session, recognised: RecognisedRequest, documents: Sequence[bytes]) -> Sequence[DocumentSign]:
-    """What the request shows of its documents. Documents that the last two requests had are not read
-    once more: what belongs to a prompt, and stands in every request, would be read each time for nothing."""
-    is_known = session.documents.are_lasting(documents)
-    return session.documents.signs(documents, [(0.0, 0.0)] * len(documents) if is_known else read_words(recognised))
-
-
-def _head_priors(recognised: RecognisedRequest, whole_set: float) -> dict[int, float]:
-    """P(a system message changes) before anything was seen, where that is not what it is of fixed text."""
-    return {text.message: CLOCK_CHANGE if text.volatile else 1.0 - whole_set for text in recognised.system}
 
 
 def _spread(hazard: float, parts: Sequence[Part]) -> Iterator[float]:
@@ -276,22 +213,6 @@ def _spread(hazard: float, parts: Sequence[Part]) -> Iterator[float]:
         end += part.tokens
         yield -math.log1p(-gone * (_FIRST_LINES + (1 - _FIRST_LINES) * end / total))
     yield hazard
-
-
-def _edit_scale(hazard: float, usual: float, share: float) -> float:
-    """By how much P(an answer edits some files) is scaled, so that P(it edits any) agrees with what is usual; ``share``
-    is how much that weighs."""
-    if hazard <= 0:
-        return 1.0
-    independent = 1.0 - math.exp(-hazard)
-    return (share * usual + (1.0 - share) * independent) / independent
-
-
-def _usual_edit(signs: Mapping[str, EditSignals]) -> float:
-    """P(the answer edits any file), by what the prompt says."""
-    if any(sign.is_told for sign in signs.values()):
-        return _EDITS_NAMED
-    return _EDITS_USUALLY
 
 
 def _results(recognised: RecognisedRequest, turns: Sequence[int]) -> list[int]:

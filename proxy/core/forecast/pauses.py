@@ -23,16 +23,16 @@ from proxy.core.layout.breakpoints import place
 from proxy.core.layout.layout import Layout
 from proxy.core.providers import CacheProfile, Family
 from proxy.core.sessions.session import Session
+from proxy.core.stability.rates import DecayedRate
 
 # Before anything is known: one gap in a hundred, weighing as much as so many that were seen. A part of a pause is held
 # for chance, in all sessions and in this one (measured: else a client that pauses once pays for a second time that does
 # not come).
-_PRIOR_SHARE = 0.01
-_PRIOR_WEIGHT = 4.0
+_PAUSES = DecayedRate(prior=0.01, weight=4.0)
 _CHANCE_SEEN = 0.8
 _CHANCE_SEEN_HERE = 0.3
 # What the client does in other sessions weighs as much as so many gaps of this one.
-_LANE_WEIGHT = 8.0
+_COHORT_WEIGHT = 8.0
 # Certainty that no finite record gives.
 _MOST = 0.95
 # A pause that is expected promises more than it keeps: without this, sessions of a few pauses in a row, and then none,
@@ -76,7 +76,7 @@ class PauseForecast:
 
     def worth(self, layout: Layout, cache: Cache, now: float, *, is_natural: bool) -> "PauseValue":
         """What reading this layout after a pause is worth."""
-        after = replace(self.forecast, body=self.pause, preamble=self.pause).positions(layout, is_natural=is_natural)
+        after = replace(self.forecast, body=self.pause, opened=self.pause).positions(layout, is_natural=is_natural)
         # If it is not protected now, the next request can do it for little, unless the pause comes first once more.
         chances = [_CAUTION * chance / (1.0 - min(chance, _MOST)) for chance in after]
         later = now + self.profile.life_s + self.profile.slack_s + 1.0
@@ -101,7 +101,7 @@ class PauseForecast:
         """The forecast, were every entry written for the longer life."""
         forecast = self.forecast
         return replace(
-            forecast, body=min(1.0, forecast.body + self.pause), preamble=min(1.0, forecast.preamble + self.pause)
+            forecast, body=min(1.0, forecast.body + self.pause), opened=min(1.0, forecast.opened + self.pause)
         )
 
 
@@ -143,9 +143,9 @@ def _pause(session: Session, newest: float | None, forecast: Forecast, profile: 
     seen = _pauses(cohort, profile)
     if not seen:
         return 0.0
-    shared = (seen - _CHANCE_SEEN + _PRIOR_WEIGHT * _PRIOR_SHARE) / (len(cohort) + _PRIOR_WEIGHT)
+    in_cohort = _PAUSES.share(seen - _CHANCE_SEEN, len(cohort))
     here = max(0.0, _pauses(own, profile) - _CHANCE_SEEN_HERE)
-    share = (here + _LANE_WEIGHT * shared) / (len(own) + _LANE_WEIGHT)
+    share = DecayedRate(in_cohort, _COHORT_WEIGHT).share(here, len(own))
     returns = session.cohort.returns_within(profile.life_s, newest)
     goes_on = min(1.0, forecast.body / returns) if returns > 0 else 1.0
     return share * goes_on

@@ -17,6 +17,7 @@ from proxy.core.layout.layout import NOTICE, Layout
 from proxy.core.request.element import Element, ElementKind
 from proxy.core.request.message import SYSTEM_ROLES, Message
 from proxy.core.stability.change_rates import STATIC_CHANGE
+from proxy.core.stability.rates import DecayedRate
 
 # What the conversation itself shows of how often a notice joins it weighs as much as so many requests.
 _SHOWN_WEIGHT = 2.0
@@ -99,5 +100,5 @@ def stays(messages: Sequence[Message], notices: Sequence[int], seen: float, chan
             requests, has_shown = requests + 1, False
         elif index in at and not has_shown:
             shown, has_shown = shown + 1, True
-    joins = (changed + _SHOWN_WEIGHT * shown / requests) / (seen + _SHOWN_WEIGHT)
+    joins = DecayedRate(shown / requests, _SHOWN_WEIGHT).share(changed, seen)
     return max(0.0, 1.0 - joins) * exp(-STATIC_CHANGE * len(notices))

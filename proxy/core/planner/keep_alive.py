@@ -139,7 +139,7 @@ def refresh_plan(session: Session, forecast: Forecast, sent: Sent, cache: Cache)
         return None
     content, is_cut = short
     prompt = _up_to(sent.prompt, max(sent.prompt.marks)) if is_cut and sent.prompt.marks else sent.prompt
-    chances = replace(forecast, body=1.0, preamble=1.0).positions(layout)
+    chances = replace(forecast, body=1.0, opened=1.0).positions(layout)
     for life_s in lives_of(profile):
         held, left = (cache.bill(prompt, at).read for at in (now + 1.0, now + life_s + profile.slack_s + 1.0))
         gain = _TRUST * read_gain(profile) * _expected(layout, chances, left, held)

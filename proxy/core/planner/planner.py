@@ -307,7 +307,7 @@ class TierPlanner:
         is_new = not retry and not is_sibling(draft)
         commit_reading(draft.session, observation, now)
         if not retry:
-            commit_preamble(draft.session, draft.recognised, draft.forecast.documents)
+            commit_preamble(draft.session, draft.recognised, draft.forecast.pieces.documents)
         if is_new:
             plan.moves = advance_tiers(draft)
 

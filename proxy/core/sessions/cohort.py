@@ -7,7 +7,7 @@ from itertools import islice
 
 from proxy.core.stability.change_rates import BreakRanks
 from proxy.core.stability.document_retention import DocumentOdds
-from proxy.core.stability.rates import FIRST_RATE, RATE_STEP
+from proxy.core.stability.rates import FIRST_RATE, RATE_STEP, DecayedRate
 
 _REMEMBERED_GAPS = 64
 # People work in bursts: the gaps before this one say more than those of an hour ago.
@@ -17,6 +17,8 @@ _GAP_DECAY = 0.8
 _USUALLY_WITHIN = 0.9
 _PRIOR_WEIGHT = 4.0
 _PRIOR_DECAY = 0.9
+# The same of a gap between any two requests of the cohort.
+_ARRIVES_WITHIN = DecayedRate(prior=0.75, weight=2.0)
 _ONE_SHOT = 0.3
 # One conversation alone can pass 15 a minute for a while; twice that are several.
 _BUSY_ARRIVALS = 32
@@ -177,18 +179,12 @@ class SessionCohort:
         """P(the next request of the session comes within ``life_s`` seconds), given that one comes. ``newest`` is a gap
         that has just ended and is not added yet."""
         gaps = [*self._gaps] if newest is None else [*self._gaps, newest]
-        total, weight = _PRIOR_WEIGHT * _PRIOR_DECAY ** len(gaps), 1.0
-        within = total * _USUALLY_WITHIN
-        for gap in reversed(gaps):
-            within += weight * (gap < life_s)
-            total += weight
-            weight *= _GAP_DECAY
-        return within / total
+        rate = DecayedRate(_USUALLY_WITHIN, _PRIOR_WEIGHT * _PRIOR_DECAY ** len(gaps), _GAP_DECAY)
+        return rate.of(gap < life_s for gap in gaps)
 
     def shares_within(self, life_s: float) -> float:
         """P(any request of the cohort, of this session or another, comes within ``life_s`` seconds)."""
-        within = sum(1 for gap in self._arrivals if gap < life_s)
-        return (within + 1.5) / (len(self._arrivals) + 2)
+        return _ARRIVES_WITHIN.of(gap < life_s for gap in self._arrivals)
 
     def arrivals(self) -> list[float]:
         """Seconds between requests of the cohort, oldest first."""

@@ -12,11 +12,11 @@ from proxy.core.recognition.pieces import MessageKind, PieceKind, Recognition
 from proxy.core.request.message import Message
 from proxy.core.request.transcript import Transcript
 from proxy.core.sessions.cohort import ItemRecords, SessionCohort
-from proxy.core.sessions.document_runs import DocumentRuns
 from proxy.core.sessions.preamble_changes import PreambleChanges
 from proxy.core.sessions.similarity import Sketch, are_alike, sketch_of
 from proxy.core.sessions.volatile_lines import HeadLines, with_evidence
 from proxy.core.stability.change_rates import STATIC_CHANGE
+from proxy.core.stability.document_retention import DocumentRuns
 
 PreambleKey = tuple[bytes, bytes, int]
 """Scope and model, tools, and how many system messages there are."""

@@ -13,6 +13,7 @@ from typing import NamedTuple
 from proxy.core.recognition.fixed_texts import FileClaim
 from proxy.core.recognition.pieces import PieceKind
 from proxy.core.stability.edit_signals import EditSignals
+from proxy.core.stability.rates import DecayedRate
 
 # Log odds that the answer to a request changes a file, fitted to recorded editing sessions (logistic regression; each
 # session predicted from the others: log loss 0.35, by age alone 0.48). By requests since its last change, and by size:
@@ -100,7 +101,7 @@ def change_hazard(kind: PieceKind, claim: FileClaim, age: int, rate: float | Non
 
 def fixed_hazard(seen: int, changes: int, prior: float) -> float:
     """-ln P(unchanged) of a fixed piece (tools, a system message) that changed ``changes`` times of ``seen``."""
-    return -math.log1p(-min((changes + prior) / (seen + 1), 0.98))
+    return -math.log1p(-min(DecayedRate(prior, 1.0).share(changes, seen), 0.98))
 
 
 class HistoryDivergence(NamedTuple):

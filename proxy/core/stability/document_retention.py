@@ -7,8 +7,13 @@ regression, each coefficient with its own certainty).
 """
 
 import math
+import re
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
+
+from proxy.core.request.view import RecognisedRequest
+from proxy.core.stability.edit_signals import shown, text_of
+from proxy.core.stability.rates import DecayedRate
 
 # Fitted to generated sessions of five kinds of query (BM25 over three manuals), each coefficient's spread over them as
 # its uncertainty: of a document in its first request, in its second, and from the third on; by rank; by the words that
@@ -21,12 +26,18 @@ _MOST = 0.97
 # P(all of a request's documents stay), before anything was seen, and as how many requests it counts. Most documents
 # are retrieved for one question, but what belongs to a prompt is written like them. On generated sessions 0.15 costs
 # prompts whose documents never change up to 20 %, and 0.45 costs retrieved ones 1 %.
-_WHOLE = 0.45
-_WHOLE_WEIGHT = 0.6
+_WHOLE = DecayedRate(prior=0.45, weight=0.6, decay=0.9)
 # How much of what is expected of each document counts among several, for those that do not stay as a whole.
 _TOGETHER = 0.7
-# Older requests say less of the whole set.
-_DECAY = 0.9
+# The documents of a request that are remembered.
+_MAX_DOCUMENTS = 24
+# A question is read this far, and so much of all documents together, of each the beginning: what is longer takes
+# longer than the rest of planning.
+_READ_CHARS = 4_000
+_MAX_WORDS = 60
+_DOCUMENTS_CHARS = 40_000
+# What is shorter is rarely what a text is about.
+_WORD = re.compile(r"[^\W\d_]\w{3,}")
 
 
 class DocumentSign(NamedTuple):
@@ -89,7 +100,7 @@ class DocumentOdds:
     def stays(self, signs: Iterable[DocumentSign]) -> float:
         """P(the next request has all of a request's documents)."""
         seen, kept = self.whole[_is_old(signs)]
-        return (kept + _WHOLE * _WHOLE_WEIGHT) / (seen + _WHOLE_WEIGHT)
+        return _WHOLE.share(kept, seen)
 
     def hazard(self, sign: DocumentSign) -> float:
         """-ln P(the next request has the document, where it has not all of them), as it counts among others."""
@@ -107,8 +118,7 @@ class DocumentOdds:
                     self.means[place] += weight * value * (stayed - share) / self.precisions[place]
         if signs:
             which = _is_old(signs)
-            seen, whole = self.whole[which]
-            self.whole[which] = (_DECAY * seen + 1, _DECAY * whole + all(kept))
+            self.whole[which] = _WHOLE.added(self.whole[which], happened=all(kept))
 
     def _is_whole(self, signs: Sequence[DocumentSign]) -> float:
         """P(documents that all stayed did so as a whole), which says nothing of each."""
@@ -122,3 +132,62 @@ def _is_old(signs: Iterable[DocumentSign]) -> bool:
 
 def _share(odds: float) -> float:
     return 1 / (1 + math.exp(-max(min(odds, 30.0), -30.0)))
+
+
+class DocumentRuns:
+    """The last request's documents by digest, in the client's order."""
+
+    __slots__ = ("last",)
+
+    def __init__(self) -> None:
+        self.last: dict[bytes, DocumentSign] = {}
+
+    def state(self) -> list[tuple[bytes, DocumentSign]]:
+        """All of them, and what was seen of each."""
+        return list(self.last.items())
+
+    def restore(self, state: Sequence[tuple[bytes, DocumentSign]]) -> None:
+        """Remember these, and no others."""
+        self.last = dict(state[:_MAX_DOCUMENTS])
+
+    def are_lasting(self, documents: Sequence[bytes]) -> bool:
+        """Whether the last two requests had all of these, as far as is remembered."""
+        return all(one in self.last and self.last[one].run > 1 for one in documents[:_MAX_DOCUMENTS])
+
+    def signs(self, documents: Sequence[bytes], asked: Sequence[tuple[float, float]]) -> list[DocumentSign]:
+        """What a request shows of its documents; ``asked`` as in ``DocumentSign``, for each."""
+        last = max(1, len(documents) - 1)
+        return [
+            DocumentSign(rank / last - 0.5, self.last[one].run + 1 if one in self.last else 1, *words)
+            for rank, (one, words) in enumerate(zip(documents, asked, strict=True))
+        ]
+
+    def follow(self, documents: Sequence[bytes], signs: Sequence[DocumentSign], odds: DocumentOdds) -> None:
+        """A request that counts."""
+        now = set(documents)
+        odds.learn(list(self.last.values()), [one in now for one in self.last])
+        self.last = dict(zip(documents[:_MAX_DOCUMENTS], signs, strict=False))
+
+
+def read_words(recognised: RecognisedRequest) -> list[tuple[float, float]]:
+    """For each document: its share of the last question's words, less what the documents have on average, and the same
+    of the question before."""
+    retrieved = recognised.retrieved()
+    if not retrieved:
+        return []
+    most = _DOCUMENTS_CHARS // len(retrieved)
+    documents = [item.text[:most].lower() for item in retrieved]
+    last = recognised.last_user
+    before = next((i for i in range(last - 1, -1, -1) if recognised.messages[i].role == "user"), None)
+    asked = _beyond_average(shown(recognised.messages[last]), documents)
+    earlier = _beyond_average(text_of(recognised.messages[before]) if before is not None else "", documents)
+    return list(zip(asked, earlier, strict=True))
+
+
+def _beyond_average(question: str, documents: Sequence[str]) -> list[float]:
+    words = list(dict.fromkeys(_WORD.findall(question[:_READ_CHARS].lower())))[:_MAX_WORDS]
+    if not words:
+        return [0.0] * len(documents)
+    shares = [sum(word in document for word in words) / len(words) for document in documents]
+    average = sum(shares) / len(shares)
+    return [share - average for share in shares]

@@ -13,7 +13,7 @@ from proxy.core.request.transcript import Transcript
 from proxy.core.request.view import RecognisedRequest
 from proxy.core.sessions.observation import commit_preamble, commit_reading, read_request
 from proxy.core.sessions.session import Session, SessionTable
-from proxy.core.stability.document_words import read_words
+from proxy.core.stability.document_retention import read_words
 from proxy.core.stability.file_words import FileWords
 from tests.fidelity.chats import READ_ONLY_ACK, READ_ONLY_OPENING, File
 from tests.talk import Body, assistant, calling, read, result, shown, system, user, view_of
@@ -57,7 +57,7 @@ class Past:
         if settle:
             commit_reading(self.session, observation, self.now)
         if preamble:
-            commit_preamble(self.session, recognised, found.documents)
+            commit_preamble(self.session, recognised, found.pieces.documents)
         return found
 
 
@@ -112,12 +112,12 @@ def test_a_file_that_the_prompt_names_is_about_to_change() -> None:
     plain = Past().expect(SYSTEM, *shown(A, B), user("go on"))
     named = Past().expect(SYSTEM, *shown(A, B), user("please fix a.py"))
     a, b = "aider:files/file:src/a.py", "aider:files/file:src/b.py"
-    assert named.hazards[a] > 3 * plain.hazards[a]
+    assert named.pieces.hazards[a] > 3 * plain.pieces.hazards[a]
     # The other file is not what the prompt is about.
-    assert named.hazards[b] < plain.hazards[b]
-    assert (named.later[a], named.later[b]) == (plain.later[a], plain.later[b])
-    assert named.signs[a].is_named
-    assert named.signs[b].is_beside
+    assert named.pieces.hazards[b] < plain.pieces.hazards[b]
+    assert (named.pieces.later[a], named.pieces.later[b]) == (plain.pieces.later[a], plain.pieces.later[b])
+    assert named.pieces.signs[a].is_named
+    assert named.pieces.signs[b].is_beside
 
 
 def test_a_file_that_just_changed_weighs_less_than_one_that_did_not() -> None:
@@ -133,10 +133,9 @@ def test_a_file_that_just_changed_weighs_less_than_one_that_did_not() -> None:
 def test_read_only_files_stand_firm() -> None:
     messages = [SYSTEM, *shown(A, opening=READ_ONLY_OPENING, ack=READ_ONLY_ACK), *shown(B), user("one")]
     expected = Past().expect(*messages)
-    reference, editable = expected.hazards.values()
+    reference, editable = expected.pieces.hazards.values()
     assert reference < editable
-    assert expected.whole == {1: reference, 3: 0}
-    assert expected.whole_edits == {1: 0, 3: editable}
+    assert expected.groups == {1: (reference, 0), 3: (0, editable)}
 
 
 def test_answers_edit_a_file_or_two_however_many_there_are() -> None:
@@ -144,7 +143,7 @@ def test_answers_edit_a_file_or_two_however_many_there_are() -> None:
     for files, is_scaled_up in ((few, True), (many, False)):
         messages = [SYSTEM, *shown(*files), user("go on")]
         expected = Past().expect(*messages)
-        assert (expected.edit_scale > 1) is is_scaled_up
+        assert (expected.pieces.edit_scale > 1) is is_scaled_up
         known = chances(expected, *messages)
         assert all(0 <= b <= a <= 1 for a, b in pairwise(known))
 
@@ -196,14 +195,14 @@ def test_documents_that_rank_where_others_stayed_are_expected_to_stay() -> None:
         turns.append(user(f"q{number}"))
         found = past.expect(system(text), *turns, preamble=True)
         turns.append(assistant(f"a{number}"))
-    kept, gone = (found.hazards[document.key] for document in view_of(system(text), user("q")).documents())
+    kept, gone = (found.pieces.hazards[document.key] for document in view_of(system(text), user("q")).documents())
     assert kept < 0.6 * gone
 
 
 def test_the_words_of_documents_are_read_until_two_requests_had_the_same_ones(monkeypatch: pytest.MonkeyPatch) -> None:
     read: list[RecognisedRequest] = []
     monkeypatch.setattr(
-        "proxy.core.forecast.forecast.read_words", lambda recognised: read.append(recognised) or read_words(recognised)
+        "proxy.core.forecast.pieces.read_words", lambda recognised: read.append(recognised) or read_words(recognised)
     )
     past, text = Past(), _DOCUMENTS % ("first", "second")
     turns: list[Body] = []
@@ -212,7 +211,7 @@ def test_the_words_of_documents_are_read_until_two_requests_had_the_same_ones(mo
         found = past.expect(system(text), *turns, preamble=True)
         turns.append(assistant(f"a{number}"))
     assert len(read) == 2
-    assert [sign.run for sign in found.documents] == [4, 4]
+    assert [sign.run for sign in found.pieces.documents] == [4, 4]
 
 
 def test_where_every_prefix_is_stored_a_file_that_was_edited_often_stands_later() -> None:
@@ -251,7 +250,7 @@ def test_files_that_are_all_written_another_way_are_not_edited() -> None:
             preamble = system("\n".join([*rules, last if is_last else "Use three backticks."]))
             files = [File(f"src/f{n}.py", f"x = {n}\n{'# the end' if is_last else ''}\n") for n in range(4)]
             found = past.expect(preamble, *history(number), *shown(*files), user(f"go on {number}"), preamble=True)
-        return [found.hazards[key] for key in keys]
+        return [found.pieces.hazards[key] for key in keys]
 
     edited, rewritten = change("Use three backticks."), change("Use four backticks.")
     assert max(rewritten) < 0.6 * min(edited)

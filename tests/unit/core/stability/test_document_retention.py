@@ -2,7 +2,8 @@ import math
 
 import pytest
 
-from proxy.core.stability.document_retention import DocumentOdds, DocumentSign
+from proxy.core.stability.document_retention import DocumentOdds, DocumentRuns, DocumentSign, read_words
+from tests.talk import assistant, system, user, view_of
 
 NEW, SECOND, OLD = (DocumentSign(0.0, run) for run in (1, 2, 5))
 ASKED, OTHER = DocumentSign(0.0, 1, asked=0.3), DocumentSign(0.0, 1, asked=-0.3)
@@ -80,3 +81,94 @@ def test_can_be_restored_but_not_from_anything_else() -> None:
     ):
         other.restore(state)
         assert other.state() == odds.state()
+
+
+def followed(*requests: str, odds: DocumentOdds | None = None) -> DocumentRuns:
+    runs, odds = DocumentRuns(), odds or DocumentOdds()
+    for documents in requests:
+        names = [one.encode() for one in documents]
+        runs.follow(names, runs.signs(names, [(0.0, 0.0)] * len(names)), odds)
+    return runs
+
+
+def runs_of(runs: DocumentRuns, documents: str) -> list[int]:
+    names = [one.encode() for one in documents]
+    return [sign.run for sign in runs.signs(names, [(0.0, 0.0)] * len(names))]
+
+
+def test_requests_in_a_row_are_counted_at_whatever_rank() -> None:
+    assert runs_of(DocumentRuns(), "ab") == [1, 1]
+    assert runs_of(followed("ab", "cba", "xa"), "abx") == [4, 1, 2]
+
+
+def test_places_are_relative() -> None:
+    signs = DocumentRuns().signs([b"a", b"b", b"c"], [(0.1, 0.2)] * 3)
+    assert [sign.place for sign in signs] == [-0.5, 0.0, 0.5]
+    assert (signs[0].asked, signs[0].before) == (0.1, 0.2)
+    assert DocumentRuns().signs([b"a"], [(0.0, 0.0)])[0].place == -0.5
+
+
+def test_what_the_next_request_has_is_learnt() -> None:
+    odds = DocumentOdds()
+    before = odds.state()[0][:]
+    followed("ab", odds=odds)
+    assert odds.means == before
+    followed(*"abcdefgh", odds=odds)
+    assert odds.means[0] < before[0]
+
+
+def test_remembered_documents_are_bounded() -> None:
+    runs, names = DocumentRuns(), [b"%d" % number for number in range(100)]
+    runs.follow(names, runs.signs(names, [(0.0, 0.0)] * 100), DocumentOdds())
+    assert len(runs.last) == 24
+
+
+def test_runs_can_be_restored() -> None:
+    runs, other = followed("abc", "abd"), DocumentRuns()
+    other.restore(runs.state())
+    assert other.state() == runs.state()
+    assert runs_of(other, "ad") == [3, 2]
+
+
+def test_documents_last_that_two_requests_had() -> None:
+    runs = followed("ab", "bad")
+    assert runs.are_lasting([b"b", b"a"])
+    assert not runs.are_lasting([b"a", b"d"])
+    assert not runs.are_lasting([b"a", b"c"])
+
+
+PROMPT = (
+    'Answer by the documents.\n<document id="1">\nRefunds take a week.\n</document>\n\n'
+    '<document id="2">\nParcels leave in the evening.\n</document>\n'
+)
+
+
+def test_words_of_the_last_question_and_of_the_one_before_count_beyond_the_average() -> None:
+    recognised = view_of(
+        system(PROMPT), user("Where are my PARCELS?"), assistant("There."), user("And refunds, parcels?")
+    )
+    first, second = read_words(recognised)
+    assert first == pytest.approx((0.0, -0.25))
+    assert second == pytest.approx((0.0, 0.25))
+    recognised = view_of(system(PROMPT), user("A refunds question"))
+    assert read_words(recognised) == [pytest.approx((0.25, 0.0)), pytest.approx((-0.25, 0.0))]
+
+
+def test_short_words_and_no_documents_say_nothing() -> None:
+    assert read_words(view_of(system(PROMPT), user("why? it is so"))) == [(0.0, 0.0), (0.0, 0.0)]
+    assert read_words(view_of(system("Be kind."), user("Refunds"))) == []
+
+
+def test_a_long_question_is_read_from_its_beginning() -> None:
+    recognised = view_of(system(PROMPT), user("refunds " + "filler " * 2_000 + "parcels"))
+    first, second = read_words(recognised)
+    assert first[0] > 0 > second[0]
+
+
+def test_of_many_documents_the_beginning_of_each_is_read() -> None:
+    document = '<document id="{}">\n{}\n</document>\n\n'
+    texts = ["Refunds. " + "filler " * 20_000, "filler " * 20_000 + "parcels"]
+    few = view_of(
+        system("Answer.\n" + "".join(document.format(*one) for one in enumerate(texts))), user("refunds, parcels")
+    )
+    assert read_words(few) == [pytest.approx((0.25, 0.0)), pytest.approx((-0.25, 0.0))]

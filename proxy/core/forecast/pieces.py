@@ -1,0 +1,121 @@
+"""How long the movable pieces of a request last: files, maps and documents."""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from proxy.core.layout.orders import RequestElements
+from proxy.core.recognition.fixed_texts import FileClaim
+from proxy.core.recognition.pieces import PieceKind
+from proxy.core.request.item import ContextPiece
+from proxy.core.request.view import ContextMessage, RecognisedRequest
+from proxy.core.sessions.observation import RequestObservation
+from proxy.core.sessions.session import Session
+from proxy.core.stability.change_rates import change_hazard, file_hazard, later_hazard
+from proxy.core.stability.document_retention import DocumentSign, read_words
+from proxy.core.stability.edit_signals import NO_SIGN, EditSignals, read_signs
+from proxy.core.stability.file_words import FileWords
+
+# P(an answer edits any file), however many files there are, and the same where the prompt names one: as seen on
+# recorded sessions. Where every prefix is stored for free the chance only orders, and weighs so much against what the
+# files promise one by one (measured).
+_EDITS_USUALLY = 0.7
+_EDITS_NAMED = 0.97
+_STORED_SHARE = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class PieceForecast:
+    """What is expected of each movable piece in the next request.
+
+    ``hazards`` maps a piece to -ln P(unchanged), ``later`` is the same of the requests after the next one. ``signs`` is
+    what the request says of its files, and ``edits`` are the files that an answer may edit. ``edit_scale`` scales
+    P(an answer edits some of them). ``documents`` is what the request shows of its retrieved documents, and
+    ``whole_set`` is P(all of them stay): their hazards hold for where they do not.
+    """
+
+    hazards: Mapping[str, float]
+    later: Mapping[str, float]
+    signs: Mapping[str, EditSignals]
+    edits: frozenset[str]
+    edit_scale: float
+    documents: Sequence[DocumentSign]
+    whole_set: float
+
+    def whole(self, group: ContextMessage) -> tuple[float, float]:
+        """The hazard of a whole context message: of the pieces that no answer edits, and of those that one may."""
+        own = [(item.key in self.edits, self.hazards[item.key]) for item in group.items]
+        return sum(hazard for is_edit, hazard in own if not is_edit), sum(hazard for is_edit, hazard in own if is_edit)
+
+    def unchanged(self, hazard: float, documents: float, edits: float) -> float:
+        """P(everything is unchanged), by three sums of hazards: of independent pieces, of documents and of files that
+        an answer may edit. Documents may stay as a whole, and most answers edit one or two files, however many there
+        are: neither are independent."""
+        held = self.whole_set + (1.0 - self.whole_set) * math.exp(-documents) if documents else 1.0
+        unedited = 1.0 - self.edit_scale * (1.0 - math.exp(-edits)) if edits else 1.0
+        return math.exp(-hazard) * held * unedited
+
+
+def piece_forecast(
+    session: Session,
+    observation: RequestObservation,
+    recognised: RecognisedRequest,
+    material: RequestElements,
+    file_words: FileWords,
+    *,
+    is_stored: bool,
+) -> PieceForecast:
+    """What is expected of each piece; ``is_stored``: the provider stores every prefix for free."""
+    ages, rates = observation.ages, observation.rates
+    signs = read_signs(recognised, material.items, ages, file_words)
+    hazards: dict[str, float] = {}
+    later: dict[str, float] = {}
+    edits: set[str] = set()
+    for item in (item for group in recognised.groups for item in group.items):
+        key = item.key
+        if _is_editable(item):
+            edits.add(key)
+            tokens = material.sizes[key]
+            hazards[key] = file_hazard(ages[key], tokens, signs.get(key, NO_SIGN))
+            later[key] = later_hazard(ages[key], tokens, rates.get(key) if is_stored else None)
+        else:
+            hazards[key] = later[key] = change_hazard(item.kind, item.claim, ages[key], rates.get(key))
+    for item in (item for item in recognised.documents() if item.kind is PieceKind.FILE):
+        # Most clients show what stays in the system prompt; what does not is known by how often it changed.
+        rate = rates.get(item.key)
+        hazards[item.key] = later[item.key] = change_hazard(item.kind, FileClaim.READ_ONLY, ages[item.key], rate)
+    odds, documents = session.cohort.documents, recognised.retrieved()
+    shown = _shown(session, recognised, [document.digest for document in documents])
+    for document, one in zip(documents, shown, strict=True):
+        hazards[document.key], later[document.key] = odds.hazard(one), odds.hazard(one.later())
+    share = _STORED_SHARE if is_stored else 1.0
+    scale = _edit_scale(sum(hazards[key] for key in edits), _usual_edit(signs), share)
+    whole_set = odds.stays(shown) if documents else 0.0
+    return PieceForecast(hazards, later, signs, frozenset(edits), scale, shown, whole_set)
+
+
+def _is_editable(item: ContextPiece) -> bool:
+    return item.kind is PieceKind.FILE and item.claim is not FileClaim.READ_ONLY
+
+
+def _shown(session: Session, recognised: RecognisedRequest, documents: Sequence[bytes]) -> Sequence[DocumentSign]:
+    """What the request shows of its documents. Documents that the last two requests had are not read
+    once more: what belongs to a prompt, and stands in every request, would be read each time for nothing."""
+    is_known = session.documents.are_lasting(documents)
+    return session.documents.signs(documents, [(0.0, 0.0)] * len(documents) if is_known else read_words(recognised))
+
+
+def _edit_scale(hazard: float, usual: float, share: float) -> float:
+    """By how much P(an answer edits some files) is scaled, so that P(it edits any) agrees with what is usual; ``share``
+    is how much that weighs."""
+    if hazard <= 0:
+        return 1.0
+    independent = 1.0 - math.exp(-hazard)
+    return (share * usual + (1.0 - share) * independent) / independent
+
+
+def _usual_edit(signs: Mapping[str, EditSignals]) -> float:
+    """P(the answer edits any file), by what the prompt says."""
+    if any(sign.is_told for sign in signs.values()):
+        return _EDITS_NAMED
+    return _EDITS_USUALLY
