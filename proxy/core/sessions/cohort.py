@@ -1,4 +1,4 @@
-"""What one client's requests of one kind have in common: do they go on, when, and where do they break."""
+"""What the sessions of one client have in common: whether they go on, when, and where they break."""
 
 from collections import deque
 from collections.abc import Iterable, Mapping

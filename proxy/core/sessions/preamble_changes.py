@@ -1,4 +1,4 @@
-"""How often the head of a client's prompts changes: its tools, its system messages."""
+"""How often the preamble of a client's prompts changes: its tools and its system messages."""
 
 from dataclasses import dataclass, field
 

@@ -38,12 +38,11 @@ _NEWEST_PAIRS = 3
 class Session:
     """One conversation of one client. Everything in it is digests, counts and times: no text.
 
-    ``replaced`` are the places of the head that the last request had another text in.
-
-    ``opening`` is what it began with (the client's id for it, or its first turn): the same in every process, as are
-    ``cohort_key`` and ``preamble_key``, by which its cohort and the changes of its preamble are found. ``known_by`` is
-    what the next request may have in common with the last one. ``noticed`` counts later requests with system messages
-    within the conversation, ``notices_new`` those of them that had a new one.
+    ``replaced`` are the places of the preamble in which the last request had another text. ``opening`` is what the
+    session began with: the client's id for it, or its first turn. It is the same in every process; so are
+    ``cohort_key`` and ``preamble_key``, by which the session's cohort and the changes of its preamble are found.
+    ``known_by`` holds what the next request may have in common with the last one. ``noticed`` counts later requests
+    with system messages within the conversation, and ``notices_new`` counts those of them that had a new one.
     """
 
     id: str

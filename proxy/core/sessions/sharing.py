@@ -128,7 +128,7 @@ class SharedState:
 
 @dataclass(frozen=True, slots=True)
 class StateLookup:
-    """One request, for which something may have been left. What is adopted may change what else is asked for."""
+    """Finds the state that other processes have left for one request; ``adopt`` may reveal further names to ask for."""
 
     shared_state: SharedState
     sessions: SessionTable

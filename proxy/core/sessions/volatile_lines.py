@@ -263,7 +263,7 @@ class _Ground:
     counts: dict[int, Counter[tuple[int, ...]]] = field(default_factory=dict)
 
     def shake(self, ranges: Iterable[Range]) -> None:
-        """These lines do not."""
+        """Mark these ranges of lines as volatile."""
         for first, last in ranges:
             self.loose.update(range(first + 1, last + 1))
 

@@ -1,6 +1,6 @@
-"""What a provider holds, twice: as we believe it to be, and as it would be had the client's own requests been sent.
+"""Two models of a provider's cache: after the requests that were sent, and after the client's own requests.
 
-The difference between what the two have cost is the regret, as it is realised; it bounds what the next plan may risk.
+The difference between their costs is the realised regret, which bounds what the next plan may risk.
 """
 
 from dataclasses import dataclass, field

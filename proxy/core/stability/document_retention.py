@@ -1,8 +1,8 @@
 """How likely retrieved documents are to be retrieved again: learnt per client, by what each request shows of them.
 
-A retriever's query is made of the last message, of the last two, or of the whole conversation; it ranks by likeness or
-not at all; some documents suit every question. What tells is different from client to client, so that all that is
-fixed here is where learning begins: log odds, linear in the signs, whose coefficients are learnt one by one (logistic
+A retriever makes its query from the last message, from the last two or from the whole conversation; it ranks by
+likeness or not at all; some documents suit every question. Clients differ in this, so only the point where learning
+begins is fixed here. The log odds are linear in the signs, and their coefficients are learnt one by one (logistic
 regression, each coefficient with its own certainty).
 """
 
@@ -82,7 +82,7 @@ class DocumentOdds:
         return self.means, self.precisions, self.whole
 
     def restore(self, state: State) -> None:
-        """Remember this, and nothing else; what is no such state is left."""
+        """Restore what was learnt; malformed state is ignored."""
         means, precisions, whole = state
         numbers = [*means, *precisions, *(number for pair in whole for number in pair)]
         is_whole = len(means) == len(precisions) == len(_PRIOR) and len(whole) == len(self.whole)
