@@ -21,7 +21,7 @@ from proxy.ports import Clock, Deployment, Principal, StoreError, Transport
 from proxy.spend.admission import AdmissionControl
 from proxy.spend.alerts import BudgetAlerts
 from proxy.spend.reservations import BudgetReservations
-from proxy.spend.store_guard import StoreClient, StoreTimes
+from proxy.spend.store_client import StoreClient, StoreTimes
 from proxy.spend.webhooks import WebhookSender
 from proxy.storage.memory import MemoryStore
 from proxy.storage.port import KeyRecord, Store, TeamRecord
@@ -85,7 +85,7 @@ class Flaky(MemoryStore):
 
 
 @dataclass
-class Desk:
+class Budgeting:
     """Accounts, and everything they talk to."""
 
     reservations: BudgetReservations
@@ -127,15 +127,15 @@ class Desk:
 
 
 @asynccontextmanager
-async def desk(
+async def budgeting(
     *rules: Rule,
     store: Store | None = None,
     price: Price | None = PRICE,
     spool: Path | None = None,
-    notices: WebhookSender | None = None,
+    webhooks: WebhookSender | None = None,
     clock: ManualClock | None = None,
     **more: Any,
-) -> AsyncIterator[Desk]:
+) -> AsyncIterator[Budgeting]:
     """Accounts that have been started."""
     metrics, held, store = Metrics(), FixedRules(rules), store or Flaky()
     clock = clock or ManualClock(NOW)
@@ -148,11 +148,11 @@ async def desk(
         StoreTimes(**{"retry_s": 0.01, **times}),
         more.pop("keep_entries_s", None),
     )
-    alerts = BudgetAlerts(store_client, metrics, notices)
+    alerts = BudgetAlerts(store_client, metrics, webhooks)
     reservations = BudgetReservations(held, store_client, alerts, lambda _: price, **more)
     await reservations.start()
     try:
-        yield Desk(reservations, store_client, store, metrics, clock, held)
+        yield Budgeting(reservations, store_client, store, metrics, clock, held)
     finally:
         await reservations.aclose()
 
@@ -162,7 +162,7 @@ def exchange(size: int = 0, at: float = NOW, who: Principal = RED, **given: Any)
     return make_exchange(now=at, is_chat=True, principal=who, deployment=MODEL, size=size, **given)
 
 
-def gate(*keys: str, clock: Clock | None = None) -> AdmissionControl:
+def admission_control(*keys: str, clock: Clock | None = None) -> AdmissionControl:
     """The real admission: one team with these keys and no budget."""
     store, metrics = MemoryStore(), Metrics()
     clock = clock or ManualClock(NOW)

@@ -1,5 +1,5 @@
 """Who may send requests.
 
-Keys, teams and the headers of a request come in; a subject with its rights goes out, or a refusal. Records of keys hold
-digests only.
+Keys, teams and the headers of a request come in. A principal with its rights goes out, or a refusal. Records of keys
+hold digests only.
 """

@@ -1,7 +1,7 @@
-"""Who a request comes from: its key, the team of the key, and what it says about its session.
+"""Finds out who a request comes from: its key, the team of the key, and what it says about its session.
 
-Keys are known by their digest. It is looked up under a hash that is keyed with a secret of this process, so what a
-caller learns from the time tells nothing about a key that they do not have; then digests are compared in constant time.
+Keys are known by their digest. A digest is looked up under a hash that is keyed with a secret of this process, so that
+the time of an answer tells a caller nothing about other keys. Then digests are compared in constant time.
 """
 
 import hashlib
@@ -18,15 +18,15 @@ from proxy.errors import NotReady, Unauthorized
 from proxy.ports import Headers, Principal, RateLimit
 from proxy.storage.port import KeyRecord, TeamRecord
 
-# The closest to one conversation first. opencode and kilo: x-session-affinity and x-session-id; Codex: thread-id
-# within session-id.
+# The header that is closest to one conversation comes first. opencode and kilo send x-session-affinity and
+# x-session-id; Codex sends thread-id within session-id.
 _SESSION_HEADERS = ("x-session-id", "x-session-affinity", "thread-id", "session-id")
 _MAX_HINT_CHARS = 256
 
 
 @dataclass(frozen=True, slots=True)
 class _Known:
-    """A key that is accepted, and whose requests it makes. ``principal`` lacks the session."""
+    """An accepted key and its principal, which lacks the session."""
 
     principal: Principal
     expires_at: float | None
@@ -35,11 +35,11 @@ class _Known:
 
 
 class Identity:
-    """Tells who sends a request. ``salt`` keeps the scopes of clients apart from what others could compute; state that
-    outlives the process, or is shared, needs the same one every time.
+    """Tells who sends a request. ``salt`` makes the scopes of clients impossible to compute for others. State that
+    outlives the process, or is shared, needs the same salt every time.
 
-    Where the configuration names nobody, and no key was made either, every key is accepted, and only tells clients
-    apart. Once there was a key, that never comes back while the process runs: to delete the last one opens no door.
+    Where the configuration names no key and no team, and no key was made, every key is accepted and only tells clients
+    apart. Once there was a key, this ends until the process is started again: deleting the last key opens no door.
     """
 
     def __init__(self, directory: Directory, salt: bytes) -> None:
@@ -55,7 +55,7 @@ class Identity:
         return f"Identity({self._directory!r})"
 
     def admit(self, headers: Headers, now: float) -> Principal:
-        """Who this is. Raises Unauthorized where keys are needed and none that is good was sent."""
+        """Who this is. Raises Unauthorized where keys are needed and no valid one was sent."""
         self._follow()
         sent = {name.lower(): value for name, value in headers}
         hint = next((sent[name][:_MAX_HINT_CHARS] for name in _SESSION_HEADERS if sent.get(name)), "")
@@ -91,19 +91,20 @@ class Identity:
         return bool(self._directory.declared.master_digest)
 
     def _brings_theirs(self, headers: Headers) -> bool:
-        """Whether the key beside ours is the provider's. A second key of ours would be given away."""
+        """Whether the key beside the proxy's own is the provider's. A second key of the proxy would be given away."""
         if client_key(headers) is None:
             return False
         return not any(key.startswith(KEY_PREFIX) or self._find(key) is not None for key in sent_keys(headers))
 
     def _stranger(self, own: str, keys: Sequence[str], theirs: str | None, hint: str) -> Principal:
-        """A key that is not known here: the provider's own, where those are let through."""
+        """The principal of a key that is not known here. It is the provider's key, where the configuration lets such
+        keys through. Raises Unauthorized, NotReady."""
         looks_ours = bool(own) or any(key.startswith(KEY_PREFIX) for key in keys)
         if looks_ours:
             self._check_loaded()
         if self._directory.declared.forwards_unknown and theirs is not None and not looks_ours:
             team = self._directory.snapshot.teams[CLIENT_KEYS_TEAM]
-            principal = _subject(self._scope(CLIENT_KEYS_TEAM, theirs), team, None)
+            principal = _principal(self._scope(CLIENT_KEYS_TEAM, theirs), team, None)
             return replace(principal, session_hint=hint, virtual=False, forwards_key=True)
         if not keys and not own:
             raise Unauthorized("No API key: send one of this proxy's keys as `Authorization: Bearer KEY`.")
@@ -128,7 +129,7 @@ class Identity:
         return known
 
     def _follow(self) -> None:
-        """Index the keys anew when the directory has changed, by the place where they are looked up."""
+        """Index the keys anew when the directory has changed."""
         snapshot = self._directory.snapshot
         if snapshot is self._seen:
             return
@@ -143,7 +144,7 @@ class Identity:
 
     def _known_key(self, record: KeyRecord, team: TeamRecord) -> _Known:
         return _Known(
-            principal=_subject(self._scope(team.name, record.id), team, record),
+            principal=_principal(self._scope(team.name, record.id), team, record),
             expires_at=record.expires_at,
             is_revoked=record.revoked_at is not None,
             forwards_keys=team.forwards_keys,
@@ -157,8 +158,8 @@ class Identity:
         return hashlib.blake2b(text, digest_size=16, key=self._salt).hexdigest()
 
 
-def _subject(scope: str, team: TeamRecord, key: KeyRecord | None) -> Principal:
-    """The subject of a key, as far as its records say; the narrower of what the team and the key may do."""
+def _principal(scope: str, team: TeamRecord, key: KeyRecord | None) -> Principal:
+    """The principal of a key, with the narrower of what the team and the key may do."""
     parts: tuple[KeyRecord | TeamRecord, ...] = (team,) if key is None else (key, team)
     rates = [
         RateLimit(key.id if key is not None and part is key else "", part.requests_per_minute, part.tokens_per_minute)
@@ -180,7 +181,8 @@ def _subject(scope: str, team: TeamRecord, key: KeyRecord | None) -> Principal:
 
 
 def _mode(text: str) -> Mode:
-    """A mode of a later version, in a store that is shared with it, is none of ours: nothing is done."""
+    """The mode of that name. A store that is shared with a later version may hold a mode that is not known here: then
+    requests pass untouched."""
     try:
         return Mode.parse(text)
     except ValueError:
@@ -188,7 +190,7 @@ def _mode(text: str) -> Mode:
 
 
 def _check_good(known: _Known, now: float) -> None:
-    """Only who has the key learns this about it."""
+    """Raises Unauthorized for a revoked or expired key. Only a caller who has the key learns that."""
     if known.is_revoked:
         raise Unauthorized("This API key has been revoked.")
     if known.expires_at is not None and now >= known.expires_at:

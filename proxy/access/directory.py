@@ -1,10 +1,10 @@
 """Teams, keys and budgets: those of the configuration, and those that are managed while the proxy runs.
 
-Both are records of one kind (``proxy.storage.port``). A ``Snapshot`` holds them all and never changes; the
-``Directory`` swaps it whole when the store's version has grown, so that a request reads memory only. A change made in
-this process counts at once, one made elsewhere within ``POLL_S``. While the store is away, what was read last holds. A
-version that falls says that the store was emptied: its keys and teams are gone, but the budgets that were read before
-limit requests until somebody accepts that (``forget_lost``).
+Both are records of the same types (``proxy.storage.port``). A ``Snapshot`` holds all of them and never changes. The
+``Directory`` replaces it when the store's version has grown, so that a request reads memory only. A change in this
+process counts at once, and a change elsewhere within ``POLL_S``. While the store is away, the last snapshot holds. A
+version that falls shows that the store was emptied: its keys and teams are gone, but the budgets that were read before
+limit requests until an operator accepts the loss (``forget_lost``).
 """
 
 import asyncio
@@ -17,9 +17,9 @@ from proxy.storage.port import BudgetRecord, DirectoryStore, KeyRecord, Record, 
 from proxy.tasks import Tasks, cancel, repeat, spawn
 
 DEFAULT_TEAM = "default"
-"""Requests with the master key, or of a proxy without keys."""
+"""The team of requests with the master key, and of all requests to a proxy without keys."""
 CLIENT_KEYS_TEAM = "client-keys"
-"""Requests with a provider key of the client's own, where those are let through."""
+"""The team of requests with a provider's key, where the configuration lets such keys through."""
 MASTER_ID = "master"
 
 POLL_S = 2.0
@@ -29,8 +29,8 @@ _log = logging.getLogger("stratiform.directory")
 
 @dataclass(frozen=True, slots=True)
 class Declared:
-    """What the configuration says. ``master_digest`` is empty where there is no master key; ``forwards_unknown``: keys
-    that nobody knows here are the provider's, and go upstream."""
+    """What the configuration says. ``master_digest`` is empty where there is no master key. ``forwards_unknown``: keys
+    that are not known here are taken for the provider's, and go upstream."""
 
     teams: Sequence[TeamRecord] = ()
     keys: Sequence[KeyRecord] = ()
@@ -40,13 +40,13 @@ class Declared:
 
     @property
     def is_empty(self) -> bool:
-        """Nobody is named: without managed keys every key is accepted."""
+        """Whether the configuration names no key and no team. Without managed keys every key is then accepted."""
         return not (self.teams or self.keys or self.master_digest or self.forwards_unknown)
 
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """Everything that is known at one time, by name or id. ``declared``: which of them the configuration names."""
+    """All records at one time, by name or id. ``declared`` are the names and ids that the configuration declares."""
 
     teams: Mapping[str, TeamRecord]
     keys: Mapping[str, KeyRecord]
@@ -69,7 +69,7 @@ def snapshot_of(
     keys: Sequence[KeyRecord] = (),
     budgets: Sequence[BudgetRecord] = (),
 ) -> Snapshot:
-    """Declared and managed records together; where both have a name, the configuration's wins."""
+    """Declared and managed records together. Where both have the same name, the configuration wins."""
     built_in = [TeamRecord(DEFAULT_TEAM)]
     if declared.forwards_unknown:
         built_in.append(TeamRecord(CLIENT_KEYS_TEAM))
@@ -93,13 +93,13 @@ def snapshot_of(
 
 
 class Directory:
-    """The snapshot of now, and the way to change it."""
+    """The current snapshot, and the way to change it."""
 
     def __init__(self, declared: Declared, store: DirectoryStore, poll_s: float = POLL_S) -> None:
         self.declared = declared
         self.snapshot = snapshot_of(declared)
         self.is_loaded = False
-        """Whether the managed records have ever been read: until then a key that is not known may yet be one."""
+        """Whether the managed records have ever been read. Until then, an unknown key may be a managed one."""
         self.store_errors = 0
         self._managed: tuple[Sequence[TeamRecord], Sequence[KeyRecord], Sequence[BudgetRecord]] = ((), (), ())
         self._lost: Sequence[BudgetRecord] = ()
@@ -120,7 +120,7 @@ class Directory:
     async def refresh(self) -> None:
         """Read what is managed where it has changed. Raises StoreError."""
         async with self._turn:
-            # The version first: what changes while the records are read is found the next time.
+            # The version is read first, so that a change while the records are read is found the next time.
             version = await self._store.directory_version()
             if version == self._version:
                 return
@@ -136,19 +136,19 @@ class Directory:
             self.is_loaded = True
 
     def forget_lost(self) -> None:
-        """A store that had lost its records was accepted as it is: the budgets that it held before hold no more."""
+        """Drop the budgets of a store that was emptied, because an operator has accepted the store as it is."""
         lost, self._lost = {id(record) for record in self._lost}, ()
         teams, keys, budgets = self._managed
         self._managed = (teams, keys, [record for record in budgets if id(record) not in lost])
         self.snapshot = snapshot_of(self.declared, *self._managed)
 
     def declare(self, declared: Declared) -> None:
-        """Put another configuration into force; what is managed stays as it was read last."""
+        """Put another configuration into force. The managed records stay as they were read last."""
         self.declared = declared
         self.snapshot = snapshot_of(declared, *self._managed)
 
     async def put(self, record: Record) -> None:
-        """Create or replace a managed record; it counts from now on. Raises StoreError."""
+        """Create or replace a managed record, which counts from now on. Raises StoreError."""
         await self._store.put(record)
         await self.refresh()
 

@@ -1,6 +1,6 @@
-"""What may be said about teams, keys and budgets: the checks that the configuration and the admin API share.
+"""The checks of values for teams, keys and budgets, which the configuration and the admin API share.
 
-Each function takes a value as it was written and returns it as it is kept. Raises ValueError with a text that can
+Each function takes a value as it was written and returns it as it is kept. It raises ValueError with a text that can
 follow the value's name: "must be ...". No text repeats the value.
 """
 
@@ -33,7 +33,7 @@ _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
 
 
 def name(text: str) -> str:
-    """The name of a team or a budget: it stands in metric labels, addresses and accounts."""
+    """The name of a team or a budget. It stands in metric labels, URLs and names of counters."""
     if not _NAME.fullmatch(text):
         raise ValueError("must be 1 to 64 letters, digits and _ . -, and begin with a letter or a digit")
     return text
@@ -56,7 +56,7 @@ def models(patterns: Sequence[str]) -> tuple[str, ...]:
 
 
 def paths(entries: Sequence[str]) -> tuple[str, ...]:
-    """Paths behind ``/v1``, each with all that stands below it; ``*`` for every one."""
+    """Paths behind ``/v1``, each with everything below it; ``*`` for every path."""
     kept = tuple(dict.fromkeys(entry.strip("/") for entry in entries))
     if len(kept) > _MOST_MODELS:
         raise ValueError(f"may have at most {_MOST_MODELS} entries")
@@ -66,7 +66,7 @@ def paths(entries: Sequence[str]) -> tuple[str, ...]:
 
 
 def mode(value: str) -> str:
-    """A mode's name; empty: whatever is allowed elsewhere."""
+    """A mode's name; empty: no limit of its own."""
     if value and value not in (known.name.lower() for known in Mode):
         raise ValueError("must be passthrough, observe, mark or tier")
     return value
@@ -110,7 +110,7 @@ def usd(amount: int) -> float:
 
 
 def check_amounts(usd: float | None, soft_usd: float | None, tokens: int | None, soft_tokens: int | None) -> None:
-    """A budget limits something, in one unit, and warns before it refuses."""
+    """Check that a budget limits something, in one unit, and warns before it refuses."""
     if all(amount is None for amount in (usd, soft_usd, tokens, soft_tokens)):
         raise ValueError("must have usd, soft_usd, tokens or soft_tokens")
     if any(amount is not None for amount in (usd, soft_usd)) and any(
@@ -123,14 +123,14 @@ def check_amounts(usd: float | None, soft_usd: float | None, tokens: int | None,
 
 
 def budget_name(given: str | None, scope: str, window: str, unit: str) -> str:
-    """The name of a budget, or the one that follows from what it is: ``total``, ``user-month``, ``day-tokens``."""
+    """The given name of a budget, or a name from scope, window and unit: ``total``, ``user-month``, ``day-tokens``."""
     parts = ["" if scope == "team" else scope, window.replace(":", "-"), "" if unit == "usd" else unit]
     return given or "-".join(part for part in parts if part)
 
 
 def moment(value: str, now: float, ahead: bool) -> float:
-    """A time as unix seconds, written as such, as a date or time of ISO 8601 (UTC where it has no zone), or as a
-    length from now: ``30d`` is ahead for what expires, and back for what is asked about."""
+    """A time as unix seconds. It is written as such, as a date or time of ISO 8601 (UTC where it has no zone), or as a
+    length: ``30d`` means in 30 days where ``ahead`` is set, else 30 days ago."""
     match = _LENGTH.fullmatch(value)
     if match is not None:
         length_s = int(match[1]) * _SECONDS[match[2]]
@@ -145,10 +145,10 @@ def moment(value: str, now: float, ahead: bool) -> float:
 
 
 def expiry(value: str, now: float) -> float:
-    """When a key expires, as unix seconds: a time to come."""
+    """The time at which a key expires, as unix seconds. It lies in the future."""
     at = moment(value, now, ahead=True)
     if at <= now:
-        raise ValueError("must be a time to come; to end a key at once, revoke it")
+        raise ValueError("must be a time in the future; to end a key at once, revoke it")
     return at
 
 
@@ -161,7 +161,7 @@ def _iso(value: str) -> float:
 
 
 def url(value: str) -> str:
-    """Where a notice is sent: http or https, without a user name."""
+    """The URL of a webhook: http or https, without a user name."""
     problem = "must be an http:// or https:// URL without a user name"
     try:
         parts = urlsplit(value)
@@ -174,5 +174,5 @@ def url(value: str) -> str:
 
 
 def one_line(value: str) -> str:
-    """What a client calls its user, made fit to be kept: cut, and without control characters."""
+    """The name that a client gives its user, cut and without control characters, so that it can be kept."""
     return _CONTROL.sub("", value[:MAX_TEXT_CHARS])

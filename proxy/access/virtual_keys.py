@@ -1,8 +1,8 @@
 """Virtual keys: how they are made, and what is kept of them.
 
 A key is 43 random letters and digits (256 bits) behind a prefix that secret scanners can look for. Only its SHA-256
-digest is kept: with that much randomness nobody can search for the key behind a digest, so a slow hash would buy
-nothing. Keys that an operator made up for the configuration are kept in the same way, in memory only.
+digest is kept. With so much randomness nobody can find the key behind a digest by trying, so a slow hash would add
+nothing. Keys that an operator writes into the configuration are kept in the same way, in memory only.
 """
 
 import hashlib
@@ -29,7 +29,7 @@ def new_id(kind: str) -> str:
 
 
 def digest_of(key: str) -> str:
-    """What is kept of a key: its SHA-256, in hex. Surrogates stand for bytes of a header that are no UTF-8."""
+    """What is kept of a key: its SHA-256, in hex. Surrogates stand for bytes of a header that are not UTF-8."""
     return hashlib.sha256(key.encode("utf-8", "surrogateescape")).hexdigest()
 
 

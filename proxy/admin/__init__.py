@@ -1,4 +1,8 @@
-"""Administration: teams, keys, budgets and reports, for the admin API and for the command line alike."""
+"""Manages teams, keys and budgets, and reports spend, for the admin API and the command line.
+
+A method, a path, a query and a JSON body come in. JSON or CSV goes out, or a refusal. Nothing here knows of HTTP
+servers.
+"""
 
 from proxy.admin.operations import AdminResponse, AdminService
 

@@ -9,7 +9,7 @@ from msgspec import UNSET
 from proxy.access import validation
 from proxy.access.directory import Directory
 from proxy.admin import forms
-from proxy.admin.budget_state import BudgetStatus, has_one_counter
+from proxy.admin.budget_status import BudgetStatus, has_one_counter
 from proxy.admin.forms import BudgetForm, SpentForm
 from proxy.admin.resource import Resource
 from proxy.admin.views import View, budget_view

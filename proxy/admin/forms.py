@@ -1,6 +1,6 @@
-"""What may be sent to the admin API: bodies as typed forms, in the words of the configuration.
+"""The bodies that the admin API takes, as typed forms. Their fields have the names of the configuration.
 
-A field that is left out stays as it is (or has its default); null clears it.
+A field that is left out keeps its value (or has its default); null clears it.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -35,7 +35,7 @@ class TeamForm(_Form, frozen=True):
 
 
 class KeyForm(_Form, frozen=True):
-    """A key. ``sha256`` brings one along that exists, by its digest; else one is made."""
+    """A key. ``sha256`` is the digest of a key that exists already; without it, a new key is made."""
 
     team: str | UnsetType = UNSET
     sha256: str | UnsetType = UNSET
@@ -66,7 +66,8 @@ class BudgetForm(_Form, frozen=True):
 
 
 class SpentForm(_Form, frozen=True):
-    """A correction of what a budget has spent. ``subject`` says whose counter it is, where each has its own."""
+    """A correction of what a budget has spent. ``subject`` names the key, user or model where each has its own
+    counter."""
 
     spent: float | UnsetType = UNSET
     subject: str | UnsetType = UNSET
@@ -89,7 +90,7 @@ def check_query(query: Mapping[str, str], known: Iterable[str]) -> None:
 
 
 def checked(what: str, check: Callable[[T], Any], value: T) -> Any:
-    """The value as it is kept. Raises InvalidRequest with its name."""
+    """The value as it is kept. Raises InvalidRequest with the field's name."""
     try:
         return check(value)
     except ValueError as error:
@@ -98,7 +99,7 @@ def checked(what: str, check: Callable[[T], Any], value: T) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class _Field:
-    """How a field of a form becomes one of a record: its check, and what it is where it was cleared."""
+    """How a field of a form becomes a field of a record: the check of its value, and the value where it was cleared."""
 
     name: str
     check: Callable[[Any], Any]
@@ -150,7 +151,7 @@ def key_changes(form: KeyForm, now: float) -> Mapping[str, Any]:
 
 
 def budget_changes(form: BudgetForm, before: BudgetRecord | None = None) -> Mapping[str, Any]:
-    """What a form says about a budget, by the fields of its record. The unit never changes: its counters are in it."""
+    """What a form says about a budget, by the fields of its record. The unit never changes, because counters use it."""
     changes = _changes(form, _BUDGET)
     amounts, counted = _amounts(before), {}
     for name, check in (
@@ -183,7 +184,7 @@ def _amounts(before: BudgetRecord | None) -> dict[str, Any]:
 
 
 def spent_amount(budget: BudgetRecord, form: SpentForm) -> int:
-    """What a form says that a budget has spent, as its counter has it."""
+    """What a form says that a budget has spent, in the unit of its counter."""
     if form.spent is UNSET:
         raise InvalidRequest(f"'spent' is missing: what the budget has spent, in {budget.unit}.", param="spent")
     if budget.unit == "usd":
@@ -194,7 +195,7 @@ def spent_amount(budget: BudgetRecord, form: SpentForm) -> int:
 
 
 def in_unit(budget: BudgetRecord, amount: int | None) -> float | int | None:
-    """An amount of a budget's counter as people read it: USD, or tokens."""
+    """An amount of a budget's counter in the unit that people read: USD, or tokens."""
     return amount if amount is None or budget.unit == "tokens" else validation.usd(amount)
 
 

@@ -1,7 +1,7 @@
 """The operations of the admin API and of the command line, on one directory: the same code for both.
 
-An operation is named as in HTTP: a method, a path below ``/admin/``, a query and a body that was JSON. It answers with
-a ``AdminResponse``, or raises a ``ProxyError``.
+An operation has a method, a path below ``/admin/``, a query and a body that was JSON, as in HTTP. It returns an
+``AdminResponse``, or raises a ``ProxyError``.
 """
 
 import asyncio
@@ -11,7 +11,7 @@ from typing import Any
 
 from proxy.access.directory import Directory
 from proxy.admin import forms
-from proxy.admin.budget_state import BudgetStatus
+from proxy.admin.budget_status import BudgetStatus
 from proxy.admin.budgets import Budgets
 from proxy.admin.keys import Keys
 from proxy.admin.resource import Query, Resource
@@ -25,14 +25,14 @@ from proxy.storage.port import Store
 
 @dataclass(frozen=True, slots=True)
 class AdminResponse:
-    """``content`` is JSON's; text is CSV."""
+    """An answer. ``content`` is a JSON value, or a text of CSV."""
 
     content: Any
     status: int = 200
 
 
 class AdminService:
-    """Where teams, keys and budgets are made, changed and looked up, and spend is reported."""
+    """Makes, changes and shows teams, keys and budgets, and reports spend."""
 
     def __init__(self, directory: Directory, store: Store, clock: Clock, epochs: Epochs | None = None) -> None:
         self._directory = directory
@@ -47,7 +47,7 @@ class AdminService:
         }
 
     async def answer(self, method: str, path: str, query: Query | None = None, body: Any = None) -> AdminResponse:
-        """Do what is asked for. Raises InvalidRequest, NotFound, Conflict, MethodNotAllowed, NotReady."""
+        """Do an operation. Raises InvalidRequest, NotFound, Conflict, MethodNotAllowed, NotReady."""
         kind, _, rest = path.strip("/").partition("/")
         try:
             if kind in ("spend", "entries") and not rest:
@@ -57,7 +57,7 @@ class AdminService:
             resource = self._resources.get(kind)
             if resource is None:
                 raise NotFound(f"There is no /admin/{path}: there are teams, keys, budgets, store, spend and entries.")
-            # What is looked at and what is written must be of one piece.
+            # Nothing may change between what an operation reads and what it writes.
             async with self._turn:
                 await self._directory.refresh()
                 return await _operation(resource, method, rest, query or {}, body)
@@ -71,7 +71,7 @@ class AdminService:
         return AdminResponse(await report(self._store, query, self._clock.now()))
 
     async def _store_state(self, method: str, verb: str) -> Mapping[str, Any]:
-        """Whether the store is the one that was known; ``accept``: it is right as it is."""
+        """Show whether the store is the known one; with the verb ``accept``, accept the store as it is."""
         if method != ("POST" if verb else "GET"):
             raise MethodNotAllowed("POST accepts the store." if verb else "The store can only be read.")
         lost = await (self._epochs.accept() if verb else self._epochs.not_accepted())
@@ -80,7 +80,7 @@ class AdminService:
 
 
 async def _operation(resource: Resource[Any, Any], method: str, rest: str, query: Query, body: Any) -> AdminResponse:
-    """Find the method of a resource that does it."""
+    """Call the method of a resource that does the operation."""
     if not rest:
         if method == "GET":
             forms.check_query(query, resource.filters)

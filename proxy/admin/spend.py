@@ -1,4 +1,4 @@
-"""Reports of what was spent, and the ledger behind them: as JSON, or as CSV for spreadsheets."""
+"""Reports of spend and pages of the ledger, as JSON or as CSV for spreadsheets."""
 
 import csv
 import io
@@ -24,7 +24,7 @@ _PARAMETERS = frozenset({"since", "until", "by", "team", "key", "user", "model",
 _ENTRY_PARAMETERS = frozenset({"since", "until", "team", "after", "limit", "format"})
 _DEFAULT_SINCE = "30d"
 _MOST_ENTRIES = 10_000
-# What spreadsheets take for a formula (https://owasp.org/www-community/attacks/CSV_Injection).
+# Spreadsheets take texts that begin so for a formula (https://owasp.org/www-community/attacks/CSV_Injection).
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")
 
 
@@ -60,8 +60,8 @@ async def spend_report(store: Store, query: Mapping[str, str], now: float) -> An
 
 
 async def entries_report(store: Store, query: Mapping[str, str], now: float) -> Any:
-    """A page of the ledger, oldest first. The next one is asked for with ``since`` the last entry's ``at`` and
-    ``after`` its exchange id. Raises InvalidRequest."""
+    """A page of the ledger, oldest entries first. For the next page, ``since`` is the last entry's ``at`` and ``after``
+    its exchange id. Raises InvalidRequest."""
     _check(query, _ENTRY_PARAMETERS)
     since, until = _range(query, now)
     limit = checked("limit", _limit, query.get("limit", "1000"))
@@ -75,7 +75,7 @@ async def entries_report(store: Store, query: Mapping[str, str], now: float) -> 
 
 
 def as_csv(names: Sequence[str], lines: Iterable[View], rename: Mapping[str, str] | None = None) -> str:
-    """Lines as RFC 4180 wants them. Texts that a spreadsheet would take for a formula get an apostrophe."""
+    """Lines as CSV (RFC 4180). A text that a spreadsheet would take for a formula gets an apostrophe."""
     columns = [(rename or {}).get(name, name) for name in names]
     out = io.StringIO()
     writer = csv.writer(out)

@@ -1,4 +1,5 @@
-"""Records as the admin API shows them: JSON objects in the words of the configuration. No secret, and no digest."""
+"""Records as the admin API shows them: JSON objects with the names of the configuration. They hold no secret and no
+digest."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -51,7 +52,7 @@ def key_view(key: KeyRecord, snapshot: Snapshot, now: float) -> View:
 
 
 def budget_view(budget: BudgetRecord, snapshot: Snapshot, state: Mapping[str, Any] | None = None) -> View:
-    """A budget; ``state`` is what has been spent of it, where that is one sum."""
+    """A budget. ``state`` says what has been spent, where the budget has one counter."""
     unit = budget.unit
     return {
         "object": "budget",

@@ -29,7 +29,7 @@ from proxy.spend.alerts import BudgetAlerts
 from proxy.spend.epochs import Epochs
 from proxy.spend.estimates import PriceOf
 from proxy.spend.reservations import BudgetReservations
-from proxy.spend.store_guard import StoreClient
+from proxy.spend.store_client import StoreClient
 from proxy.spend.webhooks import WebhookSender
 from proxy.storage.database import SERVING_WAIT_S
 from proxy.storage.memory import MemoryStore

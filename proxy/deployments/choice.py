@@ -1,17 +1,17 @@
-"""Which cache profile a model has where the configuration does not say.
+"""Chooses the cache profile of a model where the configuration names none.
 
-What the profiles are is in ``proxy.core.providers``, and so is what is particular to single models. Here is only whose
+``proxy.core.providers`` describes the profiles and the particulars of single models. This module only finds out whose
 cache answers: by the provider (litellm's name for it, or the host that is called), then by the model's name. The first
 rule that fits wins; ``model_info.cache_profile`` overrides them all.
 
 - No marker goes to a server that may refuse it. Claude on http behind a host that is not OpenRouter's has ``none``:
-  most OpenAI-compatible gateways take ``cache_control``, but not all do, and only the operator knows. Anthropic's own
-  OpenAI-compatible endpoint does not cache (https://docs.claude.com/en/api/openai-sdk): use ``model: anthropic/...``.
-- GPT-5.6 and newer take breakpoints at OpenAI and OpenRouter; on Azure on some plans only (say ``azure-explicit``).
-  At unknown hosts GPT is taken for what it is up to 5.5: its order pays, a marker might be refused.
-- Weights are not caches: DeepSeek, Kimi or Qwen have the profile of whoever serves them.
-- Groq caches some models only; MiniMax reads markers on its Anthropic-compatible API only (``minimax``).
-- The embedded provider plays whatever the model's name says, Claude if it says nothing.
+  most OpenAI-compatible gateways take ``cache_control``, but not all, and only the operator knows which. Anthropic's
+  own OpenAI-compatible endpoint does not cache (https://docs.claude.com/en/api/openai-sdk): use ``model:
+  anthropic/...``. - GPT-5.6 and newer take breakpoints at OpenAI and OpenRouter; on Azure on some plans only (say
+  ``azure-explicit``). At unknown hosts GPT is taken for what it is up to 5.5: its order pays, a marker might be
+  refused. - A cache belongs to the server, not to the weights: DeepSeek, Kimi or Qwen have the profile of the server. -
+  Groq caches some models only; MiniMax reads markers on its Anthropic-compatible API only (``minimax``). - The embedded
+  provider plays the provider that the model's name suggests, or Claude.
 """
 
 import re
@@ -27,13 +27,13 @@ _GPT = re.compile(r"^(?:chatgpt|gpt|o[1-9]|codex)(?:-|$)")
 _GPT_VERSION = re.compile(r"^gpt-(\d+)(?:\.(\d+))?(?!\d|o)")
 _OPEN_WEIGHTS = "gpt-oss"
 _FIRST_EXPLICIT = (5, 6)
-# Through these of litellm's adapters other people's servers are called, too: with a host of its own it says nothing.
+# These adapters of litellm also call servers of other people: where a host is given, the adapter's name tells nothing.
 _ANYONES = frozenset({"openai", "custom_openai", "deepseek"})
 
 
 @dataclass(frozen=True, slots=True)
 class _Rule:
-    """A profile, the names that it is for, and the providers (none: all of them) whose it is."""
+    """A profile, the model names that it is for, and the providers that have it (none given: all of them)."""
 
     profile: str
     is_named: Callable[[str], bool]
@@ -140,15 +140,15 @@ def choose_profile(transport: Transport, provider: str, model: str, host: str) -
 
 
 def server_of(transport: Transport, provider: str, host: str) -> str:
-    """Who is called: by the host, or where litellm has the provider's own, by the provider. Empty for a host that is
-    nobody's that is known, whatever it speaks."""
+    """The provider that is called: by its host, or by litellm's name where no host is given. Empty for an unknown
+    host."""
     if transport is Transport.EMBEDDED:
         return EMBEDDED
     return provider_at(host) if host else provider
 
 
 def _server(provider: str, host: str) -> str:
-    """Whose server is called. A host that is known says it; an unknown one leaves litellm's adapter to say it."""
+    """The provider whose server is called. A known host decides; for an unknown host, litellm's adapter decides."""
     at_host = provider_at(host)
     if at_host or not host:
         return at_host or provider

@@ -1,4 +1,4 @@
-"""Finds litellm's bundled price map and reads it as data: importing litellm takes seconds, its file milliseconds.
+"""Finds litellm's bundled price map and reads it as data, because importing litellm takes seconds.
 
 Measured on a 2-core machine with litellm 1.109 (3.2 MB, 4553 models): 25 ms, once at start. Only the fields that
 ``proxy.core.money.prices`` reads are kept.
@@ -31,7 +31,8 @@ def bundled_price_file() -> Path | None:
 
 
 def load_price_map(path: Path | None = None, overrides: Mapping[str, Entry] | None = None) -> PriceMap:
-    """The price map of the installed litellm, or of a file in its form. Without either only the overrides have prices.
+    """The price map of the installed litellm, or of a file in the same form. Without either, only overrides have
+    prices.
 
     Raises OSError or ValueError for a given file that cannot be read.
     """
@@ -48,9 +49,10 @@ def load_price_map(path: Path | None = None, overrides: Mapping[str, Entry] | No
 def price_for(prices: PriceMap, deployment: Deployment) -> Price | None:
     """What a deployment's tokens cost.
 
-    The config comes first: a price for the deployment's own name, prices among its litellm_params, its ``price_key``.
-    Then the upstream's name for the model, with the provider's prefix, as its host tells, and without. (The
-    deployment's own name is not looked up in the map: it is an alias and may be the name of quite another model.)
+    The configuration comes first: a price for the deployment's own name, prices among its litellm_params, its
+    ``price_key``. Then the upstream's name of the model is looked up, with the provider's prefix (by its host) and
+    without. The deployment's own name is not looked up in the map: it is an alias, and may be the name of another
+    model.
     """
     given = prices.override(deployment.name)
     if given is None and "input_cost_per_token" in deployment.params:

@@ -1,8 +1,8 @@
-"""The model table: which deployment serves a model name.
+"""The model table, which finds the deployments that serve a model name.
 
-Exact names come first, then wildcards, the most specific pattern first, as in LiteLLM: what ``*`` matched in
+Exact names come first, then wildcards, the most specific pattern first. As in LiteLLM, the part that ``*`` matched in
 ``model_name`` replaces ``*`` in ``model``. Several deployments of one name are a group: sessions are spread over them
-by weight, those of a lower ``order`` first. Behind the group come the fallbacks of its name.
+by weight, and those of a lower ``order`` come first. After the group come the fallbacks of its name.
 """
 
 import re
@@ -22,7 +22,7 @@ PriceOf = Callable[[Deployment], Price | None]
 Levels = tuple[tuple[Deployment, ...], ...]
 
 _CACHED_NAMES = 1024
-# Longer names are nobody's; matching several stars takes time that grows with the name.
+# No model has a longer name, and the time to match several stars grows with the name.
 _MAX_NAME_CHARS = 256
 _NUMBERED = re.compile(r"^.+#[0-9]+", re.DOTALL)
 
@@ -52,7 +52,7 @@ class ListedModel:
 
 
 def deployment_of(entry: ListedModel, price_of: PriceOf, name: str = "", model: str = "") -> Deployment:
-    """The deployment that an entry describes; for a wildcard with the names that it was asked for."""
+    """The deployment that an entry describes. For a wildcard, ``name`` and ``model`` are those of the request."""
     written = model or entry.model
     provider, bare = provider_of(written, entry.provider)
     transport = entry.transport or _default_transport(provider, entry.base_url)
@@ -79,7 +79,7 @@ def deployment_of(entry: ListedModel, price_of: PriceOf, name: str = "", model: 
 
 
 def _fitted(profile: CacheProfile, model: str, price: Price | None) -> CacheProfile:
-    """The profile with what is particular to the model; the price map's price of a read wins."""
+    """The profile with the particulars of the model. The price map's price of a read wins."""
     if profile.family is Family.NONE:
         return profile
     profile = fitted(profile, model)
@@ -182,7 +182,7 @@ class ModelTable:
         return frozenset(deployment.transport for deployment in (*named, *behind))
 
     def sole(self) -> Deployment | None:
-        """Where there is one upstream for every name, on the http transport, which gets all names as they are: that."""
+        """The one upstream on the http transport that gets all names as they are; None where there are others."""
         if self._exact or self._aliases or self._fallbacks or list(self._patterns) != ["*"]:
             return None
         if len(self._patterns["*"]) > 1:
@@ -191,7 +191,7 @@ class ModelTable:
         return only if only.transport is Transport.HTTP and only.model == "*" else None
 
     def known(self, deployment_id: str) -> Deployment | None:
-        """The deployment of that id, where there is one still: of a group that has lost some, the first."""
+        """The deployment of that id; the first of its group where it is gone; None where the group is gone, too."""
         name = deployment_id.rpartition("#")[0] if _NUMBERED.fullmatch(deployment_id) else deployment_id
         for asked in (deployment_id, name):
             try:
@@ -202,8 +202,8 @@ class ModelTable:
         return None
 
     def unnamed(self) -> Sequence[Deployment]:
-        """Who may serve paths that name no model, one of each upstream: the default's deployment, else that of the
-        entry for every name, else all, the first one first; litellm has no such paths. Raises UnknownModel."""
+        """The deployments that may serve paths that name no model, one for each upstream: the default's deployment,
+        else those of the entry for every name, else all. litellm has no such paths. Raises UnknownModel."""
         if self._default:
             return (self.resolve(self._default),)
         every = [deployment_of(entry, self._price_of) for entry in self._patterns.get("*", ())]
@@ -220,7 +220,8 @@ class ModelTable:
         raise UnknownModel("This path names no model, and the proxy has no upstream that it could be passed on to.")
 
     def _match(self, name: str) -> Levels:
-        """By the name itself, then with its provider's prefix: ``gpt-5`` is found under ``openai/*``."""
+        """Find a wildcard by the name itself, then with its provider's prefix: ``gpt-5`` is found under
+        ``openai/*``."""
         if len(name) > _MAX_NAME_CHARS:
             return ()
         provider, _ = provider_of(name)

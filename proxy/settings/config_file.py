@@ -1,7 +1,7 @@
 """Reads a configuration: LiteLLM's config.yaml with a ``stratiform`` section.
 
-An existing LiteLLM file works as it is. Everything that is wrong is reported at once, each problem with the path of
-its key; what LiteLLM would use and Stratiform does not is listed in ``Settings.unused``.
+An existing LiteLLM file works as it is. All problems are reported at once, each with the path of its key. Keys that
+LiteLLM would use and Stratiform does not are listed in ``Settings.unused``.
 """
 
 import os
@@ -26,7 +26,7 @@ from proxy.settings.teams import Key, Team
 from proxy.settings.unsupported import Unused, unused
 from proxy.settings.yaml_file import read_yaml
 
-# Only these may name variables that are not set: nothing else of a LiteLLM file is used.
+# References to variables are replaced in these keys only, because nothing else of a LiteLLM file is used.
 _EXPANDED = (
     "model_list", "credential_list", "litellm_settings.request_timeout", "litellm_settings.drop_params",
     "litellm_settings.num_retries", "litellm_settings.allowed_fails", "litellm_settings.cooldown_time",
@@ -45,7 +45,7 @@ NO_SHARED_STORE = (
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """A configuration that was read and found right. ``folder`` is what its relative paths are relative to."""
+    """A configuration that was read and is valid. Its relative paths are relative to ``folder``."""
 
     stratiform: Stratiform = field(default_factory=Stratiform)
     models: tuple[ModelEntry, ...] = ()
@@ -65,10 +65,10 @@ class Settings:
 
     @property
     def store_path(self) -> Path | None:
-        """The file that spend is kept in; None for memory, and where a Redis keeps it.
+        """The file that spend is kept in; None for memory and Redis.
 
-        Where the config does not say, there is a file in the user's state folder if there is a team whose spend it
-        would hold, or a master key, with which teams can be made; none otherwise.
+        Where the configuration names no store, it is a file in the user's state folder if there is a team, or a master
+        key with which teams can be made. Otherwise spend is kept in memory.
         """
         store = self.stratiform.store
         if store is None:
@@ -89,8 +89,8 @@ class Settings:
 
     @property
     def spool_fallback(self) -> Path:
-        """Where settlements are written at the end that neither the store nor the spool takes: by default a folder in
-        the system's temporary one, which is this user's and this spool's alone."""
+        """Where settlements are written that neither the store nor the spool takes when the proxy ends: by default a
+        folder within the system's temporary one, for this user and this spool alone."""
         if self.stratiform.spool_fallback is not None:
             return self.folder / Path(self.stratiform.spool_fallback).expanduser()
         name = blake2b(os.fsencode(self.spool_folder.absolute()), digest_size=6).hexdigest()
@@ -104,13 +104,13 @@ class Settings:
 
     @property
     def store_ca(self) -> Path | None:
-        """Whom a Redis is trusted by that is reached with TLS, besides the system's authorities."""
+        """The file of authorities that a Redis with TLS is checked against, besides the system's authorities."""
         given = self.stratiform.store_ca
         return self.folder / Path(given).expanduser() if given is not None else None
 
     @property
     def store_name(self) -> str:
-        """The store for people to read: a password stands in no output."""
+        """The store as people read it, without a password."""
         if self.store_url is not None:
             parts = urlsplit(self.store_url.get_secret_value())
             return urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2]))
@@ -156,7 +156,8 @@ def load(path: Path | None, upstream: str = "", environment: Environment | None 
 
 
 def _read_with_includes(path: Path) -> dict[str, Any]:
-    """The file and what it includes, merged as LiteLLM does: lists are joined, of other values the included wins."""
+    """The file and the files that it includes, merged as LiteLLM does. Lists are joined; other values of an included
+    file replace those of the including file."""
     merged = _read(path)
     waiting = deque((entry, path) for entry in _includes(merged, path))
     seen = {path.absolute()}
@@ -173,13 +174,13 @@ def _read_with_includes(path: Path) -> dict[str, Any]:
         for key, value in included.items():
             mine = merged.get(key)
             if _opens(key, mine, value):
-                raise ConfigError([f"{key}: stands in {location}, too, which is included and would undo it; keep one"])
+                raise ConfigError([f"{key}: also stands in {location}, which is included and would undo it; keep one"])
             merged[key] = [*mine, *value] if isinstance(mine, list) and isinstance(value, list) else value
     return merged
 
 
 def _opens(section: str, mine: object, included: object) -> bool:
-    """Whether the keys that clients need would be gone with a section that another replaces."""
+    """Whether an included section would undo the keys that clients need."""
     if section == "stratiform":
         return mine is not None
     had_key = section == "general_settings" and isinstance(mine, dict) and "master_key" in mine
@@ -203,7 +204,7 @@ def _read(path: Path) -> dict[str, Any]:
 
 
 def _slips(raw: dict[str, Any]) -> Iterator[str]:
-    """Section names that are probably misspelt. Others that we do not know are LiteLLM's, or ignored as there."""
+    """Problems with section names that are probably misspelt. Other unknown sections are LiteLLM's, or ignored."""
     known = set(ConfigFile.model_fields)
     for key in raw:
         if key not in known and (close := nearest(key, known)):
@@ -226,7 +227,7 @@ def _validated(raw: dict[str, Any], problems: list[str]) -> ConfigFile:
     try:
         return ConfigFile.model_validate(raw)
     except ValidationError as error:
-        # A value whose variable is not set has been reported as that, and is empty here.
+        # A value whose variable is not set is empty here, and has been reported already.
         found = [(line.partition(":")[0], line) for line in explain(error, ConfigFile)]
         problems += [line for at, line in found if not any(path.startswith(at) for path in missing)]
     raise ConfigError(dict.fromkeys(problems))
@@ -269,7 +270,7 @@ def _master_key(file: ConfigFile, environment: Environment) -> SecretStr | None:
 
 
 def _contradictions(settings: Settings) -> Iterator[str]:
-    """What every key by itself allows and all together do not."""
+    """Problems with values that are valid alone but not together."""
     if not settings.models and not settings.upstream:
         yield "model_list: is empty, and there is no --upstream: nothing to forward requests to"
     if settings.upstream and any(entry.model_name == "*" for entry in settings.models):
@@ -329,7 +330,7 @@ def key_digest(key: Key) -> str:
 
 
 def _upstream(url: str) -> str:
-    """The base URL of ``--upstream``. A bare host gets ``/v1``: that is where OpenAI-compatible servers listen."""
+    """The base URL of ``--upstream``. A bare host gets ``/v1``, where OpenAI-compatible servers listen."""
     try:
         text = http_url(url)
     except ValueError as error:

@@ -1,4 +1,4 @@
-"""The environment: the one place that reads it, and the references to it in a configuration.
+"""Reads the environment (nothing else does), and replaces references to it in a configuration.
 
 A reference is LiteLLM's: ``os.environ/NAME``. It may be a whole string or stand inside one
 (``Bearer os.environ/TOKEN``).
@@ -14,7 +14,7 @@ _INSIDE = re.compile(r"os\.environ/([A-Za-z_][A-Za-z0-9_]*)")
 
 
 class Environment:
-    """Variables by name. Values are secrets: they stand in no message and no repr."""
+    """Variables by name. Their values are secrets, which stand in no message and no repr."""
 
     def __init__(self, variables: Mapping[str, str]) -> None:
         self._variables = dict(variables)
@@ -32,9 +32,9 @@ class Environment:
         return self._variables.get(name)
 
     def with_section(self, section: Mapping[str, object]) -> "Environment":
-        """With the values of a config's ``environment_variables``, which win, as in LiteLLM.
+        """The environment with a configuration's ``environment_variables``, which win, as in LiteLLM.
 
-        A value may itself be a reference. One that is not set is left out, and reported where it is used.
+        A value may itself be a reference. A variable that is not set is left out, and reported where it is used.
         """
         added = {}
         for name, value in section.items():

@@ -1,13 +1,13 @@
-"""LiteLLM's keys by what it means that Stratiform does not use them.
+"""LiteLLM's keys that Stratiform does not use, by the effect of that.
 
 The keys are those of LiteLLM 1.109: its documented settings (https://docs.litellm.ai/docs/proxy/config_settings), the
 fields of its own configuration classes, and what its proxy reads from each section. A test holds the table against the
 installed package. What is used stands in ``proxy.settings.schema``.
 
 - ``RESTRICTS``: LiteLLM would refuse requests, keys or contents that pass here. The text says what to do instead.
-- ``CHANGES``: something else is sent, or served, than with LiteLLM. The text says what.
-- ``HARMLESS``: logs, the user interface, LiteLLM's own database, caches and routing between equal deployments. Keys
-  with one of the prefixes are among them.
+- ``CHANGES``: something else is sent or served than with LiteLLM. The text says what.
+- ``HARMLESS``: the key is about logs, the user interface, LiteLLM's own database, caches, or routing between equal
+  deployments. Keys with one of the prefixes are harmless, too.
 """
 
 from collections.abc import Mapping

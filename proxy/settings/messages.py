@@ -1,6 +1,6 @@
-"""What is wrong with a configuration, in words: each message begins with the path of the key.
+"""Describes what is wrong with a configuration. Each message begins with the path of the key.
 
-Messages never repeat a value, since any of them may be a secret that stands in the wrong place.
+Messages never repeat a value, because any value may be a secret in the wrong place.
 """
 
 import types
@@ -35,7 +35,7 @@ def explain(error: ValidationError, model: type[BaseModel]) -> Iterator[str]:
 
 
 def nearest(name: str, known: Iterable[str]) -> str | None:
-    """The known name that this one is probably a slip of; None where none is close."""
+    """The known name that this name is probably a misspelling of; None where none is close."""
     return next(iter(get_close_matches(name, list(known), n=1, cutoff=0.75)), None)
 
 
@@ -57,8 +57,8 @@ def _reason(problem: Any, owner: Any) -> str:
 def _walk(location: tuple[int | str, ...], model: type[BaseModel], *, is_unknown_key: bool) -> tuple[str, Any]:
     """The path of a location, and the annotation of what holds its last key.
 
-    Pydantic adds the names of a union's members to a location (``alias.x.str``). They lead nowhere in the schema, as
-    an unknown key at the end does, and are left out of the path.
+    Pydantic adds the names of a union's members to a location (``alias.x.str``). They are not keys of the schema, and
+    are left out of the path. An unknown key at the end is no key of the schema either, but stays.
     """
     path, here, owner = "", model, model
     for index, key in enumerate(location):

@@ -1,7 +1,7 @@
-"""Keys that stand twice in a YAML mapping.
+"""Finds keys that stand twice in a YAML mapping.
 
-YAML forbids them, and PyYAML takes the last without a word: a second ``stratiform`` section would undo the first, with
-its teams and their keys, and leave the proxy open to everybody.
+YAML forbids them, but PyYAML takes the last one without an error: a second ``stratiform`` section would undo the first,
+with its teams and their keys, and leave the proxy open to everybody.
 """
 
 from collections import deque
@@ -14,11 +14,11 @@ from proxy.settings.environment import join
 
 
 def repeated_keys(root: yaml.Node, path: Path) -> Iterator[str]:
-    """A message for each."""
+    """A message for each repeated key."""
     waiting, seen = deque([(root, "")]), set[int]()
     while waiting:
         node, place = waiting.popleft()
-        # What has an anchor may stand in many places. The first one names it.
+        # A node with an anchor may stand in many places. It is reported at the first one.
         if id(node) in seen:
             continue
         seen.add(id(node))

@@ -1,6 +1,6 @@
 """Retries, breakers and fallbacks, from the keys that LiteLLM's router has for them.
 
-LiteLLM reads most of them from ``router_settings`` and from ``litellm_settings``; the former win.
+LiteLLM reads most of them from ``router_settings`` and from ``litellm_settings``; ``router_settings`` wins.
 """
 
 from collections.abc import Mapping, Sequence
@@ -17,7 +17,8 @@ _COOLDOWN_S = 5.0
 
 @dataclass(frozen=True, slots=True)
 class Routing:
-    """What happens when a deployment fails. ``fallbacks`` are names by the name that they stand in for (``*``: any)."""
+    """What happens when a deployment fails. ``fallbacks`` are the names that stand in for a name (``*``: for any
+    name)."""
 
     num_retries: int = _RETRIES
     retry_after_s: float = 0.0
@@ -40,8 +41,9 @@ def routing_of(router: RouterSettings, litellm: LiteLLMSettings) -> Routing:
 
 
 def weights_of(models: Sequence[ModelEntry]) -> list[float]:
-    """Each entry's share within its name: ``weight``, else ``rpm``, else ``tpm``; where a group has none of them, all
-    are equal, and where only some have it, the others serve when those have failed (as LiteLLM's simple shuffle)."""
+    """Each entry's share within its name: ``weight``, else ``rpm``, else ``tpm``. In a group without any of them, all
+    are equal. Where only some entries have one, the others serve when those have failed (as LiteLLM's simple
+    shuffle)."""
     return [_weight(entry, [other for other in models if other.model_name == entry.model_name]) for entry in models]
 
 
@@ -53,7 +55,7 @@ def _weight(entry: ModelEntry, group: Sequence[ModelEntry]) -> float:
 
 
 def _fallbacks(router: RouterSettings, litellm: LiteLLMSettings) -> dict[str, tuple[str, ...]]:
-    """A list of one-entry mappings, as LiteLLM writes them, and those that stand in for every name."""
+    """Fallbacks by name. LiteLLM writes them as a list of mappings; ``*`` has those that stand in for every name."""
     found: dict[str, tuple[str, ...]] = {}
     for section in router.fallbacks or litellm.fallbacks or ():
         for name, others in section.items():

@@ -1,7 +1,7 @@
 """The configuration file as pydantic models: LiteLLM's sections as they are, ours strict.
 
-Keys that LiteLLM knows and Stratiform does not use are accepted (``extra="allow"``); what that means is told by
-``proxy.settings.unsupported``. In the ``stratiform`` section every unknown key is an error.
+Keys that LiteLLM knows and Stratiform does not use are accepted (``extra="allow"``). ``proxy.settings.unsupported``
+says what follows from that. In the ``stratiform`` section every unknown key is an error.
 """
 
 from collections.abc import Callable, Iterable
@@ -20,7 +20,7 @@ MOST_WORKERS = 64
 Usd = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 
 # LiteLLM has a ``model_info.mode`` of its own, the kind of endpoint (the values in its price map, 1.109). They say
-# nothing about Stratiform's mode and are passed over.
+# nothing about Stratiform's mode, and are ignored.
 ENDPOINT_MODES = frozenset(
     {
         "audio_speech", "audio_transcription", "batch", "chat", "completion", "decisions", "embedding", "evaluation",
@@ -171,23 +171,31 @@ class Limits(Strict):
     """Bounds on what is accepted."""
 
     max_body_mib: float = Field(default=64, gt=0, le=2048, description="the largest request body")
-    max_header_kib: float = Field(default=64, ge=1, le=1024, description="a request's headers and its first line")
+    max_header_kib: float = Field(
+        default=64, ge=1, le=1024, description="the largest headers of a request, with its first line"
+    )
     max_headers: int = Field(default=256, ge=16, description="how many headers a request may have")
     receive_s: float = Field(
-        default=60, gt=0, description="how long a request may take to arrive; a body a second more for each 16 KiB"
+        default=60,
+        gt=0,
+        description="how long a request may take to arrive; a body gets another second for each 16 KiB",
     )
     send_s: float = Field(default=300, gt=0, description="how long a client may leave an answer unread")
     state_mib: float = Field(
-        default=512, ge=16, description="what is remembered of clients' requests takes no more; 50 MiB come on top"
+        default=512,
+        ge=16,
+        description="the most memory for what is remembered of clients' requests; 50 MiB come on top",
     )
-    drain_s: float = Field(default=60, ge=0, description="how long answers may go on when the proxy is told to stop")
+    drain_s: float = Field(
+        default=60, ge=0, description="how long running answers may take to end when the proxy is told to stop"
+    )
 
 
 class Ledger(Strict):
     """What is kept of each exchange."""
 
     retention_days: float | None = Field(
-        default=400, gt=0, le=36500, description="how long entries are kept; null: for good"
+        default=400, gt=0, le=36500, description="how long entries are kept; null: forever"
     )
 
 
@@ -195,9 +203,14 @@ class Objects(Strict):
     """What is remembered of the objects of the provider's account: files, stored responses, batches ..."""
 
     retention_days: float = Field(
-        default=400, gt=0, le=36500, description="how long a team's objects are remembered; then they are out of reach"
+        default=400,
+        gt=0,
+        le=36500,
+        description="how long a team's objects are remembered; afterwards the team cannot reach them",
     )
-    most_per_team: int = Field(default=100_000, ge=1, le=10_000_000, description="how many of a team are remembered")
+    most_per_team: int = Field(
+        default=100_000, ge=1, le=10_000_000, description="how many objects of a team are remembered"
+    )
 
 
 class Price(Strict):
@@ -231,10 +244,12 @@ class KeepAlive(Strict):
 
     enabled: bool = False
     usd_per_day: Usd = Field(default=1.0, description="the most that refreshes may cost a team in a day (UTC)")
-    teams: dict[str, Usd] = Field(default={}, description="the same, by team; 0: never")
-    own_keys: bool = Field(default=False, description="also for clients that bring the provider's key along")
-    max_sessions: int = Field(default=256, ge=1, le=100_000, description="conversations that are waited for at once")
-    max_mib: float = Field(default=64, gt=0, le=4096, description="the memory that their requests may take")
+    teams: dict[str, Usd] = Field(default={}, description="the same limit for single teams; 0: no refreshes")
+    own_keys: bool = Field(default=False, description="also refresh for clients that send the provider's key")
+    max_sessions: int = Field(default=256, ge=1, le=100_000, description="how many conversations are kept warm at once")
+    max_mib: float = Field(
+        default=64, gt=0, le=4096, description="the most memory for the requests of these conversations"
+    )
 
 
 class Stratiform(Strict):
@@ -249,7 +264,7 @@ class Stratiform(Strict):
         ge=0.0,
         le=1.0,
         allow_inf_nan=False,
-        description="the share of sessions left as they come, as controls",
+        description="the share of sessions whose requests are left unchanged, as controls",
     )
     routing_keys: bool = Field(
         default=True, description="send the routing key by which a provider keeps a conversation's requests together"
@@ -266,17 +281,21 @@ class Stratiform(Strict):
     host: str = Field(default="127.0.0.1", min_length=1)
     port: int = Field(default=4000, ge=0, le=65535)
     open_to_network: bool = Field(
-        default=False, description="accept any key beyond this machine, though models have keys of their own"
+        default=False, description="accept any key from other machines, although models have keys of their own"
     )
     log_level: LogLevel = "info"
     limits: Limits = Limits()
     client_keys: ClientKeys = Field(
-        default="refuse", description="forward: a key that is not known here is the provider's, and goes upstream"
+        default="refuse",
+        description="forward: a key that is not known here is taken for the provider's, and goes upstream",
     )
     teams: list[Team] = []
     budgets: Budgets = Budgets()
     workers: int = Field(
-        default=1, ge=1, le=MOST_WORKERS, description="processes that serve; more than one share a Redis"
+        default=1,
+        ge=1,
+        le=MOST_WORKERS,
+        description="how many processes serve; more than one need a Redis that they share",
     )
     store: str | None = Field(
         default=None, repr=False, description="memory, sqlite:PATH, or redis://[:PASSWORD@]HOST:PORT/DB (rediss: TLS)"
@@ -284,15 +303,15 @@ class Stratiform(Strict):
     store_ca: str | None = Field(
         default=None,
         min_length=1,
-        description="PEM file of the authorities that a rediss:// store is trusted by, besides the system's",
+        description="PEM file of authorities for the certificate of a rediss:// store, besides the system's",
     )
     spool: str | None = Field(
         default=None, min_length=1, description="the folder for settlements that wait for the store"
     )
     spool_max_mib: int = Field(
-        default=1024, ge=1, description="the most that a worker keeps of settlements that wait for the store"
+        default=1024, ge=1, description="how much a worker keeps of settlements that wait for the store"
     )
-    spool_fsync: bool = Field(default=True, description="what is written to the spool survives a power cut")
+    spool_fsync: bool = Field(default=True, description="make the spool survive a power cut")
     spool_fallback: str | None = Field(
         default=None,
         min_length=1,
@@ -301,7 +320,7 @@ class Stratiform(Strict):
     ledger: Ledger = Ledger()
     objects: Objects = Objects()
     keep_alive: KeepAlive = KeepAlive()
-    prices: dict[str, Price] = Field(default={}, description="prices by model, over LiteLLM's price map")
+    prices: dict[str, Price] = Field(default={}, description="prices by model, which override LiteLLM's price map")
 
     @model_validator(mode="after")
     def _can_wait(self) -> "Stratiform":

@@ -1,6 +1,6 @@
 """Teams, their keys and their budgets, as pydantic models: parts of the ``stratiform`` section.
 
-What a value may be is in ``proxy.access.validation``, which the admin API and the command line ask, too.
+``proxy.access.validation`` has the checks of values, which the admin API and the command line use, too.
 """
 
 from datetime import UTC, date, datetime, time
@@ -47,8 +47,8 @@ class Key(Strict):
 
     key: SecretStr | None = None
     sha256: str | None = Field(default=None, pattern=r"^[0-9a-fA-F]{64}$", repr=False, description="instead of the key")
-    user: Text = Field(default="", description="whose key it is")
-    models: Models = Field(default=[], description="the models it may ask for; all where there are none")
+    user: Text = Field(default="", description="the user who has the key")
+    models: Models = Field(default=[], description="the models that the key may use; empty: all")
     mode: ModeName | None = Field(default=None, description="the highest mode for this key's requests")
     requests_per_minute: PerMinute | None = None
     tokens_per_minute: PerMinute | None = None
@@ -70,7 +70,7 @@ class Key(Strict):
 
     @property
     def expires_at(self) -> float | None:
-        """Unix seconds; a date is over at its beginning, and a time without a zone is UTC."""
+        """Unix seconds. A date expires when it begins, and a time without a zone is UTC."""
         if self.expires is None:
             return None
         at = self.expires if isinstance(self.expires, datetime) else datetime.combine(self.expires, time())
@@ -82,9 +82,11 @@ class Budget(Strict):
 
     name: Name | None = Field(default=None, description="default: by scope, window and unit")
     scope: Literal["team", "key", "user", "model"] = "team"
-    subject: Text = Field(default="*", min_length=1, description="the key's id, user or model; `*`: each has its own")
-    usd: float | None = Field(default=None, description="refuse requests that could take the spend beyond this")
-    soft_usd: float | None = Field(default=None, description="say so when the spend passes this")
+    subject: Text = Field(
+        default="*", min_length=1, description="the key's id, user or model; `*`: each has its own counter"
+    )
+    usd: float | None = Field(default=None, description="refuse requests that could raise the spend above this")
+    soft_usd: float | None = Field(default=None, description="send a notice when the spend passes this")
     tokens: int | None = Field(default=None, ge=0, le=10**15, description="the same, in tokens of prompts and answers")
     soft_tokens: int | None = Field(default=None, ge=0, le=10**15)
     window: Annotated[str, AfterValidator(validation.window)] = "total"
@@ -96,7 +98,7 @@ class Budget(Strict):
         description="output reserved for a request that sets no limit of its own; by default the longest answer that "
         "LiteLLM's price map knows of the model, or 8192",
     )
-    webhook: WebhookUrl | None = Field(default=None, description="where the soft limit's notice goes")
+    webhook: WebhookUrl | None = Field(default=None, description="the URL that gets the soft limit's notice")
 
     @field_validator("usd", "soft_usd")
     @classmethod
@@ -127,13 +129,15 @@ class Team(Strict):
     name: Name
     keys: list[Key] = []
     mode: ModeName | None = Field(default=None, description="the highest mode for this team's requests")
-    models: Models = Field(default=[], description="the models it may ask for; all where there are none")
-    requests_per_minute: PerMinute | None = Field(default=None, description="of all its keys together")
+    models: Models = Field(default=[], description="the models that the team may use; empty: all")
+    requests_per_minute: PerMinute | None = Field(default=None, description="of all keys of the team together")
     tokens_per_minute: PerMinute | None = None
     paths: Paths = Field(
-        default=[], description="paths that it may use although they reach the whole account of the provider"
+        default=[], description="paths that the team may use although they reach the whole account of the provider"
     )
-    client_keys: ClientKeys = Field(default="refuse", description="forward: clients may bring the provider's key along")
+    client_keys: ClientKeys = Field(
+        default="refuse", description="forward: clients may send the provider's key as well"
+    )
     budget: Budget | None = None
     budgets: list[Budget] = []
 
@@ -146,12 +150,12 @@ class Team(Strict):
 
     @property
     def all_budgets(self) -> list[Budget]:
-        """Its budgets, however they were written."""
+        """The team's budgets, from both keys."""
         return [*([self.budget] if self.budget else []), *self.budgets]
 
 
 class Webhook(Strict):
-    """Where notices of soft limits go, and the secret that they are signed with."""
+    """The URL that notices of limits are sent to, and the secret that they are signed with."""
 
     url: WebhookUrl
     secret: SecretStr | None = None
@@ -165,6 +169,6 @@ class Budgets(Strict):
     )
     on_unknown_price: Literal["refuse", "allow"] = Field(
         default="refuse",
-        description="what happens to requests under a hard USD budget whose cost nobody can tell",
+        description="what happens to requests under a hard USD budget whose cost cannot be told",
     )
-    webhook: Webhook | None = Field(default=None, description="where notices of soft limits go")
+    webhook: Webhook | None = Field(default=None, description="where notices of limits go")

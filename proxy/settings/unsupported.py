@@ -1,7 +1,7 @@
-"""What a LiteLLM configuration says and Stratiform does not do, told apart by what it means for clients.
+"""Finds the keys of a LiteLLM configuration that Stratiform does not use, and what that means for clients.
 
-Nothing that restricts is passed over in silence: a configuration that counts on it refuses to start. What would change
-requests or answers is said at the start, and what changes nothing by ``stratiform check-config``.
+A configuration that relies on a restriction which does not hold here refuses to start. Keys that would change requests
+or answers are reported at the start. Keys that change nothing are listed by ``stratiform check-config``.
 """
 
 from collections.abc import Iterator, Mapping
@@ -32,9 +32,9 @@ class Effect(StrEnum):
     """What it means that a key is not used."""
 
     HARMLESS = "harmless"
-    """Nobody may do more or less for it, and nothing else is sent."""
+    """Clients may do neither more nor less, and nothing else is sent."""
     UNKNOWN = "unknown"
-    """It is no key of LiteLLM's that is known here."""
+    """The key is not known as a key of LiteLLM."""
     CHANGES = "changes"
     """Something else is sent or served than with LiteLLM."""
     RESTRICTS = "restricts"
@@ -43,7 +43,7 @@ class Effect(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Unused:
-    """A key with its path, and what follows from its not being used."""
+    """A key with its path, and what follows because the key is not used."""
 
     path: str
     effect: Effect
@@ -62,7 +62,7 @@ class Unused:
 
 
 def effect_of(section: str, key: str) -> tuple[Effect, str]:
-    """The effect of a key of a section that is not used (the section ``""``: the file itself), and what to do."""
+    """The effect of an unused key of a section (``""``: the file itself), and what to do."""
     for effect, table in ((Effect.RESTRICTS, RESTRICTS), (Effect.CHANGES, CHANGES)):
         note = table.get(section, {}).get(key)
         if note is not None:
@@ -78,8 +78,8 @@ def effect_of(section: str, key: str) -> tuple[Effect, str]:
 
 
 def unused(file: ConfigFile, *, names_keys: bool) -> Iterator[Unused]:
-    """Everything in the file that is not used. ``names_keys``: keys of clients are configured, so that others are
-    refused."""
+    """Everything in the file that is not used. ``names_keys``: the configuration names keys of clients, so that other
+    keys are refused."""
     for key, value in (file.model_extra or {}).items():
         yield from _found("", key, value, key)
     for section in ("general_settings", "litellm_settings", "router_settings"):
@@ -88,7 +88,7 @@ def unused(file: ConfigFile, *, names_keys: bool) -> Iterator[Unused]:
     for alias, target in file.router_settings.model_group_alias.items():
         if not isinstance(target, str) and (target.model_extra or {}).get("hidden"):
             path = f"router_settings.model_group_alias.{alias}.hidden"
-            yield Unused(path, Effect.CHANGES, "the alias is listed by `/v1/models` for everyone who may use it")
+            yield Unused(path, Effect.CHANGES, "`/v1/models` lists the alias for everyone who may use it")
     for index, entry in enumerate(file.model_list):
         yield from _of_entry(entry, f"model_list[{index}]")
 
@@ -127,7 +127,7 @@ def _special(section: str, key: str, value: object, *, names_keys: bool) -> Iter
         case "litellm_settings", "callbacks":
             yield from _callbacks(value, path)
         case "general_settings", "database_url" if names_keys:
-            # Whoever has a key of that database is refused: nobody may do more than before.
+            # A client with a key of that database is refused, so that nobody may do more than before.
             yield Unused(path, Effect.CHANGES, "keys, teams and budgets of LiteLLM's database are not known here")
         case "router_settings", "optional_pre_call_checks" if _LIMITING_CHECKS & set(_listed(value)):
             yield Unused(path, Effect.RESTRICTS, "set requests_per_minute and budgets in stratiform.teams")
@@ -163,5 +163,5 @@ def _listed(value: object) -> list[str]:
 
 
 def _is_unset(value: object) -> bool:
-    """Left empty, or switched off. A limit of 0 is one."""
+    """Whether a value is empty or switched off. A limit of 0 is a limit."""
     return value is None or value is False or value in ("", [], {})

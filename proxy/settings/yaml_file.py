@@ -1,9 +1,9 @@
-"""A YAML file, read in bounded time and memory, whoever wrote it.
+"""Reads a YAML file in bounded time and memory, whoever wrote it.
 
-A few lines of YAML can stand for more values than there is memory: an alias repeats what an anchor names, and what it
-repeats may hold aliases (https://en.wikipedia.org/wiki/Billion_laughs_attack), or itself. So the tree of nodes is
-looked at before any value is built from it: what it would expand to is counted, with every alias and every merge key
-(``<<``) as often as it stands. Ordinary anchors, aliases and merge keys are used as YAML defines them.
+A few lines of YAML can stand for more values than there is memory: an alias repeats what an anchor names, and that may
+hold further aliases (https://en.wikipedia.org/wiki/Billion_laughs_attack), or itself. So the tree of nodes is checked
+before any value is built from it. The check counts the values that it would expand to, with every alias and every merge
+key (``<<``). Ordinary anchors, aliases and merge keys work as YAML defines them.
 """
 
 from collections.abc import Iterator
@@ -26,7 +26,7 @@ _TEXT = "tag:yaml.org,2002:str"
 def read_yaml(path: Path) -> object:
     """The value that a file holds; None for an empty one. Raises ConfigError."""
     text = _text(path)
-    # PyYAML's own, which builds nothing but plain values.
+    # PyYAML's safe loader builds plain values only.
     loader = yaml.SafeLoader(text)
     try:
         root = loader.get_single_node()
@@ -42,7 +42,7 @@ def read_yaml(path: Path) -> object:
     except RecursionError:
         raise ConfigError([f"{path}:{loader.line + 1}: is nested too deeply"]) from None
     except (ValueError, OverflowError, LookupError, AttributeError):
-        # PyYAML lets these out for the thirteenth month of a date, or for `!!bool x`. It does not say where that is.
+        # PyYAML raises these for the thirteenth month of a date, or for `!!bool x`. It does not say where that is.
         raise ConfigError([f"{path}: holds a date or a number that there is not; write it in quotes"]) from None
     finally:
         loader.dispose()
@@ -63,8 +63,8 @@ def _text(path: Path) -> str:
 
 
 def _check(root: yaml.Node, path: Path) -> None:
-    """Refuse what contains itself, is too deep, or expands to too much. Raises ConfigError. Each node is looked at
-    once, however often it stands."""
+    """Refuse what contains itself, is too deep, or expands to too much. Raises ConfigError. Each node is checked once,
+    however often it is used."""
     sizes: dict[int, int] = {}
     above: set[int] = set()
     waiting: list[tuple[yaml.Node, Iterator[yaml.Node]]] = []
@@ -82,7 +82,7 @@ def _check(root: yaml.Node, path: Path) -> None:
         following = next(rest, None)
         if following is not None:
             if id(following) in above:
-                raise _refused(following, path, "contains itself: an alias inside of what its anchor names")
+                raise _refused(following, path, "contains itself: an alias stands inside of what its anchor names")
             if id(following) not in sizes:
                 enter(following)
             continue

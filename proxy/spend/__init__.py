@@ -1,5 +1,5 @@
 """What teams may spend, and what they have spent.
 
-A subject, a deployment and an estimate come in; a reservation goes out, and at the end of the exchange one entry in the
-ledger. A hard limit holds also when workers die; what happens while the store is away is the operator's choice.
+A principal, a deployment and an estimate come in. A reservation goes out, and at the end of the exchange one entry goes
+to the ledger. A hard limit holds even when workers die. The operator chooses what happens while the store is away.
 """

@@ -7,7 +7,7 @@ from re import ASCII, compile
 from proxy.core.money.budget import NANOS_PER_USD, Rule, amount_text
 from proxy.spend.bookings import NOTHING, Booking, BudgetReservation, booked
 from proxy.spend.counters import account_of
-from proxy.spend.store_guard import StoreClient
+from proxy.spend.store_client import StoreClient
 from proxy.spend.webhooks import Notice, WebhookSender
 from proxy.spend.windows import Window
 from proxy.storage.port import Balance, Charge

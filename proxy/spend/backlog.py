@@ -1,4 +1,4 @@
-"""What calls that were put off will charge: as long as the store does not know of it, limits are asked with it added.
+"""What calls that were put off will charge. As long as the store does not know of it, it is added to what is spent.
 
 A settlement whose reservation stands in the store counts only for what it charges beyond that reservation, because the
 store holds the reserved amount against the limit already. A reservation that is put off counts until its exchange ends.
@@ -11,7 +11,7 @@ from proxy.storage.port import Balance, Charge, Granted, PutOff, Refused, Releas
 
 
 class Backlog:
-    """Sums of what is put off, by team and account. It knows the calls of this worker only."""
+    """The sums of what is put off, by team and counter. It knows the calls of this worker only."""
 
     def __init__(self) -> None:
         self._sums: dict[str, dict[str, int]] = {}
@@ -67,7 +67,7 @@ class Backlog:
         self._intents.clear()
 
     def lowered(self, ask: Reserve) -> Reserve:
-        """What to ask the store for: the same charges, under limits that are lower by what is put off."""
+        """The reservation to ask the store for: the same charges, under limits that are lowered by what is put off."""
         if ask.team not in self._sums:
             return ask
         return replace(
@@ -81,7 +81,7 @@ class Backlog:
         )
 
     def counted(self, ask: Reserve, answer: Granted | Refused) -> Granted | Refused:
-        """The store's answer, with what is put off among what is spent."""
+        """The store's answer, with what is put off added to what is spent."""
         if ask.team not in self._sums:
             return answer
         if isinstance(answer, Granted):

@@ -1,9 +1,10 @@
-"""Calls that the store gets later: kept in the worker's spool, or in memory where that fails, and carried out in pages.
+"""Keeps the calls that the store gets later, and has them carried out page by page.
 
-Both are bounded. What neither takes is lost to the ledger, counted, and said in the log.
+They wait in the worker's spool, or in memory where the spool fails. Both places are bounded. A call that neither place
+takes is lost to the ledger; it is counted and logged.
 
-The calls of one team in a page are one round trip. A team whose calls the store does not take keeps them, and does not
-hold up those of other teams.
+The calls of one team in a page are one round trip. Where the store does not take the calls of one team, they wait, and
+the calls of other teams go on.
 """
 
 import asyncio
@@ -22,9 +23,9 @@ from proxy.storage.port import Charge, MoneyStore, PutOff, Reserve, Settle
 from proxy.storage.spool import PAGE, Spool
 from proxy.telemetry.metrics import Metrics
 
-# Calls of so many teams are carried out at once: requests find the line to the store free.
+# So many teams are served at once, so that requests still find a free connection to the store.
 _TEAMS_AT_ONCE = 3
-# What could not even be spooled is kept in memory, up to a bound.
+# So many calls that could not be spooled are kept in memory.
 _MOST_IN_MEMORY = 10_000
 _LOST_A_LINE = 1000
 
@@ -46,10 +47,10 @@ class _Attempt:
 
 
 class Lessee(Protocol):
-    """Who knows which exchanges run (``proxy.spend.leases``)."""
+    """Knows which exchanges run (``proxy.spend.leases``)."""
 
     def extended(self, ask: Reserve) -> Reserve:
-        """A reservation that is made late, until when it stands."""
+        """A reservation that is made late, with the time until which it stands."""
         ...
 
     def made(self, ask: Reserve) -> None:
@@ -58,7 +59,7 @@ class Lessee(Protocol):
 
 
 class CatchingUp:
-    """What is put off. ``backlog`` knows what it will charge."""
+    """The calls that are put off. ``backlog`` knows what they will charge."""
 
     def __init__(
         self,
@@ -83,7 +84,7 @@ class CatchingUp:
         self._places = asyncio.Semaphore(_TEAMS_AT_ONCE)
         self.backlog = Backlog()
         self.trouble = ""
-        """What keeps calls from being spooled by now."""
+        """Why calls cannot be spooled at present; empty where they can."""
 
     @property
     def pending(self) -> int:
@@ -100,8 +101,8 @@ class CatchingUp:
         self._metrics.spooled(self.pending)
 
     async def intend(self, ask: Reserve) -> bool:
-        """Keep on disk what is billed if an exchange that is sent while the store is away is never settled; whether
-        that could be done."""
+        """Keep an intent on disk: what is billed if an exchange that is sent while the store is away is never settled.
+        Whether that could be done."""
         if not await self._is_spooled(ask):
             return False
         self.backlog.add(ask)
@@ -121,8 +122,8 @@ class CatchingUp:
         self._metrics.spooled(self.pending)
 
     async def catch_up(self, is_away: Doubt) -> int:
-        """Have the store carry out what is put off, the oldest calls first; how many it took. A team whose calls fail
-        keeps them. ``is_away`` is asked about a failure: where the store is away, that ends the attempt."""
+        """Have the store carry out what is put off, the oldest calls first; how many it took. Calls that fail are kept.
+        ``is_away`` is asked about a failure: where the store is away, that ends the attempt."""
         attempt = _Attempt(is_away)
         try:
             for page in _pages(list(self._in_memory.items())):

@@ -1,8 +1,8 @@
-"""Tells a store that was emptied or exchanged from the one that was known (``proxy.core.epoch``).
+"""Notices when the store was emptied or exchanged for another one (``proxy.core.epoch``).
 
-The known epoch is kept in memory and in a small file of the spool folder, one for each address of a store. Every
-reservation brings the epoch of the store that has granted it, so that an emptied Redis is seen by the first request
-behind it; besides, the store is asked every few seconds. What follows from it is decided by whoever asks ``trusts``.
+The known epoch is kept in memory and in a small file of the spool folder, one file for each address of a store. Every
+reservation brings the epoch of the store that granted it, so that the first request after the loss notices an emptied
+Redis. In addition, the store is asked every few seconds. The caller of ``trusts`` decides what follows from the answer.
 """
 
 import asyncio
@@ -31,8 +31,8 @@ def _unwatched(is_strange: bool) -> None:
 
 
 class Epochs:
-    """What a worker knows of its store. ``file`` is where the epoch is remembered; None: nowhere. ``on_change`` is told
-    when the store is found not to be the one that was known (True), and when it was accepted (False)."""
+    """What a worker knows of its store. ``file`` is where the epoch is remembered; None: nowhere. ``on_change`` is
+    called with True when another store is found than the known one, and with False when that store was accepted."""
 
     def __init__(
         self,
@@ -61,7 +61,7 @@ class Epochs:
         return "it was emptied or exchanged, and nobody has accepted it as it is" if self._lost else ""
 
     async def recall(self) -> None:
-        """Take up what an earlier process knew."""
+        """Read what an earlier process knew."""
         self._known = (await self._file.read())[:_MOST_BYTES].decode("ascii", "ignore").strip()
 
     async def start(self) -> None:
@@ -76,8 +76,8 @@ class Epochs:
         await cancel(self._tasks)
 
     async def trusts(self, granted_by: str | None, counters: Sequence[str]) -> bool:
-        """Whether what the store of that epoch says about these counters may be gone by; None: nothing was granted
-        yet, or the engine has none. A store that cannot be asked is not trusted."""
+        """Whether the counters of these names can be relied on. ``granted_by`` is the epoch of the store that granted a
+        reservation; None: nothing was granted yet. A store that cannot be asked is not trusted."""
         if not self._lost and (granted_by is None or (granted_by and granted_by == self._known)):
             return True
         try:
@@ -87,12 +87,12 @@ class Epochs:
         return found.is_trusted or found.restored >= set(counters)
 
     async def not_accepted(self) -> Sequence[str]:
-        """The epochs whose place the store has taken, and that nobody has accepted. Raises StoreError."""
+        """The lost epochs that nobody has accepted as lost. Raises StoreError."""
         await self._ask()
         return epoch.not_accepted(await self._store.facts())
 
     async def accept(self) -> Sequence[str]:
-        """The store is right as it is; the epochs whose place it takes. Raises StoreError."""
+        """Accept the store as it is; the epochs whose loss is accepted. Raises StoreError."""
         await self._ask()
         facts = await self._store.facts()
         await self._store.put_facts(epoch.to_accept(facts), overwrite=True)
@@ -100,7 +100,7 @@ class Epochs:
         return epoch.not_accepted(facts)
 
     async def restored(self, counter: str) -> None:
-        """A counter was restored, and may be gone by again. Raises StoreError."""
+        """A counter was restored and can be relied on again. Raises StoreError."""
         await self._ask()
         await self._store.put_facts(epoch.to_restore(await self._store.facts(), counter), overwrite=True)
 
@@ -131,15 +131,15 @@ class Epochs:
         return found
 
     def _note(self, lost: str) -> None:
-        """Say so once, in the log and in a metric."""
+        """Report a change once, in the log and in a metric."""
         if bool(lost) == bool(self._lost):
             return
         self._lost = lost
         self._on_change(bool(lost))
         if lost:
             _log.error(
-                "the store was emptied or exchanged: its counters are not those that were known. Restore the counters "
-                "of budgets with `stratiform budgets set-spent`, then accept the store with "
+                "the store was emptied or exchanged: it does not hold the counters that were known. Restore the "
+                "counters of budgets with `stratiform budgets set-spent`, then accept the store with "
                 "`stratiform budgets accept-store`; on_store_error says whether budgets refuse requests until then"
             )
         else:

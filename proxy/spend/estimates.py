@@ -1,4 +1,4 @@
-"""What one request takes of each kind of limit before it is sent: at most, and probably."""
+"""Estimates what a request will take of each kind of limit: at most, and probably."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -20,7 +20,7 @@ _TEXT = frozenset({Kind.TEXT, Kind.PROMPT, Kind.UNKNOWN})
 
 
 class Estimates:
-    """``allows_unknown``: a request whose cost nobody can tell is sent, although a budget holds for it."""
+    """``allows_unknown``: a request whose cost cannot be told is sent although a budget holds for it."""
 
     def __init__(self, price_of: PriceOf, output_estimates: OutputEstimates, *, allows_unknown: bool = False) -> None:
         self._price_of = price_of
@@ -28,8 +28,8 @@ class Estimates:
         self._allows_unknown = allows_unknown
 
     def amounts(self, exchange: Exchange, deployments: Sequence[Deployment], rules: Sequence[Rule]) -> Amounts:
-        """What the request takes in each unit: the most of all deployments that may come to serve it. The first of
-        them probably does. Raises InvalidRequest and Forbidden where that cannot be told and a hard limit holds."""
+        """What the request takes in each unit: the most over all deployments that may serve it, of which the first one
+        probably does. Raises InvalidRequest and Forbidden where that cannot be told and a hard limit holds."""
         demand, deployment = exchange.requested.demand, deployments[0]
         _check_clear(demand, rules)
         if demand.kind is Kind.FREE:
@@ -62,7 +62,7 @@ class Estimates:
         }
 
     def _prompt_tokens(self, exchange: Exchange, deployment: Deployment, demand: Demand) -> tuple[int, int]:
-        """The prompt's tokens, at most and probably. Sound and images have no prompt to speak of."""
+        """The tokens of the prompt, at most and probably. A transcription has no prompt of text."""
         if demand.kind is Kind.TRANSCRIPTION:
             return 0, 0
         plan = exchange.planned.plan
@@ -74,7 +74,8 @@ class Estimates:
         return most, counted if counted is not None else exchange.arrival.size // 4
 
     def _as_served(self, deployment: Deployment, demand: Demand) -> Demand:
-        """The demand, at the tier that this deployment was seen to serve requests at which name none."""
+        """The demand at its service tier. Where it names no tier, the tier counts that this deployment served
+        before."""
         tier = "" if demand.wants.tier else self._output_estimates.tier(deployment)
         return replace(demand, wants=replace(demand.wants, tier=tier)) if tier else demand
 
@@ -104,7 +105,7 @@ class Estimates:
 
 
 def longest_output(given: int | None, price: Price | None) -> int:
-    """The longest answer: as the request or a rule limits it, else the model's own."""
+    """The longest answer: the limit of the request or of a rule, else the limit of the model."""
     if given is not None:
         return given
     known = price.max_output_tokens if price is not None else None
@@ -126,7 +127,8 @@ def _whole_prompt(demand: Demand, prompt: int) -> int:
 
 
 def _has_long_life(exchange: Exchange) -> bool:
-    """Whether a marker may ask for the longer life. To find the text elsewhere in the prompt costs a larger reserve."""
+    """Whether a marker may ask for the longer life. If the text stands elsewhere in the prompt, more is reserved than
+    needed."""
     plan = exchange.planned.plan
     if plan is None:
         return True

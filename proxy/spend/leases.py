@@ -1,4 +1,4 @@
-"""Reservations of exchanges that still run: they are renewed. Those of workers that died are billed as they stand."""
+"""Renews the reservations of exchanges that run, and has those of workers that died billed as they stand."""
 
 import logging
 from collections.abc import Sequence
@@ -14,7 +14,7 @@ _log = logging.getLogger("stratiform.store")
 
 
 class Leases:
-    """What this worker holds, and what it does about reservations and old entries from time to time."""
+    """The reservations of this worker's exchanges, and the regular work on reservations and old entries."""
 
     def __init__(
         self, store: MoneyStore, clock: Clock, metrics: Metrics, lease_s: float, keep_entries_s: float | None
@@ -36,12 +36,12 @@ class Leases:
         self._running.setdefault(ask.team, {})[ask.exchange_id] = ask.charges
 
     def begins(self, ask: Reserve) -> None:
-        """An exchange runs, and holds nothing in the store: its reservation is put off."""
+        """An exchange runs without a reservation in the store, because its reservation is put off."""
         self._running.setdefault(ask.team, {})[ask.exchange_id] = ()
 
     def extended(self, ask: Reserve) -> Reserve:
-        """A reservation that is made late. It stands as any other if its exchange still runs; else as it was asked for,
-        and is billed."""
+        """A reservation that is made late. If its exchange still runs, it stands as long as any other. Else it keeps
+        its own end, and is billed."""
         is_running = ask.exchange_id in self._running.get(ask.team, {})
         return replace(ask, expires_at=self.until()) if is_running else ask
 
@@ -52,7 +52,7 @@ class Leases:
             running[ask.exchange_id] = ask.charges
 
     def ended(self, team: str, exchange_id: str) -> Sequence[Charge]:
-        """An exchange does not run any more: its reservation is not renewed. What it holds in the store."""
+        """An exchange has ended, so that its reservation is not renewed any more. What the store holds for it."""
         running = self._running.get(team)
         if running is None:
             return ()
@@ -62,14 +62,14 @@ class Leases:
         return held
 
     async def look_after(self) -> None:
-        """Renew what runs, bill what has expired, and delete entries that are older than they are to be kept. A team
-        for which that fails does not keep it from the others. Raises StoreError."""
+        """Renew what runs, bill what has expired, and delete entries whose retention is over. A failure of one team
+        does not stop the others. Raises StoreError."""
         failure: StoreError | None = None
         for team, exchanges in list(self._running.items()):
             try:
                 await self._store.renew(team, list(exchanges), self.until())
             except StoreError as error:
-                if failure is not None:  # the second one: it is not the team
+                if failure is not None:  # a second failure is the store's, not the team's
                     raise
                 failure = error
         expired = await self._store.expire(self._clock.now())

@@ -1,4 +1,5 @@
-"""What is said of calls that no place takes: how many, what they cost, and which. No text of a client, no keys."""
+"""Describes calls that no place takes, for the log: how many, what they cost, and which. It shows no client's text and
+no key."""
 
 from collections.abc import Iterator, Sequence
 

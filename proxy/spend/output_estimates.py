@@ -1,6 +1,6 @@
-"""What deployments usually do: how long their answers are, and by how much their token counts pass ours.
+"""What deployments usually do: how long their answers are, and by how much their token counts exceed ours.
 
-Learnt from what providers report, kept in memory: an estimate that begins anew with the process.
+It is learnt from what providers report and kept in memory, so that it begins anew with the process.
 """
 
 from dataclasses import dataclass
@@ -12,8 +12,9 @@ _MOST_DEPLOYMENTS = 1000
 _OUTPUT_TOKENS = 500.0
 _OUTPUT_WEIGHT = 0.05
 
-# Until enough was seen of a provider, it is assumed to count up to half as much again as we do (Claude's tokenizer
-# makes a fifth to a third more of code than the one that comes along); afterwards a margin on the most that was seen.
+# Until enough was seen of a provider, it is assumed to count up to 1.5 times as many tokens as we do: Claude's
+# tokenizer counts a fifth to a third more tokens in code than the tokenizer that we use. Later, a margin is added to
+# the most seen.
 _FACTOR = 1.5
 _MARGIN = 1.15
 _SEEN = 50
@@ -22,7 +23,7 @@ _LEAST_TOKENS = 500
 
 
 @dataclass(slots=True)
-class _Habit:
+class _Learnt:
     output_tokens: float = _OUTPUT_TOKENS
     highest: float = 1.0
     seen: int = 0
@@ -30,10 +31,10 @@ class _Habit:
 
 
 class OutputEstimates:
-    """Habits by deployment."""
+    """What was learnt, by deployment."""
 
     def __init__(self) -> None:
-        self._known: dict[str, _Habit] = {}
+        self._known: dict[str, _Learnt] = {}
 
     def factor(self, deployment: Deployment) -> float:
         """By how much the provider's count of a prompt may pass ours."""
@@ -49,7 +50,7 @@ class OutputEstimates:
         return round(habit.output_tokens if habit is not None else _OUTPUT_TOKENS)
 
     def tier(self, deployment: Deployment) -> str:
-        """The service tier that requests get which name none, where the provider's project says so."""
+        """The service tier of requests that name none, as the provider reported it last."""
         habit = self._known.get(deployment.name)
         return habit.tier if habit is not None else ""
 
@@ -62,7 +63,7 @@ class OutputEstimates:
         if habit is None:
             if len(self._known) >= _MOST_DEPLOYMENTS:
                 del self._known[next(iter(self._known))]
-            habit = self._known[deployment.name] = _Habit()
+            habit = self._known[deployment.name] = _Learnt()
         if not exchange.requested.demand.wants.tier:
             habit.tier = exchange.answer.outcome.reported.tier
         habit.output_tokens += _OUTPUT_WEIGHT * (usage.output - habit.output_tokens)

@@ -1,4 +1,4 @@
-"""What a client is told about its rate limits, in the headers that OpenAI's clients read.
+"""The headers that tell a client about its rate limits, in the form that OpenAI's clients read.
 
 https://platform.openai.com/docs/guides/rate-limits#rate-limits-in-headers
 """
@@ -14,8 +14,8 @@ PREFIX = "x-ratelimit-"
 
 
 def rate_headers(limits: Iterable[tuple[Rule, float | None, Balance]], now: float) -> Headers:
-    """The headers for rules, when each begins anew, and how they stand. Of several limits the one with the least left
-    is told. Rules that are no rate limits are passed over."""
+    """The headers for limits. Each limit is a rule, the time at which it begins anew, and its balance. Of several
+    limits in one unit, the headers show the one with the least left. Rules that are no rate limits are left out."""
     tightest: dict[str, tuple[int, int, float]] = {}
     for rule, resets_at, balance in limits:
         if rule.is_rate and rule.hard is not None:

@@ -26,7 +26,7 @@ from proxy.spend.estimates import Estimates, PriceOf
 from proxy.spend.ledger import DEFERRED, lost_entry, settled_entry
 from proxy.spend.output_estimates import OutputEstimates
 from proxy.spend.rate_limit_headers import rate_headers
-from proxy.spend.store_guard import StoreClient
+from proxy.spend.store_client import StoreClient
 from proxy.storage.port import Charge, Granted, Refused, Reserve, Settle
 
 DEFERRED_S = 3600.0

@@ -1,4 +1,4 @@
-"""Which budgets and rate limits hold for a request, by the directory: the Rules port."""
+"""Finds the budgets and rate limits that hold for a request, in the directory (the Rules port)."""
 
 from collections.abc import Iterator, Sequence
 
@@ -17,7 +17,7 @@ _MINUTE = "minute"
 
 
 class LimitResolver:
-    """Asked for each request; answers from the directory's snapshot. ``webhook`` is that of budgets that have none."""
+    """Answers for each request from the directory's snapshot. ``webhook`` is the default for budgets without one."""
 
     def __init__(self, directory: Directory, webhook: str = "") -> None:
         self._directory = directory
@@ -38,21 +38,21 @@ class LimitResolver:
 
 
 def budget_rule(budget: BudgetRecord, principal: Principal, model: str, webhook: str = "") -> Rule | None:
-    """The rule that a budget is for a subject's request; None where it is about somebody or something else.
+    """A budget as the rule for a request; None where the budget is about somebody or something else.
 
-    A request without a user (or key) counts, under a budget for each of them, together with all others of that kind:
-    to name nobody is no way around it.
+    Under a budget for each user (or key), all requests that name no user (or key) share one counter, so that no request
+    escapes the budget by naming nobody.
     """
     named = {"team": "", "key": principal.key_id, "user": principal.user, "model": model}[budget.scope]
     if budget.scope != "team" and not matches(budget.subject, named):
         return None
-    # A pattern of models is one pot; "*" alone is a pot for each.
+    # A pattern of models has one counter; "*" alone has a counter for each model.
     whom = named if budget.subject == "*" or budget.scope != "model" else budget.subject
     return rule_of(budget, whom, webhook)
 
 
 def rule_of(budget: BudgetRecord, whom: str, webhook: str = "") -> Rule:
-    """A budget as a rule, for one of those that it counts apart."""
+    """A budget as a rule, for the one key, user or model that ``whom`` names."""
     return Rule(
         id=_rule_id(budget),
         title=_title(budget, whom),
@@ -68,12 +68,13 @@ def rule_of(budget: BudgetRecord, whom: str, webhook: str = "") -> Rule:
 
 
 def budget_name(budget: BudgetRecord) -> str:
-    """What a budget is called within its team: a declared one's id is ``team/name``."""
+    """The name of a budget within its team. The id is ``team/name``."""
     return budget.id.removeprefix(f"{budget.team}/")
 
 
 def _rule_id(budget: BudgetRecord) -> str:
-    """The name. A budget that was deleted and made anew in another unit must not find the old one's counters."""
+    """The budget's name, with its unit where the name does not show it. A budget that was deleted and made anew in
+    another unit must not find the counters of the old one."""
     name = budget_name(budget)
     return name if name.endswith("tokens") == (budget.unit == "tokens") else f"{name}/{budget.unit}"
 

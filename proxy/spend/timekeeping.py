@@ -1,8 +1,8 @@
-"""Keeps the clock that budgets go by: asks the store for its time, and remembers the clock across restarts.
+"""Keeps the clock that budgets use: it asks the store for its time, and remembers the clock across restarts.
 
-The state stands in a small file of the spool folder, which all workers of a host write alike. Since the last start of
-the machine the monotonic clock is the same one, so that a step which happens before or during a restart of the proxy is
-told all the same. After a start of the machine, only a clock that shows less than the file's time is known to be wrong.
+The state stands in a small file of the spool folder, which all workers of a host write. The monotonic clock runs on
+until the machine is started again, so that a step of the clock before or during a restart of the proxy is noticed, too.
+After a start of the machine, a clock is known to be wrong only if it shows an earlier time than the file.
 """
 
 import asyncio
@@ -31,7 +31,7 @@ _log = logging.getLogger("stratiform.clock")
 
 @dataclass(frozen=True, slots=True)
 class _Kept:
-    """The file. ``boot`` names the start of the machine that the monotonic clock counts from; empty: not known."""
+    """The content of the file. ``boot`` names the last start of the machine; empty: not known."""
 
     boot: str
     time_s: float
@@ -42,7 +42,7 @@ _kept = msgspec.json.Decoder(_Kept)
 
 
 class Timekeeper:
-    """Looks after one clock. ``folder`` is where it is remembered; None: nowhere."""
+    """Keeps one clock right. ``folder`` is where it is remembered; None: nowhere."""
 
     def __init__(self, clock: SteadyClock, store: Store, folder: Path | None, every_s: float = EVERY_S) -> None:
         self._clock = clock
@@ -53,13 +53,13 @@ class Timekeeper:
         self._tasks: Tasks = set()
 
     async def prepare(self) -> None:
-        """Take up the clock of an earlier process, and ask the store once. A store that is away is not waited for."""
+        """Continue the clock of an earlier process, and ask the store once. A store that is away is not waited for."""
         with suppress(msgspec.DecodeError):
             self._take_up(_kept.decode(await self._file.read()))
         await self._ask()
 
     async def start(self) -> None:
-        """Prepare the clock, and look after it until ``aclose``."""
+        """Prepare the clock, and keep it right until ``aclose``."""
         await self.prepare()
         await self._keep()
         spawn(repeat(self._every_s, self._look), self._tasks)
@@ -81,7 +81,7 @@ class Timekeeper:
                 self._clock.told_by_store(store_s, (before_s + self._clock.readings.monotonic()) / 2)
 
     async def _keep(self) -> None:
-        """Read the clock, so that a step is seen and ends also while no request comes, and write it down."""
+        """Read the clock and write it down. Reading notices a step, and its end, even while no request comes."""
         kept = _Kept(self._boot, self._clock.now(), self._clock.state)
         await self._file.write(msgspec.json.encode(kept))
 
@@ -93,7 +93,7 @@ class Timekeeper:
 
 
 class ClockNews:
-    """Says in the log and in metrics what happens to the machine's clock."""
+    """Reports in the log and in metrics what happens to the machine's clock."""
 
     def __init__(self, metrics: Metrics) -> None:
         self._metrics = metrics

@@ -1,10 +1,10 @@
-"""Notices to webhooks: signed, retried, and never in a request's way.
+"""Sends notices to webhooks. Notices are signed and retried, and no request waits for them.
 
 A notice is a POST of JSON. The header ``x-stratiform-signature: t=SECONDS,v1=HEX`` is the HMAC-SHA256 of
 ``SECONDS.BODY`` with the configured secret (the form that Stripe's receivers know:
-https://docs.stripe.com/webhooks#verify-manually); the header ``x-stratiform-notice`` is the same for every attempt, so
-that a receiver knows one again. Whatever is no 2xx is tried again with growing pauses. The queue is bounded: beyond it
-notices are counted and dropped.
+https://docs.stripe.com/webhooks#verify-manually). The header ``x-stratiform-notice`` is the same for every attempt, so
+that a receiver recognises a repetition. An attempt that is not answered with a 2xx is repeated with growing pauses. The
+queue is bounded: notices beyond the bound are counted and dropped.
 """
 
 import asyncio
@@ -72,7 +72,7 @@ class WebhookSender:
             _log.error("%d notices wait for their webhooks: one more is dropped", _MOST_WAITING)
 
     async def aclose(self) -> None:
-        """Give every waiting notice the time of one attempt, and stop."""
+        """Stop, after waiting notices had the time of one attempt."""
         if self._tasks:
             with suppress(TimeoutError):
                 async with asyncio.timeout(_TIMEOUT_S if not self._queue.empty() else 0):
@@ -103,7 +103,7 @@ class WebhookSender:
         return False
 
     async def _post(self, url: str, body: bytes, notice_id: str) -> str:
-        """One attempt; what went wrong, or nothing."""
+        """Make one attempt; what went wrong, or an empty text."""
         if self._session is None:
             self._session = aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=_TIMEOUT_S))
         headers = {

@@ -1,10 +1,10 @@
-"""When a budget begins anew: the part of time that a counter is for.
+"""The windows of budgets: the part of time that a counter counts, and when the counter begins anew.
 
-Calendar windows begin at midnight in the rule's time zone (weeks on Monday), whatever the clocks do there; minutes and
-hours on the full minute and hour. A rolling window is counted in parts, each a counter of its own: the part that the
-request falls into, and as many before it as it takes to reach back at least as far as the window does. So what has left
-the window may count up to one part longer (a 24th of the window, at least a second), and what is within it always
-counts: the limit holds for every stretch of time of that length.
+Calendar windows begin at midnight in the rule's time zone, weeks on Monday, also where clocks are changed in summer.
+Minutes and hours begin on the full minute and hour. A rolling window is counted in parts, and each part has a counter
+of its own: the part in which the request arrives, and as many earlier parts as the window needs to reach back far
+enough. What is within the window always counts, so that the limit holds for every stretch of time of that length. What
+has left the window may count up to one part longer (a 24th of the window, at least a second).
 """
 
 import math
@@ -15,16 +15,16 @@ from zoneinfo import ZoneInfo
 _PARTS = 24
 _DAY_S = 86400.0
 _FIXED_S = {"minute": 60, "hour": 3600}
-# Counters of a window that is over are kept this long, for those who look at them afterwards.
+# Counters of a window that is over are kept this long, so that people can still look at them.
 _KEPT_S = {"minute": 60.0, "hour": 3600.0, "day": 7 * _DAY_S, "week": 14 * _DAY_S, "month": 62 * _DAY_S}
 _ROLLING = "rolling:"
 
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """``name`` tells the counter from those of other windows; ``within`` are the others that count towards the same
-    limit. ``resets_at``: when money is free again, or may be; None for never. ``keep_s``: how long its counter is of
-    use after a change; None for good."""
+    """``name`` tells the counter of this window from the counters of other windows. ``within`` are the names of further
+    counters that count towards the same limit. ``resets_at`` is when money is free again, or may be; None for never.
+    ``keep_s`` is how long the counter is of use after a change; None for good."""
 
     name: str
     resets_at: float | None
@@ -50,7 +50,7 @@ def window_at(text: str, timezone: str, now: float) -> Window:
 
 
 def _calendar(text: str, now: datetime) -> tuple[datetime, datetime]:
-    """The local midnights between which the window lies. Wall-clock arithmetic: a day may have 23 or 25 hours."""
+    """The local midnights between which the window lies. They follow the wall clock: a day may have 23 or 25 hours."""
     today = now.replace(hour=0, minute=0, second=0, microsecond=0, fold=0)
     match text:
         case "day":
@@ -69,6 +69,6 @@ def _rolling(length_s: int, now: float) -> Window:
     part_s = max(1.0, length_s / _PARTS)
     index = math.floor(now / part_s)
     back = math.ceil(length_s / part_s)
-    # The part that follows counts, too: another host's clock may be ahead.
+    # The next part counts, too, because another host's clock may be ahead.
     within = tuple(f"r{length_s}:{i}" for i in (index + 1, *range(index - 1, index - back - 1, -1)))
     return Window(f"r{length_s}:{index}", (index + 1) * part_s, length_s + 2 * part_s, within)

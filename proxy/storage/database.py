@@ -1,17 +1,17 @@
 """A SQLite file behind one writer thread, with group commit.
 
-The event loop never waits for the disk: work is handed to the thread that owns the connection. What has gathered while
-one transaction was committed goes into the next one together, each piece of work in a savepoint of its own, so that 200
-exchanges that end at once cost a handful of commits. An answer is given after the commit that it belongs to.
-Requests read on a connection and a thread of their own, and so do reports: in WAL mode readers do not hold up the
-writer, and a report that reads for seconds holds up no request.
+The event loop never waits for the disk: work is handed to the thread that owns the connection. Work that gathers while
+one transaction is committed goes into the next transaction together, each piece in a savepoint of its own, so that 200
+exchanges that end at once cost a handful of commits. An answer is given after its commit. Requests and reports each
+read on a connection and a thread of their own: in WAL mode readers do not hold up the writer, and a report that reads
+for seconds holds up no request.
 
-``synchronous=NORMAL``: a commit is on record when the process dies right after it; only a power cut or a crash of the
-operating system can take the last commits back (https://www.sqlite.org/pragma.html#pragma_synchronous). With ``fsync``
-(``synchronous=FULL``) neither can.
+With ``synchronous=NORMAL`` a commit survives the death of the process; only a power cut or a crash of the operating
+system can undo the last commits (https://www.sqlite.org/pragma.html#pragma_synchronous). With ``fsync``
+(``synchronous=FULL``) a commit survives those, too.
 
-A connection that has met damage, or that could not roll back, is closed: the next work opens the file anew, so that a
-file that was mended or put back in its place is used without a restart.
+A connection that has met damage, or that could not roll back, is closed. The next work opens the file anew, so that a
+file that was mended or replaced is used without a restart.
 """
 
 import asyncio
@@ -35,15 +35,15 @@ T = TypeVar("T")
 Work = Callable[[sqlite3.Connection], T]
 
 _MOST_AT_ONCE = 256
-_PRIMARY = 0xFF  # the low byte of a result code of SQLite; the others say more of it
+_PRIMARY = 0xFF  # the low byte of a result code of SQLite; the other bytes give details
 _DAMAGE = frozenset({sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB})
 _PASSING = _DAMAGE | {sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CANTOPEN}
 SERVING_WAIT_S = 1.0
-"""How long a process that serves requests waits for others that write to its file: requests wait with it."""
+"""How long a process that serves requests waits for another process that writes to the file. Requests wait with it."""
 
 
 class DamagedFile(StoreError):
-    """The file holds what this program has not written there."""
+    """The file holds content that this program did not write."""
 
 
 class _LetGo(Exception):
@@ -90,7 +90,7 @@ class _Job:
     error: BaseException | None = field(default=None)
 
     def deliver(self) -> None:
-        """In the event loop: hand the result over, if anybody still waits for it."""
+        """Hand the result over if anybody still waits for it. Runs in the event loop."""
         if self.future.done():
             return
         if self.error is None:
@@ -141,8 +141,8 @@ class Database:
         fsync: bool = False,
         is_patient: bool = False,
     ) -> "Database":
-        """The file, which is made if need be. ``exclusive``: no other process may open it meanwhile. ``is_patient``: a
-        file that is there, but is damaged or on a full disk, fails the calls and not the opening."""
+        """Open the file, or make it. ``exclusive``: no other process may open it meanwhile. ``is_patient``: if the file
+        is damaged or on a full disk, the opening succeeds and the calls fail."""
         file = _File(path, migrations, busy_timeout_s, exclusive, fsync)
         try:
             return cls(file, await asyncio.to_thread(file.opened))
@@ -152,7 +152,7 @@ class Database:
             raise _store_error(error) from error
 
     async def write(self, work: Work[T]) -> T:
-        """Run work in a transaction; its result, once that is committed."""
+        """Run work in a transaction; its result, after the commit."""
         loop = asyncio.get_running_loop()
         job = _Job(work, loop, loop.create_future())
         with self._closing:
@@ -166,11 +166,11 @@ class Database:
         return result
 
     async def read(self, work: Work[T]) -> T:
-        """Run work that only reads, beside the writer: a few rows, which requests wait for."""
+        """Run work that reads a few rows for a request, beside the writer."""
         return await self._read(self._reader, work)
 
     async def report(self, work: Work[T]) -> T:
-        """Run work that reads much, beside the writer and beside those that read little."""
+        """Run work that reads many rows for a report, beside the writer and beside ``read``."""
         return await self._read(self._reports, work)
 
     async def _read(self, reader: Reader, work: Work[T]) -> T:
@@ -181,7 +181,7 @@ class Database:
             raise _store_error(error) from error
 
     async def let_go(self) -> None:
-        """Close the file until it is asked for again: another one may come into its place."""
+        """Close the file until the next work, so that another file can take its place."""
         with suppress(StoreError, RuntimeError, _LetGo):  # closed, or at work on this
             await self._reader.let_go()
             await self._reports.let_go()
@@ -244,8 +244,8 @@ class Database:
 
 
 def _run(connection: sqlite3.Connection, jobs: list[_Job]) -> None:
-    """All jobs in one transaction; one that fails takes none of the others with it. Raises sqlite3.Error where the
-    connection is of no more use."""
+    """Run all jobs in one transaction. A job that fails does not fail the others. Raises sqlite3.Error where the
+    connection cannot be used any more."""
     try:
         connection.execute("BEGIN IMMEDIATE")
         for job in jobs:

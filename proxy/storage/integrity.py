@@ -1,7 +1,7 @@
-"""Whether the pages of a SQLite file are whole: ``PRAGMA quick_check``, bounded in time and beside the event loop.
+"""Looks for damage in a SQLite file (``PRAGMA quick_check``), bounded in time and beside the event loop.
 
-The tables are checked one after the other, the ones that matter most first. SQLite looks whether it is interrupted
-between two tables only, so the thread may go on for a while after its time is over: nobody waits for it then.
+The tables are checked one after the other, the most important ones first. SQLite can be interrupted between two tables
+only, so the thread may go on for a while after its time is over. Nobody waits for it then.
 """
 
 import asyncio
@@ -15,8 +15,7 @@ _MOST_CHARS = 200
 
 
 async def damage_of(path: Path, tables: Sequence[str], most_s: float) -> str | None:
-    """What is wrong with a file, in words of SQLite; empty where nothing is, and None where that was not found out in
-    the time."""
+    """What is wrong with a file, in SQLite's words. Empty: nothing is wrong. None: the time was too short to know."""
     loop = asyncio.get_running_loop()
     found: asyncio.Future[str | None] = loop.create_future()
     ended = threading.Event()

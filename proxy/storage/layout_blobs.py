@@ -1,19 +1,19 @@
 """Layout state in a SQLite file: blobs by scope and name, bounded by what they take of the file.
 
-What a row takes is more than its blob: its scope and name stand in the table and in its index, a page is not filled to
-its end, and a blob that is larger than half of a page leaves the rest of it empty. With rows of twelve bytes the file
-would be twenty times as large as their blobs.
+A row takes more room than its blob: its scope and name stand in the table and in the index, a page is not filled to its
+end, and a blob that is larger than half a page leaves the rest of the page empty. With blobs of twelve bytes the file
+would be twenty times as large as the blobs.
 """
 
 import sqlite3
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-# About what a row takes, with what is left empty beside it: tests compare it with files.
+# About the room that a row takes, with the empty room beside it. Tests compare it with files.
 _WEIGHT: Final = (
     "(length(value) + min(length(value), 2048) + 2 * (length(CAST(scope AS BLOB)) + length(CAST(name AS BLOB))) + 128)"
 )
-# Rows that one transaction deletes at most: others wait no longer than that.
+# The most rows that one transaction deletes, so that other work does not wait long.
 _MOST_ROWS = 500
 
 
@@ -32,24 +32,25 @@ def save(connection: sqlite3.Connection, scope: str, blobs: Mapping[str, bytes],
 
 
 def forget(connection: sqlite3.Connection, now: float) -> None:
-    """Forget what has not been saved for its time to live; the rest of a multitude at the next call."""
+    """Forget what has not been saved for its time to live. One call forgets a bounded number of rows."""
     sql = f"SELECT rowid FROM blob WHERE forget_at <= ? ORDER BY forget_at LIMIT {_MOST_ROWS}"
     connection.execute(f"DELETE FROM blob WHERE rowid IN ({sql})", (now,))
 
 
 def weight(scope: str, blobs: Mapping[str, bytes]) -> int:
-    """About what these take of the file."""
+    """About the room that these blobs take in the file."""
     names = sum(len(name.encode()) for name in blobs) + len(blobs) * len(scope.encode())
     return sum(len(blob) + min(len(blob), 2048) for blob in blobs.values()) + 2 * names + 128 * len(blobs)
 
 
 def total(connection: sqlite3.Connection) -> int:
-    """About what all blobs take of the file. Every row is read."""
+    """About the room that all blobs take in the file. Every row is read."""
     return int(connection.execute(f"SELECT coalesce(sum({_WEIGHT}), 0) FROM blob").fetchone()[0])
 
 
 def trim(connection: sqlite3.Connection, excess: int) -> int:
-    """Forget what will be forgotten first, until so many bytes are free, or a piece of that. Returns what is free."""
+    """Forget the blobs that end first, until ``excess`` bytes are free or the bound of a call is reached; the bytes
+    that are free now."""
     oldest = connection.execute(f"SELECT rowid, {_WEIGHT} FROM blob ORDER BY forget_at LIMIT {_MOST_ROWS}").fetchall()
     freed = 0
     for row, size in oldest:

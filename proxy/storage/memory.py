@@ -1,6 +1,6 @@
 """The store in memory: a SQLite database without a file, which ends with the process.
 
-What grows with traffic is bounded. Nothing here waits: the calls of this store never suspend.
+The ledger is bounded. Calls of this store never wait, not even for a moment.
 """
 
 import sqlite3
@@ -15,7 +15,7 @@ from proxy.storage.port import Balance, Settle
 from proxy.storage.sqlite import SqliteStore
 
 _MOST_ENTRIES = 100_000
-# The bound is looked at behind so many entries.
+# The bound is checked after each so many entries.
 _ENTRIES_AT_ONCE = 1000
 
 

@@ -1,4 +1,4 @@
-"""Budgets and the ledger as SQL. Functions over a connection that is in a transaction; ``proxy.storage.port`` says what
+"""Budgets and the ledger as SQL: functions over a connection that is in a transaction. ``proxy.storage.port`` says what
 they promise."""
 
 import math
@@ -45,7 +45,7 @@ _SUMS = (
 _OPEN, _BILLED, _RELEASED = "open", "billed", "released"
 
 
-class _Held(NamedTuple):
+class _HeldCharge(NamedTuple):
     """A charge as a reservation remembers it."""
 
     account: str
@@ -56,11 +56,11 @@ class _Held(NamedTuple):
 
 class _Hold(NamedTuple):
     state: str
-    charges: list[_Held]
+    charges: list[_HeldCharge]
 
 
 _values = attrgetter(*_COLUMNS)
-_held = msgspec.json.Decoder(list[_Held])
+_held_charges = msgspec.json.Decoder(list[_HeldCharge])
 _entry = msgspec.json.Decoder(LedgerEntry)
 
 
@@ -75,7 +75,7 @@ def reserve(connection: sqlite3.Connection, ask: Reserve, now: float) -> Granted
                 return Refused(charge, before)
             reserved, expected = before.reserved + charge.amount, before.expected + charge.expected
             balances.append(Balance(charge.account, before.spent, reserved, expected))
-        held = [_Held(charge.account, charge.amount, charge.expected, charge.keep_s) for charge in ask.charges]
+        held = [_HeldCharge(charge.account, charge.amount, charge.expected, charge.keep_s) for charge in ask.charges]
         for one in held:
             _change(connection, ask.team, one, now, reserved=one.amount, expected=one.expected)
         row = (ask.exchange_id, _OPEN, ask.expires_at, _json(held), _json(ask.entry))
@@ -123,9 +123,15 @@ def expire(connection: sqlite3.Connection, now: float) -> int:
     ).fetchall()
     for exchange_id, charges, entry in expired:
         billed = replace(_entry.decode(entry), estimated=True)
-        for held in _held.decode(charges):
+        for charge in _held_charges.decode(charges):
             _change(
-                connection, billed.team, held, now, spent=held.amount, reserved=-held.amount, expected=-held.expected
+                connection,
+                billed.team,
+                charge,
+                now,
+                spent=charge.amount,
+                reserved=-charge.amount,
+                expected=-charge.expected,
             )
         _put(connection, billed, is_replaced=True)
         connection.execute("UPDATE hold SET state = ?, at = ? WHERE exchange_id = ?", (_BILLED, now, exchange_id))
@@ -229,7 +235,7 @@ def _epoch(connection: sqlite3.Connection) -> str:
 
 def _hold(connection: sqlite3.Connection, exchange_id: str) -> _Hold | None:
     row = connection.execute("SELECT state, charges FROM hold WHERE exchange_id = ?", (exchange_id,)).fetchone()
-    return _Hold(row[0], _held.decode(row[1])) if row else None
+    return _Hold(row[0], _held_charges.decode(row[1])) if row else None
 
 
 def _is_written(connection: sqlite3.Connection, exchange_id: str) -> bool:
@@ -239,30 +245,30 @@ def _is_written(connection: sqlite3.Connection, exchange_id: str) -> bool:
 
 def _undo(connection: sqlite3.Connection, team: str, hold: _Hold, now: float) -> None:
     """Take back what a reservation did to the counters."""
-    for held in hold.charges:
+    for charge in hold.charges:
         if hold.state == _BILLED:
-            _change(connection, team, held, now, spent=-held.amount)
+            _change(connection, team, charge, now, spent=-charge.amount)
         else:
-            _change(connection, team, held, now, reserved=-held.amount, expected=-held.expected)
+            _change(connection, team, charge, now, reserved=-charge.amount, expected=-charge.expected)
 
 
 def _change(
     connection: sqlite3.Connection,
     team: str,
-    held: _Held,
+    charge: _HeldCharge,
     now: float,
     *,
     spent: int = 0,
     reserved: int = 0,
     expected: int = 0,
 ) -> None:
-    forget_at = None if held.keep_s is None else now + held.keep_s
+    forget_at = None if charge.keep_s is None else now + charge.keep_s
     changes = {"spent": spent, "reserved": reserved, "expected": expected, "forget_at": forget_at}
-    connection.execute(_CHANGE, {"team": team, "account": held.account, **changes})
+    connection.execute(_CHANGE, {"team": team, "account": charge.account, **changes})
 
 
 def _spend(connection: sqlite3.Connection, team: str, charge: Charge, now: float) -> None:
-    _change(connection, team, _Held(charge.account, charge.amount, 0, charge.keep_s), now, spent=charge.amount)
+    _change(connection, team, _HeldCharge(charge.account, charge.amount, 0, charge.keep_s), now, spent=charge.amount)
 
 
 def _put(connection: sqlite3.Connection, entry: LedgerEntry, *, is_replaced: bool) -> bool:

@@ -1,4 +1,4 @@
-"""Whose the objects of the provider's account are, as SQL. Functions over a connection that is in a transaction."""
+"""The owners of objects in the provider's account, as SQL. Functions over a connection that is in a transaction."""
 
 import sqlite3
 from collections.abc import Sequence
@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from proxy.storage.port import ObjectRecord
 
 _COLUMNS = "name, team, family, server, deployment, forget_at, bill"
-# A name that the team has keeps its bill; one that another team has at the server changes nothing.
+# A name that the team has already keeps its bill. A name that another team has at the server stays that team's.
 _REMEMBER = f"""
     INSERT INTO object ({_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?)
     ON CONFLICT (team, name) DO UPDATE SET forget_at = max(forget_at, excluded.forget_at)
@@ -17,7 +17,7 @@ _NAMES_AT_ONCE = 10_000
 
 
 def remember(connection: sqlite3.Connection, records: Sequence[ObjectRecord], now: float) -> None:
-    """Keep records; what has ended goes first, so that it blocks nobody."""
+    """Keep records. Records that have ended are deleted first, so that they block nobody."""
     connection.execute("DELETE FROM object WHERE forget_at <= ?", (now,))
     connection.executemany(
         _REMEMBER, [(r.name, r.team, r.family, r.server, r.deployment, r.forget_at, r.bill) for r in records]

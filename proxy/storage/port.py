@@ -1,12 +1,12 @@
 """The store port: everything that outlives a request, behind one protocol with three engines (memory, SQLite, Redis).
 
-Money is counted in nano-dollars, integers, so that sums are exact on every engine (a counter stays below 2^53, which is
-9 million USD: Redis scripts compute in doubles). Every method may raise ``proxy.ports.StoreError``; no other error
+Money is counted in integer nano-dollars, so that sums are exact on every engine. A counter stays below 2^53, which is 9
+million USD, because Redis scripts compute in doubles. Every method may raise ``proxy.ports.StoreError``; no other error
 leaves an engine. One method is one round trip. ``now`` is unix seconds of the machine's clock: it decides what has
 expired, never which window an exchange belongs to.
 
-The life of a reservation, by exchange id. Each step is atomic, and done once however often it is asked for and in
-whichever order the calls arrive (a call that timed out may still be carried out later)::
+The life of a reservation, by exchange id, is below. Each step is atomic. It is done once, however often it is asked for
+and in whichever order the calls arrive; a call that timed out may still be carried out later::
 
     reserve ──> settle      the entry is written, the counters move from reserved to spent
        │  └───> release     the counters go back; no entry
@@ -14,16 +14,13 @@ whichever order the calls arrive (a call that timed out may still be carried out
                             corrects counters and entry to the truth, once
     settle alone            the store was away when it was reserved: the counters are charged, the entry written
 
-A reserve that arrives after its settle or release grants and changes nothing. An engine remembers what it must for that
-at least ``REMEMBERED_S``.
+A reserve that arrives after its settle or release is granted and changes nothing. For that, an engine remembers ended
+reservations for at least ``REMEMBERED_S``.
 """
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, Protocol, TypeVar
-
-Nanos = int
-"""10^-9 USD."""
 
 REMEMBERED_S = 86400.0
 """How long a release, and a reservation that was billed as it stood, are remembered at least."""
@@ -31,13 +28,13 @@ REMEMBERED_S = 86400.0
 
 @dataclass(frozen=True, slots=True)
 class Charge:
-    """One counter that an exchange draws on: a budget in one of its windows, or a rate limit.
+    """What an exchange draws from one counter: a budget in one of its windows, or a rate limit.
 
-    ``account`` names the counter within the team: rule, whom it is for, and window ("b:monthly:-:2026-11-01"); it is
-    forgotten ``keep_s`` after its last change (None: never). ``amount`` is what is reserved, in the counter's unit
-    (nano-dollars, tokens, requests), ``expected`` what will probably come of it. ``limit`` is the most that spent and
-    reserved may reach together, this charge included (None: counted only). ``within`` are further counters that count
-    towards the same limit: the earlier parts of a rolling window.
+    ``account`` names the counter within the team, by rule, subject and window ("b:monthly:-:2026-11-01"). The counter
+    is forgotten ``keep_s`` after its last change (None: never). ``amount`` is what is reserved, in the counter's unit
+    (nano-dollars, tokens, requests), and ``expected`` what will probably be spent. ``limit`` is the most that spent and
+    reserved may reach together with this charge (None: no limit). ``within`` are further counters that count towards
+    the same limit: the earlier parts of a rolling window.
     """
 
     account: str
@@ -50,10 +47,8 @@ class Charge:
 
 @dataclass(frozen=True, slots=True)
 class Reserve:
-    """All charges of one exchange (there may be none): granted together or not at all.
-
-    ``expires_at``: when the reservation of a worker that died is billed as it stands, marked estimated.
-    """
+    """All charges of one exchange (there may be none): granted together or not at all. At ``expires_at`` the
+    reservation of a worker that died is billed as it stands, marked estimated."""
 
     exchange_id: str
     team: str
@@ -65,7 +60,7 @@ class Reserve:
 
 @dataclass(frozen=True, slots=True)
 class Balance:
-    """A counter after a call, in its own unit; with those that its charge named ``within``, added up."""
+    """A counter after a call, in its own unit, with the counters that its charge names in ``within`` added up."""
 
     account: str
     spent: int
@@ -75,8 +70,8 @@ class Balance:
 
 @dataclass(frozen=True, slots=True)
 class Granted:
-    """The reservation stands. One balance a charge, in their order, with the new reservation in them. ``epoch`` is the
-    store's (``proxy.core.epoch``), empty where it has lost its own; None where the engine has none."""
+    """The reservation stands. There is a balance for each charge, in their order, which includes the new reservation.
+    ``epoch`` is the store's (``proxy.core.epoch``); empty where the store has lost it; None where it has none."""
 
     balances: Sequence[Balance]
     epoch: str | None = field(default=None, compare=False)
@@ -84,7 +79,7 @@ class Granted:
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """Nothing was reserved: ``balance`` is the first counter that would have passed its limit, as it stands."""
+    """Nothing was reserved. ``balance`` is the first counter that would have passed its limit, as it stands."""
 
     charge: Charge
     balance: Balance
@@ -92,10 +87,10 @@ class Refused:
 
 @dataclass(frozen=True, slots=True)
 class LedgerEntry:
-    """One settled exchange in the ledger. Prices are applied before: a later price change rewrites nothing.
+    """One settled exchange in the ledger, at the prices of its day. An entry holds no text and no key.
 
-    ``at`` is when the request arrived: windows and reports agree on the day. No text, no keys: ``key_id`` is a virtual
-    key's public id, ``user`` what the key or the client named. ``saved`` is against the client's own layout, signed.
+    ``at`` is when the request arrived, so that windows and reports agree on the day. ``key_id`` is a virtual key's
+    public id, and ``user`` what the key or the client named. ``saved`` is the difference to the client's own layout.
     """
 
     exchange_id: str
@@ -113,16 +108,16 @@ class LedgerEntry:
     write_1h_tokens: int = 0
     plain_tokens: int = 0
     output_tokens: int = 0
-    cost: Nanos = 0
-    saved: Nanos = 0
+    cost: int = 0
+    saved: int = 0
     latency_ms: int = 0
     estimated: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Settle:
-    """The end of an exchange. Each ``amount`` of ``final`` replaces what was reserved on that account; an account that
-    was reserved and is not named is charged nothing, one that was not reserved is charged, too."""
+    """The end of an exchange. Each ``amount`` of ``final`` replaces what was reserved on its counter. A counter that
+    was reserved and is not in ``final`` is charged nothing; a counter that was not reserved is charged, too."""
 
     entry: LedgerEntry
     final: Sequence[Charge]
@@ -137,8 +132,8 @@ class Release:
 
 
 PutOff = Settle | Release | Reserve
-"""A call that the store gets later, because it did not answer. A reservation is made for an exchange that was sent
-without one: no limit is asked any more."""
+"""A call that the store gets later, because it did not answer. A reservation among them is for an exchange that was
+sent without one: it has no limits any more."""
 
 SpendGroup = Literal["team", "key", "user", "model", "day"]
 GROUP_FIELDS: Mapping[SpendGroup, str] = {"team": "team", "key": "key_id", "user": "user", "model": "model"}
@@ -147,11 +142,9 @@ GROUP_FIELDS: Mapping[SpendGroup, str] = {"team": "team", "key": "key_id", "user
 
 @dataclass(frozen=True, slots=True)
 class SpendQuery:
-    """A report: entries with ``since <= at < until``, of one team (key, user, model) or of all, summed up by the given
-    groups; no group: one row, or none where there is no entry.
-
-    ``utc_offset_s`` is added to ``at`` before a day is taken: a group "day" reads "2026-11-22".
-    """
+    """A report: entries with ``since <= at < until``, of one team (key, user, model) or of all, summed up by groups.
+    Without a group there is one row, or none where there is no entry. ``utc_offset_s`` is added to ``at`` before the
+    day is taken; a group "day" reads "2026-11-22"."""
 
     since: float
     until: float
@@ -165,7 +158,7 @@ class SpendQuery:
 
 @dataclass(frozen=True, slots=True)
 class SpendRow:
-    """One line of a report. ``group`` has the asked groups in their order; ``estimated`` counts entries."""
+    """One line of a report. ``group`` has the groups of the query in their order; ``estimated`` counts entries."""
 
     group: Mapping[str, str]
     requests: int
@@ -173,8 +166,8 @@ class SpendRow:
     write_tokens: int
     plain_tokens: int
     output_tokens: int
-    cost: Nanos
-    saved: Nanos
+    cost: int
+    saved: int
     estimated: int
 
 
@@ -198,7 +191,7 @@ class KeyRecord:
 
 @dataclass(frozen=True, slots=True)
 class TeamRecord:
-    """A team. ``forwards_keys``: its clients may bring the provider's key along, and that one goes upstream."""
+    """A team. ``forwards_keys``: its clients may send the provider's key as well, which then goes upstream."""
 
     name: str
     mode: str = ""
@@ -208,13 +201,13 @@ class TeamRecord:
     forwards_keys: bool = False
     created_at: float = 0.0
     paths: tuple[str, ...] = ()
-    """Paths that it may use although they reach the whole account of the provider."""
+    """Paths that the team may use although they reach the whole account of the provider."""
 
 
 @dataclass(frozen=True, slots=True)
 class BudgetRecord:
-    """A budget: over what, how much, per which window. ``scope`` is "team", "key", "user" or "model"; ``subject`` the
-    key id, user or model it is for ("*": each one has its own)."""
+    """A budget: what it is for, how much it allows, and in which window. ``subject`` is the key id, user or model that
+    it is for ("*": each of them has its own counter)."""
 
     id: str
     team: str
@@ -274,22 +267,22 @@ class MoneyStore(Protocol):
         ...
 
     async def release(self, exchange_id: str, team: str, now: float) -> None:
-        """Give a reservation back: the exchange was never sent upstream, and leaves no entry. Once settled or billed,
-        it changes nothing."""
+        """Give the reservation of an exchange back that was never sent upstream. It leaves no entry. Where the exchange
+        was settled or billed, nothing changes."""
         ...
 
     async def carry_out(self, team: str, calls: Sequence[PutOff], now: float) -> None:
-        """Settle, release and reserve what was put off for one team, in one round trip. Where it raises, any of the
-        calls may have been carried out; to ask for them again changes nothing."""
+        """Settle, release and reserve what was put off for one team, in one round trip. Where it raises, some of the
+        calls may have been carried out; a repetition does no harm."""
         ...
 
     async def renew(self, team: str, exchange_ids: Sequence[str], expires_at: float) -> None:
-        """These exchanges still run. One that is not reserved (any more) is passed over."""
+        """These exchanges still run. An exchange without a reservation is left out."""
         ...
 
     async def expire(self, now: float) -> int:
-        """Bill every expired reservation as it stands, marked estimated; how many there were. Also the time to forget
-        what may be forgotten."""
+        """Bill every expired reservation as it stands, marked estimated; how many there were. Also forget what may be
+        forgotten."""
         ...
 
     async def balance(self, team: str, charge: Charge, now: float) -> Balance:
@@ -297,12 +290,12 @@ class MoneyStore(Protocol):
         ...
 
     async def set_spent(self, team: str, charge: Charge, now: float) -> Balance:
-        """Correct a counter: what it has spent, with those ``within`` its limit, becomes the charge's amount. What is
-        reserved stays. The balance before."""
+        """Correct a counter: what is spent on it, and on those ``within`` its limit, becomes the charge's amount. What
+        is reserved stays. Returns the balance before."""
         ...
 
     async def claim(self, team: str, name: str, keep_s: float, now: float) -> bool:
-        """Whether nobody has claimed this name in the last ``keep_s``: for notices that go out once."""
+        """Whether nobody has claimed this name in the last ``keep_s``, for notices that go out once."""
         ...
 
     async def spend(self, query: SpendQuery) -> Sequence[SpendRow]:
@@ -312,17 +305,18 @@ class MoneyStore(Protocol):
     async def entries(
         self, since: float, until: float, after: str = "", limit: int = 1000, team: str | None = None
     ) -> Sequence[LedgerEntry]:
-        """The ledger, ``since <= at < until``, in the order of (at, exchange id). The next page is asked for with
-        ``since`` the last entry's ``at`` and ``after`` its id: entries up to (since, after) are left out."""
+        """A page of the ledger, ``since <= at < until``, in the order of (at, exchange id). For the next page,
+        ``since`` is the last entry's ``at`` and ``after`` its id: entries up to (since, after) are left out."""
         ...
 
     async def forget_entries(self, before: float) -> int:
-        """Retention: delete entries with ``at < before``; how many there were. Counters stand on their own."""
+        """Delete entries with ``at < before``; how many there were. Counters stay."""
         ...
 
 
 class DirectoryStore(Protocol):
-    """Teams, keys and budgets that are managed while the proxy runs. Small: read whole, cached by version."""
+    """Teams, keys and budgets that are managed while the proxy runs. They are few: all are read, and cached by
+    version."""
 
     async def directory_version(self) -> int:
         """Grows with every change."""
@@ -342,16 +336,16 @@ class DirectoryStore(Protocol):
 
 
 class ObjectStore(Protocol):
-    """Whose the objects of the provider's account are. A record counts until its ``forget_at``."""
+    """The owners of objects in the provider's account. A record counts until its ``forget_at``."""
 
     async def remember(self, team: str, records: Sequence[ObjectRecord], most: int, now: float) -> None:
-        """Keep records of one team. What the team has already keeps its bill and lives as long as the later of both
-        says; an object that another team has made at the same server stays that team's. Beyond ``most`` objects, give
-        or take a sixteenth, the team's records that end first are forgotten."""
+        """Keep records of one team. An object that the team has already keeps its bill, and the later end of both. An
+        object that another team has made at the same server stays that team's. Beyond about ``most`` objects (a
+        sixteenth more or less), the team's records that end first are forgotten."""
         ...
 
     async def owned(self, team: str, names: Sequence[str], now: float) -> Sequence[ObjectRecord | None]:
-        """The team's objects of these names; None for each that is not the team's."""
+        """The team's objects of these names; None for an object that is not the team's."""
         ...
 
     async def disown(self, team: str, name: str) -> None:
@@ -359,12 +353,13 @@ class ObjectStore(Protocol):
         ...
 
     async def take_bill(self, team: str, name: str) -> str:
-        """The bill of the team's object, which from now on has none: of several that ask at once, one gets it."""
+        """Take the bill of the team's object away. Of several callers at once, one gets it; the others get an empty
+        text."""
         ...
 
 
 class FactStore(Protocol):
-    """Small texts about the store itself, by name (``proxy.core.epoch``)."""
+    """Short texts about the store itself, by name (``proxy.core.epoch``)."""
 
     async def facts(self) -> Mapping[str, str]:
         """All of them."""
@@ -376,7 +371,7 @@ class FactStore(Protocol):
 
 
 class StateStore(Protocol):
-    """Layout state: opaque, versioned blobs that may be lost (caching then starts anew), never wrong."""
+    """Layout state: opaque, versioned blobs. They may be lost (caching then starts anew), but they are never wrong."""
 
     async def load(self, scope: str, names: Sequence[str], now: float) -> Sequence[bytes | None]:
         """Blobs of one scope, in one round trip."""
@@ -397,7 +392,7 @@ class Store(MoneyStore, DirectoryStore, ObjectStore, FactStore, StateStore, Prot
     """Whether what it holds outlives the process."""
 
     async def time(self) -> float | None:
-        """The store's own clock, in unix seconds; None where it has none but the machine's."""
+        """The store's own clock, in unix seconds; None where the machine's clock is the store's."""
         ...
 
     async def ping(self) -> None:

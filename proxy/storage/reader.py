@@ -1,4 +1,4 @@
-"""A thread that reads a SQLite file beside the thread that writes it: in WAL mode neither holds the other up."""
+"""A thread that reads a SQLite file beside the thread that writes it. In WAL mode neither waits for the other."""
 
 import asyncio
 import sqlite3
@@ -11,8 +11,8 @@ T = TypeVar("T")
 
 
 class Reader:
-    """One connection, made for the first work. Work fails with what SQLite raises, and with RuntimeError once the
-    reader is closed."""
+    """One connection, which is made for the first work. Work raises what SQLite raises, and RuntimeError after
+    ``close``."""
 
     def __init__(self, path: Path, busy_timeout_s: float, is_damage: Callable[[sqlite3.Error], bool]) -> None:
         """A connection that has met damage, as ``is_damage`` tells, is closed: the next work opens the file anew."""

@@ -1,9 +1,9 @@
 """The store in Redis, 7 or later: shared by any number of workers and hosts; one server, or a cluster.
 
-Every method that a request waits for is one script, which is one round trip and atomic; its keys carry a hash tag of
-their team or scope, so that a cluster keeps them on one node. What is acknowledged is as durable as the server is set
-up to be: with ``appendonly yes`` and ``appendfsync always`` nothing acknowledged is lost, with ``everysec`` up to the
-last second (https://redis.io/docs/latest/operate/oss_and_stack/management/persistence/).
+Every method that a request waits for is one script, which is one round trip and atomic. Its keys carry a hash tag of
+their team or scope, so that a cluster keeps them on one node. What is acknowledged is as durable as the server's
+configuration makes it: with ``appendonly yes`` and ``appendfsync always`` nothing acknowledged is lost, with
+``everysec`` up to the last second (https://redis.io/docs/latest/operate/oss_and_stack/management/persistence/).
 """
 
 import asyncio
@@ -48,11 +48,11 @@ _MONEY_KEYS = ("accounts", "forget", "open", "due", "closed", "closed_until", "e
 _STATE_KEYS = ("blobs", "until", "sizes")
 _TEAMS = PREFIX + "{directory}:active"
 _VERSION = PREFIX + "{directory}:version"
-# A team is entered into the set of teams this often, by each worker that serves it: the set may have been lost.
+# Each worker enters a team that it serves into the set of teams this often, because the set may have been lost.
 _REGISTERED_S = 60.0
 _PAGE = 1000
 SCOPE_BYTES = 64 << 20
-"""The most memory of the server that the layout state of one scope (a team's key) takes, whatever its blobs are."""
+"""The most memory of the server that the layout state of one scope (a team's key) takes."""
 
 _TEAM_SCRIPTS = (
     "reserve", "renew", "expire", "balance", "claim", "entries", "forget_entries", "set_spent",
@@ -247,13 +247,14 @@ class RedisStore:
         return [_ENTRY.decode(entry) for entry in found]
 
     async def _register(self, team: str, now: float) -> None:
-        """Have the team among those that ``expire`` and reports look at. Rarely more than a look into a dict."""
+        """Enter the team into the set that ``expire`` and reports go through. Mostly this is a look into a dict."""
         if abs(now - self._registered.get(team, float("-inf"))) >= _REGISTERED_S:
             await self._link.command("SADD", _TEAMS, team)
             self._registered[team] = now
 
     async def _register_again(self) -> None:
-        """The set of teams was lost: without it reports are empty, and what dead workers left is not billed."""
+        """Enter all teams again, because the set was lost. Without it reports are empty, and dead workers are not
+        billed."""
         if self._registered:
             await self._link.command("SADD", _TEAMS, *self._registered)
 
@@ -262,7 +263,7 @@ class RedisStore:
 
 
 def _keys(kind: str, owner: str, names: Iterable[str]) -> list[str]:
-    """Keys of one hash slot. The owner's name is data: a brace in it must not end the tag."""
+    """Keys of one hash slot. A brace in the owner's name must not end the hash tag, so the name is quoted."""
     tag = f"{PREFIX}{{{kind}:{quote(owner, safe='')}}}:"
     return [tag + name for name in names]
 
@@ -272,7 +273,7 @@ def _directory(kind: str) -> str:
 
 
 def _packed(entry: LedgerEntry) -> str:
-    """An entry without what is as it is by default: two thirds of it, mostly."""
+    """An entry without the fields that have their default value, which are two thirds of it in most cases."""
     values = ((name, getattr(entry, name)) for name in LedgerEntry.__slots__)
     return json.encode({name: value for name, value in values if value not in ("", 0)}).decode()
 

@@ -1,7 +1,7 @@
-"""Makes a client for a Redis: one server or a cluster, found out by asking; of a version and a schema that are known.
+"""Makes a client for a Redis. It asks the server whether it is a cluster, and checks the versions of server and schema.
 
-Every client reads the file of authorities anew, and looks the server's name up anew: a certificate may be renewed, and
-a name may lead to another server after a failover.
+Every client reads the file of authorities and looks up the server's name anew, because a certificate may be renewed,
+and a name may lead to another server after a failover.
 """
 
 import ssl
@@ -21,8 +21,7 @@ SCHEMA = 1
 """The layout of the keys. A later program raises it, and brings the data along."""
 
 CONNECT_S = 2.0
-"""To connect, find out what the server is, and check its version takes several round trips, and with TLS 20 ms of
-computing."""
+"""Connecting and checking the server takes several round trips, and with TLS 20 ms of computing."""
 
 _SCHEMA_KEY = PREFIX + "schema"
 _OLDEST = 7
@@ -60,8 +59,8 @@ async def connected(address: Address) -> Client:
 
 
 async def check_writing(client: Client) -> None:
-    """Mark an empty store with the version of this program: a server that only reads, or is full, refuses that although
-    nothing is written where the mark stands. Raises StoreError where a later program has written it, and RedisError."""
+    """Mark an empty store with the version of this program. A server that is read-only or full refuses the command even
+    where the mark stands already. Raises StoreError where a later program has written it, and RedisError."""
     await client.execute_command("SET", _SCHEMA_KEY, SCHEMA, "NX")
     found = int(await client.execute_command("GET", _SCHEMA_KEY) or SCHEMA)
     if found > SCHEMA:
@@ -69,7 +68,7 @@ async def check_writing(client: Client) -> None:
 
 
 def said(error: Exception) -> str:
-    """What a failure says, with advice where a certificate is refused."""
+    """The text of a failure, with advice where a certificate is refused."""
     refused: BaseException | None = error
     while not isinstance(refused, ssl.SSLCertVerificationError):
         if refused is None:

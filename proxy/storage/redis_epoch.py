@@ -1,8 +1,8 @@
 """The epoch of a Redis (``proxy.core.epoch``): facts in one hash, and the epoch in the keys of every team.
 
-A script of a team reads the team's copy of the epoch on the way. Where that is missing or another one, the team is new
-under the epoch, or its keys were lost. A set of teams for each epoch tells the two apart, also in a cluster of which
-one node was emptied: a team's copy is written before the team is entered into the set.
+Every script of a team also reads the team's copy of the epoch. Where the copy is missing or differs, either the team is
+new under this epoch, or its keys were lost. For each epoch there is a set of teams, which tells the two cases apart,
+also in a cluster of which one node was emptied: a team's copy is written before the team is entered into the set.
 """
 
 import secrets
@@ -22,7 +22,7 @@ CopyKey = Callable[[str], str]
 
 
 class RedisEpoch:
-    """The epoch as this process has read it last. ``on_change`` is called when it is another one than before."""
+    """The epoch as this process read it last. ``on_change`` is called when it has changed."""
 
     def __init__(self, link: RedisLink, copy_key: CopyKey, on_change: Callable[[], Awaitable[None]]) -> None:
         self._link = link
@@ -50,7 +50,8 @@ class RedisEpoch:
                 await self._link.command("HSETNX", _FACTS, name, value)
 
     async def of(self, team: str, copy: str) -> str:
-        """The store's epoch, as far as the team's keys belong to it. ``copy`` is what a script found there."""
+        """The store's epoch where the team's keys belong to it, else empty. ``copy`` is the team's copy, which a script
+        read."""
         if copy and copy == self._current:
             return copy
         current = (await self.facts()).get(epoch.EPOCH, NO_EPOCH)
@@ -65,7 +66,7 @@ class RedisEpoch:
         return current
 
     async def _begin_anew(self) -> str:
-        """The keys of a team were lost, with others perhaps: the store is not the one that it was."""
+        """The keys of a team were lost, perhaps with other keys: the store begins a new epoch."""
         facts = await self.facts()
         if facts.get(epoch.EPOCH):
             await self.put(epoch.to_replace(facts, secrets.token_hex(8)), overwrite=True)

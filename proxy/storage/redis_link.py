@@ -1,9 +1,9 @@
-"""The line to Redis: scripts by their digest; every failure a StoreError.
+"""The connections to Redis. Scripts are called by their digest, and every failure is a StoreError.
 
-The first call connects, and the first call after a failure: a proxy starts without its store, and finds it when it is
-back. To connect may take longer than a call may: a caller that gives up does not end it.
+The first call connects, and so does the first call after a failure. So a proxy starts without its store, and finds it
+when it is back. Connecting may take longer than a call may; a caller that gives up does not end it.
 
-Beyond so many calls at once, those that wait go together: the next one that is answered is followed by all of them in
+When too many calls run at once, further calls wait. As soon as one call is answered, all that wait are sent together in
 one write, which costs one round trip. So a busy worker does not lengthen the queue in front of its store.
 """
 
@@ -36,12 +36,12 @@ from proxy.tasks import Tasks, drain, spawn
 __all__ = ["PREFIX", "SCHEMA", "Argument", "RedisLink", "Script"]
 
 _LUA = Path(__file__).parent / "lua"
-# A server answers one call at a time anyway, and a connection costs more to make than many calls.
+# A server answers one call at a time anyway, and making a connection costs more than many calls.
 _CONNECTIONS = 8
 _MOST_TOGETHER = 100
 # EVALSHA digest count key ...
 _KEY_OF_A_SCRIPT = 3
-# The server is not, or is not any more, the one that takes what is written; or the connections to it are dead.
+# These errors say that this server does not take writes (any more), or that the connections to it are dead.
 _ANOTHER_SERVER = (LineError, ReadOnlyError, MovedError, ClusterDownError)
 
 Argument = str | bytes | int | float
@@ -63,7 +63,7 @@ class Script:
 
 @dataclass(slots=True, eq=False)
 class _Line:
-    """A client, and how many calls it has under way: one that was dropped is closed behind the last of them."""
+    """A client, and the number of its calls under way. A dropped client is closed after the last of them."""
 
     client: Client
     calls: int = 0
@@ -114,8 +114,8 @@ class RedisLink:
             raise StoreError(f"Redis: {error}") from error
 
     async def ping(self) -> None:
-        """Raises StoreError where the server does not take what is written. The question waits for no other call, and
-        goes out on a new connection, which takes the place of those that there were: they may be dead."""
+        """Raises StoreError where the server does not take writes. The ping waits for no other call. It goes out on a
+        new connection, which replaces the old ones, because those may be dead."""
         async with self._translated():
             if self._line is not None and not isinstance(self._line.client, Redis):
                 await self._patience.wait_for(check_writing(self._line.client))
@@ -145,7 +145,7 @@ class RedisLink:
         return _given(answer)
 
     def _node(self, words: Sequence[Argument]) -> _Node:
-        """Which server a call goes to: one of a cluster that does not answer holds up nobody else's calls."""
+        """The server that a call goes to. A server of a cluster that does not answer holds up its own calls only."""
         name = ""
         if self._line is not None and isinstance(self._line.client, RedisCluster):
             key = words[_KEY_OF_A_SCRIPT if words[0] in ("EVALSHA", "EVAL") else 1]
@@ -155,7 +155,7 @@ class RedisLink:
         return self._nodes.setdefault(name, _Node())
 
     def _send_waiting(self, node: _Node) -> None:
-        """Somebody has been answered: those who wait are sent, together."""
+        """A call was answered: send the calls that wait, together."""
         while node.waiting and node.under_way < _CONNECTIONS:
             is_single = self._line is not None and isinstance(self._line.client, Redis)
             count = min(len(node.waiting), _MOST_TOGETHER if is_single else 1)
@@ -219,7 +219,7 @@ class RedisLink:
         return line
 
     def _drop(self, line: _Line) -> None:
-        """The next call connects anew. The client of a cluster finds its way itself, by all the nodes that it knows."""
+        """Let the next call connect anew. The client of a cluster finds another node by itself."""
         if isinstance(line.client, Redis):
             line.is_dropped = True
             if self._line is line:
@@ -241,8 +241,8 @@ class RedisLink:
 
 
 async def _twice(client: Client, calls: Sequence[tuple[Argument, ...]]) -> Sequence[Any]:
-    """Once more where the line broke: after a restart of the server every pooled connection is a dead one, and every
-    call of ours may be repeated."""
+    """Ask, and ask again where the connection broke. After a restart of the server every pooled connection is dead, and
+    every call may be repeated."""
     try:
         answers = await _answers(client, calls)
     except LineError:
@@ -269,7 +269,8 @@ async def _answers(client: Client, calls: Sequence[tuple[Argument, ...]]) -> Seq
 
 
 def _given(answer: Any) -> Any:
-    """An answer that is none is raised: as a StoreError, but for a script that the server does not know."""
+    """The answer. An error is raised: as a StoreError, or as NoScriptError for a script that the server does not
+    know."""
     if isinstance(answer, (StoreError, NoScriptError)):
         raise answer
     if isinstance(answer, RedisError):

@@ -1,6 +1,7 @@
-"""Whose the objects of the provider's account are, in Redis: one script, which is one round trip, for each call.
+"""The owners of objects in the provider's account, in Redis. Each call is one script, which is one round trip.
 
-All keys carry one hash tag, so that a script sees every team's objects: nobody takes over what another team has made.
+All keys carry one hash tag, so that a script sees the objects of every team. No team can take over an object that
+another team has made.
 """
 
 from collections.abc import Sequence
@@ -15,7 +16,7 @@ from proxy.storage.redis_link import PREFIX, RedisLink, Script
 _TAG = PREFIX + "{objects}:"
 _SCRIPTS = ("remember", "owned", "disown", "take_bill", "prune")
 _PRUNED_AT_ONCE = 500
-# A script's arguments are values on Lua's stack, which has room for a few thousand.
+# The arguments of a script stand on Lua's stack, which has room for a few thousand values.
 _NAMES_AT_ONCE = 1000
 
 _RECORD: Final = json.Decoder(ObjectRecord)

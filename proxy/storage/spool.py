@@ -1,12 +1,12 @@
-"""What could not be written while the store was away: a worker's own SQLite file, read in pages when the store is back.
+"""Keeps calls that the store did not take, in a SQLite file of the worker's own, until the store is back.
 
-Each file belongs to the worker that opened it, which holds SQLite's exclusive lock for as long as it lives; so the
-files of workers that died are those that another one can open, and it takes them over. A spooled call is durable when
-``add`` returns. Whoever reads a page has the store carry its calls out, and has the spool forget them afterwards; a
-call that is carried out twice counts once (``proxy.storage.port``).
+Each file belongs to the worker that opened it, which holds SQLite's exclusive lock as long as it lives. A file that
+another worker can open belongs to a worker that died, and is taken over. A call is durable when ``add`` returns. A
+caller that reads a page has the store carry its calls out, and then has the spool forget them. A call that is carried
+out twice counts once (``proxy.storage.port``).
 
-A reservation among the calls is an *intent*: what is billed where its exchange is never settled. The exchange's end
-takes its place, in one transaction. A file that is damaged is set aside; what can be read of it goes into a new one.
+A reservation among the calls is an *intent*: what is billed if its exchange is never settled. The end of the exchange
+replaces it, in one transaction. A damaged file is set aside, and what can be read of it goes into a new file.
 """
 
 import asyncio
@@ -27,9 +27,9 @@ from proxy.storage.port import PutOff
 from proxy.storage.spooled import Row
 
 PAGE = 250
-"""The most calls of a page: the store carries out those of one team in one step, and answers nobody else meanwhile."""
+"""The most calls of a page. The store carries out those of one team in one step, and answers nobody else meanwhile."""
 MAX_BYTES = 1 << 30
-"""The most bytes of calls that one worker keeps. What it takes over from workers that died is kept beyond that."""
+"""The most bytes of calls that one worker keeps. Calls that it takes over from dead workers are kept beyond that."""
 _SUFFIX = ".spool"
 _FILES = ("", "-wal", "-shm", "-journal")
 
@@ -38,8 +38,8 @@ _log = logging.getLogger("stratiform.store")
 
 class Spool:
     """The pending calls of one worker. The file is made when there is something to write. ``refuges`` are folders for
-    what neither the store nor this one takes when the worker ends; ``fsync``: what is kept survives a power cut, too.
-    """
+    calls that neither the store nor this spool takes when the worker ends. ``fsync``: calls survive a power cut,
+    too."""
 
     def __init__(
         self, folder: Path, max_bytes: int = MAX_BYTES, *, refuges: Sequence[Path] = (), fsync: bool = True
@@ -52,22 +52,22 @@ class Spool:
         self._database: Database | None = None
         # Many calls may be put off at once; a second connection would find the file locked by the first.
         self._opening = asyncio.Lock()
-        # Never given twice, not even where another file takes a damaged one's place: what was read by its number is
-        # forgotten by it.
+        # No number is given twice, not even when a new file replaces a damaged one: calls are forgotten by the number
+        # under which they were read.
         self._numbers = count(1)
         self.size = 0
         self._bytes = 0
 
     async def add(self, call: PutOff) -> None:
-        """Keep a call. Durable when it returns. Raises StoreError, also beyond the bound. The end of an exchange whose
-        intent is here takes its place beyond the bound, too."""
+        """Keep a call. It is durable on return. Raises StoreError, also where the bound is reached; the end of an
+        exchange replaces its intent even then."""
         if not await self._add([spooled.row_of(next(self._numbers), call)], self._max_bytes - self._bytes):
             raise StoreError(f"it holds {self._max_bytes >> 20} MiB already (stratiform.spool_max_mib)")
 
     async def adopt(self) -> Sequence[PutOff]:
         """Take over what workers that died have left, and return it. Raises StoreError."""
         first = next(self._numbers)
-        for folder in (*self._refuges, self._folder):  # an end in a refuge takes the place of its intent here
+        for folder in (*self._refuges, self._folder):  # an end in a refuge replaces its intent in this folder
             for path in await asyncio.to_thread(_found_in, folder, is_refuge=folder in self._refuges):
                 if path != self._path:
                     await self._take_over(path)
@@ -155,7 +155,7 @@ class Spool:
         return True
 
     async def _read(self, rows: Sequence[Row]) -> Sequence[tuple[int, PutOff]]:
-        """Calls with their numbers. A row that cannot be read is said, and deleted."""
+        """Calls with their numbers. A row that cannot be read is logged and deleted."""
         calls = [(row, call) for row in rows if (call := _readable(row)) is not None]
         if len(calls) < len(rows):
             kept = {row.number for row, _ in calls}
@@ -169,9 +169,9 @@ class Spool:
             return self._database
 
     async def _set_aside(self, database: Database, error: DamagedFile) -> None:
-        """Give up this worker's own file, and go on in a new one with what can be read of it."""
+        """Give up this worker's damaged file, and go on in a new file with what can be read of the old one."""
         async with self._opening:
-            if self._database is not database:  # somebody else has done it
+            if self._database is not database:  # another call has done it
                 return
             await database.aclose()
             damaged, self._path = self._path, _new_path(self._folder)
@@ -179,7 +179,7 @@ class Spool:
         await self._salvage(damaged, error, await asyncio.to_thread(spooled.salvaged, damaged))
 
     async def _take_over(self, path: Path) -> None:
-        """Move another file's calls into this one; nothing, where its worker lives."""
+        """Move the calls of another file into this one. Where the worker of that file lives, do nothing."""
         try:
             other = await Database.open(path, SPOOL, exclusive=True, busy_timeout_s=0.0)
             try:
@@ -232,7 +232,7 @@ def _found_in(folder: Path, *, is_refuge: bool) -> Sequence[Path]:
 
 
 def _is_usable(folder: Path) -> bool:
-    """Whether calls may be written there: the folder is this user's, and nobody else may write to it."""
+    """Whether calls may be written there: the folder belongs to this user, and nobody else may write to it."""
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     except OSError:

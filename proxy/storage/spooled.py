@@ -17,7 +17,7 @@ _TYPES: dict[str, Callable[[bytes], PutOff]] = {
     "settle": msgspec.json.Decoder(Settle).decode,
     "release": msgspec.json.Decoder(Release).decode,
 }
-# As bytes: text that is damaged must not fail the rows beside it.
+# Columns are read as bytes, so that damaged text does not fail the other rows.
 _SELECT = (
     "SELECT number, CAST(kind AS BLOB), CAST(exchange AS BLOB), CAST(call AS BLOB) FROM pending WHERE number > ? "
     "ORDER BY number"
@@ -73,8 +73,8 @@ def row_of(number: int, call: PutOff) -> Row:
 
 
 def adding(rows: Sequence[Row], room_bytes: int | None = None) -> Callable[[sqlite3.Connection], Added | None]:
-    """Write rows: the end of an exchange in the place of its intent, and no intent behind the end of its exchange. None
-    where there is no room for a row that takes nobody's place."""
+    """Write rows. The end of an exchange replaces its intent, and an intent is not written behind the end of its
+    exchange. None where there is no room for a row that replaces nothing."""
 
     def work(connection: sqlite3.Connection) -> Added | None:
         more = size = 0
@@ -104,7 +104,7 @@ def forgetting(numbers: Sequence[int]) -> Callable[[sqlite3.Connection], int]:
 
 
 def salvaged(path: Path) -> Sequence[Row]:
-    """What can be read of a damaged file: its rows from the first on, and from the last on backwards."""
+    """What can be read of a damaged file: it is read from the first row forwards, and from the last row backwards."""
     found: dict[int, Row] = {}
     for order in ("ASC", "DESC"):
         with suppress(sqlite3.Error), closing(sqlite3.connect(path)) as connection:

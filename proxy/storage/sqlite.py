@@ -1,9 +1,9 @@
-"""The store in a SQLite file: survives a restart, and a kill at any moment. For the workers of one process.
+"""The store in a SQLite file, for one process. It survives a restart, and a kill at any moment.
 
 The command line may open the file beside the proxy; a second proxy should not (``is_shared``).
 
-A file that turns out to be damaged is written no more: what is written on top of damage may be lost with it. It is used
-again once another file is in its place, or it was mended. Damage of the layout state alone costs that alone.
+A damaged file is written no more, because what is written on top of damage may be lost with it. It is used again when
+another file is in its place, or it was mended. Where only the layout state is damaged, only that is lost.
 """
 
 import asyncio
@@ -36,14 +36,14 @@ from proxy.storage.port import (
 T = TypeVar("T")
 P = ParamSpec("P")
 
-# Entries that one transaction deletes at most: others wait no longer than that.
+# The most entries that one transaction deletes, so that other work does not wait long.
 _FORGOTTEN_AT_ONCE = 2000
 STATE_BYTES = 256 << 20
-"""The most room that layout state takes in a file, give or take a sixteenth: what was saved first goes first."""
+"""The most room that layout state takes in a file, a sixteenth more or less. What was saved first goes first."""
 _CHECK_S = 2.0  # how long the start waits for the search for damage
 _CHECK_AGAIN_S = 1.0
 _TABLES = ("counter", "hold", "entry", "directory_version", "directory", "claim", "object")
-# As much as a busy moment writes: where this has room, a reservation has it, too.
+# As much as a busy moment writes: where this fits on the disk, a reservation fits, too.
 _PROBE = "probe" * 8192
 
 _log = logging.getLogger("stratiform.store")
@@ -89,7 +89,7 @@ class SqliteStore:
     async def open(
         cls, path: Path, busy_timeout_s: float = SERVING_WAIT_S, *, is_patient: bool = False
     ) -> "SqliteStore":
-        """The store in this file, made if need be. ``is_patient``: where the file is damaged, only its calls fail."""
+        """Open the store in this file, or make it. ``is_patient``: where the file is damaged, only its calls fail."""
         return cls(await Database.open(path, STORE, busy_timeout_s=busy_timeout_s, is_patient=is_patient))
 
     async def check(self, most_s: float = _CHECK_S) -> None:
@@ -245,7 +245,7 @@ class SqliteStore:
             _log.error(text + "a whole file is in its place", self._database.path, damage)
 
     def _stamp(self) -> tuple[int, ...]:
-        """What changes when another file comes into this one's place, or it is mended."""
+        """A value that changes when another file takes the place of this one, or the file is mended."""
         try:
             found = self._database.path.stat()
         except OSError:

@@ -1,4 +1,4 @@
-"""Adds ledger entries up into the lines of a report, for engines that cannot do that themselves."""
+"""Sums ledger entries up for a report, for engines that cannot do that themselves."""
 
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime

@@ -8,7 +8,7 @@ from proxy.ports import Fault
 
 
 class Troubled(Protocol):
-    """Whatever writes money down (``proxy.spend.store_guard.StoreClient``)."""
+    """Whatever writes money down (``proxy.spend.store_client.StoreClient``)."""
 
     @property
     def troubles(self) -> Mapping[str, str]:
@@ -29,9 +29,13 @@ class Condition:
     """The faults of now."""
 
     def __init__(
-        self, books: Troubled, epochs: Exchangeable, directory: Directory, on_store_error: Literal["allow", "deny"]
+        self,
+        store_client: Troubled,
+        epochs: Exchangeable,
+        directory: Directory,
+        on_store_error: Literal["allow", "deny"],
     ) -> None:
-        self._books = books
+        self._store_client = store_client
         self._epochs = epochs
         self._directory = directory
         self._denies = on_store_error == "deny"
@@ -40,7 +44,7 @@ class Condition:
         """One for each part that does not work. A spool that cannot be written bars every request, a store that is away
         those under a hard budget; until the store has been read once, there may be one for anybody."""
         faults = []
-        for part, why in self._books.troubles.items():
+        for part, why in self._store_client.troubles.items():
             if part == "store":
                 refuses = self._denies and (not self._directory.is_loaded or self._has_hard_budgets())
                 faults.append(Fault("store", f"the store is away: {why}", refuses))

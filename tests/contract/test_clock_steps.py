@@ -17,7 +17,7 @@ from proxy.engine.exchange import ExchangeOutcome
 from proxy.errors import BudgetExceeded
 from proxy.spend.alerts import BudgetAlerts
 from proxy.spend.reservations import BudgetReservations
-from proxy.spend.store_guard import StoreClient
+from proxy.spend.store_client import StoreClient
 from proxy.spend.timekeeping import ClockNews, Timekeeper
 from proxy.storage.port import Charge, LedgerEntry, Reserve, Settle, Store
 from proxy.telemetry.metrics import Metrics

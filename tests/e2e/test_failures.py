@@ -25,7 +25,7 @@ from tests.e2e.provider import (
     replies,
     streams,
 )
-from tests.money import gate
+from tests.money import admission_control
 
 HELLO: list[Any] = [{"role": "user", "content": "hello"}]
 
@@ -243,7 +243,7 @@ def test_bodies_beyond_the_limit_by_length_and_in_chunks(start: Start) -> None:
 
 
 def test_a_wrong_key_is_refused_before_the_body_is_read(start: Start) -> None:
-    proxy = start(Scripted(replies({})), admission=gate("sk-team"))
+    proxy = start(Scripted(replies({})), admission=admission_control("sk-team"))
     with proxy.other_client(api_key="sk-wrong") as client:
         with pytest.raises(openai.AuthenticationError) as caught:
             ask(client)
@@ -257,11 +257,11 @@ def test_a_wrong_key_is_refused_before_the_body_is_read(start: Start) -> None:
 
 def test_a_virtual_key_does_not_leave_the_house(start: Start) -> None:
     provider = Scripted(replies(completion()))
-    proxy = start(provider, admission=gate("sk-team"))
+    proxy = start(provider, admission=admission_control("sk-team"))
     with proxy.other_client(api_key="sk-team") as client, pytest.raises(openai.PermissionDeniedError):
         ask(client)
     assert provider.seen == []
-    proxy = start(provider, admission=gate("sk-team"), api_key="sk-operator")
+    proxy = start(provider, admission=admission_control("sk-team"), api_key="sk-operator")
     with proxy.other_client(api_key="sk-team") as client:
         ask(client)
     assert provider.seen[0].header("authorization") == "Bearer sk-operator"

@@ -295,7 +295,7 @@ def test_a_key_must_expire_in_the_future(world: World, verb: str, expires_at: ob
     path = "/admin/keys" if verb == "POST" else f"/admin/keys/{made['id']}"
     reply = world.call(verb, path, {"expires_at": expires_at}, key="master")
     assert reply.status == 400
-    assert "must be a time to come" in reply.json["error"]["message"]
+    assert "must be a time in the future" in reply.json["error"]["message"]
     assert KEYS["master"] not in world.log
 
 

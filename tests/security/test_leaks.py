@@ -167,9 +167,9 @@ def test_an_upstream_that_is_not_there_is_named_to_nobody() -> None:
 
 def test_the_reprs_of_what_is_held_show_no_key(world: World) -> None:
     """A repr may reach a log by anybody's hand: none of the parts shows a key in its own."""
-    gate: Any = world._assembly.parts.engine._ports.admission
-    held = [world._assembly, gate._identity, gate._identity._directory, gate._identity._directory.snapshot]
-    held += list(gate._identity._directory.snapshot.keys.values())
+    identity: Any = world._assembly.parts.engine._ports.admission.admit.__self__
+    held = [world._assembly, identity, identity._directory, identity._directory.snapshot]
+    held += list(identity._directory.snapshot.keys.values())
     models: Any = world._assembly.parts.models
     held += [level for name in ("cheap", "dear") for level in models.levels(name)]
     shown = " ".join(map(repr, held))

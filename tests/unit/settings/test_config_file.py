@@ -222,10 +222,10 @@ def test_a_key_that_stands_twice_is_refused_at_any_depth(tmp_path: Path, text: s
 
 def test_what_is_included_may_not_undo_the_keys_that_clients_need(tmp_path: Path) -> None:
     write(tmp_path, "stratiform: {mode: mark}\ngeneral_settings: {other: 1}\n", "more.yaml")
-    more = f"{tmp_path / 'more.yaml'}, too, which is included and would undo it; keep one"
+    more = f"{tmp_path / 'more.yaml'}, which is included and would undo it; keep one"
     for section in ("stratiform: {teams: [{name: a, keys: [k]}]}", "general_settings: {master_key: k}"):
         text = MODEL + f"include: [more.yaml]\n{section}\n"
-        assert problems(tmp_path, text) == [f"{section.partition(':')[0]}: stands in {more}"]
+        assert problems(tmp_path, text) == [f"{section.partition(':')[0]}: also stands in {more}"]
     assert read(tmp_path, MODEL + "include: [more.yaml]\ngeneral_settings: {x: 1}\n").stratiform.mode == "mark"
 
 

@@ -1,4 +1,4 @@
-"""The gate: the proxy's own keys never go upstream."""
+"""Admission: the proxy's own keys never go upstream."""
 
 import asyncio
 
@@ -9,7 +9,7 @@ from proxy.engine.ports import Admission
 from proxy.errors import Forbidden
 from proxy.ports import Deployment, Transport
 from tests.exchanges import make_exchange
-from tests.money import gate
+from tests.money import admission_control
 
 HEADERS = [("authorization", "Bearer sk-1")]
 
@@ -23,15 +23,15 @@ def reserve(admission: Admission, deployment: Deployment, *others: Deployment) -
 def test_a_virtual_key_is_refused_where_the_upstream_would_need_the_clients() -> None:
     deployment = Deployment("m", "m", Transport.HTTP, NONE)
     with pytest.raises(Forbidden, match="Model 'm' has no api_key") as caught:
-        reserve(gate("sk-1"), deployment)
+        reserve(admission_control("sk-1"), deployment)
     assert (caught.value.status, caught.value.code) == (403, "upstream_key_missing")
-    reserve(gate(), deployment)
+    reserve(admission_control(), deployment)
 
 
 def test_one_that_may_stand_in_is_looked_at_too() -> None:
     other = Deployment("n", "n", Transport.HTTP, NONE)
     with pytest.raises(Forbidden, match="Model 'n' has no api_key"):
-        reserve(gate("sk-1"), Deployment("m", "m", Transport.HTTP, NONE, api_key="k"), other)
+        reserve(admission_control("sk-1"), Deployment("m", "m", Transport.HTTP, NONE, api_key="k"), other)
 
 
 @pytest.mark.parametrize(
@@ -45,4 +45,4 @@ def test_one_that_may_stand_in_is_looked_at_too() -> None:
     ids=["key", "header", "litellm", "embedded"],
 )
 def test_a_request_is_accepted_where_the_upstream_has_a_key_or_needs_none(deployment: Deployment) -> None:
-    reserve(gate("sk-1"), deployment)
+    reserve(admission_control("sk-1"), deployment)

@@ -21,11 +21,11 @@ from proxy.errors import BudgetExceeded, BudgetUnavailable, Forbidden, RateLimit
 from proxy.ports import Deployment, Principal, Transport
 from proxy.spend.counters import counter_of
 from proxy.spend.epochs import Epochs
-from proxy.spend.store_guard import StoreStanding
+from proxy.spend.store_client import StoreStanding
 from proxy.spend.webhooks import WebhookSender
 from proxy.storage.port import Charge, LedgerEntry
 from proxy.telemetry.metrics import Metrics
-from tests.money import MODEL, NOW, RED, Desk, Flaky, desk, exchange
+from tests.money import MODEL, NOW, RED, Budgeting, Flaky, budgeting, exchange
 
 DOLLAR = 10**9
 TOTAL = Rule("total", "the budget 'total' of team 'red'", hard=1000 * DOLLAR, assumed_output_tokens=5)
@@ -37,14 +37,14 @@ def run(test: Callable[[], Coroutine[Any, Any, None]]) -> None:
     asyncio.run(test())
 
 
-async def spent(one: Desk, account: str = "b:total:-:total", team: str = "red") -> tuple[int, int]:
+async def spent(one: Budgeting, account: str = "b:total:-:total", team: str = "red") -> tuple[int, int]:
     balance = await one.store.balance(team, Charge(account, 0), NOW)
     return balance.spent, balance.reserved
 
 
 def test_money_is_reserved_at_the_worst_case_and_settled_to_what_it_was() -> None:
     async def main() -> None:
-        async with desk(TOTAL) as one:
+        async with budgeting(TOTAL) as one:
             asked = exchange(SIZE)
             await one.reserve(asked, limit=10)
             assert await spent(one) == (0, MOST + 10 * DOLLAR)
@@ -57,7 +57,7 @@ def test_money_is_reserved_at_the_worst_case_and_settled_to_what_it_was() -> Non
 
 def test_the_ledger_says_all_that_is_known_of_an_exchange() -> None:
     async def main() -> None:
-        async with desk(TOTAL) as one:
+        async with budgeting(TOTAL) as one:
             asked = exchange(SIZE, mode=Mode.MARK, reason="ordered")
             await one.reserve(asked)
             await one.settle(asked, Usage(50, 7, read=20, write_5m=10, write_1h=5), saved_usd=-0.5)
@@ -73,7 +73,7 @@ def test_the_ledger_says_all_that_is_known_of_an_exchange() -> None:
 def test_a_reservation_says_whether_anything_limits_it() -> None:
     async def main() -> None:
         for rules in ((), (TOTAL,)):
-            async with desk(*rules) as one:
+            async with budgeting(*rules) as one:
                 asked = exchange(SIZE)
                 held = await one.reserve(asked)
                 assert held.is_limited is bool(rules)
@@ -84,7 +84,7 @@ def test_a_reservation_says_whether_anything_limits_it() -> None:
 def test_what_does_not_fit_is_refused_with_when_it_begins_anew() -> None:
     async def main() -> None:
         monthly = replace(TOTAL, id="monthly", title="the budget 'monthly' of team 'red'", window="month", hard=MOST)
-        async with desk(monthly) as one:
+        async with budgeting(monthly) as one:
             await one.reserve(exchange(SIZE))
             with pytest.raises(BudgetExceeded) as caught:
                 await one.reserve(exchange(SIZE))
@@ -107,7 +107,7 @@ def test_what_does_not_fit_is_refused_with_when_it_begins_anew() -> None:
 def test_output_is_reserved_as_the_request_limits_it_times_its_choices_or_as_assumed() -> None:
     async def main() -> None:
         for limit, choices, output in ((None, 1, 5), (None, 3, 15), (2, 1, 2), (2, 4, 8)):
-            async with desk(TOTAL) as one:
+            async with budgeting(TOTAL) as one:
                 await one.reserve(exchange(SIZE), limit=limit, choices=choices)
                 assert await spent(one) == (0, MOST + output * DOLLAR)
 
@@ -129,7 +129,7 @@ def test_what_never_begins_anew_says_no_time() -> None:
 def test_without_any_limit_the_models_longest_answer_is_reserved() -> None:
     async def main() -> None:
         for known, output in ((64_000, 64_000), (None, 8192)):
-            async with desk(replace(TOTAL, assumed_output_tokens=None, hard=10**6 * DOLLAR)) as one:
+            async with budgeting(replace(TOTAL, assumed_output_tokens=None, hard=10**6 * DOLLAR)) as one:
                 price = one.reservations._estimates._price_of(MODEL)
                 assert price is not None
                 one.reservations._estimates._price_of = lambda d, price=price, known=known: replace(
@@ -144,7 +144,7 @@ def test_without_any_limit_the_models_longest_answer_is_reserved() -> None:
 def test_the_plans_life_and_our_count_make_the_worst_case_smaller() -> None:
     async def main() -> None:
         for body, rate in ((b"{}", 1.25), (b'{"ttl":"1h"}', 2.0)):
-            async with desk(TOTAL) as one:
+            async with budgeting(TOTAL) as one:
                 plan = Plan(body, body, Mode.TIER, "x", own=Bill(0, 0, 0, 100), predicted=Bill(90, 10, 0, 0))
                 asked = exchange(10_000, plan=plan)
                 await one.reserve(asked)
@@ -158,7 +158,7 @@ def test_the_plans_life_and_our_count_make_the_worst_case_smaller() -> None:
 
 def test_the_dearest_of_those_that_may_serve_is_reserved() -> None:
     async def main() -> None:
-        async with desk(TOTAL) as one:
+        async with budgeting(TOTAL) as one:
             prices = {"m": 1.0, "n": 3.0}
             found = one.reservations._estimates._price_of(MODEL)
             assert found is not None
@@ -178,7 +178,7 @@ def test_several_rules_hold_at_once_and_each_counts_for_itself() -> None:
             Rule("user", "tokens of 'ann'", unit="tokens", hard=10_000, window="day", whom="ann"),
             Rule("rate", "requests", unit="requests", hard=10, window="minute", is_rate=True),
         ]
-        async with desk(*rules) as one:
+        async with budgeting(*rules) as one:
             asked = exchange(SIZE)
             await one.reserve(asked, limit=10)
             assert await spent(one, "b:daily:-:2023-11-14") == (0, MOST + 10 * DOLLAR)
@@ -195,7 +195,7 @@ def test_several_rules_hold_at_once_and_each_counts_for_itself() -> None:
 def test_whom_a_rule_is_for_may_be_called_anything() -> None:
     async def main() -> None:
         names = ["ann", "a" * 300, "{x}", "ünï", "a b", "\ud800", "", "-"]
-        async with desk() as one:
+        async with budgeting() as one:
             for name in names:
                 one.rules.held = [Rule("user", "t", unit="requests", hard=1, whom=name)]
                 await one.reserve(exchange(SIZE))
@@ -210,7 +210,7 @@ def test_a_rate_limit_says_when_to_come_back() -> None:
         rule = Rule(
             "rate", "the requests per minute of key 'k'", unit="requests", hard=2, window="minute", is_rate=True
         )
-        async with desk(rule) as one:
+        async with budgeting(rule) as one:
             for _ in range(2):
                 await one.settle(await _reserved(one, exchange(SIZE)), Usage(1, 1))
             with pytest.raises(RateLimited) as caught:
@@ -229,14 +229,14 @@ def test_a_rate_limit_says_when_to_come_back() -> None:
     run(main)
 
 
-async def _reserved(one: Desk, asked: Any) -> Any:
+async def _reserved(one: Budgeting, asked: Any) -> Any:
     await one.reserve(asked)
     return asked
 
 
 def test_many_at_once_cannot_pass_the_limit_together() -> None:
     async def main() -> None:
-        async with desk(TOTAL) as one:
+        async with budgeting(TOTAL) as one:
             asked = [exchange(SIZE) for _ in range(20)]
             got = await asyncio.gather(*(one.reserve(each) for each in asked), return_exceptions=True)
             held = [each for each, answer in zip(asked, got, strict=True) if not isinstance(answer, BaseException)]
@@ -250,7 +250,7 @@ def test_many_at_once_cannot_pass_the_limit_together() -> None:
 
 def test_what_was_never_sent_leaves_nothing_and_what_failed_leaves_an_entry() -> None:
     async def main() -> None:
-        async with desk(TOTAL) as one:
+        async with budgeting(TOTAL) as one:
             never, failed = exchange(SIZE), exchange(SIZE)
             await one.reserve(never)
             await one.reserve(failed)
@@ -277,7 +277,7 @@ def test_a_client_that_leaves_while_money_is_reserved_holds_none() -> None:
             await asyncio.sleep(3600)
             return answer
 
-        async with desk(TOTAL, store=store, timeout_s=30.0) as one:
+        async with budgeting(TOTAL, store=store, timeout_s=30.0) as one:
             store.__dict__["reserve"] = slowly
             one.store_client._store = _Patched(store, slowly)  # type: ignore[assignment]
             task = asyncio.ensure_future(one.reserve(exchange(SIZE)))
@@ -304,7 +304,7 @@ def test_a_client_that_leaves_while_a_notice_is_claimed_holds_no_money() -> None
 
         store, soft = Claiming(), replace(TOTAL, soft=0, webhook="http://127.0.0.1:1")
         sender = WebhookSender(b"", ManualClock(NOW), Metrics())
-        async with desk(soft, store=store, timeout_s=30.0, notices=sender) as one:
+        async with budgeting(soft, store=store, timeout_s=30.0, webhooks=sender) as one:
             asked = exchange(SIZE)
             task = asyncio.ensure_future(one.reserve(asked))
             await store.asked.wait()
@@ -333,7 +333,7 @@ def test_without_rules_and_without_a_durable_store_nothing_is_asked_and_nothing_
     async def main() -> None:
         store = Flaky()
         store.is_durable = False  # type: ignore[misc]
-        async with desk(store=store) as one:
+        async with budgeting(store=store) as one:
             store.calls.clear()
             asked = exchange(SIZE)
             await one.reserve(asked)
@@ -347,7 +347,7 @@ def test_without_rules_and_without_a_durable_store_nothing_is_asked_and_nothing_
 
 def test_without_rules_a_durable_ledger_bills_what_a_crash_left() -> None:
     async def main() -> None:
-        async with desk() as one:
+        async with budgeting() as one:
             asked = exchange(SIZE)
             await one.reserve(asked)
             await one.store.expire(NOW + 61)
@@ -368,7 +368,7 @@ def test_without_rules_a_durable_ledger_bills_what_a_crash_left() -> None:
 
 def test_a_budget_cannot_hold_where_the_price_is_not_known() -> None:
     async def main() -> None:
-        async with desk(TOTAL, price=None) as one:
+        async with budgeting(TOTAL, price=None) as one:
             with pytest.raises(Forbidden, match="Add it to `stratiform.prices`") as caught:
                 await one.reserve(exchange(SIZE))
             assert caught.value.code == "model_price_unknown"
@@ -381,7 +381,7 @@ def test_a_budget_cannot_hold_where_the_price_is_not_known() -> None:
 
 def test_a_path_without_a_prompt_is_refused_where_nothing_is_left() -> None:
     async def main() -> None:
-        async with desk(replace(TOTAL, hard=MOST)) as one:
+        async with budgeting(replace(TOTAL, hard=MOST)) as one:
             await one.settle(await _reserved(one, exchange(SIZE)), Usage(160, 0))
             with pytest.raises(BudgetExceeded):
                 await one.reserve(exchange(0))
@@ -391,7 +391,7 @@ def test_a_path_without_a_prompt_is_refused_where_nothing_is_left() -> None:
 
 def test_what_costs_more_than_was_expected_at_most_is_counted() -> None:
     async def main() -> None:
-        async with desk(TOTAL) as one:
+        async with budgeting(TOTAL) as one:
             asked = exchange(SIZE)
             await one.reserve(asked, limit=None)
             await one.settle(asked, Usage(80, 500))
@@ -406,7 +406,7 @@ def test_what_costs_more_than_was_expected_at_most_is_counted() -> None:
 def test_a_soft_limit_refuses_nobody_and_says_so() -> None:
     async def main() -> None:
         soft = replace(TOTAL, hard=None, soft=600 * DOLLAR)
-        async with desk(soft) as one:
+        async with budgeting(soft) as one:
             first, second = exchange(SIZE), exchange(SIZE)
             await one.reserve(first, limit=1)
             assert first.reservation.notice == ""
@@ -424,7 +424,7 @@ def test_a_soft_limit_refuses_nobody_and_says_so() -> None:
 def test_with_allow_traffic_goes_on_and_its_spend_is_written_later(tmp_path: Path) -> None:
     async def main() -> None:
         store = Flaky()
-        async with desk(TOTAL, store=store, spool=tmp_path) as one:
+        async with budgeting(TOTAL, store=store, spool=tmp_path) as one:
             before, during = exchange(SIZE), exchange(SIZE)
             await one.reserve(before)
             store.is_out = True
@@ -446,7 +446,7 @@ def test_with_allow_traffic_goes_on_and_its_spend_is_written_later(tmp_path: Pat
 def test_what_is_sent_without_the_store_is_billed_even_if_this_process_dies(tmp_path: Path) -> None:
     async def main() -> None:
         store, clock = Flaky(), ManualClock(NOW)
-        async with desk(TOTAL, store=store, spool=tmp_path / "dead", clock=clock) as dead:
+        async with budgeting(TOTAL, store=store, spool=tmp_path / "dead", clock=clock) as dead:
             store.is_out = True
             settled, runs, unsent = exchange(SIZE), exchange(SIZE), exchange(SIZE)
             for each in (settled, runs, unsent):
@@ -456,7 +456,7 @@ def test_what_is_sent_without_the_store_is_billed_even_if_this_process_dies(tmp_
             # As a kill does: what is on the disk at this moment is all that the next process finds.
             copytree(tmp_path / "dead", tmp_path / "left")
         store.is_out = False
-        async with desk(TOTAL, store=store, spool=tmp_path / "left", clock=clock) as one:
+        async with budgeting(TOTAL, store=store, spool=tmp_path / "left", clock=clock) as one:
             while one.store_client.standing is not StoreStanding.IN_STEP:
                 await asyncio.sleep(0.005)
             clock.set(NOW + 100)
@@ -474,7 +474,7 @@ def test_what_is_sent_without_the_store_is_billed_even_if_this_process_dies(tmp_
 def test_what_still_runs_when_the_store_is_back_holds_its_reservation_and_is_settled_in_full(tmp_path: Path) -> None:
     async def main() -> None:
         store, clock = Flaky(), ManualClock(NOW)
-        async with desk(TOTAL, store=store, spool=tmp_path, clock=clock, lease_s=0.06) as one:
+        async with budgeting(TOTAL, store=store, spool=tmp_path, clock=clock, lease_s=0.06) as one:
             store.is_out = True
             runs = exchange(SIZE)
             await one.reserve(runs)
@@ -503,7 +503,7 @@ def test_with_deny_nothing_is_sent_that_cannot_be_written_down(tmp_path: Path, p
     async def main() -> None:
         (tmp_path / "file").write_text("no folder")
         store = Flaky()
-        async with desk(store=store, spool=tmp_path / "file", on_store_error=policy) as one:
+        async with budgeting(store=store, spool=tmp_path / "file", on_store_error=policy) as one:
             store.is_out = True
             asked = exchange(SIZE)
             if policy == "allow":
@@ -527,7 +527,7 @@ def test_with_deny_nothing_is_sent_that_cannot_be_written_down(tmp_path: Path, p
 def test_with_deny_rules_that_nobody_has_read_yet_may_hold_for_anybody(tmp_path: Path) -> None:
     async def main() -> None:
         store = Flaky()
-        async with desk(store=store, spool=tmp_path, on_store_error="deny") as one:
+        async with budgeting(store=store, spool=tmp_path, on_store_error="deny") as one:
             store.is_out = True
             one.rules.are_known = False
             with pytest.raises(BudgetUnavailable, match="cannot be checked"):
@@ -541,7 +541,7 @@ def test_with_deny_rules_that_nobody_has_read_yet_may_hold_for_anybody(tmp_path:
 def test_with_deny_an_outage_refuses_whom_a_budget_holds_for(tmp_path: Path) -> None:
     async def main() -> None:
         store = Flaky()
-        async with desk(TOTAL, store=store, spool=tmp_path, on_store_error="deny") as one:
+        async with budgeting(TOTAL, store=store, spool=tmp_path, on_store_error="deny") as one:
             before = exchange(SIZE)
             await one.reserve(before)
             store.is_out = True
@@ -566,7 +566,7 @@ def test_a_store_that_is_out_at_the_start_is_found_later(tmp_path: Path) -> None
     async def main() -> None:
         store = Flaky()
         store.is_out = True
-        async with desk(TOTAL, store=store, spool=tmp_path) as one:
+        async with budgeting(TOTAL, store=store, spool=tmp_path) as one:
             asked = exchange(SIZE)
             await one.reserve(asked)
             await one.settle(asked, Usage(50, 0))
@@ -581,9 +581,9 @@ def test_a_store_that_is_out_at_the_start_is_found_later(tmp_path: Path) -> None
 def test_the_accounts_are_looked_at_ahead_of_the_first_request() -> None:
     async def main() -> None:
         store = Flaky()
-        async with desk(TOTAL, store=store) as one:
+        async with budgeting(TOTAL, store=store) as one:
             await one.settle(await _reserved(one, exchange(SIZE)), Usage(50, 0))
-        async with desk(TOTAL, store=store) as one:
+        async with budgeting(TOTAL, store=store) as one:
             assert one.reservations.alerts.remaining() == {}
             rolling = replace(TOTAL, id="rolling", hard=70 * DOLLAR, window="rolling:3600")
             await one.reservations.alerts.look("red", [TOTAL, rolling], NOW)
@@ -594,7 +594,7 @@ def test_the_accounts_are_looked_at_ahead_of_the_first_request() -> None:
 
 def test_strangers_are_recorded_too() -> None:
     async def main() -> None:
-        async with desk() as one:
+        async with budgeting() as one:
             asked = exchange(SIZE, who=replace(RED, team="default"))
             await one.reserve(asked)
             await one.settle(asked, Usage(1, 0))
@@ -620,7 +620,7 @@ def test_a_store_that_was_emptied_is_seen_by_the_first_request(policy: str) -> N
     async def main() -> None:
         store = Emptied()
         epochs = Epochs(store, None)
-        async with desk(TOTAL, store=store, on_store_error=policy, epochs=epochs) as one:
+        async with budgeting(TOTAL, store=store, on_store_error=policy, epochs=epochs) as one:
             await one.reserve(exchange(1))
             await store.empty()
             if policy == "allow":
@@ -648,7 +648,7 @@ def test_a_store_that_was_emptied_refuses_nothing_that_no_hard_budget_holds_for(
     async def main() -> None:
         store = Emptied()
         soft = replace(TOTAL, hard=None, soft=1)
-        async with desk(soft, store=store, on_store_error="deny", epochs=Epochs(store, None)) as one:
+        async with budgeting(soft, store=store, on_store_error="deny", epochs=Epochs(store, None)) as one:
             await one.reserve(exchange(1))
             await store.empty()
             await one.reserve(exchange(1))

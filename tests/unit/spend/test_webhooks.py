@@ -19,7 +19,7 @@ from proxy.errors import BudgetExceeded
 from proxy.spend.webhooks import Notice, WebhookSender
 from proxy.telemetry.metrics import Metrics
 from proxy.testing import serving
-from tests.money import NOW, Flaky, desk, exchange
+from tests.money import NOW, Flaky, budgeting, exchange
 from tests.receiver import Received, Receiver, send_whole
 
 DOLLAR = 10**9
@@ -54,7 +54,7 @@ def run(test: Callable[[], Coroutine[Any, Any, None]]) -> None:
     asyncio.run(test())
 
 
-def notices(metrics: Metrics) -> WebhookSender:
+def sender_of(metrics: Metrics) -> WebhookSender:
     return WebhookSender(SECRET, ManualClock(NOW), metrics, pauses_s=(0.01, 0.01))
 
 
@@ -66,7 +66,7 @@ def test_a_notice_is_signed_and_tried_again_under_its_id() -> None:
     async def main() -> None:
         receiver, metrics = Webhook(500, 302), Metrics()
         with serving(receiver) as url:
-            sender = notices(metrics)
+            sender = sender_of(metrics)
             sender.start()
             sender.send(Notice(f"{url}/hook", "budget.soft_limit", {"team": "red"}))
             await receiver.wait(3)
@@ -88,7 +88,7 @@ def test_a_notice_is_signed_and_tried_again_under_its_id() -> None:
 def test_a_webhook_that_never_takes_a_notice_is_given_up(caplog: pytest.LogCaptureFixture) -> None:
     async def main() -> None:
         metrics = Metrics()
-        sender = notices(metrics)
+        sender = sender_of(metrics)
         sender.start()
         sender.send(Notice("http://127.0.0.1:1/secret-path", "budget.soft_limit", {}))
         sender.send(Notice("no url at all", "budget.soft_limit", {}))
@@ -104,7 +104,7 @@ def test_a_webhook_that_never_takes_a_notice_is_given_up(caplog: pytest.LogCaptu
 def test_beyond_the_bound_notices_are_dropped_and_nobody_waits() -> None:
     async def main() -> None:
         metrics = Metrics()
-        sender = notices(metrics)
+        sender = sender_of(metrics)
         for _ in range(1005):
             sender.send(Notice("http://127.0.0.1:1", "budget.soft_limit", {}))
         assert outcome(metrics, "dropped") == 5
@@ -121,12 +121,12 @@ def test_a_soft_limit_is_told_once_a_window_by_all_workers_together() -> None:
             )
             rolling = replace(rule, id="rolling", window="rolling:3600", hard=None)
             for _ in range(2):
-                async with desk(rule, rolling, store=store, notices=notices(Metrics())) as one:
+                async with budgeting(rule, rolling, store=store, webhooks=sender_of(Metrics())) as one:
                     for _ in range(3):
                         asked = exchange(100)
                         await one.reserve(asked)
                         await one.settle(asked, Usage(110, 0))
-            async with desk(rule, store=store, notices=notices(Metrics())) as one:
+            async with budgeting(rule, store=store, webhooks=sender_of(Metrics())) as one:
                 for _ in range(2):
                     with pytest.raises(BudgetExceeded):
                         await one.reserve(exchange(1000))

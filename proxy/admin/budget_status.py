@@ -1,4 +1,4 @@
-"""How much of a budget is spent: read from the same counters that requests are checked against."""
+"""How much of a budget is spent. It is read from the counters that requests are checked against."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -21,8 +21,8 @@ class BudgetStatus:
     async def set_spent(
         self, budget: BudgetRecord, whom: str, amount: int, now: float, *, is_dry: bool
     ) -> Mapping[str, Any]:
-        """Correct what is spent in the window of now, by or for ``whom``; how it was and how it is. A dry run shows
-        what would be. Raises StoreError."""
+        """Correct what is spent in the current window, by or for ``whom``. Returns the state before and after. A dry
+        run changes nothing and shows what would change. Raises StoreError."""
         rule = rule_of(budget, whom)
         window = window_at(rule.window, rule.timezone, now)
         charge = charge_of(rule, window, amount)
@@ -34,7 +34,8 @@ class BudgetStatus:
         return {"spent_before": in_unit(budget, before.spent), **_view(budget, window, amount, before.reserved)}
 
     async def state(self, budget: BudgetRecord, now: float) -> Mapping[str, Any]:
-        """What is spent and reserved in the window of now, what is left, and when it begins anew. Raises StoreError."""
+        """What is spent and reserved in the current window, what is left, and when the window ends. Raises
+        StoreError."""
         if not has_one_counter(budget):
             return {}
         rule = rule_of(budget, "" if budget.scope == "team" else budget.subject)
@@ -44,7 +45,7 @@ class BudgetStatus:
 
 
 def has_one_counter(budget: BudgetRecord) -> bool:
-    """Whether all that the budget is about is counted together."""
+    """Whether everything that the budget is about is counted together."""
     return budget.scope == "team" or "*" not in budget.subject or (budget.scope == "model" and budget.subject != "*")
 
 

@@ -12,9 +12,9 @@ from proxy.core.money.budget import Rule
 from proxy.core.response.usage import Usage
 from proxy.errors import BudgetExceeded
 from proxy.ports import Principal, StoreError
-from proxy.spend.store_guard import StoreStanding
+from proxy.spend.store_client import StoreStanding
 from proxy.storage.port import Balance, Charge, LedgerEntry, PutOff, Reserve, Settle
-from tests.money import NOW, RED, Flaky, desk, exchange
+from tests.money import NOW, RED, Flaky, budgeting, exchange
 
 BLUE = Principal("s", "blue")
 RULE = Rule("total", "the budget", hard=10**15)
@@ -38,7 +38,7 @@ async def until(condition: Callable[[], Any], seconds: float = 5.0) -> None:
 def test_what_runs_is_renewed_and_what_ended_is_not() -> None:
     async def main() -> None:
         store = Flaky()
-        async with desk(RULE, store=store, lease_s=0.03) as one:
+        async with budgeting(RULE, store=store, lease_s=0.03) as one:
             running, ended = exchange(100), exchange(100)
             await one.reserve(running)
             await one.reserve(ended)
@@ -61,7 +61,7 @@ def test_what_a_dead_worker_left_is_billed() -> None:
         store = Flaky()
         charges = [Charge(ACCOUNT, 70)]
         await store.reserve(Reserve("dead", "red", charges, NOW + 5, LedgerEntry("dead", NOW, "red", cost=70)), NOW)
-        async with desk(RULE, store=store, lease_s=0.03) as one:
+        async with budgeting(RULE, store=store, lease_s=0.03) as one:
             one.clock.set(NOW + 6)
             await until(lambda: one.sample("reservations_expired_total") == 1)
             balance = await store.balance("red", Charge(ACCOUNT, 0), NOW)
@@ -77,7 +77,7 @@ def test_old_entries_are_forgotten() -> None:
         store = Flaky()
         for age in (100.0, 10.0):
             await store.settle(Settle(LedgerEntry(f"{age}", NOW - age, "red"), ()), NOW)
-        async with desk(store=store, keep_entries_s=50.0):
+        async with budgeting(store=store, keep_entries_s=50.0):
             assert [entry.exchange_id for entry in await store.entries(0, NOW + 1)] == ["10.0"]
 
     run(main)
@@ -100,7 +100,7 @@ def test_a_store_that_hangs_is_away_after_the_timeout_and_asked_no_more(tmp_path
 
     async def main() -> None:
         store = Hanging()
-        async with desk(RULE, store=store, spool=tmp_path, timeout_s=0.02) as one:
+        async with budgeting(RULE, store=store, spool=tmp_path, timeout_s=0.02) as one:
             first, second = exchange(100), exchange(100)
             await one.reserve(first)
             store.hangs = True
@@ -121,7 +121,7 @@ def test_where_even_the_spool_fails_settlements_wait_in_memory(tmp_path: Path) -
     async def main() -> None:
         (tmp_path / "file").write_text("x")
         store = Flaky()
-        async with desk(RULE, store=store, spool=tmp_path / "file") as one:
+        async with budgeting(RULE, store=store, spool=tmp_path / "file") as one:
             asked = exchange(100)
             await one.reserve(asked)
             store.is_out = True
@@ -138,14 +138,14 @@ def test_where_even_the_spool_fails_settlements_wait_in_memory(tmp_path: Path) -
 def test_what_is_put_off_at_the_end_is_written_by_the_next_process(tmp_path: Path) -> None:
     async def main() -> None:
         store = Flaky()
-        async with desk(RULE, store=store, spool=tmp_path) as one:
+        async with budgeting(RULE, store=store, spool=tmp_path) as one:
             asked = exchange(100)
             await one.reserve(asked)
             store.is_out = True
             await one.settle(asked, Usage(1, 1))
         assert len(list(tmp_path.glob("*.spool"))) == 1
         store.is_out = False
-        async with desk(RULE, store=store, spool=tmp_path) as one:
+        async with budgeting(RULE, store=store, spool=tmp_path) as one:
             await until(lambda: one.sample("spool_replayed_total") == 1)
             assert len(await store.entries(0, NOW + 1)) == 1
         assert list(tmp_path.iterdir()) == []
@@ -178,7 +178,7 @@ def test_reservations_are_made_while_the_backlog_is_replayed_and_it_counts(tmp_p
 
     async def main() -> None:
         store = Held()
-        async with desk(limited, store=store, spool=tmp_path, timeout_s=60.0) as one:
+        async with budgeting(limited, store=store, spool=tmp_path, timeout_s=60.0) as one:
             store.is_out = True
             for _ in range(2):  # sent while the store is away, and as dear as can be
                 sent = exchange(100)
@@ -207,7 +207,7 @@ def test_a_call_that_fails_while_the_store_answers_fails_alone(tmp_path: Path) -
     async def main() -> None:
         store = Held()
         store.refused = {"red"}
-        async with desk(RULE, store=store, spool=tmp_path) as one:
+        async with budgeting(RULE, store=store, spool=tmp_path) as one:
             for who in (RED, BLUE):
                 asked = exchange(100, who=who)
                 await one.reserve(asked)
@@ -274,7 +274,7 @@ def test_those_who_wait_are_let_go_when_the_store_is_found_away(tmp_path: Path) 
             raise StoreError("connection refused")
 
     async def main() -> None:
-        async with desk(RULE, store=Stuck(), spool=tmp_path, timeout_s=3600.0) as one:
+        async with budgeting(RULE, store=Stuck(), spool=tmp_path, timeout_s=3600.0) as one:
             waiting = [exchange(100) for _ in range(3)]
             for each in waiting:
                 await one.reserve(each)
@@ -299,7 +299,7 @@ def test_a_worker_that_is_late_itself_does_not_take_its_store_for_dead(tmp_path:
             return await super().settle(end, now)
 
     async def main() -> None:
-        async with desk(RULE, store=Busy(), spool=tmp_path, timeout_s=timeout_s) as one:
+        async with budgeting(RULE, store=Busy(), spool=tmp_path, timeout_s=timeout_s) as one:
             asked = exchange(100)
             await one.reserve(asked)
             await one.settle(asked, Usage(1, 1))

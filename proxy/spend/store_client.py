@@ -1,14 +1,14 @@
-"""The store's money half, as requests use it: it may be slow or away, and no request waits for that twice.
+"""The store as requests use it. The store may be slow or away, and no request waits for that twice.
 
 Between the worker and the store stands one of three states::
 
     in step ──(a call and a ping fail)──> away ──(a ping succeeds)──> catching up
        └──<─────────────────────(nothing is put off any more)──────────────┘
 
-While the store is *away* nothing is asked of it, and settlements are put off. While the worker is *catching up*,
-reservations are made, and new settlements go to the store at once, so that what was put off only shrinks; until the
-store has it, it counts against the limits of its team (``proxy.spend.backlog``). A call that fails while the store
-answers a ping fails alone: it is asked once more, and a settlement is put off then.
+While the store is *away*, no call goes to it, and settlements are put off. While the worker is *catching up*,
+reservations and new settlements go to the store at once, so that the number of calls that were put off only falls.
+Until the store has them, they count against the limits of their team (``proxy.spend.backlog``). A call that fails
+while the store answers a ping fails alone: it is repeated once, and a settlement that fails again is put off.
 """
 
 import asyncio
@@ -32,7 +32,7 @@ LEASE_S = 60.0
 """How long a reservation stands without being renewed."""
 _TIMEOUT_S = 2.0
 _RETRY_S = 0.5
-# A store that does not answer is away after the time-out: so much of it is spent on the ping that makes sure.
+# A store that does not answer is away after the time-out. The ping that makes sure takes this share of the time.
 _PING_SHARE = 0.25
 _MOST_PAUSES = 60
 
@@ -109,7 +109,7 @@ class StoreClient:
         return {part: why for part, why in found.items() if why}
 
     async def start(self) -> None:
-        """Take over what dead workers have left, and begin to look after it and after reservations."""
+        """Take over what dead workers have left, and start the background loops."""
         await self._catching_up.adopt()
         if self.pending:
             await self._come_back()
@@ -135,8 +135,8 @@ class StoreClient:
                 _log.error("close failed: %s", error)
 
     async def reserve(self, ask: Reserve) -> Granted | Refused | None:
-        """The store's answer, with what is put off counted in; None where it gave none. Then the reservation may stand
-        all the same."""
+        """The store's answer, with what is put off counted in; None where the store gave none. In that case the
+        reservation may stand all the same."""
         backlog = self._catching_up.backlog
         try:
             answer = await self._ask("reserve", lambda: self._store.reserve(backlog.lowered(ask), self._clock.now()))
@@ -172,8 +172,8 @@ class StoreClient:
             return None
 
     async def defer(self, ask: Reserve) -> bool:
-        """Have a reservation stand until its ``expires_at`` without being renewed; it is made where there is none.
-        Whether the store answered."""
+        """Let a reservation stand until its ``expires_at`` without being renewed. Where there is no reservation, it is
+        made. Whether the store answered."""
         self._leases.ended(ask.team, ask.exchange_id)
 
         async def call() -> None:
@@ -202,18 +202,19 @@ class StoreClient:
             return None
 
     async def claim(self, team: str, name: str, keep_s: float) -> bool:
-        """Whether this is the first to claim a name; not where the store gave no answer."""
+        """Whether this call is the first to claim a name. It is not where the store gave no answer."""
         try:
             return await self._ask("claim", lambda: self._store.claim(team, name, keep_s, self._clock.now()))
         except StoreError:
             return False
 
     def abandon(self, exchange_id: str, team: str) -> None:
-        """Give a reservation back in the background: whoever asked for it has left."""
+        """Give a reservation back in the background, because the caller that asked for it has gone."""
         spawn(self.release(exchange_id, team), self._tasks)
 
     async def _ask(self, operation: str, call: Callable[[], Awaitable[_T]]) -> _T:
-        """The store's answer. Raises StoreError where it is away, or fails the call twice: each may be asked twice."""
+        """The store's answer. A call that fails is repeated once. Raises StoreError where the store is away, or the
+        call fails twice."""
         if self.is_away:
             raise StoreError("the store is away")
         try:
@@ -233,7 +234,7 @@ class StoreClient:
             return await self._patience.wait_for(call())
         except (StoreError, TimeoutError) as error:
             self._metrics.store_failed(operation)
-            if self._trouble != _text(error):  # one line for each reason, not for each call
+            if self._trouble != _text(error):  # one log line for each reason, not for each call
                 _log.error("%s fails although the store answers: %s", operation, _text(error))
             self._trouble = _text(error)
             raise StoreError(self._trouble) from error
@@ -243,7 +244,7 @@ class StoreClient:
         self._news.set()
 
     async def _doubt(self, operation: str) -> None:
-        """A call has failed: find out whether the store is away. Those who doubt at once share one question."""
+        """A call has failed: find out whether the store is away. Calls that fail at the same time share one ping."""
         self._metrics.store_failed(operation)
         if self.is_away:
             return
@@ -316,7 +317,7 @@ class StoreClient:
             if self.standing is StoreStanding.IN_STEP:
                 await self._news.wait()
             self._news.clear()
-            with suppress(TimeoutError):  # no sooner than that after an attempt, or after the first failure
+            with suppress(TimeoutError):  # a pause behind each attempt, and behind the first failure
                 async with asyncio.timeout(pause_s):
                     await self._closing.wait()
                     return
@@ -324,11 +325,11 @@ class StoreClient:
             if was_away:
                 await self._come_back()
             is_vain = not await self._catch_up() and not was_away
-            # Calls that a store does not take although it answers are not read again and again.
+            # A store that answers may still refuse calls: the pause grows, so that they are not read again and again.
             pause_s = min(2 * pause_s, _MOST_PAUSES * self._times.retry_s) if is_vain else self._times.retry_s
 
     async def _renew(self) -> None:
-        """Look after reservations from time to time, and as soon as the store is back."""
+        """Renew reservations from time to time, and as soon as the store is back."""
         while not self._closing.is_set():
             with suppress(TimeoutError):
                 async with asyncio.timeout(self._times.lease_s / 3):
