@@ -49,24 +49,14 @@ _PROBE = "probe" * 8192
 _log = logging.getLogger("stratiform.store")
 
 
-def _writes(
-    work: Callable[Concatenate[sqlite3.Connection, P], T],
+def _method(
+    work: Callable[Concatenate[sqlite3.Connection, P], T], *, reads: bool = False
 ) -> Callable[Concatenate["SqliteStore", P], Coroutine[Any, Any, T]]:
-    """A method of the store that does this work in a transaction."""
+    """A method of the store that does this work: in a transaction, or, where it only reads, beside the writer."""
 
     async def method(store: "SqliteStore", /, *args: P.args, **named: P.kwargs) -> T:
-        return await store._write(lambda connection: work(connection, *args, **named))
-
-    return method
-
-
-def _reads(
-    work: Callable[Concatenate[sqlite3.Connection, P], T],
-) -> Callable[Concatenate["SqliteStore", P], Coroutine[Any, Any, T]]:
-    """A method of the store that does this work, which reads a few rows, beside the writer."""
-
-    async def method(store: "SqliteStore", /, *args: P.args, **named: P.kwargs) -> T:
-        return await store._watched(store._database.read(lambda connection: work(connection, *args, **named)))
+        run = store._read if reads else store._write
+        return await run(lambda connection: work(connection, *args, **named))
 
     return method
 
@@ -104,19 +94,19 @@ class SqliteStore:
             self._damage = ""
             _log.warning("the store %s is used again", self._database.path)
 
-    reserve = _writes(money.reserve)
-    settle = _writes(money.settle)
-    release = _writes(money.release)
-    set_spent = _writes(money.set_spent)
-    claim = _writes(money.claim)
-    directory_version = _reads(directory_sql.directory_version)
-    put = _writes(directory_sql.put)
-    remove = _writes(directory_sql.remove)
-    owned = _reads(objects.owned)
-    disown = _writes(objects.disown)
-    take_bill = _writes(objects.take_bill)
-    facts = _reads(directory_sql.facts)
-    put_facts = _writes(directory_sql.put_facts)
+    reserve = _method(money.reserve)
+    settle = _method(money.settle)
+    release = _method(money.release)
+    set_spent = _method(money.set_spent)
+    claim = _method(money.claim)
+    directory_version = _method(directory_sql.directory_version, reads=True)
+    put = _method(directory_sql.put)
+    remove = _method(directory_sql.remove)
+    owned = _method(objects.owned, reads=True)
+    disown = _method(objects.disown)
+    take_bill = _method(objects.take_bill)
+    facts = _method(directory_sql.facts, reads=True)
+    put_facts = _method(directory_sql.put_facts)
 
     async def carry_out(self, team: str, calls: Sequence[PutOff], now: float) -> None:
         """Settle, release and reserve what was put off for one team, in one transaction."""
@@ -152,7 +142,7 @@ class SqliteStore:
 
     async def balance(self, team: str, charge: Charge, now: float) -> Balance:
         """A counter as it is, with those within its limit."""
-        return await self._watched(self._database.read(partial(money.balance, team=team, charge=charge)))
+        return await self._read(partial(money.balance, team=team, charge=charge))
 
     async def spend(self, query: SpendQuery) -> Sequence[SpendRow]:
         """A report."""
@@ -174,9 +164,7 @@ class SqliteStore:
 
     async def records(self, record_type: type[R]) -> Sequence[R]:
         """All records of a kind, by name."""
-        return await self._watched(
-            self._database.read(lambda connection: directory_sql.records(connection, record_type))
-        )
+        return await self._read(lambda connection: directory_sql.records(connection, record_type))
 
     async def remember(self, team: str, records: Sequence[ObjectRecord], most: int, now: float) -> None:
         """Keep records of one team."""
@@ -223,6 +211,9 @@ class SqliteStore:
     async def _write(self, work: Work[T]) -> T:
         self._refuse_damaged()
         return await self._watched(self._database.write(work))
+
+    async def _read(self, work: Work[T]) -> T:
+        return await self._watched(self._database.read(work))
 
     async def _watched(self, call: Awaitable[T]) -> T:
         try:
