@@ -116,7 +116,7 @@ def test_output_is_reserved_as_the_request_limits_it_times_its_choices_or_as_ass
 
 def test_what_never_begins_anew_says_no_time() -> None:
     async def main() -> None:
-        async with desk(replace(TOTAL, hard=MOST)) as one:
+        async with budgeting(replace(TOTAL, hard=MOST)) as one:
             await one.reserve(exchange(SIZE))
             with pytest.raises(BudgetExceeded) as caught:
                 await one.reserve(exchange(SIZE))
@@ -659,7 +659,7 @@ def test_a_store_that_was_emptied_refuses_nothing_that_no_hard_budget_holds_for(
 
 def test_what_the_provider_still_works_on_stays_reserved_for_an_hour_and_is_billed_then() -> None:
     async def main() -> None:
-        async with desk(TOTAL, lease_s=60.0) as one:
+        async with budgeting(TOTAL, lease_s=60.0) as one:
             asked = exchange(SIZE)
             await one.reserve(asked, limit=10)
             await one.reservations.defer(asked)
@@ -676,7 +676,7 @@ def test_what_the_provider_still_works_on_stays_reserved_for_an_hour_and_is_bill
 
 def test_a_deferred_exchange_is_billed_with_what_it_did_cost_where_that_is_known_in_time() -> None:
     async def main() -> None:
-        async with desk(TOTAL) as one:
+        async with budgeting(TOTAL) as one:
             asked = exchange(SIZE)
             await one.reserve(asked, limit=10)
             await one.reservations.defer(asked)
@@ -697,7 +697,7 @@ def test_a_deferred_exchange_is_billed_with_what_it_did_cost_where_that_is_known
 def test_an_exchange_that_is_deferred_while_the_store_is_away_is_billed_at_once(tmp_path: Path) -> None:
     async def main() -> None:
         store = Flaky()
-        async with desk(TOTAL, store=store, spool=tmp_path, retry_s=0.01) as one:
+        async with budgeting(TOTAL, store=store, spool=tmp_path, retry_s=0.01) as one:
             asked = exchange(SIZE)
             await one.reserve(asked, limit=10)
             store.is_out = True
@@ -714,7 +714,7 @@ def test_an_exchange_that_is_deferred_while_the_store_is_away_is_billed_at_once(
 
 def test_what_was_reserved_for_nobody_is_not_deferred() -> None:
     async def main() -> None:
-        async with desk(TOTAL) as one:
+        async with budgeting(TOTAL) as one:
             await one.reservations.defer(exchange(SIZE))
             assert await spent(one) == (0, 0)
 

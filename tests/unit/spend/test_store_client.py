@@ -227,7 +227,7 @@ def test_a_call_that_fails_while_the_store_answers_fails_alone(tmp_path: Path) -
 def test_a_store_that_answers_no_ping_is_asked_nothing_twice(tmp_path: Path) -> None:
     async def main() -> None:
         store = Flaky()
-        async with desk(RULE, store=store, spool=tmp_path, retry_s=3600.0) as one:
+        async with budgeting(RULE, store=store, spool=tmp_path, retry_s=3600.0) as one:
             held = [exchange(100) for _ in range(4)]
             for each in held:
                 await one.reserve(each)
@@ -248,7 +248,7 @@ def test_a_store_that_answers_no_ping_is_asked_nothing_twice(tmp_path: Path) -> 
 def test_a_store_that_goes_away_between_requests_is_found_by_the_renewal_and_found_again(tmp_path: Path) -> None:
     async def main() -> None:
         store = Flaky()
-        async with desk(RULE, store=store, spool=tmp_path, lease_s=0.03) as one:
+        async with budgeting(RULE, store=store, spool=tmp_path, lease_s=0.03) as one:
             await one.reserve(exchange(100))
             store.is_out = True
             await until(lambda: one.store_client.standing is StoreStanding.AWAY)
