@@ -14,7 +14,7 @@ from proxy.core.request.structured import check_structured
 from proxy.engine.addressed import addressed
 from proxy.engine.client import Client
 from proxy.engine.conclusion import Conclusion
-from proxy.engine.exchange import Exchange
+from proxy.engine.exchange import Exchange, Planned
 from proxy.engine.headers import for_upstream, get
 from proxy.engine.intake import Intake
 from proxy.engine.passthrough import Raw
@@ -91,7 +91,8 @@ class ChatRequests:
         deployment = exchange.deployment
         assert deployment is not None
         mode, planner = _mode(chat.client, deployment, chat.principal), self._ports.planner
-        exchange.planned = replace(exchange.planned, mode=mode)
+        before = exchange.planned
+        exchange.planned = Planned(mode, before.reason, before.plan, before.was_retried)
         body, cut = chat.body, chat.head.cut
         if mode is Mode.PASSTHROUGH:
             sent = await self._untouched(chat, deployment)
@@ -107,7 +108,7 @@ class ChatRequests:
         if plan.reason is Reason.UNREADABLE and plan.body is body:
             # The body cannot be taken apart, but the model in it still goes by the deployment's name.
             plan.body = plan.original = await self._untouched(chat, deployment)
-        exchange.planned = replace(exchange.planned, mode=plan.mode, reason=plan.reason, plan=plan)
+        exchange.planned = Planned(plan.mode, plan.reason, plan, before.was_retried)
         if self._refresher is not None:
             with suppress_and_log("keeper.returned"):
                 self._refresher.returned(plan.session)

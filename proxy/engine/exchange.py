@@ -7,7 +7,7 @@ is unix seconds and may be virtual.
 """
 
 import os
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from enum import StrEnum
 from time import perf_counter
 
@@ -179,7 +179,8 @@ class Exchange:
 
     def arrived(self, now: float, size: int) -> None:
         """The request is complete. The client's own slowness up to here is not counted as the proxy's."""
-        self.arrival = replace(self.arrival, now=now, opened=perf_counter(), size=size)
+        a = self.arrival
+        self.arrival = Arrival(a.method, a.path, now, a.id, perf_counter(), size, a.is_chat, a.keys, a.addressed)
 
     def elapsed_s(self) -> float:
         """Seconds since the request was complete."""

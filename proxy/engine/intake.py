@@ -107,7 +107,8 @@ class Intake:
         further = further_of(self._ports.models, route.reach, model, attempts.deployment)
         work = partial(demand_of, exchange.arrival.method, exchange.parsed.text, asked, upload_bytes)
         demand = await self._aside.run_large(sum(map(len, (asked or {}).values())), work)
-        exchange.requested = replace(exchange.requested, demand=demand)
+        asks = exchange.requested
+        exchange.requested = Requested(asks.model, asks.stream, asks.wants_usage, demand, asks.decided_by)
         await self._ports.admission.reserve(exchange, (*attempts.others, *further.deployments))
         if raw.is_unread and exchange.reservation is not None and exchange.reservation.is_limited:
             refuse_compressed()

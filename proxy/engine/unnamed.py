@@ -22,7 +22,8 @@ def levels_of(models: Models, exchange: Exchange, reach: Reach) -> Levels:
     model = named or (reach.chosen if pin is None else "")
     refuse_key_in_model(model, exchange)
     if model:
-        exchange.requested = replace(exchange.requested, model=model, decided_by="" if named else "header")
+        if model != exchange.requested.model:
+            exchange.requested = replace(exchange.requested, model=model, decided_by="" if named else "header")
         return models.levels(model)
     found = models.unnamed()
     decided_by = "object" if pin is not None else "first" if len(found) > 1 else "configuration"

@@ -1,19 +1,19 @@
 """Every Prometheus metric, named once.
 
-A ``Metrics`` belongs to one app and has its own registry. The methods are events; label children are bound once and
-kept, so that an exchange costs some tens of microseconds. Labels are bounded: no client, key or session is ever one,
-and names that clients may choose (models behind a wildcard) collapse to ``other`` beyond a cap.
+A ``Metrics`` belongs to one app and has its own registry. What is public of it is called when something happens: with
+the values of the labels, or with a figure where the metric has none. Labels are bounded (``proxy.telemetry.series``):
+no client, key or session is ever one, and names that clients may choose (models behind a wildcard) collapse to
+``other`` beyond a cap.
 
 Counters cannot fall, so what a plan saved or lost is in two of them: saved - lost is the net.
 """
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from types import MappingProxyType
-from typing import Generic, Literal, Protocol, TypeVar, get_args
+from typing import Literal, get_args
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector, generate_latest
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
-from prometheus_client.metrics_core import Metric
 
 from proxy import __version__
 from proxy.core.modes import Mode
@@ -23,15 +23,13 @@ from proxy.core.reasons import Reason
 from proxy.core.resilience.retry import Kind
 from proxy.core.response.miss_diagnostics import UNTOLD
 from proxy.core.response.usage import Usage
-from proxy.core.secrets.redaction import without_keys
 from proxy.core.shadow.deviations import Deviation
 from proxy.ports import Deployment
+from proxy.telemetry.series import BoundedNames, Counters, Labelling, Series, Source, WithoutCreated
 
-OTHER = "other"
 CONTENT_TYPE = CONTENT_TYPE_PLAIN_0_0_4
 
 _PREFIX = "stratiform_"
-_MOST_NAMES = 200
 _EXPECTED_SERIES = 1000
 
 ERROR_KINDS = (
@@ -52,7 +50,6 @@ _FIRST_BYTE_S = (0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 1
 _RATIO = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.99, 1.0)
 _TOKENS = (0, 64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384, 32768, 65536, 131072)
 
-M = TypeVar("M", Counter, Gauge, Histogram)
 
 _Across = Literal["livesum", "livemax", "livemostrecent"]
 """What a gauge reads where several workers set it."""
@@ -65,63 +62,6 @@ def mode_label(mode: Mode) -> str:
 
 def _tier_label(tier: str) -> str:
     return "active" if tier == "ACTIVE" else tier
-
-
-class _Bound(Generic[M]):
-    """A metric with its label children kept: ``labels()`` validates and locks on every call, a dict does not."""
-
-    __slots__ = ("_children", "_metric")
-
-    def __init__(self, metric: M) -> None:
-        self._metric: M = metric
-        self._children: dict[tuple[str, ...], M] = {}
-
-    def __call__(self, *labels: str) -> M:
-        try:
-            return self._children[labels]
-        except KeyError:
-            child: M = self._metric.labels(*labels)
-            self._children[labels] = child
-            return child
-
-
-class _Names:
-    """A bounded set of label values: those known from the start, then the first that come, then ``other``."""
-
-    __slots__ = ("_most", "_names")
-
-    def __init__(self, known: Iterable[str], most: int = _MOST_NAMES) -> None:
-        self._names = {name: name for name in known}
-        self._most = max(most, len(self._names))
-
-    def __call__(self, name: str) -> str:
-        kept = self._names.get(name)
-        if kept is not None:
-            return kept
-        if len(self._names) >= self._most:
-            return OTHER
-        shown = without_keys(name)
-        return self._names.setdefault(name, shown or OTHER)
-
-
-class Source(Protocol):
-    """Where samples come from: this process's registry, or all workers' (``proxy.telemetry.multiprocess``)."""
-
-    def collect(self) -> Iterable[Metric]:
-        """Every family with its samples."""
-        ...
-
-
-class _WithoutCreated:
-    """A registry whose ``_created`` samples, one for every series, are left out."""
-
-    def __init__(self, registry: Source) -> None:
-        self._registry = registry
-
-    def collect(self) -> Iterable[Metric]:
-        for family in self._registry.collect():
-            family.samples = [sample for sample in family.samples if not sample.name.endswith("_created")]
-            yield family
 
 
 class Metrics:
@@ -139,9 +79,12 @@ class Metrics:
         self.registry = CollectorRegistry()
         ProcessCollector(registry=self.registry)
         self._source: Source = shared or self.registry
-        self._model = _Names(deployment.name for deployment in deployments)
-        self._deployment = _Names(())
-        self._team = _Names(teams)
+        self._labellings: Mapping[str, Labelling] = {
+            "model": BoundedNames(deployment.name for deployment in deployments),
+            "team": BoundedNames(teams),
+            "deployment": BoundedNames(),
+            **dict.fromkeys(("tier", "source", "target"), _tier_label),
+        }
         self._remaining: Callable[[], Mapping[str, float]] = dict
         self._define_traffic()
         self._define_money()
@@ -155,17 +98,16 @@ class Metrics:
         self._hit_ratio = self._histogram(
             "hit_ratio", "Prompt tokens read from the cache, as a share of the prompt.", _RATIO, "model"
         )
-        self._overhead = Histogram(
+        self.overhead = Histogram(
             _PREFIX + "overhead_seconds", "Time spent in the proxy before the request was forwarded.",
             registry=self.registry, buckets=_OVERHEAD_S,
-        )  # fmt: skip
+        ).observe  # fmt: skip
         self._first_byte = self._histogram(
             "time_to_first_byte_seconds", "From the request's arrival to the first byte of the answer.",
             _FIRST_BYTE_S, "model",
         )  # fmt: skip
-        self._in_flight = Gauge(
-            _PREFIX + "in_flight", "Exchanges under way.", registry=self.registry, multiprocess_mode="livesum"
-        )
+        self._in_flight = self._alone("in_flight", "Exchanges under way.", "livesum")
+        self.began = self._in_flight.inc
         build = self._gauge("build_info", "1, labelled with the version.", "version")
         build(__version__).set(1)
 
@@ -188,27 +130,28 @@ class Metrics:
         self._arm_uncached_cost = self._counter(
             "holdout_uncached_input_cost_usd_total", "What these would have cost without any cache.", "model", "arm"
         )
-        self._unpriced = self._counter("unpriced_requests_total", "Exchanges of a model without a price.", "model")
-        self._no_usage = self._counter("usage_missing_total", "Answers without a usage report.", "model")
+        self.unpriced = self._event("unpriced_requests_total", "Exchanges of a model without a price.", "model")
+        self.usage_missing = self._event("usage_missing_total", "Answers without a usage report.", "model")
         self._budget = self._gauge(
             "budget_remaining_usd", "What is left of a team's budget.", "team", across_workers="livemostrecent"
         )
-        self._rejected = self._counter("budget_rejections_total", "Requests refused for a spent budget.", "team")
-        self._soft = self._counter("soft_limits_total", "Requests sent beyond a budget's soft limit.", "team")
+        self.budget_rejected = self._event("budget_rejections_total", "Requests refused for a spent budget.", "team")
+        self.soft_limit_passed = self._event("soft_limits_total", "Requests sent beyond a budget's soft limit.", "team")
         self._overrun = self._counter(
             "budget_overrun_usd_total", "Cost beyond what was reserved under a hard limit.", "team"
         )
-        self._rates = self._counter("rate_limited_total", "Requests refused for a rate limit.", "team", "unit")
-        self._notices = self._counter("notices_total", "Notices to webhooks, by what became of them.", "outcome")
+        self.rate_limited = self._event("rate_limited_total", "Requests refused for a rate limit.", "team", "unit")
+        self.notified = self._event("notices_total", "Notices to webhooks, by what became of them.", "outcome")
 
     def _define_plans(self) -> None:
-        self._refreshes = self._counter(
+        self.refreshed = self._event(
             "keep_alive_total", "Refreshes of prefixes, by what became of them.", "team", "outcome"
         )
         self._refresh_cost = self._counter("keep_alive_cost_usd_total", "What refreshes cost.", "model", "team")
         self._tier_tokens = self._counter("tier_tokens_total", "Tokens of context pieces by their tier.", "tier")
         self._segment_tokens = self._counter("segment_tokens_total", "Prompt tokens between markers.", "segment")
         self._tier_moves = self._counter("tier_moves_total", "Pieces that changed their tier.", "source", "target")
+        self.moved = self._tier_moves.count
         self._reasons = self._counter("plan_reasons_total", "Plans by their reason.", "mode", "reason")
         self._prediction = self._histogram(
             "prediction_error_tokens", "Predicted minus reported cache reads, as a distance; over or under.",
@@ -218,49 +161,66 @@ class Metrics:
             "cache_deviations_total", "Reported cache use beside what was expected, by kind; and the provider's cause.",
             "model", "kind", "cause",
         )  # fmt: skip
+        self.deviation = self._deviations.count
 
     def _define_trouble(self) -> None:
         self._upstream_errors = self._counter("upstream_errors_total", "Upstream calls that failed.", "model", "kind")
-        self._retries = self._plain("retries_original_total", "Refused rewrites retried with the client's original.")
-        self._retried = self._counter("retries_total", "Failed attempts that another one followed.", "model", "kind")
+        self.upstream_error = self._upstream_errors.count
+        self.retried_original = self._plain(
+            "retries_original_total", "Refused rewrites retried with the client's original."
+        ).inc
+        self._retries = self._counter("retries_total", "Failed attempts that another one followed.", "model", "kind")
+        self.retried = self._retries.count
         self._breaker = self._gauge("breaker_state", "0 closed, 1 half-open, 2 open: no calls.", "deployment")
-        self._disconnects = self._plain("client_disconnects_total", "Clients that hung up before the answer's end.")
-        self._store_errors = self._counter("store_errors_total", "Calls of the store that failed.", "operation")
-        self._store_away = self._alone("store_away", "1 while the store does not answer.", "livemax")
-        self._store_exchanged = self._alone(
+        self.disconnected = self._plain("client_disconnects_total", "Clients that hung up before the answer's end.").inc
+        self.store_failed = self._event("store_errors_total", "Calls of the store that failed.", "operation")
+        self.store_is_away = self._alone("store_away", "1 while the store does not answer.", "livemax").set
+        self.store_is_exchanged = self._alone(
             "store_exchanged", "1 while the store was emptied or exchanged and nobody has accepted it.", "livemax"
-        )
-        self._spool = self._alone("spool_pending", "Settlements that wait for the store.", "livesum")
-        self._lost_settlements = self._plain("settlements_lost_total", "Settlements that nothing could keep.")
-        self._replays = self._plain("spool_replayed_total", "Settlements that the store got later.")
-        self._expired = self._plain("reservations_expired_total", "Reservations of dead workers, billed as they stood.")
-        self._clock_steps = self._plain("clock_steps_total", "Steps of the machine's clock that were held back.")
+        ).set
+        self.spooled = self._alone("spool_pending", "Settlements that wait for the store.", "livesum").set
+        self.settlement_lost = self._plain("settlements_lost_total", "Settlements that nothing could keep.").inc
+        self.replayed = self._plain("spool_replayed_total", "Settlements that the store got later.").inc
+        self.reservations_expired = self._plain(
+            "reservations_expired_total", "Reservations of dead workers, billed as they stood."
+        ).inc
+        self.clock_stepped = self._plain("clock_steps_total", "Steps of the machine's clock that were held back.").inc
         self._clock_held_back = self._alone(
             "clock_held_back_seconds", "How far the clock is ahead of the time that budgets go by.", "livemostrecent"
         )
         self._clock_off_store = self._alone(
             "clock_off_store_seconds", "How far the clock is ahead of the store's, if not alike.", "livemostrecent"
         )
-        self._plugin_errors = self._counter("plugin_errors_total", "Plugin failures, contained.", "plugin", "hook")
-        self._plugin_bounds = self._counter(
+        self.plugin_failed = self._event("plugin_errors_total", "Plugin failures, contained.", "plugin", "hook")
+        self.plugin_reached = self._event(
             "plugin_bounds_total", "Texts that stayed whole at a bound.", "plugin", "bound"
         )
-        self._plugins_off = self._counter("plugins_switched_off_total", "Plugins that were too slow.", "plugin")
+        self.plugin_switched_off = self._event("plugins_switched_off_total", "Plugins that were too slow.", "plugin")
 
-    def _counter(self, name: str, text: str, *labels: str) -> _Bound[Counter]:
-        return _Bound(Counter(_PREFIX + name, text, labels, registry=self.registry))
+    def _labellings_of(self, labels: Sequence[str]) -> list[Labelling]:
+        return [self._labellings.get(label, str) for label in labels]
+
+    def _counter(self, name: str, text: str, *labels: str) -> Counters:
+        counter = Counter(_PREFIX + name, text, labels, registry=self.registry)
+        return Counters(counter, self._labellings_of(labels))
+
+    def _event(self, name: str, text: str, *labels: str) -> Callable[..., None]:
+        """A counter, as what is called with the values of its labels whenever the event happens."""
+        return self._counter(name, text, *labels).count
 
     def _plain(self, name: str, text: str) -> Counter:
         return Counter(_PREFIX + name, text, registry=self.registry)
 
-    def _gauge(self, name: str, text: str, *labels: str, across_workers: _Across = "livemax") -> _Bound[Gauge]:
-        return _Bound(Gauge(_PREFIX + name, text, labels, registry=self.registry, multiprocess_mode=across_workers))
+    def _gauge(self, name: str, text: str, *labels: str, across_workers: _Across = "livemax") -> Series[Gauge]:
+        gauge = Gauge(_PREFIX + name, text, labels, registry=self.registry, multiprocess_mode=across_workers)
+        return Series(gauge, self._labellings_of(labels))
 
     def _alone(self, name: str, text: str, across_workers: _Across) -> Gauge:
         return Gauge(_PREFIX + name, text, registry=self.registry, multiprocess_mode=across_workers)
 
-    def _histogram(self, name: str, text: str, buckets: tuple[float, ...], *labels: str) -> _Bound[Histogram]:
-        return _Bound(Histogram(_PREFIX + name, text, labels, registry=self.registry, buckets=buckets))
+    def _histogram(self, name: str, text: str, buckets: tuple[float, ...], *labels: str) -> Series[Histogram]:
+        histogram = Histogram(_PREFIX + name, text, labels, registry=self.registry, buckets=buckets)
+        return Series(histogram, self._labellings_of(labels))
 
     def _expect(self, deployments: Collection[Deployment], teams: Collection[str]) -> None:
         """Start what is known to come at 0: ``increase()`` does not see what a series had when it first appeared."""
@@ -289,7 +249,7 @@ class Metrics:
         for kind in ERROR_KINDS:
             self._upstream_errors(model, kind)
         for kind in RETRIED_KINDS:
-            self._retried(model, kind)
+            self._retries(model, kind)
         for deviation in Deviation:
             self._deviations(model, deviation.value, UNTOLD)
         for team in teams:
@@ -302,21 +262,16 @@ class Metrics:
     def render(self) -> bytes:
         """The text that Prometheus scrapes; its content type is ``CONTENT_TYPE``."""
         for team, usd in self._remaining().items():
-            self._budget(self._team(team)).set(usd)
-        return generate_latest(_WithoutCreated(self._source))
-
-    def began(self) -> None:
-        """An exchange was admitted."""
-        self._in_flight.inc()
+            self._budget(team).set(usd)
+        return generate_latest(WithoutCreated(self._source))
 
     def ended(self, model: str, mode: str, status: int, transport: str) -> None:
         """An exchange that ``began`` has ended, with the status that the client saw (499: it hung up before one)."""
         self._in_flight.dec()
-        self._requests(self._model(model), mode, str(status), transport).inc()
+        self._requests(model, mode, str(status), transport).inc()
 
     def tokens(self, model: str, usage: Usage) -> None:
         """The tokens of an exchange. A prompt that nobody reported on is a kind of its own: no hit ratio counts it."""
-        model = self._model(model)
         if usage.estimated:
             self._tokens(model, "estimated").inc(usage.prompt)
             self._tokens(model, "output").inc(usage.output)
@@ -329,7 +284,7 @@ class Metrics:
 
     def cost(self, model: str, team: str, cost: Cost, uncached_usd: float) -> None:
         """What an exchange cost, and what its prompt would have cost without a cache."""
-        labels = (self._model(model), self._team(team))
+        labels = (model, team)
         self._cost(*labels).inc(cost.total_usd)
         self._input_cost(*labels).inc(cost.input_usd)
         self._uncached_cost(*labels).inc(uncached_usd)
@@ -339,21 +294,13 @@ class Metrics:
 
         ``observed`` is what mode observe would have saved: nothing was.
         """
-        (self._saved if usd >= 0 else self._lost)(self._model(model), self._team(team), basis).inc(abs(usd))
+        (self._saved if usd >= 0 else self._lost)(model, team, basis).inc(abs(usd))
 
     def arm(self, model: str, arm: str, input_usd: float, uncached_usd: float) -> None:
         """What a prompt cost in one arm of the hold-out, and what it would have cost without a cache."""
-        labels = (self._model(model), arm)
+        labels = (model, arm)
         self._arm_cost(*labels).inc(input_usd)
         self._arm_uncached_cost(*labels).inc(uncached_usd)
-
-    def unpriced(self, model: str) -> None:
-        """An exchange had tokens, and nobody knows their price."""
-        self._unpriced(self._model(model)).inc()
-
-    def usage_missing(self, model: str) -> None:
-        """A complete answer came without usage."""
-        self._no_usage(self._model(model)).inc()
 
     def plan(
         self, mode: str, reason: str, tier_tokens: Mapping[str, int], segment_tokens: Mapping[str, int] = _NOTHING
@@ -365,127 +312,34 @@ class Metrics:
                 self._segment_tokens(segment if segment in _SEGMENTS else UNMARKED).inc(count)
         for tier, count in tier_tokens.items():
             if count > 0:
-                self._tier_tokens(_tier_label(tier)).inc(count)
-
-    def moved(self, source: str, target: str) -> None:
-        """A piece changed its tier."""
-        self._tier_moves(_tier_label(source), _tier_label(target)).inc()
+                self._tier_tokens(tier).inc(count)
 
     def predicted(self, predicted_read: int, reported_read: int) -> None:
         """The provider has reported how much it read; the shadow cache had expected something."""
         error = predicted_read - reported_read
         self._prediction("over" if error >= 0 else "under").observe(abs(error))
 
-    def deviation(self, model: str, kind: str, cause: str) -> None:
-        """A report was compared with what was expected; ``kind`` is a ``Deviation``, ``cause`` what the provider's own
-        diagnostics say (``proxy.core.response.miss_diagnostics``)."""
-        self._deviations(self._model(model), kind, cause).inc()
-
-    def refreshed(self, team: str, outcome: str) -> None:
-        """A prefix was to be kept alive (``proxy.planning.keep_alive.RefreshOutcome``)."""
-        self._refreshes(self._team(team), outcome).inc()
-
     def refresh_cost(self, model: str, team: str, usd: float) -> None:
         """What a refresh cost; it is in the team's cost, too."""
-        self._refresh_cost(self._model(model), self._team(team)).inc(usd)
-
-    def overhead(self, seconds: float) -> None:
-        """The proxy's own time on a request before it was forwarded."""
-        self._overhead.observe(seconds)
+        self._refresh_cost(model, team).inc(usd)
 
     def first_byte(self, model: str, seconds: float) -> None:
         """The answer's first byte reached us."""
-        self._first_byte(self._model(model)).observe(seconds)
-
-    def upstream_error(self, model: str, kind: str) -> None:
-        """An upstream call failed; ``kind`` is one of ``ERROR_KINDS``."""
-        self._upstream_errors(self._model(model), kind).inc()
-
-    def retried(self, model: str, kind: str) -> None:
-        """An attempt failed, and another one follows."""
-        self._retried(self._model(model), kind).inc()
+        self._first_byte(model).observe(seconds)
 
     def breaker(self, deployment: str, state: str) -> None:
         """A deployment's circuit breaker has changed its state."""
-        self._breaker(self._deployment(deployment)).set(_BREAKER_STATES[state])
-
-    def retried_original(self) -> None:
-        """A refused rewrite is sent again as the client wrote it."""
-        self._retries.inc()
-
-    def disconnected(self) -> None:
-        """The client hung up."""
-        self._disconnects.inc()
+        self._breaker(deployment).set(_BREAKER_STATES[state])
 
     def watch_budgets(self, remaining: Callable[[], Mapping[str, float]]) -> None:
         """Ask for what is left of each team's budget (USD, negative where overdrawn) whenever the metrics are read."""
         self._remaining = remaining
 
-    def budget_rejected(self, team: str) -> None:
-        """A request was refused because the budget is spent."""
-        self._rejected(self._team(team)).inc()
-
-    def soft_limit_passed(self, team: str) -> None:
-        """A request was sent although a soft limit is passed, or will be."""
-        self._soft(self._team(team)).inc()
-
     def overran(self, team: str, usd: float) -> None:
         """An exchange cost more than the most that was expected of it."""
-        self._overrun(self._team(team)).inc(usd)
-
-    def rate_limited(self, team: str, unit: str) -> None:
-        """A request was refused for a limit of requests or tokens in a time."""
-        self._rates(self._team(team), unit).inc()
-
-    def notified(self, outcome: str) -> None:
-        """A notice was delivered, failed or dropped."""
-        self._notices(outcome).inc()
-
-    def store_failed(self, operation: str) -> None:
-        """The store, or the spool, could not be used."""
-        self._store_errors(operation).inc()
-
-    def store_is_away(self, away: bool) -> None:
-        """The store does not answer, or answers again."""
-        self._store_away.set(away)
-
-    def store_is_exchanged(self, exchanged: bool) -> None:
-        """The store is not the one that was known, or was accepted."""
-        self._store_exchanged.set(exchanged)
-
-    def spooled(self, pending: int) -> None:
-        """How many settlements wait for the store."""
-        self._spool.set(pending)
-
-    def replayed(self, count: int) -> None:
-        """The store got settlements that had waited."""
-        self._replays.inc(count)
-
-    def settlement_lost(self) -> None:
-        """Neither the store nor the spool took a settlement, and memory was full."""
-        self._lost_settlements.inc()
-
-    def reservations_expired(self, count: int) -> None:
-        """Reservations were billed because nobody settled them."""
-        self._expired.inc(count)
-
-    def clock_stepped(self) -> None:
-        """The machine's clock was stepped, and that is held back."""
-        self._clock_steps.inc()
+        self._overrun(team).inc(usd)
 
     def clock_departed(self, held_back_s: float, ahead_of_store_s: float) -> None:
         """How far the machine's clock is off; zeros where it is gone by."""
         self._clock_held_back.set(held_back_s)
         self._clock_off_store.set(ahead_of_store_s)
-
-    def plugin_failed(self, plugin: str, hook: str) -> None:
-        """A plugin raised; it was skipped."""
-        self._plugin_errors(plugin, hook).inc()
-
-    def plugin_reached(self, plugin: str, bound: str) -> None:
-        """A plugin reached one of its bounds; the text stayed whole."""
-        self._plugin_bounds(plugin, bound).inc()
-
-    def plugin_switched_off(self, plugin: str) -> None:
-        """A plugin was too slow too often; it is not asked again."""
-        self._plugins_off(plugin).inc()

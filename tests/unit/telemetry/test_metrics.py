@@ -8,7 +8,8 @@ from prometheus_client.parser import text_string_to_metric_families
 from proxy import __version__
 from proxy.core.money.prices import Cost
 from proxy.core.response.usage import Usage
-from proxy.telemetry.metrics import CONTENT_TYPE, OTHER, Metrics
+from proxy.telemetry.metrics import CONTENT_TYPE, Metrics
+from proxy.telemetry.series import OTHER
 from proxy.testing import make_deployment
 
 

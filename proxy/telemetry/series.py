@@ -1,0 +1,91 @@
+"""Metrics whose label values are bounded: names that clients may choose cannot grow a metric without end."""
+
+from collections.abc import Callable, Iterable
+from typing import Generic, Protocol, TypeVar
+
+from prometheus_client import Counter, Gauge, Histogram
+from prometheus_client.metrics_core import Metric
+
+from proxy.core.secrets.redaction import without_keys
+
+OTHER = "other"
+"""The value that stands for all names beyond the bound."""
+_MOST_NAMES = 200
+
+M = TypeVar("M", Counter, Gauge, Histogram)
+Labelling = Callable[[str], str]
+
+
+class Series(Generic[M]):
+    """A metric with its labels. ``labellings`` turn what is given into the value of the label, one for each.
+
+    The children are kept: ``labels()`` validates and locks on every call, a dict does not.
+    """
+
+    __slots__ = ("_children", "_labellings", "_metric")
+
+    def __init__(self, metric: M, labellings: Iterable[Labelling]) -> None:
+        self._metric: M = metric
+        self._labellings = tuple(labellings)
+        self._children: dict[tuple[str, ...], M] = {}
+
+    def __call__(self, *given: str) -> M:
+        child = self._children.get(given)
+        if child is not None:
+            # What is given is what the labels are, as almost always.
+            return child
+        labels = tuple([labelling(value) for labelling, value in zip(self._labellings, given, strict=True)])
+        child = self._children.get(labels)
+        if child is None:
+            child = self._children[labels] = self._metric.labels(*labels)
+        return child
+
+
+class Counters(Series[Counter]):
+    """A counter with its labels."""
+
+    __slots__ = ()
+
+    def count(self, *given: str) -> None:
+        """One more with these values of the labels."""
+        self(*given).inc()
+
+
+class BoundedNames:
+    """A bounded set of label values: those known from the start, then the first that come, then ``other``."""
+
+    __slots__ = ("_most", "_names")
+
+    def __init__(self, known: Iterable[str] = (), most: int = _MOST_NAMES) -> None:
+        self._names = {name: name for name in known}
+        self._most = max(most, len(self._names))
+
+    def __call__(self, name: str) -> str:
+        kept = self._names.get(name)
+        if kept is not None:
+            return kept
+        if len(self._names) >= self._most:
+            return OTHER
+        shown = without_keys(name)
+        return self._names.setdefault(name, shown or OTHER)
+
+
+class Source(Protocol):
+    """Where samples come from: this process's registry, or all workers' (``proxy.telemetry.multiprocess``)."""
+
+    def collect(self) -> Iterable[Metric]:
+        """Every family with its samples."""
+        ...
+
+
+class WithoutCreated:
+    """A registry whose ``_created`` samples, one for every series, are left out."""
+
+    def __init__(self, registry: Source) -> None:
+        self._registry = registry
+
+    def collect(self) -> Iterable[Metric]:
+        """Every family with all other samples."""
+        for family in self._registry.collect():
+            family.samples = [sample for sample in family.samples if not sample.name.endswith("_created")]
+            yield family
