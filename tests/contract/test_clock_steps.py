@@ -13,7 +13,7 @@ from proxy.core.money.budget import NANOS_PER_USD, Rule
 from proxy.core.request.demand import Demand, Kind
 from proxy.core.response.usage import Usage
 from proxy.core.timing.steady_time import SETTLED_S
-from proxy.engine.exchange import ExchangeOutcome
+from proxy.engine.exchange import ExchangeOutcome, Settlement
 from proxy.errors import BudgetExceeded
 from proxy.spend.alerts import BudgetAlerts
 from proxy.spend.reservations import BudgetReservations
@@ -22,7 +22,7 @@ from proxy.spend.timekeeping import ClockNews, Timekeeper
 from proxy.storage.port import Charge, LedgerEntry, Reserve, Settle, Store
 from proxy.telemetry.metrics import Metrics
 from tests.contract.stores import DURABLE, ENGINES, redis, redis_store
-from tests.money import MODEL, PRICE, FixedRules, exchange
+from tests.money import PRICE, FixedRules, exchange
 
 # At noon of a day, so that a step of an hour stays within it.
 NOON = 1_700_049_600.0
@@ -56,13 +56,13 @@ class Host:
 
     async def spend(self, tokens: int = 1) -> bool:
         """Whether so many dollars could be spent."""
-        made = exchange(at=self.clock.now())
+        made = exchange(at=self.clock.now(), demand=Demand(Kind.TEXT, tokens, 1))
         try:
-            made.reservation = await self.reservations.reserve(made, MODEL, Demand(Kind.TEXT, tokens, 1))
+            await self.reservations.reserve(made)
         except BudgetExceeded:
             return False
-        made.attempts, made.ending, made.status = 1, ExchangeOutcome.COMPLETED, 200
-        made.usage, made.cost_usd = Usage(0, tokens), float(tokens)
+        made.attempts, made.ending, made.answer.status = 1, ExchangeOutcome.COMPLETED, 200
+        made.settlement = Settlement(Usage(0, tokens), float(tokens), 0.0)
         await self.reservations.settle(made)
         return True
 

@@ -84,6 +84,7 @@ def test_over_http_every_session_costs_what_its_replay_says() -> None:
         assert (ledger.answered, sum(ledger.errors.values())) == (len(tally.sample.requests), 0)
 
 
+@pytest.mark.slow
 def test_the_requests_that_reach_the_provider_are_those_of_the_replay() -> None:
     settings = demo_settings(0)
     tallies = make_tallies(settings, counted_once(bytes_over_four))

@@ -3,6 +3,7 @@
 import ast
 import re
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -70,6 +71,7 @@ def modules() -> Iterator[tuple[Path, Path]]:
         yield path, path.relative_to(ROOT)
 
 
+@cache
 def subjects() -> set[Path]:
     """What a test can be of: a module, or a package by its name or as ``init`` within it. An underscore at the end of a
     name, which keeps it apart from a library's, does not count."""
