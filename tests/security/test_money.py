@@ -218,13 +218,20 @@ def asked(world: World, row: Row, key: str) -> int:
     return 0
 
 
-@pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
+def is_long(row: Row) -> bool:
+    """Whether the row is asked for in several rounds, of clients that leave after a while."""
+    return row.leaves_s is not None or row.silent
+
+
+@pytest.mark.parametrize(
+    "row", [pytest.param(row, id=row.name, marks=[pytest.mark.slow] if is_long(row) else []) for row in ROWS]
+)
 def test_a_hard_budget_holds(priced_world: World, provider: Billing, row: Row) -> None:
     _, key = priced_world.new_key()
     provider.usd, provider.calls, provider.silent = 0.0, 0, row.silent
     provider.wait_s = row.wait_s if row.wait_s is not None else 0.0 if row.leaves_s is not None else OVERLAP_S
     statuses: list[int] = []
-    for _ in range(ROUNDS if row.leaves_s is not None or row.silent else 1):
+    for _ in range(ROUNDS if is_long(row) else 1):
         statuses += priced_world.at_once([lambda: asked(priced_world, row, key)] * CALLS)
         priced_world.forget()
         until = time.monotonic() + 10

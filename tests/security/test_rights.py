@@ -340,6 +340,7 @@ def test_what_stands_in_for_a_model_is_allowed_by_its_own_name(rights: World) ->
         assert [seen.json["model"] for seen in rights.sent()] == models
 
 
+@pytest.mark.slow
 def test_a_list_of_everything_is_none(rights: World) -> None:
     for row in ROWS:
         rights.forget()
