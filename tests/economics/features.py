@@ -40,9 +40,9 @@ def _unaware(old: Any) -> Any:
 
 
 FEATURES = (
-    Feature("volatile lines and documents are relocated", "proxy.core.planner.planner:moved_material", always(None),
+    Feature("volatile lines and documents are relocated", "proxy.core.layout.relocation:moved_material", always(None),
             ("demo-clock", "anthropic")),
-    Feature("what prompts say of files", "proxy.core.forecast.forecast:read_signs", always({}),
+    Feature("what prompts say of files", "proxy.core.stability.edit_signals:read_signs", always({}),
             ("demo-editor", "anthropic")),
     Feature("the answer before names a file", "proxy.core.stability.edit_signals:_answer", always(""),
             ("made-notebook", "deepseek")),
@@ -52,7 +52,7 @@ FEATURES = (
             ("made-pair", "anthropic")),
     Feature("an answer edits few files", "proxy.core.forecast.forecast:_edit_scale", always(1.0),
             ("demo-editor", "anthropic")),
-    Feature("long files are several positions", "proxy.core.planner.planner:_looks_inside", always(False),
+    Feature("long files are several positions", "proxy.core.request.spans:span_ends", always(()),
             ("demo-editor", "deepseek")),
     Feature("two orders by size", "proxy.core.forecast.forecast:_MARKED", lambda old: old[:1],
             ("demo-editor", "anthropic")),
@@ -69,7 +69,7 @@ FEATURES = (
             _unaware, ("made-pair", "anthropic")),
     Feature("volatile lines found by evidence", "proxy.core.sessions.session:SessionTable.with_evidence",
             lambda old: lambda self, scope, model, transcript, tools: transcript, ("made-chat-page", "anthropic")),
-    Feature("the system text is split", "proxy.core.planner.planner:split_layout", always(None),
+    Feature("the system text is split", "proxy.core.layout.split:split_layout", always(None),
             ("made-triage-mark", "anthropic")),
     Feature("context in a shape that no recogniser vouches for",
             "proxy.core.sessions.session:Session.notice", always(None), ("made-notebook", "anthropic")),
@@ -77,7 +77,7 @@ FEATURES = (
             ("made-chat-page", "anthropic")),
     Feature("results that a client clears", "proxy.core.stability.change_rates:_is_clearing", always(False),
             ("made-forgetful", "anthropic")),
-    Feature("the one-hour life", "proxy.core.planner.planner:outlook", always(None), ("made-forgetful", "anthropic")),
+    Feature("the one-hour life", "proxy.core.forecast.pauses:outlook", always(None), ("made-forgetful", "anthropic")),
     Feature("pauses promise more than they keep", "proxy.core.forecast.pauses:_CAUTION", constant(1.0),
             ("made-forgetful", "anthropic")),
     Feature("realised regret is bounded", "proxy.core.shadow.shadow_caches:ShadowCaches.regret_budget", always(inf),

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from proxy.core.planner import planner
 from tests.economics import __main__ as command
 from tests.economics import table
+from tests.economics.features import FEATURES
 from tests.economics.measure import RULES, Cost, Job, Measured, cost, measure
 from tests.economics.sessions import sessions
 
@@ -46,8 +46,8 @@ def test_a_session_costs_what_the_table_says() -> None:
 def test_a_planner_that_has_become_dearer_fails(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(planner, "moved_material", lambda *given, **named: None)
-    found = [measure(Job("demo-clock", rules)) for rules in ("anthropic", "deepseek")]
+    relocation = FEATURES[0].name
+    found = [measure(Job("demo-clock", rules, relocation)) for rules in ("anthropic", "deepseek")]
     monkeypatch.setattr(command, "measured", lambda jobs: found)
     assert command.main(["demo-clock"]) == 1
     printed = capsys.readouterr().out
