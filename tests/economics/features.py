@@ -50,7 +50,7 @@ FEATURES = (
             constant(0.0), ("made-pair", "anthropic")),
     Feature("words that a prompt shares with a file", "proxy.core.stability.file_words:FileWords.shares", always({}),
             ("made-pair", "anthropic")),
-    Feature("an answer edits few files", "proxy.core.forecast.forecast:_edit_scale", always(1.0),
+    Feature("an answer edits few files", "proxy.core.forecast.pieces:_edit_scale", always(1.0),
             ("demo-editor", "anthropic")),
     Feature("long files are several positions", "proxy.core.request.spans:span_ends", always(()),
             ("demo-editor", "deepseek")),
