@@ -7,10 +7,10 @@ from typing import Protocol
 
 from proxy.core.modes import Mode
 from proxy.core.money.budget import Rule as Rule
-from proxy.core.planner.plan import Moved as Moved
+from proxy.core.planner.in_flight import PlanResult as PlanResult
 from proxy.core.planner.plan import Plan as Plan
 from proxy.core.providers import CacheProfile
-from proxy.core.request.body_cache import ParsedBody
+from proxy.core.request.parsed_body import ParsedBody
 from proxy.core.response.usage import Usage
 
 Headers = Sequence[tuple[str, str]]
@@ -221,49 +221,34 @@ class StoreError(Exception):
     """The store could not be read or written. No request fails for it, unless a budget says so."""
 
 
+@dataclass(frozen=True, slots=True)
+class PlanRequest:
+    """A chat request to be planned: its body, who sends it, and the deployment that it goes to."""
+
+    parsed: ParsedBody
+    deployment: Deployment
+    principal: Principal
+    mode: Mode
+    now: float
+
+
 class Planner(Protocol):
-    """The core path: recognise, track, plan, render; pure but for the state that it keeps in memory."""
+    """Plans requests, and learns from the exchanges that follow."""
 
-    def cut(self, body: bytes) -> ParsedBody:
-        """The body, cut with the help of what was cut before. Raises InvalidRequest for what is no JSON object,
-        Unreadable where only we cannot read it."""
+    def parse(self, body: bytes) -> ParsedBody:
+        """The body, parsed with the help of earlier requests. Another thread may call this. Raises InvalidRequest for
+        what is no JSON object, and Unreadable where only the proxy cannot read it."""
         ...
 
-    async def prepare(
-        self,
-        body: bytes,
-        deployment: Deployment,
-        principal: Principal,
-        mode: Mode,
-        now: float,
-        cut: ParsedBody | None,
-    ) -> None:
-        """Called before ``plan``, with the same arguments: whatever would take long is done without holding up the
-        event loop, and what other workers know is asked for."""
-        ...
+    async def plan(self, request: PlanRequest) -> Plan:
+        """The plan for one chat request. Work that takes long is done without holding up the event loop.
 
-    def plan(
-        self,
-        body: bytes,
-        deployment: Deployment,
-        principal: Principal,
-        mode: Mode,
-        now: float,
-        cut: ParsedBody | None = None,
-    ) -> Plan:
-        """The plan for one chat request; ``cut`` is the body's, where it was cut already.
-
-        Raises InvalidRequest where the body is no chat request; any other surprise is contained: the plan is then the
+        Raises InvalidRequest where the body is no chat request. Any other error is contained: the plan is then the
         original with the reason ``internal-error``.
         """
         ...
 
-    async def written(self, plan: Plan) -> Plan:
-        """Called behind ``plan``: the plan with its body, which for a large request is written without holding up the
-        event loop."""
-        ...
-
-    def began(self, plan: Plan, now: float) -> None:
+    def on_accepted(self, plan: Plan, now: float) -> None:
         """The upstream accepted the request and its first byte arrived: commit the shadow cache."""
         ...
 
@@ -276,7 +261,7 @@ class Planner(Protocol):
         """The upstream took the original of what it had refused: bar this kind of plan for the session."""
         ...
 
-    def settled(self, plan: Plan, usage: Usage | None, now: float) -> None:
-        """The exchange ended well (2xx); count stability once and learn from the reported usage. Not called after an
-        error or a cancel before the first byte."""
+    def on_completed(self, plan: Plan, usage: Usage | None, now: float) -> PlanResult:
+        """The exchange ended well (2xx): count stability once and learn from the reported usage. Not called after an
+        error, or after a cancel before the first byte."""
         ...

@@ -17,13 +17,13 @@ from starlette.types import ASGIApp
 from proxy.core.modes import Mode
 from proxy.core.providers import NONE
 from proxy.core.reasons import Reason
-from proxy.core.request.body_cache import ParsedBody, cut_anew
+from proxy.core.request.parsed_body import ParsedBody, parse_body
 from proxy.core.response.usage import Usage
 from proxy.core.wire.edits import original_body
 from proxy.core.wire.json_body import Unreadable, parse_chat, splice
 from proxy.engine.exchange import Exchange, Settlement
 from proxy.errors import UnknownModel
-from proxy.ports import Deployment, Headers, Plan, Principal, Reservation, Transport
+from proxy.ports import Deployment, Headers, Plan, PlanRequest, PlanResult, Principal, Reservation, Transport
 
 
 class PassthroughPlanner:
@@ -35,39 +35,22 @@ class PassthroughPlanner:
     def __init__(self) -> None:
         self.events: list[str] = []
 
-    def cut(self, body: bytes) -> ParsedBody:
-        """Cut the body anew each time."""
-        return cut_anew(body)
+    def parse(self, body: bytes) -> ParsedBody:
+        """Parse each body anew."""
+        return parse_body(body)
 
-    async def prepare(
-        self, body: bytes, deployment: Deployment, principal: Principal, mode: Mode, now: float, cut: ParsedBody | None
-    ) -> None:
-        """There is nothing to read ahead."""
-
-    def plan(
-        self,
-        body: bytes,
-        deployment: Deployment,
-        principal: Principal,
-        mode: Mode,
-        now: float,
-        cut: ParsedBody | None = None,
-    ) -> Plan:
+    async def plan(self, request: PlanRequest) -> Plan:
         """The client's request, edited as every mode allows."""
         try:
-            request = parse_chat(body, cut.members if cut is not None else None)
+            chat = request.parsed.chat()
         except Unreadable:
-            return Plan(body, body, Mode.PASSTHROUGH, Reason.UNREADABLE)
-        sent = original_body(request, deployment.model)
+            return Plan(request.parsed.body, request.parsed.body, Mode.PASSTHROUGH, Reason.UNREADABLE)
+        sent = original_body(chat, request.deployment.model)
         return Plan(sent, sent, Mode.PASSTHROUGH, Reason.PASSTHROUGH_MODE)
 
-    async def written(self, plan: Plan) -> Plan:
-        """Nothing is left to write."""
-        return plan
-
-    def began(self, plan: Plan, now: float) -> None:
+    def on_accepted(self, plan: Plan, now: float) -> None:
         """Note the event."""
-        self.events.append("began")
+        self.events.append("accepted")
 
     def refused(self, plan: Plan) -> None:
         """Note the event."""
@@ -77,29 +60,22 @@ class PassthroughPlanner:
         """Note the event."""
         self.events.append("barred")
 
-    def settled(self, plan: Plan, usage: Usage | None, now: float) -> None:
+    def on_completed(self, plan: Plan, usage: Usage | None, now: float) -> PlanResult:
         """Note the event."""
-        self.events.append("settled")
+        self.events.append("completed")
+        return PlanResult()
 
 
 class RewritingPlanner(PassthroughPlanner):
     """Adds a member that no client sent, so that a provider that refuses it can be seen to get the original next."""
 
-    def plan(
-        self,
-        body: bytes,
-        deployment: Deployment,
-        principal: Principal,
-        mode: Mode,
-        now: float,
-        cut: ParsedBody | None = None,
-    ) -> Plan:
+    async def plan(self, request: PlanRequest) -> Plan:
         """The request with the member ``rewritten`` added, where the mode lets it."""
-        plan = super().plan(body, deployment, principal, mode, now, cut)
-        if mode < Mode.MARK:
+        plan = await super().plan(request)
+        if request.mode < Mode.MARK:
             return plan
         changed = splice(plan.original, parse_chat(plan.original).members, {"rewritten": b"true"})
-        return Plan(changed, plan.original, mode, Reason.ORDERED, rewritten=True)
+        return Plan(changed, plan.original, request.mode, Reason.ORDERED)
 
 
 class OpenDoor:

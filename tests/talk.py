@@ -9,6 +9,8 @@ from plugins.aider import AiderRecogniser
 from plugins.fenced import FencedRecogniser
 from plugins.system_text import SystemTextRecogniser
 from proxy.core.modes import Mode
+from proxy.core.planner.analysis import PlanAnalysis
+from proxy.core.planner.in_flight import PlanResult
 from proxy.core.planner.options import PlannerOptions
 from proxy.core.planner.plan import Plan
 from proxy.core.planner.planner import TierPlanner
@@ -133,6 +135,7 @@ class Talk:
     options: PlannerOptions = field(default_factory=PlannerOptions)
     memory_bytes: int = 512 << 20
     planner: TierPlanner = field(init=False)
+    results: list[PlanResult] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.route = replace(self.route, profile=self.profile)
@@ -149,9 +152,15 @@ class Talk:
         """A request that the upstream accepted and answered, ``after_s`` seconds after the one before it."""
         self.now += after_s
         plan = self.plan(body)
-        self.planner.began(plan, self.now)
-        self.planner.settled(plan, None, self.now)
+        self.planner.on_accepted(plan, self.now)
+        self.results.append(self.planner.on_completed(plan, None, self.now))
         return plan
+
+
+def analysis_of(plan: Plan) -> PlanAnalysis:
+    """What was thought of a request that was planned."""
+    assert plan.in_flight is not None
+    return plan.in_flight.analysis
 
 
 def sent(plan: Plan) -> Body:

@@ -47,8 +47,8 @@ def exchange_line(exchange: Exchange) -> str:
             ("estimated", int(usage.estimated)),
             ("cost_usd", f"{settled.cost_usd:.6f}"),
         ]
-    if planned.plan is not None and planned.plan.deviation:
-        parts += [("cache", planned.plan.deviation), ("cause", answer.outcome.cache_cause)]
+    if planned.result.deviation:
+        parts += [("cache", planned.result.deviation), ("cause", answer.outcome.cache_cause)]
     return "exchange " + " ".join(f"{name}={value}" for name, value in parts if value != "")
 
 

@@ -9,7 +9,7 @@ from collections.abc import Callable
 import orjson
 
 from proxy.core.access.unambiguous import CheckedBody, unambiguous
-from proxy.core.request.body_cache import ParsedBody
+from proxy.core.request.parsed_body import ParsedBody
 from proxy.core.request.routing_fields import head_of
 from proxy.core.wire.json_body import splice
 from proxy.core.wire.scan import replaced
@@ -17,16 +17,16 @@ from proxy.engine.exchange import Exchange
 from proxy.errors import InvalidRequest
 
 
-def addressed(reading: CheckedBody, model: str, cut_by: Callable[[bytes], ParsedBody]) -> CheckedBody:
+def addressed(reading: CheckedBody, model: str, parse: Callable[[bytes], ParsedBody]) -> CheckedBody:
     """The request with this model in its body, in the place of any other; as it came where ``model`` is empty."""
     if not model or reading.head.model == model:
         return reading
-    cut, name = reading.head.cut, orjson.dumps(model)
-    if cut is None:
+    parsed, name = reading.head.parsed, orjson.dumps(model)
+    if parsed is None:
         body = replaced(reading.body, "model", name)
     else:
-        body = splice(reading.body, cut.members, {"model": name}, cut.span)
-    return unambiguous(body, head_of(body, cut_by))
+        body = splice(reading.body, parsed.members, {"model": name}, parsed.span)
+    return unambiguous(body, head_of(body, parse))
 
 
 def check_addressed(exchange: Exchange) -> None:

@@ -41,11 +41,11 @@ def _lead(head: RequestFields) -> bytes:
 
 
 def _messages(head: RequestFields) -> Iterator[Members]:
-    cut = head.cut
-    if cut is None or "messages" not in cut.members:
+    parsed = head.parsed
+    if parsed is None or "messages" not in parsed.members:
         return
     try:
-        for raw in cut.raws():
+        for raw in parsed.raws():
             yield members_of(raw)
     except Unreadable:
         return

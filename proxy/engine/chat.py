@@ -8,7 +8,7 @@ from proxy.aside import Aside
 from proxy.core.access.unambiguous import CheckedBody, unambiguous
 from proxy.core.modes import Mode
 from proxy.core.reasons import Reason
-from proxy.core.request.body_cache import ParsedBody
+from proxy.core.request.parsed_body import ParsedBody
 from proxy.core.request.routing_fields import RequestFields, head_of, untouched
 from proxy.core.request.structured import check_structured
 from proxy.engine.addressed import addressed
@@ -26,7 +26,7 @@ from proxy.engine.suppress import suppress_and_log
 from proxy.engine.target import sent_query
 from proxy.engine.usage_optout import UsageOptOut
 from proxy.errors import InvalidRequest
-from proxy.ports import Call, Deployment, Headers, Plan, Principal
+from proxy.ports import Call, Deployment, Headers, Plan, PlanRequest, Principal
 
 MODE_HEADER = "x-stratiform-mode"
 
@@ -49,7 +49,7 @@ class ChatRequests:
         principal = await self._intake.enter(exchange, client)
         body = await client.read(self._intake.rules.limits.body_bytes)
         self._intake.arrived(exchange, client, len(body))
-        read = partial(_read, body, exchange.arrival.addressed, self._ports.planner.cut)
+        read = partial(_read, body, exchange.arrival.addressed, self._ports.planner.parse)
         found = await self._aside.run_large(len(body), read)
         raw = Raw(found.body, found.head, found.members)
         await self._intake.check_objects(exchange, raw)
@@ -90,24 +90,23 @@ class ChatRequests:
         upstream judges the messages: they are not even read."""
         deployment = exchange.deployment
         assert deployment is not None
-        mode, planner = _mode(chat.client, deployment, chat.principal), self._ports.planner
+        mode = _mode(chat.client, deployment, chat.principal)
         before = exchange.planned
         exchange.planned = Planned(mode, before.reason, before.plan, before.was_retried)
-        body, cut = chat.body, chat.head.cut
+        body, parsed = chat.body, chat.head.parsed
         if mode is Mode.PASSTHROUGH:
             sent = await self._untouched(chat, deployment)
             plan = Plan(sent, sent, mode, Reason.PASSTHROUGH_MODE)
-        elif cut is None:
+        elif parsed is None:
             plan = Plan(body, body, mode, Reason.UNREADABLE)
         else:
-            now = exchange.arrival.now
-            with suppress_and_log("planner.prepare"):
-                await planner.prepare(body, deployment, chat.principal, mode, now, cut)
-            plan = planner.plan(body, deployment, chat.principal, mode, now, cut)
-            plan = await planner.written(plan)
+            plan = await self._ports.planner.plan(
+                PlanRequest(parsed, deployment, chat.principal, mode, exchange.arrival.now)
+            )
         if plan.reason is Reason.UNREADABLE and plan.body is body:
             # The body cannot be taken apart, but the model in it still goes by the deployment's name.
-            plan.body = plan.original = await self._untouched(chat, deployment)
+            sent = await self._untouched(chat, deployment)
+            plan = replace(plan, body=sent, original=sent)
         exchange.planned = Planned(plan.mode, plan.reason, plan, before.was_retried)
         if self._refresher is not None:
             with suppress_and_log("keeper.returned"):
@@ -183,9 +182,9 @@ def _mode(client: Client, deployment: Deployment, principal: Principal) -> Mode:
     return Mode.OBSERVE if deployment.reminder and mode < Mode.OBSERVE <= allowed else mode
 
 
-def _read(body: bytes, model: str, cut_by: Callable[[bytes], ParsedBody]) -> CheckedBody:
+def _read(body: bytes, model: str, parse: Callable[[bytes], ParsedBody]) -> CheckedBody:
     """The request, with the model in it that its address names. Raises InvalidRequest."""
-    found = addressed(unambiguous(body, head_of(body, cut_by)), model, cut_by)
+    found = addressed(unambiguous(body, head_of(body, parse)), model, parse)
     if not found.head.model:
         raise InvalidRequest("'model' must be a non-empty string", param="model", code="missing_model")
     return found

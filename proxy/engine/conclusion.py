@@ -69,8 +69,10 @@ class Conclusion:
         """Let the planner count an exchange that the upstream took."""
         plan = exchange.planned.plan
         if plan is not None and exchange.answer.is_accepted:
-            with suppress_and_log("planner.settled"):
-                self._ports.planner.settled(plan, exchange.answer.outcome.usage, exchange.time())
+            with suppress_and_log("planner.on_completed"):
+                usage = exchange.answer.outcome.usage
+                result = self._ports.planner.on_completed(plan, usage, exchange.time())
+                exchange.planned = replace(exchange.planned, result=result)
 
     def _settlement(self, exchange: Exchange) -> Settlement:
         """What the exchange used and cost. One that is deferred costs nothing yet."""

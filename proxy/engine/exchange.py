@@ -18,7 +18,7 @@ from proxy.core.reasons import Reason
 from proxy.core.request.demand import Demand
 from proxy.core.response.stream import Outcome
 from proxy.core.response.usage import Usage
-from proxy.ports import Call, Deployment, Plan, Principal, Reservation
+from proxy.ports import Call, Deployment, Plan, PlanResult, Principal, Reservation
 
 
 class ExchangeOutcome(StrEnum):
@@ -97,6 +97,8 @@ class Planned:
     plan: Plan | None = None
     was_retried: bool = False
     """The upstream refused the layout, and the client's own request took its place."""
+    result: PlanResult = PlanResult()
+    """What the end of the exchange has shown the planner."""
 
 
 @dataclass(slots=True)

@@ -5,7 +5,7 @@ from functools import partial
 from proxy.aside import Aside
 from proxy.core.access.reach import is_body_path
 from proxy.core.access.unambiguous import unambiguous
-from proxy.core.request.body_cache import cut_anew
+from proxy.core.request.parsed_body import parse_body
 from proxy.engine.addressed import addressed
 from proxy.engine.client import Client
 from proxy.engine.conclusion import Conclusion
@@ -121,5 +121,5 @@ def _peeked(body: bytes, model: str) -> Raw:
     head = peeked_head(body)
     if head is None:
         return Raw(body)
-    reading = addressed(unambiguous(body, head), model, cut_anew)
+    reading = addressed(unambiguous(body, head), model, parse_body)
     return Raw(reading.body, reading.head, reading.members)

@@ -279,8 +279,8 @@ class AnswerRelay:
         exchange = self._exchange
         exchange.answer.first_byte_s = exchange.elapsed_s()
         if exchange.planned.plan is not None and exchange.answer.is_accepted:
-            with suppress_and_log("planner.began"):
-                self._planner.began(exchange.planned.plan, exchange.time())
+            with suppress_and_log("planner.on_accepted"):
+                self._planner.on_accepted(exchange.planned.plan, exchange.time())
 
     def _note_text(self, fold: Fold) -> None:
         if self._exchange.answer.first_text_s is None and fold.has_text:

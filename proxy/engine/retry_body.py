@@ -64,13 +64,13 @@ class Outgoing:
     def body(self) -> bytes:
         """The request as it is sent now."""
         plan, head = self._plan, self._head
-        if self._asks_usage or head.cut is None or not head.lacks_usage:
+        if self._asks_usage or head.parsed is None or not head.lacks_usage:
             return plan.original if self.is_original else plan.body
         laid_out = plan.original if self.is_original else plan.body
         if laid_out == untouched(self._client_body, head, self._model):
             return untouched(self._client_body, head, self._model, asks_usage=False)
         # The operator's reminder stands in the original, too.
-        return with_options(laid_out, head.cut.members.get("stream_options"))
+        return with_options(laid_out, head.parsed.members.get("stream_options"))
 
     def retreat(self, refused: OurEdit, *, names_usage: bool) -> None:
         """Go without what was refused. Where it may be either, the layout is blamed unless the upstream names the

@@ -28,11 +28,12 @@ class suppress_and_log:
         if not isinstance(error, Exception):
             return False
         self.has_failed = True
-        _log.error("contained a failure in %s: %s", self._step, _place(error))
+        _log.error("contained a failure in %s: %s", self._step, place_of(error))
         return True
 
 
-def _place(error: Exception) -> str:
+def place_of(error: Exception) -> str:
+    """The type of an error and where it was raised, without its message."""
     trace = error.__traceback__
     while trace is not None and trace.tb_next is not None:
         trace = trace.tb_next

@@ -14,18 +14,19 @@ from functools import partial
 from msgspec import Raw
 
 from proxy.aside import LARGE_BYTES, Aside
-from proxy.core.modes import Mode
+from proxy.core.planner.in_flight import PlanResult
+from proxy.core.planner.incoming_chat import IncomingChat
 from proxy.core.planner.keep_alive import RefreshPlan
-from proxy.core.planner.plan import Plan
+from proxy.core.planner.plan import Decision, Plan
 from proxy.core.planner.planner import TierPlanner
 from proxy.core.reasons import Reason
-from proxy.core.request.body_cache import ParsedBody
+from proxy.core.request.parsed_body import ParsedBody
 from proxy.core.request.route import Route
 from proxy.core.response.usage import Usage
 from proxy.core.wire.json_body import Unreadable
-from proxy.errors import InvalidRequest
+from proxy.engine.suppress import place_of, suppress_and_log
 from proxy.planning.layout_state import SharedLayoutStore
-from proxy.ports import Deployment, Principal
+from proxy.ports import Deployment, PlanRequest, Principal
 
 _log = logging.getLogger("stratiform")
 
@@ -44,62 +45,63 @@ class Planning:
         self._aside = aside or Aside()
         self._advised: set[str] = set()
 
-    def cut(self, body: bytes) -> ParsedBody:
-        """The body, cut with the help of what was cut before. Raises InvalidRequest, Unreadable."""
-        return self._planner.cut(body)
+    def parse(self, body: bytes) -> ParsedBody:
+        """The body, parsed with the help of earlier requests."""
+        return self._planner.reader.parse(body)
 
-    async def prepare(
-        self,
-        body: bytes,
-        deployment: Deployment,
-        principal: Principal,
-        mode: Mode,
-        now: float,
-        cut: ParsedBody | None,
-    ) -> None:
-        """Read what is large and new in another thread, for tokenising it here would hold up every other client; and
-        let the planner know what other workers know of this request's session."""
-        if cut is None or mode is Mode.PASSTHROUGH or "messages" not in cut.members:
-            return
-        await self._read_ahead(body, cut)
-        if self._state is not None:
-            try:
-                wanted = self._planner.state_lookup(body, _route(deployment, principal), cut)
-            except (InvalidRequest, Unreadable):
-                # The planner will meet it again and say so.
-                return
-            await self._state.recall(principal.scope, wanted, now, len(body))
-
-    async def _read_ahead(self, body: bytes, cut: ParsedBody) -> None:
-        if len(body) >= LARGE_BYTES:
-            size = len(body)
+    async def plan(self, request: PlanRequest) -> Plan:
+        """The plan for one chat request. Raises InvalidRequest where the body is no chat request."""
+        parsed, mode, now = request.parsed, request.mode, request.now
+        route = _route(request.deployment, request.principal)
+        with suppress_and_log("planner.read_ahead"):
+            await self._read_ahead(parsed)
+        incoming = self._planner.read(parsed, route, mode, now)
+        if isinstance(incoming, Plan):
+            plan = incoming
         else:
+            with suppress_and_log("planner.recall"):
+                await self._recall(incoming)
+            plan = await self._written(self._planner.decide(incoming))
+        if plan.reason is Reason.MARKS_WITHOUT_PROFILE:
+            self._advise(request.deployment)
+        if plan.surprise is not None:
+            # Only the type and the place are logged: a message could quote the prompt.
+            _log.error("planning failed, request sent as it came: %s", place_of(plan.surprise))
+        return plan
+
+    async def _read_ahead(self, parsed: ParsedBody) -> None:
+        """Read what is large and new in another thread: to tokenise it here would hold up every other client."""
+        if "messages" not in parsed.members:
+            return
+        size = len(parsed.body)
+        if size < LARGE_BYTES:
             try:
-                messages = cut.unread()
+                messages = parsed.unread()
             except Unreadable:
                 return
             size = _size(messages)
-            if size < _LARGE_BYTES or _size(self._planner.unread(messages)) < _LARGE_BYTES:
+            if size < _LARGE_BYTES or _size(self._planner.reader.unread(messages)) < _LARGE_BYTES:
                 return
-        ahead = self._planner.ahead(cut)
-        await self._aside.run(size, ahead.run)
-        self._planner.bring_back(ahead)
+        fork = self._planner.reader.fork()
+        await self._aside.run(size, partial(fork.read_ahead, parsed))
+        self._planner.reader.merge(fork)
 
-    def plan(
-        self,
-        body: bytes,
-        deployment: Deployment,
-        principal: Principal,
-        mode: Mode,
-        now: float,
-        cut: ParsedBody | None = None,
-    ) -> Plan:
-        """The plan for one chat request, its body perhaps still to be written. Raises InvalidRequest where the body is
-        no chat request."""
-        plan = self._planner.decide(body, _route(deployment, principal), mode, now, cut)
-        if plan.reason is Reason.MARKS_WITHOUT_PROFILE:
-            self._advise(deployment)
-        return plan
+    async def _recall(self, incoming: IncomingChat) -> None:
+        """Let the planner know what other workers know of this request's session."""
+        if self._state is None:
+            return
+        try:
+            wanted = self._planner.state_lookup(incoming)
+        except Unreadable:
+            return  # the planner meets the same error, and its plan says so
+        await self._state.recall(incoming.route.scope, wanted, incoming.now, len(incoming.parsed.body))
+
+    async def _written(self, decision: Decision) -> Plan:
+        """The plan with its body: a large one is written beside the event loop."""
+        size = len(decision.plan.original)
+        if decision.write is not None and size >= LARGE_BYTES:
+            return await self._aside.run(size, decision.written)
+        return decision.written()
 
     def _advise(self, deployment: Deployment) -> None:
         """Say once what would help the clients of an entry of the model list."""
@@ -113,20 +115,9 @@ class Planning:
                 entry,
             )
 
-    async def written(self, plan: Plan) -> Plan:
-        """The plan with its body: a large one is written beside the event loop."""
-        if plan.writing is not None and len(plan.original) >= LARGE_BYTES:
-            plan = await self._aside.run(len(plan.original), partial(self._planner.written, plan))
-        else:
-            plan = self._planner.written(plan)
-        if plan.surprise is not None:
-            # The type and place only: a message could quote the prompt.
-            _log.error("planning failed, request sent as it came: %s", _place(plan.surprise))
-        return plan
-
-    def began(self, plan: Plan, now: float) -> None:
+    def on_accepted(self, plan: Plan, now: float) -> None:
         """The upstream accepted the request: commit the shadow cache."""
-        self._planner.began(plan, now)
+        self._planner.on_accepted(plan, now)
 
     def refresh_plan(self, plan: Plan, now: float) -> RefreshPlan | None:
         """How to keep alive what a request that was sent at ``now`` has cached; None where nothing would pay."""
@@ -144,12 +135,13 @@ class Planning:
         """The upstream took the original of what it had refused: bar rewrites for the session."""
         self._planner.barred(plan)
 
-    def settled(self, plan: Plan, usage: Usage | None, now: float) -> None:
+    def on_completed(self, plan: Plan, usage: Usage | None, now: float) -> PlanResult:
         """The exchange ended well: count it once, and leave what it taught for other workers."""
-        self._planner.settled(plan, usage, now)
+        result = self._planner.on_completed(plan, usage, now)
         if self._state is not None:
             scope, blobs = self._planner.export_state(plan)
             self._state.keep(scope, blobs, now)
+        return result
 
     async def aclose(self) -> None:
         """Write what waits to be written."""
@@ -173,11 +165,3 @@ def _route(deployment: Deployment, principal: Principal) -> Route:
 
 def _size(messages: Sequence[Raw]) -> int:
     return sum(len(raw) for raw in messages)
-
-
-def _place(error: Exception) -> str:
-    trace = error.__traceback__
-    while trace is not None and trace.tb_next is not None:
-        trace = trace.tb_next
-    where = "?" if trace is None else f"{trace.tb_frame.f_code.co_filename.rpartition('/')[2]}:{trace.tb_lineno}"
-    return f"{type(error).__name__} at {where}"

@@ -9,8 +9,9 @@ import orjson
 from proxy.core.caches.prompt import Bill, Life
 from proxy.core.layout.layout import Layout
 from proxy.core.modes import Mode
-from proxy.core.planner.analysis import Draft, tier_name
-from proxy.core.planner.plan import UNMARKED, Plan
+from proxy.core.planner.analysis import UNMARKED, tier_name
+from proxy.core.planner.in_flight import InFlight
+from proxy.core.planner.plan import Plan
 from proxy.core.providers import CacheProfile, Family
 from proxy.core.reasons import Reason
 from proxy.core.recognition.fixed_texts import TAG_OPEN
@@ -18,6 +19,7 @@ from proxy.core.recognition.pieces import PieceKind
 from proxy.core.request.element import Element, ElementKind
 from proxy.core.request.item import ContextPiece
 from proxy.core.request.message import Message
+from proxy.core.shadow.shadow_caches import cost_of
 from proxy.replay.runner import Ours, Setting, counted_once
 from proxy.replay.trace import Step, Trace
 
@@ -109,9 +111,7 @@ def explain_request(trace: Trace, setting: Setting, number: int) -> Explanation:
 
 def describe(plan: Plan, profile: CacheProfile, trace: Trace, number: int) -> Explanation:
     """A plan that was made and not settled yet."""
-    rows: tuple[Row, ...] = ()
-    if isinstance(plan.ticket, Draft):
-        rows = tuple(_Description(plan.ticket, profile).rows())
+    rows = tuple(_Description(plan.in_flight, profile).rows()) if plan.in_flight is not None else ()
     return Explanation(
         trace=trace.name,
         request=number,
@@ -123,31 +123,24 @@ def describe(plan: Plan, profile: CacheProfile, trace: Trace, number: int) -> Ex
         rows=rows,
         predicted=plan.predicted,
         own=plan.own,
-        predicted_cost=_cost(plan.predicted, profile),
-        own_cost=_cost(plan.own, profile),
+        predicted_cost=cost_of(profile, plan.predicted) if plan.predicted is not None else None,
+        own_cost=cost_of(profile, plan.own) if plan.own is not None else None,
     )
-
-
-def _cost(bill: Bill | None, profile: CacheProfile) -> float | None:
-    if bill is None:
-        return None
-    written = bill.write_5m * profile.write + bill.write_1h * profile.write_long
-    return bill.read * profile.read + written + bill.plain
 
 
 class _Description:
     """The rows of one draft: the layout that was chosen, or the client's own where that is sent."""
 
-    def __init__(self, draft: Draft, profile: CacheProfile) -> None:
-        self._draft = draft
-        chosen = draft.choice
-        if draft.use_own:
-            self._layout = Layout(chosen.layout.seed, draft.material.natural)
+    def __init__(self, in_flight: InFlight, profile: CacheProfile) -> None:
+        analysis = self._analysis = in_flight.analysis
+        chosen = analysis.choice
+        if in_flight.sends_own:
+            self._layout = Layout(chosen.layout.seed, analysis.elements.natural)
             is_marker = profile.family is Family.MARKER
             self._marks: Mapping[int, Life] = self._layout.own_marks() if is_marker else {}
         else:
             self._layout, self._marks = chosen.layout, chosen.marks
-        self._survival = draft.forecast.positions(self._layout)
+        self._survival = analysis.forecast.positions(self._layout)
 
     def rows(self) -> Iterator[Row]:
         """In sending order."""
@@ -181,8 +174,8 @@ class _Description:
         """Of a message of several pieces the least stable one's."""
         items = [element.item] if element.item is not None else []
         if element.kind is ElementKind.WHOLE:
-            items = list(next(g for g in self._draft.recognised.groups if g.message == element.message).items)
-        tiers = [self._draft.session.tracker.tier(item.key) for item in items]
+            items = list(next(g for g in self._analysis.recognised.groups if g.message == element.message).items)
+        tiers = [self._analysis.session.tracker.tier(item.key) for item in items]
         return tier_name(max(tiers)) if tiers else ""
 
     def _tokens(self, first: int, end: int) -> int:
@@ -192,12 +185,12 @@ class _Description:
         return ends[end] - (ends[first - 1] if first else 0)
 
     def _what(self, element: Element) -> str:
-        messages = self._draft.recognised.messages
+        messages = self._analysis.recognised.messages
         match element.kind:
             case ElementKind.TOOLS:
                 return f"tools: {len(element.parts)}"
             case ElementKind.WHOLE:
-                group = next(g for g in self._draft.recognised.groups if g.message == element.message)
+                group = next(g for g in self._analysis.recognised.groups if g.message == element.message)
                 return f"{element.role}: {', '.join(_name(item) for item in group.items)}"
             case ElementKind.MESSAGE:
                 return f"{element.role}: {first_words(messages[element.message])}"
@@ -207,12 +200,12 @@ class _Description:
                 return f"{element.role}: {_short(element.lead.removeprefix(TAG_OPEN))}"
 
     def _why(self, element: Element) -> str:
-        draft = self._draft
+        analysis = self._analysis
         match element.kind:
             case ElementKind.TOOLS:
                 return "tools, shared by all sessions"
             case ElementKind.WHOLE:
-                group = next(g for g in draft.recognised.groups if g.message == element.message)
+                group = next(g for g in analysis.recognised.groups if g.message == element.message)
                 return _joined(self._item_reason(item) for item in group.items)
             case ElementKind.SYSTEM:
                 return "system prompt without what moves in it, shared by all sessions"
@@ -226,30 +219,30 @@ class _Description:
                 return str(element.kind)
 
     def _message_reason(self, element: Element) -> str:
-        draft = self._draft
+        analysis = self._analysis
         if element.key == "system":
             place = element.message + 1
-            seen, changes = draft.session.own_head.of(place)
+            seen, changes = analysis.session.own_head.of(place)
             if changes:
                 return f"system prompt, changed in {changes} of {seen} requests"
             return "system prompt, shared by all sessions"
-        if element.message >= draft.recognised.last_user:
+        if element.message >= analysis.recognised.last_user:
             return "the last exchange stays last"
-        if element.message in draft.forecast.shared:
+        if element.message in analysis.forecast.shared:
             return "turn, the same in all sessions (examples)"
-        if draft.forecast.turns.get(element.message, 1.0) < _UNLIKELY:
+        if analysis.forecast.turns.get(element.message, 1.0) < _UNLIKELY:
             return "turn, so far seldom repeated by the next request"
         return "turn"
 
     def _item_reason(self, item: ContextPiece) -> str:
         """Why a piece stands where it stands: what the prompt says of it, else its age."""
-        draft, key = self._draft, item.key
-        age = draft.observation.ages.get(key, 0)
-        sign = draft.forecast.pieces.signs.get(key)
+        analysis, key = self._analysis, item.key
+        age = analysis.observation.ages.get(key, 0)
+        sign = analysis.forecast.pieces.signs.get(key)
         if sign is not None and (sign.is_named or sign.is_answered):
             words = "the prompt" if sign.is_named else "the latest turns"
             return f"named in {words}: likely to be edited"
-        if draft.session.items.get(key) is None and draft.session.cohort.items.get(key) is None:
+        if analysis.session.items.get(key) is None and analysis.session.cohort.items.get(key) is None:
             return "new"
         if age == 0:
             return "just changed"

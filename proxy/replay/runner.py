@@ -156,13 +156,13 @@ class Ours:
         bill = self._side.send(plan.body, step.at)
         if bill is None and plan.rewritten:
             planner.refused(plan)
-            plan.body = plan.original
+            plan = replace(plan, body=plan.original)
             bill = self._side.send(plan.body, step.at)
             if bill is not None:
                 planner.barred(plan)
         if bill is not None:
-            planner.began(plan, step.at)
-            planner.settled(plan, _reported(bill), step.at)
+            planner.on_accepted(plan, step.at)
+            planner.on_completed(plan, _reported(bill), step.at)
         self._refreshes.end(plan.session)
         if bill is not None and setting.keep_alive:
             self._refreshes.begin(plan, step.at)

@@ -161,10 +161,11 @@ class Meter:
         self._metrics.plan(
             mode_label(exchange.planned.mode), exchange.planned.reason, plan.tier_tokens, plan.segment_tokens
         )
-        for move in plan.moves:
+        for move in exchange.planned.result.moves:
             self._metrics.moved(move.source, move.target)
-        if plan.deviation:
-            self._metrics.deviation(_model(exchange), plan.deviation, exchange.answer.outcome.cache_cause)
+        deviation = exchange.planned.result.deviation
+        if deviation:
+            self._metrics.deviation(_model(exchange), deviation, exchange.answer.outcome.cache_cause)
         sent, usage = sent_bill(exchange, plan), exchange.settlement.usage if exchange.settlement is not None else None
         if sent is not None and usage is not None and not usage.estimated and exchange.answer.is_accepted:
             self._metrics.predicted(scaled(sent, usage.prompt).read, usage.read)

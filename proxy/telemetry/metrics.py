@@ -18,7 +18,7 @@ from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
 from proxy import __version__
 from proxy.core.modes import Mode
 from proxy.core.money.prices import Cost
-from proxy.core.planner.plan import UNMARKED
+from proxy.core.planner.analysis import UNMARKED
 from proxy.core.reasons import Reason
 from proxy.core.resilience.retry import Kind
 from proxy.core.response.miss_diagnostics import UNTOLD

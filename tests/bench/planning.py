@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from proxy.core.modes import Mode
+from proxy.core.planner.plan import Plan
 from proxy.core.planner.planner import TierPlanner
 from proxy.core.providers import PROFILES
 from proxy.core.reasons import Reason
@@ -77,14 +78,15 @@ def _run(planner: TierPlanner, encode: _Clocked, session: Session, found: dict[s
     for index, body in enumerate(session.bodies):
         encode.spent_s = 0.0
         began = time.thread_time()
-        cut = planner.cut(body)
-        planner.read(body, cut)
+        parsed = planner.reader.parse(body)
+        planner.reader.read(parsed)
         read = time.thread_time()
         counted_s = encode.spent_s
-        plan = planner.plan(body, route, Mode.TIER, now, cut)
+        incoming = planner.read(parsed, route, Mode.TIER, now)
+        plan = incoming if isinstance(incoming, Plan) else planner.decide(incoming).written()
         ended = time.thread_time()
-        planner.began(plan, now)
-        planner.settled(plan, None, now)
+        planner.on_accepted(plan, now)
+        planner.on_completed(plan, None, now)
         now += _GAP_S
         if index < session.warm:
             continue

@@ -11,7 +11,7 @@ import pytest
 from proxy.engine import Limits
 from proxy.engine.exchange import ExchangeOutcome
 from proxy.errors import BudgetExceeded
-from proxy.ports import Deployment, Plan, Principal
+from proxy.ports import Plan, PlanRequest
 from proxy.testing import OpenDoor, PassthroughPlanner, RewritingPlanner, serving
 from tests.e2e.conftest import Proxy, Start
 from tests.e2e.provider import (
@@ -269,9 +269,7 @@ def test_a_virtual_key_does_not_leave_the_house(start: Start) -> None:
 
 
 class BrokenPlanner(PassthroughPlanner):
-    def plan(
-        self, body: bytes, deployment: Deployment, principal: Principal, mode: Any, now: float, members: Any = None
-    ) -> Plan:
+    async def plan(self, request: PlanRequest) -> Plan:
         raise KeyError("a secret of the prompt")
 
 

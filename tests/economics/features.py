@@ -40,7 +40,7 @@ def _unaware(old: Any) -> Any:
 
 
 FEATURES = (
-    Feature("volatile lines and documents are relocated", "proxy.core.layout.relocation:moved_material", always(None),
+    Feature("volatile lines and documents are relocated", "proxy.core.layout.relocation:moved_elements", always(None),
             ("demo-clock", "anthropic")),
     Feature("what prompts say of files", "proxy.core.stability.edit_signals:read_signs", always({}),
             ("demo-editor", "anthropic")),

@@ -9,7 +9,8 @@ import pytest
 
 from proxy.core.caches.prompt import Bill, Life
 from proxy.core.layout.layout import Layout
-from proxy.core.planner.analysis import Draft
+from proxy.core.planner.analysis import PlanAnalysis
+from proxy.core.planner.in_flight import InFlight
 from proxy.core.planner.plan import Plan
 from proxy.core.providers import Family
 from proxy.core.recognition.fixed_texts import TAG_CLOSE, TAG_OPEN
@@ -49,9 +50,9 @@ def test_expected_layouts_are_faithful(path: Path) -> None:
         tools = original.get("tools")
         assert check(original, sent(plan), **terms, tools_seen_reordered=any(each != tools for each in seen)) == []
         seen.append(tools)
-        assert isinstance(plan.ticket, Draft)
+        assert plan.in_flight is not None
         if plan.predicted is not None:
-            assert plan.predicted.total == laid_out(plan.ticket)[0].total
+            assert plan.predicted.total == laid_out(plan.in_flight)[0].total
 
 
 def described(scenario: str) -> Iterator[str]:
@@ -59,8 +60,8 @@ def described(scenario: str) -> Iterator[str]:
     titles = [each.title.removeprefix("request") for each in parse_scenario(scenario).requests]
     for number, (title, plan) in enumerate(zip(titles, plans(scenario), strict=True), 1):
         yield f"request {number}{title}: {plan.reason}{'' if plan.rewritten else ', sent as it came'}"
-        if isinstance(plan.ticket, Draft):
-            yield from rows(plan.ticket)
+        if plan.in_flight is not None:
+            yield from rows(plan.in_flight)
         yield f"  bill  {bill(plan.predicted)}; the client's own: {bill(plan.own)}"
         yield f"  wire  {wire(sent(plan))}"
         yield ""
@@ -74,17 +75,18 @@ def plans(text: str) -> Iterator[Plan]:
         yield talk.send(each.body, after_s=each.after_s)
 
 
-def laid_out(draft: Draft) -> tuple[Layout, Mapping[int, Life]]:
+def laid_out(in_flight: InFlight) -> tuple[Layout, Mapping[int, Life]]:
     """What is sent: the layout that was chosen, or the client's own."""
-    if not draft.use_own:
-        return draft.choice.layout, draft.choice.marks
-    natural = Layout(draft.choice.layout.seed, draft.material.natural)
-    return natural, natural.own_marks() if draft.scope[1].family is Family.MARKER else {}
+    analysis = in_flight.analysis
+    if not in_flight.sends_own:
+        return analysis.choice.layout, analysis.choice.marks
+    natural = Layout(analysis.choice.layout.seed, analysis.elements.natural)
+    return natural, natural.own_marks() if analysis.profile.family is Family.MARKER else {}
 
 
-def rows(draft: Draft) -> Iterator[str]:
+def rows(in_flight: InFlight) -> Iterator[str]:
     """A line an element, in sending order."""
-    layout, marks = laid_out(draft)
+    layout, marks = laid_out(in_flight)
     ends = sorted(marks)
     for index, element in enumerate(layout.elements):
         start, last = layout.starts[index], layout.last_position(index)
@@ -92,19 +94,20 @@ def rows(draft: Draft) -> Iterator[str]:
         tiers = (f"{marks[p]} ends {TIERS[ends.index(p)]}" for p in inside)
         tokens = sum(part.tokens for part in element.parts)
         role = element.role or "tools"
-        yield f"  {role:9} {element.kind:9} {named(draft, element):44} {tokens:5}  {', '.join(tiers)}".rstrip()
+        name = named(in_flight.analysis, element)
+        yield f"  {role:9} {element.kind:9} {name:44} {tokens:5}  {', '.join(tiers)}".rstrip()
 
 
-def named(draft: Draft, element: Element) -> str:
+def named(analysis: PlanAnalysis, element: Element) -> str:
     """The keys of what moves, the beginning of what does not."""
     match element.kind:
         case ElementKind.TOOLS:
             return f"{len(element.parts)} definitions"
         case ElementKind.WHOLE:
-            group = next(g for g in draft.recognised.groups if g.message == element.message)
+            group = next(g for g in analysis.recognised.groups if g.message == element.message)
             return ", ".join(dict.fromkeys(item.key for item in group.items))
         case ElementKind.MESSAGE:
-            return first_words(draft.recognised.messages[element.message])
+            return first_words(analysis.recognised.messages[element.message])
         case _ if element.item is not None:
             key = element.item.key
             return key.rpartition(":")[0] if element.item.kind is PieceKind.DOCUMENT else key

@@ -12,10 +12,9 @@ from hypothesis import strategies as st
 from proxy.core.caches.prompt import Life
 from proxy.core.layout.layout import Layout
 from proxy.core.layout.orders import RequestElements, behind_prefix, by_tiers, valid_prefix
-from proxy.core.layout.relocation import moved_material
+from proxy.core.layout.relocation import moved_elements
 from proxy.core.layout.render import render_messages, render_tools
 from proxy.core.layout.tiers import Tier
-from proxy.core.planner.analysis import Draft
 from proxy.core.providers import PROFILES
 from proxy.core.request.element import Element
 from proxy.core.request.item import ContextPiece
@@ -65,20 +64,21 @@ def hold(profile_name: str, steps: list[Step], chance: random.Random) -> None:
     profile = replace(PROFILES[profile_name], min_tokens=1)
     talk, past = Talk(profile=profile), []
     for step in steps:
-        draft = talk.send(step.body, after_s=step.after_s).ticket
-        if not isinstance(draft, Draft):
+        in_flight = talk.send(step.body, after_s=step.after_s).in_flight
+        if in_flight is None:
             continue
-        moved = moved_material(draft.recognised, draft.material, TokenCounter(bytes_over_four))
-        for material in filter(None, (draft.material, moved)):
-            layout = Layout(draft.choice.layout.seed, an_order(material, past, chance))
+        analysis = in_flight.analysis
+        moved = moved_elements(analysis.recognised, analysis.elements, TokenCounter(bytes_over_four))
+        for material in filter(None, (analysis.elements, moved)):
+            layout = Layout(analysis.choice.layout.seed, an_order(material, past, chance))
             past.append([e.digest for e in layout.elements])
             last_tool = len(material.tools[0].parts) - 1 if material.tools else -1
             explicit = profile_name == "openai-explicit"
             marks = some_marks(layout, chance, last_tool + 1 if explicit else 0)
             changes: dict[str, bytes | None] = {
-                "messages": render_messages(layout, draft.recognised.messages, marks, profile.dialect)
+                "messages": render_messages(layout, analysis.recognised.messages, marks, profile.dialect)
             }
-            request = draft.recognised.request
+            request = analysis.recognised.request
             if material.tools:
                 changes["tools"] = render_tools(bytes(request.members["tools"]), marks.get(last_tool), profile.dialect)
             out = json.loads(splice(request.body, request.members, changes))

@@ -9,13 +9,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from proxy.core.modes import Mode
-from proxy.core.planner.analysis import Draft
 from proxy.core.planner.plan import Plan
 from proxy.core.providers import PROFILES
 from tests.examples import examples
 from tests.fidelity.strategies import aider_sessions, growing_sessions
 from tests.property.conversations import Step, conversations
-from tests.talk import MARK_KEYS, Body, Talk, lines
+from tests.talk import MARK_KEYS, Body, Talk, analysis_of, lines
 
 QUIRKS = [HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much]
 Block = tuple[str, ...]
@@ -74,11 +73,6 @@ def _is_marked(holder: Body) -> bool:
     return any(holder.get(key) is not None for key in MARK_KEYS)
 
 
-def laid_out(plan: Plan) -> Draft:
-    assert isinstance(plan.ticket, Draft)
-    return plan.ticket
-
-
 def hold(profile: str, steps: list[Step]) -> None:
     """Of every two requests of a conversation: where the shadow's hashes are equal the sent blocks are.
 
@@ -89,14 +83,14 @@ def hold(profile: str, steps: list[Step]) -> None:
     past: list[tuple[list[Block], list[bytes], bool]] = []
     for step in steps:
         plan = talk.send(step.body, after_s=step.after_s)
-        if plan.ticket is None or laid_out(plan).use_own:
+        if plan.in_flight is None or plan.in_flight.sends_own:
             continue
-        wire, layout = blocks(json.loads(plan.body)), laid_out(plan).choice.layout
+        wire, layout = blocks(json.loads(plan.body)), analysis_of(plan).choice.layout
         assert len(wire) == len(layout.parts)
         if plan.rewritten:
-            assert {i for i, (_, is_marked) in enumerate(wire) if is_marked} == set(laid_out(plan).choice.marks)
+            assert {i for i, (_, is_marked) in enumerate(wire) if is_marked} == set(analysis_of(plan).choice.marks)
         sent = [block for block, _ in wire]
-        is_plain = all(message.recognition is None for message in laid_out(plan).recognised.messages)
+        is_plain = all(message.recognition is None for message in analysis_of(plan).recognised.messages)
         for before, hashes, was_plain in past:
             for position in range(min(len(before), len(sent))):
                 is_equal = before[: position + 1] == sent[: position + 1]

@@ -53,8 +53,8 @@ def bills(profile: CacheProfile):
         reply = provider.chat(plan.body, "account", now, 1)
         yield plan.predicted, reply.bill
         reply.store(now)
-        planner.began(plan, now)
-        planner.settled(plan, None, now)
+        planner.on_accepted(plan, now)
+        planner.on_completed(plan, None, now)
 
 
 @pytest.mark.parametrize("profile", MARKERS, ids=lambda p: p.name)

@@ -33,7 +33,7 @@ from proxy.errors import InvalidRequest
 from proxy.planning.planner_port import Planning
 from proxy.planning.tokenizers import local_encode
 from proxy.plugins import build_plugin_manager, recognisers
-from proxy.ports import Deployment, Principal, Transport
+from proxy.ports import Deployment, PlanRequest, Principal, Transport
 from tests.growth import assert_linear
 from tests.security.bodies import CHATS, WIRE
 from tests.security.provider import Answer, event
@@ -45,7 +45,7 @@ KIB = 1 << 10
 def taken_apart(body: bytes) -> None:
     """All that is done to a body's own bytes where it is not planned."""
     with contextlib.suppress(InvalidRequest):
-        head = head_of(body, BodyCache().cut)
+        head = head_of(body, BodyCache().parse)
         unambiguous(body, head)
         untouched(body, head, "another")
         demand_of("POST", "/chat/completions", head.asked)
@@ -72,7 +72,7 @@ def test_what_has_absurd_names_is_not_taken_apart_and_goes_where_it_should(name:
     with pytest.raises(Unreadable):
         parse_members(body)
     head = head_of(body)
-    assert (head.model, head.cut) == ("m", None)
+    assert (head.model, head.parsed) == ("m", None)
 
 
 @pytest.mark.parametrize("name", ["model-of-letters", "model-of-objects", "options-of-objects", "user-of-escapes"])
@@ -127,11 +127,11 @@ def planning() -> Planning:
 async def planned(planner: Planning, body: bytes, now: float = 1.0) -> Plan:
     """The plan of a request that is counted, as the engine has it made."""
     principal = Principal(scope="s")
-    head = await Aside().run_large(len(body), lambda: head_of(body, planner.cut))
-    await planner.prepare(body, DEPLOYMENT, principal, Mode.TIER, now, head.cut)
-    plan = await planner.written(planner.plan(body, DEPLOYMENT, principal, Mode.TIER, now, head.cut))
-    planner.began(plan, now)
-    planner.settled(plan, None, now)
+    head = await Aside().run_large(len(body), lambda: head_of(body, planner.parse))
+    assert head.parsed is not None
+    plan = await planner.plan(PlanRequest(head.parsed, DEPLOYMENT, principal, Mode.TIER, now))
+    planner.on_accepted(plan, now)
+    planner.on_completed(plan, None, now)
     return plan
 
 
@@ -196,8 +196,8 @@ def test_a_chat_is_planned_in_linear_time(name: str) -> None:
     def work(body: bytes) -> None:
         planner = TierPlanner(counting(), recognisers(build_plugin_manager()))
         plan = planner.plan(body, ROUTE, Mode.TIER, 1.0)
-        planner.began(plan, 1.0)
-        planner.settled(plan, None, 1.0)
+        planner.on_accepted(plan, 1.0)
+        planner.on_completed(plan, None, 1.0)
 
     assert_linear(work, CHATS[name], 60 * KIB)
 
@@ -215,8 +215,8 @@ def test_a_large_request_gets_the_layout_that_one_step_gives(name: str) -> None:
     planner, at_once = TierPlanner(counting(), recognisers(build_plugin_manager())), []
     for at, each in ((1.0, body), (20.0, grown), (40.0, body)):
         plan = planner.plan(each, ROUTE, Mode.TIER, at)
-        planner.began(plan, at)
-        planner.settled(plan, None, at)
+        planner.on_accepted(plan, at)
+        planner.on_completed(plan, None, at)
         at_once.append(plan.body)
     assert asyncio.run(beside()) == at_once
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from msgspec import Raw
 
 from proxy.core.request.routing_fields import HEAD_NAMES, UTF8_MARK, RequestFields, head_of
-from proxy.core.wire.json_body import join_members, value_spans
+from proxy.core.wire.json_body import join_members
 from proxy.core.wire.scan import once, scan_members, values
 from proxy.errors import InvalidRequest
 
@@ -32,20 +32,18 @@ class CheckedBody:
 def unambiguous(body: bytes, head: RequestFields) -> CheckedBody:
     """The request with every name once. Raises InvalidRequest for a name that only some servers take for one of those
     that decide where a request goes and what it may cost."""
-    if head.cut is None and body.startswith(UTF8_MARK):
+    if head.parsed is None and body.startswith(UTF8_MARK):
         # Not every server reads past it, and we do not take apart what stands behind it.
         body = body.removeprefix(UTF8_MARK)
         head = head_of(body)
-    cut = head.cut
-    if cut is None:
+    parsed = head.parsed
+    if parsed is None:
         return _scanned(body, head)
-    check_names(cut.members)
-    spans = value_spans(body, cut.members, cut.span)
-    if spans is not None:
-        cut.span = cut.span or spans.get("messages")
-        return CheckedBody(body, head, cut.members)
-    joined = join_members(cut.members, {})
-    return CheckedBody(joined, head_of(joined), cut.members)
+    check_names(parsed.members)
+    if parsed.spans() is not None:
+        return CheckedBody(body, head, parsed.members)
+    joined = join_members(parsed.members, {})
+    return CheckedBody(joined, head_of(joined), parsed.members)
 
 
 def check_names(names: Iterable[str]) -> None:

@@ -30,9 +30,27 @@ from proxy.core.request.view import ContextMessage, RecognisedRequest
 Weight = Callable[[ContextPiece], float]
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
+class PieceForms:
+    """The ways in which context can be written. ``wholes`` are context messages as they came, by the message's index.
+    ``parts`` and ``lasts`` are the pieces of messages of several pieces, by their keys: the former stand under the
+    documented header, the latter under the client's own opening. ``by_digest`` holds all of these."""
+
+    wholes: Mapping[int, Element]
+    parts: Mapping[str, Element]
+    lasts: Mapping[str, Element]
+    by_digest: Mapping[bytes, Element]
+
+
+@dataclass(frozen=True, slots=True)
 class RequestElements:
-    """A request's content as elements, each form of a context piece once."""
+    """The content of a request as elements.
+
+    ``tools`` and ``preamble`` stand in front; ``turns`` are the conversation up to the last exchange, which is
+    ``tail``. ``natural`` is all of it in the client's order. ``groups`` are the context messages, ``items`` the movable
+    pieces and ``sizes`` their tokens. ``documents`` are the pieces that are moved out of the system text. ``notices``
+    are system messages behind the preamble, where the upstream takes them to the front.
+    """
 
     tools: tuple[Element, ...]
     preamble: tuple[Element, ...]
@@ -40,31 +58,24 @@ class RequestElements:
     tail: tuple[Element, ...]
     natural: tuple[Element, ...]
     groups: tuple[ContextMessage, ...]
-    wholes: Mapping[str, Element]
-    parts: Mapping[str, Element]
-    lasts: Mapping[str, Element]
-    items: Mapping[str, ContextPiece] = field(default_factory=dict)
-    sizes: Mapping[str, int] = field(default_factory=dict)
-    documents: Mapping[str, Element] = field(default_factory=dict)
+    forms: PieceForms
+    items: Mapping[str, ContextPiece]
+    sizes: Mapping[str, int]
     notices: tuple[Element, ...] = ()
-    """System messages behind the head, where the upstream takes them there."""
+    documents: Mapping[str, Element] = field(default_factory=dict)
 
-    _forms: dict[bytes, Element] | None = None
-
-    def forms(self) -> Mapping[bytes, Element]:
-        """Every form of every context piece by its digest."""
-        if self._forms is None:
-            collections = (self.parts, self.lasts, self.wholes)
-            self._forms = {element.digest: element for collection in collections for element in collection.values()}
-        return self._forms
+    @property
+    def fixed(self) -> tuple[Element, ...]:
+        """The elements in front of everything that may be ordered."""
+        return (*self.tools, *self.preamble)
 
     @property
     def is_movable(self) -> bool:
-        """Whether there is anything to re-order."""
+        """Whether there is anything to order."""
         return bool(self.groups or self.documents)
 
 
-def material(
+def request_elements(
     recognised: RecognisedRequest,
     tools: tuple[Element, ...],
     counter: TokenCounter,
@@ -72,64 +83,61 @@ def material(
     has_spans: bool = False,
     hoists_system: bool = False,
 ) -> RequestElements:
-    """All elements of a request; with ``has_spans`` long files are several positions, with ``hoists_system`` system
-    messages within the conversation stand behind the head."""
-    messages = recognised.messages
-    wholes = {
-        g.name + f"@{g.message}": whole_element(g.name, messages[g.message], messages[g.ack], (g.message, g.ack))
-        for g in recognised.groups
-    }
-    parts: dict[str, Element] = {}
-    lasts: dict[str, Element] = {}
-    items: dict[str, ContextPiece] = {}
-    sizes: dict[str, int] = {}
-    for group in recognised.groups:
-        forms = _Forms(recognised, group, counter, has_spans)
-        for item in group.items:
-            items[item.key] = item
-            tokens = sizes[item.key] = counter.count(item.digest, item.text)
-            if len(group.items) > 1:
-                parts[item.key] = forms.part(item, tokens)
-                lasts[item.key] = forms.last(item, tokens)
-    by_message = {g.message: wholes[g.name + f"@{g.message}"] for g in recognised.groups}
-    acks = {g.ack for g in recognised.groups}
-    single = recognised.transcript.elements
-    natural, body = (
-        single[recognised.preamble :],
-        single[recognised.preamble : max(recognised.last_user, recognised.preamble)],
-    )
+    """All elements of a request. With ``has_spans`` a long file has several positions; with ``hoists_system`` system
+    messages within the conversation stand behind the preamble."""
+    single, preamble = recognised.transcript.elements, recognised.preamble
+    tail_at = max(recognised.last_user, preamble)
+    natural, turns, tail = single[preamble:], single[preamble:tail_at], single[tail_at:]
+    items = {item.key: item for group in recognised.groups for item in group.items}
+    sizes = {key: counter.count(item.digest, item.text) for key, item in items.items()}
+    forms = _forms(recognised, sizes, counter, has_spans=has_spans)
     if recognised.groups:
-        natural = tuple(
-            by_message.get(i, single[i]) for i in range(recognised.preamble, len(messages)) if i not in acks
-        )
-        body = tuple(single[i] for i in recognised.turns() if i < recognised.last_user)
-    tail = single[max(recognised.last_user, recognised.preamble) :]
+        acks = {group.ack for group in recognised.groups}
+        natural = tuple(forms.wholes.get(i, single[i]) for i in range(preamble, len(single)) if i not in acks)
+        turns = tuple(single[i] for i in recognised.turns() if i < recognised.last_user)
     notices: tuple[Element, ...] = ()
     if hoists_system and recognised.transcript.notices:
-        notices = tuple(message_element(messages[i], i, NOTICE) for i in recognised.transcript.notices)
-        natural, body, tail = (_without_system(some) for some in (natural, body, tail))
+        notices = tuple(message_element(recognised.messages[i], i, NOTICE) for i in recognised.transcript.notices)
+        natural, turns, tail = (_without_system(some) for some in (natural, turns, tail))
     return RequestElements(
         tools=tools,
-        preamble=single[: recognised.preamble],
-        turns=body,
+        preamble=single[:preamble],
+        turns=turns,
         tail=tail,
-        natural=(*tools, *single[: recognised.preamble], *notices, *natural),
-        notices=notices,
+        natural=(*tools, *single[:preamble], *notices, *natural),
         groups=recognised.groups,
-        wholes=wholes,
-        parts=parts,
-        lasts=lasts,
+        forms=forms,
         items=items,
         sizes=sizes,
+        notices=notices,
     )
+
+
+def _forms(
+    recognised: RecognisedRequest, sizes: Mapping[str, int], counter: TokenCounter, *, has_spans: bool
+) -> PieceForms:
+    messages = recognised.messages
+    wholes: dict[int, Element] = {}
+    parts: dict[str, Element] = {}
+    lasts: dict[str, Element] = {}
+    for group in recognised.groups:
+        places = (group.message, group.ack)
+        wholes[group.message] = whole_element(group.name, messages[group.message], messages[group.ack], places)
+        if len(group.items) > 1:
+            writer = _PieceWriter(recognised, group, counter, has_spans)
+            for item in group.items:
+                parts[item.key] = writer.part(item, sizes[item.key])
+                lasts[item.key] = writer.last(item, sizes[item.key])
+    every = (*parts.values(), *lasts.values(), *wholes.values())
+    return PieceForms(wholes, parts, lasts, {element.digest: element for element in every})
 
 
 def _without_system(elements: tuple[Element, ...]) -> tuple[Element, ...]:
     return tuple(element for element in elements if element.role not in SYSTEM_ROLES)
 
 
-class _Forms:
-    """Writes the pieces of one group in either form."""
+class _PieceWriter:
+    """Writes the pieces of one context message in either form."""
 
     def __init__(
         self, recognised: RecognisedRequest, group: ContextMessage, counter: TokenCounter, has_spans: bool
@@ -176,16 +184,16 @@ def _lead(text: str, counter: TokenCounter) -> Lead:
     return Lead(text, key, counter.count(key, text) + MESSAGE_OVERHEAD_TOKENS)
 
 
-def behind_prefix(material: RequestElements, kept: Sequence[Element], weight: Weight) -> tuple[Element, ...]:
+def behind_prefix(elements: RequestElements, kept: Sequence[Element], weight: Weight) -> tuple[Element, ...]:
     """``kept`` (a valid prefix), then the rest of conversation and context (by ``weight``), then the last exchange.
 
     ``weight`` is larger for what should stand earlier.
     """
-    turns = material.turns[sum(1 for e in kept if e.key == "turn") :]
-    preamble = () if kept else (*material.tools, *material.preamble)
-    documents = _by_weight(material.documents, kept, weight)
-    notices = material.notices[sum(1 for e in kept if e.key == NOTICE) :]
-    return (*preamble, *kept, *documents, *notices, *turns, *_rest(material, kept, weight), *material.tail)
+    turns = elements.turns[sum(1 for e in kept if e.key == "turn") :]
+    preamble = () if kept else elements.fixed
+    documents = _by_weight(elements.documents, kept, weight)
+    notices = elements.notices[sum(1 for e in kept if e.key == NOTICE) :]
+    return (*preamble, *kept, *documents, *notices, *turns, *_rest(elements, kept, weight), *elements.tail)
 
 
 def _by_weight(documents: Mapping[str, Element], kept: Sequence[Element], weight: Weight) -> list[Element]:
@@ -195,57 +203,56 @@ def _by_weight(documents: Mapping[str, Element], kept: Sequence[Element], weight
     return sorted(left, key=lambda e: -weight(e.item) if e.item is not None else 0.0)
 
 
-def _rest(material: RequestElements, kept: Sequence[Element], weight: Weight) -> list[Element]:
+def _rest(elements: RequestElements, kept: Sequence[Element], weight: Weight) -> list[Element]:
     consumed = {e.key for e in kept if e.kind in (ElementKind.PART, ElementKind.LAST_PART)}
     whole = {e.message for e in kept if e.kind is ElementKind.WHOLE}
     ordered: list[tuple[float, int, Element]] = []
-    for group in material.groups:
+    for group in elements.groups:
         if group.message in whole:
             continue
         if len(group.items) == 1:
-            element = material.wholes[f"{group.name}@{group.message}"]
+            element = elements.forms.wholes[group.message]
             ordered.append((weight(group.items[0]), len(ordered), element))
             continue
         left = sorted((i for i in group.items if i.key not in consumed), key=lambda i: -weight(i))
         for item in left[:-1]:
-            ordered.append((weight(item), len(ordered), material.parts[item.key]))
+            ordered.append((weight(item), len(ordered), elements.forms.parts[item.key]))
         if left:
-            ordered.append((weight(left[-1]), len(ordered), material.lasts[left[-1].key]))
+            ordered.append((weight(left[-1]), len(ordered), elements.forms.lasts[left[-1].key]))
     return [element for _, _, element in sorted(ordered, key=lambda o: (-o[0], o[1]))]
 
 
 def valid_prefix(
-    material: RequestElements, before: Sequence[bytes], changed: Mapping[bytes, Element] | None = None
+    elements: RequestElements, before: Sequence[bytes], changed: Mapping[bytes, Element] | None = None
 ) -> tuple[Element, ...]:
     """The longest prefix of an earlier layout (element digests) that this request may begin with.
 
     ``changed`` are files by the digest of the form that they were sent in before: such a one may be the prefix's last,
     so that its unchanged beginning is read.
     """
-    fixed = (*material.tools, *material.preamble)
+    fixed = elements.fixed
     if len(before) < len(fixed) or any(e.digest != d for e, d in zip(fixed, before, strict=False)):
         return ()
-    forms = material.forms()
     found: list[Element] = list(fixed)
-    rest = _append_notices(material, found, _append_documents(material, found, before[len(fixed) :]))
+    rest = _append_notices(elements, found, _append_documents(elements, found, before[len(fixed) :]))
     used: set[str] = set()
     next_turn = 0
     for one in rest:
-        if next_turn < len(material.turns) and material.turns[next_turn].digest == one:
-            found.append(material.turns[next_turn])
+        if next_turn < len(elements.turns) and elements.turns[next_turn].digest == one:
+            found.append(elements.turns[next_turn])
             next_turn += 1
             continue
-        element = forms.get(one)
+        element = elements.forms.by_digest.get(one)
         is_open = element is None and changed is not None
         if element is None and changed is not None:
             element = changed.get(one)
-        if element is None or element.key in used or _is_answer(material.turns, next_turn):
+        if element is None or element.key in used or _is_answer(elements.turns, next_turn):
             break
         used.add(element.key)
         found.append(element)
         if is_open:
             break
-    return whole_groups(material, found)
+    return whole_groups(elements, found)
 
 
 def _is_answer(turns: Sequence[Element], index: int) -> bool:
@@ -254,12 +261,12 @@ def _is_answer(turns: Sequence[Element], index: int) -> bool:
     return 0 < index < len(turns) and turns[index].role in ("assistant", "tool")
 
 
-def _append_documents(material: RequestElements, found: list[Element], before: Sequence[bytes]) -> Sequence[bytes]:
+def _append_documents(elements: RequestElements, found: list[Element], before: Sequence[bytes]) -> Sequence[bytes]:
     """Documents that were sent directly behind the head and are wanted still; what may follow them.
 
     They all belong to the system message: where one is still missing, nothing that was sent behind them may follow.
     """
-    left = {e.digest: e for e in material.documents.values()}
+    left = {e.digest: e for e in elements.documents.values()}
     position = 0
     while position < len(before) and (element := left.pop(before[position], None)) is not None:
         found.append(element)
@@ -267,18 +274,18 @@ def _append_documents(material: RequestElements, found: list[Element], before: S
     return () if left else before[position:]
 
 
-def _append_notices(material: RequestElements, found: list[Element], before: Sequence[bytes]) -> Sequence[bytes]:
+def _append_notices(elements: RequestElements, found: list[Element], before: Sequence[bytes]) -> Sequence[bytes]:
     """Notices that were sent directly behind the documents; what may follow them: nothing, where there is a new one."""
-    for position, notice in enumerate(material.notices):
+    for position, notice in enumerate(elements.notices):
         if position >= len(before) or notice.digest != before[position]:
             return ()
         found.append(notice)
-    return before[len(material.notices) :]
+    return before[len(elements.notices) :]
 
 
-def whole_groups(material: RequestElements, found: Sequence[Element]) -> tuple[Element, ...]:
+def whole_groups(elements: RequestElements, found: Sequence[Element]) -> tuple[Element, ...]:
     """Cut the prefix where a group's last part would no longer be the last: the opening stays once, at the end."""
-    sizes = {g.message: len(g.items) for g in material.groups if len(g.items) > 1}
+    sizes = {g.message: len(g.items) for g in elements.groups if len(g.items) > 1}
     context = [(i, e) for i, e in enumerate(found) if e.message in sizes and e.kind in _CONTEXT_FORMS]
     end = len(found)
     while True:
@@ -312,7 +319,7 @@ def _offending(forms: Sequence[tuple[int, Element]], size: int) -> int | None:
 
 
 def by_tiers(
-    material: RequestElements,
+    elements: RequestElements,
     tier_of: Callable[[str], Tier],
     entered: Callable[[str], int],
     weight: Weight,
@@ -321,30 +328,30 @@ def by_tiers(
     """Policy classic: head, L0 - L3 context, the conversation, active context, the last exchange. The pieces of
     ``unmarked`` tiers carry no marker: one behind them holds for them, too."""
     stable: list[tuple[Tier, int, ContextPiece]] = []
-    for item in material.items.values():
+    for item in elements.items.values():
         tier = tier_of(item.key)
-        if tier is not Tier.ACTIVE and item.key not in material.documents:
+        if tier is not Tier.ACTIVE and item.key not in elements.documents:
             stable.append((tier, entered(item.key), item))
     stable.sort(key=lambda s: (s[0], s[1], s[2].key))
-    documents = _by_weight(material.documents, (), weight)
-    kept: list[Element] = [*material.tools, *material.preamble, *documents, *material.notices]
+    documents = _by_weight(elements.documents, (), weight)
+    kept: list[Element] = [*elements.fixed, *documents, *elements.notices]
     chosen = [item for _, _, item in stable]
     for position, (tier, _, item) in enumerate(stable):
-        element = _tiered_form(material, item, chosen[: position + 1])
+        element = _tiered_form(elements, item, chosen[: position + 1])
         kept.append(element if tier not in unmarked else _unmarkable(element))
-    valid = whole_groups(material, kept)
-    return behind_prefix(material, valid, weight)
+    valid = whole_groups(elements, kept)
+    return behind_prefix(elements, valid, weight)
 
 
 def _unmarkable(element: Element) -> Element:
     return replace(element, parts=tuple(replace(part, markable=False) for part in element.parts))
 
 
-def _tiered_form(material: RequestElements, item: ContextPiece, placed: Sequence[ContextPiece]) -> Element:
+def _tiered_form(elements: RequestElements, item: ContextPiece, placed: Sequence[ContextPiece]) -> Element:
     """Under the documented header; under the client's own opening where no piece of the group follows."""
-    group = next(g for g in material.groups if any(i.key == item.key for i in g.items))
+    group = next(g for g in elements.groups if any(i.key == item.key for i in g.items))
     if len(group.items) == 1:
-        return material.wholes[f"{group.name}@{group.message}"]
+        return elements.forms.wholes[group.message]
     done = {i.key for i in placed}
     is_last = all(i.key in done for i in group.items)
-    return (material.lasts if is_last else material.parts)[item.key]
+    return (elements.forms.lasts if is_last else elements.forms.parts)[item.key]

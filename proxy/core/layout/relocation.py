@@ -12,15 +12,15 @@ from proxy.core.request.tokens import MESSAGE_OVERHEAD_TOKENS, TokenCounter
 from proxy.core.request.view import RecognisedRequest, SystemText
 
 
-def moved_material(
-    recognised: RecognisedRequest, material: RequestElements, counter: TokenCounter
+def moved_elements(
+    recognised: RecognisedRequest, elements: RequestElements, counter: TokenCounter
 ) -> RequestElements | None:
-    """The material with every volatile line relocated; None where nothing in the system prompt moves."""
+    """The elements with every volatile line relocated; None where nothing in the system prompt moves."""
     if not any(text.is_moving for text in recognised.system):
         return None
     texts = {text.message: text for text in recognised.system}
     preamble: list[Element] = []
-    for index, element in enumerate(material.preamble):
+    for index, element in enumerate(elements.preamble):
         text = texts.get(index)
         if text is None:
             preamble.append(element)
@@ -38,16 +38,16 @@ def moved_material(
         for text in recognised.system
         for item in text.documents
     }
-    sizes = dict(material.sizes)
+    sizes = dict(elements.sizes)
     sizes.update((key, element.tokens) for key, element in documents.items())
     return replace(
-        material,
+        elements,
         preamble=tuple(preamble),
         tail=_with_tag(
-            recognised, material.tail, [line for text in recognised.system for line in text.volatile], counter
+            recognised, elements.tail, [line for text in recognised.system for line in text.volatile], counter
         ),
         documents=documents,
-        items={**material.items, **{e.key: e.item for e in documents.values() if e.item is not None}},
+        items={**elements.items, **{e.key: e.item for e in documents.values() if e.item is not None}},
         sizes=sizes,
     )
 

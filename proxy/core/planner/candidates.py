@@ -7,16 +7,21 @@ from dataclasses import dataclass, replace
 from proxy.core.caches import Cache
 from proxy.core.caches.prompt import Bill, Life
 from proxy.core.forecast.forecast import Forecast, Ordering
-from proxy.core.forecast.pauses import PauseForecast, PauseValue
+from proxy.core.forecast.pauses import PauseForecast, PauseValue, outlook
 from proxy.core.layout.breakpoints import Placement, place, place_given, read_gain
 from proxy.core.layout.layout import Layout, PrefixSettings
 from proxy.core.layout.orders import RequestElements, behind_prefix, by_tiers, valid_prefix, whole_groups
+from proxy.core.layout.prefix_seed import slots_of
+from proxy.core.planner.incoming_chat import IncomingChat
+from proxy.core.planner.own_request import OwnRequest
 from proxy.core.providers import CacheProfile, Family
 from proxy.core.reasons import Reason
 from proxy.core.request.element import Element, form_digest
 from proxy.core.request.item import ContextPiece
 from proxy.core.request.message import piece_digest
+from proxy.core.sessions.observation import RequestObservation
 from proxy.core.sessions.session import Session
+from proxy.core.shadow.shadow_caches import ShadowCaches, cost_of
 
 _MAX_PREFIXES = 4
 # Of what an order loses in each request after the next one, so much counts: later ones are laid out anew.
@@ -53,11 +58,6 @@ class Pricing:
     regret_budget: float = float("inf")
     outlook: PauseForecast | None = None
 
-    def cost(self, bill: Bill) -> float:
-        """Input cost in tokens at the plain price."""
-        p = self.profile
-        return bill.read * p.read + bill.write_5m * p.write + bill.write_1h * p.write_long + bill.plain
-
     def read(self, layout: Layout, *, is_natural: bool = False) -> "Candidate":
         """What a layout is judged by, found out once."""
         unmarked = layout.prompt({})
@@ -87,8 +87,8 @@ class Pricing:
     def is_allowed(self, choice: Choice, instead: Choice | None = None) -> bool:
         """Whether realised regret stays bounded with this choice: by the allowance and, where that is used up, by what
         it costs to go back to what is sent ``instead``. Of the client's own order nothing may be cached by now."""
-        cost = self.cost(choice.bill)
-        to_go_back = max(0.0, self.cost(instead.bill) - cost) if instead is not None else 0.0
+        cost = cost_of(self.profile, choice.bill)
+        to_go_back = max(0.0, cost_of(self.profile, instead.bill) - cost) if instead is not None else 0.0
         return cost - self.own_now <= self.regret_budget + to_go_back
 
     def given_marks(self, candidate: "Candidate", marks: dict[int, Life], reason: Reason) -> Choice:
@@ -122,7 +122,34 @@ class Pricing:
         cached = layout.ends[placed.reached] if placed.reached >= 0 else 0
         expected = placed.expected + paused
         lost = (p.write - p.read) * (cached - expected) + (1 - p.read) * (layout.total - cached)
-        return self.cost(bill) - read_gain(p) * expected + _HORIZON * forecast.body * max(0.0, lost)
+        return cost_of(p, bill) - read_gain(p) * expected + _HORIZON * forecast.body * max(0.0, lost)
+
+
+def pricing_of(
+    incoming: IncomingChat,
+    session: Session,
+    observation: RequestObservation,
+    expected: Forecast,
+    own: OwnRequest,
+    caches: ShadowCaches,
+    policy: str,
+) -> Pricing:
+    """What the candidates of a request are judged by."""
+    profile, ends = incoming.route.profile, own.natural.ends
+    own_now = cost_of(profile, own.bill)
+    paused = outlook(session, observation.gap, expected, profile)
+    returns = expected.body + (paused.pause if paused is not None else 0.0)
+    return Pricing(
+        profile=profile,
+        cache=caches.sent,
+        own_now=own_now,
+        regret_budget=caches.regret_budget(own_now, policy, returns),
+        forecast=expected,
+        now=incoming.now,
+        slots=slots_of(incoming.request.members, profile),
+        long_until=max((ends[p] for p, life in own.marks.items() if life == "1h"), default=0),
+        outlook=paused,
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,30 +165,32 @@ class Candidate:
 
 @dataclass(frozen=True, slots=True)
 class CandidateInputs:
-    """The material of one request and the session it belongs to. ``own_marks`` are the client's markers that a provider
-    honours, ``own_count`` all that it wrote. ``split`` is the client's order with its system text in two parts;
-    ``may_tell_explicit``: the provider may be told to set no boundaries of its own."""
+    """What candidates are made from. ``moved`` are the elements with the movable parts of the system text elsewhere.
+    ``split`` is the client's order with its system text in two parts. ``may_tell_explicit`` says whether the provider
+    may be told to set no boundaries of its own."""
 
-    material: RequestElements
+    own: OwnRequest
+    elements: RequestElements
     moved: RequestElements | None
     session: Session
-    seed: PrefixSettings
-    natural: Layout
-    own_marks: dict[int, Life]
-    own_count: int
     split: Layout | None = None
     may_tell_explicit: bool = False
 
+    @property
+    def seed(self) -> PrefixSettings:
+        """What stands in front of the first position."""
+        return self.own.natural.seed
 
-def choose(offer: CandidateInputs, pricing: Pricing, *, may_order: bool, policy: str) -> Choice:
+
+def choose(inputs: CandidateInputs, pricing: Pricing, *, may_order: bool, policy: str) -> Choice:
     """The cheapest candidate. The client's own layout and markers are always among them; ties go to the client."""
-    natural = pricing.read(offer.natural, is_natural=True)
-    if not may_order and (offer.own_count > len(offer.own_marks) or not _is_ordered(offer.own_marks)):
+    natural = pricing.read(inputs.own.natural, is_natural=True)
+    if not may_order and (inputs.own.mark_count > len(inputs.own.marks) or not _is_ordered(inputs.own.marks)):
         # Markers that the provider may not honour, or refuses: nothing can be added that is sure to go with them.
-        return pricing.given_marks(natural, offer.own_marks, Reason.CLIENT_OPTIMAL)
-    best = own = pricing.given_marks(natural, offer.own_marks, Reason.CLIENT_OPTIMAL)
+        return pricing.given_marks(natural, inputs.own.marks, Reason.CLIENT_OPTIMAL)
+    best = own = pricing.given_marks(natural, inputs.own.marks, Reason.CLIENT_OPTIMAL)
     held_back = False
-    for candidate in _challengers(offer, natural, pricing, may_order=may_order, policy=policy):
+    for candidate in _challengers(inputs, natural, pricing, may_order=may_order, policy=policy):
         if candidate.score >= best.score:
             continue
         if pricing.is_allowed(candidate, own):
@@ -180,95 +209,97 @@ def _is_ordered(marks: Mapping[int, Life]) -> bool:
 
 
 def _challengers(
-    offer: CandidateInputs, natural: Candidate, pricing: Pricing, *, may_order: bool, policy: str
+    inputs: CandidateInputs, natural: Candidate, pricing: Pricing, *, may_order: bool, policy: str
 ) -> Iterable[Choice]:
-    if not may_order and offer.own_count:
-        yield pricing.best_marks(natural, Reason.MARKED, offer.own_marks, offer.own_count)
+    if not may_order and inputs.own.mark_count:
+        yield pricing.best_marks(natural, Reason.MARKED, inputs.own.marks, inputs.own.mark_count)
         return
     if pricing.profile.family is Family.MARKER:
         yield pricing.best_marks(natural, Reason.MARKED)
-        if offer.split is not None:
-            yield pricing.best_marks(pricing.read(offer.split, is_natural=True), Reason.SPLIT)
-    if offer.may_tell_explicit and offer.session.cohort.is_one_shot:
-        yield _without_boundaries(offer, pricing)
+        if inputs.split is not None:
+            yield pricing.best_marks(pricing.read(inputs.split, is_natural=True), Reason.SPLIT)
+    if inputs.may_tell_explicit and inputs.session.cohort.is_one_shot:
+        yield _without_boundaries(inputs, pricing)
     if not may_order:
         return
-    seen = {offer.natural.hashes[-1] if offer.natural.hashes else b""}
-    for layout, reason in _orders(offer, pricing, policy):
+    seen = {inputs.own.natural.hashes[-1] if inputs.own.natural.hashes else b""}
+    for layout, reason in _orders(inputs, pricing, policy):
         if layout.hashes[-1] not in seen:
             seen.add(layout.hashes[-1])
             yield pricing.best_marks(pricing.read(layout), reason)
 
 
-def _without_boundaries(offer: CandidateInputs, pricing: Pricing) -> Choice:
+def _without_boundaries(inputs: CandidateInputs, pricing: Pricing) -> Choice:
     """For a request that is not continued: the provider sets no boundary of its own, which would be a write that
     nobody reads. ("Explicit with zero markers: caching off, no write fee.")"""
-    layout = Layout(replace(offer.seed, is_implicit=False), offer.natural.elements)
+    layout = Layout(replace(inputs.seed, is_implicit=False), inputs.own.natural.elements)
     explicit = replace(pricing, slots=pricing.profile.max_marks)
     return explicit.best_marks(explicit.read(layout, is_natural=True), Reason.ONE_SHOT)
 
 
-def _orders(offer: CandidateInputs, pricing: Pricing, policy: str) -> Iterable[tuple[Layout, Reason]]:
+def _orders(inputs: CandidateInputs, pricing: Pricing, policy: str) -> Iterable[tuple[Layout, Reason]]:
     """Every order that is worth pricing, for the prompt as it came and for the one with its system text made still."""
-    for material in (offer.material, offer.moved):
-        if material is None or not (material.is_movable or material is offer.moved):
+    for elements in (inputs.elements, inputs.moved):
+        if elements is None or not (elements.is_movable or elements is inputs.moved):
             continue
-        weight, *others = _weights(material, pricing.forecast)
+        weight, *others = _weights(elements, pricing.forecast)
         if policy == "classic":
-            tracker = offer.session.tracker
-            order = by_tiers(material, tracker.tier, tracker.entered, weight, tracker.unmarked())
-            yield Layout(offer.seed, order), Reason.ORDERED
+            tracker = inputs.session.tracker
+            order = by_tiers(elements, tracker.tier, tracker.entered, weight, tracker.unmarked())
+            yield Layout(inputs.seed, order), Reason.ORDERED
             continue
-        prefixes = _prefixes(offer, material, pricing)
+        prefixes = _prefixes(inputs, elements, pricing)
         for kept, base in prefixes:
-            yield Layout(offer.seed, behind_prefix(material, kept, weight), base), Reason.KEPT
+            yield Layout(inputs.seed, behind_prefix(elements, kept, weight), base), Reason.KEPT
         for each in (weight, *others):
-            yield Layout(offer.seed, behind_prefix(material, (), each), offer.natural), Reason.ORDERED
+            yield Layout(inputs.seed, behind_prefix(elements, (), each), inputs.own.natural), Reason.ORDERED
 
 
-def _weights(material: RequestElements, forecast: Forecast) -> list[Callable[[ContextPiece], float]]:
+def _weights(elements: RequestElements, forecast: Forecast) -> list[Callable[[ContextPiece], float]]:
     """What pieces are ordered by, in every way that is worth pricing."""
-    return [_weight(material, forecast, ordering) for ordering in forecast.orderings]
+    return [_weight(elements, forecast, ordering) for ordering in forecast.orderings]
 
 
-def _weight(material: RequestElements, forecast: Forecast, ordering: Ordering) -> Callable[[ContextPiece], float]:
+def _weight(elements: RequestElements, forecast: Forecast, ordering: Ordering) -> Callable[[ContextPiece], float]:
     def weight(item: ContextPiece) -> float:
-        return forecast.weight(item, material.sizes[item.key], ordering)
+        return forecast.weight(item, elements.sizes[item.key], ordering)
 
     return weight
 
 
 def _prefixes(
-    offer: CandidateInputs, material: RequestElements, pricing: Pricing
+    inputs: CandidateInputs, elements: RequestElements, pricing: Pricing
 ) -> list[tuple[tuple[Element, ...], Layout]]:
     """Prefixes of earlier layouts that this request may begin with: as long as possible, and up to each live entry."""
     found: dict[int, tuple[tuple[Element, ...], Layout]] = {}
-    fixed = len(material.tools) + len(material.preamble)
+    fixed = len(elements.fixed)
     longest: tuple[Element, ...] = ()
-    changed = _changed(offer, material)
-    cohort = [one for one in offer.session.cohort.layouts if one not in offer.session.layouts]
-    for before in [*reversed(offer.session.layouts), *reversed(cohort)]:
-        valid = valid_prefix(material, before)
-        opened = valid_prefix(material, before, changed) if changed else valid
+    changed = _changed(inputs, elements)
+    cohort = [one for one in inputs.session.cohort.layouts if one not in inputs.session.layouts]
+    for before in [*reversed(inputs.session.layouts), *reversed(cohort)]:
+        valid = valid_prefix(elements, before)
+        opened = valid_prefix(elements, before, changed) if changed else valid
         if len(opened) > max(len(valid), fixed):
-            found.setdefault(hash(tuple(e.digest for e in opened)), (opened, Layout(offer.seed, opened, offer.natural)))
+            found.setdefault(
+                hash(tuple(e.digest for e in opened)), (opened, Layout(inputs.seed, opened, inputs.own.natural))
+            )
         # A shorter prefix of what is known already offers no cut that the longer one does not.
         if len(valid) <= fixed or _begins(longest, valid):
             continue
         longest = max(longest, valid, key=len)
-        base = Layout(offer.seed, valid, offer.natural)
+        base = Layout(inputs.seed, valid, inputs.own.natural)
         for cut in _cuts(base, fixed, pricing):
-            kept = valid if cut == len(valid) else whole_groups(material, valid[:cut])
+            kept = valid if cut == len(valid) else whole_groups(elements, valid[:cut])
             if len(kept) > fixed:
                 found.setdefault(hash(tuple(e.digest for e in kept)), (kept, base))
     return sorted(found.values(), key=lambda pair: len(pair[0]), reverse=True)[:_MAX_PREFIXES]
 
 
-def _changed(offer: CandidateInputs, material: RequestElements) -> dict[bytes, Element]:
+def _changed(inputs: CandidateInputs, elements: RequestElements) -> dict[bytes, Element]:
     """Files with spans that have just changed, by the digest of the form that was sent before."""
     found: dict[bytes, Element] = {}
-    session = offer.session
-    for forms in (material.parts, material.lasts):
+    session = inputs.session
+    for forms in (elements.forms.parts, elements.forms.lasts):
         for key, element in forms.items():
             item, record = element.item, session.items.get(key) or session.cohort.items.get(key)
             if item is not None and record is not None and record.digest != item.digest and len(element.parts) > 2:

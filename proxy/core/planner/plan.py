@@ -1,58 +1,70 @@
-"""A plan: what is sent for one request, and why."""
+"""A plan: what is sent for one request, and why; and what the end of its exchange has shown."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from proxy.core.caches.prompt import Bill
 from proxy.core.modes import Mode
+from proxy.core.planner.in_flight import InFlight
+from proxy.core.reasons import Reason
+from proxy.core.wire.json_body import Unreadable
 
 TREATED, CONTROL = "treated", "control"
 """The arms of the hold-out."""
 
-UNMARKED = "unmarked"
-"""The segment behind the last marker."""
-
 
 @dataclass(frozen=True, slots=True)
-class Moved:
-    """A piece that changed its tier with this request."""
-
-    key: str
-    source: str
-    target: str
-    reason: str
-
-
-@dataclass(slots=True)
 class Plan:
     """What is sent for one request, and why. ``body`` is complete JSON, ready for the wire.
 
-    ``original`` is the client's request with only the edits that every mode allows; it is what a retry after a
-    refused rewrite sends. ``rewritten`` says whether the two differ. ``reason`` is from a closed vocabulary
-    (proxy.core.reasons). ``predicted`` and ``own`` are the shadow cache's bills of this plan and of the client's own
-    layout with its own markers. ``tier_tokens`` are the tokens of context pieces by their tier, ``segment_tokens`` the
-    whole prompt's by segment: what stands between two markers. ``moves`` and ``deviation``
-    (``proxy.core.shadow.deviations``; empty where nothing was reported) are filled when the exchange is settled.
-    ``headers`` are added to the request's where the client has none of that name. ``arm`` is the hold-out's (empty
-    without one). ``session`` is the planner's name for the conversation (empty where it saw none). ``ticket`` is
-    private to the planner; ``surprise`` is an error of ours that was contained. ``writing`` writes ``body``, where that
-    is still to be done (``TierPlanner.written``).
+    ``original`` is the client's request with only the edits that every mode allows; a retry after a refused rewrite
+    sends it. ``reason`` is from a closed vocabulary (``proxy.core.reasons``). ``predicted`` and ``own`` are the shadow
+    cache's bills of this plan, and of the client's own layout with the client's own markers. ``tier_tokens`` are the
+    tokens of context pieces by their tier; ``segment_tokens`` are the tokens of the whole prompt by segment, which ends
+    at a marker. ``arm`` is the arm of the hold-out, empty without one. ``session`` is the planner's name for the
+    conversation, empty where it saw none. ``headers`` are added where the client sends none of that name. The planner
+    alone changes ``in_flight``. ``surprise`` is an error of the proxy's own that was contained.
     """
 
     body: bytes
     original: bytes
     mode: Mode
     reason: str
-    rewritten: bool = False
     predicted: Bill | None = None
     own: Bill | None = None
     tier_tokens: Mapping[str, int] = field(default_factory=dict)
     segment_tokens: Mapping[str, int] = field(default_factory=dict)
-    moves: Sequence[Moved] = ()
-    deviation: str = ""
     arm: str = ""
     session: str = ""
     headers: Sequence[tuple[str, str]] = ()
-    ticket: object = None
+    in_flight: InFlight | None = None
     surprise: Exception | None = None
-    writing: Callable[[], bytes] | None = None
+
+    @property
+    def rewritten(self) -> bool:
+        """Whether more than the edits that every mode allows was made."""
+        return self.body is not self.original and self.body != self.original
+
+
+def as_it_came(original: bytes, mode: Mode, error: Exception) -> Plan:
+    """The plan after an error of the proxy's own: caching never fails a request (fidelity rule 7)."""
+    if isinstance(error, Unreadable):
+        return Plan(original, original, mode, Reason.UNREADABLE)
+    return Plan(original, original, mode, Reason.INTERNAL_ERROR, surprise=error)
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """A plan whose body may still have to be written: the body of ``plan`` is then the original."""
+
+    plan: Plan
+    write: Callable[[], bytes] | None = None
+
+    def written(self) -> Plan:
+        """The plan with its body. This changes nothing else, so that another thread may call it."""
+        if self.write is None:
+            return self.plan
+        try:
+            return replace(self.plan, body=self.write())
+        except Exception as error:  # noqa: BLE001 - fidelity rule 7: caching never fails a request
+            return as_it_came(self.plan.original, self.plan.mode, error)

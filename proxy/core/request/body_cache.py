@@ -6,24 +6,16 @@ in front of the same place mean the same. Whatever is not plainly so is cut as i
 """
 
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from msgspec import Raw
 
 from proxy.core.request.message import Message
+from proxy.core.request.parsed_body import Continuation, ParsedBody, parse_body
 from proxy.core.request.transcript import Transcript
-from proxy.core.wire.json_body import (
-    MOST_ELEMENTS,
-    Members,
-    Span,
-    Unreadable,
-    behind_space,
-    elements,
-    parse_members,
-    value_spans,
-)
+from proxy.core.wire.json_body import Members, Span, Unreadable, behind_space, elements, parse_members
 from proxy.errors import InvalidRequest
 
 _NAME = b'"messages"'
@@ -38,59 +30,6 @@ _EMPTY = Raw(b"[]")
 _MAX_BRANCHES = 8
 _FRAME_BYTES = 1024
 _MESSAGE_BYTES = 1500
-
-
-@dataclass(slots=True)
-class ParsedBody:
-    """One body, cut.
-
-    ``known`` messages were read before, as the first ones of ``base``; ``rest`` are those behind them, None until the
-    messages are cut at all. ``transcript`` is all of them, once they are read. ``span`` is where their array stands in
-    the body, and ``starts`` where each known message does, as far as that was found out.
-    """
-
-    members: Members
-    known: int = 0
-    base: Transcript | None = None
-    rest: Sequence[Raw] | None = None
-    span: Span | None = None
-    starts: Sequence[int] = ()
-    transcript: Transcript | None = None
-    is_kept: bool = False
-    """The conversation is remembered (``BodyCache.keep``)."""
-    failure: Unreadable | None = None
-    """Why what was to be read in another thread cannot be read: it is not tried again."""
-
-    def unread(self) -> Sequence[Raw]:
-        """The messages that are not known. Raises Unreadable where the messages are no array."""
-        if self.rest is None:
-            self.rest = elements(self.members["messages"])
-        if self.known + len(self.rest) > MOST_ELEMENTS:
-            raise Unreadable("too many messages")
-        return self.rest
-
-    def raws(self) -> Iterator[Raw | bytes]:
-        """The messages' JSON, one by one. Raises Unreadable where they are no array."""
-        if self.base is not None:
-            yield from (message.raw for message in self.base.messages[: self.known])
-        yield from self.unread()
-
-    def read(self, reader: Callable[[Raw], Message]) -> Transcript:
-        """All messages, those that are not known by ``reader``. Raises Unreadable, and what the reader raises."""
-        if self.transcript is None:
-            added = [reader(raw) for raw in self.unread()]
-            if sum(len(message.parts) for message in added) > MOST_ELEMENTS:
-                raise Unreadable("too many parts")
-            if self.base is None:
-                self.transcript = Transcript(added)
-            else:
-                self.transcript = Transcript((*self.base.messages[: self.known], *added), self.base, self.known)
-        return self.transcript
-
-
-def cut_anew(body: bytes) -> ParsedBody:
-    """The body's members. Raises InvalidRequest for what is no JSON object, Unreadable for odd Unicode."""
-    return ParsedBody(parse_members(body))
 
 
 @dataclass(slots=True)
@@ -151,7 +90,7 @@ class BodyCache:
         self._openings: OrderedDict[_Key, _Opening] = OrderedDict()
         self._branches: OrderedDict[tuple[bytes, bytes], list[_Trunk]] = OrderedDict()
 
-    def cut(self, body: bytes) -> ParsedBody:
+    def parse(self, body: bytes) -> ParsedBody:
         """The body's members, and what is known of its messages. Raises InvalidRequest for what is no JSON object,
         Unreadable for odd Unicode. It changes nothing, and another thread may call it: each table is asked once, and
         what is found there is compared with the body."""
@@ -168,39 +107,21 @@ class BodyCache:
                 if found is not None:
                     return found
                 break
-        return cut_anew(body)
+        return parse_body(body)
 
-    def keep(self, body: bytes, cut: ParsedBody) -> None:
-        """Remember a conversation, all of whose messages are read now."""
-        cut.is_kept, transcript = True, cut.transcript
-        if transcript is None or not transcript.messages:
+    def keep(self, parsed: ParsedBody, transcript: Transcript) -> None:
+        """Remember a conversation, all of whose messages have been read."""
+        messages, span, body = transcript.messages, parsed.span, parsed.body
+        if not messages or span is None:
             return
-        if cut.span is None:
-            spans = value_spans(body, cut.members)
-            cut.span = spans.get("messages") if spans is not None else None
-            if cut.span is None:
-                return
-        start = cut.span[0]
-        end = self._note_starts(body, cut, transcript.messages)
-        opening = self._opening(body, start)
-        first = transcript.messages[0].raw
+        starts = parsed.starts(messages)
+        opening = self._opening(body, span[0])
+        first = messages[0].raw
         before = opening.size
-        opening.note(first, body, cut.span, cut.members)
+        opening.note(first, body, span, parsed.members)
         self._size += opening.size - before
-        key = (first, _window(body, cut.starts[0] + len(first)))
-        self._branch(key, _Trunk(transcript, body, end, cut.starts))
-
-    def _note_starts(self, body: bytes, cut: ParsedBody, messages: Sequence[Message]) -> int:
-        """Fill ``cut.starts`` up; where the last message ends."""
-        assert cut.span is not None
-        starts = list(cut.starts)
-        place = starts[-1] + len(messages[len(starts) - 1].raw) + 1 if starts else cut.span[0] + 1
-        for message in messages[len(starts) :]:
-            place = body.index(message.raw[:1], place)
-            starts.append(place)
-            place += len(message.raw) + 1
-        cut.starts = starts
-        return place - 1
+        key = (first, _window(body, starts[0] + len(first)))
+        self._branch(key, _Trunk(transcript, body, starts[-1] + len(messages[-1].raw), starts))
 
     def _opening(self, body: bytes, start: int) -> _Opening:
         key = _key(body, start)
@@ -269,7 +190,8 @@ def _between(body: bytes, start: int, common: _Common, base: Transcript, opening
     except Unreadable:
         return None
     whole = Raw(memoryview(body)[start:end])
-    return ParsedBody({**known[1], "messages": whole}, common.size, base, rest, (start, end), common.starts)
+    continues = Continuation(base, common.size, rest, common.starts)
+    return ParsedBody(body, {**known[1], "messages": whole}, (start, end), continues)
 
 
 def _rest(body: bytes, start: int, common: _Common, base: Transcript) -> ParsedBody | None:
@@ -289,7 +211,7 @@ def _rest(body: bytes, start: int, common: _Common, base: Transcript) -> ParsedB
         return None
     span = (start, start + length + len(body) - len(short))
     whole = Raw(memoryview(body)[span[0] : span[1]])
-    return ParsedBody({**members, "messages": whole}, common.size, base, rest, span, common.starts)
+    return ParsedBody(body, {**members, "messages": whole}, span, Continuation(base, common.size, rest, common.starts))
 
 
 def _in_common(body: bytes, at: int, trunk: _Trunk) -> _Common:

@@ -138,14 +138,14 @@ class MessageReader:
         known = self._known.get(_key(content))
         return known is not None and known.raw == content
 
-    def beside(self) -> "MessageReader":
-        """A reader for another thread: it reads what this one has not; ``adopt`` brings the result back."""
-        counter = self._counter.beside()
+    def fork(self) -> "MessageReader":
+        """A reader for another thread: it reads what this one has not; ``merge`` brings the result back."""
+        counter = self._counter.fork()
         return MessageReader(counter, self._recognisers, capacity_bytes=self._capacity, base=self)
 
-    def adopt(self, other: "MessageReader") -> None:
+    def merge(self, other: "MessageReader") -> None:
         """Take over what another reader has read."""
-        self._counter.adopt(other._counter)
+        self._counter.merge(other._counter)
         for key, message in other._known.items():
             self._keep(key, message)
 

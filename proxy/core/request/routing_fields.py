@@ -8,8 +8,8 @@ import msgspec
 import orjson
 from msgspec import Raw
 
-from proxy.core.request.body_cache import ParsedBody, cut_anew
 from proxy.core.request.demand import MEMBERS
+from proxy.core.request.parsed_body import ParsedBody, parse_body
 from proxy.core.wire.edits import original_body, usage_asked
 from proxy.core.wire.json_body import ChatRequest, Members, Unreadable, peek, splice, value
 from proxy.core.wire.scan import replaced
@@ -31,13 +31,13 @@ _FEW = msgspec.json.Decoder(msgspec.defstruct("Few", [(name, Raw, _NULL) for nam
 
 @dataclass(frozen=True, slots=True)
 class RequestFields:
-    """``cut`` is None where the body is valid JSON that cannot be taken apart. ``asked`` are the members that say what
-    the request may cost (``proxy.core.request.demand``), None where they were not read."""
+    """``parsed`` is None where the body is valid JSON that cannot be taken apart. ``asked`` are the members that say
+    what the request may cost (``proxy.core.request.demand``), None where they were not read."""
 
     model: str
     stream: bool
     wants_usage: bool
-    cut: ParsedBody | None
+    parsed: ParsedBody | None
     asked: Mapping[str, Raw | bytes] | None = None
     user: str = ""
     """Whom the request is for, as the client says."""
@@ -45,27 +45,27 @@ class RequestFields:
     @property
     def members(self) -> Members | None:
         """The body's members, where it was taken apart."""
-        return self.cut.members if self.cut is not None else None
+        return self.parsed.members if self.parsed is not None else None
 
     @property
     def lacks_usage(self) -> bool:
         """The client streams and does not ask for usage, so that we do."""
-        if not self.stream or self.wants_usage or self.cut is None:
+        if not self.stream or self.wants_usage or self.parsed is None:
             return False
-        return usage_asked(self.cut.members.get("stream_options")) is not None
+        return usage_asked(self.parsed.members.get("stream_options")) is not None
 
 
-def head_of(body: bytes, cut_by: Callable[[bytes], ParsedBody] = cut_anew) -> RequestFields:
+def head_of(body: bytes, parse: Callable[[bytes], ParsedBody] = parse_body) -> RequestFields:
     """Read the head of a JSON request. Raises InvalidRequest where the body is no JSON object, or one that other
     readers may take and we cannot: its ``code`` is then NO_UTF8 or TOO_DEEP."""
-    cut, found, asked = _read(body, cut_by)
+    parsed, found, asked = _read(body, parse)
     options = found.get("stream_options")
     model, user = found.get("model"), found.get("user")
     return RequestFields(
         model=model if isinstance(model, str) and _is_unicode(model) else "",
         stream=found.get("stream") is True,
         wants_usage=isinstance(options, dict) and options.get("include_usage") is True,
-        cut=cut,
+        parsed=parsed,
         asked=asked,
         user=user if isinstance(user, str) else "",
     )
@@ -73,10 +73,10 @@ def head_of(body: bytes, cut_by: Callable[[bytes], ParsedBody] = cut_anew) -> Re
 
 def untouched(body: bytes, head: RequestFields, model: str, *, asks_usage: bool = True) -> bytes:
     """The request with the edits that every mode makes and no other, from its head alone: the messages stay unread."""
-    cut = head.cut
-    if cut is None:
+    parsed = head.parsed
+    if parsed is None:
         return renamed(body, head, model)
-    request = ChatRequest(body, cut.members, (), head.model, head.stream, head.wants_usage, cut.span)
+    request = ChatRequest(body, parsed.members, (), head.model, head.stream, head.wants_usage, parsed.span)
     return original_body(request, model, asks_usage=asks_usage)
 
 
@@ -84,20 +84,20 @@ def renamed(body: bytes, head: RequestFields, model: str) -> bytes:
     """The request with another model's name in it, also where it is not taken apart."""
     if not head.model or head.model == model:
         return body
-    if head.cut is None:
+    if head.parsed is None:
         return replaced(body, "model", orjson.dumps(model))
-    return splice(body, head.cut.members, {"model": orjson.dumps(model)})
+    return splice(body, head.parsed.members, {"model": orjson.dumps(model)})
 
 
 _Read = tuple[ParsedBody | None, Mapping[str, object], Mapping[str, Raw | bytes]]
 
 
-def _read(body: bytes, cut_by: Callable[[bytes], ParsedBody]) -> _Read:
+def _read(body: bytes, parse: Callable[[bytes], ParsedBody]) -> _Read:
     try:
-        cut = cut_by(body)
-        members = cut.members
+        parsed = parse(body)
+        members = parsed.members
         found = {name: _small(name, members[name]) for name in _OWN_NAMES if name in members}
-        return cut, found, {name: members[name] for name in MEMBERS if name in members}
+        return parsed, found, {name: members[name] for name in MEMBERS if name in members}
     except Unreadable:
         _check_encoding(body)
         return None, *_slow(body)

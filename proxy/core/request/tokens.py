@@ -68,11 +68,11 @@ class TokenCounter:
         self._base = base
         self._counts: OrderedDict[bytes, int] = OrderedDict()
 
-    def beside(self) -> "TokenCounter":
-        """A counter that knows what this one knows and may be used in another thread; see ``adopt``."""
+    def fork(self) -> "TokenCounter":
+        """A counter that knows what this one knows and may be used in another thread; see ``merge``."""
         return TokenCounter(self._encode, capacity=self._capacity, base=self)
 
-    def adopt(self, other: "TokenCounter") -> None:
+    def merge(self, other: "TokenCounter") -> None:
         """Take over what another counter has counted."""
         self._counts.update(other._counts)
         while len(self._counts) > self._capacity:

@@ -52,19 +52,19 @@ class ToolReader:
         self._base: ToolReader | None = None
         self._known: Bounded[tuple[int, bytes], tuple[bytes, Element]] = Bounded(capacity_bytes, _weight)
 
-    def beside(self) -> "ToolReader":
-        """A reader for another thread, which knows what this one knows; ``adopt`` brings the result back."""
-        other = ToolReader(self._counter.beside())
+    def fork(self) -> "ToolReader":
+        """A reader for another thread, which knows what this one knows; ``merge`` brings the result back."""
+        other = ToolReader(self._counter.fork())
         other._base = self
         return other
 
-    def adopt(self, other: "ToolReader") -> None:
+    def merge(self, other: "ToolReader") -> None:
         """Take over what another reader has read."""
-        self._counter.adopt(other._counter)
+        self._counter.merge(other._counter)
         for key, known in other._known.items():
             self._keep(key, known)
 
-    def read(self, raw: Raw | None) -> tuple[Element, ...]:
+    def read(self, raw: Raw | bytes | None) -> tuple[Element, ...]:
         """One element for all tools; nothing where there are none. Raises Unreadable for no array of objects."""
         if raw is None or bytes(raw) in (b"null", b"[]"):
             return ()

@@ -127,10 +127,10 @@ def _forms(material: RequestElements, kept: Sequence[Element], early: Sequence[C
     for item in early:
         group = group_of[item.key]
         if len(group.items) == 1:
-            found.append(material.wholes[f"{group.name}@{group.message}"])
+            found.append(material.forms.wholes[group.message])
             continue
         done[group.message] = done.get(group.message, 0) + 1
-        forms = material.lasts if done[group.message] == count[group.message] else material.parts
+        forms = material.forms.lasts if done[group.message] == count[group.message] else material.forms.parts
         found.append(forms[item.key])
     return found
 

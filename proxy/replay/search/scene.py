@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from proxy.core.digest import digest
-from proxy.core.layout.orders import RequestElements, material
-from proxy.core.layout.relocation import moved_material
+from proxy.core.layout.orders import RequestElements, request_elements
+from proxy.core.layout.relocation import moved_elements
 from proxy.core.providers import CacheProfile
 from proxy.core.recognition.pieces import Recogniser
 from proxy.core.request.item import ContextPiece
@@ -127,8 +127,8 @@ class SceneReader:
         return digest(*found)
 
     def _materials(self, request: ChatRequest, recognised: RecognisedRequest) -> tuple[RequestElements, ...]:
-        own = material(recognised, self._tools.read(request.members.get("tools")), self._counter)
-        moved = moved_material(recognised, own, self._counter)
+        own = request_elements(recognised, self._tools.read(request.members.get("tools")), self._counter)
+        moved = moved_elements(recognised, own, self._counter)
         return (own,) if moved is None else (own, moved)
 
 

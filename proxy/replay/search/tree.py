@@ -141,7 +141,7 @@ class Tree:
         found: set[bytes] = set()
         for material in shot.materials:
             every = [*material.natural, *material.preamble, *material.turns, *material.tail]
-            every += [*material.forms().values(), *material.documents.values()]
+            every += [*material.forms.by_digest.values(), *material.documents.values()]
             for index in range(len(every)):
                 found.update(block.digest for block in self.piece(shot, every, index).blocks)
         return found

@@ -90,8 +90,8 @@ def regretted(talk: Talk) -> Plan:
         plan = talk.plan(chat(*turns))
         assert plan.predicted is not None
         total = plan.predicted.total
-        talk.planner.began(plan, talk.now)
-        talk.planner.settled(plan, Usage(total, 5, 0, 0, total), talk.now)
+        talk.planner.on_accepted(plan, talk.now)
+        talk.planner.on_completed(plan, Usage(total, 5, 0, 0, total), talk.now)
         talk.now += 10
         turns += [assistant(f"a{number}")]
     return plan
@@ -104,8 +104,8 @@ def deaf(talk: Talk) -> Plan:
         turns += [user(f"q{number}")]
         plan = talk.plan(chat(*turns))
         assert plan.predicted is not None
-        talk.planner.began(plan, talk.now)
-        talk.planner.settled(plan, Usage(plan.predicted.total, 5, writes_told=True), talk.now)
+        talk.planner.on_accepted(plan, talk.now)
+        talk.planner.on_completed(plan, Usage(plan.predicted.total, 5, writes_told=True), talk.now)
         talk.now += 10
         turns += [assistant(f"a{number}")]
     return plan

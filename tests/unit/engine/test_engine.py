@@ -17,7 +17,7 @@ from proxy.engine import Limits
 from proxy.engine.exchange import Exchange, ExchangeOutcome
 from proxy.errors import UpstreamRejected, UpstreamTimeout, UpstreamUnavailable
 from proxy.planning.planner_port import Planning
-from proxy.ports import Plan, Principal
+from proxy.ports import Plan, PlanRequest, PlanResult, Principal
 from proxy.testing import ModelList, PassthroughPlanner, RewritingPlanner, make_deployment
 from tests.unit.engine.parts import (
     DONE,
@@ -69,7 +69,7 @@ def test_a_json_answer_passes_with_its_length_and_is_settled() -> None:
         exchange.answer.outcome.finish_reason,
         exchange.answer.sent_bytes,
     ) == (4, "stop", len(BODY))
-    assert bench.planner.events == ["began", "settled"]
+    assert bench.planner.events == ["accepted", "completed"]
     assert script.closed == 1
 
 
@@ -217,7 +217,7 @@ def test_a_refused_rewrite_is_sent_again_as_the_client_wrote_it(status: int) -> 
     assert (client.status, client.answer) == (200, BODY)
     assert [b"rewritten" in body for body in bench.upstream.bodies] == [True, False]
     assert bench.upstream.bodies[1] == chat_body()
-    assert bench.planner.events == ["refused", "began", "barred", "settled"]
+    assert bench.planner.events == ["refused", "accepted", "barred", "completed"]
     exchange = ended(bench)
     assert exchange.planned.was_retried
     assert client.answer_headers["x-stratiform-reason"] == Reason.BARRED
@@ -227,10 +227,8 @@ def test_a_refused_rewrite_is_sent_again_as_the_client_wrote_it(status: int) -> 
 class KeyedPlanner(RewritingPlanner):
     """Names a header with its plans."""
 
-    def plan(self, *given, **more) -> Plan:  # type: ignore[no-untyped-def]
-        plan = super().plan(*given, **more)
-        plan.headers = (("x-grok-conv-id", "st-1"),)
-        return plan
+    async def plan(self, request: PlanRequest) -> Plan:
+        return replace(await super().plan(request), headers=(("x-grok-conv-id", "st-1"),))
 
 
 def test_a_plans_headers_go_with_its_body_alone_and_never_in_place_of_the_clients() -> None:
@@ -288,7 +286,7 @@ def test_an_empty_stream_to_a_rewrite_is_retried(empty: object) -> None:
     bench = Bench(empty, answers(ROLE, WORD, DONE), planner=RewritingPlanner())  # type: ignore[arg-type]
     client = bench.chat(MemoryClient(chat_body(stream=True)))
     assert client.answer == ROLE + WORD + DONE
-    assert bench.planner.events[-4:] == ["refused", "began", "barred", "settled"]
+    assert bench.planner.events[-4:] == ["refused", "accepted", "barred", "completed"]
     assert ended(bench).planned.was_retried
 
 
@@ -349,7 +347,7 @@ def test_a_break_in_mid_stream_is_an_event_and_no_done() -> None:
     assert orjson.loads(rest.removeprefix(b"data: "))["error"]["code"] == "upstream_unavailable"
     assert not client.has_ended, "the line breaks behind the event"
     assert ended(bench).ending is ExchangeOutcome.BROKEN
-    assert bench.planner.events == ["began", "settled"]
+    assert bench.planner.events == ["accepted", "completed"]
 
 
 def test_a_json_body_that_breaks_off_is_cut_off() -> None:
@@ -392,7 +390,7 @@ def test_a_client_that_leaves_in_mid_stream() -> None:
         200,
         2,
     )
-    assert bench.planner.events == ["began", "settled"]
+    assert bench.planner.events == ["accepted", "completed"]
 
 
 def test_a_client_that_leaves_before_the_first_byte_changes_nothing() -> None:
@@ -411,19 +409,19 @@ def test_a_client_that_leaves_before_the_first_byte_changes_nothing() -> None:
 
 
 class BrokenPlanner(PassthroughPlanner):
-    def plan(self, *args: object) -> Plan:
+    async def plan(self, request: PlanRequest) -> Plan:
         raise ZeroDivisionError("plan")
 
 
 class ClumsyPlanner(RewritingPlanner):
-    def began(self, plan: Plan, now: float) -> None:
-        raise ZeroDivisionError("began")
+    def on_accepted(self, plan: Plan, now: float) -> None:
+        raise ZeroDivisionError("accepted")
 
     def refused(self, plan: Plan) -> None:
         raise ZeroDivisionError("refused")
 
-    def settled(self, plan: Plan, usage: object, now: float) -> None:
-        raise ZeroDivisionError("settled")
+    def on_completed(self, plan: Plan, usage: object, now: float) -> PlanResult:
+        raise ZeroDivisionError("completed")
 
 
 def test_a_surprise_is_raised_and_settled() -> None:
@@ -439,7 +437,7 @@ def test_bookkeeping_that_fails_does_not_fail_the_request(caplog: pytest.LogCapt
     client = bench.chat(MemoryClient(chat_body()))
     assert (client.status, client.answer) == (200, BODY)
     assert ended(bench).ending is ExchangeOutcome.COMPLETED
-    assert [r.args[0] for r in caplog.records] == ["planner.refused", "planner.began", "planner.settled"]
+    assert [r.args[0] for r in caplog.records] == ["planner.refused", "planner.on_accepted", "planner.on_completed"]
     assert "ZeroDivisionError at test_engine.py" in caplog.text
 
 

@@ -83,7 +83,7 @@ def test_what_reached_nobody_is_tried_again(trouble: Callable[[], Script | Proxy
     assert (client.status, client.answer) == (200, BODY)
     exchange = ended(bench)
     assert (exchange.ending, exchange.attempts, bench.ledger.failures) == (ExchangeOutcome.COMPLETED, 3, [kind, kind])
-    assert bench.planner.events == ["began", "settled"]
+    assert bench.planner.events == ["accepted", "completed"]
     assert len(set(bench.upstream.bodies)) == 1
     assert all(script.closed == 1 for script in bench.upstream.scripts if isinstance(script, Script))
 

@@ -42,7 +42,7 @@ def test_a_stream_that_is_refused_goes_without_the_question_for_usage_and_so_do_
     client = bench.chat(MemoryClient(body))
     assert (client.status, client.answer) == (200, ROLE + WORD + DONE)
     assert bench.upstream.bodies[1] == body.replace(b'"m"', b'"theirs"')
-    assert bench.planner.events == ["began", "settled"]
+    assert bench.planner.events == ["accepted", "completed"]
     assert bench.chat(MemoryClient(body)).status == 200
     assert list(sent(bench)) == [(False, True), (False, False), (False, False)]
     assert not bench.ledger.ended[0].planned.was_retried

@@ -6,7 +6,6 @@ from dataclasses import replace
 import pytest
 
 from proxy.core.modes import Mode
-from proxy.core.planner.analysis import Draft
 from proxy.core.planner.plan import Plan
 from proxy.core.providers import DEEPSEEK
 from proxy.core.reasons import Reason
@@ -17,6 +16,7 @@ from proxy.demo.tool_agent import tool_agent
 from proxy.replay.explain import MEANINGS, Explanation, explain_request
 from proxy.replay.runner import Ours, Setting
 from proxy.replay.trace import Step, Trace
+from tests.talk import analysis_of
 from tests.unit.replay.sessions import MARK, body, growing, say, setting, text
 
 # Turns of the editor chat are every second request; the others ask for commit messages.
@@ -42,9 +42,8 @@ def test_the_rows_are_the_plan(make: Callable[[], Sample], number: int) -> None:
     ours = Ours(setting(on_planned=lambda step, plan: plans.append(plan)))
     for step in trace.steps[:number]:
         ours.send(step)
-    draft = plans[-1].ticket
-    assert isinstance(draft, Draft)
-    layout, marks = draft.choice.layout, draft.choice.marks
+    choice = analysis_of(plans[-1]).choice
+    layout, marks = choice.layout, choice.marks
     found = explained(make, number)
     assert sum(row.tokens for row in found.rows) == layout.total
     ends = [row.position - 1 for row in found.rows[1:]] + [len(layout.parts) - 1]

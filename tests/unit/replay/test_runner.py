@@ -94,7 +94,7 @@ def test_messages_that_are_no_objects_are_refused_whoever_sends_them() -> None:
 
 def test_a_refused_rewrite_is_sent_as_it_came(monkeypatch: pytest.MonkeyPatch) -> None:
     def plan(self: TierPlanner, request: bytes, *rest: Any) -> Plan:
-        return Plan(b"{}", request, Mode.TIER, Reason.ORDERED, rewritten=True)
+        return Plan(b"{}", request, Mode.TIER, Reason.ORDERED)
 
     monkeypatch.setattr(TierPlanner, "plan", plan)
     sent: list[bytes] = []
@@ -117,7 +117,7 @@ def test_a_surprise_of_the_planner_is_raised_or_listed(monkeypatch: pytest.Monke
 
 def test_harm_done_by_the_planner_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     def plan(self: TierPlanner, request: bytes, *rest: Any) -> Plan:
-        return Plan(request.replace(b"question", b"quest"), request, Mode.TIER, Reason.ORDERED, rewritten=True)
+        return Plan(request.replace(b"question", b"quest"), request, Mode.TIER, Reason.ORDERED)
 
     monkeypatch.setattr(TierPlanner, "plan", plan)
     result = replay(growing(1), setting())

@@ -5,7 +5,8 @@ import pytest
 from proxy.core.caches.prompt import Bill
 from proxy.core.modes import Mode
 from proxy.core.money.prices import Price, PriceMap
-from proxy.core.planner.plan import Moved, Plan
+from proxy.core.planner.in_flight import Moved, PlanResult
+from proxy.core.planner.plan import Plan
 from proxy.core.providers import ANTHROPIC
 from proxy.core.reasons import Reason
 from proxy.core.request.demand import Demand
@@ -34,16 +35,14 @@ MONEY = {"model": "m", "team": "t"}
 
 def plan(**fields):
     given = {
-        "body": b"{}",
+        "body": b"{ }",
         "original": b"{}",
         "mode": Mode.TIER,
         "reason": Reason.ORDERED.value,
-        "rewritten": True,
         "predicted": OURS,
         "own": OWN,
         "tier_tokens": {"L0": 800},
         "segment_tokens": {"1": 900, "unmarked": 50},
-        "moves": (Moved("file:a", "L1", "L0", "unchanged"),),
     }
     return Plan(**{**given, **fields})
 
@@ -59,6 +58,7 @@ def exchange(**fields):
         "mode": Mode.TIER,
         "reason": Reason.ORDERED.value,
         "plan": plan(),
+        "result": PlanResult((Moved("file:a", "L1", "L0", "unchanged"),)),
         "status": 200,
         "ending": ExchangeOutcome.COMPLETED,
         "usage": Usage(prompt=1000, output=10, read=800, write_5m=200),
@@ -125,7 +125,7 @@ def test_the_reported_basis_weighs_by_the_providers_count():
 @pytest.mark.parametrize(
     "fields",
     [
-        {"plan": plan(rewritten=False, predicted=OWN), "usage": Usage(1000, 1, read=1000)},
+        {"plan": plan(body=b"{}", predicted=OWN), "usage": Usage(1000, 1, read=1000)},
         {"plan": plan(own=None)},
         {"plan": None},
         {"status": 400, "ending": ExchangeOutcome.REJECTED, "usage": None},
@@ -137,7 +137,7 @@ def test_nothing_saved_where_nothing_of_ours_was_sent_or_billed(fields):
 
 
 def test_observing_saves_nothing_and_says_what_it_would(metrics, settle):
-    settle(exchange(mode=Mode.OBSERVE, plan=plan(mode=Mode.OBSERVE, reason="observe-mode", rewritten=False)))
+    settle(exchange(mode=Mode.OBSERVE, plan=plan(body=b"{}", mode=Mode.OBSERVE, reason="observe-mode")))
     assert value(metrics, "saved_usd_total", **MONEY, basis="observed") == pytest.approx(670)
     assert value(metrics, "saved_usd_total", **MONEY, basis="shadow") is None
     assert value(metrics, "prediction_error_tokens_sum", side="under") == 800, "the client's own layout was sent"
@@ -229,14 +229,14 @@ def test_a_retry_with_the_original_is_judged_by_what_the_provider_says(metrics, 
 
 
 def test_standing_down_may_cost_what_the_provider_holds_of_ours():
-    down = plan(rewritten=False, own=Bill(1000, 0, 0, 0), predicted=Bill(0, 1000, 0, 0))
+    down = plan(body=b"{}", own=Bill(1000, 0, 0, 0), predicted=Bill(0, 1000, 0, 0))
     saved = savings(exchange(plan=down, usage=Usage(1000, 1, write_5m=1000)), PRICE)
     assert saved == {"shadow": pytest.approx(-1150), "reported": pytest.approx(-1150)}
 
 
 def test_the_arms_of_a_hold_out_are_counted_apart(metrics) -> None:
     meter = Meter(metrics, PriceMap({"up": ENTRY}))
-    control = plan(mode=Mode.OBSERVE, reason=Reason.HOLD_OUT.value, arm="control", rewritten=False)
+    control = plan(body=b"{}", mode=Mode.OBSERVE, reason=Reason.HOLD_OUT.value, arm="control")
     ended(meter, exchange(plan=plan(arm="treated")))
     ended(meter, exchange(plan=control, usage=Usage(prompt=1000, output=10)))
     treated = {"model": "m", "arm": "treated"}
@@ -247,7 +247,9 @@ def test_the_arms_of_a_hold_out_are_counted_apart(metrics) -> None:
 
 
 def test_a_deviation_is_counted_beside_the_providers_cause(metrics) -> None:
-    Meter(metrics, PriceMap({"up": ENTRY})).settle(exchange(plan=plan(deviation="evicted"), cache_cause="unavailable"))
+    Meter(metrics, PriceMap({"up": ENTRY})).settle(
+        exchange(result=PlanResult(deviation="evicted"), cache_cause="unavailable")
+    )
     assert value(metrics, "cache_deviations_total", model="m", kind="evicted", cause="unavailable") == 1
 
 

@@ -4,8 +4,8 @@ import pytest
 
 from proxy.core.forecast.forecast import Forecast, forecast
 from proxy.core.layout.layout import Layout, PrefixSettings
-from proxy.core.layout.orders import material
-from proxy.core.layout.relocation import moved_material
+from proxy.core.layout.orders import request_elements
+from proxy.core.layout.relocation import moved_elements
 from proxy.core.providers import ANTHROPIC, OPENAI, CacheProfile
 from proxy.core.request.item import ContextPiece
 from proxy.core.request.tokens import TokenCounter, bytes_over_four
@@ -51,7 +51,7 @@ class Past:
         self.session = self.table.find("team", "m", "", Transcript(read(messages)), tools)
         observation = read_request(self.session, recognised, tools, self.now)
         found = forecast(
-            self.session, observation, recognised, material(recognised, (), COUNTER), self.profile, FileWords()
+            self.session, observation, recognised, request_elements(recognised, (), COUNTER), self.profile, FileWords()
         )
         self.now += after_s
         if settle:
@@ -71,7 +71,7 @@ def weight_of(expected: Forecast, item: ContextPiece, tokens: int = 100) -> floa
 
 
 def layout_of(recognised: RecognisedRequest) -> Layout:
-    return Layout(PrefixSettings(b"", b""), material(recognised, (), COUNTER).natural)
+    return Layout(PrefixSettings(b"", b""), request_elements(recognised, (), COUNTER).natural)
 
 
 def chances(expected: Forecast, *messages: Body) -> list[float]:
@@ -158,7 +158,7 @@ def test_without_its_clock_the_same_prompt_is_expected_to_last() -> None:
     messages = [system("You are kind.\nCurrent time: 2026-01-01 10:00\n"), user("go")]
     recognised = view_of(*messages)
     expected = Past().expect(*messages)
-    moved = moved_material(recognised, material(recognised, (), COUNTER), COUNTER)
+    moved = moved_elements(recognised, request_elements(recognised, (), COUNTER), COUNTER)
     assert moved is not None
     relaid = Layout(PrefixSettings(b"", b""), (*moved.preamble, *moved.turns, *moved.tail))
     assert expected.positions(relaid)[0] > 5 * chances(expected, *messages)[0]
@@ -179,8 +179,8 @@ def test_the_head_of_a_file_outlives_its_end() -> None:
     long = File("src/a.py", "".join(f"line {number} of a file that is long enough\n" for number in range(300)))
     messages = [SYSTEM, *shown(long, B), user("please fix a.py")]
     expected, recognised = Past().expect(*messages), view_of(*messages)
-    cut = material(recognised, (), COUNTER, has_spans=True)
-    own = cut.parts["aider:files/file:src/a.py"]
+    cut = request_elements(recognised, (), COUNTER, has_spans=True)
+    own = cut.forms.parts["aider:files/file:src/a.py"]
     known = expected.positions(Layout(PrefixSettings(b"", b""), (*cut.preamble, own, *cut.tail)))
     inner = known[1 : 1 + len(own.parts)]
     assert all(a > b for a, b in pairwise(inner[:-1]))

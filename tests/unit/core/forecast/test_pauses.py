@@ -6,10 +6,9 @@ from dataclasses import replace
 import pytest
 
 from proxy.core.caches import validate
-from proxy.core.planner.analysis import Draft
 from proxy.core.planner.plan import Plan
 from proxy.core.providers import OPENAI_EXPLICIT, CacheProfile, pessimistic
-from tests.talk import MARK, TINY, Talk, assistant, chat, lines, sent, system, text_part, user
+from tests.talk import MARK, TINY, Talk, analysis_of, assistant, chat, lines, sent, system, text_part, user
 
 PAUSE_S = 600.0
 HOUR = {"cache_control": {"type": "ephemeral", "ttl": "1h"}}
@@ -97,8 +96,7 @@ def test_no_hour_stands_behind_five_minutes() -> None:
     for plan in talked(talk, ([10.0] * 3 + [PAUSE_S]) * 8):
         found = lives(plan)
         assert found == sorted(found)
-        assert isinstance(plan.ticket, Draft)
-        choice = plan.ticket.choice
+        choice = analysis_of(plan).choice
         assert validate(choice.layout.prompt(choice.marks), TINY) is None
 
 

@@ -2,8 +2,8 @@ from dataclasses import replace
 
 import pytest
 
-from proxy.core.layout.orders import RequestElements, behind_prefix, material
-from proxy.core.layout.relocation import moved_material
+from proxy.core.layout.orders import RequestElements, behind_prefix, request_elements
+from proxy.core.layout.relocation import moved_elements
 from proxy.core.providers import PROFILES
 from proxy.core.request.element import ElementKind
 from proxy.core.request.tokens import TokenCounter, bytes_over_four
@@ -32,7 +32,7 @@ DOCUMENTS = 'Answer.\n<document id="1">\none\n</document>\n<document id="2">\ntw
 def moved(*messages: Body) -> RequestElements | None:
     recognised = view_of(*messages)
     counter = TokenCounter(bytes_over_four)
-    return moved_material(recognised, material(recognised, (), counter), counter)
+    return moved_elements(recognised, request_elements(recognised, (), counter), counter)
 
 
 def order(*messages: Body) -> list[str]:

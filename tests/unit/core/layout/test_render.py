@@ -8,8 +8,8 @@ import pytest
 
 from proxy.core.caches.prompt import Life
 from proxy.core.layout.layout import Layout, PrefixSettings
-from proxy.core.layout.orders import behind_prefix, material
-from proxy.core.layout.relocation import moved_material
+from proxy.core.layout.orders import behind_prefix, request_elements
+from proxy.core.layout.relocation import moved_elements
 from proxy.core.layout.render import mark_json, render_messages, render_tools
 from proxy.core.providers import Dialect
 from proxy.core.request.message import MessageReader
@@ -56,19 +56,19 @@ def natural(
 ) -> bytes:
     """The client's order with these markers."""
     seen = recognised(messages)
-    layout = Layout(SEED, material(seen, (), COUNTER).natural)
+    layout = Layout(SEED, request_elements(seen, (), COUNTER).natural)
     return render_messages(layout, seen.messages, marks or {}, dialect, keep_own=keep_own)
 
 
 def ordered(messages: Sequence[Body], marks: Mapping[int, Life] | None = None, *, moved: bool = False) -> list[Body]:
     """Context behind the conversation, with these markers."""
     seen = recognised(messages)
-    request_elements = material(seen, (), COUNTER)
+    elements = request_elements(seen, (), COUNTER)
     if moved:
-        found = moved_material(seen, request_elements, COUNTER)
+        found = moved_elements(seen, elements, COUNTER)
         assert found is not None
-        request_elements = found
-    layout = Layout(SEED, behind_prefix(request_elements, (), lambda _: 0.0))
+        elements = found
+    layout = Layout(SEED, behind_prefix(elements, (), lambda _: 0.0))
     out = json.loads(render_messages(layout, seen.messages, marks or {}, Dialect.CACHE_CONTROL))
     assert isinstance(out, list)
     return out

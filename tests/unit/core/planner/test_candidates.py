@@ -6,16 +6,18 @@ from proxy.core.caches import Cache, make_cache
 from proxy.core.caches.prompt import Life
 from proxy.core.forecast.forecast import forecast
 from proxy.core.layout.layout import Layout, PrefixSettings
-from proxy.core.layout.orders import material
-from proxy.core.layout.relocation import moved_material
+from proxy.core.layout.orders import request_elements
+from proxy.core.layout.relocation import moved_elements
 from proxy.core.layout.tiers import Classic, ClassicPolicy, Tier, Tracked
 from proxy.core.planner.candidates import CandidateInputs, Choice, Pricing, choose
+from proxy.core.planner.own_request import OwnRequest
 from proxy.core.providers import DEEPSEEK, NONE, OPENAI, CacheProfile, Family
 from proxy.core.reasons import Reason
 from proxy.core.request.tokens import TokenCounter, bytes_over_four
 from proxy.core.request.transcript import Transcript
 from proxy.core.sessions.observation import read_request
 from proxy.core.sessions.session import SessionTable
+from proxy.core.shadow.shadow_caches import cost_of
 from proxy.core.stability.file_words import FileWords
 from tests.fidelity.chats import File
 from tests.talk import MARK, TINY, Body, assistant, lines, read, shown, system, text_part, user, view_of
@@ -32,30 +34,24 @@ def given(
 ) -> tuple[CandidateInputs, Pricing]:
     """What is chosen from, for a request of an unknown client."""
     recognised, counter = view_of(*messages), TokenCounter(bytes_over_four)
-    request_elements = material(recognised, (), counter)
+    elements = request_elements(recognised, (), counter)
     session = SessionTable().find("team", "m", "", Transcript(read(messages)), b"")
     expected = forecast(
-        session, read_request(session, recognised, b"", 0.0), recognised, request_elements, profile, FileWords()
+        session, read_request(session, recognised, b"", 0.0), recognised, elements, profile, FileWords()
     )
-    natural = Layout(SEED, request_elements.natural)
+    natural = Layout(SEED, elements.natural)
     marks: dict[int, Life] = natural.own_marks() if profile.family is Family.MARKER else {}
-    offer = CandidateInputs(
-        request_elements,
-        moved_material(recognised, request_elements, counter),
-        session,
-        SEED,
-        natural,
-        marks,
-        len(marks),
-    )
-    own = (cache or make_cache(profile)).bill(natural.prompt(marks), 1.0)
+    prompt = natural.prompt(marks)
+    bill = (cache or make_cache(profile)).bill(prompt, 1.0)
+    own = OwnRequest(natural, natural, marks, len(marks), False, prompt, bill)
+    inputs = CandidateInputs(own, elements, moved_elements(recognised, elements, counter), session)
     pricing = Pricing(profile, cache or make_cache(profile), expected, 1.0, slots)
-    return offer, replace(pricing, own_now=pricing.cost(own))
+    return inputs, replace(pricing, own_now=cost_of(profile, bill))
 
 
 def chosen(messages: list[Body], profile: CacheProfile = TINY, *, may_order: bool = True) -> Choice:
-    offer, pricing = given(messages, profile)
-    return choose(offer, pricing, may_order=may_order, policy="economic")
+    inputs, pricing = given(messages, profile)
+    return choose(inputs, pricing, may_order=may_order, policy="economic")
 
 
 def test_markers_are_placed_where_the_client_sets_none() -> None:
@@ -66,12 +62,12 @@ def test_markers_are_placed_where_the_client_sets_none() -> None:
 
 @pytest.mark.parametrize(("target", "is_marked"), [(0, True), (100_000, False)])
 def test_a_tier_that_is_too_small_has_no_marker_of_its_own(target: int, is_marked: bool) -> None:
-    offer, pricing = given(LAID_OUT)
-    tracker = offer.session.tracker = Classic(ClassicPolicy(target_tokens=target))
-    items = offer.material.items.values()
+    inputs, pricing = given(LAID_OUT)
+    tracker = inputs.session.tracker = Classic(ClassicPolicy(target_tokens=target))
+    items = inputs.elements.items.values()
     item = next(item for item in items if item.key.endswith("a.py"))
     tracker.seed(Tracked(item.key, item.digest, 500), Tier.L1)
-    choice = choose(offer, pricing, may_order=True, policy="classic")
+    choice = choose(inputs, pricing, may_order=True, policy="classic")
     elements = [e for e in choice.layout.elements if e.key.endswith("a.py")]
     assert [part.markable for part in elements[0].parts[:-1]] == [is_marked]
 
@@ -79,13 +75,13 @@ def test_a_tier_that_is_too_small_has_no_marker_of_its_own(target: int, is_marke
 def test_context_moves_behind_the_conversation() -> None:
     choice = chosen(LAID_OUT)
     assert choice.reason is Reason.ORDERED
-    assert [e.key for e in choice.layout.elements] != [e.key for e in given(LAID_OUT)[0].natural.elements]
+    assert [e.key for e in choice.layout.elements] != [e.key for e in given(LAID_OUT)[0].own.natural.elements]
 
 
 def test_not_where_the_order_must_stay() -> None:
     choice = chosen(LAID_OUT, may_order=False)
     assert choice.reason is Reason.MARKED
-    assert [e.key for e in choice.layout.elements] == [e.key for e in given(LAID_OUT)[0].natural.elements]
+    assert [e.key for e in choice.layout.elements] == [e.key for e in given(LAID_OUT)[0].own.natural.elements]
 
 
 @pytest.mark.parametrize("profile", [OPENAI, DEEPSEEK, NONE])
@@ -96,58 +92,58 @@ def test_ties_go_to_the_client(profile: CacheProfile) -> None:
 
 def test_the_clients_markers_stay_and_take_their_slots_where_the_order_must_stay() -> None:
     messages = [system([text_part(lines(40), **MARK)]), user(lines(20)), assistant("1"), user("two")]
-    offer, pricing = given(messages)
-    choice = choose(offer, pricing, may_order=False, policy="economic")
-    assert offer.own_marks.items() <= choice.marks.items()
-    full = choose(replace(offer, own_count=4), pricing, may_order=False, policy="economic")
-    assert full.marks == offer.own_marks
+    inputs, pricing = given(messages)
+    choice = choose(inputs, pricing, may_order=False, policy="economic")
+    assert inputs.own.marks.items() <= choice.marks.items()
+    full = choose(replace(inputs, own=replace(inputs.own, mark_count=4)), pricing, may_order=False, policy="economic")
+    assert full.marks == inputs.own.marks
 
 
 def test_what_would_cost_too_much_now_is_held_back() -> None:
-    offer, pricing = given(LAID_OUT)
+    inputs, pricing = given(LAID_OUT)
     tight = replace(pricing, regret_budget=-1e9)
-    choice = choose(offer, tight, may_order=True, policy="economic")
-    assert (choice.reason, choice.layout, choice.marks) == (Reason.REGRET_BOUND, offer.natural, {})
+    choice = choose(inputs, tight, may_order=True, policy="economic")
+    assert (choice.reason, choice.layout, choice.marks) == (Reason.REGRET_BOUND, inputs.own.natural, {})
 
 
 def test_the_chosen_one_is_never_scored_worse_than_the_clients_own() -> None:
     for messages in (PLAIN, LAID_OUT, [system("Time now: 2026-01-01 10:00\n" + lines(40)), user("go")]):
-        offer, pricing = given(messages)
-        own = pricing.given_marks(pricing.read(offer.natural), offer.own_marks, Reason.CLIENT_OPTIMAL)
-        assert choose(offer, pricing, may_order=True, policy="economic").score <= own.score
+        inputs, pricing = given(messages)
+        own = pricing.given_marks(pricing.read(inputs.own.natural), inputs.own.marks, Reason.CLIENT_OPTIMAL)
+        assert choose(inputs, pricing, may_order=True, policy="economic").score <= own.score
 
 
 def test_the_layout_that_was_sent_before_goes_on_where_it_is_held() -> None:
-    offer, pricing = given(LAID_OUT)
-    first = choose(offer, pricing, may_order=True, policy="economic")
+    inputs, pricing = given(LAID_OUT)
+    first = choose(inputs, pricing, may_order=True, policy="economic")
     pricing.cache.store(first.layout.prompt(first.marks), 0.5, 0.5)
-    offer.session.layouts.append(tuple(e.digest for e in first.layout.elements))
-    again = choose(offer, pricing, may_order=True, policy="economic")
+    inputs.session.layouts.append(tuple(e.digest for e in first.layout.elements))
+    again = choose(inputs, pricing, may_order=True, policy="economic")
     assert again.reason is Reason.KEPT
     assert again.bill.read > 0.5 * again.bill.total
 
 
 def test_the_layout_goes_on_where_going_back_to_the_clients_order_would_cost_more() -> None:
     # Nothing of the client's own order is held by now.
-    offer, pricing = given(LAID_OUT)
-    first = choose(offer, pricing, may_order=True, policy="economic")
+    inputs, pricing = given(LAID_OUT)
+    first = choose(inputs, pricing, may_order=True, policy="economic")
     pricing.cache.store(first.layout.prompt(first.marks), 0.5, 0.5)
-    offer.session.layouts.append(tuple(e.digest for e in first.layout.elements))
-    for used_up, reason in ((-100.0, Reason.KEPT), (-10.0 * offer.natural.total, Reason.REGRET_BOUND)):
-        again = choose(offer, replace(pricing, regret_budget=used_up), may_order=True, policy="economic")
+    inputs.session.layouts.append(tuple(e.digest for e in first.layout.elements))
+    for used_up, reason in ((-100.0, Reason.KEPT), (-10.0 * inputs.own.natural.total, Reason.REGRET_BOUND)):
+        again = choose(inputs, replace(pricing, regret_budget=used_up), may_order=True, policy="economic")
         assert again.reason is reason
 
 
 def test_all_slots_but_no_more() -> None:
     turns = [m for n in range(8) for m in (user(lines(20, f"q{n}")), assistant(lines(9, f"a{n}")))]
     for slots in range(5):
-        offer, pricing = given([SYSTEM, *turns, user("go")], slots=slots)
-        assert len(choose(offer, pricing, may_order=True, policy="economic").marks) <= slots
+        inputs, pricing = given([SYSTEM, *turns, user("go")], slots=slots)
+        assert len(choose(inputs, pricing, may_order=True, policy="economic").marks) <= slots
 
 
 def test_one_hour_for_as_much_as_the_client_asked_it_for() -> None:
-    offer, pricing = given(PLAIN)
-    long = replace(pricing, long_until=offer.natural.ends[0])
-    choice = choose(offer, long, may_order=True, policy="economic")
+    inputs, pricing = given(PLAIN)
+    long = replace(pricing, long_until=inputs.own.natural.ends[0])
+    choice = choose(inputs, long, may_order=True, policy="economic")
     assert {p: life for p, life in choice.marks.items() if life == "1h"} == {0: "1h"}
     assert "5m" in choice.marks.values()

@@ -3,14 +3,22 @@ from dataclasses import FrozenInstanceError
 import pytest
 
 from proxy.core.modes import Mode
-from proxy.core.planner.plan import Plan
+from proxy.core.planner.plan import Decision, Plan
 from proxy.core.providers import ANTHROPIC
 from proxy.core.request.route import Route
 
 
 def test_a_plan_is_the_original_until_something_is_changed() -> None:
     plan = Plan(body=b"{}", original=b"{}", mode=Mode.TIER, reason="client-optimal")
-    assert (plan.rewritten, plan.surprise, plan.ticket, list(plan.moves)) == (False, None, None, [])
+    assert (plan.rewritten, plan.surprise, plan.in_flight) == (False, None, None)
+
+
+def test_a_decision_whose_body_cannot_be_written_is_the_original() -> None:
+    def fail() -> bytes:
+        raise ZeroDivisionError
+
+    plan = Decision(Plan(b"{}", b"{}", Mode.TIER, "ordered"), fail).written()
+    assert (plan.body, plan.reason, type(plan.surprise)) == (b"{}", "internal-error", ZeroDivisionError)
 
 
 def test_a_route_is_a_value() -> None:

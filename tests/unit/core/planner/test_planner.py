@@ -7,7 +7,7 @@ import pytest
 from proxy.core.modes import Mode
 from proxy.core.planner.options import PlannerOptions
 from proxy.core.planner.plan import Plan
-from proxy.core.planner.planner import Draft, TierPlanner
+from proxy.core.planner.planner import TierPlanner
 from proxy.core.providers import ANTHROPIC, DEEPSEEK, NONE, OPENAI, OPENAI_EXPLICIT, PROFILES, CacheProfile
 from proxy.core.reasons import Reason
 from proxy.core.request.route import Route
@@ -19,6 +19,7 @@ from tests.talk import (
     TINY,
     Body,
     Talk,
+    analysis_of,
     assistant,
     calling,
     chat,
@@ -157,8 +158,8 @@ class TestLife:
         plan = talk.plan(chat(*turns))
         assert plan.rewritten
         talk.planner.barred(plan)
-        talk.planner.began(plan, talk.now)
-        talk.planner.settled(plan, None, talk.now)
+        talk.planner.on_accepted(plan, talk.now)
+        talk.planner.on_completed(plan, None, talk.now)
         plan = talk.send(chat(*turns, assistant("b"), user("c")))
         assert (plan.reason, plan.body) == (Reason.BARRED, plan.original)
         assert talk.send(chat(SYSTEM, user("another session"))).reason is not Reason.BARRED
@@ -193,13 +194,11 @@ class TestLife:
         asked = [user("two"), assistant("2")]
         bodies = [[*asked, *files, user(text)] for text in ("left", "right")]
         plans = [talk.plan(chat(*first, *body)) for body in bodies]
-        drafts = [plan.ticket for plan in plans]
-        assert isinstance(drafts[0], Draft)
-        tracker = drafts[0].session.tracker
+        tracker = analysis_of(plans[0]).session.tracker
         counts = []
         for plan in plans:
-            talk.planner.began(plan, talk.now)
-            talk.planner.settled(plan, None, talk.now)
+            talk.planner.on_accepted(plan, talk.now)
+            talk.planner.on_completed(plan, None, talk.now)
             counts.append(max(tracker.n(key) for key in tracker.state()[0]))
         assert counts[1] == counts[0]
 
@@ -210,19 +209,19 @@ class TestLife:
             talk.plan(chat(*first, *files, user("two"))),
             talk.plan(chat(*first, user("two"), assistant("2"), *files, user("three"))),
         ]
-        draft = plans[0].ticket
-        assert isinstance(draft, Draft)
+        tracker = analysis_of(plans[0]).session.tracker
         for plan in plans:
-            talk.planner.began(plan, talk.now)
-            talk.planner.settled(plan, None, talk.now)
-        assert max(draft.session.tracker.n(key) for key in draft.session.tracker.state()[0]) == 1
+            talk.planner.on_accepted(plan, talk.now)
+            talk.planner.on_completed(plan, None, talk.now)
+        assert max(tracker.n(key) for key in tracker.state()[0]) == 1
 
     def test_a_retry_counts_once(self) -> None:
         talk = Talk()
         body = chat(SYSTEM, *shown(A), user("a"))
         for _ in range(8):
             talk.send(body)
-        assert list(talk.send(body).moves) == []
+        talk.send(body)
+        assert list(talk.results[-1].moves) == []
 
     def test_a_request_that_is_sent_twice_at_once_counts_once(self) -> None:
         def moves(copies: int) -> list[set[tuple[str, str]]]:
@@ -231,10 +230,11 @@ class TestLife:
                 talk.now += 10
                 body = chat(SYSTEM, *turns, *shown(A, B), user(f"question {number}"))
                 plans = [talk.plan(body) for _ in range(copies)]
+                results = []
                 for plan in plans:
-                    talk.planner.began(plan, talk.now)
-                    talk.planner.settled(plan, None, talk.now)
-                found.append({(move.key, move.target) for plan in plans for move in plan.moves})
+                    talk.planner.on_accepted(plan, talk.now)
+                    results.append(talk.planner.on_completed(plan, None, talk.now))
+                found.append({(move.key, move.target) for result in results for move in result.moves})
                 turns += exchange(number)
             return found
 
@@ -256,18 +256,19 @@ class TestLife:
         turns = [system(lines(120)), user(lines(60))]
         one, two = chat(*turns), chat(*turns, assistant("b"), user("c"))
         first = talk.plan(one)
-        talk.planner.began(first, talk.now)
+        talk.planner.on_accepted(first, talk.now)
         meanwhile = talk.plan(two)
         talk.now += 5
-        talk.planner.settled(first, None, talk.now)
+        talk.planner.on_completed(first, None, talk.now)
         afterwards = talk.plan(two)
         assert meanwhile.predicted is not None
         assert afterwards.predicted is not None
         assert (meanwhile.predicted.read, afterwards.predicted.read > 0) == (0, True)
 
     def test_moves_are_reported_when_the_exchange_is_settled(self) -> None:
-        plans = editing(Talk(), 6)
-        moves = [(m.key, m.source, m.target, m.reason) for p in plans for m in p.moves]
+        talk = Talk()
+        editing(talk, 6)
+        moves = [(m.key, m.source, m.target, m.reason) for each in talk.results for m in each.moves]
         assert ("aider:files/file:a.py", "ACTIVE", "L3", "unchanged") in moves
         assert not any("b.py" in key for key, *_ in moves)
 
@@ -511,8 +512,7 @@ class TestClassic:
     def test_tiers_are_as_large_as_the_model_caches(self, minimum: int, target: int) -> None:
         talk = Talk(profile=replace(ANTHROPIC, min_tokens=minimum))
         plan = talk.plan(chat(SYSTEM, user("a")))
-        assert isinstance(plan.ticket, Draft)
-        assert plan.ticket.session.tracker.policy.target_tokens == target
+        assert analysis_of(plan).session.tracker.policy.target_tokens == target
 
     def test_lays_out_by_tiers(self) -> None:
         plans = editing(Talk(policy="classic"), 8)

@@ -1,4 +1,4 @@
-"""Bodies cut with the help of earlier ones: never anything else than what cutting them anew gives."""
+"""Bodies parsed with the help of earlier ones: never anything else than what cutting them anew gives."""
 
 import json
 
@@ -6,8 +6,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from proxy.core.request.body_cache import BodyCache, ParsedBody, cut_anew
-from proxy.core.request.message import MessageReader
+from proxy.core.request.body_cache import BodyCache
+from proxy.core.request.message import Message, MessageReader
+from proxy.core.request.parsed_body import ParsedBody, parse_body
 from proxy.core.request.tokens import TokenCounter
 from proxy.core.request.transcript import Transcript
 from proxy.core.wire.json_body import Unreadable, elements
@@ -34,34 +35,38 @@ class Reading:
         self.reader = MessageReader(TokenCounter(), recognisers(build_plugin_manager()))
 
     def read(self, raw: bytes) -> ParsedBody:
-        cut = self.body_cache.cut(raw)
-        cut.read(self.reader.read)
-        self.body_cache.keep(raw, cut)
-        return cut
+        parsed = self.body_cache.parse(raw)
+        parsed.spans()
+        self.body_cache.keep(parsed, parsed.read(self.reader.read))
+        return parsed
 
     def known(self, raw: bytes) -> int:
-        return self.body_cache.cut(raw).known
+        return self.body_cache.parse(raw).known
 
 
-def assert_same(cut: ParsedBody, raw: bytes) -> None:
-    anew = cut_anew(raw)
-    assert {k: bytes(v) for k, v in cut.members.items()} == {k: bytes(v) for k, v in anew.members.items()}
-    assert cut.transcript is not None
-    messages = cut.transcript.messages
+def unread(raw: object) -> Message:
+    raise AssertionError("it has been read")
+
+
+def assert_same(parsed: ParsedBody, raw: bytes) -> None:
+    anew = parse_body(raw)
+    assert {k: bytes(v) for k, v in parsed.members.items()} == {k: bytes(v) for k, v in anew.members.items()}
+    grown = parsed.read(unread)
+    messages = grown.messages
     assert [m.raw for m in messages] == [bytes(one) for one in elements(anew.members["messages"])]
     assert [bytes(one) for one in anew_raws(raw)] == [m.raw for m in messages]
-    if cut.span is not None:
-        assert raw[cut.span[0] : cut.span[1]] == bytes(anew.members["messages"])
-        assert [raw[at : at + len(m.raw)] for at, m in zip(cut.starts, messages, strict=True)] == [
+    if parsed.span is not None:
+        assert raw[parsed.span[0] : parsed.span[1]] == bytes(anew.members["messages"])
+        assert [raw[at : at + len(m.raw)] for at, m in zip(parsed.starts(messages), messages, strict=True)] == [
             m.raw for m in messages
         ]
-    grown, fresh = cut.transcript, Transcript(messages)
+    fresh = Transcript(messages)
     for name in ("preamble", "marked", "recognised", "pairs", "turns", "elements", "has_media"):
         assert getattr(grown, name) == getattr(fresh, name), name
 
 
 def anew_raws(raw: bytes) -> list[object]:
-    return list(cut_anew(raw).raws())
+    return list(parse_body(raw).raws())
 
 
 class TestKnown:
@@ -70,9 +75,9 @@ class TestKnown:
         first = [SYSTEM, turn(1), turn(2, "assistant")]
         reading.read(body(*first, temperature=1))
         longer = body(*first, turn(3), temperature=1)
-        cut = reading.body_cache.cut(longer)
-        assert cut.known == 3
-        assert [bytes(raw) for raw in cut.unread()] == [json.dumps(turn(3)).encode()]
+        parsed = reading.body_cache.parse(longer)
+        assert parsed.known == 3
+        assert [bytes(raw) for raw in parsed.unread()] == [json.dumps(turn(3)).encode()]
         assert_same(reading.read(longer), longer)
 
     def test_every_message_of_a_repeated_body_is_known(self) -> None:
@@ -123,13 +128,13 @@ class TestOddBodies:
         reading.read(good)
         bad = good[:-2] + end
         try:
-            anew = cut_anew(bad).members
+            anew = parse_body(bad).members
         except (InvalidRequest, Unreadable) as error:
             with pytest.raises(type(error)):
-                reading.body_cache.cut(bad)
+                reading.body_cache.parse(bad)
         else:
-            cut = reading.body_cache.cut(bad)
-            assert {k: bytes(v) for k, v in cut.members.items()} == {k: bytes(v) for k, v in anew.items()}
+            parsed = reading.body_cache.parse(bad)
+            assert {k: bytes(v) for k, v in parsed.members.items()} == {k: bytes(v) for k, v in anew.items()}
 
     def test_the_last_of_two_messages_members_counts(self) -> None:
         reading = Reading()

@@ -155,7 +155,7 @@ class TestPlanned:
         talk = Talk()
         (_, plan), *_ = shuffling(talk, 1)
         talk.planner.barred(plan)
-        talk.planner.began(plan, talk.now)
-        talk.planner.settled(plan, None, talk.now)
+        talk.planner.on_accepted(plan, talk.now)
+        talk.planner.on_completed(plan, None, talk.now)
         for body, plan in shuffling(talk, 3)[1:]:
             assert (plan.reason, sent(plan)["tools"]) == (Reason.BARRED, body["tools"])

@@ -8,6 +8,7 @@ import pytest
 
 from proxy.core.layout.tiers import Classic
 from proxy.core.modes import Mode
+from proxy.core.planner.incoming_chat import IncomingChat
 from proxy.core.planner.plan import Plan
 from proxy.core.planner.planner import TierPlanner
 from proxy.core.providers import PROFILES, CacheProfile
@@ -45,22 +46,23 @@ class Workers:
         self.now += gap_s
         body = json.dumps({"model": "m", "messages": messages}).encode()
         route = replace(self.route, scope=scope)
-        cut = planner.cut(body)
+        incoming = planner.read(planner.reader.parse(body), route, Mode.TIER, self.now)
+        assert isinstance(incoming, IncomingChat)
         if self.blobs is not None:
-            self._recall(planner, body, route, cut)
-        plan = planner.plan(body, route, Mode.TIER, self.now, cut)
+            self._recall(planner, incoming)
+        plan = planner.decide(incoming).written()
         assert plan.surprise is None
-        planner.began(plan, self.now)
-        planner.settled(plan, None, self.now)
+        planner.on_accepted(plan, self.now)
+        planner.on_completed(plan, None, self.now)
         if self.blobs is not None:
             left_for, blobs = planner.export_state(plan)
             assert left_for == scope
             self.blobs.update(blobs)
         return plan
 
-    def _recall(self, planner: TierPlanner, body: bytes, route: Route, cut: object) -> None:
+    def _recall(self, planner: TierPlanner, incoming: IncomingChat) -> None:
         assert self.blobs is not None
-        state_lookup, asked = planner.state_lookup(body, route, cut), set[str]()  # type: ignore[arg-type]
+        state_lookup, asked = planner.state_lookup(incoming), set[str]()
         self.rounds.append(0)
         while names := [name for name in state_lookup.names() if name not in asked]:
             asked.update(names)
@@ -272,11 +274,12 @@ def test_a_session_whose_load_was_missed_once_goes_on_where_it_stopped(gap: str)
     again = restarted(workers)
     body = json.dumps({"model": "m", "messages": requests[8]}).encode()
     planner, route = again.planners[0], again.route
-    cut = planner.cut(body)
-    state_lookup = planner.state_lookup(body, route, cut)
-    early = state_lookup.names()
     again.now += 20.0
-    plan = planner.plan(body, route, Mode.TIER, again.now, cut)
+    incoming = planner.read(planner.reader.parse(body), route, Mode.TIER, again.now)
+    assert isinstance(incoming, IncomingChat)
+    state_lookup = planner.state_lookup(incoming)
+    early = state_lookup.names()
+    plan = planner.decide(incoming).written()
     assert plan.session != session
     if gap == "late":
         known = workers.blobs or {}
@@ -284,8 +287,8 @@ def test_a_session_whose_load_was_missed_once_goes_on_where_it_stopped(gap: str)
         for _ in range(3):
             state_lookup.adopt({name: known[name] for name in names if name in known})
             names = state_lookup.names()
-    planner.began(plan, again.now)
-    planner.settled(plan, None, again.now)
+    planner.on_accepted(plan, again.now)
+    planner.on_completed(plan, None, again.now)
     plans = [again.send(*messages) for messages in requests[9:]]
     assert [plan.session for plan in plans] == [session] * 3
     reads = [plan.predicted.read for plan in plans if plan.predicted is not None]

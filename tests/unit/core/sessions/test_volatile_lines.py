@@ -214,8 +214,8 @@ def sent(planner: TierPlanner, system: str, turns: list[dict[str, str]], at: flo
     body = json.dumps({"model": "m", "messages": [{"role": "system", "content": system}, *turns]}).encode()
     plan = planner.plan(body, Route("s", "m", "m", PROFILES["anthropic"]), Mode.TIER, at)
     assert plan.surprise is None
-    planner.began(plan, at)
-    planner.settled(plan, None, at)
+    planner.on_accepted(plan, at)
+    planner.on_completed(plan, None, at)
     return plan
 
 

@@ -51,9 +51,8 @@ class Truth:
         usage = usage_of(orjson.loads(b"".join(reply.chunks)))
         assert usage is not None
         self.usages.append(usage)
-        talk.planner.began(plan, talk.now)
-        talk.planner.settled(plan, usage, talk.now)
-        self.seen.append(plan.deviation)
+        talk.planner.on_accepted(plan, talk.now)
+        self.seen.append(talk.planner.on_completed(plan, usage, talk.now).deviation)
         return plan
 
     def believed(self) -> CacheProfile:

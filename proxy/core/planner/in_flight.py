@@ -1,0 +1,163 @@
+"""A request between its plan and the end of its answer: what the provider has accepted, and what that has shown."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+from proxy.core.caches import Cache
+from proxy.core.caches.prompt import Bill, Prompt
+from proxy.core.layout.layout import Layout
+from proxy.core.layout.notices import elsewhere
+from proxy.core.layout.tiers import Tier, Tracked
+from proxy.core.planner.analysis import PlanAnalysis
+from proxy.core.response.usage import Usage
+from proxy.core.sessions.observation import commit_preamble, commit_reading
+from proxy.core.sessions.session import Session
+from proxy.core.shadow.deviations import Deviation
+from proxy.core.shadow.shadow_caches import ShadowCaches, cost_of, unpredicted_cost
+
+_REMEMBERED_LAYOUTS = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Moved:
+    """A piece that changed its tier with this request."""
+
+    key: str
+    source: str
+    target: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class PlanResult:
+    """What the end of an exchange has shown: the pieces that changed their tier, and how the provider's report departs
+    from what was expected (``proxy.core.shadow.deviations``; empty where there is nothing to compare)."""
+
+    moves: Sequence[Moved] = ()
+    deviation: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Accepted:
+    """A prompt that the provider has accepted, and its bill. ``last_use`` is of the entry that it reads. ``elsewhere``
+    are the bills of this prompt and of the client's own, if system messages within the conversation stand elsewhere
+    than the proxy believes."""
+
+    prompt: Prompt
+    bill: Bill
+    last_use: tuple[float, float] | None
+    elsewhere: tuple[Bill, Bill] | None
+
+
+@dataclass(slots=True)
+class InFlight:
+    """One request on its way. ``sends_own``: the client's own layout is sent. ``waiting`` is stored in the shadow
+    caches when the answer has ended. Only the planner changes it."""
+
+    analysis: PlanAnalysis
+    sends_own: bool
+    accepted: Accepted | None = None
+    waiting: list[tuple[Cache, Prompt]] = field(default_factory=list)
+
+    @property
+    def rewrites(self) -> PlanAnalysis | None:
+        """The analysis whose layout has been accepted by the provider; None before that, and where the client's own
+        layout is sent."""
+        return self.analysis if self.accepted is not None and not self.sends_own else None
+
+    def accept(self, caches: ShadowCaches, now: float) -> None:
+        """The provider has accepted the prompt. This is called again where an empty answer made the client's own
+        request follow: the provider has then seen both."""
+        analysis, is_first = self.analysis, self.accepted is None
+        own, choice, profile, at = analysis.own, analysis.choice, analysis.profile, analysis.at
+        prompt = own.prompt if self.sends_own else choice.layout.prompt(choice.marks)
+        # What could be read was decided when the request came: entries that were written since then do not count.
+        bill = caches.sent.bill(prompt, at)
+        last_use = caches.sent.last_use(prompt, bill.hit, at) if bill.hit >= 0 else None
+        caches.sent_cost += cost_of(profile, bill)
+        stores = [(caches.sent, prompt)]
+        if is_first:
+            caches.own_cost += cost_of(profile, caches.own.bill(own.prompt, now))
+            stores.append((caches.own, own.prompt))
+        other = self._elsewhere()
+        if other is not None:
+            stores += list(zip((caches.sent, caches.own) if is_first else (caches.sent,), other, strict=False))
+        bills = (caches.sent.bill(other[0], at), caches.own.bill(other[1], at)) if other is not None else None
+        self.accepted = Accepted(prompt, bill, last_use, bills)
+        if profile.after_answer:
+            self.waiting += stores
+        else:
+            for cache, stored in stores:
+                cache.store(stored, at, now)
+        if not self.sends_own:
+            _remember(analysis.session, choice.layout)
+            if analysis.key.is_set:
+                caches.observations.key_was(accepted=True)
+
+    def complete(self, caches: ShadowCaches, usage: Usage | None, now: float, *, is_predicted: bool) -> PlanResult:
+        """Count the exchange once. ``usage`` is the provider's report of the prompt that was sent; ``is_predicted``
+        says whether the report is compared with what was expected."""
+        analysis = self.analysis
+        for cache, prompt in self.waiting:
+            cache.store(prompt, analysis.at, now)
+        self.waiting.clear()
+        deviation = self._compare(caches, usage, now, is_predicted=is_predicted) if usage is not None else ""
+        session, observation = analysis.session, analysis.observation
+        if observation.turns == session.turns and not observation.is_retry:
+            observation = replace(observation, is_retry=True)
+        # Requests that were planned from the same state are one observation of their pieces: only the first counts.
+        newest = session.turns
+        is_sibling = newest != analysis.turns_before and observation.turns[: len(newest)] != newest
+        commit_reading(session, observation, now)
+        if observation.is_retry:
+            return PlanResult(deviation=deviation)
+        commit_preamble(session, analysis.recognised, analysis.forecast.pieces.documents)
+        return PlanResult(() if is_sibling else _advance_tiers(analysis), deviation)
+
+    def _elsewhere(self) -> tuple[Prompt, Prompt] | None:
+        """The accepted prompt and the client's own, with the system messages within the conversation elsewhere than the
+        proxy believes: the provider's report then tells which of the two holds."""
+        analysis = self.analysis
+        if not analysis.recognised.transcript.notices:
+            return None
+        own = elsewhere(analysis.own.arrived, analysis.own.prompt.marks)
+        sent = own if self.sends_own else elsewhere(analysis.choice.layout, analysis.choice.marks)
+        return (sent, own) if own is not None and sent is not None else None
+
+    def _compare(self, caches: ShadowCaches, usage: Usage, now: float, *, is_predicted: bool) -> str:
+        """What the provider reports beside what was expected; the difference is part of the realised regret."""
+        accepted, profile = self.accepted, self.analysis.profile
+        if accepted is None:
+            return ""
+        caches.sent_cost += unpredicted_cost(profile, accepted.bill, usage)
+        if usage.estimated or not is_predicted:
+            return ""
+        other = accepted.elsewhere
+        deviation = caches.compared(
+            accepted.prompt, accepted.bill, usage, accepted.last_use, profile, now, other[0] if other else None
+        )
+        if deviation == Deviation.MOVED_SYSTEM and other is not None:
+            # The client's own request would have met the same.
+            caches.own_cost += cost_of(profile, other[1]) - cost_of(profile, self.analysis.own.bill)
+        return deviation
+
+
+def _remember(session: Session, layout: Layout) -> None:
+    """The session was sent this order: a request that begins like it may be read from the cache."""
+    one = tuple(layout.digests)
+    if one in session.layouts:
+        session.layouts.remove(one)
+    session.layouts.append(one)
+    del session.layouts[:-_REMEMBERED_LAYOUTS]
+    if one not in session.cohort.layouts:
+        session.cohort.layouts.append(one)
+
+
+def _advance_tiers(analysis: PlanAnalysis) -> list[Moved]:
+    """Count the request for the stability of every piece; the pieces that change their tier."""
+    sizes = analysis.elements.sizes
+    items = [Tracked(item.key, item.digest, sizes.get(item.key, 0)) for item in analysis.recognised.items()]
+    return [
+        Moved(c.key, c.source.name, c.target.name if isinstance(c.target, Tier) else "removed", c.reason)
+        for c in analysis.session.tracker.update(items)
+    ]

@@ -1,0 +1,28 @@
+"""A request at the planner's door."""
+
+from dataclasses import dataclass
+
+from proxy.core.modes import Mode
+from proxy.core.request.parsed_body import ParsedBody
+from proxy.core.request.route import Route
+from proxy.core.request.transcript import Transcript
+from proxy.core.wire.json_body import ChatRequest
+
+
+@dataclass(frozen=True, slots=True)
+class IncomingChat:
+    """A chat request that has been read and is to be planned. ``original`` is the client's request with the edits that
+    every mode allows. ``account`` names what the provider keeps apart."""
+
+    parsed: ParsedBody
+    transcript: Transcript
+    original: bytes
+    route: Route
+    account: bytes
+    mode: Mode
+    now: float
+
+    @property
+    def request(self) -> ChatRequest:
+        """The request, parsed."""
+        return self.parsed.chat()

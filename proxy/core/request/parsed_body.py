@@ -1,0 +1,131 @@
+"""A request body that is taken apart: its members and, for a chat, its messages."""
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple
+
+from msgspec import Raw
+
+from proxy.core.request.message import Message
+from proxy.core.request.transcript import Transcript
+from proxy.core.wire.json_body import (
+    MOST_ELEMENTS,
+    ChatRequest,
+    Members,
+    Span,
+    Unreadable,
+    elements,
+    parse_chat,
+    parse_members,
+    value_spans,
+)
+
+
+class Continuation(NamedTuple):
+    """How a body continues a conversation that was read before: it repeats the first ``known`` messages of ``base``,
+    which begin at ``starts``, and ``added`` are the messages behind them."""
+
+    base: Transcript
+    known: int
+    added: Sequence[Raw]
+    starts: Sequence[int]
+
+
+class ParsedBody:
+    """One body. The members are parsed at once; each further step is done when it is first asked for, and only once.
+
+    ``span`` is the place of the array of messages in the body, as far as it is known.
+    """
+
+    __slots__ = ("_added", "_chat", "_continues", "_failure", "_starts", "_transcript", "body", "members", "span")
+
+    def __init__(
+        self, body: bytes, members: Members, span: Span | None = None, continues: Continuation | None = None
+    ) -> None:
+        self.body = body
+        self.members = members
+        self.span = span
+        self._continues = continues
+        self._added: Sequence[Raw] | None = continues.added if continues is not None else None
+        self._starts: Sequence[int] = continues.starts if continues is not None else ()
+        self._chat: ChatRequest | None = None
+        self._transcript: Transcript | None = None
+        self._failure: Unreadable | None = None
+
+    @property
+    def known(self) -> int:
+        """The number of messages that were read with an earlier request."""
+        return self._continues.known if self._continues is not None else 0
+
+    def spans(self) -> dict[str, Span] | None:
+        """The place of each member's value; None where a name stands twice."""
+        found = value_spans(self.body, self.members, self.span)
+        if found is not None:
+            self.span = self.span or found.get("messages")
+        return found
+
+    def chat(self) -> ChatRequest:
+        """The body as a chat request. Raises InvalidRequest where it is none, and Unreadable where the proxy cannot
+        read it, or could not read it ahead."""
+        if self._failure is not None:
+            raise self._failure
+        if self._chat is None:
+            added = self._added if self._added or self.known else None
+            if self.span is None and "messages" in self.members:
+                self.spans()
+            self._chat = parse_chat(self.body, self.members, added, self.span)
+            self._added = self._chat.messages
+        return self._chat
+
+    def unread(self) -> Sequence[Raw]:
+        """The messages that no earlier request had. Raises Unreadable where the messages are no array."""
+        if self._added is None:
+            self._added = elements(self.members["messages"])
+        if self.known + len(self._added) > MOST_ELEMENTS:
+            raise Unreadable("too many messages")
+        return self._added
+
+    def raws(self) -> Iterator[Raw | bytes]:
+        """The JSON of each message. Raises Unreadable where the messages are no array."""
+        if self._continues is not None:
+            yield from (message.raw for message in self._continues.base.messages[: self.known])
+        yield from self.unread()
+
+    def read(self, reader: Callable[[Raw], Message]) -> Transcript:
+        """All messages; ``reader`` reads those that no earlier request had. Raises Unreadable, and what the reader
+        raises."""
+        if self._transcript is None:
+            added = [reader(raw) for raw in self.unread()]
+            if sum(len(message.parts) for message in added) > MOST_ELEMENTS:
+                raise Unreadable("too many parts")
+            if self._continues is None:
+                self._transcript = Transcript(added)
+            else:
+                base, known = self._continues.base, self.known
+                self._transcript = Transcript((*base.messages[:known], *added), base, known)
+        return self._transcript
+
+    def read_ahead(self, work: Callable[["ParsedBody"], None]) -> None:
+        """Do some of the reading early. A body that turns out to be unreadable is not tried again: ``chat`` raises the
+        same error."""
+        try:
+            work(self)
+        except Unreadable as error:
+            self._failure = error
+
+    def starts(self, messages: Sequence[Message]) -> Sequence[int]:
+        """The place of each message in the body, whose ``span`` is known and whose ``messages`` have been read."""
+        assert self.span is not None
+        if len(self._starts) < len(messages):
+            starts = list(self._starts)
+            place = starts[-1] + len(messages[len(starts) - 1].raw) + 1 if starts else self.span[0] + 1
+            for message in messages[len(starts) :]:
+                place = self.body.index(message.raw[:1], place)
+                starts.append(place)
+                place += len(message.raw) + 1
+            self._starts = starts
+        return self._starts
+
+
+def parse_body(body: bytes) -> ParsedBody:
+    """The body's members. Raises InvalidRequest for what is no JSON object, and Unreadable for odd Unicode."""
+    return ParsedBody(body, parse_members(body))

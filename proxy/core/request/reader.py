@@ -1,0 +1,87 @@
+"""Reads requests for the planner, and remembers what it has read: bodies, messages, tools and token counts.
+
+A large request is read by a fork of the reader in another thread. The fork knows what the reader knows and changes
+nothing of it; ``merge`` hands what the fork has read to the reader, back in the reader's own thread.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from msgspec import Raw
+
+from proxy.core.recognition.pieces import Recogniser
+from proxy.core.request.body_cache import BodyCache
+from proxy.core.request.element import Element
+from proxy.core.request.message import MessageReader
+from proxy.core.request.parsed_body import ParsedBody
+from proxy.core.request.tokens import Encode, TokenCounter
+from proxy.core.request.tools import ToolReader
+from proxy.core.request.transcript import Transcript
+from proxy.core.wire.edits import with_reminder
+
+_MOST_COUNTS = 200_000
+
+
+@dataclass(frozen=True, slots=True)
+class ReaderFork:
+    """Readers of messages and tools for another thread."""
+
+    messages: MessageReader
+    tools: ToolReader
+
+    def read_ahead(self, parsed: ParsedBody) -> None:
+        """Read all messages and tools. A body without an array of messages is left to the planner, which refuses it."""
+        if bytes(memoryview(parsed.members["messages"])[:1]) == b"[":
+            parsed.read_ahead(self._read)
+
+    def _read(self, parsed: ParsedBody) -> None:
+        self.tools.read(parsed.members.get("tools"))
+        parsed.read(self.messages.read)
+
+
+class RequestReader:
+    """Reads each body, message and array of tools once. Its memory is bounded."""
+
+    def __init__(self, encode: Encode, recognisers: Sequence[Recogniser], memory_bytes: int) -> None:
+        """Token counts take up to an eighth of ``memory_bytes`` on top of it, and 50 MB at most."""
+        self.counter = TokenCounter(encode, capacity=min(_MOST_COUNTS, memory_bytes // 2_000))
+        self._bodies = BodyCache(capacity_bytes=memory_bytes // 4)
+        self._messages = MessageReader(self.counter, recognisers, capacity_bytes=memory_bytes // 4)
+        self._tools = ToolReader(self.counter, capacity_bytes=memory_bytes // 16)
+
+    def parse(self, body: bytes) -> ParsedBody:
+        """The body, parsed with the help of earlier requests of the conversation. Another thread may call this.
+        Raises InvalidRequest for what is no JSON object, and Unreadable where only the proxy cannot read it."""
+        return self._bodies.parse(body)
+
+    def read(self, parsed: ParsedBody) -> Transcript:
+        """All messages of a chat; the conversation is remembered. Raises Unreadable."""
+        transcript = parsed.read(self._messages.read)
+        self._bodies.keep(parsed, transcript)
+        return transcript
+
+    def read_tools(self, raw: Raw | bytes | None) -> tuple[Element, ...]:
+        """The tools as one element; nothing where there are none. Raises Unreadable for no array of objects."""
+        return self._tools.read(raw)
+
+    def reminded(self, transcript: Transcript, reminder: str) -> Transcript:
+        """The transcript with the operator's text behind the last user message. The client's next request has that turn
+        without the text, so that the prefix ends in front of it."""
+        messages = transcript.messages
+        last = next((i for i in range(len(messages) - 1, -1, -1) if messages[i].role == "user"), None)
+        if last is None or not reminder:
+            return transcript
+        return transcript.replaced({last: self._messages.read(Raw(with_reminder(messages[last].raw, reminder)))})
+
+    def unread(self, messages: Sequence[Raw]) -> list[Raw]:
+        """The messages that were never read, which planning would tokenise."""
+        return self._messages.unread(messages)
+
+    def fork(self) -> ReaderFork:
+        """Readers that know what this one knows, for another thread."""
+        return ReaderFork(self._messages.fork(), self._tools.fork())
+
+    def merge(self, fork: ReaderFork) -> None:
+        """Take over what a fork has read."""
+        self._messages.merge(fork.messages)
+        self._tools.merge(fork.tools)
