@@ -15,6 +15,7 @@ from proxy.core.stability.change_rates import change_hazard, file_hazard, later_
 from proxy.core.stability.document_retention import DocumentSign, read_words
 from proxy.core.stability.edit_signals import NO_SIGN, EditSignals, read_signs
 from proxy.core.stability.file_words import FileWords
+from proxy.core.stability.mention_calibration import said_of
 
 # P(an answer edits any file), however many files there are, and the same where the prompt names one: as seen on
 # recorded sessions. Where every prefix is stored for free the chance only orders, and weighs so much against what the
@@ -31,7 +32,8 @@ class PieceForecast:
     ``hazards`` maps a piece to -ln P(unchanged), ``later`` is the same of the requests after the next one. ``signs`` is
     what the request says of its files, and ``edits`` are the files that an answer may edit. ``edit_scale`` scales
     P(an answer edits some of them). ``documents`` is what the request shows of its retrieved documents, and
-    ``whole_set`` is P(all of them stay): their hazards hold for where they do not.
+    ``whole_set`` is P(all of them stay): their hazards hold for where they do not. ``said`` is what the request says of
+    its files in general (``said_of``), and ``usual_edit`` is P(the answer edits any), as such prompts go in general.
     """
 
     hazards: Mapping[str, float]
@@ -41,6 +43,8 @@ class PieceForecast:
     edit_scale: float
     documents: Sequence[DocumentSign]
     whole_set: float
+    said: Mapping[str, float]
+    usual_edit: float
 
     def whole(self, group: ContextMessage) -> tuple[float, float]:
         """The hazard of a whole context message: of the pieces that no answer edits, and of those that one may."""
@@ -70,13 +74,16 @@ def piece_forecast(
     signs = read_signs(recognised, material.items, ages, file_words)
     hazards: dict[str, float] = {}
     later: dict[str, float] = {}
-    edits: set[str] = set()
+    said: dict[str, float] = {}
+    reliance = session.cohort.reliance
     for item in (item for group in recognised.groups for item in group.items):
         key = item.key
         if _is_editable(item):
-            edits.add(key)
             tokens = material.sizes[key]
-            hazards[key] = file_hazard(ages[key], tokens, signs.get(key, NO_SIGN))
+            sign = signs.get(key, NO_SIGN)
+            general = file_hazard(ages[key], tokens, sign)
+            said[key] = said_of(general, sign)
+            hazards[key] = reliance.hazard(general, sign) if is_stored else general
             later[key] = later_hazard(ages[key], tokens, rates.get(key) if is_stored else None)
         else:
             hazards[key] = later[key] = change_hazard(item.kind, item.claim, ages[key], rates.get(key))
@@ -89,9 +96,10 @@ def piece_forecast(
     for document, one in zip(documents, shown, strict=True):
         hazards[document.key], later[document.key] = odds.hazard(one), odds.hazard(one.later())
     share = _STORED_SHARE if is_stored else 1.0
-    scale = _edit_scale(sum(hazards[key] for key in edits), _usual_edit(signs), share)
+    usual = _usual_edit(signs)
+    scale = _edit_scale(sum(hazards[key] for key in said), reliance.edits(usual), share)
     whole_set = odds.stays(shown) if documents else 0.0
-    return PieceForecast(hazards, later, signs, frozenset(edits), scale, shown, whole_set)
+    return PieceForecast(hazards, later, signs, frozenset(said), scale, shown, whole_set, said, usual if said else 0.0)
 
 
 def _is_editable(item: ContextPiece) -> bool:

@@ -108,10 +108,11 @@ class InFlight:
         # Requests that were planned from the same state are one observation of their pieces: only the first counts.
         newest = session.turns
         is_sibling = newest != analysis.turns_before and observation.turns[: len(newest)] != newest
-        commit_reading(session, observation, now)
+        pieces = analysis.forecast.pieces
+        commit_reading(session, observation, now, pieces.said, pieces.usual_edit)
         if observation.is_retry:
             return PlanResult(deviation=deviation)
-        commit_preamble(session, analysis.recognised, analysis.forecast.pieces.documents)
+        commit_preamble(session, analysis.recognised, pieces.documents)
         return PlanResult(() if is_sibling else _advance_tiers(analysis), deviation)
 
     def _elsewhere(self) -> tuple[Prompt, Prompt] | None:

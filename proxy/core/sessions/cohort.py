@@ -7,6 +7,7 @@ from itertools import islice
 
 from proxy.core.stability.change_rates import BreakRanks
 from proxy.core.stability.document_retention import DocumentOdds
+from proxy.core.stability.mention_calibration import Reliance
 from proxy.core.stability.rates import FIRST_RATE, RATE_STEP, DecayedRate
 
 _REMEMBERED_GAPS = 64
@@ -37,11 +38,13 @@ _GOES_ON = 0.95
 @dataclass(slots=True)
 class ItemRecord:
     """A context piece over time. ``age`` is requests since it was last seen to change (or first seen); ``rate`` the
-    share of recent requests that changed it."""
+    share of recent requests that changed it. ``said`` is what the latest request said of it
+    (``proxy.core.stability.mention_calibration``)."""
 
     digest: bytes
     age: int = 0
     rate: float = FIRST_RATE
+    said: float = 0.0
 
     def next_rate(self, *, is_changed: bool) -> float:
         """The rate with one request more."""
@@ -64,11 +67,11 @@ class ItemRecords:
         """What is known of a piece."""
         return self._records.get(key)
 
-    def state(self) -> dict[str, tuple[bytes, int, float]]:
+    def state(self) -> dict[str, tuple[bytes, int, float, float]]:
         """All records by key, their fields in order."""
-        return {key: (one.digest, one.age, one.rate) for key, one in self._records.items()}
+        return {key: (one.digest, one.age, one.rate, one.said) for key, one in self._records.items()}
 
-    def restore(self, state: Mapping[str, tuple[bytes, int, float]]) -> None:
+    def restore(self, state: Mapping[str, tuple[bytes, int, float, float]]) -> None:
         """Remember these, and no others."""
         self._records = {key: ItemRecord(*record) for key, record in islice(state.items(), _MAX_ITEMS)}
 
@@ -78,6 +81,7 @@ class ItemRecords:
         digest: bytes,
         age: int,
         rate: float = FIRST_RATE,
+        said: float = 0.0,
         *,
         is_rewrapped: bool = False,
     ) -> None:
@@ -86,11 +90,12 @@ class ItemRecords:
         record = self._records.get(key)
         if record is None:
             if len(self._records) < _MAX_ITEMS and len(key) <= _MAX_KEY_CHARS:
-                self._records[key] = ItemRecord(digest, age, rate)
+                self._records[key] = ItemRecord(digest, age, rate, said)
             return
         record.rate = record.next_rate(is_changed=digest != record.digest and not is_rewrapped)
         record.age = age
         record.digest = digest
+        record.said = said
 
 
 class SessionCohort:
@@ -98,7 +103,7 @@ class SessionCohort:
 
     ``started`` and ``continued`` count sessions; a session that has had one request only is not counted as ended until
     the next one of the cohort starts. ``layouts`` and ``items`` are what its sessions last sent: a new session of the
-    cohort may begin with the same context. ``documents`` is what
+    cohort may begin with the same context. ``reliance`` is what their words about files were worth, ``documents`` what
     is known of how long retrieved ones stay. ``key`` names what the prompt begins with: the tools, which stand in front
     of all else, or the whole head. ``opening`` are the turns that all its sessions begin with (examples).
     """
@@ -115,6 +120,7 @@ class SessionCohort:
         "last_at",
         "layouts",
         "opening",
+        "reliance",
         "started",
     )
 
@@ -127,6 +133,7 @@ class SessionCohort:
         self.breaks = BreakRanks(_PRIOR_APPEND_TOOLS if has_tools else _PRIOR_APPEND_PLAIN)
         self.layouts: deque[tuple[bytes, ...]] = deque(maxlen=_REMEMBERED_LAYOUTS)
         self.items = ItemRecords()
+        self.reliance = Reliance()
         self.documents = DocumentOdds()
         self.opening: tuple[bytes, ...] | None = None
         self._gaps: deque[float] = deque(maxlen=_REMEMBERED_GAPS)

@@ -1,7 +1,8 @@
 """What a request says about its session, and what the session learns once the exchange counts."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 
 from proxy.core.recognition.fixed_texts import FileClaim
 from proxy.core.recognition.pieces import PieceKind
@@ -14,6 +15,7 @@ from proxy.core.stability.change_rates import HistoryDivergence
 from proxy.core.stability.document_retention import DocumentSign
 from proxy.core.stability.rates import FIRST_RATE
 
+NOTHING_SAID: Mapping[str, float] = MappingProxyType({})
 # So many files are hardly ever edited at once, all that there are.
 _FEWEST_REWRAPPED = 3
 
@@ -106,8 +108,15 @@ def commit_preamble(session: Session, recognised: RecognisedRequest, documents: 
     session.lines.follow(recognised.messages[: recognised.preamble], session.shared_head.evidence)
 
 
-def commit_reading(session: Session, observation: RequestObservation, now: float) -> None:
-    """The exchange counts: learn gaps, breaks and changed pieces. A retry teaches nothing."""
+def commit_reading(
+    session: Session,
+    observation: RequestObservation,
+    now: float,
+    said: Mapping[str, float] = NOTHING_SAID,
+    usual_edit: float = 0.0,
+) -> None:
+    """The exchange counts: learn gaps, breaks and changed pieces. A retry teaches nothing.
+    ``said`` is what the request says of its files, ``usual_edit`` P(the answer edits any), as it goes in general."""
     if observation.is_retry:
         return
     if session.requests:
@@ -119,7 +128,8 @@ def commit_reading(session: Session, observation: RequestObservation, now: float
     session.requests += 1
     session.last_at = now
     session.preamble, session.fixed, session.turns = observation.preamble, observation.fixed, observation.turns
-    _commit_items(session, observation)
+    _commit_items(session, observation, said)
+    session.usual_edit = usual_edit
 
 
 def _commit_change(session: Session, observation: RequestObservation, gap: float) -> None:
@@ -139,11 +149,26 @@ def _commit_change(session: Session, observation: RequestObservation, gap: float
         session.notices_new += observation.has_new_notice
 
 
-def _commit_items(session: Session, observation: RequestObservation) -> None:
+def _commit_items(session: Session, observation: RequestObservation, said: Mapping[str, float]) -> None:
+    cohort = session.cohort
+    if not observation.is_rewrapped:
+        _learn_edits(session, observation, said)
     for key, age in observation.ages.items():
         rate = observation.rates.get(key, FIRST_RATE)
-        for records in (session.items, session.cohort.items):
-            records.add(key, observation.digests[key], age, rate, is_rewrapped=observation.is_rewrapped)
+        for records in (session.items, cohort.items):
+            records.add(
+                key, observation.digests[key], age, rate, said.get(key, 0.0), is_rewrapped=observation.is_rewrapped
+            )
+
+
+def _learn_edits(session: Session, observation: RequestObservation, said: Iterable[str]) -> None:
+    """What the request before said of these files, and what became of them."""
+    records = [(key, _record(session, key)) for key in said]
+    changed = [(record, record.digest != observation.digests[key]) for key, record in records if record is not None]
+    for record, is_changed in changed:
+        session.cohort.reliance.add(record.said, is_changed=is_changed)
+    if session.usual_edit and changed:
+        session.cohort.reliance.any.add(session.usual_edit, is_changed=any(is_changed for _, is_changed in changed))
 
 
 def _record(session: Session, key: str) -> ItemRecord | None:

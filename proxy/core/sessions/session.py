@@ -38,7 +38,8 @@ _NEWEST_PAIRS = 3
 class Session:
     """One conversation of one client. Everything in it is digests, counts and times: no text.
 
-    ``replaced`` are the places of the preamble in which the last request had another text. ``opening`` is what the
+    ``replaced`` are the places of the preamble in which the last request had another text. ``usual_edit``
+    is P(the answer to it edits any file), as it was expected in general. ``opening`` is what the
     session began with: the client's id for it, or its first turn. It is the same in every process; so are
     ``cohort_key`` and ``preamble_key``, by which the session's cohort and the changes of its preamble are found.
     ``known_by`` holds what the next request may have in common with the last one. ``noticed`` counts later requests
@@ -64,6 +65,7 @@ class Session:
     layouts: list[tuple[bytes, ...]] = field(default_factory=list)
     tracker: Classic = field(default_factory=Classic)
     is_barred: bool = False
+    usual_edit: float = 0.0
     sketch: Sketch = frozenset()
     opening: bytes = b""
     routing: str = ""

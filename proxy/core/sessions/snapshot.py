@@ -23,9 +23,10 @@ from proxy.core.sessions.session import Session
 from proxy.core.sessions.volatile_lines import HeadLines, VolatileRegion
 from proxy.core.stability.change_rates import HistoryDivergence
 from proxy.core.stability.document_retention import DocumentSign, State
+from proxy.core.stability.mention_calibration import CalibrationCounter, Numbers, Reliance
 from proxy.core.wire.json_body import Unreadable
 
-VERSION: Final = 10
+VERSION: Final = 11
 
 # How a cache model may tell lives apart within a scope (``MarkerCache``).
 _LIVES: Final = (b"", b"/5m", b"/1h")
@@ -46,7 +47,7 @@ class SavedEntries(msgspec.Struct, frozen=True, array_like=True):
     tokens: list[int]
 
 
-PackedItem = tuple[bytes, int, float]
+PackedItem = tuple[bytes, int, float, float]
 """``ItemRecord``."""
 
 Counts = tuple[list[int], list[int], list[int], list[int]]
@@ -78,6 +79,7 @@ class PackedLane(msgspec.Struct, frozen=True, array_like=True):
     opening: list[bytes] | None
     gaps: list[float]
     arrivals: list[float]
+    reliance: tuple[Numbers, Numbers, Numbers]
     documents: State
     held: dict[str, list[SavedEntries]]
 
@@ -107,6 +109,7 @@ class PackedSession(msgspec.Struct, frozen=True, array_like=True):
     pieces: dict[str, Piece]
     sequence: int
     is_barred: bool
+    usual_edit: float
     documents: list[tuple[bytes, DocumentSign]]
     sketch: list[int]
     opening: bytes
@@ -153,6 +156,7 @@ def pack_session(session: Session, held: dict[str, list[SavedEntries]]) -> bytes
             pieces=pieces,
             sequence=sequence,
             is_barred=session.is_barred,
+            usual_edit=session.usual_edit,
             documents=session.documents.state(),
             sketch=sorted(session.sketch),
             opening=session.opening,
@@ -186,7 +190,7 @@ def restore_session(packed: PackedSession, session: Session) -> None:
     session.rendered_anew = set(packed.rendered_anew)
     session.layouts = [tuple(layout) for layout in packed.layouts]
     session.tracker = tracker
-    session.is_barred = packed.is_barred
+    session.is_barred, session.usual_edit = packed.is_barred, packed.usual_edit
     session.documents.restore(packed.documents)
     session.sketch = frozenset(packed.sketch)
     session.opening = packed.opening
@@ -210,6 +214,7 @@ def pack_lane(cohort: SessionCohort, held: dict[str, list[SavedEntries]]) -> byt
             opening=None if cohort.opening is None else list(cohort.opening),
             gaps=cohort.gaps(),
             arrivals=cohort.arrivals(),
+            reliance=cohort.reliance.state(),
             documents=cohort.documents.state(),
             held=held,
         )
@@ -230,6 +235,7 @@ def restore_lane(packed: PackedLane, cohort: SessionCohort) -> None:
     cohort.opening = None if packed.opening is None else tuple(packed.opening)
     cohort.restore(packed.gaps, packed.arrivals)
     cohort.documents.restore(packed.documents)
+    cohort.reliance = Reliance(*(CalibrationCounter(*tally) for tally in packed.reliance))
 
 
 def pack_head(records: PreambleChanges) -> bytes:

@@ -1,3 +1,4 @@
+import math
 from itertools import pairwise
 
 import pytest
@@ -55,7 +56,7 @@ class Past:
         )
         self.now += after_s
         if settle:
-            commit_reading(self.session, observation, self.now)
+            commit_reading(self.session, observation, self.now, found.pieces.said, found.pieces.usual_edit)
         if preamble:
             commit_preamble(self.session, recognised, found.pieces.documents)
         return found
@@ -254,3 +255,13 @@ def test_files_that_are_all_written_another_way_are_not_edited() -> None:
 
     edited, rewritten = change("Use three backticks."), change("Use four backticks.")
     assert max(rewritten) < 0.6 * min(edited)
+
+
+def test_what_prompts_say_of_files_is_believed_as_far_as_it_came_true() -> None:
+    past = Past(OPENAI)
+    for number in range(8):
+        files = shown(File("src/a.py", f"a = {number}\n"), B)
+        expected = past.expect(SYSTEM, *files, user(f"Mend src/a.py again: {number}."))
+    (named, beside), (told, other) = expected.pieces.hazards.values(), expected.pieces.said.values()
+    assert named > -math.log1p(-told)
+    assert beside < -math.log1p(other)
