@@ -1,4 +1,4 @@
-"""What layouts have learnt, kept in the store: for other workers, and for the next start.
+"""Keeps what layouts have learnt in the store, for other workers and for the next start.
 
 The store is asked before a request is planned, and gets what was learnt behind its answer. A request waits for the
 store no longer than a lost prefix is worth: without what the store knows, a long prompt that the provider has cached
@@ -27,7 +27,7 @@ million tokens), so that a second of waiting stands against five cents."""
 
 LEAST_WAIT_S: Final = 0.05
 MOST_WAIT_S: Final = 1.5
-"""The bounds of that. Where this process knows the session itself, the least applies."""
+"""The bounds of this time. Where this process knows the session itself, a request waits for the shortest time."""
 
 _ROUNDS = 3
 _WRITE_EVERY_S = 2.0
@@ -43,7 +43,7 @@ _WORTH_BYTES = 256
 
 
 class Wanted(Protocol):
-    """Something that wants to know (``proxy.core.sessions.sharing.StateLookup``)."""
+    """A request that looks for shared state (``proxy.core.sessions.sharing.StateLookup``)."""
 
     def names(self) -> Sequence[str]:
         """Under what names something may be known, as far as can be told by now."""
@@ -86,8 +86,8 @@ class SharedLayoutStore:
         self._learning: Tasks = set()
 
     async def recall(self, scope: str, wanted: Wanted, now: float, size_bytes: int) -> None:
-        """Let it know what the store knows: one round trip, and another where that leads to more. ``size_bytes`` is
-        the request's, which says how long it waits."""
+        """Load what the store knows about a request: one round trip, and another where the answer leads to further
+        names. ``size_bytes`` is the size of the request, which decides how long it waits."""
         if self._loads.is_away:
             return
         names = self._news(scope, wanted.names())
@@ -102,7 +102,7 @@ class SharedLayoutStore:
             self._failed("load")
 
     def keep(self, scope: str, blobs: Mapping[str, bytes], now: float) -> None:
-        """Have it written, behind whoever calls."""
+        """Write the blobs in the background."""
         if not blobs:
             return
         if self._is_shared:

@@ -1,4 +1,4 @@
-"""Connects the engine's ports with the pure planner: builds the route, reports what was contained.
+"""Implements the engine's planner port with the pure planner: builds the route, and reports contained errors.
 
 A large request is planned in three steps. It is read and tokenised beside the event loop (``proxy.aside``), by readers
 that are its own; it is decided on the event loop, which alone holds the planner's state, in a time that grows with the

@@ -1,4 +1,4 @@
-"""What one request's layout is, and why: the planner's own draft, as values to show."""
+"""Describes the layout of one request, and the reasons for it, from the planner's own analysis."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -28,29 +28,29 @@ _UNLIKELY = 0.5
 
 MEANINGS: Mapping[str, str] = MappingProxyType(
     {
-        Reason.PASSTHROUGH_MODE: "the mode asks for no change",
-        Reason.NOT_CHAT: "no chat request: nothing is planned",
-        Reason.OBSERVE_MODE: "planned and priced, sent as it came",
-        Reason.HOLD_OUT: "a control session of the hold-out: sent as it came",
-        Reason.UNREADABLE: "not the shape of a chat request: sent as it came",
-        Reason.INTERNAL_ERROR: "a surprise of our own: sent as it came",
-        Reason.BARRED: "an earlier rewrite of this session was refused: sent as it came",
-        Reason.NO_PROFILE: "nothing is known of this upstream's cache",
-        Reason.MARKS_WITHOUT_PROFILE: "the client marks, and this upstream's cache is not known: name its profile",
-        Reason.BELOW_MINIMUM: "shorter than the provider caches: sent as it came",
-        Reason.MARKERS_IGNORED: "the upstream stores nothing of what is marked: sent as it came",
-        Reason.ONE_SHOT: "requests like this one are not continued: a write would be wasted",
+        Reason.PASSTHROUGH_MODE: "the mode asks for no change: the request is sent as it came",
+        Reason.NOT_CHAT: "this is no chat request: nothing is planned",
+        Reason.OBSERVE_MODE: "the request is planned and priced, and sent as it came",
+        Reason.HOLD_OUT: "this is a control session of the hold-out: the request is sent as it came",
+        Reason.UNREADABLE: "the proxy cannot read the request: it is sent as it came",
+        Reason.INTERNAL_ERROR: "the proxy met an error of its own: the request is sent as it came",
+        Reason.BARRED: "the upstream refused an earlier rewrite of this session: the request is sent as it came",
+        Reason.NO_PROFILE: "the rules of this upstream's cache are not known",
+        Reason.MARKS_WITHOUT_PROFILE: "the client marks for a cache that is not known: set the upstream's profile",
+        Reason.BELOW_MINIMUM: "the prompt is shorter than the provider caches: it is sent as it came",
+        Reason.MARKERS_IGNORED: "the upstream ignores markers: the request is sent as it came",
+        Reason.ONE_SHOT: "requests like this one are not continued: a cache write would be wasted",
         Reason.CLIENT_OPTIMAL: "the client's own order and markers are at least as good as ours",
-        Reason.HOISTED_NOTICE: "a new system message goes to the front: what stands behind it is not read",
-        Reason.MARKERS_REMOVED: "the client's markers, which this provider refuses, are taken out",
+        Reason.HOISTED_NOTICE: "the upstream moves a new system message to the front, so text behind it is not read",
+        Reason.MARKERS_REMOVED: "this provider refuses the client's markers: they are taken out",
         Reason.NOTHING_STABLE: "no prefix is expected to be read again",
-        Reason.REGRET_BOUND: "our plans cost this session more than the client's own would have: sent as it came",
-        Reason.STEADY_TOOLS: "the tools as they came first, all else as it came",
-        Reason.MARKED: "order as sent, markers placed",
-        Reason.SPLIT: "order as sent, a system text in two parts, markers placed",
-        Reason.ORDERED: "context laid out anew, stable pieces first",
-        Reason.KEPT: "the layout of an earlier request goes on",
-        Reason.KEEP_ALIVE: "a refresh while the client pauses, no request of its own",
+        Reason.REGRET_BOUND: "the plans have cost more than the client's own requests: it is sent as it came",
+        Reason.STEADY_TOOLS: "the tools are sent in the order in which they first came, and all else as it came",
+        Reason.MARKED: "the order stays as it is, and markers are placed",
+        Reason.SPLIT: "the order stays as it is, a system text is sent in two parts, and markers are placed",
+        Reason.ORDERED: "the context is laid out anew, stable pieces first",
+        Reason.KEPT: "the layout of an earlier request is continued",
+        Reason.KEEP_ALIVE: "the proxy refreshes a cached prefix while the client pauses",
         Reason.NATURAL_ORDER: "the client's order is already the best",
     }
 )

@@ -115,7 +115,7 @@ class Layout:
         return (self.starts[following] if following < len(self.starts) else len(self.parts)) - 1
 
     def prompt(self, marks: dict[int, Life]) -> Prompt:
-        """As the cache model takes it."""
+        """The layout as a shadow cache reads it, with these markers."""
         plain = self._unmarked
         if plain is None:
             endings, head_end = self._endings() if self.seed.is_implicit else ((), -1)
@@ -127,7 +127,7 @@ class Layout:
 
     @property
     def implicit(self) -> tuple[int, ...]:
-        """Where the provider sets a boundary itself."""
+        """The last position at which the provider sets a boundary of its own; empty where it sets none."""
         return self.prompt({}).endings[-1:]
 
     def _endings(self) -> tuple[tuple[int, ...], int]:

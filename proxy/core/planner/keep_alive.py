@@ -24,6 +24,7 @@ from proxy.core.layout.layout import Layout
 from proxy.core.providers import CacheProfile, Dialect, Family
 from proxy.core.request.message import SYSTEM_ROLES
 from proxy.core.sessions.session import Session
+from proxy.core.shadow.shadow_caches import cost_of
 from proxy.core.wire.json_body import Members, Unreadable, elements, members_of, parse_members, splice, value
 
 # A refresh starts this long before the entry runs out: lives count from the start of a request, and ours may queue.
@@ -147,9 +148,8 @@ def refresh_plan(session: Session, forecast: Forecast, sent: Sent, cache: Cache)
             continue  # it lives longer than that, or not at all
         period = life_s - margin_of(life_s)
         bill = cache.bill(prompt, now + period)
-        cost = bill.read * profile.read + bill.write_5m * profile.write + bill.write_1h * profile.write_long
         most = int(profile.write / profile.read)
-        times = refreshes(past, life_s, cost + bill.plain + _OUTPUT_TOKENS, gain, most)
+        times = refreshes(past, life_s, cost_of(profile, bill) + _OUTPUT_TOKENS, gain, most)
         return RefreshPlan(sent.scope, profile, content, prompt, period, times, bill) if times else None
     return None
 

@@ -234,7 +234,8 @@ class TierPlanner:
         is_written = is_planned and not sends_own
         if is_written:
             reason = written_reason(reason, mode, has_foreign_marks=own.has_foreign_marks)
-            analysis = replace(analysis, key=self._routing(incoming, analysis.session, caches.observations))
+            key = self._routing(incoming, analysis.session, caches.observations)
+            analysis = replace(analysis, key=key) if key.is_set else analysis
         elif is_planned:
             predicted = caches.sent.bill(own.prompt, now)
         plan = Plan(

@@ -1,8 +1,9 @@
-"""A request body, cut: its members, and for a chat its messages, with the help of what was cut before.
+"""Remembers the bodies of conversations, so that a body that continues one is parsed only where it is new.
 
 Clients send the whole conversation each time. Where a body begins as an earlier one did, message by message and byte by
-byte, what was read then is taken over and only the rest is parsed: JSON is read from left to right, so the same bytes
-in front of the same place mean the same. Whatever is not plainly so is cut as if nothing were known.
+byte, the reading of the earlier body is taken over and only the rest is parsed. JSON is read from left to right, so the
+same bytes in front of the same place mean the same. A body that does not plainly begin so is parsed as if nothing were
+known.
 """
 
 from collections import OrderedDict
@@ -48,7 +49,7 @@ class _Trunk:
 
     @property
     def size(self) -> int:
-        """Bytes: its JSON here, and in its messages, and what is known of each."""
+        """About how many bytes of memory it takes: the body, its messages, and what is known of each."""
         return len(self.body) + self.end + _FRAME_BYTES + _MESSAGE_BYTES * len(self.transcript.messages)
 
 
@@ -82,7 +83,7 @@ _Key = tuple[bytes, int, bytes]
 
 
 class BodyCache:
-    """Conversations that were cut before, least recently used out first; bounded by about what they take in memory."""
+    """Conversations that were parsed before. Their memory is bounded; the least recently used one is dropped first."""
 
     def __init__(self, *, capacity_bytes: int = 128 * 2**20) -> None:
         self._capacity = capacity_bytes
