@@ -166,7 +166,7 @@ DEFENCES = (
     Defence("models in paths", "proxy.core.access.reach:place_of", always(None), ["test_rights.py"]),
     Defence("names that servers read differently", "proxy.core.access.unambiguous:check_names", nothing,
             ["test_rights.py"]),
-    Defence("every name once", "proxy.core.access.unambiguous:value_spans", always({}),
+    Defence("every name once", "proxy.core.request.parsed_body:ParsedBody.spans", always({}),
             ["../unit/engine/test_engine.py"]),
     Defence("every name once, where it cannot be taken apart", "proxy.core.access.unambiguous:once",
             lambda old: lambda members: b"{%s}" % b",".join(m.written + b":" + m.value for m in members),
