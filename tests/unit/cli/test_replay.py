@@ -3,6 +3,7 @@
 import io
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -142,8 +143,7 @@ def test_harm_and_surprises_are_shown_and_fail(
 
     def harmful(self: TierPlanner, request: bytes, *rest: Any) -> Any:
         made = plan(self, request, *rest)
-        made.body = made.body.replace(b"question 0", b"question 9")
-        return made
+        return replace(made, body=made.body.replace(b"question 0", b"question 9"))
 
     monkeypatch.setattr(TierPlanner, "plan", harmful)
     assert main(["replay", str(trace)]) == 1
@@ -152,9 +152,7 @@ def test_harm_and_surprises_are_shown_and_fail(
     assert "first: request 1: a user message that the client did not send here" in printed
 
     def surprised(self: TierPlanner, request: bytes, *rest: Any) -> Any:
-        made = plan(self, request, *rest)
-        made.surprise = KeyError("secret")
-        return made
+        return replace(plan(self, request, *rest), surprise=KeyError("secret"))
 
     monkeypatch.setattr(TierPlanner, "plan", surprised)
     assert main(["replay", str(trace)]) == 1
