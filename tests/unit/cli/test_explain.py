@@ -44,7 +44,7 @@ def test_the_last_request_is_meant_where_none_is_named(trace: Path, capsys: pyte
 def test_a_plan_without_a_draft_is_explained_too(trace: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["explain", str(trace), "--mode", "passthrough"]) == 0
     printed = capsys.readouterr().out
-    assert "plan: passthrough-mode (the mode asks for no change)" in printed
+    assert "plan: passthrough-mode (the mode asks for no change: the request is sent as it came)" in printed
     assert "bill predicted: not known" in printed
 
 
