@@ -1,7 +1,7 @@
 """Accounts over a store in memory, with rules that a test gives, and exchanges that use them."""
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from hashlib import sha256
@@ -24,7 +24,7 @@ from proxy.spend.reservations import BudgetReservations
 from proxy.spend.store_client import StoreClient, StoreTimes
 from proxy.spend.webhooks import WebhookSender
 from proxy.storage.memory import MemoryStore
-from proxy.storage.port import KeyRecord, Store, TeamRecord
+from proxy.storage.port import Charge, KeyRecord, Store, TeamRecord
 from proxy.storage.spool import Spool
 from proxy.telemetry.metrics import Metrics
 from tests.exchanges import make_exchange
@@ -174,3 +174,23 @@ def admission_control(*keys: str, clock: Clock | None = None) -> AdmissionContro
     return AdmissionControl(
         Identity(known, b"salt"), BudgetReservations(FixedRules(), store_client, alerts, lambda _: None)
     )
+
+
+DOLLAR = 10**9
+TOTAL = Rule("total", "the budget 'total' of team 'red'", hard=1000 * DOLLAR, assumed_output_tokens=5)
+# Of 100 bytes that nobody has counted at most 80 tokens can become: half of it, and a template. At $2 that is $160.
+SIZE, MOST = 100, 160 * DOLLAR
+
+
+def run(test: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    asyncio.run(test())
+
+
+async def spent(one: Budgeting, account: str = "b:total:-:total", team: str = "red") -> tuple[int, int]:
+    balance = await one.store.balance(team, Charge(account, 0), NOW)
+    return balance.spent, balance.reserved
+
+
+async def reserved(one: Budgeting, asked: Any) -> Any:
+    await one.reserve(asked)
+    return asked

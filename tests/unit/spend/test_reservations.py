@@ -1,10 +1,8 @@
 """Reservations, settlements, soft limits, and what a store that is away may and may not do."""
 
 import asyncio
-from collections.abc import Callable, Coroutine
 from dataclasses import replace
 from pathlib import Path
-from shutil import copytree
 from typing import Any
 
 import pytest
@@ -17,29 +15,25 @@ from proxy.core.planner.plan import Plan
 from proxy.core.request.demand import Kind
 from proxy.core.response.usage import Usage
 from proxy.engine.exchange import ExchangeOutcome, Settlement
-from proxy.errors import BudgetExceeded, BudgetUnavailable, Forbidden, RateLimited
-from proxy.ports import Deployment, Principal, Transport
-from proxy.spend.counters import counter_of
-from proxy.spend.epochs import Epochs
-from proxy.spend.store_client import StoreStanding
+from proxy.errors import BudgetExceeded, Forbidden, RateLimited
+from proxy.ports import Deployment, Transport
 from proxy.spend.webhooks import WebhookSender
 from proxy.storage.port import Charge, LedgerEntry
 from proxy.telemetry.metrics import Metrics
-from tests.money import MODEL, NOW, RED, Budgeting, Flaky, budgeting, exchange
-
-DOLLAR = 10**9
-TOTAL = Rule("total", "the budget 'total' of team 'red'", hard=1000 * DOLLAR, assumed_output_tokens=5)
-# Of 100 bytes that nobody has counted at most 80 tokens can become: half of it, and a template. At $2 that is $160.
-SIZE, MOST = 100, 160 * DOLLAR
-
-
-def run(test: Callable[[], Coroutine[Any, Any, None]]) -> None:
-    asyncio.run(test())
-
-
-async def spent(one: Budgeting, account: str = "b:total:-:total", team: str = "red") -> tuple[int, int]:
-    balance = await one.store.balance(team, Charge(account, 0), NOW)
-    return balance.spent, balance.reserved
+from tests.money import (
+    DOLLAR,
+    MODEL,
+    MOST,
+    NOW,
+    SIZE,
+    TOTAL,
+    Flaky,
+    budgeting,
+    exchange,
+    reserved,
+    run,
+    spent,
+)
 
 
 def test_money_is_reserved_at_the_worst_case_and_settled_to_what_it_was() -> None:
@@ -126,7 +120,7 @@ def test_what_never_begins_anew_says_no_time() -> None:
     run(main)
 
 
-def test_without_any_limit_the_models_longest_answer_is_reserved() -> None:
+def test_without_any_limit_the_models_longest_answer_isreserved() -> None:
     async def main() -> None:
         for known, output in ((64_000, 64_000), (None, 8192)):
             async with budgeting(replace(TOTAL, assumed_output_tokens=None, hard=10**6 * DOLLAR)) as one:
@@ -156,7 +150,7 @@ def test_the_plans_life_and_our_count_make_the_worst_case_smaller() -> None:
     run(main)
 
 
-def test_the_dearest_of_those_that_may_serve_is_reserved() -> None:
+def test_the_dearest_of_those_that_may_serve_isreserved() -> None:
     async def main() -> None:
         async with budgeting(TOTAL) as one:
             prices = {"m": 1.0, "n": 3.0}
@@ -212,7 +206,7 @@ def test_a_rate_limit_says_when_to_come_back() -> None:
         )
         async with budgeting(rule) as one:
             for _ in range(2):
-                await one.settle(await _reserved(one, exchange(SIZE)), Usage(1, 1))
+                await one.settle(await reserved(one, exchange(SIZE)), Usage(1, 1))
             with pytest.raises(RateLimited) as caught:
                 await one.reserve(exchange(SIZE))
             wait_s = 60 - int(NOW % 60)
@@ -227,11 +221,6 @@ def test_a_rate_limit_says_when_to_come_back() -> None:
             await one.reserve(exchange(SIZE, at=NOW + 60))
 
     run(main)
-
-
-async def _reserved(one: Budgeting, asked: Any) -> Any:
-    await one.reserve(asked)
-    return asked
 
 
 def test_many_at_once_cannot_pass_the_limit_together() -> None:
@@ -382,7 +371,7 @@ def test_a_budget_cannot_hold_where_the_price_is_not_known() -> None:
 def test_a_path_without_a_prompt_is_refused_where_nothing_is_left() -> None:
     async def main() -> None:
         async with budgeting(replace(TOTAL, hard=MOST)) as one:
-            await one.settle(await _reserved(one, exchange(SIZE)), Usage(160, 0))
+            await one.settle(await reserved(one, exchange(SIZE)), Usage(160, 0))
             with pytest.raises(BudgetExceeded):
                 await one.reserve(exchange(0))
 
@@ -419,242 +408,6 @@ def test_a_soft_limit_refuses_nobody_and_says_so() -> None:
 
 
 # The store is away
-
-
-def test_with_allow_traffic_goes_on_and_its_spend_is_written_later(tmp_path: Path) -> None:
-    async def main() -> None:
-        store = Flaky()
-        async with budgeting(TOTAL, store=store, spool=tmp_path) as one:
-            before, during = exchange(SIZE), exchange(SIZE)
-            await one.reserve(before)
-            store.is_out = True
-            await one.settle(before, Usage(50, 0))
-            assert one.store_client.is_away
-            await one.reserve(during)
-            await one.settle(during, Usage(30, 0))
-            assert (one.store_client.pending, one.sample("store_away"), one.sample("spool_pending")) == (2, 1, 2)
-            store.is_out = False
-            while one.store_client.standing is not StoreStanding.IN_STEP:
-                await asyncio.sleep(0.005)
-            assert await spent(one) == (80 * DOLLAR, 0)
-            assert one.sample("spool_replayed_total") == 2
-            assert len(await one.store.entries(0, NOW + 1)) == 2
-
-    run(main)
-
-
-def test_what_is_sent_without_the_store_is_billed_even_if_this_process_dies(tmp_path: Path) -> None:
-    async def main() -> None:
-        store, clock = Flaky(), ManualClock(NOW)
-        async with budgeting(TOTAL, store=store, spool=tmp_path / "dead", clock=clock) as dead:
-            store.is_out = True
-            settled, runs, unsent = exchange(SIZE), exchange(SIZE), exchange(SIZE)
-            for each in (settled, runs, unsent):
-                await dead.reserve(each)
-            await dead.settle(settled, Usage(30, 0))
-            await dead.reservations.settle(unsent)
-            # As a kill does: what is on the disk at this moment is all that the next process finds.
-            copytree(tmp_path / "dead", tmp_path / "left")
-        store.is_out = False
-        async with budgeting(TOTAL, store=store, spool=tmp_path / "left", clock=clock) as one:
-            while one.store_client.standing is not StoreStanding.IN_STEP:
-                await asyncio.sleep(0.005)
-            clock.set(NOW + 100)
-            await store.expire(NOW + 100)
-            assert await spent(one) == (30 * DOLLAR + MOST, 0)
-            entries = {entry.exchange_id: entry for entry in await one.store.entries(0, NOW + 1)}
-            assert entries.keys() == {settled.arrival.id, runs.arrival.id}
-            lost = entries[runs.arrival.id]
-            assert (lost.estimated, lost.ending, lost.cost) == (True, "lost", MOST)
-            assert not entries[settled.arrival.id].estimated
-
-    run(main)
-
-
-def test_what_still_runs_when_the_store_is_back_holds_its_reservation_and_is_settled_in_full(tmp_path: Path) -> None:
-    async def main() -> None:
-        store, clock = Flaky(), ManualClock(NOW)
-        async with budgeting(TOTAL, store=store, spool=tmp_path, clock=clock, lease_s=0.06) as one:
-            store.is_out = True
-            runs = exchange(SIZE)
-            await one.reserve(runs)
-            clock.set(NOW + 1)  # longer than a lease
-            store.is_out = False
-            while one.store_client.standing is not StoreStanding.IN_STEP:
-                await asyncio.sleep(0.005)
-            await store.expire(NOW + 1)
-            assert await spent(one) == (0, MOST), "it is not billed as one of a worker that died"
-            for step in range(1, 4):  # longer than a lease: it is renewed
-                clock.set(NOW + 1 + 0.04 * step)
-                store.calls.clear()
-                while store.calls.count("expire") < 2:
-                    await asyncio.sleep(0.005)
-            assert await spent(one) == (0, MOST)
-            await one.settle(runs, Usage(30, 0))
-            assert await spent(one) == (30 * DOLLAR, 0)
-            (entry,) = await one.store.entries(0, NOW + 1)
-            assert not entry.estimated
-
-    run(main)
-
-
-@pytest.mark.parametrize("policy", ["allow", "deny"])
-def test_with_deny_nothing_is_sent_that_cannot_be_written_down(tmp_path: Path, policy: str) -> None:
-    async def main() -> None:
-        (tmp_path / "file").write_text("no folder")
-        store = Flaky()
-        async with budgeting(store=store, spool=tmp_path / "file", on_store_error=policy) as one:
-            store.is_out = True
-            asked = exchange(SIZE)
-            if policy == "allow":
-                await one.reserve(asked)
-                await one.settle(asked, Usage(30, 0))
-            else:
-                with pytest.raises(BudgetUnavailable, match="written down"):
-                    await one.reserve(asked)
-                await one.reservations.settle(asked)
-            assert one.sample("store_errors_total", operation="spool") >= 1
-            assert set(one.store_client.troubles) == {"store", "spool"}
-            store.is_out = False
-            while one.store_client.standing is not StoreStanding.IN_STEP:
-                await asyncio.sleep(0.005)
-            assert one.store_client.troubles == {}
-            assert len(await one.store.entries(0, NOW + 1)) == (policy == "allow")
-
-    run(main)
-
-
-def test_with_deny_rules_that_nobody_has_read_yet_may_hold_for_anybody(tmp_path: Path) -> None:
-    async def main() -> None:
-        store = Flaky()
-        async with budgeting(store=store, spool=tmp_path, on_store_error="deny") as one:
-            store.is_out = True
-            one.rules.are_known = False
-            with pytest.raises(BudgetUnavailable, match="cannot be checked"):
-                await one.reserve(exchange(SIZE))
-            one.rules.are_known = True
-            await one.reserve(exchange(SIZE))
-
-    run(main)
-
-
-def test_with_deny_an_outage_refuses_whom_a_budget_holds_for(tmp_path: Path) -> None:
-    async def main() -> None:
-        store = Flaky()
-        async with budgeting(TOTAL, store=store, spool=tmp_path, on_store_error="deny") as one:
-            before = exchange(SIZE)
-            await one.reserve(before)
-            store.is_out = True
-            for _ in range(2):
-                with pytest.raises(BudgetUnavailable) as caught:
-                    await one.reserve(exchange(SIZE))
-                assert caught.value.status == 503
-            one.rules.held = [Rule("rate", "r", unit="requests", hard=0, window="minute", is_rate=True)]
-            await one.reserve(exchange(SIZE, who=Principal("s", "blue")))
-            one.rules.held = [TOTAL]
-            await one.settle(before, Usage(50, 0))
-            store.is_out = False
-            while one.store_client.standing is not StoreStanding.IN_STEP:
-                await asyncio.sleep(0.005)
-            assert await spent(one) == (50 * DOLLAR, 0), "what was reserved stayed reserved until it was settled"
-            await one.reserve(exchange(SIZE))
-
-    run(main)
-
-
-def test_a_store_that_is_out_at_the_start_is_found_later(tmp_path: Path) -> None:
-    async def main() -> None:
-        store = Flaky()
-        store.is_out = True
-        async with budgeting(TOTAL, store=store, spool=tmp_path) as one:
-            asked = exchange(SIZE)
-            await one.reserve(asked)
-            await one.settle(asked, Usage(50, 0))
-            store.is_out = False
-            while one.store_client.standing is not StoreStanding.IN_STEP:
-                await asyncio.sleep(0.005)
-            assert await spent(one) == (50 * DOLLAR, 0)
-
-    run(main)
-
-
-def test_the_accounts_are_looked_at_ahead_of_the_first_request() -> None:
-    async def main() -> None:
-        store = Flaky()
-        async with budgeting(TOTAL, store=store) as one:
-            await one.settle(await _reserved(one, exchange(SIZE)), Usage(50, 0))
-        async with budgeting(TOTAL, store=store) as one:
-            assert one.reservations.alerts.remaining() == {}
-            rolling = replace(TOTAL, id="rolling", hard=70 * DOLLAR, window="rolling:3600")
-            await one.reservations.alerts.look("red", [TOTAL, rolling], NOW)
-            assert one.reservations.alerts.remaining() == {"red": 70.0}, "the least of them"
-
-    run(main)
-
-
-def test_strangers_are_recorded_too() -> None:
-    async def main() -> None:
-        async with budgeting() as one:
-            asked = exchange(SIZE, who=replace(RED, team="default"))
-            await one.reserve(asked)
-            await one.settle(asked, Usage(1, 0))
-            assert [entry.team for entry in await one.store.entries(0, NOW + 1)] == ["default"]
-
-    run(main)
-
-
-class Emptied(Flaky):
-    """A store that can be emptied."""
-
-    async def empty(self) -> None:
-        await self._write(lambda connection: connection.execute("DELETE FROM fact"))
-        await self._write(lambda connection: connection.execute("DELETE FROM counter"))
-
-    async def reserved(self) -> int:
-        found = await self._write(lambda connection: connection.execute("SELECT sum(reserved) FROM counter").fetchone())
-        return int(found[0] or 0)
-
-
-@pytest.mark.parametrize("policy", ["allow", "deny"])
-def test_a_store_that_was_emptied_is_seen_by_the_first_request(policy: str) -> None:
-    async def main() -> None:
-        store = Emptied()
-        epochs = Epochs(store, None)
-        async with budgeting(TOTAL, store=store, on_store_error=policy, epochs=epochs) as one:
-            await one.reserve(exchange(1))
-            await store.empty()
-            if policy == "allow":
-                await one.reserve(exchange(1))
-                assert epochs.trouble
-                await one.reserve(exchange(1))
-                return
-            for _ in range(3):
-                with pytest.raises(BudgetUnavailable, match="emptied or exchanged"):
-                    await one.reserve(exchange(1))
-            assert await store.reserved() == 0, "it was given back"
-            await epochs.restored(counter_of("red", TOTAL))
-            await one.reserve(exchange(1))
-            one.rules.held = [TOTAL, replace(TOTAL, id="other")]
-            with pytest.raises(BudgetUnavailable):
-                await one.reserve(exchange(1))
-            await epochs.accept()
-            await one.reserve(exchange(1))
-            assert not epochs.trouble
-
-    asyncio.run(main())
-
-
-def test_a_store_that_was_emptied_refuses_nothing_that_no_hard_budget_holds_for() -> None:
-    async def main() -> None:
-        store = Emptied()
-        soft = replace(TOTAL, hard=None, soft=1)
-        async with budgeting(soft, store=store, on_store_error="deny", epochs=Epochs(store, None)) as one:
-            await one.reserve(exchange(1))
-            await store.empty()
-            await one.reserve(exchange(1))
-            await one.reserve(exchange(1))
-
-    asyncio.run(main())
 
 
 def test_what_the_provider_still_works_on_stays_reserved_for_an_hour_and_is_billed_then() -> None:
