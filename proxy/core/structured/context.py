@@ -1,0 +1,76 @@
+"""What a client says of its context, read and resolved: every path is clean, and every text is at hand."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from proxy.core.layout.tiers import Tier
+
+
+@dataclass(frozen=True, slots=True)
+class ContextFile:
+    """One file of the client. ``path`` is a clean POSIX path. ``text`` is the whole content; it is None where the
+    content cannot be read as text, and such a file is skipped and counted. ``digest`` is the SHA-256 of the text in
+    UTF-8, as hexadecimal digits. A selected file is shown by its text, another one by its symbols."""
+
+    path: str
+    text: str | None
+    digest: str
+    is_selected: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """What the client has fetched from a URL. ``symbols`` is an optional map of the page's own symbols."""
+
+    url: str
+    title: str
+    content: str
+    symbols: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Review:
+    """A code review. ``stats`` is the client's own summary of the change; ``pre_change_symbols`` is the symbol map from
+    before the change; ``reverse_diffs`` lead from the new text of a path back to the old one."""
+
+    branch: str = ""
+    commits: tuple[str, ...] = ()
+    stats: str = ""
+    log: str = ""
+    pre_change_symbols: str = ""
+    reverse_diffs: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class StructuredContext:
+    """The context of one request.
+
+    ``files`` stand in the client's order. ``symbols`` are the blocks by path that the client sent or the symbol index
+    made; ``legend`` explains their notation and is empty without one. ``tree`` lists the paths of the repository; it is
+    None where no tree is shown. ``images`` are URLs, data URLs included. ``session`` is the client's name for the
+    conversation, or empty. ``removed`` are paths that no longer exist. ``modified`` are paths whose items count as
+    changed whatever their digests say; ``broken`` are tiers that the client knows to be broken. ``references`` are the
+    edges of the reference graph: for a path the paths that it refers to.
+    """
+
+    files: tuple[ContextFile, ...] = ()
+    symbols: Mapping[str, str] = field(default_factory=dict)
+    legend: str = ""
+    tree: tuple[str, ...] | None = None
+    pages: tuple[Page, ...] = ()
+    review: Review | None = None
+    images: tuple[str, ...] = ()
+    session: str = ""
+    removed: frozenset[str] = frozenset()
+    modified: frozenset[str] = frozenset()
+    broken: frozenset[Tier] = frozenset()
+    references: Mapping[str, frozenset[str]] = field(default_factory=dict)
+
+    def selected(self) -> list[ContextFile]:
+        """The files that are shown by their text."""
+        return [file for file in self.files if file.is_selected and file.text is not None]
+
+    def mapped(self) -> list[str]:
+        """The paths that are shown by their symbols: a file that is selected never appears twice."""
+        shown = {file.path for file in self.files if file.is_selected}
+        return [path for path, block in self.symbols.items() if block and path not in shown]
