@@ -136,28 +136,36 @@ def test_uv_is_the_same_in_the_makefile_and_in_the_image() -> None:
 # Prompts
 
 
-def prompts() -> dict[str, tuple[dict[str, object], str]]:
+def prompts(folder: str = "prompts") -> dict[str, tuple[dict[str, object], str]]:
     found = {}
-    for path in sorted((ROOT / "prompts").glob("*.md")):
+    for path in sorted((ROOT / folder).glob("*.md")):
         if path.name != "README.md":
             _, front, body = path.read_text("utf-8").split("---\n", 2)
             found[path.stem] = (yaml.safe_load(front), body)
     return found
 
 
-def test_prompts_have_the_documented_front_matter() -> None:
-    assert "system_reminder" in prompts()
-    for name, (front, body) in prompts().items():
+@pytest.mark.parametrize(
+    ("folder", "known", "positions"),
+    [
+        ("prompts", "system_reminder", {"last_user"}),
+        ("prompts/tiered_assembly", "working_files", {"header", "acknowledgement"}),
+    ],
+)
+def test_prompts_have_the_documented_front_matter(folder: str, known: str, positions: set[str]) -> None:
+    assert known in prompts(folder)
+    assert {front["position"] for front, _ in prompts(folder).values()} == positions
+    for name, (front, body) in prompts(folder).items():
         assert front["id"] == name
         assert isinstance(front["version"], int)
         assert front["description"]
-        assert front["position"] == "last_user"
         assert body.strip()
 
 
-def test_prompts_are_listed_and_no_other() -> None:
-    listed = re.findall(r"^\| `(\w+)` \| ", text("prompts/README.md").partition("| prompt |")[2], re.MULTILINE)
-    assert sorted(listed) == sorted(prompts())
+@pytest.mark.parametrize(("folder", "head"), [("prompts", "| prompt |"), ("prompts/tiered_assembly", "| text |")])
+def test_prompts_are_listed_and_no_other(folder: str, head: str) -> None:
+    table = text("prompts/README.md").partition(head)[2].partition("\n\n")[0]
+    assert sorted(re.findall(r"^\| `(\w+)` \| ", table, re.MULTILINE)) == sorted(prompts(folder))
 
 
 # Independence of the fidelity checker

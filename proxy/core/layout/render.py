@@ -49,7 +49,7 @@ def render_messages(
         if kind is _MESSAGE:
             message = messages[element.message]
             own = marked.get(index)
-            written.append(_message(message, own or {}, dialect) if own or message.has_marks else message.raw)
+            written.append(write_message(message, own or {}, dialect) if own or message.has_marks else message.raw)
         elif kind is ElementKind.SYSTEM:
             written.append(_system(layout, index, messages[element.message], marks, dialect))
         elif kind is ElementKind.TAG:
@@ -75,7 +75,9 @@ def patches(
         element = layout.elements[index]
         if element.kind in (_MESSAGE, ElementKind.WHOLE):
             changed[element.message] = own
-    return {index: _message(messages[index], changed[index], dialect, strip=not keep_own) for index in sorted(changed)}
+    return {
+        index: write_message(messages[index], changed[index], dialect, strip=not keep_own) for index in sorted(changed)
+    }
 
 
 def _context(
@@ -84,9 +86,11 @@ def _context(
     """A context message, whole or a part of it, and its acknowledgement."""
     message = messages[element.message]
     if element.kind is ElementKind.WHOLE:
-        return _message(message, own, dialect), _message(messages[element.ack], {}, dialect)
+        return write_message(message, own, dialect), write_message(messages[element.ack], {}, dialect)
     part = _part(element, message, own.get(0), dialect)
-    return part, _ACKNOWLEDGEMENT if element.kind is ElementKind.PART else _message(messages[element.ack], {}, dialect)
+    return part, _ACKNOWLEDGEMENT if element.kind is ElementKind.PART else write_message(
+        messages[element.ack], {}, dialect
+    )
 
 
 def _by_element(layout: Layout, marks: Mapping[int, Life]) -> dict[int, dict[int, Life]]:
@@ -104,7 +108,7 @@ def _with_added(layout: Layout, messages: Sequence[Message], marks: Mapping[int,
     for index, own in _by_element(layout, marks).items():
         element = layout.elements[index]
         if element.kind in (ElementKind.MESSAGE, ElementKind.WHOLE):
-            written[element.message] = _message(messages[element.message], own, dialect, strip=False)
+            written[element.message] = write_message(messages[element.message], own, dialect, strip=False)
     return b"[" + b",".join(written) + b"]"
 
 
@@ -174,7 +178,8 @@ def _text_part(text: str, life: Life | None, dialect: Dialect) -> bytes:
     return b'{"type":"text","text":' + text_json(text) + mark + b"}"
 
 
-def _message(message: Message, marks: Mapping[int, Life], dialect: Dialect, *, strip: bool = True) -> bytes:
+def write_message(message: Message, marks: Mapping[int, Life], dialect: Dialect, *, strip: bool = True) -> bytes:
+    """The message with these markers, by the index of their part; with ``strip`` it has no others."""
     if not marks and not message.has_marks:
         return message.raw
     members = members_of(message.raw)

@@ -1,0 +1,136 @@
+"""What an assembly consists of: items, the sections and blocks that they stand in, and the messages that are sent.
+
+The breakdown is made from the same values as the messages, so that both say the same.
+"""
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from proxy.core.digest import digest
+from proxy.core.layout.tiers import Tier
+from proxy.core.wire.long_text import utf8
+
+
+class Kind(StrEnum):
+    """What an item or a section is."""
+
+    SYSTEM = "system"
+    LEGEND = "legend"
+    SYMBOLS = "symbols"
+    FILES = "files"
+    HISTORY = "history"
+    TREE = "tree"
+    URLS = "urls"
+    REVIEW = "review"
+    PROMPT = "prompt"
+    IMAGES = "images"
+
+
+class Skip(StrEnum):
+    """Why an item is not shown."""
+
+    UNREADABLE = "unreadable"
+    """A selected file whose content is no text."""
+    NO_SYMBOLS = "no-symbols"
+    """A file that is to be shown by its symbols, of which the index has none."""
+    EMPTY_PAGE = "empty-page"
+    """A fetched page without content."""
+    UNKNOWN_TURN = "unknown-turn"
+    """A place in the history that the request does not have."""
+    NO_PROMPT = "no-prompt"
+    """An image of a request without a user message."""
+
+
+Skipped = Counter[Skip]
+"""A count that grows while an assembly is made."""
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """One piece of the context. ``key`` is that of the tracker for files, symbols and history (``file:src/a.py``,
+    ``history:3``); ``url:``, ``system:``, ``prompt:`` and ``image:`` stand in front of the others' names.
+
+    ``text`` is what is sent of it, and the URL of an image. A message of the client's is ``raw`` JSON instead, as it is
+    before anything is added to it."""
+
+    kind: Kind
+    key: str
+    text: str = ""
+    raw: bytes = b""
+
+    @property
+    def digest(self) -> bytes:
+        """The digest of exactly the bytes that are sent."""
+        return digest(self.raw or utf8(self.text))
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """Items of one kind that follow one another. ``header`` stands in front of them, ``joint`` between two of them;
+    ``ok`` is the assistant's answer where the section is a message of its own."""
+
+    kind: Kind
+    items: tuple[Item, ...]
+    header: str = ""
+    joint: str = ""
+    ok: str = ""
+
+    @property
+    def text(self) -> str:
+        """The section as it is sent, where none of its items is a message of the client's."""
+        return self.header + self.joint.join([item.text for item in self.items])
+
+    @property
+    def words(self) -> str:
+        """All that is sent besides the items."""
+        return self.header + self.joint * (len(self.items) - 1) + self.ok
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """A part of the request: one of the tiers L0 to L3, or one step of the active part. ``messages`` are JSON objects;
+    ``marks`` are the indices of those among them that carry a marker."""
+
+    tier: Tier
+    name: str
+    sections: tuple[Section, ...]
+    messages: tuple[bytes, ...]
+    marks: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Assembly:
+    """The blocks of one request in sending order. ``empty_tiers`` counts the tiers L0 to L3 in which nothing stands;
+    ``skipped`` counts the items that are not shown, by ``Skip``."""
+
+    blocks: tuple[Block, ...]
+    empty_tiers: int = 0
+    skipped: Mapping[Skip, int] = field(default_factory=dict)
+
+    @property
+    def messages(self) -> tuple[bytes, ...]:
+        """The messages in sending order."""
+        return tuple(message for block in self.blocks for message in block.messages)
+
+    @property
+    def breakpoints(self) -> tuple[int, ...]:
+        """The indices of the messages that carry a marker of ours."""
+        found: list[int] = []
+        start = 0
+        for block in self.blocks:
+            found += (start + mark for mark in block.marks)
+            start += len(block.messages)
+        return tuple(found)
+
+    def body(self) -> bytes:
+        """The JSON array of the messages."""
+        return b"[" + b",".join(self.messages) + b"]"
+
+    def items(self) -> Iterator[tuple[Tier, Item]]:
+        """Every item with its tier, in sending order."""
+        for block in self.blocks:
+            for section in block.sections:
+                for item in section.items:
+                    yield block.tier, item

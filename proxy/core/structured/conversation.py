@@ -1,0 +1,72 @@
+"""The messages of a request with structured context: what stands in front of the context, within it, and behind it.
+
+The leading system and developer messages are the system prompt. What begins with the last user message is the prompt:
+in a tool loop that is the user's message, and the calls and results behind it, in their order. Everything between is
+history. Every message stays as the client's own bytes.
+"""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from itertools import takewhile
+
+from msgspec import Raw
+
+from proxy.core.request.message import SYSTEM_ROLES
+from proxy.core.wire.json_body import Unreadable, members_of, value
+
+_RESULT_ROLES = frozenset({"tool", "function"})
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """A message as it came. ``role`` is empty where the message names none."""
+
+    raw: bytes
+    role: str
+
+    @property
+    def is_system(self) -> bool:
+        """Whether it is a system or developer message."""
+        return self.role in SYSTEM_ROLES
+
+    @property
+    def is_result(self) -> bool:
+        """Whether it answers a call of the message in front of it, or of an earlier one of the same run."""
+        return self.role in _RESULT_ROLES
+
+
+@dataclass(frozen=True, slots=True)
+class Conversation:
+    """The messages of a request in their order. A turn of ``history`` is named by its index in it, from 0 on.
+
+    ``prompt`` begins with the last user message. Where a request has no user message, all messages behind the system
+    messages are the prompt, so that they stay together and last; it is empty where there are none.
+    """
+
+    system: tuple[Turn, ...] = ()
+    history: tuple[Turn, ...] = ()
+    prompt: tuple[Turn, ...] = ()
+
+    @classmethod
+    def of(cls, messages: Iterable[Raw | bytes]) -> "Conversation":
+        """Cut messages of any shape. What cannot be read as a message is a turn without a role."""
+        turns = [Turn(bytes(raw), _role(raw)) for raw in messages]
+        behind = sum(1 for _ in takewhile(lambda turn: turn.is_system, turns))
+        users = (index for index in range(len(turns) - 1, behind - 1, -1) if turns[index].role == "user")
+        last = next(users, behind)
+        return cls(tuple(turns[:behind]), tuple(turns[behind:last]), tuple(turns[last:]))
+
+    def __iter__(self) -> Iterator[Turn]:
+        """All messages in the client's order."""
+        yield from self.system
+        yield from self.history
+        yield from self.prompt
+
+
+def _role(raw: Raw | bytes) -> str:
+    try:
+        members = members_of(raw)
+        role = value(members["role"]) if "role" in members else None
+    except Unreadable:
+        return ""
+    return role if isinstance(role, str) else ""

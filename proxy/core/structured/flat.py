@@ -1,0 +1,32 @@
+"""The flat assembly: the same context without tiers and without markers of ours.
+
+It is what is sent where a client asks for it, and where the tiers meet an error of the proxy's own. It knows no state,
+and every request that has the form of one can be assembled. The client's own markers stay where they are.
+"""
+
+from proxy.core.layout.tiers import Tier
+from proxy.core.structured.assembly import Assembly, Block, Skipped
+from proxy.core.structured.context import StructuredContext
+from proxy.core.structured.conversation import Conversation
+from proxy.core.structured.head import map_sections, system_messages, system_section
+from proxy.core.structured.sections import file_items, symbol_items
+from proxy.core.structured.standing import not_shown
+from proxy.core.structured.tail import active_blocks, history_section, prompt_block, raw_block, without_last_answer
+from proxy.core.structured.texts import AssemblyTexts
+
+
+def flat_assembly(context: StructuredContext, conversation: Conversation, texts: AssemblyTexts) -> Assembly:
+    """System prompt, legend and symbols; the list of files, pages, review and files; history; prompt."""
+    skipped = Skipped(not_shown(context))
+    added = map_sections(context.legend, symbol_items(context.mapped(), context.symbols), (), texts)
+    own = system_section(conversation.system)
+    sections = (*(() if own is None else (own,)), *added)
+    messages = system_messages(conversation.system, added)
+    history = history_section(conversation.history, range(len(conversation.history)))
+    blocks = [
+        *([Block(Tier.ACTIVE, "system", sections, messages)] if messages else []),
+        *active_blocks(context, file_items(context.selected()), texts, skipped),
+        *raw_block("history", history),
+        *prompt_block(conversation.prompt, context.images, skipped),
+    ]
+    return Assembly(without_last_answer(blocks), skipped=dict(skipped))

@@ -1,0 +1,66 @@
+"""Structured context for tests: short ways to say what a client has, and to read what was assembled."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import orjson
+
+from proxy.app.assembly_texts import load_assembly_texts
+from proxy.core.layout.tiers import Tier
+from proxy.core.structured.assembly import Assembly
+from proxy.core.structured.context import ContextFile
+from proxy.core.structured.conversation import Conversation
+from proxy.core.structured.placement import Placement, TierItems
+from tests.talk import Body, assistant, system, user
+
+TEXTS = load_assembly_texts()
+MAP, MORE_MAP = TEXTS.repository_map, TEXTS.repository_map_continued
+
+
+def a_file(path: str, text: str | None = "x = 1\n", *, is_selected: bool = True) -> ContextFile:
+    """A file, whose digest no assembly looks at."""
+    return ContextFile(path, text, "0" * 64, is_selected)
+
+
+def fenced(path: str, text: str = "x = 1\n") -> str:
+    """How a file without backticks is sent, written here once more."""
+    return f"{path}\n```\n{text}\n```"
+
+
+def conversation_of(*messages: Body) -> Conversation:
+    """The conversation of these messages."""
+    return Conversation.of([orjson.dumps(message) for message in messages])
+
+
+def exchanges(count: int) -> list[Body]:
+    """So many questions with their answers."""
+    return [message for n in range(count) for message in (user(f"q{n}"), assistant(f"a{n}"))]
+
+
+def talk_of(count: int = 0, prompt: str = "now?") -> Conversation:
+    """A system prompt, so many exchanges, and a prompt."""
+    return conversation_of(system("Be kind."), *exchanges(count), user(prompt))
+
+
+def placed(unmarked: Iterable[Tier] = (), counts: Mapping[str, int] | None = None, **tiers: TierItems) -> Placement:
+    """A placement of the named tiers, which are ``L0`` to ``L3`` and ``ACTIVE``."""
+    return Placement({tier: tiers.get(tier.name, TierItems()) for tier in Tier}, frozenset(unmarked), counts or {})
+
+
+def sent(assembly: Assembly) -> list[Any]:
+    """The messages, read from the JSON that is sent."""
+    found: list[Any] = orjson.loads(assembly.body())
+    return found
+
+
+def text_in(message: Mapping[str, Any]) -> str:
+    """All text of a message, however it is written."""
+    content = message.get("content")
+    if isinstance(content, list):
+        return "".join(part.get("text", "") for part in content)
+    return content if isinstance(content, str) else ""
+
+
+def texts_in(assembly: Assembly) -> Sequence[str]:
+    """The texts of all messages."""
+    return [text_in(message) for message in sent(assembly)]
