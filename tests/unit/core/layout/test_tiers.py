@@ -23,8 +23,9 @@ def repeat(tracker: Classic, items: Sequence[Tracked], times: int) -> list[Chang
 
 def put(tracker: Classic, key: str, tokens: int, tier: Tier, n: int) -> None:
     """A resident with a count of its own."""
-    tracker.seed(Tracked(key, b"1", tokens), tier)
-    tracker._items[key].n = n
+    pieces, number = tracker.state()
+    pieces[key] = (b"1", tokens, int(tier), n, number + 1, number + 1)
+    tracker.restore(pieces, number + 1)
 
 
 class TestCounting:
@@ -304,7 +305,10 @@ class TestHistory:
         tracker = Classic(ClassicPolicy(target_tokens=100, history="piggyback"))
         repeat(tracker, [*history(100, 100, 100), piece("a")], 4)
         changes = tracker.update([Tracked("history:0", b"2", 100), *history(100, 100, 100)[1:], piece("a")])
-        assert [c.key for c in changes] == ["history:0"]
+        assert changes == [
+            Change("history:0", Tier.L3, Tier.ACTIVE, "changed"),
+            Change("history:1", Tier.L3, Tier.ACTIVE, "behind an older turn"),
+        ]
         tiers = [tracker.tier(f"history:{n}") for n in range(3)]
         assert tiers == sorted(tiers)
         assert tiers[0] is Tier.ACTIVE

@@ -1,0 +1,116 @@
+"""Where symbols stand before the first response: what refers to each other is cached together."""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+
+from proxy.core.layout.tiers import Tier
+
+_FIRST = (Tier.L1, Tier.L2, Tier.L3)
+"""The tiers of the first placement. L0 is earned by unchanged responses, unless its own target is given."""
+
+References = Mapping[str, frozenset[str]]
+
+
+def first_tiers(tokens: Mapping[str, int], references: References, target: int, l0_target: int = 0) -> dict[str, Tier]:
+    """The tier of each path in ``tokens``, which gives the tokens of what is sent for it; in sending order: by tier,
+    then by path.
+
+    ``references`` are the paths that a path refers to; paths that are not in ``tokens`` only count as where references
+    come from. ``target`` are the tokens that a tier is to hold; 0 sets no size. ``l0_target`` above 0 fills L0 up to so
+    many tokens with the most referenced paths first. The rules are those of the tiered assembly. But for sorting, the
+    time grows with the paths and references.
+    """
+    top = _most_referenced(tokens, references, l0_target) if l0_target > 0 else []
+    left = dict(tokens)
+    for path in top:
+        del left[path]
+    clusters = mutual_clusters(sorted(left), references)
+    if any(len(cluster) > 1 for cluster in clusters):
+        found = _packed(clusters, left, target)
+    else:
+        found = _by_references(left, references, target)
+    found |= dict.fromkeys(top, Tier.L0)
+    return {path: found[path] for path in sorted(found, key=lambda path: (found[path], path))}
+
+
+def mutual_clusters(paths: Sequence[str], references: References) -> list[list[str]]:
+    """The connected components of mutual references: two paths are connected where each refers to the other. A path
+    without such a reference is a cluster of its own. Clusters and their members keep the order of ``paths``."""
+    parent = {path: path for path in paths}
+    for path in paths:
+        for other in references.get(path, ()):
+            if other in parent and path < other and path in references.get(other, ()):
+                _join(parent, path, other)
+    clusters: dict[str, list[str]] = {}
+    for path in paths:
+        clusters.setdefault(_root(parent, path), []).append(path)
+    return list(clusters.values())
+
+
+def _root(parent: dict[str, str], path: str) -> str:
+    """The path that stands for the cluster; the way to it is halved for the next search."""
+    while parent[path] != path:
+        parent[path] = parent[parent[path]]
+        path = parent[path]
+    return path
+
+
+def _join(parent: dict[str, str], one: str, other: str) -> None:
+    first, second = sorted((_root(parent, one), _root(parent, other)))
+    parent[second] = first
+
+
+def _packed(clusters: Sequence[list[str]], tokens: Mapping[str, int], target: int) -> dict[str, Tier]:
+    """The largest cluster first, each into the tier that holds the fewest tokens so far."""
+    sized = sorted(((sum(tokens[path] for path in cluster), cluster) for cluster in clusters), key=lambda c: -c[0])
+    sizes = dict.fromkeys(_FIRST, 0)
+    members: dict[Tier, list[str]] = {tier: [] for tier in _FIRST}
+    for size, cluster in sized:
+        tier = min(_FIRST, key=lambda tier: sizes[tier])
+        sizes[tier] += size
+        members[tier] += cluster
+    _merge_small(sizes, members, target)
+    return {path: tier for tier in _FIRST for path in members[tier]}
+
+
+def _merge_small(sizes: dict[Tier, int], members: dict[Tier, list[str]], target: int) -> None:
+    """A tier below the target joins the smallest other one that holds anything: L3 is looked at first, L1 last."""
+    for tier in reversed(_FIRST):
+        others = [other for other in _FIRST if other is not tier and sizes[other] > 0]
+        if 0 < sizes[tier] < target and others:
+            smallest = min(others, key=lambda other: sizes[other])
+            sizes[smallest] += sizes[tier]
+            members[smallest] += members[tier]
+            sizes[tier], members[tier] = 0, []
+
+
+def _ranked(paths: Mapping[str, int], references: References) -> list[str]:
+    """The paths by how many others refer to them, the most first; equals by name."""
+    incoming = Counter(other for path, others in references.items() for other in others if other != path)
+    return sorted(paths, key=lambda path: (-incoming[path], path))
+
+
+def _by_references(tokens: Mapping[str, int], references: References, target: int) -> dict[str, Tier]:
+    """The most referenced paths fill L1 up to the target, the next ones L2, and the others are L3. Where there are no
+    sizes or no target, L1 is the first fifth, and L2 goes on to the half."""
+    ranked = _ranked(tokens, references)
+    if target <= 0 or not any(tokens.values()):
+        fifth, half = len(ranked) // 5, len(ranked) // 2
+        return {p: Tier.L1 if i < fifth else Tier.L2 if i < half else Tier.L3 for i, p in enumerate(ranked)}
+    found, tier, size = {}, Tier.L1, 0
+    for path in ranked:
+        if tier is not Tier.L3 and size >= target:
+            tier, size = Tier(tier + 1), 0
+        found[path] = tier
+        size += tokens[path]
+    return found
+
+
+def _most_referenced(tokens: Mapping[str, int], references: References, target: int) -> list[str]:
+    found, size = [], 0
+    for path in _ranked(tokens, references):
+        if size >= target:
+            break
+        found.append(path)
+        size += tokens[path]
+    return found
