@@ -6,6 +6,7 @@ from dataclasses import fields, replace
 import msgspec
 import pytest
 
+from proxy.core.layout.tier_state import TierState
 from proxy.core.layout.tiers import Classic
 from proxy.core.modes import Mode
 from proxy.core.planner.incoming_chat import IncomingChat
@@ -235,7 +236,9 @@ def test_everything_that_is_learnt_is_in_a_snapshot() -> None:
     assert {field.name for field in fields(PreambleChanges)} == {
         "seen", "changes", "fresh_seen", "fresh_changes", "evidence",
     }  # fmt: skip
-    assert set(vars(Classic())) == {"policy", "_items", "_broken", "_broken_by_history", "_sequence"}
+    # What was listed last matters where pieces graduate by leaving the list: not where sessions are shared.
+    assert set(vars(Classic())) == {"policy", "_state", "_last_listed"}
+    assert set(vars(TierState())) == {"items", "_broken", "_broken_by_history", "_sequence"}
 
 
 def test_blobs_hold_no_text() -> None:
