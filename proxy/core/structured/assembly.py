@@ -68,24 +68,26 @@ class Item:
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """Items of one kind that follow one another. ``header`` stands in front of them, ``joint`` between two of them;
-    ``ok`` is the assistant's answer where the section is a message of its own."""
+    """Items of one kind that follow one another. ``lead`` parts the section from a text in front of it in the same
+    message; ``header`` stands in front of the items, ``joint`` between two of them; ``ok`` is the assistant's answer,
+    where the section is the last one of its message."""
 
     kind: Kind
     items: tuple[Item, ...]
     header: str = ""
     joint: str = ""
     ok: str = ""
+    lead: str = ""
 
     @property
     def text(self) -> str:
         """The section as it is sent, where none of its items is a message of the client's."""
-        return self.header + self.joint.join([item.text for item in self.items])
+        return self.lead + self.header + self.joint.join([item.text for item in self.items])
 
     @property
     def words(self) -> str:
         """All that is sent besides the items."""
-        return self.header + self.joint * (len(self.items) - 1) + self.ok
+        return self.lead + self.header + self.joint * (len(self.items) - 1) + self.ok
 
 
 @dataclass(frozen=True, slots=True)

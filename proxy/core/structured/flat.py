@@ -20,8 +20,8 @@ def flat_assembly(context: StructuredContext, conversation: Conversation, texts:
     skipped = Skipped(not_shown(context))
     added = map_sections(context.legend, symbol_items(context.mapped(), context.symbols), (), texts)
     own = system_section(conversation.system)
-    sections = (*(() if own is None else (own,)), *added)
-    messages = system_messages(conversation.system, added)
+    messages, written = system_messages(conversation.system, added)
+    sections = (*(() if own is None else (own,)), *written)
     history = history_section(conversation.history, range(len(conversation.history)))
     blocks = [
         *([Block(Tier.ACTIVE, "system", sections, messages)] if messages else []),

@@ -1,6 +1,7 @@
 """The text of each part of the context: a header and the items below it. A part without items is left out whole."""
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 
 from proxy.core.structured.assembly import Item, Kind, Section, Skip, Skipped
 from proxy.core.structured.blocks import file_block
@@ -29,6 +30,12 @@ def file_items(files: Iterable[ContextFile]) -> tuple[Item, ...]:
 def section(kind: Kind, header: str, items: Sequence[Item], joint: str = "", ok: str = "") -> Section | None:
     """A header and the items below it; None without items: a header never stands alone."""
     return Section(kind, tuple(items), header, joint, ok) if items else None
+
+
+def one_text(sections: Iterable[Section | None]) -> tuple[Section, ...]:
+    """The sections that there are, parted from each other such that their texts make one."""
+    shown = [one for one in sections if one is not None]
+    return tuple(replace(one, lead=PART_JOINT) if index else one for index, one in enumerate(shown))
 
 
 def tree_section(tree: Iterable[str] | None, texts: AssemblyTexts) -> Section | None:

@@ -18,7 +18,7 @@ from proxy.core.structured.conversation import Conversation, Turn
 from proxy.core.structured.head import map_sections, system_messages, system_section
 from proxy.core.structured.markers import marked, unmarked
 from proxy.core.structured.placement import Placement, TierItems
-from proxy.core.structured.sections import FILE_JOINT, PART_JOINT, SYMBOL_JOINT, file_items, pair, section, symbol_items
+from proxy.core.structured.sections import FILE_JOINT, SYMBOL_JOINT, file_items, one_text, pair, section, symbol_items
 from proxy.core.structured.standing import standing
 from proxy.core.structured.tail import (
     active_blocks,
@@ -76,18 +76,17 @@ class _Source:
         symbols = symbol_items(items.symbols, self.context.symbols)
         files = file_items(self.files[path] for path in items.files)
         added = map_sections(self.context.legend, symbols, files, self.texts)
-        return self._tier(
-            Tier.L0, (system_section(self.own.system), *added), system_messages(self.own.system, added), items
-        )
+        messages, written = system_messages(self.own.system, added)
+        return self._tier(Tier.L0, (system_section(self.own.system), *written), messages, items)
 
     def further(self, tier: Tier, items: TierItems) -> Block:
         """L1 to L3: a message of symbols and files with its acknowledgement, where there are any, and the history."""
-        sections = [one for one in self._sections(tier, items) if one is not None]
+        sections = one_text(self._sections(tier, items))
         if not sections:
             return self._tier(tier, (), (), items)
-        text = PART_JOINT.join([one.text for one in sections])
-        sections[-1] = replace(sections[-1], ok=self.texts.ok)
-        return self._tier(tier, sections, pair(text, self.texts.ok), items)
+        text = "".join([one.text for one in sections])
+        answered = replace(sections[-1], ok=self.texts.ok)
+        return self._tier(tier, (*sections[:-1], answered), pair(text, self.texts.ok), items)
 
     def _sections(self, tier: Tier, items: TierItems) -> Iterator[Section | None]:
         symbols = symbol_items(items.symbols, self.context.symbols)

@@ -4,7 +4,7 @@ import orjson
 import pytest
 
 from proxy.core.structured.assembly import Section
-from proxy.core.structured.conversation import Conversation
+from proxy.core.structured.conversation import Conversation, Turn
 from proxy.core.structured.head import map_sections, system_messages, system_section
 from proxy.core.structured.sections import file_items, symbol_items
 from tests.contexts import MAP, TEXTS, a_file, conversation_of, fenced
@@ -15,7 +15,7 @@ MAP_TEXT = f"{MAP}c=class"
 
 
 def written(conversation: Conversation, sections: tuple[Section, ...] = ADDED) -> list[object]:
-    return [orjson.loads(raw) for raw in system_messages(conversation.system, sections)]
+    return [orjson.loads(raw) for raw in system_messages(conversation.system, sections)[0]]
 
 
 def test_the_map_is_legend_symbols_and_files_under_one_header() -> None:
@@ -23,7 +23,7 @@ def test_the_map_is_legend_symbols_and_files_under_one_header() -> None:
     files = file_items([a_file("f")])
 
     found = map_sections("c=class", symbols, files, TEXTS)
-    assert [one.text for one in found] == [MAP_TEXT, "a:\nb:", TEXTS.reference_l0 + fenced("f")]
+    assert "".join(one.text for one in found) == f"{MAP_TEXT}\n\na:\nb:\n\n{TEXTS.reference_l0}{fenced('f')}"
     assert [one.text for one in map_sections("", symbols, (), TEXTS)] == [f"{MAP}a:\nb:"]
     assert map_sections("", (), (), TEXTS) == ()
 
@@ -53,10 +53,26 @@ def test_what_is_neither_text_nor_list_stays_and_the_map_is_a_message_of_its_own
 
 def test_the_clients_bytes_stay_as_they_are() -> None:
     raw = rb'{ "role": "system", "content": "\u00e9 \ud83d" }'
-    (found,) = system_messages(Conversation.of([raw]).system, ADDED)
+    ((found,), _) = system_messages(Conversation.of([raw]).system, ADDED)
 
     assert rb'"\u00e9 \ud83d\n\n# Repository Structure\n' in found
-    assert system_messages(Conversation.of([raw]).system, ()) == (raw,)
+    assert system_messages(Conversation.of([raw]).system, ()) == ((raw,), ())
+
+
+@pytest.mark.parametrize(("content", "lead"), [("s", "\n\n"), ([], "\n\n"), ("", ""), (7, "")])
+def test_what_parts_the_map_from_the_system_prompt_belongs_to_the_map(content: object, lead: str) -> None:
+    _, found = system_messages(conversation_of(system(content)).system, ADDED)
+
+    assert [one.lead for one in found] == [lead]
+    assert [one.lead for one in system_messages((), ADDED)[1]] == [""]
+
+
+@pytest.mark.parametrize("raw", [b"7", b'{"role":"system","content":[1,}', b'{"role":"system"}'])
+def test_what_is_no_message_stays_as_it_is(raw: bytes) -> None:
+    found, _ = system_messages((Turn(raw, "system"),), ADDED)
+
+    assert found[0] == raw
+    assert len(found) == 2
 
 
 def test_the_system_section_holds_the_clients_messages() -> None:
