@@ -11,12 +11,12 @@ RUN pip install --no-cache-dir uv==0.13.9
 WORKDIR /app
 # The dependencies change less often than the code: a layer of their own.
 COPY pyproject.toml uv.lock ./
-RUN uv sync --locked --no-dev --no-install-project
+RUN uv sync --locked --no-dev --all-extras --no-install-project
 COPY README.md LICENSE ./
 COPY proxy ./proxy
 COPY plugins ./plugins
 COPY prompts ./prompts
-RUN uv sync --locked --no-dev --no-editable
+RUN uv sync --locked --no-dev --all-extras --no-editable
 
 FROM python:3.13-slim
 RUN useradd --system --uid 10001 --home-dir /var/lib/stratiform --create-home stratiform

@@ -81,7 +81,7 @@ clean: ## remove what the targets installed and built
 
 # An existing .venv is kept and brought up to date; one whose Python is gone is made anew by uv.
 $(STAMP): pyproject.toml uv.lock $(if $(findstring .tools,$(UV)),.tools/bin/uv)
-	$(UV) sync --locked
+	$(UV) sync --locked --all-extras
 	@touch $@
 
 .tools/bin/uv: Makefile

@@ -3,6 +3,7 @@
 import pluggy
 
 from proxy.core.recognition.pieces import Recogniser
+from proxy.core.structured.symbol_index import SymbolIndexer
 
 PROJECT = "stratiform"
 hookspec = pluggy.HookspecMarker(PROJECT)
@@ -15,3 +16,8 @@ class Hooks:
     @hookspec
     def register_recognisers(self) -> list[Recogniser]:  # type: ignore[empty-body]
         """Recognisers of a client's texts. They must be pure, linear in the text, and cover it exactly once."""
+
+    @hookspec
+    def register_symbol_indexers(self) -> list[SymbolIndexer]:  # type: ignore[empty-body]
+        """Makers of symbol blocks for structured context. They must be safe in several threads and linear in the text;
+        of several the one with the lowest priority, and then the first name, is asked."""

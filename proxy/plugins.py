@@ -10,9 +10,10 @@ from typing import Protocol
 import pluggy
 
 from proxy.core.recognition.pieces import MOST_CHARS, MOST_PIECES, Bound, Recogniser, Recognition, TooMuch
+from proxy.core.structured.symbol_index import SymbolIndexer
 from proxy.hookspecs import PROJECT, Hooks
 
-DEFAULT_PLUGINS = ("plugins.aider", "plugins.tiered", "plugins.fenced", "plugins.system_text")
+DEFAULT_PLUGINS = ("plugins.aider", "plugins.tiered", "plugins.fenced", "plugins.system_text", "plugins.symbol_index")
 
 _log = logging.getLogger("stratiform")
 
@@ -116,3 +117,10 @@ def recognisers(manager: pluggy.PluginManager, watch: Watch | None = None) -> li
     if watch is not None:
         found = [Guarded(r.name, r.priority, r, watch) for r in found]
     return sorted(found, key=lambda r: (r.priority, r.name))
+
+
+def symbol_indexer(manager: pluggy.PluginManager) -> SymbolIndexer | None:
+    """The symbol indexer that is asked: the one with the lowest priority, and then the first name. None where no plugin
+    has registered one."""
+    found: list[SymbolIndexer] = [one for some in manager.hook.register_symbol_indexers() for one in some]
+    return min(found, key=lambda one: (one.priority, one.name), default=None)

@@ -1,0 +1,202 @@
+"""What one text says by itself: its block without the path, its definitions, its imports and the names that it uses."""
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+
+from tree_sitter import Node, Tree
+
+_MOST_LINES = 400
+_MOST_LINE_CHARS = 160
+_MOST_NAMES = 4_000
+_MOST_IMPORTS = 500
+_MOST_LEVEL = 4
+_FEWEST_NAME_CHARS = 3
+_MOST_NAME_BYTES = 80
+_BLANKS = re.compile(r"\s+")
+IMPORTS, VALUE = "<", "v"
+"""The marks of the line of imports, and of constants and fields, which share a line."""
+
+
+@dataclass(frozen=True, slots=True)
+class Import:
+    """What a text asks for: ``target`` as it is written, and the names that it takes from there."""
+
+    target: str
+    names: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Extract:
+    """The symbols of one text. ``body`` is the block without its first line, the path; it is empty where there is
+    nothing to say. ``definitions`` are the names that other files may use; ``uses`` are the names that the text does
+    not define itself."""
+
+    body: str = ""
+    definitions: tuple[str, ...] = ()
+    imports: tuple[Import, ...] = ()
+    uses: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Symbol:
+    """One definition. ``mark`` is its kind's letter; ``detail`` follows the name without a space. What stands inside of
+    a symbol that ``is_closed`` is not shown."""
+
+    mark: str
+    name: str
+    detail: str = ""
+    is_closed: bool = False
+    is_public: bool = True
+
+
+class Source:
+    """The bytes of a text, and the words of its nodes."""
+
+    __slots__ = ("data",)
+
+    def __init__(self, data: bytes) -> None:
+        self.data = data
+
+    def text(self, node: Node | None, most_bytes: int = _MOST_NAME_BYTES) -> str:
+        """A node's text with blanks joined, cut off behind ``most_bytes``; empty without a node."""
+        if node is None:
+            return ""
+        begin, end = node.start_byte, node.end_byte
+        words = self.data[begin : min(end, begin + most_bytes)].decode("utf-8", "replace")
+        words = _BLANKS.sub(" ", words).strip()
+        return words + "…" if end - begin > most_bytes else words
+
+    def field(self, node: Node, name: str, most_bytes: int = _MOST_NAME_BYTES) -> str:
+        """The text of one field of a node; empty where the node has none."""
+        return self.text(node.child_by_field_name(name), most_bytes)
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a node stands: ``container`` is the mark of the symbol around it, empty at the top; ``is_hidden`` inside of
+    a closed one. ``wrapper`` is what a node around it says of it, a decorator or an export."""
+
+    container: str = ""
+    name: str = ""
+    level: int = 0
+    is_hidden: bool = False
+    wrapper: str = ""
+
+
+Define = Callable[[Node, Source, Place], Iterator[Symbol]]
+Ask = Callable[[Node, Source], Iterator[Import]]
+Wrap = Callable[[Node, Source], str]
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """How a grammar's nodes are read: what defines, what imports, and which nodes are names that are used. ``wrappers``
+    are nodes that say something of the definition inside: a node's parent is never asked for, which would take time
+    for each sibling."""
+
+    definitions: Mapping[str, Define]
+    imports: Mapping[str, Ask]
+    names: frozenset[str]
+    wrappers: Mapping[str, Wrap] = field(default_factory=dict)
+
+
+def extract(tree: Tree, data: bytes, rules: Rules) -> Extract:
+    """Walks the tree once, without recursion."""
+    return _Walk(Source(data), rules).run(tree)
+
+
+class _Walk:
+    def __init__(self, source: Source, rules: Rules) -> None:
+        self._source = source
+        self._rules = rules
+        self._lines: list[tuple[int, str, str]] = []
+        self._left_out = 0
+        self._defined: dict[str, None] = {}
+        self._own: set[str] = set()
+        self._used: dict[str, None] = {}
+        self._imports: dict[Import, None] = {}
+
+    def run(self, tree: Tree) -> Extract:
+        cursor = tree.walk()
+        # The places of the open nodes that opened one, each with the depth of its node.
+        places: list[tuple[int, Place]] = [(-1, Place())]
+        depth = 0
+        while True:
+            node = cursor.node
+            assert node is not None
+            inner = self._visit(node, places[-1][1])
+            if inner is not None:
+                places.append((depth, inner))
+            if cursor.goto_first_child():
+                depth += 1
+                continue
+            while True:
+                if places[-1][0] == depth:
+                    places.pop()
+                if cursor.goto_next_sibling():
+                    break
+                if not cursor.goto_parent():
+                    return self._result()
+                depth -= 1
+
+    def _visit(self, node: Node, place: Place) -> Place | None:
+        """Takes what the node says. Gives the place of what is inside, where that is another one."""
+        kind, rules = node.type, self._rules
+        if kind in rules.names:
+            if len(self._used) < _MOST_NAMES and node.end_byte - node.start_byte >= _FEWEST_NAME_CHARS:
+                self._used[self._source.text(node)] = None
+        elif (define := rules.definitions.get(kind)) is not None:
+            return self._define(define, node, place)
+        if (ask := rules.imports.get(kind)) is not None:
+            for one in ask(node, self._source):
+                if one.target and len(self._imports) < _MOST_IMPORTS:
+                    self._imports[one] = None
+        if (wrap := rules.wrappers.get(kind)) is not None:
+            return replace(place, wrapper=wrap(node, self._source))
+        return None
+
+    def _define(self, define: Define, node: Node, place: Place) -> Place | None:
+        if place.is_hidden:
+            return None
+        inner = None
+        for symbol in define(node, self._source, place):
+            if symbol.mark and symbol.name:
+                self._show(symbol, place)
+            if symbol.mark != VALUE or symbol.is_closed:
+                inner = Place(symbol.mark, symbol.name, min(place.level + 1, _MOST_LEVEL), symbol.is_closed)
+        return inner
+
+    def _show(self, symbol: Symbol, place: Place) -> None:
+        if symbol.is_public and symbol.name and place.container in ("", "n"):
+            self._defined[symbol.name] = None
+        self._own.add(symbol.name)
+        text = (symbol.name + symbol.detail)[:_MOST_LINE_CHARS]
+        if symbol.mark == VALUE and self._lines:
+            level, mark, before = self._lines[-1]
+            if (level, mark) == (place.level, VALUE) and len(before) + len(text) < _MOST_LINE_CHARS:
+                self._lines[-1] = (level, mark, f"{before} {text}")
+                return
+        if self._lines and self._lines[-1] == (place.level, symbol.mark, text):
+            return
+        if len(self._lines) < _MOST_LINES:
+            self._lines.append((place.level, symbol.mark, text))
+        else:
+            self._left_out += 1
+
+    def _result(self) -> Extract:
+        lines = [f"{' ' * level}{mark} {text}" for level, mark, text in self._lines]
+        if self._left_out:
+            lines.append(f"… {self._left_out} more")
+        targets = " ".join(dict.fromkeys(one.target for one in self._imports))
+        if targets:
+            clipped = (
+                targets if len(targets) <= _MOST_LINE_CHARS else targets[:_MOST_LINE_CHARS].rpartition(" ")[0] + " …"
+            )
+            lines.insert(0, f"{IMPORTS} {clipped}")
+        return Extract(
+            "\n".join(lines),
+            tuple(self._defined),
+            tuple(self._imports),
+            tuple(name for name in self._used if name not in self._own),
+        )

@@ -1,0 +1,160 @@
+"""The symbol indexer: what it has learnt of texts by their digests, and of whole repositories by their paths.
+
+Every value that is kept is a pure function of texts and paths. So whatever was asked before, in whatever order and by
+whatever thread, the answer is that of an index from scratch; what is kept only makes it quicker.
+"""
+
+import sys
+import threading
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from plugins.symbol_index.extract import Extract, extract
+from plugins.symbol_index.grammars import grammar_of
+from plugins.symbol_index.languages import RULES
+from plugins.symbol_index.legend import legend
+from plugins.symbol_index.modules import FAMILIES
+from plugins.symbol_index.parsing import MOST_BYTES, Parsers
+from plugins.symbol_index.references import Entry, References, references
+from proxy.core.lru import Bounded
+from proxy.core.structured.context import ContextFile
+from proxy.core.structured.path_aliases import shorten
+from proxy.core.structured.symbol_index import SymbolMap, Unindexed
+
+MOST_TEXT_BYTES = 96 << 20
+"""What is kept of texts: a repository of 2,000 files takes about a tenth of it."""
+MOST_REPOSITORY_BYTES = 32 << 20
+"""What is kept of whole repositories, so that a request in which nothing changed costs a comparison."""
+
+Found = Extract | Unindexed
+
+
+@dataclass(frozen=True, slots=True)
+class _Repository:
+    """The last answer for a list of paths, and what it was made of."""
+
+    digests: tuple[str, ...]
+    aliases: Mapping[str, str]
+    entries: Mapping[str, Entry]
+    tables: References
+    answer: SymbolMap
+
+
+class TreeSitterIndexer:
+    """Makes symbol maps with tree-sitter. It may be called in several threads at once."""
+
+    name = "tree-sitter"
+    priority = 100
+
+    def __init__(self, text_bytes: int = MOST_TEXT_BYTES, repository_bytes: int = MOST_REPOSITORY_BYTES) -> None:
+        self._lock = threading.Lock()
+        self._parsers = Parsers()
+        self._texts: Bounded[tuple[str, str], Found] = Bounded(text_bytes, _text_bytes)
+        self._repositories: Bounded[tuple[str, ...], _Repository] = Bounded(repository_bytes, _repository_bytes)
+
+    @property
+    def kept_bytes(self) -> int:
+        """About how much memory is held by what is kept."""
+        return self._texts.bytes + self._repositories.bytes
+
+    def index(self, files: Sequence[ContextFile], aliases: Mapping[str, str]) -> SymbolMap:
+        """See ``proxy.core.structured.symbol_index.SymbolIndexer``."""
+        paths = tuple(file.path for file in files)
+        digests = tuple(file.digest for file in files)
+        with self._lock:
+            before = self._repositories.get(paths)
+        if before is not None and before.digests == digests and before.aliases == aliases:
+            return before.answer
+        found = {file.path: self._found(file) for file in files}
+        repository = _repository(found, digests, dict(aliases), before)
+        with self._lock:
+            self._repositories[paths] = repository
+            self._repositories.used(paths)
+        return repository.answer
+
+    def _found(self, file: ContextFile) -> tuple[str, Found]:
+        """The file's grammar, and what its text says or why it says nothing."""
+        if file.text is None:
+            return "", Unindexed.UNREADABLE
+        grammar = grammar_of(file.path, file.text)
+        if grammar is None:
+            return "", Unindexed.LANGUAGE
+        key = (grammar, file.digest)
+        with self._lock:
+            known = self._texts.get(key)
+            if known is not None:
+                self._texts.move_to_end(key)
+                return grammar, known
+        found = self._read(grammar, file.text)
+        with self._lock:
+            self._texts[key] = found
+            self._texts.used(key)
+        return grammar, found
+
+    def _read(self, grammar: str, text: str) -> Found:
+        if len(text) > MOST_BYTES:
+            return Unindexed.SIZE
+        data = text.encode("utf-8", "replace")
+        if len(data) > MOST_BYTES:
+            return Unindexed.SIZE
+        tree = self._parsers.parse(grammar, data)
+        return extract(tree, data, RULES[grammar]) if tree is not None else Unindexed.WORK
+
+
+def _repository(
+    found: Mapping[str, tuple[str, Found]],
+    digests: tuple[str, ...],
+    aliases: dict[str, str],
+    before: _Repository | None,
+) -> _Repository:
+    entries, unindexed = {}, {}
+    for path, (grammar, one) in found.items():
+        if isinstance(one, Unindexed):
+            unindexed[path] = one
+        else:
+            entries[path] = Entry(path, FAMILIES[grammar], one)
+            if not one.body:
+                unindexed[path] = Unindexed.EMPTY
+    if before is not None and _same_definitions(before.entries, entries):
+        tables, known = before.tables, before
+    else:
+        tables, known = references(list(entries.values())), None
+    edges = {path: _edges(entry, tables, known) for path, entry in entries.items()}
+    blocks = {
+        path: f"{shorten(path, aliases)}\n{entry.extract.body}" for path, entry in entries.items() if entry.extract.body
+    }
+    answer = SymbolMap(blocks, legend(aliases), {path: some for path, some in edges.items() if some}, unindexed)
+    return _Repository(digests, aliases, entries, tables, answer)
+
+
+def _same_definitions(before: Mapping[str, Entry], now: Mapping[str, Entry]) -> bool:
+    """Whether the same files define the same names, so that the tables that were made of them still hold."""
+    return before.keys() == now.keys() and all(
+        old.extract is (new := now[path]).extract
+        and old.family is new.family
+        or (old.family is new.family and old.extract.definitions == new.extract.definitions)
+        for path, old in before.items()
+    )
+
+
+def _edges(entry: Entry, tables: References, before: _Repository | None) -> frozenset[str]:
+    """What a file refers to: as before where neither its text nor the tables have changed."""
+    if before is not None and before.entries[entry.path].extract == entry.extract:
+        return before.answer.references.get(entry.path, frozenset())
+    return tables.of(entry)
+
+
+def _text_bytes(one: Found) -> int:
+    if isinstance(one, Unindexed):
+        return 400
+    names = sum(len(name) + 57 for name in (*one.definitions, *one.uses))
+    imports = sum(len(one.target) + 160 + sum(len(name) + 57 for name in one.names) for one in one.imports)
+    return 600 + len(one.body) + names + imports
+
+
+def _repository_bytes(one: _Repository) -> int:
+    blocks = sum(sys.getsizeof(block) + 2 * len(path) + 400 for path, block in one.answer.blocks.items())
+    edges = sum(len(some) * 70 + 250 for some in one.answer.references.values())
+    ends = sum(path.count("/") * (len(path) + 200) + 300 for path in one.entries)
+    names = sum(150 * len(entry.extract.definitions) for entry in one.entries.values())
+    return 1_000 + blocks + edges + ends + names + 200 * len(one.digests)

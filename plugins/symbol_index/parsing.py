@@ -1,0 +1,55 @@
+"""Parses one text within a bound of work that is counted and never timed, so that a text always gets the same answer.
+
+The parser asks after each hundred steps whether it shall go on. The answer counts the steps, and lets other threads of
+the process run meanwhile: without it the parser would hold the interpreter until it is done.
+"""
+
+import threading
+from dataclasses import dataclass
+
+from tree_sitter import Parser, Point, Tree
+
+from plugins.symbol_index.grammars import language
+
+MOST_BYTES = 512 << 10
+"""Larger files get no symbols: they are generated or data."""
+_ROUNDS = 500
+_BYTES_A_ROUND = 40
+"""A round is a hundred steps. Hand-written sources take a round for each 60 to 250 bytes, minified ones for 40."""
+_CHUNK_BYTES = 64 << 10
+
+
+@dataclass(slots=True)
+class _Rounds:
+    """Counts the rounds of one parse."""
+
+    most: int
+    seen: int = 0
+
+    def has_enough(self, _position: int, _has_error: bool) -> bool:
+        """Whether the parser shall give up."""
+        self.seen += 1
+        return self.seen > self.most
+
+
+class Parsers(threading.local):
+    """One parser of each grammar for each thread."""
+
+    def __init__(self) -> None:
+        self._by_grammar: dict[str, Parser] = {}
+
+    def parse(self, grammar: str, source: bytes) -> Tree | None:
+        """The tree of a text; None where it took too much work."""
+        parser = self._by_grammar.get(grammar)
+        if parser is None:
+            parser = self._by_grammar[grammar] = Parser(language(grammar))
+        rounds = _Rounds(_ROUNDS + len(source) // _BYTES_A_ROUND)
+
+        def read(position: int, _point: Point) -> bytes:
+            return source[position : position + _CHUNK_BYTES]
+
+        try:
+            return parser.parse(read, progress_callback=rounds.has_enough)
+        except ValueError:
+            parser.reset()
+            return None

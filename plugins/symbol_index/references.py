@@ -1,0 +1,180 @@
+"""Which file refers to which: from imports to files by their paths, and from names to the files that define them.
+
+The work is linear in the number of paths, imports and names. A name that several files define says nothing and is left
+alone, except where one of them stands in the same directory.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from plugins.symbol_index.extract import Extract, Import
+from plugins.symbol_index.modules import Family, Lookup
+
+MOST_DEFINERS = 3
+"""A name that more files define is ignored."""
+_MOST_DEPTH = 16
+_MOST_ALIKE = 4
+_MOST_TARGET_CHARS = 300
+_FEWEST_CHARS = 4
+_SURELY_CHARS = 10
+
+Table = Mapping[str, list[str]]
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One file: its path, its family, and what its text says."""
+
+    path: str
+    family: Family
+    extract: Extract
+
+
+@dataclass(frozen=True, slots=True)
+class _Files:
+    """The files of one family by the ends of their paths, the directories by theirs, and who defines which name. An
+    entry that is too long to tell files apart is kept at one above its bound, and not used."""
+
+    whole: Table
+    ends: Table
+    folders: Table
+    definers: Table
+
+
+@dataclass(frozen=True, slots=True)
+class References:
+    """Finds the files that one file refers to, among the files that it was made of."""
+
+    families: Mapping[str, _Files]
+
+    def of(self, entry: Entry) -> frozenset[str]:
+        """The paths that the file refers to, without its own."""
+        files = self.families[entry.family.name]
+        found: set[str] = set()
+        used = _used(entry.extract, files)
+        for one in entry.extract.imports:
+            found.update(_imported(entry, one, files, used))
+        if entry.family.goes_by_name:
+            for name in entry.extract.uses:
+                found.update(_named(entry.path, name, files))
+        found.discard(entry.path)
+        return frozenset(found)
+
+
+def references(entries: list[Entry]) -> References:
+    """The tables for these files."""
+    by_family = defaultdict(list)
+    for entry in entries:
+        by_family[entry.family.name].append(entry)
+    return References({name: _tables(some) for name, some in by_family.items()})
+
+
+def _tables(entries: list[Entry]) -> _Files:
+    whole: dict[str, list[str]] = defaultdict(list)
+    ends: dict[str, list[str]] = defaultdict(list)
+    folders: dict[str, list[str]] = defaultdict(list)
+    known: set[str] = set()
+    definers: dict[str, list[str]] = defaultdict(list)
+    for entry in entries:
+        stem, folder = _stem(entry.path, entry.family), entry.path.rpartition("/")[0]
+        whole[stem].append(entry.path)
+        for end in _ends(stem):
+            _add(ends[end], entry.path, _MOST_ALIKE)
+        if folder not in known:
+            known.add(folder)
+            for end in _ends(folder):
+                _add(folders[end], folder, _MOST_ALIKE)
+        for name in entry.extract.definitions:
+            _add(definers[name], entry.path, MOST_DEFINERS)
+    return _Files(*(dict(table) for table in (whole, ends, folders, definers)))
+
+
+def _add(some: list[str], one: str, most: int) -> None:
+    if len(some) <= most:
+        some.append(one)
+
+
+def _stem(path: str, family: Family) -> str:
+    """The path as imports write it."""
+    if family.has_suffixes:
+        return path
+    folder, _, name = path.rpartition("/")
+    base = name.rpartition(".")[0].removesuffix(".d") or name
+    if base in family.heads:
+        return folder
+    return f"{folder}/{base}" if folder else base
+
+
+def _ends(path: str) -> Iterator[str]:
+    """The last parts of a path, one more each time."""
+    position = len(path)
+    for _ in range(_MOST_DEPTH):
+        position = path.rfind("/", 0, position)
+        yield path[position + 1 :]
+        if position < 0:
+            return
+
+
+def _imported(entry: Entry, one: Import, files: _Files, used: Table) -> Iterator[str]:
+    """The files that one import means: those at its path, and those that define its names where the path has none."""
+    if len(one.target) > _MOST_TARGET_CHARS:
+        return
+    at_path: set[str] = set()
+    for lookup in entry.family.lookups(entry.path, one):
+        at_path.update(_looked_up(entry.path, lookup, files, used))
+    yield from at_path
+    for name in one.names:
+        definers = files.definers.get(name, ())
+        if len(definers) == 1 and len(name) >= _FEWEST_CHARS and not at_path.intersection(definers):
+            yield definers[0]
+
+
+def _looked_up(path: str, lookup: Lookup, files: _Files, used: Table) -> list[str]:
+    table = files.folders if lookup.is_folder else files.whole if lookup.is_whole else files.ends
+    for end in lookup.ends:
+        alike = table.get(end, [])
+        if not alike or len(alike) > _MOST_ALIKE:
+            continue
+        one = _nearest(path, alike)
+        return used.get(one, []) if lookup.is_folder else [one]
+    return []
+
+
+def _used(extract: Extract, files: _Files) -> Table:
+    """By directory, the files that define names which a text uses."""
+    used: dict[str, list[str]] = defaultdict(list)
+    for name in extract.uses:
+        definers = files.definers.get(name, ())
+        if len(definers) <= MOST_DEFINERS:
+            for path in definers:
+                used[path.rpartition("/")[0]].append(path)
+    return used
+
+
+def _named(path: str, name: str, files: _Files) -> list[str]:
+    """The file that defines a name: the only one for a name that is not any word, or the only one beside."""
+    definers = files.definers.get(name)
+    if definers is None or len(definers) > MOST_DEFINERS or len(name) < _FEWEST_CHARS:
+        return []
+    folder = path.rpartition("/")[0]
+    beside = [one for one in definers if one.rpartition("/")[0] == folder]
+    if len(beside) == 1:
+        return beside
+    is_told_apart = not name.islower() or "_" in name.strip("_") or len(name) >= _SURELY_CHARS
+    return definers if len(definers) == 1 and is_told_apart else []
+
+
+def _nearest(path: str, alike: list[str]) -> str:
+    """Of several files the one with the longest beginning of the path in common, then the first by name."""
+    return min(alike, key=lambda one: (-_common(path, one), one))
+
+
+def _common(one: str, other: str) -> int:
+    """How many characters two paths begin with in common."""
+    count = 0
+    for left, right in zip(one, other, strict=False):
+        if left != right:
+            break
+        count += 1
+    return count

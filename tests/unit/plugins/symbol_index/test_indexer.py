@@ -1,0 +1,151 @@
+"""The indexer: what is kept never shows in an answer, and no text can break or stop it."""
+
+import random
+import sys
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from proxy.core.structured.symbol_index import SymbolIndexer, Unindexed
+from proxy.plugins import build_plugin_manager, symbol_indexer
+from tests.growth import assert_linear
+from tests.symbols import make_indexer, source, symbols
+
+SUFFIXES = ("py", "js", "ts", "tsx")
+PIECES = (
+    "class A(B):\n    x: int\n    def m(self, a=1): return B\n",
+    "from .b import B\nimport a.c\n",
+    "def f(x): return LIMIT\n",
+    "LIMIT = 3\n",
+    "export class A extends B { m(x) { return LIMIT; } }\n",
+    'import { B } from "./b";\n',
+    'struct A { int x; };\n#include "b.h"\n',
+    "((((",
+    "}}}",
+    "'''",
+    "\0\ud800é",
+)
+texts = st.lists(st.sampled_from(PIECES), max_size=5).map("".join)
+repositories = st.dictionaries(
+    st.builds("{}{}.{}".format, st.sampled_from(["", "a/", "a/b/"]), st.sampled_from("abc"), st.sampled_from(SUFFIXES)),
+    texts,
+    max_size=6,
+)
+
+
+@pytest.fixture
+def indexer() -> SymbolIndexer:
+    return make_indexer()
+
+
+def test_the_plugin_registers_the_indexer() -> None:
+    make_indexer()
+    found = symbol_indexer(build_plugin_manager())
+    assert found is not None
+    assert found.name == "tree-sitter"
+
+
+def test_a_block_begins_with_the_alias_of_its_path(indexer: SymbolIndexer) -> None:
+    found = indexer.index([source("src/app/a.py", "def f(): pass")], {"src/app": "@1"})
+    assert found.blocks == {"src/app/a.py": "@1/a.py\nf f()"}
+    assert found.legend.endswith("\n@1=src/app")
+
+
+def test_what_has_no_symbols_says_why() -> None:
+    files = {"a.py": "x = 1", "b.txt": "text", "c.py": "x = 1\n" * 100_000, "Makefile": "all:", "d.js": '"' * 60_001}
+    found = symbols(files)
+    assert found.unindexed == {
+        "a.py": Unindexed.EMPTY,
+        "b.txt": Unindexed.LANGUAGE,
+        "c.py": Unindexed.SIZE,
+        "Makefile": Unindexed.LANGUAGE,
+        "d.js": Unindexed.WORK,
+    }
+    assert make_indexer().index([source("e.py", None)], {}).unindexed == {"e.py": Unindexed.UNREADABLE}
+
+
+def test_an_edit_inside_a_function_leaves_the_block_as_it_is(indexer: SymbolIndexer) -> None:
+    before = symbols({"a.py": "def f(x):\n    return x\n"}, indexer).blocks
+    assert symbols({"a.py": "\n\n# more\ndef f(x):\n    y = x + 1\n    return y\n"}, indexer).blocks == before
+
+
+@settings(deadline=None)
+@given(st.lists(repositories, min_size=1, max_size=5))
+def test_an_index_that_has_seen_much_answers_as_a_new_one(requests: list[dict[str, str]]) -> None:
+    used = make_indexer()
+    for repository in [*requests, *requests[::-1]]:
+        assert symbols(repository, used) == symbols(repository)
+
+
+@settings(deadline=None)
+@given(repositories, st.data())
+def test_one_changed_file_at_a_time_gives_the_index_from_scratch(
+    repository: dict[str, str], data: st.DataObject
+) -> None:
+    used = make_indexer()
+    for _ in range(4):
+        assert symbols(repository, used) == symbols(repository)
+        if repository:
+            repository = {**repository, data.draw(st.sampled_from(sorted(repository))): data.draw(texts)}
+
+
+@settings(deadline=None)
+@given(repositories)
+def test_a_block_depends_on_its_own_file_only(repository: dict[str, str]) -> None:
+    together = symbols(repository).blocks
+    alone = {path: symbols({path: text}).blocks.get(path) for path, text in repository.items()}
+    assert together == {path: block for path, block in alone.items() if block}
+
+
+def test_memory_is_bounded() -> None:
+    indexer = make_indexer(text_bytes=200_000, repository_bytes=100_000)
+    for number in range(200):
+        symbols({f"a{number}.py": "\n".join(f"def name_{number}_{one}(): pass" for one in range(100))}, indexer)
+    kept: int = indexer.kept_bytes  # type: ignore[attr-defined]
+    assert kept <= 300_000
+
+
+def test_several_threads_get_the_same_answers(indexer: SymbolIndexer) -> None:
+    some = [
+        {f"f{number % 7}.{suffix}": piece * (number + 1)} for number, piece in enumerate(PIECES) for suffix in SUFFIXES
+    ]
+    expected = [symbols(repository) for repository in some]
+    with ThreadPoolExecutor(8) as pool:
+        for _ in range(3):
+            order = random.Random(5).sample(range(len(some)), len(some))
+            found = list(pool.map(lambda number: symbols(some[number], indexer), order))
+            assert found == [expected[number] for number in order]
+
+
+HOSTILE: dict[str, Callable[[int], str]] = {
+    "nested brackets": lambda n: "(" * n + ")" * n,
+    "open brackets": lambda n: "[" * n,
+    "one long line": lambda n: "a+" * n,
+    "quotes": lambda n: '"' * (n + 1),
+    "strings in strings": lambda n: 'f"{' * n,
+    "less than": lambda n: "a<" * n,
+    "nothing": lambda n: "\0" * n,
+    "halves of pairs": lambda n: "\ud800" * n,
+    "classes in classes": lambda n: "class A{" * n,
+    "functions": lambda n: "def f(): pass\nfunction f(){}\n" * n,
+    "exports": lambda n: "export const A = 1;\n" * n,
+    "parameters": lambda n: "def f(" + "a," * n + "): pass",
+    "imports": lambda n: "".join(f"import a.b{i}\n" for i in range(n)),
+    "enum": lambda n: "enum A {" + "B," * n + "}",
+    "decorators": lambda n: "@a\n" * n + "def f(): pass",
+    "dots": lambda n: "from " + "." * n + "a import b\n",
+    "blanks": lambda n: "import a" + " " * n + ".b",
+}
+
+
+@pytest.mark.parametrize("suffix", ["py", "js", "ts"])
+@pytest.mark.parametrize("name", HOSTILE)
+def test_no_text_breaks_the_indexer_or_takes_more_than_linear_time(name: str, suffix: str) -> None:
+    recursion = sys.getrecursionlimit()
+    assert_linear(lambda text: symbols({f"a.{suffix}": text}), HOSTILE[name], 2_000)
+    found = symbols({f"a.{suffix}": HOSTILE[name](40_000)})
+    assert all(len(block) < 100_000 for block in found.blocks.values())
+    assert sys.getrecursionlimit() == recursion
