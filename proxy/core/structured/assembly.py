@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import NamedTuple
 
 from proxy.core.digest import digest
 from proxy.core.layout.tiers import Tier
@@ -47,8 +48,7 @@ Skipped = Counter[Skip]
 """A count that grows while an assembly is made."""
 
 
-@dataclass(frozen=True, slots=True)
-class Item:
+class Item(NamedTuple):
     """One piece of the context. ``key`` is that of the tracker for files, symbols and history (``file:src/a.py``,
     ``history:3``); ``url:``, ``system:``, ``prompt:`` and ``image:`` stand in front of the others' names.
 

@@ -43,7 +43,7 @@ def _shared_out(placed: Sequence[Iterable[str]], shown: Iterable[str], default: 
     left = dict.fromkeys(shown)
     found: list[list[str]] = []
     for paths in placed:
-        here = dict.fromkeys(path for path in paths if path in left)
+        here = dict.fromkeys([path for path in paths if path in left])
         for path in here:
             del left[path]
         found.append(list(here))

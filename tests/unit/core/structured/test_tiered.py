@@ -10,7 +10,9 @@ from hypothesis import strategies as st
 
 from proxy.core.layout.tiers import Tier
 from proxy.core.providers import Dialect
+from proxy.core.request.tokens import TokenCounter
 from proxy.core.structured.assembly import Assembly, Kind
+from proxy.core.structured.breakdown import Circumstances, Measure, breakdown
 from proxy.core.structured.context import Page, Review, StructuredContext
 from proxy.core.structured.conversation import Conversation
 from proxy.core.structured.flat import flat_assembly
@@ -271,3 +273,44 @@ def bare(message: dict[str, object]) -> object:
     parts = [{"type": "text", "text": content}] if isinstance(content, str) else content
     own = [{k: v for k, v in part.items() if k not in MARK} for part in parts] if isinstance(parts, list) else parts
     return {**{k: v for k, v in message.items() if k not in MARK}, "content": own}
+
+
+JSON = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers(-9, 9)
+    | st.text(max_size=3)
+    | st.sampled_from(["user", "tool", "assistant"]),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(
+            st.sampled_from(["role", "content", "type", "text", "cache_control", "tool_calls", "id"]), inner, max_size=4
+        )
+    ),
+    max_leaves=8,
+)
+MESSAGE = st.fixed_dictionaries({"role": st.sampled_from(["system", "user", "assistant", "tool", 7]), "content": JSON})
+
+
+@given(
+    st.lists(MESSAGE | JSON, max_size=5),
+    st.lists(st.binary(max_size=20), max_size=2),
+    PLACEMENTS,
+    DIALECTS,
+    st.booleans(),
+)
+def test_no_message_makes_it_fail(
+    messages: list[object], bytes_too: list[bytes], placement: Placement, dialect: Dialect, has_images: bool
+) -> None:
+    """Whatever cannot be read stays as it came, and carries no marker."""
+    raws = [*bytes_too, *(orjson.dumps(message) for message in messages)]
+    conversation = Conversation.of(raws)
+    context = StructuredContext(files=(a_file("a.py"),), legend="c", images=("data:,x",) if has_images else ())
+    found = tiered_assembly(context, conversation, placement, TEXTS, dialect)
+
+    assert len(found.breakpoints) <= 4
+    turns = [item for _, item in found.items() if item.kind in (Kind.SYSTEM, Kind.HISTORY, Kind.PROMPT)]
+    assert len(turns) == len(raws)
+    unread = [raw for raw in raws if raw and not raw.startswith(b"{")]
+    assert [item.raw for item in turns if item.raw and not item.raw.startswith(b"{")] == unread
+    breakdown(found, Measure.of(TokenCounter()), Circumstances(counts=placement.counts))
