@@ -67,19 +67,51 @@ LIMITS = (
 )
 
 
+Show = Callable[[argparse.Namespace, Any, Mapping[str, str]], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What an action asks of the admin API. ``path`` may name an argument in braces. ``options`` become fields of the
+    body, as do the arguments called ``fields``; those called ``query`` become parameters. Arguments that were not given
+    are left out. ``columns`` are the headings under which ``show`` prints the fields of the answer."""
+
+    method: str
+    path: str
+    columns: Mapping[str, str]
+    options: Sequence[Option] = ()
+    fields: Sequence[str] = ()
+    query: Sequence[str] = ()
+    show: Show | None = None
+
+
 class Actions:
     """The actions of a command. Each action also takes the options of ``add_where``."""
 
     def __init__(self, parser: argparse.ArgumentParser) -> None:
         self._choices = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
 
-    def add(self, name: str, summary: str, options: Sequence[Option] = ()) -> argparse.ArgumentParser:
-        """An action, with the options that become fields."""
+    def add(self, name: str, summary: str, request: Request) -> argparse.ArgumentParser:
+        """Add an action, which asks ``request``, and return its parser."""
         parser = self._choices.add_parser(name, help=summary)
-        for option in options:
+        for option in request.options:
             parser.add_argument(option.flag, dest=option.field, metavar="VALUE", help=option.help)
         add_where(parser)
+        parser.set_defaults(request=request)
         return parser
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Run the action that was chosen, and return the exit status."""
+    request: Request = arguments.request
+
+    async def work(ask: Ask) -> None:
+        query = {name: value for name in request.query if (value := getattr(arguments, name))}
+        body = _body(arguments, request) if request.method in ("POST", "PATCH") else None
+        content = await ask(request.method, request.path.format(**vars(arguments)), query, body)
+        (request.show or show)(arguments, content, request.columns)
+
+    return run_with(arguments, work)
 
 
 def add_where(parser: argparse.ArgumentParser) -> None:
@@ -94,10 +126,9 @@ def add_where(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--json", action="store_true", help="print JSON")
 
 
-def body_of(arguments: argparse.Namespace, options: Sequence[Option], **more: Any) -> dict[str, Any]:
-    """The fields that were given."""
-    body = {name: value for name, value in more.items() if value is not None}
-    for option in options:
+def _body(arguments: argparse.Namespace, request: Request) -> dict[str, Any]:
+    body = {name: value for name in request.fields if (value := getattr(arguments, name)) is not None}
+    for option in request.options:
         text = getattr(arguments, option.field)
         if text is not None:
             try:

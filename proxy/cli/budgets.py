@@ -3,7 +3,9 @@
 import argparse
 import math
 
-from proxy.cli.admin_client import Actions, Ask, Option, body_of, run_with, show
+from proxy.cli.admin_client import Actions, Option, Request, run
+
+__all__ = ["configure", "run"]
 
 _AMOUNTS = (
     Option("--usd", "usd", float, "the hard limit in USD: requests that could pass it are refused"),
@@ -39,52 +41,48 @@ _COLUMNS = {
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the command's arguments."""
     actions = Actions(parser)
-    actions.add("list", "list all budgets, or those of a team").add_argument("--team", help="only those of this team")
-    create = actions.add("create", "make a budget", (*_AMOUNTS, *_KINDS))
+    actions.add(
+        "list",
+        "list all budgets, or those of a team",
+        Request("GET", "budgets", _COLUMNS, query=("team",)),
+    ).add_argument("--team", help="only those of this team")
+    create = actions.add(
+        "create",
+        "make a budget",
+        Request("POST", "budgets", _COLUMNS, (*_AMOUNTS, *_KINDS), fields=("team",)),
+    )
     create.add_argument("--team", required=True, help="the team whose spend it limits")
-    actions.add("update", "change how much it allows", _AMOUNTS).add_argument("id", help="TEAM/NAME")
-    actions.add("delete", "delete a budget").add_argument("id", help="TEAM/NAME")
-    spent = actions.add("set-spent", "correct what counts as spent in the present window")
+    actions.add(
+        "update",
+        "change how much it allows",
+        Request("PATCH", "budgets/{id}", _COLUMNS, _AMOUNTS),
+    ).add_argument("id", help="TEAM/NAME")
+    actions.add(
+        "delete",
+        "delete a budget",
+        Request("DELETE", "budgets/{id}", {"budget": "id", "deleted": "deleted"}),
+    ).add_argument("id", help="TEAM/NAME")
+    spent = actions.add(
+        "set-spent",
+        "correct what counts as spent in the present window",
+        Request("POST", "budgets/{id}/set-spent", _CORRECTED, fields=("spent", "dry_run", "subject")),
+    )
     spent.add_argument("id", help="TEAM/NAME")
     spent.add_argument(
-        "amount", type=_amount, help="the amount that was spent, in the unit of the budget (USD or tokens)"
+        "spent",
+        type=_amount,
+        metavar="amount",
+        help="the amount that was spent, in the unit of the budget (USD or tokens)",
     )
     spent.add_argument(
         "--subject", help="the id of the key, the user or the model, where each has a counter of its own"
     )
     spent.add_argument("--dry-run", action="store_true", help="show the result, and change nothing")
-    actions.add("accept-store", "accept a store that was emptied or exchanged as it is now")
-
-
-def run(arguments: argparse.Namespace) -> int:
-    """Run the action that was chosen, and return the exit status."""
-
-    async def work(ask: Ask) -> None:
-        match arguments.action:
-            case "list":
-                content = await ask("GET", "budgets", {"team": arguments.team} if arguments.team else None)
-            case "create":
-                body = body_of(arguments, (*_AMOUNTS, *_KINDS), team=arguments.team)
-                content = await ask("POST", "budgets", None, body)
-            case "update":
-                content = await ask("PATCH", f"budgets/{arguments.id}", None, body_of(arguments, _AMOUNTS))
-            case "set-spent":
-                given = {"subject": arguments.subject} if arguments.subject is not None else {}
-                body = {"spent": arguments.amount, "dry_run": arguments.dry_run, **given}
-                content = await ask("POST", f"budgets/{arguments.id}/set-spent", None, body)
-                show(arguments, content, _CORRECTED)
-                return
-            case "accept-store":
-                content = await ask("POST", "store/accept")
-                show(arguments, content, {"epoch": "epoch", "in the place of": "accepted"})
-                return
-            case _:
-                content = await ask("DELETE", f"budgets/{arguments.id}")
-                show(arguments, content, {"budget": "id", "deleted": "deleted"})
-                return
-        show(arguments, content, _COLUMNS)
-
-    return run_with(arguments, work)
+    actions.add(
+        "accept-store",
+        "accept a store that was emptied or exchanged as it is now",
+        Request("POST", "store/accept", {"epoch": "epoch", "in the place of": "accepted"}),
+    )
 
 
 def _amount(text: str) -> float:

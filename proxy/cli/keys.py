@@ -2,8 +2,12 @@
 
 import argparse
 import sys
+from collections.abc import Mapping
+from typing import Any
 
-from proxy.cli.admin_client import LIMITS, Actions, Ask, Option, body_of, run_with, show
+from proxy.cli.admin_client import LIMITS, Actions, Option, Request, run, show
+
+__all__ = ["configure", "run"]
 
 _OPTIONS = (
     Option("--user", "user", str, "the user whose key it is"),
@@ -24,40 +28,36 @@ _COLUMNS = {
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the command's arguments."""
     actions = Actions(parser)
-    actions.add("list", "list all keys, or those of a team").add_argument("--team", help="only those of this team")
-    create = actions.add("create", "make a key, and show it once", (*_OPTIONS, _SHA256))
+    actions.add(
+        "list",
+        "list all keys, or those of a team",
+        Request("GET", "keys", _COLUMNS, query=("team",)),
+    ).add_argument("--team", help="only those of this team")
+    create = actions.add(
+        "create",
+        "make a key, and show it once",
+        Request("POST", "keys", _COLUMNS, (*_OPTIONS, _SHA256), fields=("team",), show=_show_new),
+    )
     create.add_argument("--team", help="the team that it belongs to (default: the team `default`)")
-    actions.add("update", "change the given fields", _OPTIONS).add_argument("id")
-    actions.add("revoke", "refuse a key from now on; it stays in the list").add_argument("id")
-    actions.add("delete", "delete a key from the list; its spend stays in the ledger").add_argument("id")
+    actions.add(
+        "update",
+        "change the given fields",
+        Request("PATCH", "keys/{id}", _COLUMNS, _OPTIONS),
+    ).add_argument("id")
+    actions.add(
+        "revoke",
+        "refuse a key from now on; it stays in the list",
+        Request("POST", "keys/{id}/revoke", _COLUMNS),
+    ).add_argument("id")
+    actions.add(
+        "delete",
+        "delete a key from the list; its spend stays in the ledger",
+        Request("DELETE", "keys/{id}", {"key": "id", "deleted": "deleted"}),
+    ).add_argument("id")
 
 
-def run(arguments: argparse.Namespace) -> int:
-    """Run the action that was chosen, and return the exit status."""
-
-    async def work(ask: Ask) -> None:
-        match arguments.action:
-            case "list":
-                content = await ask("GET", "keys", {"team": arguments.team} if arguments.team else None)
-            case "create":
-                body = body_of(arguments, (*_OPTIONS, _SHA256), team=arguments.team)
-                _show_new(arguments, await ask("POST", "keys", None, body))
-                return
-            case "update":
-                content = await ask("PATCH", f"keys/{arguments.id}", None, body_of(arguments, _OPTIONS))
-            case "revoke":
-                content = await ask("POST", f"keys/{arguments.id}/revoke")
-            case _:
-                content = await ask("DELETE", f"keys/{arguments.id}")
-                show(arguments, content, {"key": "id", "deleted": "deleted"})
-                return
-        show(arguments, content, _COLUMNS)
-
-    return run_with(arguments, work)
-
-
-def _show_new(arguments: argparse.Namespace, content: dict[str, object]) -> None:
-    show(arguments, content, _COLUMNS)
+def _show_new(arguments: argparse.Namespace, content: Any, columns: Mapping[str, str]) -> None:
+    show(arguments, content, columns)
     if not arguments.json and "key" in content:
         sys.stdout.write(f"\n{content['key']}\n")
         print("This is the only time that the key is shown.", file=sys.stderr)

@@ -2,7 +2,9 @@
 
 import argparse
 
-from proxy.cli.admin_client import LIMITS, Actions, Ask, Option, body_of, names, run_with, show
+from proxy.cli.admin_client import LIMITS, Actions, Option, Request, names, run
+
+__all__ = ["configure", "run"]
 
 _OPTIONS = (
     *LIMITS,
@@ -28,30 +30,21 @@ _COLUMNS = {
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the command's arguments."""
     actions = Actions(parser)
-    actions.add("list", "list all teams")
-    actions.add("create", "make a team", _OPTIONS).add_argument("name")
-    actions.add("update", "change the given fields", _OPTIONS).add_argument("name")
-    delete = actions.add("delete", "delete a team and its budgets; its spend stays in the ledger")
+    actions.add("list", "list all teams", Request("GET", "teams", _COLUMNS))
+    actions.add(
+        "create",
+        "make a team",
+        Request("POST", "teams", _COLUMNS, _OPTIONS, fields=("name",)),
+    ).add_argument("name")
+    actions.add(
+        "update",
+        "change the given fields",
+        Request("PATCH", "teams/{name}", _COLUMNS, _OPTIONS),
+    ).add_argument("name")
+    delete = actions.add(
+        "delete",
+        "delete a team and its budgets; its spend stays in the ledger",
+        Request("DELETE", "teams/{name}", {"team": "name", "deleted": "deleted", "keys": "keys"}, query=("force",)),
+    )
     delete.add_argument("name")
-    delete.add_argument("--force", action="store_true", help="delete its keys, too")
-
-
-def run(arguments: argparse.Namespace) -> int:
-    """Run the action that was chosen, and return the exit status."""
-
-    async def work(ask: Ask) -> None:
-        match arguments.action:
-            case "list":
-                content = await ask("GET", "teams")
-            case "create":
-                content = await ask("POST", "teams", None, body_of(arguments, _OPTIONS, name=arguments.name))
-            case "update":
-                content = await ask("PATCH", f"teams/{arguments.name}", None, body_of(arguments, _OPTIONS))
-            case _:
-                query = {"force": "true"} if arguments.force else None
-                content = await ask("DELETE", f"teams/{arguments.name}", query)
-                show(arguments, content, {"team": "name", "deleted": "deleted", "keys": "keys"})
-                return
-        show(arguments, content, _COLUMNS)
-
-    return run_with(arguments, work)
+    delete.add_argument("--force", action="store_const", const="true", help="delete its keys, too")

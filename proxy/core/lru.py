@@ -1,9 +1,11 @@
-"""A table that is bounded by the memory of its entries. The least recently used entries are dropped first.
+"""Tables that are bounded by the memory or by the number of their entries. The least recently used entries are dropped
+first.
 
 The weights of entries are estimates in bytes, taken from the lengths of what an entry holds: an exact count would cost
 more than it is worth. A test compares the estimates with real memory (tests/unit/core/planner/test_planner_memory.py).
 """
 
+import math
 from collections import OrderedDict
 from collections.abc import Callable
 from typing import TypeVar
@@ -13,14 +15,21 @@ V = TypeVar("V")
 
 
 class Bounded(OrderedDict[K, V]):
-    """Entries in the order of their use. ``used`` says that an entry was used, and may have grown."""
+    """Entries in the order of their use. ``used`` says that an entry was used, and may have grown. There are never more
+    than ``most_entries``."""
 
-    def __init__(self, most_bytes: int, weigh: Callable[[V], int]) -> None:
+    def __init__(self, most_bytes: int, weigh: Callable[[V], int], most_entries: float = math.inf) -> None:
         super().__init__()
         self._most = most_bytes
         self._weigh = weigh
+        self._most_entries = most_entries
         self._weights: dict[K, int] = {}
         self.bytes = 0
+
+    def put(self, key: K, entry: V) -> None:
+        """Set an entry, which is used thereby."""
+        self[key] = entry
+        self.used(key)
 
     def used(self, key: K) -> None:
         """Re-weigh the entry, move it to the end, and drop the least recently used others while there is no room. The
@@ -29,10 +38,32 @@ class Bounded(OrderedDict[K, V]):
         self.bytes += weight - self._weights.get(key, 0)
         self._weights[key] = weight
         self.move_to_end(key)
-        while self.bytes > self._most and len(self) > 1:
+        while len(self) > 1 and (self.bytes > self._most or len(self) > self._most_entries):
             self.drop_oldest()
 
     def drop_oldest(self) -> None:
         """Forget the entry whose use is the longest ago."""
         key, _ = self.popitem(last=False)
         self.bytes -= self._weights.pop(key, 0)
+
+
+class LastUsed(OrderedDict[K, V]):
+    """At most so many entries, in the order of their use."""
+
+    def __init__(self, most: int) -> None:
+        super().__init__()
+        self._most = most
+
+    def find(self, key: K) -> V | None:
+        """The entry, which is used thereby; None where there is none."""
+        entry = self.get(key)
+        if entry is not None:
+            self.move_to_end(key)
+        return entry
+
+    def put(self, key: K, entry: V) -> None:
+        """Set an entry, which is used thereby. The entry whose use is the longest ago makes room for it."""
+        self[key] = entry
+        self.move_to_end(key)
+        if len(self) > self._most:
+            self.popitem(last=False)

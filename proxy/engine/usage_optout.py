@@ -1,9 +1,9 @@
 """Deployments that refuse to be asked for usage in streams. Times are the process's own."""
 
-from collections import OrderedDict
 from collections.abc import Callable
 from time import perf_counter
 
+from proxy.core.lru import LastUsed
 from proxy.ports import Deployment
 
 # Names behind a wildcard are the clients' choice: the memory of them is bounded.
@@ -17,14 +17,11 @@ class UsageOptOut:
 
     def __init__(self, now: Callable[[], float] = perf_counter) -> None:
         self._now = now
-        self._until: OrderedDict[str, float] = OrderedDict()
+        self._until: LastUsed[str, float] = LastUsed(_MOST)
 
     def add(self, deployment: Deployment) -> None:
         """It has refused the question, and taken the same request without."""
-        self._until[deployment.id] = self._now() + _FOR_S
-        self._until.move_to_end(deployment.id)
-        if len(self._until) > _MOST:
-            self._until.popitem(last=False)
+        self._until.put(deployment.id, self._now() + _FOR_S)
 
     def __contains__(self, deployment: Deployment) -> bool:
         until = self._until.get(deployment.id)

@@ -51,7 +51,7 @@ class BlobWrites:
     def put(self, scope: str, blobs: Mapping[str, bytes], now: float) -> None:
         """Have these written."""
         for name, blob in blobs.items():
-            self._wait((scope, name), blob)
+            self._waiting.put((scope, name), blob)
         self._now = now
         if self._writing is None or self._writing.done():
             self._writing = spawn(self._write_on(), self._tasks)
@@ -102,18 +102,12 @@ class BlobWrites:
         newer, self._waiting = self._waiting, self._empty()
         for scope, blobs in calls:
             for name, blob in blobs.items():
-                self._wait((scope, name), blob)
+                self._waiting.put((scope, name), blob)
         for key, blob in newer.items():
-            self._wait(key, blob)
-
-    def _wait(self, key: Key, blob: bytes) -> None:
-        self._waiting[key] = blob
-        self._waiting.used(key)
-        if len(self._waiting) > _MOST_WAITING:
-            self._waiting.drop_oldest()
+            self._waiting.put(key, blob)
 
     def _empty(self) -> Bounded[Key, bytes]:
-        return Bounded(self._most_bytes, len)
+        return Bounded(self._most_bytes, len, _MOST_WAITING)
 
 
 def _parts(blobs: Mapping[str, bytes]) -> list[dict[str, bytes]]:

@@ -144,8 +144,7 @@ class SharedLayoutStore:
     def _see(self, scope: str, blobs: Mapping[str, bytes]) -> None:
         for name, blob in blobs.items():
             if len(blob) >= _WORTH_BYTES:
-                self._seen[scope, name] = blob
-                self._seen.used((scope, name))
+                self._seen.put((scope, name), blob)
 
     def _news(self, scope: str, names: Sequence[str]) -> list[str]:
         """What has to be asked for: everything, where others write, too."""

@@ -5,6 +5,7 @@ It is learnt from what providers report and kept in memory, so that it begins an
 
 from dataclasses import dataclass
 
+from proxy.core.lru import LastUsed
 from proxy.engine.exchange import Exchange
 from proxy.ports import Deployment
 
@@ -34,7 +35,7 @@ class OutputEstimates:
     """What was learnt, by deployment."""
 
     def __init__(self) -> None:
-        self._known: dict[str, _Learnt] = {}
+        self._known: LastUsed[str, _Learnt] = LastUsed(_MOST_DEPLOYMENTS)
 
     def factor(self, deployment: Deployment) -> float:
         """By how much the provider's count of a prompt may pass ours."""
@@ -61,9 +62,8 @@ class OutputEstimates:
             return
         habit = self._known.get(deployment.name)
         if habit is None:
-            if len(self._known) >= _MOST_DEPLOYMENTS:
-                del self._known[next(iter(self._known))]
-            habit = self._known[deployment.name] = _Learnt()
+            habit = _Learnt()
+            self._known.put(deployment.name, habit)
         if not exchange.requested.demand.wants.tier:
             habit.tier = exchange.answer.outcome.reported.tier
         habit.output_tokens += _OUTPUT_WEIGHT * (usage.output - habit.output_tokens)

@@ -5,9 +5,9 @@ OpenAI up to GPT-5.5 ("Prompt caching"): requests are routed by a hash of their 
 """
 
 from bisect import bisect_left, bisect_right
-from collections import OrderedDict
 
 from proxy.core.caches.prompt import Prompt
+from proxy.core.lru import LastUsed
 
 _WINDOW_S = 60.0
 _HEAD_TOKENS = 256
@@ -23,7 +23,7 @@ class Machines:
 
     def __init__(self, rpm: int) -> None:
         self._rpm = rpm
-        self._recent: OrderedDict[_Head, tuple[float, ...]] = OrderedDict()
+        self._recent: LastUsed[_Head, tuple[float, ...]] = LastUsed(_MAX_HEADS)
 
     def scope(self, prompt: Prompt, now: float) -> bytes:
         """The prompt's scope on the machine that a request would reach now."""
@@ -38,15 +38,13 @@ class Machines:
         if not self._rpm or not prompt.ends:
             return
         head = _head(prompt)
-        recent = self._recent.pop(head, ())
-        self._recent[head] = (*recent[bisect_right(recent, now - _WINDOW_S) :], now)
-        if len(self._recent) > _MAX_HEADS:
-            self._recent.popitem(last=False)
+        recent = self._recent.get(head, ())
+        self._recent.put(head, (*recent[bisect_right(recent, now - _WINDOW_S) :], now))
 
     def copy(self) -> "Machines":
         """Counts that go on by themselves."""
         twin = Machines(self._rpm)
-        twin._recent = OrderedDict(self._recent) if self._rpm else OrderedDict()
+        twin._recent.update(self._recent)
         return twin
 
 

@@ -77,8 +77,10 @@ class TierPlanner:
         self._prefix = prefix
         self._sessions = SessionTable(capacity_bytes=memory_bytes // 4, prefix=prefix)
         self._shared_state = SharedState(self._sessions)
-        self._caches: Bounded[bytes, ShadowCaches] = Bounded(memory_bytes // 8, lambda caches: caches.bytes)
-        self._natural: Bounded[str, Layout] = Bounded(memory_bytes // 16, _layout_bytes)
+        self._caches: Bounded[bytes, ShadowCaches] = Bounded(
+            memory_bytes // 8, lambda caches: caches.bytes, _MAX_CACHES
+        )
+        self._natural: Bounded[str, Layout] = Bounded(memory_bytes // 16, _layout_bytes, _MAX_NATURAL)
         self._tool_orders = ToolOrders(capacity_bytes=memory_bytes // 32)
         self._words = FileWords(capacity_bytes=memory_bytes // 64)
 
@@ -317,10 +319,8 @@ class TierPlanner:
         """The client's order. The positions that the session's request before had, too, are taken over."""
         has_media = incoming.transcript.has_media
         seed = seed_of(incoming.request.members, incoming.route.profile, incoming.account, has_media=has_media)
-        natural = self._natural[session.id] = Layout(seed, elements.natural, self._natural.get(session.id))
-        self._natural.used(session.id)
-        if len(self._natural) > _MAX_NATURAL:
-            self._natural.drop_oldest()
+        natural = Layout(seed, elements.natural, self._natural.get(session.id))
+        self._natural.put(session.id, natural)
         return natural
 
     def _choose(
@@ -372,10 +372,8 @@ class TierPlanner:
     def _caches_of(self, account: bytes, profile: CacheProfile) -> ShadowCaches:
         caches = self._caches.get(account)
         if caches is None:
-            caches = self._caches[account] = ShadowCaches.of(profile)
-            self._caches.used(account)
-            if len(self._caches) > _MAX_CACHES:
-                self._caches.drop_oldest()
+            caches = ShadowCaches.of(profile)
+            self._caches.put(account, caches)
         else:
             self._caches.move_to_end(account)
         return caches

@@ -1,7 +1,6 @@
 """One incoming message: its parts as a provider's cache counts them, read once per distinct message."""
 
 import re
-from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
@@ -11,6 +10,7 @@ from msgspec import Raw
 
 from proxy.core.caches.prompt import Life
 from proxy.core.digest import digest
+from proxy.core.lru import Bounded
 from proxy.core.recognition.pieces import Cut, MessageKind, PieceKind, Recogniser, Recognition, recognise_text
 from proxy.core.recognition.text_blocks import closes_fences
 from proxy.core.request.tokens import IMAGE_TOKENS, MESSAGE_OVERHEAD_TOKENS, TokenCounter
@@ -113,8 +113,7 @@ class MessageReader:
         self._counter = counter
         self._recognisers = tuple(sorted(recognisers, key=lambda r: (r.priority, r.name)))
         self._capacity = capacity_bytes
-        self._size = 0
-        self._known: OrderedDict[_Key, Message] = OrderedDict()
+        self._known: Bounded[_Key, Message] = Bounded(capacity_bytes, weight_of)
         self._base = base
 
     def read(self, raw: Raw) -> Message:
@@ -127,7 +126,7 @@ class MessageReader:
             return known
         before = self._base._known.get(key) if self._base is not None else None
         message = before if before is not None and before.raw == content else self._parse(content)
-        self._keep(key, message)
+        self._known.put(key, message)
         return message
 
     def unread(self, raws: Sequence[Raw]) -> list[Raw]:
@@ -147,17 +146,7 @@ class MessageReader:
         """Take over what another reader has read."""
         self._counter.merge(other._counter)
         for key, message in other._known.items():
-            self._keep(key, message)
-
-    def _keep(self, key: _Key, message: Message) -> None:
-        old = self._known.pop(key, None)
-        if old is not None:
-            self._size -= weight_of(old)
-        self._size += weight_of(message)
-        self._known[key] = message
-        while self._size > self._capacity and len(self._known) > 1:
-            _, old = self._known.popitem(last=False)
-            self._size -= weight_of(old)
+            self._known.put(key, message)
 
     def _parse(self, raw: bytes) -> Message:
         plain = _plain(raw)

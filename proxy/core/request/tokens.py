@@ -1,8 +1,8 @@
 """Token counts, counted once per digest."""
 
-from collections import OrderedDict
 from collections.abc import Callable
 
+from proxy.core.lru import LastUsed
 from proxy.core.request.token_estimate import estimate
 
 Encode = Callable[[str], int]
@@ -66,7 +66,7 @@ class TokenCounter:
         self._encode = encode
         self._capacity = capacity
         self._base = base
-        self._counts: OrderedDict[bytes, int] = OrderedDict()
+        self._counts: LastUsed[bytes, int] = LastUsed(capacity)
 
     def fork(self) -> "TokenCounter":
         """A counter that knows what this one knows and may be used in another thread; see ``merge``."""
@@ -74,19 +74,15 @@ class TokenCounter:
 
     def merge(self, other: "TokenCounter") -> None:
         """Take over what another counter has counted."""
-        self._counts.update(other._counts)
-        while len(self._counts) > self._capacity:
-            self._counts.popitem(last=False)
+        for digest, count in other._counts.items():
+            self._counts.put(digest, count)
 
     def count(self, digest: bytes, text: str) -> int:
         """Tokens of ``text``, whose digest is ``digest``."""
-        known = self._counts.get(digest)
+        known = self._counts.find(digest)
         if known is not None:
-            self._counts.move_to_end(digest)
             return known
         before = self._base._counts.get(digest) if self._base is not None else None
         count = self._encode(text) if before is None else before
-        self._counts[digest] = count
-        if len(self._counts) > self._capacity:
-            self._counts.popitem(last=False)
+        self._counts.put(digest, count)
         return count

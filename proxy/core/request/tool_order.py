@@ -8,10 +8,10 @@ its tools says where they stand: those pass as they came.
 """
 
 import json
-from collections import OrderedDict
 from dataclasses import dataclass
 
 from proxy.core.digest import digest
+from proxy.core.lru import Bounded, LastUsed
 from proxy.core.request.message import MARK_KEYS
 
 _MAX_SETS = 1024
@@ -24,36 +24,25 @@ class ToolOrders:
     """The first form of each set of tools, by the scope that it was sent in; least recently used out first."""
 
     def __init__(self, *, capacity_bytes: int = _MAX_BYTES) -> None:
-        self._capacity = capacity_bytes
-        self._size = 0
-        self._first: OrderedDict[tuple[bytes, bytes], bytes] = OrderedDict()
-        self._sets: OrderedDict[tuple[bytes, bytes], bytes] = OrderedDict()
+        self._first: Bounded[tuple[bytes, bytes], bytes] = Bounded(capacity_bytes, len, _MAX_SETS)
+        self._sets: LastUsed[tuple[bytes, bytes], bytes] = LastUsed(_MAX_SETS)
 
     def steady(self, scope: bytes, form: bytes, raw: bytes) -> bytes | None:
         """The array as this scope first sent it, where it sends the same tools in another order or form now; else None.
         ``form`` is the digest of this one, an array of objects."""
         if any(f'"{key}"'.encode() in raw for key in MARK_KEYS):
             return None
-        known = self._sets.get((scope, form))
+        known = self._sets.find((scope, form))
         if known is None:
-            known = self._sets[scope, form] = _set_of(raw)
-            if len(self._sets) > _MAX_SETS:
-                self._sets.popitem(last=False)
-        self._sets.move_to_end((scope, form))
+            known = _set_of(raw)
+            self._sets.put((scope, form), known)
         key = (scope, known)
         first = self._first.get(key)
         if first is None:
-            self._keep(key, raw)
+            self._first.put(key, raw)
             return None
         self._first.move_to_end(key)
         return first if first != raw else None
-
-    def _keep(self, key: tuple[bytes, bytes], raw: bytes) -> None:
-        self._first[key] = raw
-        self._size += len(raw)
-        while len(self._first) > 1 and (self._size > self._capacity or len(self._first) > _MAX_SETS):
-            _, gone = self._first.popitem(last=False)
-            self._size -= len(gone)
 
 
 @dataclass(frozen=True, slots=True)

@@ -50,7 +50,9 @@ class ToolReader:
     def __init__(self, counter: TokenCounter, *, capacity_bytes: int = 32 * 2**20) -> None:
         self._counter = counter
         self._base: ToolReader | None = None
-        self._known: Bounded[tuple[int, bytes], tuple[bytes, Element]] = Bounded(capacity_bytes, _weight)
+        self._known: Bounded[tuple[int, bytes], tuple[bytes, Element]] = Bounded(
+            capacity_bytes, _weight, _MAX_REMEMBERED
+        )
 
     def fork(self) -> "ToolReader":
         """A reader for another thread, which knows what this one knows; ``merge`` brings the result back."""
@@ -62,7 +64,7 @@ class ToolReader:
         """Take over what another reader has read."""
         self._counter.merge(other._counter)
         for key, known in other._known.items():
-            self._keep(key, known)
+            self._known.put(key, known)
 
     def read(self, raw: Raw | bytes | None) -> tuple[Element, ...]:
         """One element for all tools; nothing where there are none. Raises Unreadable for no array of objects."""
@@ -76,14 +78,8 @@ class ToolReader:
             known = self._base._known.get(key)
         if known is None or known[0] != content:
             known = (content, self._parse(content))
-        self._keep(key, known)
+        self._known.put(key, known)
         return (known[1],)
-
-    def _keep(self, key: tuple[int, bytes], known: tuple[bytes, Element]) -> None:
-        self._known[key] = known
-        if len(self._known) > _MAX_REMEMBERED:
-            self._known.drop_oldest()
-        self._known.used(key)
 
     def _parse(self, content: bytes) -> Element:
         parts = []

@@ -1,13 +1,13 @@
 """Sessions, recognised without the client's help, and what each has taught."""
 
-from collections import OrderedDict, deque
+from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from operator import attrgetter
 
 from proxy.core.digest import digest
 from proxy.core.layout.tiers import Classic
-from proxy.core.lru import Bounded
+from proxy.core.lru import Bounded, LastUsed
 from proxy.core.recognition.pieces import MessageKind, PieceKind, Recognition
 from proxy.core.request.message import Message
 from proxy.core.request.transcript import Transcript
@@ -133,12 +133,11 @@ class SessionTable:
 
     def __init__(self, *, capacity_bytes: int = 128 * 2**20, prefix: str = "s") -> None:
         self.prefix = prefix
-        self._sessions: Bounded[str, Session] = Bounded(capacity_bytes // 2, _session_bytes)
-        self._lanes: Bounded[bytes, SessionCohort] = Bounded(capacity_bytes // 3, _lane_bytes)
-        self._heads: Bounded[PreambleKey, PreambleChanges] = Bounded(capacity_bytes // 6, _head_bytes)
+        self._sessions: Bounded[str, Session] = Bounded(capacity_bytes // 2, _session_bytes, _MAX_SESSIONS)
+        self._lanes: Bounded[bytes, SessionCohort] = Bounded(capacity_bytes // 3, _lane_bytes, _MAX_LANES)
+        self._heads: Bounded[PreambleKey, PreambleChanges] = Bounded(capacity_bytes // 6, _head_bytes, _MAX_LANES)
         self._bases: dict[tuple[str, str], bytes] = {}
-        self._by_pair: OrderedDict[Mark, str] = OrderedDict()
-        self._most_pairs = min(_MAX_PAIRS, capacity_bytes // _PAIR_SHARE)
+        self._by_pair: LastUsed[Mark, str] = LastUsed(min(_MAX_PAIRS, capacity_bytes // _PAIR_SHARE))
         self._next = 1
 
     def __len__(self) -> int:
@@ -179,7 +178,7 @@ class SessionTable:
         marks = [(base, pair) for _, pair in newest if pair != opening]
         marks += [] if session.requests else _grown(base, pairs, -2, len(pairs))
         for mark in marks:
-            self._remember(mark, session.id)
+            self._by_pair.put(mark, session.id)
         if opening and (hint or len(pairs) <= 1 + bool(session.requests)):
             marks += self._remember_opening(base, cohort_key, opening, session.id)
         session.known_by = tuple(marks)
@@ -215,7 +214,7 @@ class SessionTable:
     def point(self, mark: Mark, session: str) -> None:
         """Another process knows a session by this mark; one that is here keeps it."""
         if self._by_pair.get(mark, "") not in self._sessions:
-            self._remember(mark, session)
+            self._by_pair.put(mark, session)
 
     def unite(self, place: SessionKeys) -> None:
         """Of the sessions that a request's turns are known by, one that has had a single request gives way to the one
@@ -226,7 +225,7 @@ class SessionTable:
         eldest = max((session for _, session in known), key=attrgetter("requests"), default=None)
         for mark, session in known:
             if eldest is not None and session.requests <= 1 < eldest.requests:
-                self._remember(mark, eldest.id)
+                self._by_pair.put(mark, eldest.id)
 
     def begin(self, session: str, cohort_key: bytes, preamble_key: PreambleKey, has_tools: bool) -> Session:
         """A session of that id, of which nothing is known yet."""
@@ -235,9 +234,7 @@ class SessionTable:
         new.cohort_key, new.preamble_key = cohort_key, preamble_key
         # What the prompt begins with: the tools, which stand in front of all else, or the whole head.
         new.cohort.key = new.cohort.key or preamble_key[1] or cohort_key
-        self._sessions[session] = new
-        if len(self._sessions) > _MAX_SESSIONS:
-            self._sessions.drop_oldest()
+        self._sessions.put(session, new)
         return new
 
     def _continued(self, base: bytes, pairs: Sequence[tuple[int, bytes]]) -> Session | None:
@@ -264,10 +261,10 @@ class SessionTable:
         return session
 
     def _remember_opening(self, base: bytes, cohort_key: bytes, opening: bytes, session: str) -> list[Mark]:
-        self._remember((cohort_key, opening), session)
+        self._by_pair.put((cohort_key, opening), session)
         # The first one that began like this keeps it: a side call does not take the conversation's place.
         if self._by_pair.get((base, opening), "") not in self._sessions:
-            self._remember((base, opening), session)
+            self._by_pair.put((base, opening), session)
         return [mark for mark in ((cohort_key, opening), (base, opening)) if self._by_pair[mark] == session]
 
     def _base(self, scope: str, model: str) -> bytes:
@@ -284,8 +281,6 @@ class SessionTable:
         records = self._heads.get(key)
         if records is None:
             records = self._heads[key] = PreambleChanges()
-            if len(self._heads) > _MAX_LANES:
-                self._heads.drop_oldest()
         self._heads.used(key)
         return records
 
@@ -294,16 +289,8 @@ class SessionTable:
         cohort = self._lanes.get(key)
         if cohort is None:
             cohort = self._lanes[key] = SessionCohort(has_tools)
-            if len(self._lanes) > _MAX_LANES:
-                self._lanes.drop_oldest()
         self._lanes.used(key)
         return cohort
-
-    def _remember(self, pair: Mark, session: str) -> None:
-        self._by_pair[pair] = session
-        self._by_pair.move_to_end(pair)
-        if len(self._by_pair) > self._most_pairs:
-            self._by_pair.popitem(last=False)
 
 
 def _grown(base: bytes, pairs: Sequence[tuple[int, bytes]], place: int, count: int) -> list[Mark]:

@@ -1,13 +1,13 @@
 """Messages and tools to blocks, read once per distinct message."""
 
 import re
-from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
 
 from proxy.core.caches.prompt import Life
 from proxy.core.digest import digest
+from proxy.core.lru import LastUsed
 from proxy.core.providers import CacheProfile, MarkPlace
 from proxy.core.request.tokens import IMAGE_TOKENS, MESSAGE_OVERHEAD_TOKENS
 from proxy.upstream.embedded.blocks import Block, BlockKind, BlockMaker, dumps, parsed_value, refuse
@@ -50,39 +50,31 @@ class TurnReader:
     """Reads messages as one provider does, remembering them by the digest of their raw JSON."""
 
     def __init__(self, maker: BlockMaker, profile: CacheProfile, *, remembered: int = KNOWN_TURNS) -> None:
-        self._remembered = remembered
         self._maker = maker
         self.profile = profile
-        self._turns: OrderedDict[bytes, Turn] = OrderedDict()
-        self._tools: OrderedDict[bytes, tuple[Block, ...]] = OrderedDict()
+        self._turns: LastUsed[bytes, Turn] = LastUsed(remembered)
+        self._tools: LastUsed[bytes, tuple[Block, ...]] = LastUsed(remembered // 100)
 
     def turn(self, raw: bytes, at: str) -> Turn:
         """The message whose JSON is ``raw``; ``at`` is its path for error messages."""
         key = sha256(raw).digest()
-        known = self._turns.get(key)
-        if known is not None:
-            self._turns.move_to_end(key)
-            return known
-        turn = self.read(parsed_value(raw, at), at)
-        self._turns[key] = turn
-        if len(self._turns) > self._remembered:
-            self._turns.popitem(last=False)
+        turn = self._turns.find(key)
+        if turn is None:
+            turn = self.read(parsed_value(raw, at), at)
+            self._turns.put(key, turn)
         return turn
 
     def tools(self, raw: bytes) -> tuple[Block, ...]:
         """The tool definitions whose JSON array is ``raw``."""
         key = sha256(raw).digest()
-        known = self._tools.get(key)
+        known = self._tools.find(key)
         if known is not None:
-            self._tools.move_to_end(key)
             return known
         tools = parsed_value(raw, "tools")
         if not isinstance(tools, list):
             raise refuse("Invalid type for 'tools': expected an array.", "tools", "invalid_type")
         blocks = tuple(self._tool(tool, f"tools[{i}]") for i, tool in enumerate(tools))
-        self._tools[key] = blocks
-        if len(self._tools) > self._remembered // 100:
-            self._tools.popitem(last=False)
+        self._tools.put(key, blocks)
         return blocks
 
     def read(self, message: object, at: str) -> Turn:

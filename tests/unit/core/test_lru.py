@@ -1,6 +1,6 @@
 """What does not fit goes, least recently used first."""
 
-from proxy.core.lru import Bounded
+from proxy.core.lru import Bounded, LastUsed
 
 
 def filled(most: int, *sizes: int) -> Bounded[str, list[int]]:
@@ -39,3 +39,21 @@ def test_the_oldest_can_be_dropped() -> None:
     table = filled(10, 3, 3)
     table.drop_oldest()
     assert (list(table), table.bytes) == (["k1"], 3)
+
+
+def test_there_are_never_more_entries_than_allowed() -> None:
+    table: Bounded[str, str] = Bounded(100, len, most_entries=2)
+    for key in ("a", "b", "a", "c"):
+        table.put(key, key)
+    assert (list(table), table.bytes) == (["a", "c"], 2)
+
+
+def test_the_last_used_are_kept() -> None:
+    table: LastUsed[str, int] = LastUsed(2)
+    table.put("a", 1)
+    table.put("b", 2)
+    assert (table.find("a"), table.find("x")) == (1, None)
+    table.put("c", 3)
+    assert list(table) == ["a", "c"]
+    table.put("a", 4)
+    assert dict(table) == {"c": 3, "a": 4}
