@@ -57,10 +57,6 @@ class Worker:
     metrics: SharedMetrics
 
 
-def _no_obstacle() -> str:
-    return ""
-
-
 @dataclass(frozen=True, slots=True)
 class _State:
     """What outlives a request: the store, the time that it goes by, and the teams, keys and budgets in it."""
@@ -78,7 +74,7 @@ async def build(
     upstreams: Mapping[Transport, Upstream] | None = None,
     readings: Readings | None = None,
     encode: Encode | None = None,
-    obstacle: Callable[[], str] = _no_obstacle,
+    obstacle: Callable[[], str] = str,
     worker: Worker | None = None,
     wait: Callable[[float], Awaitable[None]] = asyncio.sleep,
 ) -> Assembly:

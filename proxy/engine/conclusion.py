@@ -7,6 +7,7 @@ and no step can keep another from happening.
 
 import asyncio
 import logging
+from collections.abc import Awaitable
 from dataclasses import replace
 
 from proxy.core.account.objects import Act
@@ -86,7 +87,10 @@ class Conclusion:
         together."""
         custody, outcome = self._custody, exchange.answer.outcome
         if custody is not None and is_deferred(exchange):
-            await asyncio.gather(self._defer(exchange), self._remember(custody, exchange, bill_of(exchange)))
+            await asyncio.gather(
+                _contained("admission.defer", self._ports.admission.defer(exchange)),
+                _contained("custody.remember", custody.remember(exchange, bill_of(exchange))),
+            )
             return
         if custody is None or outcome.said is None or exchange.objects.operation.act is Act.LIST:
             await self._settle(exchange)
@@ -94,7 +98,7 @@ class Conclusion:
         if shows_end(exchange):
             await self._settle_owed(custody, exchange)
         if has_news(exchange):
-            await asyncio.gather(self._settle(exchange), self._remember(custody, exchange))
+            await asyncio.gather(self._settle(exchange), _contained("custody.remember", custody.remember(exchange)))
         else:
             await self._settle(exchange)
 
@@ -102,9 +106,8 @@ class Conclusion:
         """The answer shows that the provider has ended its work: whoever made the object is billed now."""
         with suppress_and_log("admission.settle_later"):
             said = shown.answer.outcome.said
-            assert shown.principal is not None
             assert said is not None
-            bill = await custody.take_bill(shown.principal.team, said.id)
+            bill = await custody.take_bill(shown.admitted.team, said.id)
             exchange = owing(bill, shown, self._ports.models) if bill else None
             if exchange is None:
                 return
@@ -114,13 +117,10 @@ class Conclusion:
             await self._ports.admission.settle_later(exchange)
 
     async def _settle(self, exchange: Exchange) -> None:
-        with suppress_and_log("admission.settle"):
-            await self._ports.admission.settle(exchange)
+        await _contained("admission.settle", self._ports.admission.settle(exchange))
 
-    async def _defer(self, exchange: Exchange) -> None:
-        with suppress_and_log("admission.defer"):
-            await self._ports.admission.defer(exchange)
 
-    async def _remember(self, custody: Custody, exchange: Exchange, bill: str = "") -> None:
-        with suppress_and_log("custody.remember"):
-            await custody.remember(exchange, bill)
+async def _contained(step: str, work: Awaitable[None]) -> None:
+    """Do the work; a failure of it is logged, and goes no further."""
+    with suppress_and_log(step):
+        await work

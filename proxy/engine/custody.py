@@ -68,8 +68,7 @@ class Custody:
         segments = exchange.parsed.segments
         operation = operation_of(exchange.arrival.method, segments)
         exchange.objects = ObjectUse(operation)
-        principal = exchange.principal
-        assert principal is not None
+        principal = exchange.admitted
         if not principal.is_confined:
             return
         named = _in_query(client.query)
@@ -153,7 +152,6 @@ class Custody:
             return ""
 
     def _record(self, name: str, family: str, exchange: Exchange, deployment: Deployment, bill: str) -> ObjectRecord:
-        assert exchange.principal is not None
         is_passing = exchange.objects.operation.is_passing and family in (
             RESPONSES,
             COMPLETIONS,
@@ -162,7 +160,7 @@ class Custody:
         keep_s = min(self._bounds.keep_s, _PASSING_S) if is_passing else self._bounds.keep_s
         return ObjectRecord(
             name=_kept(name),
-            team=exchange.principal.team,
+            team=exchange.admitted.team,
             family=family,
             server=_server(deployment),
             deployment=deployment.id,
@@ -171,8 +169,7 @@ class Custody:
         )
 
     async def _check(self, exchange: Exchange, named: Sequence[Reference]) -> None:
-        principal = exchange.principal
-        assert principal is not None
+        principal = exchange.admitted
         asked = [one for one in named if not is_allowed(principal.paths, one.family.split("/"))]
         if not asked:
             return

@@ -72,9 +72,8 @@ def shows_end(exchange: Exchange) -> bool:
 
 def bill_of(exchange: Exchange) -> str:
     """The bill that waits with the object."""
-    principal, deployment = exchange.principal, exchange.deployment
+    principal, deployment = exchange.admitted, exchange.deployment
     arrival, requested, planned = exchange.arrival, exchange.requested, exchange.planned
-    assert principal is not None
     assert deployment is not None
     bill = Bill(
         arrival.id, arrival.now, arrival.path, deployment.id, requested.model, principal.team, principal.key_id,

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 from http import HTTPStatus
 
 from proxy.core.wire.json_body import Unreadable, text_value
-from proxy.engine.headers import get
+from proxy.engine.headers import content_type, get
 from proxy.errors import ProxyError, UpstreamRejected, error_body
 from proxy.ports import Answer, Headers
 
@@ -38,7 +38,7 @@ class ShapedAnswer:
 
 def is_bare(answer: Answer) -> bool:
     """Whether it is an error that does not say of itself that it is JSON, or a stream of events."""
-    kind = (get(answer.headers, "content-type") or "").lower()
+    kind = content_type(answer.headers)
     return answer.status >= 400 and "json" not in kind and not kind.startswith("text/event-stream")
 
 
@@ -47,7 +47,7 @@ async def shaped(answer: Answer) -> Answer:
     found = await _read(answer)
     if _is_object(found):
         return ShapedAnswer(answer, found)
-    kind = (get(answer.headers, "content-type") or "").lower()
+    kind = content_type(answer.headers)
     is_text = kind.startswith("text/plain") and get(answer.headers, "content-encoding") in (None, "identity")
     text = " ".join(found.decode("utf-8", "replace").split())[:_SHOWN_CHARS] if is_text else ""
     message = f"the upstream answered {answer.status}{_phrase(answer.status)}, without an error object"

@@ -156,6 +156,12 @@ class Exchange:
     _path: Path | None = field(default=None, repr=False)
 
     @property
+    def admitted(self) -> Principal:
+        """The principal of an exchange that was admitted."""
+        assert self.principal is not None
+        return self.principal
+
+    @property
     def parsed(self) -> Path:
         """The path's reading, which every check shares. Raises NotFound for a path that can be read in several ways."""
         if self._path is None:

@@ -53,6 +53,17 @@ def get(headers: Headers, name: str) -> str | None:
     return None
 
 
+def content_type(headers: Headers) -> str:
+    """The type of a body, in lower case; empty where none is given."""
+    return (get(headers, "content-type") or "").lower()
+
+
+def content_length(headers: Headers) -> int | None:
+    """How many bytes a body has; None where no plain number says so."""
+    text = get(headers, "content-length")
+    return int(text) if text is not None and text.isdecimal() else None
+
+
 def is_safe(value: str) -> bool:
     """The value can stand in a header: no line break or other control character."""
     return _CONTROL.search(value) is None

@@ -75,8 +75,7 @@ class Intake:
     async def route(self, exchange: Exchange, client: Client, raw: Raw, *, may_repeat: bool) -> Route:
         """Who may serve the request, in the order in which its session asks them; only the first of them, once, if the
         request must not be repeated. Raises UnknownModel, Forbidden, InvalidRequest, CircuitOpen."""
-        principal, head, models = exchange.principal, raw.head, self._ports.models
-        assert principal is not None
+        principal, head, models = exchange.admitted, raw.head, self._ports.models
         reach = await self._aside.run_large(raw.size, partial(reach_of_request, exchange.parsed, client, raw))
         if head is not None:
             exchange.requested = Requested(head.model, head.stream, head.wants_usage)

@@ -80,8 +80,7 @@ class Listing:
         await self._send(200, None, orjson.dumps(content))
 
     async def _own(self, rows: Sequence[Page]) -> list[Page]:
-        assert self.exchange.principal is not None
-        records = await self.custody.owned(self.exchange.principal.team, [str(row["id"]) for row in rows])
+        records = await self.custody.owned(self.exchange.admitted.team, [str(row["id"]) for row in rows])
         return [row for row, record in zip(rows, records, strict=True) if record is not None]
 
     async def _send(self, status: int, answer: Answer | None, body: bytes) -> None:

@@ -9,7 +9,7 @@ from proxy.core.account.objects import Act
 from proxy.core.request.routing_fields import NO_UTF8, TOO_DEEP, RequestFields, head_of, renamed
 from proxy.engine.client import Client
 from proxy.engine.exchange import Exchange
-from proxy.engine.headers import for_upstream, get
+from proxy.engine.headers import content_length, for_upstream, get
 from proxy.engine.target import sent_query
 from proxy.engine.upload import Upload
 from proxy.errors import InvalidRequest
@@ -107,19 +107,12 @@ def raw_call(
 
 def json_length(client: Client) -> int:
     """What is said of the length of a JSON body that is too long to be read here; other uploads are no prompts."""
-    length = get(client.headers, "content-length") or ""
-    return int(length) if is_json(client) and length.isdecimal() else 0
+    return content_length(client.headers) or 0 if is_json(client) else 0
 
 
 def is_json(client: Client) -> bool:
     """Whether the body says of itself that it is JSON."""
     return any("json" in value.lower() for name, value in client.headers if name == "content-type")
-
-
-def declared_length(client: Client) -> int | None:
-    """How long the client says that the body is."""
-    length = get(client.headers, "content-length") or ""
-    return int(length) if length.isdecimal() else None
 
 
 def has_body(client: Client) -> bool:

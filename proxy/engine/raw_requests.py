@@ -11,11 +11,11 @@ from proxy.engine.client import Client
 from proxy.engine.conclusion import Conclusion
 from proxy.engine.custody import Custody, FileWatch, refers
 from proxy.engine.exchange import Exchange
+from proxy.engine.headers import content_length
 from proxy.engine.intake import Intake, Route
 from proxy.engine.listing import Listing
 from proxy.engine.passthrough import (
     Raw,
-    declared_length,
     has_body,
     is_compressed,
     is_json,
@@ -53,7 +53,7 @@ class RawRequests:
         await self._intake.check_objects(exchange, raw)
         self._intake.arrived(exchange, client, raw.size or json_length(client))
         route = await self._intake.route(exchange, client, raw, may_repeat=raw.may_repeat(exchange))
-        await self._intake.reserve(exchange, route, raw, raw.size or declared_length(client))
+        await self._intake.reserve(exchange, route, raw, raw.size or content_length(client.headers))
         exchange.overhead_s = exchange.elapsed_s()
         if exchange.objects.is_filtered and self._custody is not None:
             attempts = route.attempts

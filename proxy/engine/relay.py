@@ -14,7 +14,7 @@ from proxy.engine.client import Client, ClientDisconnected
 from proxy.engine.conclusion import Conclusion
 from proxy.engine.error_shape import is_bare, shaped
 from proxy.engine.exchange import Exchange, ExchangeOutcome
-from proxy.engine.headers import for_client, get, is_safe, uses_operators_key
+from proxy.engine.headers import content_length, content_type, for_client, get, is_safe, uses_operators_key
 from proxy.engine.read_ahead import with_refusal_read
 from proxy.engine.retry import Attempts, failure_answered, failure_of, refusal_of
 from proxy.engine.retry_body import OurEdit
@@ -81,8 +81,8 @@ class _Last:
 
     def __init__(self, answer: Answer, fold: Fold) -> None:
         self._fold = fold if isinstance(fold, StreamFold) else None
-        length = get(answer.headers, "content-length") or ""
-        self._left = int(length) if self._fold is None and length.isdecimal() else -1
+        length = content_length(answer.headers)
+        self._left = length if self._fold is None and length is not None else -1
         self._kept = b""
 
     @property
@@ -239,7 +239,7 @@ class AnswerRelay:
         until_s = self._exchange.elapsed_s() + _HOLD_S
         if isinstance(fold, StreamFold):
             return _Hold(until_s, is_whole=False) if may_refuse else None
-        is_json = "json" in (get(answer.headers, "content-type") or "").lower()
+        is_json = "json" in content_type(answer.headers)
         return _Hold(until_s, is_whole=True) if is_json and answer.status < 300 and attempts.may_follow else None
 
     async def _go_out(self, out: bytes, status: int, headers: Headers) -> None:
@@ -353,12 +353,11 @@ def _ending(status: int, outcome: Outcome) -> ExchangeOutcome:
 def _fold_of(answer: Answer, exchange: Exchange) -> Fold:
     """How to read an answer. Compressed bytes are not even looked at. Of a stream on a raw path every event passes; it
     is only never cut within one, so that an error event can follow."""
-    kind = (get(answer.headers, "content-type") or "").lower()
+    kind = content_type(answer.headers)
     if get(answer.headers, "content-encoding") not in (None, "", "identity") or answer.status >= 300:
         return RawFold()
     if "json" in kind:
-        length = get(answer.headers, "content-length") or ""
-        return BodyFold(int(length) if length.isdecimal() else 0)
+        return BodyFold(content_length(answer.headers) or 0)
     if kind.startswith("text/event-stream") or (exchange.arrival.is_chat and exchange.requested.stream and not kind):
         return StreamFold(drop_usage=exchange.arrival.is_chat and not exchange.requested.wants_usage)
     return RawFold()

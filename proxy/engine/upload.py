@@ -10,7 +10,7 @@ from proxy.core.account.paths import Path
 from proxy.core.request.routing_fields import RequestFields
 from proxy.engine.client import Client
 from proxy.engine.form import FormScan, boundary_of
-from proxy.engine.headers import get
+from proxy.engine.headers import content_length, content_type, get
 from proxy.errors import InvalidRequest
 
 _PATHS = ("/audio/transcriptions", "/audio/translations", "/images/edits", "/images/variations", "/videos")
@@ -23,7 +23,7 @@ def is_form(client: Client, path: Path) -> bool:
 
 def is_any_form(client: Client) -> bool:
     """Whether the request is a form."""
-    return (get(client.headers, "content-type") or "").strip().lower().startswith("multipart/")
+    return content_type(client.headers).strip().startswith("multipart/")
 
 
 class Upload:
@@ -46,10 +46,8 @@ class Upload:
 
     def length(self, model: str) -> str | None:
         """The length of the form with that name for the model, where the client said how long its own is."""
-        given = get(self._client.headers, "content-length")
-        if given is None or not given.isdecimal():
-            return None
-        return str(int(given) + len(self._front(model)) - len(self._held))
+        given = content_length(self._client.headers)
+        return None if given is None else str(given + len(self._front(model)) - len(self._held))
 
     async def body(self, model: str) -> AsyncIterator[bytes]:
         """The form with that name for the model, as it arrives."""

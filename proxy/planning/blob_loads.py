@@ -54,7 +54,7 @@ class BlobLoads:
         self._calls: Tasks = set()
         self._running = 0
         self._timer: asyncio.TimerHandle | None = None
-        self._is_failing = False
+        self.is_failing = False
         self._again_at = 0.0
         self.silence_s = 0.0
         """How long the store has owed an answer, in its own time; any answer ends the silence."""
@@ -62,12 +62,7 @@ class BlobLoads:
     @property
     def is_away(self) -> bool:
         """Whether the last call failed, and either another one is under way or it is too early for one."""
-        return self._is_failing and (self._running > 0 or asyncio.get_running_loop().time() < self._again_at)
-
-    @property
-    def is_failing(self) -> bool:
-        """Whether the last call failed: the next one finds out whether the store is back."""
-        return self._is_failing
+        return self.is_failing and (self._running > 0 or asyncio.get_running_loop().time() < self._again_at)
 
     async def load(self, scope: str, names: Sequence[str], now: float) -> Answer:
         """The blobs of these names; None where the store could not be asked for all of them."""
@@ -123,9 +118,9 @@ class BlobLoads:
         try:
             blobs = await self._store.load(batch.scope, names, batch.now)
             answer = {name: blob for name, blob in zip(names, blobs, strict=True) if blob is not None}
-            self._is_failing, self.silence_s = False, 0.0
+            self.is_failing, self.silence_s = False, 0.0
         except StoreError:
-            self._is_failing, self._again_at = True, asyncio.get_running_loop().time() + _PAUSE_S
+            self.is_failing, self._again_at = True, asyncio.get_running_loop().time() + _PAUSE_S
             self._failed()
         finally:
             under_way = self._under_way[batch.scope]

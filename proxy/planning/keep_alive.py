@@ -147,17 +147,12 @@ class KeepAlive:
         self._wait = wait
         self._caps = Caps(terms)
         self._held: OrderedDict[str, _Series] = OrderedDict()
-        self._bytes = 0
+        self.held_bytes = 0
         self._tasks: Tasks = set()
         self._is_closed = False
 
     def __len__(self) -> int:
         return len(self._held)
-
-    @property
-    def held_bytes(self) -> int:
-        """What is kept in memory to be sent."""
-        return self._bytes
 
     def returned(self, session: str) -> None:
         """The client is back: what is still to come is not sent. What is under way is not cut off: it is billed."""
@@ -199,8 +194,8 @@ class KeepAlive:
 
     def _hold(self, session: str, series: _Series) -> None:
         self._held[session] = series
-        self._bytes += series.size
-        while len(self._held) > self._terms.max_sessions or self._bytes > self._terms.max_bytes:
+        self.held_bytes += series.size
+        while len(self._held) > self._terms.max_sessions or self.held_bytes > self._terms.max_bytes:
             self._drop(*next(iter(self._held.items())))
         if not series.is_over:
             series.task = spawn(self._run(session, series), self._tasks)
@@ -211,7 +206,7 @@ class KeepAlive:
         series.is_over = True
         if self._held.get(session) is series:
             del self._held[session]
-        self._bytes -= series.size
+        self.held_bytes -= series.size
         if series.task is not None and not series.is_sending:
             series.task.cancel()
 

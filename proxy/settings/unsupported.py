@@ -67,9 +67,8 @@ def effect_of(section: str, key: str) -> tuple[Effect, str]:
         note = table.get(section, {}).get(key)
         if note is not None:
             return effect, note
-    if key in HARMLESS[section]:
-        return Effect.HARMLESS, ""
-    if key.startswith(HARMLESS_PREFIXES[section]) or key.endswith(HARMLESS_SUFFIXES.get(section, ())):
+    has_harmless_end = key.startswith(HARMLESS_PREFIXES[section]) or key.endswith(HARMLESS_SUFFIXES.get(section, ()))
+    if key in HARMLESS[section] or has_harmless_end:
         return Effect.HARMLESS, ""
     for suffix, note in CHANGES_SUFFIXES.get(section, {}).items():
         if key.endswith(suffix):

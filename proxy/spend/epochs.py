@@ -45,15 +45,10 @@ class Epochs:
         self._file = SmallFile(file)
         self._on_change = on_change
         self._every_s = every_s
-        self._known = self._current = ""
+        self._known = self.current = ""
         self._lost = ""
         self._turn = asyncio.Lock()
         self._tasks: Tasks = set()
-
-    @property
-    def current(self) -> str:
-        """The epoch that the store showed last."""
-        return self._current
 
     @property
     def trouble(self) -> str:
@@ -123,7 +118,7 @@ class Epochs:
             await self._store.put_facts(added, overwrite=False)
             facts = await self._store.facts()
         found = epoch.read(facts, self._known)
-        self._current = found.id
+        self.current = found.id
         self._note(found.lost)
         if found.is_trusted and found.id != self._known:
             self._known = found.id

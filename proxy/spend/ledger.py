@@ -53,8 +53,7 @@ def lost_entry(exchange: Exchange, deployment: Deployment, amounts: Mapping[str,
 
 
 def _entry(exchange: Exchange, deployment: Deployment | None, **of_its_end: Any) -> LedgerEntry:
-    principal = exchange.principal
-    assert principal is not None
+    principal = exchange.admitted
     return LedgerEntry(
         exchange_id=exchange.arrival.id,
         at=exchange.arrival.now,

@@ -67,12 +67,11 @@ class BudgetReservations:
         """Set aside the most that this request can cost at its deployment, or at one of the others that may stand in
         for it. Raises BudgetExceeded, RateLimited, BudgetUnavailable, Forbidden, InvalidRequest."""
         deployment = exchange.deployment
-        assert exchange.principal is not None
         assert deployment is not None
-        rules = self._rules.rules(exchange.principal, deployment)
+        rules = self._rules.rules(exchange.admitted, deployment)
         is_hard = any(rule.hard is not None and not rule.is_rate for rule in rules)
         reservation = BudgetReservation(
-            exchange.arrival.id, exchange.principal.team, is_limited=bool(rules), is_hard=is_hard
+            exchange.arrival.id, exchange.admitted.team, is_limited=bool(rules), is_hard=is_hard
         )
         if not rules and not self.store_client.is_durable:
             exchange.reservation = reservation
@@ -120,11 +119,10 @@ class BudgetReservations:
 
     async def settle_later(self, exchange: Exchange) -> None:
         """Write a deferred exchange into the ledger with what it did cost, by the rules that hold for it now."""
-        assert exchange.principal is not None
         assert exchange.deployment is not None
-        rules = self._rules.rules(exchange.principal, exchange.deployment)
+        rules = self._rules.rules(exchange.admitted, exchange.deployment)
         bookings = [booked(rule, NOTHING, exchange.arrival.now) for rule in rules]
-        await self._write(exchange, BudgetReservation(exchange.arrival.id, exchange.principal.team, bookings=bookings))
+        await self._write(exchange, BudgetReservation(exchange.arrival.id, exchange.admitted.team, bookings=bookings))
 
     async def settle(self, exchange: Exchange) -> None:
         """Write the exchange into the ledger, and replace its reservation by what it did cost. When it returns, that is

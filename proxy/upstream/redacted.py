@@ -15,7 +15,7 @@ from proxy.core.response.error_events import ErrorEvents
 from proxy.core.secrets.credentials import ACCOUNT_HEADERS, CREDENTIAL_HEADERS
 from proxy.core.secrets.excerpt import excerpt
 from proxy.core.secrets.redaction import Redaction
-from proxy.engine.headers import get
+from proxy.engine.headers import content_type, get
 from proxy.errors import UpstreamRejected, error_body
 from proxy.ports import Answer, Deployment, Headers
 
@@ -124,7 +124,7 @@ class _RedactedStream(_Redacted):
 
 def _is_stream(answer: Answer) -> bool:
     """Whether the answer is a stream of events that can be read."""
-    kind = (get(answer.headers, "content-type") or "").lower()
+    kind = content_type(answer.headers)
     return kind.startswith("text/event-stream") and get(answer.headers, "content-encoding") in (None, "", "identity")
 
 

@@ -19,10 +19,6 @@ from proxy.web.models import ModelsEndpoint
 from proxy.web.passthrough import PassthroughEndpoint
 
 
-def _no_obstacle() -> str:
-    return ""
-
-
 @dataclass(frozen=True, slots=True)
 class Parts:
     """What an app is made of, built by the caller. ``on_close`` is run after the engine has ended, last one first."""
@@ -30,7 +26,7 @@ class Parts:
     engine: Engine
     models: Models
     metrics: Registry
-    obstacle: Callable[[], str] = _no_obstacle
+    obstacle: Callable[[], str] = str
     faults: Callable[[], Sequence[Fault]] = tuple
     on_close: Sequence[Callable[[], Awaitable[None]]] = ()
     admin: ASGIApp | None = None

@@ -12,7 +12,7 @@ from time import perf_counter
 from starlette.types import Message, Receive, Scope, Send
 
 from proxy.engine import ClientDisconnected, suppress_and_log
-from proxy.engine.headers import get, is_safe
+from proxy.engine.headers import content_length, content_type, is_safe
 from proxy.errors import (
     InternalError,
     PayloadTooLarge,
@@ -109,7 +109,7 @@ class Connection:
 
     async def peek(self, limit: int) -> bytes | None:
         """The whole request body, or None where it is longer than that; ``stream`` has all of it in either case."""
-        if self._length() > limit:
+        if (content_length(self.headers) or 0) > limit:
             return None
         size = 0
         async for chunk in self._chunks():
@@ -140,7 +140,7 @@ class Connection:
     async def start(self, status: int, headers: Headers) -> None:
         """Send status and headers."""
         self.is_started = True
-        self._is_stream = (get(headers, "content-type") or "").lower().startswith("text/event-stream")
+        self._is_stream = content_type(headers).startswith("text/event-stream")
         raw = [(name.encode("latin-1"), value.encode("latin-1", "replace")) for name, value in headers]
         await self._tell({"type": "http.response.start", "status": status, "headers": raw})
 
@@ -200,12 +200,8 @@ class Connection:
             if not self.is_awaited:
                 self._served_by.cancel()
 
-    def _length(self) -> int:
-        text = get(self.headers, "content-length")
-        return int(text) if text is not None and text.isdecimal() else 0
-
     def _check_length(self, limit: int) -> None:
-        if self._length() > limit:
+        if (content_length(self.headers) or 0) > limit:
             raise _too_large(limit)
 
 

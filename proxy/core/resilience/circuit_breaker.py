@@ -46,7 +46,7 @@ class Breaker:
     """The breaker of one upstream. A ``began`` that lets the call go is followed by ``ended`` or ``abandoned``, once,
     with the number that it returned."""
 
-    __slots__ = ("_calls", "_failed", "_is_resting", "_last_probe", "_policy", "_probe", "_until", "_window_from")
+    __slots__ = ("_calls", "_failed", "_last_probe", "_policy", "_probe", "_until", "_window_from", "is_resting")
 
     def __init__(self, policy: BreakerPolicy) -> None:
         self._policy = policy
@@ -54,7 +54,7 @@ class Breaker:
         self._failed = 0
         self._window_from = 0.0
         self._until: float | None = None
-        self._is_resting = False
+        self.is_resting = False
         self._probe = ORDINARY  # the number of the probe that is under way
         self._last_probe = ORDINARY
 
@@ -64,12 +64,7 @@ class Breaker:
             return BreakerState.CLOSED
         if now < self._until:
             return BreakerState.OPEN
-        return BreakerState.CLOSED if self._is_resting else BreakerState.HALF_OPEN
-
-    @property
-    def is_resting(self) -> bool:
-        """Whether it is open because the upstream asked for time."""
-        return self._is_resting
+        return BreakerState.CLOSED if self.is_resting else BreakerState.HALF_OPEN
 
     def admits(self, now: float) -> bool:
         """Whether a call may go out. Half open: one at a time."""
@@ -90,7 +85,7 @@ class Breaker:
                 return self._probe
             case BreakerState.CLOSED if self._until is not None:
                 self._close()
-            case BreakerState.HALF_OPEN | BreakerState.OPEN if not self._is_resting:
+            case BreakerState.HALF_OPEN | BreakerState.OPEN if not self.is_resting:
                 return None
             case _:
                 pass
@@ -117,25 +112,25 @@ class Breaker:
     def rest(self, now: float, seconds: float) -> None:
         """The upstream has said when to come back."""
         until = now + min(seconds, self._policy.most_rest_s)
-        if self._until is None or (self._is_resting and until > self._until):
+        if self._until is None or (self.is_resting and until > self._until):
             self._open(now, until - now)
-            self._is_resting = True
+            self.is_resting = True
 
     def _judge(self, now: float, call: int, *, is_failure: bool) -> None:
         """The end of a call while not closed: the probe's decides, of those that began earlier only a success."""
         is_probe = call != ORDINARY and call == self._probe
-        if not is_failure and not self._is_resting:
+        if not is_failure and not self.is_resting:
             self._close()
         elif is_failure and is_probe:
             self._open(now, self._policy.cooldown_s)
 
     def _open(self, now: float, seconds: float) -> None:
         self._until = now + seconds
-        self._is_resting = False
+        self.is_resting = False
         self._probe = ORDINARY
 
     def _close(self) -> None:
         self._until = None
-        self._is_resting = False
+        self.is_resting = False
         self._probe = ORDINARY
         self._calls = self._failed = 0

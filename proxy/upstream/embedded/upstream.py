@@ -50,7 +50,7 @@ class EmbeddedUpstream:
         self._encode = encode
         self._remembered = remembered
         self._providers: dict[CacheProfile, Provider] = {}
-        self._ledgers: dict[str, Ledger] = {}
+        self.ledgers: dict[str, Ledger] = {}
         self._models: set[str] = set()
         self._struck: Counter[tuple[str, str]] = Counter()
         self._closed = False
@@ -75,12 +75,7 @@ class EmbeddedUpstream:
 
     def ledger(self, account: str) -> Ledger:
         """The totals of an account (``account_name`` of its key)."""
-        return self._ledgers.setdefault(account, Ledger())
-
-    @property
-    def ledgers(self) -> Mapping[str, Ledger]:
-        """Every account's totals."""
-        return self._ledgers
+        return self.ledgers.setdefault(account, Ledger())
 
     async def _route(self, call: Call, body: bytes, ledger: Ledger) -> EmbeddedAnswer:
         method = _ROUTES.get(call.path)
