@@ -31,7 +31,6 @@ Anthropic's: ``{"type": "error", "error": {"type", "message", ...}}`` (https://d
 import json
 from collections.abc import Mapping
 from enum import StrEnum
-from typing import ClassVar
 
 import orjson
 
@@ -58,7 +57,7 @@ class ProxyError(Exception):
     """An error with a status and an OpenAI-shaped body. ``message`` says what to change; it never holds prompt text."""
 
     status: int = 500
-    type: ClassVar[str] = "server_error"
+    type: str = "server_error"
     code: str | None = "internal_error"
 
     def __init_subclass__(cls, status: int | None = None, type: str = "", code: str = "") -> None:
@@ -134,7 +133,7 @@ class RateLimited(ProxyError, status=429, code="rate_limit_exceeded"):
 
     def __init__(self, message: str, *, kind: str, retry_after_s: int) -> None:
         super().__init__(message, headers={"retry-after": str(retry_after_s)})
-        self.kind = kind
+        self.type = kind
 
 
 class BudgetUnavailable(ProxyError, status=503, code="budget_unavailable"):
@@ -177,7 +176,7 @@ class UpstreamRejected(UpstreamError):
         super().__init__(message, param=param, headers=headers)
         self.code = code
         self.status = status
-        self.error_type = error_type
+        self.type = self.error_type = error_type
 
 
 class NotReady(ProxyError, status=503, code="not_ready"):
@@ -200,14 +199,7 @@ def error_form(path: str) -> ErrorForm:
 
 def error_body(error: ProxyError, form: ErrorForm = ErrorForm.OPENAI) -> bytes:
     """The JSON body for an error. Anthropic's form keeps our code and param beside what its own errors have."""
-    match error:
-        case UpstreamRejected():
-            kind = error.error_type
-        case RateLimited():
-            kind = error.kind
-        case _:
-            kind = error.type
-    body = {"message": error.message, "type": kind, "param": error.param, "code": error.code}
+    body = {"message": error.message, "type": error.type, "param": error.param, "code": error.code}
     if form is ErrorForm.OPENAI:
         return _json({"error": body})
     return _json({"type": "error", "error": {**body, "type": _anthropic_type(error.status)}})

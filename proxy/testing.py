@@ -166,8 +166,7 @@ class ModelList:
             return self.entries[name]
         if "*" not in self.entries:
             raise UnknownModel(f"no model {name!r} here", param="model")
-        found = self.entries["*"]
-        return replace(found, name=name, model=name)
+        return replace(self.entries["*"], name=name, model=name)
 
     def levels(self, name: str) -> Sequence[Sequence[Deployment]]:
         """The deployment of that name, and no other."""

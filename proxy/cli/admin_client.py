@@ -176,8 +176,7 @@ async def asking(arguments: argparse.Namespace, environment: Environment | None 
         service = AdminService(directory, store, clock, epochs)
 
         async def ask(method: str, path: str, query: Mapping[str, str] | None = None, body: object = None) -> Any:
-            reply = await service.answer(method, path, query, body)
-            return reply.content
+            return (await service.answer(method, path, query, body)).content
 
         yield ask
     finally:
@@ -229,9 +228,7 @@ class _Remote:
             ) as answer:  # fmt: skip
                 if answer.status >= 300:
                     fail(await _message(answer))
-                if answer.content_type == "text/csv":
-                    return await answer.text()
-                return await answer.json()
+                return await (answer.text() if answer.content_type == "text/csv" else answer.json())
         except (aiohttp.ClientError, TimeoutError, ValueError) as error:
             fail(f"{self._url} does not answer as a proxy does ({type(error).__name__})")
 

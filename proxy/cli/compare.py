@@ -43,8 +43,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Compare; 0 where every request came through unharmed."""
-    paths = find_traces(arguments.traces)
-    found = _compared(paths, arguments)
+    found = _compared(find_traces(arguments.traces), arguments)
     if arguments.plot is not None:
         _write(arguments.plot, plot(found, arguments.profile))
     if arguments.json:
@@ -211,7 +210,7 @@ def _details(found: Sequence[Comparison], lines: Sequence[Mean]) -> Table:
 
 
 def _pair(hit_rate: float, waste: float | None) -> str:
-    return f"{hit_rate:.0%} / " + ("-" if waste is None else f"{waste:.0%}")
+    return f"{hit_rate:.0%} / {_percent(waste)}"
 
 
 def _percent(value: float | None) -> str:

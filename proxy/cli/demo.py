@@ -122,8 +122,7 @@ async def _send(proxy: Running, tally: Tally) -> None:
     client = SampleClient(f"{proxy.url}/v1", key)
     try:
         for request in tally.sample.requests:
-            usage = await client.send(request)
-            tally.add(request, usage, proxy.recorder.bodies[key][-1])
+            tally.add(request, await client.send(request), proxy.recorder.bodies[key][-1])
     finally:
         await client.aclose()
 

@@ -152,7 +152,7 @@ async def serve(
     be read from its ``lifeline``. Raises ConfigError."""
     settings, warming, background = source.settings, _Warming(), Tasks()
     assembly = await composition.build(
-        settings, encode=_loaded_beside(local_encode), obstacle=warming.obstacle, worker=worker
+        settings, encode=_loaded_beside(local_encode), obstacle=lambda: warming.obstacle, worker=worker
     )
     directory = assembly.reload.directory
     is_open = directory.declared.is_empty and not directory.snapshot.keys
@@ -205,12 +205,8 @@ class _Warming:
     ready."""
 
     def __init__(self) -> None:
-        self._obstacle = ""
+        self.obstacle = ""
         self._has_begun = False
-
-    def obstacle(self) -> str:
-        """What keeps the proxy from being ready."""
-        return self._obstacle
 
     def begin(self, assembly: composition.Assembly, background: Tasks) -> None:
         """Import litellm where a model needs it and the import has not begun."""
@@ -222,7 +218,7 @@ class _Warming:
 
     async def _warm(self, upstream: LitellmUpstream) -> None:
         """Import litellm. The task logs a failure, and the proxy then stays unready."""
-        self._obstacle = "litellm is not loaded yet"
+        self.obstacle = "litellm is not loaded yet"
         await upstream.warm()
         settle_heap()
-        self._obstacle = ""
+        self.obstacle = ""

@@ -49,7 +49,11 @@ def run(arguments: argparse.Namespace) -> int:
         if arguments.csv:
             sys.stdout.write(content)
         else:
-            show(arguments, content if arguments.json else _with_total(content), {**_headings(content), **_SUMS})
+            show(
+                arguments,
+                content if arguments.json else _with_total(content),
+                {**{group: group for group in content["by"]}, **_SUMS},
+            )
 
     return run_with(arguments, work)
 
@@ -71,10 +75,6 @@ async def _export(query: dict[str, str], ask: Ask, *, as_csv: bool) -> None:
             return
         last = content["data"][-1]
         page.update(since=repr(last["at"]), until=repr(content["until"]), after=str(last["exchange_id"]))
-
-
-def _headings(content: dict[str, Any]) -> dict[str, str]:
-    return {group: group for group in content["by"]}
 
 
 def _with_total(content: dict[str, Any]) -> dict[str, Any]:

@@ -183,11 +183,10 @@ class ModelTable:
 
     def sole(self) -> Deployment | None:
         """The one upstream on the http transport that gets all names as they are; None where there are others."""
-        if self._exact or self._aliases or self._fallbacks or list(self._patterns) != ["*"]:
+        entries = self.wildcards()
+        if self._exact or self._aliases or self._fallbacks or [entry.name for entry in entries] != ["*"]:
             return None
-        if len(self._patterns["*"]) > 1:
-            return None
-        only = deployment_of(self._patterns["*"][0], self._price_of)
+        only = deployment_of(entries[0], self._price_of)
         return only if only.transport is Transport.HTTP and only.model == "*" else None
 
     def known(self, deployment_id: str) -> Deployment | None:

@@ -50,9 +50,8 @@ _BILL = msgspec.json.Decoder(Bill)
 def is_deferred(exchange: Exchange) -> bool:
     """Whether the exchange made an object on which the provider still works."""
     said, operation = exchange.answer.outcome.said, exchange.objects.operation
-    if said is None or not said.id or exchange.arrival.method != "POST" or not exchange.answer.is_accepted:
-        return False
-    if said.status not in _WORKING or operation.act is Act.TOUCH:
+    has_made = exchange.arrival.method == "POST" and exchange.answer.is_accepted and operation.act is not Act.TOUCH
+    if said is None or not said.id or said.status not in _WORKING or not has_made:
         return False
     if operation.family == RESPONSES:
         return said.is_background or said.status == "queued"

@@ -14,8 +14,7 @@ def without_keys(query: str, secrets: Collection[str], *, hides_credentials: boo
     without those in which providers take keys. All others pass as they were written."""
     if not query or not (secrets or hides_credentials):
         return query
-    kept = [part for part in query.split("&") if not _is_dropped(part, secrets, hides_credentials)]
-    return "&".join(kept)
+    return "&".join(part for part in query.split("&") if not _is_dropped(part, secrets, hides_credentials))
 
 
 def keys_in(query: str) -> tuple[str, ...]:

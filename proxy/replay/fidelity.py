@@ -316,9 +316,8 @@ class _Comparison:
 
 def _context(said: Said, following: Said | None, recognisers: Sequence[Recogniser]) -> Context | None:
     """A message of context and its acknowledgement; None where it is none."""
-    if said.role != "user" or said.text is None or following is None or following.role != "assistant":
-        return None
-    if "tool_calls" in following.rest:
+    is_acknowledged = following is not None and following.role == "assistant" and "tool_calls" not in following.rest
+    if said.role != "user" or said.text is None or following is None or not is_acknowledged:
         return None
     known = recognise_text(recognisers, said.role, said.text)
     if known is None or known.form not in (MessageKind.CONTEXT, MessageKind.CANDIDATE):

@@ -107,25 +107,20 @@ class Side:
 
     def send(self, body: bytes, at: float) -> Bill | None:
         """The bill; None where the provider refused the request."""
-        bill = self._answered(body, at)
-        if bill is not None:
-            self.total.add(bill)
-        return bill
+        return self._answered(body, at, self.total.add)
 
     def refresh(self, body: bytes, at: float) -> Bill | None:
         """The bill of a request that only keeps a prefix alive; None where the provider refused it."""
-        bill = self._answered(body, at)
-        if bill is not None:
-            self.total.refreshed(bill)
-        return bill
+        return self._answered(body, at, self.total.refreshed)
 
-    def _answered(self, body: bytes, at: float) -> Bill | None:
+    def _answered(self, body: bytes, at: float, count: Callable[[Bill], None]) -> Bill | None:
         try:
             reply = self._provider.chat(body, _ACCOUNT, at, _OUTPUT_TOKENS)
         except UpstreamRejected:
             self.total.refused += 1
             return None
         reply.store(at)
+        count(reply.bill)
         return reply.bill
 
 
@@ -135,14 +130,10 @@ class Ours:
     def __init__(self, setting: Setting) -> None:
         self._setting = setting
         self._side = Side(setting)
+        self.total = self._side.total
         encode = quick(setting.encode) if setting.is_sampled else setting.encode
         self._planner = TierPlanner(encode, setting.recognisers, setting.policy)
         self._refreshes = PrefixRefreshes(self._planner, self._side.refresh)
-
-    @property
-    def total(self) -> Total:
-        """The bills so far."""
-        return self._side.total
 
     def send(self, step: Step) -> Plan:
         """Plan a request and send it. The body of the returned plan is the one that the provider accepted."""

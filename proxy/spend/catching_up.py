@@ -126,8 +126,9 @@ class CatchingUp:
         ``is_away`` is asked about a failure: where the store is away, that ends the attempt."""
         attempt = _Attempt(is_away)
         try:
-            for page in _pages(list(self._in_memory.items())):
-                for number in await self._carried_out(page, attempt):
+            waiting = list(self._in_memory.items())
+            for start in range(0, len(waiting), PAGE):
+                for number in await self._carried_out(waiting[start : start + PAGE], attempt):
                     self._in_memory.pop(number, None)
             await self._empty_spool(attempt)
         except StoreError as error:
@@ -220,7 +221,3 @@ class CatchingUp:
         if self.trouble != str(error):  # one line for each reason, not for each settlement
             _log.error("spool failed: %s", error)
         self.trouble = str(error)
-
-
-def _pages(calls: Sequence[tuple[int, PutOff]]) -> Sequence[Sequence[tuple[int, PutOff]]]:
-    return [calls[start : start + PAGE] for start in range(0, len(calls), PAGE)]

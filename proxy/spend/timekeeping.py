@@ -82,8 +82,7 @@ class Timekeeper:
 
     async def _keep(self) -> None:
         """Read the clock and write it down. Reading notices a step, and its end, even while no request comes."""
-        kept = _Kept(self._boot, self._clock.now(), self._clock.state)
-        await self._file.write(msgspec.json.encode(kept))
+        await self._file.write(msgspec.json.encode(_Kept(self._boot, self._clock.now(), self._clock.state)))
 
     def _take_up(self, found: _Kept) -> None:
         if self._boot and found.boot == self._boot:

@@ -69,6 +69,7 @@ class SqliteStore:
 
     def __init__(self, database: SqlDatabase, state_bytes: int = STATE_BYTES) -> None:
         self._database = database
+        self.aclose = database.aclose
         self._state_bytes = state_bytes
         self._saved_bytes = state_bytes
         self._untrimmed: dict[str, int] = {}
@@ -203,10 +204,6 @@ class SqliteStore:
         if self._damage and await asyncio.to_thread(self._stamp) != self._damaged:
             await self.check(_CHECK_AGAIN_S)
         await self._write(_probe)
-
-    async def aclose(self) -> None:
-        """Finish what was handed over, and close the file. May be called more than once."""
-        await self._database.aclose()
 
     async def _write(self, work: Work[T]) -> T:
         self._refuse_damaged()

@@ -151,8 +151,6 @@ class Meter:
                 self._metrics.upstream_error(_model(exchange), error_kind(exchange))
             case ExchangeOutcome.REFUSED if exchange.answer.error_code == "insufficient_quota":
                 self._metrics.budget_rejected(_team(exchange))
-            case _:
-                pass
 
     def _count_plan(self, exchange: Exchange) -> None:
         plan = exchange.planned.plan

@@ -66,8 +66,7 @@ class BoundedNames:
             return kept
         if len(self._names) >= self._most:
             return OTHER
-        shown = without_keys(name)
-        return self._names.setdefault(name, shown or OTHER)
+        return self._names.setdefault(name, without_keys(name) or OTHER)
 
 
 class Source(Protocol):

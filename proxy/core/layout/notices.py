@@ -23,11 +23,6 @@ from proxy.core.stability.rates import DecayedRate
 _SHOWN_WEIGHT = 2.0
 
 
-def is_notice(element: Element) -> bool:
-    """Whether an element is a system message behind the leading ones."""
-    return element.kind is ElementKind.MESSAGE and element.key != "system" and element.role in SYSTEM_ROLES
-
-
 def wire_order(elements: Sequence[Element]) -> Sequence[int]:
     """The indices of a layout's elements in the order of the messages: each notice stands behind the last element that
     the client has in front of it, and in front of the turn that follows it."""

@@ -44,9 +44,8 @@ def may_add(profile: CacheProfile, members: Container[str], server: str, *, is_h
     routing = profile.routing
     if routing is None or not routing.is_needed or (is_hinted and routing.reads_hint):
         return False
-    if server != EMBEDDED and server not in routing.servers:
-        return False
-    return not any(name in members for name in (routing.name, *routing.aliases))
+    is_served = server == EMBEDDED or server in routing.servers
+    return is_served and not any(name in members for name in (routing.name, *routing.aliases))
 
 
 NO_BOUNDARIES = b'{"mode":"explicit"}'

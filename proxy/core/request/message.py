@@ -398,9 +398,8 @@ def _unmarked(raw: Raw) -> bytes:
 def _only_text(raw: Raw) -> str | None:
     """The text of a part that is text and nothing else but a marker; what carries more keys is never taken apart."""
     members = members_of(raw)
-    if "text" not in members or "type" not in members or value(members["type"]) != "text":
-        return None
-    if not members.keys() <= PLAIN_TEXT_KEYS:
+    is_text = "text" in members and "type" in members and value(members["type"]) == "text"
+    if not is_text or not members.keys() <= PLAIN_TEXT_KEYS:
         return None
     text = text_value(members["text"])
     if not isinstance(text, str):

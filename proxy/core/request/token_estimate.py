@@ -50,9 +50,8 @@ def _weighed(text: str) -> float | None:
     upper = size - len(data.translate(None, _UPPER))
     numbers = size - len(data.translate(None, _DIGITS))
     marks = size - len(data.translate(None, _PUNCTUATION))
-    if upper > _MOST_UPPER * lower or numbers > _MOST_DIGITS * size or wide > _MOST_WIDE * size:
-        return None
-    if marks > _MOST_PUNCTUATION * size:
+    is_dense = numbers > _MOST_DIGITS * size or wide > _MOST_WIDE * size or marks > _MOST_PUNCTUATION * size
+    if is_dense or upper > _MOST_UPPER * lower:
         return None
     count = data.count
     return (

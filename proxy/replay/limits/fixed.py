@@ -43,7 +43,6 @@ def _as_sent(prompts: Sequence[Timed], profile: CacheProfile) -> float:
     cache, prices = make_cache(profile), Price.relative(profile.read, profile.write, profile.write_long)
     cost = 0.0
     for at, prompt in prompts:
-        bill = cache.bill(prompt, at)
-        cost += input_cost(bill, prices)
+        cost += input_cost(cache.bill(prompt, at), prices)
         cache.store(prompt, at, at)
     return cost

@@ -58,7 +58,8 @@ def _body(shot: Shot, sending: Sending, dialect: Dialect) -> bytes:
     marks: dict[int, Life] = {}
     for position in sending.marks:
         element = path.element[position]
-        place = len(layout.elements[element].parts) - 1 if _is_tools(layout, element) else path.offset[position]
+        is_tools = layout.elements[element].kind is ElementKind.TOOLS
+        place = len(layout.elements[element].parts) - 1 if is_tools else path.offset[position]
         marks[layout.starts[element] + place] = "5m"
     changes: dict[str, bytes | None] = {
         "messages": render_messages(layout, shot.recognised.messages, marks, dialect),
@@ -68,7 +69,3 @@ def _body(shot: Shot, sending: Sending, dialect: Dialect) -> bytes:
         raw = bytes(request.members["tools"])
         changes["tools"] = render_tools(raw, marks.get(len(tools[0].parts) - 1), dialect)
     return splice(request.body, request.members, changes)
-
-
-def _is_tools(layout: Layout, element: int) -> bool:
-    return layout.elements[element].kind is ElementKind.TOOLS

@@ -134,8 +134,7 @@ class Provider:
         return extend(prompt, self._reader.turns.read(choice.message(), "output"))
 
     def _envelope(self, prefix: str, account: str, now: float, model: str) -> Envelope:
-        number = next(self._ids)
-        name = digest(account.encode(), self._profile.name.encode(), b"%d" % number).hex()
+        name = digest(account.encode(), self._profile.name.encode(), b"%d" % next(self._ids)).hex()
         return Envelope(id=f"{prefix}-{name}", created=int(now), model=model)
 
 

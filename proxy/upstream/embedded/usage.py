@@ -14,13 +14,12 @@ from proxy.core.providers import CacheProfile, UsageForm
 
 def usage_fields(bill: Bill, output_tokens: int, profile: CacheProfile) -> dict[str, Any]:
     """The ``usage`` object of an answer."""
-    usage: dict[str, Any] = {
+    return {
         "prompt_tokens": bill.total,
         "completion_tokens": output_tokens,
         "total_tokens": bill.total + output_tokens,
+        **_cached(bill, profile.usage),
     }
-    usage.update(_cached(bill, profile.usage))
-    return usage
 
 
 def _cached(bill: Bill, form: UsageForm) -> dict[str, Any]:

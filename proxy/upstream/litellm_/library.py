@@ -81,8 +81,7 @@ class Library:
 
     async def warm(self) -> None:
         """Import litellm and run one mock answer, so that the first real call does not pay for either."""
-        litellm = await self.module()
-        await asyncio.to_thread(_mock_answers, litellm)
+        await asyncio.to_thread(_mock_answers, await self.module())
 
     def route(self, deployment: Deployment) -> Route:
         """How a deployment is served. litellm must have been imported. Raises litellm's error for unknown models."""

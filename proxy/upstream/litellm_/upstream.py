@@ -23,10 +23,7 @@ class LitellmUpstream:
 
     def __init__(self) -> None:
         self._library = Library()
-
-    async def warm(self) -> None:
-        """Import litellm in the background, before the first call asks for it."""
-        await self._library.warm()
+        self.warm, self.aclose = self._library.warm, self._library.aclose
 
     async def open(self, call: Call) -> Answer:
         """Make the call. A streamed answer is open once its first chunk has arrived; a refusal is an Answer too."""
@@ -52,10 +49,6 @@ class LitellmUpstream:
                 return await _ask(cast("Ask", ask), arguments, errors)
         except UpstreamRejected as error:
             return refusal(error)
-
-    async def aclose(self) -> None:
-        """Close litellm's HTTP clients."""
-        await self._library.aclose()
 
 
 Ask = Callable[..., Awaitable[Any]]
