@@ -83,11 +83,15 @@ def _best(model: Model[State], shot: Shot, nodes: list[_Node[State]], width: int
     """The best by each horizon, in turn, until the beam is full."""
     if len(nodes) <= width:
         return nodes
-    costs = [[node.cost - each for each in model.worth(node.state, shot.index)] for node in nodes]
-    rankings = [sorted(range(len(nodes)), key=lambda i, h=h: costs[i][h]) for h in range(len(HORIZONS))]
+    worth = [model.worth(node.state, shot.index) for node in nodes]
+    rankings = [_ranked(nodes, [each[horizon] for each in worth]) for horizon in range(len(HORIZONS))]
     chosen: dict[int, None] = {}
     for place in zip(*rankings, strict=True):
         for index in place:
             if len(chosen) < width:
                 chosen[index] = None
     return [nodes[index] for index in chosen]
+
+
+def _ranked(nodes: Sequence[_Node[State]], worth: Sequence[float]) -> list[int]:
+    return sorted(range(len(nodes)), key=lambda i: nodes[i].cost - worth[i])
