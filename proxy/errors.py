@@ -133,7 +133,7 @@ class RateLimited(ProxyError, status=429, code="rate_limit_exceeded"):
 
     def __init__(self, message: str, *, kind: str, retry_after_s: int) -> None:
         super().__init__(message, headers={"retry-after": str(retry_after_s)})
-        self.type = kind
+        self.type = self.kind = kind
 
 
 class BudgetUnavailable(ProxyError, status=503, code="budget_unavailable"):
