@@ -211,7 +211,8 @@ def test_the_wheel_carries_code_and_prompts_and_nothing_else(tmp_path: Path) -> 
         for path in (ROOT / folder).rglob("*.py")
     }
     assert sources <= names
-    assert {f"prompts/{name}.md" for name in prompts()} <= names
+    for folder in ("prompts", "prompts/tiered_assembly"):
+        assert {f"{folder}/{name}.md" for name in prompts(folder)} <= names
     assert {name.split("/")[0] for name in names} == {
         "proxy",
         "plugins",

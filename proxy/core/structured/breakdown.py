@@ -139,11 +139,11 @@ class _TierBlock:
 
 
 def _by_tier(blocks: Iterable[Block]) -> Iterator[tuple[Tier, list[Block]]]:
-    """The blocks of each tier in which something stands."""
+    """The blocks of each tier in which something stands, the most stable tier first."""
     found: dict[Tier, list[Block]] = {}
     for block in blocks:
         found.setdefault(block.tier, []).append(block)
-    yield from found.items()
+    yield from sorted(found.items())
 
 
 def _tier_block(tier: Tier, blocks: Sequence[Block], measure: Measure, about: Circumstances) -> _TierBlock:

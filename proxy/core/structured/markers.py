@@ -9,7 +9,7 @@ from proxy.core.layout.render import mark_json, write_message
 from proxy.core.providers import Dialect
 from proxy.core.request.message import MARK_KEYS, SYSTEM_ROLES, MessageReader
 from proxy.core.request.tokens import TokenCounter
-from proxy.core.wire.json_body import Members, Unreadable, join_members, members_of
+from proxy.core.wire.json_body import Members, Unreadable, elements, join_members, members_of
 
 _NAMES = tuple(f'"{key}"'.encode() for key in MARK_KEYS)
 _SYSTEM = frozenset(f'"{role}"'.encode() for role in SYSTEM_ROLES)
@@ -46,6 +46,25 @@ def marked(raw: bytes, dialect: Dialect, *, is_head: bool = False) -> bytes | No
         return None
     places = [part.index for part in message.parts if part.markable]
     return write_message(message, {places[-1]: "5m"}, dialect) if places else None
+
+
+def marks_beside_messages(members: Members) -> int:
+    """How many markers a request has outside of its messages: on the whole body, and on its tools. They count among
+    those that a provider takes. What cannot be read has none."""
+    own = sum(1 for key in MARK_KEYS if bytes(members.get(key, b"null")) != b"null")
+    raw = members.get("tools")
+    if raw is None or not any(name in bytes(raw) for name in _NAMES):
+        return own
+    try:
+        return own + sum(_marks_of_tool(members_of(tool)) for tool in elements(raw))
+    except Unreadable:
+        return own
+
+
+def _marks_of_tool(tool: Members) -> int:
+    """A marker stands on the tool, or on its function: both are read."""
+    places = [tool, members_of(tool["function"])] if bytes(tool.get("function", b"")).startswith(b"{") else [tool]
+    return sum(1 for place in places for key in MARK_KEYS if bytes(place.get(key, b"null")) != b"null")
 
 
 def _with_marked_string(members: Members, dialect: Dialect) -> bytes:

@@ -43,8 +43,11 @@ def tiered_assembly(
     *,
     slots: int = MOST_MARKS,
 ) -> Assembly:
-    """The request in tiers, with markers as the ``dialect`` writes them. ``slots`` is how many markers the messages may
-    have; where that is less than four, the most stable tiers go without one, because their ends are needed least."""
+    """The request in tiers, with markers as the ``dialect`` writes them.
+
+    ``slots`` is how many markers the messages may have: those that the provider takes, less ``marks_beside_messages``.
+    Where that is less than four, the most stable tiers go without one, because their ends are needed least.
+    """
     skipped = Skipped()
     own = _without_marks(conversation)
     places = standing(context, own.history, placement, skipped)

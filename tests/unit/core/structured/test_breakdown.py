@@ -2,6 +2,7 @@
 
 import json
 from collections import Counter
+from dataclasses import replace
 from typing import Any
 
 import orjson
@@ -129,6 +130,19 @@ def test_the_hit_rate_is_that_of_the_last_answer_or_else_of_the_session(
     last: Usage | None, total: Usage | None, rate: float
 ) -> None:
     assert hit_rate(last, total) == rate
+
+
+def test_the_most_stable_tier_comes_first_wherever_its_blocks_are_sent() -> None:
+    assembly = flat_assembly(CONTEXT, talk_of(), TEXTS)
+    tiers = (Tier.L2, Tier.ACTIVE, Tier.L0, Tier.L2, Tier.ACTIVE, Tier.ACTIVE)
+    blocks = [replace(block, tier=tier) for block, tier in zip(assembly.blocks, tiers, strict=True)]
+    found = shown(Assembly(tuple(blocks)))
+
+    assert [(b["tier"], [c["type"] for c in b["contents"]]) for b in found["blocks"]] == [
+        ("L0", ["urls"]),
+        ("L2", ["system", "legend", "symbols", "review"]),
+        ("active", ["tree", "files", "prompt"]),
+    ]
 
 
 def test_a_flat_request_is_all_active() -> None:

@@ -4,8 +4,9 @@ import orjson
 import pytest
 
 from proxy.core.providers import Dialect
-from proxy.core.structured.markers import marked, unmarked
-from tests.talk import MARK, Body, assistant, calling, result, system, text_part, user
+from proxy.core.structured.markers import marked, marks_beside_messages, unmarked
+from proxy.core.wire.json_body import parse_members
+from tests.talk import MARK, Body, assistant, calling, result, system, text_part, tool, user
 
 IMAGE = {"type": "image_url", "image_url": {"url": "data:,x"}}
 BREAKPOINT = {"prompt_cache_breakpoint": {"mode": "explicit"}}
@@ -72,3 +73,20 @@ def test_the_clients_markers_are_taken_out_and_nothing_else() -> None:
     assert unmarked(plain) is plain
     quoted = orjson.dumps(user('say "cache_control"'))
     assert unmarked(quoted) == quoted
+
+
+@pytest.mark.parametrize(
+    ("body", "count"),
+    [
+        ({}, 0),
+        ({"tools": [tool("a"), tool("b", **MARK), tool("c", **MARK)]}, 2),
+        ({"tools": [{"type": "function", "function": {"name": "a", **MARK}}], **MARK}, 2),
+        ({"tools": [tool("a", cache_control=None)], "cache_control": None}, 0),
+        ({"tools": [tool("a", description='"cache_control"')]}, 0),
+        ({"tools": [7, "cache_control"]}, 0),
+        ({"tools": {"cache_control": 1}}, 0),
+        ({"messages": [user("q", **MARK)]}, 0),
+    ],
+)
+def test_markers_on_tools_and_on_the_body_are_counted(body: Body, count: int) -> None:
+    assert marks_beside_messages(parse_members(orjson.dumps(body))) == count
