@@ -1,6 +1,7 @@
 """What holds for every test, and what tests of several folders share."""
 
 import asyncio
+import gc
 import logging
 import warnings
 from collections.abc import Iterator
@@ -27,6 +28,18 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     if config.getoption("--without"):
         defences.remove(config.getoption("--without"))
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Those that call litellm run first: they stand side by side, so that one worker imports it for all of them."""
+    items.sort(key=lambda item: "litellm_imported" not in getattr(item, "fixturenames", ()))
+
+
+def pytest_collection_finish() -> None:
+    """What was collected stays until the end, so the collector of garbage need not look through it again and again."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(autouse=True)

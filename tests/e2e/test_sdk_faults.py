@@ -16,7 +16,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import anthropic
 import openai
 import pytest
 
@@ -74,6 +73,8 @@ def ask_openai(url: str, model: str, is_stream: bool) -> None:
 
 
 def ask_anthropic(url: str, model: str, is_stream: bool) -> None:
+    import anthropic
+
     with anthropic.Anthropic(base_url=url, api_key="sk-x", timeout=TIMEOUT_S) as client:
         answer: Any = client.messages.create(model=model, max_tokens=9, messages=HELLO, stream=is_stream)
         list(answer)

@@ -20,6 +20,12 @@ CLOCKS = [path for path in TRACES if "clock" in path.name]
 Body = dict[str, Any]
 
 each_trace = pytest.mark.parametrize("path", TRACES, ids=lambda path: path.name.removesuffix(".jsonl.xz"))
+# Every third session in the fast run, every session in the long one.
+each_of_some = pytest.mark.parametrize(
+    "path",
+    [path if number % 3 == 0 else pytest.param(path, marks=pytest.mark.slow) for number, path in enumerate(TRACES)],
+    ids=[path.name.removesuffix(".jsonl.xz") for path in TRACES],
+)
 each_aider = pytest.mark.parametrize("path", AIDER, ids=lambda path: path.name.removesuffix(".jsonl.xz"))
 pytestmark = pytest.mark.skipif(not TRACES, reason="no recorded sessions beside the repository")
 
@@ -55,7 +61,7 @@ def taken_apart(body: Body, header: str | None = None) -> Body | None:
     return {**body, "messages": [messages[0], *parts, *messages[1:]]}
 
 
-@each_trace
+@each_of_some
 def test_untouched_requests_pass(path: Path) -> None:
     for body in some_of(path):
         for mode in ("observe", "mark", "tier"):
@@ -78,7 +84,7 @@ def test_one_request_is_not_another(path: Path) -> None:
         assert original == sent or faults(original, sent)
 
 
-@each_trace
+@each_of_some
 def test_spoilt_requests_are_caught(path: Path) -> None:
     body = some_of(path)[-1]
     messages = body["messages"]

@@ -12,6 +12,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import fields, is_dataclass
+from functools import cache
 from itertools import islice
 from pathlib import Path
 from types import ModuleType
@@ -29,7 +30,7 @@ from proxy.core.recognition.pieces import Recogniser, TooMuch
 from proxy.core.recognition.text_blocks import block_of, closes_fences
 from proxy.core.request.message import Message, MessageReader
 from proxy.core.request.token_estimate import estimate
-from proxy.core.request.tokens import TokenCounter, quick
+from proxy.core.request.tokens import Encode, TokenCounter, quick
 from proxy.core.response.stream import StreamFold
 from proxy.core.secrets.redaction import without_keys
 from proxy.core.sessions.volatile_lines import HeadLines, VolatileRegions, with_evidence
@@ -310,11 +311,16 @@ def _evidence(text: str) -> None:
         with_evidence(message, 0, evidence)
 
 
+@cache
+def _count() -> Encode:
+    """The server's own count; to read its table takes a second."""
+    return quick(local_encode())
+
+
 def _routines() -> dict[str, Callable[[str], object]]:
     found: dict[str, Callable[[str], object]] = {
         f"{each.name} as {role}": _recognising(each, role) for each in _RECOGNISERS for role in ("user", "system")
     }
-    count = quick(local_encode())
     return found | {
         "fences": closes_fences,
         "block": _block,
@@ -322,7 +328,7 @@ def _routines() -> dict[str, Callable[[str], object]]:
         "stream": _stream,
         "form": _form,
         "boundary": _boundary,
-        "tokens": lambda text: count(text or "x"),
+        "tokens": lambda text: _count()(text or "x"),
         "estimate": estimate,
         "redaction of keys": without_keys,
         "a name in a text": lambda text: stands(text[: len(text) // 2] or "x", text),
