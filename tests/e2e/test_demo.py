@@ -13,6 +13,7 @@ from typing import Any
 import orjson
 import pytest
 
+from proxy.cli import main
 from proxy.cli.demo import demo_settings, make_tallies, send_all
 from proxy.cli.in_thread import running
 from proxy.core.planner.plan import Plan
@@ -28,15 +29,23 @@ def run(*arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run([*COMMAND, *arguments], capture_output=True, text=True, timeout=60, check=False)
 
 
+def run_here(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
+    """The command in this process, which has imported what a process of its own would import: its exit status, and
+    what it printed to stdout and stderr."""
+    status = main(["demo", *arguments])
+    printed = capsys.readouterr()
+    return status, printed.out, printed.err
+
+
 def samples_of(metrics: list[str], name: str) -> dict[str, float]:
     found = (re.fullmatch(rf"{name}{{?(.*?)}}? (\S+)", line) for line in metrics)
     return {match[1]: float(match[2]) for match in found if match}
 
 
-def test_the_demo_ends_well_and_its_figures_agree() -> None:
-    done = run("--json")
-    assert (done.returncode, done.stderr) == (0, "")
-    report: dict[str, Any] = orjson.loads(done.stdout)
+def test_the_demo_ends_well_and_its_figures_agree(capsys: pytest.CaptureFixture[str]) -> None:
+    status, out, err = run_here(capsys, "--json")
+    assert (status, err) == (0, "")
+    report: dict[str, Any] = orjson.loads(out)
     total, sessions = report["total"], {session["name"]: session for session in report["sessions"]}
     assert set(sessions) == {"editor", "agent", "clock", "support"}
     assert total["requests"] == sum(session["requests"] for session in sessions.values()) == 84
@@ -101,12 +110,12 @@ def _note(sent: list[Any], step: Step, plan: Plan) -> None:
     sent.append(orjson.loads(plan.body))
 
 
-def test_a_port_that_is_taken_is_an_error_in_one_line() -> None:
+def test_a_port_that_is_taken_is_an_error_in_one_line(capsys: pytest.CaptureFixture[str]) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
-        done = run("--port", str(taken.getsockname()[1]))
-    assert done.returncode == 1
-    assert done.stderr.startswith("error: stratiform.port: cannot listen on 127.0.0.1:")
-    assert len(done.stderr.splitlines()) == 1
+        status, _, err = run_here(capsys, "--port", str(taken.getsockname()[1]))
+    assert status == 1
+    assert err.startswith("error: stratiform.port: cannot listen on 127.0.0.1:")
+    assert len(err.splitlines()) == 1
 
 
 def test_ctrl_c_ends_the_demo_quietly() -> None:
