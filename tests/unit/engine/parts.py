@@ -8,14 +8,16 @@ import orjson
 from proxy.clock import ManualClock
 from proxy.core.resilience.retry import RetryPolicy
 from proxy.engine import Breakers, Engine, Limits, Ports, RequestRules
+from proxy.engine.exchange import Exchange
 from proxy.engine.retry import ONE_TRY
 from proxy.errors import PayloadTooLarge, ProxyError, error_body
-from proxy.ports import Answer, Call, Headers, Planner, Transport, Upstream
+from proxy.ports import Answer, Call, Headers, Plan, Planner, PlanRequest, Transport, Upstream
 from proxy.testing import Ledger, ModelList, OpenDoor, PassthroughPlanner, make_deployment
 
 JSON: Headers = [("content-type", "application/json")]
 SSE: Headers = [("content-type", "text/event-stream")]
 DONE = b"data: [DONE]\n\n"
+BODY = orjson.dumps({"choices": [{"finish_reason": "stop"}], "usage": {"prompt_tokens": 4, "completion_tokens": 1}})
 
 
 def event(payload: object) -> bytes:
@@ -185,3 +187,23 @@ class Bench:
 def answers(*steps: bytes | Exception | None, status: int = 200, headers: Sequence[tuple[str, str]] = SSE) -> Script:
     """A script."""
     return Script(status, headers, *steps)
+
+
+def ended(bench: Bench) -> Exchange:
+    """The one exchange, which was settled once, and its reservation with it."""
+    (exchange,) = bench.ledger.ended
+    assert bench.ledger.open == 0
+    assert [r.exchange_id for r in bench.door.reserved] == [i for i, _ in bench.door.settled]
+    return exchange
+
+
+def code(client: MemoryClient) -> object:
+    """The code of the error that the client was answered with."""
+    return orjson.loads(client.answer)["error"]["code"]
+
+
+class BrokenPlanner(PassthroughPlanner):
+    """Cannot plan anything."""
+
+    async def plan(self, request: PlanRequest) -> Plan:
+        raise ZeroDivisionError("plan")

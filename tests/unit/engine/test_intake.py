@@ -1,0 +1,171 @@
+"""What a request must be to be taken: its body, its encoding, its model and its mode."""
+
+import gzip
+
+import orjson
+import pytest
+
+from proxy.core.modes import Mode
+from proxy.engine import Limits
+from proxy.engine.exchange import ExchangeOutcome
+from proxy.ports import Principal
+from proxy.testing import ModelList, RewritingPlanner, make_deployment
+from tests.unit.engine.parts import (
+    BODY,
+    DONE,
+    JSON,
+    ROLE,
+    USAGE,
+    WORD,
+    Bench,
+    BrokenPlanner,
+    MemoryClient,
+    answers,
+    chat_body,
+    code,
+    ended,
+)
+
+
+@pytest.mark.parametrize(
+    ("body", "expected"),
+    [
+        (b"", "invalid_json"),
+        (b"[1]", "invalid_json"),
+        (b'{"messages": []}', "missing_model"),
+        (b'{"model": "", "messages": []}', "missing_model"),
+        (b'{"model": "m"}', "missing_messages"),
+        (b'{"model": "m", "messages": {}}', "invalid_type"),
+    ],
+)
+def test_a_body_that_is_no_chat_request_is_refused_by_the_proxy(body: bytes, expected: str) -> None:
+    bench = Bench()
+    client = bench.chat(MemoryClient(body))
+    assert (client.status, code(client)) == (400, expected)
+    assert ended(bench).ending is ExchangeOutcome.REFUSED
+    assert bench.planner.events == []
+
+
+@pytest.mark.parametrize(
+    ("body", "expected"),
+    [
+        (chat_body().decode().encode("utf-16"), "invalid_encoding"),
+        (b'{"model": "m", "messages": ' + b"[" * 5000 + b"]" * 5000 + b"}", "too_deep"),
+    ],
+)
+def test_a_body_that_others_read_and_we_do_not_goes_nowhere(body: bytes, expected: str) -> None:
+    for path in ("/chat/completions", "/responses", "/batches"):
+        bench, client = Bench(), MemoryClient(body, path=path)
+        bench.chat(client) if path.startswith("/chat") else bench.relay(client)
+        assert (client.status, code(client), bench.upstream.calls) == (400, expected, [])
+
+
+def test_a_byte_order_mark_is_left_out() -> None:
+    body = b'\xef\xbb\xbf{"model": "m", "messages": [{"role": "user", "content": "hi"}], "stratiform": {}}'
+    bench = Bench(answers(BODY, headers=JSON), models=ModelList({"m": make_deployment(name="m", model="theirs")}))
+    assert bench.chat(MemoryClient(body)).status == 200
+    (sent,) = bench.upstream.bodies
+    assert orjson.loads(sent) == {"model": "theirs", "messages": [{"role": "user", "content": "hi"}]}
+
+
+def test_a_body_beyond_the_limit_is_refused() -> None:
+    bench = Bench(limits=Limits(body_bytes=10))
+    client = bench.chat(MemoryClient(chat_body()))
+    assert (client.status, code(client)) == (413, "request_too_large")
+    assert ended(bench).answer.status == 413
+
+
+def compressed(path: str = "/chat/completions") -> MemoryClient:
+    return MemoryClient(gzip.compress(chat_body()), headers=[*JSON, ("content-encoding", "gzip")], path=path)
+
+
+@pytest.mark.parametrize("why", ["models", "allowed", "limited"])
+def test_a_compressed_body_is_refused_where_it_must_be_read(why: str) -> None:
+    models = ModelList({"m": make_deployment(name="m")}) if why == "models" else None
+    for path in ("/chat/completions", "/responses", "/embeddings"):
+        bench, client = Bench(models=models), compressed(path)
+        if why == "allowed":
+            bench.door.admit = lambda headers, now: Principal("s", models=(("*",),))  # type: ignore[method-assign]
+        bench.door.is_limited = why == "limited"
+        bench.chat(client) if path.startswith("/chat") else bench.relay(client)
+        assert (client.status, code(client), bench.upstream.calls) == (400, "unsupported_encoding", [])
+        assert ended(bench).ending is ExchangeOutcome.REFUSED
+
+
+@pytest.mark.parametrize("path", ["/chat/completions", "/responses"])
+def test_a_compressed_body_passes_to_the_sole_upstream(path: str) -> None:
+    bench, client = Bench(answers(ROLE, WORD, USAGE + DONE)), compressed(path)
+    bench.chat(client) if path.startswith("/chat") else bench.relay(client)
+    assert (client.status, client.answer) == (200, ROLE + WORD + USAGE + DONE)
+    assert gzip.decompress(bench.upstream.bodies[0]) == chat_body()
+    sent = dict(bench.upstream.calls[0].headers)
+    assert (sent["content-encoding"], sent["accept-encoding"]) == ("gzip", "identity")
+    exchange = ended(bench)
+    assert (
+        exchange.answer.outcome.usage is not None and exchange.answer.outcome.usage.prompt,
+        exchange.planned.plan,
+    ) == (7, None)
+
+
+def test_an_unknown_model_is_not_found() -> None:
+    bench = Bench(models=ModelList({"known": make_deployment(name="known")}))
+    client = bench.chat(MemoryClient(chat_body()))
+    assert (client.status, code(client)) == (404, "model_not_found")
+
+
+@pytest.mark.parametrize(("asked", "got"), [("passthrough", "passthrough"), ("mark", "mark"), ("tier", "tier")])
+def test_a_request_may_lower_the_mode(asked: str, got: str) -> None:
+    bench = Bench(answers(BODY, headers=JSON), planner=RewritingPlanner())
+    client = bench.chat(MemoryClient(chat_body(), headers=[*JSON, ("x-stratiform-mode", asked)]))
+    assert client.answer_headers["x-stratiform-mode"] == got
+
+
+def test_a_request_may_not_raise_the_mode() -> None:
+
+    models = ModelList({"m": make_deployment(name="m", mode=Mode.OBSERVE)})
+    bench = Bench(answers(BODY, headers=JSON), planner=RewritingPlanner(), models=models)
+    bench.chat(MemoryClient(chat_body(), headers=[*JSON, ("x-stratiform-mode", "tier")]))
+    assert b"rewritten" not in bench.upstream.bodies[0]
+
+
+def test_in_passthrough_the_messages_are_not_even_read() -> None:
+    refused, again = answers(b"no messages", status=400), answers(b"no messages", status=400)
+    bench = Bench(refused, again, planner=BrokenPlanner())
+    client = MemoryClient(b'{"model": "m", "stream": true}', headers=[*JSON, ("x-stratiform-mode", "passthrough")])
+    assert bench.chat(client).answer == b"no messages"
+    assert orjson.loads(bench.upstream.bodies[0])["stream_options"] == {"include_usage": True}
+
+
+def test_an_unknown_mode_is_refused() -> None:
+    client = Bench().chat(MemoryClient(chat_body(), headers=[*JSON, ("x-stratiform-mode", "turbo")]))
+    assert (client.status, code(client)) == (400, "invalid_mode")
+
+
+def test_virtual_time_is_taken_only_where_its_header_is_trusted() -> None:
+    headers = [*JSON, ("x-stratiform-time", "42.5")]
+    for trust, expected in ((True, 42.5), (False, 1000.0)):
+        bench = Bench(answers(BODY, headers=JSON), trust_time_header=trust)
+        bench.chat(MemoryClient(chat_body(), headers=headers))
+        assert bench.upstream.calls[0].now == expected
+    bench = Bench(trust_time_header=True)
+    client = bench.chat(MemoryClient(chat_body(), headers=[*JSON, ("x-stratiform-time", "soon")]))
+    assert (client.status, code(client)) == (400, "invalid_time")
+
+
+@pytest.mark.parametrize(
+    "path", ["/responses", "/embeddings", "/v2/messages", "/completions/", "/%63ompletions", "/Completions"]
+)
+@pytest.mark.parametrize("kind", ["text/plain", "", "multipart/form-data; boundary=b"])
+def test_a_request_that_asks_a_model_is_read_whatever_its_content_type_says(path: str, kind: str) -> None:
+    models = ModelList({"mine": make_deployment(name="mine"), "*": make_deployment()})
+    bench = Bench(answers(BODY, headers=JSON), models=models, limits=Limits(peek_bytes=8))
+    headers = [("content-type", kind), ("content-length", "17")]
+    bench.relay(MemoryClient(b'{"model": "mine"}', headers=headers, path=path))
+    assert bench.upstream.calls[0].deployment.name == "mine"
+
+
+def test_a_request_that_asks_a_model_has_a_limit_of_size() -> None:
+    client = Bench(limits=Limits(body_bytes=10)).relay(MemoryClient(b'{"model": "mine"}', path="/responses"))
+    assert (client.status, code(client)) == (413, "request_too_large")
+    other = Bench(answers(b"{}", headers=JSON))
+    assert other.relay(MemoryClient(b"\x1f\x8b", headers=[("content-encoding", "gzip")], path="/files")).status == 200
