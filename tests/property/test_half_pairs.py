@@ -58,6 +58,16 @@ def test_half_a_pair_is_planned_like_another_character(
         assert check(odd, sent, mode="tier", profile=profile.name) == []
 
 
+def test_half_a_pair_beside_further_members_of_a_part_counts_as_one_character() -> None:
+    for member in ({"annotations": []}, {"type": "unknown"}):
+        odd, plain = (
+            json.dumps(chat(user([{"type": "text", "text": f"Be ex{c}ct.\nsection 0", **member}])), ensure_ascii=False)
+            for c in (HALVES[0], WHOLE)
+        )
+        plan, other = (Talk(profile=OPENAI).send(body.encode("utf-8", "surrogatepass")) for body in (odd, plain))
+        assert plan.segment_tokens == other.segment_tokens
+
+
 def cost(bodies: list[bytes], profile: CacheProfile) -> float:
     """What a session costs at the embedded provider."""
     talk, provider, total = Talk(profile=profile), Provider(profile, bytes_over_four), 0.0

@@ -16,6 +16,7 @@ from proxy.core.recognition.text_blocks import closes_fences
 from proxy.core.request.tokens import IMAGE_TOKENS, MESSAGE_OVERHEAD_TOKENS, TokenCounter
 from proxy.core.wire.json_body import Members, Unreadable, elements, members_of, text_value, value
 from proxy.core.wire.long_text import PIECE_BYTES, string_text, utf8
+from proxy.core.wire.surrogates import raw_text
 
 SYSTEM_ROLES = frozenset({"system", "developer"})
 
@@ -272,8 +273,7 @@ class MessageReader:
             for text, raw in zip(texts, parts, strict=True)
         ]
         shown: list[str] = [
-            text if text is not None else bytes(raw).decode("utf-8", "replace")
-            for text, raw in zip(texts, parts, strict=True)
+            text if text is not None else raw_text(bytes(raw)) for text, raw in zip(texts, parts, strict=True)
         ]
         tokens = sum(self._counter.count(key, text) for key, text in zip(keys, shown, strict=True))
         # A marker may have to stand on the last part, where a provider takes none on the message.
@@ -296,7 +296,7 @@ class MessageReader:
         if kind in _MEDIA:
             markable = role != "assistant" and kind in _MARKABLE_MEDIA
             return Part(PartKind.MEDIA, key, IMAGE_TOKENS + overhead, index, markable, marker_of(members))
-        tokens = self._counter.count(key, bytes(raw).decode("utf-8", "replace")) + overhead
+        tokens = self._counter.count(key, raw_text(bytes(raw))) + overhead
         if kind == "text":
             shown = text_value(members["text"]) if "text" in members else None
             markable = role != "assistant" and isinstance(shown, str) and bool(shown.strip())
@@ -313,7 +313,7 @@ class MessageReader:
         for index, raw in enumerate(elements(raw_calls)):
             call = members_of(raw)
             key = digest(b"call", *(k.encode() + bytes(v) for k, v in call.items() if k not in MARK_KEYS))
-            tokens = self._counter.count(key, bytes(raw).decode("utf-8", "replace"))
+            tokens = self._counter.count(key, raw_text(bytes(raw)))
             parts.append(Part(PartKind.CALL, key, tokens, index, False, marker_of(call)))
             call_id = text_value(call["id"]) if "id" in call else None
             ids.append(call_id if isinstance(call_id, str) else "")

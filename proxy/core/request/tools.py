@@ -9,6 +9,7 @@ from proxy.core.request.element import Element, ElementKind
 from proxy.core.request.message import MARK_KEYS, Part, PartKind, marker_of
 from proxy.core.request.tokens import TokenCounter
 from proxy.core.wire.json_body import elements, join_members, members_of
+from proxy.core.wire.surrogates import raw_text
 
 _MAX_REMEMBERED = 128
 _KEY_BYTES = 256
@@ -87,7 +88,7 @@ class ToolReader:
         for index, raw in enumerate(tools):
             bare, mark = bare_tool(bytes(raw))
             own = _tool_digest(bare)
-            tokens = self._counter.count(own, bytes(raw).decode("utf-8", "replace"))
+            tokens = self._counter.count(own, raw_text(bytes(raw)))
             # Only the last tool carries our marker: a marker within the list would split what never changes apart.
             parts.append(Part(PartKind.OTHER, own, tokens, index, index == len(tools) - 1, mark))
         return Element(

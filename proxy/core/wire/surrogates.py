@@ -50,6 +50,15 @@ def text_json(text: str) -> bytes:
         return json.dumps(text).encode()
 
 
+def raw_text(raw: bytes) -> str:
+    """The JSON of a value as text, as it is written: a surrogate is one character, like any other of its length. What
+    is no UTF-8 becomes the replacement character."""
+    try:
+        return raw.decode("utf-8", "surrogatepass")
+    except UnicodeDecodeError:
+        return raw.decode("utf-8", "replace")
+
+
 def printable(text: str) -> str:
     """The text with the escape of a surrogate in its place, so that it can be written anywhere."""
     return text if text.isascii() else text.encode("utf-8", "backslashreplace").decode()

@@ -1,4 +1,4 @@
-"""What is SQLite's own (tests/contract/test_store.py holds what every engine promises)."""
+"""What is SQLite's own (tests/contract/test_store.py and its neighbours hold what every engine promises)."""
 
 import asyncio
 import sqlite3

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from proxy.core.recognition.pieces import Cut, MessageKind, PieceKind, Recognition, recognise_text
 from proxy.core.wire.json_body import Unreadable, elements, members_of, parse_members, splice, text_value
-from proxy.core.wire.surrogates import loads, printable, same_shape, text_json
+from proxy.core.wire.surrogates import loads, printable, raw_text, same_shape, text_json
 from proxy.errors import InvalidRequest, error_body
 
 HALF = st.sampled_from(["\ud83d-", "\udc00", "\\", '"', "a", "\U0001f600", "é", "\\ud800"])
@@ -86,3 +86,10 @@ def test_keys_of_pieces_and_errors_can_be_written_anywhere() -> None:
     assert found is not None
     assert [cut.key for cut in found.cuts] == ["file:\\ud800.py"]
     assert b"\\ud800" in error_body(InvalidRequest("no \ud800"))
+
+
+@pytest.mark.parametrize(
+    ("raw", "text"), [(b'"a\xed\xa0\xbdb"', '"a\ud83db"'), (b'"\\ud83d"', '"\\ud83d"'), (b'"\xffa"', '"\ufffda"')]
+)
+def test_half_of_a_pair_in_the_json_of_a_value_is_one_character(raw: bytes, text: str) -> None:
+    assert raw_text(raw) == text
