@@ -13,10 +13,14 @@ KEYS = st.sampled_from("abcdefgh")
 POLICIES = st.builds(
     ClassicPolicy,
     target_tokens=st.sampled_from([0, 150, 400]),
-    underfill=st.sampled_from(["unmark", "unmark", "demote"]),
-    history=st.sampled_from(["stay", "piggyback"]),
+    underfill=st.sampled_from(["unmark", "unmark", "demote", "demote_whole"]),
+    history=st.sampled_from(["stay", "piggyback", "threshold"]),
     count=st.sampled_from(["response", "response", "cascade"]),
     promotion=st.sampled_from(["ripple", "ripple", "count"]),
+    anchoring=st.sampled_from(["excess", "excess", "within", "always", "never"]),
+    is_capped=st.booleans(),
+    history_window=st.sampled_from(["newest", "newest", "remainder", "none"]),
+    oversize_turn=st.sampled_from(["stay", "move"]),
 )
 
 
@@ -73,7 +77,7 @@ def test_rules(policy: ClassicPolicy, session: list[Response]) -> None:
         for item in items:
             tier, n = now[item.key]
             if item.key not in before:
-                assert (tier, n) == (Tier.ACTIVE, 0) or (policy.history == "piggyback" and item.key.startswith(HISTORY))
+                assert (tier, n) == (Tier.ACTIVE, 0) or (policy.history != "stay" and item.key.startswith(HISTORY))
             elif digests[item.key] != item.digest:
                 assert (tier, n) == (Tier.ACTIVE, 0)
             elif policy.underfill == "unmark":

@@ -7,7 +7,7 @@ What the client says of a request holds for that request already: an item with o
 client calls modified, stands in active at once, and the tier that it left is written once and not twice.
 """
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, KeysView, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
 from itertools import pairwise
@@ -63,6 +63,11 @@ class ContextTracker:
     def size_bytes(self) -> int:
         """An estimate of the memory that the tracker takes."""
         return sum(_ITEM_BYTES + 2 * len(key) for key in self._classic.tracked)
+
+    @property
+    def tracked(self) -> KeysView[str]:
+        """The keys of all tracked items; a view, which changes with the tracker."""
+        return self._classic.tracked
 
     def tier(self, key: str) -> Tier:
         """The tier of ``file:PATH``, ``symbol:PATH`` or ``history:INDEX`` since the last answer; untracked: active."""
