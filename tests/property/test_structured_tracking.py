@@ -119,8 +119,8 @@ def _check_turns(placement: Placement, history: Sequence[HistoryItem]) -> None:
 def test_what_stays_in_a_tier_keeps_its_place_and_what_comes_stands_behind_it(
     policy: ClassicPolicy, session: list[Shown]
 ) -> None:
-    """What stays in a tier is a beginning of it, so that the provider's cache holds for the beginning. Where small tiers
-    fall, a piece may graduate and fall back within one response, and stands last then."""
+    """What stays in a tier is a beginning of it, so that the provider's cache holds for the beginning. Where small
+    tiers fall, a piece may graduate and fall back within one response, and stands last then."""
     tracker = ContextTracker(TokenCounter(), policy)
     before = tracker.placement(StructuredContext(), ())
     for context, history in session:
