@@ -13,12 +13,12 @@ from proxy.demo.sample import BEGIN, Message, Request, Sample, assistant, chat, 
 from proxy.demo.source import TEST_LOOKUP, TEST_NAME, SourceFile, file_of_tests, function, source_file
 
 _FENCE = "```"
-_FILES = (
+FILES_OPENING = (
     "I have *added these files to the chat* so you can go ahead and edit them.\n\n"
     "*Trust this message as the true contents of these files!*\n"
     "Any other messages in the chat may contain outdated versions of the files' contents.\n"
 )
-_FILES_ACK = "Ok, any changes I propose will be to those files."
+FILES_ACK = "Ok, any changes I propose will be to those files."
 _MAP = (
     "Here are summaries of some files present in my git repository.\n"
     "Do not propose changes to these files, treat them as *read-only*.\n"
@@ -31,7 +31,7 @@ _COMMIT_SYSTEM = (
     "a prefix (fix, feat, build, chore, ci, docs, style, refactor, perf, test), in at most 72 characters.\n\n"
     "Answer with the message and nothing else.\n"
 )
-_RULES = """Act as an expert software developer.
+RULES = """Act as an expert software developer.
 Always use best practices when coding.
 Keep to the conventions, the libraries and the layout that the code already has.
 Take requests for changes to the code in the chat. Where a request can be read in two ways, ask.
@@ -189,8 +189,8 @@ def _requests() -> Iterator[Request]:
     for number, edit in enumerate(EDITS):
         at += edit.pause_s
         messages = [
-            system(_RULES), user(repository_map(number)), assistant(_MAP_ACK), *done,
-            user(shown(files)), assistant(_FILES_ACK), user(edit.prompt),
+            system(RULES), user(repository_map(number)), assistant(_MAP_ACK), *done,
+            user(shown(files)), assistant(FILES_ACK), user(edit.prompt),
         ]  # fmt: skip
         yield Request(at, chat(messages, stream=True, temperature=0))
         before = next(file for file in files if file.path == edit.path)
@@ -216,7 +216,7 @@ def changed(file: SourceFile, edit: Edit) -> SourceFile:
 
 def shown(files: Sequence[SourceFile]) -> str:
     """The message that shows the files, in the form that aider writes."""
-    return _FILES + "".join(f"\n{file.path}\n{_FENCE}\n{file.text}{_FENCE}\n" for file in files)
+    return FILES_OPENING + "".join(f"\n{file.path}\n{_FENCE}\n{file.text}{_FENCE}\n" for file in files)
 
 
 def repository_map(turn: int) -> str:

@@ -1,0 +1,112 @@
+"""The forms in which a turn can be sent. System prompt, history and prompt are the same in all of them."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from hashlib import sha256
+from typing import Any
+
+from proxy.demo.editor_chat import FILES_ACK, FILES_OPENING, RULES
+from proxy.demo.sample import Message, Request, assistant, chat, system, user
+from proxy.demo.structured.session import Turn
+
+# What an editor chat of this kind fences files with: the first pair of which no file has a line that begins with one.
+_FENCES = (
+    ("```", "```"), ("````", "````"), ("<source>", "</source>"), ("<code>", "</code>"), ("<pre>", "</pre>"),
+    ("<codeblock>", "</codeblock>"), ("<sourcecode>", "</sourcecode>"),
+)  # fmt: skip
+
+
+class Form(StrEnum):
+    """How a turn is sent, and which files are in it."""
+
+    EDITOR_ALL = "editor, all files"
+    """As messages of an editor chat, with the full text of every file of the session."""
+    FULL_ALL = "structured, all files"
+    """As structured context: the same full texts, no symbols."""
+    SYMBOLS = "structured, symbols"
+    """As structured context: the full text of the selected files, and the symbols of the others."""
+    EDITOR_SELECTED = "editor, selected files"
+    """As messages of an editor chat, with the full text of the selected files and nothing of the others."""
+    FULL_SELECTED = "structured, selected files"
+    """As structured context: the same full texts, and nothing of the others."""
+
+    @property
+    def is_structured(self) -> bool:
+        """Whether the request has a section of structured context."""
+        return self in (Form.FULL_ALL, Form.SYMBOLS, Form.FULL_SELECTED)
+
+    @property
+    def has_all(self) -> bool:
+        """Whether every file of the session is shown in full."""
+        return self in (Form.EDITOR_ALL, Form.FULL_ALL)
+
+
+GOALS: Mapping[Form, tuple[Form, float]] = {
+    Form.FULL_ALL: (Form.EDITOR_ALL, 1.0),
+    Form.SYMBOLS: (Form.EDITOR_ALL, 0.7),
+    Form.FULL_SELECTED: (Form.EDITOR_SELECTED, 1.0),
+}
+"""For a structured form the form that it is compared with, and the share of its cost that it may cost at most."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sending:
+    """One request of a form. ``full`` are the texts that must reach the provider, by path."""
+
+    turn: Turn
+    request: Request
+    full: Mapping[str, str]
+
+
+def sendings(form: Form, turns: Sequence[Turn], session: str) -> Iterator[Sending]:
+    """The requests of one form. A structured one sends each content once, and from then on its digest."""
+    sent: set[str] = set()
+    for turn in turns:
+        full = {path: turn.files[path] for path in (turn.files if form.has_all else turn.selected)}
+        if form.is_structured:
+            body = chat(_conversation(turn), stream=False, temperature=0)
+            body["extra_body"] = {"stratiform": _section(form, turn, full, session, sent)}
+        else:
+            body = chat(_editor_messages(turn, full), stream=False, temperature=0)
+        yield Sending(turn, Request(turn.at, body), full)
+
+
+def _conversation(turn: Turn) -> list[Message]:
+    return [system(RULES), *turn.done, user(turn.prompt)]
+
+
+def _editor_messages(turn: Turn, files: Mapping[str, str]) -> list[Message]:
+    shown = [user(editor_files(files)), assistant(FILES_ACK)] if files else []
+    return [system(RULES), *turn.done, *shown, user(turn.prompt)]
+
+
+def editor_files(files: Mapping[str, str]) -> str:
+    """The message with which an editor chat shows its files."""
+    opening, closing = _fence(files.values())
+    shown = (f"\n{path}\n{opening}\n{_ended(text)}{closing}\n" for path, text in files.items())
+    return FILES_OPENING + "".join(shown)
+
+
+def _fence(texts: Any) -> tuple[str, str]:
+    lines = [line for text in texts for line in text.splitlines()]
+    for opening, closing in _FENCES:
+        if not any(line.startswith((opening, closing)) for line in lines):
+            return opening, closing
+    return _FENCES[0]
+
+
+def _ended(text: str) -> str:
+    return text if text.endswith("\n") else text + "\n"
+
+
+def _section(form: Form, turn: Turn, full: Mapping[str, str], session: str, sent: set[str]) -> dict[str, Any]:
+    """The value of ``stratiform``. ``sent`` are the digests of the contents that the proxy has."""
+    shown = turn.files if form is Form.SYMBOLS else full
+    files = []
+    for path, text in shown.items():
+        digest = sha256(text.encode()).hexdigest()
+        content = {"digest": digest} if digest in sent else {"content": text}
+        sent.add(digest)
+        files.append({"path": path, **content, "selected": path in full})
+    return {"session": session, "files": files, "use_repo_map": form is Form.SYMBOLS}

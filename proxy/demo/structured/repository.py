@@ -1,0 +1,160 @@
+"""Histories in git: one that was made here is written as commits, and the last commits of any repository are read."""
+
+import os
+import shutil
+import subprocess
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from proxy.demo.structured.history import Commit, History
+
+_TIMEOUT_S = 60
+_MOST_BYTES = 300_000
+_BEGIN = 1_795_251_600
+_IDENTITY = {
+    "GIT_AUTHOR_NAME": "Demo", "GIT_AUTHOR_EMAIL": "demo@example.org",
+    "GIT_COMMITTER_NAME": "Demo", "GIT_COMMITTER_EMAIL": "demo@example.org",
+    # The settings of whoever runs the demo change nothing: no signing, no hooks, no other line ends.
+    "GIT_CONFIG_GLOBAL": os.devnull, "GIT_CONFIG_NOSYSTEM": "1", "GIT_TERMINAL_PROMPT": "0",
+}  # fmt: skip
+_EMPTY_TREE = "4b825dc642cb6eb9a060e54bf8d69288fbee4904"
+
+
+class GitError(Exception):
+    """git is not there, or has refused; the message says what it was asked for and what it said."""
+
+
+def has_git() -> bool:
+    """Whether the command ``git`` can be run."""
+    return shutil.which("git") is not None
+
+
+def through_git(history: History) -> History:
+    """The history as it is read from a repository that was made of it. Raises GitError."""
+    with TemporaryDirectory(prefix="stratiform-demo-") as folder:
+        write_repository(history, Path(folder))
+        read = read_history(Path(folder), history.name, len(history.commits))
+    return replace(read, source=history.source)
+
+
+def write_repository(history: History, folder: Path) -> None:
+    """Make a repository in an empty folder: the files before the first commit, then each commit. Raises GitError."""
+    _git(folder, "init", "--quiet", "--initial-branch=main")
+    _commit(folder, "Import the files", dict(history.files), 0)
+    for number, commit in enumerate(history.commits, 1):
+        _commit(folder, commit.message, commit.changes, number)
+
+
+def read_history(folder: Path, name: str, most: int) -> History:
+    """The last commits of a repository that change a text, at most so many, without those of merged branches. Raises
+    GitError."""
+    listed = _git(folder, "rev-list", "--first-parent", "--parents", f"--max-count={most}", "HEAD").decode().split("\n")
+    steps = [line.split() for line in reversed(listed) if line]
+    if not steps:
+        raise GitError(f"{folder}: the repository has no commits")
+    first = steps[0][1] if len(steps[0]) > 1 else _EMPTY_TREE
+    files = _texts(folder, _listing(folder, first))
+    commits = []
+    for ids in steps:
+        before = ids[1] if len(ids) > 1 else _EMPTY_TREE
+        changes = _changes(folder, before, ids[0])
+        if changes:
+            message = _git(folder, "log", "-1", "--format=%s", ids[0]).decode("utf-8", "replace").strip()
+            commits.append(Commit(message, changes))
+    if not commits:
+        raise GitError(f"{folder}: the last {most} commits change no text file")
+    return History(name, f"the last {len(commits)} commits of {folder}", files, tuple(commits))
+
+
+def _commit(folder: Path, message: str, changes: Mapping[str, str | None], number: int) -> None:
+    for path, text in changes.items():
+        place = folder / path
+        if text is None:
+            place.unlink(missing_ok=True)
+            continue
+        place.parent.mkdir(parents=True, exist_ok=True)
+        place.write_text(text, "utf-8", newline="")
+    when = f"{_BEGIN + 600 * number} +0000"
+    _git(folder, "add", "--all", "--force")
+    dates = {"GIT_AUTHOR_DATE": when, "GIT_COMMITTER_DATE": when}
+    _git(folder, "commit", "--quiet", "--allow-empty", f"--message={message}", more=dates)
+
+
+def _changes(folder: Path, before: str, after: str) -> dict[str, str | None]:
+    """The new texts of the files that differ, by path; None for those that are gone."""
+    told = _git(folder, "diff-tree", "-r", "-z", "--no-renames", before, after).split(b"\0")
+    blobs: dict[str, str] = {}
+    gone: list[str] = []
+    for meta, path in zip(told[::2], told[1::2], strict=False):
+        words = meta.decode().split()
+        if words[4] == "D":
+            gone.append(_path(path))
+        elif words[1].startswith("100"):
+            blobs[_path(path)] = words[3]
+    found: dict[str, str | None] = dict(_texts(folder, blobs))
+    return {**found, **{path: None for path in gone}}
+
+
+def _listing(folder: Path, tree: str) -> dict[str, str]:
+    """The blobs of a tree by path; links and submodules are left out."""
+    if tree == _EMPTY_TREE:
+        return {}
+    found = {}
+    for line in _git(folder, "ls-tree", "-r", "-z", tree).split(b"\0"):
+        meta, _, path = line.partition(b"\t")
+        words = meta.decode().split()
+        if len(words) == 3 and words[0].startswith("100"):
+            found[_path(path)] = words[2]
+    return found
+
+
+def _texts(folder: Path, blobs: Mapping[str, str]) -> dict[str, str]:
+    """The texts among the blobs: valid UTF-8 without null characters, and not too long."""
+    if not blobs:
+        return {}
+    answer = _git(folder, "cat-file", "--batch", given="\n".join(blobs.values()).encode() + b"\n")
+    found, at = {}, 0
+    for path in blobs:
+        head, _, _ = answer[at : at + 200].partition(b"\n")
+        size = int(head.split()[2])
+        content = answer[at + len(head) + 1 : at + len(head) + 1 + size]
+        at += len(head) + 1 + size + 1
+        text = _text(content)
+        if text is not None:
+            found[path] = text
+    return found
+
+
+def _text(content: bytes) -> str | None:
+    if len(content) > _MOST_BYTES or b"\0" in content:
+        return None
+    try:
+        return content.decode("utf-8")
+    except UnicodeDecodeError:
+        return None
+
+
+def _path(raw: bytes) -> str:
+    return raw.decode("utf-8", "replace")
+
+
+def _git(folder: Path, *arguments: str, given: bytes = b"", more: Mapping[str, str] | None = None) -> bytes:
+    program = shutil.which("git")
+    if program is None:
+        raise GitError("git is not installed")
+    settings = ("-c", f"core.hooksPath={os.devnull}", "-c", "core.autocrlf=false")
+    # git finds its own helpers; nothing else of the environment is needed.
+    path = f"{Path(program).parent}{os.pathsep}{os.defpath}"
+    try:
+        done = subprocess.run(
+            [program, *settings, *arguments], cwd=folder, input=given, capture_output=True, timeout=_TIMEOUT_S,
+            check=False, env={"PATH": path, "LC_ALL": "C", **_IDENTITY, **(more or {})},
+        )  # fmt: skip
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise GitError(f"git {arguments[0]} in {folder}: {error}") from error
+    if done.returncode:
+        said = done.stderr.decode("utf-8", "replace").strip().splitlines()
+        raise GitError(f"git {arguments[0]} in {folder}: {said[-1] if said else f'status {done.returncode}'}")
+    return done.stdout

@@ -1,0 +1,78 @@
+"""The check of what reached the provider finds what is missing."""
+
+from collections.abc import Callable
+from typing import Any
+
+import orjson
+import pytest
+
+from proxy.demo.structured.fidelity import losses
+from proxy.demo.structured.forms import Form, Sending, sendings
+from proxy.demo.structured.package import PACKAGE, installed_files, quiet_and_busy
+from proxy.demo.structured.session import turns
+
+Change = Callable[[list[Any]], object]
+
+
+@pytest.fixture(scope="module")
+def sending() -> Sending:
+    steps = list(turns(quiet_and_busy(PACKAGE, installed_files(PACKAGE), 6)[1]))
+    return list(sendings(Form.EDITOR_SELECTED, steps, "s"))[-1]
+
+
+def body(sending: Sending, change: Change = lambda messages: None) -> bytes:
+    messages = orjson.loads(orjson.dumps(sending.request.body["messages"]))
+    change(messages)
+    return orjson.dumps({"messages": messages})
+
+
+def test_a_request_as_it_was_sent_lacks_nothing(sending: Sending) -> None:
+    assert losses(sending, body(sending)) == []
+
+
+def test_texts_may_stand_in_parts_and_files_in_front_of_the_history(sending: Sending) -> None:
+    def change(messages: list[Any]) -> None:
+        files = messages[-3:-1]
+        del messages[-3:-1]
+        messages[1:1] = files
+        text = files[0]["content"]
+        files[0]["content"] = [{"type": "text", "text": text[:900]}, {"type": "text", "text": text[900:]}]
+
+    assert losses(sending, body(sending, change)) == []
+
+
+def _twice(messages: list[Any]) -> None:
+    messages[1:1] = [messages[-3]]
+
+
+def _shortened(messages: list[Any]) -> None:
+    messages[-3]["content"] = messages[-3]["content"][:-500]
+
+
+def _reworded(messages: list[Any]) -> None:
+    messages[2]["content"] += " "
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (_shortened, "is missing"),
+        (_twice, "stands there 2 times"),
+        (_reworded, "message 2 of the conversation is missing"),
+        (lambda messages: messages.pop(1), "message 1 of the conversation is missing"),
+        (lambda messages: messages.pop(), "of the conversation is missing"),
+        (lambda messages: messages.insert(3, messages.pop(1)), "out of order"),
+        (lambda messages: messages.append({"role": "user", "content": "Go."}), "behind the prompt"),
+    ],
+)
+def test_what_is_wrong_is_found(change: Change, words: str, sending: Sending) -> None:
+    assert any(words in text for text in losses(sending, body(sending, change)))
+
+
+def test_a_file_that_is_not_selected_must_not_be_there(sending: Sending) -> None:
+    (path, text), *_ = [(p, t) for p, t in sending.turn.files.items() if p not in sending.full and len(t) > 500]
+
+    def change(messages: list[Any]) -> None:
+        messages[-3]["content"] += text
+
+    assert losses(sending, body(sending, change)) == [f"{path} is not selected, and stands there in full"]

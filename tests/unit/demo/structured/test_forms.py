@@ -1,0 +1,96 @@
+"""The same turns in every form."""
+
+from hashlib import sha256
+from typing import Any
+
+import pytest
+
+from plugins.aider import AiderRecogniser
+from proxy.core.recognition.pieces import MessageKind, PieceKind
+from proxy.demo.editor_chat import RULES
+from proxy.demo.structured.forms import GOALS, Form, Sending, editor_files, sendings
+from proxy.demo.structured.package import PACKAGE, installed_files, quiet_and_busy
+from proxy.demo.structured.session import Turn, turns
+
+STRUCTURED = [form for form in Form if form.is_structured]
+
+
+@pytest.fixture(scope="module")
+def steps() -> list[Turn]:
+    return list(turns(quiet_and_busy(PACKAGE, installed_files(PACKAGE), 9)[1]))
+
+
+def section(sending: Sending) -> dict[str, Any]:
+    found: dict[str, Any] = sending.request.body["extra_body"]["stratiform"]
+    return found
+
+
+@pytest.mark.parametrize("form", Form)
+def test_system_prompt_history_and_prompt_are_the_same_in_all_forms(form: Form, steps: list[Turn]) -> None:
+    for turn, sending in zip(steps, sendings(form, steps, "s"), strict=True):
+        messages = sending.request.body["messages"]
+        assert messages[0] == {"role": "system", "content": RULES}
+        assert messages[1 : 1 + len(turn.done)] == list(turn.done)
+        assert messages[-1] == {"role": "user", "content": turn.prompt}
+        assert len(messages) == len(turn.done) + (2 if form.is_structured else 4)
+
+
+def test_forms_that_are_compared_show_the_same_full_texts(steps: list[Turn]) -> None:
+    for form, (other, _) in GOALS.items():
+        if form is Form.SYMBOLS:
+            continue
+        for one, two in zip(sendings(form, steps, "s"), sendings(other, steps, "s"), strict=True):
+            assert one.full == two.full
+    symbols = list(sendings(Form.SYMBOLS, steps, "s"))
+    selected = list(sendings(Form.EDITOR_SELECTED, steps, "s"))
+    assert [one.full for one in symbols] == [one.full for one in selected]
+
+
+@pytest.mark.parametrize("form", STRUCTURED)
+def test_a_content_is_sent_once_and_then_named_by_its_digest(form: Form, steps: list[Turn]) -> None:
+    known: dict[str, str] = {}
+    for turn, sending in zip(steps, sendings(form, steps, "s"), strict=True):
+        for file in section(sending)["files"]:
+            text = turn.files[file["path"]]
+            if "content" in file:
+                assert file["content"] == text
+                digest = sha256(text.encode()).hexdigest()
+                assert digest not in known
+                known[digest] = text
+            else:
+                assert known[file["digest"]] == text
+    assert len(known) > 9
+
+
+def test_a_structured_turn_selects_what_is_shown_in_full(steps: list[Turn]) -> None:
+    for form in STRUCTURED:
+        for turn, sending in zip(steps, sendings(form, steps, "s"), strict=True):
+            files = section(sending)["files"]
+            assert [file["path"] for file in files if file["selected"]] == [
+                path
+                for path in (turn.files if form is not Form.FULL_SELECTED else turn.selected)
+                if path in sending.full
+            ]
+            assert section(sending)["use_repo_map"] is (form is Form.SYMBOLS)
+            assert len(files) == len(turn.selected if form is Form.FULL_SELECTED else turn.files)
+
+
+@pytest.mark.parametrize("form", [Form.EDITOR_ALL, Form.EDITOR_SELECTED])
+def test_an_editor_shows_its_files_in_the_form_that_is_recognised(form: Form, steps: list[Turn]) -> None:
+    for sending in sendings(form, steps, "s"):
+        shown = sending.request.body["messages"][-3]["content"]
+        found = AiderRecogniser().recognise("user", shown)
+        assert found is not None
+        assert found.form is MessageKind.CONTEXT
+        cuts = {cut.key: shown[cut.start : cut.end] for cut in found.cuts if cut.kind is PieceKind.FILE}
+        assert list(cuts) == [f"file:{path}" for path in sending.full]
+        assert all(text in cuts[f"file:{path}"] for path, text in sending.full.items())
+
+
+def test_a_fence_is_one_that_begins_no_line_of_any_file() -> None:
+    assert editor_files({"a.md": "text"}).endswith("\na.md\n```\ntext\n```\n")
+    assert editor_files({"a.md": "```\ncode\n```\n"}).endswith("\na.md\n````\n```\ncode\n```\n````\n")
+    longer = "```\n````\n"
+    assert editor_files({"a.md": longer}).endswith(f"\na.md\n<source>\n{longer}</source>\n")
+    every = "````\n<source>\n<code>\n<pre>\n<codeblock>\n<sourcecode>\n"
+    assert editor_files({"a.md": every}).endswith(f"\na.md\n```\n{every}```\n")
