@@ -13,11 +13,11 @@ from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import count
-from typing import Protocol
 
 from proxy.patience import Patience
 from proxy.ports import Clock, StoreError
 from proxy.spend.backlog import Backlog
+from proxy.spend.leases import Leases
 from proxy.spend.losses import lines_of_lost
 from proxy.storage.port import Charge, MoneyStore, PutOff, Reserve, Settle
 from proxy.storage.spool import PAGE, Spool
@@ -46,18 +46,6 @@ class _Attempt:
     carried_out: int = 0
 
 
-class Lessee(Protocol):
-    """Knows which exchanges run (``proxy.spend.leases``)."""
-
-    def extended(self, ask: Reserve) -> Reserve:
-        """A reservation that is made late, with the time until which it stands."""
-        ...
-
-    def made(self, ask: Reserve) -> None:
-        """A reservation was made late."""
-        ...
-
-
 class CatchingUp:
     """The calls that are put off. ``backlog`` knows what they will charge."""
 
@@ -68,7 +56,7 @@ class CatchingUp:
         metrics: Metrics,
         spool: Spool | None,
         patience: Patience,
-        leases: Lessee,
+        leases: Leases,
         most_in_memory: int = _MOST_IN_MEMORY,
     ) -> None:
         self._store = store

@@ -3,41 +3,27 @@
 Without a master key there is no such path. Whoever asks is known before anything of the request is read.
 """
 
-from typing import Protocol
 from urllib.parse import parse_qsl
 
 import orjson
 from starlette.types import Receive, Scope, Send
 
+from proxy.access.authentication import Identity
 from proxy.admin import AdminResponse, AdminService
 from proxy.engine import ClientDisconnected
 from proxy.errors import InvalidRequest, NotFound, ProxyError, Unauthorized
-from proxy.ports import Headers
 from proxy.web.connection import Connection
 
 _BODY_BYTES = 1 << 20
 _MOST_PARAMETERS = 20
 
 
-class Keyholder(Protocol):
-    """Knows the master key."""
-
-    @property
-    def has_master(self) -> bool:
-        """Whether there is one."""
-        ...
-
-    def is_master(self, headers: Headers) -> bool:
-        """Whether it was sent; compared in constant time."""
-        ...
-
-
 class AdminEndpoint:
     """The admin API over HTTP."""
 
-    def __init__(self, service: AdminService, keyholder: Keyholder) -> None:
+    def __init__(self, service: AdminService, identity: Identity) -> None:
         self._service = service
-        self._keyholder = keyholder
+        self._identity = identity
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request."""
@@ -54,9 +40,9 @@ class AdminEndpoint:
             return
 
     async def _answer(self, connection: Connection) -> AdminResponse:
-        if not self._keyholder.has_master:
+        if not self._identity.has_master:
             raise NotFound(f"Invalid URL ({connection.method} /admin/...): nothing is served there")
-        if not self._keyholder.is_master(connection.headers):
+        if not self._identity.is_master(connection.headers):
             raise Unauthorized("The admin API needs the proxy's master key as `Authorization: Bearer KEY`.")
         body = await connection.read(_BODY_BYTES)
         return await self._service.answer(
