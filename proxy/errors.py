@@ -10,6 +10,7 @@
     ├── NotFound              404 invalid_request_error  not_found
     │   └── UnknownModel      404 invalid_request_error  model_not_found
     ├── Conflict              409 invalid_request_error  conflict
+    │   └── MissingContent    409 invalid_request_error  missing_content      (+ x-should-retry: false, "missing")
     ├── MethodNotAllowed      405 invalid_request_error  method_not_allowed
     ├── BudgetExceeded        429 insufficient_quota     insufficient_quota   (+ x-should-retry: false)
     ├── RateLimited           429 requests | tokens      rate_limit_exceeded  (+ retry-after)
@@ -29,7 +30,7 @@ Anthropic's: ``{"type": "error", "error": {"type", "message", ...}}`` (https://d
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from enum import StrEnum
 
 import orjson
@@ -117,6 +118,21 @@ class Conflict(ProxyError, status=409, type="invalid_request_error", code="confl
     """What shall be made is there already, or belongs to the configuration."""
 
 
+class MissingContent(Conflict, code="missing_content"):
+    """The request names contents by digests that are not in this process's memory. ``missing`` are those digests, each
+    once, in the order of the request. The OpenAI SDK repeats a 409 by itself, which would not help here: the request
+    must be sent again with these contents."""
+
+    def __init__(self, missing: Sequence[str]) -> None:
+        super().__init__(
+            f"{len(missing)} of the contents that the request names by digest are not in memory here: send the request"
+            " again with the contents of the digests in 'missing'",
+            param="stratiform",
+            headers={"x-should-retry": "false"},
+        )
+        self.missing = tuple(missing)
+
+
 class MethodNotAllowed(ProxyError, status=405, type="invalid_request_error", code="method_not_allowed"):
     """The path is served, with another method."""
 
@@ -199,7 +215,14 @@ def error_form(path: str) -> ErrorForm:
 
 def error_body(error: ProxyError, form: ErrorForm = ErrorForm.OPENAI) -> bytes:
     """The JSON body for an error. Anthropic's form keeps our code and param beside what its own errors have."""
-    body = {"message": error.message, "type": error.type, "param": error.param, "code": error.code}
+    body: dict[str, object] = {
+        "message": error.message,
+        "type": error.type,
+        "param": error.param,
+        "code": error.code,
+    }
+    if isinstance(error, MissingContent):
+        body["missing"] = error.missing
     if form is ErrorForm.OPENAI:
         return _json({"error": body})
     return _json({"type": "error", "error": {**body, "type": _anthropic_type(error.status)}})

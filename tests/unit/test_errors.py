@@ -9,6 +9,7 @@ from proxy.errors import (
     Forbidden,
     InternalError,
     InvalidRequest,
+    MissingContent,
     NotFound,
     PayloadTooLarge,
     ProxyError,
@@ -61,3 +62,13 @@ def test_anthropics_form_has_anthropics_types(error: ProxyError, kind: str) -> N
     event = sse_error(error, ErrorForm.ANTHROPIC)
     assert event == b"event: error\ndata: " + error_body(error, ErrorForm.ANTHROPIC) + b"\n\n"
     assert json.loads(error_body(error)).keys() == {"error"}
+
+
+@pytest.mark.parametrize("form", ErrorForm)
+def test_missing_contents_are_named_and_not_retried_by_an_sdk(form: ErrorForm) -> None:
+    error = MissingContent(["0" * 64, "f" * 64])
+    assert (error.status, error.code, error.headers) == (409, "missing_content", {"x-should-retry": "false"})
+    body = json.loads(error_body(error, form))["error"]
+    assert body["missing"] == ["0" * 64, "f" * 64]
+    assert (body["type"], body["code"], body["param"]) == ("invalid_request_error", "missing_content", "stratiform")
+    assert "missing" not in json.loads(error_body(InvalidRequest("m"), form))["error"]

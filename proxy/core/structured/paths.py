@@ -1,0 +1,103 @@
+"""Paths of a client's files: in POSIX form, with nothing to resolve.
+
+The rules are those that a client's own system would apply to the text of a path; nothing is looked up.
+
+- A backslash is a slash, for clients on Windows. Repeated slashes are one, and a slash at the end is left out.
+- ``.`` and ``..`` are resolved by their text alone. What would leave the root is refused.
+- A path is relative to the client's own root, or absolute: it begins with ``/``, or with a drive such as ``C:/``. An
+  absolute path stays absolute, so that ``/src/a.py`` and ``src/a.py`` are two files.
+- A path stands on a line of its own in the prompt. Control characters and line breaks are refused.
+- Letters are kept as they are: their case, and the form in which an accent is written, tell files apart.
+"""
+
+import re
+from collections.abc import Sequence
+
+from proxy.errors import InvalidRequest
+
+MOST_PATH_CHARS = 4_096
+
+# Control characters, the two line breaks of Unicode that are none, and halves of surrogate pairs.
+_UNPRINTABLE = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
+# Any of these may stand in a path with something to resolve. A colon parts two paths here.
+_SIGNS = ("//", "/.", ":.", ":/", "/:", "::")
+_PLAIN = re.compile(r"[ -\[\]-~]*+")
+_DRIVE = re.compile(r"[A-Za-z]:(?=/|$)")
+
+
+class UncleanPath(ValueError):
+    """A path that names no file. ``code`` is that of the error which a client sees."""
+
+    def __init__(self, message: str, code: str = "invalid_path") -> None:
+        super().__init__(message)
+        self.message = message
+        self.code = code
+
+
+def clean_path(path: str) -> str:
+    """The path in POSIX form. Raises UncleanPath where it is empty, too long, leaves the root, or holds a control
+    character."""
+    if len(path) > MOST_PATH_CHARS:
+        raise UncleanPath(f"is longer than {MOST_PATH_CHARS} characters")
+    if _UNPRINTABLE.search(path):
+        raise UncleanPath("holds a control character, a line break or half of a surrogate pair")
+    path = path.replace("\\", "/")
+    drive = _DRIVE.match(path)
+    root = "/" if path.startswith("/") else f"{drive[0]}/" if drive else ""
+    names: list[str] = []
+    for name in path[len(root) :].split("/"):
+        if name == "..":
+            if not names:
+                raise UncleanPath("leads out of the root", "path_outside_root")
+            names.pop()
+        elif name not in ("", "."):
+            names.append(name)
+    if not names:
+        raise UncleanPath("names no file")
+    return root + "/".join(names)
+
+
+def clean_paths(paths: Sequence[str], param: str, field: str = "") -> tuple[str, ...]:
+    """The paths in POSIX form. Raises InvalidRequest, with the place of the first bad one within ``param``; ``field``
+    is where a path stands within its element."""
+    if _are_clean(paths):
+        return tuple(paths)
+    found: list[str] = []
+    try:
+        for path in paths:
+            found.append(path if _are_clean((path,)) else clean_path(path))
+    except UncleanPath as error:
+        raise refused_path(error, f"{param}[{len(found)}]{field}") from error
+    return tuple(found)
+
+
+def refused_path(error: UncleanPath, param: str) -> InvalidRequest:
+    """The error that a client sees. It does not quote the path."""
+    return InvalidRequest(f"the path in '{param}' {error.message}", param=param, code=error.code)
+
+
+def check_distinct(paths: Sequence[str], param: str, field: str = "") -> None:
+    """Raises InvalidRequest where two of the clean paths are the same. ``field`` is where a path stands within its
+    element."""
+    if len(set(paths)) == len(paths):
+        return
+    seen: dict[str, int] = {}
+    for index, path in enumerate(paths):
+        if path in seen:
+            raise InvalidRequest(
+                f"'{param}[{index}]' has the same path as '{param}[{seen[path]}]', once both are resolved",
+                param=f"{param}[{index}]{field}",
+                code="duplicate_path",
+            )
+        seen[path] = index
+
+
+def _are_clean(paths: Sequence[str]) -> bool:
+    """A quick look at all of them at once, which knows what most clean paths look like."""
+    text = f":{':'.join(paths)}:"
+    return (
+        _PLAIN.fullmatch(text) is not None
+        and text.count(":") == len(paths) + 1
+        and not any(sign in text for sign in _SIGNS)
+        and max(map(len, paths), default=0) <= MOST_PATH_CHARS
+    )

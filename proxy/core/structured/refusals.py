@@ -1,0 +1,75 @@
+"""What a reader of typed JSON found wrong, as an error that a client can act on.
+
+The reader says in a sentence what it expected and where. Here this becomes a message in the words of JSON, a ``param``
+such as ``stratiform.files[3].path``, and a code. Values are never quoted. The name of an unknown field is: a client has
+misspelt it.
+"""
+
+import re
+from collections.abc import Mapping
+from types import MappingProxyType
+
+import msgspec
+
+from proxy.errors import InvalidRequest
+
+_PLACE = re.compile(r" - at `\$([^`]*)`\Z")
+_PLACE_CHARS = 300
+_UNKNOWN = "Object contains unknown field `"
+_REQUIRED = re.compile(r"Object missing required field `([a-z_]{1,40})`\Z")
+_EXPECTED = re.compile(r"Expected `([a-z |]{1,80})`(?:, got `([a-z]{1,20})`| of length <= (\d{1,9})| of length >= 1)\Z")
+_MOST_NAME_CHARS = 64
+_WORDS = MappingProxyType(
+    {
+        "str": "a string",
+        "array": "an array",
+        "object": "an object",
+        "bool": "a boolean",
+        "int": "a number",
+        "float": "a number",
+        "null": "null",
+    }
+)
+
+
+def refused(error: msgspec.ValidationError, param: str, choices: Mapping[str, tuple[str, ...]]) -> InvalidRequest:
+    """The error for a client. ``param`` is where the read value stands in the request; ``choices`` are the values that
+    a field may have, by the field's name."""
+    text = str(error)
+    found = _PLACE.search(text, max(0, len(text) - _PLACE_CHARS))
+    if found is not None:
+        text = text[: found.start()]
+        param += found[1]
+    if text.startswith(_UNKNOWN):
+        return unknown_field(text[len(_UNKNOWN) :].removesuffix("`"), param)
+    if required := _REQUIRED.match(text):
+        return InvalidRequest(
+            f"'{param}' needs a field '{required[1]}'", param=f"{param}.{required[1]}", code="missing_field"
+        )
+    if text.startswith("Invalid enum value"):
+        allowed = ", ".join(choices.get(re.split(r"[.\[]", param.rstrip("[].0123456789"))[-1], ()))
+        return InvalidRequest(f"'{param}' must be one of {allowed}", param=param, code="invalid_value")
+    if expected := _EXPECTED.match(text):
+        return _unexpected(expected, param)
+    return InvalidRequest(f"'{param}' cannot be read", param=param, code="invalid_value")
+
+
+def unknown_field(name: str, param: str) -> InvalidRequest:
+    """The error for a field that the form does not have."""
+    shown = name if len(name) <= _MOST_NAME_CHARS else name[:_MOST_NAME_CHARS] + "..."
+    shown = "".join(c if c.isprintable() else "?" for c in shown)
+    return InvalidRequest(f"'{param}' has no field '{shown}'", param=f"{param}.{shown}", code="unknown_field")
+
+
+def _unexpected(expected: re.Match[str], param: str) -> InvalidRequest:
+    """The error for a value of another type, or one that is too long or empty."""
+    types, got, most = expected[1].split(" | "), expected[2], expected[3]
+    is_array = types[0] == "array"
+    if most is not None:
+        unit, code = ("elements", "too_many_items") if is_array else ("characters", "too_long")
+        return InvalidRequest(f"'{param}' may have at most {most} {unit}", param=param, code=code)
+    if got is None:
+        return InvalidRequest(f"'{param}' must not be empty", param=param, code="invalid_value")
+    wanted = " or ".join(dict.fromkeys(_WORDS[each] for each in types if each in _WORDS)) or "of another type"
+    other = _WORDS.get(got, "that")
+    return InvalidRequest(f"'{param}' must be {wanted}, not {other}", param=param, code="invalid_type")

@@ -1,0 +1,87 @@
+"""Sections ``stratiform`` of requests as Hypothesis draws them: all valid."""
+
+from typing import Any
+
+from hypothesis import strategies as st
+
+from proxy.core.structured.form import text_digest
+
+_texts = st.text(st.characters(codec="utf-8"), max_size=12)
+_lines = st.text(st.characters(codec="utf-8", exclude_categories=("Cc", "Zl", "Zp")), max_size=12)
+_names = st.text(
+    st.characters(codec="utf-8", exclude_categories=("Cc", "Zl", "Zp"), exclude_characters="/\\:."),
+    min_size=1,
+    max_size=6,
+)
+_clean = st.lists(_names, min_size=1, max_size=3).map("/".join)
+
+
+@st.composite
+def _paths(draw: st.DrawFn) -> str:
+    """A path that may have something to resolve."""
+    path = draw(_clean)
+    before = draw(st.sampled_from(["", "", "./", "/", "x/../", "C:\\"]))
+    return before + path.replace("/", draw(st.sampled_from(["/", "\\", "//", "/./"])))
+
+
+def _contents() -> st.SearchStrategy[dict[str, Any]]:
+    return st.one_of(
+        st.fixed_dictionaries({"content": st.none() | _texts}, optional={"digest": st.none()}),
+        st.fixed_dictionaries({"digest": _texts.map(text_digest)}, optional={"content": st.none()}),
+    )
+
+
+@st.composite
+def _files(draw: st.DrawFn) -> list[dict[str, Any]]:
+    files = []
+    for number in range(draw(st.integers(0, 4))):
+        content = draw(_contents())
+        selected = draw(st.sampled_from([{}, {"selected": None}, {"selected": True}, {"selected": False}]))
+        files.append({"path": f"{draw(_paths())}{number}", **content, **selected})
+    return files
+
+
+def _distinct_paths() -> st.SearchStrategy[list[str]]:
+    return st.lists(_paths(), max_size=4).map(lambda paths: [f"{path}{n}" for n, path in enumerate(paths)])
+
+
+_symbols = st.tuples(_distinct_paths(), _texts).map(
+    lambda found: [{"path": path, "block": found[1]} for path in found[0]]
+)
+_urls = st.fixed_dictionaries(
+    {"url": _lines.filter(bool), "content": _texts},
+    optional={"title": st.none() | _lines, "symbols": st.none() | _texts},
+)
+_reviews = st.fixed_dictionaries(
+    {},
+    optional={
+        "branch": st.none() | _texts,
+        "commits": st.none() | st.lists(_texts, max_size=3),
+        "stats": _texts,
+        "log": _texts,
+        "pre_change_symbols": _texts,
+        "reverse_diffs": st.none() | _distinct_paths().map(lambda paths: dict.fromkeys(paths, "-x")),
+    },
+) | st.fixed_dictionaries({"digest": _texts.map(text_digest)})
+
+
+@st.composite
+def forms(draw: st.DrawFn) -> dict[str, Any]:
+    """A valid section, that says at least one thing."""
+    optional = {
+        "files": st.none() | _files(),
+        "symbols": st.none() | _symbols,
+        "legend": st.none() | _texts,
+        "tree": st.none() | st.booleans() | _distinct_paths(),
+        "use_repo_map": st.none() | st.booleans(),
+        "urls": st.none() | st.lists(_urls, max_size=3),
+        "review": st.none() | _reviews,
+        "images": st.none()
+        | st.lists(st.sampled_from(["https://e.example/i", "data:image/png;base64,AA=="]), max_size=3),
+        "session": st.none() | _lines,
+        "removed": st.none() | st.lists(_names.map("removed/{}".format), max_size=3),
+        "modified": st.none() | st.lists(_paths(), max_size=3),
+        "broken": st.none() | st.lists(st.sampled_from(["L0", "L1", "L2", "L3"]), max_size=5),
+        "assembly": st.sampled_from([None, "tiered", "flat"]),
+    }
+    return draw(st.fixed_dictionaries({}, optional=optional).filter(bool))

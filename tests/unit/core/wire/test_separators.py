@@ -1,0 +1,73 @@
+"""Commas outside of strings are counted, whatever the strings hold."""
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from proxy.core.wire.scan import PIECE_BYTES
+from proxy.core.wire.separators import counted, has_more_commas
+from tests.growth import assert_linear
+
+texts = st.text(st.sampled_from('",\\{}[]:é a'), max_size=8)
+values = st.recursive(
+    st.none() | st.integers() | texts,
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(texts, inner, max_size=4),
+    max_leaves=20,
+)
+
+
+def commas_of(value: object) -> int:
+    if isinstance(value, dict):
+        return max(0, len(value) - 1) + sum(map(commas_of, value.values()))
+    if isinstance(value, list):
+        return max(0, len(value) - 1) + sum(map(commas_of, value))
+    return 0
+
+
+@given(values, st.booleans())
+def test_only_commas_outside_of_strings_count(value: object, is_ascii: bool) -> None:
+    raw = json.dumps(value, ensure_ascii=is_ascii).encode()
+    commas = commas_of(value)
+    assert not has_more_commas(raw, commas)
+    assert not commas or has_more_commas(raw, commas - 1)
+
+
+@pytest.mark.parametrize("shift", range(-8, 4))
+@pytest.mark.parametrize("text", [",", "\\", '"', "\\,", 'é",'])
+def test_strings_are_longer_than_a_piece(shift: int, text: str) -> None:
+    long = "x" * (PIECE_BYTES + shift) + text * 20
+    raw = json.dumps([long, long, 3], ensure_ascii=False).encode()
+    assert not has_more_commas(raw, 2)
+    assert has_more_commas(raw, 1)
+
+
+def test_a_string_without_an_end_ends_the_count() -> None:
+    assert not has_more_commas(b'[1,"' + b"," * 100, 1)
+    assert not has_more_commas(b'[1,"\\', 1)
+    assert has_more_commas(b"1,2,3,", 2)
+
+
+@given(st.binary(max_size=40), st.sampled_from([b'":', b",", b'\\":']))
+def test_needles_are_counted_as_one_call_would(raw: bytes, needle: bytes) -> None:
+    assert counted(raw, needle) == raw.count(needle)
+
+
+def test_needles_between_two_pieces_count_once() -> None:
+    for before in (PIECE_BYTES - 2, PIECE_BYTES - 1, PIECE_BYTES):
+        raw = b"x" * before + b'":' + b"x" * PIECE_BYTES + b'":'
+        assert counted(raw, b'":') == 2
+
+
+@pytest.mark.parametrize("part", [b'"",', b'"\\"",', b",", b'"', b"\\", b"x,"])
+def test_counting_is_linear(part: bytes) -> None:
+    assert_linear(lambda raw: has_more_commas(raw, 10**9), lambda size: part * size, 60_000)
+    assert_linear(lambda raw: has_more_commas(raw, len(raw) // 3), lambda size: part * size, 60_000)
+
+
+@pytest.mark.parametrize("count", [999, 1_000, 1_001, 2_000, 2_001])
+def test_thousands_are_counted_to_the_comma(count: int) -> None:
+    raw = json.dumps([{"a": 'b",'}] * (count // 2) + ["x,"] * (count - count // 2 + 1)).encode()
+    assert has_more_commas(raw, count - 1)
+    assert not has_more_commas(raw, count)
