@@ -11,7 +11,7 @@ from proxy.core.wire.scan import INSIDE, PIECE_BYTES
 
 _BETWEEN = re.compile(rb'[^"]*+')
 _AT_ONCE = 1_000
-_MANY = re.compile(rb'(?:(?:[^",]++|"[^"\\]*+(?:\\.[^"\\]*+)*+")*+,){%d}+' % _AT_ONCE, re.DOTALL)
+_MANY = re.compile(rb'(?:(?:[^",]++|"[^"\\]*+(?:\\.[^"\\]*+)*+")*+,){%d}+|' % _AT_ONCE, re.DOTALL)
 
 
 def counted(raw: bytes, needle: bytes) -> int:
@@ -28,7 +28,8 @@ def has_more_commas(raw: bytes, most: int) -> bool:
     at, commas = 0, 0
     while at < len(raw) and commas <= most:
         many = _MANY.match(raw, at, at + PIECE_BYTES)
-        if many is not None:
+        assert many is not None
+        if many.end() > at:
             at, commas = many.end(), commas + _AT_ONCE
         else:
             at, commas = _one_by_one(raw, at, commas)

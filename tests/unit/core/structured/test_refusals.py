@@ -1,0 +1,53 @@
+"""What a typed reader says becomes an error of ours, also where it says it in other words one day."""
+
+import msgspec
+import pytest
+
+from proxy.core.structured.refusals import refused, unknown_field
+
+
+@pytest.mark.parametrize(
+    ("said", "message", "param", "code"),
+    [
+        (
+            "Expected `str`, got `int` - at `$.a[0].b`",
+            "'form.a[0].b' must be a string, not a number",
+            "form.a[0].b",
+            "invalid_type",
+        ),
+        (
+            "Expected `array | null`, got `bool`",
+            "'form' must be an array or null, not a boolean",
+            "form",
+            "invalid_type",
+        ),
+        ("Expected `int | float`, got `ext`", "'form' must be a number, not that", "form", "invalid_type"),
+        ("Expected `str` of length <= 12", "'form' may have at most 12 characters", "form", "too_long"),
+        (
+            "Expected `array` of length <= 3 - at `$.a`",
+            "'form.a' may have at most 3 elements",
+            "form.a",
+            "too_many_items",
+        ),
+        ("Expected `str` of length >= 1", "'form' must not be empty", "form", "invalid_value"),
+        ("Object missing required field `x` - at `$[1]`", "'form[1]' needs a field 'x'", "form[1].x", "missing_field"),
+        ("Object contains unknown field `x`", "'form' has no field 'x'", "form.x", "unknown_field"),
+        (
+            "Invalid enum value 'SECRET' - at `$.a[10]`",
+            "'form.a[10]' must be one of p, q",
+            "form.a[10]",
+            "invalid_value",
+        ),
+        ("Invalid enum value 'SECRET' - at `$.b.a`", "'form.b.a' must be one of p, q", "form.b.a", "invalid_value"),
+        ("It is `SECRET`", "'form' cannot be read", "form", "invalid_value"),
+        ("It is `SECRET` - at `$.a`", "'form.a' cannot be read", "form.a", "invalid_value"),
+    ],
+)
+def test_each_sentence_of_the_reader_has_its_error(said: str, message: str, param: str, code: str) -> None:
+    error = refused(msgspec.ValidationError(said), "form", {"a": ("p", "q")})
+    assert (error.message, error.param, error.code) == (message, param, code)
+
+
+def test_the_name_of_an_unknown_field_is_printable_and_short() -> None:
+    error = unknown_field("a\n\x1b" + "b" * 100, "form")
+    assert error.message == f"'form' has no field 'a??{'b' * 61}...'"
