@@ -31,7 +31,7 @@ from proxy.core.structured.form_json import (
     members_in,
 )
 from proxy.core.structured.paths import check_distinct, clean_paths
-from proxy.core.structured.refusals import refused
+from proxy.core.structured.refusals import half_pair, refused
 from proxy.core.structured.review import NamedReview, ReviewChange, ReviewField, SentReview, review_digest
 from proxy.core.wire.json_body import Unreadable, text_value
 from proxy.core.wire.long_text import PIECE_BYTES
@@ -125,8 +125,7 @@ def _decoded(text: bytes) -> FormJson:
         raise refused(error, NAME, _CHOICES) from error
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         if same_shape(text) is not None:
-            message = f"a text in '{NAME}' holds half of a surrogate pair, which has no form in UTF-8"
-            raise InvalidRequest(message, param=NAME, code="invalid_unicode") from error
+            raise half_pair(text, NAME) from error
         raise InvalidRequest(f"'{NAME}' is no valid JSON", param=NAME, code="invalid_json") from error
 
 
@@ -286,7 +285,7 @@ def _review(form: FormJson) -> ReviewField:
     param = f"{NAME}.review"
     sent = {name: getattr(found, name) for name in found.__struct_fields__}
     sent = {name: value for name, value in sent.items() if value is not UNSET}
-    if found.digest:
+    if isinstance(found.digest, str):
         if len([value for value in sent.values() if value is not None]) > 1:
             message = f"'{param}' has a digest and fields beside it: send one of them"
             raise InvalidRequest(message, param=f"{param}.digest", code="ambiguous_content")

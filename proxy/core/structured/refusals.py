@@ -6,11 +6,13 @@ misspelt it.
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from types import MappingProxyType
 
 import msgspec
 
+from proxy.core.wire.surrogates import loads
 from proxy.errors import InvalidRequest
 
 _PLACE = re.compile(r" - at `\$([^`]*)`\Z")
@@ -19,6 +21,9 @@ _UNKNOWN = "Object contains unknown field `"
 _REQUIRED = re.compile(r"Object missing required field `([a-z_]{1,40})`\Z")
 _EXPECTED = re.compile(r"Expected `([a-z |]{1,80})`(?:, got `([a-z]{1,20})`| of length <= (\d{1,9})| of length >= 1)\Z")
 _MOST_NAME_CHARS = 64
+_SEARCHED_BYTES = 8 << 20
+_HALF = re.compile("[\ud800-\udfff]")
+_FIELD = re.compile("[a-z_]{1,40}")
 _WORDS = MappingProxyType(
     {
         "str": "a string",
@@ -59,6 +64,34 @@ def unknown_field(name: str, param: str) -> InvalidRequest:
     shown = name if len(name) <= _MOST_NAME_CHARS else name[:_MOST_NAME_CHARS] + "..."
     shown = "".join(c if c.isprintable() else "?" for c in shown)
     return InvalidRequest(f"'{param}' has no field '{shown}'", param=f"{param}.{shown}", code="unknown_field")
+
+
+def half_pair(text: bytes, param: str) -> InvalidRequest:
+    """The error for a JSON text that holds half of a surrogate pair, with the place of the first one where the text is
+    not vast."""
+    found = None
+    if len(text) <= _SEARCHED_BYTES:
+        with suppress(ValueError, RecursionError):
+            found = _place_of_half(loads(text), param)
+    place = found or param
+    message = f"'{place}' holds half of a surrogate pair, which has no form in UTF-8"
+    return InvalidRequest(message, param=place, code="invalid_unicode")
+
+
+def _place_of_half(value: object, place: str) -> str | None:
+    """Where the first half of a surrogate pair stands; None where there is none."""
+    if isinstance(value, str):
+        return place if not value.isascii() and _HALF.search(value) else None
+    inner: Iterable[tuple[str, object]] = ()
+    if isinstance(value, list):
+        inner = ((f"{place}[{number}]", each) for number, each in enumerate(value))
+    elif isinstance(value, dict):
+        inner = (
+            (f"{place}.{name}" if _FIELD.fullmatch(name) else f"{place}[...]", each) for name, each in value.items()
+        )
+        if any(_HALF.search(name) for name in value):
+            return place
+    return next((found for where, each in inner if (found := _place_of_half(each, where))), None)
 
 
 def _unexpected(expected: re.Match[str], param: str) -> InvalidRequest:

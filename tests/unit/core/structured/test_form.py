@@ -164,6 +164,7 @@ def test_a_review_can_be_named_by_its_digest() -> None:
         ({"review": {"reverse_diffs": {"a": "", "./a": ""}}}, "review.reverse_diffs[1]", "duplicate_path"),
         ({"review": {"digest": DIGEST, "log": ""}}, "review.digest", "ambiguous_content"),
         ({"review": {"digest": "abc"}}, "review.digest", "invalid_digest"),
+        ({"review": {"digest": ""}}, "review.digest", "invalid_digest"),
         ({"images": ["i.png"]}, "images[0]", "invalid_value"),
         ({"images": ["https://" + "a" * 8192]}, "images[0]", "too_long"),
         ({"images": ["https://a/\nb"]}, "images[0]", "invalid_value"),
@@ -222,6 +223,24 @@ def test_a_section_that_is_no_object_is_refused(raw: bytes) -> None:
 )
 def test_what_is_no_text_is_refused(raw: bytes, code: str) -> None:
     assert refused(raw).code == code
+
+
+@pytest.mark.parametrize(
+    ("raw", "param"),
+    [
+        (b'{"session":"\\ud83d"}', ".session"),
+        (b'{"files":[{"path":"a"},{"path":"b","content":"\xc3\xa9 \\uDE00"}]}', ".files[1].content"),
+        (b'{"review":{"reverse_diffs":{"a.py":"\\ud800"}}}', ".review.reverse_diffs[...]"),
+        (b'{"review":{"reverse_diffs":{"\\ud800":"","b":"\\ud800"}}}', ".review.reverse_diffs"),
+        (b'{"\\ud800":1}', ""),
+        (b'{"session":"\\ud83d","legend":"' + b"x" * (8 << 20) + b'"}', ""),
+        (b'{"tree":["\\ud83d\\ude00"],"files":[{"path":"a","content":"x\\ud83d\xff"}]}', ""),
+        (b'{"x":' + b"[" * 100_000 + b'"\\ud83d"' + b"]" * 100_000 + b"}", None),
+    ],
+)
+def test_half_of_a_pair_is_found_where_it_stands(raw: bytes, param: str | None) -> None:
+    error = refused(raw)
+    assert param is None or (error.param, error.code) == (f"stratiform{param}", "invalid_unicode")
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,76 @@
+"""Chat requests with structured context, through an OpenAI client: contents that the proxy lacks are sent again.
+
+Any client serves that has ``chat.completions.create`` as the OpenAI SDK has it, and whose errors have ``status_code``
+and ``body``.
+"""
+
+from collections.abc import Iterator, Mapping
+from types import TracebackType
+from typing import Any
+
+from proxy.client.context import Context
+
+_RESENDS = 2
+_CONFLICT = 409
+
+
+def chat(client: Any, context: Context, **arguments: Any) -> Any:
+    """What ``client.chat.completions.create(**arguments)`` returns, a stream included, with the context in
+    ``extra_body``. Where the proxy lacks contents, the request is sent again with these, and once more with all of
+    them. Raises what the client raises."""
+    for attempt in _attempts(context, arguments):
+        with attempt as complete:
+            return client.chat.completions.create(**complete)
+    raise AssertionError("the last attempt returns or raises")
+
+
+async def achat(client: Any, context: Context, **arguments: Any) -> Any:
+    """The same for an asynchronous client."""
+    for attempt in _attempts(context, arguments):
+        with attempt as complete:
+            return await client.chat.completions.create(**complete)
+    raise AssertionError("the last attempt returns or raises")
+
+
+def missing_digests(error: BaseException | None) -> list[str] | None:
+    """The digests of the contents that the proxy lacks; None where the error is another one."""
+    body = getattr(error, "body", None)
+    if getattr(error, "status_code", None) != _CONFLICT or not isinstance(body, Mapping):
+        return None
+    inner = body.get("error", body)
+    if not isinstance(inner, Mapping) or inner.get("code") != "missing_content":
+        return None
+    missing = inner.get("missing")
+    return [each for each in missing if isinstance(each, str)] if isinstance(missing, list) else []
+
+
+class _Attempt:
+    """One request. The context learns what became of it; the error of missing contents ends here, but in the last
+    attempt."""
+
+    def __init__(self, context: Context, arguments: Mapping[str, Any], *, is_last: bool) -> None:
+        self._context = context
+        self._is_last = is_last
+        self._body = context.body(whole=is_last)
+        self._arguments = dict(arguments)
+
+    def __enter__(self) -> dict[str, Any]:
+        others = self._arguments.get("extra_body") or {}
+        return {**self._arguments, "extra_body": {**others, "stratiform": self._body}}
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> bool:
+        if error is None:
+            self._context.delivered(self._body)
+            return False
+        missing = missing_digests(error)
+        if missing is None:
+            return False
+        self._context.missing(missing)
+        return not self._is_last
+
+
+def _attempts(context: Context, arguments: Mapping[str, Any]) -> Iterator[_Attempt]:
+    for number in range(_RESENDS + 1):
+        yield _Attempt(context, arguments, is_last=number == _RESENDS)

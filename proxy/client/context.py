@@ -1,0 +1,210 @@
+"""What one conversation shows of its repository, as the section ``stratiform`` of its requests."""
+
+import os
+import posixpath
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from proxy.client.digests import review_digest, text_digest
+
+Path = str | os.PathLike[str]
+TierName = Literal["L0", "L1", "L2", "L3"]
+_MOST_DELIVERED = 50_000
+"""Digests that are remembered; the oldest are forgotten first, and their contents are sent again."""
+
+
+@dataclass(frozen=True, slots=True)
+class _File:
+    text: str | None
+    digest: str
+    is_selected: bool
+    has_content: bool
+
+
+class Context:
+    """The state of one conversation. A path may be given in any spelling; ``./a.py`` and ``a.py`` are one file.
+
+    ``session`` is the conversation's name; without one the proxy recognises the conversation by its messages.
+    ``assembly`` is ``tiered`` or ``flat``. Without ``use_repo_map`` neither tree nor symbols are sent to the model.
+
+    ``body`` never changes the context. ``delivered`` and ``missing`` tell it what became of a body: ``chat`` and
+    ``achat`` do this by themselves.
+    """
+
+    def __init__(
+        self, session: str = "", *, assembly: Literal["tiered", "flat"] = "tiered", use_repo_map: bool = True
+    ) -> None:
+        self._settings = {"session": session, "assembly": assembly, "use_repo_map": use_repo_map}
+        self._files: dict[str, _File] = {}
+        self._symbols: dict[str, str] = {}
+        self._legend = ""
+        self._tree: list[str] | bool = False
+        self._urls: dict[str, dict[str, str]] = {}
+        self._review: dict[str, Any] | None = None
+        self._drops_review = False
+        self._images: list[str] = []
+        self._removed: dict[str, None] = {}
+        self._modified: dict[str, None] = {}
+        self._broken: dict[str, None] = {}
+        self._delivered: dict[str, None] = {}
+
+    def select(self, path: Path, text: str | None) -> None:
+        """Show a file by its whole text; None where it cannot be read as text. Raises ValueError for a text with half
+        of a surrogate pair."""
+        self._list(path, text, is_selected=True, has_content=True)
+
+    def show(self, path: Path, text: str | None = None) -> None:
+        """Show a file by its symbols. The proxy makes them of the text; without a text give them with
+        ``set_symbols``."""
+        self._list(path, text, is_selected=False, has_content=text is not None)
+
+    def hide(self, path: Path) -> None:
+        """Show a file no longer; it still exists."""
+        self._files.pop(_key(path), None)
+        self._symbols.pop(_key(path), None)
+
+    def remove(self, path: Path) -> None:
+        """The file no longer exists. The next request that arrives says so."""
+        self.hide(path)
+        self._removed[_key(path)] = None
+
+    def mark_modified(self, path: Path) -> None:
+        """Count the file as changed in the next request, whatever its text says."""
+        self._modified[_key(path)] = None
+
+    def mark_broken(self, *tiers: TierName) -> None:
+        """Count these tiers as broken in the next request: what they hold will not be in the provider's cache."""
+        self._broken |= dict.fromkeys(tiers)
+
+    def set_symbols(self, path: Path, block: str) -> None:
+        """A file's symbols, from an index of the client's own."""
+        self._symbols[_key(path)] = block
+        self._removed.pop(_key(path), None)
+
+    def set_legend(self, text: str) -> None:
+        """What explains the notation of the client's own symbols."""
+        self._legend = text
+
+    def tree(self, paths: Iterable[Path] | bool) -> None:
+        """The paths of the repository's tree; True for those of the listed files, False for no tree."""
+        self._tree = paths if isinstance(paths, bool) else list(dict.fromkeys(_key(path) for path in paths))
+
+    def add_url(self, url: str, content: str, *, title: str = "", symbols: str = "") -> None:
+        """The content of a page, which the client has fetched. A request takes three pages at most."""
+        optional = {"title": title, "symbols": symbols}
+        self._urls[url] = {"url": url, "content": content} | {name: text for name, text in optional.items() if text}
+
+    def drop_url(self, url: str) -> None:
+        """Show a page no longer."""
+        self._urls.pop(url, None)
+
+    def set_review(
+        self,
+        *,
+        branch: str = "",
+        commits: Sequence[str] = (),
+        stats: str = "",
+        log: str = "",
+        pre_change_symbols: str = "",
+        reverse_diffs: Mapping[str, str] | None = None,
+    ) -> None:
+        """The code review that the conversation is about, until ``drop_review``. ``reverse_diffs`` lead from the new
+        text of a path back to the old one."""
+        review = {
+            "branch": branch,
+            "commits": list(commits),
+            "stats": stats,
+            "log": log,
+            "pre_change_symbols": pre_change_symbols,
+            "reverse_diffs": dict(reverse_diffs or {}),
+        }
+        self._review, self._drops_review = review, False
+
+    def drop_review(self) -> None:
+        """The conversation is about no review any longer."""
+        self._review, self._drops_review = None, True
+
+    def add_image(self, url: str) -> None:
+        """An image of the next prompt: a URL or a data URL."""
+        self._images.append(url)
+
+    def body(self, *, whole: bool = False) -> dict[str, Any]:
+        """The value of ``stratiform``. Contents that were delivered stand in it as digests, unless it shall be
+        ``whole``."""
+        optional: dict[str, Any] = {
+            "symbols": [{"path": path, "block": block} for path, block in self._symbols.items()],
+            "legend": self._legend,
+            "urls": list(self._urls.values()),
+            "images": list(self._images),
+            "removed": list(self._removed),
+            "modified": list(self._modified),
+            "broken": list(self._broken),
+            "session": self._settings["session"],
+        }
+        body: dict[str, Any] = {"files": [self._file(path, file, whole) for path, file in self._files.items()]}
+        body |= {name: value for name, value in optional.items() if value}
+        if self._tree is not False:
+            body["tree"] = self._tree if self._tree is True else list(self._tree)
+        if not self._settings["use_repo_map"]:
+            body["use_repo_map"] = False
+        if self._settings["assembly"] != "tiered":
+            body["assembly"] = self._settings["assembly"]
+        if self._review is not None:
+            digest = review_digest(self._review)
+            is_named = digest in self._delivered and not whole
+            body["review"] = {"digest": digest} if is_named else dict(self._review)
+        elif self._drops_review:
+            body["review"] = None
+        return body
+
+    def delivered(self, body: Mapping[str, Any]) -> None:
+        """A request with this body has been answered: its contents need not be sent again, and what it said of the next
+        request has been said."""
+        for file in body.get("files", ()):
+            if isinstance(file.get("content"), str):
+                self._remember(text_digest(file["content"]))
+        review = body.get("review")
+        if review is not None and "digest" not in review:
+            self._remember(review_digest(review))
+        if "review" in body and review is None:
+            self._drops_review = False
+        for said, name in ((self._removed, "removed"), (self._modified, "modified"), (self._broken, "broken")):
+            for each in body.get(name, ()):
+                said.pop(each, None)
+        del self._images[: len(body.get("images", ()))]
+
+    def missing(self, digests: Iterable[str]) -> None:
+        """The proxy does not have these contents: the next body has them again."""
+        for digest in digests:
+            self._delivered.pop(digest, None)
+
+    def _list(self, path: Path, text: str | None, *, is_selected: bool, has_content: bool) -> None:
+        try:
+            digest = "" if text is None else text_digest(text)
+        except UnicodeEncodeError as error:
+            raise ValueError(f"the text of {_key(path)!r} holds half of a surrogate pair: give None instead") from error
+        self._files[_key(path)] = _File(text, digest, is_selected, has_content)
+        self._removed.pop(_key(path), None)
+
+    def _file(self, path: str, file: _File, whole: bool) -> dict[str, Any]:
+        found: dict[str, Any] = {"path": path}
+        if file.digest and file.digest in self._delivered and not whole:
+            found["digest"] = file.digest
+        elif file.has_content:
+            found["content"] = file.text
+        if file.is_selected:
+            found["selected"] = True
+        return found
+
+    def _remember(self, digest: str) -> None:
+        self._delivered.pop(digest, None)
+        self._delivered[digest] = None
+        while len(self._delivered) > _MOST_DELIVERED:
+            self._delivered.pop(next(iter(self._delivered)))
+
+
+def _key(path: Path) -> str:
+    """The path in one spelling. What is wrong with it, the proxy says."""
+    text = os.fspath(path).replace("\\", "/")
+    return posixpath.normpath(text) if text else text

@@ -1,0 +1,217 @@
+"""A context sends each content once, says what happened once, and believes nothing that no answer has confirmed."""
+
+import json
+from pathlib import PurePosixPath, PureWindowsPath
+from typing import Any
+
+import pytest
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+
+from proxy.client import Context, review_digest, text_digest
+from proxy.core.structured.form import StructuredForm, read_form
+from proxy.core.structured.uploads import Uploads
+from proxy.errors import MissingContent
+
+
+def read(body: dict[str, Any]) -> StructuredForm:
+    found = read_form(json.dumps(body).encode())
+    assert found is not None
+    return found
+
+
+def test_a_content_is_sent_once_and_named_afterwards() -> None:
+    context = Context("s")
+    context.select("a.py", "x = 1")
+    context.show("b.py", "y = 1")
+    first = context.body()
+    assert first == {
+        "session": "s",
+        "files": [{"path": "a.py", "content": "x = 1", "selected": True}, {"path": "b.py", "content": "y = 1"}],
+    }
+    assert context.body() == first
+    context.delivered(first)
+    assert context.body()["files"] == [
+        {"path": "a.py", "digest": text_digest("x = 1"), "selected": True},
+        {"path": "b.py", "digest": text_digest("y = 1")},
+    ]
+    context.select("b.py", "y = 2")
+    assert [sorted(file) for file in context.body()["files"]] == [
+        ["digest", "path", "selected"],
+        ["content", "path", "selected"],
+    ]
+    assert all("content" in file for file in context.body(whole=True)["files"])
+
+
+def test_what_the_proxy_lacks_is_sent_again() -> None:
+    context = Context()
+    for name in "ab":
+        context.select(name, name)
+    context.delivered(context.body())
+    context.missing([text_digest("b"), "0" * 64])
+    assert ["content" in file for file in context.body()["files"]] == [False, True]
+
+
+def test_a_content_that_was_changed_on_its_way_is_not_believed_to_be_delivered() -> None:
+    context = Context()
+    context.select("a", "old")
+    body = context.body()
+    context.select("a", "new")
+    context.delivered(body)
+    assert context.body()["files"][0]["content"] == "new"
+    context.select("a", "old")
+    assert context.body()["files"][0]["digest"] == text_digest("old")
+
+
+def test_files_without_text() -> None:
+    context = Context()
+    context.select("a.bin", None)
+    context.show("b.py")
+    context.set_symbols("b.py", "b.py:")
+    assert context.body()["files"] == [{"path": "a.bin", "content": None, "selected": True}, {"path": "b.py"}]
+    assert [file.text for file in read(context.body()).files] == [None, None]
+    with pytest.raises(ValueError, match="surrogate"):
+        context.select("c", "\ud800")
+
+
+def test_a_path_is_one_in_every_spelling() -> None:
+    context = Context()
+    context.select("./src/../a.py", "1")
+    context.select(PurePosixPath("a.py"), "2")
+    context.show(PureWindowsPath("src\\b.py"), "3")
+    assert [(file["path"], file["content"]) for file in context.body()["files"]] == [("a.py", "2"), ("src/b.py", "3")]
+    context.hide("src/./b.py")
+    assert [file["path"] for file in context.body()["files"]] == ["a.py"]
+
+
+def test_what_happened_is_said_until_a_request_arrives() -> None:
+    context = Context()
+    context.select("a", "x")
+    context.set_symbols("a", "a:")
+    context.remove("./a")
+    context.mark_modified("b")
+    context.mark_broken("L1", "L0")
+    context.add_image("data:,x")
+    context.drop_review()
+    body = context.body()
+    assert body == {
+        "files": [],
+        "removed": ["a"],
+        "modified": ["b"],
+        "broken": ["L1", "L0"],
+        "images": ["data:,x"],
+        "review": None,
+    }
+    context.remove("c")
+    context.add_image("data:,y")
+    assert context.body()["removed"] == ["a", "c"]
+    context.delivered(body)
+    assert context.body() == {"files": [], "removed": ["c"], "images": ["data:,y"]}
+    context.select("c", "again")
+    assert "removed" not in context.body()
+
+
+def test_a_review_is_sent_once_and_named_afterwards() -> None:
+    context = Context()
+    context.set_review(branch="b", commits=("c",), reverse_diffs={"./a": "-é"})
+    body = context.body()
+    form = read(body)
+    assert form.review.digest == review_digest(body["review"])  # type: ignore[union-attr]
+    context.delivered(body)
+    assert context.body()["review"] == {"digest": review_digest(body["review"])}
+    context.missing([review_digest(body["review"])])
+    assert context.body()["review"] == body["review"]
+    context.drop_review()
+    assert context.body()["review"] is None
+
+
+def test_the_tree_pages_and_settings_are_sent_each_time() -> None:
+    context = Context(assembly="flat", use_repo_map=False)
+    context.tree(["./a", "a", PurePosixPath("b")])
+    context.add_url("u", "old")
+    context.add_url("u", "new", title="t")
+    context.add_url("v", "x", symbols="s")
+    context.set_legend("l")
+    expected = {
+        "files": [],
+        "legend": "l",
+        "tree": ["a", "b"],
+        "urls": [{"url": "u", "content": "new", "title": "t"}, {"url": "v", "content": "x", "symbols": "s"}],
+        "assembly": "flat",
+        "use_repo_map": False,
+    }
+    assert context.body() == expected
+    context.delivered(context.body())
+    assert context.body() == expected
+    context.tree(True)
+    context.drop_url("v")
+    assert (context.body()["tree"], len(context.body()["urls"])) == (True, 1)
+    context.tree(False)
+    assert "tree" not in context.body()
+
+
+def test_what_a_caller_does_with_a_body_does_not_change_the_context() -> None:
+    context = Context()
+    context.tree(["a"])
+    context.add_image("data:,x")
+    context.body()["tree"].append("b")
+    context.body()["images"].append("data:,y")
+    assert (context.body()["tree"], context.body()["images"]) == (["a"], ["data:,x"])
+
+
+_paths = st.sampled_from(["a", "b", "./a", "c\\d"])
+_texts = st.sampled_from(["", "x", "y", "é" * 400])
+
+
+class Conversation(RuleBasedStateMachine):
+    """A client, and a proxy that forgets, refuses and loses requests."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.context = Context()
+        self.shown: dict[str, str] = {}
+        self.uploads = Uploads(3_000)
+
+    @rule(path=_paths, text=_texts, selected=st.booleans())
+    def lists(self, path: str, text: str, selected: bool) -> None:
+        (self.context.select if selected else self.context.show)(path, text)
+        self.shown[path.removeprefix("./").replace("\\", "/")] = text
+
+    @rule(path=_paths)
+    def removes(self, path: str) -> None:
+        self.context.remove(path)
+        self.shown.pop(path.removeprefix("./").replace("\\", "/"), None)
+
+    @rule(log=_texts)
+    def reviews(self, log: str) -> None:
+        self.context.set_review(log=log)
+
+    @rule()
+    def loses_a_request(self) -> None:
+        self.uploads.resolve(read(self.context.body(whole=True)), "s")
+
+    @rule()
+    def forgets(self) -> None:
+        self.uploads = Uploads(3_000)
+
+    @rule()
+    def asks(self) -> None:
+        for attempt in range(3):
+            body = self.context.body(whole=attempt == 2)
+            try:
+                resolved = self.uploads.resolve(read(body), "s")
+            except MissingContent as error:
+                self.context.missing(error.missing)
+                continue
+            self.context.delivered(body)
+            assert {file.path: file.text for file in resolved.files} == self.shown
+            assert not resolved.form.removed & set(self.shown)
+            return
+        raise AssertionError("the last attempt has all contents")
+
+    @invariant()
+    def is_valid(self) -> None:
+        read(self.context.body())
+
+
+TestConversation = Conversation.TestCase
