@@ -129,7 +129,8 @@ def provider_of(model: str, given: str = "") -> tuple[str, str]:
 
 def choose_profile(transport: Transport, provider: str, model: str, host: str) -> CacheProfile:
     """The profile of a model by its provider, bare name and host (empty: the provider's own)."""
-    name = _last_part(model)
+    # ``anthropic/claude-x`` behind OpenRouter, ``us.anthropic.claude-x`` on Bedrock: the name itself.
+    name = model.rpartition("/")[2].lower()
     if transport is Transport.EMBEDDED:
         return PROFILES[next((rule.profile for rule in _PLAYED if rule.is_named(name)), "anthropic")]
     server = _server(provider, host)
@@ -153,8 +154,3 @@ def _server(provider: str, host: str) -> str:
     if at_host or not host:
         return at_host or provider
     return "" if provider in _ANYONES else provider
-
-
-def _last_part(model: str) -> str:
-    """``anthropic/claude-x`` behind OpenRouter, ``us.anthropic.claude-x`` on Bedrock: the name itself, lower case."""
-    return model.rpartition("/")[2].lower()

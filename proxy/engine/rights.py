@@ -4,7 +4,7 @@ A key with a list of models is refused whatever is not understood. A key under a
 cannot be priced. For everybody else a request passes as it is.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from urllib.parse import quote
 
@@ -103,7 +103,8 @@ def permitted(levels: Levels, principal: Principal, exchange: Exchange, reach: R
         raise Forbidden("This key may not use paths that name no model.")
     if asked and not _is_allowed(principal, first, asked):
         raise _not_allowed(asked)
-    for deployment, name in zip(further.deployments, _others(reach, asked), strict=False):
+    others = [name for name in reach.models if name != asked]
+    for deployment, name in zip(further.deployments, others, strict=False):
         if not _is_allowed(principal, deployment, name):
             raise _not_allowed(name)
     if further.unknown is not None:
@@ -126,10 +127,6 @@ def refuse_unpriced(exchange: Exchange, reach: Reach, further: Further) -> None:
             f"A budget or a rate limit holds for this key, and what this request costs is not known: {why}.",
             code="model_price_unknown",
         )
-
-
-def _others(reach: Reach, asked: str) -> Sequence[str]:
-    return [name for name in reach.models if name != asked]
 
 
 def _is_allowed(principal: Principal, deployment: Deployment, asked: str) -> bool:
