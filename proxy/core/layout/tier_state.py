@@ -5,8 +5,8 @@ from dataclasses import dataclass
 
 from proxy.core.layout.tier_values import ENTRY_N, HISTORY, Change, ClassicPolicy, Piece, Tier, Tracked
 
-_MOST_N = {tier: ENTRY_N[Tier(tier - 1)] for tier in (Tier.L1, Tier.L2, Tier.L3)}
-"""The count that takes a piece on."""
+_MOST_N = (None, *(ENTRY_N[Tier(tier - 1)] for tier in (Tier.L1, Tier.L2, Tier.L3)), None)
+"""The count that takes a piece on, by tier; none leads out of L0, and into L3 the count has no end."""
 
 
 @dataclass(slots=True)
@@ -122,5 +122,5 @@ class TierState:
 
 def next_n(policy: ClassicPolicy, tier: Tier, n: int) -> int:
     """While the tier above is closed a piece counts up to what would take it there; in the uppermost without end."""
-    most = _MOST_N.get(tier) if policy.is_capped else None
+    most = _MOST_N[tier] if policy.is_capped else None
     return n + 1 if most is None else min(n + 1, most)

@@ -46,6 +46,11 @@ class Classic:
         self._state = TierState()
         self._last_listed: frozenset[str] = frozenset()
 
+    @property
+    def items(self) -> Mapping[str, Item]:
+        """The tracked pieces by key, in the order of first sight; to be read only, and changing with the tracker."""
+        return self._state.items
+
     def get(self, key: str) -> Item | None:
         """What is known of the piece, to be read only; None where it is not tracked."""
         return self._state.items.get(key)

@@ -1,5 +1,6 @@
 """The tracker of structured context: where items stand before a request, and what an answer moves."""
 
+import tracemalloc
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from hashlib import sha256
@@ -10,6 +11,7 @@ from proxy.core.structured.blocks import file_block
 from proxy.core.structured.context import ContextFile, StructuredContext
 from proxy.core.structured.placement import Placement
 from proxy.core.structured.tracking import ContextTracker, HistoryItem
+from tests.growth import assert_linear
 
 ACTIVE, L0, L1, L2, L3 = Tier.ACTIVE, Tier.L0, Tier.L1, Tier.L2, Tier.L3
 FREE = ClassicPolicy(target_tokens=0)
@@ -405,3 +407,36 @@ def test_the_size_grows_with_what_is_tracked() -> None:
     small = tracker.size_bytes
     answered(tracker, context("a"), history=turns(1))
     assert 0 < tracker.size_bytes < small < 10_000
+
+
+def test_the_size_is_about_what_is_allocated() -> None:
+    paths = [f"source/package/module_{number:04}.py" for number in range(1_000)]
+    wish = StructuredContext(symbols={path: f"{path}: class" for path in paths})
+    counter = TokenCounter()
+    ContextTracker(counter, FREE).settle(wish, ())
+    tracemalloc.start()
+    try:
+        tracker = ContextTracker(counter, FREE)
+        tracker.settle(wish, ())
+        allocated = tracemalloc.get_traced_memory()[0]
+    finally:
+        tracemalloc.stop()
+    assert 0.8 * allocated < tracker.size_bytes < 2 * allocated
+
+
+def test_time_grows_with_the_items() -> None:
+    def wishes(number: int) -> list[StructuredContext]:
+        paths = [f"{index:06}" for index in range(number)]
+        files = tuple(file(path, selected=index % 4 == 0) for index, path in enumerate(paths))
+        one = StructuredContext(files=files, symbols={path: path for path in paths})
+        swapped = tuple(replace(each, is_selected=not each.is_selected) for each in files)
+        return [one, replace(one, files=swapped, removed=frozenset(paths[::3]))] * number
+
+    def work(wishes: Sequence[StructuredContext]) -> None:
+        tracker, history = tracker_of(TestHistory.PIGGYBACK), turns(*[9] * (len(wishes) // 2))
+        for wish in wishes[:6]:
+            tracker.placement(wish, history)
+            tracker.settle(wish, history)
+            history = [replace(turn, digest=b"x") if turn is history[3] else turn for turn in history]
+
+    assert_linear(work, wishes, 800)
