@@ -78,27 +78,32 @@ class Place:
     a closed one. ``wrapper`` is what a node around it says of it, a decorator or an export."""
 
     container: str = ""
-    name: str = ""
     level: int = 0
     is_hidden: bool = False
     wrapper: str = ""
 
 
+_INSIDE = Place("-", is_hidden=True)
+"""Inside of a definition that is not shown."""
+
 Define = Callable[[Node, Source, Place], Iterator[Symbol]]
 Ask = Callable[[Node, Source], Iterator[Import]]
 Wrap = Callable[[Node, Source], str]
+Switch = Callable[[Node, Source, Place], bool | None]
 
 
 @dataclass(frozen=True, slots=True)
 class Rules:
     """How a grammar's nodes are read: what defines, what imports, and which nodes are names that are used. ``wrappers``
     are nodes that say something of the definition inside: a node's parent is never asked for, which would take time
-    for each sibling."""
+    for each sibling. ``switches`` are nodes that say whether what stands behind them in the same place is hidden, or
+    None where they say nothing."""
 
     definitions: Mapping[str, Define]
     imports: Mapping[str, Ask]
     names: frozenset[str]
     wrappers: Mapping[str, Wrap] = field(default_factory=dict)
+    switches: Mapping[str, Switch] = field(default_factory=dict)
 
 
 def extract(tree: Tree, data: bytes, rules: Rules) -> Extract:
@@ -121,10 +126,15 @@ class _Walk:
         cursor = tree.walk()
         # The places of the open nodes that opened one, each with the depth of its node.
         places: list[tuple[int, Place]] = [(-1, Place())]
-        depth = 0
+        depth, switches = 0, self._rules.switches
         while True:
             node = cursor.node
             assert node is not None
+            if (
+                node.type in switches
+                and (is_hidden := switches[node.type](node, self._source, places[-1][1])) is not None
+            ):
+                places[-1] = (places[-1][0], replace(places[-1][1], is_hidden=is_hidden))
             inner = self._visit(node, places[-1][1])
             if inner is not None:
                 places.append((depth, inner))
@@ -146,8 +156,11 @@ class _Walk:
         if kind in rules.names:
             if len(self._used) < _MOST_NAMES and node.end_byte - node.start_byte >= _FEWEST_NAME_CHARS:
                 self._used[self._source.text(node)] = None
-        elif (define := rules.definitions.get(kind)) is not None:
-            return self._define(define, node, place)
+            return None
+        if (define := rules.definitions.get(kind)) is not None:
+            inner = self._define(define, node, place)
+            if inner is not None:
+                return inner
         if (ask := rules.imports.get(kind)) is not None:
             for one in ask(node, self._source):
                 if one.target and len(self._imports) < _MOST_IMPORTS:
@@ -157,14 +170,17 @@ class _Walk:
         return None
 
     def _define(self, define: Define, node: Node, place: Place) -> Place | None:
-        if place.is_hidden:
+        if not node.is_named:
             return None
+        if place.is_hidden:
+            return _INSIDE
         inner = None
         for symbol in define(node, self._source, place):
             if symbol.mark and symbol.name:
                 self._show(symbol, place)
             if symbol.mark != VALUE or symbol.is_closed:
-                inner = Place(symbol.mark, symbol.name, min(place.level + 1, _MOST_LEVEL), symbol.is_closed)
+                is_closed = symbol.is_closed or not symbol.name
+                inner = Place(symbol.mark, min(place.level + 1, _MOST_LEVEL), is_closed)
         return inner
 
     def _show(self, symbol: Symbol, place: Place) -> None:

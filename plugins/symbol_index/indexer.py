@@ -6,7 +6,7 @@ whatever thread, the answer is that of an index from scratch; what is kept only 
 
 import sys
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from plugins.symbol_index.extract import Extract, extract
@@ -25,6 +25,8 @@ MOST_TEXT_BYTES = 96 << 20
 """What is kept of texts: a repository of 2,000 files takes about a tenth of it."""
 MOST_REPOSITORY_BYTES = 32 << 20
 """What is kept of whole repositories, so that a request in which nothing changed costs a comparison."""
+MOST_CALL_CHARS = 48 << 20
+"""Of one request so much text is read; the files behind it have no symbols."""
 
 Found = Extract | Unindexed
 
@@ -65,12 +67,18 @@ class TreeSitterIndexer:
             before = self._repositories.get(paths)
         if before is not None and before.digests == digests and before.aliases == aliases:
             return before.answer
-        found = {file.path: self._found(file) for file in files}
+        found = dict(self._found_all(files))
         repository = _repository(found, digests, dict(aliases), before)
         with self._lock:
             self._repositories[paths] = repository
             self._repositories.used(paths)
         return repository.answer
+
+    def _found_all(self, files: Sequence[ContextFile]) -> Iterator[tuple[str, tuple[str, Found]]]:
+        left = MOST_CALL_CHARS
+        for file in files:
+            left -= len(file.text or "")
+            yield file.path, self._found(file) if left >= 0 else ("", Unindexed.SIZE)
 
     def _found(self, file: ContextFile) -> tuple[str, Found]:
         """The file's grammar, and what its text says or why it says nothing."""

@@ -112,8 +112,12 @@ def _java(path: str, one: Import) -> Iterator[Lookup]:
 
 
 def _c(path: str, one: Import) -> Iterator[Lookup]:
-    yield Lookup((_beside(path, one.target),), is_whole=True)
-    yield Lookup((posixpath.normpath(one.target).lstrip("./"),))
+    target = one.target.strip("<>")
+    if target == one.target:
+        yield Lookup((_beside(path, target),), is_whole=True)
+    elif "/" not in target:
+        return
+    yield Lookup((posixpath.normpath(target).lstrip("./"),))
 
 
 def _ruby(path: str, one: Import) -> Iterator[Lookup]:

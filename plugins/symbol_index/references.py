@@ -4,6 +4,7 @@ The work is linear in the number of paths, imports and names. A name that severa
 alone, except where one of them stands in the same directory.
 """
 
+import posixpath
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -161,6 +162,8 @@ def _named(path: str, name: str, files: _Files) -> list[str]:
     beside = [one for one in definers if one.rpartition("/")[0] == folder]
     if len(beside) == 1:
         return beside
+    if len({posixpath.splitext(one)[0].rpartition("/")[2] for one in definers}) == 1 < len(definers):
+        return definers  # A header and its source.
     is_told_apart = not name.islower() or "_" in name.strip("_") or len(name) >= _SURELY_CHARS
     return definers if len(definers) == 1 and is_told_apart else []
 

@@ -5,7 +5,14 @@ from collections.abc import Iterator
 from tree_sitter import Node
 
 from plugins.symbol_index.extract import VALUE, Define, Import, Place, Rules, Source, Symbol
-from plugins.symbol_index.languages.signatures import bases, is_constant, leading_name, parameters, returned
+from plugins.symbol_index.languages.signatures import (
+    bases,
+    first_named,
+    is_constant,
+    leading_name,
+    parameters,
+    returned,
+)
 
 _FUNCTIONS = frozenset({"arrow_function", "function_expression", "function", "generator_function"})
 _HERITAGE = frozenset({"class_heritage", "extends_type_clause", "extends_clause"})
@@ -110,7 +117,7 @@ def _call(node: Node, source: Source) -> Iterator[Import]:
     if called is None or called.end_byte - called.start_byte > 7 or source.text(called) not in ("require", "import"):
         return
     arguments = node.child_by_field_name("arguments")
-    first = arguments.named_child(0) if arguments is not None else None
+    first = first_named(arguments)
     if first is not None and first.type == "string":
         yield Import(source.text(first).strip("'\"`"))
 

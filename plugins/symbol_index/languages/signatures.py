@@ -59,3 +59,8 @@ def bases(text: str) -> str:
 def is_constant(name: str) -> bool:
     """Whether a name is written as constants are."""
     return len(name) > 1 and name.isupper()
+
+
+def first_named(node: Node | None) -> Node | None:
+    """The first named child of a node; None without one."""
+    return node.named_child(0) if node is not None and node.named_child_count else None

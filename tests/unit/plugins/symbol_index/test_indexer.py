@@ -14,7 +14,7 @@ from proxy.plugins import build_plugin_manager, symbol_indexer
 from tests.growth import assert_linear
 from tests.symbols import make_indexer, source, symbols
 
-SUFFIXES = ("py", "js", "ts", "tsx")
+SUFFIXES = ("py", "js", "ts", "tsx", "go", "rs", "java", "c", "h", "cpp", "rb", "php")
 PIECES = (
     "class A(B):\n    x: int\n    def m(self, a=1): return B\n",
     "from .b import B\nimport a.c\n",
@@ -23,6 +23,11 @@ PIECES = (
     "export class A extends B { m(x) { return LIMIT; } }\n",
     'import { B } from "./b";\n',
     'struct A { int x; };\n#include "b.h"\n',
+    "use super::b::B; mod c; impl A { pub fn m(&self) {} }\n",
+    "require_relative 'b'\nmodule M\n private\n def x; end\nend\n",
+    "<?php namespace A; use B\\C; class A { private $x; function m() {} }\n",
+    "package a; import b.c.D; public class A { int x; }\n",
+    'package a\nimport "x.y/a/b"\ntype A struct { X int }\nfunc (a A) M() {}\n',
     "((((",
     "}}}",
     "'''",
@@ -137,15 +142,32 @@ HOSTILE: dict[str, Callable[[int], str]] = {
     "enum": lambda n: "enum A {" + "B," * n + "}",
     "decorators": lambda n: "@a\n" * n + "def f(): pass",
     "dots": lambda n: "from " + "." * n + "a import b\n",
+    "uses in braces": lambda n: "use a::{" * n + ";",
+    "list of uses": lambda n: "use a::{" + "b::C," * n + "};",
+    "stars": lambda n: "int " + "*" * n + "x;",
+    "declarators": lambda n: "int " + "a," * n + "b;",
+    "fields": lambda n: "struct s { " + "int a; " * n + "};",
+    "access": lambda n: "class s { " + "public: int a; private: int b; " * n + "};",
+    "blocks of ruby": lambda n: "module A\n" * n + "end\n" * n,
+    "heredocs": lambda n: "<<A\n" * n,
+    "php": lambda n: "<?php " + "class A { public $x; }" * n,
     "blanks": lambda n: "import a" + " " * n + ".b",
 }
 
 
-@pytest.mark.parametrize("suffix", ["py", "js", "ts"])
+def hostile(name: str, chars: int) -> str:
+    """A hostile text of about so many characters."""
+    return HOSTILE[name](chars * 100 // len(HOSTILE[name](100)))
+
+
+_ALL = ["py", "ts", *(pytest.param(one, marks=pytest.mark.slow) for one in SUFFIXES if one not in ("py", "ts"))]
+
+
+@pytest.mark.parametrize("suffix", _ALL)
 @pytest.mark.parametrize("name", HOSTILE)
 def test_no_text_breaks_the_indexer_or_takes_more_than_linear_time(name: str, suffix: str) -> None:
     recursion = sys.getrecursionlimit()
-    assert_linear(lambda text: symbols({f"a.{suffix}": text}), HOSTILE[name], 2_000)
-    found = symbols({f"a.{suffix}": HOSTILE[name](40_000)})
-    assert all(len(block) < 100_000 for block in found.blocks.values())
+    assert_linear(lambda text: symbols({f"a.{suffix}": text}), lambda n: hostile(name, n), 6_000)
+    found = symbols({f"a.{suffix}": hostile(name, 60_000)})
+    assert all(len(block) < 60_000 for block in found.blocks.values())
     assert sys.getrecursionlimit() == recursion
