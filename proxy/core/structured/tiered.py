@@ -14,9 +14,9 @@ from proxy.core.layout.tiers import Tier
 from proxy.core.providers import Dialect
 from proxy.core.structured.assembly import Assembly, Block, Kind, Section, Skipped
 from proxy.core.structured.context import ContextFile, StructuredContext
-from proxy.core.structured.conversation import Conversation, Turn
+from proxy.core.structured.conversation import Conversation
 from proxy.core.structured.head import map_sections, system_messages, system_section
-from proxy.core.structured.markers import marked, unmarked
+from proxy.core.structured.markers import marked, without_marks
 from proxy.core.structured.placement import Placement, TierItems
 from proxy.core.structured.sections import FILE_JOINT, SYMBOL_JOINT, file_items, one_text, pair, section, symbol_items
 from proxy.core.structured.standing import standing
@@ -49,7 +49,7 @@ def tiered_assembly(
     Where that is less than four, the most stable tiers go without one, because their ends are needed least.
     """
     skipped = Skipped()
-    own = _without_marks(conversation)
+    own = without_marks(conversation)
     places = standing(context, own.history, placement, skipped)
     source = _Source(context, own, texts, {file.path: file for file in context.selected()})
     cached = [source.first(places[Tier.L0]), *(source.further(tier, places[tier]) for tier in _CACHED[1:])]
@@ -115,13 +115,6 @@ class _Source:
         yield from active_blocks(self.context, files, self.texts, skipped)
         yield from raw_block("history", history_section(self.own.history, items.history))
         yield from prompt_block(self.own.prompt, self.context.images, skipped)
-
-
-def _without_marks(conversation: Conversation) -> Conversation:
-    def bare(turns: Sequence[Turn]) -> tuple[Turn, ...]:
-        return tuple(Turn(unmarked(turn.raw), turn.role) for turn in turns)
-
-    return Conversation(bare(conversation.system), bare(conversation.history), bare(conversation.prompt))
 
 
 def _with_marks(blocks: Sequence[Block], ends: frozenset[Tier], dialect: Dialect) -> Iterator[Block]:

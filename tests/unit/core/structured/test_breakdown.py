@@ -70,6 +70,26 @@ def test_each_tier_lists_its_contents_with_their_sizes() -> None:
     assert [c["type"] for c in blocks["active"]["contents"]] == ["tree", "urls", "review", "files", "prompt"]
 
 
+def test_every_item_has_its_key() -> None:
+    images = replace(CONTEXT, images=("data:,x",))
+    assembly = tiered_assembly(images, talk_of(2), PLACEMENT, TEXTS)
+
+    assert items_in(shown(assembly)) == [
+        *(("L0", key) for key in ("system:0", "legend", "symbol:s.py", "history:0", "history:1")),
+        ("L2", "file:a.py"),
+        ("L3", "symbol:t.py"),
+        *(("active", key) for key in ("tree", "url:u", "review", "file:b.py", "history:2", "history:3")),
+        *(("active", key) for key in ("prompt:0", "image:0")),
+    ]
+
+
+def test_a_tier_has_a_breakpoint_where_one_of_its_blocks_has() -> None:
+    tree, urls, *_ = flat_assembly(CONTEXT, talk_of(), TEXTS).blocks[1:]
+    found = shown(Assembly((replace(tree, tier=Tier.L1, marks=(0,)), replace(urls, tier=Tier.L1))))
+
+    assert [block["breakpoint"] for block in found["blocks"]] == [True]
+
+
 def test_items_say_how_far_they_are_on_their_way() -> None:
     assembly = tiered_assembly(CONTEXT, talk_of(1), PLACEMENT, TEXTS)
     found = shown(assembly, Circumstances(counts=PLACEMENT.counts))
