@@ -3,14 +3,16 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from msgspec import Struct
+
 from proxy.core.layout.tiers import Tier
 
 
-@dataclass(frozen=True, slots=True)
-class ContextFile:
+class ContextFile(Struct, frozen=True, gc=False):
     """One file of the client. ``path`` is a clean POSIX path. ``text`` is the whole content; it is None where the
     content cannot be read as text, and such a file is skipped and counted. ``digest`` is the SHA-256 of the text in
-    UTF-8, as hexadecimal digits. A selected file is shown by its text, another one by its symbols."""
+    UTF-8, as hexadecimal digits; it is empty where the file has neither text nor digest. A selected file is shown by
+    its text, another one by its symbols. (A struct, not a dataclass: a request has thousands of files.)"""
 
     path: str
     text: str | None

@@ -53,38 +53,34 @@ class Uploads:
         What the form brings is used as it stands there, so that a request works, too, whose contents have no room.
         """
         brought = dict(_brought(form, scope))
-        held = self._held_of(form, scope, brought)
-        contents: dict[_Name, str | Review] = {**held, **brought}
-        files = tuple(
-            [
-                ContextFile(file.path, _text(contents, (scope, str, file.digest)), file.digest, file.is_selected)
-                for file in form.files
-            ]
-        )
-        resolved = ResolvedForm(form, files, _review(form, contents, scope))
-        self._keep(held, brought)
-        return resolved
-
-    def _held_of(
-        self, form: StructuredForm, scope: str, brought: Mapping[_Name, str | Review]
-    ) -> dict[_Name, str | Review]:
-        """The contents in memory that the form names by digest."""
         held: dict[_Name, str | Review] = {}
         missing: dict[str, None] = {}
-        for name in _named(form, scope):
+
+        def found(name: _Name) -> str | Review | None:
             content = self._held.get(name)
             if content is not None:
                 held[name] = content
-            elif name not in brought:
+                return content
+            if name not in brought:
                 missing[name[2]] = None
+            return brought.get(name)
+
+        files = [
+            ContextFile(file.path, file.text, file.digest, file.is_selected)
+            if file.text is not None or not file.digest
+            else ContextFile(file.path, _text(found((scope, str, file.digest))), file.digest, file.is_selected)
+            for file in form.files
+        ]
+        review = found((scope, Review, form.review.digest)) if isinstance(form.review, NamedReview) else form.review
         if missing:
             raise MissingContent(tuple(missing))
-        return held
+        self._keep(held, brought)
+        return ResolvedForm(form, tuple(files), _review(review))
 
     def _keep(self, held: Iterable[_Name], brought: Mapping[_Name, str | Review]) -> None:
         """Keep what the request has used, as far as all of it has room together: what has no room beside the rest of
         its own request is not kept, and drops nothing of that."""
-        used = {*held, *(name for name in brought if name in self._held)}
+        used = dict.fromkeys((*held, *(name for name in brought if name in self._held)))
         new = {name: content for name, content in brought.items() if name not in used}
         own = sum(content_bytes(self._held[name]) for name in used) if new else 0
         for name in used:
@@ -122,24 +118,11 @@ def _brought(form: StructuredForm, scope: str) -> Iterator[tuple[_Name, str | Re
         yield (scope, Review, form.review.digest), form.review.review
 
 
-def _named(form: StructuredForm, scope: str) -> Iterator[_Name]:
-    """The contents that the form names by digest."""
-    for file in form.files:
-        if file.text is None and file.digest:
-            yield scope, str, file.digest
-    if isinstance(form.review, NamedReview):
-        yield scope, Review, form.review.digest
+def _text(content: str | Review | None) -> str | None:
+    return content if isinstance(content, str) else None
 
 
-def _text(contents: Mapping[_Name, str | Review], name: _Name) -> str | None:
-    """A file's text; None for a file that has neither a text nor a digest."""
-    found = contents.get(name)
-    return found if isinstance(found, str) else None
-
-
-def _review(form: StructuredForm, contents: Mapping[_Name, str | Review], scope: str) -> Review | ReviewChange:
-    if isinstance(form.review, ReviewChange):
-        return form.review
-    found = contents[scope, Review, form.review.digest]
-    assert isinstance(found, Review)
-    return found
+def _review(found: str | Review | SentReview | ReviewChange | None) -> Review | ReviewChange:
+    review = found.review if isinstance(found, SentReview) else found
+    assert isinstance(review, (Review, ReviewChange))
+    return review

@@ -23,7 +23,7 @@ def counted(raw: bytes, needle: bytes) -> int:
 def has_more_commas(raw: bytes, most: int) -> bool:
     """Whether more than so many commas stand outside of the strings of a JSON text. The work ends with the first comma
     too many."""
-    if len(raw) <= most or counted(raw, b",") <= most:
+    if len(raw) <= 2 * most or counted(raw, b",") <= most:  # behind each comma stands a value
         return False
     at, commas = 0, 0
     while at < len(raw) and commas <= most:
