@@ -35,7 +35,7 @@ from proxy.core.structured.refusals import half_pair, refused
 from proxy.core.structured.review import NamedReview, ReviewChange, ReviewField, SentReview, review_digest
 from proxy.core.wire.json_body import Unreadable, text_value
 from proxy.core.wire.long_text import PIECE_BYTES
-from proxy.core.wire.separators import counted, has_more_commas
+from proxy.core.wire.separators import counted, has_more_commas, names_in
 from proxy.core.wire.surrogates import same_shape
 from proxy.errors import InvalidRequest
 
@@ -130,13 +130,10 @@ def _decoded(text: bytes) -> FormJson:
 
 
 def _repeats_fields(text: bytes, form: FormJson) -> bool:
-    """Whether a name stands twice in an object, of which a reader of JSON keeps one. A quote and a colon end each name;
-    within a string that quote has a backslash before it. (Names with white space before the colon are not counted.)"""
+    """Whether a name stands twice in an object, of which a reader of JSON keeps one. Names with white space before the
+    colon may be missed."""
     members = members_in(form)
-    if counted(text, b":") <= members:
-        return False
-    quoted = counted(text, b'\\":') if b"\\" in text else 0
-    return counted(text, b'":') - quoted > members
+    return counted(text, b":") > members and names_in(text) > members
 
 
 def _form(form: FormJson) -> StructuredForm:

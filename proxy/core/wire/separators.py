@@ -1,8 +1,8 @@
-"""How many commas of a JSON text stand outside of its strings: a bound for what taking the text apart would build.
+"""How many commas and names of a JSON text stand outside of its strings, without taking the text apart.
 
-Each element of an array and each member of an object but the first stands behind such a comma. Commas within strings,
-which every file has in thousands, do not count. No pattern looks at more than a piece at once, so that other threads
-get their turn.
+The commas are a bound for what taking it apart would build: each element of an array and each member of an object but
+the first stands behind one. Commas within strings, which every file has in thousands, do not count. No call looks at
+more than a piece at once, so that other threads get their turn.
 """
 
 import re
@@ -10,14 +10,29 @@ import re
 from proxy.core.wire.scan import INSIDE, PIECE_BYTES
 
 _BETWEEN = re.compile(rb'[^"]*+')
+_AS_BACKSLASHES = bytes.maketrans(b",[{ \t\r\n", b"\\" * 7)
 _AT_ONCE = 1_000
 _MANY = re.compile(rb'(?:(?:[^",]++|"[^"\\]*+(?:\\.[^"\\]*+)*+")*+,){%d}+|' % _AT_ONCE, re.DOTALL)
 
 
-def counted(raw: bytes, needle: bytes) -> int:
-    """How often the needle stands in the text, counted piece by piece. The needle must not overlap with itself."""
-    more = len(needle) - 1
-    return sum(raw.count(needle, at, at + PIECE_BYTES + more) for at in range(0, len(raw), PIECE_BYTES))
+def counted(raw: bytes, byte: bytes) -> int:
+    """How often the byte stands in the text."""
+    return sum(raw.count(byte, at, at + PIECE_BYTES) for at in range(0, len(raw), PIECE_BYTES))
+
+
+def names_in(raw: bytes) -> int:
+    """How many names of members the JSON of an object or an array has at least: those that a quote and a colon end.
+
+    Where these two stand elsewhere, the quote begins a string, behind white space or one of ``:,[{``, or it stands
+    within one, behind a backslash. What stands behind one of these is not counted. This leaves out names, too,
+    that end with one of them or have white space before their colon.
+    """
+    names = 0
+    for at in range(0, len(raw), PIECE_BYTES):
+        first = min(at, 1)
+        piece = raw[at - first : at + PIECE_BYTES + 1].translate(_AS_BACKSLASHES)
+        names += piece.count(b'":', first) - piece.count(b'\\":') - piece.count(b':":')
+    return names
 
 
 def has_more_commas(raw: bytes, most: int) -> bool:

@@ -267,6 +267,15 @@ def test_white_space_and_quotes_in_texts_are_no_second_field() -> None:
     assert [(file.path, file.text, file.is_selected) for file in form.files] == [("a", 'x ":\\": y', True)]
 
 
+@pytest.mark.parametrize("text", [":", ":x", '":', '\\":', ',":', ':":":', "a:", '{":'])
+def test_colons_and_quotes_of_texts_are_no_second_field(text: str) -> None:
+    fields = {"files": [{"path": "a", "content": text}], "session": text, "urls": [{"url": text, "content": text}]}
+    for separators in ((",", ":"), (" , ", " : ")):
+        form = read_form(json.dumps({**fields, "images": ["data:" + text]}, separators=separators).encode())
+        assert form is not None
+        assert form.files[0].text == form.session == form.pages[0].content == text
+
+
 def test_messages_quote_no_content() -> None:
     secret = "SECRET-TEXT"
     for fields in (

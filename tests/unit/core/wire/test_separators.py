@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from proxy.core.wire.scan import PIECE_BYTES
-from proxy.core.wire.separators import counted, has_more_commas
+from proxy.core.wire.separators import counted, has_more_commas, names_in
 from tests.growth import assert_linear
 
 texts = st.text(st.sampled_from('",\\{}[]:é a'), max_size=8)
@@ -49,20 +49,42 @@ def test_a_string_without_an_end_ends_the_count() -> None:
     assert has_more_commas(b"1,2,3,", 2)
 
 
-@given(st.binary(max_size=40), st.sampled_from([b'":', b",", b'\\":']))
-def test_needles_are_counted_as_one_call_would(raw: bytes, needle: bytes) -> None:
-    assert counted(raw, needle) == raw.count(needle)
+def names_of(value: object) -> int:
+    if isinstance(value, dict):
+        return len(value) + sum(map(names_of, value.values()))
+    return sum(map(names_of, value)) if isinstance(value, list) else 0
 
 
-def test_needles_between_two_pieces_count_once() -> None:
-    for before in (PIECE_BYTES - 2, PIECE_BYTES - 1, PIECE_BYTES):
-        raw = b"x" * before + b'":' + b"x" * PIECE_BYTES + b'":'
-        assert counted(raw, b'":') == 2
+hard_texts = st.text(st.sampled_from('":\\,[{ \n\ta'), max_size=4)
+hard_values = st.recursive(
+    hard_texts | st.none(),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(hard_texts, inner, max_size=4),
+    max_leaves=20,
+)
+formats = st.tuples(st.sampled_from([",", " , ", ",\n"]), st.sampled_from([":", ": ", " : ", ":\t"]))
+
+
+@given(hard_values, formats)
+def test_no_text_within_a_string_is_taken_for_a_name(value: object, separators: tuple[str, str]) -> None:
+    assert names_in(json.dumps([value], separators=separators).encode()) <= names_of(value)
+
+
+@given(st.recursive(hard_texts, lambda inner: st.lists(inner) | st.dictionaries(st.sampled_from("abc"), inner)))
+def test_plain_names_are_all_counted(value: object) -> None:
+    assert names_in(json.dumps([value]).encode()) == names_of(value)
+
+
+@pytest.mark.parametrize("before", range(PIECE_BYTES - 12, PIECE_BYTES + 4))
+def test_names_between_two_pieces_count_once(before: int) -> None:
+    raw = json.dumps({"x" * before: ":", "b": 'c":', "d": ['":'], "e": {}}).encode()
+    assert names_in(raw) == 4
+    assert counted(raw, b":") == raw.count(b":")
 
 
 @pytest.mark.parametrize("part", [b'"",', b'"\\"",', b",", b'"', b"\\", b"x,"])
 def test_counting_is_linear(part: bytes) -> None:
     assert_linear(lambda raw: has_more_commas(raw, 10**9), lambda size: part * size, 60_000)
+    assert_linear(names_in, lambda size: part * size, 60_000)
     assert_linear(lambda raw: has_more_commas(raw, len(raw) // 3), lambda size: part * size, 60_000)
 
 
