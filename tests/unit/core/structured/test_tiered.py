@@ -314,3 +314,20 @@ def test_no_message_makes_it_fail(
     unread = [raw for raw in raws if raw and not raw.startswith(b"{")]
     assert [item.raw for item in turns if item.raw and not item.raw.startswith(b"{")] == unread
     breakdown(found, Measure.of(TokenCounter()), Circumstances(counts=placement.counts))
+
+
+def test_symbols_and_files_of_one_message_are_sections_of_one_block() -> None:
+    """Also where the acknowledgement is left out, because nothing follows."""
+    context = StructuredContext(files=(a_file("a.py"),), symbols={"s": "s:"})
+    placement = placed(L1=TierItems(symbols=("s",), files=("a.py",)))
+
+    for conversation, ok in ((talk_of(), "Ok."), (Conversation(), "")):
+        found = tiered_assembly(context, conversation, placement, TEXTS)
+        (block,) = (block for block in found.blocks if block.tier is Tier.L1)
+        assert [(one.kind, one.ok, len(one.items)) for one in block.sections] == [
+            (Kind.SYMBOLS, "", 1),
+            (Kind.FILES, ok, 1),
+        ]
+        assert "".join(one.text for one in block.sections) == text_in(orjson.loads(block.messages[0]))
+        assert len(block.messages) == (2 if ok else 1)
+        assert block.marks == (0,)
