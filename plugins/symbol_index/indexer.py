@@ -6,8 +6,9 @@ whatever thread, the answer is that of an index from scratch; what is kept only 
 
 import sys
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 from plugins.symbol_index.extract import Extract, extract
 from plugins.symbol_index.grammars import grammar_of
@@ -29,17 +30,20 @@ MOST_CALL_CHARS = 48 << 20
 """Of one request so much text is read; the files behind it have no symbols."""
 
 Found = Extract | Unindexed
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
 class _Repository:
-    """The last answer for a list of paths, and what it was made of."""
+    """The last answer for a list of paths, and what it was made of. ``digests`` are empty for texts that are absent;
+    ``weight`` is about how many bytes the answer and the tables hold."""
 
     digests: tuple[str, ...]
     aliases: Mapping[str, str]
     entries: Mapping[str, Entry]
     tables: References
     answer: SymbolMap
+    weight: int
 
 
 class TreeSitterIndexer:
@@ -62,13 +66,17 @@ class TreeSitterIndexer:
     def index(self, files: Sequence[ContextFile], aliases: Mapping[str, str]) -> SymbolMap:
         """See ``proxy.core.structured.symbol_index.SymbolIndexer``."""
         paths = tuple(file.path for file in files)
-        digests = tuple(file.digest for file in files)
+        digests = tuple(file.digest if file.text is not None else "" for file in files)
         with self._lock:
             before = self._repositories.get(paths)
         if before is not None and before.digests == digests and before.aliases == aliases:
             return before.answer
-        found = dict(self._found_all(files))
-        repository = _repository(found, digests, dict(aliases), before)
+        if before is not None and before.aliases == aliases and sum(map(_chars, files)) <= MOST_CALL_CHARS:
+            pairs = zip(files, before.digests, digests, strict=True)
+            found = dict(self._found_all([file for file, old, new in pairs if old != new]))
+        else:
+            before, found = None, dict(self._found_all(files))
+        repository = _repository(found, paths, digests, dict(aliases), before)
         with self._lock:
             self._repositories[paths] = repository
             self._repositories.used(paths)
@@ -77,7 +85,7 @@ class TreeSitterIndexer:
     def _found_all(self, files: Sequence[ContextFile]) -> Iterator[tuple[str, tuple[str, Found]]]:
         left = MOST_CALL_CHARS
         for file in files:
-            left -= len(file.text or "")
+            left -= _chars(file)
             yield file.path, self._found(file) if left >= 0 else ("", Unindexed.SIZE)
 
     def _found(self, file: ContextFile) -> tuple[str, Found]:
@@ -109,47 +117,74 @@ class TreeSitterIndexer:
         return extract(tree, data, RULES[grammar]) if tree is not None else Unindexed.WORK
 
 
+def _chars(file: ContextFile) -> int:
+    return len(file.text or "")
+
+
 def _repository(
     found: Mapping[str, tuple[str, Found]],
+    paths: tuple[str, ...],
     digests: tuple[str, ...],
     aliases: dict[str, str],
     before: _Repository | None,
 ) -> _Repository:
-    entries, unindexed = {}, {}
+    """The answer for all paths: ``found`` has what the texts say that are not as they were ``before``."""
+    entries, unindexed, blocks = _said(found, aliases)
+    if before is None:
+        tables = references(list(entries.values()))
+        edges = {path: tables.of(entry) for path, entry in entries.items()}
+        answer = SymbolMap(blocks, legend(aliases), _some(edges), unindexed)
+        return _Repository(digests, aliases, entries, tables, answer, _weight(answer, entries, paths))
+    merged = _merged(paths, found, before.entries, entries)
+    merged_unindexed = _merged(paths, found, before.answer.unindexed, unindexed)
+    merged_blocks = _merged(paths, found, before.answer.blocks, blocks)
+    if all(_defines_as_before(before.entries.get(path), entries.get(path)) for path in found):
+        tables, weight = before.tables, before.weight
+        some = _some({path: tables.of(entry) for path, entry in entries.items()})
+        edges = _merged(paths, found, before.answer.references, some)
+        answer = SymbolMap(merged_blocks, before.answer.legend, edges, merged_unindexed)
+    else:
+        tables = references(list(merged.values()))
+        edges = {path: tables.of(entry) for path, entry in merged.items()}
+        answer = SymbolMap(merged_blocks, before.answer.legend, _some(edges), merged_unindexed)
+        weight = _weight(answer, merged, paths)
+    return _Repository(digests, aliases, merged, tables, answer, weight)
+
+
+def _said(
+    found: Mapping[str, tuple[str, Found]], aliases: Mapping[str, str]
+) -> tuple[dict[str, Entry], dict[str, Unindexed], dict[str, str]]:
+    """The files that could be read, why the others have no block, and the blocks."""
+    entries, unindexed, blocks = {}, {}, {}
     for path, (grammar, one) in found.items():
         if isinstance(one, Unindexed):
             unindexed[path] = one
+            continue
+        entries[path] = Entry(path, FAMILIES[grammar], one)
+        if one.body:
+            blocks[path] = f"{shorten(path, aliases)}\n{one.body}"
         else:
-            entries[path] = Entry(path, FAMILIES[grammar], one)
-            if not one.body:
-                unindexed[path] = Unindexed.EMPTY
-    if before is not None and _same_definitions(before.entries, entries):
-        tables, known = before.tables, before
-    else:
-        tables, known = references(list(entries.values())), None
-    edges = {path: _edges(entry, tables, known) for path, entry in entries.items()}
-    blocks = {
-        path: f"{shorten(path, aliases)}\n{entry.extract.body}" for path, entry in entries.items() if entry.extract.body
-    }
-    answer = SymbolMap(blocks, legend(aliases), {path: some for path, some in edges.items() if some}, unindexed)
-    return _Repository(digests, aliases, entries, tables, answer)
+            unindexed[path] = Unindexed.EMPTY
+    return entries, unindexed, blocks
 
 
-def _same_definitions(before: Mapping[str, Entry], now: Mapping[str, Entry]) -> bool:
-    """Whether the same files define the same names, so that the tables that were made of them still hold."""
-    return before.keys() == now.keys() and all(
-        old.extract is (new := now[path]).extract
-        and old.family is new.family
-        or (old.family is new.family and old.extract.definitions == new.extract.definitions)
-        for path, old in before.items()
-    )
+def _merged(paths: tuple[str, ...], found: Container[str], old: Mapping[str, T], new: Mapping[str, T]) -> dict[str, T]:
+    """The old values, with the new ones of those that were found again, in the order of the paths."""
+    known = {**old, **new}
+    if old.keys() >= new.keys() and all(path in new for path in old if path in found):
+        return known
+    return {path: known[path] for path in paths if path in new or (path in old and path not in found)}
 
 
-def _edges(entry: Entry, tables: References, before: _Repository | None) -> frozenset[str]:
-    """What a file refers to: as before where neither its text nor the tables have changed."""
-    if before is not None and before.entries[entry.path].extract == entry.extract:
-        return before.answer.references.get(entry.path, frozenset())
-    return tables.of(entry)
+def _some(edges: Mapping[str, frozenset[str]]) -> dict[str, frozenset[str]]:
+    return {path: some for path, some in edges.items() if some}
+
+
+def _defines_as_before(old: Entry | None, new: Entry | None) -> bool:
+    """Whether a file defines the same names, so that the tables that were made of it still hold."""
+    if old is None or new is None:
+        return old is new
+    return old.family is new.family and old.extract.definitions == new.extract.definitions
 
 
 def _text_bytes(one: Found) -> int:
@@ -161,8 +196,12 @@ def _text_bytes(one: Found) -> int:
 
 
 def _repository_bytes(one: _Repository) -> int:
-    blocks = sum(sys.getsizeof(block) + 2 * len(path) + 400 for path, block in one.answer.blocks.items())
-    edges = sum(len(some) * 70 + 250 for some in one.answer.references.values())
-    ends = sum(path.count("/") * (len(path) + 200) + 300 for path in one.entries)
-    names = sum(150 * len(entry.extract.definitions) for entry in one.entries.values())
-    return 1_000 + blocks + edges + ends + names + 200 * len(one.digests)
+    return one.weight
+
+
+def _weight(answer: SymbolMap, entries: Mapping[str, Entry], paths: tuple[str, ...]) -> int:
+    blocks = sum(sys.getsizeof(block) + 2 * len(path) + 400 for path, block in answer.blocks.items())
+    edges = sum(len(some) * 70 + 250 for some in answer.references.values())
+    ends = sum(path.count("/") * (len(path) + 200) + 300 for path in entries)
+    names = sum(150 * len(entry.extract.definitions) for entry in entries.values())
+    return 1_000 + blocks + edges + ends + names + 200 * len(paths)

@@ -92,7 +92,9 @@ def test_one_changed_file_at_a_time_gives_the_index_from_scratch(
 ) -> None:
     used = make_indexer()
     for _ in range(4):
-        assert symbols(repository, used) == symbols(repository)
+        found, anew = symbols(repository, used), symbols(repository)
+        assert found == anew
+        assert list(found.blocks) == list(anew.blocks)
         if repository:
             repository = {**repository, data.draw(st.sampled_from(sorted(repository))): data.draw(texts)}
 
