@@ -2,6 +2,7 @@
 
 import os
 import posixpath
+from collections import OrderedDict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -10,7 +11,7 @@ from proxy.client.digests import review_digest, text_digest
 
 Path = str | os.PathLike[str]
 TierName = Literal["L0", "L1", "L2", "L3"]
-_MOST_DELIVERED = 50_000
+MOST_DELIVERED = 50_000
 """Digests that are remembered; the oldest are forgotten first, and their contents are sent again."""
 
 
@@ -47,7 +48,7 @@ class Context:
         self._removed: dict[str, None] = {}
         self._modified: dict[str, None] = {}
         self._broken: dict[str, None] = {}
-        self._delivered: dict[str, None] = {}
+        self._delivered: OrderedDict[str, None] = OrderedDict()
 
     def select(self, path: Path, text: str | None) -> None:
         """Show a file by its whole text; None where it cannot be read as text. Raises ValueError for a text with half
@@ -198,10 +199,10 @@ class Context:
         return found
 
     def _remember(self, digest: str) -> None:
-        self._delivered.pop(digest, None)
         self._delivered[digest] = None
-        while len(self._delivered) > _MOST_DELIVERED:
-            self._delivered.pop(next(iter(self._delivered)))
+        self._delivered.move_to_end(digest)
+        while len(self._delivered) > MOST_DELIVERED:
+            self._delivered.popitem(last=False)
 
 
 def _key(path: Path) -> str:

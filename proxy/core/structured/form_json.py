@@ -13,6 +13,7 @@ MOST_PATHS = 20_000
 MOST_URLS = 3
 MOST_IMAGES = 100
 MOST_COMMITS = 5_000
+MOST_DIFFS = 5_000
 MOST_URL_CHARS = 8_192
 MOST_TITLE_CHARS = 4_096
 MOST_SESSION_CHARS = 512
@@ -57,7 +58,7 @@ class ReviewJson(Struct, forbid_unknown_fields=True):
     stats: str | None | UnsetType = UNSET
     log: str | None | UnsetType = UNSET
     pre_change_symbols: str | None | UnsetType = UNSET
-    reverse_diffs: dict[str, str] | None | UnsetType = UNSET
+    reverse_diffs: Annotated[dict[str, str], Meta(max_length=MOST_DIFFS)] | None | UnsetType = UNSET
     digest: str | None | UnsetType = UNSET
 
 

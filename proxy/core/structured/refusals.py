@@ -97,9 +97,8 @@ def _place_of_half(value: object, place: str) -> str | None:
 def _unexpected(expected: re.Match[str], param: str) -> InvalidRequest:
     """The error for a value of another type, or one that is too long or empty."""
     types, got, most = expected[1].split(" | "), expected[2], expected[3]
-    is_array = types[0] == "array"
     if most is not None:
-        unit, code = ("elements", "too_many_items") if is_array else ("characters", "too_long")
+        unit, code = ("characters", "too_long") if "str" in types else ("elements", "too_many_items")
         return InvalidRequest(f"'{param}' may have at most {most} {unit}", param=param, code=code)
     if got is None:
         return InvalidRequest(f"'{param}' must not be empty", param=param, code="invalid_value")

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from proxy.client import Context, review_digest, text_digest
+from proxy.client.context import MOST_DELIVERED
 from proxy.core.structured.form import StructuredForm, read_form
 from proxy.core.structured.uploads import Uploads
 from proxy.errors import MissingContent
@@ -61,6 +62,17 @@ def test_a_content_that_was_changed_on_its_way_is_not_believed_to_be_delivered()
     assert context.body()["files"][0]["content"] == "new"
     context.select("a", "old")
     assert context.body()["files"][0]["digest"] == text_digest("old")
+
+
+def test_the_oldest_digests_are_forgotten_and_their_contents_sent_again() -> None:
+    context = Context()
+    texts = ["first", *map(str, range(MOST_DELIVERED))]
+    context.delivered({"files": [{"path": text, "content": text} for text in texts[:-1]]})
+    context.delivered({"files": [{"path": "first", "content": "first"}]})
+    context.delivered({"files": [{"path": "last", "content": texts[-1]}]})
+    for text in ("first", texts[1], texts[2], texts[-1]):
+        context.select(text, text)
+    assert ["content" in file for file in context.body()["files"]] == [False, True, False, False]
 
 
 def test_files_without_text() -> None:

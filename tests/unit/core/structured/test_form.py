@@ -164,6 +164,8 @@ def test_a_review_can_be_named_by_its_digest() -> None:
         ({"review": {"reverse_diffs": {"a": "", "./a": ""}}}, "review.reverse_diffs[1]", "duplicate_path"),
         ({"review": {"digest": DIGEST, "log": ""}}, "review.digest", "ambiguous_content"),
         ({"review": {"digest": "abc"}}, "review.digest", "invalid_digest"),
+        ({"review": {"reverse_diffs": {f"f{n}": "" for n in range(5_001)}}}, "review.reverse_diffs", "too_many_items"),
+        ({"review": {"commits": [""] * 5_001}}, "review.commits", "too_many_items"),
         ({"review": {"digest": ""}}, "review.digest", "invalid_digest"),
         ({"images": ["i.png"]}, "images[0]", "invalid_value"),
         ({"images": ["https://" + "a" * 8192]}, "images[0]", "too_long"),

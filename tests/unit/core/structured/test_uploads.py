@@ -14,6 +14,7 @@ from proxy.core.structured.form import StructuredForm, read_form, text_digest
 from proxy.core.structured.review import ReviewChange, review_digest
 from proxy.core.structured.uploads import ResolvedForm, Uploads, content_bytes
 from proxy.errors import MissingContent
+from tests.growth import assert_linear
 
 UNKNOWN = "f" * 64
 
@@ -213,3 +214,13 @@ def test_the_estimate_is_no_less_than_the_real_memory(size: int) -> None:
     finally:
         tracemalloc.stop()
     assert uploads.bytes / 2 < grown <= uploads.bytes
+
+
+@pytest.mark.parametrize("is_named", [True, False])
+def test_resolving_is_linear(is_named: bool) -> None:
+    def work(texts: list[str]) -> None:
+        uploads = Uploads(len(texts) * 400)
+        uploads.resolve(sent(*texts), "s")
+        resolved_or_missing(uploads, (named if is_named else sent)(*reversed(texts)), "s")
+
+    assert_linear(work, lambda size: [f"{n:020}" for n in range(size)], 1_000)
