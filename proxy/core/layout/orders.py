@@ -4,6 +4,7 @@ What binds every order (the fidelity rules): head first; turns keep their order;
 stays last; context stands before it; a context message's opening and acknowledgement stay once, with its last part.
 """
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -120,9 +121,12 @@ def _forms(
     wholes: dict[int, Element] = {}
     parts: dict[str, Element] = {}
     lasts: dict[str, Element] = {}
+    names: Counter[str] = Counter()
     for group in recognised.groups:
         places = (group.message, group.ack)
-        wholes[group.message] = whole_element(group.name, messages[group.message], messages[group.ack], places)
+        names[group.name] += 1
+        key = group.name if names[group.name] == 1 else f"{group.name}#{names[group.name]}"
+        wholes[group.message] = whole_element(key, messages[group.message], messages[group.ack], places)
         if len(group.items) > 1:
             writer = _PieceWriter(recognised, group, counter, has_spans)
             for item in group.items:

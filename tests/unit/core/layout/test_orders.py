@@ -196,6 +196,14 @@ class TestValidPrefix:
         assert show(valid_prefix(elements, before(*elements.preamble, whole, part))) == "m0 W1"
         assert show(valid_prefix(elements, before(*elements.preamble, part, whole))) == "m0"
 
+    def test_several_messages_of_one_name_are_kept_whole(self) -> None:
+        elements = elements_of(view_of(HEAD, *shown(A), *shown(B), *shown(C, A), *EARLIER, user("go")))
+        sent = before(*elements.natural)
+        assert show(valid_prefix(elements, sent)) == "m0 W1 W3 W5 m7 m8"
+        wholes = elements.forms.wholes
+        twice = before(*elements.preamble, wholes[1], wholes[3], wholes[1])
+        assert show(valid_prefix(elements, twice)) == "m0 W1 W3"
+
 
 class TestSpans:
     """Long files where the cache looks into a text."""
