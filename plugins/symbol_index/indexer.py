@@ -6,7 +6,7 @@ whatever thread, the answer is that of an index from scratch; what is kept only 
 
 import sys
 import threading
-from collections.abc import Container, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -16,7 +16,7 @@ from plugins.symbol_index.languages import RULES
 from plugins.symbol_index.legend import legend
 from plugins.symbol_index.modules import FAMILIES
 from plugins.symbol_index.parsing import MOST_BYTES, Parsers
-from plugins.symbol_index.references import Entry, References, references
+from plugins.symbol_index.references import Entry, References, mentions, references
 from proxy.core.lru import Bounded
 from proxy.core.structured.context import ContextFile
 from proxy.core.structured.path_aliases import shorten
@@ -136,19 +136,29 @@ def _repository(
         answer = SymbolMap(blocks, legend(aliases), _some(edges), unindexed)
         return _Repository(digests, aliases, entries, tables, answer, _weight(answer, entries, paths))
     merged = _merged(paths, found, before.entries, entries)
-    merged_unindexed = _merged(paths, found, before.answer.unindexed, unindexed)
-    merged_blocks = _merged(paths, found, before.answer.blocks, blocks)
-    if all(_defines_as_before(before.entries.get(path), entries.get(path)) for path in found):
-        tables, weight = before.tables, before.weight
-        some = _some({path: tables.of(entry) for path, entry in entries.items()})
-        edges = _merged(paths, found, before.answer.references, some)
-        answer = SymbolMap(merged_blocks, before.answer.legend, edges, merged_unindexed)
+    if merged.keys() == before.entries.keys() and all(
+        before.entries[path].family is entry.family for path, entry in entries.items()
+    ):
+        tables, names = before.tables.redefined((before.entries[path], entry) for path, entry in entries.items())
+        again = [entry for path, entry in merged.items() if path in entries or (names and mentions(entry, names))]
     else:
-        tables = references(list(merged.values()))
-        edges = {path: tables.of(entry) for path, entry in merged.items()}
-        answer = SymbolMap(merged_blocks, before.answer.legend, _some(edges), merged_unindexed)
-        weight = _weight(answer, merged, paths)
+        tables, again = references(list(merged.values())), list(merged.values())
+    edges = {**before.answer.references, **{entry.path: tables.of(entry) for entry in again}}
+    answer = SymbolMap(
+        _merged(paths, found, before.answer.blocks, blocks),
+        before.answer.legend,
+        _some({path: edges[path] for path in merged if path in edges}),
+        _merged(paths, found, before.answer.unindexed, unindexed),
+    )
+    weight = (
+        _weight(answer, merged, paths) if len(again) > len(entries) else before.weight + _growth(before, answer, found)
+    )
     return _Repository(digests, aliases, merged, tables, answer, weight)
+
+
+def _growth(before: _Repository, now: SymbolMap, changed: Iterable[str]) -> int:
+    """How many bytes the blocks of these files have grown by."""
+    return sum(len(now.blocks.get(path, "")) - len(before.answer.blocks.get(path, "")) for path in changed)
 
 
 def _said(
@@ -180,19 +190,12 @@ def _some(edges: Mapping[str, frozenset[str]]) -> dict[str, frozenset[str]]:
     return {path: some for path, some in edges.items() if some}
 
 
-def _defines_as_before(old: Entry | None, new: Entry | None) -> bool:
-    """Whether a file defines the same names, so that the tables that were made of it still hold."""
-    if old is None or new is None:
-        return old is new
-    return old.family is new.family and old.extract.definitions == new.extract.definitions
-
-
 def _text_bytes(one: Found) -> int:
     if isinstance(one, Unindexed):
         return 400
     names = sum(len(name) + 57 for name in (*one.definitions, *one.uses))
     imports = sum(len(one.target) + 160 + sum(len(name) + 57 for name in one.names) for one in one.imports)
-    return 600 + len(one.body) + names + imports
+    return 1_000 + len(one.body) + names + imports
 
 
 def _repository_bytes(one: _Repository) -> int:
@@ -201,7 +204,7 @@ def _repository_bytes(one: _Repository) -> int:
 
 def _weight(answer: SymbolMap, entries: Mapping[str, Entry], paths: tuple[str, ...]) -> int:
     blocks = sum(sys.getsizeof(block) + 2 * len(path) + 400 for path, block in answer.blocks.items())
-    edges = sum(len(some) * 70 + 250 for some in answer.references.values())
-    ends = sum(path.count("/") * (len(path) + 200) + 300 for path in entries)
-    names = sum(150 * len(entry.extract.definitions) for entry in entries.values())
+    edges = sum(len(some) * 80 + 350 for some in answer.references.values())
+    ends = sum(path.count("/") * (len(path) + 400) + 2_000 for path in entries)
+    names = sum(250 * len(entry.extract.definitions) for entry in entries.values())
     return 1_000 + blocks + edges + ends + names + 200 * len(paths)

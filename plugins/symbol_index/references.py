@@ -6,8 +6,8 @@ alone, except where one of them stands in the same directory.
 
 import posixpath
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
 
 from plugins.symbol_index.extract import Extract, Import
 from plugins.symbol_index.modules import Family, Lookup
@@ -34,13 +34,13 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class _Files:
-    """The files of one family by the ends of their paths, the directories by theirs, and who defines which name. An
-    entry that is too long to tell files apart is kept at one above its bound, and not used."""
+    """The files of one family by the ends of their paths, the directories by theirs, and who defines which name. A list
+    of paths that is too long to tell files apart is kept at one above its bound, and not used."""
 
     whole: Table
     ends: Table
     folders: Table
-    definers: Table
+    definers: dict[str, list[str]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +61,31 @@ class References:
                 found.update(_named(entry.path, name, files))
         found.discard(entry.path)
         return frozenset(found)
+
+    def redefined(self, changes: Iterable[tuple[Entry, Entry]]) -> tuple["References", frozenset[str]]:
+        """The tables where files define other names than before, and the names that others define now. Each change is a
+        file as it was and as it is, at the same path and in the same family."""
+        families = dict(self.families)
+        names: set[str] = set()
+        for old, new in changes:
+            before, now = set(old.extract.definitions), set(new.extract.definitions)
+            if before == now:
+                continue
+            files = families[new.family.name]
+            if files is self.families[new.family.name]:
+                files = families[new.family.name] = replace(files, definers=dict(files.definers))
+            for name in before - now:
+                files.definers[name] = [path for path in files.definers[name] if path != old.path]
+            for name in now - before:
+                files.definers[name] = [*files.definers.get(name, ()), new.path]
+            names |= before ^ now
+        return References(families), frozenset(names)
+
+
+def mentions(entry: Entry, names: frozenset[str]) -> bool:
+    """Whether what a file refers to may depend on who defines these names."""
+    said = entry.extract
+    return not (names.isdisjoint(said.uses) and all(names.isdisjoint(one.names) for one in said.imports))
 
 
 def references(entries: list[Entry]) -> References:
@@ -87,8 +112,8 @@ def _tables(entries: list[Entry]) -> _Files:
             for end in _ends(folder):
                 _add(folders[end], folder, _MOST_ALIKE)
         for name in entry.extract.definitions:
-            _add(definers[name], entry.path, MOST_DEFINERS)
-    return _Files(*(dict(table) for table in (whole, ends, folders, definers)))
+            definers[name].append(entry.path)
+    return _Files(dict(whole), dict(ends), dict(folders), dict(definers))
 
 
 def _add(some: list[str], one: str, most: int) -> None:

@@ -6,14 +6,13 @@ would feel.
 """
 
 import argparse
-import hashlib
 import statistics
 import sys
 import sysconfig
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 from plugins.symbol_index.grammars import SUFFIXES
@@ -63,10 +62,7 @@ def edited(files: Sequence[ContextFile], number: int, addition: str) -> list[Con
     """The files, with something added to one of them."""
     file = files[number % len(files)]
     text = (file.text or "") + addition
-    return [
-        replace(one, text=text, digest=hashlib.sha256(text.encode()).hexdigest()) if one is file else one
-        for one in files
-    ]
+    return [source(one.path, text) if one is file else one for one in files]
 
 
 def longest_wait_s(files: Sequence[ContextFile], aliases: Mapping[str, str]) -> float:
