@@ -29,7 +29,7 @@ class Cascade:
             for tier in CACHED:
                 entering, self._queued[tier] = self._queued[tier], []
                 promoted |= self._process(tier, entering)
-            if not promoted and not any(self._queued.values()):
+            if not promoted:
                 break
         return self._changes
 

@@ -314,6 +314,37 @@ class TestHistory:
         assert tiers[0] is Tier.ACTIVE
 
 
+class TestForgetting:
+    def test_a_piece_is_forgotten_with_the_callers_reason_and_its_tier_is_broken(self) -> None:
+        tracker = Classic(FREE)
+        put(tracker, "a", 100, Tier.L2, 6)
+        put(tracker, "b", 100, Tier.L3, 6)
+        assert tracker.remove("a", "deselected") == Change("a", Tier.L2, None, "deselected")
+        assert tracker.remove("a", "deselected") is None
+        assert tracker.get("a") is None
+        assert tracker.update(pieces("b")) == [Change("b", Tier.L3, Tier.L2, "promoted")]
+
+    def test_turns_are_purged_from_an_index_on_and_take_no_other_turn_along(self) -> None:
+        tracker = Classic(ClassicPolicy(target_tokens=100, history="piggyback"))
+        strange = ["history:x", "history:", "history:" + "9" * 5_000]
+        for key in ("history:0", "history:1", "history:10", "a", *strange):
+            put(tracker, key, 100, Tier.L3, 3)
+        purged = [change.key for change in tracker.purge_history(2)]
+        assert purged == ["history:10", *strange]
+        assert list(tracker.tracked) == ["history:0", "history:1", "a"]
+        assert tracker.purge_history()[0] == Change("history:0", Tier.L3, None, "purged")
+        assert tracker.update([*history(100, 100, 100), piece("a")]) == []
+
+    def test_a_piece_that_is_placed_breaks_its_tier_until_the_next_update(self) -> None:
+        tracker = Classic(FREE)
+        put(tracker, "a", 100, Tier.L3, 6)
+        assert tracker.place(piece("b"), Tier.L3) == Change("b", Tier.ACTIVE, Tier.L3, "placed")
+        assert tracker.update(pieces("a", "b")) == [Change("a", Tier.L3, Tier.L2, "promoted")]
+        item = tracker.get("b")
+        assert item is not None
+        assert (item.tier, item.n) == (Tier.L3, 4)
+
+
 class TestPromotionByCount:
     def test_each_tier_is_reached_with_its_count_whatever_else_happens(self) -> None:
         tracker = Classic(ClassicPolicy(target_tokens=100_000, promotion="count"))
