@@ -427,9 +427,11 @@ def test_the_size_is_about_what_is_allocated() -> None:
 def test_time_grows_with_the_items() -> None:
     def wishes(number: int) -> list[StructuredContext]:
         paths = [f"{index:06}" for index in range(number)]
-        files = tuple(file(path, selected=index % 4 == 0) for index, path in enumerate(paths))
+        files, swapped = (
+            tuple(file(path, selected=(index % 4 == 0) is selects) for index, path in enumerate(paths))
+            for selects in (True, False)
+        )
         one = StructuredContext(files=files, symbols={path: path for path in paths})
-        swapped = tuple(replace(each, is_selected=not each.is_selected) for each in files)
         return [one, replace(one, files=swapped, removed=frozenset(paths[::3]))] * number
 
     def work(wishes: Sequence[StructuredContext]) -> None:
