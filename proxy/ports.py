@@ -12,6 +12,7 @@ from proxy.core.planner.plan import Plan as Plan
 from proxy.core.providers import CacheProfile
 from proxy.core.request.parsed_body import ParsedBody
 from proxy.core.response.usage import Usage
+from proxy.core.structured.chat import AssembledChat
 
 Headers = Sequence[tuple[str, str]]
 
@@ -223,13 +224,15 @@ class StoreError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class PlanRequest:
-    """A chat request to be planned: its body, who sends it, and the deployment that it goes to."""
+    """A chat request to be planned: its body, who sends it, and the deployment that it goes to. ``assembled`` is set
+    where the body was assembled from structured context."""
 
     parsed: ParsedBody
     deployment: Deployment
     principal: Principal
     mode: Mode
     now: float
+    assembled: AssembledChat | None = None
 
 
 class Planner(Protocol):
@@ -238,6 +241,16 @@ class Planner(Protocol):
     def parse(self, body: bytes) -> ParsedBody:
         """The body, parsed with the help of earlier requests. Another thread may call this. Raises InvalidRequest for
         what is no JSON object, and Unreadable where only the proxy cannot read it."""
+        ...
+
+    async def assemble(self, sent: ParsedBody, principal: Principal) -> AssembledChat:
+        """The request with its structured context as messages. Raises InvalidRequest where the section that describes
+        the context is not understood, and MissingContent where texts are not known that it only names."""
+        ...
+
+    async def breakdown(self, assembled: AssembledChat, deployment: Deployment, mode: Mode) -> Mapping[str, object]:
+        """What an assembled request would consist of at this deployment, and in which tiers, as a value for JSON.
+        Nothing is sent or counted."""
         ...
 
     async def plan(self, request: PlanRequest) -> Plan:

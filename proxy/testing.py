@@ -19,10 +19,11 @@ from proxy.core.providers import NONE
 from proxy.core.reasons import Reason
 from proxy.core.request.parsed_body import ParsedBody, parse_body
 from proxy.core.response.usage import Usage
+from proxy.core.structured.chat import AssembledChat
 from proxy.core.wire.edits import original_body
 from proxy.core.wire.json_body import Unreadable, parse_chat, splice
 from proxy.engine.exchange import Exchange, Settlement
-from proxy.errors import UnknownModel
+from proxy.errors import InvalidRequest, UnknownModel
 from proxy.ports import Deployment, Headers, Plan, PlanRequest, PlanResult, Principal, Reservation, Transport
 
 
@@ -38,6 +39,14 @@ class PassthroughPlanner:
     def parse(self, body: bytes) -> ParsedBody:
         """Parse each body anew."""
         return parse_body(body)
+
+    async def assemble(self, sent: ParsedBody, principal: Principal) -> AssembledChat:
+        """Structured context is not assembled. Raises InvalidRequest."""
+        raise InvalidRequest("not assembled here", param="stratiform", code="structured_form_unavailable")
+
+    async def breakdown(self, assembled: AssembledChat, deployment: Deployment, mode: Mode) -> Mapping[str, object]:
+        """There is never anything to break down."""
+        raise InvalidRequest("not assembled here", param="stratiform", code="structured_form_unavailable")
 
     async def plan(self, request: PlanRequest) -> Plan:
         """The client's request, edited as every mode allows."""

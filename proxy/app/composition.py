@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from proxy.access.directory import DEFAULT_TEAM, Directory
 from proxy.admin import AdminService
 from proxy.app import declared, factories
+from proxy.app.assembly_texts import load_assembly_texts
 from proxy.app.reload import Reload
 from proxy.aside import Aside
 from proxy.clock import Readings, SteadyClock
@@ -16,11 +17,13 @@ from proxy.core.planner.options import PlannerOptions
 from proxy.core.planner.planner import TierPlanner
 from proxy.core.request.tokens import Encode, quick
 from proxy.engine import Bounds, Breakers, Conclusion, Custody, Engine, Ports
+from proxy.planning.context_assembler import ContextAssembler
 from proxy.planning.keep_alive import KeepAlive
 from proxy.planning.layout_state import SharedLayoutStore
 from proxy.planning.planner_port import Planning
+from proxy.planning.structured import StructuredChats
 from proxy.planning.tokenizers import local_encode
-from proxy.plugins import build_plugin_manager, recognisers
+from proxy.plugins import build_plugin_manager, recognisers, symbol_indexer
 from proxy.ports import Transport, Upstream
 from proxy.settings import Settings
 from proxy.spend.admission import AdmissionControl
@@ -159,18 +162,24 @@ async def _open_budgets(settings: Settings, state: _State, prices: PriceMap, met
 def _planner(settings: Settings, store: Store, encode: Encode, metrics: Metrics, aside: Aside) -> Planning:
     ours = settings.stratiform
     room = int(ours.limits.state_mib * (1 << 20))
+    manager = build_plugin_manager()
     pure = TierPlanner(
         quick(encode),
-        recognisers(build_plugin_manager(), metrics),
+        recognisers(manager, metrics),
         ours.policy,
         PlannerOptions(ours.holdout, ours.routing_keys, ours.steady_tools),
         room,
         prefix=f"{secrets.token_hex(4)}-" if store.is_durable else "s",
     )
+    structured = None
+    if ours.structured.enabled:
+        options, indexer = factories.assembly_options(settings), symbol_indexer(manager)
+        assembler = ContextAssembler(load_assembly_texts(), quick(encode), indexer, options)
+        structured = StructuredChats(assembler, aside, metrics)
     if not store.is_durable:
-        return Planning(pure, None, aside)
+        return Planning(pure, None, aside, structured)
     shared = SharedLayoutStore(store, metrics.store_failed, is_shared=store.is_shared, memory_bytes=room)
-    return Planning(pure, shared, aside)
+    return Planning(pure, shared, aside, structured)
 
 
 def make_upstreams(encode: Encode) -> dict[Transport, Upstream]:

@@ -11,6 +11,7 @@ from typing import Literal
 from urllib.parse import urlsplit
 
 import proxy
+from proxy.core.layout.tiers import ClassicPolicy
 from proxy.core.model_patterns import matches
 from proxy.core.modes import Mode
 from proxy.core.money.prices import PriceMap
@@ -22,6 +23,7 @@ from proxy.deployments import ListedModel, ModelTable, provider_of
 from proxy.deployments.price_map import load_price_map, price_for
 from proxy.engine import Limits, RequestRules
 from proxy.errors import UnknownModel
+from proxy.planning.context_assembler import AssemblyOptions
 from proxy.planning.keep_alive import RefreshTerms
 from proxy.ports import Clock, Rules, StoreError, Transport
 from proxy.settings import ConfigError, LiteLLMParams, ModelEntry, Settings, weights_of
@@ -140,6 +142,22 @@ def breaker_policy(settings: Settings) -> BreakerPolicy | None:
     if not routing.has_breakers:
         return None
     return BreakerPolicy(allowed_fails=routing.allowed_fails, cooldown_s=routing.cooldown_s)
+
+
+def assembly_options(settings: Settings) -> AssemblyOptions:
+    """How structured context is assembled."""
+    ours, given = settings.stratiform, settings.stratiform.structured.classic
+    flags = given.model_dump(exclude={"cache_target_tokens"})
+    policy = ClassicPolicy(**flags)
+    if given.cache_target_tokens is not None:
+        policy = replace(policy, target_tokens=given.cache_target_tokens)
+    return AssemblyOptions(
+        policy=ours.policy,
+        classic=policy,
+        has_target=given.cache_target_tokens is not None,
+        text_bytes=int(ours.structured.text_mib * (1 << 20)),
+        session_bytes=int(ours.limits.state_mib * (1 << 20)) // 8,
+    )
 
 
 def price_source(prices: PriceMap) -> PriceOf:

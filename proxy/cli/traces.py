@@ -5,10 +5,15 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from types import MappingProxyType
 
+from pluggy import PluginManager
+
+from proxy.app.assembly_texts import load_assembly_texts
 from proxy.core.modes import Mode
 from proxy.core.providers import PROFILES, CacheProfile, optimistic, pessimistic
+from proxy.core.request.tokens import Encode, quick
+from proxy.planning.context_assembler import AssemblyOptions, ContextAssembler
 from proxy.planning.tokenizers import local_encode
-from proxy.plugins import build_plugin_manager, recognisers
+from proxy.plugins import build_plugin_manager, recognisers, symbol_indexer
 from proxy.replay.runner import Setting, with_minimum, with_short_life
 
 POLICIES = ("economic", "classic")
@@ -58,15 +63,24 @@ def setting(arguments: argparse.Namespace) -> Setting:
     """The setting that the options ask for."""
     profile = with_minimum(_UNKNOWNS[arguments.unknowns](PROFILES[arguments.profile]), arguments.min_tokens)
     profile = with_short_life(profile) if arguments.short_life else profile
+    manager, encode = build_plugin_manager(), local_encode()
     return Setting(
         profile=profile,
         served=replace(profile, hoists_system=True) if arguments.hoisting else None,
-        encode=local_encode(),
-        recognisers=recognisers(build_plugin_manager()),
+        encode=encode,
+        recognisers=recognisers(manager),
         mode=Mode.parse(arguments.mode),
         policy=arguments.policy,
         is_strict=False,
+        assembler=assembler_maker(manager, encode, arguments.policy),
     )
+
+
+def assembler_maker(manager: PluginManager, encode: Encode, policy: str) -> Callable[[], ContextAssembler]:
+    """What assembles structured context as the proxy does it by default; each call gives one with a memory of its
+    own."""
+    texts, indexer = load_assembly_texts(), symbol_indexer(manager)
+    return lambda: ContextAssembler(texts, quick(encode), indexer, AssemblyOptions(policy))
 
 
 def _count(text: str) -> int:

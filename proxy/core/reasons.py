@@ -55,3 +55,8 @@ class Reason(StrEnum):
     """No client's request: a prefix is read once more before it runs out."""
     NATURAL_ORDER = "natural-order"
     """An automatic cache, and the client's order is already the best."""
+    ASSEMBLED_TIERS = "assembled-tiers"
+    """Structured context, assembled in tiers under the policy ``classic``, with one breakpoint a tier."""
+    ASSEMBLED_FLAT = "assembled-flat"
+    """Structured context, assembled flat and without breakpoints: the client asked for that, or the tiers met an error
+    of the proxy's own."""

@@ -4,22 +4,24 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
 
+import orjson
+
 from proxy.aside import Aside
 from proxy.core.access.unambiguous import CheckedBody, unambiguous
 from proxy.core.modes import Mode
 from proxy.core.reasons import Reason
 from proxy.core.request.parsed_body import ParsedBody
 from proxy.core.request.routing_fields import RequestFields, head_of, untouched
-from proxy.core.request.structured import check_structured
+from proxy.core.structured.chat import SECTION, AssembledChat, section_of
 from proxy.engine.addressed import addressed
 from proxy.engine.client import Client
 from proxy.engine.conclusion import Conclusion
-from proxy.engine.exchange import Exchange, Planned
+from proxy.engine.exchange import Exchange, ExchangeOutcome, Planned
 from proxy.engine.headers import for_upstream, get
 from proxy.engine.intake import Intake
 from proxy.engine.passthrough import Raw
 from proxy.engine.ports import Ports, PrefixRefresher
-from proxy.engine.relay import AnswerRelay, AttemptResult
+from proxy.engine.relay import AnswerRelay, AttemptResult, own_headers
 from proxy.engine.retry import Attempts
 from proxy.engine.retry_body import OurEdit, Outgoing
 from proxy.engine.suppress import suppress_and_log
@@ -46,20 +48,60 @@ class ChatRequests:
 
     async def serve(self, exchange: Exchange, client: Client) -> None:
         """Serve one request. Raises ProxyError."""
+        chat, raw = await self._received(exchange, client)
+        route = await self._intake.route(exchange, client, raw, may_repeat=True)
+        plan = await self._plan(exchange, chat)
+        await self._intake.reserve(exchange, route, raw)
+        exchange.overhead_s = exchange.elapsed_s()
+        await self._forward(exchange, chat, plan, route.attempts)
+
+    async def breakdown(self, exchange: Exchange, client: Client) -> None:
+        """Answer what a request with structured context would consist of. Nothing is sent or counted. Raises
+        ProxyError."""
+        chat, raw = await self._received(exchange, client)
+        await self._intake.route(exchange, client, raw, may_repeat=True)
+        if chat.assembled is None:
+            raise InvalidRequest(f"there is no '{SECTION}' in the request", param=SECTION, code="missing_field")
+        deployment = exchange.deployment
+        assert deployment is not None
+        mode = _mode(client, deployment, chat.principal)
+        found = await self._ports.planner.breakdown(chat.assembled, deployment, mode)
+        exchange.ending, exchange.answer.status = ExchangeOutcome.COMPLETED, 200
+        await client.start(200, [("content-type", "application/json"), *own_headers(exchange)])
+        await client.send(orjson.dumps(found))
+        await client.end()
+
+    async def _received(self, exchange: Exchange, client: Client) -> tuple["_Chat", Raw]:
+        """The request, complete, with its structured context as messages. Raises ProxyError."""
         principal = await self._intake.enter(exchange, client)
         body = await client.read(self._intake.rules.limits.body_bytes)
         self._intake.arrived(exchange, client, len(body))
         read = partial(_read, body, exchange.arrival.addressed, self._ports.planner.parse)
         found = await self._aside.run_large(len(body), read)
+        assembled = None
+        if section_of(found.members) is not None:
+            assembled = await self._assembled(exchange, found)
+            principal, found = exchange.principal or principal, await self._reread(assembled)
         raw = Raw(found.body, found.head, found.members)
         await self._intake.check_objects(exchange, raw)
-        route = await self._intake.route(exchange, client, raw, may_repeat=True)
-        check_structured(found.members)
-        chat = _Chat(client, principal, found.body, found.head)
-        plan = await self._plan(exchange, chat)
-        await self._intake.reserve(exchange, route, raw)
-        exchange.overhead_s = exchange.elapsed_s()
-        await self._forward(exchange, chat, plan, route.attempts)
+        return _Chat(client, principal, found.body, found.head, assembled), raw
+
+    async def _assembled(self, exchange: Exchange, found: CheckedBody) -> AssembledChat:
+        """The request with its structured context as messages: that is what rights and budgets are held against. Raises
+        InvalidRequest, MissingContent."""
+        sent, principal = found.head.parsed, exchange.principal
+        assert principal is not None
+        if sent is None:
+            message = f"a request with '{SECTION}' must be JSON that every reader reads alike"
+            raise InvalidRequest(message, param=SECTION, code="invalid_json")
+        assembled = await self._ports.planner.assemble(sent, principal)
+        if assembled.context.session:
+            exchange.principal = replace(principal, session_hint=assembled.context.session)
+        return assembled
+
+    async def _reread(self, assembled: AssembledChat) -> CheckedBody:
+        body, parse = assembled.body, self._ports.planner.parse
+        return await self._aside.run_large(len(body), lambda: unambiguous(body, head_of(body, parse)))
 
     async def _forward(self, exchange: Exchange, chat: "_Chat", plan: Plan, attempts: Attempts) -> None:
         """Send the plan, or what takes its place, until an answer is passed on. Raises ProxyError."""
@@ -101,7 +143,7 @@ class ChatRequests:
             plan = Plan(body, body, mode, Reason.UNREADABLE)
         else:
             plan = await self._ports.planner.plan(
-                PlanRequest(parsed, deployment, chat.principal, mode, exchange.arrival.now)
+                PlanRequest(parsed, deployment, chat.principal, mode, exchange.arrival.now, chat.assembled)
             )
         if plan.reason is Reason.UNREADABLE and plan.body is body:
             # The body cannot be taken apart, but the model in it still goes by the deployment's name.
@@ -142,12 +184,13 @@ class ChatRequests:
 
 @dataclass(frozen=True, slots=True)
 class _Chat:
-    """A chat request as it was read."""
+    """A chat request as it was read, and ``assembled`` from structured context where it has some."""
 
     client: Client
     principal: Principal
     body: bytes
     head: RequestFields
+    assembled: AssembledChat | None = None
 
     def call(self, exchange: Exchange, deployment: Deployment, outgoing: Outgoing, added: Headers) -> Call:
         """The call to a deployment. Of the ``added`` headers those are left out that the client sends."""

@@ -58,6 +58,10 @@ class Engine:
         else:
             await self._run(self._opened(client, model, is_chat=True), client, self._chats.serve)
 
+    async def breakdown(self, client: Client) -> None:
+        """Answer what a chat request with structured context would consist of, without sending it."""
+        await self._run(self._opened(client, ""), client, self._chats.breakdown)
+
     async def relay(self, client: Client, model: str = "") -> None:
         """Serve any other path: passed through in both directions."""
         await self._run(self._opened(client, model), client, self._others.serve)

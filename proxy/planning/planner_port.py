@@ -8,12 +8,14 @@ steps, all of them on the event loop, and never waits for a large one.
 """
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 
 from msgspec import Raw
 
 from proxy.aside import LARGE_BYTES, Aside
+from proxy.core.modes import Mode
 from proxy.core.planner.in_flight import PlanResult
 from proxy.core.planner.incoming_chat import IncomingChat
 from proxy.core.planner.keep_alive import RefreshPlan
@@ -23,9 +25,12 @@ from proxy.core.reasons import Reason
 from proxy.core.request.parsed_body import ParsedBody
 from proxy.core.request.route import Route
 from proxy.core.response.usage import Usage
+from proxy.core.structured.chat import AssembledChat
 from proxy.core.wire.json_body import Unreadable
 from proxy.engine.suppress import place_of, suppress_and_log
+from proxy.errors import InvalidRequest
 from proxy.planning.layout_state import SharedLayoutStore
+from proxy.planning.structured import StructuredChats
 from proxy.ports import Deployment, PlanRequest, Principal
 
 _log = logging.getLogger("stratiform")
@@ -38,9 +43,15 @@ class Planning:
     """Implements ``ports.Planner``. ``state`` is what other workers, and the next start, share; None: nothing."""
 
     def __init__(
-        self, planner: TierPlanner, state: SharedLayoutStore | None = None, aside: Aside | None = None
+        self,
+        planner: TierPlanner,
+        state: SharedLayoutStore | None = None,
+        aside: Aside | None = None,
+        structured: StructuredChats | None = None,
     ) -> None:
+        """``structured`` assembles structured context; None: a request that has some is refused."""
         self._planner = planner
+        self._structured = structured
         self._state = state
         self._aside = aside or Aside()
         self._advised: set[str] = set()
@@ -49,25 +60,62 @@ class Planning:
         """The body, parsed with the help of earlier requests."""
         return self._planner.reader.parse(body)
 
+    async def assemble(self, sent: ParsedBody, principal: Principal) -> AssembledChat:
+        """The request with its structured context as messages. Raises InvalidRequest, MissingContent."""
+        if self._structured is None:
+            raise InvalidRequest(
+                "this proxy assembles no structured context: send the context as messages, and leave out 'stratiform'",
+                param="stratiform",
+                code="structured_form_unavailable",
+            )
+        return await self._structured.assemble(sent, principal)
+
+    async def breakdown(self, assembled: AssembledChat, deployment: Deployment, mode: Mode) -> Mapping[str, object]:
+        """What the request would consist of at this deployment, and in which tiers. Nothing is sent or counted."""
+        assert self._structured is not None
+        return await self._structured.breakdown(assembled, deployment.profile, mode, deployment.name)
+
     async def plan(self, request: PlanRequest) -> Plan:
         """The plan for one chat request. Raises InvalidRequest where the body is no chat request."""
         parsed, mode, now = request.parsed, request.mode, request.now
         route = _route(request.deployment, request.principal)
-        with suppress_and_log("planner.read_ahead"):
-            await self._read_ahead(parsed)
-        incoming = self._planner.read(parsed, route, mode, now)
-        if isinstance(incoming, Plan):
-            plan = incoming
+        if request.assembled is not None and self._structured is not None:
+            plan = await self._plan_assembled(request.assembled, parsed, route, mode, now)
         else:
-            with suppress_and_log("planner.recall"):
-                await self._recall(incoming)
-            plan = await self._written(self._planner.decide(incoming))
+            plan = await self._plan(parsed, route, mode, now)
         if plan.reason is Reason.MARKS_WITHOUT_PROFILE:
             self._advise(request.deployment)
         if plan.surprise is not None:
             # Only the type and the place are logged: a message could quote the prompt.
             _log.error("planning failed, request sent as it came: %s", place_of(plan.surprise))
         return plan
+
+    async def _plan_assembled(
+        self, chat: AssembledChat, flat: ParsedBody, route: Route, mode: Mode, now: float
+    ) -> Plan:
+        """The plan of a request with structured context. Where the tiers decide the layout, the planner only observes
+        it, and the flat assembly is what a refused request is retried with."""
+        assert self._structured is not None
+        arranged = await self._structured.arrange(chat, route.profile, mode)
+        parsed = flat if arranged.body is chat.body else self.parse(arranged.body)
+        plan = await self._plan(parsed, route, arranged.mode, now)
+        if arranged.reason is not Reason.ASSEMBLED_TIERS:
+            return arranged.concluded(plan, mode)
+        incoming = self._planner.read(flat, route, Mode.OBSERVE, now)
+        original = incoming.original
+        if plan.reason is Reason.BARRED:
+            return replace(arranged.concluded(plan, mode), body=original, original=original, reason=Reason.BARRED)
+        return replace(arranged.concluded(plan, mode), original=original)
+
+    async def _plan(self, parsed: ParsedBody, route: Route, mode: Mode, now: float) -> Plan:
+        with suppress_and_log("planner.read_ahead"):
+            await self._read_ahead(parsed)
+        incoming = self._planner.read(parsed, route, mode, now)
+        if isinstance(incoming, Plan):
+            return incoming
+        with suppress_and_log("planner.recall"):
+            await self._recall(incoming)
+        return await self._written(self._planner.decide(incoming))
 
     async def _read_ahead(self, parsed: ParsedBody) -> None:
         """Read what is large and new in another thread: to tokenise it here would hold up every other client."""
@@ -138,6 +186,8 @@ class Planning:
     def on_completed(self, plan: Plan, usage: Usage | None, now: float) -> PlanResult:
         """The exchange ended well: count it once, and leave what it taught for other workers."""
         result = self._planner.on_completed(plan, usage, now)
+        if plan.counted is not None:
+            result = replace(result, moves=plan.counted(usage))
         if self._state is not None:
             scope, blobs = self._planner.export_state(plan)
             self._state.keep(scope, blobs, now)

@@ -86,10 +86,11 @@ def compare(trace: Trace, setting: Setting) -> Comparison:
     """Price one trace under every policy, the bounds and the search."""
     setting = replace(setting, encode=counted_once(setting.encode))
     reader = PromptReader(setting.rules, setting.encode)
-    steps = [acceptable(step, setting.profile) for step in trace.steps]
+    recorded = [acceptable(step, setting.profile) for step in trace.steps]
+    _, classic = _planned(recorded, replace(setting, policy=CLASSIC))
+    steps, economic = _planned(recorded, replace(setting, policy=ECONOMIC))
     prompts, own = _client(steps, reader)
-    sent = {name: _baseline(name, steps, setting) for name in COMPARED}
-    sent |= {policy: _planned(steps, replace(setting, policy=policy)) for policy in (CLASSIC, ECONOMIC)}
+    sent = {name: _baseline(name, steps, setting) for name in COMPARED} | {CLASSIC: classic, ECONOMIC: economic}
     scores = {name: _score(bodies, setting, reader) for name, bodies in sent.items()}
     # The longer life is among the choices of the bounds where someone asks for it.
     with_long = any(score.has_long for score in scores.values())
@@ -133,8 +134,10 @@ def _baseline(name: str, steps: Sequence[Step], setting: Setting) -> _Sent:
     return [(step.at, make(step.body, setting.profile.dialect)) for step in steps]
 
 
-def _planned(steps: Sequence[Step], setting: Setting) -> _Sent:
-    """What the planner sends; a request that is refused as planned goes out as it came."""
+def _planned(steps: Sequence[Step], setting: Setting) -> tuple[list[Step], _Sent]:
+    """The requests, those with structured context as the planner gets them, and what the planner sends; a request that
+    is refused as planned goes out as it came."""
+    came: list[Step] = []
     sent: list[tuple[float, bytes]] = []
 
     def note(step: Step, plan: Plan) -> None:
@@ -142,8 +145,10 @@ def _planned(steps: Sequence[Step], setting: Setting) -> _Sent:
 
     ours = Ours(replace(setting, on_sent=note, on_planned=None))
     for step in steps:
-        ours.send(step)
-    return sent
+        chat = ours.assembled(step)
+        plan = ours.send(step, chat)
+        came.append(step if chat is None else replace(step, body=plan.original))
+    return came, sent
 
 
 def _score(sent: _Sent, setting: Setting, reader: PromptReader) -> Score:

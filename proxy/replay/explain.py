@@ -52,6 +52,8 @@ MEANINGS: Mapping[str, str] = MappingProxyType(
         Reason.KEPT: "the layout of an earlier request is continued",
         Reason.KEEP_ALIVE: "the proxy refreshes a cached prefix while the client pauses",
         Reason.NATURAL_ORDER: "the client's order is already the best",
+        Reason.ASSEMBLED_TIERS: "the structured context is assembled in tiers, each of which ends at a marker",
+        Reason.ASSEMBLED_FLAT: "the structured context is assembled flat, without markers",
     }
 )
 
@@ -105,7 +107,7 @@ def explain_request(trace: Trace, setting: Setting, number: int) -> Explanation:
 
     ours = Ours(replace(setting, encode=counted_once(setting.encode), on_planned=describe_last))
     for step in steps:
-        ours.send(step)
+        ours.send(step, ours.assembled(step))
     return found[0]
 
 

@@ -11,16 +11,20 @@ from proxy.core.planner.plan import Plan
 from proxy.core.planner.planner import TierPlanner
 from proxy.core.providers import CacheProfile, Dialect
 from proxy.core.providers.affinity_key import EMBEDDED
+from proxy.core.reasons import Reason
 from proxy.core.recognition.pieces import Recogniser
 from proxy.core.request.route import Route
 from proxy.core.request.routing_fields import head_of
 from proxy.core.request.tokens import Encode, TokenCounter, quick
 from proxy.core.response.usage import Usage
+from proxy.core.structured.chat import AssembledChat
 from proxy.core.wire.json_body import Unreadable
 from proxy.errors import InvalidRequest, UpstreamRejected
+from proxy.planning.context_assembler import ContextAssembler
 from proxy.replay.baselines import AS_SENT, BASELINES, CLIENT, Baseline, as_sent, is_marked
 from proxy.replay.fidelity import tools_of, violations
 from proxy.replay.keep_alive import PrefixRefreshes
+from proxy.replay.structured import ReplayedContexts, lost_items
 from proxy.replay.totals import OURS, Result, Total
 from proxy.replay.trace import Step, Trace
 from proxy.upstream.embedded.provider import Provider
@@ -35,6 +39,7 @@ class Setting:
     (``--out``, checks), ``on_planned`` each plan before its exchange ends (``explain``). A planner's surprise is raised
     where ``is_strict``; else the request goes out as it came, as it would live, and the surprise is listed.
     ``is_sampled``: the planner counts tokens as the proxy does, quickly; the provider always counts them all.
+    ``assembler`` makes what assembles structured context; without one, requests that have some go as they came.
     ``keep_alive``: prefixes are kept alive where that pays. ``served``: what the upstream does, where that is not what
     the planner goes by and it has to learn it from the reports."""
 
@@ -49,6 +54,7 @@ class Setting:
     is_strict: bool = True
     is_sampled: bool = True
     keep_alive: bool = False
+    assembler: Callable[[], ContextAssembler] | None = None
     served: CacheProfile | None = None
 
     @property
@@ -66,19 +72,18 @@ def replay(trace: Trace, setting: Setting, on_step: Callable[[], None] = lambda:
     sides = {name: Side(setting) for name in _distinct(baselines, steps)}
     ours = Ours(setting)
     tools: list[bytes] = []
-    for number, step in enumerate(steps, 1):
+    for number, recorded in enumerate(steps, 1):
+        chat = ours.assembled(recorded)
+        step = recorded if chat is None else replace(recorded, body=chat.body)
         for name, side in sides.items():
             bill = side.send(_formed(baselines[name], step.body, setting.profile.dialect), step.at)
             if name == AS_SENT and bill is not None:
                 result.plain += bill.total
-        plan = ours.send(step)
+        plan = ours.send(step, chat)
         if plan.surprise is not None:
             result.surprises.append(f"request {number}: {type(plan.surprise).__name__} while planning")
         result.reasons[plan.reason] = result.reasons.get(plan.reason, 0) + 1
-        marks = setting.profile.max_marks
-        result.violations += [
-            f"request {number}: {text}" for text in violations(step.body, plan.body, setting.recognisers, marks, tools)
-        ]
+        result.violations += [f"request {number}: {text}" for text in _violations(step, plan, chat, setting, tools)]
         if (form := tools_of(step.body)) and form not in tools:
             tools.append(form)
         on_step()
@@ -133,13 +138,23 @@ class Ours:
         self.total = self._side.total
         encode = quick(setting.encode) if setting.is_sampled else setting.encode
         self._planner = TierPlanner(encode, setting.recognisers, setting.policy)
+        self._contexts = ReplayedContexts(setting.assembler()) if setting.assembler is not None else None
         self._refreshes = PrefixRefreshes(self._planner, self._side.refresh)
 
-    def send(self, step: Step) -> Plan:
-        """Plan a request and send it. The body of the returned plan is the one that the provider accepted."""
+    def assembled(self, step: Step) -> AssembledChat | None:
+        """The request with its structured context as messages; None where it has none."""
+        return self._contexts.assembled(step, _ACCOUNT) if self._contexts is not None else None
+
+    def send(self, step: Step, chat: AssembledChat | None = None) -> Plan:
+        """Plan a request and send it; ``chat`` is the same request, where it was assembled. The body of the returned
+        plan is the one that the provider accepted."""
         setting, planner = self._setting, self._planner
         self._refreshes.run(step.at)
-        plan = planner.plan(step.body, _route(step, setting.profile), setting.mode, step.at)
+        route = _route(step, setting.profile)
+        if chat is not None and self._contexts is not None:
+            plan = self._contexts.plan(planner, chat, route, setting.mode, step.at)
+        else:
+            plan = planner.plan(step.body, route, setting.mode, step.at)
         if plan.surprise is not None and setting.is_strict:
             raise plan.surprise
         if setting.on_planned is not None:
@@ -154,6 +169,8 @@ class Ours:
         if bill is not None:
             planner.on_accepted(plan, step.at)
             planner.on_completed(plan, _reported(bill), step.at)
+            if plan.counted is not None:
+                plan.counted(_reported(bill))
         self._refreshes.end(plan.session)
         if bill is not None and setting.keep_alive:
             self._refreshes.begin(plan, step.at)
@@ -164,6 +181,20 @@ class Ours:
     def finish(self) -> None:
         """Send the refreshes that are still planned. Nobody returns any more, so they are in vain, and they cost."""
         self._refreshes.run(math.inf)
+
+
+def _violations(
+    step: Step, plan: Plan, chat: AssembledChat | None, setting: Setting, tools: Sequence[bytes]
+) -> list[str]:
+    """What the fidelity rules find wrong with a body that was sent. Where tiers have decided the layout of structured
+    context, its own rule takes the place of those for unmodified clients."""
+    marks = setting.profile.max_marks
+    if chat is None:
+        return violations(step.body, plan.body, setting.recognisers, marks, tools)
+    lost = lost_items(chat, plan.body)
+    if plan.reason == Reason.ASSEMBLED_TIERS:
+        return lost
+    return lost + violations(plan.original, plan.body, setting.recognisers, marks, tools)
 
 
 def _reported(bill: Bill) -> Usage:

@@ -252,6 +252,50 @@ class KeepAlive(Strict):
     )
 
 
+class TieredAssembly(Strict):
+    """The flags of policy ``classic`` for structured context (``proxy.core.layout.tier_values.ClassicPolicy``)."""
+
+    cache_target_tokens: int | None = Field(
+        default=None, ge=0, description="what a tier should hold at least; 0: no anchoring; default: by the model"
+    )
+    history: Literal["stay", "piggyback", "threshold"] = Field(
+        default="stay", description="turns stay active, enter L3 with other items, or as soon as they reach the target"
+    )
+    history_window: Literal["newest", "remainder", "none"] = Field(
+        default="newest", description="which of the newest turns stay active when others leave"
+    )
+    oversize_turn: Literal["stay", "move"] = Field(
+        default="stay", description="what a newest turn does that is larger than the target"
+    )
+    underfill: Literal["unmark", "demote", "demote_whole"] = Field(
+        default="unmark", description="a small tier loses its breakpoint, or its items go one tier down"
+    )
+    count: Literal["response", "cascade"] = Field(
+        default="response", description="items age with each answer, or only when their tier is processed"
+    )
+    graduation: Literal["count", "leave"] = Field(
+        default="count", description="an item enters L3 after three answers, or when it is no longer selected"
+    )
+    anchoring: Literal["excess", "within", "always", "never"] = Field(
+        default="excess", description="which of the youngest items a tier holds back"
+    )
+    is_capped: bool = Field(default=True, description="an item does not age beyond what would take it one tier up")
+    first_l0: Literal["empty", "referenced"] = Field(
+        default="empty", description="what stands in L0 before the first answer: nothing, or the most referenced items"
+    )
+
+
+class Structured(Strict):
+    """Structured context."""
+
+    enabled: bool = Field(default=True, description="assemble the context that requests describe in `stratiform`")
+    text_mib: float = Field(default=256, gt=0, le=65_536, description="the most memory for texts that clients sent")
+    keep_texts: bool = Field(
+        default=False, description="keep these texts in the store, too, so that other workers and restarts know them"
+    )
+    classic: TieredAssembly = TieredAssembly()
+
+
 class Stratiform(Strict):
     """The ``stratiform`` section."""
 
@@ -320,6 +364,7 @@ class Stratiform(Strict):
     ledger: Ledger = Ledger()
     objects: Objects = Objects()
     keep_alive: KeepAlive = KeepAlive()
+    structured: Structured = Structured()
     prices: dict[str, Price] = Field(default={}, description="prices by model, which override LiteLLM's price map")
 
     @model_validator(mode="after")

@@ -153,6 +153,14 @@ class Metrics:
         self._tier_moves = self._counter("tier_moves_total", "Pieces that changed their tier.", "source", "target")
         self.moved = self._tier_moves.count
         self._reasons = self._counter("plan_reasons_total", "Plans by their reason.", "mode", "reason")
+        self._assembled = self._counter(
+            "assemblies_total", "Requests with structured context, by how they were assembled.", "assembly"
+        )
+        self.assembled = self._assembled.count
+        self._skipped = self._counter(
+            "assembly_skipped_items_total", "Items of structured context that were not shown.", "reason"
+        )
+        self._empty_tiers = self._plain("assembly_empty_tiers_total", "Tiers L0 to L3 in which nothing stood.")
         self._prediction = self._histogram(
             "prediction_error_tokens", "Predicted minus reported cache reads, as a distance; over or under.",
             _TOKENS, "side",
@@ -313,6 +321,14 @@ class Metrics:
         for tier, count in tier_tokens.items():
             if count > 0:
                 self._tier_tokens(tier).inc(count)
+
+    def empty_tiers(self, count: int) -> None:
+        """In so many of the tiers L0 to L3 of a request nothing stands."""
+        self._empty_tiers.inc(count)
+
+    def item_skipped(self, reason: str, count: int) -> None:
+        """Items of structured context are not shown."""
+        self._skipped(reason).inc(count)
 
     def predicted(self, predicted_read: int, reported_read: int) -> None:
         """The provider has reported how much it read; the shadow cache had expected something."""

@@ -1,4 +1,4 @@
-"""``POST /v1/chat/completions``."""
+"""``POST /v1/chat/completions``, and ``POST /v1/stratiform/breakdown`` for the same body."""
 
 from starlette.types import Receive, Scope, Send
 
@@ -18,3 +18,15 @@ class ChatEndpoint:
         """Serve one request; ``model`` is the one that its address names."""
         connection = Connection(scope, receive, send, CHAT, receive_s=self._engine.limits.receive_s)
         await connection.serve(self._engine.chat(connection, model))
+
+
+class BreakdownEndpoint:
+    """What a chat request with structured context would consist of. The body is that of the chat request."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one request."""
+        connection = Connection(scope, receive, send, CHAT, receive_s=self._engine.limits.receive_s)
+        await connection.serve(self._engine.breakdown(connection))

@@ -9,13 +9,18 @@ import openai
 import pytest
 from starlette.types import ASGIApp
 
+from proxy.app.assembly_texts import load_assembly_texts
+from proxy.aside import Aside
 from proxy.clock import SystemClock
 from proxy.core.planner.planner import TierPlanner
 from proxy.core.providers import ANTHROPIC
 from proxy.core.request.tokens import bytes_over_four
+from proxy.core.structured.symbol_index import SymbolIndexer
 from proxy.engine import Engine, Limits, Ports, RequestRules
 from proxy.engine.ports import Admission
+from proxy.planning.context_assembler import AssemblyOptions, ContextAssembler
 from proxy.planning.planner_port import Planning
+from proxy.planning.structured import StructuredChats
 from proxy.plugins import build_plugin_manager, recognisers
 from proxy.ports import Planner, Transport
 from proxy.testing import Ledger, ModelList, NoMetrics, OpenDoor, make_deployment, serving
@@ -41,7 +46,15 @@ Start = Callable[..., Proxy]
 
 def real_planner() -> Planner:
     """The planner as ``stratiform serve`` builds it, but for the token count."""
-    return Planning(TierPlanner(bytes_over_four, recognisers(build_plugin_manager())))
+    return planner_of("economic")
+
+
+def planner_of(policy: str, indexer: SymbolIndexer | None = None) -> Planner:
+    """The same with this policy, and with this index of symbols."""
+    aside = Aside()
+    assembler = ContextAssembler(load_assembly_texts(), bytes_over_four, indexer, AssemblyOptions(policy))
+    pure = TierPlanner(bytes_over_four, recognisers(build_plugin_manager()), policy)
+    return Planning(pure, None, aside, StructuredChats(assembler, aside))
 
 
 @pytest.fixture

@@ -68,7 +68,7 @@ class PricedLayout(Protocol):
 @dataclass(frozen=True, slots=True)
 class PauseForecast:
     """Returns that only the longer life serves. ``pause`` is P(the session's next request comes after the short life
-    and within the long one), ``forecast`` what else is expected of that request;"""
+    and within the long one), ``forecast`` says what else is expected of that request."""
 
     pause: float
     forecast: Forecast

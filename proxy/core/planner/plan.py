@@ -5,8 +5,9 @@ from dataclasses import dataclass, field, replace
 
 from proxy.core.caches.prompt import Bill
 from proxy.core.modes import Mode
-from proxy.core.planner.in_flight import InFlight
+from proxy.core.planner.in_flight import InFlight, Moved
 from proxy.core.reasons import Reason
+from proxy.core.response.usage import Usage
 from proxy.core.wire.json_body import Unreadable
 
 TREATED, CONTROL = "treated", "control"
@@ -23,7 +24,9 @@ class Plan:
     tokens of context pieces by their tier; ``segment_tokens`` are the tokens of the whole prompt by segment, which ends
     at a marker. ``arm`` is the arm of the hold-out, empty without one. ``session`` is the planner's name for the
     conversation, empty where it saw none. ``headers`` are added where the client sends none of that name. The planner
-    alone changes ``in_flight``. ``surprise`` is an error of the proxy's own that was contained.
+    alone changes ``in_flight``. ``counted`` is called once when the exchange counts, with the reported usage; it gives
+    the moves of pieces that the planner does not track itself. ``surprise`` is an error of the proxy's own that was
+    contained.
     """
 
     body: bytes
@@ -38,6 +41,7 @@ class Plan:
     session: str = ""
     headers: Sequence[tuple[str, str]] = ()
     in_flight: InFlight | None = None
+    counted: Callable[[Usage | None], Sequence[Moved]] | None = field(default=None, compare=False, repr=False)
     surprise: Exception | None = None
 
     @property

@@ -1,16 +1,19 @@
 """Files under the fixed headers of tiered assemblies, in the form that such clients write them in.
 
 A header never changes; below it stands each file as its path on one line, a fence, the content and the closing fence,
-with a blank line between two files. Each line is looked at once. Where some line of a file may be a border, too, the
-files cannot be told apart.
+with a blank line between two files. A fence may be longer than three backticks: such a client lets it grow until the
+content does not contain it. Each line is looked at once. Where some line of a file may be a border, too, the files
+cannot be told apart.
 """
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
 from proxy.core.recognition.pieces import MOST_PIECES, Bound, TooMuch
 
 _FENCE = "```"
+_FENCE_LINE = re.compile("(`{3,})\n")
 _MOST_PATH_CHARS = 512
 _INCLUDED = "These files are included for reference:\n\n"
 
@@ -25,11 +28,12 @@ REFERENCE_HEADERS = {
 
 @dataclass(frozen=True, slots=True)
 class FileSpan:
-    """The place of a file in a text, from its path to the end of its closing fence."""
+    """The place of a file in a text, from its path to the end of its closing fence, which is ``fence``."""
 
     path: str
     start: int
     end: int
+    fence: str = _FENCE
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,8 +50,13 @@ def listing(text: str, start: int) -> Listing | None:
     files = tuple(_files(text, start))
     if not files or text[files[-1].end :].strip():
         return None
-    has_clear_ends = text.count("\n" + _FENCE, start) == 2 * len(files)
+    has_clear_ends = all(_has_clear_end(text, file) for file in files)
     return Listing(files, has_clear_ends and len({file.path for file in files}) == len(files))
+
+
+def _has_clear_end(text: str, file: FileSpan) -> bool:
+    """Whether no line of the content looks like the closing fence. A fence that has grown was chosen for that."""
+    return len(file.fence) > len(_FENCE) or text.count("\n" + _FENCE, file.start, file.end) == 2
 
 
 def _files(text: str, position: int) -> Iterator[FileSpan]:
@@ -55,16 +64,17 @@ def _files(text: str, position: int) -> Iterator[FileSpan]:
     for number in range(MOST_PIECES + 1):
         fence = text.find("\n", position)
         path = text[position:fence] if 0 < fence - position <= _MOST_PATH_CHARS else ""
-        if not path.strip() or path.startswith(_FENCE) or not text.startswith(_FENCE + "\n", fence + 1):
+        opening = _FENCE_LINE.match(text, fence + 1)
+        if not path.strip() or path.startswith(_FENCE) or opening is None:
             return
         if number == MOST_PIECES:
             raise TooMuch(Bound.PIECES)
         # An empty file's fences stand on neighbouring lines.
-        end = text.find("\n" + _FENCE, fence + len(_FENCE) + 1)
+        end = text.find("\n" + opening[1], opening.end() - 1)
         if end < 0:
             return
-        end += 1 + len(_FENCE)
-        yield FileSpan(path, position, end)
+        end += 1 + len(opening[1])
+        yield FileSpan(path, position, end, opening[1])
         if not text.startswith("\n\n", end):
             return
         position = end + 2

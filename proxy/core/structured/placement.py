@@ -27,8 +27,18 @@ class TierItems:
 @dataclass(frozen=True, slots=True)
 class Placement:
     """The tiers of one request. ``tiers`` has an entry for each tier. The tiers in ``unmarked`` are too small for a
-    breakpoint of their own. ``counts`` is the number of unchanged responses (N) by key, for items that are tracked."""
+    breakpoint of their own. ``counts`` is the number of unchanged responses (N) by key, for items that are tracked.
+    ``tokens`` are those of all items of a tier."""
 
     tiers: Mapping[Tier, TierItems]
     unmarked: frozenset[Tier] = frozenset()
     counts: Mapping[str, int] = field(default_factory=dict)
+    tokens: Mapping[Tier, int] = field(default_factory=dict)
+
+    def tier_of(self) -> dict[str, Tier]:
+        """The tier of each path's file or symbols, by key."""
+        found: dict[str, Tier] = {}
+        for tier, items in self.tiers.items():
+            found.update((FILE + path, tier) for path in items.files)
+            found.update((SYMBOL + path, tier) for path in items.symbols)
+        return found

@@ -9,13 +9,11 @@ client calls modified, stands in active at once, and the tier that it left is wr
 
 from collections.abc import Collection, KeysView, Mapping, Sequence
 from dataclasses import dataclass
-from hashlib import sha256
 from itertools import pairwise
 
-from proxy.core.digest import DIGEST_BYTES
 from proxy.core.layout.tiers import CACHED, ENTRY_N, Change, Classic, ClassicPolicy, Tier, Tracked
 from proxy.core.request.tokens import TokenCounter
-from proxy.core.structured.blocks import file_block
+from proxy.core.structured.blocks import block_digest, file_block
 from proxy.core.structured.context import StructuredContext
 from proxy.core.structured.graph import first_tiers
 from proxy.core.structured.placement import FILE, HISTORY, SYMBOL, Placement, TierItems
@@ -38,6 +36,13 @@ class HistoryItem:
     digest: bytes
     tokens: int
     starts_group: bool = True
+
+
+def count_ahead(context: StructuredContext, counter: TokenCounter) -> None:
+    """Count the tokens of all blocks of a request, so that a tracker finds them counted."""
+    blocks = [file_block(file.path, file.text or "") for file in context.selected()]
+    for block in (*blocks, *(context.symbols[path] for path in context.mapped())):
+        counter.count(block_digest(block), block)
 
 
 class ContextTracker:
@@ -105,7 +110,7 @@ class ContextTracker:
             tier: TierItems(_in_order(symbol_rows[tier]), _in_order(file_rows[tier]), tuple(turns[tier]))
             for tier in Tier
         }
-        return Placement(tiers, self._unmarked(sizes), counts)
+        return Placement(tiers, self._unmarked(sizes), counts, sizes)
 
     def settle(self, context: StructuredContext, history: Sequence[HistoryItem]) -> list[Change]:
         """Take a request into account that was answered and counts: once for each.
@@ -134,7 +139,7 @@ class ContextTracker:
             key, text = FILE + file.path, file.text or ""
             source, digest = self._blocks.get(key, (None, b""))
             if source != file.digest:
-                digest = _digest(file_block(file.path, text))
+                digest = block_digest(file_block(file.path, text))
             found[file.path] = (key, file.path, digest, text)
         return list(found.values())
 
@@ -144,7 +149,7 @@ class ContextTracker:
         for path in context.mapped():
             key, block = SYMBOL + path, symbols[path]
             source, digest = known.get(key, (None, b""))
-            found.append((key, path, digest if source == hash(block) else _digest(block), block))
+            found.append((key, path, digest if source == hash(block) else block_digest(block), block))
         return found
 
     def _tokens(self, shown: _Shown) -> int:
@@ -290,10 +295,6 @@ class ContextTracker:
         if self.policy.underfill != "unmark":
             return frozenset()
         return frozenset(tier for tier in CACHED if sizes[tier] < self.policy.target_tokens)
-
-
-def _digest(block: str) -> bytes:
-    return sha256(block.encode("utf-8", "surrogatepass")).digest()[:DIGEST_BYTES]
 
 
 def _in_order(rows: list[tuple[int, str]]) -> tuple[str, ...]:

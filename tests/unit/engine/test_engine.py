@@ -170,12 +170,12 @@ def test_nothing_that_a_client_chose_begins_a_line_of_the_log(caplog: pytest.Log
         assert line.isprintable()
 
 
-@pytest.mark.parametrize("odd", [b"1", b"NaN"])
-def test_structured_context_is_refused_and_not_dropped(odd: bytes) -> None:
+@pytest.mark.parametrize(("odd", "error"), [(b"1", "structured_form_unavailable"), (b"NaN", "invalid_json")])
+def test_structured_context_that_cannot_be_assembled_is_refused_and_not_dropped(odd: bytes, error: str) -> None:
     bench = Bench(answers(BODY, headers=JSON))
     body = chat_body(stratiform={"files": []}, x=1).replace(b'"x":1', b'"x":' + odd)
     client = bench.chat(MemoryClient(body))
-    assert (client.status, code(client), bench.upstream.bodies) == (400, "structured_form_unavailable", [])
+    assert (client.status, code(client), bench.upstream.bodies) == (400, error, [])
     assert bench.chat(MemoryClient(chat_body(stratiform={}))).status == 200
 
 

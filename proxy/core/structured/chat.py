@@ -1,0 +1,42 @@
+"""A chat request whose context was assembled."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from msgspec import Raw
+
+from proxy.core.request.parsed_body import ParsedBody
+from proxy.core.structured.assembly import Assembly
+from proxy.core.structured.context import StructuredContext
+from proxy.core.structured.conversation import Conversation
+
+SECTION = "stratiform"
+"""The member of the body in which a client says what its context consists of."""
+
+
+@dataclass(frozen=True, slots=True)
+class AssembledChat:
+    """``sent`` is the client's body as it came; ``body`` is the same request with the context as messages (those of
+    ``assembly``) and without the section. ``scope`` and ``session`` name the state that belongs to the conversation.
+    ``is_flat``: the assembly is the flat one; ``wants_flat``: the client asks for that."""
+
+    sent: ParsedBody
+    body: bytes
+    assembly: Assembly
+    context: StructuredContext
+    conversation: Conversation
+    scope: str
+    session: str
+    is_flat: bool = False
+    wants_flat: bool = False
+
+
+def section_of(members: Mapping[str, Raw | bytes] | None) -> Raw | bytes | None:
+    """The section, where it says anything."""
+    raw = (members or {}).get(SECTION)
+    if raw is None or bytes(memoryview(raw)[:8]).strip() == b"null":
+        return None
+    return None if len(raw) < _SHORT and b"".join(bytes(raw).split()) in (b"null", b"{}") else raw
+
+
+_SHORT = 64

@@ -1,0 +1,56 @@
+"""What is kept of one conversation with structured context."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from proxy.core.layout.tiers import Change
+from proxy.core.response.usage import Usage
+from proxy.core.structured.context import Review
+from proxy.core.structured.map_chunks import MapChunks
+from proxy.core.structured.tracking import ContextTracker
+from proxy.core.structured.uploads import content_bytes
+
+_ENTRY_BYTES = 2_000
+_PATH_BYTES = 400
+
+
+@dataclass(slots=True)
+class ContextSession:
+    """The state of one conversation. It holds one text, the review, and of everything else digests and counts.
+
+    ``map`` are the chunks of the symbol map. ``aliases`` are the short names of directories that the legend has
+    given, and ``shown`` the paths that were named so far. ``counted`` is the digest of the conversation that was
+    counted last: a retry of it does not count again. ``empty_tiers`` is the sum over all counted requests.
+    ``changes`` are those of the last counted answer; ``last`` is the usage that the provider reported for the last
+    answer, ``total`` the sum of all.
+    """
+
+    tracker: ContextTracker
+    map: MapChunks = MapChunks()
+    review: Review | None = None
+    aliases: Mapping[str, str] = field(default_factory=dict)
+    shown: set[str] = field(default_factory=set)
+    counted: bytes = b""
+    empty_tiers: int = 0
+    changes: Sequence[Change] = ()
+    last: Usage | None = None
+    total: Usage = Usage(0, 0)
+
+    @property
+    def bytes(self) -> int:
+        """About what it takes in memory."""
+        review = content_bytes(self.review) if self.review is not None else 0
+        return _ENTRY_BYTES + review + self.tracker.size_bytes + _PATH_BYTES * (len(self.map.places) + len(self.shown))
+
+    def spent(self, usage: Usage | None) -> None:
+        """The provider has reported the usage of an answer; None where it reported nothing."""
+        self.last = usage
+        if usage is not None:
+            old = self.total
+            self.total = Usage(
+                old.prompt + usage.prompt,
+                old.output + usage.output,
+                old.read + usage.read,
+                old.write_5m + usage.write_5m,
+                old.write_1h + usage.write_1h,
+            )

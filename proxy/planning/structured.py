@@ -1,0 +1,102 @@
+"""Structured context for the live proxy: large work is done beside the event loop, state is touched on it alone."""
+
+from collections.abc import Mapping
+from functools import partial
+from typing import Protocol
+
+from proxy.aside import LARGE_BYTES, Aside
+from proxy.core.modes import Mode
+from proxy.core.providers import CacheProfile
+from proxy.core.request.parsed_body import ParsedBody
+from proxy.core.structured.chat import SECTION, AssembledChat
+from proxy.core.structured.symbol_index import SymbolMap
+from proxy.core.wire.json_body import Unreadable
+from proxy.engine.suppress import suppress_and_log
+from proxy.errors import InvalidRequest
+from proxy.planning.context_assembler import Arrangement, ContextAssembler, Resolved
+from proxy.ports import Principal
+
+_BYTES_PER_FILE = 2_000
+"""About what the index takes for a file that it knows, in bytes of other reading."""
+
+
+class AssemblyWatch(Protocol):
+    """Hears what becomes of structured context."""
+
+    def assembled(self, assembly: str) -> None:
+        """A request was assembled: ``tiered``, ``economic`` or ``flat``."""
+        ...
+
+    def empty_tiers(self, count: int) -> None:
+        """In so many of the tiers L0 to L3 nothing stands."""
+        ...
+
+    def item_skipped(self, reason: str, count: int) -> None:
+        """Items of a request are not shown."""
+        ...
+
+
+class StructuredChats:
+    """Assembles the context that clients describe."""
+
+    def __init__(self, assembler: ContextAssembler, aside: Aside, watch: AssemblyWatch | None = None) -> None:
+        self.assembler = assembler
+        self._aside = aside
+        self._watch = watch
+
+    async def assemble(self, sent: ParsedBody, principal: Principal) -> AssembledChat:
+        """The request with its context as messages, flat. Raises InvalidRequest, MissingContent."""
+        size, assembler = len(sent.members[SECTION]), self.assembler
+        try:
+            form, conversation = await self._aside.run_large(size, partial(assembler.read, sent))
+        except Unreadable as error:
+            raise InvalidRequest("'messages' must be an array of messages", param="messages") from error
+        resolved = assembler.resolve(form, conversation, principal.scope, principal.session_hint)
+        with suppress_and_log("context.aliases"):
+            assembler.give_aliases(resolved)
+        symbols = await self._indexed(resolved)
+        context = assembler.context(resolved, symbols)
+        if _is_news(resolved):
+            # A first request may bring thousands of files: counting them would hold up every other client.
+            assembler.merge(await self._aside.run(size, partial(assembler.counted_ahead, context)))
+        work = partial(assembler.assembled, sent, resolved, context, assembler.chunks(resolved, context))
+        chat = await self._aside.run_large(size, work)
+        if self._watch is not None:
+            for reason, count in chat.assembly.skipped.items():
+                self._watch.item_skipped(reason.value, count)
+        return chat
+
+    async def _indexed(self, resolved: Resolved) -> SymbolMap:
+        """The symbols; without an index, or where it fails, those that the client has sent."""
+        form = resolved.found.form
+        with suppress_and_log("context.index"):
+            size = sum(len(file.text or "") + _BYTES_PER_FILE for file in resolved.found.files)
+            return await self._aside.run_large(size, partial(self.assembler.index, resolved))
+        return SymbolMap(form.symbols, form.legend)
+
+    async def arrange(self, chat: AssembledChat, profile: CacheProfile, mode: Mode) -> Arrangement:
+        """How the request is planned for an upstream with these cache rules."""
+        placement = self.assembler.place(chat, profile)
+        work = partial(self.assembler.arrange, chat, placement, profile, mode)
+        arranged = await self._aside.run_large(len(chat.body), work)
+        if self._watch is not None:
+            self._watch.assembled(arranged.kind)
+            self._watch.empty_tiers(arranged.assembly.empty_tiers)
+        return arranged
+
+    async def breakdown(
+        self, chat: AssembledChat, profile: CacheProfile, mode: Mode, model: str
+    ) -> Mapping[str, object]:
+        """What the request would consist of at an upstream with these cache rules, as a value for JSON."""
+        placement = self.assembler.place(chat, profile)
+        about = self.assembler.circumstances(chat, placement, model)
+
+        def work() -> Mapping[str, object]:
+            return self.assembler.breakdown(self.assembler.arrange(chat, placement, profile, mode), placement, about)
+
+        return await self._aside.run_large(len(chat.body), work)
+
+
+def _is_news(resolved: Resolved) -> bool:
+    """Whether the request brings so much text that its tokens are counted beside the event loop."""
+    return sum(len(file.text or "") for file in resolved.found.form.files) >= LARGE_BYTES

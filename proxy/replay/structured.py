@@ -1,0 +1,65 @@
+"""Structured context in replays: each request is assembled as the proxy does it, with the memory of those before it."""
+
+from dataclasses import replace
+
+from proxy.core.modes import Mode
+from proxy.core.planner.plan import Plan
+from proxy.core.planner.planner import TierPlanner
+from proxy.core.request.parsed_body import parse_body
+from proxy.core.request.route import Route
+from proxy.core.structured.blocks import file_block
+from proxy.core.structured.chat import AssembledChat, section_of
+from proxy.core.wire.json_body import Unreadable, members_of
+from proxy.core.wire.surrogates import text_json
+from proxy.errors import InvalidRequest
+from proxy.planning.context_assembler import ContextAssembler
+from proxy.replay.trace import Step
+
+
+class ReplayedContexts:
+    """Assembles the requests of one session, in their order."""
+
+    def __init__(self, assembler: ContextAssembler) -> None:
+        self._assembler = assembler
+
+    def assembled(self, step: Step, scope: str) -> AssembledChat | None:
+        """The request with its context as messages; None for one without such a section. Raises InvalidRequest,
+        MissingContent."""
+        try:
+            sent = parse_body(step.body)
+        except (InvalidRequest, Unreadable):
+            return None
+        if section_of(sent.members) is None:
+            return None
+        form, conversation = self._assembler.read(sent)
+        resolved = self._assembler.resolve(form, conversation, scope, "")
+        self._assembler.give_aliases(resolved)
+        context = self._assembler.context(resolved, self._assembler.index(resolved))
+        return self._assembler.assembled(sent, resolved, context, self._assembler.chunks(resolved, context))
+
+    def plan(self, planner: TierPlanner, chat: AssembledChat, route: Route, mode: Mode, now: float) -> Plan:
+        """The plan of an assembled request."""
+        placement = self._assembler.place(chat, route.profile)
+        arranged = self._assembler.arrange(chat, placement, route.profile, mode)
+        route = replace(route, hint=chat.context.session)
+        return arranged.concluded(planner.plan(arranged.body, route, arranged.mode, now), mode)
+
+
+def lost_items(chat: AssembledChat, body: bytes) -> list[str]:
+    """What the fidelity rule of structured context finds wrong with a body: each selected file, each symbol block and
+    each message of the history stands in it."""
+    context = chat.context
+    items = [
+        (f"file:{file.path}", text_json(file_block(file.path, file.text or ""))[1:-1]) for file in context.selected()
+    ]
+    items += [(f"symbol:{path}", text_json(context.symbols[path])[1:-1]) for path in context.mapped()]
+    items += [(f"history:{index}", _said(turn.raw)) for index, turn in enumerate(chat.conversation.history)]
+    return [f"{key} is not in the request" for key, written in items if written not in body]
+
+
+def _said(raw: bytes) -> bytes:
+    """What a message says: a marker may have made a list of its content, whose text has the same bytes."""
+    try:
+        return bytes(members_of(raw).get("content", raw))
+    except Unreadable:
+        return raw

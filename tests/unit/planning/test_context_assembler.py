@@ -1,0 +1,183 @@
+"""Structured context from the section to the messages, and what is counted when the exchange counts."""
+
+import logging
+from typing import Any
+
+import orjson
+import pytest
+
+from proxy.app.assembly_texts import load_assembly_texts
+from proxy.core.modes import Mode
+from proxy.core.planner.plan import Plan
+from proxy.core.providers import ANTHROPIC, NONE, CacheProfile
+from proxy.core.reasons import Reason
+from proxy.core.request.parsed_body import parse_body
+from proxy.core.request.tokens import bytes_over_four
+from proxy.core.response.usage import Usage
+from proxy.core.structured.chat import AssembledChat
+from proxy.errors import MissingContent
+from proxy.planning.context_assembler import Arrangement, AssemblyOptions, ContextAssembler
+
+TEXT = "line of a file\n" * 800
+
+
+def assembler(policy: str = "classic", **options: Any) -> ContextAssembler:
+    return ContextAssembler(load_assembly_texts(), bytes_over_four, None, AssemblyOptions(policy, **options))
+
+
+def assembled(
+    subject: ContextAssembler, section: dict[str, Any], *turns: str, scope: str = "key", hint: str = ""
+) -> AssembledChat:
+    """A request of these turns, user and assistant in turn, with a system message in front."""
+    roles = ("user", "assistant")
+    messages = [{"role": roles[index % 2], "content": turn} for index, turn in enumerate(turns or ("q",))]
+    body = {"model": "m", "messages": [{"role": "system", "content": "rules"}, *messages], "stratiform": section}
+    sent = parse_body(orjson.dumps(body))
+    resolved = subject.resolve(*subject.read(sent), scope, hint)
+    subject.give_aliases(resolved)
+    context = subject.context(resolved, subject.index(resolved))
+    return subject.assembled(sent, resolved, context, subject.chunks(resolved, context))
+
+
+def arranged(
+    subject: ContextAssembler, chat: AssembledChat, mode: Mode = Mode.TIER, profile: CacheProfile = ANTHROPIC
+) -> Arrangement:
+    return subject.arrange(chat, subject.place(chat, profile), profile, mode)
+
+
+def selected(path: str = "a.py", text: str = TEXT) -> dict[str, Any]:
+    return {"path": path, "content": text, "selected": True}
+
+
+def test_the_section_is_gone_and_everything_else_of_the_body_stays() -> None:
+    chat = assembled(assembler(), {"files": [selected()]})
+    body = orjson.loads(chat.body)
+
+    assert sorted(body) == ["messages", "model"]
+    assert [message["role"] for message in body["messages"]] == ["system", "user", "assistant", "user"]
+
+
+def test_texts_are_known_within_their_scope_only() -> None:
+    subject = assembler()
+    digest = assembled(subject, {"files": [selected()]}).context.files[0].digest
+    by_digest = {"files": [{"path": "a.py", "digest": digest, "selected": True}]}
+
+    assert assembled(subject, by_digest).context.files[0].text == TEXT
+    with pytest.raises(MissingContent):
+        assembled(subject, by_digest, scope="another key")
+
+
+def test_a_file_that_stays_unchanged_enters_l3_after_three_answers() -> None:
+    subject = assembler()
+    moves = []
+    for number in range(5):
+        turns = [word for past in range(number) for word in (f"q{past}", "a")] + [f"q{number}"]
+        found = arranged(subject, assembled(subject, {"session": "s", "files": [selected()]}, *turns))
+        moves.append([(move.key, move.target) for move in found.counted(None)])
+
+    assert moves == [[], [], [], [("file:a.py", "L3")], []]
+    assert found.tier_tokens["L3"] > 2_000
+
+
+def test_a_retry_of_the_same_conversation_does_not_age_anything() -> None:
+    subject = assembler()
+    for _ in range(6):
+        arranged(subject, assembled(subject, {"session": "s", "files": [selected()]})).counted(None)
+    chat = assembled(subject, {"session": "s", "files": [selected()]})
+    placement = subject.place(chat, ANTHROPIC)
+
+    assert placement is not None
+    assert placement.counts == {"file:a.py": 0}
+
+
+def test_what_was_not_answered_changes_nothing() -> None:
+    subject = assembler()
+    for _ in range(6):
+        arranged(subject, assembled(subject, {"session": "s", "files": [selected()]}))
+
+    placement = subject.place(assembled(subject, {"session": "s", "files": [selected()]}), ANTHROPIC)
+    assert placement is not None
+    assert placement.counts == {}
+
+
+def test_a_conversation_without_a_name_is_known_by_how_it_begins() -> None:
+    subject = assembler()
+    first = assembled(subject, {"files": []}, "q1")
+    later = assembled(subject, {"files": []}, "q1", "a", "q2")
+    other = assembled(subject, {"files": []}, "another")
+
+    assert first.session == later.session != other.session
+
+
+def test_the_session_that_a_header_names_counts_where_the_section_names_none() -> None:
+    subject = assembler()
+
+    assert assembled(subject, {"files": []}, hint="h").session == "h"
+    assert assembled(subject, {"files": [], "session": "s"}, hint="h").session == "s"
+
+
+@pytest.mark.parametrize(
+    ("policy", "mode", "flat", "kind", "planned"),
+    [
+        ("classic", Mode.TIER, False, "tiered", Mode.OBSERVE),
+        ("classic", Mode.MARK, False, "flat", Mode.MARK),
+        ("economic", Mode.TIER, False, "economic", Mode.TIER),
+        ("economic", Mode.MARK, False, "economic", Mode.MARK),
+        ("economic", Mode.OBSERVE, False, "economic", Mode.OBSERVE),
+        ("economic", Mode.PASSTHROUGH, False, "economic", Mode.PASSTHROUGH),
+        ("classic", Mode.OBSERVE, False, "flat", Mode.OBSERVE),
+        ("economic", Mode.TIER, True, "flat", Mode.OBSERVE),
+        ("classic", Mode.TIER, True, "flat", Mode.OBSERVE),
+    ],
+)
+def test_policy_mode_and_wish_decide_how_a_request_is_assembled(
+    policy: str, mode: Mode, flat: bool, kind: str, planned: Mode
+) -> None:
+    subject = assembler(policy)
+    section = {"files": [selected()], **({"assembly": "flat"} if flat else {})}
+    found = arranged(subject, assembled(subject, section), mode)
+
+    assert (found.kind, found.mode) == (kind, planned)
+
+
+def test_an_upstream_whose_cache_is_unknown_gets_no_markers() -> None:
+    subject = assembler()
+    chat = assembled(subject, {"files": [selected()]})
+
+    assert b"cache_control" not in arranged(subject, chat, profile=NONE).body
+
+
+def test_a_surprise_of_ours_leaves_the_flat_assembly(caplog: pytest.LogCaptureFixture) -> None:
+    subject = assembler()
+    chat = assembled(subject, {"session": "s", "files": [selected()]})
+    del subject.session("key", "s").tracker._classic
+    with caplog.at_level(logging.ERROR, "stratiform"):
+        found = arranged(subject, chat)
+
+    assert (found.kind, found.body, found.reason) == ("flat", chat.body, Reason.ASSEMBLED_FLAT)
+    assert "AttributeError" in caplog.text
+    assert "line of a file" not in caplog.text
+
+
+def test_the_plan_of_a_tiered_request_has_the_mode_that_was_asked_for() -> None:
+    subject = assembler()
+    found = arranged(subject, assembled(subject, {"files": [selected()]}))
+    plan = found.concluded(Plan(found.body, found.body, Mode.OBSERVE, Reason.OBSERVE_MODE), Mode.TIER)
+
+    assert (plan.mode, plan.reason) == (Mode.TIER, Reason.ASSEMBLED_TIERS)
+    assert plan.tier_tokens == found.tier_tokens
+
+
+def test_a_breakdown_tells_of_the_conversation_so_far() -> None:
+    subject = assembler()
+    section = {"session": "s", "files": [selected()]}
+    arranged(subject, assembled(subject, section, "q1")).counted(Usage(100, 5, read=50))
+    chat = assembled(subject, section, "q1", "a", "q2")
+    placement = subject.place(chat, ANTHROPIC)
+    about = subject.circumstances(chat, placement, "m")
+    found: Any = subject.breakdown(subject.arrange(chat, placement, ANTHROPIC, Mode.TIER), placement, about)
+
+    assert found["model"] == "m"
+    assert found["cache_hit_rate"] == 0.5
+    assert found["session_totals"]["prompt"] == 100
+    assert found["empty_tiers_session_total"] == 3

@@ -1,0 +1,119 @@
+"""Structured context beside the event loop: what is slow runs in a thread, and what fails costs its own part only."""
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import orjson
+import pytest
+
+from proxy.app.assembly_texts import load_assembly_texts
+from proxy.aside import Aside
+from proxy.core.modes import Mode
+from proxy.core.providers import ANTHROPIC
+from proxy.core.request.parsed_body import parse_body
+from proxy.core.request.tokens import bytes_over_four
+from proxy.core.structured.chat import AssembledChat
+from proxy.core.structured.context import ContextFile
+from proxy.core.structured.symbol_index import SymbolMap
+from proxy.errors import InvalidRequest
+from proxy.planning.context_assembler import AssemblyOptions, ContextAssembler
+from proxy.planning.structured import StructuredChats
+from proxy.ports import Principal
+
+
+class Watch:
+    def __init__(self) -> None:
+        self.assemblies: list[str] = []
+        self.skipped: dict[str, int] = {}
+        self.empty = 0
+
+    def assembled(self, assembly: str) -> None:
+        self.assemblies.append(assembly)
+
+    def empty_tiers(self, count: int) -> None:
+        self.empty += count
+
+    def item_skipped(self, reason: str, count: int) -> None:
+        self.skipped[reason] = count
+
+
+class Names:
+    """An index whose block is the path; ``is_broken``: it raises."""
+
+    name, priority = "names", 1
+
+    def __init__(self, *, is_broken: bool = False) -> None:
+        self.is_broken = is_broken
+
+    def index(self, files: Sequence[ContextFile], aliases: Mapping[str, str]) -> SymbolMap:
+        if self.is_broken:
+            raise ZeroDivisionError("the text of the prompt")
+        return SymbolMap({file.path: f"{file.path}: symbols" for file in files}, "a legend")
+
+
+def chats(watch: Watch, indexer: Names | None = None, policy: str = "economic") -> StructuredChats:
+    assembler = ContextAssembler(load_assembly_texts(), bytes_over_four, indexer, AssemblyOptions(policy))
+    return StructuredChats(assembler, Aside(), watch)
+
+
+def assemble(subject: StructuredChats, section: dict[str, Any], messages: object = None) -> AssembledChat:
+    shown = [{"role": "user", "content": "q"}] if messages is None else messages
+    body = orjson.dumps({"model": "m", "messages": shown, "stratiform": section})
+    return asyncio.run(subject.assemble(parse_body(body), Principal(scope="key")))
+
+
+FILES = [{"path": "a.py", "content": "a = 1"}, {"path": "b.py", "content": "b = 2", "selected": True}]
+
+
+def test_unselected_files_are_shown_by_the_symbols_of_the_index() -> None:
+    body = assemble(chats(Watch(), Names()), {"files": FILES}).body
+
+    assert b"a.py: symbols" in body
+    assert b"a = 1" not in body
+    assert b"b.py: symbols" not in body
+
+
+def test_symbols_of_the_clients_own_are_taken_instead_of_the_index() -> None:
+    section = {"files": FILES, "symbols": [{"path": "a.py", "block": "my own block"}]}
+    body = assemble(chats(Watch(), Names()), section).body
+
+    assert b"my own block" in body
+    assert b"a.py: symbols" not in body
+
+
+def test_a_client_that_wants_no_map_gets_none() -> None:
+    body = assemble(chats(Watch(), Names()), {"files": FILES, "use_repo_map": False, "tree": True}).body
+
+    assert b"symbols" not in body
+    assert b"# Repository Files" not in body
+
+
+def test_an_index_that_fails_costs_the_symbols_only(caplog: pytest.LogCaptureFixture) -> None:
+    body = assemble(chats(Watch(), Names(is_broken=True)), {"files": FILES}).body
+
+    assert b"b = 2" in body
+    assert "ZeroDivisionError" in caplog.text
+    assert "the text of the prompt" not in caplog.text
+
+
+def test_messages_that_are_no_array_are_refused() -> None:
+    with pytest.raises(InvalidRequest) as found:
+        assemble(chats(Watch()), {"files": FILES}, messages="q")
+    assert found.value.param == "messages"
+
+
+def test_large_contents_are_assembled_alike() -> None:
+    large = [{"path": "a.py", "content": "x = 1\n" * 200_000, "selected": True}]
+    chat = assemble(chats(Watch(), Names()), {"files": large})
+
+    assert chat.body.count(b"x = 1\\n") == 200_000
+
+
+def test_what_becomes_of_requests_is_told() -> None:
+    watch = Watch()
+    subject = chats(watch, policy="classic")
+    section = {"files": [{"path": "a.bin", "content": None, "selected": True}]}
+    asyncio.run(subject.arrange(assemble(subject, section), ANTHROPIC, Mode.TIER))
+
+    assert (watch.assemblies, watch.skipped, watch.empty) == (["tiered"], {"unreadable": 1}, 4)

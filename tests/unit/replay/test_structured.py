@@ -1,0 +1,91 @@
+"""Replays assemble structured context as the live proxy does, and check that nothing of it is lost."""
+
+from dataclasses import replace
+from typing import Any
+
+import orjson
+import pytest
+
+from proxy.app.assembly_texts import load_assembly_texts
+from proxy.core.request.tokens import bytes_over_four
+from proxy.core.structured.chat import AssembledChat
+from proxy.planning.context_assembler import AssemblyOptions, ContextAssembler
+from proxy.replay.comparison import compare
+from proxy.replay.explain import explain_request
+from proxy.replay.runner import OURS, Setting, replay
+from proxy.replay.structured import ReplayedContexts, lost_items
+from proxy.replay.trace import Step, Trace
+from tests.unit.replay.sessions import setting
+
+
+def session() -> Trace:
+    """Eight turns with two files, of which one changes each time."""
+    steps, history = [], list[dict[str, str]]()
+    for number in range(8):
+        files = [
+            {"path": "kept.py", "content": "kept = 1\n" * 900, "selected": True},
+            {"path": "hot.md", "content": f"```\nversion {number}\n```\n" + "text\n" * 300, "selected": True},
+        ]
+        history.append({"role": "user", "content": f"turn {number}"})
+        messages = [{"role": "system", "content": "You are an assistant. " * 300}, *history]
+        body = {"model": "m", "messages": messages, "stratiform": {"session": "s", "files": files, "tree": True}}
+        steps.append(Step(60.0 * number, "s", orjson.dumps(body)))
+        history.append({"role": "assistant", "content": f"done {number}"})
+    return Trace("structured", steps)
+
+
+def wanted(policy: str = "economic") -> Setting:
+    texts = load_assembly_texts()
+    return replace(
+        setting(policy=policy),
+        assembler=lambda: ContextAssembler(texts, bytes_over_four, None, AssemblyOptions(policy)),
+    )
+
+
+@pytest.mark.parametrize(("policy", "most"), [("economic", 0.5), ("classic", 0.75)])
+def test_a_session_costs_less_than_without_a_cache_and_nothing_is_lost(policy: str, most: float) -> None:
+    found = replay(session(), wanted(policy))
+
+    assert found.violations == []
+    assert found.surprises == []
+    assert found.share(OURS) < most
+    assert ("assembled-tiers" in found.reasons) == (policy == "classic")
+
+
+def test_all_policies_are_compared_on_the_assembled_requests() -> None:
+    found = compare(session(), wanted())
+
+    assert found.violations == []
+    assert found.plain > 8 * 3_000
+    assert found.share("economic") < found.share("as sent")
+
+
+def test_explain_shows_the_files_and_their_tiers() -> None:
+    found = explain_request(session(), wanted(), 8)
+    tiers = {row.what: row.tier for row in found.rows}
+
+    assert tiers["user: file:kept.py"] == "L2"
+    assert tiers["user: file:hot.md"] == "active"
+
+
+def assembled(body: dict[str, Any]) -> AssembledChat | None:
+    contexts = ReplayedContexts(wanted().assembler())  # type: ignore[misc]
+    return contexts.assembled(Step(0.0, "s", orjson.dumps(body)), "scope")
+
+
+def test_a_request_without_the_section_is_left_alone() -> None:
+    assert assembled({"model": "m", "messages": []}) is None
+
+
+def test_an_item_that_is_missing_is_named() -> None:
+    files = [{"path": "a.py", "content": "a = 1", "selected": True}]
+    section = {"files": files, "symbols": [{"path": "b.py", "block": "b.py: B"}]}
+    messages = [{"role": "user", "content": "old"}, {"role": "assistant", "content": "yes"}]
+    chat = assembled({"model": "m", "messages": [*messages, {"role": "user", "content": "q"}], "stratiform": section})
+
+    assert chat is not None
+    assert lost_items(chat, chat.body) == []
+    assert lost_items(chat, b"{}") == [
+        "file:a.py is not in the request", "symbol:b.py is not in the request",
+        "history:0 is not in the request", "history:1 is not in the request",
+    ]  # fmt: skip
