@@ -18,6 +18,7 @@ from rich.table import Table
 from rich.text import Text
 
 from proxy.app import factories
+from proxy.cli import demo_structured
 from proxy.cli.in_thread import Running, running
 from proxy.cli.output import Output, fail, plain_failures, print_json
 from proxy.core.money.prices import Price
@@ -47,6 +48,7 @@ _WORTH_A_LOOK = (
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the command's arguments."""
+    demo_structured.configure(parser)
     parser.add_argument("--port", type=int, default=0, help="the port to listen on; 0 means any free port (default: 0)")
     parser.add_argument("--json", action="store_true", help="print JSON")
 
@@ -57,6 +59,11 @@ def run(arguments: argparse.Namespace) -> int:
     with plain_failures():
         settings = demo_settings(arguments.port)
         encode = local_encode()
+        if arguments.sessions == demo_structured.NAME:
+            scene = demo_structured.Scene(settings, encode, _setting(counted_once(encode)), _price(settings))
+            return demo_structured.run(arguments, scene)
+        if arguments.repository is not None or arguments.commits is not None:
+            fail(f"--repository and --commits belong to `stratiform demo {demo_structured.NAME}`")
         tallies = make_tallies(settings, counted_once(encode))
         try:
             with running(settings, encode) as proxy:
@@ -87,9 +94,12 @@ def demo_settings(port: int) -> Settings:
 
 def make_tallies(settings: Settings, encode: Encode) -> list[Tally]:
     """One for each sample session."""
-    setting = Setting(PROFILES[_PROFILE], encode, recognisers(build_plugin_manager()))
-    price = _price(settings)
+    setting, price = _setting(encode), _price(settings)
     return [Tally(sample, setting, price) for sample in samples()]
+
+
+def _setting(encode: Encode) -> Setting:
+    return Setting(PROFILES[_PROFILE], encode, recognisers(build_plugin_manager()))
 
 
 def _price(settings: Settings) -> Price:

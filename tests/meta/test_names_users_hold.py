@@ -65,7 +65,8 @@ def options(parser: argparse.ArgumentParser, command: str) -> Iterator[str]:
                 yield from options(inner, f"{command} {name}")
         else:
             yield from (f"option {command} {name}" for name in action.option_strings)
-            yield from (f"option {command} {action.option_strings[0]}: {word}" for word in action.choices or ())
+            name = action.option_strings[0] if action.option_strings else action.dest
+            yield from (f"option {command} {name}: {word}" for word in action.choices or ())
 
 
 def commands() -> Iterator[str]:

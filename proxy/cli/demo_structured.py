@@ -1,0 +1,210 @@
+"""``stratiform demo structured``: coding sessions that follow a git history, as editor chats and as structured context.
+
+All forms of a session go through the real proxy over HTTP to the embedded provider, each as a client of its own.
+"""
+
+import argparse
+import asyncio
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from time import perf_counter
+
+import aiohttp
+import openai
+from rich.console import Group
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
+
+from plugins import symbol_index
+from proxy.cli.in_thread import Running, running
+from proxy.cli.output import Output, fail, print_json
+from proxy.core.money.prices import Price
+from proxy.core.request.tokens import Encode
+from proxy.demo.client import SampleClient
+from proxy.demo.sample import MODEL
+from proxy.demo.structured.figures import Comparison, FormTally, comparison
+from proxy.demo.structured.forms import GOALS, Form
+from proxy.demo.structured.history import History
+from proxy.demo.structured.package import PACKAGE, TURNS, installed_files, package_source, quiet_and_busy
+from proxy.demo.structured.repository import GitError, has_git, read_history, through_git
+from proxy.replay.baselines import SYSTEM_LAST
+from proxy.replay.runner import Setting
+from proxy.settings import Settings
+
+NAME = "structured"
+_REFRESH_HZ = 4
+_NO_GIT = "git is not installed: the same steps are taken without it."
+_NO_INDEX = "no symbol index: install the extra `symbols` (pip install 'stratiform[symbols]')"
+
+
+@dataclass(frozen=True, slots=True)
+class Scene:
+    """What the sessions are sent through, and what they are judged by."""
+
+    settings: Settings
+    encode: Encode
+    setting: Setting
+    price: Price
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments that choose these sessions."""
+    words = "structured: coding sessions that follow a git history, as editor chats and as structured context"
+    parser.add_argument("sessions", nargs="?", choices=[NAME], help=words)
+    words = "with structured: follow the last commits of this git repository, not those of an installed package"
+    parser.add_argument("--repository", type=Path, metavar="PATH", help=words)
+    parser.add_argument("--commits", type=_count, help=f"with --repository: how many commits (default: {TURNS})")
+
+
+def run(arguments: argparse.Namespace, scene: Scene) -> int:
+    """Send every session in every form, and show what it came to: 0, or 1 where content was lost."""
+    began = perf_counter()
+    if not symbol_index.is_installed():
+        fail(_NO_INDEX)
+    try:
+        found = histories(arguments.repository, arguments.commits or TURNS)
+    except (GitError, OSError, ValueError) as error:
+        fail(str(error))
+    compared = [comparison(history, scene.setting, scene.price) for history in found]
+    try:
+        with running(scene.settings, scene.encode) as proxy:
+            asyncio.run(_watched(proxy, compared, quiet=arguments.json))
+    except (openai.OpenAIError, aiohttp.ClientError, ValueError) as error:
+        fail(f"the demo failed: {type(error).__name__}: {error}")
+    seconds = perf_counter() - began
+    if arguments.json:
+        print_json(_report(compared, seconds))
+    else:
+        Output().print(Group(*(Text(line) for line in _summary(compared, seconds))))
+    lost = [text for one in compared for text in one.losses]
+    for text in lost:
+        print(f"error: {text}", file=sys.stderr)
+    return 1 if lost else 0
+
+
+def histories(repository: Path | None, commits: int) -> list[History]:
+    """The last commits of a repository, or the quiet and the busy history of an installed package. Raises GitError,
+    OSError, ValueError."""
+    if repository is not None:
+        return [read_history(repository, "repository", commits)]
+    made = quiet_and_busy(package_source(PACKAGE), installed_files(PACKAGE))
+    return [through_git(history) for history in made] if has_git() else made
+
+
+async def _watched(proxy: Running, compared: Sequence[Comparison], *, quiet: bool) -> None:
+    if quiet:
+        await send_all(proxy, compared)
+        return
+    output = Output()
+    output.print(f"The proxy is at {proxy.url}/v1; every form of a session is a client of its own.", style="dim")
+    if not has_git():
+        output.print(_NO_GIT, style="dim")
+    with Live(console=output, refresh_per_second=_REFRESH_HZ, get_renderable=lambda: _tables(compared)):
+        await send_all(proxy, compared)
+
+
+async def send_all(proxy: Running, compared: Sequence[Comparison]) -> None:
+    """Send every form of every session at the same time, each in its own order."""
+    await asyncio.gather(*(_send(proxy, tally) for one in compared for tally in one.tallies.values()))
+
+
+async def _send(proxy: Running, tally: FormTally) -> None:
+    client = SampleClient(f"{proxy.url}/v1", tally.key)
+    try:
+        for sending in tally.sendings:
+            usage = await client.send(sending.request)
+            tally.add(sending, usage, proxy.recorder.bodies[tally.key].pop())
+    finally:
+        await client.aclose()
+
+
+def _tables(compared: Sequence[Comparison]) -> Group:
+    return Group(*(_table(one) for one in compared))
+
+
+def _table(one: Comparison) -> Table:
+    title = f"{one.history.name}: {len(one.history.commits)} commits, {one.file_count} files ({one.history.source})"
+    table = Table(box=None, pad_edge=False, title=title, title_justify="left", title_style="bold")
+    table.add_column(" ")
+    for name in ("sent", "uploaded kB", "tokens", "cached", "USD", "share of", "editor", "at most"):
+        table.add_column(name, justify="right", no_wrap=True)
+    for form, tally in one.tallies.items():
+        table.add_row(*_row(one, form, tally))
+    return table
+
+
+def _row(one: Comparison, form: Form, tally: FormTally) -> Iterator[str | Text]:
+    yield form.value
+    yield f"{tally.requests}/{len(tally.sendings)}"
+    yield f"{tally.uploaded // 1000:,}"
+    yield f"{tally.total.prompt:,}"
+    yield f"{tally.total.hit_rate:.0%}"
+    yield f"{tally.usd:.4f}"
+    if form in GOALS:
+        other, most = GOALS[form]
+        ratio = one.ratio(form)
+        yield "all files" if other is Form.EDITOR_ALL else "selected"
+        yield "" if ratio is None else Text(f"{ratio:.3f}", "green" if one.is_reached(form) else "red")
+        yield f"{most:.1f}"
+    else:
+        yield from ("", "1.000", "")
+
+
+def _summary(compared: Sequence[Comparison], seconds: float) -> Iterator[str]:
+    requests = sum(tally.requests for one in compared for tally in one.tallies.values())
+    lost = sum(len(one.losses) for one in compared)
+    checked = "each checked against what its client said" if not lost else f"{lost} faults"
+    yield ""
+    yield f"{requests} requests over HTTP, {checked}; {seconds:.1f} s. Input cost at {MODEL}'s prices."
+    for one in compared:
+        tally = one.tallies[Form.EDITOR_ALL]
+        yield (
+            f"{one.history.name}, editor, all files, for comparison: without a cache {tally.uncached_usd:.4f} USD, "
+            f"markers on system + last message {tally.marked_usd:.4f} USD"
+        )
+    yield "Who selects which file in which turn follows from the commits alone: this one, the last and the next one."
+
+
+def _report(compared: Sequence[Comparison], seconds: float) -> dict[str, object]:
+    return {
+        "model": MODEL,
+        "sessions": [
+            {
+                "name": one.history.name,
+                "source": one.history.source,
+                "files": one.file_count,
+                "turns": len(one.history.commits),
+                "forms": [_form_report(one, form, tally) for form, tally in one.tallies.items()],
+                "losses": one.losses,
+            }
+            for one in compared
+        ],
+        "seconds": seconds,
+    }
+
+
+def _form_report(one: Comparison, form: Form, tally: FormTally) -> dict[str, object]:
+    found: dict[str, object] = {
+        "form": form.value,
+        "requests": tally.requests,
+        "uploaded_bytes": tally.uploaded,
+        "prompt_tokens": tally.total.prompt,
+        "hit_rate": tally.total.hit_rate,
+        "usd": {NAME if form.is_structured else "transparent": tally.usd, "no caching": tally.uncached_usd},
+    }
+    if form in GOALS:
+        found |= {"compared_with": GOALS[form][0].value, "ratio": one.ratio(form), "at_most": GOALS[form][1]}
+        found["is_reached"] = one.is_reached(form)
+    else:
+        found["usd"] = {"transparent": tally.usd, SYSTEM_LAST: tally.marked_usd, "no caching": tally.uncached_usd}
+    return found
+
+
+def _count(text: str) -> int:
+    number = int(text)
+    if not 1 <= number <= 500:
+        raise ValueError
+    return number

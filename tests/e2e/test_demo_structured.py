@@ -1,0 +1,67 @@
+"""Sessions that follow a git history, over HTTP: structured context costs no more than it may, and nothing is lost."""
+
+import argparse
+from pathlib import Path
+
+import pytest
+
+from proxy.cli import main
+from proxy.cli.demo_structured import configure, histories
+from proxy.demo.structured.history import Commit, History
+from proxy.demo.structured.repository import GitError, has_git, write_repository
+
+needs_git = pytest.mark.skipif(not has_git(), reason="git is not installed")
+
+
+def test_the_same_steps_are_taken_without_git(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    with_git = histories(None, 30) if has_git() else None
+    monkeypatch.setenv("PATH", str(tmp_path))
+    without = histories(None, 30)
+    assert [history.name for history in without] == ["quiet", "busy"]
+    if with_git is not None:
+        assert [dict(history.files) for history in with_git] == [dict(history.files) for history in without]
+        assert [[(commit.message, dict(commit.changes)) for commit in history.commits] for history in with_git] == [
+            [(commit.message, dict(commit.changes)) for commit in history.commits] for history in without
+        ]
+
+
+@needs_git
+def test_a_repository_of_the_user_is_followed_by_its_last_commits(tmp_path: Path) -> None:
+    files = {"a.py": "x = 1\n", "b.py": "import a\n"}
+    commits = (Commit("Double it", {"a.py": "x = 2\n"}), Commit("Use it", {"b.py": "import a\n\nprint(a.x)\n"}))
+    write_repository(History("mine", "made here", files, commits), tmp_path)
+    (found,) = histories(tmp_path, 1)
+    assert [commit.message for commit in found.commits] == ["Use it"]
+    with pytest.raises(GitError, match="not a git repository"):
+        histories(tmp_path / "..", 1)
+
+
+@pytest.mark.parametrize("words", [["--repository", "."], ["--commits", "3"]])
+def test_arguments_of_these_sessions_are_refused_without_them(
+    words: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as caught:
+        main(["demo", *words])
+    assert caught.value.code == 1
+    assert "belong to `stratiform demo structured`" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("words", [["other"], ["structured", "--commits", "0"], ["structured", "--commits", "many"]])
+def test_arguments_that_make_no_sense_are_refused(words: list[str]) -> None:
+    parser = argparse.ArgumentParser()
+    configure(parser)
+    with pytest.raises(SystemExit) as caught:
+        parser.parse_args(words)
+    assert caught.value.code == 2
+
+
+@needs_git
+def test_a_folder_without_commits_ends_the_command_with_a_message(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as caught:
+        main(["demo", "structured", "--repository", str(tmp_path)])
+    assert caught.value.code == 1
+    error = capsys.readouterr().err
+    assert error.startswith(f"error: git rev-list in {tmp_path}: ")
+    assert len(error.splitlines()) == 1
