@@ -2,11 +2,14 @@
 
 import argparse
 from pathlib import Path
+from typing import Any
 
+import orjson
 import pytest
 
 from proxy.cli import main
 from proxy.cli.demo_structured import configure, histories
+from proxy.demo.structured.forms import GOALS, Form
 from proxy.demo.structured.history import Commit, History
 from proxy.demo.structured.repository import GitError, has_git, write_repository
 
@@ -65,3 +68,45 @@ def test_a_folder_without_commits_ends_the_command_with_a_message(
     error = capsys.readouterr().err
     assert error.startswith(f"error: git rev-list in {tmp_path}: ")
     assert len(error.splitlines()) == 1
+
+
+@pytest.mark.slow
+def test_every_form_costs_no_more_than_it_may_and_loses_nothing(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["demo", "structured", "--json"]) == 0
+    shown = capsys.readouterr()
+    assert shown.err == ""
+    report: dict[str, Any] = orjson.loads(shown.out)
+    assert [session["name"] for session in report["sessions"]] == ["quiet", "busy"]
+    for session in report["sessions"]:
+        assert session["losses"] == []
+        forms = {form["form"]: form for form in session["forms"]}
+        assert [form["requests"] for form in forms.values()] == [session["turns"]] * len(Form)
+        for form, (other, most) in GOALS.items():
+            assert forms[form.value]["compared_with"] == other.value
+            assert forms[form.value]["ratio"] <= most, f"{session['name']}: {form.value}"
+        assert forms[Form.SYMBOLS.value]["prompt_tokens"] < forms[Form.FULL_ALL.value]["prompt_tokens"] / 2
+        assert forms[Form.FULL_ALL.value]["uploaded_bytes"] < forms[Form.EDITOR_ALL.value]["uploaded_bytes"] / 2
+
+
+@pytest.mark.slow
+@needs_git
+def test_a_repository_of_the_user_goes_through_in_every_form(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    files = {
+        "shop.py": "".join(f"def price_{n}(crate):\n    return crate.weight * {n}\n\n\n" for n in range(40)),
+        "README.md": "# Shop\n\n```python\nimport shop\n```\n",
+        "Makefile": "test:\n\tpytest\n",
+    }
+    commits = tuple(
+        Commit(
+            f"Change price {n}", {"shop.py": files["shop.py"].replace(f"* {n}\n", f"* {n}.5\n"), "new.py": f"N = {n}\n"}
+        )
+        for n in range(3)
+    ) + (Commit("Drop new.py", {"new.py": None, "README.md": "# Shop, and nothing else\n"}),)
+    write_repository(History("mine", "made here", files, commits), tmp_path)
+    assert main(["demo", "structured", "--repository", str(tmp_path), "--commits", "4"]) == 0
+    shown = capsys.readouterr()
+    assert shown.err == ""
+    for words in ("repository: 4 commits", "20 requests over HTTP, each checked", "structured, symbols", "4/4"):
+        assert words in shown.out
