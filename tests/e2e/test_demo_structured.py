@@ -98,12 +98,11 @@ def test_a_repository_of_the_user_goes_through_in_every_form(
         "README.md": "# Shop\n\n```python\nimport shop\n```\n",
         "Makefile": "test:\n\tpytest\n",
     }
-    commits = tuple(
-        Commit(
-            f"Change price {n}", {"shop.py": files["shop.py"].replace(f"* {n}\n", f"* {n}.5\n"), "new.py": f"N = {n}\n"}
-        )
-        for n in range(3)
-    ) + (Commit("Drop new.py", {"new.py": None, "README.md": "# Shop, and nothing else\n"}),)
+    changed = [files["shop.py"].replace(f"* {n}\n", f"* {n}.5\n") for n in range(3)]
+    commits = (
+        *(Commit(f"Change {n}", {"shop.py": text, "new.py": f"N = {n}\n"}) for n, text in enumerate(changed)),
+        Commit("Drop new.py", {"new.py": None, "README.md": "# Shop, and nothing else\n"}),
+    )
     write_repository(History("mine", "made here", files, commits), tmp_path)
     assert main(["demo", "structured", "--repository", str(tmp_path), "--commits", "4"]) == 0
     shown = capsys.readouterr()
