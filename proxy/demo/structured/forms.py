@@ -3,9 +3,9 @@
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from hashlib import sha256
 from typing import Any
 
+from proxy.client import Context
 from proxy.demo.editor_chat import FILES_ACK, FILES_OPENING, RULES
 from proxy.demo.sample import Message, Request, assistant, chat, system, user
 from proxy.demo.structured.session import Turn
@@ -61,12 +61,12 @@ class Sending:
 
 def sendings(form: Form, turns: Sequence[Turn], session: str) -> Iterator[Sending]:
     """The requests of one form. A structured one sends each content once, and from then on its digest."""
-    sent: set[str] = set()
+    context = Context(session, use_repo_map=form is Form.SYMBOLS)
     for turn in turns:
         full = {path: turn.files[path] for path in (turn.files if form.has_all else turn.selected)}
         if form.is_structured:
             body = chat(_conversation(turn), stream=False, temperature=0)
-            body["extra_body"] = {"stratiform": _section(form, turn, full, session, sent)}
+            body["extra_body"] = {"stratiform": _section(context, turn.files if form is Form.SYMBOLS else full, full)}
         else:
             body = chat(_editor_messages(turn, full), stream=False, temperature=0)
         yield Sending(turn, Request(turn.at, body), full)
@@ -100,13 +100,16 @@ def _ended(text: str) -> str:
     return text if text.endswith("\n") else text + "\n"
 
 
-def _section(form: Form, turn: Turn, full: Mapping[str, str], session: str, sent: set[str]) -> dict[str, Any]:
-    """The value of ``stratiform``. ``sent`` are the digests of the contents that the proxy has."""
-    shown = turn.files if form is Form.SYMBOLS else full
-    files = []
+def _section(context: Context, shown: Mapping[str, str], full: Mapping[str, str]) -> dict[str, Any]:
+    """The value of ``stratiform`` for the files of a turn, as the helper for clients writes it."""
+    for file in context.body()["files"]:
+        if file["path"] not in shown:
+            context.hide(file["path"])
     for path, text in shown.items():
-        digest = sha256(text.encode()).hexdigest()
-        content = {"digest": digest} if digest in sent else {"content": text}
-        sent.add(digest)
-        files.append({"path": path, **content, "selected": path in full})
-    return {"session": session, "files": files, "use_repo_map": form is Form.SYMBOLS}
+        if path in full:
+            context.select(path, text)
+        else:
+            context.show(path, text)
+    body = context.body()
+    context.delivered(body)
+    return body
