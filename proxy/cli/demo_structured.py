@@ -165,6 +165,8 @@ def _summary(compared: Sequence[Comparison], seconds: float) -> Iterator[str]:
             f"{one.history.name}, editor, all files, for comparison: without a cache {tally.uncached_usd:.4f} USD, "
             f"markers on system + last message {tally.marked_usd:.4f} USD"
         )
+        more = one.tallies[Form.SYMBOLS].usd - one.tallies[Form.FULL_SELECTED].usd
+        yield f"{one.history.name}: the symbols of the other files cost {more:.4f} USD more than nothing of these files"
     yield "Who selects which file in which turn follows from the commits alone: this one, the last and the next one."
 
 
