@@ -26,7 +26,7 @@ MOST_TEXT_BYTES = 96 << 20
 """What is kept of texts: a repository of 2,000 files takes about a tenth of it."""
 MOST_REPOSITORY_BYTES = 32 << 20
 """What is kept of whole repositories, so that a request in which nothing changed costs a comparison."""
-MOST_CALL_CHARS = 48 << 20
+MOST_CALL_CHARS = 32 << 20
 """Of one request so much text is read; the files behind it have no symbols."""
 
 Found = Extract | Unindexed
