@@ -41,6 +41,10 @@ class Bounded(OrderedDict[K, V]):
         while len(self) > 1 and (self.bytes > self._most or len(self) > self._most_entries):
             self.drop_oldest()
 
+    def weight_of(self, key: K) -> int:
+        """What the entry weighed when it was last used; 0 for one that there is not."""
+        return self._weights.get(key, 0)
+
     def drop_oldest(self) -> None:
         """Forget the entry whose use is the longest ago."""
         key, _ = self.popitem(last=False)

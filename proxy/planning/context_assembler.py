@@ -148,7 +148,8 @@ class ContextAssembler:
         """The chunks of the symbol map; None where the request goes flat or in tiers."""
         if self._options.policy == "classic" or resolved.found.form.assembly == "flat":
             return None
-        return resolved.session.map.with_paths(_map_sizes(context))
+        symbols = context.symbols
+        return resolved.session.map.with_paths({path: len(symbols[path]) for path in context.mapped()})
 
     def assembled(
         self, sent: ParsedBody, resolved: "Resolved", context: StructuredContext, chunks: MapChunks | None
@@ -157,7 +158,7 @@ class ContextAssembler:
         assembly, conversation = None, resolved.conversation
         if chunks is not None:
             try:
-                assembly = economic_assembly(context, conversation, chunks.shown(_map_sizes(context)), self.texts)
+                assembly = economic_assembly(context, conversation, chunks.shown(context.mapped()), self.texts)
             except Exception as error:  # noqa: BLE001 - fidelity rule 7: a structured request falls back to flat assembly
                 _log.error(_FELL_BACK, place_of(error))
         is_flat = assembly is None
@@ -171,6 +172,7 @@ class ContextAssembler:
             conversation=conversation,
             scope=resolved.scope,
             session=resolved.name,
+            map=chunks,
             is_flat=is_flat,
             wants_flat=resolved.found.form.assembly == "flat",
         )
@@ -283,7 +285,7 @@ class ContextAssembler:
         session.counted = turn
         session.empty_tiers += assembly.empty_tiers
         context = chat.context
-        session.map = session.map.with_paths(_map_sizes(context))
+        session.map = chat.map or session.map
         session.changes = session.tracker.settle(context, self._history(chat.conversation))
         self._sessions.used((chat.scope, chat.session))
         return [_moved(change) for change in session.changes]
@@ -303,10 +305,6 @@ class Resolved:
 def _tier_tokens(placement: Placement | None) -> dict[str, int]:
     tokens = placement.tokens if placement is not None else {}
     return {tier_name(tier): count for tier, count in tokens.items() if count}
-
-
-def _map_sizes(context: StructuredContext) -> dict[str, int]:
-    return {path: len(context.symbols[path]) for path in context.mapped()}
 
 
 def _moved(change: Change) -> Moved:

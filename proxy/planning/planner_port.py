@@ -196,6 +196,8 @@ class Planning:
     async def aclose(self) -> None:
         """Write what waits to be written."""
         self._aside.close()
+        if self._structured is not None:
+            self._structured.close()
         if self._state is not None:
             await self._state.aclose()
 

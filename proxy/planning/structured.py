@@ -42,6 +42,8 @@ class StructuredChats:
     def __init__(self, assembler: ContextAssembler, aside: Aside, watch: AssemblyWatch | None = None) -> None:
         self.assembler = assembler
         self._aside = aside
+        # A text that is built to be slow holds up other indexing, and nothing else.
+        self._indexing = Aside()
         self._watch = watch
 
     async def assemble(self, sent: ParsedBody, principal: Principal) -> AssembledChat:
@@ -71,7 +73,7 @@ class StructuredChats:
         form = resolved.found.form
         with suppress_and_log("context.index"):
             size = sum(len(file.text or "") + _BYTES_PER_FILE for file in resolved.found.files)
-            return await self._aside.run_large(size, partial(self.assembler.index, resolved))
+            return await self._indexing.run_large(size, partial(self.assembler.index, resolved))
         return SymbolMap(form.symbols, form.legend)
 
     async def arrange(self, chat: AssembledChat, profile: CacheProfile, mode: Mode) -> Arrangement:
@@ -95,6 +97,10 @@ class StructuredChats:
             return self.assembler.breakdown(self.assembler.arrange(chat, placement, profile, mode), placement, about)
 
         return await self._aside.run_large(len(chat.body), work)
+
+    def close(self) -> None:
+        """End the threads, once their work is done."""
+        self._indexing.close()
 
 
 def _is_news(resolved: Resolved) -> bool:

@@ -10,6 +10,8 @@ _TICKS = re.compile("`{3,}")
 
 def fence_for(text: str) -> str:
     """The shortest fence of three or more backticks that the text does not contain."""
+    if "```" not in text:
+        return "```"
     longest = max((len(run) for run in _TICKS.findall(text)), default=2)
     return "`" * (longest + 1)
 

@@ -9,6 +9,7 @@ from proxy.core.request.parsed_body import ParsedBody
 from proxy.core.structured.assembly import Assembly
 from proxy.core.structured.context import StructuredContext
 from proxy.core.structured.conversation import Conversation
+from proxy.core.structured.map_chunks import MapChunks
 
 SECTION = "stratiform"
 """The member of the body in which a client says what its context consists of."""
@@ -18,6 +19,7 @@ SECTION = "stratiform"
 class AssembledChat:
     """``sent`` is the client's body as it came; ``body`` is the same request with the context as messages (those of
     ``assembly``) and without the section. ``scope`` and ``session`` name the state that belongs to the conversation.
+    ``map`` are the chunks of the symbol map, where it has any.
     ``is_flat``: the assembly is the flat one; ``wants_flat``: the client asks for that."""
 
     sent: ParsedBody
@@ -27,6 +29,7 @@ class AssembledChat:
     conversation: Conversation
     scope: str
     session: str
+    map: MapChunks | None = None
     is_flat: bool = False
     wants_flat: bool = False
 

@@ -5,7 +5,7 @@ the file is selected and its symbols are not shown. Chunks that are sorted by ag
 each promotion writes two of them anew; so were a single message, and a message for each file.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 CHUNKS = 4
@@ -34,7 +34,7 @@ class MapChunks:
         count = max(CHUNKS, -(-total // _MOST_CHARS))
         return MapChunks(dict(_shared_out(sizes, total, count)), count)
 
-    def shown(self, paths: Mapping[str, int]) -> list[list[str]]:
+    def shown(self, paths: Iterable[str]) -> list[list[str]]:
         """The paths of each chunk that has any of these, in the order of paths."""
         found: list[list[str]] = [[] for _ in range(self.count)]
         for path in sorted(paths):

@@ -82,7 +82,7 @@ class Uploads:
         its own request is not kept, and drops nothing of that."""
         used = dict.fromkeys((*held, *(name for name in brought if name in self._held)))
         new = {name: content for name, content in brought.items() if name not in used}
-        own = sum(content_bytes(self._held[name]) for name in used) if new else 0
+        own = sum(map(self._held.weight_of, used)) if new else 0
         for name in used:
             self._held.move_to_end(name)
         for name, content in new.items():

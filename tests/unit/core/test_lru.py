@@ -57,3 +57,11 @@ def test_the_last_used_are_kept() -> None:
     assert list(table) == ["a", "c"]
     table.put("a", 4)
     assert dict(table) == {"c": 3, "a": 4}
+
+
+def test_the_weight_of_an_entry_is_that_of_its_last_use() -> None:
+    table: Bounded[str, list[int]] = Bounded(100, len)
+    table.put("a", [1, 2])
+    table["a"].append(3)
+
+    assert (table.weight_of("a"), table.weight_of("b")) == (2, 0)
