@@ -128,8 +128,10 @@ def _tables(compared: Sequence[Comparison]) -> Group:
 def _table(one: Comparison) -> Table:
     title = f"{one.history.name}: {len(one.history.commits)} commits, {one.file_count} files ({one.history.source})"
     table = Table(box=None, pad_edge=False, title=title, title_justify="left", title_style="bold")
+    table.caption = "share: of the cost of the editor; kB: what the client has uploaded"
+    table.caption_justify = "left"
     table.add_column(" ")
-    for name in ("sent", "uploaded kB", "tokens", "cached", "USD", "share of", "editor", "at most"):
+    for name in ("sent", "kB", "tokens", "cached", "USD", "share", "goal"):
         table.add_column(name, justify="right", no_wrap=True)
     for form, tally in one.tallies.items():
         table.add_row(*_row(one, form, tally))
@@ -144,13 +146,11 @@ def _row(one: Comparison, form: Form, tally: FormTally) -> Iterator[str | Text]:
     yield f"{tally.total.hit_rate:.0%}"
     yield f"{tally.usd:.4f}"
     if form in GOALS:
-        other, most = GOALS[form]
         ratio = one.ratio(form)
-        yield "all files" if other is Form.EDITOR_ALL else "selected"
         yield "" if ratio is None else Text(f"{ratio:.3f}", "green" if one.is_reached(form) else "red")
-        yield f"{most:.1f}"
+        yield f"{GOALS[form][1]:.1f}"
     else:
-        yield from ("", "1.000", "")
+        yield from ("1.000", "")
 
 
 def _summary(compared: Sequence[Comparison], seconds: float) -> Iterator[str]:

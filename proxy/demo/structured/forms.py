@@ -26,9 +26,9 @@ class Form(StrEnum):
     """As structured context: the same full texts, no symbols."""
     SYMBOLS = "structured, symbols"
     """As structured context: the full text of the selected files, and the symbols of the others."""
-    EDITOR_SELECTED = "editor, selected files"
+    EDITOR_SELECTED = "editor, selected"
     """As messages of an editor chat, with the full text of the selected files and nothing of the others."""
-    FULL_SELECTED = "structured, selected files"
+    FULL_SELECTED = "structured, selected"
     """As structured context: the same full texts, and nothing of the others."""
 
     @property
