@@ -109,3 +109,13 @@ def test_a_repository_of_the_user_goes_through_in_every_form(
     assert shown.err == ""
     for words in ("repository: 4 commits", "20 requests over HTTP, each checked", "structured, symbols", "4/4"):
         assert words in shown.out
+
+
+@pytest.mark.slow
+@needs_git
+def test_the_first_commit_of_a_repository_has_no_files_to_show(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_repository(History("new", "made here", {"a.py": "x = 1\n"}, (Commit("", {"a.py": "x = 2\n"}),)), tmp_path)
+    assert main(["demo", "structured", "--repository", str(tmp_path)]) == 0
+    assert "repository: 2 commits, 1 files" in capsys.readouterr().out

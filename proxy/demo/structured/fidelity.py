@@ -32,11 +32,16 @@ def _files(sending: Sending, texts: list[str]) -> Iterator[str]:
         times = whole.count(f"{path}\n") if not text.strip() else whole.count(text)
         if not times:
             yield f"{path} is missing"
-        elif times > 1 and len(text) >= _DISTINCT_CHARS:
+        elif times > 1 and len(text) >= _DISTINCT_CHARS and times > _times_in(sending, text):
             yield f"{path} stands there {times} times"
     for path, text in sending.turn.files.items():
-        if path not in sending.full and len(text) >= _DISTINCT_CHARS and text in whole:
+        if path not in sending.full and len(text) >= _DISTINCT_CHARS and text in whole and not _times_in(sending, text):
             yield f"{path} is not selected, and stands there in full"
+
+
+def _times_in(sending: Sending, text: str) -> int:
+    """How often a text stands in the files that are shown: files may be equal, or hold one another."""
+    return sum(other.count(text) for other in sending.full.values())
 
 
 def _turns(wanted: list[Said], said: list[Said]) -> Iterator[str]:

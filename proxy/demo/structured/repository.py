@@ -79,7 +79,8 @@ def _commit(folder: Path, message: str, changes: Mapping[str, str | None], numbe
     when = f"{_BEGIN + 600 * number} +0000"
     _git(folder, "add", "--all", "--force")
     dates = {"GIT_AUTHOR_DATE": when, "GIT_COMMITTER_DATE": when}
-    _git(folder, "commit", "--quiet", "--allow-empty", f"--message={message}", more=dates)
+    allowed = ("--allow-empty", "--allow-empty-message")
+    _git(folder, "commit", "--quiet", *allowed, f"--message={message}", more=dates)
 
 
 def _changes(folder: Path, before: str, after: str) -> dict[str, str | None]:

@@ -1,6 +1,7 @@
 """The check of what reached the provider finds what is missing."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import orjson
@@ -8,6 +9,7 @@ import pytest
 
 from proxy.demo.structured.fidelity import losses
 from proxy.demo.structured.forms import Form, Sending, sendings
+from proxy.demo.structured.history import Commit, History
 from proxy.demo.structured.package import PACKAGE, installed_files, quiet_and_busy
 from proxy.demo.structured.session import turns
 
@@ -76,3 +78,13 @@ def test_a_file_that_is_not_selected_must_not_be_there(sending: Sending) -> None
         messages[-3]["content"] += text
 
     assert losses(sending, body(sending, change)) == [f"{path} is not selected, and stands there in full"]
+
+
+def test_files_that_are_equal_stand_there_as_often_as_there_are_of_them() -> None:
+    licence = "Anyone may use this. " * 20
+    files = {"a/LICENSE": licence, "b/LICENSE": licence, "c/LICENSE": licence, "d.py": "d = 1\n"}
+    history = History("h", "made here", files, (Commit("Say more", {"a/LICENSE": f"{licence}!", "b/LICENSE": ""}),))
+    (one,) = sendings(Form.EDITOR_SELECTED, [replace(turn, files=files) for turn in turns(history)], "s")
+    assert set(one.full) == {"a/LICENSE", "b/LICENSE"}
+    assert losses(one, body(one)) == []
+    assert losses(one, body(one, _twice)) == [f"{path} stands there 4 times" for path in one.full]
