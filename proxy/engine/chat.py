@@ -58,7 +58,7 @@ class ChatRequests:
     async def breakdown(self, exchange: Exchange, client: Client) -> None:
         """Answer what a request with structured context would consist of. Nothing is sent or counted. Raises
         ProxyError."""
-        chat, raw = await self._received(exchange, client)
+        chat, raw = await self._received(exchange, client, keeps_review=False)
         await self._intake.route(exchange, client, raw, may_repeat=True)
         if chat.assembled is None:
             raise InvalidRequest(f"there is no '{SECTION}' in the request", param=SECTION, code="missing_field")
@@ -71,7 +71,7 @@ class ChatRequests:
         await client.send(orjson.dumps(found))
         await client.end()
 
-    async def _received(self, exchange: Exchange, client: Client) -> tuple["_Chat", Raw]:
+    async def _received(self, exchange: Exchange, client: Client, *, keeps_review: bool = True) -> tuple["_Chat", Raw]:
         """The request, complete, with its structured context as messages. Raises ProxyError."""
         principal = await self._intake.enter(exchange, client)
         body = await client.read(self._intake.rules.limits.body_bytes)
@@ -80,13 +80,13 @@ class ChatRequests:
         found = await self._aside.run_large(len(body), read)
         assembled = None
         if section_of(found.members) is not None:
-            assembled = await self._assembled(exchange, found)
+            assembled = await self._assembled(exchange, found, keeps_review=keeps_review)
             principal, found = exchange.principal or principal, await self._reread(assembled)
         raw = Raw(found.body, found.head, found.members)
         await self._intake.check_objects(exchange, raw)
         return _Chat(client, principal, found.body, found.head, assembled), raw
 
-    async def _assembled(self, exchange: Exchange, found: CheckedBody) -> AssembledChat:
+    async def _assembled(self, exchange: Exchange, found: CheckedBody, *, keeps_review: bool) -> AssembledChat:
         """The request with its structured context as messages: that is what rights and budgets are held against. Raises
         InvalidRequest, MissingContent."""
         sent, principal = found.head.parsed, exchange.principal
@@ -94,7 +94,7 @@ class ChatRequests:
         if sent is None:
             message = f"a request with '{SECTION}' must be JSON that every reader reads alike"
             raise InvalidRequest(message, param=SECTION, code="invalid_json")
-        assembled = await self._ports.planner.assemble(sent, principal)
+        assembled = await self._ports.planner.assemble(sent, principal, keeps_review=keeps_review)
         if assembled.context.session:
             exchange.principal = replace(principal, session_hint=assembled.context.session)
         return assembled

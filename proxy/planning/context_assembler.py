@@ -42,6 +42,7 @@ from proxy.core.structured.tracking import ContextTracker, HistoryItem, count_ah
 from proxy.core.structured.uploads import UPLOAD_BYTES, ResolvedForm, Uploads
 from proxy.core.wire.json_body import splice
 from proxy.engine.suppress import place_of
+from proxy.errors import InvalidRequest
 
 _log = logging.getLogger("stratiform")
 _FELL_BACK = "assembly failed, context sent flat: %s"
@@ -62,8 +63,8 @@ class AssemblyOptions:
 @dataclass(frozen=True, slots=True)
 class Arrangement:
     """How an assembled chat is planned: the body, and the mode in which the planner takes it. ``kind`` is ``tiered``,
-    ``economic`` or ``flat``. ``reason`` takes the
-    place of the planner's where the layout is fixed; ``counted`` is what happens when the exchange counts."""
+    ``economic`` or ``flat``. ``reason`` takes the place of the planner's where the layout is fixed; ``counted`` is what
+    happens when the exchange counts."""
 
     kind: str
     body: bytes
@@ -103,6 +104,8 @@ class ContextAssembler:
     def read(self, sent: ParsedBody) -> tuple[StructuredForm, Conversation]:
         """The section and the conversation. Any thread may call this. Raises InvalidRequest, and Unreadable where the
         messages are no array."""
+        if "messages" not in sent.members:
+            raise InvalidRequest("the request has no 'messages'", param="messages", code="missing_messages")
         form = read_form(sent.members[SECTION]) or StructuredForm()
         return form, Conversation.of(sent.raws())
 
@@ -127,11 +130,12 @@ class ContextAssembler:
             session.aliases = legend_for(new, session.aliases, session.shown)
             session.shown |= new
 
-    def context(self, resolved: "Resolved", symbols: SymbolMap) -> StructuredContext:
-        """All that the request shows; its review is the session's from now on."""
+    def context(self, resolved: "Resolved", symbols: SymbolMap, *, keeps_review: bool = True) -> StructuredContext:
+        """All that the request shows. Its review is the session's from now on, if it ``keeps_review``."""
         session = resolved.session
         context = gathered(resolved.found, session.review)
-        session.review = context.review
+        if keeps_review:
+            session.review = context.review
         return replace(context, symbols=symbols.blocks, legend=symbols.legend, references=symbols.references)
 
     def counted_ahead(self, context: StructuredContext) -> TokenCounter:

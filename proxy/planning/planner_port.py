@@ -60,7 +60,7 @@ class Planning:
         """The body, parsed with the help of earlier requests."""
         return self._planner.reader.parse(body)
 
-    async def assemble(self, sent: ParsedBody, principal: Principal) -> AssembledChat:
+    async def assemble(self, sent: ParsedBody, principal: Principal, *, keeps_review: bool = True) -> AssembledChat:
         """The request with its structured context as messages. Raises InvalidRequest, MissingContent."""
         if self._structured is None:
             raise InvalidRequest(
@@ -68,7 +68,7 @@ class Planning:
                 param="stratiform",
                 code="structured_form_unavailable",
             )
-        return await self._structured.assemble(sent, principal)
+        return await self._structured.assemble(sent, principal, keeps_review=keeps_review)
 
     async def breakdown(self, assembled: AssembledChat, deployment: Deployment, mode: Mode) -> Mapping[str, object]:
         """What the request would consist of at this deployment, and in which tiers. Nothing is sent or counted."""

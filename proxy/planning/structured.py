@@ -46,8 +46,9 @@ class StructuredChats:
         self._indexing = Aside()
         self._watch = watch
 
-    async def assemble(self, sent: ParsedBody, principal: Principal) -> AssembledChat:
-        """The request with its context as messages, flat. Raises InvalidRequest, MissingContent."""
+    async def assemble(self, sent: ParsedBody, principal: Principal, *, keeps_review: bool = True) -> AssembledChat:
+        """The request with its context as messages. Its review is the session's from now on, if it ``keeps_review``.
+        Raises InvalidRequest, MissingContent."""
         size, assembler = len(sent.members[SECTION]), self.assembler
         try:
             form, conversation = await self._aside.run_large(size, partial(assembler.read, sent))
@@ -57,7 +58,7 @@ class StructuredChats:
         with suppress_and_log("context.aliases"):
             assembler.give_aliases(resolved)
         symbols = await self._indexed(resolved)
-        context = assembler.context(resolved, symbols)
+        context = assembler.context(resolved, symbols, keeps_review=keeps_review)
         if _is_news(resolved):
             # A first request may bring thousands of files: counting them would hold up every other client.
             assembler.merge(await self._aside.run(size, partial(assembler.counted_ahead, context)))

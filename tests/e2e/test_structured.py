@@ -148,6 +148,23 @@ def test_a_breakdown_shows_the_request_and_sends_nothing(start: Start) -> None:
     assert provider.seen == []
 
 
+def test_a_breakdown_keeps_no_review(start: Start) -> None:
+    provider = scripted()
+    proxy = start(provider)
+    section = {"session": "s", "review": {"branch": "topic"}}
+    body = {"model": "m", "messages": [{"role": "user", "content": "q"}], "stratiform": section}
+    proxy.client.post("/stratiform/breakdown", body=body, cast_to=object)
+    ask(proxy, {"session": "s", "files": []})
+    assert "Branch: topic" not in "\n".join(sent_texts(provider))
+
+
+def test_structured_context_without_messages_is_refused(start: Start) -> None:
+    body = {"model": "m", "stratiform": {"files": []}}
+    with pytest.raises(openai.BadRequestError) as found:
+        start(scripted()).client.post("/chat/completions", body=body, cast_to=object)
+    assert found.value.code == "missing_messages"
+
+
 def test_a_breakdown_of_a_request_without_structured_context_is_refused(start: Start) -> None:
     body = {"model": "m", "messages": [{"role": "user", "content": "q"}]}
     with pytest.raises(openai.BadRequestError):
