@@ -245,8 +245,9 @@ class Planner(Protocol):
 
     async def assemble(self, sent: ParsedBody, principal: Principal, *, keeps_review: bool = True) -> AssembledChat:
         """The request with its structured context as messages. The review in it is the session's from now on, if it
-        ``keeps_review``. Raises InvalidRequest where the section that describes the context is not understood, and
-        MissingContent where texts are not known that it only names."""
+        ``keeps_review``. Raises InvalidRequest where the section that describes the context is not understood,
+        PayloadTooLarge where it stands for too much text, and MissingContent where texts are not known that it only
+        names."""
         ...
 
     async def breakdown(self, assembled: AssembledChat, deployment: Deployment, mode: Mode) -> Mapping[str, object]:

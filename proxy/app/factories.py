@@ -157,6 +157,7 @@ def assembly_options(settings: Settings) -> AssemblyOptions:
         has_target=given.cache_target_tokens is not None,
         text_bytes=int(ours.structured.text_mib * (1 << 20)),
         session_bytes=int(ours.limits.state_mib * (1 << 20)) // 8,
+        most_chars=int(ours.limits.max_body_mib * (1 << 20)),
     )
 
 

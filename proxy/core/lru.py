@@ -45,6 +45,11 @@ class Bounded(OrderedDict[K, V]):
         """What the entry weighed when it was last used; 0 for one that there is not."""
         return self._weights.get(key, 0)
 
+    def drop(self, key: K) -> None:
+        """Forget an entry that there is."""
+        del self[key]
+        self.bytes -= self._weights.pop(key, 0)
+
     def drop_oldest(self) -> None:
         """Forget the entry whose use is the longest ago."""
         key, _ = self.popitem(last=False)

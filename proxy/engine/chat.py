@@ -27,7 +27,7 @@ from proxy.engine.retry_body import OurEdit, Outgoing
 from proxy.engine.suppress import suppress_and_log
 from proxy.engine.target import sent_query
 from proxy.engine.usage_optout import UsageOptOut
-from proxy.errors import InvalidRequest
+from proxy.errors import InvalidRequest, PayloadTooLarge
 from proxy.ports import Call, Deployment, Headers, Plan, PlanRequest, Principal
 
 MODE_HEADER = "x-stratiform-mode"
@@ -79,7 +79,7 @@ class ChatRequests:
         read = partial(_read, body, exchange.arrival.addressed, self._ports.planner.parse)
         found = await self._aside.run_large(len(body), read)
         assembled = None
-        if section_of(found.members) is not None:
+        if _has_section(found):
             assembled = await self._assembled(exchange, found, keeps_review=keeps_review)
             principal, found = exchange.principal or principal, await self._reread(assembled)
         raw = Raw(found.body, found.head, found.members)
@@ -88,13 +88,18 @@ class ChatRequests:
 
     async def _assembled(self, exchange: Exchange, found: CheckedBody, *, keeps_review: bool) -> AssembledChat:
         """The request with its structured context as messages: that is what rights and budgets are held against. Raises
-        InvalidRequest, MissingContent."""
+        InvalidRequest, PayloadTooLarge, MissingContent."""
         sent, principal = found.head.parsed, exchange.principal
         assert principal is not None
         if sent is None:
             message = f"a request with '{SECTION}' must be JSON that every reader reads alike"
             raise InvalidRequest(message, param=SECTION, code="invalid_json")
         assembled = await self._ports.planner.assemble(sent, principal, keeps_review=keeps_review)
+        size, most = len(assembled.body), self._intake.rules.limits.body_bytes
+        if size > most:
+            message = f"the request has {size} bytes with its context; at most {most} are sent"
+            raise PayloadTooLarge(message, param=SECTION)
+        exchange.stands_for(size)
         if assembled.context.session:
             exchange.principal = replace(principal, session_hint=assembled.context.session)
         return assembled
@@ -223,6 +228,14 @@ def _mode(client: Client, deployment: Deployment, principal: Principal) -> Mode:
     except ValueError as error:
         raise InvalidRequest(f"{MODE_HEADER}: {error}", param=MODE_HEADER, code="invalid_mode") from error
     return Mode.OBSERVE if deployment.reminder and mode < Mode.OBSERVE <= allowed else mode
+
+
+def _has_section(found: CheckedBody) -> bool:
+    """Whether the request may have structured context. A body whose members are not known, and that has the section's
+    name anywhere, counts as one that has: no section is sent on unseen."""
+    if found.members is None:
+        return SECTION.encode() in found.body.lower()
+    return section_of(found.members) is not None
 
 
 def _read(body: bytes, model: str, parse: Callable[[bytes], ParsedBody]) -> CheckedBody:

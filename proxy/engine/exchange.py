@@ -7,7 +7,7 @@ is unix seconds and may be virtual.
 """
 
 import os
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from time import perf_counter
 
@@ -189,6 +189,10 @@ class Exchange:
         """The request is complete. The client's own slowness up to here is not counted as the proxy's."""
         a = self.arrival
         self.arrival = Arrival(a.method, a.path, now, a.id, perf_counter(), size, a.is_chat, a.keys, a.addressed)
+
+    def stands_for(self, size: int) -> None:
+        """The request is sent with so many bytes, however many it came with: that is what it can cost."""
+        self.arrival = replace(self.arrival, size=size)
 
     def elapsed_s(self) -> float:
         """Seconds since the request was complete."""

@@ -6,6 +6,7 @@ from proxy.aside import Aside
 from proxy.core.access.reach import is_body_path
 from proxy.core.access.unambiguous import unambiguous
 from proxy.core.request.parsed_body import parse_body
+from proxy.core.structured.chat import SECTION, section_of
 from proxy.engine.addressed import addressed
 from proxy.engine.client import Client
 from proxy.engine.conclusion import Conclusion
@@ -122,4 +123,10 @@ def _peeked(body: bytes, model: str) -> Raw:
     if head is None:
         return Raw(body)
     reading = addressed(unambiguous(body, head), model, parse_body)
+    if section_of(reading.members) is not None:
+        raise InvalidRequest(
+            f"'{SECTION}' is read in chat completions only: send the request to /v1/chat/completions, or leave it out",
+            param=SECTION,
+            code="structured_form_unavailable",
+        )
     return Raw(reading.body, reading.head, reading.members)

@@ -42,7 +42,7 @@ from proxy.core.structured.tracking import ContextTracker, HistoryItem, count_ah
 from proxy.core.structured.uploads import UPLOAD_BYTES, ResolvedForm, Uploads
 from proxy.core.wire.json_body import splice
 from proxy.engine.suppress import place_of
-from proxy.errors import InvalidRequest
+from proxy.errors import InvalidRequest, PayloadTooLarge
 
 _log = logging.getLogger("stratiform")
 _FELL_BACK = "assembly failed, context sent flat: %s"
@@ -51,13 +51,15 @@ _FELL_BACK = "assembly failed, context sent flat: %s"
 @dataclass(frozen=True, slots=True)
 class AssemblyOptions:
     """``policy`` is ``economic`` or ``classic``; ``classic`` are the flags of the latter, whose target follows the
-    model's minimum unless ``has_target``. ``text_bytes`` bounds the texts, ``session_bytes`` all other state."""
+    model's minimum unless ``has_target``. ``text_bytes`` bounds the texts, ``session_bytes`` all other state, and
+    ``most_chars`` the texts of one request's selected files together."""
 
     policy: str = "economic"
     classic: ClassicPolicy = ClassicPolicy()
     has_target: bool = False
     text_bytes: int = UPLOAD_BYTES
     session_bytes: int = 64 << 20
+    most_chars: int = 64 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,10 +112,24 @@ class ContextAssembler:
         return form, Conversation.of(sent.raws())
 
     def resolve(self, form: StructuredForm, conversation: Conversation, scope: str, hint: str) -> "Resolved":
-        """The form with its texts, and the session that it belongs to. Raises MissingContent."""
-        found = self.uploads.resolve(form, scope)
-        name = form.session or hint or _name_of(conversation)
-        return Resolved(found, conversation, scope, name, self.session(scope, name))
+        """The form with its texts, and the session that it belongs to. Raises MissingContent, and PayloadTooLarge where
+        the texts have no room in a request: a digest is short, and may stand for one long text under many paths."""
+        found, most = self.uploads.resolve(form, scope), self._options.most_chars
+        chars = sum(len(file.text) for file in found.files if file.is_selected and file.text is not None)
+        if chars > most:
+            message = f"the selected files have {chars} characters; at most {most} are sent"
+            raise PayloadTooLarge(message, param=f"{SECTION}.files")
+        named = form.session or hint
+        name = named or _name_of(conversation)
+        return Resolved(found, conversation, scope, name, self._begun(scope, name), bool(named), chars)
+
+    def _begun(self, scope: str, name: str) -> ContextSession:
+        """The state of a conversation. One that has outgrown half of the memory for all of them begins anew."""
+        found = self.session(scope, name)
+        if self._sessions.weight_of((scope, name)) > self._options.session_bytes // 2:
+            self._sessions.drop((scope, name))
+            found = self.session(scope, name)
+        return found
 
     def index(self, resolved: "Resolved") -> SymbolMap:
         """The symbols of the files, where the client brings none and wants a map. Any thread may call this."""
@@ -131,10 +147,11 @@ class ContextAssembler:
             session.shown |= new
 
     def context(self, resolved: "Resolved", symbols: SymbolMap, *, keeps_review: bool = True) -> StructuredContext:
-        """All that the request shows. Its review is the session's from now on, if it ``keeps_review``."""
+        """All that the request shows. Its review is the session's from now on, if it ``keeps_review`` and the client
+        has named the session: conversations that merely begin alike may be of two people."""
         session = resolved.session
         context = gathered(resolved.found, session.review)
-        if keeps_review:
+        if keeps_review and resolved.is_named:
             session.review = context.review
         return replace(context, symbols=symbols.blocks, legend=symbols.legend, references=symbols.references)
 
@@ -297,13 +314,16 @@ class ContextAssembler:
 
 @dataclass(frozen=True, slots=True)
 class Resolved:
-    """A form with its texts at hand, and the session that it belongs to."""
+    """A form with its texts at hand, and the session that it belongs to; ``is_named``: the client has named it.
+    ``chars`` are those of the selected files together."""
 
     found: ResolvedForm
     conversation: Conversation
     scope: str
     name: str
     session: ContextSession
+    is_named: bool = False
+    chars: int = 0
 
 
 def _tier_tokens(placement: Placement | None) -> dict[str, int]:

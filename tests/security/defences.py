@@ -206,6 +206,13 @@ DEFENCES = (
     Defence("what has no known price under a limit", "proxy.engine.rights:refuse_unpriced", nothing,
             ["test_rights.py"]),
     Defence("compressed bodies", "proxy.engine.passthrough:is_compressed", always(False), ["test_rights.py"]),
+    # Structured context
+    Defence("texts by key", "proxy.core.structured.uploads:Uploads.resolve",
+            lambda old: lambda self, form, scope: old(self, form, "everybody"), ["test_structured_context.py"]),
+    Defence("the size that a request stands for", "proxy.engine.exchange:Exchange.stands_for", nothing,
+            ["test_structured_context.py"]),
+    Defence("sections that are not read", "proxy.engine.chat:_has_section",
+            lambda old: lambda found: found.members is not None and old(found), ["test_structured_context.py"]),
     # Money
     Defence("the hard limit", "proxy.spend.reservations:booked",
             lambda old: lambda *given: replace(made := old(*given), charge=replace(made.charge, limit=None)),

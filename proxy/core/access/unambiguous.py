@@ -17,6 +17,8 @@ from proxy.core.wire.scan import once, scan_members, values
 from proxy.errors import InvalidRequest
 
 _SHOWN_CHARS = 128
+_SECTION = "stratiform"
+"""What describes structured context. It is the proxy's own to read: under another name it would go to the provider."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,9 +49,10 @@ def unambiguous(body: bytes, head: RequestFields) -> CheckedBody:
 
 
 def check_names(names: Iterable[str]) -> None:
-    """Raises InvalidRequest for a name that only some servers take for one of the head's."""
+    """Raises InvalidRequest for a name that only some servers take for one of the head's, and for one that only looks
+    like that of structured context."""
     for name in names:
-        if name not in HEAD_NAMES and (meant := _FOLDED.get(folded(name))):
+        if name not in _EXACT and (meant := _FOLDED.get(folded(name))):
             what = f"write '{meant}' exactly so: servers differ in what they make of it in another form"
             raise InvalidRequest(what, param=ascii(name)[1:-1][:_SHOWN_CHARS])
 
@@ -63,7 +66,8 @@ def folded(name: str) -> str:
     return "".join(letter for letter in plain if letter.isprintable() and not letter.isspace())
 
 
-_FOLDED: Mapping[str, str] = {folded(name): name for name in HEAD_NAMES}
+_EXACT = frozenset({*HEAD_NAMES, _SECTION})
+_FOLDED: Mapping[str, str] = {folded(name): name for name in _EXACT}
 
 
 def _scanned(body: bytes, head: RequestFields) -> CheckedBody:

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from sys import getsizeof
 
 from proxy.core.layout.tiers import Change
 from proxy.core.response.usage import Usage
@@ -11,7 +12,8 @@ from proxy.core.structured.tracking import ContextTracker
 from proxy.core.structured.uploads import content_bytes
 
 _ENTRY_BYTES = 2_000
-_PATH_BYTES = 400
+_SLOT_BYTES = 150
+"""A path's place in a table, without the path."""
 
 
 @dataclass(slots=True)
@@ -40,7 +42,8 @@ class ContextSession:
     def bytes(self) -> int:
         """About what it takes in memory."""
         review = content_bytes(self.review) if self.review is not None else 0
-        return _ENTRY_BYTES + review + self.tracker.size_bytes + _PATH_BYTES * (len(self.map.places) + len(self.shown))
+        paths = sum(_SLOT_BYTES * len(held) + sum(map(getsizeof, held)) for held in (self.map.places, self.shown))
+        return _ENTRY_BYTES + review + self.tracker.size_bytes + paths + _SLOT_BYTES * len(self.changes)
 
     def spent(self, usage: Usage | None) -> None:
         """The provider has reported the usage of an answer; None where it reported nothing."""
