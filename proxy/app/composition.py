@@ -22,6 +22,7 @@ from proxy.planning.keep_alive import KeepAlive
 from proxy.planning.layout_state import SharedLayoutStore
 from proxy.planning.planner_port import Planning
 from proxy.planning.structured import StructuredChats
+from proxy.planning.text_store import TextStore
 from proxy.planning.tokenizers import local_encode
 from proxy.plugins import build_plugin_manager, recognisers, symbol_indexer
 from proxy.ports import Transport, Upstream
@@ -91,7 +92,7 @@ async def build(
     reservations = await _open_budgets(settings, state, prices, metrics)
     identity = declared.identity(settings, state.directory, state.store)
     admission, aside = AdmissionControl(identity, reservations), Aside()
-    planner = _planner(settings, state.store, encode, metrics, aside)
+    planner = _planner(settings, state, encode, metrics, aside)
     used = {**make_upstreams(encode), **(upstreams or {})}
     ports = Ports(models, used, planner, admission, Meter(metrics, prices), state.clock)
     bounds = Bounds(ours.objects.most_per_team, ours.objects.retention_days * 86400.0)
@@ -159,8 +160,8 @@ async def _open_budgets(settings: Settings, state: _State, prices: PriceMap, met
     return reservations
 
 
-def _planner(settings: Settings, store: Store, encode: Encode, metrics: Metrics, aside: Aside) -> Planning:
-    ours = settings.stratiform
+def _planner(settings: Settings, state: _State, encode: Encode, metrics: Metrics, aside: Aside) -> Planning:
+    ours, store = settings.stratiform, state.store
     room = int(ours.limits.state_mib * (1 << 20))
     manager = build_plugin_manager()
     pure = TierPlanner(
@@ -175,11 +176,20 @@ def _planner(settings: Settings, store: Store, encode: Encode, metrics: Metrics,
     if ours.structured.enabled:
         options, indexer = factories.assembly_options(settings), symbol_indexer(manager)
         assembler = ContextAssembler(load_assembly_texts(), quick(encode), indexer, options)
-        structured = StructuredChats(assembler, aside, metrics)
+        structured = StructuredChats(assembler, aside, metrics, _text_store(settings, state, metrics, aside))
     if not store.is_durable:
         return Planning(pure, None, aside, structured)
     shared = SharedLayoutStore(store, metrics.store_failed, is_shared=store.is_shared, memory_bytes=room)
     return Planning(pure, shared, aside, structured)
+
+
+def _text_store(settings: Settings, state: _State, metrics: Metrics, aside: Aside) -> TextStore | None:
+    """What keeps the texts of clients in the store, where the operator asks for it and the store outlives us."""
+    ours, store = settings.stratiform, state.store
+    if not ours.structured.keep_texts or not store.is_durable:
+        return None
+    room = int(ours.limits.state_mib * (1 << 20))
+    return TextStore(store, state.clock.now, metrics.store_failed, aside, is_shared=store.is_shared, memory_bytes=room)
 
 
 def make_upstreams(encode: Encode) -> dict[Transport, Upstream]:

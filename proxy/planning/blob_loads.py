@@ -137,3 +137,12 @@ class BlobLoads:
         if self._running:
             self.silence_s += SLICE_S
             self._timer = asyncio.get_running_loop().call_later(SLICE_S, self._tick)
+
+
+async def ends_within(task: "asyncio.Task[None]", wait_s: float) -> bool:
+    """Wait so many seconds for a task, which goes on in any case; whether it has ended. A turn of the event loop counts
+    for no more than a slice."""
+    while wait_s > 0 and not task.done():
+        await asyncio.wait({task}, timeout=min(wait_s, SLICE_S))
+        wait_s -= SLICE_S
+    return task.done()

@@ -1,7 +1,8 @@
 """From structured context to the messages that are planned: reads, resolves, indexes, assembles, and counts.
 
 Every step is a plain function call. ``StructuredChats`` decides which of them run beside the event loop; a replay runs
-them one after another. The texts that clients send are kept in memory only, within a bound, apart by scope.
+them one after another. The texts that clients send are kept in memory here, within a bound, apart by scope;
+``StructuredChats`` may keep them in the store, too.
 """
 
 import logging

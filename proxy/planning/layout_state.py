@@ -8,14 +8,13 @@ no other process writes, each thing is asked for until the store has answered on
 few seconds.
 """
 
-import asyncio
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Final, Protocol
 
 from proxy.core.lru import Bounded
-from proxy.planning.blob_loads import SLICE_S, BlobLoads
+from proxy.planning.blob_loads import BlobLoads, ends_within
 from proxy.planning.blob_writes import BlobWrites
 from proxy.storage.port import StateStore
 from proxy.tasks import Tasks, drain, spawn
@@ -98,7 +97,7 @@ class SharedLayoutStore:
         if wait_s <= 0 and len(self._learning) >= _MOST_LATE:
             return
         learning = spawn(self._learn(scope, wanted, now, names), self._learning)
-        if wait_s > 0 and not await _ends_within(learning, wait_s) and not is_known:
+        if wait_s > 0 and not await ends_within(learning, wait_s) and not is_known:
             self._failed("load")
 
     def keep(self, scope: str, blobs: Mapping[str, bytes], now: float) -> None:
@@ -158,11 +157,3 @@ class SharedLayoutStore:
             self._asked[scope, name] = None
         while len(self._asked) > self._most_asked:
             self._asked.popitem(last=False)
-
-
-async def _ends_within(task: "asyncio.Task[None]", wait_s: float) -> bool:
-    """Wait for a task, which goes on in any case. A turn of the event loop counts for no more than a slice."""
-    while wait_s > 0 and not task.done():
-        await asyncio.wait({task}, timeout=min(wait_s, SLICE_S))
-        wait_s -= SLICE_S
-    return task.done()

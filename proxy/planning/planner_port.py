@@ -195,6 +195,8 @@ class Planning:
 
     async def aclose(self) -> None:
         """Write what waits to be written."""
+        if self._structured is not None:
+            await self._structured.aclose()
         self._aside.close()
         if self._structured is not None:
             self._structured.close()

@@ -9,11 +9,15 @@ from proxy.core.modes import Mode
 from proxy.core.providers import CacheProfile
 from proxy.core.request.parsed_body import ParsedBody
 from proxy.core.structured.chat import SECTION, AssembledChat
+from proxy.core.structured.conversation import Conversation
+from proxy.core.structured.form import StructuredForm
+from proxy.core.structured.kept_texts import filled
 from proxy.core.structured.symbol_index import SymbolMap
 from proxy.core.wire.json_body import Unreadable
 from proxy.engine.suppress import suppress_and_log
-from proxy.errors import InvalidRequest
+from proxy.errors import InvalidRequest, MissingContent
 from proxy.planning.context_assembler import Arrangement, ContextAssembler, Resolved
+from proxy.planning.text_store import TextStore
 from proxy.ports import Principal
 
 _BYTES_PER_FILE = 2_000
@@ -39,8 +43,16 @@ class AssemblyWatch(Protocol):
 class StructuredChats:
     """Assembles the context that clients describe."""
 
-    def __init__(self, assembler: ContextAssembler, aside: Aside, watch: AssemblyWatch | None = None) -> None:
+    def __init__(
+        self,
+        assembler: ContextAssembler,
+        aside: Aside,
+        watch: AssemblyWatch | None = None,
+        texts: TextStore | None = None,
+    ) -> None:
+        """``texts`` keeps what clients send in the store; None: it is kept in memory only."""
         self.assembler = assembler
+        self._texts = texts
         self._aside = aside
         # A text that is built to be slow holds up other indexing, and nothing else.
         self._indexing = Aside()
@@ -54,7 +66,7 @@ class StructuredChats:
             form, conversation = await self._aside.run_large(size, partial(assembler.read, sent))
         except Unreadable as error:
             raise InvalidRequest("'messages' must be an array of messages", param="messages") from error
-        resolved = assembler.resolve(form, conversation, principal.scope, principal.session_hint)
+        resolved = await self._resolved(form, conversation, principal)
         with suppress_and_log("context.aliases"):
             assembler.give_aliases(resolved)
         symbols = await self._indexed(resolved)
@@ -68,6 +80,31 @@ class StructuredChats:
             for reason, count in chat.assembly.skipped.items():
                 self._watch.item_skipped(reason.value, count)
         return chat
+
+    async def aclose(self) -> None:
+        """Write the texts that wait to be written."""
+        if self._texts is not None:
+            await self._texts.aclose()
+
+    async def _resolved(self, form: StructuredForm, conversation: Conversation, principal: Principal) -> Resolved:
+        """The form with its texts: those in memory, and else those in the store. Raises MissingContent."""
+        resolve = partial(
+            self.assembler.resolve, conversation=conversation, scope=principal.scope, hint=principal.session_hint
+        )
+        if self._texts is None:
+            return resolve(form)
+        try:
+            resolved = resolve(form)
+        except MissingContent as error:
+            texts: Mapping[str, str] = {}
+            with suppress_and_log("context.recall"):
+                texts = await self._texts.recall(principal.scope, error.missing)
+            if not texts:
+                raise
+            resolved = resolve(filled(form, texts))
+        with suppress_and_log("context.keep"):
+            self._texts.keep(principal.scope, resolved.found)
+        return resolved
 
     async def _indexed(self, resolved: Resolved) -> SymbolMap:
         """The symbols; without an index, or where it fails, those that the client has sent."""

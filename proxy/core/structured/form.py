@@ -32,7 +32,7 @@ from proxy.core.structured.form_json import (
 )
 from proxy.core.structured.paths import check_distinct, clean_paths
 from proxy.core.structured.refusals import half_pair, refused
-from proxy.core.structured.review import NamedReview, ReviewChange, ReviewField, SentReview, review_digest
+from proxy.core.structured.review import NamedReview, ReviewChange, ReviewField, SentReview, review_json
 from proxy.core.wire.json_body import Unreadable, text_value
 from proxy.core.wire.long_text import PIECE_BYTES
 from proxy.core.wire.separators import counted, has_more_commas, names_in
@@ -301,7 +301,8 @@ def _review(form: FormJson) -> ReviewField:
         pre_change_symbols=found.pre_change_symbols or "",
         reverse_diffs=dict(zip(paths, diffs.values(), strict=True)),
     )
-    return SentReview(review, review_digest(sent))
+    text = review_json(sent)
+    return SentReview(review, text_digest(text), text)
 
 
 def _url(url: str, param: str) -> str:

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 from hashlib import sha256
 
@@ -18,10 +18,12 @@ class ReviewChange(Enum):
 
 @dataclass(frozen=True, slots=True)
 class SentReview:
-    """A review that stands in the request, and the digest by which later requests may name it."""
+    """A review that stands in the request, and the digest by which later requests may name it. ``text`` is its JSON,
+    whose digest that is."""
 
     review: Review
     digest: str
+    text: str = field(repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,14 +38,18 @@ ReviewField = SentReview | NamedReview | ReviewChange
 
 
 def review_digest(fields: Mapping[str, object]) -> str:
-    """The digest of a review: the SHA-256, as lower-case hexadecimal digits, of its JSON object in the canonical form
-    of RFC 8785 (no white space; names in the order of their UTF-16 code units; UTF-8 without needless escapes).
+    """The digest of a review: the SHA-256, as lower-case hexadecimal digits, of ``review_json`` in UTF-8."""
+    return sha256(review_json(fields).encode()).hexdigest()
+
+
+def review_json(fields: Mapping[str, object]) -> str:
+    """The JSON object of a review in the canonical form of RFC 8785 (no white space; names in the order of their UTF-16
+    code units; no needless escapes).
 
     The object is taken exactly as it was sent: fields that were left out stay out, and paths are not resolved.
     ``fields`` hold strings, arrays of strings, objects of strings and None.
     """
-    text = json.dumps(_ordered(fields), ensure_ascii=False, separators=(",", ":"))
-    return sha256(text.encode()).hexdigest()
+    return json.dumps(_ordered(fields), ensure_ascii=False, separators=(",", ":"))
 
 
 def retained(former: Review | None, sent: Review | ReviewChange) -> Review | None:
