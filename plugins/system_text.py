@@ -39,11 +39,13 @@ _BARE_DATE = re.compile(
 # A block of lines of its own that says which document it is: without, <result> or <source> in a sentence, or in the
 # description of an output format, would be torn out of it. Code between fences is looked at by nobody.
 _DOCUMENT_TAGS = ("document", "doc", "chunk", "passage", "excerpt", "source", "result")
+# White space ends its name: <document-list> is another element. One that closes itself, <doc id="1"/>, holds nothing.
 _BLOCK = re.compile(
-    rf"^(?:<(?P<tag>{'|'.join(_DOCUMENT_TAGS)})\b(?P<attributes>[^<>\n]{{0,1000}}+)>|(?P<fence>`{{3,64}}+|~{{3,64}}+))",
+    rf"^(?:<(?P<tag>{'|'.join(_DOCUMENT_TAGS)})(?P<attributes>\s[^<>\n]{{0,1000}}+)(?<!/)>"
+    r"|(?P<fence>`{3,64}+|~{3,64}+))",
     re.MULTILINE,
 )
-_BOTH_TAGS = {tag: re.compile(rf"<(/?){tag}\b[^<>\n]*+>") for tag in _DOCUMENT_TAGS}
+_BOTH_TAGS = {tag: re.compile(rf"<(/?){tag}(?:\s[^<>\n]*+)?>") for tag in _DOCUMENT_TAGS}
 _FENCE = re.compile(r"^(?:`{3,}|~{3,})", re.MULTILINE)
 _ATTRIBUTE = re.compile(r"(?<![\w-])[\w-]++\s*+=\s*+(?:\"[^\"]*+\"|'[^']*+')")
 _TAG = re.compile(r"<(/?)([A-Za-z][\w.-]{0,63}+)(?:\s[^<>\n]{0,1000}+)?>")

@@ -58,6 +58,19 @@ def test_half_a_pair_is_planned_like_another_character(
         assert check(odd, sent, mode="tier", profile=profile.name) == []
 
 
+def test_a_character_that_is_no_white_space_is_part_of_a_tags_name() -> None:
+    """Else what stands between the tags is moved as a document, which it is not: the system text grows by it."""
+    for character in (*HALVES, WHOLE, "-list ", ":", "/"):
+        documents = [f'<document{character}id="{name}">\n{lines(12, name)}</document>\n' for name in ("a", "b")]
+        talk, turns = Talk(profile=TINY), []
+        for number in range(3):
+            text = "You are kind.\n" + "".join(documents[:number]) + "Be exact.\n" + lines(20, "rule")
+            body = chat(system(text), *turns, user(f"question {number}"))
+            sent = json.loads(talk.send(json.dumps(body).encode()).body.decode("utf-8", "surrogatepass"))
+            assert check(body, sent, mode="tier", profile=TINY.name) == []
+            turns += [user(f"question {number}"), assistant("Yes.")]
+
+
 def test_half_a_pair_beside_further_members_of_a_part_counts_as_one_character() -> None:
     for member in ({"annotations": []}, {"type": "unknown"}):
         odd, plain = (

@@ -61,17 +61,24 @@ JSON_KIND = ("content-type", "application/json")
 
 @dataclass(frozen=True)
 class Row:
-    """One way of asking. ``leaves_s`` is when the client hangs up; ``passes`` says that some calls must be served."""
+    """One way of asking. The client hangs up when ``leaves_s`` have passed, or when it has read ``leaves_after`` events
+    of a stream; ``passes`` says that some calls must be served."""
 
     name: str
     path: str
     body: Mapping[str, object] | bytes
     headers: Sequence[tuple[str, str]] = ()
     leaves_s: float | None = None
+    leaves_after: int | None = None
     silent: bool = False
     wait_s: float | None = None
     """How long the provider takes for its first byte: by default long enough for all calls to run at once."""
     passes: bool = False
+
+    @property
+    def leaves(self) -> bool:
+        """Whether its clients hang up."""
+        return self.leaves_s is not None or self.leaves_after is not None
 
 
 def chat(**more: object) -> dict[str, object]:
@@ -176,12 +183,12 @@ ROWS = [
     Row("leaves an answer without a limit", COMPLETIONS, completion(max_tokens=3000), leaves_s=0.1, wait_s=0.4),
     Row("leaves before the first byte", CHAT, chat(max_tokens=1000, stream=True), leaves_s=0.1, wait_s=0.5),
     Row("leaves a long prompt", CHAT, chat(max_tokens=9, stream=True, x="word " * 1600), leaves_s=0.1, wait_s=0.5),
-    Row("leaves a stream at once", CHAT, chat(max_tokens=1000, stream=True), leaves_s=0.05),
-    Row("leaves a stream", CHAT, chat(max_tokens=1000, stream=True), leaves_s=0.15),
-    Row("leaves completions", COMPLETIONS, completion(max_tokens=1000, stream=True), leaves_s=0.15),
-    Row("leaves messages", MESSAGES, chat(max_tokens=1000, stream=True), leaves_s=0.15),
-    Row("leaves responses", RESPONSES, {**LONG, "stream": True}, leaves_s=0.15),
-    Row("leaves at a planned model", CHAT, {**chat(max_tokens=1000, stream=True), "model": "groq"}, leaves_s=0.15),
+    Row("leaves a stream at once", CHAT, chat(max_tokens=1000, stream=True), leaves_after=1),
+    Row("leaves a stream", CHAT, chat(max_tokens=1000, stream=True), leaves_after=30),
+    Row("leaves completions", COMPLETIONS, completion(max_tokens=1000, stream=True), leaves_after=30),
+    Row("leaves messages", MESSAGES, chat(max_tokens=1000, stream=True), leaves_after=30),
+    Row("leaves responses", RESPONSES, {**LONG, "stream": True}, leaves_after=30),
+    Row("leaves at a planned model", CHAT, {**chat(max_tokens=1000, stream=True), "model": "groq"}, leaves_after=30),
     Row("a stream without usage", CHAT, chat(max_tokens=1000, stream=True), silent=True),
     Row("messages without usage", MESSAGES, chat(max_tokens=1000, stream=True), silent=True),
     Row("a stream", CHAT, chat(max_tokens=1000, stream=True), passes=True),
@@ -202,25 +209,33 @@ def priced_world(provider: Billing) -> Iterator[World]:
 
 def asked(world: World, row: Row, key: str) -> int:
     """The status; 0 where the client left."""
-    if row.leaves_s is None:
+    if not row.leaves:
         return world.call("POST", row.path, row.body, row.headers, key=key).status
     body = json.dumps(row.body).encode()
-    lines = [("host", "x"), ("authorization", f"Bearer {key}"), JSON_KIND, ("content-length", str(len(body)))]
+    lines = [("host", "x"), ("connection", "close"), ("authorization", f"Bearer {key}"), JSON_KIND]
+    lines.append(("content-length", str(len(body))))
     head = f"POST {row.path} HTTP/1.1\r\n" + "".join(f"{name}: {value}\r\n" for name, value in lines) + "\r\n"
     with world.connect() as connection, suppress(TimeoutError, ConnectionError):
         connection.sendall(head.encode() + body)
-        until = time.monotonic() + row.leaves_s
-        while (left_s := until - time.monotonic()) > 0:
-            connection.settimeout(left_s)
-            if not connection.recv(1 << 16):
-                break
+        if row.leaves_after is not None:
+            read_events(connection, row.leaves_after)
+        else:
+            connection.settimeout(row.leaves_s)
+            connection.recv(1)
         connection.shutdown(socket.SHUT_RDWR)
     return 0
 
 
+def read_events(connection: socket.socket, count: int) -> None:
+    """Read so many events of a stream, or everything where the answer ends before."""
+    received = b""
+    while received.count(b"data: ") < count and (chunk := connection.recv(1 << 16)):
+        received += chunk
+
+
 def is_long(row: Row) -> bool:
     """Whether the row is asked for in several rounds, of clients that leave after a while."""
-    return row.leaves_s is not None or row.silent
+    return row.leaves or row.silent
 
 
 @pytest.mark.parametrize(
@@ -229,7 +244,7 @@ def is_long(row: Row) -> bool:
 def test_a_hard_budget_holds(priced_world: World, provider: Billing, row: Row) -> None:
     _, key = priced_world.new_key()
     provider.usd, provider.calls, provider.silent = 0.0, 0, row.silent
-    provider.wait_s = row.wait_s if row.wait_s is not None else 0.0 if row.leaves_s is not None else OVERLAP_S
+    provider.wait_s = row.wait_s if row.wait_s is not None else 0.0 if row.leaves else OVERLAP_S
     statuses: list[int] = []
     for _ in range(ROUNDS if is_long(row) else 1):
         statuses += priced_world.at_once([lambda: asked(priced_world, row, key)] * CALLS)
@@ -237,7 +252,7 @@ def test_a_hard_budget_holds(priced_world: World, provider: Billing, row: Row) -
         until = time.monotonic() + 10
         while not provider.is_idle and time.monotonic() < until:
             time.sleep(0.01)
-    error_usd = ERROR_USD + (ON_ITS_WAY_USD if row.leaves_s is not None else 0.0)
+    error_usd = ERROR_USD + (ON_ITS_WAY_USD if row.leaves else 0.0)
     assert provider.usd <= BUDGET_USD + error_usd, (provider.usd, provider.calls)
     assert not any(status >= 500 for status in statuses), statuses
     assert not row.passes or 200 in statuses, statuses

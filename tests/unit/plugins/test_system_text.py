@@ -149,6 +149,29 @@ def test_a_tag_that_the_prompt_speaks_of_stays_where_it_is(text: str) -> None:
     assert cut("You are kind.\n" + text + "Rules.\n") == {}
 
 
+@pytest.mark.parametrize(
+    "block",
+    [
+        '<document-list id="1">\none\n</document-list>\n',
+        '<document-list id="1">\none\n</document>\n',
+        '<doc:part id="1">\none\n</doc:part>\n',
+        '<document\ue03did="1">\none\n</document>\n',
+        '<document\ud83did="1">\none\n</document>\n',
+        '<document/id="1">\none\n</document>\n',
+        '<document id="1"/>\none\n</document>\n',
+        '<doc id="1"/>\n',
+        '<document id="1">\none\n</document-list>\n',
+    ],
+)
+def test_an_element_of_another_name_and_one_that_closes_itself_are_text(block: str) -> None:
+    assert cut(f"Answer.\n{block}Rules.\n") == {}
+
+
+def test_the_attributes_of_a_document_may_stand_on_a_line_of_their_own() -> None:
+    block = '<document\nid="1">\none<doc/>\n<document-list>\n</document\n>\n'
+    assert cut(f"Answer.\n{block}Rules.\n")[PieceKind.DOCUMENT] == [block]
+
+
 def test_a_tag_that_is_never_closed_is_text() -> None:
     assert cut("Answer.\n<document>\nnever closed\n") == {}
 
