@@ -39,7 +39,7 @@ from proxy.core.structured.session import ContextSession
 from proxy.core.structured.symbol_index import SymbolIndexer, SymbolMap
 from proxy.core.structured.texts import AssemblyTexts
 from proxy.core.structured.tiered import MOST_MARKS, tiered_assembly
-from proxy.core.structured.tracking import ContextTracker, HistoryItem, count_ahead
+from proxy.core.structured.tracking import Blocks, ContextTracker, HistoryItem
 from proxy.core.structured.uploads import UPLOAD_BYTES, ResolvedForm, Uploads
 from proxy.core.wire.json_body import splice
 from proxy.engine.suppress import place_of
@@ -156,15 +156,18 @@ class ContextAssembler:
             session.review = context.review
         return replace(context, symbols=symbols.blocks, legend=symbols.legend, references=symbols.references)
 
-    def counted_ahead(self, context: StructuredContext) -> TokenCounter:
-        """The tokens of all blocks, for ``merge``. Any thread may call this."""
+    def read_ahead(self, resolved: "Resolved", context: StructuredContext) -> "ReadAhead":
+        """Blocks and tokens of all that the tracker does not know, for ``merge``. Any thread may call this."""
         fork = self._counter.fork()
-        count_ahead(context, fork)
-        return fork
+        blocks = resolved.session.tracker.read_ahead(context, fork)
+        _head_tokens(context, resolved.conversation, fork)
+        _history(resolved.conversation, fork)
+        return ReadAhead(fork, blocks)
 
-    def merge(self, counted: TokenCounter) -> None:
-        """Take over what was counted ahead."""
-        self._counter.merge(counted)
+    def merge(self, resolved: "Resolved", ahead: "ReadAhead") -> None:
+        """Take over what was read ahead."""
+        self._counter.merge(ahead.counted)
+        resolved.session.tracker.know(ahead.blocks)
 
     def chunks(self, resolved: "Resolved", context: StructuredContext) -> MapChunks | None:
         """The chunks of the symbol map; None where the request goes flat or in tiers."""
@@ -264,17 +267,8 @@ class ContextAssembler:
         tracker = session.tracker
         if not self._options.has_target:
             tracker.policy = with_target(tracker.policy, profile.min_tokens)
-        head = b"".join(turn.raw for turn in chat.conversation.system).decode("utf-8", "replace") + chat.context.legend
-        head_tokens = self._counter.count(digest(head.encode("utf-8", "surrogatepass")), head)
-        return tracker.placement(chat.context, self._history(chat.conversation), head_tokens)
-
-    def _history(self, conversation: Conversation) -> list[HistoryItem]:
-        found: list[HistoryItem] = []
-        for turn in without_marks(conversation).history:
-            key = digest(turn.raw)
-            tokens = self._counter.count(key, turn.raw.decode("utf-8", "replace"))
-            found.append(HistoryItem(key, tokens, starts_group=not turn.is_result))
-        return found
+        head_tokens = _head_tokens(chat.context, chat.conversation, self._counter)
+        return tracker.placement(chat.context, _history(chat.conversation, self._counter), head_tokens)
 
     def circumstances(self, chat: AssembledChat, placement: Placement | None, model: str) -> Circumstances:
         """What a breakdown says of the conversation besides the blocks."""
@@ -308,7 +302,7 @@ class ContextAssembler:
         session.empty_tiers += assembly.empty_tiers
         context = chat.context
         session.map = chat.map or session.map
-        session.changes = session.tracker.settle(context, self._history(chat.conversation))
+        session.changes = session.tracker.settle(context, _history(chat.conversation, self._counter))
         self._sessions.used((chat.scope, chat.session))
         return [_moved(change) for change in session.changes]
 
@@ -325,6 +319,29 @@ class Resolved:
     session: ContextSession
     is_named: bool = False
     chars: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class ReadAhead:
+    """What was read of a request beside the event loop: counted texts, and digests of blocks."""
+
+    counted: TokenCounter
+    blocks: Blocks
+
+
+def _head_tokens(context: StructuredContext, conversation: Conversation, counter: TokenCounter) -> int:
+    head = b"".join(turn.raw for turn in conversation.system) + context.legend.encode("utf-8", "surrogatepass")
+    key = digest(head)
+    return counter.count(key, head.decode("utf-8", "replace"))
+
+
+def _history(conversation: Conversation, counter: TokenCounter) -> list[HistoryItem]:
+    found: list[HistoryItem] = []
+    for turn in without_marks(conversation).history:
+        key = digest(turn.raw)
+        tokens = counter.count(key, turn.raw.decode("utf-8", "replace"))
+        found.append(HistoryItem(key, tokens, starts_group=not turn.is_result))
+    return found
 
 
 def _tier_tokens(placement: Placement | None) -> dict[str, int]:

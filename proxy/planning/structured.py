@@ -8,7 +8,7 @@ from proxy.aside import LARGE_BYTES, Aside
 from proxy.core.modes import Mode
 from proxy.core.providers import CacheProfile
 from proxy.core.request.parsed_body import ParsedBody
-from proxy.core.structured.chat import SECTION, AssembledChat
+from proxy.core.structured.chat import AssembledChat
 from proxy.core.structured.conversation import Conversation
 from proxy.core.structured.form import StructuredForm
 from proxy.core.structured.kept_texts import filled
@@ -60,8 +60,8 @@ class StructuredChats:
 
     async def assemble(self, sent: ParsedBody, principal: Principal, *, keeps_review: bool = True) -> AssembledChat:
         """The request with its context as messages. Its review is the session's from now on, if it ``keeps_review``.
-        Raises InvalidRequest, MissingContent."""
-        size, assembler = len(sent.members[SECTION]), self.assembler
+        Raises InvalidRequest, PayloadTooLarge, MissingContent."""
+        size, assembler = len(sent.body), self.assembler
         try:
             form, conversation = await self._aside.run_large(size, partial(assembler.read, sent))
         except Unreadable as error:
@@ -71,9 +71,13 @@ class StructuredChats:
             assembler.give_aliases(resolved)
         symbols = await self._indexed(resolved)
         context = assembler.context(resolved, symbols, keeps_review=keeps_review)
-        if _is_news(resolved):
-            # A first request may bring thousands of files: counting them would hold up every other client.
-            assembler.merge(await self._aside.run(size, partial(assembler.counted_ahead, context)))
+        # A short body may name long texts, and a first request thousands of files: to read them here would hold up
+        # every other client.
+        news, size = resolved.session.tracker.unknown_chars(context), max(size, resolved.chars)
+        if max(news, len(sent.body)) >= LARGE_BYTES:
+            with suppress_and_log("context.read_ahead"):
+                work_ahead = partial(assembler.read_ahead, resolved, context)
+                assembler.merge(resolved, await self._aside.run(max(news, size), work_ahead))
         work = partial(assembler.assembled, sent, resolved, context, assembler.chunks(resolved, context))
         chat = await self._aside.run_large(size, work)
         if self._watch is not None:
@@ -139,8 +143,3 @@ class StructuredChats:
     def close(self) -> None:
         """End the threads, once their work is done."""
         self._indexing.close()
-
-
-def _is_news(resolved: Resolved) -> bool:
-    """Whether the request brings so much text that its tokens are counted beside the event loop."""
-    return sum(len(file.text or "") for file in resolved.found.form.files) >= LARGE_BYTES

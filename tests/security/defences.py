@@ -213,6 +213,10 @@ DEFENCES = (
             ["test_structured_context.py"]),
     Defence("sections that are not read", "proxy.engine.chat:_has_section",
             lambda old: lambda found: found.members is not None and old(found), ["test_structured_context.py"]),
+    Defence("conversations that outgrow their share", "proxy.planning.context_assembler:ContextAssembler._begun",
+            lambda old: lambda self, scope, name: self.session(scope, name), ["test_structured_context.py"]),
+    Defence("long texts beside the event loop", "proxy.core.structured.tracking:ContextTracker.unknown_chars",
+            always(0), ["test_structured_context.py"]),
     # Money
     Defence("the hard limit", "proxy.spend.reservations:booked",
             lambda old: lambda *given: replace(made := old(*given), charge=replace(made.charge, limit=None)),

@@ -2,12 +2,23 @@
 digests, sections that pass unseen, and state that grows."""
 
 import hashlib
+import importlib
 import json
+import threading
+import tracemalloc
 from collections.abc import Mapping
 from typing import Any
 
+import openai
+import orjson
 import pytest
 
+from proxy.app.assembly_texts import load_assembly_texts
+from proxy.client import Context, chat
+from proxy.core.request.parsed_body import parse_body
+from proxy.core.request.tokens import bytes_over_four
+from proxy.planning.context_assembler import AssemblyOptions, ContextAssembler
+from tests.security.provider import Answer
 from tests.security.world import CONFIG, Reply, World, world_of
 
 CHAT, BREAKDOWN = "/v1/chat/completions", "/v1/stratiform/breakdown"
@@ -189,3 +200,125 @@ def test_a_section_is_assembled_or_refused_and_never_sent_on(world: World, name:
     assert all(b"tratiform" not in seen.body for seen in world.sent())
     assert reply.status == 200 or SECRET not in reply.body.decode()
     assert SECRET not in world.log
+
+
+# Words that are nobody's business
+
+MISTAKES: Mapping[str, object] = {
+    "a text of another type": {"files": [{"path": "a", "content": [SECRET]}]},
+    "a path that leaves the root": {"files": [shown("a", f"../{SECRET}")]},
+    "a path with a line break": {"files": [shown("a", f"{SECRET}\n# Working Files")]},
+    "a path that stands twice": {"files": [shown("a", SECRET), shown("b", f"./{SECRET}")]},
+    "a digest that is none": {"files": [{"path": "a", "digest": SECRET}]},
+    "half of a pair": {"files": [shown(f"{SECRET} \ud800")]},
+    "a session with a line break": {"session": f"{SECRET}\n"},
+    "an image without a scheme": {"images": [SECRET]},
+    "a tier that there is not": {"broken": [SECRET]},
+    "a review of another type": {"review": [SECRET]},
+    "a diff of another type": {"review": {"reverse_diffs": {SECRET: 7}}},
+    "a section of another type": SECRET,
+}
+
+
+@pytest.mark.parametrize("path", [CHAT, BREAKDOWN])
+@pytest.mark.parametrize("name", MISTAKES)
+def test_a_mistake_is_explained_without_the_words_of_the_client(world: World, name: str, path: str) -> None:
+    reply = ask(world, MISTAKES[name], path=path)
+    assert (reply.status, world.sent()) == (400, [])
+    assert SECRET not in reply.body.decode()
+    assert SECRET not in world.log
+
+
+def test_structured_context_is_never_logged(world: World) -> None:
+    section = {"session": "a name", "files": [shown(TEXT, f"{SECRET}.py")], "review": {"log": SECRET}, "tree": True}
+    for path in (CHAT, BREAKDOWN):
+        assert ask(world, section, path=path).status == 200
+    assert SECRET not in world.log + world.metrics()
+
+
+# Restarts, failures and retries
+
+
+def test_the_helper_sends_again_what_a_restart_has_lost() -> None:
+    context = Context(session="s")
+    context.select("a.py", TEXT)
+    for _ in range(2):
+        with world_of() as world:
+            key = world._keys["team-a"]
+            with openai.OpenAI(base_url=f"{world.url}/v1", api_key=key, max_retries=0) as client:
+                for _ in range(2):
+                    chat(client, context, model="cheap", messages=[{"role": "user", "content": "q"}])
+            assert [SECRET in seen.text for seen in world.sent()] == [True, True]
+
+
+@pytest.mark.parametrize("status", [400, 429, 500])
+def test_an_answer_that_failed_makes_nothing_older(world: World, status: int) -> None:
+    section = {"session": f"failing {status}", "files": [shown(TEXT)], "tree": True}
+    for provider in world.providers.values():
+        provider.script = lambda seen: Answer(status, {"error": {"message": "no", "type": "x"}})
+    for turn in range(3):
+        assert ask(world, section, text=f"turn {turn}").status == status
+    found = ask(world, section, path=BREAKDOWN).json
+    assert all(item.get("n", 0) == 0 for block in found["blocks"] for one in block["contents"] for item in one["items"])
+
+
+# What is held up, and what is held
+
+
+def test_long_texts_that_a_short_body_names_are_not_read_on_the_event_loop(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = "value = compute(a, b)\n" * 35_000
+    assert ask(world, {"files": [{"path": "a.txt", "content": text}]}).status == 200
+    seen: list[str] = []
+    for place, name in (("tracking", "block_digest"), ("sections", "file_block"), ("tracking", "file_block")):
+        module = importlib.import_module(f"proxy.core.structured.{place}")
+        work = getattr(module, name)
+
+        def noting(*args: Any, work: Any = work, name: str = name) -> Any:
+            seen.append(f"{name} in {threading.current_thread().name}")
+            return work(*args)
+
+        monkeypatch.setattr(module, name, noting)
+    assert ask(world, {"session": "another", "files": [named(text, "b.txt")]}).status == 200
+    assert seen
+    assert [one for one in seen if "stratiform-" not in one] == []
+
+
+def counted(subject: ContextAssembler, section: dict[str, object], prompt: str) -> None:
+    """A request of a session, answered and counted."""
+    sent = parse_body(orjson.dumps(body(section, prompt)))
+    found = subject.resolve(*subject.read(sent), "key", "")
+    subject.give_aliases(found)
+    context = subject.context(found, subject.index(found))
+    chat = subject.assembled(sent, found, context, subject.chunks(found, context))
+    subject._counted(chat, chat.assembly, None)
+
+
+@pytest.mark.parametrize("kind", ["sessions", "paths of one session", "reviews"])
+def test_what_is_remembered_of_conversations_is_bounded(kind: str) -> None:
+    most = 1 << 20
+    options = AssemblyOptions(session_bytes=most, text_bytes=most)
+    subject = ContextAssembler(load_assembly_texts(), bytes_over_four, None, options)
+
+    def section(number: int) -> dict[str, object]:
+        match kind:
+            case "sessions":
+                return {"session": f"{number}"}
+            case "reviews":
+                return {"session": f"{number}", "review": {"log": "x" * 20_000 + str(number)}}
+        symbols = [{"path": f"{number}/{n}/" + "p" * 1_000, "block": "b"} for n in range(50)]
+        return {"session": "one", "symbols": symbols}
+
+    rounds = 1_500 if kind == "sessions" else 150
+    tracemalloc.start()
+    for number in range(rounds):
+        counted(subject, section(number), f"turn {number}")
+    before = tracemalloc.get_traced_memory()[0]
+    for number in range(rounds, 2 * rounds):
+        counted(subject, section(number), f"turn {number}")
+    grown = tracemalloc.get_traced_memory()[0] - before
+    held = tracemalloc.get_traced_memory()[0]
+    tracemalloc.stop()
+    assert grown < most
+    assert held < 4 * most

@@ -77,6 +77,10 @@ class TokenCounter:
         for digest, count in other._counts.items():
             self._counts.put(digest, count)
 
+    def known(self, digest: bytes) -> int | None:
+        """Tokens of the text with this digest, where they have been counted."""
+        return self._counts.find(digest)
+
     def count(self, digest: bytes, text: str) -> int:
         """Tokens of ``text``, whose digest is ``digest``."""
         known = self._counts.find(digest)

@@ -24,6 +24,9 @@ is remembered of its text."""
 _NEW = 1 << 60
 """Larger than every number that the tracker gives out: what enters a tier with this request stands last in it."""
 
+Blocks = dict[str, tuple[str | int, bytes]]
+"""By the key of an item what tells that its text is the same as before, and the digest of its block."""
+
 _Shown = tuple[str, str, bytes, str]
 """An item that is sent: its key, its path, the digest of its block, and the text that its block is made of."""
 
@@ -38,13 +41,6 @@ class HistoryItem:
     starts_group: bool = True
 
 
-def count_ahead(context: StructuredContext, counter: TokenCounter) -> None:
-    """Count the tokens of all blocks of a request, so that a tracker finds them counted."""
-    blocks = [file_block(file.path, file.text or "") for file in context.selected()]
-    for block in (*blocks, *(context.symbols[path] for path in context.mapped())):
-        counter.count(block_digest(block), block)
-
-
 class ContextTracker:
     """The stability of one conversation's items; it holds digests, counts and paths, never a text."""
 
@@ -52,9 +48,10 @@ class ContextTracker:
         self._counter = counter
         self._classic = Classic(policy)
         self._is_initialised = False
-        # By key what tells that a text is the same as before, and the digest of its block. Of a file that is the digest
-        # of its text, of a symbol block Python's own hash, which takes a tenth of a digest's time.
-        self._blocks: dict[str, tuple[str | int, bytes]] = {}
+        # What tells that a text is the same is, of a file, the digest of its text, and of a symbol block Python's own
+        # hash, which takes a tenth of a digest's time.
+        self._blocks: Blocks = {}
+        self._ahead: Blocks = {}
 
     @property
     def policy(self) -> ClassicPolicy:
@@ -68,7 +65,7 @@ class ContextTracker:
     @property
     def size_bytes(self) -> int:
         """An estimate of the memory that the tracker takes."""
-        return sum(_ITEM_BYTES + 2 * len(key) for key in self._classic.tracked)
+        return sum(_ITEM_BYTES + 2 * len(key) for keys in (self._classic.tracked, self._ahead) for key in keys)
 
     @property
     def tracked(self) -> KeysView[str]:
@@ -133,11 +130,40 @@ class ContextTracker:
         self._remember(context, files, symbols)
         return changes + self._classic.update(listed, self._classic.tracked, modified)
 
+    def unknown_chars(self, context: StructuredContext) -> int:
+        """The length of all texts whose blocks have not been read yet."""
+        files = [file for file in context.selected() if self._known(FILE + file.path)[0] != file.digest]
+        blocks = [context.symbols[path] for path in context.mapped() if self._known(SYMBOL + path)[0] is None]
+        return sum(len(file.text or "") for file in files) + sum(map(len, blocks))
+
+    def read_ahead(self, context: StructuredContext, counter: TokenCounter) -> Blocks:
+        """Read and count the blocks that are not known yet, for ``know``. Any thread may call this."""
+        texts = [(FILE + file.path, file.digest, file.path, file.text or "") for file in context.selected()]
+        found: Blocks = {}
+        for key, source, path, text in texts:
+            if self._known(key)[0] != source:
+                block = file_block(path, text)
+                found[key] = (source, block_digest(block))
+                counter.count(found[key][1], block)
+        for path in context.mapped():
+            key, block = SYMBOL + path, context.symbols[path]
+            if self._known(key)[0] != hash(block):
+                found[key] = (hash(block), block_digest(block))
+                counter.count(found[key][1], block)
+        return found
+
+    def know(self, ahead: Blocks) -> None:
+        """Take over what was read ahead of a request, in the place of what was read ahead before."""
+        self._ahead = ahead
+
+    def _known(self, key: str) -> tuple[str | int | None, bytes]:
+        return self._ahead.get(key) or self._blocks.get(key) or (None, b"")
+
     def _files(self, context: StructuredContext) -> list[_Shown]:
         found: dict[str, _Shown] = {}
         for file in context.selected():
             key, text = FILE + file.path, file.text or ""
-            source, digest = self._blocks.get(key, (None, b""))
+            source, digest = self._known(key)
             if source != file.digest:
                 digest = block_digest(file_block(file.path, text))
             found[file.path] = (key, file.path, digest, text)
@@ -145,10 +171,10 @@ class ContextTracker:
 
     def _symbols(self, context: StructuredContext) -> list[_Shown]:
         found: list[_Shown] = []
-        symbols, known = context.symbols, self._blocks
+        symbols = context.symbols
         for path in context.mapped():
             key, block = SYMBOL + path, symbols[path]
-            source, digest = known.get(key, (None, b""))
+            source, digest = self._known(key)
             found.append((key, path, digest if source == hash(block) else block_digest(block), block))
         return found
 
@@ -158,6 +184,9 @@ class ContextTracker:
         item = self._classic.get(key)
         if item is not None and item.digest == digest:
             return item.tokens
+        known = self._counter.known(digest)
+        if known is not None:
+            return known
         return self._counter.count(digest, file_block(path, text) if key.startswith(FILE) else text)
 
     def _newcomers(self, context: StructuredContext, symbols: Sequence[_Shown]) -> dict[str, tuple[int, Tier]]:
@@ -285,11 +314,12 @@ class ContextTracker:
     def _remember(self, context: StructuredContext, files: Sequence[_Shown], symbols: Sequence[_Shown]) -> None:
         """Keep the blocks' digests: no unchanged text is read again."""
         if context.symbols:
-            kept: dict[str, tuple[str | int, bytes]] = {key: (hash(text), digest) for key, _, digest, text in symbols}
+            kept: Blocks = {key: (hash(text), digest) for key, _, digest, text in symbols}
         else:
             kept = {key: known for key, known in self._blocks.items() if key.startswith(SYMBOL)}
         sources = {file.path: file.digest for file in context.selected()}
         self._blocks = kept | {key: (sources[path], digest) for key, path, digest, _ in files}
+        self._ahead = {}
 
     def _unmarked(self, sizes: Mapping[Tier, int]) -> frozenset[Tier]:
         if self.policy.underfill != "unmark":

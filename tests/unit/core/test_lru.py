@@ -65,3 +65,9 @@ def test_the_weight_of_an_entry_is_that_of_its_last_use() -> None:
     table["a"].append(3)
 
     assert (table.weight_of("a"), table.weight_of("b")) == (2, 0)
+
+
+def test_an_entry_that_is_dropped_weighs_nothing() -> None:
+    table = filled(10, 4, 5)
+    table.drop("k0")
+    assert (list(table), table.bytes, table.weight_of("k0")) == (["k1"], 5, 0)

@@ -49,3 +49,10 @@ def test_long_texts_are_counted_by_samples_short_ones_whole() -> None:
     seen.clear()
     assert count("y" * 100_000) == pytest.approx(25_000, rel=0.02)
     assert sum(seen) < 100_000 / 15
+
+
+def test_a_count_is_known_once_it_was_made() -> None:
+    counter = TokenCounter(len)
+    assert counter.known(b"d") is None
+    counter.count(b"d", "four")
+    assert counter.known(b"d") == 4
