@@ -125,8 +125,8 @@ class MissingContent(Conflict, code="missing_content"):
 
     def __init__(self, missing: Sequence[str]) -> None:
         super().__init__(
-            f"{len(missing)} of the contents that the request names by digest are not in memory here: send the request"
-            " again with the contents of the digests in 'missing'",
+            "the request names contents by digest that are not in the memory of this worker: send it again with the"
+            " contents of the digests in 'missing'",
             param="stratiform",
             headers={"x-should-retry": "false"},
         )

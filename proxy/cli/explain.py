@@ -10,10 +10,12 @@ from rich.text import Text
 from proxy.cli.output import Output, fail, plain_failures, print_json
 from proxy.cli.traces import add_options, setting
 from proxy.core.caches.prompt import Bill
+from proxy.core.reasons import Reason
 from proxy.replay.explain import Explanation, explain_request
 from proxy.replay.trace import read_trace
 
 _TIER_STYLES = {"L0": "green", "L1": "cyan", "L2": "blue", "L3": "magenta"}
+_ASSEMBLED = (Reason.ASSEMBLED_TIERS, Reason.ASSEMBLED_FLAT)
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -64,9 +66,15 @@ def _print(explanation: Explanation) -> None:
     if explanation.rows:
         output.print(table)
     output.print(f"plan: {explanation.reason} ({explanation.meaning})")
-    output.print(f"sent: {'rewritten' if explanation.rewritten else 'as it came'}")
+    output.print(f"sent: {_sent(explanation)}")
     output.print(f"bill predicted: {_bill(explanation.predicted, explanation.predicted_cost)}")
     output.print(f"bill of the client's own layout: {_bill(explanation.own, explanation.own_cost)}")
+
+
+def _sent(explanation: Explanation) -> str:
+    if explanation.rewritten:
+        return "rewritten"
+    return "as it was assembled" if explanation.reason in _ASSEMBLED else "as it came"
 
 
 def _bill(bill: Bill | None, cost: float | None) -> str:

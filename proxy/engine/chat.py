@@ -61,7 +61,8 @@ class ChatRequests:
         chat, raw = await self._received(exchange, client, keeps_review=False)
         await self._intake.route(exchange, client, raw, may_repeat=True)
         if chat.assembled is None:
-            raise InvalidRequest(f"there is no '{SECTION}' in the request", param=SECTION, code="missing_field")
+            message = f"only structured context has a breakdown: the request has no member '{SECTION}'"
+            raise InvalidRequest(message, param=SECTION, code="missing_field")
         deployment = exchange.deployment
         assert deployment is not None
         mode = _mode(client, deployment, chat.principal)
@@ -92,7 +93,7 @@ class ChatRequests:
         sent, principal = found.head.parsed, exchange.principal
         assert principal is not None
         if sent is None:
-            message = f"a request with '{SECTION}' must be JSON that every reader reads alike"
+            message = f"a request with '{SECTION}' must be JSON that every reader understands alike"
             raise InvalidRequest(message, param=SECTION, code="invalid_json")
         assembled = await self._ports.planner.assemble(sent, principal, keeps_review=keeps_review)
         size, most = len(assembled.body), self._intake.rules.limits.body_bytes

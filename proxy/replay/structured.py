@@ -5,15 +5,15 @@ from dataclasses import replace
 from proxy.core.modes import Mode
 from proxy.core.planner.plan import Plan
 from proxy.core.planner.planner import TierPlanner
-from proxy.core.request.parsed_body import parse_body
+from proxy.core.request.parsed_body import ParsedBody, parse_body
 from proxy.core.request.route import Route
 from proxy.core.structured.blocks import file_block
 from proxy.core.structured.chat import AssembledChat, section_of
 from proxy.core.wire.json_body import Unreadable, members_of
 from proxy.core.wire.surrogates import text_json
-from proxy.errors import InvalidRequest
+from proxy.errors import InvalidRequest, MissingContent
 from proxy.planning.context_assembler import ContextAssembler
-from proxy.replay.trace import Step
+from proxy.replay.trace import Step, TraceError
 
 
 class ReplayedContexts:
@@ -23,14 +23,21 @@ class ReplayedContexts:
         self._assembler = assembler
 
     def assembled(self, step: Step, scope: str) -> AssembledChat | None:
-        """The request with its context as messages; None for one without such a section. Raises InvalidRequest,
-        MissingContent."""
+        """The request with its context as messages; None for one without such a section. Raises TraceError where the
+        proxy would refuse the request."""
         try:
             sent = parse_body(step.body)
         except (InvalidRequest, Unreadable):
             return None
         if section_of(sent.members) is None:
             return None
+        try:
+            return self._assembled(sent, scope)
+        except (InvalidRequest, MissingContent, Unreadable) as error:
+            at = f"the request at t = {step.at} of session '{step.session}'"
+            raise TraceError(f"{at} has structured context that cannot be assembled: {error}") from error
+
+    def _assembled(self, sent: ParsedBody, scope: str) -> AssembledChat:
         form, conversation = self._assembler.read(sent)
         resolved = self._assembler.resolve(form, conversation, scope, "")
         self._assembler.give_aliases(resolved)

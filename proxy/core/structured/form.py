@@ -110,14 +110,15 @@ def read_form(raw: Raw | bytes | None) -> StructuredForm | None:
                 code="structured_field_unavailable",
             )
     if _repeats_fields(text, form):
-        raise InvalidRequest(f"a field stands twice in an object of '{NAME}'", param=NAME, code="duplicate_field")
+        message = f"an object of '{NAME}' has the same field twice: send each field once"
+        raise InvalidRequest(message, param=NAME, code="duplicate_field")
     return _form(form)
 
 
 def _decoded(text: bytes) -> FormJson:
     if has_more_commas(text, _MOST_COMMAS):
         raise InvalidRequest(
-            f"'{NAME}' has too many elements; it may list {MOST_FILES} files", param=NAME, code="too_many_items"
+            f"'{NAME}' has too many values: it may list at most {MOST_FILES} files", param=NAME, code="too_many_items"
         )
     try:
         return _DECODER.decode(text)
@@ -126,7 +127,7 @@ def _decoded(text: bytes) -> FormJson:
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         if same_shape(text) is not None:
             raise half_pair(text, NAME) from error
-        raise InvalidRequest(f"'{NAME}' is no valid JSON", param=NAME, code="invalid_json") from error
+        raise InvalidRequest(f"'{NAME}' is not valid JSON", param=NAME, code="invalid_json") from error
 
 
 def _repeats_fields(text: bytes, form: FormJson) -> bool:
@@ -185,7 +186,8 @@ def _file(path: str, file: FileJson, param: str) -> FormFile:
         raise InvalidRequest(message, param=f"{param}.digest", code="ambiguous_content")
     if is_selected and file.content is NO_CONTENT and not given:
         message = (
-            f"'{param}' is selected and has no text: send 'content', 'digest', or 'content': null where it has none"
+            f"'{param}' is selected, but its text is not named: send 'content', or 'digest' for a text that was sent"
+            " before, or 'content': null for a file that is no text"
         )
         raise InvalidRequest(message, param=f"{param}.content", code="missing_field")
     return FormFile(path, text, given if text is None else _digest_of(text, f"{param}.content"), is_selected)
@@ -232,7 +234,7 @@ def _are_digests(digests: Sequence[str]) -> bool:
 
 def _digest(digest: str, param: str) -> str:
     if not _are_digests((digest,)):
-        message = f"'{param}' must be a SHA-256 as 64 lower-case hexadecimal digits"
+        message = f"'{param}' must be a SHA-256 digest of 64 lower-case hexadecimal digits"
         raise InvalidRequest(message, param=param, code="invalid_digest")
     return digest
 
@@ -263,7 +265,7 @@ def _check_removed(removed: frozenset[str], paths: Sequence[str], name: str) -> 
     for index, path in enumerate(paths if removed else ()):
         if path in removed:
             param = f"{NAME}.{name}[{index}].path"
-            message = f"the path in '{param}' stands in '{NAME}.removed', too"
+            message = f"the path in '{param}' is also listed in '{NAME}.removed': list it in one of them only"
             raise InvalidRequest(message, param=param, code="conflicting_path")
 
 
@@ -287,7 +289,7 @@ def _review(form: FormJson) -> ReviewField:
     sent = {name: value for name, value in sent.items() if value is not UNSET}
     if isinstance(found.digest, str):
         if len([value for value in sent.values() if value is not None]) > 1:
-            message = f"'{param}' has a digest and fields beside it: send one of them"
+            message = f"'{param}' has a 'digest' and other fields beside it: send the digest or the other fields"
             raise InvalidRequest(message, param=f"{param}.digest", code="ambiguous_content")
         return NamedReview(_digest(found.digest, f"{param}.digest"))
     diffs = found.reverse_diffs or {}

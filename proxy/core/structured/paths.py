@@ -48,7 +48,7 @@ def clean_path(path: str) -> str:
     for name in path[len(root) :].split("/"):
         if name == "..":
             if not names:
-                raise UncleanPath("leads out of the root", "path_outside_root")
+                raise UncleanPath("leads out of the client's root folder", "path_outside_root")
             names.pop()
         elif name not in ("", "."):
             names.append(name)

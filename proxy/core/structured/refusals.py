@@ -102,6 +102,6 @@ def _unexpected(expected: re.Match[str], param: str) -> InvalidRequest:
         return InvalidRequest(f"'{param}' may have at most {most} {unit}", param=param, code=code)
     if got is None:
         return InvalidRequest(f"'{param}' must not be empty", param=param, code="invalid_value")
-    wanted = " or ".join(dict.fromkeys(_WORDS[each] for each in types if each in _WORDS)) or "of another type"
-    other = _WORDS.get(got, "that")
-    return InvalidRequest(f"'{param}' must be {wanted}, not {other}", param=param, code="invalid_type")
+    wanted = " or ".join(dict.fromkeys(_WORDS[each] for each in types if each in _WORDS)) or "a value of another type"
+    other = f", not {_WORDS[got]}" if got in _WORDS else ""
+    return InvalidRequest(f"'{param}' must be {wanted}{other}", param=param, code="invalid_type")

@@ -61,3 +61,24 @@ def test_a_file_that_is_no_trace(tmp_path: Path, capsys: pytest.CaptureFixture[s
         main(["explain", str(write(tmp_path / "bad.jsonl", [b"nonsense"]))])
     assert ended.value.code == 1
     assert "bad.jsonl:1: not a JSON object" in capsys.readouterr().err
+
+
+def context(path: Path, content: dict[str, object]) -> Path:
+    """A recorded request with one selected file."""
+    section = {"files": [{"path": "a.py", "selected": True, **content}], "assembly": "flat"}
+    body = {"model": "m", "messages": [{"role": "user", "content": "q"}], "stratiform": section}
+    path.write_bytes(orjson.dumps({"t": 0, "session": "s", "request": body}))
+    return path
+
+
+def test_structured_context_is_shown_as_it_is_assembled(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["explain", str(context(tmp_path / "s.jsonl", {"content": "a = 1"}))]) == 0
+    printed = capsys.readouterr().out.splitlines()
+    assert any("file:a.py" in line for line in printed)
+    assert "sent: as it was assembled" in printed
+
+
+def test_a_digest_without_a_content_ends_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["explain", str(context(tmp_path / "s.jsonl", {"digest": "0" * 64}))])
+    assert "error: the request at t = 0.0 of session 's'" in capsys.readouterr().err

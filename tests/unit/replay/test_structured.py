@@ -14,7 +14,7 @@ from proxy.replay.comparison import compare
 from proxy.replay.explain import explain_request
 from proxy.replay.runner import OURS, Setting, replay
 from proxy.replay.structured import ReplayedContexts, lost_items
-from proxy.replay.trace import Step, Trace
+from proxy.replay.trace import Step, Trace, TraceError
 from tests.unit.replay.sessions import setting
 
 
@@ -75,6 +75,18 @@ def assembled(body: dict[str, Any]) -> AssembledChat | None:
 
 def test_a_request_without_the_section_is_left_alone() -> None:
     assert assembled({"model": "m", "messages": []}) is None
+
+
+@pytest.mark.parametrize(
+    ("section", "why"),
+    [
+        ({"files": [{"path": "a.py", "digest": "0" * 64}]}, "names contents by digest"),
+        ({"panels": []}, "'stratiform.panels' is not available yet"),
+    ],
+)
+def test_a_request_that_the_proxy_would_refuse_is_named(section: dict[str, Any], why: str) -> None:
+    with pytest.raises(TraceError, match=rf"^the request at t = 0.0 of session 's' .*{why}"):
+        assembled({"model": "m", "messages": [], "stratiform": section})
 
 
 def test_an_item_that_is_missing_is_named() -> None:

@@ -21,7 +21,8 @@ from proxy.core.structured.refusals import refused, unknown_field
             "form",
             "invalid_type",
         ),
-        ("Expected `int | float`, got `ext`", "'form' must be a number, not that", "form", "invalid_type"),
+        ("Expected `int | float`, got `ext`", "'form' must be a number", "form", "invalid_type"),
+        ("Expected `ext`, got `str`", "'form' must be a value of another type, not a string", "form", "invalid_type"),
         ("Expected `str` of length <= 12", "'form' may have at most 12 characters", "form", "too_long"),
         (
             "Expected `array` of length <= 3 - at `$.a`",
