@@ -232,6 +232,16 @@ class Traffic:
         with self.client(**headers) as client:
             self.count(client.chat.completions.create(model=model, messages=messages).usage, served_by)
 
+    def described(self):
+        """Structured context: a file that is shown, and one that cannot be read."""
+        shown = {"path": "a.py", "content": file("a.py", 0), "selected": True}
+        section = {"files": [shown, {"path": "a.png", "content": None, "selected": True}]}
+        messages = [{"role": "system", "content": INSTRUCTIONS}, {"role": "user", "content": "Hello?"}]
+        with self.client() as client:
+            body = {"stratiform": section}
+            answer = client.chat.completions.create(model="claude", messages=messages, max_tokens=50, extra_body=body)
+        self.count(answer.usage, "claude")
+
     def hang_up(self):
         """Leaves before the answer begins. The prompt is billed by our own count, so nobody else counts this model."""
         messages = [{"role": "user", "content": INSTRUCTIONS}]
@@ -274,6 +284,7 @@ def scraped(tmp_path_factory):
             traffic.greeting("replaced", "gpt")
         traffic.failing(openai.RateLimitError, **{"x-embedded-fault": "rate-limit"})
         traffic.refused_rewrite()
+        traffic.described()
         traffic.hang_up()
         prometheus.wait_for("sum(stratiform_requests_total)", traffic.ended)
         first = prometheus.scalar("max(timestamp(stratiform_build_info))")
@@ -384,6 +395,12 @@ def test_trouble_is_counted_by_its_kind(scraped):
     assert prometheus.scalar("sum(stratiform_unpriced_requests_total)") == 7
     remaining = prometheus.scalar('stratiform_budget_remaining_usd{team="rich"}')
     assert remaining == pytest.approx(100 - prometheus.scalar('sum(stratiform_cost_usd_total{team="rich"})'))
+
+
+def test_structured_context_is_counted(scraped):
+    prometheus, _ = scraped
+    assert prometheus.scalar('stratiform_assemblies_total{assembly="economic"}') == 1
+    assert prometheus.scalar('stratiform_assembly_skipped_items_total{reason="unreadable"}') == 1
 
 
 def test_fallbacks_and_breakers_are_shown(scraped):
