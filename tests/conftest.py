@@ -2,7 +2,6 @@
 
 import asyncio
 import gc
-import logging
 import warnings
 from collections.abc import Iterator
 
@@ -11,6 +10,7 @@ from hypothesis import HealthCheck, settings
 
 from proxy.upstream.litellm_ import LitellmUpstream
 from tests.examples import examples
+from tests.log_setup import logging_restored
 from tests.security import defences
 
 # No deadline and no check for slowness: both measure seconds, which grow beside other work.
@@ -44,16 +44,9 @@ def pytest_collection_finish() -> None:
 
 @pytest.fixture(autouse=True)
 def _logging_as_it_was() -> Iterator[None]:
-    """A command that a test ran in this process has set logging up for itself: levels, and a handler on a stream that
-    pytest has closed since. The tests behind it must not see that."""
-    root, ours = logging.getLogger(), logging.getLogger("stratiform")
-    levels = root.level, ours.level
-    yield
-    for handler in root.handlers[:]:
-        if type(handler) is logging.StreamHandler:  # pytest's own handlers are subclasses
-            root.removeHandler(handler)
-    root.setLevel(levels[0])
-    ours.setLevel(levels[1])
+    """What a command that a test runs in this process sets up for logging, the tests behind it do not see."""
+    with logging_restored():
+        yield
 
 
 @pytest.fixture(scope="session")

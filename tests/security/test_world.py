@@ -1,5 +1,7 @@
 """The harness itself: a plain request arrives, is billed to its team, and is seen by its provider alone."""
 
+from proxy.cli.logs import log_to_stderr
+from tests.log_setup import logging_restored
 from tests.security.provider import INPUT_USD, OUTPUT_USD, Answer
 from tests.security.world import KEYS, PROVIDER_KEYS, World, chat
 
@@ -18,6 +20,14 @@ def test_a_plain_request_reaches_its_provider_and_is_billed_to_its_team(world: W
     assert "in_flight" in world.metrics()
     assert "chat" in world.log
     assert KEYS["team-a"] not in world.log
+
+
+def test_a_command_in_the_same_process_does_not_end_what_a_world_hears(world: World) -> None:
+    with logging_restored():
+        log_to_stderr("error")
+    world.call("POST", "/v1/chat/completions", chat("cheap"))
+    world.spent("team-a")
+    assert "exchange id=" in world.log
 
 
 def test_scripts_errors_streams_and_raw_bytes(world: World) -> None:
