@@ -4,6 +4,7 @@ import asyncio
 import secrets
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 
 from proxy.access.directory import DEFAULT_TEAM, Directory
 from proxy.admin import AdminService
@@ -92,7 +93,7 @@ async def build(
     reservations = await _open_budgets(settings, state, prices, metrics)
     identity = declared.identity(settings, state.directory, state.store)
     admission, aside = AdmissionControl(identity, reservations), Aside()
-    planner = _planner(settings, state, encode, metrics, aside)
+    planner = _planner(settings, prices, state, encode, metrics, aside)
     used = {**make_upstreams(encode), **(upstreams or {})}
     ports = Ports(models, used, planner, admission, Meter(metrics, prices), state.clock)
     bounds = Bounds(ours.objects.most_per_team, ours.objects.retention_days * 86400.0)
@@ -160,7 +161,9 @@ async def _open_budgets(settings: Settings, state: _State, prices: PriceMap, met
     return reservations
 
 
-def _planner(settings: Settings, state: _State, encode: Encode, metrics: Metrics, aside: Aside) -> Planning:
+def _planner(
+    settings: Settings, prices: PriceMap, state: _State, encode: Encode, metrics: Metrics, aside: Aside
+) -> Planning:
     ours, store = settings.stratiform, state.store
     room = int(ours.limits.state_mib * (1 << 20))
     manager = build_plugin_manager()
@@ -176,7 +179,9 @@ def _planner(settings: Settings, state: _State, encode: Encode, metrics: Metrics
     if ours.structured.enabled:
         options, indexer = factories.assembly_options(settings), symbol_indexer(manager)
         assembler = ContextAssembler(load_assembly_texts(), quick(encode), indexer, options)
-        structured = StructuredChats(assembler, aside, metrics, _text_store(settings, state, metrics, aside))
+        limits = partial(factories.token_limits, prices)
+        texts = _text_store(settings, state, metrics, aside)
+        structured = StructuredChats(assembler, aside, metrics, texts, limits)
     if not store.is_durable:
         return Planning(pure, None, aside, structured)
     shared = SharedLayoutStore(store, metrics.store_failed, is_shared=store.is_shared, memory_bytes=room)

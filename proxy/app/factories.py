@@ -25,7 +25,7 @@ from proxy.engine import Limits, RequestRules
 from proxy.errors import UnknownModel
 from proxy.planning.context_assembler import AssemblyOptions
 from proxy.planning.keep_alive import RefreshTerms
-from proxy.ports import Clock, Rules, StoreError, Transport
+from proxy.ports import Clock, Deployment, Rules, StoreError, Transport
 from proxy.settings import ConfigError, LiteLLMParams, ModelEntry, Settings, weights_of
 from proxy.spend.alerts import BudgetAlerts
 from proxy.spend.epochs import Epochs
@@ -159,6 +159,12 @@ def assembly_options(settings: Settings) -> AssemblyOptions:
         session_bytes=int(ours.limits.state_mib * (1 << 20)) // 8,
         most_chars=int(ours.limits.max_body_mib * (1 << 20)),
     )
+
+
+def token_limits(prices: PriceMap, deployment: Deployment) -> tuple[int | None, int | None]:
+    """The most tokens that a deployment's model reads and writes, as far as the price map knows them."""
+    price = price_for(prices, deployment)
+    return (None, None) if price is None else (price.extras.max_input_tokens, price.max_output_tokens)
 
 
 def price_source(prices: PriceMap) -> PriceOf:

@@ -73,7 +73,7 @@ class Planning:
     async def breakdown(self, assembled: AssembledChat, deployment: Deployment, mode: Mode) -> Mapping[str, object]:
         """What the request would consist of at this deployment, and in which tiers. Nothing is sent or counted."""
         assert self._structured is not None
-        return await self._structured.breakdown(assembled, deployment.profile, mode, deployment.name)
+        return await self._structured.breakdown(assembled, deployment, mode)
 
     async def plan(self, request: PlanRequest) -> Plan:
         """The plan for one chat request. Raises InvalidRequest where the body is no chat request."""

@@ -1,6 +1,7 @@
 """Structured context for the live proxy: large work is done beside the event loop, state is touched on it alone."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from functools import partial
 from typing import Protocol
 
@@ -18,7 +19,7 @@ from proxy.engine.suppress import suppress_and_log
 from proxy.errors import InvalidRequest, MissingContent
 from proxy.planning.context_assembler import Arrangement, ContextAssembler, Resolved
 from proxy.planning.text_store import TextStore
-from proxy.ports import Principal
+from proxy.ports import Deployment, Principal
 
 _BYTES_PER_FILE = 2_000
 """About what the index takes for a file that it knows, in bytes of other reading."""
@@ -40,8 +41,16 @@ class AssemblyWatch(Protocol):
         ...
 
 
+Limits = tuple[int | None, int | None]
+"""The most tokens that a model reads and writes, as far as they are known."""
+
+
+def _unknown(deployment: Deployment) -> Limits:
+    return None, None
+
+
 class StructuredChats:
-    """Assembles the context that clients describe."""
+    """Assembles the context that clients describe. ``limits`` tells what a deployment's model can read and write."""
 
     def __init__(
         self,
@@ -49,8 +58,10 @@ class StructuredChats:
         aside: Aside,
         watch: AssemblyWatch | None = None,
         texts: TextStore | None = None,
+        limits: Callable[[Deployment], Limits] = _unknown,
     ) -> None:
         """``texts`` keeps what clients send in the store; None: it is kept in memory only."""
+        self._limits = limits
         self.assembler = assembler
         self._texts = texts
         self._aside = aside
@@ -128,15 +139,19 @@ class StructuredChats:
             self._watch.empty_tiers(arranged.assembly.empty_tiers)
         return arranged
 
-    async def breakdown(
-        self, chat: AssembledChat, profile: CacheProfile, mode: Mode, model: str
-    ) -> Mapping[str, object]:
-        """What the request would consist of at an upstream with these cache rules, as a value for JSON."""
-        placement = self.assembler.place(chat, profile)
-        about = self.assembler.circumstances(chat, placement, model)
+    async def breakdown(self, chat: AssembledChat, deployment: Deployment, mode: Mode) -> Mapping[str, object]:
+        """What the request would consist of at this deployment, as a value for JSON."""
+        assembler, profile = self.assembler, deployment.profile
+        placement = assembler.place(chat, profile)
+        most_input, most_output = self._limits(deployment)
+        about = replace(
+            assembler.circumstances(chat, placement, deployment.name),
+            max_input_tokens=most_input,
+            max_output_tokens=most_output,
+        )
 
         def work() -> Mapping[str, object]:
-            return self.assembler.breakdown(self.assembler.arrange(chat, placement, profile, mode), placement, about)
+            return assembler.breakdown(assembler.arrange(chat, placement, profile, mode), placement, about)
 
         return await self._aside.run_large(len(chat.body), work)
 

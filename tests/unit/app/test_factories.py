@@ -1,11 +1,13 @@
 """From settings to parts."""
 
 import asyncio
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from proxy.app import declared, factories
+from proxy.core.layout.tiers import ClassicPolicy
 from proxy.core.modes import Mode
 from proxy.deployments import ModelTable
 from proxy.ports import Transport
@@ -158,3 +160,26 @@ def test_teams_have_their_modes_and_the_master_key_has_none_of_them(tmp_path: Pa
 )
 def test_the_cache_rules_of_an_upstream_without_a_profile_follow_from_its_host(upstream: str, words: str) -> None:
     assert factories.upstream_profile(load(None, upstream, environment=Environment({}))).startswith(words)
+
+
+def test_what_a_model_can_read_and_write_is_what_the_price_map_says(tmp_path: Path) -> None:
+    models = table(tmp_path, "model_list:\n- {model_name: s, litellm_params: {model: anthropic/claude-sonnet-4-5}}\n")
+    prices = factories.price_map(Settings())
+    unknown = replace(models.resolve("s"), model="nobody/knows", price_key="", params={})
+
+    assert factories.token_limits(prices, models.resolve("s")) == (200_000, 64_000)
+    assert factories.token_limits(prices, unknown) == (None, None)
+
+
+def test_the_flags_of_the_tiers_come_from_the_configuration(tmp_path: Path) -> None:
+    text = "stratiform: {policy: classic, structured: {text_mib: 8, classic: {history: piggyback, anchoring: never}}}\n"
+    plain = factories.assembly_options(Settings())
+    options = factories.assembly_options(settings(tmp_path, one_model("{}", text)))
+    aimed = factories.assembly_options(
+        settings(tmp_path, one_model("{}", "stratiform: {structured: {classic: {cache_target_tokens: 0}}}\n"))
+    )
+
+    assert (plain.policy, plain.classic, plain.has_target) == ("economic", ClassicPolicy(), False)
+    assert (options.policy, options.text_bytes) == ("classic", 8 << 20)
+    assert (options.classic.history, options.classic.anchoring) == ("piggyback", "never")
+    assert (aimed.has_target, aimed.classic.target_tokens) == (True, 0)

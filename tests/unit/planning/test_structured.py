@@ -20,6 +20,7 @@ from proxy.errors import InvalidRequest
 from proxy.planning.context_assembler import AssemblyOptions, ContextAssembler
 from proxy.planning.structured import StructuredChats
 from proxy.ports import Principal
+from proxy.testing import make_deployment
 
 
 class Watch:
@@ -117,3 +118,12 @@ def test_what_becomes_of_requests_is_told() -> None:
     asyncio.run(subject.arrange(assemble(subject, section), ANTHROPIC, Mode.TIER))
 
     assert (watch.assemblies, watch.skipped, watch.empty) == (["tiered"], {"unreadable": 1}, 4)
+
+
+def test_a_breakdown_tells_what_the_model_can_read_and_write() -> None:
+    assembler = ContextAssembler(load_assembly_texts(), bytes_over_four, None, AssemblyOptions())
+    subject = StructuredChats(assembler, Aside(), limits=lambda deployment: (200_000, 64_000))
+    chat = assemble(subject, {"files": FILES})
+    found = asyncio.run(subject.breakdown(chat, make_deployment(name="sonnet"), Mode.TIER))
+
+    assert (found["model"], found["max_input_tokens"], found["max_output_tokens"]) == ("sonnet", 200_000, 64_000)
