@@ -262,6 +262,25 @@ def test_an_answer_that_failed_makes_nothing_older(world: World, status: int) ->
     assert all(item.get("n", 0) == 0 for block in found["blocks"] for one in block["contents"] for item in one["items"])
 
 
+def test_a_request_that_was_tried_twice_makes_its_files_older_once() -> None:
+    section = {"session": "tried twice", "files": [shown(TEXT)]}
+    history: list[dict[str, str]] = []
+    found = []
+    with world_of(CONFIG.replace("num_retries: 0", "num_retries: 2")) as world:
+        for turn in range(3):
+            fails = iter([Answer(500, {"error": {"message": "no"}})])
+            world.providers["alpha"].script = lambda seen, fails=fails: next(fails, None)
+            asked = {**body(section), "messages": [*history, {"role": "user", "content": f"turn {turn}"}]}
+            assert world.call("POST", CHAT, asked).status == 200
+            history += [{"role": "user", "content": f"turn {turn}"}, {"role": "assistant", "content": "ok"}]
+            shows = {**asked, "messages": [*history, {"role": "user", "content": "next"}]}
+            blocks = world.call("POST", BREAKDOWN, shows).json["blocks"]
+            items = [item for block in blocks for one in block["contents"] for item in one["items"]]
+            found += [item["n"] for item in items if item["key"] == "file:src/a.py"]
+        assert len(world.sent()) == 6
+    assert found == [0, 1, 2]
+
+
 # What is held up, and what is held
 
 
