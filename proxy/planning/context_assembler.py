@@ -32,7 +32,7 @@ from proxy.core.structured.flat import flat_assembly
 from proxy.core.structured.form import StructuredForm, read_form
 from proxy.core.structured.gathering import gathered
 from proxy.core.structured.map_chunks import MapChunks
-from proxy.core.structured.markers import marks_beside_messages, without_marks
+from proxy.core.structured.markers import marks_beside_messages, unmarked, without_marks
 from proxy.core.structured.path_aliases import legend_for
 from proxy.core.structured.placement import Placement
 from proxy.core.structured.session import ContextSession
@@ -355,9 +355,10 @@ def _moved(change: Change) -> Moved:
 
 
 def _name_of(conversation: Conversation) -> str:
-    """A name for a conversation that the client gives none: what stays the same in it is how it begins."""
+    """A name for a conversation that the client gives none: what stays the same in it is how it begins. The client's
+    markers do not count: they move from turn to turn."""
     first = next((turn.raw for turn in (*conversation.history, *conversation.prompt) if turn.role == "user"), b"")
-    return digest(*(turn.raw for turn in conversation.system), first).hex()
+    return digest(*(unmarked(turn.raw) for turn in conversation.system), unmarked(first)).hex()
 
 
 def _body(sent: ParsedBody, assembly: Assembly) -> bytes:

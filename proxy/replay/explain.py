@@ -1,6 +1,6 @@
 """Describes the layout of one request, and the reasons for it, from the planner's own analysis."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 
@@ -58,6 +58,9 @@ MEANINGS: Mapping[str, str] = MappingProxyType(
 )
 
 
+TierOf = Callable[[Element], str | None]
+
+
 @dataclass(frozen=True, slots=True)
 class Row:
     """One piece, or a part of one where a marker stands inside it.
@@ -103,7 +106,7 @@ def explain_request(trace: Trace, setting: Setting, number: int) -> Explanation:
 
     def describe_last(step: Step, plan: Plan) -> None:
         if step is steps[-1]:
-            found.append(describe(plan, setting.profile, trace, number))
+            found.append(describe(plan, setting.profile, trace, number, ours.tier_of))
 
     ours = Ours(replace(setting, encode=counted_once(setting.encode), on_planned=describe_last))
     for step in steps:
@@ -111,9 +114,11 @@ def explain_request(trace: Trace, setting: Setting, number: int) -> Explanation:
     return found[0]
 
 
-def describe(plan: Plan, profile: CacheProfile, trace: Trace, number: int) -> Explanation:
-    """A plan that was made and not settled yet."""
-    rows = tuple(_Description(plan.in_flight, profile).rows()) if plan.in_flight is not None else ()
+def describe(
+    plan: Plan, profile: CacheProfile, trace: Trace, number: int, tier_of: TierOf = lambda element: None
+) -> Explanation:
+    """A plan that was made and not settled yet. ``tier_of`` tells the tiers of structured context."""
+    rows = tuple(_Description(plan.in_flight, profile, tier_of).rows()) if plan.in_flight is not None else ()
     return Explanation(
         trace=trace.name,
         request=number,
@@ -133,7 +138,8 @@ def describe(plan: Plan, profile: CacheProfile, trace: Trace, number: int) -> Ex
 class _Description:
     """The rows of one draft: the layout that was chosen, or the client's own where that is sent."""
 
-    def __init__(self, in_flight: InFlight, profile: CacheProfile) -> None:
+    def __init__(self, in_flight: InFlight, profile: CacheProfile, tier_of: TierOf) -> None:
+        self._tier_of = tier_of
         analysis = self._analysis = in_flight.analysis
         chosen = analysis.choice
         if in_flight.sends_own:
@@ -174,6 +180,9 @@ class _Description:
 
     def _tier(self, element: Element) -> str:
         """Of a message of several pieces the least stable one's."""
+        given = self._tier_of(element)
+        if given is not None:
+            return given
         items = [element.item] if element.item is not None else []
         if element.kind is ElementKind.WHOLE:
             items = list(next(g for g in self._analysis.recognised.groups if g.message == element.message).items)

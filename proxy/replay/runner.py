@@ -13,6 +13,7 @@ from proxy.core.providers import CacheProfile, Dialect
 from proxy.core.providers.affinity_key import EMBEDDED
 from proxy.core.reasons import Reason
 from proxy.core.recognition.pieces import Recogniser
+from proxy.core.request.element import Element
 from proxy.core.request.route import Route
 from proxy.core.request.routing_fields import head_of
 from proxy.core.request.tokens import Encode, TokenCounter, quick
@@ -144,6 +145,10 @@ class Ours:
     def assembled(self, step: Step) -> AssembledChat | None:
         """The request with its structured context as messages; None where it has none."""
         return self._contexts.assembled(step, _ACCOUNT) if self._contexts is not None else None
+
+    def tier_of(self, element: Element) -> str | None:
+        """The tier of an element of the last request that was assembled; None where none was."""
+        return self._contexts.tier_of(element) if self._contexts is not None else None
 
     def send(self, step: Step, chat: AssembledChat | None = None) -> Plan:
         """Plan a request and send it; ``chat`` is the same request, where it was assembled. The body of the returned

@@ -2,13 +2,17 @@
 
 from dataclasses import replace
 
+from proxy.core.layout.tiers import Tier
 from proxy.core.modes import Mode
+from proxy.core.planner.analysis import tier_name
 from proxy.core.planner.plan import Plan
 from proxy.core.planner.planner import TierPlanner
+from proxy.core.request.element import Element, ElementKind
 from proxy.core.request.parsed_body import ParsedBody, parse_body
 from proxy.core.request.route import Route
 from proxy.core.structured.blocks import file_block
 from proxy.core.structured.chat import AssembledChat, section_of
+from proxy.core.structured.economic import in_tiers
 from proxy.core.wire.json_body import Unreadable, members_of
 from proxy.core.wire.surrogates import text_json
 from proxy.errors import InvalidRequest, MissingContent
@@ -21,6 +25,8 @@ class ReplayedContexts:
 
     def __init__(self, assembler: ContextAssembler) -> None:
         self._assembler = assembler
+        self._items: dict[str, Tier] = {}
+        self._messages: list[Tier] = []
 
     def assembled(self, step: Step, scope: str) -> AssembledChat | None:
         """The request with its context as messages; None for one without such a section. Raises TraceError where the
@@ -48,8 +54,24 @@ class ReplayedContexts:
         """The plan of an assembled request."""
         placement = self._assembler.place(chat, route.profile)
         arranged = self._assembler.arrange(chat, placement, route.profile, mode)
+        shown = arranged.assembly
+        if placement is not None:
+            self._items = placement.tier_of()
+            shown = in_tiers(shown, placement) if arranged.kind == "economic" else shown
+        self._messages = [block.tier for block in shown.blocks for _ in block.messages]
         route = replace(route, hint=chat.context.session)
         return arranged.concluded(planner.plan(arranged.body, route, arranged.mode, now), mode)
+
+    def tier_of(self, element: Element) -> str | None:
+        """The tier in which an element of the last request stands, by the conversation's own tracker: that of the file,
+        or else of the message. It is empty for what is in no tier, and None where nothing was assembled."""
+        if not self._messages:
+            return None
+        name = element.item.key.partition("/")[2].partition("#")[0] if element.item is not None else ""
+        if name in self._items:
+            return tier_name(self._items[name])
+        tier = self._messages[element.message] if 0 <= element.message < len(self._messages) else Tier.ACTIVE
+        return tier_name(tier) if tier is not Tier.ACTIVE or element.kind is not ElementKind.MESSAGE else ""
 
 
 def lost_items(chat: AssembledChat, body: bytes) -> list[str]:

@@ -109,6 +109,16 @@ def test_a_conversation_without_a_name_is_known_by_how_it_begins() -> None:
     assert first.session == later.session != other.session
 
 
+def test_a_marker_that_a_client_moves_does_not_change_how_a_conversation_is_known() -> None:
+    subject = assembler()
+    marked: Any = [{"type": "text", "text": "q1", "cache_control": {"type": "ephemeral"}}]
+    plain: Any = [{"type": "text", "text": "q1"}]
+
+    assert (
+        assembled(subject, {"files": []}, marked).session == assembled(subject, {"files": []}, plain, "a", "q2").session
+    )
+
+
 def test_the_session_that_a_header_names_counts_where_the_section_names_none() -> None:
     subject = assembler()
 

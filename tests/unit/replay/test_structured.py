@@ -68,6 +68,14 @@ def test_explain_shows_the_files_and_their_tiers() -> None:
     assert tiers["user: file:hot.md"] == "active"
 
 
+def test_explain_shows_the_tiers_in_which_policy_classic_sends_the_files() -> None:
+    tiers = {row.what: row.tier for row in explain_request(session(), wanted("classic"), 8).rows}
+
+    assert tiers["user: file:kept.py"] == "L3"
+    assert tiers["user: file:hot.md"] == "active"
+    assert [tier for what, tier in tiers.items() if what.startswith("system: ")] == ["L0"]
+
+
 def assembled(body: dict[str, Any]) -> AssembledChat | None:
     contexts = ReplayedContexts(wanted().assembler())  # type: ignore[misc]
     return contexts.assembled(Step(0.0, "s", orjson.dumps(body)), "scope")
