@@ -9,8 +9,11 @@ optional extra ``symbols``. Without that extra it registers no indexer.
 import importlib
 import importlib.util
 import logging
+import threading
+from collections.abc import Mapping, Sequence
 
-from proxy.core.structured.symbol_index import SymbolIndexer
+from proxy.core.structured.context import ContextFile
+from proxy.core.structured.symbol_index import SymbolIndexer, SymbolMap
 from proxy.hookspecs import hookimpl
 
 _log = logging.getLogger("stratiform")
@@ -27,5 +30,23 @@ def register_symbol_indexers() -> list[SymbolIndexer]:
     if not is_installed():
         _log.info("no symbol index: install the extra `symbols` for one (stratiform[symbols])")
         return []
-    indexer: SymbolIndexer = importlib.import_module("plugins.symbol_index.indexer").TreeSitterIndexer()
-    return [indexer]
+    return [LazyIndexer()]
+
+
+class LazyIndexer:
+    """The index, whose parsers are loaded when it is asked for the first time: most proxies never are."""
+
+    name = "tree-sitter"
+    priority = 100
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._made: SymbolIndexer | None = None
+
+    def index(self, files: Sequence[ContextFile], aliases: Mapping[str, str]) -> SymbolMap:
+        """The symbols of these files. Several threads may call this at once."""
+        with self._lock:
+            if self._made is None:
+                self._made = importlib.import_module("plugins.symbol_index.indexer").TreeSitterIndexer()
+            made = self._made
+        return made.index(files, aliases)

@@ -119,15 +119,15 @@ def _check_turns(placement: Placement, history: Sequence[HistoryItem]) -> None:
 def test_what_stays_in_a_tier_keeps_its_place_and_what_comes_stands_behind_it(
     policy: ClassicPolicy, session: list[Shown]
 ) -> None:
-    """What stays in a tier is a beginning of it, so that the provider's cache holds for the beginning. Where small
-    tiers fall, a piece may graduate and fall back within one response, and stands last then."""
+    """What stays in one of the tiers L0 to L3 is a beginning of it, so that the provider's cache holds for the
+    beginning. Where small tiers fall, a piece may graduate and fall back within one response, and stands last then."""
     tracker = ContextTracker(TokenCounter(), policy)
     before = tracker.placement(StructuredContext(), ())
     for context, history in session:
         now = tracker.placement(context, history)
         # What the request before did not show, for it could not be read or no map was sent, comes back to its place.
         hidden = {key.partition(":")[2] for key in tracker.tracked} - _paths(before)
-        for tier in Tier:
+        for tier in CACHED:
             old, new = before.tiers[tier], now.tiers[tier]
             for was, now_is in ((old.symbols, new.symbols), (old.files, new.files)):
                 rest = [path for path in now_is if path not in hidden | context.removed]

@@ -8,7 +8,7 @@ from tree_sitter import Node
 from plugins.symbol_index.extract import VALUE, Import, Place, Rules, Source, Symbol
 from plugins.symbol_index.languages.signatures import parameters, returned
 
-_NAMES = re.compile(r"(\w++(?:\s*+,\s*+\w++)*+)\s++\S")
+_NAMES = re.compile(r"\A(\w++(?:\s*+,\s*+\w++)*+)\s++\S")
 _MARKS = {"struct_type": "t", "interface_type": "i"}
 _BLANK = frozenset({"_"})
 

@@ -10,7 +10,7 @@ from plugins.symbol_index.extract import Source
 _MOST_PARAMETERS = 12
 _MOST_TYPE_CHARS = 24
 _LEADING_NAME = re.compile(r"(?:(?:public|private|protected|readonly|override)\s++)*+((?:\.\.\.|\*{1,2}|&)?+[\w$]++)")
-_LAST_NAME = re.compile(r"(\$?+[^\W\d]\w*+)(?=[\s\[\])(]*+(?:=|\Z))")
+_LAST_NAME = re.compile(r"(?<![\w$])(\$?+[^\W\d]\w*+)(?=[\s\[\])(]*+(?:=|\Z))")
 
 
 def parameters(node: Node | None, source: Source, name_of: Callable[[str], str], left_out: frozenset[str]) -> str:

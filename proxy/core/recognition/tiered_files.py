@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from proxy.core.recognition.pieces import MOST_PIECES, Bound, TooMuch
 
 _FENCE = "```"
-_FENCE_LINE = re.compile("(`{3,})\n")
+_FENCE_LINE = re.compile("(?<!`)(`{3,}+)\n")
 _MOST_PATH_CHARS = 512
 _INCLUDED = "These files are included for reference:\n\n"
 

@@ -23,6 +23,7 @@ _EXPECTED = re.compile(r"Expected `([a-z |]{1,80})`(?:, got `([a-z]{1,20})`| of 
 _MOST_NAME_CHARS = 64
 _SEARCHED_BYTES = 8 << 20
 _HALF = re.compile("[\ud800-\udfff]")
+_STEP = re.compile(r"[.\[]")
 _FIELD = re.compile("[a-z_]{1,40}")
 _WORDS = MappingProxyType(
     {
@@ -52,7 +53,7 @@ def refused(error: msgspec.ValidationError, param: str, choices: Mapping[str, tu
             f"'{param}' needs a field '{required[1]}'", param=f"{param}.{required[1]}", code="missing_field"
         )
     if text.startswith("Invalid enum value"):
-        allowed = ", ".join(choices.get(re.split(r"[.\[]", param.rstrip("[].0123456789"))[-1], ()))
+        allowed = ", ".join(choices.get(_STEP.split(param.rstrip("[].0123456789"))[-1], ()))
         return InvalidRequest(f"'{param}' must be one of {allowed}", param=param, code="invalid_value")
     if expected := _EXPECTED.match(text):
         return _unexpected(expected, param)
