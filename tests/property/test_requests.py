@@ -1,6 +1,7 @@
 """Any request body gives the provider's answer or an error in OpenAI's shape, and is settled once."""
 
 import asyncio
+import json
 
 import orjson
 from hypothesis import example, given
@@ -63,5 +64,14 @@ def test_a_chat_request_is_answered_or_refused(body: bytes) -> None:
 @given(BODIES)
 @example(b"\x00\x00")
 @example(b"\x00\x00\x00\x18ftypisom")
-def test_other_paths_take_anything(body: bytes) -> None:
-    assert exchange(body, chat=False) == (200, ANSWER)
+@example(b"\x00\x00\x00{")
+@example(b'{"stratiform":false}')
+def test_other_paths_take_anything_but_wide_encodings_and_structured_context(body: bytes) -> None:
+    status, answer = exchange(body, chat=False)
+    if status == 200:
+        assert answer == ANSWER
+        return
+    code = orjson.loads(answer)["error"]["code"]
+    is_wide = not json.detect_encoding(body).startswith("utf-8")
+    assert (status, code) == (400, "invalid_encoding" if is_wide else "structured_form_unavailable")
+    assert is_wide or b"stratiform" in body.lower() or b"\\u" in body

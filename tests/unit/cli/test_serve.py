@@ -158,5 +158,6 @@ def cpu_s(code: str, *arguments: str) -> float:
 
 @pytest.mark.slow
 def test_starting_costs_little_more_than_the_frameworks_do(config: str) -> None:
-    """Twice as much: ready after 0.9 s on a 2-core machine. As a ratio, since seconds grow beside other work."""
-    assert min(cpu_s(BUILD, config) for _ in range(2)) < 3.5 * min(cpu_s(FRAMEWORKS) for _ in range(2))
+    """Less than four times as much, the table of tokens included: 1.3 s of the processor on a 2-core machine. As a
+    ratio, since seconds grow beside other work."""
+    assert min(cpu_s(BUILD, config) for _ in range(2)) < 4.5 * min(cpu_s(FRAMEWORKS) for _ in range(2))
