@@ -13,6 +13,7 @@ from proxy.core.structured.map_chunks import MapChunks
 
 SECTION = "stratiform"
 """The member of the body in which a client says what its context consists of."""
+_SHORT_BYTES = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,9 +38,6 @@ class AssembledChat:
 def section_of(members: Mapping[str, Raw | bytes] | None) -> Raw | bytes | None:
     """The section, where it says anything."""
     raw = (members or {}).get(SECTION)
-    if raw is None or bytes(memoryview(raw)[:8]).strip() == b"null":
+    if raw is None or (len(raw) < _SHORT_BYTES and b"".join(bytes(raw).split()) in (b"null", b"{}")):
         return None
-    return None if len(raw) < _SHORT and b"".join(bytes(raw).split()) in (b"null", b"{}") else raw
-
-
-_SHORT = 64
+    return raw
