@@ -65,6 +65,30 @@ _reviews = st.fixed_dictionaries(
 ) | st.fixed_dictionaries({"digest": _texts.map(text_digest)})
 
 
+_TERMS = ("chunk_messages", "chunk_tokens", "keep_messages", "keep_tokens")
+_counts = st.none() | st.integers(1, 10_000_000)
+
+
+@st.composite
+def _panels(draw: st.DrawFn) -> list[dict[str, Any]]:
+    panels = []
+    for number in range(draw(st.integers(0, 3))):
+        optional = {"kind": st.sampled_from([None, "file", "own_thing"]), "header": st.none() | _lines}
+        rest = draw(st.fixed_dictionaries({"content": _texts}, optional=optional))
+        panels.append({"id": f"P{number}", **rest})
+    return panels
+
+
+@st.composite
+def _metas(draw: st.DrawFn) -> list[dict[str, Any]]:
+    metas = []
+    for index in draw(st.lists(st.integers(0, 9), max_size=3, unique=True)):
+        status = draw(st.sampled_from(["active", "deleted", "detached", "summarized"]))
+        said = {"tl_dr": "In short."} if status == "summarized" else draw(st.sampled_from([{}, {"tl_dr": None}]))
+        metas.append({"index": index, "status": status, **said})
+    return metas
+
+
 @st.composite
 def forms(draw: st.DrawFn) -> dict[str, Any]:
     """A valid section, that says at least one thing."""
@@ -83,5 +107,9 @@ def forms(draw: st.DrawFn) -> dict[str, Any]:
         "modified": st.none() | st.lists(_paths(), max_size=3),
         "broken": st.none() | st.lists(st.sampled_from(["L0", "L1", "L2", "L3"]), max_size=5),
         "assembly": st.sampled_from([None, "tiered", "flat"]),
+        "panels": st.none() | _panels(),
+        "messages_meta": st.none() | _metas(),
+        "detach": st.none() | st.booleans() | st.fixed_dictionaries({}, optional=dict.fromkeys(_TERMS, _counts)),
+        "compaction": st.none() | st.booleans(),
     }
     return draw(st.fixed_dictionaries({}, optional=optional).filter(bool))

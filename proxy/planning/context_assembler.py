@@ -110,6 +110,9 @@ class ContextAssembler:
         if "messages" not in sent.members:
             raise InvalidRequest("the request has no 'messages'", param="messages", code="missing_messages")
         form = read_form(sent.members[SECTION]) or StructuredForm()
+        if form.has_history or form.compaction:
+            message = f"'{SECTION}.panels', 'messages_meta' and 'compaction' are not available yet: leave them out"
+            raise InvalidRequest(message, param=f"{SECTION}.panels", code="structured_field_unavailable")
         return form, Conversation.of(sent.raws())
 
     def resolve(self, form: StructuredForm, conversation: Conversation, scope: str, hint: str) -> "Resolved":

@@ -77,7 +77,7 @@ def test_a_digest_that_is_not_known_is_a_409_that_names_it_and_is_not_repeated(s
     patient.close()
 
 
-@pytest.mark.parametrize("field", ["panels", "messages_meta", "prompts", "window", "compaction"])
+@pytest.mark.parametrize("field", ["prompts", "window"])
 def test_fields_that_are_not_assembled_yet_are_refused_by_name(start: Start, field: str) -> None:
     provider = scripted()
     with pytest.raises(openai.BadRequestError) as found:

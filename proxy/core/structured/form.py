@@ -25,11 +25,15 @@ from proxy.core.structured.form_json import (
     FileJson,
     FormJson,
     ReviewJson,
+    StatusName,
     SymbolJson,
     TierName,
     UrlJson,
     members_in,
 )
+from proxy.core.structured.history.metas import MessageMeta
+from proxy.core.structured.live_form import DetachWish, read_detach, read_metas, read_panels
+from proxy.core.structured.panels.panel import Panel
 from proxy.core.structured.paths import check_distinct, clean_paths
 from proxy.core.structured.refusals import half_pair, refused
 from proxy.core.structured.review import NamedReview, ReviewChange, ReviewField, SentReview, review_json
@@ -57,7 +61,9 @@ class Assembly(StrEnum):
     FLAT = "flat"
 
 
-_CHOICES: Mapping[str, tuple[str, ...]] = MappingProxyType({"broken": get_args(TierName), "assembly": tuple(Assembly)})
+_CHOICES: Mapping[str, tuple[str, ...]] = MappingProxyType(
+    {"broken": get_args(TierName), "assembly": tuple(Assembly), "status": get_args(StatusName)}
+)
 
 
 class FormFile(msgspec.Struct, frozen=True, gc=False):
@@ -76,7 +82,11 @@ class StructuredForm:
     """The fields of one request. Paths are clean, and stand once in ``files``, ``symbols`` and ``tree``. ``tree`` is
     None where no tree is shown; where the client asks for the listed files it has their paths, in their order.
     ``symbols`` and ``legend`` are empty, too, where the client wants no map of the repository (``has_repo_map`` says
-    so)."""
+    so).
+
+    ``metas`` are by the index of the request's message. ``has_history``: the client sends panels or metas, so that the
+    rules of the history hold (``proxy.core.structured.history``); ``detach`` and ``compaction`` say which of the
+    optional ones."""
 
     files: tuple[FormFile, ...] = ()
     symbols: Mapping[str, str] = field(default_factory=dict)
@@ -91,6 +101,11 @@ class StructuredForm:
     modified: frozenset[str] = frozenset()
     broken: frozenset[Tier] = frozenset()
     assembly: Assembly = Assembly.TIERED
+    panels: tuple[Panel, ...] = ()
+    metas: Mapping[int, MessageMeta] = field(default_factory=dict)
+    has_history: bool = False
+    detach: DetachWish = None
+    compaction: bool = False
 
 
 def read_form(raw: Raw | bytes | None) -> StructuredForm | None:
@@ -160,6 +175,11 @@ def _form(form: FormJson) -> StructuredForm:
         modified=frozenset(clean_paths(form.modified or (), f"{NAME}.modified")),
         broken=frozenset(Tier[name] for name in form.broken or ()),
         assembly=Assembly(form.assembly or Assembly.TIERED),
+        panels=read_panels(form.panels or (), f"{NAME}.panels"),
+        metas=read_metas(form.messages_meta or (), f"{NAME}.messages_meta"),
+        has_history=isinstance(form.panels, list) or isinstance(form.messages_meta, list),
+        detach=read_detach(form.detach, f"{NAME}.detach"),
+        compaction=form.compaction is True,
     )
 
 

@@ -17,12 +17,16 @@ MOST_DIFFS = 5_000
 MOST_URL_CHARS = 8_192
 MOST_TITLE_CHARS = 4_096
 MOST_SESSION_CHARS = 512
+MOST_PANELS = 500
+MOST_METAS = 20_000
+MOST_KIND_CHARS = 64
 
 NO_CONTENT = Raw(b"")
 """What ``content`` is where a file has no such field."""
 
 _Paths = Annotated[list[str], Meta(max_length=MOST_PATHS)]
 TierName = Literal["L0", "L1", "L2", "L3"]
+StatusName = Literal["active", "summarized", "deleted", "detached"]
 
 
 class FileJson(Struct, forbid_unknown_fields=True):
@@ -62,6 +66,32 @@ class ReviewJson(Struct, forbid_unknown_fields=True):
     digest: str | None | UnsetType = UNSET
 
 
+class PanelJson(Struct, forbid_unknown_fields=True):
+    """An element of ``panels``."""
+
+    id: str
+    content: str
+    kind: Annotated[str, Meta(max_length=MOST_KIND_CHARS)] | None | UnsetType = UNSET
+    header: Annotated[str, Meta(max_length=MOST_TITLE_CHARS)] | None | UnsetType = UNSET
+
+
+class MessageMetaJson(Struct, forbid_unknown_fields=True):
+    """An element of ``messages_meta``."""
+
+    index: int
+    status: StatusName
+    tl_dr: str | None | UnsetType = UNSET
+
+
+class DetachJson(Struct, forbid_unknown_fields=True):
+    """The value of ``detach`` where it says more than yes or no."""
+
+    chunk_messages: int | None | UnsetType = UNSET
+    chunk_tokens: int | None | UnsetType = UNSET
+    keep_messages: int | None | UnsetType = UNSET
+    keep_tokens: int | None | UnsetType = UNSET
+
+
 class FormJson(Struct, forbid_unknown_fields=True):
     """The whole section."""
 
@@ -78,14 +108,15 @@ class FormJson(Struct, forbid_unknown_fields=True):
     modified: _Paths | None | UnsetType = UNSET
     broken: Annotated[list[TierName], Meta(max_length=MOST_IMAGES)] | None | UnsetType = UNSET
     assembly: Literal["tiered", "flat"] | None | UnsetType = UNSET
-    panels: Raw = NO_CONTENT
-    messages_meta: Raw = NO_CONTENT
+    panels: Annotated[list[PanelJson], Meta(max_length=MOST_PANELS)] | None | UnsetType = UNSET
+    messages_meta: Annotated[list[MessageMetaJson], Meta(max_length=MOST_METAS)] | None | UnsetType = UNSET
+    detach: DetachJson | bool | None | UnsetType = UNSET
+    compaction: bool | None | UnsetType = UNSET
     prompts: Raw = NO_CONTENT
     window: Raw = NO_CONTENT
-    compaction: Raw = NO_CONTENT
 
 
-UNAVAILABLE = ("panels", "messages_meta", "prompts", "window", "compaction")
+UNAVAILABLE = ("prompts", "window")
 """Fields that a later version reads."""
 
 
@@ -96,6 +127,9 @@ def members_in(form: FormJson) -> int:
     count += sum(
         (file.content is not NO_CONTENT) + (file.digest is not UNSET) + (file.selected is not UNSET) for file in files
     )
+    count += sum(map(_members, (*(form.panels or ()), *(form.messages_meta or ()))))
+    if isinstance(form.detach, DetachJson):
+        count += _members(form.detach)
     if isinstance(form.review, ReviewJson):
         count += _members(form.review) + len(form.review.reverse_diffs or ())
     return count

@@ -113,11 +113,8 @@ def test_a_review_can_be_named_by_its_digest() -> None:
 @pytest.mark.parametrize(
     ("fields", "param", "code"),
     [
-        ({"panels": []}, "panels", "structured_field_unavailable"),
-        ({"messages_meta": None}, "messages_meta", "structured_field_unavailable"),
         ({"prompts": {}}, "prompts", "structured_field_unavailable"),
         ({"window": 1}, "window", "structured_field_unavailable"),
-        ({"compaction": True}, "compaction", "structured_field_unavailable"),
         ({"file": []}, "file", "unknown_field"),
         ({"files": [{"path": "a", "text": ""}]}, "files[0].text", "unknown_field"),
         ({"urls": [{"url": "u", "content": "", "body": ""}]}, "urls[0].body", "unknown_field"),

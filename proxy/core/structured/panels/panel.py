@@ -1,0 +1,70 @@
+"""One panel, and the kinds of panels that are known."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+
+from proxy.core.digest import digest
+from proxy.core.wire.long_text import utf8
+
+CONVERSATION = "chat"
+"""The panel that stands for the conversation itself: the conversation is sent as messages, so this panel never is."""
+HISTORY_KIND = "conversation_history"
+"""The kind of a panel that holds a frozen part of the conversation."""
+OWN_KIND = "own"
+"""What every kind that is not known counts as, in metrics and estimates."""
+
+HAZARDS: Mapping[str, float] = MappingProxyType(
+    {
+        HISTORY_KIND: 0.0,
+        "skill": 0.01,
+        "library": 0.02,
+        "tools": 0.02,
+        "memory": 0.05,
+        "tree": 0.1,
+        "file": 0.1,
+        "git": 0.2,
+        "github": 0.2,
+        "scratchpad": 0.2,
+        "todo": 0.3,
+        OWN_KIND: 0.3,
+        "logs": 0.5,
+        "spine": 0.5,
+        "statistics": 0.9,
+        "console": 0.9,
+    }
+)
+"""The probability that a panel's content changes before the next request, by its kind, before the session has shown it.
+The order is an estimate: frozen text first, what the client derives from settled state next, what counts or streams
+last. It only decides who stands in front where several panels have changed at the same time."""
+
+
+@dataclass(frozen=True, slots=True)
+class Panel:
+    """A panel as the client sends it now. ``id`` consists of ASCII letters, digits, ``_`` and ``-``, so that it can be
+    a part of a call's id; it stands once in a request. ``header`` is one line. An empty ``content`` is not shown."""
+
+    id: str
+    kind: str
+    header: str
+    content: str
+
+    @property
+    def digest(self) -> bytes:
+        """The digest of what is shown: header and content."""
+        return digest(utf8(self.header), b"\n", utf8(self.content))
+
+    @property
+    def label(self) -> str:
+        """The kind as a metric's label: one of the known kinds."""
+        return self.kind if self.kind in HAZARDS else OWN_KIND
+
+    @property
+    def hazard(self) -> float:
+        """The probability that the content changes before the next request, by the kind alone."""
+        return HAZARDS[self.label]
+
+    @property
+    def is_shown(self) -> bool:
+        """Whether the panel reaches the model."""
+        return self.id != CONVERSATION and bool(self.content)
