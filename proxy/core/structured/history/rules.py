@@ -1,0 +1,136 @@
+"""What becomes of a conversation before it is sent: what the client says of single messages, and the repairs.
+
+The rules hold in the order of ``HistoryRule``: each sees what the ones in front of it have left. What no rule touches
+stays the client's own bytes.
+"""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+from proxy.core.structured.conversation import Conversation, Turn
+from proxy.core.structured.history.groups import Entry, Group, entry_of, grouped
+from proxy.core.structured.history.merging import merged
+from proxy.core.structured.history.metas import MessageMeta, Status
+from proxy.core.structured.history.repair import repaired
+from proxy.core.wire.json_body import Unreadable, join_members, members_of
+from proxy.core.wire.surrogates import text_json
+from proxy.errors import InvalidRequest
+
+_PARAM = "stratiform.messages_meta"
+
+
+class HistoryRule(StrEnum):
+    """What changed a message, in the order in which the rules hold."""
+
+    SUMMARIZED = "summarized"
+    """The client's short form stands in place of the content."""
+    DELETED = "deleted"
+    """The client has deleted it."""
+    DETACHED = "detached"
+    """The client shows it elsewhere."""
+    EMPTY = "empty"
+    """It said nothing, and is left out."""
+    ORPHAN_CALL = "orphan-call"
+    """Calls of it had no results: they are left out, or have got placeholders."""
+    ORPHAN_RESULT = "orphan-result"
+    """It answered no call, and is left out."""
+    MERGED = "merged"
+    """It has joined the message in front of it."""
+    COMPACTED = "compacted"
+    """A summary stands in its place."""
+    FROZEN = "frozen"
+    """It stands in a panel of the history."""
+
+
+@dataclass(frozen=True, slots=True)
+class RuledHistory:
+    """A conversation as it is sent. ``origins`` has, for each message of history and prompt, its index in the client's
+    conversation, counted without the leading system messages: of merged messages the first one's, and ``MADE`` of
+    those that the client did not send. ``rules`` counts the messages that each rule has changed; a rule that has
+    changed none is not in it."""
+
+    conversation: Conversation
+    origins: tuple[int, ...]
+    rules: Mapping[HistoryRule, int]
+
+
+def ruled(conversation: Conversation, metas: Mapping[int, MessageMeta]) -> RuledHistory:
+    """The conversation by all rules but compaction and freezing. ``metas`` are by the index of the request's message.
+    The last user message always stays. The time is linear in the messages. Raises InvalidRequest for an index that
+    names no message, a system message, or the last user message where it is not to be sent as it came."""
+    turns = (*conversation.history, *conversation.prompt)
+    has_user = bool(conversation.prompt) and conversation.prompt[0].role == "user"
+    last_user = len(conversation.history) if has_user else None
+    _check(metas, conversation, last_user)
+    counts: Counter[HistoryRule] = Counter()
+    start = len(conversation.system)
+    said = _as_said(turns, {index - start: meta for index, meta in metas.items()}, counts)
+    spoken = [each for each in said if not each.shape.is_empty or each.origin == last_user]
+    counts[HistoryRule.EMPTY] += len(said) - len(spoken)
+    sent = _in_groups(spoken, counts)
+    return _result(conversation.system, sent, last_user, +counts)
+
+
+def _check(metas: Mapping[int, MessageMeta], conversation: Conversation, last_user: int | None) -> None:
+    behind_system = len(conversation.system)
+    turns = (*conversation.system, *conversation.history, *conversation.prompt)
+    for index, meta in metas.items():
+        if not 0 <= index < len(turns):
+            why = f"there is none: the request has {len(turns)}"
+        elif turns[index].is_system:
+            why = "it is a system message, which stays as it is"
+        elif last_user is not None and index == behind_system + last_user and meta.status is not Status.ACTIVE:
+            why = "it is the last user message, which is always sent as it came"
+        else:
+            continue
+        raise InvalidRequest(f"'{_PARAM}' names the message {index}, but {why}", param=_PARAM, code="invalid_index")
+
+
+def _as_said(turns: Sequence[Turn], metas: Mapping[int, MessageMeta], counts: Counter[HistoryRule]) -> list[Entry]:
+    """The messages as the client wants them."""
+    found: list[Entry] = []
+    for index, turn in enumerate(turns):
+        meta = metas.get(index)
+        if meta is not None and not meta.is_sent:
+            counts[HistoryRule(meta.status)] += 1
+            continue
+        shown = turn if meta is None or meta.status is Status.ACTIVE else _summarized(turn, meta.tl_dr)
+        counts[HistoryRule.SUMMARIZED] += shown is not turn
+        found.append(entry_of(index, shown))
+    return found
+
+
+def _summarized(turn: Turn, tl_dr: str) -> Turn:
+    """The message with a short form in place of its content. What is no object has none, and stays."""
+    try:
+        members = members_of(turn.raw)
+    except Unreadable:
+        return turn
+    content = text_json(tl_dr)
+    if "content" in members and bytes(members["content"]) == content:
+        return turn
+    return Turn(join_members(members, {"content": content}), turn.role)
+
+
+def _in_groups(entries: Sequence[Entry], counts: Counter[HistoryRule]) -> Group:
+    """The messages with calls and results matched, and neighbouring calls joined."""
+    found: Group = []
+    for group in grouped(entries):
+        whole = repaired(group)
+        joined, count = merged(whole.group)
+        counts[HistoryRule.ORPHAN_CALL] += whole.calls
+        counts[HistoryRule.ORPHAN_RESULT] += whole.results
+        counts[HistoryRule.MERGED] += count
+        found += joined
+    return found
+
+
+def _result(
+    system: tuple[Turn, ...], sent: Sequence[Entry], last_user: int | None, rules: Mapping[HistoryRule, int]
+) -> RuledHistory:
+    origins = tuple([each.origin for each in sent])
+    turns = tuple([each.turn for each in sent])
+    cut = 0 if last_user is None else origins.index(last_user)
+    return RuledHistory(Conversation(system, turns[:cut], turns[cut:]), origins, rules)
