@@ -16,11 +16,18 @@ def load_assembly_texts(folder: Path | None = None) -> AssemblyTexts:
     return AssemblyTexts(**{field.name: _text(place / f"{field.name}.md") for field in fields(AssemblyTexts)})
 
 
-def _text(file: Path) -> str:
+def prompt_text(file: Path) -> str:
+    """The text of a prompt's file, byte for byte but for blank lines around it. Raises ValueError for a file that is
+    missing, unreadable or empty."""
     try:
         text = without_front_matter(file.read_text(encoding="utf-8")).strip("\r\n")
     except (OSError, UnicodeDecodeError) as error:
         raise ValueError(f"{file} cannot be read") from error
     if not text.strip():
         raise ValueError(f"{file} holds no text")
+    return text
+
+
+def _text(file: Path) -> str:
+    text = prompt_text(file)
     return text if file.stem in _ACKNOWLEDGEMENTS else f"{text}\n\n"

@@ -1,0 +1,166 @@
+"""The decision to compact a conversation, and what comes of it.
+
+A proposal is made of a conversation that is long enough, whose oldest part can be left out, and where that pays. It
+holds the question for a model; the model's finding makes a compaction of it, or nothing.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import accumulate, takewhile
+
+from proxy.core.structured.conversation import Turn
+from proxy.core.structured.history.compaction import Compaction, compacted, compaction_of, turns_of
+from proxy.core.structured.history.compaction_finding import CompactionFinding
+from proxy.core.structured.history.compaction_gain import CompactionGain, is_window_full
+from proxy.core.structured.history.compaction_question import CompactionQuestion, question_of
+from proxy.core.structured.history.compaction_terms import CompactionTerms
+from proxy.core.structured.history.compaction_texts import CompactionTexts
+from proxy.core.structured.history.cuts import cuts
+from proxy.core.structured.history.groups import MADE
+from proxy.core.structured.history.rules import RuledHistory
+
+LEAST_CONFIDENCE = 0.5
+"""A boundary of less confidence is none."""
+
+
+@dataclass(frozen=True, slots=True)
+class CompactionPrices:
+    """What the decision goes by. ``read`` and ``write`` are what a token of the cache costs, and ``output`` what a
+    token of an answer costs, in input prices. ``requests`` is how many the conversation has had: it is expected to have
+    as many again. ``prompt_tokens`` are those of the whole last request, ``max_input_tokens`` the most that the model
+    reads, where that is known."""
+
+    read: float
+    write: float
+    output: float
+    requests: int
+    prompt_tokens: int = 0
+    max_input_tokens: int | None = None
+
+    @property
+    def is_full(self) -> bool:
+        """Whether the model's window is nearly full."""
+        return is_window_full(self.prompt_tokens, self.max_input_tokens)
+
+
+@dataclass(frozen=True, slots=True)
+class CompactionProposal:
+    """A compaction that would pay, or that is needed. ``ruled`` is the conversation without any compaction. All indices
+    are of the conversation as it is sent now: ``cut_origins`` gives for each place where it may be cut the client's
+    message behind it; ``window`` is where the newest tokens begin that stay beside a summary."""
+
+    ruled: RuledHistory
+    question: CompactionQuestion
+    known: int
+    cut_origins: tuple[tuple[int, int], ...]
+    window: int
+    dropped_bytes: int
+    gain: CompactionGain
+
+    def outcome(self, finding: CompactionFinding) -> Compaction | None:
+        """What follows from a finding; None where nothing does.
+
+        Where the newest topic begins within the newest tokens, all in front of it is left out. Else the summary takes
+        the place of all in front of the newest tokens.
+        """
+        boundary = self.question.starts[finding.boundary]
+        if finding.boundary > 0 and boundary >= self.window and finding.confidence >= LEAST_CONFIDENCE:
+            return self._cut(boundary, "")
+        size = len(finding.summary.encode())
+        if not finding.summary or size >= self.dropped_bytes:
+            return None
+        return self._cut(self.window, finding.summary)
+
+    def _cut(self, limit: int, summary: str) -> Compaction | None:
+        """The compaction at the last place that is not behind ``limit``."""
+        origins = [origin for place, origin in self.cut_origins if place <= limit]
+        return compaction_of(self.ruled, origins[-1], self.known, summary) if origins else None
+
+
+@dataclass(frozen=True, slots=True)
+class CompactionRules:
+    """What holds for every conversation: the operator's terms, and the words."""
+
+    terms: CompactionTerms
+    texts: CompactionTexts
+
+
+def history_tokens(ruled: RuledHistory, tokens: Callable[[Turn], int]) -> int:
+    """The length of a conversation without its leading system messages."""
+    return sum(map(tokens, turns_of(ruled.conversation)))
+
+
+def proposal_of(
+    ruled: RuledHistory,
+    former: Compaction | None,
+    tokens: Callable[[Turn], int],
+    rules: CompactionRules,
+    prices: CompactionPrices,
+) -> CompactionProposal | None:
+    """The proposal for a conversation, whose ``former`` compaction holds where it can; None where the conversation is
+    too short, where nothing of it can be left out, or where that would not pay. ``ruled`` is without any compaction,
+    ``tokens`` counts those of one message."""
+    terms, texts = rules.terms, rules.texts
+    sent = compacted(ruled, former, texts, terms.keep_exchanges)
+    turns = turns_of(sent.conversation)
+    sizes = [tokens(turn) for turn in turns]
+    if sum(sizes) < terms.min_history_tokens:
+        return None
+    question = question_of(sent.conversation.history, texts, terms.summary_tokens)
+    window = _window(sizes, terms.verbatim_tokens)
+    places = _places(sent, question.end, terms.keep_exchanges)
+    at = max((place for place in places if place <= window), default=0)
+    if at == 0:
+        return None
+    gone = [index for index in range(at) if not turns[index].is_system]
+    gain = CompactionGain(
+        dropped_tokens=sum(sizes[index] for index in gone),
+        summary_tokens=terms.summary_tokens,
+        behind_tokens=sum(sizes[at:]),
+        read=prices.read,
+        write=prices.write,
+        call_tokens=question.prompt_tokens + prices.output * terms.summary_tokens,
+        requests=prices.requests,
+    )
+    is_needed = prices.is_full and gain.dropped_tokens > gain.summary_tokens
+    if not (gain.pays or is_needed):
+        return None
+    return CompactionProposal(
+        ruled=ruled,
+        question=question,
+        known=_known(sent, ruled, former, question.end),
+        cut_origins=tuple((place, sent.origins[place]) for place in places),
+        window=window,
+        dropped_bytes=sum(len(turns[index].raw) for index in gone),
+        gain=gain,
+    )
+
+
+def _window(sizes: Sequence[int], verbatim_tokens: int) -> int:
+    """Where the newest messages begin that have no more tokens than these together."""
+    behind = accumulate(reversed(sizes))
+    return len(sizes) - sum(1 for _ in takewhile(lambda total: total <= verbatim_tokens, behind))
+
+
+def _places(sent: RuledHistory, end: int, keep_exchanges: int) -> tuple[int, ...]:
+    """Where the conversation may be cut: so that something is left out, that all of it was shown to the model, and that
+    the last user exchanges stay."""
+    turns = turns_of(sent.conversation)
+    found = cuts(turns)
+    keep = max(1, keep_exchanges)
+    if len(found) < keep:
+        return ()
+    own = sum(1 for _ in takewhile(lambda index: _is_ours(sent, turns, index), range(len(turns))))
+    last = min(found[-keep], end)
+    return tuple(place for place in found if own < place <= last)
+
+
+def _is_ours(sent: RuledHistory, turns: Sequence[Turn], index: int) -> bool:
+    """Whether a message at the beginning is no message that a cut leaves out for the first time."""
+    return turns[index].is_system or sent.origins[index] == MADE
+
+
+def _known(sent: RuledHistory, ruled: RuledHistory, former: Compaction | None, end: int) -> int:
+    """How many of the client's messages the model reads, itself or by the summary of what it read before."""
+    read = next(origin for origin in sent.origins[end:] if origin != MADE)
+    return read if former is None or sent is ruled else max(read, former.known)

@@ -1,0 +1,60 @@
+"""Conversations for tests of compactions, in a short notation.
+
+``u1 a5 u1`` is a user message of 1,000 tokens, an answer of 5,000 and another user message. ``s`` is a system message,
+``c`` an assistant's call of a tool, ``r`` the result of the call in front of it. In what is sent, ``S`` is the pair of
+messages that a summary stands in.
+"""
+
+from typing import Any
+
+import orjson
+
+from proxy.app.compaction_texts import load_compaction_texts
+from proxy.core.structured.conversation import Conversation, Turn
+from proxy.core.structured.history.compaction_proposal import CompactionPrices, CompactionRules
+from proxy.core.structured.history.compaction_terms import CompactionTerms
+from proxy.core.structured.history.rules import RuledHistory, ruled
+
+TEXTS = load_compaction_texts()
+RULES = CompactionRules(CompactionTerms(), TEXTS)
+UNCACHED = CompactionPrices(read=1.0, write=1.0, output=5.0, requests=10)
+CACHED = CompactionPrices(read=0.1, write=1.25, output=5.0, requests=10)
+_ROLES = {"u": "user", "a": "assistant", "s": "system", "c": "assistant", "r": "tool"}
+
+
+def messages_of(talk: str) -> list[dict[str, Any]]:
+    """The messages. Each says its own number, for which system messages do not count, and its tokens."""
+    found: list[dict[str, Any]] = []
+    call = ""
+    for word in talk.split():
+        number = sum(1 for message in found if message["role"] != "system")
+        message: dict[str, Any] = {"role": _ROLES[word[0]], "content": f"{number}: {word}"}
+        if word[0] == "c":
+            call = f"call-{number}"
+            function = {"name": "run", "arguments": "{}"}
+            message["tool_calls"] = [{"id": call, "type": "function", "function": function}]
+        if word[0] == "r":
+            message["tool_call_id"] = call
+        found.append(message)
+    return found
+
+
+def ruled_of(talk: str) -> RuledHistory:
+    """The conversation, by all rules in front of a compaction."""
+    return ruled(Conversation.of([orjson.dumps(message) for message in messages_of(talk)]), {})
+
+
+def tokens(turn: Turn) -> int:
+    """The tokens that a message of this notation says it has; a summary has 500."""
+    word = str(orjson.loads(turn.raw)["content"]).partition(": ")[2]
+    return round(float(word[1:]) * 1000) if word[:1] in _ROLES and word else 500
+
+
+def sent(found: RuledHistory) -> str:
+    """What is sent, in the same notation."""
+    contents = [orjson.loads(turn.raw)["content"] for turn in found.conversation]
+    return " ".join(
+        "S" if content.startswith(TEXTS.header) else content.partition(": ")[2]
+        for content in contents
+        if content != TEXTS.ok
+    )

@@ -1,0 +1,234 @@
+"""When a conversation is compacted, and what is sent afterwards: the rules as a table."""
+
+from dataclasses import replace
+
+import orjson
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from proxy.core.structured.history.compaction import Compaction, compacted, turns_of
+from proxy.core.structured.history.compaction_finding import CompactionFinding
+from proxy.core.structured.history.compaction_proposal import (
+    CompactionPrices,
+    CompactionProposal,
+    CompactionRules,
+    proposal_of,
+)
+from proxy.core.structured.history.compaction_terms import CompactionTerms
+from tests.compactions import CACHED, RULES, TEXTS, UNCACHED, ruled_of, sent, tokens
+
+LONG = "u1 a5 u1 a5 u1 a5 u1 a5 u1"
+"""25,000 tokens, a little more than the least."""
+TAIL = "u1 a7 u1 a7 u1 a7 u.4 a.4 u.4 a.4 u.4 a.4 u.4"
+"""The newest 4,000 tokens are the last seven messages."""
+
+
+def compaction(
+    talk: str,
+    boundary: int = 0,
+    confidence: float = 1.0,
+    *,
+    rules: CompactionRules = RULES,
+    prices: CompactionPrices = UNCACHED,
+    summary: str = "In short.",
+) -> Compaction | None:
+    proposal = proposal_of(ruled_of(talk), None, tokens, rules, prices)
+    return proposal and proposal.outcome(CompactionFinding(boundary, confidence, summary))
+
+
+# what holds | the conversation | boundary and confidence of the finding | what is sent
+OUTCOMES = [
+    # The floor: nothing below 24,000 tokens, and 24,000 are enough.
+    ("below the floor", "u1 a9 u1 a10 u1 a.9 u1", 0, 1.0, "u1 a9 u1 a10 u1 a.9 u1"),
+    ("at the floor", "u1 a9 u1 a10 u1 a1 u1", 0, 1.0, "S u1 a1 u1"),
+    # A summary and the newest tokens, as long as there is no newer topic.
+    ("one topic", LONG, 0, 1.0, "S u1 a5 u1"),
+    ("a topic before the newest tokens", LONG, 4, 1.0, "S u1 a5 u1"),
+    ("one topic and short messages", TAIL, 0, 1.0, "S u.4 a.4 u.4 a.4 u.4 a.4 u.4"),
+    ("the newest tokens begin between a question and its answer", "u1 a9 u1 a9 u1 a1 u1 a1 u1", 0, 1.0,
+     "S u1 a1 u1 a1 u1"),
+    ("an answer larger than the window", "u1 a9 u1 a9 u1 a9 u1 a9 u1", 0, 1.0, "S u1 a9 u1"),
+    # The conversation goes on from the newest topic where that begins within the newest tokens.
+    ("a topic within the newest tokens", TAIL, 8, 1.0, "u.4 a.4 u.4 a.4 u.4"),
+    ("a topic where the newest tokens begin", TAIL, 6, 1.0, "u.4 a.4 u.4 a.4 u.4 a.4 u.4"),
+    ("a topic one message in front of them", TAIL, 5, 1.0, "S u.4 a.4 u.4 a.4 u.4 a.4 u.4"),
+    ("a topic at an answer begins with its question", TAIL, 9, 1.0, "u.4 a.4 u.4 a.4 u.4"),
+    # Half sure is sure enough.
+    ("a sure boundary", TAIL, 8, 0.5, "u.4 a.4 u.4 a.4 u.4"),
+    ("an unsure boundary", TAIL, 8, 0.49, "S u.4 a.4 u.4 a.4 u.4 a.4 u.4"),
+    ("no boundary, however sure", TAIL, 0, 1.0, "S u.4 a.4 u.4 a.4 u.4 a.4 u.4"),
+    # Two user exchanges stay in any case.
+    ("a topic within the last exchange but one", TAIL, 11, 1.0, "u.4 a.4 u.4"),
+    ("exchanges larger than the window stay", "u1 a9 u1 a9 u1 a9 u5", 0, 1.0, "S u1 a9 u5"),
+    ("two exchanges are all there is", "u1 a15 u9", 0, 1.0, "u1 a15 u9"),
+    ("one exchange is all there is", "u25", 0, 1.0, "u25"),
+    ("nobody has asked yet", "a25 a1", 0, 1.0, "a25 a1"),
+    ("three exchanges lose the first", "u1 a15 u1 a5 u2", 0, 1.0, "S u1 a5 u2"),
+    # Tool groups stay whole.
+    ("calls go with their results", "u1 c1 r9 a1 u1 c1 r9 a2 u1 a1 u1", 0, 1.0, "S u1 a1 u1"),
+    ("no cut within a loop of tools", "u1 a9 u1 c1 r9 c1 r9 a1 u1 a1 u1", 0, 1.0, "S u1 c1 r9 c1 r9 a1 u1 a1 u1"),
+    ("a loop that is under way stays", "u1 a9 u1 a9 u1 a9 u1 c1 r9 c1 r9", 0, 1.0, "S u1 a9 u1 c1 r9 c1 r9"),
+    ("a topic within a loop begins with its question", "u1 a10 u1 a9 u.4 c.4 r.4 a.4 u.4 a.4 u.4 a.4 u.4", 6, 1.0,
+     "u.4 c.4 r.4 a.4 u.4 a.4 u.4 a.4 u.4"),
+    # System messages stay.
+    ("system text in front", "s1 u1 a9 u1 a9 u1 a5 u1 a5 u1", 0, 1.0, "s1 S u1 a5 u1"),
+    ("system text within", "u1 a9 s1 u1 a9 u1 a5 u1 a5 u1", 0, 1.0, "s1 S u1 a5 u1"),
+    ("system text behind the cut", "u1 a9 u1 a9 u1 a5 u1 a5 s1 u1", 0, 1.0, "S u1 a5 s1 u1"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "talk", "boundary", "confidence", "expected"), OUTCOMES)
+def test_what_is_sent_behind_a_finding(name: str, talk: str, boundary: int, confidence: float, expected: str) -> None:
+    assert sent(compacted(ruled_of(talk), compaction(talk, boundary, confidence), TEXTS)) == expected, name
+
+
+def full(prompt_tokens: int) -> CompactionPrices:
+    """A prompt of so many tokens in a window of 100,000, and no further request expected."""
+    return replace(CACHED, requests=0, prompt_tokens=prompt_tokens, max_input_tokens=100_000)
+
+
+def shown(proposal: CompactionProposal) -> str:
+    """What the model reads of the conversation."""
+    text = orjson.loads(proposal.question.messages)[1]["content"]
+    assert isinstance(text, str)
+    return text
+
+
+# what holds | the conversation | prices | whether it is compacted
+DECISIONS = [
+    ("without a cache dropping 24,000 tokens pays soon", LONG, replace(UNCACHED, requests=2), True),
+    ("not within one request, for the call reads the history, too", TAIL, replace(UNCACHED, requests=0), False),
+    ("a cached history is nearly free to keep", LONG, replace(CACHED, requests=2), False),
+    ("a long session pays for it at cached prices, too", LONG, replace(CACHED, requests=30), True),
+    ("a nearly full window is compacted whatever that costs", LONG, full(85_000), True),
+    ("a window that is not that full", LONG, full(84_999), False),
+    ("a window of unknown size", LONG, replace(CACHED, requests=0, prompt_tokens=10**9), False),
+    ("a full window below the floor", "u1 a9 u1 a1 u1", full(99_000), False),
+    ("a full window with nothing to drop", "u1 a30 u1", full(99_000), False),
+    ("what would be dropped is shorter than its summary", "u.1 a.1 u24 a1 u1", UNCACHED, False),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "talk", "prices", "expected"), DECISIONS)
+def test_when_a_compaction_is_asked_for(name: str, talk: str, prices: CompactionPrices, *, expected: bool) -> None:
+    assert (proposal_of(ruled_of(talk), None, tokens, RULES, prices) is not None) is expected, name
+
+
+@pytest.mark.parametrize("summary", ["", "long " * 1_000])
+def test_a_summary_that_is_empty_or_longer_than_what_it_stands_for_changes_nothing(summary: str) -> None:
+    assert compaction(LONG, summary=summary) is None
+
+
+def test_a_topic_that_begins_anew_needs_no_summary() -> None:
+    found = compaction(TAIL, 8, summary="")
+    assert found is not None
+    assert (found.covered, found.summary) == (8, "")
+
+
+def test_the_terms_are_the_operators() -> None:
+    rules = CompactionRules(CompactionTerms(5_000, 1_000, 100, 1), TEXTS)
+    found = compaction("u1 a2 u1 a2 u1", rules=rules)
+    assert sent(compacted(ruled_of("u1 a2 u1 a2 u1"), found, TEXTS, 1)) == "S u1"
+
+
+def test_a_later_compaction_reads_the_former_summary_and_covers_more() -> None:
+    first = compaction(LONG)
+    grown = f"{LONG} a9 u1 a9 u1 a9 u1"
+    proposal = proposal_of(ruled_of(grown), first, tokens, RULES, UNCACHED)
+    assert first is not None
+    assert proposal is not None
+    assert (TEXTS.header in shown(proposal), '"0: u1"' in shown(proposal)) == (True, False)
+    second = proposal.outcome(CompactionFinding(0, 1.0, "Anew."))
+    assert second is not None
+    assert second.covered > first.covered
+    assert sent(compacted(ruled_of(grown), second, TEXTS)) == "S u1 a9 u1"
+
+
+def test_a_former_compaction_that_holds_no_longer_is_not_read() -> None:
+    first = compaction(LONG)
+    other = LONG.replace("a5", "a6") + " a9 u1"
+    proposal = proposal_of(ruled_of(other), first, tokens, RULES, UNCACHED)
+    assert proposal is not None
+    assert TEXTS.header not in shown(proposal)
+
+
+def test_nothing_is_left_out_that_the_model_was_not_shown() -> None:
+    talk = "u1 a1 " * 60 + "u1"
+    proposal = proposal_of(ruled_of(talk), None, tokens, RULES, UNCACHED)
+    assert proposal is not None
+    found = proposal.outcome(CompactionFinding(0, 1.0, "In short."))
+    assert found is not None
+    assert (found.covered, found.known, proposal.question.end) == (50, 50, 50)
+
+
+def test_the_prompt_is_not_shown_so_that_it_can_be_rewritten() -> None:
+    proposal = proposal_of(ruled_of(LONG), None, tokens, RULES, UNCACHED)
+    assert proposal is not None
+    assert ("7: a5" in shown(proposal), "8: u1" in shown(proposal)) == (True, False)
+    found = proposal.outcome(CompactionFinding(0, 1.0, "In short."))
+    rewritten = LONG.removesuffix("u1") + "u2"
+    assert sent(compacted(ruled_of(rewritten), found, TEXTS)) == "S u1 a5 u2"
+
+
+_WORDS = st.sampled_from(["u1", "u.2", "a1", "a8", "s.1", "c1 r3", "c1 r3 c1 r9", "c1"])
+_TALKS = st.lists(_WORDS, max_size=40).map(lambda words: " ".join([*words, "u1"]))
+_FINDINGS = st.tuples(st.integers(0, 49), st.floats(0, 1))
+
+
+_EAGER = CompactionRules(CompactionTerms(min_history_tokens=3_000, verbatim_tokens=2_000, summary_tokens=10), TEXTS)
+
+
+def _proposed(talk: str, finding: tuple[int, float]) -> Compaction | None:
+    proposal = proposal_of(ruled_of(talk), None, tokens, _EAGER, replace(UNCACHED, requests=1_000))
+    if proposal is None:
+        return None
+    return proposal.outcome(CompactionFinding(finding[0] % len(proposal.question.starts), finding[1], "In short."))
+
+
+@given(_TALKS, _FINDINGS)
+def test_the_last_two_user_exchanges_are_always_sent_whole(talk: str, finding: tuple[int, float]) -> None:
+    words = ruled_of(talk).conversation
+    found = compacted(ruled_of(talk), _proposed(talk, finding), TEXTS)
+    turns = turns_of(words)
+    users = [index for index, turn in enumerate(turns) if turn.role == "user"]
+    last = turns[users[-2] if len(users) > 1 else 0 :]
+    assert turns_of(found.conversation)[-len(last) :] == last
+
+
+@given(_TALKS, _FINDINGS)
+def test_what_is_sent_is_the_end_of_the_conversation_behind_one_summary_at_most(
+    talk: str, finding: tuple[int, float]
+) -> None:
+    ruled, made = ruled_of(talk), _proposed(talk, finding)
+    found = compacted(ruled, made, TEXTS)
+    if made is None:
+        assert found == ruled
+        return
+    turns, before = turns_of(found.conversation), turns_of(ruled.conversation)
+    pair = TEXTS.pair(made.summary)
+    kept = [turn for turn in before[: made.covered] if turn.is_system]
+    behind = turns[len(kept) + len(pair) :]
+    assert turns[: len(kept) + len(pair)] == (*kept, *pair)
+    assert behind == before[-len(behind) :]
+    assert behind[0].role == "user"
+    assert len(found.origins) == len(turns)
+
+
+@given(_TALKS, _FINDINGS, st.lists(_WORDS, max_size=8))
+def test_a_conversation_that_grows_keeps_the_same_beginning(
+    talk: str, finding: tuple[int, float], more: list[str]
+) -> None:
+    made = _proposed(talk, finding)
+    first = turns_of(compacted(ruled_of(talk), made, TEXTS).conversation)
+    grown = turns_of(compacted(ruled_of(" ".join([talk, *more, "u1"])), made, TEXTS).conversation)
+    # A call at the very end is completed by what follows.
+    settled = len(first) - (2 if "c1" in talk.split()[-2:] else 0)
+    assert grown[:settled] == first[:settled]
+
+
+@given(_TALKS, _FINDINGS)
+def test_to_compact_twice_is_to_compact_once(talk: str, finding: tuple[int, float]) -> None:
+    made = _proposed(talk, finding)
+    once = compacted(ruled_of(talk), made, TEXTS)
+    assert compacted(once, made, TEXTS) == once
