@@ -18,7 +18,8 @@ from proxy.core.modes import Mode
 from proxy.core.providers import NONE
 from proxy.core.reasons import Reason
 from proxy.core.request.parsed_body import ParsedBody, parse_body
-from proxy.core.response.usage import Usage
+from proxy.core.response.stream import Outcome
+from proxy.core.response.usage import Usage, summed
 from proxy.core.structured.chat import AssembledChat
 from proxy.core.wire.edits import original_body
 from proxy.core.wire.json_body import Unreadable, parse_chat, splice
@@ -146,7 +147,14 @@ class Ledger:
 
     def price(self, exchange: Exchange) -> Settlement:
         """Free of charge."""
-        return Settlement(exchange.answer.outcome.usage)
+        usage = exchange.answer.outcome.usage
+        for further in exchange.answer.further:
+            usage = summed(usage, further.usage)
+        return Settlement(usage)
+
+    def cost(self, exchange: Exchange, outcome: Outcome) -> float:
+        """As many dollars as the prompt has tokens."""
+        return float(outcome.usage.prompt) if outcome.usage is not None else 0.0
 
     def settle(self, exchange: Exchange) -> None:
         """Keep the exchange."""

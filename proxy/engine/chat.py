@@ -17,8 +17,10 @@ from proxy.engine.addressed import addressed
 from proxy.engine.client import Client
 from proxy.engine.conclusion import Conclusion
 from proxy.engine.exchange import Exchange, ExchangeOutcome, Planned
+from proxy.engine.further_calls import PanelService
 from proxy.engine.headers import for_upstream, get
 from proxy.engine.intake import Intake
+from proxy.engine.panel_answers import PanelCalls
 from proxy.engine.passthrough import Raw
 from proxy.engine.ports import Ports, PrefixRefresher
 from proxy.engine.relay import AnswerRelay, AttemptResult, own_headers
@@ -111,7 +113,7 @@ class ChatRequests:
 
     async def _forward(self, exchange: Exchange, chat: "_Chat", plan: Plan, attempts: Attempts) -> None:
         """Send the plan, or what takes its place, until an answer is passed on. Raises ProxyError."""
-        relay = AnswerRelay(exchange, chat.client, self._ports.planner, self._conclusion)
+        relay = AnswerRelay(exchange, chat.client, self._ports.planner, self._conclusion, self._panels(exchange, chat))
         outgoing = self._outgoing(chat, plan, attempts.deployment)
         while True:
             deployment = attempts.deployment
@@ -132,6 +134,13 @@ class ChatRequests:
                     exchange.deployment = attempts.deployment
                     plan = await self._plan(exchange, chat)
                     outgoing = self._outgoing(chat, plan, attempts.deployment)
+
+    def _panels(self, exchange: Exchange, chat: "_Chat") -> PanelCalls | None:
+        """What answers calls of panels; None where the request has none."""
+        answers = chat.assembled.answers if chat.assembled is not None else None
+        if answers is None:
+            return None
+        return PanelCalls(exchange, chat.client, PanelService(answers, self._ports.meter, self._aside))
 
     async def _plan(self, exchange: Exchange, chat: "_Chat") -> Plan:
         """The planner's plan for the deployment whose turn it is. In passthrough there is nothing to plan, and the

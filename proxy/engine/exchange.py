@@ -7,6 +7,7 @@ is unix seconds and may be virtual.
 """
 
 import os
+from collections import Counter
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from time import perf_counter
@@ -111,6 +112,11 @@ class AnswerRecord:
     first_byte_s: float | None = None
     first_text_s: float | None = None
     sent_bytes: int = 0
+    further: tuple[Outcome, ...] = ()
+    """What further calls of this exchange used, each with its usage: they went on with the answer behind calls of
+    panels. ``outcome`` is of the first call, which alone is what the plan is about."""
+    panel_calls: Counter[str] = field(default_factory=Counter)
+    """Calls of the proxy's own tool by what became of them (``PanelCallOutcome``)."""
 
     @property
     def is_accepted(self) -> bool:

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from proxy.core.response.stream import Outcome
 from proxy.engine.exchange import Exchange, Settlement
 from proxy.ports import Clock, Deployment, Headers, Models, Planner, Principal, Transport, Upstream
 
@@ -26,6 +27,10 @@ class Meter(Protocol):
 
     def price(self, exchange: Exchange) -> Settlement:
         """The exchange is about to end: what it used and cost, ``exchange.lost`` included. Called once."""
+        ...
+
+    def cost(self, exchange: Exchange, outcome: Outcome) -> float:
+        """USD that one answer of the exchange costs by what it reports; 0 where nobody knows. Nothing is counted."""
         ...
 
     def settle(self, exchange: Exchange) -> None:

@@ -1,8 +1,7 @@
 """From the upstream to the client: one attempt to have a call answered, and its answer passed on as it arrives."""
 
-import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 from enum import Enum, auto
 
 from proxy.core.money.cancelling import runs_on
@@ -15,6 +14,8 @@ from proxy.engine.conclusion import Conclusion
 from proxy.engine.error_shape import is_bare, shaped
 from proxy.engine.exchange import Exchange, ExchangeOutcome
 from proxy.engine.headers import content_length, content_type, for_client, get, is_safe, uses_operators_key
+from proxy.engine.lingering import ended
+from proxy.engine.panel_answers import PanelCalls
 from proxy.engine.read_ahead import with_refusal_read
 from proxy.engine.retry import Attempts, failure_answered, failure_of, refusal_of
 from proxy.engine.retry_body import OurEdit
@@ -24,8 +25,6 @@ from proxy.ports import Answer, Call, Headers, Planner, Upstream
 
 _HOLD_BYTES = 1 << 16
 _HOLD_S = 10.0
-# For the end of a body behind the last event of its stream; then the connection is dropped.
-_LINGER_S = 0.5
 _RATE_PREFIX = "x-ratelimit-"
 # SDKs obey it (https://github.com/openai/openai-python, _base_client.py): all that was to be tried has been tried.
 _NOT_AGAIN = ("x-should-retry", "false")
@@ -110,7 +109,7 @@ class _Last:
 class AnswerRelay:
     """One exchange's way back. ``attempt`` may be called again where the one before was refused or failed."""
 
-    __slots__ = ("_client", "_conclusion", "_exchange", "_planner", "names_usage", "on_accepted", "refused")
+    __slots__ = ("_client", "_conclusion", "_exchange", "_panels", "_planner", "names_usage", "on_accepted", "refused")
 
     def __init__(
         self,
@@ -118,7 +117,9 @@ class AnswerRelay:
         client: Client,
         planner: Planner,
         conclusion: Conclusion,
+        panels: PanelCalls | None = None,
     ) -> None:
+        """``panels``: calls of panels by the model are answered."""
         self.refused = OurEdit.NONE
         self.names_usage = False
         self.on_accepted: Callable[[], None] | None = None
@@ -127,6 +128,7 @@ class AnswerRelay:
         self._client = client
         self._planner = planner
         self._conclusion = conclusion
+        self._panels = panels
 
     async def attempt(self, upstream: Upstream, call: Call, attempts: Attempts, suspects: OurEdit) -> AttemptResult:
         """Send a call and pass its answer on. Where it is refused for what may be one of the suspects, ``refused`` says
@@ -154,6 +156,7 @@ class AnswerRelay:
                 failure = Failure("quota") if has_no_quota else failure_answered(answer.status, answer.headers)
                 if failure is not None and attempts.failed(failure):
                     return self._nothing()
+                answer = self._over(answer, upstream, call, attempts)
                 told = await shaped(answer) if exchange.arrival.is_chat and is_bare(answer) else answer
                 return await self._pass_on(told, attempts, may_refuse=OurEdit.LAYOUT in suspects)
             finally:
@@ -176,6 +179,10 @@ class AnswerRelay:
         finally:
             attempts.abandoned()
 
+    def _over(self, answer: Answer, upstream: Upstream, call: Call, attempts: Attempts) -> Answer:
+        """The answer without calls of panels."""
+        return answer if self._panels is None else self._panels.over(answer, upstream, call, attempts)
+
     def _refused(self, refused: OurEdit, said: Refusal = NO_WORDS) -> AttemptResult:
         self.refused, self.names_usage = refused, said.names_usage
         return AttemptResult.REFUSED
@@ -191,7 +198,7 @@ class AnswerRelay:
         """The upstream will bill an answer that nobody gets: it is priced, and then forgotten."""
         self._conclusion.lose(self._exchange)
         answer = self._exchange.answer
-        answer.outcome, answer.first_text_s = Outcome(), None
+        answer.outcome, answer.first_text_s, answer.further = Outcome(), None, ()
 
     async def _pass_on(self, answer: Answer, attempts: Attempts, *, may_refuse: bool) -> AttemptResult:
         exchange, client = self._exchange, self._client
@@ -217,7 +224,7 @@ class AnswerRelay:
             # Behind the last event may stand the beginning of another, whose end nobody waits for.
             rest = b"" if last.is_done else fold.close()
             if hold is not None:
-                if not hold.is_whole and _is_void(fold.outcome()):
+                if not hold.is_whole and _is_void(self._outcome(fold)):
                     exchange.answer.first_byte_s = None
                     attempts.refused()
                     return self._refused(OurEdit.LAYOUT)
@@ -230,9 +237,9 @@ class AnswerRelay:
         except ProxyError as error:
             await self._broken(error, fold)
         finally:
-            self._note(fold.outcome())
+            self._note(self._outcome(fold))
         if isinstance(fold, StreamFold):
-            await _ended(chunks)
+            await ended(chunks)
         return AttemptResult.DONE
 
     def _hold(self, answer: Answer, fold: Fold, attempts: Attempts, *, may_refuse: bool) -> _Hold | None:
@@ -240,7 +247,9 @@ class AnswerRelay:
         if isinstance(fold, StreamFold):
             return _Hold(until_s, is_whole=False) if may_refuse else None
         is_json = "json" in content_type(answer.headers)
-        return _Hold(until_s, is_whole=True) if is_json and answer.status < 300 and attempts.may_follow else None
+        # A further call may fail, too.
+        may_fail = attempts.may_follow or self._panels is not None
+        return _Hold(until_s, is_whole=True) if is_json and answer.status < 300 and may_fail else None
 
     async def _go_out(self, out: bytes, status: int, headers: Headers) -> None:
         if not out:
@@ -253,7 +262,7 @@ class AnswerRelay:
     async def _end_of(self, status: int, fold: Fold) -> None:
         """All of the answer is known: have it booked before the client has all of it."""
         if self._exchange.settlement is None:
-            outcome = fold.outcome()
+            outcome = self._outcome(fold)
             if self.on_accepted is not None and self._exchange.answer.is_accepted and not _is_void(outcome):
                 self.on_accepted()
             self._exchange.ending = ExchangeOutcome.HUNG_UP if self._client.has_left else _ending(status, outcome)
@@ -293,11 +302,15 @@ class AnswerRelay:
             raise error
         self._exchange.ending = ExchangeOutcome.BROKEN
         self._exchange.answer.error_code = error.code or ""
-        self._note(fold.outcome())
+        self._note(self._outcome(fold))
         await self._conclusion.book(self._exchange)
         _log.warning("exchange %s: the answer broke off (%s): %s", self._exchange.arrival.id, error.code, _CUT_OFF)
         if isinstance(fold, StreamFold):
             await self._client.send(sse_error(error, error_form(self._exchange.arrival.path)))
+
+    def _outcome(self, fold: Fold) -> Outcome:
+        """What is known of the answer up to now."""
+        return fold.outcome() if self._panels is None else self._panels.noted(fold.outcome())
 
     def _note(self, outcome: Outcome) -> None:
         answer = self._exchange.answer
@@ -324,16 +337,6 @@ def _decision(exchange: Exchange) -> Headers:
         return []
     value = f"{exchange.deployment.name}; by={exchange.requested.decided_by}"
     return [("x-stratiform-deployment", value)] if is_safe(value) else []
-
-
-async def _ended(chunks: AsyncIterator[bytes]) -> None:
-    """Wait a moment for the end of a body whose last event has come: then its connection can serve another call."""
-    try:
-        async with asyncio.timeout(_LINGER_S):
-            async for _ in chunks:
-                pass
-    except (TimeoutError, ProxyError):
-        pass
 
 
 def _is_void(outcome: Outcome) -> bool:

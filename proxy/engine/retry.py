@@ -97,6 +97,21 @@ class Attempts:
         self._is_open, self._call = True, call
         return True
 
+    def goes_on(self) -> bool:
+        """The attempt was answered, and needs another call of the same deployment; says whether that may go out. As any
+        call it ends with ``answered``, ``broke`` or ``abandoned``, or fails the attempt."""
+        self._report(is_failure=False)
+        call = self._breakers.began(self.deployment)
+        if call is None:
+            return False
+        self._is_open, self._call = True, call
+        return True
+
+    def broke(self, failure: Failure | None) -> None:
+        """A call failed that was not the attempt's first: the client gets what is there. None: it was the call's
+        fault."""
+        self._report(is_failure=failure is not None and failure.kind not in _NO_FAULT)
+
     def answered(self) -> None:
         """The upstream works: it has answered, if only with a refusal."""
         self._report(is_failure=False)

@@ -58,6 +58,9 @@ class OutputEstimates:
     def learn(self, exchange: Exchange) -> None:
         """An exchange has ended."""
         usage, deployment, plan = exchange.billed_usage, exchange.deployment, exchange.planned.plan
+        if exchange.answer.further:
+            # Neither is the sum of several prompts the length of one, nor that of several answers.
+            usage = exchange.answer.outcome.usage
         if usage is None or usage.estimated or deployment is None:
             return
         habit = self._known.get(deployment.name)

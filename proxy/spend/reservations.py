@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Literal
 
-from proxy.core.money.budget import refusal
+from proxy.core.money.budget import NANOS_PER_USD, refusal
 from proxy.engine.exchange import Exchange
 from proxy.errors import BudgetExceeded, BudgetUnavailable, RateLimited
 from proxy.ports import Deployment, Rules
@@ -78,6 +78,10 @@ class BudgetReservations:
             return
         amounts = self._estimates.amounts(exchange, (deployment, *others), rules)
         reservation.bookings = [booked(rule, amounts, exchange.arrival.now) for rule in rules]
+        held = [
+            one.charge.amount for one in reservation.bookings if one.rule.hard is not None and one.rule.unit == "usd"
+        ]
+        reservation.most_usd = min(held) / NANOS_PER_USD if held else None
         entry = reservation.entry = lost_entry(exchange, deployment, amounts)
         charges = [booking.charge for booking in reservation.bookings]
         ask = Reserve(reservation.exchange_id, reservation.team, charges, self.store_client.lease(), entry)

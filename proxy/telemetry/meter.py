@@ -3,6 +3,8 @@
 Called once at the start and once at the end of an exchange; it never suspends. Tens of microseconds.
 """
 
+from collections.abc import Sequence
+from dataclasses import replace
 from math import isfinite
 
 from proxy.core.caches.prompt import Bill
@@ -21,7 +23,8 @@ from proxy.core.money.prices import (
 from proxy.core.planner.plan import CONTROL, Plan
 from proxy.core.reasons import Reason
 from proxy.core.request.demand import UNIT_KINDS, Kind
-from proxy.core.response.usage import Usage
+from proxy.core.response.stream import Outcome
+from proxy.core.response.usage import Usage, summed
 from proxy.deployments.price_map import price_for
 from proxy.engine.exchange import Exchange, ExchangeOutcome, Settlement
 from proxy.ports import Deployment
@@ -66,25 +69,38 @@ class Meter:
         if deployment is None or not (usage or is_unreported(exchange)):
             return lost
         usage = usage or self._estimated(exchange, deployment)
-        spent = self._spent(exchange, deployment, usage, price_for(self._prices, deployment))
-        if spent is not None:
-            self._metrics.cost(deployment.name, _team(exchange), spent, 0.0)
-        cost_usd = lost.cost_usd + (spent.total_usd if spent is not None else 0.0)
-        return Settlement(usage if lost.usage is None else both(lost.usage, usage), cost_usd)
+        outcome = replace(exchange.answer.outcome, usage=usage)
+        gone = self._unplanned(exchange, deployment, (outcome, *exchange.answer.further), has_use=False)
+        usage = gone.usage if lost.usage is None or gone.usage is None else both(lost.usage, gone.usage)
+        return Settlement(usage, lost.cost_usd + gone.cost_usd)
 
     def price(self, exchange: Exchange) -> Settlement:
         """The exchange is about to end: what it used and cost."""
-        own, lost = self._priced(exchange), exchange.lost
+        own, lost, deployment = self._priced(exchange), exchange.lost, exchange.deployment
+        if exchange.answer.further and deployment is not None:
+            more = self._unplanned(exchange, deployment, exchange.answer.further, has_use=True)
+            own = Settlement(summed(own.usage, more.usage), own.cost_usd + more.cost_usd, own.saved_usd)
         if lost.usage is None:
             return own
         usage = lost.usage if own.usage is None else both(own.usage, lost.usage)
         return Settlement(usage, lost.cost_usd + own.cost_usd, own.saved_usd)
+
+    def cost(self, exchange: Exchange, outcome: Outcome) -> float:
+        """USD that one answer costs by what it reports; 0 where nobody knows."""
+        deployment = exchange.deployment
+        price = price_for(self._prices, deployment) if deployment is not None else None
+        if deployment is None or price is None or outcome.usage is None:
+            return 0.0
+        spent = bill(price, exchange.requested.demand, outcome.usage, outcome.reported, deployment.model)
+        return spent.total_usd if spent is not None else 0.0
 
     def settle(self, exchange: Exchange) -> None:
         """The exchange has ended: count it."""
         self._count_traffic(exchange)
         self._count_trouble(exchange)
         self._count_plan(exchange)
+        for outcome, calls in exchange.answer.panel_calls.items():
+            self._metrics.panel_calls(outcome, calls)
 
     def _priced(self, exchange: Exchange) -> Settlement:
         """What the exchange used and cost beside what was lost."""
@@ -97,7 +113,7 @@ class Meter:
         if usage is None and not (exchange.is_billed and exchange.requested.demand.kind in UNIT_KINDS):
             return Settlement()
         price = price_for(self._prices, deployment)
-        spent = self._spent(exchange, deployment, usage, price)
+        spent = self._spent(exchange, deployment, replace(exchange.answer.outcome, usage=usage), price)
         if price is None or spent is None:
             return Settlement(usage)
         model, team = deployment.name, _team(exchange)
@@ -113,14 +129,29 @@ class Meter:
             self._metrics.saved(model, team, basis, usd)
         return Settlement(usage, spent.total_usd, saved.get("reported", saved.get("shadow", 0.0)))
 
-    def _spent(
-        self, exchange: Exchange, deployment: Deployment, usage: Usage | None, price: Price | None
-    ) -> Cost | None:
-        """The cost of a usage, None where nobody knows the price; both are counted."""
+    def _unplanned(
+        self, exchange: Exchange, deployment: Deployment, answers: Sequence[Outcome], *, has_use: bool
+    ) -> Settlement:
+        """What answers used and cost that no plan is about, each at the price of its own length. They are counted.
+        ``has_use``: the client gets them, and would without any cache."""
+        usage, cost_usd, price = None, 0.0, price_for(self._prices, deployment)
+        for answer in answers:
+            spent = self._spent(exchange, deployment, answer, price)
+            if spent is not None:
+                is_wanted = has_use and price is not None and answer.usage is not None
+                uncached_usd = uncached_cost(answer.usage, price) if is_wanted else 0.0  # type: ignore[arg-type]
+                self._metrics.cost(deployment.name, _team(exchange), spent, uncached_usd)
+                cost_usd += spent.total_usd
+            usage = summed(usage, answer.usage)
+        return Settlement(usage, cost_usd)
+
+    def _spent(self, exchange: Exchange, deployment: Deployment, answer: Outcome, price: Price | None) -> Cost | None:
+        """The cost of an answer, None where nobody knows the price; it and the usage are counted."""
+        usage = answer.usage
         if usage is not None:
             self._metrics.tokens(deployment.name, usage)
         if price is not None:
-            reported, demand = exchange.answer.outcome.reported, exchange.requested.demand
+            reported, demand = answer.reported, exchange.requested.demand
             if (spent := bill(price, demand, usage, reported, deployment.model)) is not None:
                 return spent
         self._metrics.unpriced(deployment.name)
@@ -165,6 +196,8 @@ class Meter:
         if deviation:
             self._metrics.deviation(_model(exchange), deviation, exchange.answer.outcome.cache_cause)
         sent, usage = sent_bill(exchange, plan), exchange.settlement.usage if exchange.settlement is not None else None
+        if exchange.answer.further:
+            usage = exchange.answer.outcome.usage  # the plan was about the first call alone
         if sent is not None and usage is not None and not usage.estimated and exchange.answer.is_accepted:
             self._metrics.predicted(scaled(sent, usage.prompt).read, usage.read)
 
@@ -236,14 +269,7 @@ def estimated_usage(exchange: Exchange, longest: int | None = None) -> Usage:
 
 def both(one: Usage, other: Usage) -> Usage:
     """The usage of two answers to one request, one of which is an estimate."""
-    return Usage(
-        one.prompt + other.prompt,
-        one.output + other.output,
-        one.read + other.read,
-        one.write_5m + other.write_5m,
-        one.write_1h + other.write_1h,
-        estimated=True,
-    )
+    return replace(summed(one, other) or one, estimated=True)
 
 
 def _visible_tokens(exchange: Exchange) -> int:

@@ -22,6 +22,7 @@ from proxy.core.planner.analysis import UNMARKED
 from proxy.core.reasons import Reason
 from proxy.core.resilience.retry import Kind
 from proxy.core.response.miss_diagnostics import UNTOLD
+from proxy.core.response.panel_calls import PanelCallOutcome
 from proxy.core.response.usage import Usage
 from proxy.core.shadow.deviations import Deviation
 from proxy.ports import Deployment
@@ -160,6 +161,9 @@ class Metrics:
         self._skipped = self._counter(
             "assembly_skipped_items_total", "Items of structured context that were not shown.", "reason"
         )
+        self._panel_calls = self._counter(
+            "panel_calls_total", "Calls of the tool that shows a panel, by what became of them.", "outcome"
+        )
         self._empty_tiers = self._plain("assembly_empty_tiers_total", "Tiers L0 to L3 in which nothing stood.")
         self._prediction = self._histogram(
             "prediction_error_tokens", "Predicted minus reported cache reads, as a distance; over or under.",
@@ -240,6 +244,8 @@ class Metrics:
             self._segment_tokens(segment)
         for reason in Reason:
             self._reasons("tier", reason.value)
+        for outcome in PanelCallOutcome:
+            self._panel_calls(outcome.value)
         kinds = len(_KINDS) + len(ERROR_KINDS) + len(RETRIED_KINDS) + len(Deviation)
         series = len(deployments) * (kinds + 1 + 7 * len(teams))
         if series > _EXPECTED_SERIES:
@@ -325,6 +331,10 @@ class Metrics:
     def empty_tiers(self, count: int) -> None:
         """In so many of the tiers L0 to L3 of a request nothing stands."""
         self._empty_tiers.inc(count)
+
+    def panel_calls(self, outcome: str, count: int) -> None:
+        """So many calls of the proxy's own tool ended so (``PanelCallOutcome``)."""
+        self._panel_calls(outcome).inc(count)
 
     def item_skipped(self, reason: str, count: int) -> None:
         """Items of structured context are not shown."""

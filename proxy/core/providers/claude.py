@@ -20,6 +20,9 @@ from proxy.core.providers.profile import (
 from proxy.core.providers.sticky import STICKY
 
 _PAGE = "https://platform.claude.com/docs/en/build-with-claude/prompt-caching (2026-08-21)"
+# "Requests which include `tool_use` or `tool_result` blocks must define tools." Where a request has none, litellm
+# 1.109.1 declares one of its own (transform_request: add_dummy_tool), which changes the beginning of the prompt.
+_TOOLS = "https://github.com/BerriAI/litellm/issues/4687 (2024-07-13)"
 _LITELLM = "litellm 1.109.1, run: llms/anthropic/chat/transformation.py, litellm_core_utils/prompt_templates/factory.py"
 
 # "What invalidates the cache", and the prompt-affecting parameters of the cache-diagnostics page (2026-08-21).
@@ -65,9 +68,10 @@ ANTHROPIC = CacheProfile(
     result_mark=MarkPlace.MESSAGE,
     message_mark=True,
     body_mark=True,
+    declares_tools=True,
     usage=UsageForm.ANTHROPIC,
     unknowns=_UNKNOWNS,
-    sources=(_PAGE, _LITELLM),
+    sources=(_PAGE, _LITELLM, _TOOLS),
 )
 FOUNDRY = replace(
     ANTHROPIC, name="foundry", sources=(*ANTHROPIC.sources, "as the Claude API; isolated by workspace (same page)")
@@ -85,6 +89,8 @@ BEDROCK = replace(
     sources=(
         "https://docs.aws.amazon.com/bedrock/latest/userguide/prompt-caching.html (2026-10)",
         "litellm 1.109.1, run: llms/bedrock/chat/converse_transformation.py",
+        # "The toolConfig field must be defined when using toolUse and toolResult content blocks."
+        "https://github.com/vxcontrol/pentagi/pull/196 (2026-03-11)",
     ),
 )
 # Requests are spread over stores by a hash of the head of the raw body: static members first, messages last.

@@ -199,6 +199,8 @@ class CacheProfile:
     result_mark: MarkPlace = MarkPlace.MESSAGE
     message_mark: bool = False
     """A marker beside string content is read (litellm translates it)."""
+    declares_tools: bool = False
+    """A conversation in which tool calls stand is refused where the request declares no tools."""
     body_mark: bool = False
     """A marker on the whole request stands for one on its last block."""
     refuses_unknown: bool = False

@@ -18,24 +18,22 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
-import orjson
-
 from proxy.core.account.said import Said
+from proxy.core.response.event_format import (
+    EDGE_BYTES,
+    END,
+    MAX_EVENT_BYTES,
+    event_data,
+    event_end,
+    payload_of,
+    skip_terminators,
+)
 from proxy.core.response.long_event import LongEvent
 from proxy.core.response.miss_diagnostics import UNTOLD, cause_of
 from proxy.core.response.received import Received
 from proxy.core.response.reported import NOTHING_REPORTED, Reported, reported_in
 from proxy.core.response.usage import Usage, UsageFold
-from proxy.core.wire.surrogates import mended
 
-MAX_EVENT_BYTES = 1 << 20
-"""A longer event is content (audio, an image): it is passed on as it comes, and only its outline is read."""
-
-# An event's end: its last line's terminator and that of the empty line. CR LF is one terminator, never two.
-_END = re.compile(rb"(?:\r\n|\n|\r(?!\n))(?:\r\n|\n|\r)")
-_LINE = re.compile(rb"\r\n|\n|\r")
-_TERMINATORS = re.compile(rb"[\r\n]*+")
-_EDGE_BYTES = 3  # of an event's end that is cut in two
 # What makes an event worth parsing. An unescaped quote never stands inside a JSON string, so these are keys.
 _NOTABLE = re.compile(
     rb'"(?:usage(?:Metadata)?"(?!\s*:\s*null)|finish_reason"\s*:\s*"|error"(?!\s*:\s*null)|amazon-bedrock-invocation'
@@ -45,7 +43,6 @@ _NOTABLE = re.compile(
 # Behind these events nothing follows, as behind [DONE]: https://docs.anthropic.com/en/api/messages-streaming,
 # https://platform.openai.com/docs/api-reference/responses-streaming.
 _LAST_TYPES = frozenset({"message_stop", "response.completed", "response.failed", "response.incomplete"})
-_BOM = b"\xef\xbb\xbf"
 _NO_CONTENT_KEYS = frozenset({"role", "index"})
 _EMPTY_FINISHES = frozenset({"", "stop", "end_turn"})
 
@@ -157,7 +154,7 @@ class StreamFold:
         if self._tail and self._long is None and self._goes_on(chunk):
             self._waiting.append(chunk)
             self._waiting_bytes += len(chunk)
-            self._edge = (self._edge + chunk)[-_EDGE_BYTES:]
+            self._edge = (self._edge + chunk)[-EDGE_BYTES:]
             return b""
         whole = self._cut(self._waited() + chunk)
         if whole:
@@ -192,7 +189,7 @@ class StreamFold:
         """Whether the event that has begun is not over with this chunk, nor too long to be kept."""
         if len(self._tail) + self._waiting_bytes + len(chunk) > MAX_EVENT_BYTES:
             return False
-        return _END.search(self._edge + chunk) is None
+        return END.search(self._edge + chunk) is None
 
     def _waited(self) -> bytes:
         """What waits, which then waits no more."""
@@ -211,9 +208,9 @@ class StreamFold:
         while True:
             if self._long is None:
                 start = position
-                position = _skip_terminators(buffer, start)
+                position = skip_terminators(buffer, start)
                 passed.append(buffer[start:position])
-            end = _event_end(buffer, max(position, search_from) if self._long is None else search_from)
+            end = event_end(buffer, max(position, search_from) if self._long is None else search_from)
             if end is None:
                 break
             whole = buffer[position:end]
@@ -233,7 +230,7 @@ class StreamFold:
         """Keep what is not whole yet; returns it where it is too long to be kept."""
         rest = buffer[position:]
         if self._long is None and len(rest) <= MAX_EVENT_BYTES:
-            self._tail, self._edge = rest, rest[-_EDGE_BYTES:]
+            self._tail, self._edge = rest, rest[-EDGE_BYTES:]
             return b""
         if self._long is None:
             self._long, self.saw_content = LongEvent(), True
@@ -251,13 +248,13 @@ class StreamFold:
         self._events += event.count(b"data:")
         if self.saw_content and _NOTABLE.search(event) is None:
             return event
-        data = _data(event)
+        data = event_data(event)
         if not data:
             return event
         if data.startswith(b"[DONE]"):
             self._is_done = True
             return event
-        payload = _payload(data)
+        payload = payload_of(data)
         if not isinstance(payload, dict):
             self.saw_content = True
             return event
@@ -267,7 +264,7 @@ class StreamFold:
     def _pass_long(self, event: LongEvent, rest: bytes) -> bytes:
         """The rest of an event of which only the outline is read."""
         event.feed(rest)
-        payload = _payload(event.outline())
+        payload = payload_of(event.outline())
         if isinstance(payload, dict):
             self._learn(payload)
         return rest
@@ -296,42 +293,6 @@ class StreamFold:
             if isinstance(finish, str) and finish:
                 self._finish = finish
             self.saw_content = self.saw_content or _has_content(choice)
-
-
-def _payload(data: bytes) -> object:
-    """The data of an event as JSON; None where it is no JSON. A half of a surrogate pair is read as
-    another character."""
-    for read in (bytes, mended):
-        try:
-            return orjson.loads(read(data))
-        except (orjson.JSONDecodeError, UnicodeDecodeError):
-            continue
-    return None
-
-
-def _event_end(buffer: bytes, search_from: int) -> int | None:
-    found = _END.search(buffer, search_from)
-    if found is None:
-        return None
-    # A CR at the very end may be half of a CR LF; which it is decides where the next event starts.
-    if found.end() == len(buffer) and buffer.endswith(b"\r"):
-        return None
-    return found.end()
-
-
-def _skip_terminators(buffer: bytes, position: int) -> int:
-    found = _TERMINATORS.match(buffer, position)
-    return position if found is None else found.end()
-
-
-def _data(event: bytes) -> bytes:
-    """The data of an event: its data lines, joined."""
-    values = []
-    for line in _LINE.split(event.removeprefix(_BOM)):
-        name, _, value = line.partition(b":")
-        if name == b"data":
-            values.append(value.removeprefix(b" "))
-    return b"\n".join(values)
 
 
 def _is_usage_only(payload: Mapping[str, object]) -> bool:

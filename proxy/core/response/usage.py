@@ -65,6 +65,20 @@ class Usage:
         return self.prompt
 
 
+def summed(one: Usage | None, other: Usage | None) -> Usage | None:
+    """What two calls used together."""
+    if one is None or other is None:
+        return one or other
+    return Usage(
+        one.prompt + other.prompt,
+        one.output + other.output,
+        one.read + other.read,
+        one.write_5m + other.write_5m,
+        one.write_1h + other.write_1h,
+        estimated=one.estimated or other.estimated,
+    )
+
+
 @dataclass(frozen=True, slots=True)
 class Counts:
     """The counters of one report as the provider means them; ``base`` is its prompt counter."""

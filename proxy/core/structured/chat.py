@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from msgspec import Raw
 
 from proxy.core.request.parsed_body import ParsedBody
+from proxy.core.response.panel_calls import PanelAnswers
 from proxy.core.structured.assembly import Assembly
 from proxy.core.structured.context import StructuredContext
 from proxy.core.structured.conversation import Conversation
@@ -21,7 +22,8 @@ class AssembledChat:
     """``sent`` is the client's body as it came; ``body`` is the same request with the context as messages (those of
     ``assembly``) and without the section. ``scope`` and ``session`` name the state that belongs to the conversation.
     ``map`` are the chunks of the symbol map, where it has any.
-    ``is_flat``: the assembly is the flat one; ``wants_flat``: the client asks for that."""
+    ``is_flat``: the assembly is the flat one; ``wants_flat``: the client asks for that.
+    ``answers`` answers the model's calls of live panels; None where the request has none."""
 
     sent: ParsedBody
     body: bytes
@@ -33,6 +35,7 @@ class AssembledChat:
     map: MapChunks | None = None
     is_flat: bool = False
     wants_flat: bool = False
+    answers: PanelAnswers | None = None
 
 
 def section_of(members: Mapping[str, Raw | bytes] | None) -> Raw | bytes | None:

@@ -107,3 +107,8 @@ def test_routing_keys() -> None:
 
 def test_an_explicit_default_is_equal_to_what_json_gives() -> None:
     assert DEFAULTS["thinking"] == {"type": "disabled"}
+
+
+def test_claude_takes_tool_calls_only_beside_declared_tools() -> None:
+    declaring = {profile.name for profile in ALL if profile.declares_tools}
+    assert declaring == {"anthropic", "foundry", "bedrock", "vertex", "openrouter-anthropic"}

@@ -1,0 +1,117 @@
+"""Server-sent events as bytes: where one ends, what its data is, and a stream of them cut into whole ones. Pure.
+
+The format: https://html.spec.whatwg.org/multipage/server-sent-events.html#parsing-an-event-stream.
+"""
+
+import re
+
+import orjson
+
+from proxy.core.wire.surrogates import mended
+
+MAX_EVENT_BYTES = 1 << 20
+"""A longer event is content (audio, an image): it is passed on as it comes."""
+# An event's end: its last line's terminator and that of the empty line. CR LF is one terminator, never two.
+END = re.compile(rb"(?:\r\n|\n|\r(?!\n))(?:\r\n|\n|\r)")
+EDGE_BYTES = 3
+"""Bytes of an event's end that is cut in two."""
+_LINE = re.compile(rb"\r\n|\n|\r")
+_TERMINATORS = re.compile(rb"[\r\n]*+")
+_BOM = b"\xef\xbb\xbf"
+
+
+class EventCutter:
+    """A stream of events. Each is given out whole, with the blank lines in front of it; one that is too long is given
+    out in parts."""
+
+    __slots__ = ("_edge", "_is_long", "_size", "_waiting")
+
+    def __init__(self) -> None:
+        # Joined once, so that small pieces cost no more than large ones.
+        self._waiting: list[bytes] = []
+        self._size = 0
+        self._edge = b""  # the last bytes of what waits
+        self._is_long = False
+
+    def feed(self, chunk: bytes) -> list[tuple[bytes, bool]]:
+        """The events that end in this chunk, each with whether it is whole, and the parts of long ones."""
+        if self._size + len(chunk) <= MAX_EVENT_BYTES and END.search(self._edge + chunk) is None:
+            self._wait(chunk)
+            return []
+        return self._cut(b"".join((*self._waiting, chunk)), self._size - len(self._edge))
+
+    def close(self) -> tuple[bytes, bool]:
+        """What is left: an event without its empty line is still one, as most clients read it."""
+        rest = b"".join(self._waiting)
+        self._waiting.clear()
+        return rest, not self._is_long
+
+    def _cut(self, data: bytes, search_from: int) -> list[tuple[bytes, bool]]:
+        found: list[tuple[bytes, bool]] = []
+        position = 0
+        while True:
+            first = 0 if self._is_long else skip_terminators(data, position)
+            end = event_end(data, max(first, search_from))
+            if end is None:
+                break
+            found.append((data[position:end], not self._is_long and end - first <= MAX_EVENT_BYTES))
+            self._is_long = False
+            position = search_from = end
+        if self._is_long or len(data) - first > MAX_EVENT_BYTES:
+            kept_from = max(position, len(data) - EDGE_BYTES)
+            if kept_from > position:
+                found.append((data[position:kept_from], False))
+            self._is_long, position = True, kept_from
+        self._waiting.clear()
+        self._size, self._edge = 0, b""
+        self._wait(data[position:])
+        return found
+
+    def _wait(self, piece: bytes) -> None:
+        self._waiting.append(piece)
+        self._size += len(piece)
+        self._edge = (self._edge + piece)[-EDGE_BYTES:]
+
+
+def event_end(buffer: bytes, search_from: int) -> int | None:
+    """The place behind the first end of an event; None where there is none yet."""
+    found = END.search(buffer, search_from)
+    if found is None:
+        return None
+    # A CR at the very end may be half of a CR LF; which it is decides where the next event starts.
+    if found.end() == len(buffer) and buffer.endswith(b"\r"):
+        return None
+    return found.end()
+
+
+def skip_terminators(buffer: bytes, position: int) -> int:
+    """The place behind the blank lines that stand there."""
+    found = _TERMINATORS.match(buffer, position)
+    return position if found is None else found.end()
+
+
+def event_data(event: bytes) -> bytes:
+    """The data of an event: its data lines, joined."""
+    values = []
+    for line in _LINE.split(event.removeprefix(_BOM)):
+        name, _, value = line.partition(b":")
+        if name == b"data":
+            values.append(value.removeprefix(b" "))
+    return b"\n".join(values)
+
+
+def with_data(event: bytes, data: bytes, new: bytes) -> bytes:
+    """The event with other data in the place of its own."""
+    before, found, behind = event.partition(data)
+    return before + new + behind if found else b"data: " + new + b"\n\n"
+
+
+def payload_of(data: bytes) -> object:
+    """The data of an event as JSON; None where it is no JSON. A half of a surrogate pair is read as
+    another character."""
+    for read in (bytes, mended):
+        try:
+            return orjson.loads(read(data))
+        except (orjson.JSONDecodeError, UnicodeDecodeError):
+            continue
+    return None

@@ -1,0 +1,28 @@
+"""What several calls of one exchange used, as one report in the provider's own words. Pure."""
+
+from collections.abc import Mapping
+
+Report = Mapping[str, object]
+
+_MOST_DEPTH = 4
+_SUMS = ("tokens", "requests", "tokencount", "cost")
+
+
+def summed(earlier: Report | None, last: Report, depth: int = 0) -> Report:
+    """The last report with the counters of the earlier ones added: tokens, tools' requests, and what it cost. All else
+    (times, the tier) stays as the last one says it."""
+    if earlier is None:
+        return last
+    found: dict[str, object] = dict(last)
+    for name, before in earlier.items():
+        now = found.get(name)
+        if isinstance(before, dict) and depth < _MOST_DEPTH:
+            if now is None or isinstance(now, dict):
+                found[name] = summed(before, now if isinstance(now, dict) else {}, depth + 1)
+        elif _is_count(name, before) and (now is None or _is_count(name, now)):
+            found[name] = before + (now or 0)  # type: ignore[operator]
+    return found
+
+
+def _is_count(name: str, value: object) -> bool:
+    return name.lower().endswith(_SUMS) and type(value) in (int, float)

@@ -1,0 +1,180 @@
+"""Further calls of one exchange, by which the model's calls of panels are answered: whether one may go out, and what
+all of them use.
+
+All calls are one exchange: one reservation (which is of the first call's size, as with attempts), one settlement. The
+plan is about the first call alone. A further call goes the first one's way: the body that the upstream took, the same
+deployment, the same transport with its deadline and its redaction, past the same breaker.
+"""
+
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from proxy.aside import Aside
+from proxy.core.resilience.retry import Failure
+from proxy.core.response.body_fold import BodyFold
+from proxy.core.response.panel_calls import PanelAnswers, PanelCall, PanelCallOutcome, continued_request
+from proxy.core.response.stream import Outcome, StreamFold
+from proxy.core.response.usage import Usage
+from proxy.engine.client import Client
+from proxy.engine.exchange import Exchange
+from proxy.engine.headers import get
+from proxy.engine.ports import Meter
+from proxy.engine.retry import Attempts, failure_answered, failure_of
+from proxy.errors import ProxyError, UpstreamError
+from proxy.ports import Answer, Call, Upstream
+
+MOST_FURTHER = 2
+_BYTES_PER_TOKEN = 4
+# Of the first call's headers these are about that call alone.
+_OF_ONE_CALL = frozenset({"idempotency-key", "content-length"})
+
+_log = logging.getLogger("stratiform")
+
+
+@dataclass(frozen=True, slots=True)
+class PanelService:
+    """What answers calls of panels: the panels of the request, the prices, and a place for large work."""
+
+    answers: PanelAnswers
+    meter: Meter
+    aside: Aside
+
+
+@dataclass(slots=True)
+class MadeCall:
+    """A call that was made; ``size`` is that of its body in bytes. ``fold`` reads its answer as it comes."""
+
+    size: int
+    fold: StreamFold | BodyFold
+    is_billed: bool = True
+
+
+class NotContinued(UpstreamError):
+    """A further call was answered with something else than an answer."""
+
+    def __init__(self, why: str, failure: Failure | None = None) -> None:
+        super().__init__(f"the upstream did not go on with its answer: {why}")
+        self.failure = failure
+
+
+class FurtherCalls:
+    """Those of one attempt, and its first call."""
+
+    def __init__(
+        self,
+        exchange: Exchange,
+        client: Client,
+        service: PanelService,
+        upstream: Upstream,
+        call: Call,
+        attempts: Attempts,
+    ) -> None:
+        self.aside = service.aside
+        self._exchange = exchange
+        self._client = client
+        self._service = service
+        self._upstream = upstream
+        self._call = call
+        self._attempts = attempts
+        self._made: list[MadeCall] = []
+
+    @property
+    def may_follow(self) -> bool:
+        """Whether another call may follow the one that is made next. Several answers to one request cannot go on."""
+        return len(self._made) < MOST_FURTHER and self._exchange.requested.demand.answers == 1
+
+    def begin(self, fold: StreamFold | BodyFold) -> MadeCall:
+        """A call is made: the first one was answered already."""
+        body = self._call.body
+        self._made.append(MadeCall(len(body) if isinstance(body, bytes) else 0, fold))
+        return self._made[-1]
+
+    async def request(self, message: bytes | None, calls: Sequence[PanelCall]) -> Call | None:
+        """The call that follows; None where none may."""
+        body, answers = self._call.body, self._service.answers
+        if self._client.has_left or message is None or not isinstance(body, bytes) or not self._may_spend():
+            return None
+        results = [call.result(answers) for call in calls]
+        size = len(body) + len(message) + sum(map(len, results))
+        following = await self.aside.run_large(size, lambda: continued_request(body, message, results))
+        if following is None or not self._attempts.goes_on():
+            return None
+        headers = [(name, value) for name, value in self._call.headers if name.lower() not in _OF_ONE_CALL]
+        self._call = replace(self._call, body=following, headers=headers)
+        return self._call
+
+    async def open(self, call: Call, made: MadeCall) -> Answer:
+        """Send it. Raises ProxyError where it is not answered."""
+        # A provider that has a request when its client leaves may go on with it: it is billed until it has failed.
+        try:
+            answer = await self._upstream.open(call)
+        except ProxyError:
+            made.is_billed = False
+            raise
+        made.is_billed = 200 <= answer.status < 300
+        if made.is_billed and get(answer.headers, "content-encoding") in (None, "", "identity"):
+            return answer
+        await answer.aclose()
+        failure = failure_answered(answer.status, answer.headers)
+        raise NotContinued(f"it answered with status {answer.status}", failure)
+
+    def answered(self) -> None:
+        """The upstream answers a further call."""
+        self._attempts.answered()
+
+    def broke(self, error: ProxyError, calls: int) -> None:
+        """A further call failed."""
+        self.count(PanelCallOutcome.FAILED, calls)
+        self._attempts.broke(error.failure if isinstance(error, NotContinued) else failure_of(error))
+        _log.warning("exchange %s: a panel's call was not answered (%s)", self._exchange.arrival.id, error.code)
+
+    def left_over(self, calls: int) -> None:
+        """Calls were taken out, and nothing follows."""
+        is_last = len(self._made) > MOST_FURTHER
+        self.count(PanelCallOutcome.GAVE_UP if is_last else PanelCallOutcome.TAKEN_OUT, calls)
+
+    def count(self, outcome: PanelCallOutcome, calls: int) -> None:
+        """So many calls of ours have ended so."""
+        if calls:
+            self._exchange.answer.panel_calls[outcome.value] += calls
+
+    def noted(self, outcome: Outcome) -> Outcome:
+        """The outcome of what the client gets, with the usage of the first call in it. That of further calls is left on
+        the exchange."""
+        if not self._made:
+            return outcome
+        first, further = self._outcomes()
+        self._exchange.answer.further = further
+        return replace(
+            outcome,
+            usage=first.usage,
+            reported=first.reported,
+            saw_content=outcome.saw_content or first.saw_content,
+            events=first.events,
+            tokens=first.tokens,
+            cache_cause=first.cache_cause,
+        )
+
+    def _may_spend(self) -> bool:
+        """Whether what is set aside under a hard limit leaves room for a call like the last one."""
+        held = self._exchange.reservation
+        if held is None or held.most_usd is None:
+            return True
+        first, further = self._outcomes()
+        costs = [self._service.meter.cost(self._exchange, outcome) for outcome in (first, *further)]
+        return sum(costs) + costs[-1] <= held.most_usd
+
+    def _outcomes(self) -> tuple[Outcome, tuple[Outcome, ...]]:
+        first = self._made[0].fold.outcome()
+        further = [(made, made.fold.outcome()) for made in self._made[1:] if made.is_billed]
+        return first, tuple(
+            outcome if outcome.usage is not None else replace(outcome, usage=self._estimated(first, made, outcome))
+            for made, outcome in further
+        )
+
+    def _estimated(self, first: Outcome, made: MadeCall, outcome: Outcome) -> Usage:
+        """Our own count of a further call: the first one's prompt, and what was added to it."""
+        size, first_size = made.size, self._made[0].size
+        prompt = size if first.usage is None else first.usage.prompt * _BYTES_PER_TOKEN + size - first_size
+        return Usage(prompt // _BYTES_PER_TOKEN, outcome.tokens, estimated=True)

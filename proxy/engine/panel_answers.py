@@ -1,0 +1,199 @@
+"""Calls of panels by the model: the proxy answers them, and the client never sees them.
+
+A model that sees live panels may ask for one by the tool that shows them, which no client knows. Where it asks for
+nothing else, a further call follows at the same deployment, with the panel's current text, and its answer goes on where
+the first one has stopped: at most two such calls. Beside the client's own calls ours is taken out, and nothing follows.
+The client sees one answer, whose usage is the sum. An answer that came compressed is not read, and passes as it is.
+"""
+
+from collections.abc import AsyncIterator
+from functools import partial
+
+from proxy.core.response.body_fold import BodyFold
+from proxy.core.response.panel_body import NOTHING_EARLIER, PanelBody, panel_body
+from proxy.core.response.panel_calls import PanelCallOutcome
+from proxy.core.response.panel_stream import PanelStream
+from proxy.core.response.stream import Outcome, StreamFold
+from proxy.engine.client import Client
+from proxy.engine.exchange import Exchange
+from proxy.engine.further_calls import FurtherCalls, NotContinued, PanelService
+from proxy.engine.headers import content_type, get
+from proxy.engine.lingering import ended
+from proxy.engine.retry import Attempts
+from proxy.errors import ProxyError
+from proxy.ports import Answer, Call, Headers, Upstream
+
+_MOST_BODY_BYTES = 8 << 20
+"""A longer JSON body is not read."""
+
+
+class PanelCalls:
+    """Those of one exchange."""
+
+    def __init__(self, exchange: Exchange, client: Client, service: PanelService) -> None:
+        self._exchange = exchange
+        self._client = client
+        self._service = service
+        self._further: FurtherCalls | None = None
+
+    def over(self, answer: Answer, upstream: Upstream, call: Call, attempts: Attempts) -> Answer:
+        """The answer without calls of ours, and with what follows them."""
+        self._exchange.answer.further = ()
+        self._further = None
+        kind, coding = content_type(answer.headers), get(answer.headers, "content-encoding")
+        if answer.status >= 300 or coding not in (None, "", "identity"):
+            return answer
+        is_body = "json" in kind
+        if not is_body and not (call.stream and (not kind or kind.startswith("text/event-stream"))):
+            return answer
+        self._further = FurtherCalls(self._exchange, self._client, self._service, upstream, call, attempts)
+        return BodyAnswer(answer, self._further) if is_body else StreamAnswer(answer, self._further)
+
+    def noted(self, outcome: Outcome) -> Outcome:
+        """The outcome of what the client gets, with the usage of the first call in it. That of further calls is left on
+        the exchange."""
+        return outcome if self._further is None else self._further.noted(outcome)
+
+
+class _Continued:
+    """An upstream's answer, and those that go on with it."""
+
+    def __init__(self, first: Answer, further: FurtherCalls) -> None:
+        self.status = first.status
+        self.headers: Headers = [pair for pair in first.headers if pair[0].lower() != "content-length"]
+        self._first = first
+        self._further = further
+        self._current = first
+
+    async def aclose(self) -> None:
+        """Close whatever is open."""
+        if self._current is not self._first:
+            await self._current.aclose()
+        await self._first.aclose()
+
+
+class StreamAnswer(_Continued):
+    """A stream of events."""
+
+    async def chunks(self) -> AsyncIterator[bytes]:
+        """The answers as one stream. Raises what interrupts it."""
+        further = self._further
+        stream = PanelStream(may_follow=further.may_follow)
+        async for chunk in self._read(self._first, stream, StreamFold()):
+            yield chunk
+        while calls := stream.wanted():
+            call = await further.request(stream.message(calls), calls)
+            if call is None:
+                further.count(PanelCallOutcome.GAVE_UP, len(calls))
+                yield stream.end()
+                return
+            following = PanelStream(may_follow=further.may_follow, opening=stream.opening())
+            try:
+                async for chunk in self._following(call, following):
+                    yield chunk
+                if following.is_broken and not following.has_content:
+                    raise NotContinued("its stream holds an error")
+            except ProxyError as error:
+                further.broke(error, len(calls))
+                if following.has_content:
+                    # The client must not take what it has for a whole answer.
+                    raise
+                yield stream.end()
+                return
+            further.count(PanelCallOutcome.ANSWERED, len(calls))
+            stream = following
+        further.left_over(stream.taken)
+
+    async def _following(self, call: Call, stream: PanelStream) -> AsyncIterator[bytes]:
+        fold = StreamFold()
+        made = self._further.begin(fold)
+        self._current = await self._further.open(call, made)
+        kind = content_type(self._current.headers)
+        if kind and not kind.startswith("text/event-stream"):
+            raise NotContinued("it is no stream")
+        async for chunk in self._read(self._current, stream, fold, is_first=False):
+            yield chunk
+        await self._current.aclose()
+
+    async def _read(
+        self, answer: Answer, stream: PanelStream, fold: StreamFold, *, is_first: bool = True
+    ) -> AsyncIterator[bytes]:
+        if is_first:
+            self._further.begin(fold)
+        chunks = answer.chunks()
+        async for chunk in chunks:
+            if not is_first:
+                self._further.answered()
+            fold.feed(chunk)
+            yield stream.feed(chunk)
+            if stream.is_over:
+                break
+        fold.close()
+        if not stream.is_over:
+            yield stream.close()
+        await ended(chunks)
+
+
+class BodyAnswer(_Continued):
+    """One JSON body. It is given out when all of it is known; an empty piece in front of it says that it has begun."""
+
+    async def chunks(self) -> AsyncIterator[bytes]:
+        """The last answer's body, with what the earlier ones have said. Raises what interrupts it."""
+        further, parts, size = self._further, list[bytes](), 0
+        fold, may_follow = BodyFold(), further.may_follow
+        further.begin(fold)
+        async for chunk in self._first.chunks():
+            fold.feed(chunk)
+            parts.append(chunk)
+            size += len(chunk)
+            if size <= _MOST_BODY_BYTES:
+                yield b""
+                continue
+            yield b"".join(parts)
+            parts.clear()
+        fold.close()
+        if parts and size <= _MOST_BODY_BYTES:
+            yield await self._last(b"".join(parts), may_follow=may_follow)
+
+    async def _last(self, body: bytes, *, may_follow: bool) -> bytes:
+        """What the client gets."""
+        further, earlier = self._further, NOTHING_EARLIER
+        read = await self._panel_body(body, may_follow=may_follow)
+        while calls := read.wanted:
+            call = await further.request(read.called(), calls)
+            if call is None:
+                further.count(PanelCallOutcome.GAVE_UP, len(calls))
+                return read.behind(earlier)
+            try:
+                following = await self._following(call)
+            except ProxyError as error:
+                further.broke(error, len(calls))
+                if not read.has_text and "content" not in earlier.texts:
+                    raise
+                return read.behind(earlier)
+            further.count(PanelCallOutcome.ANSWERED, len(calls))
+            earlier, read = read.after(earlier), following
+        further.left_over(read.taken)
+        return read.behind(earlier)
+
+    async def _following(self, call: Call) -> PanelBody:
+        fold, parts, size = BodyFold(), list[bytes](), 0
+        may_follow = self._further.may_follow
+        made = self._further.begin(fold)
+        self._current = await self._further.open(call, made)
+        async for chunk in self._current.chunks():
+            self._further.answered()
+            fold.feed(chunk)
+            size += len(chunk)
+            if size > _MOST_BODY_BYTES:
+                raise NotContinued("it is too long")
+            parts.append(chunk)
+        fold.close()
+        await self._current.aclose()
+        read = await self._panel_body(b"".join(parts), may_follow=may_follow)
+        if not read.message:
+            raise NotContinued("there is no message in it")
+        return read
+
+    async def _panel_body(self, body: bytes, *, may_follow: bool) -> PanelBody:
+        return await self._further.aside.run_large(len(body), partial(panel_body, body, may_follow=may_follow))

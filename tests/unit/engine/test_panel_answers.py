@@ -1,0 +1,392 @@
+"""Calls of panels by the model: answered by the proxy, taken out of what the client gets, and billed once."""
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any
+
+import orjson
+import pytest
+
+from proxy.core.request.parsed_body import ParsedBody
+from proxy.core.response.usage import Usage
+from proxy.core.structured.assembly import Assembly
+from proxy.core.structured.chat import AssembledChat
+from proxy.core.structured.context import StructuredContext
+from proxy.core.structured.conversation import Conversation
+from proxy.engine.exchange import Exchange, ExchangeOutcome
+from proxy.errors import UpstreamTimeout, UpstreamUnavailable
+from proxy.ports import Plan, PlanResult, Principal
+from proxy.testing import PassthroughPlanner
+from tests.unit.engine.parts import DONE, JSON, SSE, Bench, MemoryClient, answers, chat_body, code, ended, event
+
+NAMED = {"id": "c-1", "object": "chat.completion.chunk", "created": 7, "model": "m-1"}
+LATER = {"id": "c-2", "object": "chat.completion.chunk", "created": 9, "model": "m-2"}
+OURS = {"id": "call_1", "type": "function", "function": {"name": "dynamic_panel", "arguments": '{"id":"P1"}'}}
+THEIRS = {"id": "call_2", "type": "function", "function": {"name": "grep", "arguments": '{"q":1}'}}
+
+
+class PanelPlanner(PassthroughPlanner):
+    """Takes every request as one with a panel, and remembers what it learns from."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.learnt: list[Usage | None] = []
+
+    async def assemble(self, sent: ParsedBody, principal: Principal, *, keeps_review: bool = True) -> AssembledChat:
+        members = orjson.loads(sent.body)
+        members.pop("stratiform")
+        return AssembledChat(
+            sent=sent,
+            body=orjson.dumps(members),
+            assembly=Assembly(()),
+            context=StructuredContext(),
+            conversation=Conversation(),
+            scope="everybody",
+            session="s",
+            answers=lambda panel: f"text of {panel}" if panel == "P1" else f"There is no panel {panel!r}.",
+        )
+
+    def on_completed(self, plan: Plan, usage: Usage | None, now: float) -> PlanResult:
+        self.learnt.append(usage)
+        return super().on_completed(plan, usage, now)
+
+
+def choice(delta: dict[str, Any], finish: str | None = None, index: int = 0, names: dict[str, Any] = NAMED) -> bytes:
+    return event({**names, "choices": [{"index": index, "delta": delta, "finish_reason": finish}]})
+
+
+def said(text: str, names: dict[str, Any] = NAMED) -> bytes:
+    return choice({"content": text}, names=names)
+
+
+def called(*calls: dict[str, Any], names: dict[str, Any] = NAMED) -> bytes:
+    return choice({"tool_calls": [{"index": i, **call} for i, call in enumerate(calls)]}, names=names)
+
+
+def used(prompt: int, output: int, read: int = 0, names: dict[str, Any] = NAMED) -> dict[str, Any]:
+    usage = {
+        "prompt_tokens": prompt,
+        "completion_tokens": output,
+        "total_tokens": prompt + output,
+        "prompt_tokens_details": {"cached_tokens": read},
+    }
+    return {**names, "choices": [], "usage": usage}
+
+
+def ends(finish: str, prompt: int, output: int, read: int = 0, names: dict[str, Any] = NAMED) -> list[bytes]:
+    return [choice({}, finish, names=names), event(used(prompt, output, read, names)), DONE]
+
+
+def body(text: str | None, *calls: dict[str, Any], finish: str = "", prompt: int = 10, output: int = 2) -> bytes:
+    message: dict[str, Any] = {"role": "assistant", "content": text, "refusal": None}
+    if calls:
+        message["tool_calls"] = list(calls)
+    return orjson.dumps(
+        {
+            "id": "c",
+            "object": "chat.completion",
+            "choices": [
+                {"index": 0, "message": message, "finish_reason": finish or ("tool_calls" if calls else "stop")}
+            ],
+            "usage": {"prompt_tokens": prompt, "completion_tokens": output, "total_tokens": prompt + output},
+            "odd": 1.50,
+        }
+    )
+
+
+def streamed(*scripts: Any, planner: PanelPlanner | None = None, **more: Any) -> tuple[Bench, MemoryClient]:
+    """One streamed request with a panel."""
+    bench = Bench(*scripts, planner=planner or PanelPlanner())
+    fields = {"stream": True, "stream_options": {"include_usage": True}, **more}
+    return bench, bench.chat(MemoryClient(chat_body(stratiform={"panels": []}, **fields)))
+
+
+def whole(*scripts: Any, planner: PanelPlanner | None = None, **more: Any) -> tuple[Bench, MemoryClient]:
+    """One request for a JSON body, with a panel."""
+    bench = Bench(*scripts, planner=planner or PanelPlanner())
+    return bench, bench.chat(MemoryClient(chat_body(stratiform={"panels": []}, **more)))
+
+
+def events_of(client: MemoryClient) -> list[dict[str, Any]]:
+    lines = [line.removeprefix(b"data: ") for line in client.answer.split(b"\n\n") if line]
+    assert lines.pop() == b"[DONE]"
+    return [orjson.loads(line) for line in lines]
+
+
+def text_of(events: Sequence[dict[str, Any]]) -> str:
+    return "".join(c["delta"].get("content") or "" for one in events for c in one["choices"])
+
+
+def finishes(events: Sequence[dict[str, Any]]) -> list[str]:
+    return [c["finish_reason"] for one in events for c in one["choices"] if c["finish_reason"]]
+
+
+def usages(events: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    return [one["usage"] for one in events if one.get("usage")]
+
+
+def counted(exchange: Exchange) -> dict[str, int]:
+    return dict(exchange.answer.panel_calls)
+
+
+FIRST = (choice({"role": "assistant", "content": ""}), said("Let me look. "), called(OURS))
+SECOND = (choice({"role": "assistant", "content": ""}, names=LATER), said("It says so.", LATER))
+
+
+def test_a_streamed_call_of_ours_alone_is_answered_and_the_answer_goes_on() -> None:
+    bench, client = streamed(
+        answers(*FIRST, *ends("tool_calls", 100, 5)), answers(*SECOND, *ends("stop", 130, 7, 90, LATER))
+    )
+    events = events_of(client)
+    assert text_of(events) == "Let me look. It says so."
+    assert finishes(events) == ["stop"]
+    assert b"dynamic_panel" not in client.answer
+    assert {(one["id"], one["created"], one["model"]) for one in events} == {("c-1", 7, "m-1")}
+    assert sum("role" in c["delta"] for one in events for c in one["choices"]) == 1
+    (usage,) = usages(events)
+    assert (usage["prompt_tokens"], usage["completion_tokens"], usage["total_tokens"]) == (230, 12, 242)
+    assert usage["prompt_tokens_details"] == {"cached_tokens": 90}
+    exchange = ended(bench)
+    assert exchange.settlement is not None
+    assert exchange.settlement.usage == Usage(230, 12, 90)
+    assert exchange.ending is ExchangeOutcome.COMPLETED
+    assert counted(exchange) == {"answered": 1}
+    assert len(bench.door.reserved) == 1
+
+
+def test_the_further_call_is_the_first_body_with_the_call_and_its_result_behind_the_messages() -> None:
+    bench, _ = streamed(answers(*FIRST, *ends("tool_calls", 100, 5)), answers(*SECOND, *ends("stop", 130, 7)))
+    first, second = (orjson.loads(sent) for sent in bench.upstream.bodies)
+    assert second["messages"][:-2] == first["messages"]
+    assert second["messages"][-2] == {"role": "assistant", "content": "Let me look. ", "tool_calls": [OURS]}
+    assert second["messages"][-1] == {"role": "tool", "tool_call_id": "call_1", "content": "text of P1"}
+    assert {**second, "messages": 0} == {**first, "messages": 0}
+    assert bench.upstream.calls[0].deployment is bench.upstream.calls[1].deployment
+
+
+def test_the_planner_learns_from_the_first_call_alone() -> None:
+    planner = PanelPlanner()
+    streamed(answers(*FIRST, *ends("tool_calls", 100, 5)), answers(*SECOND, *ends("stop", 130, 7)), planner=planner)
+    assert planner.learnt == [Usage(100, 5)]
+    assert planner.events == ["accepted", "completed"]
+
+
+def test_beside_the_clients_own_calls_ours_is_taken_out_and_nothing_follows() -> None:
+    bench, client = streamed(answers(FIRST[0], called(OURS, THEIRS), *ends("tool_calls", 100, 5)))
+    events = events_of(client)
+    calls = [call for one in events for c in one["choices"] for call in c["delta"].get("tool_calls", ())]
+    assert calls == [{"index": 0, **THEIRS}]
+    assert finishes(events) == ["tool_calls"]
+    assert counted(ended(bench)) == {"taken_out": 1}
+
+
+def test_two_calls_follow_at_the_most() -> None:
+    again = [answers(*FIRST, *ends("tool_calls", 100, 5)) for _ in range(3)]
+    bench, client = streamed(*again)
+    events = events_of(client)
+    assert text_of(events) == "Let me look. " * 3
+    assert finishes(events) == ["stop"]
+    assert usages(events)[-1]["prompt_tokens"] == 300
+    assert counted(ended(bench)) == {"answered": 2, "gave_up": 1}
+    assert len(bench.upstream.calls) == 3
+
+
+def test_an_answer_that_never_has_words_is_passed_on_and_not_asked_for_again() -> None:
+    bench, client = streamed(*[answers(called(OURS), *ends("tool_calls", 100, 5)) for _ in range(3)])
+    assert finishes(events_of(client)) == ["stop"]
+    assert ended(bench).ending is ExchangeOutcome.COMPLETED
+
+
+def test_of_several_answers_ours_is_taken_out_and_nothing_follows() -> None:
+    ours = choice({"tool_calls": [{"index": 0, **OURS}]}, index=1)
+    finish = choice({}, "tool_calls", index=1), choice({}, "stop")
+    bench, client = streamed(answers(said("fine"), ours, *finish, DONE), n=2)
+    events = events_of(client)
+    assert (text_of(events), sorted(finishes(events))) == ("fine", ["stop", "stop"])
+    assert b"dynamic_panel" not in client.answer
+    assert counted(ended(bench)) == {"taken_out": 1}
+
+
+@pytest.mark.parametrize(
+    "failing",
+    [
+        answers(b'{"error":{"message":"no"}}', status=400, headers=JSON),
+        answers(b"down", status=503),
+        UpstreamUnavailable("gone"),
+        UpstreamTimeout("late"),
+        answers(SECOND[0], UpstreamUnavailable("cut")),
+        answers(event({"error": {"message": "overloaded"}}), DONE),
+        answers(body("no stream"), headers=JSON),
+    ],
+    ids=["400", "503", "gone", "late", "cut", "error-event", "no-stream"],
+)
+def test_a_stream_whose_further_call_fails_ends_as_a_whole_answer(failing: Any) -> None:
+    bench, client = streamed(answers(*FIRST, *ends("tool_calls", 100, 5)), failing)
+    events = events_of(client)
+    assert (text_of(events), finishes(events)) == ("Let me look. ", ["stop"])
+    assert usages(events)[-1]["prompt_tokens"] == 100
+    exchange = ended(bench)
+    assert client.has_ended
+    assert counted(exchange) == {"failed": 1}
+    assert exchange.settlement is not None
+    assert exchange.settlement.usage is not None
+    assert exchange.settlement.usage.prompt >= 100
+
+
+def test_a_further_answer_that_breaks_off_in_the_middle_of_its_words_is_cut_off() -> None:
+    bench, client = streamed(answers(*FIRST, *ends("tool_calls", 100, 5)), answers(*SECOND, UpstreamUnavailable("cut")))
+    assert client.answer.endswith(b"}\n\n")
+    assert b"upstream_unavailable" in client.answer
+    assert not client.has_ended
+    exchange = ended(bench)
+    assert exchange.ending is ExchangeOutcome.BROKEN
+    assert exchange.settlement is not None
+    assert exchange.settlement.usage is not None
+    assert exchange.settlement.usage.estimated
+    assert exchange.settlement.usage.prompt >= 200
+
+
+def test_a_body_with_a_call_of_ours_alone_is_answered() -> None:
+    bench, client = whole(
+        answers(body("Let me look. ", OURS), headers=JSON),
+        answers(body("It says so.", prompt=30, output=4), headers=JSON),
+    )
+    answer = orjson.loads(client.answer)
+    assert answer["choices"][0]["message"]["content"] == "Let me look. It says so."
+    assert answer["choices"][0]["finish_reason"] == "stop"
+    assert answer["usage"] == {"prompt_tokens": 40, "completion_tokens": 6, "total_tokens": 46}
+    assert b'"odd":1.5' in client.answer
+    exchange = ended(bench)
+    assert exchange.settlement is not None
+    assert exchange.settlement.usage == Usage(40, 6)
+    messages = orjson.loads(bench.upstream.bodies[1])["messages"]
+    assert messages[-2] == {"role": "assistant", "content": "Let me look. ", "tool_calls": [OURS]}
+    assert messages[-1]["content"] == "text of P1"
+    assert counted(exchange) == {"answered": 1}
+
+
+def test_a_body_whose_further_call_fails_is_the_first_answer_with_its_words() -> None:
+    bench, client = whole(answers(body("I look.", OURS), headers=JSON), UpstreamTimeout("late"))
+    answer = orjson.loads(client.answer)
+    assert (client.status, answer["choices"][0]["finish_reason"]) == (200, "stop")
+    assert answer["choices"][0]["message"] == {"role": "assistant", "content": "I look.", "refusal": None}
+    assert counted(ended(bench)) == {"failed": 1}
+
+
+@pytest.mark.parametrize(
+    ("failing", "status"),
+    [
+        (UpstreamTimeout("late"), 504),
+        (answers(b"{}", status=400, headers=JSON), 502),
+        (answers(b"{}", headers=JSON), 502),
+    ],
+)
+def test_a_body_without_words_whose_further_call_fails_is_an_error_and_billed(failing: Any, status: int) -> None:
+    bench, client = whole(answers(body(None, OURS), headers=JSON), failing)
+    assert (client.status, client.has_ended) == (status, True)
+    assert code(client) in ("upstream_timeout", "upstream_error")
+    exchange = ended(bench)
+    assert exchange.lost.usage is not None
+    assert exchange.lost.usage.prompt >= 10
+
+
+def test_a_body_with_the_clients_own_calls_loses_ours_and_no_other_byte() -> None:
+    given = body("x", THEIRS, OURS, finish="tool_calls")
+    bench, client = whole(answers(given, headers=JSON))
+    assert client.answer == given.replace(b"," + orjson.dumps(OURS), b"")
+    assert counted(ended(bench)) == {"taken_out": 1}
+
+
+def test_a_request_without_a_call_of_ours_passes_byte_for_byte() -> None:
+    steps = (FIRST[0], said("hi"), called(THEIRS), *ends("tool_calls", 9, 3))
+    assert streamed(answers(*steps))[1].answer == b"".join(steps)
+    given = body("x", THEIRS)
+    assert whole(answers(given, headers=[*JSON, ("content-length", str(len(given)))]))[1].answer == given
+
+
+def test_a_compressed_answer_passes_unread() -> None:
+    raw = b"\x1f\x8bdynamic_panel"
+    bench, client = streamed(answers(raw, headers=[*SSE, ("content-encoding", "gzip")]))
+    assert client.answer == raw
+    assert counted(ended(bench)) == {}
+
+
+def test_a_client_that_leaves_between_two_calls_is_billed_once_and_nothing_follows() -> None:
+    script = answers(*FIRST, None)
+    bench, client, seen = Bench(script, planner=PanelPlanner()), None, asyncio.Event()
+    client = MemoryClient(chat_body(stream=True, stratiform={"panels": []}))
+    client.on_send = lambda chunk: seen.set() if b"Let me look" in chunk else None
+
+    async def main() -> None:
+        task = asyncio.ensure_future(bench.engine.chat(client))
+        await asyncio.wait_for(seen.wait(), 5)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        await bench.engine.aclose()
+
+    asyncio.run(main())
+    assert len(bench.upstream.calls) == 1
+    assert ended(bench).ending is ExchangeOutcome.HUNG_UP
+
+
+def test_a_client_that_leaves_during_the_further_call_pays_for_both() -> None:
+    second = answers(*SECOND, None)
+    bench, seen = Bench(answers(*FIRST, *ends("tool_calls", 100, 5)), second, planner=PanelPlanner()), asyncio.Event()
+    client = MemoryClient(chat_body(stream=True, stratiform={"panels": []}))
+    client.on_send = lambda chunk: seen.set() if b"It says so" in chunk else None
+
+    async def main() -> None:
+        task = asyncio.ensure_future(bench.engine.chat(client))
+        await asyncio.wait_for(seen.wait(), 5)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        await bench.engine.aclose()
+
+    asyncio.run(main())
+    exchange = ended(bench)
+    assert (exchange.ending, second.closed) == (ExchangeOutcome.HUNG_UP, 1)
+    assert exchange.settlement is not None
+    assert exchange.settlement.usage is not None
+    assert exchange.settlement.usage.prompt > 200
+    assert exchange.settlement.usage.estimated
+
+
+def test_a_client_that_has_left_while_its_answer_is_awaited_causes_no_further_call() -> None:
+    bench = Bench(answers(body("I look.", OURS), headers=JSON), planner=PanelPlanner())
+    client = MemoryClient(chat_body(stratiform={"panels": []}))
+
+    script = bench.upstream.scripts[0]
+    original = script.chunks  # type: ignore[union-attr]
+
+    async def chunks() -> Any:
+        async for chunk in original():
+            client.has_left = True
+            yield chunk
+
+    script.chunks = chunks  # type: ignore[union-attr,method-assign]
+    bench.chat(client)
+    assert len(bench.upstream.calls) == 1
+    exchange = ended(bench)
+    assert exchange.ending is ExchangeOutcome.HUNG_UP
+    assert exchange.settlement is not None
+    assert exchange.settlement.usage == Usage(10, 2)
+
+
+@pytest.mark.parametrize(("most_usd", "calls"), [(200.0, 2), (199.0, 1)])
+def test_under_a_hard_limit_nothing_follows_that_the_reservation_does_not_cover(most_usd: float, calls: int) -> None:
+    bench = Bench(
+        answers(*FIRST, *ends("tool_calls", 100, 5)), answers(*SECOND, *ends("stop", 90, 7)), planner=PanelPlanner()
+    )
+    reserve = bench.door.reserve
+
+    async def reserved(exchange: Exchange, others: Any = ()) -> None:
+        await reserve(exchange, others)
+        assert exchange.reservation is not None
+        exchange.reservation.most_usd = most_usd
+
+    bench.door.reserve = reserved  # type: ignore[method-assign]
+    client = bench.chat(MemoryClient(chat_body(stream=True, stratiform={"panels": []})))
+    assert (len(bench.upstream.calls), finishes(events_of(client))) == (calls, ["stop"])
+    assert counted(ended(bench)) == {"answered" if calls == 2 else "gave_up": 1}
