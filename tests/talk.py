@@ -19,7 +19,7 @@ from proxy.core.request.message import Message, MessageReader
 from proxy.core.request.route import Route
 from proxy.core.request.tokens import Encode, TokenCounter, bytes_over_four
 from proxy.core.request.transcript import Transcript
-from proxy.core.request.view import RecognisedRequest, recognise_request
+from proxy.core.request.view import NOTHING_MOVES, RecognisedRequest, recognise_request
 from proxy.core.wire.json_body import parse_chat
 from tests.fidelity.chats import EDITABLE_ACK, EDITABLE_OPENING, File
 
@@ -99,10 +99,10 @@ def read(messages: Sequence[Body], encode: Encode = bytes_over_four) -> tuple[Me
     return tuple(reader.read(raw) for raw in parse_chat(json.dumps(chat(*messages)).encode()).messages)
 
 
-def view_of(*messages: Body, movable: bool = True) -> RecognisedRequest:
-    """The view of a request; ``movable`` answers for candidates."""
+def view_of(*messages: Body, movable: bool = True, moving: Mapping[int, float] = NOTHING_MOVES) -> RecognisedRequest:
+    """The view of a request; ``movable`` answers for candidates, ``moving`` are the proxy's own messages."""
     request = parse_chat(json.dumps(chat(*messages)).encode())
-    return recognise_request(request, Transcript(read(messages)), lambda *_: movable)
+    return recognise_request(request, Transcript(read(messages)), lambda *_: movable, moving)
 
 
 def marks_in(body: Mapping[str, Any]) -> list[str]:

@@ -153,7 +153,7 @@ def forecast(
     file_words: FileWords,
 ) -> Forecast:
     """The forecast for one request."""
-    cohort, turns = session.cohort, recognised.turns()
+    cohort, turns = session.cohort, recognised.own_turns()
     is_stored = profile.family in (Family.GRID, Family.UNIT)
     pieces = piece_forecast(session, observation, recognised, material, file_words, is_stored=is_stored)
     continues = _GOES_ON if session.requests else cohort.continues()
@@ -174,13 +174,25 @@ def _turns(
     session: Session, observation: RequestObservation, recognised: RecognisedRequest, *, hoists_system: bool
 ) -> Mapping[int, float]:
     """P(the next request repeats the conversation up to a message), by the message's index."""
-    indices = recognised.turns()
+    indices = recognised.own_turns()
     chances = session.cohort.breaks.survival(len(indices), observation.broke, _results(recognised, indices))
     turns = dict(zip(indices, chances, strict=True))
+    if recognised.moving:
+        turns = _with_moving(recognised, turns)
     if notices := recognised.transcript.notices if hoists_system else ():
         # Hoisted ones stand in front of all turns.
         held = stays(recognised.messages, notices, session.noticed, session.notices_new)
         turns = {index: held * chance for index, chance in turns.items()} | dict.fromkeys(notices, held)
+    return turns
+
+
+def _with_moving(recognised: RecognisedRequest, own: Mapping[int, float]) -> dict[int, float]:
+    """The same of all messages, where some may be taken out from between the conversation's own."""
+    turns: dict[int, float] = {}
+    reached, hazard = 1.0, 0.0
+    for index in recognised.turns():
+        reached, hazard = own.get(index, reached), hazard + recognised.moving.get(index, 0.0)
+        turns[index] = reached * math.exp(-hazard)
     return turns
 
 

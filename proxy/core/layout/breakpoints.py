@@ -15,8 +15,9 @@ from proxy.core.request.element import ElementKind
 from proxy.core.request.message import PartKind
 
 _MAX_STOPS = 16
-# Survival must fall by this factor before a place is worth a look of its own.
-_DROP = 0.985
+# Survival must fall by this factor before a place is worth a look of its own. A panel that is changed in one of two
+# hundred requests is one: what stands behind it may be the whole conversation.
+_DROP = 0.995
 # Where an expected read fails, the tokens are mostly written again (w), sometimes left unmarked (1).
 _REWRITTEN_SHARE = 0.8
 # The best of many places promises more than it keeps (measured: fewer of the least likely entries were read).

@@ -265,7 +265,7 @@ class TierPlanner:
             tools = self.reader.read_tools(steady)
         tools_key = tools[0].digest if tools else b""
         session, transcript = self._session_of(incoming, tools_key)
-        recognised = recognise_request(incoming.request, transcript, session.is_movable)
+        recognised = recognise_request(incoming.request, transcript, session.is_movable, route.moving)
         observation = read_request(session, recognised, tools_key, now)
         has_spans, hoists = _looks_inside(profile), profile.hoists_system
         elements = request_elements(recognised, tools, self.reader.counter, has_spans=has_spans, hoists_system=hoists)

@@ -1,8 +1,9 @@
 """A whole request, recognised: what is fixed, what is movable, where the last exchange begins."""
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from itertools import count
+from types import MappingProxyType
 
 from proxy.core.recognition.fixed_texts import FileClaim
 from proxy.core.recognition.line_breaks import bare_lines, can_follow, stay_apart
@@ -11,6 +12,8 @@ from proxy.core.request.item import ContextPiece
 from proxy.core.request.message import MARK_KEYS, Message, piece_digest
 from proxy.core.request.transcript import MAX_GENERIC_ACK_CHARS, Transcript
 from proxy.core.wire.json_body import ChatRequest, members_of
+
+NOTHING_MOVES: Mapping[int, float] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +48,8 @@ class RecognisedRequest:
     """The request's messages with their meaning.
 
     ``preamble`` leading messages are system messages; from ``last_user`` on everything is fixed and stays last
-    (``len(messages)`` where no user message exists: nothing is movable then).
+    (``len(messages)`` where no user message exists: nothing is movable then). ``moving`` are messages that the proxy
+    has put between those of the conversation, and that may stand elsewhere next time (``Route.moving``).
     """
 
     request: ChatRequest
@@ -53,6 +57,7 @@ class RecognisedRequest:
     last_user: int
     groups: tuple[ContextMessage, ...]
     system: tuple[SystemText, ...]
+    moving: Mapping[int, float] = field(default_factory=dict)
 
     @property
     def messages(self) -> tuple[Message, ...]:
@@ -65,9 +70,11 @@ class RecognisedRequest:
         return self.transcript.preamble
 
     def turn_digests(self) -> tuple[bytes, ...]:
-        """The identities of the conversation's messages."""
+        """The identities of the conversation's own messages."""
         turns = self.transcript.turns
-        return turns[self.preamble :] if not self.groups else tuple(turns[i] for i in self.turns())
+        if not self.groups and not self.moving:
+            return turns[self.preamble :]
+        return tuple(turns[i] for i in self.own_turns())
 
     def items(self) -> list[ContextPiece]:
         """Everything movable that has a key over time: files, maps, documents."""
@@ -88,11 +95,20 @@ class RecognisedRequest:
         taken = {i for g in self.groups for i in (g.message, g.ack)}
         return [i for i in range(self.preamble, len(self.messages)) if i not in taken]
 
+    def own_turns(self) -> Sequence[int]:
+        """Indices of the conversation's messages without those that the proxy has put between them."""
+        turns = self.turns()
+        return turns if not self.moving else [i for i in turns if i not in self.moving]
+
 
 def recognise_request(
-    request: ChatRequest, transcript: Transcript, is_movable: Callable[[Recognition, Message], bool]
+    request: ChatRequest,
+    transcript: Transcript,
+    is_movable: Callable[[Recognition, Message], bool],
+    moving: Mapping[int, float] = NOTHING_MOVES,
 ) -> RecognisedRequest:
-    """Pair context messages with their acknowledgements. ``is_movable`` decides on candidates by the session's past."""
+    """Pair context messages with their acknowledgements. ``is_movable`` decides on candidates by the session's past;
+    ``moving`` are messages that the proxy has put in itself."""
     messages, preamble = transcript.messages, transcript.preamble
     last_user = next((i for i in range(len(messages) - 1, -1, -1) if messages[i].role == "user"), len(messages))
     found: list[ContextMessage] = []
@@ -106,7 +122,7 @@ def recognise_request(
     if sum(1 for index in transcript.recognised if _holds_files(messages[index])) > 1:
         found = [_undivided(group, messages[group.message]) for group in found]
     system = _system_texts(messages, preamble) if last_user < len(messages) else ()
-    return RecognisedRequest(request, transcript, last_user, _with_distinct_keys(found), system)
+    return RecognisedRequest(request, transcript, last_user, _with_distinct_keys(found), system, moving)
 
 
 def _system_texts(messages: Sequence[Message], preamble: int) -> tuple[SystemText, ...]:

@@ -196,5 +196,5 @@ def _break(before: tuple[bytes, ...], after: tuple[bytes, ...], recognised: Reco
             break
         common += 1
     # What was cleared stands where it stood.
-    lost = [recognised.messages[i].role for i in recognised.turns()[common : len(before)]]
+    lost = [recognised.messages[i].role for i in recognised.own_turns()[common : len(before)]]
     return HistoryDivergence(len(before) - common, lost.count("tool") if lost[:1] == ["tool"] else 0)

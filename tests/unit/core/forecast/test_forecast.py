@@ -1,4 +1,5 @@
 import math
+from collections.abc import Mapping
 from itertools import pairwise
 
 import pytest
@@ -11,7 +12,7 @@ from proxy.core.providers import ANTHROPIC, OPENAI, CacheProfile
 from proxy.core.request.item import ContextPiece
 from proxy.core.request.tokens import TokenCounter, bytes_over_four
 from proxy.core.request.transcript import Transcript
-from proxy.core.request.view import RecognisedRequest
+from proxy.core.request.view import NOTHING_MOVES, RecognisedRequest
 from proxy.core.sessions.observation import commit_preamble, commit_reading, read_request
 from proxy.core.sessions.session import Session, SessionTable
 from proxy.core.stability.document_retention import read_words
@@ -47,8 +48,9 @@ class Past:
         settle: bool = True,
         preamble: bool = False,
         movable: bool = True,
+        moving: Mapping[int, float] = NOTHING_MOVES,
     ) -> Forecast:
-        recognised = view_of(*messages, movable=movable)
+        recognised = view_of(*messages, movable=movable, moving=moving)
         self.session = self.table.find("team", "m", "", Transcript(read(messages)), tools)
         observation = read_request(self.session, recognised, tools, self.now)
         found = forecast(
@@ -265,3 +267,41 @@ def test_what_prompts_say_of_files_is_believed_as_far_as_it_came_true() -> None:
     (named, beside), (told, other) = expected.pieces.hazards.values(), expected.pieces.said.values()
     assert named > -math.log1p(-told)
     assert beside < -math.log1p(other)
+
+
+def with_panel(number: int, shows: str) -> tuple[list[Body], dict[int, float]]:
+    """A conversation in which the proxy shows something directly in front of the prompt; where it stands."""
+    talk = [SYSTEM, *history(number), calling("panel"), result("panel", shows), user(f"go on {number}")]
+    return talk, {len(talk) - 3: 0.7, len(talk) - 2: 0.0}
+
+
+def test_what_the_proxy_puts_between_the_turns_may_go_and_nothing_in_front_of_it_does() -> None:
+    past = Past()
+    talk, moving = with_panel(2, "one")
+    still, found = past.expect(*talk, settle=False).turns, past.expect(*talk, moving=moving).turns
+    call, shown_at, prompt = len(talk) - 3, len(talk) - 2, len(talk) - 1
+    assert found[call] == pytest.approx(found[call - 1] * math.exp(-0.7))
+    assert found[shown_at] == pytest.approx(found[call])
+    assert found[prompt] < math.exp(-0.7) * still[call - 1]
+    assert min(found[index] for index in range(1, call)) >= still[shown_at]
+
+
+def test_what_the_proxy_has_moved_is_no_break_of_the_conversation() -> None:
+    told, untold = Past(), Past()
+    for number in range(6):
+        talk, moving = with_panel(number, f"state {number}")
+        known, unknown = told.expect(*talk, moving=moving).turns, untold.expect(*talk).turns
+    assert known[len(talk) - 4] > 0.9
+    assert known[len(talk) - 2] == pytest.approx(known[len(talk) - 4] * math.exp(-0.7))
+    assert unknown != known
+    assert [_seen_breaks(past) for past in (told, untold)] == [{0}, {3}]
+
+
+def _seen_breaks(past: Past) -> set[int]:
+    assert past.session is not None
+    return {one.messages for one in past.session.cohort.breaks.breaks()}
+
+
+def test_moving_messages_that_do_not_exist_change_nothing() -> None:
+    talk, _ = with_panel(2, "one")
+    assert Past().expect(*talk, moving={99: 1.0}).turns == Past().expect(*talk).turns

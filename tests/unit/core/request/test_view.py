@@ -187,3 +187,12 @@ def test_documents_can_stand_elsewhere_whether_or_not_a_candidate_can() -> None:
     (found,) = view_of(system(f"Answer.\n{document}Be brief.\n"), user("go"), movable=False).system
     assert (found.fixed, [item.text for item in found.documents]) == ("Answer.\nBe brief.\n", [document])
     assert view_of(system(document), user("go"), movable=False).system == ()
+
+
+def test_messages_that_the_proxy_has_put_in_are_turns_but_not_the_conversations_own() -> None:
+    talk = (system("s"), user("a"), assistant("b"), user("shown"), user("go"))
+    plain, told = view_of(*talk), view_of(*talk, moving={3: 0.5})
+    assert list(told.turns()) == list(plain.turns()) == [1, 2, 3, 4]
+    assert list(told.own_turns()) == [1, 2, 4]
+    assert told.turn_digests() == view_of(*talk[:3], talk[4]).turn_digests()
+    assert plain.turn_digests() == view_of(*talk).turn_digests()
