@@ -454,6 +454,7 @@ def test_the_breakdown_lists_the_tiers_of_the_request() -> None:
 
 
 RULES = Path(__file__).with_name("README.md").read_text().partition("## Rules of the tiered assembly")[2]
+RULES = RULES.partition("\n## ")[0]
 ABOUT_THE_TABLE = {
     "test_the_table_names_every_test_of_this_file_and_no_other",
     "test_the_other_tests_of_the_table_are_there",

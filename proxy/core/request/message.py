@@ -301,7 +301,7 @@ class MessageReader:
             shown = text_value(members["text"]) if "text" in members else None
             markable = role != "assistant" and isinstance(shown, str) and bool(shown.strip())
             return Part(PartKind.TEXT, key, tokens, index, markable, marker_of(members))
-        part_kind = PartKind.THINKING if kind in _THINKING else PartKind.OTHER
+        part_kind = PartKind.THINKING if kind in THINKING_TYPES else PartKind.OTHER
         return Part(part_kind, key, tokens, index, False, marker_of(members))
 
     def _calls(self, members: Members) -> tuple[tuple[Part, ...], tuple[str, ...]]:
@@ -365,7 +365,8 @@ def piece_digest(text: str) -> bytes:
 _MEDIA = frozenset({"image_url", "image", "input_audio", "file", "document", "input_image", "input_file"})
 # Anthropic, "Prompt caching": text, images and documents in user turns can be marked.
 _MARKABLE_MEDIA = frozenset({"image_url", "file"})
-_THINKING = frozenset({"thinking", "redacted_thinking", "reasoning"})
+THINKING_TYPES = frozenset({"thinking", "redacted_thinking", "reasoning"})
+"""The types of parts in which stands what a model thought."""
 MARK_KEYS = ("cache_control", "prompt_cache_breakpoint")
 PLAIN_TEXT_KEYS = frozenset({"type", "text", *MARK_KEYS})
 _HASHED_ELSEWHERE = frozenset({"role", "content", "tool_calls", *MARK_KEYS})

@@ -14,6 +14,7 @@ from proxy.core.structured.history.groups import Entry, Group, entry_of, grouped
 from proxy.core.structured.history.merging import merged
 from proxy.core.structured.history.metas import MessageMeta, Status
 from proxy.core.structured.history.repair import repaired
+from proxy.core.structured.history.shape import Sort
 from proxy.core.wire.json_body import Unreadable, join_members, members_of
 from proxy.core.wire.surrogates import text_json
 from proxy.errors import InvalidRequest
@@ -118,6 +119,9 @@ def _in_groups(entries: Sequence[Entry], counts: Counter[HistoryRule]) -> Group:
     """The messages with calls and results matched, and neighbouring calls joined."""
     found: Group = []
     for group in grouped(entries):
+        if group[0].shape.sort is Sort.PLAIN:  # alone, as most messages are
+            found += group
+            continue
         whole = repaired(group)
         joined, count = merged(whole.group)
         counts[HistoryRule.ORPHAN_CALL] += whole.calls

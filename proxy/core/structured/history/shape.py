@@ -12,7 +12,7 @@ from msgspec import Raw
 
 from proxy.core.request.message import MARK_KEYS
 from proxy.core.structured.conversation import Turn
-from proxy.core.wire.json_body import Members, Unreadable, elements, members_of, text_value, value
+from proxy.core.wire.json_body import Members, Unreadable, elements, members_of, text_value
 
 
 class Sort(StrEnum):
@@ -37,7 +37,7 @@ class Shape(msgspec.Struct, frozen=True, gc=False):
 
     ``ids`` are those of a message's calls in their order, each once, or the one that a result names. ``has_content``:
     some text, media or refusal is in it. ``is_empty``: it has neither that, nor a call or result, nor any other member
-    that says something. ``members`` are kept of messages that call tools only.
+    that says something. ``members`` are those of the message, where it is read.
     """
 
     sort: Sort
@@ -55,6 +55,8 @@ _FRAME = frozenset({"role", "name", "content", "tool_calls", "function_call", "t
 """Members that say nothing of their own beside the content and the calls."""
 _SAID = ("refusal", "audio")
 """Members in which a model's answer may stand in place of the content."""
+_PLAIN = ("role", "content")
+"""The members of most messages."""
 _SPEAKERS = frozenset({"user", "assistant"})
 
 
@@ -80,33 +82,34 @@ def call_members(members: Members) -> list[Members]:
 
 
 def text_member(members: Members, name: str) -> str:
-    """A member that is a text. Raises Unreadable where it is none, or missing."""
-    found = text_value(members[name]) if name in members else None
+    """A member that is a text. Raises Unreadable where it is none, or missing. What is no text is not parsed."""
+    raw = members.get(name)
+    found = text_value(raw) if raw is not None and is_text(raw) else None
     if not isinstance(found, str):
         raise Unreadable(f"{name} is no text")
     return found
 
 
-def part_kind(part: Members) -> str:
-    """The type of a part of a message's content. Raises Unreadable."""
-    kind = value(part["type"]) if "type" in part else None
-    if not isinstance(kind, str):
-        raise Unreadable("a part without a type")
-    return kind
+def is_text(raw: Raw) -> bool:
+    """Whether the value begins as a text does."""
+    return bytes(memoryview(raw)[:1]) == b'"'
 
 
 def _shape(role: str, members: Members) -> Shape:
-    has_content = _has_content(members.get("content")) or any(is_given(members, name) for name in _SAID)
+    has_content = _has_content(members.get("content"))
+    if role in _SPEAKERS and len(members) == len(_PLAIN) and "content" in members:
+        return Shape(Sort.PLAIN, (), has_content, not has_content, members)
+    has_content = has_content or any(is_given(members, name) for name in _SAID)
     ids = _call_ids(members)
     if is_given(members, "function_call"):
         raise Unreadable("a call of the old form")
     if role == "tool" and not ids:
-        return Shape(Sort.RESULT, (text_member(members, "tool_call_id"),), has_content)
+        return Shape(Sort.RESULT, (text_member(members, "tool_call_id"),), has_content, False, members)
     if role not in _SPEAKERS or is_given(members, "tool_call_id"):
         raise Unreadable("no known role, or a result of another role")
     if not ids:
         others = not has_content and any(name not in _FRAME and is_given(members, name) for name in members)
-        return Shape(Sort.PLAIN, (), has_content, not has_content and not others)
+        return Shape(Sort.PLAIN, (), has_content, not has_content and not others, members)
     if role != "assistant":
         raise Unreadable("calls of another role")
     return Shape(Sort.CALLS, ids, has_content, False, members)
@@ -124,9 +127,9 @@ def _has_content(raw: Raw | None) -> bool:
     results themselves, as another dialect has them."""
     if raw is None:
         return False
-    first = bytes(memoryview(raw)[:1])
-    if first == b'"':
+    if is_text(raw):
         return len(raw) > len(b'""')
+    first = bytes(memoryview(raw)[:1])
     if first == b"n":
         return False
     if first != b"[":
@@ -134,7 +137,7 @@ def _has_content(raw: Raw | None) -> bool:
     found = False
     for each in elements(raw):
         part = members_of(each)
-        kind = part_kind(part)
+        kind = text_member(part, "type")
         if "tool" in kind or "function" in kind:
             raise Unreadable("a call or a result among the parts")
         found = found or kind != "text" or is_given(part, "text")

@@ -15,6 +15,7 @@ from proxy.core.structured.history.metas import MessageMeta, Status
 from proxy.core.structured.history.rules import HistoryRule, RuledHistory, ruled
 from proxy.errors import InvalidRequest
 from tests.talk import Body, assistant, calling, result, said, system, user
+from tests.turn_notation import written
 
 IDS = st.sampled_from("1234")
 TEXTS = st.sampled_from(["", "a", "b\ud83d", " "])
@@ -44,8 +45,7 @@ VALID = st.lists(st.one_of(st.just([user("q")]), st.just([assistant("a")]), WHOL
 
 
 def conversation(messages: Iterable[Body]) -> Conversation:
-    """The messages, written as no JSON writer of ours does it."""
-    return Conversation.of([json.dumps(message, separators=(" , ", " : ")).encode() for message in messages])
+    return Conversation.of(map(written, messages))
 
 
 def parsed(turns: Iterable[Turn]) -> list[Any]:

@@ -13,14 +13,9 @@ import pytest
 
 from proxy.core.structured.conversation import Conversation
 from proxy.core.structured.history.metas import MessageMeta, Status
-from proxy.core.structured.history.repair import PLACEHOLDER
 from proxy.core.structured.history.rules import ruled
 from proxy.errors import InvalidRequest
-from tests.talk import Body, calling, result, said, text_part
-
-ROLES = {"user": "user", "asst": "assistant", "sys": "system", "odd": "narrator"}
-IMAGE = {"type": "image_url", "image_url": {"url": "https://example.com/a.png"}}
-WORD = re.compile(r"(?P<name>[a-z]+)(?:\((?P<ids>[0-9,]+)\))?(?::(?P<text>[^@]+))?(?:@(?P<tokens>\d+))?")
+from tests.turn_notation import message, noted, words
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,38 +35,6 @@ PARAGRAPHS = Path(__file__).with_name("rules.vectors").read_text().strip().split
 VECTORS = [read(paragraph) for paragraph in PARAGRAPHS if not paragraph.startswith("#")]
 
 
-def part(word: str) -> Body:
-    return IMAGE if word == "image" else text_part("" if word == '""' else word)
-
-
-def content(word: str) -> Any:
-    if word in ("null", '""'):
-        return None if word == "null" else ""
-    if word.startswith("["):
-        return [part(each) for each in word[1:-1].split("|") if each]
-    return word.replace("_", " ").replace("/", "\n")
-
-
-def message(word: str) -> Body:
-    found = WORD.fullmatch(word)
-    assert found, word
-    name, text, ids = found["name"], found["text"], (found["ids"] or "").split(",")
-    if name == "call":
-        return calling(*ids, content=content(text or "null"))
-    if name in ("result", "lost"):
-        return result(ids[0], PLACEHOLDER if name == "lost" else content(text or name))
-    if name == "oldcall":
-        return said("assistant", None, function_call={"name": "run", "arguments": "{}"})
-    if name == "oldresult":
-        return said("function", "done", name="run")
-    return said(ROLES[name], content(text or name))
-
-
-def conversation(words: str) -> Conversation:
-    """The messages with white space that no JSON writer of ours makes, so that changed bytes are seen."""
-    return Conversation.of([json.dumps(message(word), separators=(" , ", " : ")).encode() for word in words.split()])
-
-
 def meta(word: str) -> tuple[int, MessageMeta]:
     index, _, rest = word.partition("=")
     status, _, tl_dr = rest.partition(":")
@@ -84,7 +47,7 @@ def shown(found: Conversation) -> list[Any]:
 
 @pytest.mark.parametrize("vector", VECTORS, ids=lambda vector: vector.says)
 def test_what_is_sent_and_what_each_rule_has_changed(vector: Vector) -> None:
-    given = conversation(vector.lines["given"])
+    given = noted(vector.lines["given"])
     metas = dict(map(meta, vector.lines.get("metas", "").split()))
     if "refused" in vector.lines:
         with pytest.raises(InvalidRequest, match=rf"the message {vector.lines['refused']}\b") as refusal:
@@ -94,7 +57,8 @@ def test_what_is_sent_and_what_each_rule_has_changed(vector: Vector) -> None:
 
     found = ruled(given, metas)
 
-    assert shown(found.conversation) == [message(w) for w in vector.lines.get("sent", vector.lines["given"]).split()]
+    sent = vector.lines.get("sent", vector.lines["given"])
+    assert shown(found.conversation) == [message(word) for word in words(sent)]
     assert ", ".join(f"{rule} {count}" for rule, count in found.rules.items()) == vector.lines.get("rules", "")
     own = {turn.raw for turn in given}
     same = [turn.raw for turn in found.conversation if json.loads(turn.raw) in shown(given)]

@@ -1,0 +1,90 @@
+"""The oldest part of a long conversation, frozen: it is shown in panels that never change, and no longer as messages.
+
+A chunk is cut where it has enough messages and tokens for the first time, if enough of either stay behind it. What it
+holds depends on nothing but the messages up to its end: nothing is remembered, and a conversation that grows by turns
+has the same chunks in each request, and more of them later. A chunk that could not be cut is not cut elsewhere.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from proxy.core.structured.conversation import Conversation, Turn
+from proxy.core.structured.history.chunk_text import chunk_text
+from proxy.core.structured.history.metas import DetachTerms
+from proxy.core.structured.history.rules import HistoryRule, RuledHistory
+from proxy.core.structured.panels.panel import HISTORY_KIND, Panel
+from proxy.core.wire.json_body import Unreadable
+
+
+@dataclass(frozen=True, slots=True)
+class FrozenChunk:
+    """A part of the conversation as a panel, and how many messages are in it."""
+
+    panel: Panel
+    count: int
+
+
+def frozen(
+    ruled: RuledHistory, terms: DetachTerms, tokens: Callable[[Turn], int]
+) -> tuple[RuledHistory, tuple[FrozenChunk, ...]]:
+    """The conversation without its oldest parts, and these parts in their order. Each message is counted once at most,
+    and the time is linear. System messages, and what begins with the last user message, stay where they are. Freezing
+    ends in front of a message that holds more than text, or cannot be read."""
+    history = ruled.conversation.history
+    chunks: list[FrozenChunk] = []
+    end = 0
+    for start, boundary, count in _cuts(ruled.conversation, terms, tokens):
+        try:
+            text = chunk_text(history[start:boundary])
+        except Unreadable:
+            break
+        number = len(chunks) + 1
+        chunks.append(FrozenChunk(Panel(f"history_{number}", HISTORY_KIND, f"Chat ({count})", text), count))
+        end = boundary
+    return (_without(ruled, end, sum(chunk.count for chunk in chunks)) if chunks else ruled), tuple(chunks)
+
+
+def _cuts(
+    conversation: Conversation, terms: DetachTerms, tokens: Callable[[Turn], int]
+) -> Iterator[tuple[int, int, int]]:
+    """Where each chunk begins and ends in the history, and how many messages it has."""
+    turns = [*conversation.history, *conversation.prompt]
+    left_messages = sum(not turn.is_system for turn in turns)
+    if left_messages < terms.chunk_messages + terms.keep_messages:
+        return
+    counts = [0 if turn.is_system else tokens(turn) for turn in turns]
+    left_tokens = sum(counts)
+    start = chunk_messages = chunk_tokens = 0
+    for index, is_end in enumerate(_turn_ends(turns)):
+        chunk_messages += not turns[index].is_system
+        chunk_tokens += counts[index]
+        if not is_end or chunk_messages < terms.chunk_messages or chunk_tokens < terms.chunk_tokens:
+            continue
+        left_messages -= chunk_messages
+        left_tokens -= chunk_tokens
+        if left_messages < terms.keep_messages or left_tokens < terms.keep_tokens:
+            return
+        yield start, index + 1, chunk_messages
+        start, chunk_messages, chunk_tokens = index + 1, 0, 0
+
+
+def _turn_ends(turns: Sequence[Turn]) -> list[bool]:
+    """For each message whether a turn of the model ends with it: a user message follows, and it is none itself. System
+    messages are passed over."""
+    ends: list[bool] = []
+    is_user_next = False
+    for turn in reversed(turns):
+        is_user = turn.role == "user"
+        ends.append(is_user_next and not is_user and not turn.is_system)
+        is_user_next = is_user_next if turn.is_system else is_user
+    return ends[::-1]
+
+
+def _without(ruled: RuledHistory, end: int, count: int) -> RuledHistory:
+    """The conversation without the first messages of its history, but with the system messages among them."""
+    conversation = ruled.conversation
+    kept = [index for index, turn in enumerate(conversation.history) if index >= end or turn.is_system]
+    history = tuple([conversation.history[index] for index in kept])
+    origins = (*(ruled.origins[index] for index in kept), *ruled.origins[len(conversation.history) :])
+    rules = {**ruled.rules, HistoryRule.FROZEN: count}
+    return RuledHistory(replace(conversation, history=history), origins, rules)

@@ -1,0 +1,210 @@
+"""Properties of freezing, for conversations of any kind. Single cases stand in ``freezing.vectors``."""
+
+import json
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from proxy.core.structured.conversation import Conversation, Turn
+from proxy.core.structured.history.freezing import FrozenChunk, frozen
+from proxy.core.structured.history.metas import DetachTerms
+from proxy.core.structured.history.rules import HistoryRule, RuledHistory, ruled
+from proxy.core.structured.panels.panel import HISTORY_KIND
+from tests.talk import Body, assistant, calling, result, said, system, user
+from tests.turn_notation import IMAGE, noted, written
+
+TERMS = st.builds(DetachTerms, *[st.integers(1, limit) for limit in (6, 30, 6, 30)])
+ANSWERS = st.lists(
+    st.one_of(
+        st.just([assistant("see")]),
+        st.lists(st.sampled_from("123"), min_size=1, unique=True).map(
+            lambda ids: [calling(*ids, content="run"), *(result(i, "found") for i in ids)]
+        ),
+        st.just([system("hurry")]),
+        st.just([user("also")]),
+    ),
+    max_size=3,
+).map(lambda groups: [message for group in groups for message in group])
+TURNS = st.lists(ANSWERS, max_size=12).map(lambda answers: [[user("do"), *answer] for answer in answers])
+PIECES = st.lists(
+    st.sampled_from(
+        [
+            [user("a")],
+            [user("b"), assistant("c")],
+            [assistant("d")],
+            [calling("1", content="e")],
+            [calling("2", content="f"), result("2", "r")],
+            [result("1", "r")],
+            [system("s")],
+        ]
+    ),
+    max_size=25,
+)
+ODD = st.sampled_from(
+    [
+        user([IMAGE]),
+        said("narrator", "x"),
+        said("user", [{"type": "tool_result", "tool_use_id": "1"}]),
+        assistant(None, function_call={"name": "run"}),
+    ]
+)
+BROKEN = st.builds(
+    lambda pieces, odd, at: of([*pieces[:at], odd, *pieces[at:]]), PIECES, st.lists(ODD, max_size=1), st.integers(0, 25)
+)
+
+
+def of(turns: Sequence[Sequence[Body]]) -> list[Body]:
+    """The messages of the turns, and a question."""
+    return [*(message for turn in turns for message in turn), user("and now?")]
+
+
+def numbered(messages: Sequence[Body]) -> Conversation:
+    """The conversation, with a number in each content that is a text, so that each message is another."""
+    found = []
+    for number, message in enumerate(messages):
+        content = message.get("content")
+        found.append({**message, "content": f"{content}-{number}-"} if isinstance(content, str) else message)
+    return Conversation.of(map(written, found))
+
+
+def tokens(turn: Turn) -> int:
+    return len(turn.raw) % 11
+
+
+def froze(conversation: Conversation, terms: DetachTerms) -> tuple[RuledHistory, tuple[FrozenChunk, ...]]:
+    return frozen(ruled(conversation, {}), terms, tokens)
+
+
+def parsed(turns: Sequence[Turn]) -> list[Any]:
+    return [json.loads(turn.raw) for turn in turns]
+
+
+def spoken(turns: Sequence[Turn]) -> list[Turn]:
+    return [turn for turn in turns if not turn.is_system]
+
+
+@given(TURNS, TERMS)
+def test_for_each_shorter_conversation_the_first_chunks_are_the_same(
+    turns: list[list[Body]], terms: DetachTerms
+) -> None:
+    messages = of(turns)
+    _, last = froze(numbered(messages), terms)
+
+    for length in range(len(messages)):
+        _, chunks = froze(numbered(messages[:length]), terms)
+        assert last[: len(chunks)] == chunks
+
+
+@given(BROKEN, BROKEN, TERMS)
+def test_chunks_of_a_broken_conversation_do_not_change_with_another_question(
+    first: list[Body], more: list[Body], terms: DetachTerms
+) -> None:
+    _, short = froze(numbered(first), terms)
+    _, long = froze(numbered([*first, *more]), terms)
+
+    assert long[: len(short)] == short
+
+
+@given(st.one_of(TURNS.map(of), BROKEN), TERMS)
+def test_each_message_is_live_or_in_one_chunk(messages: list[Body], terms: DetachTerms) -> None:
+    before = ruled(numbered(messages), {})
+    found, chunks = frozen(before, terms, tokens)
+
+    texts = "".join(chunk.panel.content for chunk in chunks)
+    live = Counter(found.conversation)
+    gone = [turn for turn in before.conversation if turn not in live]
+    assert not live - Counter(before.conversation)
+    assert len(gone) == sum(chunk.count for chunk in chunks) == found.rules.get(HistoryRule.FROZEN, 0)
+    for message in parsed(gone):
+        if isinstance(message["content"], str):
+            assert texts.count(message["content"]) == 1
+    calls = sum(len(message.get("tool_calls") or ()) for message in parsed(gone))
+    assert texts.count('tool_call run({"x":1})') == calls
+
+
+@given(st.one_of(TURNS.map(of), BROKEN), TERMS)
+def test_the_minimums_are_kept(messages: list[Body], terms: DetachTerms) -> None:
+    before = ruled(numbered(messages), {})
+    found, chunks = frozen(before, terms, tokens)
+
+    turns = spoken([*before.conversation.history, *before.conversation.prompt])
+    start = 0
+    for chunk in chunks:
+        part = turns[start : start + chunk.count]
+        start += chunk.count
+        assert chunk.count >= terms.chunk_messages
+        assert sum(map(tokens, part)) >= terms.chunk_tokens
+    left = spoken([*found.conversation.history, *found.conversation.prompt])
+    if chunks:
+        assert left == turns[start:]
+        assert len(left) >= terms.keep_messages
+        assert sum(map(tokens, left)) >= terms.keep_tokens
+
+
+@given(st.one_of(TURNS.map(of), BROKEN), TERMS)
+def test_no_tool_group_is_split_and_what_stays_begins_with_a_user_message(
+    messages: list[Body], terms: DetachTerms
+) -> None:
+    before = ruled(numbered(messages), {})
+    found, chunks = frozen(before, terms, tokens)
+
+    if chunks:
+        left = spoken([*found.conversation.history, *found.conversation.prompt])
+        assert left[0].role == "user"
+        turns = spoken([*before.conversation.history, *before.conversation.prompt])
+        gone = parsed(turns[: len(turns) - len(left)])
+        calls = Counter(call["id"] for message in gone for call in message.get("tool_calls") or ())
+        assert calls == Counter(message["tool_call_id"] for message in gone if message["role"] == "tool")
+    assert ruled(found.conversation, {}).rules == {}
+
+
+@given(st.one_of(TURNS.map(of), BROKEN), TERMS)
+def test_the_prompt_and_the_system_messages_stay_in_their_order(messages: list[Body], terms: DetachTerms) -> None:
+    before = ruled(numbered(messages), {})
+    found, _ = frozen(before, terms, tokens)
+
+    assert found.conversation.prompt == before.conversation.prompt
+    assert found.conversation.system == before.conversation.system
+    assert [t for t in found.conversation if t.is_system] == [t for t in before.conversation if t.is_system]
+    assert len(found.origins) == len(found.conversation.history) + len(found.conversation.prompt)
+    own = dict(zip(before.origins, [*before.conversation.history, *before.conversation.prompt], strict=True))
+    behind = zip(found.origins, [*found.conversation.history, *found.conversation.prompt], strict=True)
+    assert all(own[origin] == turn for origin, turn in behind if origin >= 0)
+    assert list(found.origins) == [origin for origin in before.origins if origin in set(found.origins)]
+
+
+def test_panels_of_the_history_are_numbered_and_of_their_kind() -> None:
+    _, chunks = froze(noted("3x{user asst} user"), DetachTerms(1, 1, 1, 1))
+
+    assert [(chunk.panel.id, chunk.panel.kind, chunk.panel.header) for chunk in chunks] == [
+        ("history_1", HISTORY_KIND, "Chat (2)"),
+        ("history_2", HISTORY_KIND, "Chat (2)"),
+        ("history_3", HISTORY_KIND, "Chat (2)"),
+    ]
+
+
+def test_other_rules_stay_counted() -> None:
+    found, _ = froze(noted('user:a asst:b user asst:"" user'), DetachTerms(1, 1, 1, 1))
+
+    assert found.rules == {HistoryRule.EMPTY: 1, HistoryRule.FROZEN: 2}
+
+
+def test_each_message_is_counted_once_and_none_where_there_are_too_few() -> None:
+    counted: list[Turn] = []
+
+    def count(turn: Turn) -> int:
+        counted.append(turn)
+        return 1
+
+    frozen(ruled(noted("sys 4x{user asst} user"), {}), DetachTerms(5, 1, 5, 1), count)
+    assert counted == []
+
+    frozen(
+        ruled(numbered([system("s"), *([user("a"), assistant("b")] * 5), user("c")]), {}),
+        DetachTerms(1, 1, 1, 1),
+        count,
+    )
+    assert len(counted) == len(set(counted)) == 11
