@@ -25,6 +25,7 @@ class Kind(StrEnum):
     TREE = "tree"
     URLS = "urls"
     REVIEW = "review"
+    PANELS = "panels"
     PROMPT = "prompt"
     IMAGES = "images"
 

@@ -7,14 +7,14 @@ from msgspec import UnsetType
 
 from proxy.core.structured.form_json import DetachJson, MessageMetaJson, PanelJson
 from proxy.core.structured.history.metas import DetachTerms, MessageMeta, Status
-from proxy.core.structured.panels.panel import OWN_KIND, Panel
+from proxy.core.structured.panels.panel import FROZEN_PREFIX, OWN_KIND, Panel
 from proxy.errors import InvalidRequest
 
 DetachWish = Mapping[str, int] | bool | None
 """What a client says of freezing old parts of its conversation: the minimums that it sets, yes, no, or nothing."""
 
 RESERVED_IDS = frozenset({"footer"})
-RESERVED_PREFIX = "history_"
+RESERVED_PREFIX = FROZEN_PREFIX
 """Ids of what the proxy itself shows beside the client's panels."""
 
 _ID = re.compile(r"[A-Za-z0-9_-]{1,56}")

@@ -11,6 +11,8 @@ CONVERSATION = "chat"
 """The panel that stands for the conversation itself: the conversation is sent as messages, so this panel never is."""
 HISTORY_KIND = "conversation_history"
 """The kind of a panel that holds a frozen part of the conversation."""
+FROZEN_PREFIX = "history_"
+"""How the id of a frozen part of the conversation begins. No client's panel has such an id."""
 OWN_KIND = "own"
 """What every kind that is not known counts as, in metrics and estimates."""
 
@@ -63,6 +65,11 @@ class Panel:
     def hazard(self) -> float:
         """The probability that the content changes before the next request, by the kind alone."""
         return HAZARDS[self.label]
+
+    @property
+    def is_frozen(self) -> bool:
+        """Whether the proxy made it of a part of the conversation: then it stands in front of the conversation."""
+        return self.id.startswith(FROZEN_PREFIX)
 
     @property
     def is_shown(self) -> bool:

@@ -1,0 +1,105 @@
+"""What panels cost, by the rule of the original: a panel is read from the cache as far as the list of panels begins as
+the list of the request before did.
+
+It is an estimate for people to compare panels by. It knows no lives of caches and counts no messages; what a request
+has cost is what the provider reports.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from sys import getsizeof
+
+from proxy.core.structured.panels.panel import CONVERSATION
+
+MOST_GONE = 500
+"""So many totals are kept of panels that a session no longer shows."""
+_MILLION = 1_000_000
+_SLOT_BYTES = 150
+
+
+@dataclass(frozen=True, slots=True)
+class EmittedPanel:
+    """A panel as it was sent: its id, the digest of what is shown, and its tokens."""
+
+    id: str
+    digest: bytes
+    tokens: int
+
+    @property
+    def entry(self) -> str:
+        """What must stand at the same position of both lists, so that the panel is read from the cache. The id belongs
+        to it: panels of equal content are not the same panel."""
+        return f"{self.id}:{self.digest.hex()}"
+
+
+@dataclass(frozen=True, slots=True)
+class PanelCost:
+    """One panel of the last counted request: its tokens, whether it was a hit, what it cost then, and what it has cost
+    since the session began, in USD."""
+
+    id: str
+    tokens: int
+    is_hit: bool
+    cost_usd: float
+    total_usd: float
+
+    def value(self) -> dict[str, object]:
+        """As a value that can be written as JSON."""
+        return {
+            "id": self.id,
+            "tokens": self.tokens,
+            "hit": self.is_hit,
+            "cost_usd": self.cost_usd,
+            "total_usd": self.total_usd,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class PanelCosts:
+    """What a session remembers. ``entries`` are those of the last counted request in sending order, ``last`` their
+    costs, and ``totals`` the running totals in USD by panel id, those that were counted last behind the others."""
+
+    entries: tuple[str, ...] = ()
+    last: tuple[PanelCost, ...] = ()
+    totals: Mapping[str, float] = field(default_factory=dict)
+
+    @property
+    def size_bytes(self) -> int:
+        """About what it takes in memory."""
+        texts = sum(map(getsizeof, self.entries)) + sum(map(getsizeof, self.totals))
+        return texts + _SLOT_BYTES * (len(self.entries) + len(self.last) + len(self.totals))
+
+
+def prefix_length(entries: Sequence[str], before: Sequence[str]) -> int:
+    """How many leading positions of both lists are equal."""
+    pairs = enumerate(zip(entries, before, strict=False))
+    return next((i for i, (new, old) in pairs if new != old), min(len(entries), len(before)))
+
+
+def counted(costs: PanelCosts, panels: Sequence[EmittedPanel], hit_usd: float, miss_usd: float) -> PanelCosts:
+    """The costs after a request that was settled. ``panels`` are in sending order; the panel that stands for the
+    conversation does not count. Prices are USD per million tokens, of a token that is read from the cache and of one
+    that is not. It is called once for a request: a second time everything would be a hit."""
+    shown = [panel for panel in panels if panel.id != CONVERSATION]
+    entries = tuple([panel.entry for panel in shown])
+    hits = prefix_length(entries, costs.entries)
+    totals = dict(costs.totals)
+    last: list[PanelCost] = []
+    for index, panel in enumerate(shown):
+        is_hit = index < hits
+        cost = panel.tokens * (hit_usd if is_hit else miss_usd) / _MILLION
+        total = totals.pop(panel.id, 0.0) + cost
+        totals[panel.id] = total
+        last.append(PanelCost(panel.id, panel.tokens, is_hit, cost, total))
+    return PanelCosts(entries, tuple(last), _bounded(totals, len(set(map(_id, shown)))))
+
+
+def _id(panel: EmittedPanel) -> str:
+    return panel.id
+
+
+def _bounded(totals: dict[str, float], current: int) -> Mapping[str, float]:
+    """Without the oldest of those that are gone. The ``current`` ones stand last."""
+    for gone in list(totals)[: max(0, len(totals) - current - MOST_GONE)]:
+        del totals[gone]
+    return totals

@@ -1,0 +1,175 @@
+"""What is put into a conversation: panels with the words around them, and the times of prompts.
+
+There are two orders. The original one has all panels in front of the conversation, those that changed last behind the
+others. The chronological one has each panel where the conversation stood when the panel last changed, so that neither
+the panel nor what stands in front of it is ever rewritten by what changes later.
+"""
+
+from bisect import bisect_left
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import accumulate, groupby
+
+from proxy.core.layout.tiers import Tier
+from proxy.core.structured.assembly import Block, Item, Kind, Section
+from proxy.core.structured.conversation import Turn
+from proxy.core.structured.panels.board import Board, Place
+from proxy.core.structured.panels.pairs import FOOTER, footer_pair, panel_pair, panel_text
+from proxy.core.structured.panels.panel import Panel
+from proxy.core.structured.panels.progress import is_result, outside
+from proxy.core.structured.panels.texts import PanelTexts
+from proxy.core.structured.sections import message
+
+PANEL, DATETIME, REPEAT = "panel:", "datetime:", "repeat"
+"""The beginnings of the items' keys: ``panel:todo``, ``datetime:12`` for the message of this index, and ``repeat``."""
+NAME = "panels"
+"""The name of every block of an inlay."""
+_FRONT = -1
+
+
+@dataclass(frozen=True, slots=True)
+class Inlay:
+    """``front`` stands in front of the conversation, behind all other context. ``within`` are blocks that stand
+    directly in front of the message of this index of the conversation as it is sent (history and prompt, counted
+    together); its length means behind the last message. ``order`` are the panels that are shown, in sending order."""
+
+    front: tuple[Block, ...] = ()
+    within: Mapping[int, tuple[Block, ...]] = field(default_factory=dict)
+    order: tuple[Panel, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class SentTurns:
+    """The conversation as it is sent: its messages (history and prompt), and for each its index in the client's own,
+    -1 for one that the client did not send."""
+
+    turns: Sequence[Turn]
+    origins: Sequence[int]
+
+    @classmethod
+    def unchanged(cls, turns: Sequence[Turn]) -> "SentTurns":
+        """A conversation that is sent as the client has it."""
+        return cls(turns, range(len(turns)))
+
+
+def original_inlay(
+    panels: Sequence[Panel], board: Board, sent: SentTurns, texts: PanelTexts, repeat: str = ""
+) -> Inlay:
+    """All panels in front of the conversation, sorted by when they last changed; of those that changed at the same time
+    in the client's order. ``repeat`` is the system prompt, where it is to be said once more behind the panels."""
+    order = sorted(_shown(panels), key=lambda panel: board.memory(panel).stamp_s)
+    return _inlay(order, lambda panel: None, board, sent, texts, repeat)
+
+
+def chronological_inlay(
+    panels: Sequence[Panel], board: Board, sent: SentTurns, texts: PanelTexts, repeat: str = ""
+) -> Inlay:
+    """Each panel at the place that the ``board`` has for it. Panels of one place are sorted by when they last changed,
+    and those that changed at the same time by how seldom their kind does. ``repeat`` as above."""
+
+    def key(panel: Panel) -> tuple[int, float, float]:
+        memory = board.memory(panel)
+        return (_FRONT if memory.place is None else memory.place.index, memory.stamp_s, panel.hazard)
+
+    return _inlay(sorted(_shown(panels), key=key), lambda p: board.memory(p).place, board, sent, texts, repeat)
+
+
+def _shown(panels: Iterable[Panel]) -> list[Panel]:
+    return [panel for panel in panels if panel.is_shown]
+
+
+def _inlay(
+    order: Sequence[Panel],
+    place: Callable[[Panel], Place | None],
+    board: Board,
+    sent: SentTurns,
+    texts: PanelTexts,
+    repeat: str,
+) -> Inlay:
+    places = _Places(sent)
+    blocks: dict[int, list[Block]] = {}
+    for at, run in _runs(order, place, board, places):
+        is_first = not blocks
+        blocks.setdefault(at, []).append(_panels_block(run, board, texts, is_first=is_first))
+        if is_first and repeat and places.has_talk_behind(at):
+            blocks[at].append(_repeat_block(repeat, texts))
+    for index, (_, time_s) in board.prompts.items():
+        words, prompt_at = texts.current(time_s), places.of_message(index)
+        if words and prompt_at is not None:
+            blocks.setdefault(prompt_at, []).append(_datetime_block(index, words))
+    front = tuple(blocks.pop(_FRONT, ()))
+    return Inlay(front, {at: tuple(blocks[at]) for at in sorted(blocks)}, tuple(order))
+
+
+def _runs(
+    order: Sequence[Panel], place: Callable[[Panel], Place | None], board: Board, places: "_Places"
+) -> Iterator[tuple[int, list[Panel]]]:
+    """Panels that follow one another, with where they stand. In the conversation only those are one run that changed in
+    the same request, so that the footer stays where it is when another panel is put behind them later."""
+
+    def key(panel: Panel) -> tuple[int, float]:
+        at = places.of(place(panel))
+        return at, 0.0 if at == _FRONT else board.memory(panel).stamp_s
+
+    for (at, _), run in groupby(order, key):
+        yield at, list(run)
+
+
+class _Places:
+    """From places in the client's conversation to places in the conversation as it is sent."""
+
+    def __init__(self, sent: SentTurns) -> None:
+        # A message that the client did not send belongs to the one in front of it.
+        self._reached = list(accumulate(sent.origins, max))
+        self._origins = sent.origins
+        self._turns = sent.turns
+        self._outside = outside(sent.turns)
+
+    def of(self, place: Place | None) -> int:
+        """In front of the first message that stood behind the place and is sent."""
+        return _FRONT if place is None else self._outside[bisect_left(self._reached, place.index)]
+
+    def has_talk_behind(self, at: int) -> bool:
+        """Whether a turn of the user's may stand here: not in a tool loop, and not where the model's answer to it would
+        be the last message of the request."""
+        turns = self._turns
+        return at == _FRONT or (at < len(turns) and not (at and is_result(turns[at - 1])))
+
+    def of_message(self, index: int) -> int | None:
+        """The message of this index; None where it is not sent."""
+        at = bisect_left(self._reached, index)
+        return at if at < len(self._origins) and self._origins[at] == index else None
+
+
+def _panels_block(run: Sequence[Panel], board: Board, texts: PanelTexts, *, is_first: bool) -> Block:
+    """Panels that follow one another. The first ones of a request stand between the header and the footer."""
+    words: list[str] = []
+    messages: list[bytes] = []
+    items: list[Item] = []
+    for panel in run:
+        words.append(texts.generated(board.memory(panel).stamp_s))
+        if is_first and not items:
+            words[0] = f"{texts.header}\n\n{words[0]}"
+        text = panel_text(panel)
+        items.append(Item(Kind.PANELS, PANEL + panel.id, text))
+        messages += panel_pair(panel.id, words[-1], text)
+    if is_first:
+        words.append(texts.footer)
+        items.append(Item(Kind.PANELS, PANEL + FOOTER, texts.footer_ack))
+        messages += footer_pair(texts.footer, texts.footer_ack)
+    return _block(Section(Kind.PANELS, tuple(items), header="".join(words)), *messages)
+
+
+def _repeat_block(system: str, texts: PanelTexts) -> Block:
+    text = texts.repeated(system)
+    section = Section(Kind.PANELS, (Item(Kind.PANELS, REPEAT, text),), ok=texts.repeat_ack)
+    return _block(section, message("user", text), message("assistant", texts.repeat_ack))
+
+
+def _datetime_block(index: int, words: str) -> Block:
+    section = Section(Kind.PANELS, (Item(Kind.PANELS, f"{DATETIME}{index}", words),))
+    return _block(section, message("user", words))
+
+
+def _block(section: Section, *messages: bytes) -> Block:
+    return Block(Tier.ACTIVE, NAME, (section,), messages)

@@ -1,0 +1,92 @@
+"""How far the client's conversation has come: what the places of panels are found and checked by."""
+
+from collections.abc import Iterable, Sequence, Set
+from dataclasses import dataclass
+
+from proxy.core.digest import digest
+from proxy.core.request.message import MARK_KEYS
+from proxy.core.structured.conversation import Conversation, Turn
+from proxy.core.wire.json_body import Members, Unreadable, elements, members_of
+
+_RESULT_PART = b'"tool_result"'
+_MARKS = frozenset(MARK_KEYS)
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """The client's conversation without its system messages, before anything in it is left out or shortened.
+
+    ``digests`` are those of its messages, as ``message_digest`` has them. ``prompt_at`` is
+    the index of the last user message, None where there is none. ``outside`` has for each index, and for the end, the
+    next one at which something may stand without parting a call from its results. ``now_at`` is where the conversation
+    stands: what is new now is put in front of the message of this index."""
+
+    digests: tuple[bytes, ...]
+    prompt_at: int | None
+    outside: Sequence[int]
+    now_at: int
+
+    @classmethod
+    def of(cls, conversation: Conversation, *, has_thinking: bool = False) -> "Progress":
+        """``has_thinking``: the request has thinking switched on. Providers then take nothing of ours between the calls
+        of a tool loop, so that what is new stands in front of the user's message."""
+        turns = (*conversation.history, *conversation.prompt)
+        free = outside(turns)
+        users = (i for i in range(len(turns) - 1, -1, -1) if turns[i].role == "user" and not is_result(turns[i]))
+        prompt_at = next(users, None)
+        is_loop = bool(turns) and is_result(turns[-1])
+        start = len(conversation.history) if prompt_at is None else prompt_at
+        return cls(
+            digests=tuple([message_digest(turn.raw) for turn in turns]),
+            prompt_at=prompt_at,
+            outside=free,
+            now_at=len(turns) if is_loop and not has_thinking else free[start],
+        )
+
+    @property
+    def is_prompt_last(self) -> bool:
+        """Whether nothing stands behind the last user message: it is sent for the first time, or once more."""
+        return self.prompt_at == len(self.digests) - 1
+
+
+def message_digest(raw: bytes) -> bytes:
+    """The digest of what a message says. A client moves its markers from turn to turn, and may write a text as a list
+    of one part while it is marked: neither makes another message of it, nor do spaces between members."""
+    try:
+        members = members_of(raw)
+        content = bytes(members.get("content", b""))
+        parts = [_said(members_of(part)) for part in elements(content)] if content.startswith(b"[") else [content]
+    except Unreadable:
+        return digest(raw)
+    return digest(_written(members, {"content"}), *parts)
+
+
+def _said(part: Members) -> bytes:
+    """A part without its marker; of a text the text alone, as it stands where the content is a string."""
+    if part.keys() - _MARKS == {"type", "text"} and bytes(part["type"]) == b'"text"':
+        return bytes(part["text"])
+    return _written(part, set())
+
+
+def _written(members: Members, without: Set[str]) -> bytes:
+    """The members in a fixed order, without markers."""
+    return b",".join(
+        [name.encode() + b":" + bytes(members[name]) for name in sorted(members.keys() - without - _MARKS)]
+    )
+
+
+def is_result(turn: Turn) -> bool:
+    """Whether the message answers calls of a message in front of it: by its role, or by a part of its content, as some
+    clients write it into a user message."""
+    return turn.is_result or (turn.role == "user" and _RESULT_PART in turn.raw)
+
+
+def outside(turns: Iterable[Turn]) -> list[int]:
+    """For each index, and for the end, the next one in front of which something may stand without parting a call from
+    its results."""
+    results = [is_result(turn) for turn in turns]
+    free = list(range(len(results) + 1))
+    for index in range(len(results) - 1, -1, -1):
+        if results[index]:
+            free[index] = free[index + 1]
+    return free

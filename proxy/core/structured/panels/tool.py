@@ -1,0 +1,29 @@
+"""The tool ``dynamic_panel``: its declaration, and the answer to a call that the model makes itself."""
+
+from collections.abc import Iterable
+
+from proxy.core.structured.panels.pairs import TOOL, panel_text
+from proxy.core.structured.panels.panel import CONVERSATION, Panel
+
+DECLARATION = (
+    b'{"type":"function","function":{"name":"'
+    + TOOL.encode()
+    + b'","description":"Shows a panel: a part of the context'
+    b" that changes on its own, as it is now. Panels are shown without being asked for, whenever they have changed, so"
+    b' that there is no need to call this tool.","parameters":{"type":"object","properties":{"id":{"type":"string",'
+    b'"description":"The id of the panel."},"action":{"type":"string","enum":["end_panels"],"description":"Ends the'
+    b' display of panels."}}}}}'
+)
+"""The tool as an element of ``tools``. It is the same in every request, so that it never breaks a cache."""
+
+UNKNOWN = "There is no panel with this id."
+EMPTY = "This panel is empty at present."
+
+
+def panel_answer(panels: Iterable[Panel], panel_id: str) -> str:
+    """The result of a call for the panel: what the conversation shows of it, as it is now. An id without a panel, and a
+    panel without content, are answered by a sentence, in which nothing of the call is repeated."""
+    for panel in panels:
+        if panel.id == panel_id and panel.id != CONVERSATION:
+            return panel_text(panel) if panel.is_shown else EMPTY
+    return UNKNOWN

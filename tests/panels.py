@@ -1,0 +1,71 @@
+"""Live panels for tests: conversations in short notation, and what is sent of them, read from nothing but the JSON."""
+
+import json
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any
+
+import orjson
+
+from proxy.app.panel_texts import load_panel_texts
+from proxy.core.structured.panels.inlay import Inlay, SentTurns
+from tests.talk import assistant, calling, result, user
+
+TEXTS = load_panel_texts()
+START_S = 1_800_000_000
+"""Short times count from here on, so that they are known; longer ones are seconds since 1970."""
+SHORT_S = 1_000_000
+
+
+def word_of(iso: str) -> str:
+    """A time as vectors write it."""
+    seconds = int(datetime.fromisoformat(iso).timestamp())
+    return str(seconds - START_S if 0 <= seconds - START_S < SHORT_S else seconds)
+
+
+def message(name: str) -> bytes:
+    """The message of this name: ``u0`` is a user's, ``a0`` an assistant's, ``c0`` a call, ``r0`` its result."""
+    made = {"u": user, "a": assistant}.get(name[0])
+    if made is not None:
+        return orjson.dumps(made(name))
+    return orjson.dumps(calling(name) if name[0] == "c" else result(f"c{name[1]}", name))
+
+
+def wire(inlay: Inlay, sent: SentTurns, *, has_talk: bool = True) -> list[bytes]:
+    """The messages in sending order."""
+    found = [m for block in inlay.front for m in block.messages]
+    for index in range(len(sent.turns) + 1):
+        found += [m for block in inlay.within.get(index, ()) for m in block.messages]
+        found += [sent.turns[index].raw] if has_talk and index < len(sent.turns) else []
+    return found
+
+
+def notation(messages: Sequence[bytes]) -> str:
+    """Messages as vectors write them, by nothing but their JSON."""
+    said, skip = "", 0
+    bodies: list[dict[str, Any]] = [json.loads(raw) for raw in messages]
+    for body, after in zip(bodies, [*bodies[1:], {}], strict=False):
+        skip -= 1
+        if skip >= 0:
+            continue
+        content = body["content"] or ""
+        calls = body.get("tool_calls", ())
+        if calls and calls[0]["function"]["name"] == "dynamic_panel":
+            assert after["tool_call_id"] == calls[0]["id"]
+            name, skip = calls[0]["id"].removeprefix("panel_"), 1
+            if name == "footer":
+                assert (content, after["content"]) == (TEXTS.footer, TEXTS.footer_ack)
+                said = said.rstrip() + "} "
+                continue
+            head, _, time = content.rpartition("Panel automatically generated at ")
+            assert head in ("", TEXTS.header + "\n\n")
+            time = "?" if time == "unknown time" else word_of(time)
+            said += f"{'{' if head else ''}[{name}@{time}] "
+        elif content.startswith("Current datetime: "):
+            said += f"@{word_of(content.removeprefix('Current datetime: '))} "
+        elif content.startswith("System instructions"):
+            assert after == {"role": "assistant", "content": TEXTS.repeat_ack}
+            said, skip = said + "* ", 1
+        else:
+            said += (calls[0]["id"] if calls else content) + " "
+    return said.rstrip()

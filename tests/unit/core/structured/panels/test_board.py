@@ -1,0 +1,121 @@
+"""What a session remembers of its panels. When and where each panel is shown, the vectors of the inlay hold."""
+
+from proxy.core.structured.conversation import Conversation
+from proxy.core.structured.panels.board import MOST_PROMPTS, Board, PanelMemory, Place, refreshed
+from proxy.core.structured.panels.panel import Panel
+from proxy.core.structured.panels.progress import Progress
+from tests.panels import message
+
+
+def progress(talk: str) -> Progress:
+    return Progress.of(Conversation.of([message(name) for name in talk.split()]))
+
+
+def a_panel(content: str = "1", name: str = "A") -> Panel:
+    return Panel(name, "own", "", content)
+
+
+def test_a_board_is_a_value_and_an_unchanged_panel_keeps_its_memory() -> None:
+    first = refreshed(Board(), [a_panel()], progress("u0"), 100)
+    second = refreshed(first, [a_panel()], progress("u0 a0 u1"), 200)
+
+    assert Board() == Board(panels={}, prompts={}, is_begun=False)
+    assert first.panels == second.panels == {"A": PanelMemory(a_panel().digest, 100.0, None)}
+    assert first.is_begun
+    assert len(first.prompts) == 1
+    assert list(second.prompts) == [0, 2]
+    assert second.prompts[0] == first.prompts[0]
+    assert second.prompts[2][1] == 200.0
+
+
+def test_a_place_is_checked_by_the_message_in_front_of_it() -> None:
+    talk = progress("u0 a0 u1")
+    first = refreshed(Board(), [a_panel()], progress("u0"), 100)
+    second = refreshed(first, [a_panel("2")], talk, 200)
+
+    assert second.panels["A"].place == Place(2, talk.digests[1])
+
+
+def test_a_change_in_the_first_turn_of_a_known_session_has_a_place_at_its_beginning() -> None:
+    first = refreshed(Board(), [a_panel()], progress("u0"), 100)
+    second = refreshed(first, [a_panel("2")], progress("u0"), 200)
+    third = refreshed(second, [a_panel("2")], progress("u5 a0 u1"), 300)
+
+    assert second.panels["A"].place == third.panels["A"].place == Place(0)
+
+
+def test_a_place_follows_the_nearest_message_that_is_equal() -> None:
+    board = refreshed(refreshed(Board(), [a_panel()], progress("u0"), 1), [a_panel("2")], progress("u0 a0 u1 a0 u2"), 2)
+    place = board.panels["A"].place
+    assert place is not None
+    assert place.index == 4
+
+    def moved(talk: str) -> int | None:
+        found = refreshed(board, [a_panel("2")], progress(talk), 3).panels["A"].place
+        return None if found is None else found.index
+
+    assert moved("a0 u1 a0 u2") == 3
+    assert moved("u7 a0 u0 a0 u1 a0 u2") == 4  # the message at the old index is equal
+    assert moved("a0 u7 u7 u7 a0 u2") == 5
+    assert moved("a0 u7 u7 u7 u7 u7 a0") == 1
+    assert moved("u0 a0 u1 u2 a0 u3") == 5  # of two that are equally near, the one behind is none: only one is left
+    assert moved("u0 u1 a0 u1 a0 u2") == 3  # of two that are equally near, the one in front
+    assert moved("u0 u1") is None
+
+
+def test_a_frozen_part_stands_in_front_even_when_it_changes() -> None:
+    first = refreshed(Board(), [], progress("u0"), 100)
+    second = refreshed(first, [a_panel(name="history_1"), a_panel()], progress("u0 a0 u1"), 200)
+    third = refreshed(second, [a_panel("2", "history_1")], progress("u0 a0 u1"), 300)
+
+    assert second.panels["history_1"].place is None
+    assert second.panels["A"].place is not None
+    assert third.panels["history_1"] == PanelMemory(a_panel("2").digest, 300.0, None)
+
+
+def test_the_conversation_is_not_remembered_and_what_is_not_sent_is_forgotten() -> None:
+    first = refreshed(Board(), [a_panel(name="chat"), a_panel(), a_panel(name="B")], progress("u0"), 100)
+    assert set(first.panels) == {"A", "B"}
+    assert set(refreshed(first, [a_panel(name="B")], progress("u0"), 200).panels) == {"B"}
+
+
+def test_a_panel_that_the_board_has_never_seen_stands_in_front_since_an_unknown_time() -> None:
+    assert Board().memory(a_panel()) == PanelMemory(b"", 0.0, None)
+
+
+def test_the_times_of_prompts_are_bounded_and_half_of_them_go_at_once() -> None:
+    talk = progress(" ".join(f"u{n}" for n in range(MOST_PROMPTS + 1)))
+    board = Board(prompts={n: (talk.digests[n], float(n)) for n in range(MOST_PROMPTS)}, is_begun=True)
+
+    board = refreshed(board, [a_panel()], talk, 9e9)
+
+    assert list(board.prompts) == list(range(MOST_PROMPTS // 2 + 1, MOST_PROMPTS + 1))
+
+
+def test_two_prompts_that_move_to_one_message_are_one() -> None:
+    talk = progress("u0 a0 u0 a1 u1")
+    board = Board(prompts={0: (talk.digests[0], 1.0), 2: (talk.digests[0], 2.0)}, is_begun=True)
+
+    assert refreshed(board, [], progress("u5 a5 u0"), 3).prompts == {2: (talk.digests[0], 2.0)}
+    assert refreshed(board, [], progress("u5 u0"), 3).prompts == {1: (talk.digests[0], 1.0)}
+
+
+def test_costs_are_charged_for_what_was_shown() -> None:
+    panels = [a_panel(), a_panel("2", "B")]
+    first = refreshed(Board(), panels, progress("u0"), 100).charged(panels, {"A": 1_000, "B": 2_000}, 0.5, 6.25)
+    changed = [a_panel(), a_panel("3", "B")]
+    second = refreshed(first, changed, progress("u0"), 200).charged(changed, {"A": 1_000, "B": 2_000}, 0.5, 6.25)
+
+    assert first.costs.entries == tuple(f"{panel.id}:{panel.digest.hex()}" for panel in panels)
+    assert [(cost.id, cost.is_hit, cost.cost_usd) for cost in second.costs.last] == [
+        ("A", True, 0.0005),
+        ("B", False, 0.0125),
+    ]
+    assert first.charged([], {}, 1.0, 1.0).costs.last == ()
+    assert Board().charged([a_panel()], {}, 1.0, 1.0).costs.entries == (f"A:{a_panel().digest.hex()}",)
+
+
+def test_the_size_grows_with_what_is_remembered() -> None:
+    board = refreshed(Board(), [a_panel()], progress("u0"), 100)
+    assert Board().size_bytes == 0
+    assert 2 * 300 < board.size_bytes < board.charged([a_panel()], {}, 1.0, 1.0).size_bytes

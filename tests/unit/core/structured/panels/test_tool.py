@@ -1,0 +1,32 @@
+"""The tool is declared once and for all, and a call of it is answered by what the conversation shows."""
+
+import json
+
+import pytest
+
+from proxy.core.structured.panels.pairs import TOOL, panel_text
+from proxy.core.structured.panels.panel import Panel
+from proxy.core.structured.panels.tool import DECLARATION, EMPTY, UNKNOWN, panel_answer
+
+PANELS = (Panel("todo", "todo", "Tasks", "[ ] a"), Panel("logs", "logs", "Logs", ""), Panel("chat", "own", "", "x"))
+
+
+def test_the_declaration_takes_the_arguments_of_both_of_our_calls() -> None:
+    declared = json.loads(DECLARATION)
+    assert declared["type"] == "function"
+    assert declared["function"]["name"] == TOOL
+    assert declared["function"]["parameters"]["properties"].keys() == {"id", "action"}
+    assert "required" not in declared["function"]["parameters"]
+
+
+def test_a_call_is_answered_by_the_same_text_as_the_pair_has() -> None:
+    assert panel_answer(PANELS, "todo") == "======= [todo] Tasks =======\n[ ] a" == panel_text(PANELS[0])
+
+
+@pytest.mark.parametrize("panel_id", ["", "TODO", "footer", "chat", "x" * 1_000_000, "\ud83d"])
+def test_an_unknown_id_is_answered_by_a_sentence_that_repeats_nothing_of_it(panel_id: str) -> None:
+    assert panel_answer(PANELS, panel_id) == UNKNOWN == "There is no panel with this id."
+
+
+def test_a_panel_without_content_is_empty() -> None:
+    assert panel_answer(PANELS, "logs") == EMPTY == "This panel is empty at present."
