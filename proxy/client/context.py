@@ -11,6 +11,8 @@ from proxy.client.digests import review_digest, text_digest
 
 Path = str | os.PathLike[str]
 TierName = Literal["L0", "L1", "L2", "L3"]
+Minimum = Literal["chunk_messages", "chunk_tokens", "keep_messages", "keep_tokens"]
+"""When the oldest messages are frozen: so many of them, with so many tokens, and so much stays behind them."""
 MOST_DELIVERED = 50_000
 """Digests that are remembered; the oldest are forgotten first, and their contents are sent again."""
 
@@ -28,13 +30,24 @@ class Context:
 
     ``session`` is the conversation's name; without one the proxy recognises the conversation by its messages.
     ``assembly`` is ``tiered`` or ``flat``. Without ``use_repo_map`` neither tree nor symbols are sent to the model.
+    ``detach`` says whether, or by which minimums, the proxy freezes the oldest messages into a panel; None leaves it to
+    the operator. ``compaction`` lets the proxy shorten the conversation by a call of its own.
+
+    A message is named by its index in the ``messages`` of the request. What is said of a message stays until
+    ``forget`` or ``forget_all``: a client that takes messages out of its list, or puts some in, says all of it anew.
 
     ``body`` never changes the context. ``delivered`` and ``missing`` tell it what became of a body: ``chat`` and
     ``achat`` do this by themselves.
     """
 
     def __init__(
-        self, session: str = "", *, assembly: Literal["tiered", "flat"] = "tiered", use_repo_map: bool = True
+        self,
+        session: str = "",
+        *,
+        assembly: Literal["tiered", "flat"] = "tiered",
+        use_repo_map: bool = True,
+        detach: bool | Mapping[Minimum, int] | None = None,
+        compaction: bool = False,
     ) -> None:
         self._settings = {"session": session, "assembly": assembly, "use_repo_map": use_repo_map}
         self._files: dict[str, _File] = {}
@@ -48,6 +61,11 @@ class Context:
         self._removed: dict[str, None] = {}
         self._modified: dict[str, None] = {}
         self._broken: dict[str, None] = {}
+        self._panels: dict[str, dict[str, str]] = {}
+        self._metas: dict[int, dict[str, Any]] = {}
+        self._detach = dict(detach) if isinstance(detach, Mapping) else detach
+        self._allows_compaction = compaction
+        self._has_history = bool(detach) or compaction
         self._delivered: OrderedDict[str, None] = OrderedDict()
 
     def select(self, path: Path, text: str | None) -> None:
@@ -130,6 +148,49 @@ class Context:
         """An image of the next prompt: a URL or a data URL."""
         self._images.append(url)
 
+    def set_panel(self, id: str, content: str, *, kind: str = "", header: str = "") -> None:
+        """Show a live panel, or show it as it is now. ``id`` consists of ASCII letters, digits, ``_`` and ``-``. A
+        panel that is set again keeps its place; with an empty content it is not shown. Raises ValueError for half of a
+        surrogate pair."""
+        try:
+            (header + content).encode()
+        except UnicodeEncodeError as error:
+            raise ValueError(f"the panel {id!r} holds half of a surrogate pair") from error
+        optional = {name: text for name, text in (("kind", kind), ("header", header)) if text}
+        self._panels[id] = {"id": id, **optional, "content": content}
+        self._has_history = True
+
+    def drop_panel(self, id: str) -> None:
+        """Show a panel no longer."""
+        self._panels.pop(id, None)
+
+    @property
+    def panels(self) -> tuple[str, ...]:
+        """The ids of the panels, in the order in which they were first set."""
+        return tuple(self._panels)
+
+    def summarize(self, index: int, tl_dr: str) -> None:
+        """Send ``tl_dr`` in place of this message's content. Raises ValueError for a blank one."""
+        if not tl_dr.strip():
+            raise ValueError("a summarized message needs a text: delete a message that shall say nothing")
+        self._describe(index, {"status": "summarized", "tl_dr": tl_dr})
+
+    def delete(self, index: int) -> None:
+        """Send this message no longer."""
+        self._describe(index, {"status": "deleted"})
+
+    def detach(self, index: int) -> None:
+        """Send this message no longer, because it is shown elsewhere, as in a panel."""
+        self._describe(index, {"status": "detached"})
+
+    def forget(self, index: int) -> None:
+        """Send this message as it is again."""
+        self._metas.pop(index, None)
+
+    def forget_all(self) -> None:
+        """Send all messages as they are: the client's list of messages is another one now."""
+        self._metas.clear()
+
     def body(self, *, whole: bool = False) -> dict[str, Any]:
         """The value of ``stratiform``. Contents that were delivered stand in it as digests, unless it shall be
         ``whole``."""
@@ -157,7 +218,7 @@ class Context:
             body["review"] = {"digest": digest} if is_named else dict(self._review)
         elif self._drops_review:
             body["review"] = None
-        return body
+        return body | self._history()
 
     def delivered(self, body: Mapping[str, Any]) -> None:
         """A request with this body has been answered: its contents need not be sent again, and what it said of the next
@@ -187,6 +248,26 @@ class Context:
             raise ValueError(f"the text of {_key(path)!r} holds half of a surrogate pair: give None instead") from error
         self._files[_key(path)] = _File(text, digest, is_selected, has_content)
         self._removed.pop(_key(path), None)
+
+    def _describe(self, index: int, meta: dict[str, Any]) -> None:
+        if index < 0:
+            raise ValueError("a message is named by its index from the beginning, which stays when others follow")
+        self._metas[index] = {"index": index, **meta}
+        self._has_history = True
+
+    def _history(self) -> dict[str, Any]:
+        """What is said of panels and of messages. Once there was any, ``panels`` is sent even if it is empty, because
+        the rules of the history hold where it is sent."""
+        said: dict[str, Any] = {}
+        if self._has_history:
+            said["panels"] = [dict(panel) for panel in self._panels.values()]
+        if self._metas:
+            said["messages_meta"] = [dict(self._metas[index]) for index in sorted(self._metas)]
+        if self._detach is not None:
+            said["detach"] = dict(self._detach) if isinstance(self._detach, dict) else self._detach
+        if self._allows_compaction:
+            said["compaction"] = True
+        return said
 
     def _file(self, path: str, file: _File, whole: bool) -> dict[str, Any]:
         found: dict[str, Any] = {"path": path}

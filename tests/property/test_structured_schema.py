@@ -41,10 +41,15 @@ def test_a_valid_section_passes_the_schema_and_the_reader(form: dict[str, Any]) 
 
 NAMES = st.sampled_from(
     ["path", "content", "digest", "selected", "block", "url", "files", "review", "panels", "tree", "commits", "x"]
+    + ["id", "kind", "header", "index", "status", "tl_dr", "messages_meta", "detach", "keep_tokens", "compaction"]
 )
 VALUES = st.sampled_from(
     [None, True, False, 0, 1.5, "", "x", "L4", "a" * 64, "A" * 64, "a\nb", "a\0", "p" * 4097, [], ["a"], [1], [[]], {}]
-) | st.sampled_from([{"path": "a"}, {"path": "a", "selected": True}, {"digest": "a" * 64}, ["L0"], [None], {"a": 1}])
+) | st.sampled_from(
+    [{"path": "a"}, {"path": "a", "selected": True}, {"digest": "a" * 64}, ["L0"], [None], {"a": 1}]
+    + [{"id": "a", "content": "x"}, {"id": "footer", "content": ""}, {"id": "history_1", "content": ""}, -1, 1]
+    + [{"index": 0, "status": "summarized"}, {"index": 1, "status": "deleted", "tl_dr": "x"}, {"chunk_tokens": 0}]
+)
 
 
 def places(value: Any) -> list[Any]:
@@ -90,12 +95,20 @@ def test_each_field_of_the_schema_is_one_of_the_reader(name: str, value: object)
 
 @pytest.mark.parametrize(
     ("name", "element"),
-    [("files", {"path": "{}"}), ("tree", "{}"), ("urls", {"url": "{}", "content": ""}), ("images", "x:{}")],
+    [
+        ("files", {"path": "{}"}),
+        ("tree", "{}"),
+        ("urls", {"url": "{}", "content": ""}),
+        ("images", "x:{}"),
+        ("panels", {"id": "P{}", "content": ""}),
+        ("messages_meta", {"index": "{}", "status": "active"}),
+    ],
 )
 def test_bounds_are_the_same(name: str, element: Any) -> None:
     schema = SCHEMA["properties"][name]
     most = schema.get("maxItems") or SCHEMA["$defs"]["paths"]["maxItems"]
-    elements = [json.loads(json.dumps(element).replace("{}", str(number))) for number in range(most + 1)]
+    text = json.dumps(element).replace('"index": "{}"', '"index": {}')
+    elements = [json.loads(text.replace("{}", str(number))) for number in range(most + 1)]
     assert is_read({name: elements[:most]})
     assert not is_read({name: elements})
 

@@ -1,18 +1,23 @@
 """A context sends each content once, says what happened once, and believes nothing that no answer has confirmed."""
 
 import json
-from pathlib import PurePosixPath, PureWindowsPath
+from collections.abc import Callable
+from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import Any
 
+import jsonschema
 import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from proxy.client import Context, review_digest, text_digest
-from proxy.client.context import MOST_DELIVERED
+from proxy.client.context import MOST_DELIVERED, Minimum
 from proxy.core.structured.form import StructuredForm, read_form
 from proxy.core.structured.uploads import Uploads
 from proxy.errors import MissingContent
+
+CLIENT = Path(__file__).parents[3] / "proxy" / "client"
+SCHEMA = jsonschema.Draft202012Validator(json.loads((CLIENT / "schema.json").read_text("utf-8")))
 
 
 def read(body: dict[str, Any]) -> StructuredForm:
@@ -166,9 +171,101 @@ def test_what_a_caller_does_with_a_body_does_not_change_the_context() -> None:
     context = Context()
     context.tree(["a"])
     context.add_image("data:,x")
-    context.body()["tree"].append("b")
-    context.body()["images"].append("data:,y")
-    assert (context.body()["tree"], context.body()["images"]) == (["a"], ["data:,x"])
+    context.set_panel("a", "x")
+    context.delete(1)
+    before = context.body()
+    body = context.body()
+    body["tree"].append("b")
+    body["images"].append("data:,y")
+    body["panels"][0]["content"] = "y"
+    body["messages_meta"][0]["index"] = 2
+    assert context.body() == before
+
+
+def test_what_a_caller_does_with_its_minimums_does_not_change_the_context() -> None:
+    minimums: dict[Minimum, int] = {"chunk_tokens": 5}
+    context = Context(detach=minimums)
+    minimums["chunk_tokens"] = 6
+    context.body()["detach"]["chunk_tokens"] = 7
+    assert context.body()["detach"] == {"chunk_tokens": 5}
+
+
+def test_panels_are_sent_as_they_are_now_in_the_order_in_which_they_were_first_set() -> None:
+    context = Context()
+    context.set_panel("todo", "- write", kind="todo", header="Tasks")
+    context.set_panel("tree", "a.py")
+    context.set_panel("todo", "- test")
+    assert context.panels == ("todo", "tree")
+    assert context.body() == {
+        "files": [],
+        "panels": [{"id": "todo", "content": "- test"}, {"id": "tree", "content": "a.py"}],
+    }
+    context.delivered(context.body())
+    assert len(context.body()["panels"]) == 2
+    context.drop_panel("todo")
+    context.drop_panel("unknown")
+    context.set_panel("todo", "")
+    assert context.panels == ("tree", "todo")
+
+
+def test_a_panel_that_cannot_be_written_in_utf_8_is_refused_and_the_one_before_stays() -> None:
+    context = Context()
+    context.set_panel("a", "x", header="h")
+    for content, header in (("\ud800", ""), ("", "\udfff")):
+        with pytest.raises(ValueError, match="'a' holds half of a surrogate pair"):
+            context.set_panel("a", content, header=header)
+    assert context.body()["panels"] == [{"id": "a", "content": "x", "header": "h"}]
+
+
+def test_the_rules_of_the_history_hold_on_after_the_last_panel_is_dropped() -> None:
+    context = Context()
+    assert not read({"session": "s", **context.body()}).has_history
+    context.set_panel("a", "x")
+    context.drop_panel("a")
+    assert context.body() == {"files": [], "panels": []}
+    assert read(context.body()).has_history
+
+
+def test_what_is_said_of_a_message_stays_until_it_is_forgotten() -> None:
+    context = Context()
+    context.detach(4)
+    context.delete(2)
+    context.summarize(3, "In short.")
+    expected = [
+        {"index": 2, "status": "deleted"},
+        {"index": 3, "status": "summarized", "tl_dr": "In short."},
+        {"index": 4, "status": "detached"},
+    ]
+    assert context.body()["messages_meta"] == expected
+    context.delivered(context.body())
+    context.summarize(4, "Shorter.")
+    context.forget(2)
+    context.forget(9)
+    assert [meta["status"] for meta in context.body()["messages_meta"]] == ["summarized", "summarized"]
+    context.forget_all()
+    assert "messages_meta" not in context.body()
+    assert context.body()["panels"] == []
+
+
+@pytest.mark.parametrize("say", [lambda context: context.delete(-1), lambda context: context.summarize(1, " \n")])
+def test_what_the_proxy_would_refuse_of_a_message_is_refused_at_once(say: Callable[[Context], None]) -> None:
+    context = Context()
+    with pytest.raises(ValueError, match="index|text"):
+        say(context)
+    assert context.body() == {"files": []}
+
+
+@pytest.mark.parametrize("detach", [True, False, {"chunk_messages": 2, "keep_tokens": 9}])
+@pytest.mark.parametrize("compaction", [True, False])
+def test_detaching_and_compaction_are_asked_for_in_each_request(
+    detach: bool | dict[Minimum, int], compaction: bool
+) -> None:
+    body = Context(detach=detach, compaction=compaction).body()
+    form = read(body)
+    assert (form.detach, form.compaction) == (detach, compaction)
+    assert form.has_history is (bool(detach) or compaction)
+    body["detach"] = None
+    assert read(Context(detach=detach).body()).detach == detach
 
 
 _paths = st.sampled_from(["a", "b", "./a", "c\\d"])
@@ -198,6 +295,22 @@ class Conversation(RuleBasedStateMachine):
     def reviews(self, log: str) -> None:
         self.context.set_review(log=log)
 
+    @rule(id=st.sampled_from(["P1", "P2", "chat"]), content=_texts, kind=st.sampled_from(["", "todo"]), header=_texts)
+    def sets_a_panel(self, id: str, content: str, kind: str, header: str) -> None:
+        self.context.set_panel(id, content, kind=kind, header=header)
+
+    @rule(id=st.sampled_from(["P1", "P2", "chat"]))
+    def drops_a_panel(self, id: str) -> None:
+        self.context.drop_panel(id)
+
+    @rule(index=st.integers(0, 5), how=st.sampled_from(["delete", "detach", "forget"]))
+    def says_something_of_a_message(self, index: int, how: str) -> None:
+        getattr(self.context, how)(index)
+
+    @rule(index=st.integers(0, 5), tl_dr=_texts.filter(bool))
+    def summarizes_a_message(self, index: int, tl_dr: str) -> None:
+        self.context.summarize(index, tl_dr)
+
     @rule()
     def loses_a_request(self) -> None:
         self.uploads.resolve(read(self.context.body(whole=True)), "s")
@@ -223,7 +336,10 @@ class Conversation(RuleBasedStateMachine):
 
     @invariant()
     def is_valid(self) -> None:
-        read(self.context.body())
+        body = self.context.body()
+        form = read(body)
+        SCHEMA.validate(body)
+        assert [panel.id for panel in form.panels] == list(self.context.panels)
 
 
 TestConversation = Conversation.TestCase
