@@ -29,6 +29,17 @@ class Rule(StrEnum):
     GLUED = "glued"  # two lines that stood apart make one, where the parts are joined with nothing between them
     FORM = "form"  # content changed between string and list in a way that is not documented
     TAG = "tag"  # the tag stands in the wrong place, or more than once
+    PANEL = "panel"  # a live panel is missing, stands twice, or is not what the client sent
+    STAMP = "stamp"  # the time above a panel, or the order of these times
+    FOOTER = "footer"  # the end of the panels, or the repeated system text, is missing or in the wrong place
+    PLACE = "place"  # something of ours stands where it parts what belongs together
+    DATETIME = "datetime"  # the time of a question is wrong, or stands in front of something else
+    SUMMARIZED = "summarized"  # a summarized message does not say its short form alone
+    REMOVED = "removed"  # what was deleted, detached or empty is sent
+    REPAIRED = "repaired"  # a call or a result without the other one is not repaired as it is documented
+    MERGED = "merged"  # neighbouring calls in one message, other than all of them with all that they say
+    FROZEN = "frozen"  # a frozen part says something else than its messages, or must not be frozen
+    COMPACTED = "compacted"  # a summary, or the beginning of what stays, is not where it may be
     MARKER_COUNT = "marker-count"
     MARKER_PLACE = "marker-place"
     MARKER_FORM = "marker-form"
