@@ -65,7 +65,7 @@ class Context:
         self._metas: dict[int, dict[str, Any]] = {}
         self._detach = dict(detach) if isinstance(detach, Mapping) else detach
         self._allows_compaction = compaction
-        self._has_history = bool(detach) or compaction
+        self._has_history = bool(detach)
         self._delivered: OrderedDict[str, None] = OrderedDict()
 
     def select(self, path: Path, text: str | None) -> None:

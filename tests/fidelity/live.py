@@ -138,9 +138,9 @@ class _Check:
     def run(self) -> list[Violation]:
         """All clauses."""
         check_fields(self._original, self._sent_body, self.report, ())
-        self._check_tools()
         self._check_systems()
         self._align()
+        self._check_tools()
         chunks = self._check_panels()
         self._check_words()
         self._check_places()
@@ -162,15 +162,13 @@ class _Check:
         return [*found[:at], changed, *found[at + 1 :]]
 
     def _check_tools(self) -> None:
-        """The client's tools; the tool of the panels may stand in front of them."""
+        """The client's tools; the tool of the panels may be declared in front of them, where panels are shown."""
         before, after = self._original.get("tools"), self._sent_body.get("tools")
-        left = [bare_tool(tool) for tool in before] if isinstance(before, list) else []
-        right = [bare_tool(tool) for tool in after] if isinstance(after, list) else []
-        if right and isinstance(right[0], dict) and not (left and same(left[0], right[0])):
-            function = right[0].get("function")
-            if isinstance(function, dict) and function.get("name") == words.TOOL and self._wanted():
-                right = right[1:]
-        if not same(left, right) or (not left and not right and not same(before, after) and after is not None):
+        if self._of(Sort.PANEL) and isinstance(after, list) and after and same(bare_tool(after[0]), words.DECLARATION):
+            after = after[1:] or (None if before is None else [])
+        if isinstance(before, list) and isinstance(after, list):
+            before, after = [bare_tool(tool) for tool in before], [bare_tool(tool) for tool in after]
+        if not same(before, after):
             self.report.add(Rule.TOOLS, "tools", "added, dropped or changed")
 
     def _check_systems(self) -> None:
@@ -333,9 +331,8 @@ class _Check:
             if not same(pair, self._messages[piece.start : piece.end]):
                 self.report.add(Rule.FOOTER, piece.path, "not the documented words")
         self._check_repeat(order, ends)
-        first_run = [self._pieces[at] for at in range(order.index(Sort.PANEL), run)] if Sort.PANEL in order else []
-        if not any(sort is Sort.CLIENT for sort in order[:run]):
-            self._check_ascending(first_run)
+        if not self._terms.is_chronological and Sort.PANEL in order:
+            self._check_ascending(self._pieces[order.index(Sort.PANEL) : run])
 
     def _check_repeat(self, order: list[Sort], ends: list[int]) -> None:
         repeats = [at for at, sort in enumerate(order) if sort is Sort.REPEAT]
@@ -349,7 +346,7 @@ class _Check:
                 self.report.add(Rule.FOOTER, piece.path, "not the system text")
 
     def _check_ascending(self, run: Sequence[Piece]) -> None:
-        """In front of the conversation, what changed longer ago stands further in front."""
+        """Where all stand in front of the conversation, what changed longer ago stands further in front."""
         lines = [str(self._messages[piece.start].get("content")) for piece in run]
         times = [words.stamped(line.removeprefix(f"{words.BEGINNING}\n\n")) or 0 for line in lines]
         for piece, (one, other) in zip(run, pairwise(times), strict=False):
@@ -511,5 +508,5 @@ def _continues(system: Message, found: Message) -> bool:
 
 
 def _thinks(body: Body) -> bool:
-    thinking = body.get("thinking")
-    return isinstance(thinking, dict) and thinking.get("type") in ("enabled", "adaptive")
+    said = [body.get(name) for name in ("thinking", "reasoning_effort", "reasoning")]
+    return any(each not in (None, "none", {"type": "disabled"}) for each in said)

@@ -209,3 +209,62 @@ def _shortened(draw: st.DrawFn, leaves: list[Message], has_summaries: bool) -> t
     if parts and has_summary:
         parts[0] += 2
     return has_summary, compacted, tuple(parts)
+
+
+@cache
+@st.composite
+def live_sessions(draw: st.DrawFn, most: int = 8) -> list[Body]:
+    """The bodies of one session, as a client sends them one after another: the conversation grows, panels change, come
+    and go, and a request is sometimes sent again."""
+    talk = draw(stretches(1, 5))
+    leading = draw(systems())
+    more = draw(parameters())
+    section = draw(_wishes())
+    shown: dict[str, str] = {}
+    session: list[Body] = []
+    for number in range(len(talk)):
+        whole = LiveChat(tuple(leading), talk[:number]).original()
+        for end in _requests(talk[number]):
+            if len(session) == most or draw(st.integers(0, 5)) == 0:
+                continue
+            _change(draw, shown)
+            listed = [{"id": each, "header": f"The {each}", "content": text} for each, text in shown.items()]
+            metas = whole["stratiform"].get("messages_meta", [])
+            body = {
+                "model": "m",
+                "messages": [*whole["messages"], *talk[number].sends[:end]],
+                "stratiform": {"session": "s", "panels": listed, "messages_meta": metas, **section},
+                **more,
+            }
+            session += [copy.deepcopy(body)] * draw(st.sampled_from([1, 1, 1, 2]))
+    return session
+
+
+def _requests(stretch: Stretch) -> list[int]:
+    """After how many of the messages of a stretch a client asks: behind a user's message, and behind results."""
+    roles = [*map(role_of, stretch.sends), ""]
+    return [
+        at + 1
+        for at, (one, other) in enumerate(pairwise(roles))
+        if (one == "user" and other != "user") or (one == "tool" and other != "tool")
+    ]
+
+
+@st.composite
+def _wishes(draw: st.DrawFn) -> Body:
+    """What a session says in each request."""
+    small = {"chunk_messages": draw(st.integers(1, 3)), "keep_messages": 2, "chunk_tokens": 1, "keep_tokens": 1}
+    found: Body = draw(st.sampled_from([{}, {"detach": False}, {"detach": small}, {"compaction": True}]))
+    if draw(st.integers(0, 3)) == 0:
+        found = {**found, "files": [{"path": "a.py", "content": "x = 1\n", "selected": True}], "tree": True}
+    return {**found, **draw(st.sampled_from([{}, {}, {"assembly": "flat"}]))}
+
+
+def _change(draw: st.DrawFn, shown: dict[str, str]) -> None:
+    """Some panels come, change, or go; most stay as they are."""
+    for panel_id in ("todo", "tree", "git", "P1", "chat"):
+        what = draw(st.sampled_from(["stay", "stay", "stay", "set", "set", "drop"]))
+        if what == "set":
+            shown[panel_id] = draw(st.sampled_from(["one", "two", "three\nlines\n", ""]))
+        elif what == "drop":
+            shown.pop(panel_id, None)

@@ -21,6 +21,22 @@ PLACEHOLDER = "No result was recorded: the call was interrupted, or its result w
 SUMMARY = "[History Summary]"
 SUMMARY_ANSWER = "Ok, I understand the context from the previous conversation."
 
+DECLARATION: dict[str, Any] = {
+    "type": "function",
+    "function": {
+        "name": TOOL,
+        "description": "Shows a panel: a part of the context that changes on its own, as it is now. Panels are shown "
+        "without being asked for, whenever they have changed, so that there is no need to call this tool.",
+        "parameters": {
+            "type": "object",
+            "properties": {
+                "id": {"type": "string", "description": "The id of the panel."},
+                "action": {"type": "string", "enum": ["end_panels"], "description": "Ends the display of panels."},
+            },
+        },
+    },
+}
+
 _ISO = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ")
 _FIRST_KNOWN_S = 1_577_836_800
 """2020-01-01: an older time counts as unknown."""

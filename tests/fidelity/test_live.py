@@ -189,8 +189,6 @@ SPOILT: list[tuple[str, Callable[[Body], None], Rule]] = [
     ("words of its own above a panel", changed(words.STAMP + STAMPS[1], "See below."), Rule.STAMP),
     ("no words at the beginning", changed(words.BEGINNING + "\n\n", ""), Rule.STAMP),
     ("the words at the beginning twice", changed(STAMPS[1], f"\n\n{words.BEGINNING}"), Rule.STAMP),
-    ("panels in front in another order", moved("Panel automatically generated at " + words.iso(NOW_S), STAMPS[0], 2),
-     Rule.STAMP),
     ("no end of the panels", without(words.FOOTER, 2), Rule.FOOTER),
     ("the end of the panels twice", put(footer_pair(), "five"), Rule.FOOTER),
     ("the end of the panels within them", moved(words.FOOTER, "## main", 2), Rule.FOOTER),
@@ -238,11 +236,15 @@ def test_what_is_spoilt_is_called_by_its_rule(spoil: Callable[[Body], None], rul
 def test_fields_and_tools_are_the_clients() -> None:
     original, sent = live().original(), live().sent()
     own = {"type": "function", "function": {"name": "read"}}
-    ours = {"type": "function", "function": {"name": words.TOOL, "parameters": {}}}
+    ours = words.DECLARATION
     original["tools"] = [own]
     for tools, found in (([own], set()), ([ours, own], set()), ([own, ours], {Rule.TOOLS}), ([], {Rule.TOOLS})):
         assert rules(original, {**sent, "tools": tools}) == found
-    assert rules({**original, "stratiform": {}}, {**sent, "tools": [ours, own]}) >= {Rule.TOOLS}
+    other = {"type": "function", "function": {**ours["function"], "description": "Shows."}}
+    assert rules(original, {**sent, "tools": [other, own]}) == {Rule.TOOLS}
+    assert rules(live().original(), {**sent, "tools": [ours]}) == set()
+    bare = {"model": "m", "messages": [user("one")]}
+    assert rules({**bare, "tools": [own]}, {**bare, "tools": [ours, own]}) == {Rule.TOOLS}
     assert rules({**original, "seed": 1}, {**sent, "tools": [own]}) == {Rule.FIELD}
     assert rules(original, {**sent, "tools": [own], "stratiform": {"panels": []}}) == {Rule.FIELD}
 
@@ -262,6 +264,10 @@ def test_a_panel_stands_in_front_where_the_order_is_the_original_one() -> None:
     strict = replace(LOOSE, is_chronological=False)
     assert rules(front.original(), front.sent(), strict) == set()
     assert rules(chat.original(), chat.sent(), strict) == {Rule.PLACE}
+    sent = front.sent()
+    moved(words.iso(NOW_S - 100), words.FOOTER, 2)(sent)
+    assert rules(front.original(), sent, strict) == {Rule.STAMP}
+    assert rules(front.original(), sent) == set()
 
 
 @pytest.mark.parametrize(("kind", "found"), [("enabled", {Rule.TAIL}), ("adaptive", {Rule.TAIL}), ("disabled", set())])
