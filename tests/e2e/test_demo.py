@@ -118,6 +118,7 @@ def test_a_port_that_is_taken_is_an_error_in_one_line(capsys: pytest.CaptureFixt
     assert len(err.splitlines()) == 1
 
 
+@pytest.mark.slow
 def test_ctrl_c_ends_the_demo_quietly() -> None:
     with subprocess.Popen(COMMAND, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None

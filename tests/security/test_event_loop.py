@@ -34,6 +34,7 @@ from proxy.planning.planner_port import Planning
 from proxy.planning.tokenizers import local_encode
 from proxy.plugins import build_plugin_manager, recognisers
 from proxy.ports import Deployment, PlanRequest, Principal, Transport
+from tests.examples import sampled
 from tests.growth import assert_linear
 from tests.security.bodies import CHATS, WIRE
 from tests.security.provider import Answer, event
@@ -52,7 +53,7 @@ def taken_apart(body: bytes) -> None:
         demand_of("POST", "/completions", head.asked)
 
 
-@pytest.mark.parametrize("name", sorted(WIRE))
+@pytest.mark.parametrize("name", sampled(sorted(WIRE), 2))
 def test_a_body_is_taken_apart_in_linear_time(name: str) -> None:
     assert_linear(taken_apart, WIRE[name], 256 * KIB)
 
@@ -161,7 +162,7 @@ def longest_turn_s(body: bytes) -> float:
     return asyncio.run(main())
 
 
-@pytest.mark.parametrize("name", sorted(CHATS))
+@pytest.mark.parametrize("name", sampled(sorted(CHATS), 4))
 def test_the_event_loop_gets_its_turns_while_a_large_chat_is_planned(name: str, short_switches: None) -> None:
     """A turn takes no longer for a body of four times the size: the work is done in pieces, or elsewhere."""
     small = min(longest_turn_s(CHATS[name](1 << 20)) for _ in range(2))
@@ -192,7 +193,7 @@ def test_no_long_text_is_decoded_in_one_call(name: str, monkeypatch: pytest.Monk
     assert 0 < decoder.most < 1.1 * PIECE_BYTES
 
 
-@pytest.mark.parametrize("name", sorted(CHATS))
+@pytest.mark.parametrize("name", sampled(sorted(CHATS), 2, 1))
 def test_a_chat_is_planned_in_linear_time(name: str) -> None:
     def work(body: bytes) -> None:
         planner = TierPlanner(counting(), recognisers(build_plugin_manager()))

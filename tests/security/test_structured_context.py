@@ -133,8 +133,9 @@ def test_a_budget_that_is_too_small_for_the_text_is_not_passed_by_its_digest() -
 # Bombs
 
 
-def test_a_text_that_is_listed_many_times_by_its_digest_is_no_bomb(world: World) -> None:
-    text = "value = compute(a, b)\n" * 100_000
+@pytest.mark.parametrize("lines", [10_000, pytest.param(100_000, marks=pytest.mark.slow)])
+def test_a_text_that_is_listed_many_times_by_its_digest_is_no_bomb(world: World, lines: int) -> None:
+    text = "value = compute(a, b)\n" * lines
     ask(world, {"files": [{"path": "a.txt", "content": text}]})
     world.forget()
     many = [named(text, f"{number}.txt") for number in range(5_000)]
@@ -314,9 +315,10 @@ def counted(subject: ContextAssembler, section: dict[str, object], prompt: str) 
     subject._counted(chat, chat.assembly, None)
 
 
+@pytest.mark.parametrize("scale", [1, pytest.param(4, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("kind", ["sessions", "paths of one session", "reviews"])
-def test_what_is_remembered_of_conversations_is_bounded(kind: str) -> None:
-    most = 1 << 20
+def test_what_is_remembered_of_conversations_is_bounded(kind: str, scale: int) -> None:
+    most = scale << 18
     options = AssemblyOptions(session_bytes=most, text_bytes=most)
     subject = ContextAssembler(load_assembly_texts(), bytes_over_four, None, options)
 
@@ -329,7 +331,7 @@ def test_what_is_remembered_of_conversations_is_bounded(kind: str) -> None:
         symbols = [{"path": f"{number}/{n}/" + "p" * 1_000, "block": "b"} for n in range(50)]
         return {"session": "one", "symbols": symbols}
 
-    rounds = 1_500 if kind == "sessions" else 150
+    rounds = scale * (375 if kind == "sessions" else 38)
     tracemalloc.start()
     for number in range(rounds):
         counted(subject, section(number), f"turn {number}")

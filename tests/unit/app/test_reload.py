@@ -74,6 +74,7 @@ BROKEN = (
 )
 
 
+@pytest.mark.slow
 def test_a_file_with_a_mistake_changes_nothing(tmp_path: Path) -> None:
     path = tmp_path / "config.yaml"
     path.write_text(config_of(["one"], {"red": ""}))
@@ -91,6 +92,7 @@ def test_a_file_with_a_mistake_changes_nothing(tmp_path: Path) -> None:
         assert [status(url, "sk-red", "one"), status(url, "sk-blue", "one")] == [401, 200]
 
 
+@pytest.mark.slow
 def test_a_proxy_that_accepted_every_key_accepts_those_of_the_file_alone_once_there_are_some(tmp_path: Path) -> None:
     path = tmp_path / "config.yaml"
     path.write_text("model_list:\n" + MODEL.format(name="one"))
@@ -107,6 +109,7 @@ def test_a_proxy_that_accepted_every_key_accepts_those_of_the_file_alone_once_th
         assert status(url, "sk-anybody", "one") == 401, "a door that was closed stays closed while the process runs"
 
 
+@pytest.mark.slow
 def test_a_proxy_without_a_file_outlives_the_signal() -> None:
     with serving("--upstream", "http://127.0.0.1:9/v1") as (url, process):
         log = Log(process)
@@ -115,6 +118,7 @@ def test_a_proxy_without_a_file_outlives_the_signal() -> None:
         assert httpx.get(url.removesuffix("/v1") + "/healthz").status_code == 200
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, -signal.SIGTERM), (signal.SIGINT, 130)])
 def test_a_stream_that_outlasts_the_drain_ends_in_an_error_and_logs_no_traceback(
     tmp_path: Path, number: signal.Signals, code: int

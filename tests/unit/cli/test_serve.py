@@ -57,6 +57,7 @@ def ask(url: str, key: str, **more: object) -> object:
         return client.chat.completions.create(model="sonnet", messages=messages, **more)  # type: ignore[call-overload]
 
 
+@pytest.mark.slow
 def test_a_teams_budget_holds_is_told_clearly_and_survives_a_restart(config: str) -> None:
     with serving("--config", config) as (url, process):
         ask(url, "sk-red", max_tokens=20)
@@ -87,6 +88,7 @@ def metrics(url: str) -> str:
     return httpx.get(url.removesuffix("/v1") + "/metrics").text
 
 
+@pytest.mark.slow
 def test_keys_are_asked_for(config: str) -> None:
     with serving("--config", config) as (url, _):
         with pytest.raises(openai.AuthenticationError) as caught:
@@ -123,6 +125,7 @@ def test_what_cannot_be_served_is_said(
     assert f"error: {message}" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_the_start_says_whose_cache_rules_hold() -> None:
     with serving("--upstream", "http://127.0.0.1:9/v1", "--cache-profile", "vllm") as (_, process):
         assert process.stderr is not None
@@ -142,6 +145,7 @@ assert not found, found
 """
 
 
+@pytest.mark.slow
 def test_the_http_and_embedded_transports_do_without_litellm(config: str) -> None:
     subprocess.run([sys.executable, "-c", BUILD, config], check=True)
 

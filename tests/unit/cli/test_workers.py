@@ -103,6 +103,7 @@ def test_a_worker_that_was_killed_is_replaced_in_its_slot(tmp_path: Path) -> Non
         assert [file.name for file in tmp_path.glob("died-*")] == ["died-0"]
 
 
+@pytest.mark.slow
 def test_a_worker_that_cannot_start_ends_the_command(tmp_path: Path) -> None:
     with above(tmp_path, "broken") as process:
         assert process.stdout is not None
@@ -111,6 +112,7 @@ def test_a_worker_that_cannot_start_ends_the_command(tmp_path: Path) -> None:
     assert not any(lives(pid) for pid in workers(tmp_path, 0))
 
 
+@pytest.mark.slow
 def test_a_worker_that_does_not_end_is_killed(tmp_path: Path) -> None:
     with above(tmp_path, "deaf") as process:
         until(lambda: workers(tmp_path, 0) and workers(tmp_path, 1), process)
@@ -119,6 +121,7 @@ def test_a_worker_that_does_not_end_is_killed(tmp_path: Path) -> None:
     assert not any(lives(pid) for slot in (0, 1) for pid in workers(tmp_path, slot))
 
 
+@pytest.mark.slow
 def test_workers_do_not_outlive_the_process_above(tmp_path: Path) -> None:
     with above(tmp_path) as process:
         until(lambda: workers(tmp_path, 0) and workers(tmp_path, 1), process)
@@ -127,7 +130,7 @@ def test_workers_do_not_outlive_the_process_above(tmp_path: Path) -> None:
         until(lambda: (tmp_path / "alone-0").exists() and (tmp_path / "alone-1").exists())
 
 
-@pytest.mark.parametrize(("kind", "are_told"), [("plain", True), ("wrong", False)])
+@pytest.mark.parametrize(("kind", "are_told"), [("plain", True), pytest.param("wrong", False, marks=pytest.mark.slow)])
 def test_a_reload_reaches_every_worker_unless_the_configuration_is_wrong(
     tmp_path: Path, kind: str, *, are_told: bool
 ) -> None:

@@ -6,6 +6,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).parents[2]
 
 WORKER = """
@@ -66,12 +68,14 @@ def test_what_workers_count_is_added_up_and_read_from_any(tmp_path: Path) -> Non
     assert "pid=" not in text
 
 
+@pytest.mark.slow
 def test_gauges_that_each_worker_knows_are_the_latest(tmp_path: Path) -> None:
     worker(tmp_path, 0, "")
     assert value(worker(tmp_path, 1, ""), 'budget_remaining_usd{team="red"}') == 4.0
     assert value(worker(tmp_path, 0, ""), 'budget_remaining_usd{team="red"}') == 5.0
 
 
+@pytest.mark.slow
 def test_a_worker_in_the_place_of_a_dead_one_counts_on(tmp_path: Path) -> None:
     worker(tmp_path, 0, "bebb")
     text = worker(tmp_path, 1, "d")
@@ -84,6 +88,7 @@ def test_a_worker_in_the_place_of_a_dead_one_counts_on(tmp_path: Path) -> None:
     assert sorted(file.name for file in tmp_path.iterdir()) == files
 
 
+@pytest.mark.slow
 def test_the_process_metrics_are_those_of_all(tmp_path: Path) -> None:
     text = worker(tmp_path, 0, "b")
     # The process that counted is gone when the next one reads: only those that run are seen.
