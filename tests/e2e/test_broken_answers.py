@@ -18,6 +18,7 @@ from proxy.core.request.tokens import bytes_over_four
 from proxy.settings import Environment, load
 from tests.e2e.fleet import KEY, MODEL, configuration, fleet, metric, until
 from tests.e2e.provider import DONE, chunk, completion, event, usage_chunk
+from tests.examples import sampled
 
 WAIT_S = 20.0
 CONFIG = """
@@ -205,7 +206,7 @@ HUGE = {
 }
 
 
-@pytest.mark.parametrize("path", HUGE)
+@pytest.mark.parametrize("path", sampled(HUGE, 2))
 @pytest.mark.parametrize("is_stream", [False, True])
 def test_an_answer_too_large_to_be_kept_is_billed_by_its_usage(tmp_path: Path, path: str, is_stream: bool) -> None:
     payload: dict[str, object] = dict(HUGE[path])
@@ -218,7 +219,9 @@ def test_an_answer_too_large_to_be_kept_is_billed_by_its_usage(tmp_path: Path, p
         assert metric(url, "cost_usd_total") == pytest.approx(0.011)
 
 
-@pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/messages", "/v1/responses", "/v1/completions"])
+@pytest.mark.parametrize(
+    "path", sampled(["/v1/chat/completions", "/v1/messages", "/v1/responses", "/v1/completions"], 2)
+)
 @pytest.mark.parametrize("is_stream", [False, True])
 def test_an_estimate_is_never_above_what_the_request_allows(tmp_path: Path, path: str, is_stream: bool) -> None:
     payload = {"choices": [{"message": {"content": "word " * 1_000_000}}], "content": "word " * 1_000_000}
@@ -255,6 +258,7 @@ def test_the_call_of_a_client_that_has_left_is_dropped_while_the_provider_is_sil
         assert provider.dropped.wait(6), "before the provider's time is over"
 
 
+@pytest.mark.slow
 def test_an_answer_that_is_cut_off_is_logged_with_its_id(tmp_path: Path) -> None:
     long = b'{"choices": [{"message": {"content": "' + b"x" * (2 << 20)
     with Provider((answer(long, missing=9), "close")) as provider:

@@ -16,6 +16,7 @@ from proxy.demo.structured.repository import GitError, has_git, write_repository
 needs_git = pytest.mark.skipif(not has_git(), reason="git is not installed")
 
 
+@pytest.mark.slow
 def test_the_same_steps_are_taken_without_git(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     with_git = histories(None, 30) if has_git() else None
     monkeypatch.setenv("PATH", str(tmp_path))

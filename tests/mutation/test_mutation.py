@@ -82,6 +82,7 @@ def test_a_sample_is_the_same_for_its_seed(repository: Path) -> None:
     assert len(sample(repository, [SMALL], 100, 1)) == len(changes())
 
 
+@pytest.mark.slow
 def test_a_change_that_a_test_notices_is_killed_and_the_others_survive(repository: Path) -> None:
     mutants = mutants_of("proxy/small.py", SOURCE.encode())
     seen: list[Verdict] = []

@@ -34,6 +34,7 @@ def test_json_has_every_figure(folder: Path, capsys: pytest.CaptureFixture[str])
     assert [line["name"] for line in found["summary"]] == ["append-only"]
 
 
+@pytest.mark.slow
 def test_two_tables_with_a_line_for_each_trace_kind_and_all(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["replay", "--compare", str(folder), "--plot", str(folder / "out.svg")]) == 0
     printed = capsys.readouterr().out.splitlines()

@@ -52,6 +52,7 @@ def test_options_reach_the_replay(trace: Path, capsys: pytest.CaptureFixture[str
     assert high["traces"][0]["policies"]["system + last"]["read"] == 0
 
 
+@pytest.mark.slow
 def test_the_hour_can_be_left_out(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     # Pauses of ten minutes, which an hour bridges.
     path = write(tmp_path / "paused.jsonl", lines(growing(12, gap_s=600.0)))
@@ -161,6 +162,7 @@ def test_harm_and_surprises_are_shown_and_fail(
     assert "secret" not in printed
 
 
+@pytest.mark.slow
 def test_a_reader_that_has_seen_enough_is_no_error(trace: Path) -> None:
     command = [sys.executable, "-c", "import sys; from proxy.cli import main; sys.exit(main())", "replay", str(trace)]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)

@@ -12,6 +12,7 @@ from proxy.replay.comparison import CLASSIC, ECONOMIC, compare
 from proxy.replay.runner import Setting
 from proxy.replay.trace import Step, Trace
 from tests.assemblies import flat, tiered
+from tests.examples import sampled
 from tests.fidelity.checker import replay_check
 from tests.talk import RECOGNISERS, Body, Talk
 
@@ -53,7 +54,7 @@ def test_without_the_words_of_such_clients_it_costs_much_more() -> None:
 
 
 @pytest.mark.parametrize("policy", ["economic", pytest.param("classic", marks=pytest.mark.slow)])
-@pytest.mark.parametrize("name", SESSIONS)
+@pytest.mark.parametrize("name", sampled(SESSIONS, 2))
 def test_everything_is_said_once(name: str, policy: str) -> None:
     talk = Talk(profile=ANTHROPIC, policy=policy)
     talk.planner = type(talk.planner)(talk.encode, ALL, policy)

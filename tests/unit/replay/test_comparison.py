@@ -17,6 +17,7 @@ from proxy.replay.runner import replay
 from proxy.replay.totals import OURS
 from proxy.replay.trace import Step, Trace, read_trace
 from proxy.upstream.embedded import PromptReader
+from tests.examples import sampled
 from tests.fidelity.recorded import trace_files
 from tests.unit.replay.sessions import MARK, body, growing, say, setting, text
 
@@ -47,7 +48,7 @@ def test_every_policy_lies_above_its_bounds(trace: Trace, profile: CacheProfile)
 
 
 @pytest.mark.parametrize("is_long", [False, pytest.param(True, marks=pytest.mark.slow)])
-@pytest.mark.parametrize("profile", PROFILES.values(), ids=lambda p: p.name)
+@pytest.mark.parametrize("profile", sampled(PROFILES.values(), 4), ids=lambda p: p.name)
 def test_every_profile_can_be_compared(profile: CacheProfile, *, is_long: bool) -> None:
     check_order(compare(samples()[2].trace() if is_long else clocked(4), setting(profile=profile)), profile)
 

@@ -36,7 +36,7 @@ def test_a_history_ends_with_exactly_the_files_of_the_package(name: str) -> None
     assert history.source.startswith("starlette ")
 
 
-@pytest.mark.parametrize("make", [quiet, busy])
+@pytest.mark.parametrize("make", [quiet, pytest.param(busy, marks=pytest.mark.slow)])
 def test_the_same_package_gives_the_same_history(make: object) -> None:
     assert callable(make)
     again = make("starlette", dict(reversed(files().items())), 12)
