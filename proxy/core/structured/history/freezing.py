@@ -29,7 +29,9 @@ def frozen(
 ) -> tuple[RuledHistory, tuple[FrozenChunk, ...]]:
     """The conversation without its oldest parts, and these parts in their order. Each message is counted once at most,
     and the time is linear. System messages, and what begins with the last user message, stay where they are. Freezing
-    ends in front of a message that holds more than text, or cannot be read."""
+    ends in front of a message that holds more than text, or cannot be read. ``tokens`` has to say the same of a message
+    in each request, whatever markers it carries: otherwise chunks are cut elsewhere, and the provider's cache is lost.
+    """
     history = ruled.conversation.history
     chunks: list[FrozenChunk] = []
     end = 0
