@@ -9,6 +9,7 @@ deployment, the same transport with its deadline and its redaction, past the sam
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 from proxy.aside import Aside
 from proxy.core.resilience.retry import Failure
@@ -21,10 +22,13 @@ from proxy.engine.exchange import Exchange
 from proxy.engine.headers import get
 from proxy.engine.ports import Meter
 from proxy.engine.retry import Attempts, failure_answered, failure_of
+from proxy.engine.suppress import suppress_and_log
 from proxy.errors import ProxyError, UpstreamError
 from proxy.ports import Answer, Call, Upstream
 
 MOST_FURTHER = 2
+_MOST_ADDED_BYTES = 8 << 20
+"""More than any model could read is not sent."""
 _BYTES_PER_TOKEN = 4
 # Of the first call's headers these are about that call alone.
 _OF_ONE_CALL = frozenset({"idempotency-key", "content-length"})
@@ -91,13 +95,16 @@ class FurtherCalls:
         return self._made[-1]
 
     async def request(self, message: bytes | None, calls: Sequence[PanelCall]) -> Call | None:
-        """The call that follows; None where none may."""
-        body, answers = self._call.body, self._service.answers
+        """The call that follows; None where none may, or where the proxy meets an error of its own."""
+        body, following = self._call.body, None
         if self._client.has_left or message is None or not isinstance(body, bytes) or not self._may_spend():
             return None
-        results = [call.result(answers) for call in calls]
-        size = len(body) + len(message) + sum(map(len, results))
-        following = await self.aside.run_large(size, lambda: continued_request(body, message, results))
+        with suppress_and_log("panels.answer"):
+            results = [call.result(self._service.answers) for call in calls]
+            size = len(message) + sum(map(len, results))
+            if size <= _MOST_ADDED_BYTES:
+                work = partial(continued_request, body, message, results)
+                following = await self.aside.run_large(len(body) + size, work)
         if following is None or not self._attempts.goes_on():
             return None
         headers = [(name, value) for name, value in self._call.headers if name.lower() not in _OF_ONE_CALL]

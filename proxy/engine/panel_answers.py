@@ -17,7 +17,7 @@ from proxy.core.response.stream import Outcome, StreamFold
 from proxy.engine.client import Client
 from proxy.engine.exchange import Exchange
 from proxy.engine.further_calls import FurtherCalls, NotContinued, PanelService
-from proxy.engine.headers import content_type, get
+from proxy.engine.headers import content_length, content_type, get
 from proxy.engine.lingering import ended
 from proxy.engine.retry import Attempts
 from proxy.errors import ProxyError
@@ -140,7 +140,7 @@ class BodyAnswer(_Continued):
     async def chunks(self) -> AsyncIterator[bytes]:
         """The last answer's body, with what the earlier ones have said. Raises what interrupts it."""
         further, parts, size = self._further, list[bytes](), 0
-        fold, may_follow = BodyFold(), further.may_follow
+        fold, may_follow = BodyFold(content_length(self._first.headers) or 0), further.may_follow
         further.begin(fold)
         async for chunk in self._first.chunks():
             fold.feed(chunk)

@@ -2,17 +2,20 @@
 
 import asyncio
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import orjson
 import pytest
 
 from proxy.core.request.parsed_body import ParsedBody
+from proxy.core.resilience.circuit_breaker import BreakerPolicy
 from proxy.core.response.usage import Usage
 from proxy.core.structured.assembly import Assembly
 from proxy.core.structured.chat import AssembledChat
 from proxy.core.structured.context import StructuredContext
 from proxy.core.structured.conversation import Conversation
+from proxy.engine import Breakers
 from proxy.engine.exchange import Exchange, ExchangeOutcome
 from proxy.errors import UpstreamTimeout, UpstreamUnavailable
 from proxy.ports import Plan, PlanResult, Principal
@@ -390,3 +393,57 @@ def test_under_a_hard_limit_nothing_follows_that_the_reservation_does_not_cover(
     client = bench.chat(MemoryClient(chat_body(stream=True, stratiform={"panels": []})))
     assert (len(bench.upstream.calls), finishes(events_of(client))) == (calls, ["stop"])
     assert counted(ended(bench)) == {"answered" if calls == 2 else "gave_up": 1}
+
+
+def test_a_surprise_of_the_panels_ends_the_answer_as_it_stands() -> None:
+    class Clumsy(PanelPlanner):
+        async def assemble(self, sent: ParsedBody, principal: Principal, *, keeps_review: bool = True) -> AssembledChat:
+            found = await super().assemble(sent, principal, keeps_review=keeps_review)
+            return replace(found, answers=lambda panel: str(1 // 0))
+
+    bench, client = streamed(answers(*FIRST, *ends("tool_calls", 100, 5)), planner=Clumsy())
+    assert (text_of(events_of(client)), finishes(events_of(client))) == ("Let me look. ", ["stop"])
+    assert counted(ended(bench)) == {"gave_up": 1}
+
+
+def test_panels_that_no_model_could_read_are_not_sent() -> None:
+    class Vast(PanelPlanner):
+        async def assemble(self, sent: ParsedBody, principal: Principal, *, keeps_review: bool = True) -> AssembledChat:
+            found = await super().assemble(sent, principal, keeps_review=keeps_review)
+            return replace(found, answers=lambda panel: "x" * (9 << 20))
+
+    bench, _ = streamed(answers(*FIRST, *ends("tool_calls", 100, 5)), planner=Vast())
+    assert counted(ended(bench)) == {"gave_up": 1}
+
+
+def test_the_clients_key_of_one_call_is_not_sent_with_another() -> None:
+    bench = Bench(
+        answers(*FIRST, *ends("tool_calls", 100, 5)), answers(*SECOND, *ends("stop", 90, 7)), planner=PanelPlanner()
+    )
+    headers = [*JSON, ("idempotency-key", "k"), ("x-own", "1")]
+    bench.chat(MemoryClient(chat_body(stream=True, stratiform={"panels": []}), headers=headers))
+    first, second = (dict(call.headers) for call in bench.upstream.calls)
+    assert (first["idempotency-key"], second["x-own"]) == ("k", "1")
+    assert "idempotency-key" not in second
+
+
+def test_further_calls_count_for_the_breaker_and_do_not_pass_one_that_is_open() -> None:
+    breakers = Breakers(BreakerPolicy(allowed_fails=1, cooldown_s=1000.0))
+    first = answers(*FIRST, *ends("tool_calls", 100, 5))
+    scripts = [first, UpstreamUnavailable("gone"), first, UpstreamUnavailable("gone"), first]
+    bench = Bench(*scripts, planner=PanelPlanner(), breakers=breakers)
+    request = chat_body(stream=True, stratiform={"panels": []})
+    for _ in range(2):
+        assert bench.chat(MemoryClient(request)).status == 200
+    assert bench.chat(MemoryClient(request)).status == 503
+    assert len(bench.upstream.calls) == 4
+
+
+def test_what_a_further_call_without_a_report_used_is_estimated_from_the_first() -> None:
+    silent = answers(*SECOND, choice({}, "stop", names=LATER), DONE)
+    bench, client = streamed(answers(*FIRST, *ends("tool_calls", 100, 5)), silent)
+    exchange = ended(bench)
+    (further,) = exchange.answer.further
+    added = len(bench.upstream.bodies[1]) - len(bench.upstream.bodies[0])
+    assert further.usage == Usage(100 + added // 4, further.tokens, estimated=True)
+    assert usages(events_of(client)) == [used(100, 5)["usage"]]

@@ -3,6 +3,7 @@
 from proxy.core.caches.prompt import Bill
 from proxy.core.modes import Mode
 from proxy.core.planner.plan import Plan
+from proxy.core.response.stream import Outcome
 from proxy.core.response.usage import Usage
 from proxy.engine.exchange import Settlement
 from proxy.spend.output_estimates import OutputEstimates
@@ -52,3 +53,17 @@ def test_answers_are_expected_to_be_as_long_as_former_answers() -> None:
     assert output_estimates.output_tokens(MODEL) == 500
     learn(output_estimates, 1, 1, output=20, times=200)
     assert output_estimates.output_tokens(MODEL) == 20
+
+
+def test_of_several_calls_the_first_teaches_how_long_prompts_and_answers_are() -> None:
+    output_estimates = OutputEstimates()
+    seen = exchange(
+        plan=Plan(b"", b"", Mode.TIER, "x", own=Bill(0, 0, 0, 1000)),
+        settlement=Settlement(Usage(2100, 1000)),
+        usage=Usage(1000, 500),
+    )
+    seen.answer.further = (Outcome(usage=Usage(1100, 500)),)
+    for _ in range(50):
+        output_estimates.learn(seen)
+    assert output_estimates.factor(MODEL) < 1.2
+    assert output_estimates.output_tokens(MODEL) == 500

@@ -75,6 +75,16 @@ def test_a_reservation_says_whether_anything_limits_it() -> None:
     run(main)
 
 
+def test_a_reservation_says_what_is_set_aside_under_a_hard_limit() -> None:
+    async def main() -> None:
+        for rules, most_usd in (((), None), ((TOTAL,), MOST / DOLLAR + 10), ((replace(TOTAL, hard=None),), None)):
+            async with budgeting(*rules) as one:
+                held = await one.reserve(exchange(SIZE), limit=10)
+                assert held.most_usd == most_usd
+
+    run(main)
+
+
 def test_what_does_not_fit_is_refused_with_when_it_begins_anew() -> None:
     async def main() -> None:
         monthly = replace(TOTAL, id="monthly", title="the budget 'monthly' of team 'red'", window="month", hard=MOST)

@@ -10,6 +10,7 @@ from proxy.core.planner.plan import Plan
 from proxy.core.providers import ANTHROPIC
 from proxy.core.reasons import Reason
 from proxy.core.request.demand import Demand
+from proxy.core.response.stream import Outcome
 from proxy.core.response.usage import Usage
 from proxy.engine.exchange import ExchangeOutcome
 from proxy.ports import Call, Deployment, Principal, Transport
@@ -108,6 +109,38 @@ def test_a_good_exchange(metrics, settle):
     assert value(metrics, "overhead_seconds_count") == 1
     assert value(metrics, "time_to_first_byte_seconds_count", model="m") == 1
     assert value(metrics, "in_flight") == 0
+
+
+def test_further_calls_are_each_priced_and_the_plan_is_held_against_the_first_alone(metrics, settle):
+    one = exchange()
+    one.answer.further = (Outcome(usage=Usage(2000, 20, read=1000)), Outcome(usage=Usage(10, 1, estimated=True)))
+    one.answer.panel_calls.update(answered=2)
+    done = settle(one)
+    assert done.settlement.usage == Usage(3010, 31, read=1800, write_5m=200, estimated=True)
+    assert done.settlement.cost_usd == pytest.approx(380 + (1000 * 0.1 + 1000 + 100) + (10 + 5))
+    assert done.settlement.saved_usd == pytest.approx(670)
+    assert value(metrics, "cost_usd_total", **MONEY) == pytest.approx(done.settlement.cost_usd)
+    assert value(metrics, "uncached_input_cost_usd_total", **MONEY) == 1000 + 2000 + 10
+    assert value(metrics, "prediction_error_tokens_sum", side="over") == 0
+    assert value(metrics, "panel_calls_total", outcome="answered") == 2
+    assert value(metrics, "panel_calls_total", outcome="failed") == 0
+
+
+def test_lost_answers_are_billed_with_their_further_calls(metrics):
+    one = exchange()
+    one.answer.further = (Outcome(usage=Usage(2000, 20)),)
+    lost = Meter(metrics, PriceMap({"up": ENTRY})).lose(one)
+    assert lost.usage == Usage(3000, 30, read=800, write_5m=200)
+    assert lost.cost_usd == pytest.approx(380 + 2100)
+    assert value(metrics, "uncached_input_cost_usd_total", **MONEY) == 0
+
+
+def test_the_cost_of_one_answer_is_told_without_counting_it(metrics):
+    meter = Meter(metrics, PriceMap({"up": ENTRY}))
+    assert meter.cost(exchange(), Outcome(usage=Usage(100, 2))) == pytest.approx(110)
+    assert meter.cost(exchange(), Outcome()) == 0
+    assert Meter(metrics, PriceMap({})).cost(exchange(), Outcome(usage=Usage(100, 2))) == 0
+    assert value(metrics, "cost_usd_total", **MONEY) in (0, None)
 
 
 def test_a_miss_that_was_not_foreseen_is_a_loss_as_reported(metrics, settle):
