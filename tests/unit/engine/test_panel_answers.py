@@ -10,6 +10,7 @@ import pytest
 
 from proxy.core.request.parsed_body import ParsedBody
 from proxy.core.resilience.circuit_breaker import BreakerPolicy
+from proxy.core.resilience.retry import RetryPolicy
 from proxy.core.response.usage import Usage
 from proxy.core.structured.assembly import Assembly
 from proxy.core.structured.chat import AssembledChat
@@ -211,19 +212,19 @@ def test_of_several_answers_ours_is_taken_out_and_nothing_follows() -> None:
 
 
 @pytest.mark.parametrize(
-    "failing",
+    ("failing", "is_free"),
     [
-        answers(b'{"error":{"message":"no"}}', status=400, headers=JSON),
-        answers(b"down", status=503),
-        UpstreamUnavailable("gone"),
-        UpstreamTimeout("late"),
-        answers(SECOND[0], UpstreamUnavailable("cut")),
-        answers(event({"error": {"message": "overloaded"}}), DONE),
-        answers(body("no stream"), headers=JSON),
+        (answers(b'{"error":{"message":"no"}}', status=400, headers=JSON), True),
+        (answers(b"down", status=503), True),
+        (UpstreamUnavailable("gone"), True),
+        (UpstreamTimeout("late"), True),
+        (answers(SECOND[0], UpstreamUnavailable("cut")), False),
+        (answers(event({"error": {"message": "overloaded"}}), DONE), False),
+        (answers(body("no stream"), headers=JSON), False),
     ],
     ids=["400", "503", "gone", "late", "cut", "error-event", "no-stream"],
 )
-def test_a_stream_whose_further_call_fails_ends_as_a_whole_answer(failing: Any) -> None:
+def test_a_stream_whose_further_call_fails_ends_as_a_whole_answer(failing: Any, is_free: bool) -> None:
     bench, client = streamed(answers(*FIRST, *ends("tool_calls", 100, 5)), failing)
     events = events_of(client)
     assert (text_of(events), finishes(events)) == ("Let me look. ", ["stop"])
@@ -233,7 +234,7 @@ def test_a_stream_whose_further_call_fails_ends_as_a_whole_answer(failing: Any) 
     assert counted(exchange) == {"failed": 1}
     assert exchange.settlement is not None
     assert exchange.settlement.usage is not None
-    assert exchange.settlement.usage.prompt >= 100
+    assert exchange.settlement.usage.prompt == 100 if is_free else exchange.settlement.usage.prompt > 200
 
 
 def test_a_further_answer_that_breaks_off_in_the_middle_of_its_words_is_cut_off() -> None:
@@ -291,6 +292,17 @@ def test_a_body_without_words_whose_further_call_fails_is_an_error_and_billed(fa
     exchange = ended(bench)
     assert exchange.lost.usage is not None
     assert exchange.lost.usage.prompt >= 10
+
+
+def test_what_a_failed_attempt_used_is_lost_once_and_not_billed_again_with_the_next() -> None:
+    asking = [answers(body(None, OURS), headers=JSON), answers(body(None, OURS, prompt=30), headers=JSON)]
+    scripts = [*asking, UpstreamUnavailable("gone"), UpstreamUnavailable("gone")]
+    bench = Bench(*scripts, planner=PanelPlanner(), retries=RetryPolicy(retries=1, first_wait_s=0.001))
+    client = bench.chat(MemoryClient(chat_body(stratiform={"panels": []})))
+    assert (client.status, len(bench.upstream.calls)) == (502, 4)
+    exchange = ended(bench)
+    assert exchange.settlement is not None
+    assert (exchange.lost.usage, exchange.settlement.usage) == (Usage(10, 2), None)
 
 
 def test_a_body_with_the_clients_own_calls_loses_ours_and_no_other_byte() -> None:

@@ -141,7 +141,7 @@ def test_calls_that_come_interleaved_are_told_apart() -> None:
     assert assembled(out) == {0: ("grep", "[1]")}
 
 
-@pytest.mark.parametrize("index", [0, None])
+@pytest.mark.parametrize("index", [0, 1, None])
 def test_calls_of_one_index_are_told_apart_by_their_ids(index: int | None) -> None:
     out, stream = folded(calls(ours(index, call_id="a")), calls(theirs(index, call_id="b")), *END)
     assert assembled(out) == {index: ("grep", "{}")}
