@@ -21,8 +21,8 @@ _BOM = b"\xef\xbb\xbf"
 
 
 class EventCutter:
-    """A stream of events. Each is given out whole, with the blank lines in front of it; one that is too long is given
-    out in parts."""
+    """A stream of events. Each is given out whole; blank lines between them are parts of none, and one that is too long
+    is given out in parts."""
 
     __slots__ = ("_edge", "_is_long", "_size", "_waiting")
 
@@ -33,24 +33,34 @@ class EventCutter:
         self._edge = b""  # the last bytes of what waits
         self._is_long = False
 
+    @property
+    def is_between(self) -> bool:
+        """Whether nothing of an event has come yet."""
+        return self._size == 0 and not self._is_long
+
     def feed(self, chunk: bytes) -> list[tuple[bytes, bool]]:
-        """The events that end in this chunk, each with whether it is whole, and the parts of long ones."""
+        """The events that end in this chunk, each with whether it is whole, and the parts of long ones and blank
+        lines."""
         if self._size + len(chunk) <= MAX_EVENT_BYTES and END.search(self._edge + chunk) is None:
             self._wait(chunk)
             return []
         return self._cut(b"".join((*self._waiting, chunk)), self._size - len(self._edge))
 
-    def close(self) -> tuple[bytes, bool]:
+    def close(self) -> list[tuple[bytes, bool]]:
         """What is left: an event without its empty line is still one, as most clients read it."""
         rest = b"".join(self._waiting)
         self._waiting.clear()
-        return rest, not self._is_long
+        first = 0 if self._is_long else skip_terminators(rest, 0)
+        return [part for part in ((rest[:first], False), (rest[first:], not self._is_long)) if part[0]]
 
     def _cut(self, data: bytes, search_from: int) -> list[tuple[bytes, bool]]:
         found: list[tuple[bytes, bool]] = []
         position = 0
         while True:
             first = 0 if self._is_long else skip_terminators(data, position)
+            if first > position:
+                found.append((data[position:first], False))
+                position = first
             end = event_end(data, max(first, search_from))
             if end is None:
                 break
@@ -68,6 +78,8 @@ class EventCutter:
         return found
 
     def _wait(self, piece: bytes) -> None:
+        if not piece:
+            return
         self._waiting.append(piece)
         self._size += len(piece)
         self._edge = (self._edge + piece)[-EDGE_BYTES:]

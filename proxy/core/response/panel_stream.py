@@ -14,21 +14,22 @@ from dataclasses import dataclass
 import orjson
 from msgspec import Raw
 
-from proxy.core.response.event_format import EventCutter, event_data, payload_of, with_data
+from proxy.core.response.event_format import MAX_EVENT_BYTES, EventCutter, event_data, payload_of, with_data
 from proxy.core.response.panel_calls import CALLING, MOST_CALLS, PanelCall
 from proxy.core.response.said_message import SaidMessage
 from proxy.core.response.streamed_calls import StreamedCalls
 from proxy.core.response.usage_sums import Report, summed
 from proxy.core.wire.json_body import Members, Unreadable, elements, join_members, members_of, splice, value
 
-# What makes an event of a first answer worth reading.
+# What makes an event worth reading.
 _NOTABLE = re.compile(
     rb'"(?:tool_calls"(?!\s*+:\s*+(?:null|\[\s*+\]))|usage"(?!\s*+:\s*+null)|finish_reason"\s*+:\s*+"'
-    rb'|error"(?!\s*+:\s*+null))|\[DONE\]'
+    rb'|error"(?!\s*+:\s*+null)|role")|\[DONE\]'
 )
 _NAMES = ("id", "object", "created", "model")
 _MOST_CHOICES = 128
 _NULL = b"null"
+_CHOICES = b'"choices"'
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,8 +54,8 @@ class PanelStream:
     """One answer. ``may_follow``: another may go on with it. ``opening`` is what this one goes on with."""
 
     __slots__ = (
-        "_calls", "_cutter", "_done", "_finish", "_held", "_held_usage", "_is_named", "_is_single", "_may_follow",
-        "_names", "_opening", "_said", "_usage", "has_content", "is_broken", "is_over",
+        "_calls", "_cutter", "_done", "_finish", "_heads", "_held", "_held_usage", "_is_named", "_is_single",
+        "_may_follow", "_names", "_opening", "_said", "_usage", "has_content", "is_broken", "is_over",
     )  # fmt: skip
 
     def __init__(self, *, may_follow: bool, opening: Opening | None = None) -> None:
@@ -66,6 +67,8 @@ class PanelStream:
         self._names: Mapping[str, Raw] = opening.names if opening is not None else {}
         self._usage: Report | None = None
         self._finish: str | None = None
+        # How events begin up to their choices, and how they begin for the client.
+        self._heads: tuple[bytes, bytes] | None = None
         self._held = b""  # the event that says why the model has finished
         self._held_usage = b""
         self._done = b""
@@ -84,13 +87,16 @@ class PanelStream:
 
     def feed(self, chunk: bytes) -> bytes:
         """Take a chunk; returns what may pass now."""
+        is_plain = self._opening is None and self._is_named and self._cutter.is_between
+        if is_plain and chunk.endswith(b"\n\n") and len(chunk) <= MAX_EVENT_BYTES and _NOTABLE.search(chunk) is None:
+            self._note(chunk)
+            return chunk
         return b"".join([self._event(event) if whole else event for event, whole in self._cutter.feed(chunk)])
 
     def close(self) -> bytes:
         """The stream has ended; returns what may pass now."""
-        rest, whole = self._cutter.close()
-        passed = self._event(rest) if whole and rest else rest
-        return passed + self._over()
+        passed = [self._event(event) if whole else event for event, whole in self._cutter.close()]
+        return b"".join(passed) + self._over()
 
     def wanted(self) -> tuple[PanelCall, ...]:
         """The calls that another answer must know the results of; none where the client gets this answer as it is."""
@@ -125,9 +131,13 @@ class PanelStream:
         return b"data: " + join_members(self._names, usage) + b"\n\n"
 
     def _event(self, event: bytes) -> bytes:
-        if self._opening is None and self._is_named and _NOTABLE.search(event) is None:
-            self._note(event)
-            return event
+        if self._is_named and _NOTABLE.search(event) is None:
+            if self._opening is None:
+                self._note(event)
+                return event
+            if self.has_content and self._heads is not None and event.startswith(self._heads[0]):
+                self._note(event)
+                return self._heads[1] + event[len(self._heads[0]) :]
         data = event_data(event)
         if data.startswith(b"[DONE]"):
             self._done = event
@@ -166,7 +176,10 @@ class PanelStream:
             return before
         if passed != [bytes(raw) for raw in choices]:
             changes = {**changes, "choices": b"[" + b",".join(passed) + b"]"}
-        return before + _edited(event, data, members, changes)
+        edited = _edited(event, data, members, changes)
+        if self._opening is not None:
+            self._heads = _heads(event, edited)
+        return before + edited
 
     def _named(self, members: Members, *, has_choices: bool) -> dict[str, bytes | None]:
         """The members that name the answer, as the client knows it. Azure's first event has no names."""
@@ -282,6 +295,14 @@ def _edited(event: bytes, data: bytes, members: Members, changes: Mapping[str, b
     if not changes:
         return event
     return with_data(event, data, splice(data, members, changes))
+
+
+def _heads(event: bytes, edited: bytes) -> tuple[bytes, bytes] | None:
+    """The beginnings of an event and of its edited form, where all that differs stands in front of the choices."""
+    at = event.find(_CHOICES)
+    if at < 0 or not edited.endswith(event[at:]):
+        return None
+    return event[:at], edited[: len(edited) - (len(event) - at)]
 
 
 def _has_words(delta: Members) -> bool:

@@ -11,7 +11,7 @@ import msgspec
 import orjson
 from msgspec import Raw
 
-from proxy.core.response.event_format import event_data
+from proxy.core.response.event_format import EventCutter, event_data
 from proxy.core.response.panel_calls import PanelCall
 
 TEXTS = ("content", "reasoning_content", "reasoning")
@@ -54,7 +54,7 @@ class SaidMessage:
         self._is_whole = True
 
     def add(self, event: bytes) -> None:
-        """Take an event."""
+        """Take whole events."""
         if not self._is_whole:
             return
         self._waiting.append(event)
@@ -78,7 +78,7 @@ class SaidMessage:
         return b"{" + b",".join(members) + b"}"
 
     def _read(self) -> None:
-        for event in self._waiting:
+        for event, _ in EventCutter().feed(b"".join(self._waiting)):
             try:
                 chunk = _CHUNK.decode(event_data(event))
             except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):

@@ -237,6 +237,16 @@ def test_a_continuation_has_the_first_ones_name_no_second_role_and_the_sum_of_th
     assert found[-1]["usage"] == {"prompt_tokens": 20, "completion_tokens": 4, "total_tokens": 24}
 
 
+@pytest.mark.parametrize("key", ["id", "logprobs"])
+def test_every_event_of_a_continuation_has_the_first_ones_name(key: str) -> None:
+    words = [chunk({"content": f"w{number}"}, **({key: None} if key != "id" else {})) for number in range(3)]
+    behind = [event({"choices": [{"index": 0, "delta": {"content": "z"}}], **NAMES})] * 2
+    plain, _ = folded(*words, *behind, chunk({}, "stop"), DONE, opening=OPENING)
+    found = payloads(plain)
+    assert {(one["id"], one["model"]) for one in found} == {("c-0", "m-0")}
+    assert [c["delta"].get("content") for one in found for c in one["choices"]] == ["w0", "w1", "w2", "z", "z", None]
+
+
 def test_a_continuation_that_reports_nothing_ends_with_the_usage_up_to_now() -> None:
     out, stream = folded(chunk({"content": "y"}), chunk({}, "stop"), DONE, opening=OPENING)
     assert payloads(out)[-1] == {"id": "c-0", "model": "m-0", "choices": [], "usage": USAGE}
