@@ -19,7 +19,7 @@ from proxy.planning.context_assembler import AssemblyOptions, ContextAssembler
 from proxy.planning.planner_port import Planning
 from proxy.planning.structured import StructuredChats
 from proxy.plugins import build_plugin_manager, recognisers
-from proxy.ports import Planner, Principal
+from proxy.ports import Planner
 from proxy.testing import OpenDoor
 from tests.e2e.conftest import Proxy, Start
 from tests.e2e.provider import DONE, Scripted, chunk, completion, event, replies, streams
@@ -34,10 +34,10 @@ TOOLS = [{"type": "function", "function": {"name": "grep", "parameters": {"type"
 class PanelPlanning(Planning):
     """Knows the panels of a request, and leaves them out of the prompt."""
 
-    async def assemble(self, sent: ParsedBody, principal: Principal, *, keeps_review: bool = True) -> AssembledChat:
+    async def assemble(self, sent: ParsedBody, *args: Any, **more: Any) -> AssembledChat:
         body = orjson.loads(sent.body)
         texts = {one["id"]: one["content"] for one in body["stratiform"].pop("panels")}
-        assembled = await super().assemble(self.parse(orjson.dumps(body)), principal, keeps_review=keeps_review)
+        assembled = await super().assemble(self.parse(orjson.dumps(body)), *args, **more)
         return replace(assembled, answers=lambda panel: texts.get(panel, "There is no such panel."))
 
 

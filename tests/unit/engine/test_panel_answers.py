@@ -409,8 +409,8 @@ def test_under_a_hard_limit_nothing_follows_that_the_reservation_does_not_cover(
 
 def test_a_surprise_of_the_panels_ends_the_answer_as_it_stands() -> None:
     class Clumsy(PanelPlanner):
-        async def assemble(self, sent: ParsedBody, principal: Principal, *, keeps_review: bool = True) -> AssembledChat:
-            found = await super().assemble(sent, principal, keeps_review=keeps_review)
+        async def assemble(self, sent: ParsedBody, *args: Any, **more: Any) -> AssembledChat:
+            found = await super().assemble(sent, *args, **more)
             return replace(found, answers=lambda panel: str(1 // 0))
 
     bench, client = streamed(answers(*FIRST, *ends("tool_calls", 100, 5)), planner=Clumsy())
@@ -420,8 +420,8 @@ def test_a_surprise_of_the_panels_ends_the_answer_as_it_stands() -> None:
 
 def test_panels_that_no_model_could_read_are_not_sent() -> None:
     class Vast(PanelPlanner):
-        async def assemble(self, sent: ParsedBody, principal: Principal, *, keeps_review: bool = True) -> AssembledChat:
-            found = await super().assemble(sent, principal, keeps_review=keeps_review)
+        async def assemble(self, sent: ParsedBody, *args: Any, **more: Any) -> AssembledChat:
+            found = await super().assemble(sent, *args, **more)
             return replace(found, answers=lambda panel: "x" * (9 << 20))
 
     bench, _ = streamed(answers(*FIRST, *ends("tool_calls", 100, 5)), planner=Vast())
