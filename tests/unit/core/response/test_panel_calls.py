@@ -4,6 +4,7 @@ import orjson
 import pytest
 
 from proxy.core.response.panel_calls import PANEL_TOOL, continued_request, panel_call
+from proxy.core.structured.panels.pairs import TOOL
 
 CALL = panel_call({"id": b'"a"', "index": b"0"}, b'"{\\"id\\":\\"P1\\"}"', 0)
 
@@ -32,5 +33,5 @@ def test_a_request_without_messages_is_not_continued(body: bytes) -> None:
 
 
 def test_the_name_of_the_tool_is_that_of_the_panels_messages() -> None:
-    assert PANEL_TOOL == "dynamic_panel"
+    assert PANEL_TOOL == TOOL
     assert orjson.loads(CALL.raw)["function"]["name"] == PANEL_TOOL
