@@ -6,15 +6,17 @@ from pathlib import Path
 import pytest
 
 TESTS = Path(__file__).parents[1]
-VECTORS = TESTS / "unit/core/structured/history"
+VECTORS = TESTS / "unit/core/structured"
 RULES = Path(__file__).with_name("README.md").read_text().partition("## Rules of live panels and of the history")[2]
 RULES = RULES.partition("\n## ")[0]
 ROWS = [line.strip("|").split(" | ") for line in RULES.splitlines() if line.startswith("|")]
 
 
-@pytest.mark.parametrize("name", ["rules.vectors", "freezing.vectors"])
+@pytest.mark.parametrize(
+    "name", ["history/rules.vectors", "history/freezing.vectors", "panels/panels.vectors", "panels/costs.vectors"]
+)
 def test_the_table_names_every_heading_of_the_vectors_and_no_other(name: str) -> None:
-    named = set(re.findall(rf"`{re.escape(name)}: ([^`]+)`", RULES))
+    named = set(re.findall(rf"`{re.escape(Path(name).name)}: ([^`]+)`", RULES))
     headings = set(re.findall(r"^## (.+)$", (VECTORS / name).read_text(), re.MULTILINE))
 
     assert named == headings

@@ -1,10 +1,11 @@
 """The JSON of what the proxy shows beside the conversation: a call of the tool, and the result that it stands for."""
 
+from proxy.core.response.panel_calls import PANEL_TOOL
 from proxy.core.structured.panels.panel import Panel
 from proxy.core.wire.surrogates import text_json
 
-TOOL = "dynamic_panel"
-"""The tool whose results panels are. It is always the proxy that calls it, and the proxy that answers."""
+TOOL = PANEL_TOOL
+"""The tool whose results panels are. It is the proxy that calls it, and the proxy that answers."""
 CALL_PREFIX = "panel_"
 """How the ids of its calls begin."""
 FOOTER = "footer"
