@@ -245,11 +245,13 @@ class Planner(Protocol):
         what is no JSON object, and Unreadable where only the proxy cannot read it."""
         ...
 
-    async def assemble(self, sent: ParsedBody, principal: Principal, *, keeps_review: bool = True) -> AssembledChat:
-        """The request with its structured context as messages. The review in it is the session's from now on, if it
-        ``keeps_review``. Raises InvalidRequest where the section that describes the context is not understood,
-        PayloadTooLarge where it stands for too much text, and MissingContent where texts are not known that it only
-        names."""
+    async def assemble(
+        self, sent: ParsedBody, principal: Principal, now: float, *, keeps_state: bool = True
+    ) -> AssembledChat:
+        """The request with its structured context as messages; ``now`` is when it arrived, in unix seconds. What the
+        session remembers of it (its review, when panels have changed) is kept, if it ``keeps_state``. Raises
+        InvalidRequest where the section that describes the context is not understood, PayloadTooLarge where it stands
+        for too much text, and MissingContent where texts are not known that it only names."""
         ...
 
     async def breakdown(self, assembled: AssembledChat, deployment: Deployment, mode: Mode) -> Mapping[str, object]:

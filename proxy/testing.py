@@ -41,7 +41,9 @@ class PassthroughPlanner:
         """Parse each body anew."""
         return parse_body(body)
 
-    async def assemble(self, sent: ParsedBody, principal: Principal, *, keeps_review: bool = True) -> AssembledChat:
+    async def assemble(
+        self, sent: ParsedBody, principal: Principal, now: float, *, keeps_state: bool = True
+    ) -> AssembledChat:
         """Structured context is not assembled. Raises InvalidRequest."""
         raise InvalidRequest("not assembled here", param="stratiform", code="structured_form_unavailable")
 

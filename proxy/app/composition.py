@@ -9,7 +9,7 @@ from functools import partial
 from proxy.access.directory import DEFAULT_TEAM, Directory
 from proxy.admin import AdminService
 from proxy.app import declared, factories
-from proxy.app.assembly_texts import load_assembly_texts
+from proxy.app.context_texts import load_context_texts
 from proxy.app.reload import Reload
 from proxy.aside import Aside
 from proxy.clock import Readings, SteadyClock
@@ -22,7 +22,7 @@ from proxy.planning.context_assembler import ContextAssembler
 from proxy.planning.keep_alive import KeepAlive
 from proxy.planning.layout_state import SharedLayoutStore
 from proxy.planning.planner_port import Planning
-from proxy.planning.structured import StructuredChats
+from proxy.planning.structured import ModelFacts, StructuredChats
 from proxy.planning.text_store import TextStore
 from proxy.planning.tokenizers import local_encode
 from proxy.plugins import build_plugin_manager, recognisers, symbol_indexer
@@ -178,10 +178,10 @@ def _planner(
     structured = None
     if ours.structured.enabled:
         options, indexer = factories.assembly_options(settings), symbol_indexer(manager)
-        assembler = ContextAssembler(load_assembly_texts(), quick(encode), indexer, options)
-        limits = partial(factories.token_limits, prices)
+        assembler = ContextAssembler(load_context_texts(), quick(encode), indexer, options)
+        facts = ModelFacts(partial(factories.token_limits, prices), factories.price_source(prices))
         texts = _text_store(settings, state, metrics, aside)
-        structured = StructuredChats(assembler, aside, metrics, texts, limits)
+        structured = StructuredChats(assembler, aside, metrics, texts, facts)
     if not store.is_durable:
         return Planning(pure, None, aside, structured)
     shared = SharedLayoutStore(store, metrics.store_failed, is_shared=store.is_shared, memory_bytes=room)

@@ -19,6 +19,7 @@ from proxy.core.providers import PROFILES
 from proxy.core.providers.hosts import provider_at
 from proxy.core.resilience.circuit_breaker import BreakerPolicy
 from proxy.core.resilience.retry import RetryPolicy
+from proxy.core.structured.history.metas import DetachTerms
 from proxy.deployments import ListedModel, ModelTable, provider_of
 from proxy.deployments.price_map import load_price_map, price_for
 from proxy.engine import Limits, RequestRules
@@ -26,7 +27,7 @@ from proxy.errors import UnknownModel
 from proxy.planning.context_assembler import AssemblyOptions
 from proxy.planning.keep_alive import RefreshTerms
 from proxy.ports import Clock, Deployment, Rules, StoreError, Transport
-from proxy.settings import ConfigError, LiteLLMParams, ModelEntry, Settings, weights_of
+from proxy.settings import ConfigError, Freezing, LiteLLMParams, ModelEntry, Settings, weights_of
 from proxy.spend.alerts import BudgetAlerts
 from proxy.spend.epochs import Epochs
 from proxy.spend.estimates import PriceOf
@@ -158,7 +159,14 @@ def assembly_options(settings: Settings) -> AssemblyOptions:
         text_bytes=int(ours.structured.text_mib * (1 << 20)),
         session_bytes=int(ours.limits.state_mib * (1 << 20)) // 8,
         most_chars=int(ours.limits.max_body_mib * (1 << 20)),
+        detach=_detach_terms(ours.structured.detach),
+        repeats_for=frozenset(ours.structured.panels.repeat_system_for),
     )
+
+
+def _detach_terms(given: Freezing) -> DetachTerms | None:
+    terms = DetachTerms(**given.model_dump(exclude={"enabled"}))
+    return terms if given.enabled else None
 
 
 def token_limits(prices: PriceMap, deployment: Deployment) -> tuple[int | None, int | None]:

@@ -7,7 +7,7 @@ from types import MappingProxyType
 
 from pluggy import PluginManager
 
-from proxy.app.assembly_texts import load_assembly_texts
+from proxy.app.context_texts import load_context_texts
 from proxy.core.modes import Mode
 from proxy.core.providers import PROFILES, CacheProfile, optimistic, pessimistic
 from proxy.core.request.tokens import Encode, quick
@@ -79,7 +79,7 @@ def setting(arguments: argparse.Namespace) -> Setting:
 def assembler_maker(manager: PluginManager, encode: Encode, policy: str) -> Callable[[], ContextAssembler]:
     """What assembles structured context as the proxy does it by default; each call gives one with a memory of its
     own."""
-    texts, indexer = load_assembly_texts(), symbol_indexer(manager)
+    texts, indexer = load_context_texts(), symbol_indexer(manager)
     return lambda: ContextAssembler(texts, quick(encode), indexer, AssemblyOptions(policy))
 
 

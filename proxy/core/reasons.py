@@ -60,3 +60,23 @@ class Reason(StrEnum):
     ASSEMBLED_FLAT = "assembled-flat"
     """Structured context, assembled flat and without breakpoints: the client asked for that, or the tiers met an error
     of the proxy's own."""
+
+
+class Edit(StrEnum):
+    """Why a request with live panels, or with a described history, says more or less than its messages. These reasons
+    stand beside the ``Reason`` of the layout: a client, or the operator, has asked for each of them."""
+
+    PANELS_SHOWN = "panels-shown"
+    """Live panels stand in the conversation as results of a call."""
+    HISTORY_SUMMARIZED = "history-summarized"
+    """Messages go by the short form that the client gives for them."""
+    HISTORY_REMOVED = "history-removed"
+    """Messages that the client has deleted or shows elsewhere, and empty ones, are not sent."""
+    HISTORY_REPAIRED = "history-repaired"
+    """Calls without a result, or results without a call, are left out or completed."""
+    CALLS_MERGED = "calls-merged"
+    """Neighbouring messages with calls go as one."""
+    HISTORY_FROZEN = "history-frozen"
+    """The oldest part of the conversation stands in panels of its own."""
+    HISTORY_COMPACTED = "history-compacted"
+    """The oldest part of the conversation is left out, or a summary stands in its place."""

@@ -30,6 +30,7 @@ def exchange_line(exchange: Exchange) -> str:
         ("error", safe(answer.error_code)),
         ("mode", planned.mode.name.lower()),
         ("reason", planned.reason),
+        ("edits", ",".join(planned.plan.edits) if planned.plan is not None else ""),
         ("stream", int(exchange.requested.stream)),
         ("attempts", exchange.attempts),
         ("in_bytes", arrival.size),

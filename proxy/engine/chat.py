@@ -60,7 +60,7 @@ class ChatRequests:
     async def breakdown(self, exchange: Exchange, client: Client) -> None:
         """Answer what a request with structured context would consist of. Nothing is sent or counted. Raises
         ProxyError."""
-        chat, raw = await self._received(exchange, client, keeps_review=False)
+        chat, raw = await self._received(exchange, client, keeps_state=False)
         await self._intake.route(exchange, client, raw, may_repeat=True)
         if chat.assembled is None:
             message = f"only structured context has a breakdown: the request has no member '{SECTION}'"
@@ -74,7 +74,7 @@ class ChatRequests:
         await client.send(orjson.dumps(found))
         await client.end()
 
-    async def _received(self, exchange: Exchange, client: Client, *, keeps_review: bool = True) -> tuple["_Chat", Raw]:
+    async def _received(self, exchange: Exchange, client: Client, *, keeps_state: bool = True) -> tuple["_Chat", Raw]:
         """The request, complete, with its structured context as messages. Raises ProxyError."""
         principal = await self._intake.enter(exchange, client)
         body = await client.read(self._intake.rules.limits.body_bytes)
@@ -83,13 +83,13 @@ class ChatRequests:
         found = await self._aside.run_large(len(body), read)
         assembled = None
         if _has_section(found):
-            assembled = await self._assembled(exchange, found, keeps_review=keeps_review)
+            assembled = await self._assembled(exchange, found, keeps_state=keeps_state)
             principal, found = exchange.principal or principal, await self._reread(assembled)
         raw = Raw(found.body, found.head, found.members)
         await self._intake.check_objects(exchange, raw)
         return _Chat(client, principal, found.body, found.head, assembled), raw
 
-    async def _assembled(self, exchange: Exchange, found: CheckedBody, *, keeps_review: bool) -> AssembledChat:
+    async def _assembled(self, exchange: Exchange, found: CheckedBody, *, keeps_state: bool) -> AssembledChat:
         """The request with its structured context as messages: that is what rights and budgets are held against. Raises
         InvalidRequest, PayloadTooLarge, MissingContent."""
         sent, principal = found.head.parsed, exchange.principal
@@ -97,7 +97,7 @@ class ChatRequests:
         if sent is None:
             message = f"a request with '{SECTION}' must be JSON that every reader understands alike"
             raise InvalidRequest(message, param=SECTION, code="invalid_json")
-        assembled = await self._ports.planner.assemble(sent, principal, keeps_review=keeps_review)
+        assembled = await self._ports.planner.assemble(sent, principal, exchange.arrival.now, keeps_state=keeps_state)
         size, most = len(assembled.body), self._intake.rules.limits.body_bytes
         if size > most:
             message = f"the request has {size} bytes with its context; at most {most} are sent"
@@ -151,7 +151,7 @@ class ChatRequests:
         before = exchange.planned
         exchange.planned = Planned(mode, before.reason, before.plan, before.was_retried)
         body, parsed = chat.body, chat.head.parsed
-        if mode is Mode.PASSTHROUGH:
+        if mode is Mode.PASSTHROUGH and not chat.has_panels:
             sent = await self._untouched(chat, deployment)
             plan = Plan(sent, sent, mode, Reason.PASSTHROUGH_MODE)
         elif parsed is None:
@@ -206,6 +206,11 @@ class _Chat:
     body: bytes
     head: RequestFields
     assembled: AssembledChat | None = None
+
+    @property
+    def has_panels(self) -> bool:
+        """Whether live panels are shown: some upstreams take them only with a declared tool."""
+        return self.assembled is not None and self.assembled.dialogue.has_panels
 
     def call(self, exchange: Exchange, deployment: Deployment, outgoing: Outgoing, added: Headers) -> Call:
         """The call to a deployment. Of the ``added`` headers those are left out that the client sends."""

@@ -325,6 +325,9 @@ def own_headers(exchange: Exchange) -> Headers:
     """What the proxy says about an exchange. Of one that was never sent upstream there is no mode and no reason."""
     done = [("x-stratiform-mode", exchange.planned.mode.name.lower()), ("x-stratiform-reason", exchange.planned.reason)]
     headers = [("x-stratiform-id", exchange.arrival.id), *(done if exchange.attempts else ()), *_decision(exchange)]
+    plan = exchange.planned.plan
+    if plan is not None and plan.edits and exchange.attempts:
+        headers.append(("x-stratiform-edits", ", ".join(plan.edits)))
     held = exchange.reservation
     if held is None:
         return headers

@@ -6,17 +6,17 @@ them one after another. The texts that clients send are kept in memory here, wit
 """
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 
 from proxy.core.digest import digest
 from proxy.core.layout.tiers import Change, ClassicPolicy, with_target
 from proxy.core.lru import Bounded
 from proxy.core.modes import Mode
+from proxy.core.money.prices import Price
 from proxy.core.planner.analysis import tier_name
 from proxy.core.planner.in_flight import Moved
-from proxy.core.planner.plan import Plan
 from proxy.core.providers import CacheProfile, Dialect
 from proxy.core.reasons import Reason
 from proxy.core.request.parsed_body import ParsedBody
@@ -26,25 +26,40 @@ from proxy.core.structured.assembly import Assembly
 from proxy.core.structured.breakdown import Circumstances, Measure, breakdown
 from proxy.core.structured.chat import SECTION, AssembledChat
 from proxy.core.structured.context import StructuredContext
-from proxy.core.structured.conversation import Conversation
+from proxy.core.structured.conversation import Conversation, Turn, system_text
+from proxy.core.structured.dialogue import Before, Dialogue, DialogueRules, Moment, dialogue_of
 from proxy.core.structured.economic import economic_assembly, in_tiers
 from proxy.core.structured.flat import flat_assembly
 from proxy.core.structured.form import StructuredForm, read_form
 from proxy.core.structured.gathering import gathered
+from proxy.core.structured.history.metas import DetachTerms
 from proxy.core.structured.map_chunks import MapChunks
 from proxy.core.structured.markers import marks_beside_messages, unmarked, without_marks
+from proxy.core.structured.panels.board import Board
+from proxy.core.structured.panels.inlay import NAME as INLAID
+from proxy.core.structured.panels.inlay import Inlay
+from proxy.core.structured.panels.moving import moving
+from proxy.core.structured.panels.pairs import panel_text
+from proxy.core.structured.panels.panel import Panel
+from proxy.core.structured.panels.tool import panel_answer, with_declaration
 from proxy.core.structured.path_aliases import legend_for
 from proxy.core.structured.placement import Placement
 from proxy.core.structured.session import ContextSession
 from proxy.core.structured.symbol_index import SymbolIndexer, SymbolMap
-from proxy.core.structured.texts import AssemblyTexts
+from proxy.core.structured.texts import ContextTexts
 from proxy.core.structured.tiered import MOST_MARKS, tiered_assembly
-from proxy.core.structured.tracking import Blocks, ContextTracker, HistoryItem
-from proxy.core.structured.uploads import UPLOAD_BYTES, ResolvedForm, Uploads
+from proxy.core.structured.tracking import ContextTracker, HistoryItem
+from proxy.core.structured.uploads import UPLOAD_BYTES, Uploads
 from proxy.core.wire.json_body import splice
+from proxy.core.wire.long_text import utf8
 from proxy.engine.suppress import place_of
 from proxy.errors import InvalidRequest, PayloadTooLarge
+from proxy.planning.arrangement import Arrangement
+from proxy.planning.resolved import ReadAhead, Resolved
 
+_MILLION = 1_000_000
+_THINKING = ("thinking", "reasoning_effort", "reasoning")
+_NO_THINKING = frozenset({b"null", b'{"type":"disabled"}', b'"none"'})
 _log = logging.getLogger("stratiform")
 _FELL_BACK = "assembly failed, context sent flat: %s"
 
@@ -53,7 +68,9 @@ _FELL_BACK = "assembly failed, context sent flat: %s"
 class AssemblyOptions:
     """``policy`` is ``economic`` or ``classic``; ``classic`` are the flags of the latter, whose target follows the
     model's minimum unless ``has_target``. ``text_bytes`` bounds the texts, ``session_bytes`` all other state, and
-    ``most_chars`` the texts of one request's selected files together."""
+    ``most_chars`` the texts of one request's selected files together. ``detach`` are the minimums by which the oldest
+    part of a conversation is frozen; None: only what a client asks for is. ``repeats_for`` names the cache profiles
+    whose models read the system text again behind the panels."""
 
     policy: str = "economic"
     classic: ClassicPolicy = ClassicPolicy()
@@ -61,28 +78,8 @@ class AssemblyOptions:
     text_bytes: int = UPLOAD_BYTES
     session_bytes: int = 64 << 20
     most_chars: int = 64 << 20
-
-
-@dataclass(frozen=True, slots=True)
-class Arrangement:
-    """How an assembled chat is planned: the body, and the mode in which the planner takes it. ``kind`` is ``tiered``,
-    ``economic`` or ``flat``. ``reason`` takes the place of the planner's where the layout is fixed; ``counted`` is what
-    happens when the exchange counts."""
-
-    kind: str
-    body: bytes
-    mode: Mode
-    assembly: Assembly
-    counted: Callable[[Usage | None], Sequence[Moved]]
-    reason: Reason | None = None
-    tier_tokens: Mapping[str, int] = field(default_factory=dict)
-
-    def concluded(self, plan: Plan, mode: Mode) -> Plan:
-        """The planner's plan with what the assembly has decided; ``mode`` is the one that was asked for."""
-        plan = replace(plan, counted=self.counted, tier_tokens=self.tier_tokens)
-        if self.reason is None or plan.surprise is not None:
-            return plan
-        return replace(plan, mode=mode, reason=self.reason, predicted=plan.own)
+    detach: DetachTerms | None = DetachTerms()
+    repeats_for: frozenset[str] = frozenset()
 
 
 class ContextAssembler:
@@ -90,7 +87,7 @@ class ContextAssembler:
 
     def __init__(
         self,
-        texts: AssemblyTexts,
+        texts: ContextTexts,
         encode: Encode,
         indexer: SymbolIndexer | None = None,
         options: AssemblyOptions | None = None,
@@ -110,12 +107,9 @@ class ContextAssembler:
         if "messages" not in sent.members:
             raise InvalidRequest("the request has no 'messages'", param="messages", code="missing_messages")
         form = read_form(sent.members[SECTION]) or StructuredForm()
-        if form.has_history or form.compaction:
-            message = f"'{SECTION}.panels', 'messages_meta' and 'compaction' are not available yet: leave them out"
-            raise InvalidRequest(message, param=f"{SECTION}.panels", code="structured_field_unavailable")
         return form, Conversation.of(sent.raws())
 
-    def resolve(self, form: StructuredForm, conversation: Conversation, scope: str, hint: str) -> "Resolved":
+    def resolve(self, form: StructuredForm, conversation: Conversation, scope: str, hint: str) -> Resolved:
         """The form with its texts, and the session that it belongs to. Raises MissingContent, and PayloadTooLarge where
         the texts have no room in a request: a digest is short, and may stand for one long text under many paths."""
         found, most = self.uploads.resolve(form, scope), self._options.most_chars
@@ -135,14 +129,14 @@ class ContextAssembler:
             found = self.session(scope, name)
         return found
 
-    def index(self, resolved: "Resolved") -> SymbolMap:
+    def index(self, resolved: Resolved) -> SymbolMap:
         """The symbols of the files, where the client brings none and wants a map. Any thread may call this."""
         form, session = resolved.found.form, resolved.session
         if self._indexer is None or not form.has_repo_map or form.symbols:
             return SymbolMap(form.symbols, form.legend)
         return self._indexer.index(resolved.found.files, session.aliases)
 
-    def give_aliases(self, resolved: "Resolved") -> None:
+    def give_aliases(self, resolved: Resolved) -> None:
         """Give short names to the directories that this request shows for the first time."""
         session = resolved.session
         new = {file.path for file in resolved.found.files if file.path not in session.shown}
@@ -150,59 +144,82 @@ class ContextAssembler:
             session.aliases = legend_for(new, session.aliases, session.shown)
             session.shown |= new
 
-    def context(self, resolved: "Resolved", symbols: SymbolMap, *, keeps_review: bool = True) -> StructuredContext:
-        """All that the request shows. Its review is the session's from now on, if it ``keeps_review`` and the client
+    def context(self, resolved: Resolved, symbols: SymbolMap, *, keeps_state: bool = True) -> StructuredContext:
+        """All that the request shows. Its review is the session's from now on, if it ``keeps_state`` and the client
         has named the session: conversations that merely begin alike may be of two people."""
         session = resolved.session
         context = gathered(resolved.found, session.review)
-        if keeps_review and resolved.is_named:
+        if keeps_state and resolved.is_named:
             session.review = context.review
         return replace(context, symbols=symbols.blocks, legend=symbols.legend, references=symbols.references)
 
-    def read_ahead(self, resolved: "Resolved", context: StructuredContext) -> "ReadAhead":
+    def read_ahead(self, resolved: Resolved, context: StructuredContext) -> ReadAhead:
         """Blocks and tokens of all that the tracker does not know, for ``merge``. Any thread may call this."""
         fork = self._counter.fork()
         blocks = resolved.session.tracker.read_ahead(context, fork)
+        for panel in resolved.found.form.panels:
+            _panel_tokens(panel, fork)
         _head_tokens(context, resolved.conversation, fork)
         _history(resolved.conversation, fork)
         return ReadAhead(fork, blocks)
 
-    def merge(self, resolved: "Resolved", ahead: "ReadAhead") -> None:
+    def merge(self, resolved: Resolved, ahead: ReadAhead) -> None:
         """Take over what was read ahead."""
         self._counter.merge(ahead.counted)
         resolved.session.tracker.know(ahead.blocks)
 
-    def chunks(self, resolved: "Resolved", context: StructuredContext) -> MapChunks | None:
+    def chunks(self, resolved: Resolved, context: StructuredContext) -> MapChunks | None:
         """The chunks of the symbol map; None where the request goes flat or in tiers."""
         if self._options.policy == "classic" or resolved.found.form.assembly == "flat":
             return None
         symbols = context.symbols
         return resolved.session.map.with_paths({path: len(symbols[path]) for path in context.mapped()})
 
+    def dialogue(self, resolved: Resolved, sent: ParsedBody, now: float) -> Dialogue:
+        """The conversation as it is sent, and what the session remembers of it from then on. Any thread may call this.
+        Raises InvalidRequest where the client describes messages that the request does not have."""
+        session, form = resolved.session, resolved.found.form
+        rules = DialogueRules(self.texts.panels, self.texts.compaction, self._options.detach)
+        before = Before(session.board, session.compaction)
+        moment = Moment(now, _thinks(sent))
+        return dialogue_of(resolved.conversation, form, before, rules, partial(_tokens, self._counter.fork()), moment)
+
+    def remember(self, resolved: Resolved, dialogue: Dialogue) -> None:
+        """The session goes on from this dialogue."""
+        if dialogue.board is not None:
+            resolved.session.board = dialogue.board
+            self._sessions.used((resolved.scope, resolved.name))
+
     def assembled(
-        self, sent: ParsedBody, resolved: "Resolved", context: StructuredContext, chunks: MapChunks | None
+        self,
+        sent: ParsedBody,
+        resolved: Resolved,
+        context: StructuredContext,
+        chunks: MapChunks | None,
+        dialogue: Dialogue | None = None,
     ) -> AssembledChat:
-        """The request with its context as messages: flat, or with the map in chunks. Any thread may call this."""
-        assembly, conversation = None, resolved.conversation
-        if chunks is not None:
-            try:
-                assembly = economic_assembly(context, conversation, chunks.shown(context.mapped()), self.texts)
-            except Exception as error:  # noqa: BLE001 - fidelity rule 7: a structured request falls back to flat assembly
-                _log.error(_FELL_BACK, place_of(error))
-        is_flat = assembly is None
-        if assembly is None:
-            assembly = flat_assembly(context, conversation, self.texts)
+        """The request with its context as messages: flat, or with the map in chunks; panels stand in front of the
+        conversation. Without a ``dialogue`` the conversation goes as it came. Any thread may call this."""
+        dialogue = dialogue or Dialogue(resolved.conversation)
+        inlay = dialogue.inlay(self.texts.panels, is_chronological=False)
+        try:
+            assembly, is_flat = self._assembly(context, dialogue.conversation, chunks, inlay), chunks is None
+        except Exception as error:  # noqa: BLE001 - fidelity rule 7: a structured request falls back to flat assembly
+            _log.error(_FELL_BACK, place_of(error))
+            assembly, is_flat = self._assembly(context, dialogue.conversation, None, inlay), True
         return AssembledChat(
             sent=sent,
             body=_body(sent, assembly),
             assembly=assembly,
             context=context,
-            conversation=conversation,
+            dialogue=dialogue,
             scope=resolved.scope,
             session=resolved.name,
-            map=chunks,
+            map=None if is_flat else chunks,
+            order=inlay.order,
             is_flat=is_flat,
             wants_flat=resolved.found.form.assembly == "flat",
+            answers=partial(panel_answer, dialogue.panels) if dialogue.has_panels else None,
         )
 
     def session(self, scope: str, name: str) -> ContextSession:
@@ -226,43 +243,90 @@ class ContextAssembler:
             return None
 
     def arrange(
-        self, chat: AssembledChat, placement: Placement | None, profile: CacheProfile, mode: Mode
+        self, chat: AssembledChat, placement: Placement | None, profile: CacheProfile, mode: Mode, price: Price
     ) -> Arrangement:
-        """The messages for an upstream with these cache rules. Any thread may call this. An error of the proxy's own
-        leaves the flat assembly, and is logged likewise."""
+        """The messages for an upstream with these cache rules and this price. Any thread may call this. An error of the
+        proxy's own leaves the flat assembly, and is logged."""
+        chat = self._fitted(chat, profile)
         is_tiered = self._options.policy == "classic" and mode is Mode.TIER and not chat.wants_flat
         if is_tiered and placement is not None:
             try:
-                return self._tiered(chat, placement, profile)
-            except Exception as error:  # noqa: BLE001 - as above
+                return self._tiered(chat, placement, profile, price)
+            except Exception as error:  # noqa: BLE001 - fidelity rule 7: a structured request falls back to flat assembly
                 _log.error(_FELL_BACK, place_of(error))
         reason = None
         if chat.is_flat and mode > Mode.OBSERVE:
             # Where the policy has no order of its own for this mode, the planner decides alone.
             is_planned = self._options.policy == "classic" and not is_tiered and not chat.wants_flat
             mode, reason = (mode, None) if is_planned else (Mode.OBSERVE, Reason.ASSEMBLED_FLAT)
+        sent = self._chronological(chat, profile) if not chat.is_flat and mode > Mode.OBSERVE else chat
         return Arrangement(
             kind="flat" if chat.is_flat else "economic",
-            body=chat.body,
+            body=sent.body,
+            fallback=chat.body,
             mode=mode,
-            assembly=chat.assembly,
-            counted=partial(self._counted, chat, chat.assembly),
+            assembly=sent.assembly,
+            counted=partial(self._counted, sent, price),
+            edits=chat.dialogue.edits,
             reason=reason,
             tier_tokens=_tier_tokens(placement),
+            moving=_moving(sent),
         )
 
-    def _tiered(self, chat: AssembledChat, placement: Placement, profile: CacheProfile) -> Arrangement:
+    def _fitted(self, chat: AssembledChat, profile: CacheProfile) -> AssembledChat:
+        """The request with what this upstream needs besides: the declared tool of the panels, and the system text
+        again behind them."""
+        if not chat.dialogue.has_panels or not (profile.declares_tools or profile.name in self._options.repeats_for):
+            return chat
+        return self._ordered(chat, profile, is_chronological=False)
+
+    def _chronological(self, chat: AssembledChat, profile: CacheProfile) -> AssembledChat:
+        """The request with each panel where the conversation stood when the panel last changed. An error of the proxy's
+        own leaves the panels in front, and is logged."""
+        if chat.dialogue.board is None:
+            return chat
+        try:
+            return self._ordered(chat, profile, is_chronological=True)
+        except Exception as error:  # noqa: BLE001 - as above
+            _log.error(_FELL_BACK, place_of(error))
+            return chat
+
+    def _ordered(self, chat: AssembledChat, profile: CacheProfile, *, is_chronological: bool) -> AssembledChat:
+        inlay = self._inlay(chat.dialogue, profile, is_chronological=is_chronological)
+        assembly = self._assembly(chat.context, chat.conversation, chat.map, inlay)
+        return replace(chat, assembly=assembly, body=_body(chat.sent, assembly, profile), order=inlay.order)
+
+    def _inlay(self, dialogue: Dialogue, profile: CacheProfile, *, is_chronological: bool) -> Inlay:
+        repeat = system_text(dialogue.conversation) if profile.name in self._options.repeats_for else ""
+        return dialogue.inlay(self.texts.panels, is_chronological=is_chronological, repeat=repeat)
+
+    def _assembly(
+        self, context: StructuredContext, conversation: Conversation, chunks: MapChunks | None, inlay: Inlay
+    ) -> Assembly:
+        if chunks is None:
+            return flat_assembly(context, conversation, self.texts.tiered, inlay)
+        return economic_assembly(context, conversation, chunks.shown(context.mapped()), self.texts.tiered, inlay)
+
+    def _tiered(self, chat: AssembledChat, placement: Placement, profile: CacheProfile, price: Price) -> Arrangement:
         slots = max(0, min(profile.max_marks, MOST_MARKS) - marks_beside_messages(chat.sent.members))
         dialect = profile.dialect if slots else Dialect.NONE
-        assembly = tiered_assembly(chat.context, chat.conversation, placement, self.texts, dialect, slots=max(1, slots))
+        inlay = self._inlay(chat.dialogue, profile, is_chronological=False)
+        words = self.texts.tiered
+        assembly = tiered_assembly(
+            chat.context, chat.conversation, placement, words, dialect, slots=max(1, slots), inlay=inlay
+        )
+        sent = replace(chat, assembly=assembly, body=_body(chat.sent, assembly, profile), order=inlay.order)
         return Arrangement(
             kind="tiered",
-            body=_body(chat.sent, assembly),
+            body=sent.body,
+            fallback=chat.body,
             mode=Mode.OBSERVE,
             assembly=assembly,
-            counted=partial(self._counted, chat, assembly),
+            counted=partial(self._counted, sent, price),
+            edits=chat.dialogue.edits,
             reason=Reason.ASSEMBLED_TIERS,
             tier_tokens=_tier_tokens(placement),
+            moving=_moving(sent),
         )
 
     def _placement(self, chat: AssembledChat, session: ContextSession, profile: CacheProfile) -> Placement:
@@ -285,6 +349,11 @@ class ContextAssembler:
             total=session.total,
         )
 
+    def _charged(self, board: Board, chat: AssembledChat, price: Price) -> Board:
+        """The board with the costs of the panels in the order in which they were sent."""
+        tokens = {panel.id: _panel_tokens(panel, self._counter) for panel in chat.order}
+        return board.charged(chat.order, tokens, price.read * _MILLION, price.write_5m * _MILLION)
+
     def breakdown(
         self, arranged: Arrangement, placement: Placement | None, about: Circumstances
     ) -> Mapping[str, object]:
@@ -294,7 +363,7 @@ class ContextAssembler:
             assembly = in_tiers(assembly, placement)
         return breakdown(assembly, Measure.of(self._counter.fork()), about)
 
-    def _counted(self, chat: AssembledChat, assembly: Assembly, usage: Usage | None) -> Sequence[Moved]:
+    def _counted(self, chat: AssembledChat, price: Price, usage: Usage | None) -> Sequence[Moved]:
         """The exchange counts: age what was sent once. A retry of the same conversation counts no second time."""
         session = self.session(chat.scope, chat.session)
         session.spent(usage)
@@ -302,7 +371,8 @@ class ContextAssembler:
         if session.counted == turn:
             return ()
         session.counted = turn
-        session.empty_tiers += assembly.empty_tiers
+        session.empty_tiers += chat.assembly.empty_tiers
+        session.board = self._charged(session.board, chat, price)
         context = chat.context
         session.map = chat.map or session.map
         session.changes = session.tracker.settle(context, _history(chat.conversation, self._counter))
@@ -310,26 +380,19 @@ class ContextAssembler:
         return [_moved(change) for change in session.changes]
 
 
-@dataclass(frozen=True, slots=True)
-class Resolved:
-    """A form with its texts at hand, and the session that it belongs to; ``is_named``: the client has named it.
-    ``chars`` are those of the selected files together."""
-
-    found: ResolvedForm
-    conversation: Conversation
-    scope: str
-    name: str
-    session: ContextSession
-    is_named: bool = False
-    chars: int = 0
+def _tokens(counter: TokenCounter, turn: Turn) -> int:
+    return counter.count(digest(turn.raw), turn.raw.decode("utf-8", "replace"))
 
 
-@dataclass(frozen=True, slots=True)
-class ReadAhead:
-    """What was read of a request beside the event loop: counted texts, and digests of blocks."""
+def _panel_tokens(panel: Panel, counter: TokenCounter) -> int:
+    text = panel_text(panel)
+    return counter.count(digest(b"panel", utf8(text)), text)
 
-    counted: TokenCounter
-    blocks: Blocks
+
+def _thinks(sent: ParsedBody) -> bool:
+    """Whether the request has thinking switched on, by any of the members in which clients say so."""
+    members = sent.members
+    return any(name in members and bytes(members[name]) not in _NO_THINKING for name in _THINKING)
 
 
 def _head_tokens(context: StructuredContext, conversation: Conversation, counter: TokenCounter) -> int:
@@ -341,15 +404,18 @@ def _head_tokens(context: StructuredContext, conversation: Conversation, counter
 def _history(conversation: Conversation, counter: TokenCounter) -> list[HistoryItem]:
     found: list[HistoryItem] = []
     for turn in without_marks(conversation).history:
-        key = digest(turn.raw)
-        tokens = counter.count(key, turn.raw.decode("utf-8", "replace"))
-        found.append(HistoryItem(key, tokens, starts_group=not turn.is_result))
+        found.append(HistoryItem(digest(turn.raw), _tokens(counter, turn), starts_group=not turn.is_result))
     return found
 
 
 def _tier_tokens(placement: Placement | None) -> dict[str, int]:
     tokens = placement.tokens if placement is not None else {}
     return {tier_name(tier): count for tier, count in tokens.items() if count}
+
+
+def _moving(chat: AssembledChat) -> dict[int, float]:
+    board = chat.dialogue.board
+    return {} if board is None else moving(chat.assembly.blocks, board, chat.order)
 
 
 def _moved(change: Change) -> Moved:
@@ -364,5 +430,10 @@ def _name_of(conversation: Conversation) -> str:
     return digest(*(unmarked(turn.raw) for turn in conversation.system), unmarked(first)).hex()
 
 
-def _body(sent: ParsedBody, assembly: Assembly) -> bytes:
-    return splice(sent.body, sent.members, {"messages": assembly.body(), SECTION: None}, sent.span)
+def _body(sent: ParsedBody, assembly: Assembly, profile: CacheProfile | None = None) -> bytes:
+    """The body with these messages; at an upstream that wants tools declared, with the tool of the panels."""
+    changes: dict[str, bytes | None] = {"messages": assembly.body(), SECTION: None}
+    if profile is not None and profile.declares_tools and any(block.name == INLAID for block in assembly.blocks):
+        tools = with_declaration(sent.members.get("tools"))
+        changes |= {"tools": tools} if tools is not None else {}
+    return splice(sent.body, sent.members, changes, sent.span)

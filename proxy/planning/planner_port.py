@@ -60,7 +60,9 @@ class Planning:
         """The body, parsed with the help of earlier requests."""
         return self._planner.reader.parse(body)
 
-    async def assemble(self, sent: ParsedBody, principal: Principal, *, keeps_review: bool = True) -> AssembledChat:
+    async def assemble(
+        self, sent: ParsedBody, principal: Principal, now: float, *, keeps_state: bool = True
+    ) -> AssembledChat:
         """The request with its structured context as messages. Raises InvalidRequest, MissingContent."""
         if self._structured is None:
             raise InvalidRequest(
@@ -68,7 +70,7 @@ class Planning:
                 param="stratiform",
                 code="structured_form_unavailable",
             )
-        return await self._structured.assemble(sent, principal, keeps_review=keeps_review)
+        return await self._structured.assemble(sent, principal, now, keeps_state=keeps_state)
 
     async def breakdown(self, assembled: AssembledChat, deployment: Deployment, mode: Mode) -> Mapping[str, object]:
         """What the request would consist of at this deployment, and in which tiers. Nothing is sent or counted."""
@@ -80,7 +82,7 @@ class Planning:
         parsed, mode, now = request.parsed, request.mode, request.now
         route = _route(request.deployment, request.principal)
         if request.assembled is not None and self._structured is not None:
-            plan = await self._plan_assembled(request.assembled, parsed, route, mode, now)
+            plan = await self._plan_assembled(request.assembled, request, route)
         else:
             plan = await self._plan(parsed, route, mode, now)
         if plan.reason is Reason.MARKS_WITHOUT_PROFILE:
@@ -90,19 +92,18 @@ class Planning:
             _log.error("planning failed, request sent as it came: %s", place_of(plan.surprise))
         return plan
 
-    async def _plan_assembled(
-        self, chat: AssembledChat, flat: ParsedBody, route: Route, mode: Mode, now: float
-    ) -> Plan:
+    async def _plan_assembled(self, chat: AssembledChat, request: PlanRequest, route: Route) -> Plan:
         """The plan of a request with structured context. Where the tiers decide the layout, the planner only observes
-        it, and the flat assembly is what a refused request is retried with."""
+        it. A refused request is retried with the arrangement's fallback."""
         assert self._structured is not None
-        arranged = await self._structured.arrange(chat, route.profile, mode)
-        parsed = flat if arranged.body is chat.body else self.parse(arranged.body)
-        plan = await self._plan(parsed, route, arranged.mode, now)
-        if arranged.reason is not Reason.ASSEMBLED_TIERS:
+        mode, now = request.mode, request.now
+        arranged = await self._structured.arrange(chat, request.deployment, mode)
+        parsed = request.parsed if arranged.body is chat.body else self.parse(arranged.body)
+        plan = await self._plan(parsed, replace(route, moving=arranged.moving), arranged.mode, now)
+        if arranged.fallback is arranged.body:
             return arranged.concluded(plan, mode)
-        incoming = self._planner.read(flat, route, Mode.OBSERVE, now)
-        original = incoming.original
+        flat = request.parsed if arranged.fallback is chat.body else self.parse(arranged.fallback)
+        original = self._planner.read(flat, route, Mode.OBSERVE, now).original
         if plan.reason is Reason.BARRED:
             return replace(arranged.concluded(plan, mode), body=original, original=original, reason=Reason.BARRED)
         return replace(arranged.concluded(plan, mode), original=original)

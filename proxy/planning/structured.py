@@ -1,23 +1,26 @@
 """Structured context for the live proxy: large work is done beside the event loop, state is touched on it alone."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Protocol
 
 from proxy.aside import LARGE_BYTES, Aside
 from proxy.core.modes import Mode
-from proxy.core.providers import CacheProfile
+from proxy.core.money.prices import Price
 from proxy.core.request.parsed_body import ParsedBody
 from proxy.core.structured.chat import AssembledChat
 from proxy.core.structured.conversation import Conversation
 from proxy.core.structured.form import StructuredForm
 from proxy.core.structured.kept_texts import filled
+from proxy.core.structured.placement import Placement
 from proxy.core.structured.symbol_index import SymbolMap
 from proxy.core.wire.json_body import Unreadable
 from proxy.engine.suppress import suppress_and_log
 from proxy.errors import InvalidRequest, MissingContent
-from proxy.planning.context_assembler import Arrangement, ContextAssembler, Resolved
+from proxy.planning.arrangement import Arrangement
+from proxy.planning.context_assembler import ContextAssembler
+from proxy.planning.resolved import Resolved
 from proxy.planning.text_store import TextStore
 from proxy.ports import Deployment, Principal
 
@@ -40,17 +43,26 @@ class AssemblyWatch(Protocol):
         """Items of a request are not shown."""
         ...
 
+    def edited(self, edit: str, count: int) -> None:
+        """Messages or panels of a request were edited as the client asked for it; ``edit`` is an ``Edit``."""
+        ...
+
 
 Limits = tuple[int | None, int | None]
 """The most tokens that a model reads and writes, as far as they are known."""
 
 
-def _unknown(deployment: Deployment) -> Limits:
-    return None, None
+@dataclass(frozen=True, slots=True)
+class ModelFacts:
+    """What is known of a deployment's model: its limits, and its price in USD per token, None where nobody knows
+    it."""
+
+    limits: Callable[[Deployment], Limits] = lambda deployment: (None, None)
+    price: Callable[[Deployment], Price | None] = lambda deployment: None
 
 
 class StructuredChats:
-    """Assembles the context that clients describe. ``limits`` tells what a deployment's model can read and write."""
+    """Assembles the context that clients describe."""
 
     def __init__(
         self,
@@ -58,10 +70,11 @@ class StructuredChats:
         aside: Aside,
         watch: AssemblyWatch | None = None,
         texts: TextStore | None = None,
-        limits: Callable[[Deployment], Limits] = _unknown,
+        facts: ModelFacts | None = None,
     ) -> None:
         """``texts`` keeps what clients send in the store; None: it is kept in memory only."""
-        self._limits = limits
+        facts = facts or ModelFacts()
+        self._limits, self._price_of = facts.limits, facts.price
         self.assembler = assembler
         self._texts = texts
         self._aside = aside
@@ -69,9 +82,12 @@ class StructuredChats:
         self._indexing = Aside()
         self._watch = watch
 
-    async def assemble(self, sent: ParsedBody, principal: Principal, *, keeps_review: bool = True) -> AssembledChat:
-        """The request with its context as messages. Its review is the session's from now on, if it ``keeps_review``.
-        Raises InvalidRequest, PayloadTooLarge, MissingContent."""
+    async def assemble(
+        self, sent: ParsedBody, principal: Principal, now: float, *, keeps_state: bool = True
+    ) -> AssembledChat:
+        """The request with its context as messages; ``now`` is when it arrived, in unix seconds. Its review and its
+        panels are the session's from now on, if it ``keeps_state``. Raises InvalidRequest, PayloadTooLarge,
+        MissingContent."""
         size, assembler = len(sent.body), self.assembler
         try:
             form, conversation = await self._aside.run_large(size, partial(assembler.read, sent))
@@ -81,7 +97,10 @@ class StructuredChats:
         with suppress_and_log("context.aliases"):
             assembler.give_aliases(resolved)
         symbols = await self._indexed(resolved)
-        context = assembler.context(resolved, symbols, keeps_review=keeps_review)
+        context = assembler.context(resolved, symbols, keeps_state=keeps_state)
+        dialogue = await self._aside.run_large(len(sent.body), partial(assembler.dialogue, resolved, sent, now))
+        if keeps_state:
+            assembler.remember(resolved, dialogue)
         # A short body may name long texts, and a first request thousands of files: to read them here would hold up
         # every other client.
         news, size = resolved.session.tracker.unknown_chars(context), max(size, resolved.chars)
@@ -89,7 +108,8 @@ class StructuredChats:
             with suppress_and_log("context.read_ahead"):
                 work_ahead = partial(assembler.read_ahead, resolved, context)
                 assembler.merge(resolved, await self._aside.run(max(news, size), work_ahead))
-        work = partial(assembler.assembled, sent, resolved, context, assembler.chunks(resolved, context))
+        chunks = assembler.chunks(resolved, context)
+        work = partial(assembler.assembled, sent, resolved, context, chunks, dialogue)
         chat = await self._aside.run_large(size, work)
         if self._watch is not None:
             for reason, count in chat.assembly.skipped.items():
@@ -129,20 +149,29 @@ class StructuredChats:
             return await self._indexing.run_large(size, partial(self.assembler.index, resolved))
         return SymbolMap(form.symbols, form.legend)
 
-    async def arrange(self, chat: AssembledChat, profile: CacheProfile, mode: Mode) -> Arrangement:
-        """How the request is planned for an upstream with these cache rules."""
-        placement = self.assembler.place(chat, profile)
-        work = partial(self.assembler.arrange, chat, placement, profile, mode)
+    async def arrange(self, chat: AssembledChat, deployment: Deployment, mode: Mode) -> Arrangement:
+        """How the request is planned for this deployment."""
+        work = self._arranging(chat, self.assembler.place(chat, deployment.profile), deployment, mode)
         arranged = await self._aside.run_large(len(chat.body), work)
         if self._watch is not None:
             self._watch.assembled(arranged.kind)
             self._watch.empty_tiers(arranged.assembly.empty_tiers)
+            for edit, count in arranged.edits.items():
+                self._watch.edited(edit.value, count)
         return arranged
+
+    def _arranging(
+        self, chat: AssembledChat, placement: Placement | None, deployment: Deployment, mode: Mode
+    ) -> Callable[[], Arrangement]:
+        profile = deployment.profile
+        price = self._price_of(deployment) or Price.relative(profile.read, profile.write, profile.write_long)
+        return partial(self.assembler.arrange, chat, placement, profile, mode, price)
 
     async def breakdown(self, chat: AssembledChat, deployment: Deployment, mode: Mode) -> Mapping[str, object]:
         """What the request would consist of at this deployment, as a value for JSON."""
-        assembler, profile = self.assembler, deployment.profile
-        placement = assembler.place(chat, profile)
+        assembler = self.assembler
+        placement = assembler.place(chat, deployment.profile)
+        arranging = self._arranging(chat, placement, deployment, mode)
         most_input, most_output = self._limits(deployment)
         about = replace(
             assembler.circumstances(chat, placement, deployment.name),
@@ -151,7 +180,7 @@ class StructuredChats:
         )
 
         def work() -> Mapping[str, object]:
-            return assembler.breakdown(assembler.arrange(chat, placement, profile, mode), placement, about)
+            return assembler.breakdown(arranging(), placement, about)
 
         return await self._aside.run_large(len(chat.body), work)
 

@@ -4,6 +4,7 @@ from dataclasses import replace
 
 from proxy.core.layout.tiers import Tier
 from proxy.core.modes import Mode
+from proxy.core.money.prices import Price
 from proxy.core.planner.analysis import tier_name
 from proxy.core.planner.plan import Plan
 from proxy.core.planner.planner import TierPlanner
@@ -38,28 +39,33 @@ class ReplayedContexts:
         if section_of(sent.members) is None:
             return None
         try:
-            return self._assembled(sent, scope)
+            return self._assembled(sent, scope, step.at)
         except (InvalidRequest, MissingContent, Unreadable) as error:
             at = f"the request at t = {step.at} of session '{step.session}'"
             raise TraceError(f"{at} has structured context that cannot be assembled: {error}") from error
 
-    def _assembled(self, sent: ParsedBody, scope: str) -> AssembledChat:
+    def _assembled(self, sent: ParsedBody, scope: str, now: float) -> AssembledChat:
         form, conversation = self._assembler.read(sent)
         resolved = self._assembler.resolve(form, conversation, scope, "")
         self._assembler.give_aliases(resolved)
         context = self._assembler.context(resolved, self._assembler.index(resolved))
-        return self._assembler.assembled(sent, resolved, context, self._assembler.chunks(resolved, context))
+        dialogue = self._assembler.dialogue(resolved, sent, now)
+        self._assembler.remember(resolved, dialogue)
+        chunks = self._assembler.chunks(resolved, context)
+        return self._assembler.assembled(sent, resolved, context, chunks, dialogue)
 
     def plan(self, planner: TierPlanner, chat: AssembledChat, route: Route, mode: Mode, now: float) -> Plan:
         """The plan of an assembled request."""
         placement = self._assembler.place(chat, route.profile)
-        arranged = self._assembler.arrange(chat, placement, route.profile, mode)
+        profile = route.profile
+        price = Price.relative(profile.read, profile.write, profile.write_long)
+        arranged = self._assembler.arrange(chat, placement, profile, mode, price)
         shown = arranged.assembly
         if placement is not None:
             self._items = placement.tier_of()
             shown = in_tiers(shown, placement) if arranged.kind == "economic" else shown
         self._messages = [block.tier for block in shown.blocks for _ in block.messages]
-        route = replace(route, hint=chat.context.session)
+        route = replace(route, hint=chat.context.session, moving=arranged.moving)
         return arranged.concluded(planner.plan(arranged.body, route, arranged.mode, now), mode)
 
     def tier_of(self, element: Element) -> str | None:

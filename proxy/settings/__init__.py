@@ -4,7 +4,7 @@ from proxy.settings.config_file import NO_SHARED_STORE, Settings, key_digest, lo
 from proxy.settings.environment import Environment, export
 from proxy.settings.messages import ConfigError
 from proxy.settings.routing import Routing, weights_of
-from proxy.settings.schema import MOST_WORKERS, Limits, LiteLLMParams, ModelEntry, ModelInfo, Stratiform
+from proxy.settings.schema import MOST_WORKERS, Freezing, Limits, LiteLLMParams, ModelEntry, ModelInfo, Stratiform
 from proxy.settings.teams import Budget, Key, Team
 from proxy.settings.unsupported import IGNORE_FLAG, Effect, Unused, unused_on_http
 
@@ -16,6 +16,7 @@ __all__ = [
     "ConfigError",
     "Effect",
     "Environment",
+    "Freezing",
     "Key",
     "Limits",
     "LiteLLMParams",

@@ -285,6 +285,35 @@ class TieredAssembly(Strict):
     )
 
 
+class Freezing(Strict):
+    """When the oldest part of a conversation is frozen into a panel (``proxy.core.structured.history.freezing``)."""
+
+    enabled: bool = Field(
+        default=True,
+        description="freeze the conversations of clients that send panels or messages_meta, unless they say no",
+    )
+    chunk_messages: int = Field(default=25, ge=1, description="what is frozen has at least so many messages")
+    chunk_tokens: int = Field(default=5_000, ge=1, description="what is frozen has at least so many tokens")
+    keep_messages: int = Field(default=25, ge=1, description="so many messages stay behind it at least")
+    keep_tokens: int = Field(default=7_500, ge=1, description="so many tokens stay behind it at least")
+
+
+class LivePanels(Strict):
+    """How live panels are shown."""
+
+    repeat_system_for: list[str] = Field(
+        default=[], description="cache profiles of the upstreams that read the system text again behind the panels"
+    )
+
+    @field_validator("repeat_system_for")
+    @classmethod
+    def _known_profiles(cls, names: list[str]) -> list[str]:
+        unknown = [name for name in names if name not in PROFILES]
+        if unknown:
+            raise ValueError(f"'{unknown[0]}' is none of {', '.join(PROFILES)}")
+        return names
+
+
 class Structured(Strict):
     """Structured context."""
 
@@ -294,6 +323,8 @@ class Structured(Strict):
         default=False, description="keep these texts in the store, too, so that other workers and restarts know them"
     )
     classic: TieredAssembly = TieredAssembly()
+    panels: LivePanels = LivePanels()
+    detach: Freezing = Freezing()
 
 
 class Stratiform(Strict):

@@ -19,7 +19,7 @@ from proxy import __version__
 from proxy.core.modes import Mode
 from proxy.core.money.prices import Cost
 from proxy.core.planner.analysis import UNMARKED
-from proxy.core.reasons import Reason
+from proxy.core.reasons import Edit, Reason
 from proxy.core.resilience.retry import Kind
 from proxy.core.response.miss_diagnostics import UNTOLD
 from proxy.core.response.panel_calls import PanelCallOutcome
@@ -164,6 +164,9 @@ class Metrics:
         self._panel_calls = self._counter(
             "panel_calls_total", "Calls of the tool that shows a panel, by what became of them.", "outcome"
         )
+        self._edited = self._counter(
+            "edited_messages_total", "Messages and panels that were edited as a client asked for it.", "edit"
+        )
         self._empty_tiers = self._plain("assembly_empty_tiers_total", "Tiers L0 to L3 in which nothing stood.")
         self._prediction = self._histogram(
             "prediction_error_tokens", "Predicted minus reported cache reads, as a distance; over or under.",
@@ -246,6 +249,8 @@ class Metrics:
             self._reasons("tier", reason.value)
         for outcome in PanelCallOutcome:
             self._panel_calls(outcome.value)
+        for edit in Edit:
+            self._edited(edit.value)
         kinds = len(_KINDS) + len(ERROR_KINDS) + len(RETRIED_KINDS) + len(Deviation)
         series = len(deployments) * (kinds + 1 + 7 * len(teams))
         if series > _EXPECTED_SERIES:
@@ -335,6 +340,10 @@ class Metrics:
     def panel_calls(self, outcome: str, count: int) -> None:
         """So many calls of the proxy's own tool ended so (``PanelCallOutcome``)."""
         self._panel_calls(outcome).inc(count)
+
+    def edited(self, edit: str, count: int) -> None:
+        """Messages or panels of a request were edited as the client asked for it; ``edit`` is an ``Edit``."""
+        self._edited(edit).inc(count)
 
     def item_skipped(self, reason: str, count: int) -> None:
         """Items of structured context are not shown."""

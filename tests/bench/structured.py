@@ -18,8 +18,9 @@ from typing import Any, TypeVar
 
 import orjson
 
-from proxy.app.assembly_texts import load_assembly_texts
+from proxy.app.context_texts import load_context_texts
 from proxy.core.modes import Mode
+from proxy.core.money.prices import Price
 from proxy.core.planner.planner import TierPlanner
 from proxy.core.providers import ANTHROPIC
 from proxy.core.request.parsed_body import parse_body
@@ -33,6 +34,7 @@ from tests.symbols import make_indexer
 
 _TURNS = 30
 _SELECTED = 6
+_PRICE = Price.relative(ANTHROPIC.read, ANTHROPIC.write, ANTHROPIC.write_long)
 _ROUTE = Route("bench", "m", "m", ANTHROPIC, hint="s")
 T = TypeVar("T")
 
@@ -71,7 +73,7 @@ def request(texts: Mapping[str, str], turn: int, brought: set[str]) -> bytes:
 def measure(texts: dict[str, str], policy: str) -> None:
     """Runs the session and prints every figure."""
     encode, times = quick(local_encode()), Times()
-    assembler = ContextAssembler(load_assembly_texts(), encode, make_indexer(), AssemblyOptions(policy))
+    assembler = ContextAssembler(load_context_texts(), encode, make_indexer(), AssemblyOptions(policy))
     planner = TierPlanner(encode, recognisers(build_plugin_manager()), policy)
     brought, size = set[str](), 0
     for turn in range(_TURNS):
@@ -102,7 +104,7 @@ def one(assembler: ContextAssembler, planner: TierPlanner, times: Times, body: b
     chunks = assembler.chunks(resolved, context)
     chat = times.take("assemble", lambda: assembler.assembled(sent, resolved, context, chunks))
     placement = times.take("place", lambda: assembler.place(chat, ANTHROPIC))
-    arranged = times.take("arrange", lambda: assembler.arrange(chat, placement, ANTHROPIC, Mode.TIER))
+    arranged = times.take("arrange", lambda: assembler.arrange(chat, placement, ANTHROPIC, Mode.TIER, _PRICE))
     plan = times.take("plan", lambda: planner.plan(arranged.body, _ROUTE, arranged.mode, at))
     plan = arranged.concluded(plan, Mode.TIER)
     planner.on_accepted(plan, at + 1)

@@ -9,7 +9,7 @@ import openai
 import pytest
 from starlette.types import ASGIApp
 
-from proxy.app.assembly_texts import load_assembly_texts
+from proxy.app.context_texts import load_context_texts
 from proxy.aside import Aside
 from proxy.clock import SystemClock
 from proxy.core.planner.planner import TierPlanner
@@ -52,7 +52,7 @@ def real_planner() -> Planner:
 def planner_of(policy: str, indexer: SymbolIndexer | None = None) -> Planner:
     """The same with this policy, and with this index of symbols."""
     aside = Aside()
-    assembler = ContextAssembler(load_assembly_texts(), bytes_over_four, indexer, AssemblyOptions(policy))
+    assembler = ContextAssembler(load_context_texts(), bytes_over_four, indexer, AssemblyOptions(policy))
     pure = TierPlanner(bytes_over_four, recognisers(build_plugin_manager()), policy)
     return Planning(pure, None, aside, StructuredChats(assembler, aside))
 

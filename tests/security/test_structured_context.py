@@ -13,7 +13,7 @@ import openai
 import orjson
 import pytest
 
-from proxy.app.assembly_texts import load_assembly_texts
+from proxy.app.context_texts import load_context_texts
 from proxy.client import Context, chat
 from proxy.core.request.parsed_body import parse_body
 from proxy.core.request.tokens import bytes_over_four
@@ -320,7 +320,7 @@ def counted(subject: ContextAssembler, section: dict[str, object], prompt: str) 
 def test_what_is_remembered_of_conversations_is_bounded(kind: str, scale: int) -> None:
     most = scale << 18
     options = AssemblyOptions(session_bytes=most, text_bytes=most)
-    subject = ContextAssembler(load_assembly_texts(), bytes_over_four, None, options)
+    subject = ContextAssembler(load_context_texts(), bytes_over_four, None, options)
 
     def section(number: int) -> dict[str, object]:
         match kind:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from proxy.core.caches.prompt import Bill
 from proxy.core.modes import Mode
 from proxy.core.planner.in_flight import InFlight, Moved
-from proxy.core.reasons import Reason
+from proxy.core.reasons import Edit, Reason
 from proxy.core.response.usage import Usage
 from proxy.core.wire.json_body import Unreadable
 
@@ -25,7 +25,8 @@ class Plan:
     at a marker. ``arm`` is the arm of the hold-out, empty without one. ``session`` is the planner's name for the
     conversation, empty where it saw none. ``headers`` are added where the client sends none of that name. The planner
     alone changes ``in_flight``. ``counted`` is called once when the exchange counts, with the reported usage; it gives
-    the moves of pieces that the planner does not track itself. ``surprise`` is an error of the proxy's own that was
+    the moves of pieces that the planner does not track itself. ``edits`` says how many messages or panels were edited
+    as a client asked for it, by the reason. ``surprise`` is an error of the proxy's own that was
     contained.
     """
 
@@ -42,6 +43,7 @@ class Plan:
     headers: Sequence[tuple[str, str]] = ()
     in_flight: InFlight | None = None
     counted: Callable[[Usage | None], Sequence[Moved]] | None = field(default=None, compare=False, repr=False)
+    edits: Mapping[Edit, int] = field(default_factory=dict)
     surprise: Exception | None = None
 
     @property

@@ -70,3 +70,20 @@ def _role(raw: Raw | bytes) -> str:
     except Unreadable:
         return ""
     return role if isinstance(role, str) else ""
+
+
+def system_text(conversation: Conversation) -> str:
+    """What the system messages say, a blank line between two of them. Parts that are no text are left out."""
+    return "\n\n".join([text for turn in conversation.system if (text := _text(turn.raw))])
+
+
+def _text(raw: bytes) -> str:
+    try:
+        members = members_of(raw)
+        content = value(members["content"]) if "content" in members else None
+    except Unreadable:
+        return ""
+    if isinstance(content, list):
+        texts = (part.get("text") for part in content if isinstance(part, dict))
+        return "".join([text for text in texts if isinstance(text, str)])
+    return content if isinstance(content, str) else ""

@@ -12,17 +12,11 @@ from proxy.core.structured.assembly import Assembly, Block, Kind, Skipped
 from proxy.core.structured.context import StructuredContext
 from proxy.core.structured.conversation import Conversation
 from proxy.core.structured.head import map_sections, system_messages, system_section
+from proxy.core.structured.panels.inlay import NO_INLAY, Inlay
 from proxy.core.structured.placement import Placement
 from proxy.core.structured.sections import SYMBOL_JOINT, file_items, section, symbol_items
 from proxy.core.structured.standing import not_shown
-from proxy.core.structured.tail import (
-    active_blocks,
-    history_section,
-    pair_block,
-    prompt_block,
-    raw_block,
-    without_last_answer,
-)
+from proxy.core.structured.tail import active_blocks, conversation_blocks, pair_block, without_last_answer
 from proxy.core.structured.texts import AssemblyTexts
 
 
@@ -31,21 +25,20 @@ def economic_assembly(
     conversation: Conversation,
     chunks: Sequence[Sequence[str]],
     texts: AssemblyTexts,
+    inlay: Inlay = NO_INLAY,
 ) -> Assembly:
     """System prompt and legend; each of the ``chunks`` of the map (paths in sending order) as a message of its own; the
-    list of files, pages, review and files; history; prompt."""
+    list of files, pages, review and files; history and prompt with what the ``inlay`` puts into them."""
     skipped = Skipped(not_shown(context))
     legend = map_sections(context.legend, (), (), texts)
     own = system_section(conversation.system)
     head, added = system_messages(conversation.system, legend)
     sections = (*(() if own is None else (own,)), *added)
-    history = history_section(conversation.history, range(len(conversation.history)))
     blocks = [
         *([Block(Tier.L0, "system", sections, head)] if head else []),
         *_map_blocks(context, chunks, texts),
         *active_blocks(context, file_items(context.selected()), texts, skipped),
-        *raw_block("history", history),
-        *prompt_block(conversation.prompt, context.images, skipped),
+        *conversation_blocks(conversation, inlay, context.images, skipped),
     ]
     return Assembly(without_last_answer(blocks), skipped=dict(skipped))
 

@@ -9,24 +9,26 @@ from proxy.core.structured.assembly import Assembly, Block, Skipped
 from proxy.core.structured.context import StructuredContext
 from proxy.core.structured.conversation import Conversation
 from proxy.core.structured.head import map_sections, system_messages, system_section
+from proxy.core.structured.panels.inlay import NO_INLAY, Inlay
 from proxy.core.structured.sections import file_items, symbol_items
 from proxy.core.structured.standing import not_shown
-from proxy.core.structured.tail import active_blocks, history_section, prompt_block, raw_block, without_last_answer
+from proxy.core.structured.tail import active_blocks, conversation_blocks, without_last_answer
 from proxy.core.structured.texts import AssemblyTexts
 
 
-def flat_assembly(context: StructuredContext, conversation: Conversation, texts: AssemblyTexts) -> Assembly:
-    """System prompt, legend and symbols; the list of files, pages, review and files; history; prompt."""
+def flat_assembly(
+    context: StructuredContext, conversation: Conversation, texts: AssemblyTexts, inlay: Inlay = NO_INLAY
+) -> Assembly:
+    """System prompt, legend and symbols; the list of files, pages, review and files; history and prompt with what the
+    ``inlay`` puts into them."""
     skipped = Skipped(not_shown(context))
     added = map_sections(context.legend, symbol_items(context.mapped(), context.symbols), (), texts)
     own = system_section(conversation.system)
     messages, written = system_messages(conversation.system, added)
     sections = (*(() if own is None else (own,)), *written)
-    history = history_section(conversation.history, range(len(conversation.history)))
     blocks = [
         *([Block(Tier.ACTIVE, "system", sections, messages)] if messages else []),
         *active_blocks(context, file_items(context.selected()), texts, skipped),
-        *raw_block("history", history),
-        *prompt_block(conversation.prompt, context.images, skipped),
+        *conversation_blocks(conversation, inlay, context.images, skipped),
     ]
     return Assembly(without_last_answer(blocks), skipped=dict(skipped))

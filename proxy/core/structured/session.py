@@ -7,7 +7,9 @@ from sys import getsizeof
 from proxy.core.layout.tiers import Change
 from proxy.core.response.usage import Usage
 from proxy.core.structured.context import Review
+from proxy.core.structured.history.compaction import Compaction
 from proxy.core.structured.map_chunks import MapChunks
+from proxy.core.structured.panels.board import Board
 from proxy.core.structured.tracking import ContextTracker
 from proxy.core.structured.uploads import content_bytes
 
@@ -20,15 +22,18 @@ _SLOT_BYTES = 150
 class ContextSession:
     """The state of one conversation. It holds one text, the review, and of everything else digests and counts.
 
-    ``map`` are the chunks of the symbol map. ``aliases`` are the short names of directories that the legend has
-    given, and ``shown`` the paths that were named so far. ``counted`` is the digest of the conversation that was
-    counted last: a retry of it does not count again. ``empty_tiers`` is the sum over all counted requests.
+    ``map`` are the chunks of the symbol map. ``board`` is what is known of the panels. ``compaction`` leaves out the
+    oldest part of the conversation; None: nothing is left out. ``aliases`` are the short names of directories that the
+    legend has given, and ``shown`` the paths that were named so far. ``counted`` is the digest of the conversation that
+    was counted last: a retry of it does not count again. ``empty_tiers`` is the sum over all counted requests.
     ``changes`` are those of the last counted answer; ``last`` is the usage that the provider reported for the last
     answer, ``total`` the sum of all.
     """
 
     tracker: ContextTracker
     map: MapChunks = MapChunks()
+    board: Board = Board()
+    compaction: Compaction | None = None
     review: Review | None = None
     aliases: Mapping[str, str] = field(default_factory=dict)
     shown: set[str] = field(default_factory=set)
@@ -43,7 +48,9 @@ class ContextSession:
         """About what it takes in memory."""
         review = content_bytes(self.review) if self.review is not None else 0
         paths = sum(_SLOT_BYTES * len(held) + sum(map(getsizeof, held)) for held in (self.map.places, self.shown))
-        return _ENTRY_BYTES + review + self.tracker.size_bytes + paths + _SLOT_BYTES * len(self.changes)
+        summary = getsizeof(self.compaction.summary) if self.compaction is not None else 0
+        live = self.board.size_bytes + summary
+        return _ENTRY_BYTES + review + self.tracker.size_bytes + paths + live + _SLOT_BYTES * len(self.changes)
 
     def spent(self, usage: Usage | None) -> None:
         """The provider has reported the usage of an answer; None where it reported nothing."""

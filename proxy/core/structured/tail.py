@@ -3,11 +3,13 @@ the working files, the rest of the history, and the prompt with its images."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
+from itertools import pairwise
 
 from proxy.core.layout.tiers import Tier
 from proxy.core.structured.assembly import Block, Item, Kind, Section, Skip, Skipped
 from proxy.core.structured.context import StructuredContext
-from proxy.core.structured.conversation import Turn
+from proxy.core.structured.conversation import Conversation, Turn
+from proxy.core.structured.panels.inlay import Inlay
 from proxy.core.structured.placement import HISTORY
 from proxy.core.structured.sections import (
     FILE_JOINT,
@@ -54,9 +56,31 @@ def raw_block(name: str, one: Section | None) -> Iterator[Block]:
         yield Block(Tier.ACTIVE, name, (one,), tuple(item.raw for item in one.items))
 
 
+def conversation_blocks(
+    conversation: Conversation, inlay: Inlay, images: Sequence[str], skipped: Skipped
+) -> Iterator[Block]:
+    """History and prompt with what the ``inlay`` puts in front of them and into them."""
+    history, prompt = conversation.history, conversation.prompt
+    yield from inlay.front
+    starts = sorted({0, len(history), *inlay.within})
+    for start, end in pairwise([*starts, len(history) + len(prompt)]):
+        yield from inlay.within.get(start, ())
+        if start < len(history):
+            yield from raw_block("history", history_section(history, range(start, end)))
+        elif start == len(history):
+            yield from prompt_block(prompt[: end - start], images, skipped)
+        else:
+            yield from raw_block("prompt", _prompt_section(prompt, start - len(history), end - len(history)))
+
+
+def _prompt_section(turns: Sequence[Turn], start: int, end: int) -> Section | None:
+    items = [Item(Kind.PROMPT, f"prompt:{index}", raw=turns[index].raw) for index in range(start, end)]
+    return section(Kind.PROMPT, "", items)
+
+
 def prompt_block(turns: Sequence[Turn], images: Sequence[str], skipped: Skipped) -> Iterator[Block]:
     """The last user message with the images behind its own content, and all that follows it."""
-    prompt = section(Kind.PROMPT, "", [Item(Kind.PROMPT, f"prompt:{i}", raw=turn.raw) for i, turn in enumerate(turns)])
+    prompt = _prompt_section(turns, 0, len(turns))
     if prompt is None or not images:
         skipped.update({Skip.NO_PROMPT: len(images)} if images else {})
         yield from raw_block("prompt", prompt)

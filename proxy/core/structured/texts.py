@@ -1,9 +1,11 @@
-"""The words between which structured context stands. They are read from ``prompts/tiered_assembly`` at the rim."""
+"""The words between which structured context stands. They are read from ``prompts`` at the rim."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 from proxy.core.layout.tiers import Tier
+from proxy.core.structured.history.compaction_texts import CompactionTexts
+from proxy.core.structured.panels.texts import PanelTexts
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,3 +39,12 @@ class AssemblyTexts:
         """The header of the files of each tier."""
         reference = (self.reference_l0, self.reference_l1, self.reference_l2, self.reference_l3)
         return dict(zip(Tier, (*reference, self.working_files), strict=True))
+
+
+@dataclass(frozen=True, slots=True)
+class ContextTexts:
+    """All words that an assembly adds: those of the tiers, of live panels, and of compactions."""
+
+    tiered: AssemblyTexts
+    panels: PanelTexts
+    compaction: CompactionTexts

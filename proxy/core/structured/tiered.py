@@ -17,6 +17,7 @@ from proxy.core.structured.context import ContextFile, StructuredContext
 from proxy.core.structured.conversation import Conversation
 from proxy.core.structured.head import map_sections, system_messages, system_section
 from proxy.core.structured.markers import marked, without_marks
+from proxy.core.structured.panels.inlay import NO_INLAY, Inlay
 from proxy.core.structured.placement import Placement, TierItems
 from proxy.core.structured.sections import FILE_JOINT, SYMBOL_JOINT, file_items, one_text, pair, section, symbol_items
 from proxy.core.structured.standing import standing
@@ -42,18 +43,20 @@ def tiered_assembly(
     dialect: Dialect = Dialect.CACHE_CONTROL,
     *,
     slots: int = MOST_MARKS,
+    inlay: Inlay = NO_INLAY,
 ) -> Assembly:
     """The request in tiers, with markers as the ``dialect`` writes them.
 
     ``slots`` is how many markers the messages may have: those that the provider takes, less ``marks_beside_messages``.
-    Where that is less than four, the most stable tiers go without one, because their ends are needed least.
+    Where that is less than four, the most stable tiers go without one, because their ends are needed least. What the
+    ``inlay`` has stands in the part without markers: in front of its history, or directly in front of the prompt.
     """
     skipped = Skipped()
     own = without_marks(conversation)
     places = standing(context, own.history, placement, skipped)
     source = _Source(context, own, texts, {file.path: file for file in context.selected()})
     cached = [source.first(places[Tier.L0]), *(source.further(tier, places[tier]) for tier in _CACHED[1:])]
-    blocks = [*(block for block in cached if block.messages), *source.active(places[Tier.ACTIVE], skipped)]
+    blocks = [*(block for block in cached if block.messages), *source.active(places[Tier.ACTIVE], inlay, skipped)]
     is_marked = [block.tier for block in blocks if block.tier in _CACHED and block.tier not in placement.unmarked]
     ends = frozenset(is_marked[max(0, len(is_marked) - slots) :])
     written = tuple(_with_marks(blocks, ends, dialect))
@@ -105,7 +108,7 @@ class _Source:
         shown = tuple(one for one in (*sections, history) if one is not None)
         return Block(tier, tier.name, shown, (*messages, *raws))
 
-    def active(self, items: TierItems, skipped: Skipped) -> Iterator[Block]:
+    def active(self, items: TierItems, inlay: Inlay, skipped: Skipped) -> Iterator[Block]:
         """The part without markers. Symbols that have just changed stand in front of it: they belong to no tier."""
         symbols = symbol_items(items.symbols, self.context.symbols)
         more = section(Kind.SYMBOLS, self.texts.repository_map_continued, symbols, SYMBOL_JOINT, self.texts.ok)
@@ -113,7 +116,9 @@ class _Source:
             yield pair_block(Tier.ACTIVE, "symbols", more)
         files = file_items(self.files[path] for path in items.files)
         yield from active_blocks(self.context, files, self.texts, skipped)
+        yield from inlay.front
         yield from raw_block("history", history_section(self.own.history, items.history))
+        yield from inlay.within.get(len(self.own.history), ())
         yield from prompt_block(self.own.prompt, self.context.images, skipped)
 
 

@@ -16,6 +16,7 @@ from proxy.core.structured.assembly import Assembly
 from proxy.core.structured.chat import AssembledChat
 from proxy.core.structured.context import StructuredContext
 from proxy.core.structured.conversation import Conversation
+from proxy.core.structured.dialogue import Dialogue
 from proxy.engine import Breakers
 from proxy.engine.exchange import Exchange, ExchangeOutcome
 from proxy.errors import UpstreamTimeout, UpstreamUnavailable
@@ -36,7 +37,9 @@ class PanelPlanner(PassthroughPlanner):
         super().__init__()
         self.learnt: list[Usage | None] = []
 
-    async def assemble(self, sent: ParsedBody, principal: Principal, *, keeps_review: bool = True) -> AssembledChat:
+    async def assemble(
+        self, sent: ParsedBody, principal: Principal, now: float, *, keeps_state: bool = True
+    ) -> AssembledChat:
         members = orjson.loads(sent.body)
         members.pop("stratiform")
         return AssembledChat(
@@ -44,7 +47,7 @@ class PanelPlanner(PassthroughPlanner):
             body=orjson.dumps(members),
             assembly=Assembly(()),
             context=StructuredContext(),
-            conversation=Conversation(),
+            dialogue=Dialogue(Conversation()),
             scope="everybody",
             session="s",
             answers=lambda panel: f"text of {panel}" if panel == "P1" else f"There is no panel {panel!r}.",

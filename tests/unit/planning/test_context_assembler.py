@@ -6,8 +6,9 @@ from typing import Any
 import orjson
 import pytest
 
-from proxy.app.assembly_texts import load_assembly_texts
+from proxy.app.context_texts import load_context_texts
 from proxy.core.modes import Mode
+from proxy.core.money.prices import Price
 from proxy.core.planner.plan import Plan
 from proxy.core.providers import ANTHROPIC, NONE, CacheProfile
 from proxy.core.reasons import Reason
@@ -16,13 +17,14 @@ from proxy.core.request.tokens import bytes_over_four
 from proxy.core.response.usage import Usage
 from proxy.core.structured.chat import AssembledChat
 from proxy.errors import MissingContent
-from proxy.planning.context_assembler import Arrangement, AssemblyOptions, ContextAssembler
+from proxy.planning.arrangement import Arrangement
+from proxy.planning.context_assembler import AssemblyOptions, ContextAssembler
 
 TEXT = "line of a file\n" * 800
 
 
 def assembler(policy: str = "classic", **options: Any) -> ContextAssembler:
-    return ContextAssembler(load_assembly_texts(), bytes_over_four, None, AssemblyOptions(policy, **options))
+    return ContextAssembler(load_context_texts(), bytes_over_four, None, AssemblyOptions(policy, **options))
 
 
 def assembled(
@@ -42,7 +44,8 @@ def assembled(
 def arranged(
     subject: ContextAssembler, chat: AssembledChat, mode: Mode = Mode.TIER, profile: CacheProfile = ANTHROPIC
 ) -> Arrangement:
-    return subject.arrange(chat, subject.place(chat, profile), profile, mode)
+    price = Price.relative(profile.read, profile.write, profile.write_long)
+    return subject.arrange(chat, subject.place(chat, profile), profile, mode, price)
 
 
 def selected(path: str = "a.py", text: str = TEXT) -> dict[str, Any]:
@@ -185,7 +188,7 @@ def test_a_breakdown_tells_of_the_conversation_so_far() -> None:
     chat = assembled(subject, section, "q1", "a", "q2")
     placement = subject.place(chat, ANTHROPIC)
     about = subject.circumstances(chat, placement, "m")
-    found: Any = subject.breakdown(subject.arrange(chat, placement, ANTHROPIC, Mode.TIER), placement, about)
+    found: Any = subject.breakdown(arranged(subject, chat), placement, about)
 
     assert found["model"] == "m"
     assert found["cache_hit_rate"] == 0.5

@@ -7,7 +7,7 @@ from typing import Any
 import orjson
 import pytest
 
-from proxy.app.assembly_texts import load_assembly_texts
+from proxy.app.context_texts import load_context_texts
 from proxy.aside import Aside
 from proxy.core.modes import Mode
 from proxy.core.providers import ANTHROPIC
@@ -18,7 +18,7 @@ from proxy.core.structured.context import ContextFile
 from proxy.core.structured.symbol_index import SymbolMap
 from proxy.errors import InvalidRequest
 from proxy.planning.context_assembler import AssemblyOptions, ContextAssembler
-from proxy.planning.structured import StructuredChats
+from proxy.planning.structured import ModelFacts, StructuredChats
 from proxy.ports import Principal
 from proxy.testing import make_deployment
 
@@ -28,6 +28,7 @@ class Watch:
         self.assemblies: list[str] = []
         self.skipped: dict[str, int] = {}
         self.empty = 0
+        self.edits: dict[str, int] = {}
 
     def assembled(self, assembly: str) -> None:
         self.assemblies.append(assembly)
@@ -37,6 +38,9 @@ class Watch:
 
     def item_skipped(self, reason: str, count: int) -> None:
         self.skipped[reason] = count
+
+    def edited(self, edit: str, count: int) -> None:
+        self.edits[edit] = count
 
 
 class Names:
@@ -54,14 +58,14 @@ class Names:
 
 
 def chats(watch: Watch, indexer: Names | None = None, policy: str = "economic") -> StructuredChats:
-    assembler = ContextAssembler(load_assembly_texts(), bytes_over_four, indexer, AssemblyOptions(policy))
+    assembler = ContextAssembler(load_context_texts(), bytes_over_four, indexer, AssemblyOptions(policy))
     return StructuredChats(assembler, Aside(), watch)
 
 
 def assemble(subject: StructuredChats, section: dict[str, Any], messages: object = None) -> AssembledChat:
     shown = [{"role": "user", "content": "q"}] if messages is None else messages
     body = orjson.dumps({"model": "m", "messages": shown, "stratiform": section})
-    return asyncio.run(subject.assemble(parse_body(body), Principal(scope="key")))
+    return asyncio.run(subject.assemble(parse_body(body), Principal(scope="key"), 0.0))
 
 
 FILES = [{"path": "a.py", "content": "a = 1"}, {"path": "b.py", "content": "b = 2", "selected": True}]
@@ -115,14 +119,14 @@ def test_what_becomes_of_requests_is_told() -> None:
     watch = Watch()
     subject = chats(watch, policy="classic")
     section = {"files": [{"path": "a.bin", "content": None, "selected": True}]}
-    asyncio.run(subject.arrange(assemble(subject, section), ANTHROPIC, Mode.TIER))
+    asyncio.run(subject.arrange(assemble(subject, section), make_deployment(profile=ANTHROPIC), Mode.TIER))
 
     assert (watch.assemblies, watch.skipped, watch.empty) == (["tiered"], {"unreadable": 1}, 4)
 
 
 def test_a_breakdown_tells_what_the_model_can_read_and_write() -> None:
-    assembler = ContextAssembler(load_assembly_texts(), bytes_over_four, None, AssemblyOptions())
-    subject = StructuredChats(assembler, Aside(), limits=lambda deployment: (200_000, 64_000))
+    assembler = ContextAssembler(load_context_texts(), bytes_over_four, None, AssemblyOptions())
+    subject = StructuredChats(assembler, Aside(), facts=ModelFacts(lambda deployment: (200_000, 64_000)))
     chat = assemble(subject, {"files": FILES})
     found = asyncio.run(subject.breakdown(chat, make_deployment(name="sonnet"), Mode.TIER))
 

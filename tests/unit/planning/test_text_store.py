@@ -9,7 +9,7 @@ from typing import Any
 import orjson
 import pytest
 
-from proxy.app.assembly_texts import load_assembly_texts
+from proxy.app.context_texts import load_context_texts
 from proxy.aside import Aside
 from proxy.core.request.parsed_body import parse_body
 from proxy.core.request.tokens import bytes_over_four
@@ -67,7 +67,7 @@ class Worker:
         aside = Aside()
         self.texts = TextStore(self.store, lambda: self.now, self.failures.append, aside, is_shared=True)
         options = AssemblyOptions(text_bytes=self.memory_bytes)
-        assembler = ContextAssembler(load_assembly_texts(), bytes_over_four, None, options)
+        assembler = ContextAssembler(load_context_texts(), bytes_over_four, None, options)
         self.chats = StructuredChats(assembler, aside, None, self.texts)
 
     async def ask(self, *files: str | tuple[str], scope: str = "key", **section: Any) -> bytes:
@@ -80,7 +80,7 @@ class Worker:
         ]
         messages = [{"role": "user", "content": "q"}]
         body = orjson.dumps({"model": "m", "messages": messages, "stratiform": {"files": listed, **section}})
-        return (await self.chats.assemble(parse_body(body), Principal(scope=scope))).body
+        return (await self.chats.assemble(parse_body(body), Principal(scope=scope), 0.0)).body
 
     async def missing(self, *files: str | tuple[str], scope: str = "key", **section: Any) -> tuple[str, ...]:
         with pytest.raises(MissingContent) as found:

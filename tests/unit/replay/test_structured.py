@@ -6,7 +6,7 @@ from typing import Any
 import orjson
 import pytest
 
-from proxy.app.assembly_texts import load_assembly_texts
+from proxy.app.context_texts import load_context_texts
 from proxy.core.request.tokens import bytes_over_four
 from proxy.core.structured.chat import AssembledChat
 from proxy.planning.context_assembler import AssemblyOptions, ContextAssembler
@@ -35,7 +35,7 @@ def session() -> Trace:
 
 
 def wanted(policy: str = "economic") -> Setting:
-    texts = load_assembly_texts()
+    texts = load_context_texts()
     return replace(
         setting(policy=policy),
         assembler=lambda: ContextAssembler(texts, bytes_over_four, None, AssemblyOptions(policy)),
@@ -89,7 +89,7 @@ def test_a_request_without_the_section_is_left_alone() -> None:
     ("section", "why"),
     [
         ({"files": [{"path": "a.py", "digest": "0" * 64}]}, "names contents by digest"),
-        ({"panels": []}, "'stratiform.panels' is not available yet"),
+        ({"prompts": {}}, "'stratiform.prompts' is not available yet"),
     ],
 )
 def test_a_request_that_the_proxy_would_refuse_is_named(section: dict[str, Any], why: str) -> None:

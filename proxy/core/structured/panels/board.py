@@ -10,7 +10,8 @@ from math import inf, nextafter
 from sys import getsizeof
 
 from proxy.core.structured.panels.costs import EmittedPanel, PanelCosts, counted
-from proxy.core.structured.panels.panel import CONVERSATION, Panel
+from proxy.core.structured.panels.panel import Panel
+from proxy.core.structured.panels.placing import COLD_S, EVERYTHING, PanelMemory, Place, first_broken, put
 from proxy.core.structured.panels.progress import Progress
 
 MOST_PROMPTS = 4_096
@@ -20,33 +21,15 @@ _SLOT_BYTES = 300
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
-    """A place in the client's conversation, counted without system messages: so many messages stand in front of it
-    (``index``), and ``before`` is the digest of the last of them, by which it is checked; empty for index 0."""
-
-    index: int
-    before: bytes = b""
-
-
-@dataclass(frozen=True, slots=True)
-class PanelMemory:
-    """What a session remembers of one panel: the digest of what it shows, when that last changed, in seconds since
-    1970, and its place; None: in front of the conversation."""
-
-    digest: bytes
-    stamp_s: float
-    place: Place | None = None
-
-
-@dataclass(frozen=True, slots=True)
 class Board:
     """``panels`` are by id. ``prompts`` are, by the index of the user message, the digest of the message and when it
-    was first sent, in seconds since 1970. ``is_begun``: the session has had a request. ``costs`` are those of all
-    requests that have counted."""
+    was first sent, in seconds since 1970. ``is_begun``: the session has had a request; ``last_s`` is when it had the
+    last one. ``costs`` are those of all requests that have counted."""
 
     panels: Mapping[str, PanelMemory] = field(default_factory=dict)
     prompts: Mapping[int, tuple[bytes, float]] = field(default_factory=dict)
     is_begun: bool = False
+    last_s: float = 0.0
     costs: PanelCosts = PanelCosts()
 
     @property
@@ -70,37 +53,71 @@ class Board:
 def refreshed(board: Board, panels: Sequence[Panel], progress: Progress, now_s: float) -> Board:
     """The board of a request, from that of the request before, at the time ``now_s`` in seconds since 1970.
 
-    A panel whose content is new gets this time, and the place where the conversation stands now; in the session's first
-    request it stands in front of the conversation, as frozen parts of the conversation always do. Equal content touches
-    nothing. A place that cannot be found again becomes the front. Panels that the request does not have are forgotten.
+    A panel whose content is new gets this time; equal content touches no time. In the session's first request all
+    panels stand in front of the conversation, as frozen parts of the conversation always do. Later, what has changed,
+    what stands behind the first change, and what has lost its place, gets the place where the conversation stands now.
+    Panels that are not shown are forgotten.
 
     The new time lies behind that of every other panel: where the clock has stood still or gone backwards, it is that of
     the panel that changed last, and the least bit more, so that nothing is reordered.
     """
     known = _Whereabouts(progress)
-    shown = [panel for panel in panels if panel.id != CONVERSATION]
-    last_s = max((board.panels[panel.id].stamp_s for panel in shown if panel.id in board.panels), default=-inf)
+    shown = [panel for panel in panels if panel.is_shown]
+    digests = {panel.id: panel.digest for panel in shown}
+    last_s = max((board.panels[key].stamp_s for key in digests if key in board.panels), default=-inf)
     stamp_s = now_s if now_s > last_s else nextafter(last_s, inf)
-    here = _place(progress, progress.now_at) if board.is_begun else None
-    memories: dict[str, PanelMemory] = {}
-    for panel in shown:
-        digest, before = panel.digest, board.panels.get(panel.id)
-        if before is None or before.digest != digest:
-            memories[panel.id] = PanelMemory(digest, stamp_s, None if panel.is_frozen else here)
-        else:
-            memories[panel.id] = replace(before, place=known.place(before.place))
+    old = {key: replace(memory, place=known.place(memory.place)) for key, memory in board.panels.items()}
+    memories = {key: _seen_again(old.get(key), digest, stamp_s) for key, digest in digests.items()}
+    moved = _moved(board, old, shown, digests, now_s)
+    if board.is_begun:
+        memories = put(memories, [panel for panel in moved if panel.is_frozen], None, stamp_s)
+        here = _place(progress, progress.now_at)
+        memories = put(memories, [panel for panel in moved if not panel.is_frozen], here, stamp_s)
+    else:
+        memories = put(memories, moved, None, stamp_s)
     prompts = known.prompts(board.prompts)
-    _remember_prompt(prompts, board, panels, progress, now_s)
-    return Board(memories, prompts, is_begun=True, costs=board.costs)
+    _remember_prompt(prompts, board, shown, progress, now_s)
+    return Board(memories, prompts, is_begun=True, last_s=max(now_s, board.last_s), costs=board.costs)
+
+
+def _seen_again(before: PanelMemory | None, digest: bytes, stamp_s: float) -> PanelMemory:
+    if before is None:
+        return PanelMemory(digest, stamp_s)
+    if before.digest == digest:
+        return replace(before, seen=before.seen + 1)
+    return replace(before, digest=digest, stamp_s=stamp_s, seen=before.seen + 1, changes=before.changes + 1)
+
+
+def _moved(
+    board: Board,
+    old: Mapping[str, PanelMemory],
+    shown: Sequence[Panel],
+    digests: Mapping[str, bytes],
+    now_s: float,
+) -> list[Panel]:
+    """The panels that get a new place. Frozen parts of the conversation stay where they are while they are the same."""
+    new = [panel for panel in shown if panel.id not in old]
+    is_cold = board.is_begun and now_s - board.last_s > COLD_S
+    broken = EVERYTHING if is_cold else first_broken(old, digests, new)
+
+    def moves(panel: Panel) -> bool:
+        memory = old.get(panel.id)
+        if memory is None or memory.digest != digests[panel.id]:
+            return True
+        is_lost = memory.place is None and board.panels[panel.id].place is not None
+        is_behind = broken is not None and memory.position > broken
+        return not panel.is_frozen and (is_lost or is_behind)
+
+    return [panel for panel in shown if moves(panel)]
 
 
 def _remember_prompt(
-    prompts: dict[int, tuple[bytes, float]], board: Board, panels: Iterable[Panel], progress: Progress, now_s: float
+    prompts: dict[int, tuple[bytes, float]], board: Board, shown: Sequence[Panel], progress: Progress, now_s: float
 ) -> None:
     """A prompt that was sent before without its time stays without it: to put it in would rewrite what follows."""
     at = progress.prompt_at
     is_new = progress.is_prompt_last or not board.is_begun
-    if at is None or at in prompts or not is_new or not any(panel.is_shown for panel in panels):
+    if at is None or at in prompts or not is_new or not shown:
         return
     prompts[at] = (progress.digests[at], now_s)
     if len(prompts) > MOST_PROMPTS:

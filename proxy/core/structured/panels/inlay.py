@@ -13,9 +13,10 @@ from itertools import accumulate, groupby
 from proxy.core.layout.tiers import Tier
 from proxy.core.structured.assembly import Block, Item, Kind, Section
 from proxy.core.structured.conversation import Turn
-from proxy.core.structured.panels.board import Board, Place
+from proxy.core.structured.panels.board import Board
 from proxy.core.structured.panels.pairs import FOOTER, footer_pair, panel_pair, panel_text
 from proxy.core.structured.panels.panel import Panel
+from proxy.core.structured.panels.placing import Place
 from proxy.core.structured.panels.progress import is_result, outside
 from proxy.core.structured.panels.texts import PanelTexts
 from proxy.core.structured.sections import message
@@ -36,6 +37,10 @@ class Inlay:
     front: tuple[Block, ...] = ()
     within: Mapping[int, tuple[Block, ...]] = field(default_factory=dict)
     order: tuple[Panel, ...] = ()
+
+
+NO_INLAY = Inlay()
+"""Nothing is put into the conversation."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,12 +69,10 @@ def original_inlay(
 def chronological_inlay(
     panels: Sequence[Panel], board: Board, sent: SentTurns, texts: PanelTexts, repeat: str = ""
 ) -> Inlay:
-    """Each panel at the place that the ``board`` has for it. Panels of one place are sorted by when they last changed,
-    and those that changed at the same time by how seldom their kind does. ``repeat`` as above."""
+    """Each panel at the place that the ``board`` has for it. ``repeat`` as above."""
 
-    def key(panel: Panel) -> tuple[int, float, float]:
-        memory = board.memory(panel)
-        return (_FRONT if memory.place is None else memory.place.index, memory.stamp_s, panel.hazard)
+    def key(panel: Panel) -> tuple[float, float]:
+        return board.memory(panel).position
 
     return _inlay(sorted(_shown(panels), key=key), lambda p: board.memory(p).place, board, sent, texts, repeat)
 
@@ -104,12 +107,12 @@ def _inlay(
 def _runs(
     order: Sequence[Panel], place: Callable[[Panel], Place | None], board: Board, places: "_Places"
 ) -> Iterator[tuple[int, list[Panel]]]:
-    """Panels that follow one another, with where they stand. In the conversation only those are one run that changed in
-    the same request, so that the footer stays where it is when another panel is put behind them later."""
+    """Panels that follow one another, with where they stand. In the conversation only those are one run that came there
+    in the same request, so that the footer stays where it is when another panel is put behind them later."""
 
     def key(panel: Panel) -> tuple[int, float]:
         at = places.of(place(panel))
-        return at, 0.0 if at == _FRONT else board.memory(panel).stamp_s
+        return at, 0.0 if at == _FRONT else board.memory(panel).placed_s
 
     for (at, _), run in groupby(order, key):
         yield at, list(run)

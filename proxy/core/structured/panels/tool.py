@@ -2,6 +2,8 @@
 
 from collections.abc import Iterable
 
+from msgspec import Raw
+
 from proxy.core.structured.panels.pairs import TOOL, panel_text
 from proxy.core.structured.panels.panel import CONVERSATION, Panel
 
@@ -27,3 +29,14 @@ def panel_answer(panels: Iterable[Panel], panel_id: str) -> str:
         if panel.id == panel_id and panel.id != CONVERSATION:
             return panel_text(panel) if panel.is_shown else EMPTY
     return UNKNOWN
+
+
+def with_declaration(tools: Raw | bytes | None) -> bytes | None:
+    """The request's tools with the declaration in front of them; None where they stay as they are: where they are no
+    array, and where a client has a tool of this name itself."""
+    raw = b"null" if tools is None else bytes(tools).strip()
+    if raw == b"null" or not raw[1:-1].strip():
+        return b"[" + DECLARATION + b"]"
+    if not raw.startswith(b"[") or f'"{TOOL}"'.encode() in raw:
+        return None
+    return b"[" + DECLARATION + b"," + raw[1:]

@@ -1,8 +1,9 @@
 """What a session remembers of its panels. When and where each panel is shown, the vectors of the inlay hold."""
 
 from proxy.core.structured.conversation import Conversation
-from proxy.core.structured.panels.board import MOST_PROMPTS, Board, PanelMemory, Place, refreshed
+from proxy.core.structured.panels.board import MOST_PROMPTS, Board, refreshed
 from proxy.core.structured.panels.panel import Panel
+from proxy.core.structured.panels.placing import PanelMemory, Place
 from proxy.core.structured.panels.progress import Progress
 from tests.panels import message
 
@@ -20,7 +21,8 @@ def test_a_board_is_a_value_and_an_unchanged_panel_keeps_its_memory() -> None:
     second = refreshed(first, [a_panel()], progress("u0 a0 u1"), 200)
 
     assert Board() == Board(panels={}, prompts={}, is_begun=False)
-    assert first.panels == second.panels == {"A": PanelMemory(a_panel().digest, 100.0, None)}
+    assert first.panels == {"A": PanelMemory(a_panel().digest, 100.0, None, placed_s=100.0)}
+    assert second.panels == {"A": PanelMemory(a_panel().digest, 100.0, None, placed_s=100.0, seen=2)}
     assert first.is_begun
     assert len(first.prompts) == 1
     assert list(second.prompts) == [0, 2]
@@ -60,7 +62,7 @@ def test_a_place_follows_the_nearest_message_that_is_equal() -> None:
     assert moved("a0 u7 u7 u7 u7 u7 a0") == 1
     assert moved("u0 a0 u1 u2 a0 u3") == 5  # of two that are equally near, the one behind is none: only one is left
     assert moved("u0 u1 a0 u1 a0 u2") == 3  # of two that are equally near, the one in front
-    assert moved("u0 u1") is None
+    assert moved("u0 u1") == 1  # its message is gone: it moves to where the conversation stands
 
 
 def test_a_frozen_part_stands_in_front_even_when_it_changes() -> None:
@@ -70,7 +72,8 @@ def test_a_frozen_part_stands_in_front_even_when_it_changes() -> None:
 
     assert second.panels["history_1"].place is None
     assert second.panels["A"].place is not None
-    assert third.panels["history_1"] == PanelMemory(a_panel("2").digest, 300.0, None)
+    changed = third.panels["history_1"]
+    assert (changed.digest, changed.stamp_s, changed.place) == (a_panel("2").digest, 300.0, None)
 
 
 def test_the_conversation_is_not_remembered_and_what_is_not_sent_is_forgotten() -> None:

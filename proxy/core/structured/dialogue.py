@@ -1,0 +1,126 @@
+"""The conversation of a request as it is sent: by the rules of the history, and with live panels in it."""
+
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+
+from proxy.core.reasons import Edit
+from proxy.core.structured.conversation import Conversation, Turn
+from proxy.core.structured.form import StructuredForm
+from proxy.core.structured.history.compaction import Compaction, compacted
+from proxy.core.structured.history.compaction_texts import CompactionTexts
+from proxy.core.structured.history.freezing import frozen
+from proxy.core.structured.history.metas import DetachTerms
+from proxy.core.structured.history.rules import HistoryRule, RuledHistory, ruled
+from proxy.core.structured.live_form import detach_terms
+from proxy.core.structured.panels.board import Board, refreshed
+from proxy.core.structured.panels.inlay import NO_INLAY, Inlay, SentTurns, chronological_inlay, original_inlay
+from proxy.core.structured.panels.panel import Panel
+from proxy.core.structured.panels.progress import Progress
+from proxy.core.structured.panels.texts import PanelTexts
+
+_EDITS: Mapping[HistoryRule, Edit] = MappingProxyType(
+    {
+        HistoryRule.SUMMARIZED: Edit.HISTORY_SUMMARIZED,
+        HistoryRule.DELETED: Edit.HISTORY_REMOVED,
+        HistoryRule.DETACHED: Edit.HISTORY_REMOVED,
+        HistoryRule.EMPTY: Edit.HISTORY_REMOVED,
+        HistoryRule.ORPHAN_CALL: Edit.HISTORY_REPAIRED,
+        HistoryRule.ORPHAN_RESULT: Edit.HISTORY_REPAIRED,
+        HistoryRule.MERGED: Edit.CALLS_MERGED,
+        HistoryRule.COMPACTED: Edit.HISTORY_COMPACTED,
+        HistoryRule.FROZEN: Edit.HISTORY_FROZEN,
+    }
+)
+
+
+@dataclass(frozen=True, slots=True)
+class DialogueRules:
+    """What the operator sets. ``detach`` are the minimums of freezing; None: only what a client asks for is frozen.
+    ``keep_exchanges`` are the newest user exchanges that a compaction never leaves out."""
+
+    panels: PanelTexts
+    compaction: CompactionTexts
+    detach: DetachTerms | None = None
+    keep_exchanges: int = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Before:
+    """What the session remembers of the requests before this one."""
+
+    board: Board = Board()
+    compaction: Compaction | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Dialogue:
+    """``conversation`` holds the client's messages that are sent; ``origins`` has for each of them, but for the system
+    messages, its index in the client's conversation (``RuledHistory``). ``panels`` are the client's own and frozen
+    parts of the conversation, in no order yet. ``board`` is what the session remembers from this request on, None where
+    the request has nothing to remember. ``edits`` counts the messages and panels that were edited, by the reason."""
+
+    conversation: Conversation
+    origins: tuple[int, ...] = ()
+    panels: tuple[Panel, ...] = ()
+    board: Board | None = None
+    edits: Mapping[Edit, int] = field(default_factory=dict)
+
+    @property
+    def has_panels(self) -> bool:
+        """Whether any panel is shown."""
+        return Edit.PANELS_SHOWN in self.edits
+
+    def inlay(self, texts: PanelTexts, *, is_chronological: bool, repeat: str = "") -> Inlay:
+        """The panels and the times of the prompts in one of the two orders. ``repeat`` is the system text where it is
+        said again behind the panels."""
+        if self.board is None:
+            return NO_INLAY
+        sent = SentTurns((*self.conversation.history, *self.conversation.prompt), self.origins)
+        order = chronological_inlay if is_chronological else original_inlay
+        return order(self.panels, self.board, sent, texts, repeat)
+
+
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """When the request arrived, in unix seconds, and whether it has thinking switched on: providers then take no call
+    of ours behind the newest results."""
+
+    now_s: float
+    has_thinking: bool = False
+
+
+def dialogue_of(
+    conversation: Conversation,
+    form: StructuredForm,
+    before: Before,
+    rules: DialogueRules,
+    tokens: Callable[[Turn], int],
+    moment: Moment,
+) -> Dialogue:
+    """The dialogue of a request. ``tokens`` counts a message. Raises InvalidRequest where the form describes messages
+    that the request does not have."""
+    compaction = before.compaction if form.compaction else None
+    if not form.has_history and compaction is None:
+        return Dialogue(conversation)
+    turns = (*conversation.history, *conversation.prompt)
+    history = RuledHistory(conversation, tuple(range(len(turns))), {})
+    if form.has_history:
+        history = ruled(conversation, form.metas)
+    history = compacted(history, compaction, rules.compaction, rules.keep_exchanges)
+    terms = detach_terms(form.detach, rules.detach) if form.has_history else None
+    chunks: tuple[Panel, ...] = ()
+    if terms is not None:
+        history, found = frozen(history, terms, tokens)
+        chunks = tuple(chunk.panel for chunk in found)
+    edits = Counter({edit: 0 for edit in Edit})
+    for rule, count in history.rules.items():
+        edits[_EDITS[rule]] += count
+    panels = (*chunks, *form.panels)
+    edits[Edit.PANELS_SHOWN] = sum(panel.is_shown for panel in panels)
+    board = None
+    if form.has_history:
+        progress = Progress.of(conversation, has_thinking=moment.has_thinking)
+        board = refreshed(before.board, panels, progress, moment.now_s)
+    return Dialogue(history.conversation, history.origins, panels, board, +edits)

@@ -1,0 +1,95 @@
+"""Where panels go: what is written anew in any case moves to the end of the conversation, and all else stays.
+
+A provider's cache reads a prompt up to the first byte that has changed. What stands behind that byte is written anew
+wherever it stands, so that it costs nothing to move it, and its next change breaks only what has come since. In one
+place what is large and steady stands in front of what is small and changes often: descending s q / (1 - q), as for all
+other context.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from math import inf
+
+from proxy.core.structured.panels.panel import Panel
+
+COLD_S = 3_600.0
+"""After such a pause no provider is expected to hold the prompt still: the longest life that is sold for a single
+prompt is an hour (Anthropic, "Prompt caching"). Everything is then written anew."""
+_PRIOR_WEIGHT = 2.0
+"""What the kind of a panel says of its changes counts as much as so many requests of the session."""
+_LEAST_CHANGE = 0.001
+_FRONT = -1
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A place in the client's conversation, counted without system messages: so many messages stand in front of it
+    (``index``), and ``before`` is the digest of the last of them, by which it is checked; empty for index 0."""
+
+    index: int
+    before: bytes = b""
+
+
+@dataclass(frozen=True, slots=True)
+class PanelMemory:
+    """What a session remembers of one panel: the digest of what it shows, and when that last changed (``stamp_s``);
+    its place, None in front of the conversation, its ``rank`` among the panels of that place, and since when it stands
+    there; and in how many of the ``seen`` requests it changed. Times are seconds since 1970."""
+
+    digest: bytes
+    stamp_s: float
+    place: Place | None = None
+    rank: int = 0
+    placed_s: float = 0.0
+    seen: int = 1
+    changes: int = 0
+
+    @property
+    def position(self) -> tuple[float, float]:
+        """What orders the panels in the conversation."""
+        return (_FRONT if self.place is None else self.place.index, self.rank)
+
+
+EVERYTHING = (-inf, -inf)
+"""The position in front of all panels."""
+_BEHIND_FRONT = (_FRONT, inf)
+
+
+def change_rate(panel: Panel, memory: PanelMemory) -> float:
+    """The probability that the panel changes before the next request, by what its kind does and by what the session has
+    shown."""
+    rate = (memory.changes + _PRIOR_WEIGHT * panel.hazard) / (memory.seen + _PRIOR_WEIGHT)
+    return min(max(rate, _LEAST_CHANGE), 1.0)
+
+
+def weight(panel: Panel, memory: PanelMemory) -> float:
+    """What is larger stands in front: the panel's characters times the odds that it does not change before the next
+    request."""
+    change = change_rate(panel, memory)
+    return len(panel.content) * (1.0 - change) / change
+
+
+def first_broken(
+    old: Mapping[str, PanelMemory], digests: Mapping[str, bytes], new: Iterable[Panel]
+) -> tuple[float, float] | None:
+    """The foremost position behind which nothing is read from the cache: that of a panel that has changed or is shown
+    no longer, or the end of what stands in front of the conversation, where a part of it was frozen. None where there
+    is none. ``digests`` are those of the shown panels by id, ``new`` are panels that were not there before."""
+    broken = [memory.position for key, memory in old.items() if digests.get(key) != memory.digest]
+    if any(panel.is_frozen for panel in new):
+        broken.append(_BEHIND_FRONT)
+    return min(broken, default=None)
+
+
+def put(
+    memories: Mapping[str, PanelMemory], moved: Iterable[Panel], place: Place | None, now_s: float
+) -> dict[str, PanelMemory]:
+    """The memories with the ``moved`` panels at this place, behind those that stand there already."""
+    order = sorted(moved, key=lambda panel: -weight(panel, memories[panel.id]))
+    movers = {panel.id for panel in order}
+    standing = [memory.rank for key, memory in memories.items() if key not in movers and memory.place == place]
+    first = max(standing, default=-1) + 1
+    found = dict(memories)
+    for number, panel in enumerate(order):
+        found[panel.id] = replace(memories[panel.id], place=place, rank=first + number, placed_s=now_s)
+    return found
