@@ -17,12 +17,20 @@ from proxy.core.money.prices import PriceMap
 from proxy.core.planner.options import PlannerOptions
 from proxy.core.planner.planner import TierPlanner
 from proxy.core.request.tokens import Encode, quick
+from proxy.core.structured.history.compaction_proposal import CompactionRules
 from proxy.engine import Bounds, Breakers, Conclusion, Custody, Engine, Ports
+from proxy.engine.ports import Follower
+from proxy.planning.caps import Caps
+from proxy.planning.compactions import Compactions
+from proxy.planning.compactor import Compactor
 from proxy.planning.context_assembler import ContextAssembler
+from proxy.planning.followers import Followers
 from proxy.planning.keep_alive import KeepAlive
 from proxy.planning.layout_state import SharedLayoutStore
+from proxy.planning.model_facts import ModelFacts
+from proxy.planning.own_exchanges import OwnExchanges
 from proxy.planning.planner_port import Planning
-from proxy.planning.structured import ModelFacts, StructuredChats
+from proxy.planning.structured import StructuredChats
 from proxy.planning.text_store import TextStore
 from proxy.planning.tokenizers import local_encode
 from proxy.plugins import build_plugin_manager, recognisers, symbol_indexer
@@ -98,17 +106,13 @@ async def build(
     ports = Ports(models, used, planner, admission, Meter(metrics, prices), state.clock)
     bounds = Bounds(ours.objects.most_per_team, ours.objects.retention_days * 86400.0)
     custody = Custody(state.store, models, state.clock, metrics.store_failed, bounds, aside)
-    conclusion, terms = Conclusion(ports, custody), factories.keep_alive_terms(settings)
-    refresher = None
-    if terms is not None:
-        price_of = factories.price_source(prices)
-        refresher = KeepAlive(terms, ports, planner, conclusion, price_of, metrics.refreshed, wait)
+    conclusion = Conclusion(ports, custody)
     engine = Engine(
         ports,
         factories.request_rules(settings),
         breakers=Breakers(factories.breaker_policy(settings), metrics.breaker),
         conclusion=conclusion,
-        refresher=refresher,
+        follower=_followers(settings, prices, ports, planner, conclusion, metrics, wait),
         custody=custody,
         aside=aside,
     )
@@ -178,14 +182,40 @@ def _planner(
     structured = None
     if ours.structured.enabled:
         options, indexer = factories.assembly_options(settings), symbol_indexer(manager)
-        assembler = ContextAssembler(load_context_texts(), quick(encode), indexer, options)
+        words = load_context_texts()
+        assembler = ContextAssembler(words, quick(encode), indexer, options)
         facts = ModelFacts(partial(factories.token_limits, prices), factories.price_source(prices))
         texts = _text_store(settings, state, metrics, aside)
-        structured = StructuredChats(assembler, aside, metrics, texts, facts)
+        compactions = None
+        if ours.structured.compaction.allowed:
+            rules = CompactionRules(factories.compaction_terms(settings), words.compaction)
+            compactions = Compactions(assembler, rules, facts, aside)
+        structured = StructuredChats(assembler, aside, metrics, texts, facts, compactions)
     if not store.is_durable:
         return Planning(pure, None, aside, structured)
     shared = SharedLayoutStore(store, metrics.store_failed, is_shared=store.is_shared, memory_bytes=room)
     return Planning(pure, shared, aside, structured)
+
+
+def _followers(
+    settings: Settings,
+    prices: PriceMap,
+    ports: Ports,
+    planner: Planning,
+    conclusion: Conclusion,
+    metrics: Metrics,
+    wait: Callable[[float], Awaitable[None]],
+) -> Followers:
+    """What goes on behind the exchanges of clients."""
+    found: list[Follower] = []
+    price_of, refreshes = factories.price_source(prices), factories.keep_alive_terms(settings)
+    if refreshes is not None:
+        found.append(KeepAlive(refreshes, ports, planner, conclusion, price_of, metrics.refreshed, wait))
+    terms, compactions = factories.compactor_terms(settings), planner.compactions
+    if terms is not None and compactions is not None:
+        own = OwnExchanges(ports, conclusion, price_of, Caps(terms))
+        found.append(Compactor(terms, compactions, own, ports.clock, metrics.compacted))
+    return Followers(found)
 
 
 def _text_store(settings: Settings, state: _State, metrics: Metrics, aside: Aside) -> TextStore | None:

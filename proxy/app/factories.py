@@ -19,11 +19,13 @@ from proxy.core.providers import PROFILES
 from proxy.core.providers.hosts import provider_at
 from proxy.core.resilience.circuit_breaker import BreakerPolicy
 from proxy.core.resilience.retry import RetryPolicy
+from proxy.core.structured.history.compaction_terms import CompactionTerms
 from proxy.core.structured.history.metas import DetachTerms
 from proxy.deployments import ListedModel, ModelTable, provider_of
 from proxy.deployments.price_map import load_price_map, price_for
 from proxy.engine import Limits, RequestRules
 from proxy.errors import UnknownModel
+from proxy.planning.compactor import CompactorTerms
 from proxy.planning.context_assembler import AssemblyOptions
 from proxy.planning.keep_alive import RefreshTerms
 from proxy.ports import Clock, Deployment, Rules, StoreError, Transport
@@ -116,6 +118,20 @@ def keep_alive_terms(settings: Settings) -> RefreshTerms | None:
     )
 
 
+def compactor_terms(settings: Settings) -> CompactorTerms | None:
+    """What compactions may cost; None where they are not allowed. Workers share a team's cap evenly."""
+    given, workers = settings.stratiform.structured.compaction, settings.stratiform.workers
+    if not given.allowed:
+        return None
+    return CompactorTerms(usd_per_day=given.usd_per_day / workers, own_keys=given.own_keys)
+
+
+def compaction_terms(settings: Settings) -> CompactionTerms:
+    """When and how far conversations are compacted."""
+    given = settings.stratiform.structured.compaction
+    return CompactionTerms(given.min_history_tokens, given.verbatim_tokens, given.summary_tokens, given.keep_exchanges)
+
+
 def upstream_profile(settings: Settings) -> str:
     """Whose cache rules hold at ``--upstream``, in words for the log."""
     if settings.upstream_profile:
@@ -160,6 +176,7 @@ def assembly_options(settings: Settings) -> AssemblyOptions:
         session_bytes=int(ours.limits.state_mib * (1 << 20)) // 8,
         most_chars=int(ours.limits.max_body_mib * (1 << 20)),
         detach=_detach_terms(ours.structured.detach),
+        keep_exchanges=ours.structured.compaction.keep_exchanges,
         repeats_for=frozenset(ours.structured.panels.repeat_system_for),
     )
 

@@ -53,6 +53,8 @@ class Reason(StrEnum):
     """The layout of the request before goes on."""
     KEEP_ALIVE = "keep-alive"
     """No client's request: a prefix is read once more before it runs out."""
+    COMPACTION = "compaction"
+    """No client's request: a model is asked for a summary of the oldest part of a conversation."""
     NATURAL_ORDER = "natural-order"
     """An automatic cache, and the client's order is already the best."""
     ASSEMBLED_TIERS = "assembled-tiers"

@@ -22,7 +22,7 @@ from proxy.engine.headers import for_upstream, get
 from proxy.engine.intake import Intake
 from proxy.engine.panel_answers import PanelCalls
 from proxy.engine.passthrough import Raw
-from proxy.engine.ports import Ports, PrefixRefresher
+from proxy.engine.ports import Follower, Ports
 from proxy.engine.relay import AnswerRelay, AttemptResult, own_headers
 from proxy.engine.retry import Attempts
 from proxy.engine.retry_body import OurEdit, Outgoing
@@ -39,13 +39,13 @@ class ChatRequests:
     """Serves chat requests."""
 
     def __init__(
-        self, ports: Ports, intake: Intake, conclusion: Conclusion, aside: Aside, refresher: PrefixRefresher | None
+        self, ports: Ports, intake: Intake, conclusion: Conclusion, aside: Aside, follower: Follower | None
     ) -> None:
         self._ports = ports
         self._intake = intake
         self._conclusion = conclusion
         self._aside = aside
-        self._refresher = refresher
+        self._follower = follower
         self._unasked = UsageOptOut()
 
     async def serve(self, exchange: Exchange, client: Client) -> None:
@@ -165,9 +165,9 @@ class ChatRequests:
             sent = await self._untouched(chat, deployment)
             plan = replace(plan, body=sent, original=sent)
         exchange.planned = Planned(plan.mode, plan.reason, plan, before.was_retried)
-        if self._refresher is not None:
-            with suppress_and_log("keeper.returned"):
-                self._refresher.returned(plan.session)
+        if self._follower is not None:
+            with suppress_and_log("follower.returned"):
+                self._follower.returned(plan.session)
         return plan
 
     async def _untouched(self, chat: "_Chat", deployment: Deployment) -> bytes:

@@ -13,7 +13,7 @@ from proxy.engine.custody import Custody
 from proxy.engine.exchange import Arrival, Exchange, ExchangeOutcome, Planned
 from proxy.engine.intake import Intake, RequestRules
 from proxy.engine.passthrough import is_compressed
-from proxy.engine.ports import Ports, PrefixRefresher
+from proxy.engine.ports import Follower, Ports
 from proxy.engine.raw_requests import RawRequests
 from proxy.engine.relay import own_headers
 from proxy.engine.suppress import suppress_and_log
@@ -34,18 +34,18 @@ class Engine:
         *,
         breakers: Breakers | None = None,
         conclusion: Conclusion | None = None,
-        refresher: PrefixRefresher | None = None,
+        follower: Follower | None = None,
         custody: Custody | None = None,
         aside: Aside | None = None,
     ) -> None:
         self._ports = ports
-        self._refresher = refresher
+        self._follower = follower
         self._aside = aside or Aside()
         self._conclusion = conclusion or Conclusion(ports, custody)
         self.limits = (rules or RequestRules()).limits
         """What a request may be."""
         intake = Intake(ports, rules or RequestRules(), breakers or Breakers(), self._aside, custody)
-        self._chats = ChatRequests(ports, intake, self._conclusion, self._aside, refresher)
+        self._chats = ChatRequests(ports, intake, self._conclusion, self._aside, follower)
         self._others = RawRequests(ports, intake, self._conclusion, self._aside, custody)
 
     async def chat(self, client: Client, model: str = "") -> None:
@@ -80,8 +80,8 @@ class Engine:
 
     async def aclose(self) -> None:
         """Finish what is being settled and close the upstreams."""
-        if self._refresher is not None:
-            await self._refresher.aclose()
+        if self._follower is not None:
+            await self._follower.aclose()
         await self._conclusion.aclose()
         for upstream in self._ports.upstreams.values():
             await upstream.aclose()
@@ -107,9 +107,9 @@ class Engine:
             try:
                 await self._conclusion.end(exchange)
             finally:
-                if self._refresher is not None:
-                    with suppress_and_log("keeper.ended"):
-                        self._refresher.ended(exchange)
+                if self._follower is not None:
+                    with suppress_and_log("follower.ended"):
+                        self._follower.ended(exchange)
 
     def _opened(self, client: Client, model: str, *, is_chat: bool = False) -> Exchange:
         now, keys = self._ports.clock.now(), keys_of(client)

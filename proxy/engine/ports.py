@@ -1,4 +1,4 @@
-"""What the engine asks of the parts that know about exchanges: admission, the meter, the refresher of prefixes."""
+"""What the engine asks of the parts that know about exchanges: admission, the meter, and what follows an exchange."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -38,8 +38,9 @@ class Meter(Protocol):
         ...
 
 
-class PrefixRefresher(Protocol):
-    """Keeps prefixes alive while their clients pause. It never suspends and never blocks."""
+class Follower(Protocol):
+    """Does what follows behind the exchanges of clients: keeps prefixes alive, and compacts conversations. It never
+    suspends and never blocks."""
 
     def returned(self, session: str) -> None:
         """The session (``Plan.session``) has another request."""

@@ -6,7 +6,7 @@ them one after another. The texts that clients send are kept in memory here, wit
 """
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -70,7 +70,8 @@ class AssemblyOptions:
     model's minimum unless ``has_target``. ``text_bytes`` bounds the texts, ``session_bytes`` all other state, and
     ``most_chars`` the texts of one request's selected files together. ``detach`` are the minimums by which the oldest
     part of a conversation is frozen; None: only what a client asks for is. ``repeats_for`` names the cache profiles
-    whose models read the system text again behind the panels."""
+    whose models read the system text again behind the panels. ``keep_exchanges`` are the newest user exchanges that a
+    compaction never leaves out."""
 
     policy: str = "economic"
     classic: ClassicPolicy = ClassicPolicy()
@@ -79,6 +80,7 @@ class AssemblyOptions:
     session_bytes: int = 64 << 20
     most_chars: int = 64 << 20
     detach: DetachTerms | None = DetachTerms()
+    keep_exchanges: int = 2
     repeats_for: frozenset[str] = frozenset()
 
 
@@ -179,7 +181,8 @@ class ContextAssembler:
         """The conversation as it is sent, and what the session remembers of it from then on. Any thread may call this.
         Raises InvalidRequest where the client describes messages that the request does not have."""
         session, form = resolved.session, resolved.found.form
-        rules = DialogueRules(self.texts.panels, self.texts.compaction, self._options.detach)
+        options = self._options
+        rules = DialogueRules(self.texts.panels, self.texts.compaction, options.detach, options.keep_exchanges)
         before = Before(session.board, session.compaction)
         moment = Moment(now, _thinks(sent))
         return dialogue_of(resolved.conversation, form, before, rules, partial(_tokens, self._counter.fork()), moment)
@@ -232,6 +235,18 @@ class ContextAssembler:
             found = self._sessions[key] = ContextSession(ContextTracker(self._counter, policy))
         self._sessions.used(key)
         return found
+
+    def known(self, scope: str, name: str) -> ContextSession | None:
+        """The state of a conversation; None where there is none any more."""
+        return self._sessions.get((scope, name))
+
+    def grown(self, scope: str, name: str) -> None:
+        """The state of a conversation that there is has grown."""
+        self._sessions.used((scope, name))
+
+    def token_counts(self) -> Callable[[Turn], int]:
+        """A function that counts the tokens of a message; another thread may call it."""
+        return partial(_tokens, self._counter.fork())
 
     def place(self, chat: AssembledChat, profile: CacheProfile) -> Placement | None:
         """Where the items stand; None where the proxy meets an error of its own, which is logged with its type and its

@@ -16,26 +16,20 @@ from enum import StrEnum
 from typing import Protocol
 
 from proxy.core.caches.prompt import Bill
-from proxy.core.money.budget import nanos, worst_case
 from proxy.core.money.prices import Price
 from proxy.core.planner.keep_alive import RefreshPlan
 from proxy.core.planner.plan import Plan
 from proxy.core.reasons import Reason
 from proxy.core.request.demand import Demand
-from proxy.core.response.body_fold import BodyFold
-from proxy.core.response.stream import Outcome
 from proxy.engine.conclusion import Conclusion
 from proxy.engine.exchange import Arrival, Exchange, ExchangeOutcome, Planned, Requested
-from proxy.engine.headers import uses_operators_key
 from proxy.engine.ports import Ports
 from proxy.engine.suppress import suppress_and_log
-from proxy.errors import ProxyError, UpstreamRejected
-from proxy.ports import Call, Deployment, Principal, Transport
+from proxy.planning.caps import Caps
+from proxy.planning.own_exchanges import OwnEnding, OwnExchanges
+from proxy.ports import Call, Deployment, Principal
 from proxy.tasks import Tasks, spawn
 
-_DAY_S = 86_400.0
-# The provider may count more tokens than we do.
-_COUNTED_MORE = 1.3
 _CLOSING_S = 5.0
 
 
@@ -77,34 +71,6 @@ class Upkeeper(Protocol):
         ...
 
 
-class Caps:
-    """What each team spent on refreshes today, and may not exceed. In this process: each has its own share."""
-
-    def __init__(self, terms: RefreshTerms) -> None:
-        self._terms = terms
-        self._day = -1
-        self._spent: dict[str, int] = {}
-
-    def limit(self, team: str) -> int:
-        """Nano-dollars a day."""
-        return nanos(self._terms.teams.get(team, self._terms.usd_per_day))
-
-    def take(self, team: str, most: int, now: float) -> bool:
-        """Set the most that a refresh can cost aside, where it fits."""
-        day = int(now // _DAY_S)
-        if day != self._day:
-            self._day, self._spent = day, {}
-        spent = self._spent.get(team, 0)
-        if spent + most > self.limit(team):
-            return False
-        self._spent[team] = spent + most
-        return True
-
-    def settle(self, team: str, most: int, cost: int) -> None:
-        """Replace it by what it did cost."""
-        self._spent[team] = max(0, self._spent.get(team, 0) - most) + cost
-
-
 @dataclass(slots=True)
 class _Series:
     """One session's refreshes that are still to come. Only what they need: no plan, no headers that are not sent."""
@@ -126,7 +92,7 @@ class _Series:
 
 
 class KeepAlive:
-    """Implements ``proxy.engine.ports.PrefixRefresher``. ``wait`` sleeps for so many seconds of the clock."""
+    """Implements ``proxy.engine.ports.Follower``. ``wait`` sleeps for so many seconds of the clock."""
 
     def __init__(
         self,
@@ -141,11 +107,9 @@ class KeepAlive:
         self._terms = terms
         self._ports = ports
         self._planner = planner
-        self._conclusion = conclusion
-        self._price_of = price_of
+        self._own = OwnExchanges(ports, conclusion, price_of, Caps(terms))
         self._on_refresh = on_refresh
         self._wait = wait
-        self._caps = Caps(terms)
         self._held: OrderedDict[str, _Series] = OrderedDict()
         self.held_bytes = 0
         self._tasks: Tasks = set()
@@ -170,10 +134,10 @@ class KeepAlive:
         is_complete = exchange.answer.is_accepted and exchange.ending is ExchangeOutcome.COMPLETED
         if not is_complete or planned.was_retried:
             return
-        if self._caps.limit(principal.team) <= 0 or not (self._terms.own_keys or not _is_clients_key(call, principal)):
+        if not self._own.is_allowed(call, principal, own_keys=self._terms.own_keys):
             return
         work = self._planner.refresh_plan(plan, exchange.arrival.now)
-        if work is None or len(work.body) > self._terms.max_bytes or self._price_of(call.deployment) is None:
+        if work is None or len(work.body) > self._terms.max_bytes:
             return
         self.returned(plan.session)
         bare = Plan(b"", b"", plan.mode, Reason.KEEP_ALIVE, session=plan.session)
@@ -225,64 +189,19 @@ class KeepAlive:
 
     async def _refresh(self, series: _Series) -> RefreshOutcome:
         """One exchange, from its reservation to its settlement."""
-        work, call, now = series.work, series.call, self._ports.clock.now()
-        team, price = series.principal.team, self._price_of(call.deployment)
-        has_hour = "1h" in work.prompt.marks.values()
-        most = 0
-        if price is not None:
-            most = worst_case(price, int(work.bill.total * _COUNTED_MORE), 1, long_life=has_hour)
-        if price is None or not self._caps.take(team, most, now):
-            return RefreshOutcome.CAPPED
+        work, now = series.work, self._ports.clock.now()
         exchange = _exchange(series, now)
-        self._ports.meter.began(exchange)
-        try:
-            return await self._exchanged(exchange, replace(call, body=work.body, stream=False, now=now), work)
-        finally:
-            exchange.ending = exchange.ending or ExchangeOutcome.HUNG_UP
-            await self._conclusion.end(exchange)
-            cost_usd = exchange.settlement.cost_usd if exchange.settlement is not None else 0.0
-            self._caps.settle(team, most, nanos(cost_usd))
-
-    async def _exchanged(self, exchange: Exchange, call: Call, work: RefreshPlan) -> RefreshOutcome:
-        try:
-            await self._ports.admission.reserve(exchange)
-        except ProxyError as error:
-            _note_error(exchange, ExchangeOutcome.REFUSED, error)
-            return RefreshOutcome.DENIED
-        try:
-            exchange.attempts += 1
-            await self._send(exchange, call)
-        except ProxyError as error:
-            is_rejected = isinstance(error, UpstreamRejected)
-            _note_error(exchange, ExchangeOutcome.REJECTED if is_rejected else ExchangeOutcome.BROKEN, error)
-            return RefreshOutcome.REFUSED
-        if exchange.ending is not ExchangeOutcome.COMPLETED:
-            return RefreshOutcome.REFUSED
+        call = replace(series.call, body=work.body, stream=False, now=now)
+        has_hour = "1h" in work.prompt.marks.values()
+        ending, _ = await self._own.run(
+            exchange, call, prompt_tokens=work.bill.total, output_tokens=1, has_hour=has_hour
+        )
+        if ending is not OwnEnding.ANSWERED:
+            return RefreshOutcome(ending.value)
         with suppress_and_log("planner.kept"):
             self._planner.kept(work, exchange.arrival.now)
         usage = exchange.answer.outcome.usage
         return RefreshOutcome.MISSED if usage is not None and usage.read < usage.prompt / 2 else RefreshOutcome.READ
-
-    async def _send(self, exchange: Exchange, call: Call) -> None:
-        answer, known = await self._ports.upstreams[call.deployment.transport].open(call), exchange.answer
-        try:
-            known.status = answer.status
-            fold = BodyFold()
-            async for chunk in answer.chunks():
-                if known.first_byte_s is None:
-                    known.first_byte_s = exchange.elapsed_s()
-                fold.feed(chunk)
-                known.sent_bytes += len(chunk)
-            fold.close()
-            known.outcome = Outcome(usage=fold.outcome().usage)
-            exchange.ending = ExchangeOutcome.COMPLETED if known.is_accepted else ExchangeOutcome.REJECTED
-        finally:
-            await answer.aclose()
-
-
-def _note_error(exchange: Exchange, ending: ExchangeOutcome, error: ProxyError) -> None:
-    exchange.ending = ending
-    exchange.answer.status, exchange.answer.error_code = error.status, error.code or ""
 
 
 def _exchange(series: _Series, now: float) -> Exchange:
@@ -295,15 +214,4 @@ def _exchange(series: _Series, now: float) -> Exchange:
         Requested(series.model, demand=Demand(max_output_tokens=1)),
         deployment=series.call.deployment,
         planned=Planned(plan.mode, Reason.KEEP_ALIVE, sent),
-    )
-
-
-def _is_clients_key(call: Call, principal: Principal) -> bool:
-    """Whether the upstream bills the client, not the operator."""
-    if principal.forwards_key or call.forwards_key:
-        return True
-    deployment = call.deployment
-    # litellm takes the operator's keys from the environment.
-    return (
-        not principal.virtual and not uses_operators_key(deployment) and deployment.transport is not Transport.LITELLM
     )

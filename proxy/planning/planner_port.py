@@ -29,6 +29,7 @@ from proxy.core.structured.chat import AssembledChat
 from proxy.core.wire.json_body import Unreadable
 from proxy.engine.suppress import place_of, suppress_and_log
 from proxy.errors import InvalidRequest
+from proxy.planning.compactions import Compactions
 from proxy.planning.layout_state import SharedLayoutStore
 from proxy.planning.structured import StructuredChats
 from proxy.ports import Deployment, PlanRequest, Principal
@@ -55,6 +56,11 @@ class Planning:
         self._state = state
         self._aside = aside or Aside()
         self._advised: set[str] = set()
+
+    @property
+    def compactions(self) -> Compactions | None:
+        """What compacts conversations; None where that is not allowed."""
+        return self._structured.compactions if self._structured is not None else None
 
     def parse(self, body: bytes) -> ParsedBody:
         """The body, parsed with the help of earlier requests."""
@@ -83,6 +89,7 @@ class Planning:
         route = _route(request.deployment, request.principal)
         if request.assembled is not None and self._structured is not None:
             plan = await self._plan_assembled(request.assembled, request, route)
+            plan = replace(plan, source=request.assembled)
         else:
             plan = await self._plan(parsed, route, mode, now)
         if plan.reason is Reason.MARKS_WITHOUT_PROFILE:

@@ -1,7 +1,7 @@
 """Structured context for the live proxy: large work is done beside the event loop, state is touched on it alone."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import Protocol
 
@@ -19,7 +19,9 @@ from proxy.core.wire.json_body import Unreadable
 from proxy.engine.suppress import suppress_and_log
 from proxy.errors import InvalidRequest, MissingContent
 from proxy.planning.arrangement import Arrangement
+from proxy.planning.compactions import CompactionOutcome, Compactions
 from proxy.planning.context_assembler import ContextAssembler
+from proxy.planning.model_facts import ModelFacts
 from proxy.planning.resolved import Resolved
 from proxy.planning.text_store import TextStore
 from proxy.ports import Deployment, Principal
@@ -47,18 +49,9 @@ class AssemblyWatch(Protocol):
         """Messages or panels of a request were edited as the client asked for it; ``edit`` is an ``Edit``."""
         ...
 
-
-Limits = tuple[int | None, int | None]
-"""The most tokens that a model reads and writes, as far as they are known."""
-
-
-@dataclass(frozen=True, slots=True)
-class ModelFacts:
-    """What is known of a deployment's model: its limits, and its price in USD per token, None where nobody knows
-    it."""
-
-    limits: Callable[[Deployment], Limits] = lambda deployment: (None, None)
-    price: Callable[[Deployment], Price | None] = lambda deployment: None
+    def compacted(self, outcome: str) -> None:
+        """What became of a compaction that a client asked for."""
+        ...
 
 
 class StructuredChats:
@@ -71,9 +64,12 @@ class StructuredChats:
         watch: AssemblyWatch | None = None,
         texts: TextStore | None = None,
         facts: ModelFacts | None = None,
+        compactions: Compactions | None = None,
     ) -> None:
-        """``texts`` keeps what clients send in the store; None: it is kept in memory only."""
+        """``texts`` keeps what clients send in the store; None: it is kept in memory only. ``compactions`` compacts
+        conversations; None: that is not allowed."""
         facts = facts or ModelFacts()
+        self.compactions = compactions
         self._limits, self._price_of = facts.limits, facts.price
         self.assembler = assembler
         self._texts = texts
@@ -114,6 +110,8 @@ class StructuredChats:
         if self._watch is not None:
             for reason, count in chat.assembly.skipped.items():
                 self._watch.item_skipped(reason.value, count)
+            if chat.uncompacted is not None and self.compactions is None:
+                self._watch.compacted(CompactionOutcome.DISALLOWED.value)
         return chat
 
     async def aclose(self) -> None:

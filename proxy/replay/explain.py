@@ -50,6 +50,7 @@ MEANINGS: Mapping[str, str] = MappingProxyType(
         Reason.SPLIT: "the order stays as it is, a system text is sent in two parts, and markers are placed",
         Reason.ORDERED: "the context is laid out anew, stable pieces first",
         Reason.KEPT: "the layout of an earlier request is continued",
+        Reason.COMPACTION: "the proxy asks a model for a summary of the oldest part of a conversation",
         Reason.KEEP_ALIVE: "the proxy refreshes a cached prefix while the client pauses",
         Reason.NATURAL_ORDER: "the client's order is already the best",
         Reason.ASSEMBLED_TIERS: "the structured context is assembled in tiers, each of which ends at a marker",

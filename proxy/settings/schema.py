@@ -314,6 +314,18 @@ class LivePanels(Strict):
         return names
 
 
+class Compaction(Strict):
+    """When the oldest part of a conversation makes room for a summary (``proxy.planning.compactor``)."""
+
+    allowed: bool = Field(default=False, description="compact the conversations of clients that ask for it")
+    min_history_tokens: int = Field(default=24_000, ge=1_000, description="the shortest conversation that is compacted")
+    verbatim_tokens: int = Field(default=4_000, ge=0, description="so many of the newest tokens stay beside a summary")
+    summary_tokens: int = Field(default=500, ge=50, le=2_000, description="how long a summary should be at most")
+    keep_exchanges: int = Field(default=2, ge=1, description="so many of the last user messages stay in any case")
+    usd_per_day: Usd = Field(default=1.0, description="the most that the calls may cost a team in a day (UTC)")
+    own_keys: bool = Field(default=False, description="also for clients that send the provider's key")
+
+
 class Structured(Strict):
     """Structured context."""
 
@@ -325,6 +337,7 @@ class Structured(Strict):
     classic: TieredAssembly = TieredAssembly()
     panels: LivePanels = LivePanels()
     detach: Freezing = Freezing()
+    compaction: Compaction = Compaction()
 
 
 class Stratiform(Strict):

@@ -158,6 +158,9 @@ class Metrics:
             "assemblies_total", "Requests with structured context, by how they were assembled.", "assembly"
         )
         self.assembled = self._assembled.count
+        self.compacted = self._event(
+            "compactions_total", "Compactions of conversations, by what became of them.", "outcome"
+        )
         self._skipped = self._counter(
             "assembly_skipped_items_total", "Items of structured context that were not shown.", "reason"
         )

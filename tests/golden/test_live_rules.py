@@ -34,7 +34,7 @@ def test_each_row_says_where_the_rule_comes_from_and_names_a_test_or_the_reason_
 
     assert len(rules) > 30
     for rule, origin, *held in rules:
-        assert origin in ("first", "later", "both", "–"), rule
+        assert origin in ("first", "later", "both", "tiered", "–"), rule
         assert len(held) == 1, rule
         assert "`" in held[0] or held[0].startswith("not applicable: "), rule
 

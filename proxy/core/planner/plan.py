@@ -26,8 +26,8 @@ class Plan:
     conversation, empty where it saw none. ``headers`` are added where the client sends none of that name. The planner
     alone changes ``in_flight``. ``counted`` is called once when the exchange counts, with the reported usage; it gives
     the moves of pieces that the planner does not track itself. ``edits`` says how many messages or panels were edited
-    as a client asked for it, by the reason. ``surprise`` is an error of the proxy's own that was
-    contained.
+    as a client asked for it, by the reason. ``source`` is what the request was assembled from, for whoever has
+    assembled it. ``surprise`` is an error of the proxy's own that was contained.
     """
 
     body: bytes
@@ -44,6 +44,7 @@ class Plan:
     in_flight: InFlight | None = None
     counted: Callable[[Usage | None], Sequence[Moved]] | None = field(default=None, compare=False, repr=False)
     edits: Mapping[Edit, int] = field(default_factory=dict)
+    source: object = field(default=None, compare=False, repr=False)
     surprise: Exception | None = None
 
     @property

@@ -11,6 +11,7 @@ from proxy.core.structured.assembly import Assembly
 from proxy.core.structured.context import StructuredContext
 from proxy.core.structured.conversation import Conversation
 from proxy.core.structured.dialogue import Dialogue
+from proxy.core.structured.history.rules import RuledHistory
 from proxy.core.structured.map_chunks import MapChunks
 from proxy.core.structured.panels.panel import Panel
 
@@ -40,6 +41,11 @@ class AssembledChat:
     is_flat: bool = False
     wants_flat: bool = False
     answers: PanelAnswers | None = None
+
+    @property
+    def uncompacted(self) -> RuledHistory | None:
+        """The conversation without a compaction, where the client wants one."""
+        return self.dialogue.uncompacted
 
     @property
     def conversation(self) -> Conversation:

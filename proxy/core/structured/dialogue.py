@@ -59,13 +59,15 @@ class Dialogue:
     """``conversation`` holds the client's messages that are sent; ``origins`` has for each of them, but for the system
     messages, its index in the client's conversation (``RuledHistory``). ``panels`` are the client's own and frozen
     parts of the conversation, in no order yet. ``board`` is what the session remembers from this request on, None where
-    the request has nothing to remember. ``edits`` counts the messages and panels that were edited, by the reason."""
+    the request has nothing to remember. ``edits`` counts the messages and panels that were edited, by the reason.
+    ``uncompacted`` is the conversation without a compaction, where the client wants one."""
 
     conversation: Conversation
     origins: tuple[int, ...] = ()
     panels: tuple[Panel, ...] = ()
     board: Board | None = None
     edits: Mapping[Edit, int] = field(default_factory=dict)
+    uncompacted: RuledHistory | None = None
 
     @property
     def has_panels(self) -> bool:
@@ -101,14 +103,15 @@ def dialogue_of(
 ) -> Dialogue:
     """The dialogue of a request. ``tokens`` counts a message. Raises InvalidRequest where the form describes messages
     that the request does not have."""
-    compaction = before.compaction if form.compaction else None
-    if not form.has_history and compaction is None:
+    if not (form.has_history or form.compaction):
         return Dialogue(conversation)
     turns = (*conversation.history, *conversation.prompt)
     history = RuledHistory(conversation, tuple(range(len(turns))), {})
     if form.has_history:
         history = ruled(conversation, form.metas)
-    history = compacted(history, compaction, rules.compaction, rules.keep_exchanges)
+    uncompacted = history if form.compaction else None
+    if form.compaction:
+        history = compacted(history, before.compaction, rules.compaction, rules.keep_exchanges)
     terms = detach_terms(form.detach, rules.detach) if form.has_history else None
     chunks: tuple[Panel, ...] = ()
     if terms is not None:
@@ -123,4 +126,4 @@ def dialogue_of(
     if form.has_history:
         progress = Progress.of(conversation, has_thinking=moment.has_thinking)
         board = refreshed(before.board, panels, progress, moment.now_s)
-    return Dialogue(history.conversation, history.origins, panels, board, +edits)
+    return Dialogue(history.conversation, history.origins, panels, board, +edits, uncompacted)

@@ -8,6 +8,7 @@ from proxy.core.layout.tiers import Change
 from proxy.core.response.usage import Usage
 from proxy.core.structured.context import Review
 from proxy.core.structured.history.compaction import Compaction
+from proxy.core.structured.history.compaction_attempts import CompactionAttempts
 from proxy.core.structured.map_chunks import MapChunks
 from proxy.core.structured.panels.board import Board
 from proxy.core.structured.tracking import ContextTracker
@@ -20,20 +21,23 @@ _SLOT_BYTES = 150
 
 @dataclass(slots=True)
 class ContextSession:
-    """The state of one conversation. It holds one text, the review, and of everything else digests and counts.
+    """The state of one conversation. It holds the review and a summary as texts, and of everything else digests and
+    counts.
 
     ``map`` are the chunks of the symbol map. ``board`` is what is known of the panels. ``compaction`` leaves out the
-    oldest part of the conversation; None: nothing is left out. ``aliases`` are the short names of directories that the
-    legend has given, and ``shown`` the paths that were named so far. ``counted`` is the digest of the conversation that
-    was counted last: a retry of it does not count again. ``empty_tiers`` is the sum over all counted requests.
-    ``changes`` are those of the last counted answer; ``last`` is the usage that the provider reported for the last
-    answer, ``total`` the sum of all.
+    oldest part of the conversation, where there is one, ``attempts`` is what came of looks for one, and ``requests`` is
+    how many were answered. ``aliases`` are the short names of directories that the legend has given, and ``shown`` the
+    paths that were named so far. ``counted`` is the digest of the conversation that was counted last: a retry of it
+    does not count again. ``empty_tiers`` is the sum over all counted requests. ``changes`` are those of the last
+    counted answer; ``last`` is the usage that the provider reported for the last answer, ``total`` the sum of all.
     """
 
     tracker: ContextTracker
     map: MapChunks = MapChunks()
     board: Board = Board()
     compaction: Compaction | None = None
+    attempts: CompactionAttempts = CompactionAttempts()
+    requests: int = 0
     review: Review | None = None
     aliases: Mapping[str, str] = field(default_factory=dict)
     shown: set[str] = field(default_factory=set)
@@ -55,6 +59,7 @@ class ContextSession:
     def spent(self, usage: Usage | None) -> None:
         """The provider has reported the usage of an answer; None where it reported nothing."""
         self.last = usage
+        self.requests += 1
         if usage is not None:
             old = self.total
             self.total = Usage(

@@ -17,7 +17,7 @@ from proxy.deployments.price_map import price_for
 from proxy.engine import Conclusion, Engine, Ports
 from proxy.engine.exchange import Exchange, ExchangeOutcome
 from proxy.errors import BudgetExceeded, UpstreamUnavailable
-from proxy.planning.keep_alive import Caps, KeepAlive, RefreshTerms
+from proxy.planning.keep_alive import KeepAlive, RefreshTerms
 from proxy.planning.planner_port import Planning
 from proxy.ports import Answer, Call, Deployment, Transport
 from proxy.telemetry.meter import Meter
@@ -116,7 +116,7 @@ class Scene:
             self.metrics.refreshed,
             self.clock.wait,
         )
-        self.engine = Engine(ports, conclusion=conclusion, refresher=self.refresher if is_on else None)
+        self.engine = Engine(ports, conclusion=conclusion, follower=self.refresher if is_on else None)
         self.turns: list[dict[str, str]] = [{"role": "system", "content": lines(200, "rule")}]
 
     async def __aenter__(self) -> "Scene":
@@ -382,14 +382,3 @@ def test_nothing_is_sent_after_the_end() -> None:
         assert len(scene.refresher) == 0
 
     run(main)
-
-
-def test_a_cap_begins_anew_each_day() -> None:
-    caps = Caps(RefreshTerms(usd_per_day=1e-6, teams={"rich": 1.0}))
-    assert caps.take("poor", 900, 10.0)
-    assert not caps.take("poor", 200, 20.0)
-    caps.settle("poor", 900, 100)
-    assert caps.take("poor", 200, 30.0)
-    assert caps.take("rich", 10**6, 30.0)
-    assert not caps.take("poor", 900, 40.0)
-    assert caps.take("poor", 900, 86_401.0)

@@ -5,7 +5,8 @@ sent, and which rule has changed how many of them. A request that does not ask f
 
 The modules work in this order. ``metas`` is what a client says of its messages. ``shape`` reads what a message is,
 and ``groups`` puts calls together with their results. ``rules`` applies what the client says, has each group mended by
-``repair`` and ``merging``, and counts what was changed. ``compaction`` puts a summary in place of the oldest part; the
-modules beside it find where, and whether that pays. ``freezing`` makes panels of what is old and long, which
-``chunk_text`` writes.
+``repair`` and ``merging``, and counts what was changed. ``compaction`` puts a summary in place of the oldest part:
+``compaction_proposal`` says whether that pays, ``compaction_question`` what a model is asked, and
+``compaction_finding`` what it has found. ``freezing`` makes panels of what is old and long, which ``chunk_text``
+writes.
 """

@@ -32,7 +32,7 @@ class Compaction:
 
 def compaction_of(ruled: RuledHistory, covered: int, known: int, summary: str) -> Compaction:
     """The compaction of a conversation's beginning; both counts are of the client's messages."""
-    return Compaction(covered, known, _digest(turns_of(ruled.conversation), ruled.origins, known), summary)
+    return Compaction(covered, known, digest_of_known(ruled, known), summary)
 
 
 def compacted(
@@ -48,7 +48,7 @@ def compacted(
     conversation, origins = ruled.conversation, ruled.origins
     turns = turns_of(conversation)
     at = place_of(origins, compaction.covered)
-    if at == 0 or _digest(turns, origins, compaction.known) != compaction.digest:
+    if at == 0 or digest_of_known(ruled, compaction.known) != compaction.digest:
         return ruled
     places = [cut for cut in cuts(turns) if cut >= at]
     if len(places) < max(1, keep_exchanges) or places[0] != at:
@@ -73,5 +73,7 @@ def place_of(origins: Sequence[int], count: int) -> int:
     return next((place for place, origin in enumerate(origins) if origin >= count), len(origins))
 
 
-def _digest(turns: Sequence[Turn], origins: Sequence[int], known: int) -> bytes:
-    return digest(*(unmarked(turn.raw) for turn in turns[: place_of(origins, known)]))
+def digest_of_known(ruled: RuledHistory, known: int) -> bytes:
+    """The digest of the client's first so many messages, without markers, as the rules leave them."""
+    turns = turns_of(ruled.conversation)
+    return digest(*(unmarked(turn.raw) for turn in turns[: place_of(ruled.origins, known)]))

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from itertools import accumulate, takewhile
 
 from proxy.core.structured.conversation import Turn
-from proxy.core.structured.history.compaction import Compaction, compacted, compaction_of, turns_of
+from proxy.core.structured.history.compaction import Compaction, compacted, digest_of_known, turns_of
 from proxy.core.structured.history.compaction_finding import CompactionFinding
 from proxy.core.structured.history.compaction_gain import CompactionGain, is_window_full
 from proxy.core.structured.history.compaction_question import CompactionQuestion, question_of
@@ -44,15 +44,27 @@ class CompactionPrices:
 
 
 @dataclass(frozen=True, slots=True)
-class CompactionProposal:
-    """A compaction that would pay, or that is needed. ``ruled`` is the conversation without any compaction. All indices
-    are of the conversation as it is sent now: ``cut_origins`` gives for each place where it may be cut the client's
-    message behind it; ``window`` is where the newest tokens begin that stay beside a summary."""
+class Cut:
+    """A place where a conversation may be cut: an index of it, how many of the client's messages stand in front of it,
+    and how many tokens behind it."""
 
-    ruled: RuledHistory
+    place: int
+    covered: int
+    behind_tokens: int
+
+
+@dataclass(frozen=True, slots=True)
+class CompactionProposal:
+    """A compaction that would pay, or that is needed. It holds no message but those of the question.
+
+    ``known`` and ``digest`` are those of the compaction. ``cuts`` are the places where the conversation may be cut, in
+    their order; ``window`` is where the newest tokens begin that stay beside a summary, as an index of the conversation
+    as it is sent now. ``dropped_bytes`` is how long the messages are that a summary would stand for."""
+
     question: CompactionQuestion
     known: int
-    cut_origins: tuple[tuple[int, int], ...]
+    digest: bytes
+    cuts: tuple[Cut, ...]
     window: int
     dropped_bytes: int
     gain: CompactionGain
@@ -73,8 +85,13 @@ class CompactionProposal:
 
     def _cut(self, limit: int, summary: str) -> Compaction | None:
         """The compaction at the last place that is not behind ``limit``."""
-        origins = [origin for place, origin in self.cut_origins if place <= limit]
-        return compaction_of(self.ruled, origins[-1], self.known, summary) if origins else None
+        possible = [cut for cut in self.cuts if cut.place <= limit]
+        return Compaction(possible[-1].covered, self.known, self.digest, summary) if possible else None
+
+    def left_tokens(self, compaction: Compaction) -> int:
+        """About how many tokens the conversation has with this compaction."""
+        behind = next(cut.behind_tokens for cut in self.cuts if cut.covered == compaction.covered)
+        return behind + (self.gain.summary_tokens if compaction.summary else 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,11 +142,12 @@ def proposal_of(
     is_needed = prices.is_full and gain.dropped_tokens > gain.summary_tokens
     if not (gain.pays or is_needed):
         return None
+    known = _known(sent, ruled, former, question.end)
     return CompactionProposal(
-        ruled=ruled,
         question=question,
-        known=_known(sent, ruled, former, question.end),
-        cut_origins=tuple((place, sent.origins[place]) for place in places),
+        known=known,
+        digest=digest_of_known(ruled, known),
+        cuts=tuple(Cut(place, sent.origins[place], sum(sizes[place:])) for place in places),
         window=window,
         dropped_bytes=sum(len(turns[index].raw) for index in gone),
         gain=gain,

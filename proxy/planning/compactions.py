@@ -1,0 +1,188 @@
+"""Which conversations are compacted: what is asked about them, and what comes of the answers.
+
+The state is that of the sessions with structured context. It is read and changed on the event loop alone; what takes
+long with a large conversation is done beside it, on values that nobody changes.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import StrEnum
+from functools import partial
+from typing import Protocol
+
+from proxy.aside import Aside
+from proxy.core.structured.chat import AssembledChat
+from proxy.core.structured.conversation import Turn
+from proxy.core.structured.history.compaction import Compaction, compacted, turns_of
+from proxy.core.structured.history.compaction_attempts import MOST_FAILURES, CompactionAttempts
+from proxy.core.structured.history.compaction_call import call_body
+from proxy.core.structured.history.compaction_finding import read_finding
+from proxy.core.structured.history.compaction_proposal import (
+    CompactionPrices,
+    CompactionProposal,
+    CompactionRules,
+    history_tokens,
+    proposal_of,
+)
+from proxy.core.structured.history.rules import RuledHistory
+from proxy.core.structured.session import ContextSession
+from proxy.planning.model_facts import ModelFacts
+from proxy.ports import Deployment
+
+Tokens = Callable[[Turn], int]
+Key = tuple[str, str]
+"""The scope and the name of a session."""
+
+# Output costs five times as much as input at every provider with a listed price but a few.
+_OUTPUT_PRICE = 5.0
+
+
+class CompactionOutcome(StrEnum):
+    """What became of a compaction. All but the first two change nothing."""
+
+    SUMMARIZED = "summarized"
+    TRUNCATED = "truncated"
+    """The conversation goes on from its newest topic, without a summary."""
+    UNREADABLE = "unreadable"
+    """The answer was not of the form that was asked for, or nothing followed from it."""
+    OUTDATED = "outdated"
+    """The session was forgotten or compacted meanwhile."""
+    REFUSED = "refused"
+    """The upstream refused the call, or did not answer."""
+    DENIED = "denied"
+    """The team's budget or rate limit leaves no room for it."""
+    CAPPED = "capped"
+    """It could have passed the team's cap of the day."""
+    DISALLOWED = "disallowed"
+    """A client asked for it, and the operator does not allow it."""
+
+
+class Sessions(Protocol):
+    """The part of the assembler that knows the sessions."""
+
+    def known(self, scope: str, name: str) -> ContextSession | None:
+        """The state of a conversation; None where there is none any more."""
+        ...
+
+    def grown(self, scope: str, name: str) -> None:
+        """The state of a conversation that there is has grown."""
+        ...
+
+    def token_counts(self) -> Tokens:
+        """A function that counts the tokens of a message; another thread may call it."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class CompactionWork:
+    """A call that shall be made. ``key`` names the session, whose compaction was ``former``; the conversation has
+    ``tokens`` as it is sent now."""
+
+    key: Key
+    former: Compaction | None
+    proposal: CompactionProposal
+    tokens: int
+    body: bytes
+
+    @property
+    def prompt_tokens(self) -> int:
+        """About how many tokens the call has."""
+        return self.proposal.question.prompt_tokens
+
+    @property
+    def output_tokens(self) -> int:
+        """How many tokens its answer may have."""
+        return self.proposal.question.output_tokens
+
+
+class Compactions:
+    """Decides which conversations are compacted, and remembers what came of it."""
+
+    def __init__(
+        self, sessions: Sessions, rules: CompactionRules, facts: ModelFacts, aside: Aside | None = None
+    ) -> None:
+        self._sessions = sessions
+        self._rules = rules
+        self._facts = facts
+        self._aside = aside or Aside()
+
+    async def plan(self, chat: AssembledChat, deployment: Deployment, prompt_tokens: int) -> CompactionWork | None:
+        """The call that shall be made for a conversation behind its last answer, whose request had ``prompt_tokens``;
+        None where there shall be none."""
+        key, history = (chat.scope, chat.session), chat.uncompacted
+        session = self._sessions.known(*key)
+        if session is None or history is None or session.attempts.failures >= MOST_FAILURES:
+            return None
+        size = sum(len(turn.raw) for turn in turns_of(history.conversation))
+        # A token has one byte at least.
+        if size < self._rules.terms.min_history_tokens:
+            return None
+        former, prices = session.compaction, self._prices(deployment, session.requests, prompt_tokens)
+        tokens = self._sessions.token_counts()
+        work = partial(_looked, history, former, session.attempts, tokens, self._rules, prices)
+        look = await self._aside.run_large(size, work)
+        if look.proposal is None:
+            session.attempts = session.attempts.declined(look.tokens) if look.was_due else session.attempts
+            return None
+        body = call_body(chat.sent.members, deployment.model, look.proposal.question, deployment.profile.name)
+        return CompactionWork(key, former, look.proposal, look.tokens, body)
+
+    def answered(self, work: CompactionWork, answer: str) -> CompactionOutcome:
+        """A model has answered: the conversation is compacted from now on, or nothing has changed."""
+        proposal = work.proposal
+        finding = read_finding(answer, len(proposal.question.starts))
+        made = proposal.outcome(finding) if finding is not None else None
+        session = self._sessions.known(*work.key)
+        if session is None or session.compaction != work.former:
+            return CompactionOutcome.OUTDATED
+        if made is None:
+            session.attempts = session.attempts.failed(work.tokens)
+            return CompactionOutcome.UNREADABLE
+        session.compaction = made
+        session.attempts = session.attempts.succeeded(proposal.left_tokens(made))
+        # Turns are named by their places, which are others from now on.
+        session.tracker.purge_history()
+        self._sessions.grown(*work.key)
+        return CompactionOutcome.SUMMARIZED if made.summary else CompactionOutcome.TRUNCATED
+
+    def failed(self, key: Key, tokens: int = 0) -> None:
+        """A look at a conversation of so many tokens, or the call for it, has failed."""
+        session = self._sessions.known(*key)
+        if session is not None:
+            session.attempts = session.attempts.failed(tokens)
+
+    def put_off(self, work: CompactionWork) -> None:
+        """The call was not allowed to cost anything."""
+        session = self._sessions.known(*work.key)
+        if session is not None:
+            session.attempts = session.attempts.put_off(work.tokens)
+
+    def _prices(self, deployment: Deployment, requests: int, prompt_tokens: int) -> CompactionPrices:
+        profile, price = deployment.profile, self._facts.price(deployment)
+        output = price.output / price.input if price is not None and price.input else _OUTPUT_PRICE
+        most, _ = self._facts.limits(deployment)
+        return CompactionPrices(profile.read, profile.write, output, requests, prompt_tokens, most)
+
+
+@dataclass(frozen=True, slots=True)
+class _Look:
+    """``was_due``: the conversation was long enough, and had grown enough since it was last looked at."""
+
+    tokens: int
+    was_due: bool
+    proposal: CompactionProposal | None = None
+
+
+def _looked(
+    history: RuledHistory,
+    former: Compaction | None,
+    attempts: CompactionAttempts,
+    tokens: Tokens,
+    rules: CompactionRules,
+    prices: CompactionPrices,
+) -> _Look:
+    terms = rules.terms
+    total = history_tokens(compacted(history, former, rules.texts, terms.keep_exchanges), tokens)
+    if total < terms.min_history_tokens or not attempts.allow(total, is_full=prices.is_full):
+        return _Look(total, was_due=False)
+    return _Look(total, was_due=True, proposal=proposal_of(history, former, tokens, rules, prices))

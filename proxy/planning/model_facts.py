@@ -1,0 +1,19 @@
+"""What is known of the models behind deployments."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from proxy.core.money.prices import Price
+from proxy.ports import Deployment
+
+Limits = tuple[int | None, int | None]
+"""The most tokens that a model reads and writes, as far as they are known."""
+
+
+@dataclass(frozen=True, slots=True)
+class ModelFacts:
+    """What is known of a deployment's model: its limits, and its price in USD per token, None where nobody knows
+    it."""
+
+    limits: Callable[[Deployment], Limits] = lambda deployment: (None, None)
+    price: Callable[[Deployment], Price | None] = lambda deployment: None

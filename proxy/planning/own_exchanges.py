@@ -1,0 +1,128 @@
+"""Exchanges that the proxy begins itself: refreshes of prefixes, and compactions.
+
+Such an exchange is reserved, sent, priced, written into the ledger and counted like any other, and paid by the team for
+whose sake it is made.
+"""
+
+from collections.abc import Callable
+from enum import StrEnum
+
+from proxy.core.money.budget import nanos, worst_case
+from proxy.core.money.prices import Price
+from proxy.core.response.body_fold import MAX_BODY_BYTES, BodyFold
+from proxy.core.response.stream import Outcome
+from proxy.engine.conclusion import Conclusion
+from proxy.engine.exchange import Exchange, ExchangeOutcome
+from proxy.engine.headers import uses_operators_key
+from proxy.engine.ports import Ports
+from proxy.errors import ProxyError, UpstreamRejected
+from proxy.planning.caps import Caps
+from proxy.ports import Call, Deployment, Principal, Transport
+
+# The provider may count more tokens than we do.
+_COUNTED_MORE = 1.3
+
+
+class OwnEnding(StrEnum):
+    """How such an exchange ended."""
+
+    ANSWERED = "answered"
+    REFUSED = "refused"
+    """The upstream refused it, or did not answer."""
+    DENIED = "denied"
+    """The team's budget or rate limit leaves no room for it."""
+    CAPPED = "capped"
+    """It could have passed the team's cap of the day."""
+
+
+class OwnExchanges:
+    """Runs them, within the ``caps`` of the teams."""
+
+    def __init__(
+        self, ports: Ports, conclusion: Conclusion, price_of: Callable[[Deployment], Price | None], caps: Caps
+    ) -> None:
+        self._ports = ports
+        self._conclusion = conclusion
+        self._price_of = price_of
+        self._caps = caps
+
+    def is_allowed(self, call: Call, principal: Principal, *, own_keys: bool) -> bool:
+        """Whether any such call may be made for this client: its team has a cap, the price is known, and the operator
+        pays, or ``own_keys`` are allowed."""
+        return (
+            self._caps.limit(principal.team) > 0
+            and (own_keys or not _is_clients_key(call, principal))
+            and self._price_of(call.deployment) is not None
+        )
+
+    async def run(
+        self, exchange: Exchange, call: Call, *, prompt_tokens: int, output_tokens: int, has_hour: bool = False
+    ) -> tuple[OwnEnding, bytes]:
+        """One exchange, from its reservation to its settlement, and the body of the answer (its beginning, where it is
+        very long). The tokens are what it takes at most, by our own count; ``has_hour``: some may be written at the
+        longer life."""
+        team, price = exchange.admitted.team, self._price_of(call.deployment)
+        most = 0
+        if price is not None:
+            most = worst_case(price, int(prompt_tokens * _COUNTED_MORE), output_tokens, long_life=has_hour)
+        if price is None or not self._caps.take(team, most, exchange.arrival.now):
+            return OwnEnding.CAPPED, b""
+        self._ports.meter.began(exchange)
+        try:
+            return await self._reserved(exchange, call)
+        finally:
+            exchange.ending = exchange.ending or ExchangeOutcome.HUNG_UP
+            await self._conclusion.end(exchange)
+            cost_usd = exchange.settlement.cost_usd if exchange.settlement is not None else 0.0
+            self._caps.settle(team, most, nanos(cost_usd))
+
+    async def _reserved(self, exchange: Exchange, call: Call) -> tuple[OwnEnding, bytes]:
+        try:
+            await self._ports.admission.reserve(exchange)
+        except ProxyError as error:
+            _note_error(exchange, ExchangeOutcome.REFUSED, error)
+            return OwnEnding.DENIED, b""
+        try:
+            exchange.attempts += 1
+            body = await self._sent(exchange, call)
+        except ProxyError as error:
+            is_rejected = isinstance(error, UpstreamRejected)
+            _note_error(exchange, ExchangeOutcome.REJECTED if is_rejected else ExchangeOutcome.BROKEN, error)
+            return OwnEnding.REFUSED, b""
+        if exchange.ending is not ExchangeOutcome.COMPLETED:
+            return OwnEnding.REFUSED, b""
+        return OwnEnding.ANSWERED, body
+
+    async def _sent(self, exchange: Exchange, call: Call) -> bytes:
+        answer, known = await self._ports.upstreams[call.deployment.transport].open(call), exchange.answer
+        try:
+            known.status = answer.status
+            fold, body = BodyFold(), bytearray()
+            async for chunk in answer.chunks():
+                if known.first_byte_s is None:
+                    known.first_byte_s = exchange.elapsed_s()
+                fold.feed(chunk)
+                known.sent_bytes += len(chunk)
+                body += chunk[: MAX_BODY_BYTES - len(body)]
+            fold.close()
+            known.outcome = Outcome(usage=fold.outcome().usage)
+            exchange.ending = ExchangeOutcome.COMPLETED if known.is_accepted else ExchangeOutcome.REJECTED
+        finally:
+            await answer.aclose()
+        return bytes(body)
+
+
+def _note_error(exchange: Exchange, ending: ExchangeOutcome, error: ProxyError) -> None:
+    exchange.ending = ending
+    exchange.answer.status, exchange.answer.error_code = error.status, error.code or ""
+
+
+def _is_clients_key(call: Call, principal: Principal) -> bool:
+    """Whether the upstream bills the client, not the operator."""
+    if principal.forwards_key or call.forwards_key:
+        return True
+    deployment = call.deployment
+    # litellm takes the operator's keys from the environment.
+    return (
+        not principal.virtual and not uses_operators_key(deployment) and deployment.transport is not Transport.LITELLM
+    )

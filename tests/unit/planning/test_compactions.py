@@ -1,0 +1,128 @@
+"""Which conversations are looked at, and what is remembered of the answers."""
+
+from dataclasses import replace
+
+import pytest
+
+from proxy.app.context_texts import load_context_texts
+from proxy.core.providers import NONE
+from proxy.core.request.tokens import bytes_over_four
+from proxy.core.structured.context import StructuredContext
+from proxy.core.structured.history.compaction_proposal import CompactionRules
+from proxy.core.structured.tracking import HistoryItem
+from proxy.planning.compactions import Compactions, CompactionWork
+from proxy.planning.context_assembler import ContextAssembler
+from proxy.planning.model_facts import ModelFacts
+from tests.compactions import TEXTS
+from tests.unit.planning.test_compactor import GOOD, TERMS, Scene, run
+
+
+async def planned(scene: Scene, exchanges: int = 30, prompt_tokens: int = 2_000) -> CompactionWork | None:
+    return await scene.compactions.plan(scene.chat(exchanges), scene.deployment, prompt_tokens)
+
+
+def test_what_does_not_pay_is_not_asked_again_before_the_conversation_has_grown() -> None:
+    async def main() -> None:
+        scene = Scene()
+        cached = replace(NONE, name="cached", read=0.001, write=1.25)
+        scene.deployment = replace(scene.deployment, profile=cached)
+        await scene.ask()
+        session = scene.assembler.session("key", "talk")
+        assert session.attempts.declined_tokens > 1_000
+        scene.deployment = replace(scene.deployment, profile=NONE)
+        await scene.ask(31)
+        assert scene.upstream.calls == []
+        await scene.ask(34)
+        assert scene.count("summarized") == 1
+
+    run(main)
+
+
+def test_an_answer_for_a_session_that_was_forgotten_is_forgotten_too() -> None:
+    async def main() -> None:
+        scene = Scene()
+        chat = scene.chat(30)
+        work = await scene.compactions.plan(chat, scene.deployment, 2_000)
+        assert work is not None
+        other = ContextAssembler(load_context_texts(), bytes_over_four)
+        facts = ModelFacts(lambda of: (None, None), lambda of: None)
+        elsewhere = Compactions(other, CompactionRules(TERMS, TEXTS), facts)
+        assert elsewhere.answered(work, GOOD) == "outdated"
+        assert other.known(chat.scope, chat.session) is None
+        elsewhere.failed(work.key)
+        elsewhere.put_off(work)
+
+    run(main)
+
+
+def test_of_two_answers_for_one_conversation_the_first_counts() -> None:
+    async def main() -> None:
+        scene = Scene()
+        work = await scene.compactions.plan(scene.chat(30), scene.deployment, 2_000)
+        assert work is not None
+        assert scene.compactions.answered(work, GOOD) == "summarized"
+        assert scene.compactions.answered(work, GOOD.replace("counted", "slept")) == "outdated"
+
+    run(main)
+
+
+def test_a_nearly_full_window_is_no_matter_of_price() -> None:
+    async def main() -> None:
+        scene = Scene(profile=replace(NONE, name="cached", read=0.001, write=1.25))
+        scene.compactions = Compactions(
+            scene.assembler, CompactionRules(TERMS, TEXTS), ModelFacts(lambda of: (10_000, None), lambda of: None)
+        )
+        assert await planned(scene, prompt_tokens=8_499) is None
+        assert await planned(scene, prompt_tokens=8_500) is not None
+
+    run(main)
+
+
+def test_after_a_success_the_conversation_has_to_grow_by_a_tenth_of_what_is_left() -> None:
+    async def main() -> None:
+        scene = Scene()
+        work = await planned(scene)
+        assert work is not None
+        scene.compactions.answered(work, GOOD)
+        left = scene.assembler.session("key", "talk").attempts.tried_tokens
+        assert 0 < left < work.tokens
+        assert await planned(scene) is None
+
+    run(main)
+
+
+def test_the_tiers_forget_the_turns_whose_places_are_others_now() -> None:
+    async def main() -> None:
+        scene = Scene()
+        work = await planned(scene)
+        assert work is not None
+        tracker = scene.assembler.session("key", "talk").tracker
+        tracker.settle(StructuredContext(), [HistoryItem(b"turn", 100, starts_group=True)])
+        assert len(tracker.purge_history()) == 1
+        tracker.settle(StructuredContext(), [HistoryItem(b"turn", 100, starts_group=True)])
+        scene.compactions.answered(work, GOOD)
+        assert tracker.purge_history() == []
+
+    run(main)
+
+
+@pytest.mark.parametrize("exchanges", [0, 1, 2])
+def test_what_cannot_have_so_many_tokens_is_not_even_counted(exchanges: int) -> None:
+    async def main() -> None:
+        scene = Scene()
+        assert await planned(scene, exchanges) is None
+        assert scene.assembler.session("key", "talk").attempts.declined_tokens == 0
+
+    run(main)
+
+
+def test_the_summary_counts_among_what_the_session_takes() -> None:
+    async def main() -> None:
+        scene = Scene()
+        work = await planned(scene)
+        assert work is not None
+        before = scene.assembler.session("key", "talk").bytes
+        scene.compactions.answered(work, GOOD.replace("They counted.", "x" * 3_000))
+        assert scene.assembler.session("key", "talk").bytes >= before + 3_000
+
+    run(main)

@@ -1,0 +1,93 @@
+"""Calls that the proxy makes itself are exchanges like any other."""
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from proxy.core.modes import Mode
+from proxy.core.planner.plan import Plan
+from proxy.core.reasons import Reason
+from proxy.core.request.demand import Demand
+from proxy.core.response.body_fold import MAX_BODY_BYTES
+from proxy.engine.exchange import Arrival, Exchange, ExchangeOutcome, Planned, Requested
+from proxy.planning.compactor import CompactorTerms
+from proxy.planning.own_exchanges import OwnEnding
+from proxy.ports import Call, Principal, Transport
+from tests.unit.planning.test_compactor import Said, Scene, run
+from tests.unit.telemetry.test_metrics import value
+
+
+def call_of(scene: Scene) -> Call:
+    return Call(scene.deployment, "POST", "/chat/completions", [], b"{}", stream=False, now=1e9)
+
+
+def exchange_of(scene: Scene) -> Exchange:
+    return Exchange(
+        Arrival("POST", "/chat/completions", 1e9, size=100, is_chat=True),
+        Principal(scope="key", team="red", virtual=True),
+        Requested("m", demand=Demand(max_output_tokens=10)),
+        deployment=scene.deployment,
+        planned=Planned(Mode.TIER, Reason.COMPACTION, Plan(b"{}", b"{}", Mode.TIER, Reason.COMPACTION)),
+    )
+
+
+@pytest.mark.parametrize(
+    ("principal", "deployment", "is_allowed"),
+    [
+        ({"virtual": True}, {}, True),
+        ({"virtual": True, "forwards_key": True}, {}, False),
+        ({}, {}, True),
+        ({}, {"api_key": None}, False),
+        ({}, {"api_key": None, "transport": Transport.LITELLM}, True),
+    ],
+)
+def test_who_pays_the_provider_decides_whether_a_call_is_made(
+    principal: dict[str, Any], deployment: dict[str, Any], *, is_allowed: bool
+) -> None:
+    scene = Scene(**deployment)
+    whom = Principal(scope="key", team="red", **principal)
+    assert scene.own.is_allowed(call_of(scene), whom, own_keys=False) is is_allowed
+    assert scene.own.is_allowed(call_of(scene), whom, own_keys=True)
+
+
+def test_of_a_very_long_answer_the_beginning_is_kept() -> None:
+    class Endless(Said):
+        async def chunks(self):  # type: ignore[no-untyped-def]
+            for _ in range(40):
+                yield b"x" * 100_000
+
+    async def main() -> None:
+        scene = Scene()
+
+        async def answer() -> Said:
+            return Endless("")
+
+        scene.upstream.answer = answer
+        ending, body = await scene.own.run(exchange_of(scene), call_of(scene), prompt_tokens=10, output_tokens=10)
+        assert (ending, len(body)) == (OwnEnding.ANSWERED, MAX_BODY_BYTES)
+
+    run(main)
+
+
+def test_a_call_that_is_cut_off_is_settled() -> None:
+    async def main() -> None:
+        scene, begun = Scene(CompactorTerms(usd_per_day=1.0)), asyncio.Event()
+
+        async def hangs() -> Said:
+            begun.set()
+            await asyncio.Event().wait()
+            raise AssertionError
+
+        scene.upstream.answer = hangs
+        exchange = exchange_of(scene)
+        task = asyncio.create_task(scene.own.run(exchange, call_of(scene), prompt_tokens=10, output_tokens=10))
+        await begun.wait()
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        assert exchange.ending is ExchangeOutcome.HUNG_UP
+        assert scene.settled == [exchange]
+        assert value(scene.metrics, "in_flight") == 0
+
+    run(main)
