@@ -189,14 +189,11 @@ class _Check:
         at, left = len(self._messages), len(self._expected)
         pieces: list[Piece] = []
         while at > self._start:
-            message = self._messages[at - 1]
-            if left and same(message, self._expected[left - 1].message):
+            ours = piece_before(self._messages, at, has_context=self._has_context)
+            if self._is_clients(at, left, ours):
                 at, left = at - 1, left - 1
                 pieces.append(Piece(Sort.CLIENT, at, at + 1, left))
                 continue
-            ours = (
-                piece_before(self._messages[:at], at, has_context=self._has_context) if at - 1 >= self._start else None
-            )
             if ours is not None and ours.start >= self._start:
                 pieces.append(ours)
                 at = ours.start
@@ -205,6 +202,15 @@ class _Check:
             at -= 1
         self._pieces = pieces[::-1]
         self._uncovered = [*self._expected[:left], *self._uncovered]
+
+    def _is_clients(self, at: int, left: int, ours: Piece | None) -> bool:
+        """Whether the message in front of ``at`` is the expected one. The short answer to a message of context may be
+        the same as one of the client's."""
+        if not left or not same(self._messages[at - 1], self._expected[left - 1].message):
+            return False
+        if ours is None or ours.sort is not Sort.CONTEXT:
+            return True
+        return left > 1 and same(self._messages[at - 2], self._expected[left - 2].message)
 
     def _misplaced(self, at: int, left: int, pieces: list[Piece]) -> int:
         """Notes a message that is not the expected one. What is left of the expected messages in front of it."""
@@ -373,19 +379,21 @@ class _Check:
             self.report.add(Rule.PLACE, piece.path, "it stands within the conversation")
         if roles[1] in ("tool", "function"):
             self.report.add(Rule.TOOL_PAIR, piece.path, "it parts a call from its result")
-        if roles[0] == "user" and roles[1] == "assistant" and before and after and not self._parted(before, after):
+        if roles == ("user", "assistant") and not self._parted(before, after):
             self.report.add(Rule.EXCHANGE, piece.path, "it stands between a user's turn and its answer")
         last_user = max((at for at, each in enumerate(self._expected) if role_of(each.message) == "user"), default=None)
         if front is None or last_user is None or front.at < last_user:
             if after is None and before is not None:
                 self.report.add(Rule.TAIL, piece.path, "it stands behind the last message")
-        elif roles[0] not in ("tool", "function") or _thinks(self._original):
+        elif not (roles[0] in ("tool", "function") or self._parted(before, after)) or _thinks(self._original):
             self.report.add(Rule.TAIL, piece.path, "behind the last user message only results may have it behind them")
 
-    def _parted(self, before: Expected, after: Expected) -> bool:
+    def _parted(self, before: Expected | None, after: Expected | None) -> bool:
         """Whether a message stood between them in the client's conversation in front of which, or behind which, a panel
-        may stand."""
-        between = self._turns[before.origin + 1 : after.origin] if before.origin >= 0 else []
+        may stand. Without ``after`` it stood at the end."""
+        if before is None or before.origin < 0:
+            return False
+        between = self._turns[before.origin + 1 : len(self._turns) if after is None else after.origin]
         return any(role_of(turn) in ("user", "tool") for turn in between)
 
     def _check_datetimes(self) -> None:
@@ -403,7 +411,7 @@ class _Check:
             if behind is None or behind.sort is not Sort.CLIENT or role_of(self._messages[behind.start]) != "user":
                 self.report.add(Rule.DATETIME, piece.path, "it stands in front of something else than a user's message")
         last = self._pieces[-1] if self._pieces else None
-        if last is None or last.sort is not Sort.CLIENT or role_of(self._messages[last.start]) != "user":
+        if last is None or last.sort is not Sort.CLIENT or not self._turns or role_of(self._turns[-1]) != "user":
             return
         before = self._pieces[-2] if len(self._pieces) > 1 else None
         if before is not None and before.sort is Sort.DATETIME:

@@ -213,9 +213,9 @@ def _shortened(draw: st.DrawFn, leaves: list[Message], has_summaries: bool) -> t
 
 @cache
 @st.composite
-def live_sessions(draw: st.DrawFn, most: int = 8) -> list[Body]:
+def live_sessions(draw: st.DrawFn, most: int = 8, *, is_rewritten: bool = False) -> list[Body]:
     """The bodies of one session, as a client sends them one after another: the conversation grows, panels change, come
-    and go, and a request is sometimes sent again."""
+    and go, and a request is sometimes sent again. ``is_rewritten``: earlier parts of the conversation change, too."""
     talk = draw(stretches(1, 5))
     leading = draw(systems())
     more = draw(parameters())
@@ -223,7 +223,13 @@ def live_sessions(draw: st.DrawFn, most: int = 8) -> list[Body]:
     shown: dict[str, str] = {}
     session: list[Body] = []
     for number in range(len(talk)):
-        whole = LiveChat(tuple(leading), talk[:number]).original()
+        if is_rewritten and number and draw(st.booleans()):
+            at = draw(st.integers(0, number - 1))
+            others = draw(st.sampled_from([(), (draw(exchanges(50 + number)),), (talk[at], talk[at])]))
+            earlier = (*talk[:at], *others, *talk[at + 1 : number])
+        else:
+            earlier = talk[:number]
+        whole = LiveChat(tuple(leading), earlier).original()
         for end in _requests(talk[number]):
             if len(session) == most or draw(st.integers(0, 5)) == 0:
                 continue
