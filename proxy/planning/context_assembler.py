@@ -36,7 +36,6 @@ from proxy.core.structured.history.metas import DetachTerms
 from proxy.core.structured.map_chunks import MapChunks
 from proxy.core.structured.markers import marks_beside_messages, unmarked, without_marks
 from proxy.core.structured.panels.board import Board
-from proxy.core.structured.panels.inlay import NAME as INLAID
 from proxy.core.structured.panels.inlay import Inlay
 from proxy.core.structured.panels.moving import moving
 from proxy.core.structured.panels.pairs import panel_text
@@ -309,7 +308,12 @@ class ContextAssembler:
     def _ordered(self, chat: AssembledChat, profile: CacheProfile, *, is_chronological: bool) -> AssembledChat:
         inlay = self._inlay(chat.dialogue, profile, is_chronological=is_chronological)
         assembly = self._assembly(chat.context, chat.conversation, chat.map, inlay)
-        return replace(chat, assembly=assembly, body=_body(chat.sent, assembly, profile), order=inlay.order)
+        return replace(
+            chat,
+            assembly=assembly,
+            body=_body(chat.sent, assembly, profile if inlay.order else None),
+            order=inlay.order,
+        )
 
     def _inlay(self, dialogue: Dialogue, profile: CacheProfile, *, is_chronological: bool) -> Inlay:
         repeat = system_text(dialogue.conversation) if profile.name in self._options.repeats_for else ""
@@ -330,7 +334,12 @@ class ContextAssembler:
         assembly = tiered_assembly(
             chat.context, chat.conversation, placement, words, dialect, slots=max(1, slots), inlay=inlay
         )
-        sent = replace(chat, assembly=assembly, body=_body(chat.sent, assembly, profile), order=inlay.order)
+        sent = replace(
+            chat,
+            assembly=assembly,
+            body=_body(chat.sent, assembly, profile if inlay.order else None),
+            order=inlay.order,
+        )
         return Arrangement(
             kind="tiered",
             body=sent.body,
@@ -446,9 +455,10 @@ def _name_of(conversation: Conversation) -> str:
 
 
 def _body(sent: ParsedBody, assembly: Assembly, profile: CacheProfile | None = None) -> bytes:
-    """The body with these messages; at an upstream that wants tools declared, with the tool of the panels."""
+    """The body with these messages. A ``profile`` is given where panels are shown: an upstream that wants tools
+    declared gets the tool of the panels, too. Without a panel nobody would answer a call of it."""
     changes: dict[str, bytes | None] = {"messages": assembly.body(), SECTION: None}
-    if profile is not None and profile.declares_tools and any(block.name == INLAID for block in assembly.blocks):
+    if profile is not None and profile.declares_tools:
         tools = with_declaration(sent.members.get("tools"))
         changes |= {"tools": tools} if tools is not None else {}
     return splice(sent.body, sent.members, changes, sent.span)

@@ -65,6 +65,14 @@ def test_the_tool_is_declared_where_the_provider_wants_tools_declared(start: Sta
     assert names == [["dynamic_panel"], ["dynamic_panel", "own"], []]
 
 
+def test_the_tool_is_not_declared_where_no_panel_is_shown_any_longer(start: Start) -> None:
+    provider = scripted()
+    proxy = start(provider)
+    ask(proxy, {"session": "t", "panels": [TODO]})
+    ask(proxy, {"session": "t", "panels": []}, "q", "a", "r")
+    assert ["tools" in body for body in bodies(provider)] == [True, False]
+
+
 def test_under_the_tiers_panels_stand_in_their_original_order(start: Start) -> None:
     provider = scripted()
     proxy = start(provider, planner=planner_of("classic"))

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from math import inf, nextafter
 from sys import getsizeof
 
+from proxy.core.digest import digest as digest_of
 from proxy.core.structured.panels.costs import EmittedPanel, PanelCosts, counted
 from proxy.core.structured.panels.panel import Panel
 from proxy.core.structured.panels.placing import COLD_S, EVERYTHING, PanelMemory, Place, first_broken, put
@@ -63,7 +64,7 @@ def refreshed(board: Board, panels: Sequence[Panel], progress: Progress, now_s: 
     """
     known = _Whereabouts(progress)
     shown = [panel for panel in panels if panel.is_shown]
-    digests = {panel.id: panel.digest for panel in shown}
+    digests = _digests(shown)
     last_s = max((board.panels[key].stamp_s for key in digests if key in board.panels), default=-inf)
     stamp_s = now_s if now_s > last_s else nextafter(last_s, inf)
     old = {key: replace(memory, place=known.place(memory.place)) for key, memory in board.panels.items()}
@@ -78,6 +79,18 @@ def refreshed(board: Board, panels: Sequence[Panel], progress: Progress, now_s: 
     prompts = known.prompts(board.prompts)
     _remember_prompt(prompts, board, shown, progress, now_s)
     return Board(memories, prompts, is_begun=True, last_s=max(now_s, board.last_s), costs=board.costs)
+
+
+def _digests(shown: Iterable[Panel]) -> dict[str, bytes]:
+    """What each panel shows, by its id. A frozen part of the conversation changes with each part in front of it, so
+    that all of them keep their order."""
+    found: dict[str, bytes] = {}
+    before = b""
+    for panel in shown:
+        found[panel.id] = panel.digest
+        if panel.is_frozen:
+            found[panel.id] = before = digest_of(before, panel.digest) if before else panel.digest
+    return found
 
 
 def _seen_again(before: PanelMemory | None, digest: bytes, stamp_s: float) -> PanelMemory:

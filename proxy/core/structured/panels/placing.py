@@ -84,8 +84,9 @@ def first_broken(
 def put(
     memories: Mapping[str, PanelMemory], moved: Iterable[Panel], place: Place | None, now_s: float
 ) -> dict[str, PanelMemory]:
-    """The memories with the ``moved`` panels at this place, behind those that stand there already."""
-    order = sorted(moved, key=lambda panel: -weight(panel, memories[panel.id]))
+    """The memories with the ``moved`` panels at this place, behind those that stand there already. Frozen parts of the
+    conversation come first, and keep their order."""
+    order = sorted(moved, key=lambda panel: (0, 0.0) if panel.is_frozen else (1, -weight(panel, memories[panel.id])))
     movers = {panel.id for panel in order}
     standing = [memory.rank for key, memory in memories.items() if key not in movers and memory.place == place]
     first = max(standing, default=-1) + 1

@@ -76,6 +76,22 @@ def test_a_frozen_part_stands_in_front_even_when_it_changes() -> None:
     assert (changed.digest, changed.stamp_s, changed.place) == (a_panel("2").digest, 300.0, None)
 
 
+def test_frozen_parts_keep_their_order_when_one_of_them_changes() -> None:
+    def parts(*contents: str) -> list[Panel]:
+        return [a_panel(content, f"history_{number}") for number, content in enumerate(contents, 1)]
+
+    def order(board: Board) -> list[str]:
+        return sorted(board.panels, key=lambda key: board.panels[key].position)
+
+    first = refreshed(Board(), [*parts("one", "two" * 9, "three" * 99), a_panel()], progress("u0"), 100)
+    second = refreshed(first, [*parts("eins", "two" * 9, "three" * 99), a_panel()], progress("u0 a0 u1"), 200)
+    third = refreshed(second, [*parts("eins", "two" * 9, "drei"), a_panel()], progress("u0 a0 u1"), 300)
+
+    assert order(first)[:3] == order(second)[:3] == order(third)[:3] == ["history_1", "history_2", "history_3"]
+    assert [second.panels[f"history_{n}"].stamp_s for n in (1, 2, 3)] == [200.0] * 3
+    assert [third.panels[f"history_{n}"].stamp_s for n in (1, 2, 3)] == [200.0, 200.0, 300.0]
+
+
 def test_the_conversation_is_not_remembered_and_what_is_not_sent_is_forgotten() -> None:
     first = refreshed(Board(), [a_panel(name="chat"), a_panel(), a_panel(name="B")], progress("u0"), 100)
     assert set(first.panels) == {"A", "B"}
