@@ -1,19 +1,14 @@
 """Calls of live panels by the model, with the real SDK: the client gets one answer, and pays for what was used."""
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
 
 import openai
-import orjson
 import pytest
 
-from proxy.core.request.parsed_body import ParsedBody
-from proxy.core.structured.chat import AssembledChat
 from proxy.engine.exchange import ExchangeOutcome
-from proxy.ports import Planner
 from proxy.testing import OpenDoor
-from tests.e2e.conftest import Proxy, Start, real_planner
+from tests.e2e.conftest import Proxy, Start
 from tests.e2e.provider import DONE, Scripted, chunk, completion, event, replies, streams
 
 TEXT = "src/a.py\n  1 error"
@@ -23,29 +18,13 @@ THEIRS = {"id": "call_2", "type": "function", "function": {"name": "grep", "argu
 TOOLS = [{"type": "function", "function": {"name": "grep", "parameters": {"type": "object", "properties": {}}}}]
 
 
-class PanelPlanner:
-    """A planner that knows the panels of a request, and leaves them out of the prompt."""
-
-    def __init__(self, planner: Planner) -> None:
-        self._planner = planner
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._planner, name)
-
-    async def assemble(self, sent: ParsedBody, *args: Any, **more: Any) -> AssembledChat:
-        body = orjson.loads(sent.body)
-        texts = {one["id"]: one["content"] for one in body["stratiform"].pop("panels")}
-        assembled = await self._planner.assemble(self._planner.parse(orjson.dumps(body)), *args, **more)
-        return replace(assembled, answers=lambda panel: texts.get(panel, "There is no such panel."))
-
-
 @pytest.fixture
 def begin(start: Start) -> Any:
     """Starts a proxy for requests with panels, in front of a provider with these answers."""
 
     def begun(*answers: Any, **fields: Any) -> tuple[Proxy, Scripted]:
         provider = Scripted(*answers)
-        return start(provider, planner=PanelPlanner(real_planner()), **fields), provider
+        return start(provider, **fields), provider
 
     return begun
 
@@ -170,6 +149,16 @@ def test_a_third_answer_may_be_the_last_one(begin: Any) -> None:
     first, *further = [len(seen.json["messages"]) for seen in provider.seen]
     assert further == [first + 2, first + 4]
     assert answer.usage.prompt_tokens == settled(proxy)[1].prompt == 300
+
+
+def test_the_result_is_the_text_by_which_the_panel_stands_in_the_prompt(begin: Any) -> None:
+    unknown = {**OURS, "id": "call_9", "function": {"name": "dynamic_panel", "arguments": '{"id":"P9"}'}}
+    proxy, provider = begin(body(None, OURS, unknown), body("fine"))
+    proxy.client.chat.completions.create(**asked())
+    messages = provider.seen[1].json["messages"]
+    shown = {one["tool_call_id"]: one["content"] for one in messages if one["role"] == "tool"}
+    assert shown["call_1"] == shown["panel_P1"]
+    assert "P9" not in shown["call_9"]
 
 
 @pytest.mark.parametrize("size", [1, 7, 50])
