@@ -184,7 +184,8 @@ class ContextAssembler:
         rules = DialogueRules(self.texts.panels, self.texts.compaction, options.detach, options.keep_exchanges)
         before = Before(session.board, session.compaction)
         moment = Moment(now, _thinks(sent))
-        return dialogue_of(resolved.conversation, form, before, rules, partial(_tokens, self._counter.fork()), moment)
+        tokens = partial(_unmarked_tokens, self._counter.fork())
+        return dialogue_of(resolved.conversation, form, before, rules, tokens, moment)
 
     def remember(self, resolved: Resolved, dialogue: Dialogue) -> None:
         """The session goes on from this dialogue."""
@@ -406,6 +407,12 @@ class ContextAssembler:
 
 def _tokens(counter: TokenCounter, turn: Turn) -> int:
     return counter.count(digest(turn.raw), turn.raw.decode("utf-8", "replace"))
+
+
+def _unmarked_tokens(counter: TokenCounter, turn: Turn) -> int:
+    """The same with and without the client's markers, which move from turn to turn: what is frozen goes by it."""
+    raw = unmarked(turn.raw)
+    return counter.count(digest(raw), raw.decode("utf-8", "replace"))
 
 
 def _panel_tokens(panel: Panel, counter: TokenCounter) -> int:
