@@ -15,8 +15,10 @@ import pytest
 
 from proxy.app.context_texts import load_context_texts
 from proxy.client import Context, chat
+from proxy.core.money.prices import Price
 from proxy.core.request.parsed_body import parse_body
 from proxy.core.request.tokens import bytes_over_four
+from proxy.core.structured.history.compaction import Compaction
 from proxy.planning.context_assembler import AssemblyOptions, ContextAssembler
 from tests.security.provider import Answer
 from tests.security.world import CONFIG, Reply, World, world_of
@@ -312,11 +314,11 @@ def counted(subject: ContextAssembler, section: dict[str, object], prompt: str) 
     subject.give_aliases(found)
     context = subject.context(found, subject.index(found))
     chat = subject.assembled(sent, found, context, subject.chunks(found, context))
-    subject._counted(chat, chat.assembly, None)
+    subject._counted(chat, Price.relative(0.1, 1.25, 2.0), None)
 
 
 @pytest.mark.parametrize("scale", [1, pytest.param(4, marks=pytest.mark.slow)])
-@pytest.mark.parametrize("kind", ["sessions", "paths of one session", "reviews"])
+@pytest.mark.parametrize("kind", ["sessions", "paths of one session", "reviews", "summaries"])
 def test_what_is_remembered_of_conversations_is_bounded(kind: str, scale: int) -> None:
     most = scale << 18
     options = AssemblyOptions(session_bytes=most, text_bytes=most)
@@ -324,7 +326,7 @@ def test_what_is_remembered_of_conversations_is_bounded(kind: str, scale: int) -
 
     def section(number: int) -> dict[str, object]:
         match kind:
-            case "sessions":
+            case "sessions" | "summaries":
                 return {"session": f"{number}"}
             case "reviews":
                 return {"session": f"{number}", "review": {"log": "x" * 20_000 + str(number)}}
@@ -332,12 +334,19 @@ def test_what_is_remembered_of_conversations_is_bounded(kind: str, scale: int) -
         return {"session": "one", "symbols": symbols}
 
     rounds = scale * (375 if kind == "sessions" else 38)
+
+    def go_on(number: int) -> None:
+        counted(subject, section(number), f"turn {number}")
+        if kind == "summaries":
+            subject.session("key", f"{number}").compaction = Compaction(2, 2, b"", "\u2014" * 8_000 + str(number))
+            subject.grown("key", f"{number}")
+
     tracemalloc.start()
     for number in range(rounds):
-        counted(subject, section(number), f"turn {number}")
+        go_on(number)
     before = tracemalloc.get_traced_memory()[0]
     for number in range(rounds, 2 * rounds):
-        counted(subject, section(number), f"turn {number}")
+        go_on(number)
     grown = tracemalloc.get_traced_memory()[0] - before
     held = tracemalloc.get_traced_memory()[0]
     tracemalloc.stop()
