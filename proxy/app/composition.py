@@ -30,6 +30,7 @@ from proxy.planning.layout_state import SharedLayoutStore
 from proxy.planning.model_facts import ModelFacts
 from proxy.planning.own_exchanges import OwnExchanges
 from proxy.planning.planner_port import Planning
+from proxy.planning.session_store import SessionStore
 from proxy.planning.structured import StructuredChats
 from proxy.planning.text_store import TextStore
 from proxy.planning.tokenizers import local_encode
@@ -186,11 +187,13 @@ def _planner(
         assembler = ContextAssembler(words, quick(encode), indexer, options)
         facts = ModelFacts(partial(factories.token_limits, prices), factories.price_source(prices))
         texts = _text_store(settings, state, metrics, aside)
+        sessions = _session_store(settings, state, metrics, assembler)
         compactions = None
         if ours.structured.compaction.allowed:
             rules = CompactionRules(factories.compaction_terms(settings), words.compaction)
-            compactions = Compactions(assembler, rules, facts, aside)
-        structured = StructuredChats(assembler, aside, metrics, texts, facts, compactions)
+            changed = sessions.changed if sessions is not None else None
+            compactions = Compactions(assembler, rules, facts, aside, changed)
+        structured = StructuredChats(assembler, aside, metrics, texts, facts, compactions, sessions)
     if not store.is_durable:
         return Planning(pure, None, aside, structured)
     shared = SharedLayoutStore(store, metrics.store_failed, is_shared=store.is_shared, memory_bytes=room)
@@ -225,6 +228,24 @@ def _text_store(settings: Settings, state: _State, metrics: Metrics, aside: Asid
         return None
     room = int(ours.limits.state_mib * (1 << 20))
     return TextStore(store, state.clock.now, metrics.store_failed, aside, is_shared=store.is_shared, memory_bytes=room)
+
+
+def _session_store(
+    settings: Settings, state: _State, metrics: Metrics, assembler: ContextAssembler
+) -> SessionStore | None:
+    """What keeps conversations with live panels in the store, where it outlives us."""
+    ours, store = settings.stratiform, state.store
+    if not store.is_durable:
+        return None
+    return SessionStore(
+        assembler,
+        store,
+        state.clock.now,
+        metrics.store_failed,
+        is_shared=store.is_shared,
+        keeps_texts=ours.structured.keep_texts,
+        memory_bytes=int(ours.limits.state_mib * (1 << 20)),
+    )
 
 
 def make_upstreams(encode: Encode) -> dict[Transport, Upstream]:

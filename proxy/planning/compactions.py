@@ -99,12 +99,19 @@ class Compactions:
     """Decides which conversations are compacted, and remembers what came of it."""
 
     def __init__(
-        self, sessions: Sessions, rules: CompactionRules, facts: ModelFacts, aside: Aside | None = None
+        self,
+        sessions: Sessions,
+        rules: CompactionRules,
+        facts: ModelFacts,
+        aside: Aside | None = None,
+        compacted: Callable[[str, str], None] | None = None,
     ) -> None:
+        """``compacted`` is told the scope and the name of each session that was compacted."""
         self._sessions = sessions
         self._rules = rules
         self._facts = facts
         self._aside = aside or Aside()
+        self._compacted = compacted
 
     async def plan(self, chat: AssembledChat, deployment: Deployment, prompt_tokens: int) -> CompactionWork | None:
         """The call that shall be made for a conversation behind its last answer, whose request had ``prompt_tokens``;
@@ -143,6 +150,8 @@ class Compactions:
         # Turns are named by their places, which are others from now on.
         session.tracker.purge_history()
         self._sessions.grown(*work.key)
+        if self._compacted is not None:
+            self._compacted(*work.key)
         return CompactionOutcome.SUMMARIZED if made.summary else CompactionOutcome.TRUNCATED
 
     def failed(self, key: Key, tokens: int = 0) -> None:

@@ -33,6 +33,7 @@ from proxy.core.structured.flat import flat_assembly
 from proxy.core.structured.form import StructuredForm, read_form
 from proxy.core.structured.gathering import gathered
 from proxy.core.structured.history.metas import DetachTerms
+from proxy.core.structured.live_state import LiveState
 from proxy.core.structured.map_chunks import MapChunks
 from proxy.core.structured.markers import marks_beside_messages, unmarked, without_marks
 from proxy.core.structured.panels.board import Board
@@ -192,6 +193,11 @@ class ContextAssembler:
         if dialogue.board is not None:
             resolved.session.board = dialogue.board
             self._sessions.used((resolved.scope, resolved.name))
+
+    def adopt(self, scope: str, name: str, state: LiveState, now: float) -> None:
+        """Take over what other processes know of a conversation."""
+        self.session(scope, name).adopt(state, now)
+        self._sessions.used((scope, name))
 
     def assembled(
         self,

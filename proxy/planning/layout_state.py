@@ -93,7 +93,7 @@ class SharedLayoutStore:
         if not names:
             return
         is_known = wanted.is_known()
-        wait_s = self._wait_s(0 if is_known else size_bytes)
+        wait_s = wait_for_s(self._loads, 0 if is_known else size_bytes)
         if wait_s <= 0 and len(self._learning) >= _MOST_LATE:
             return
         learning = spawn(self._learn(scope, wanted, now, names), self._learning)
@@ -134,12 +134,6 @@ class SharedLayoutStore:
             if not names:
                 return
 
-    def _wait_s(self, bytes_at_stake: int) -> float:
-        """How long to wait for the store: not again for what another request has waited for in vain."""
-        if self._loads.is_failing:
-            return LEAST_WAIT_S
-        return min(max(bytes_at_stake * WAIT_S_PER_BYTE, LEAST_WAIT_S), MOST_WAIT_S) - self._loads.silence_s
-
     def _see(self, scope: str, blobs: Mapping[str, bytes]) -> None:
         for name, blob in blobs.items():
             if len(blob) >= _WORTH_BYTES:
@@ -157,3 +151,10 @@ class SharedLayoutStore:
             self._asked[scope, name] = None
         while len(self._asked) > self._most_asked:
             self._asked.popitem(last=False)
+
+
+def wait_for_s(loads: BlobLoads, bytes_at_stake: int) -> float:
+    """How many seconds to wait for the store: not again for what another request has waited for in vain."""
+    if loads.is_failing:
+        return LEAST_WAIT_S
+    return min(max(bytes_at_stake * WAIT_S_PER_BYTE, LEAST_WAIT_S), MOST_WAIT_S) - loads.silence_s

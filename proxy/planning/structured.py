@@ -1,6 +1,6 @@
 """Structured context for the live proxy: large work is done beside the event loop, state is touched on it alone."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Protocol
@@ -8,7 +8,9 @@ from typing import Protocol
 from proxy.aside import LARGE_BYTES, Aside
 from proxy.core.modes import Mode
 from proxy.core.money.prices import Price
+from proxy.core.planner.in_flight import Moved
 from proxy.core.request.parsed_body import ParsedBody
+from proxy.core.response.usage import Usage
 from proxy.core.structured.chat import AssembledChat
 from proxy.core.structured.conversation import Conversation
 from proxy.core.structured.form import StructuredForm
@@ -23,6 +25,7 @@ from proxy.planning.compactions import CompactionOutcome, Compactions
 from proxy.planning.context_assembler import ContextAssembler
 from proxy.planning.model_facts import ModelFacts
 from proxy.planning.resolved import Resolved
+from proxy.planning.session_store import SessionStore
 from proxy.planning.text_store import TextStore
 from proxy.ports import Deployment, Principal
 
@@ -65,14 +68,16 @@ class StructuredChats:
         texts: TextStore | None = None,
         facts: ModelFacts | None = None,
         compactions: Compactions | None = None,
+        sessions: SessionStore | None = None,
     ) -> None:
-        """``texts`` keeps what clients send in the store; None: it is kept in memory only. ``compactions`` compacts
-        conversations; None: that is not allowed."""
+        """``texts`` keeps what clients send in the store, ``sessions`` what is remembered of conversations; None: it is
+        kept in memory only. ``compactions`` compacts conversations; None: that is not allowed."""
         facts = facts or ModelFacts()
         self.compactions = compactions
         self._limits, self._price_of = facts.limits, facts.price
         self.assembler = assembler
         self._texts = texts
+        self._sessions = sessions
         self._aside = aside
         # A text that is built to be slow holds up other indexing, and nothing else.
         self._indexing = Aside()
@@ -90,6 +95,9 @@ class StructuredChats:
         except Unreadable as error:
             raise InvalidRequest("'messages' must be an array of messages", param="messages") from error
         resolved = await self._resolved(form, conversation, principal)
+        if self._sessions is not None and (form.has_history or form.compaction):
+            with suppress_and_log("context.recall"):
+                await self._sessions.recall(resolved.scope, resolved.name, size)
         with suppress_and_log("context.aliases"):
             assembler.give_aliases(resolved)
         symbols = await self._indexed(resolved)
@@ -97,6 +105,9 @@ class StructuredChats:
         dialogue = await self._aside.run_large(len(sent.body), partial(assembler.dialogue, resolved, sent, now))
         if keeps_state:
             assembler.remember(resolved, dialogue)
+            if self._sessions is not None:
+                with suppress_and_log("context.keep"):
+                    self._sessions.keep(resolved.scope, resolved.name, resolved.session, now)
         # A short body may name long texts, and a first request thousands of files: to read them here would hold up
         # every other client.
         news, size = resolved.session.tracker.unknown_chars(context), max(size, resolved.chars)
@@ -115,7 +126,9 @@ class StructuredChats:
         return chat
 
     async def aclose(self) -> None:
-        """Write the texts that wait to be written."""
+        """Write what waits to be written."""
+        if self._sessions is not None:
+            await self._sessions.aclose()
         if self._texts is not None:
             await self._texts.aclose()
 
@@ -151,12 +164,22 @@ class StructuredChats:
         """How the request is planned for this deployment."""
         work = self._arranging(chat, self.assembler.place(chat, deployment.profile), deployment, mode)
         arranged = await self._aside.run_large(len(chat.body), work)
+        arranged = replace(arranged, counted=partial(self._counted, chat, arranged.counted))
         if self._watch is not None:
             self._watch.assembled(arranged.kind)
             self._watch.empty_tiers(arranged.assembly.empty_tiers)
             for edit, count in arranged.edits.items():
                 self._watch.edited(edit.value, count)
         return arranged
+
+    def _counted(
+        self, chat: AssembledChat, counted: Callable[[Usage | None], Sequence[Moved]], usage: Usage | None
+    ) -> Sequence[Moved]:
+        """The exchange counts, and other processes hear of it."""
+        moved = counted(usage)
+        if self._sessions is not None:
+            self._sessions.changed(chat.scope, chat.session)
+        return moved
 
     def _arranging(
         self, chat: AssembledChat, placement: Placement | None, deployment: Deployment, mode: Mode

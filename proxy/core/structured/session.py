@@ -9,6 +9,7 @@ from proxy.core.response.usage import Usage
 from proxy.core.structured.context import Review
 from proxy.core.structured.history.compaction import Compaction
 from proxy.core.structured.history.compaction_attempts import CompactionAttempts
+from proxy.core.structured.live_state import LiveState, merged
 from proxy.core.structured.map_chunks import MapChunks
 from proxy.core.structured.panels.board import Board
 from proxy.core.structured.tracking import ContextTracker
@@ -30,6 +31,7 @@ class ContextSession:
     paths that were named so far. ``counted`` is the digest of the conversation that was counted last: a retry of it
     does not count again. ``empty_tiers`` is the sum over all counted requests. ``changes`` are those of the last
     counted answer; ``last`` is the usage that the provider reported for the last answer, ``total`` the sum of all.
+    ``dated`` has the board and the compaction with the times at which they changed.
     """
 
     tracker: ContextTracker
@@ -46,6 +48,7 @@ class ContextSession:
     changes: Sequence[Change] = ()
     last: Usage | None = None
     total: Usage = Usage(0, 0)
+    dated: LiveState = LiveState()
 
     @property
     def bytes(self) -> int:
@@ -55,6 +58,25 @@ class ContextSession:
         summary = getsizeof(self.compaction.summary) if self.compaction is not None else 0
         live = self.board.size_bytes + summary
         return _ENTRY_BYTES + review + self.tracker.size_bytes + paths + live + _SLOT_BYTES * len(self.changes)
+
+    def live(self, now: float) -> LiveState:
+        """What other processes may go on with. What has changed since the last time changed ``now``, in unix
+        seconds."""
+        board, dated = self.board, self.dated
+        return LiveState(
+            board=board,
+            charged_s=dated.charged_s if board.costs is dated.board.costs else now,
+            compaction=self.compaction,
+            compacted_s=dated.compacted_s if self.compaction is dated.compaction else now,
+        )
+
+    def adopt(self, known: LiveState, now: float) -> None:
+        """Take over what other processes know."""
+        self.dated = merged(self.live(now), known)
+        if self.compaction != self.dated.compaction:
+            # Turns are named by their places, which are others from now on.
+            self.tracker.purge_history()
+        self.board, self.compaction = self.dated.board, self.dated.compaction
 
     def spent(self, usage: Usage | None) -> None:
         """The provider has reported the usage of an answer; None where it reported nothing."""

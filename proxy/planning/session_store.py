@@ -1,0 +1,146 @@
+"""Keeps what conversations with live panels remember in the store, for other workers and for the next start.
+
+Where a panel stands depends on when it changed last, so that two workers that do not know of each other would send the
+same panels in two orders, and a worker that has just started would move all of them. A request with panels asks for its
+session before it is assembled, and leaves what it has changed behind: its panels once it is assembled, and what they
+cost once it is settled. It waits for the store as long as a layout does (``layout_state``). A store that is away is not
+waited for, and this process goes by its own memory. In a store that no other process writes, a session is asked for
+until it has begun.
+
+The summary of a compaction is a text: it is kept where texts may be, and else in memory only.
+"""
+
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Final, Protocol
+
+from proxy.core.digest import digest
+from proxy.core.structured.live_blobs import Part, packed, unpacked
+from proxy.core.structured.live_state import LiveState
+from proxy.core.structured.session import ContextSession
+from proxy.core.wire.long_text import utf8
+from proxy.engine.suppress import suppress_and_log
+from proxy.planning.blob_loads import BlobLoads, ends_within
+from proxy.planning.blob_writes import TTL_S, BlobWrites
+from proxy.planning.layout_state import wait_for_s
+from proxy.storage.port import StateStore
+from proxy.tasks import Tasks, drain, spawn
+
+RENEWED_S: Final = TTL_S / 4
+"""So often the compaction of a session in use is written again, so that it ends with the session's other parts."""
+
+_WRITE_EVERY_S = 2.0
+# Requests that have gone on without an answer, which is still to come.
+_MOST_LATE = 64
+
+
+class Sessions(Protocol):
+    """The conversations of this process (``ContextAssembler``)."""
+
+    def session(self, scope: str, name: str) -> ContextSession:
+        """The state of a conversation, begun where there is none."""
+        ...
+
+    def adopt(self, scope: str, name: str, state: LiveState, now: float) -> None:
+        """Take over what others know of a conversation."""
+        ...
+
+
+class SessionStore:
+    """Reads and writes the sessions of one store. ``failed`` is told which operation could not be done, or came too
+    late for a session that this process does not know; ``now`` gives unix seconds."""
+
+    def __init__(
+        self,
+        sessions: Sessions,
+        store: StateStore,
+        now: Callable[[], float],
+        failed: Callable[[str], None],
+        *,
+        is_shared: bool,
+        keeps_texts: bool = False,
+        memory_bytes: int = 512 << 20,
+    ) -> None:
+        """``memory_bytes``: the room for all layout state, of which a sixteenth may wait to be written."""
+        self._sessions = sessions
+        self._now = now
+        self._failed = failed
+        self._is_shared = is_shared
+        self._keeps_texts = keeps_texts
+        self._loads = BlobLoads(store, partial(failed, "load"))
+        self._writes = BlobWrites(
+            store,
+            partial(failed, "save"),
+            every_s=0.0 if is_shared else _WRITE_EVERY_S,
+            most_bytes=memory_bytes // 16,
+        )
+        self._learning: Tasks = set()
+
+    async def recall(self, scope: str, name: str, size_bytes: int) -> None:
+        """Bring the session up to what the store knows. ``size_bytes`` is the size of the request, which decides how
+        long it waits."""
+        session = self._sessions.session(scope, name)
+        self.keep(scope, name, session, self._now())
+        is_known = session.board.is_begun
+        if self._loads.is_away or (is_known and not self._is_shared):
+            return
+        wait_s = wait_for_s(self._loads, 0 if is_known else size_bytes)
+        if wait_s <= 0 and len(self._learning) >= _MOST_LATE:
+            return
+        learning = spawn(self._learn(scope, name), self._learning)
+        if wait_s > 0 and not await ends_within(learning, wait_s) and not is_known:
+            self._failed("load")
+
+    def keep(self, scope: str, name: str, session: ContextSession, now: float) -> None:
+        """Write what has changed since the session was last kept or recalled, in the background; ``now`` is when it
+        changed."""
+        before, state = session.dated, session.live(now)
+        session.dated = state
+        parts = [part for part in _changed(before, state) if self._may_keep(part, state)]
+        blobs = {_blob_name(part, name): blob for part in parts if (blob := packed(state, part))}
+        if blobs:
+            self._writes.put(_sessions_of(scope), blobs, now)
+
+    def changed(self, scope: str, name: str) -> None:
+        """Write what has changed just now, behind an answer."""
+        with suppress_and_log("context.keep"):
+            self.keep(scope, name, self._sessions.session(scope, name), self._now())
+
+    async def aclose(self) -> None:
+        """Write what waits."""
+        await self._loads.aclose()
+        await drain(self._learning)
+        await self._writes.aclose()
+
+    async def _learn(self, scope: str, name: str) -> None:
+        parts = {_blob_name(part, name): part for part in Part}
+        blobs = await self._loads.load(_sessions_of(scope), list(parts), self._now())
+        if not blobs:
+            return
+        state = unpacked({parts[found]: blob for found, blob in blobs.items()})
+        self._sessions.adopt(scope, name, state, self._now())
+
+    def _may_keep(self, part: Part, state: LiveState) -> bool:
+        has_text = part is Part.COMPACTION and state.compaction is not None and state.compaction.summary != ""
+        return self._keeps_texts or not has_text
+
+
+def _changed(before: LiveState, state: LiveState) -> Iterator[Part]:
+    """The parts that are others than before; what is equal, and not the same, was made by another request."""
+    old, new = before.board, state.board
+    if new.panels is not old.panels or new.prompts is not old.prompts:
+        yield Part.BOARD
+    if new.costs is not old.costs:
+        yield Part.COSTS
+    if state.compaction is not before.compaction or new.last_s // RENEWED_S != old.last_s // RENEWED_S:
+        yield Part.COMPACTION
+
+
+def _sessions_of(scope: str) -> str:
+    """The scope of a client's sessions in the store."""
+    return f"{scope}:panels"
+
+
+def _blob_name(part: Part, name: str) -> str:
+    """The name of a part: the session's own name comes from the client, and may be long."""
+    return f"{part.value}:{digest(utf8(name)).hex()}"

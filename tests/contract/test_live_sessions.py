@@ -1,0 +1,64 @@
+"""Conversations with live panels go on in another process where one has left them, on every store."""
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from proxy.storage.port import Store
+from tests.contract.store_calls import OnEach
+from tests.contract.stores import DURABLE, ENGINES
+from tests.live_workers import NOW, SCENE, Worker, alone, board_alone, settled, told
+
+
+def test_workers_that_take_turns_send_what_one_sends(on_each: OnEach) -> None:
+    async def check(store: Store) -> None:
+        workers = [Worker(store) for _ in range(3)]
+        sent = []
+        for turn in range(len(SCENE)):
+            worker = workers[turn % 3]
+            sent += await told(worker, range(turn, turn + 1))
+            await settled(worker)
+        assert sent == await alone()
+        assert workers[(len(SCENE) - 1) % 3].board() == await board_alone(), "its costs, too"
+        assert [worker.failures for worker in workers] == [[], [], []]
+        for worker in workers:
+            await worker.aclose()
+
+    on_each(check)
+
+
+def test_another_key_finds_nothing(on_each: OnEach) -> None:
+    async def check(store: Store) -> None:
+        one, two = Worker(store), Worker(store)
+        await told(one)
+        await settled(one)
+        two.now = one.now
+        expected = await Worker(now=one.now).ask(3, SCENE[3])
+        for scope in ("other", "key:panels", ""):
+            assert await two.ask(3, SCENE[3], scope) == expected
+
+    on_each(check)
+
+
+@pytest.mark.parametrize("engine", DURABLE)
+def test_after_a_restart_no_panel_moves(engine: str, tmp_path: Path) -> None:
+    async def main() -> None:
+        sent = []
+        for turns in (range(4), range(4, 5), range(5, len(SCENE))):
+            async with ENGINES[engine](tmp_path) as store:
+                worker = Worker(store, is_shared=engine == "redis")
+                sent += await told(worker, turns)
+                await worker.aclose()
+        assert sent == await alone()
+
+    asyncio.run(main())
+
+
+def test_without_a_store_a_restart_moves_panels() -> None:
+    """The scene shows a difference: else the tests above would hold of anything."""
+
+    async def main() -> None:
+        assert await told(Worker(now=NOW), range(4, len(SCENE))) != (await alone())[4:]
+
+    asyncio.run(main())

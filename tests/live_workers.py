@@ -1,0 +1,119 @@
+"""Workers that assemble requests with live panels, and a store between them."""
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import orjson
+
+from proxy.app.context_texts import load_context_texts
+from proxy.aside import Aside
+from proxy.core.modes import Mode
+from proxy.core.providers import PROFILES
+from proxy.core.request.parsed_body import parse_body
+from proxy.core.request.tokens import bytes_over_four
+from proxy.core.response.usage import Usage
+from proxy.core.structured.panels.board import Board
+from proxy.planning.arrangement import Arrangement
+from proxy.planning.context_assembler import ContextAssembler
+from proxy.planning.session_store import SessionStore
+from proxy.planning.structured import StructuredChats
+from proxy.ports import Deployment, Principal, Transport
+from proxy.storage.port import StateStore
+
+NOW = 1_700_000_000.0
+DEPLOYMENT = Deployment(name="m", model="m", transport=Transport.HTTP, profile=PROFILES["anthropic"])
+Panels = Mapping[str, str]
+
+
+@dataclass
+class Worker:
+    """One process; without a store it goes by its own memory. ``now`` is its clock."""
+
+    store: StateStore | None = None
+    is_shared: bool = True
+    keeps_texts: bool = True
+    now: float = NOW
+    failures: list[str] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.assembler = ContextAssembler(load_context_texts(), bytes_over_four)
+        self.sessions: SessionStore | None = None
+        if self.store is not None:
+            self.sessions = SessionStore(
+                self.assembler,
+                self.store,
+                lambda: self.now,
+                self.failures.append,
+                is_shared=self.is_shared,
+                keeps_texts=self.keeps_texts,
+            )
+        self.chats = StructuredChats(self.assembler, Aside(), sessions=self.sessions)
+
+    async def ask(self, turn: int, panels: Panels | None, scope: str = "key", **section: Any) -> bytes:
+        """The body that goes on for the so-manieth turn of a conversation, which is answered and counted."""
+        arranged = await self.sent(turn, panels, scope, **section)
+        arranged.counted(Usage(1_000, 10))
+        return arranged.body
+
+    async def sent(self, turn: int, panels: Panels | None, scope: str = "key", **section: Any) -> Arrangement:
+        """What goes on, before it is answered."""
+        messages = [{"role": "system", "content": "Be brief."}]
+        for number in range(turn):
+            messages += [{"role": "user", "content": f"q{number}"}, {"role": "assistant", "content": f"a{number}"}]
+        messages.append({"role": "user", "content": f"q{turn}"})
+        form = {"session": "main", **section}
+        if panels is not None:
+            form["panels"] = [{"id": name, "kind": "own", "header": name, "content": panels[name]} for name in panels]
+        sent = {"model": "m", "messages": messages, "stratiform": form}
+        chat = await self.chats.assemble(parse_body(orjson.dumps(sent)), Principal(scope=scope), self.now)
+        return await self.chats.arrange(chat, DEPLOYMENT, Mode.TIER)
+
+    def board(self, scope: str = "key") -> Board:
+        """What is remembered of the conversation's panels."""
+        return self.assembler.session(scope, "main").board
+
+    async def aclose(self) -> None:
+        """End, and write what waits."""
+        await self.chats.aclose()
+
+
+SCENE: list[Panels] = [
+    {"todo": "1", "tree": "a", "notes": "n"},
+    {"todo": "1", "tree": "b", "notes": "n"},
+    {"todo": "2", "tree": "b", "notes": "n"},
+    {"todo": "2", "tree": "b"},
+    {"todo": "2", "tree": "c", "log": "x"},
+    {"todo": "2", "tree": "c", "log": "y", "notes": "n"},
+    {"todo": "2", "tree": "d", "log": "y", "notes": "n"},
+]
+"""The panels of a conversation's turns: some change, one goes and comes back."""
+
+
+async def told(worker: Worker, turns: range = range(len(SCENE))) -> list[bytes]:
+    """What goes on for these turns, twenty seconds after each other."""
+    found = []
+    for turn in turns:
+        worker.now = NOW + 20.0 * turn
+        found.append(await worker.ask(turn, SCENE[turn]))
+    return found
+
+
+async def alone() -> list[bytes]:
+    """What one process sends that serves all of it."""
+    return await told(Worker())
+
+
+async def board_alone() -> Board:
+    """What one process remembers then."""
+    worker = Worker()
+    await told(worker)
+    return worker.board()
+
+
+async def settled(worker: Worker) -> None:
+    """Until what the worker has kept is written."""
+    assert worker.sessions is not None
+    while worker.sessions._writes._tasks:
+        await asyncio.sleep(0.001)
