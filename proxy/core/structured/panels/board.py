@@ -12,7 +12,15 @@ from sys import getsizeof
 from proxy.core.digest import digest as digest_of
 from proxy.core.structured.panels.costs import EmittedPanel, PanelCosts, counted
 from proxy.core.structured.panels.panel import Panel
-from proxy.core.structured.panels.placing import COLD_S, EVERYTHING, PanelMemory, Place, first_broken, put
+from proxy.core.structured.panels.placing import (
+    COLD_S,
+    EVERYTHING,
+    PanelMemory,
+    Place,
+    first_broken,
+    put,
+    taken_along,
+)
 from proxy.core.structured.panels.progress import Progress
 
 MOST_PROMPTS = 4_096
@@ -69,7 +77,8 @@ def refreshed(board: Board, panels: Sequence[Panel], progress: Progress, now_s: 
     stamp_s = now_s if now_s > last_s else nextafter(last_s, inf)
     old = {key: replace(memory, place=known.place(memory.place)) for key, memory in board.panels.items()}
     memories = {key: _seen_again(old.get(key), digest, stamp_s) for key, digest in digests.items()}
-    moved = _moved(board, old, shown, digests, now_s)
+    moved, taken = _moved(board, old, shown, digests, progress, now_s)
+    memories |= {key: replace(memories[key], taken=memories[key].taken + 1) for key in taken}
     if board.is_begun:
         memories = put(memories, [panel for panel in moved if panel.is_frozen], None, stamp_s)
         here = _place(progress, progress.now_at)
@@ -106,9 +115,11 @@ def _moved(
     old: Mapping[str, PanelMemory],
     shown: Sequence[Panel],
     digests: Mapping[str, bytes],
+    progress: Progress,
     now_s: float,
-) -> list[Panel]:
-    """The panels that get a new place. Frozen parts of the conversation stay where they are while they are the same."""
+) -> tuple[list[Panel], Sequence[str]]:
+    """The panels that get a new place, and the ids of those among them that are only taken along. Frozen parts of the
+    conversation stay where they are while they are the same."""
     new = [panel for panel in shown if panel.id not in old]
     is_cold = board.is_begun and now_s - board.last_s > COLD_S
     broken = EVERYTHING if is_cold else first_broken(old, digests, new)
@@ -121,7 +132,11 @@ def _moved(
         is_behind = broken is not None and memory.position > broken
         return not panel.is_frozen and (is_lost or is_behind)
 
-    return [panel for panel in shown if moves(panel)]
+    moved = {panel.id for panel in shown if moves(panel)}
+    taken: Sequence[str] = ()
+    if broken is not None and not is_cold:
+        taken = taken_along(old, {panel.id: panel for panel in shown}, moved, broken, progress.sizes)
+    return [panel for panel in shown if panel.id in moved or panel.id in taken], taken
 
 
 def _remember_prompt(

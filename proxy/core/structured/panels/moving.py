@@ -7,7 +7,7 @@ from proxy.core.structured.assembly import Block
 from proxy.core.structured.panels.board import Board
 from proxy.core.structured.panels.inlay import DATETIME, NAME, PANEL
 from proxy.core.structured.panels.panel import Panel
-from proxy.core.structured.panels.placing import change_rate
+from proxy.core.structured.panels.placing import leaving_rate
 
 _MOST_CHANGE = 0.95
 
@@ -34,4 +34,4 @@ def moving(blocks: Iterable[Block], board: Board, panels: Iterable[Panel]) -> di
 
 
 def _hazard(panel: Panel, board: Board) -> float:
-    return -log(1.0 - min(change_rate(panel, board.memory(panel)), _MOST_CHANGE))
+    return -log(1.0 - min(leaving_rate(panel, board.memory(panel)), _MOST_CHANGE))

@@ -6,7 +6,7 @@ place what is large and steady stands in front of what is small and changes ofte
 other context.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import inf
 
@@ -18,6 +18,12 @@ prompt is an hour (Anthropic, "Prompt caching"). Everything is then written anew
 _PRIOR_WEIGHT = 2.0
 """What the kind of a panel says of its changes counts as much as so many requests of the session."""
 _LEAST_CHANGE = 0.001
+LITTLE = 0.2
+"""What is written anew is made longer by no more than this share, so that a panel in front of it moves, too: when that
+panel changes, all of it would be written once more. Five sessions of 60 turns with eight panels cost 0.258 of no
+caching without this, 0.250 with 0.15, 0.247 with 0.2, and 0.28 with 0.3."""
+FRAME_BYTES = 300
+"""About what a panel takes besides its content: the call, its words, and the line in front of the content."""
 _FRONT = -1
 
 
@@ -34,7 +40,8 @@ class Place:
 class PanelMemory:
     """What a session remembers of one panel: the digest of what it shows, and when that last changed (``stamp_s``);
     its place, None in front of the conversation, its ``rank`` among the panels of that place, and since when it stands
-    there; and in how many of the ``seen`` requests it changed. Times are seconds since 1970."""
+    there; in how many of the ``seen`` requests it changed, and in how many others it was ``taken`` along. Times are
+    seconds since 1970."""
 
     digest: bytes
     stamp_s: float
@@ -43,6 +50,7 @@ class PanelMemory:
     placed_s: float = 0.0
     seen: int = 1
     changes: int = 0
+    taken: int = 0
 
     @property
     def position(self) -> tuple[float, float]:
@@ -58,7 +66,17 @@ _BEHIND_FRONT = (_FRONT, inf)
 def change_rate(panel: Panel, memory: PanelMemory) -> float:
     """The probability that the panel changes before the next request, by what its kind does and by what the session has
     shown."""
-    rate = (memory.changes + _PRIOR_WEIGHT * panel.hazard) / (memory.seen + _PRIOR_WEIGHT)
+    return _rate(memory.changes, panel, memory)
+
+
+def leaving_rate(panel: Panel, memory: PanelMemory) -> float:
+    """The probability that the panel leaves its place before the next request, whatever stands in front of it: that it
+    changes, or is taken along."""
+    return _rate(memory.changes + memory.taken, panel, memory)
+
+
+def _rate(count: int, panel: Panel, memory: PanelMemory) -> float:
+    rate = (count + _PRIOR_WEIGHT * panel.hazard) / (memory.seen + _PRIOR_WEIGHT)
     return min(max(rate, _LEAST_CHANGE), 1.0)
 
 
@@ -94,3 +112,37 @@ def put(
     for number, panel in enumerate(order):
         found[panel.id] = replace(memories[panel.id], place=place, rank=first + number, placed_s=now_s)
     return found
+
+
+def taken_along(
+    old: Mapping[str, PanelMemory],
+    panels: Mapping[str, Panel],
+    moved: Iterable[str],
+    broken: tuple[float, float],
+    sizes: Sequence[int],
+) -> list[str]:
+    """The panels in front of the ``broken`` position that move as well, since that makes what is written anew but
+    little longer; from there to the front, up to the first for which that is not so. ``panels`` are all that are shown
+    and ``moved`` those that move anyway, by id; ``sizes`` are those of the conversation's messages in bytes."""
+    found: list[str] = []
+    movers = set(moved)
+    reached = _message_at(broken)
+    anew = sum(sizes[reached:]) + sum(_size(panels[key]) for key in movers)
+    stay = [key for key in panels if key in old and key not in movers and not panels[key].is_frozen]
+    for key in sorted(stay, key=lambda key: old[key].position, reverse=True):
+        at = _message_at(old[key].position)
+        more = sum(sizes[at:reached]) + _size(panels[key])
+        if more > LITTLE * anew:
+            break
+        found.append(key)
+        reached, anew = at, anew + more
+    return found
+
+
+def _message_at(position: tuple[float, float]) -> int:
+    """The message in front of which a position is."""
+    return int(max(position[0], 0.0))
+
+
+def _size(panel: Panel) -> int:
+    return FRAME_BYTES + len(panel.content)

@@ -16,12 +16,13 @@ _MARKS = frozenset(MARK_KEYS)
 class Progress:
     """The client's conversation without its system messages, before anything in it is left out or shortened.
 
-    ``digests`` are those of its messages, as ``message_digest`` has them. ``prompt_at`` is
-    the index of the last user message, None where there is none. ``outside`` has for each index, and for the end, the
-    next one at which something may stand without parting a call from its results. ``now_at`` is where the conversation
-    stands: what is new now is put in front of the message of this index."""
+    ``digests`` are those of its messages, as ``message_digest`` has them, and ``sizes`` theirs in bytes. ``prompt_at``
+    is the index of the last user message, None where there is none. ``outside`` has for each index, and for the end,
+    the next one at which something may stand without parting a call from its results. ``now_at`` is where the
+    conversation stands: what is new now is put in front of the message of this index."""
 
     digests: tuple[bytes, ...]
+    sizes: tuple[int, ...]
     prompt_at: int | None
     outside: Sequence[int]
     now_at: int
@@ -38,6 +39,7 @@ class Progress:
         start = len(conversation.history) if prompt_at is None else prompt_at
         return cls(
             digests=tuple([message_digest(turn.raw) for turn in turns]),
+            sizes=tuple([len(turn.raw) for turn in turns]),
             prompt_at=prompt_at,
             outside=free,
             now_at=len(turns) if is_loop and not has_thinking else free[start],

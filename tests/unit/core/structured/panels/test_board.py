@@ -1,5 +1,7 @@
 """What a session remembers of its panels. When and where each panel is shown, the vectors of the inlay hold."""
 
+from dataclasses import replace
+
 from proxy.core.structured.conversation import Conversation
 from proxy.core.structured.panels.board import MOST_PROMPTS, Board, refreshed
 from proxy.core.structured.panels.panel import Panel
@@ -138,3 +140,16 @@ def test_the_size_grows_with_what_is_remembered() -> None:
     board = refreshed(Board(), [a_panel()], progress("u0"), 100)
     assert Board().size_bytes == 0
     assert 2 * 300 < board.size_bytes < board.charged([a_panel()], {}, 1.0, 1.0).size_bytes
+
+
+def test_a_panel_is_taken_along_by_one_behind_it_and_keeps_its_time() -> None:
+    short, long = progress("u0 a0 u1"), progress("u0 a0 u1 a1 u2")
+    long = replace(long, sizes=(40, 40, 9_000, 40, 40))
+    first = refreshed(Board(), [a_panel(), a_panel("1", "B")], progress("u0"), 100)
+    second = refreshed(first, [a_panel(), a_panel("2", "B")], short, 200)
+    third = refreshed(second, [a_panel(), a_panel("3", "B")], long, 300)
+
+    assert (second.panels["A"].place, second.panels["A"].taken) == (None, 0)
+    moved = third.panels["A"]
+    assert moved.place == third.panels["B"].place is not None
+    assert (moved.stamp_s, moved.taken, moved.changes) == (100, 1, 0)

@@ -4,7 +4,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from proxy.core.structured.panels.panel import Panel
-from proxy.core.structured.panels.placing import PanelMemory, Place, first_broken, put, weight
+from proxy.core.structured.panels.placing import (
+    FRAME_BYTES,
+    LITTLE,
+    PanelMemory,
+    Place,
+    change_rate,
+    first_broken,
+    leaving_rate,
+    put,
+    taken_along,
+    weight,
+)  # fmt: skip
 
 A, B, C = (Panel(name, "file", "", "x" * 100) for name in "ABC")
 
@@ -57,3 +68,61 @@ def test_what_comes_to_a_place_stands_behind_what_is_there(ranks: list[int]) -> 
     assert {key: found[key] for key in standing} == standing
     assert sorted([found["A"].rank, found["B"].rank]) == [max(ranks) + 1, max(ranks) + 2]
     assert {found["A"].placed_s, found["B"].placed_s} == {9.0}
+
+
+def along(moved: str, broken: tuple[float, float], sizes: list[int], **old: PanelMemory) -> list[str]:
+    panels = {panel.id: panel for panel in (A, B, C)}
+    return taken_along(old, panels, [moved], broken, sizes)
+
+
+EACH = FRAME_BYTES + 100
+ENOUGH = 5 * EACH - EACH
+"""So many bytes behind a panel, written anew with it, that one more of the same size is little beside them."""
+
+
+def test_a_panel_in_front_of_much_that_is_written_anew_is_taken_along() -> None:
+    old = {"A": memory(0), "B": memory(1), "C": memory(0, 4)}
+    assert along("C", (4, 0), [0, 0, 0, 0, ENOUGH], **old) == ["B", "A"]
+    assert along("C", (4, 0), [0, 0, 0, 0, ENOUGH - 1], **old) == []
+
+
+def test_what_stands_between_counts_and_the_first_that_is_too_dear_ends_it() -> None:
+    old = {"A": memory(0), "B": memory(0, 2), "C": memory(0, 4)}
+    assert along("C", (4, 0), [0, 0, 50, 50, ENOUGH + 500], **old) == ["B", "A"]
+    assert along("C", (4, 0), [1_000, 0, 50, 50, ENOUGH + 500], **old) == ["B"]
+    assert along("C", (4, 0), [0, 0, 50, 51, ENOUGH + 500], **old) == []
+
+
+def test_frozen_parts_and_new_panels_are_never_taken_along() -> None:
+    frozen = Panel("history_1", "conversation_history", "", "x")
+    panels = {panel.id: panel for panel in (frozen, A, C)}
+    old = {"history_1": memory(0), "C": memory(0, 4)}
+    assert taken_along(old, panels, ["C"], (4, 0), [0, 0, 0, 0, 90_000]) == []
+
+
+@given(
+    st.lists(st.integers(0, 5_000), min_size=6, max_size=6),
+    st.lists(st.integers(0, 6), min_size=4, max_size=4),
+    st.lists(st.integers(1, 3_000), min_size=4, max_size=4),
+)
+def test_what_is_written_anew_grows_by_little_with_each_panel(
+    sizes: list[int], places: list[int], lengths: list[int]
+) -> None:
+    panels = {f"p{n}": Panel(f"p{n}", "file", "", "x" * length) for n, length in enumerate(lengths)}
+    old = {f"p{n}": memory(n, place) for n, place in enumerate(places)}
+    last = max(old, key=lambda key: old[key].position)
+    found = taken_along(old, panels, [last], old[last].position, sizes)
+
+    def anew(movers: list[str]) -> int:
+        first = min(places[int(key[1:])] for key in movers)
+        return sum(sizes[first:]) + sum(FRAME_BYTES + len(panels[key].content) for key in movers)
+
+    for count in range(len(found)):
+        before = anew([last, *found[:count]])
+        assert anew([last, *found[: count + 1]]) <= before * (1 + LITTLE) + 1e-6
+
+
+def test_what_is_taken_along_leaves_its_place_more_often_than_it_changes() -> None:
+    often = memory(0, seen=10, changes=1, taken=6)
+    assert leaving_rate(A, often) > change_rate(A, often)
+    assert leaving_rate(A, memory(0, seen=10, changes=1)) == change_rate(A, often)
