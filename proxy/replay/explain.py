@@ -60,6 +60,7 @@ MEANINGS: Mapping[str, str] = MappingProxyType(
 
 
 TierOf = Callable[[Element], str | None]
+PanelOf = Callable[[int], str | None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +108,7 @@ def explain_request(trace: Trace, setting: Setting, number: int) -> Explanation:
 
     def describe_last(step: Step, plan: Plan) -> None:
         if step is steps[-1]:
-            found.append(describe(plan, setting.profile, trace, number, ours.tier_of))
+            found.append(describe(plan, setting.profile, trace, number, ours.tier_of, ours.panel_of))
 
     ours = Ours(replace(setting, encode=counted_once(setting.encode), on_planned=describe_last))
     for step in steps:
@@ -116,10 +117,19 @@ def explain_request(trace: Trace, setting: Setting, number: int) -> Explanation:
 
 
 def describe(
-    plan: Plan, profile: CacheProfile, trace: Trace, number: int, tier_of: TierOf = lambda element: None
+    plan: Plan,
+    profile: CacheProfile,
+    trace: Trace,
+    number: int,
+    tier_of: TierOf = lambda element: None,
+    panel_of: PanelOf = lambda message: None,
 ) -> Explanation:
-    """A plan that was made and not settled yet. ``tier_of`` tells the tiers of structured context."""
-    rows = tuple(_Description(plan.in_flight, profile, tier_of).rows()) if plan.in_flight is not None else ()
+    """A plan that was made and not settled yet. ``tier_of`` tells the tiers of structured context, ``panel_of`` the
+    live panel that a message belongs to."""
+    rows: tuple[Row, ...] = ()
+    if plan.in_flight is not None:
+        hit = plan.predicted.hit if plan.predicted is not None else -1
+        rows = tuple(_Description(plan.in_flight, profile, tier_of, _Panels(panel_of, hit, profile)).rows())
     return Explanation(
         trace=trace.name,
         request=number,
@@ -136,11 +146,32 @@ def describe(
     )
 
 
+@dataclass(frozen=True, slots=True)
+class _Panels:
+    """Says of the messages that show panels what they cost; ``hit`` is the position that is read up to."""
+
+    panel_of: PanelOf
+    hit: int
+    profile: CacheProfile
+
+    def told(self, message: int, end: int, tokens: int, *, is_marked: bool) -> str | None:
+        """The panel of a message whose last position is ``end``, whether it is a hit, and its cost; None for no panel.
+        ``is_marked``: there is a marker at this position or behind it."""
+        name = self.panel_of(message)
+        if name is None:
+            return None
+        how, price = ("read", self.profile.read) if end <= self.hit else ("plain", 1.0)
+        if how == "plain" and is_marked:
+            how, price = "written", self.profile.write
+        return f"{name}: {how}, costs as {tokens * price:,.0f} plain tokens"
+
+
 class _Description:
     """The rows of one draft: the layout that was chosen, or the client's own where that is sent."""
 
-    def __init__(self, in_flight: InFlight, profile: CacheProfile, tier_of: TierOf) -> None:
+    def __init__(self, in_flight: InFlight, profile: CacheProfile, tier_of: TierOf, panels: _Panels) -> None:
         self._tier_of = tier_of
+        self._panels = panels
         analysis = self._analysis = in_flight.analysis
         chosen = analysis.choice
         if in_flight.sends_own:
@@ -161,12 +192,14 @@ class _Description:
             spans = zip([start, *(c + 1 for c in cuts)], [*cuts, last], strict=True)
             for number, (first, end) in enumerate(spans, 1):
                 what, reason = self._piece(element, number, len(cuts) + 1)
+                tokens, is_marked = self._tokens(first, end), bool(ends) and end <= ends[-1]
+                reason = self._panels.told(element.message, end, tokens, is_marked=is_marked) or reason
                 yield Row(
                     position=first,
                     segment=_segment(end, ends),
                     tier=self._tier(element) if number == 1 or element.ack < 0 else "",
                     what=what,
-                    tokens=self._tokens(first, end),
+                    tokens=tokens,
                     marker=self._marks.get(end),
                     read_again=self._survival[end] if first <= end else 0.0,
                     reason=reason,

@@ -150,6 +150,10 @@ class Ours:
         """The tier of an element of the last request that was assembled; None where none was."""
         return self._contexts.tier_of(element) if self._contexts is not None else None
 
+    def panel_of(self, message: int) -> str | None:
+        """The live panel that a message of the last request belongs to; None where it belongs to none."""
+        return self._contexts.panel_of(message) if self._contexts is not None else None
+
     def send(self, step: Step, chat: AssembledChat | None = None) -> Plan:
         """Plan a request and send it; ``chat`` is the same request, where it was assembled. The body of the returned
         plan is the one that the provider accepted."""

@@ -1,6 +1,8 @@
 """Structured context in replays: each request is assembled as the proxy does it, with the memory of those before it."""
 
+from collections.abc import Iterator
 from dataclasses import replace
+from datetime import UTC, datetime
 
 from proxy.core.layout.tiers import Tier
 from proxy.core.modes import Mode
@@ -11,9 +13,11 @@ from proxy.core.planner.planner import TierPlanner
 from proxy.core.request.element import Element, ElementKind
 from proxy.core.request.parsed_body import ParsedBody, parse_body
 from proxy.core.request.route import Route
+from proxy.core.structured.assembly import Assembly
 from proxy.core.structured.blocks import file_block
 from proxy.core.structured.chat import AssembledChat, section_of
 from proxy.core.structured.economic import in_tiers
+from proxy.core.structured.panels.inlay import NAME, PANEL
 from proxy.core.wire.json_body import Unreadable, members_of
 from proxy.core.wire.surrogates import text_json
 from proxy.errors import InvalidRequest, MissingContent
@@ -28,6 +32,7 @@ class ReplayedContexts:
         self._assembler = assembler
         self._items: dict[str, Tier] = {}
         self._messages: list[Tier] = []
+        self._panels: dict[int, str] = {}
 
     def assembled(self, step: Step, scope: str) -> AssembledChat | None:
         """The request with its context as messages; None for one without such a section. Raises TraceError where the
@@ -65,6 +70,7 @@ class ReplayedContexts:
             self._items = placement.tier_of()
             shown = in_tiers(shown, placement) if arranged.kind == "economic" else shown
         self._messages = [block.tier for block in shown.blocks for _ in block.messages]
+        self._panels = dict(_panels(chat, arranged.assembly))
         route = replace(route, hint=chat.context.session, moving=arranged.moving)
         return arranged.concluded(planner.plan(arranged.body, route, arranged.mode, now), mode)
 
@@ -78,6 +84,22 @@ class ReplayedContexts:
             return tier_name(self._items[name])
         tier = self._messages[element.message] if 0 <= element.message < len(self._messages) else Tier.ACTIVE
         return tier_name(tier) if tier is not Tier.ACTIVE or element.kind is not ElementKind.MESSAGE else ""
+
+    def panel_of(self, message: int) -> str | None:
+        """The panel that this message of the last request belongs to, and since when it shows the same."""
+        return self._panels.get(message)
+
+
+def _panels(chat: AssembledChat, assembly: Assembly) -> Iterator[tuple[int, str]]:
+    """What each message that shows a panel belongs to, by its index."""
+    board = chat.dialogue.board
+    if board is None:
+        return
+    since = {PANEL + panel.id: board.memory(panel).stamp_s for panel in chat.dialogue.panels}
+    for index, item in assembly.shown(NAME):
+        if item.key in since:
+            at = datetime.fromtimestamp(since[item.key], UTC)
+            yield index, f"{item.key.replace(':', ' ')}, the same since {at:%Y-%m-%d %H:%M:%S}"
 
 
 def lost_items(chat: AssembledChat, body: bytes) -> list[str]:

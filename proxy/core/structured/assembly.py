@@ -131,6 +131,18 @@ class Assembly:
         """The JSON array of the messages."""
         return b"[" + b",".join(self.messages) + b"]"
 
+    def shown(self, name: str) -> Iterator[tuple[int, Item]]:
+        """The items of the blocks of this name that are pairs of messages, each with the index of either of its two
+        messages; for an item that is a single message, its index alone."""
+        at = 0
+        for block in self.blocks:
+            items = [item for section in block.sections for item in section.items]
+            if block.name == name:
+                share = len(block.messages) // max(1, len(items))
+                for number, item in enumerate(items):
+                    yield from ((at + number * share + each, item) for each in range(share))
+            at += len(block.messages)
+
     def items(self) -> Iterator[tuple[Tier, Item]]:
         """Every item with its tier, in sending order."""
         for block in self.blocks:

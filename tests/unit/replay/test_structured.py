@@ -109,3 +109,40 @@ def test_an_item_that_is_missing_is_named() -> None:
         "file:a.py is not in the request", "symbol:b.py is not in the request",
         "history:0 is not in the request", "history:1 is not in the request",
     ]  # fmt: skip
+
+
+def panels_session() -> Trace:
+    """Six turns with a file that never changes and a console that always does."""
+    steps, history = [], list[dict[str, str]]()
+    for number in range(6):
+        panels = [
+            {"id": "file", "kind": "file", "header": "a.py", "content": "kept = 1\n" * 900},
+            {"id": "console", "kind": "console", "header": "tests", "content": f"run {number}\n" + "line\n" * 200},
+        ]
+        history.append({"role": "user", "content": f"turn {number}, {'please ' * 400}"})
+        body = {"model": "m", "messages": list(history), "stratiform": {"session": "s", "panels": panels}}
+        steps.append(Step(86_400.0 + 60.0 * number, "s", orjson.dumps(body)))
+        history.append({"role": "assistant", "content": f"done {number}"})
+    return Trace("panels", steps)
+
+
+def test_explain_says_of_each_panel_where_it_stands_since_when_and_what_it_costs() -> None:
+    found = explain_request(panels_session(), wanted(), 6)
+    shown = [row for row in found.rows if row.reason.startswith("panel ")]
+
+    assert {row.reason.rpartition(":")[0] for row in shown} == {
+        "panel file, the same since 1970-01-02 00:00:00",
+        "panel console, the same since 1970-01-02 00:05:00",
+    }
+    file, console = (next(row for row in reversed(shown) if name in row.reason) for name in ("file", "console"))
+    assert file.position < console.position
+    assert file.reason.endswith(f": read, costs as {file.tokens * 0.1:,.0f} plain tokens")
+    assert console.reason.endswith(f": plain, costs as {console.tokens:,} plain tokens")
+    first = explain_request(panels_session(), wanted(), 1)
+    assert any(row.reason.startswith("panel file") and ": written, costs as" in row.reason for row in first.rows)
+
+
+def test_a_session_with_panels_costs_less_and_nothing_is_lost() -> None:
+    found = replay(panels_session(), wanted())
+    assert (found.violations, found.surprises) == ([], [])
+    assert found.share(OURS) < 0.75
