@@ -18,7 +18,8 @@ from rich.table import Table
 from rich.text import Text
 
 from proxy.app import factories
-from proxy.cli import demo_structured
+from proxy.cli import demo_panels, demo_structured
+from proxy.cli.demo_scene import Scene
 from proxy.cli.in_thread import Running, running
 from proxy.cli.output import Output, fail, plain_failures, print_json
 from proxy.core.money.prices import Price
@@ -48,6 +49,8 @@ _WORTH_A_LOOK = (
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the command's arguments."""
+    words = f"{demo_structured.WORDS}; {demo_panels.WORDS}"
+    parser.add_argument("sessions", nargs="?", choices=[demo_structured.NAME, demo_panels.NAME], help=words)
     demo_structured.configure(parser)
     parser.add_argument("--port", type=int, default=0, help="the port to listen on; 0 means any free port (default: 0)")
     parser.add_argument("--json", action="store_true", help="print JSON")
@@ -60,10 +63,11 @@ def run(arguments: argparse.Namespace) -> int:
         settings = demo_settings(arguments.port)
         encode = local_encode()
         if arguments.sessions == demo_structured.NAME:
-            scene = demo_structured.Scene(settings, encode, _setting(counted_once(encode)), _price(settings))
-            return demo_structured.run(arguments, scene)
+            return demo_structured.run(arguments, _scene(settings, encode))
         if arguments.repository is not None or arguments.commits is not None:
             fail(f"--repository and --commits belong to `stratiform demo {demo_structured.NAME}`")
+        if arguments.sessions == demo_panels.NAME:
+            return demo_panels.run(_scene(settings, encode), as_json=arguments.json)
         tallies = make_tallies(settings, counted_once(encode))
         try:
             with running(settings, encode) as proxy:
@@ -96,6 +100,10 @@ def make_tallies(settings: Settings, encode: Encode) -> list[Tally]:
     """One for each sample session."""
     setting, price = _setting(encode), _price(settings)
     return [Tally(sample, setting, price) for sample in samples()]
+
+
+def _scene(settings: Settings, encode: Encode) -> Scene:
+    return Scene(settings, encode, _setting(counted_once(encode)), _price(settings))
 
 
 def _setting(encode: Encode) -> Setting:

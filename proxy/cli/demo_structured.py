@@ -7,7 +7,6 @@ import argparse
 import asyncio
 import sys
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from time import perf_counter
 
@@ -19,10 +18,9 @@ from rich.table import Table
 from rich.text import Text
 
 from plugins import symbol_index
+from proxy.cli.demo_scene import Scene
 from proxy.cli.in_thread import Running, running
 from proxy.cli.output import Output, fail, print_json
-from proxy.core.money.prices import Price
-from proxy.core.request.tokens import Encode
 from proxy.demo.client import SampleClient
 from proxy.demo.sample import MODEL
 from proxy.demo.structured.figures import Comparison, FormTally, comparison
@@ -31,29 +29,16 @@ from proxy.demo.structured.history import History
 from proxy.demo.structured.package import PACKAGE, TURNS, installed_files, package_source, quiet_and_busy
 from proxy.demo.structured.repository import GitError, has_git, read_history, through_git
 from proxy.replay.baselines import SYSTEM_LAST
-from proxy.replay.runner import Setting
-from proxy.settings import Settings
 
 NAME = "structured"
+WORDS = "structured: coding sessions that follow a git history, as editor chats and as structured context"
 _REFRESH_HZ = 4
 _NO_GIT = "git is not installed: the same steps are taken without it."
 _NO_INDEX = "no symbol index: install the extra `symbols` (pip install 'stratiform[symbols]')"
 
 
-@dataclass(frozen=True, slots=True)
-class Scene:
-    """What the sessions are sent through, and what they are judged by."""
-
-    settings: Settings
-    encode: Encode
-    setting: Setting
-    price: Price
-
-
 def configure(parser: argparse.ArgumentParser) -> None:
-    """Add the arguments that choose these sessions."""
-    words = "structured: coding sessions that follow a git history, as editor chats and as structured context"
-    parser.add_argument("sessions", nargs="?", choices=[NAME], help=words)
+    """Add the arguments that choose the history."""
     words = "with structured: follow the last commits of this git repository, not those of an installed package"
     parser.add_argument("--repository", type=Path, metavar="PATH", help=words)
     parser.add_argument("--commits", type=_count, help=f"with --repository: how many commits (default: {TURNS})")

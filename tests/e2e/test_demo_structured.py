@@ -8,7 +8,8 @@ import orjson
 import pytest
 
 from proxy.cli import main
-from proxy.cli.demo_structured import configure, histories
+from proxy.cli.demo import configure
+from proxy.cli.demo_structured import histories
 from proxy.demo.structured.forms import GOALS, Form
 from proxy.demo.structured.history import Commit, History
 from proxy.demo.structured.repository import GitError, has_git, write_repository

@@ -1,0 +1,129 @@
+"""What each form of a session came to, as the provider reported it, and what it may cost."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from proxy.core.money.prices import Price, input_cost, uncached_cost
+from proxy.core.response.usage import Usage
+from proxy.demo.panels.fidelity import live_messages, losses
+from proxy.demo.panels.forms import Form, Sending, sendings
+from proxy.demo.panels.session import Pace, turns
+from proxy.replay.runner import Setting
+from proxy.replay.totals import Total
+
+_LEARNING_TURNS = 10
+
+
+@dataclass(frozen=True, slots=True)
+class Scenario:
+    """A session, the forms in which it is sent, and what is asked of live panels: ``most_share`` of what the same
+    requests cost without a cache, ``most_ratio`` of each other form, and ``least_read`` of the prompt tokens read from
+    the cache after ten turns; ``most_live`` messages that stand behind the frozen ones. 0 asks for nothing."""
+
+    name: str
+    words: str
+    pace: Pace
+    forms: tuple[Form, ...]
+    most_share: float = 0.0
+    most_ratio: float = 0.0
+    least_read: float = 0.0
+    most_live: int = 0
+
+
+_ALL, _TWO = (Form.UNTOUCHED, Form.CONTEXT, Form.PANELS), (Form.UNTOUCHED, Form.PANELS)
+SCENARIOS = (
+    Scenario("chat", "60 turns, eight panels", Pace(60), _ALL, most_share=0.25, most_ratio=0.5),
+    Scenario("pauses", "the same, two pauses beyond the life", Pace(60, pause_every=20), _TWO, most_ratio=0.5),
+    Scenario("loops", "12 turns of 3 to 8 calls each", Pace(12, has_calls=True), _ALL, most_share=0.25, most_ratio=0.5),
+    Scenario("long", "300 turns, frozen", Pace(300, most_pasted=2), (Form.FREEZING,), least_read=0.85, most_live=80),
+)
+
+
+@dataclass(slots=True)
+class FormTally:
+    """One form of a session so far. ``usd`` is the cost of its prompts, and ``uncached_usd`` their cost without a
+    cache. ``late`` are the bills after the first ten turns."""
+
+    scenario: Scenario
+    form: Form
+    sendings: Sequence[Sending]
+    setting: Setting
+    price: Price
+    total: Total = field(default_factory=Total)
+    late: Total = field(default_factory=Total)
+    usd: float = 0.0
+    uncached_usd: float = 0.0
+    requests: int = 0
+    most_live: int = 0
+    losses: list[str] = field(default_factory=list)
+
+    @property
+    def key(self) -> str:
+        """The client's key: each form of each session is an account of its own."""
+        return f"demo-panels-{self.scenario.name}-{self.form.name.lower()}"
+
+    @property
+    def share(self) -> float | None:
+        """The cost so far as a share of no caching; None before anything was sent."""
+        return self.usd / self.uncached_usd if self.uncached_usd else None
+
+    def add(self, sending: Sending, usage: Usage, sent: bytes) -> None:
+        """A request was answered: ``usage`` is what was reported, ``sent`` what had reached the provider."""
+        self.requests += 1
+        self.total.add(usage)
+        if len([message for message in sending.turn.done if message["role"] == "user"]) >= _LEARNING_TURNS:
+            self.late.add(usage)
+        self.usd += input_cost(usage, self.price)
+        self.uncached_usd += uncached_cost(usage, self.price)
+        if self.form is Form.FREEZING:
+            self.most_live = max(self.most_live, live_messages(sending, sent))
+        self.losses += [f"request {self.requests}: {text}" for text in losses(sending, sent)]
+
+
+@dataclass(frozen=True, slots=True)
+class Goal:
+    """One thing that was asked, and what came of it. ``bound`` says on which side of ``wanted`` it shall be."""
+
+    words: str
+    found: float
+    wanted: float
+    bound: str = "at most"
+
+    @property
+    def is_reached(self) -> bool:
+        """Whether it came out as was asked."""
+        return self.found <= self.wanted if self.bound == "at most" else self.found >= self.wanted
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """All forms of one session."""
+
+    scenario: Scenario
+    tallies: Mapping[Form, FormTally]
+
+    @property
+    def losses(self) -> list[str]:
+        """What is wrong in any request, with the form in front."""
+        return [f"{tally.key}: {text}" for tally in self.tallies.values() for text in tally.losses]
+
+    def goals(self) -> Iterator[Goal]:
+        """What was asked of live panels, once all was sent."""
+        scenario = self.scenario
+        ours = next(tally for form, tally in self.tallies.items() if form.has_panels)
+        if scenario.most_share:
+            yield Goal("of no caching", ours.usd / ours.uncached_usd, scenario.most_share)
+        for form, tally in self.tallies.items():
+            if scenario.most_ratio and form is not ours.form:
+                yield Goal(f"of '{form}'", ours.usd / tally.usd, scenario.most_ratio)
+        if scenario.least_read:
+            yield Goal("read after ten turns", ours.late.hit_rate, scenario.least_read, "at least")
+        if scenario.most_live:
+            yield Goal("live messages", ours.most_live, scenario.most_live)
+
+
+def comparison(scenario: Scenario, setting: Setting, price: Price) -> Comparison:
+    """A session in every form, before anything is sent."""
+    steps = list(turns(scenario.pace))
+    made = {form: tuple(sendings(form, steps, f"{scenario.name}-session")) for form in scenario.forms}
+    return Comparison(scenario, {form: FormTally(scenario, form, sent, setting, price) for form, sent in made.items()})

@@ -1,0 +1,35 @@
+"""Sessions with live panels, over HTTP: they cost no more than they may, and every panel is shown once."""
+
+import argparse
+from typing import Any
+
+import orjson
+import pytest
+
+from proxy.cli import main
+from proxy.cli.demo import configure
+from proxy.demo.panels.figures import SCENARIOS
+
+
+def test_arguments_of_other_sessions_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as caught:
+        main(["demo", "panels", "--commits", "3"])
+    assert caught.value.code == 1
+    assert "belong to `stratiform demo structured`" in capsys.readouterr().err
+    parser = argparse.ArgumentParser()
+    configure(parser)
+    assert parser.parse_args(["panels", "--json"]).sessions == "panels"
+
+
+@pytest.mark.slow
+def test_live_panels_cost_no_more_than_they_may_and_nothing_is_lost(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["demo", "panels", "--json"]) == 0
+    shown = capsys.readouterr()
+    assert shown.err == ""
+    report: dict[str, Any] = orjson.loads(shown.out)
+    assert [session["name"] for session in report["sessions"]] == [scenario.name for scenario in SCENARIOS]
+    for session, scenario in zip(report["sessions"], SCENARIOS, strict=True):
+        assert session["losses"] == []
+        assert [form["form"] for form in session["forms"]] == [form.value for form in scenario.forms]
+        assert all(goal["is_reached"] for goal in session["goals"])
+        assert session["goals"]
