@@ -10,6 +10,8 @@ from datetime import UTC, datetime
 from random import Random
 
 from proxy.demo.editor_chat import shown
+from proxy.demo.panels.forms import Form, sendings
+from proxy.demo.panels.session import Pace, turns
 from proxy.demo.sample import BEGIN, Message, Request, Sample, assistant, chat, system, user
 from proxy.demo.source import NOUNS, SOURCE, SourceFile, function, source_file
 from proxy.demo.support_chat import document, prompt
@@ -240,8 +242,33 @@ def _cleared(messages: Sequence[Message]) -> list[Message]:
     return [{**m, "content": "[cleared]"} if i in old else m for i, m in enumerate(messages)]
 
 
+def panels() -> Sample:
+    """An assistant with live panels: two of eight change in every turn, the others now and then; its user goes away
+    twice for longer than an entry lives."""
+    return _panelled("panels", Form.PANELS, Pace(40, pause_every=15, seed=11))
+
+
+def panels_agent() -> Sample:
+    """The same as an agent: panels change between its calls, too."""
+    return _panelled("panels-agent", Form.PANELS, Pace(6, has_calls=True, seed=12))
+
+
+def panels_frozen() -> Sample:
+    """The same, and old parts of the conversation are frozen."""
+    return _panelled("panels-frozen", Form.FREEZING, Pace(60, most_pasted=3, seed=13))
+
+
+def _panelled(name: str, form: Form, pace: Pace) -> Sample:
+    requests = []
+    for sending in sendings(form, list(turns(pace)), name):
+        body = dict(sending.request.body)
+        body |= body.pop("extra_body")
+        requests.append(replace(sending.request, body=body))
+    return Sample(name, "assistant with live panels", tuple(requests))
+
+
 def made() -> Iterator[Sample]:
-    """All of them."""
+    """All of them but those with live panels."""
     yield from (
         triage(),
         environment_agent(),

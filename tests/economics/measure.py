@@ -2,7 +2,7 @@
 
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from contextlib import nullcontext
 from dataclasses import dataclass
@@ -13,9 +13,11 @@ from multiprocessing import get_context
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
+from proxy.cli.traces import assembler_maker
 from proxy.core.providers import PROFILES
 from proxy.core.recognition.pieces import Recogniser
 from proxy.core.request.tokens import Encode
+from proxy.planning.context_assembler import ContextAssembler
 from proxy.planning.tokenizers import local_encode
 from proxy.plugins import build_plugin_manager, recognisers
 from proxy.replay.runner import Setting, counted_once, replay
@@ -66,6 +68,7 @@ def measure(job: Job) -> Measured:
         recognisers=_recognisers(),
         mode=session.mode,
         baselines={},
+        assembler=_assembler(),
         on_sent=lambda step, plan: sent.update(plan.body),
     )
     with without(job.without) if job.without else nullcontext():
@@ -99,6 +102,11 @@ def measured(jobs: Sequence[Job]) -> list[Measured]:
 def encode() -> Encode:
     """The tokenizer. A process counts each text once, whatever the number of replays that hold it."""
     return counted_once(local_encode())
+
+
+@lru_cache(maxsize=1)
+def _assembler() -> Callable[[], ContextAssembler]:
+    return assembler_maker(build_plugin_manager(), encode(), "economic")
 
 
 @lru_cache(maxsize=1)

@@ -14,7 +14,16 @@ from proxy.replay.limits.classes import prefix_share
 from proxy.replay.limits.segments import Bagger
 from proxy.replay.prompts import PromptReader
 from proxy.replay.trace import Trace, read_trace, trace_name
-from tests.economics.made import chat_page, environment_agent, made, notebook, triage
+from tests.economics.made import (
+    chat_page,
+    environment_agent,
+    made,
+    notebook,
+    panels,
+    panels_agent,
+    panels_frozen,
+    triage,
+)  # fmt: skip
 from tests.fidelity.recorded import trace_files
 
 
@@ -45,6 +54,8 @@ def sessions() -> Mapping[str, Session]:
 def _made() -> Iterator[Session]:
     for sample in made():
         yield Session(f"made-{sample.name}", "made", sample.trace)
+    for sample in (panels(), panels_agent(), panels_frozen()):
+        yield Session(f"made-{sample.name}", "live panels", sample.trace)
     for sample in (triage(), environment_agent()):
         yield Session(f"made-{sample.name}-mark", "mark only", sample.trace, mode=Mode.MARK)
     for sample in (notebook(), chat_page()):
