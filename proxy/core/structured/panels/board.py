@@ -175,18 +175,19 @@ class _Whereabouts:
         return place if at == place.index else _place(self._progress, at)
 
     def prompts(self, prompts: Mapping[int, tuple[bytes, float]]) -> dict[int, tuple[bytes, float]]:
-        """The times of the prompts that are there still, where they stand now, in the order of the conversation."""
+        """The times of the prompts that are there still, where they stand now, in the order of the conversation. A
+        prompt that is sent now and stands elsewhere than before is asked anew; and no time stands behind a later one.
+        """
         found: dict[int, tuple[bytes, float]] = {}
         moved: list[tuple[int, tuple[bytes, float]]] = []
+        asked_at = self._progress.prompt_at if self._progress.is_prompt_last else None
         for index, prompt in prompts.items():
             at = self._nearest(index, prompt[0])
             if at == index:
                 found[at] = prompt
-            elif at is not None:
+            elif at is not None and at != asked_at:
                 moved.append((at, prompt))
-        for at, prompt in moved:
-            found.setdefault(at, prompt)
-        return dict(sorted(found.items())) if moved else found
+        return _in_order(found, moved) if moved else found
 
     def _nearest(self, index: int, digest: bytes) -> int | None:
         """The message of this digest that is nearest to the index; of two, the one in front."""
@@ -203,3 +204,23 @@ class _Whereabouts:
         behind = bisect_left(places, index)
         near = places[max(0, behind - 1) : behind + 1]
         return min(near, key=lambda at: abs(at - index))
+
+
+def _in_order(
+    found: Mapping[int, tuple[bytes, float]], moved: Iterable[tuple[int, tuple[bytes, float]]]
+) -> dict[int, tuple[bytes, float]]:
+    """The prompts that were found where they were, and of the moved ones those whose times ascend with them."""
+    together = dict(found)
+    for at, prompt in moved:
+        together.setdefault(at, prompt)
+    next_s, bounds = inf, {}
+    for at in sorted(together, reverse=True):
+        bounds[at] = next_s
+        next_s = min(next_s, together[at][1]) if at in found else next_s
+    kept: dict[int, tuple[bytes, float]] = {}
+    last_s = -inf
+    for at in sorted(together):
+        if at in found or last_s <= together[at][1] <= bounds[at]:
+            kept[at] = together[at]
+            last_s = together[at][1]
+    return kept

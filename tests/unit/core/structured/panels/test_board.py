@@ -118,7 +118,28 @@ def test_two_prompts_that_move_to_one_message_are_one() -> None:
     board = Board(prompts={0: (talk.digests[0], 1.0), 2: (talk.digests[0], 2.0)}, is_begun=True)
 
     assert refreshed(board, [], progress("u5 a5 u0"), 3).prompts == {2: (talk.digests[0], 2.0)}
-    assert refreshed(board, [], progress("u5 u0"), 3).prompts == {1: (talk.digests[0], 1.0)}
+    assert refreshed(board, [], progress("u5 u0 a0"), 3).prompts == {1: (talk.digests[0], 1.0)}
+
+
+def test_a_question_that_is_asked_anew_at_another_place_gets_the_time_of_now() -> None:
+    first = refreshed(Board(), [a_panel()], progress("u0"), 100)
+    second = refreshed(first, [a_panel()], progress("u5 a0 u0"), 200)
+    again = refreshed(second, [a_panel()], progress("u5 a0 u0"), 300)
+
+    assert {at: time_s for at, (_, time_s) in second.prompts.items()} == {2: 200.0}
+    assert again.prompts == second.prompts
+
+
+def test_times_of_prompts_that_changed_places_ascend() -> None:
+    talk = progress("u0 a0 u1 a1 u2")
+    board = Board(prompts={at: (talk.digests[at], 1.0 + at) for at in (0, 2, 4)}, is_begun=True)
+
+    def times(names: str) -> dict[int, float]:
+        return {at: time_s for at, (_, time_s) in refreshed(board, [], progress(names), 9).prompts.items()}
+
+    assert times("u7 a0 u0 a1 u1 a2 u2 a3") == {2: 1.0, 4: 3.0, 6: 5.0}
+    assert times("u2 a0 u1 a1 u0 a3") == {2: 3.0}
+    assert times("u1 a0 u0 a1 u2 a3") == {0: 3.0, 4: 5.0}
 
 
 def test_costs_are_charged_for_what_was_shown() -> None:
