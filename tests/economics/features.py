@@ -80,6 +80,10 @@ FEATURES = (
     Feature("the one-hour life", "proxy.core.forecast.pauses:outlook", always(None), ("made-forgetful", "anthropic")),
     Feature("pauses promise more than they keep", "proxy.core.forecast.pauses:_CAUTION", constant(1.0),
             ("made-forgetful", "anthropic")),
+    Feature("panels in front of much that is written anew move with it",
+            "proxy.core.structured.panels.placing:LITTLE", constant(0.0), ("made-panels", "anthropic")),
+    Feature("the planner knows where panels stand", "proxy.planning.context_assembler:moving", always({}),
+            ("made-panels", "anthropic")),
     Feature("realised regret is bounded", "proxy.core.shadow.shadow_caches:ShadowCaches.regret_budget", always(inf),
             ("made-stamped", "anthropic")),
 )  # fmt: skip
