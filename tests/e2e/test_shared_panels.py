@@ -1,0 +1,114 @@
+"""Live panels stay where they are: over a restart of the proxy, and among workers that share a Redis."""
+
+import json
+import urllib.request
+from collections.abc import Iterator
+from contextlib import ExitStack
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from proxy.testing import serving
+from tests.e2e.fleet import KEY, configuration, fleet, until
+from tests.redis_server import RedisServer, redis_server
+from tests.security.provider import RecordingProvider
+
+pytestmark = pytest.mark.slow
+
+MODEL = "claude-sonnet-4-5"
+TURNS = [{"todo": "1", "tree": "a"}, {"todo": "2", "tree": "a"}, {"todo": "2", "tree": "a"}, {"todo": "2", "tree": "b"}]
+"""What the panels show. What changes in the second turn moves to the end, and stays there until it changes again."""
+
+
+def config(provider: str, store: str) -> dict[str, object]:
+    found = configuration(provider, store)
+    found["model_list"] = [
+        {
+            "model_name": MODEL,
+            "litellm_params": {"model": f"openai/{MODEL}", "api_base": f"{provider}/v1", "api_key": "none"},
+            "model_info": {"transport": "http", "cache_profile": "anthropic"},
+        }
+    ]
+    return found
+
+
+def ask(url: str, turn: int) -> None:
+    messages = []
+    for number in range(turn):
+        messages += [{"role": "user", "content": f"q{number}"}, {"role": "assistant", "content": f"a{number}"}]
+    panels = [{"id": name, "kind": "own", "header": name, "content": text} for name, text in TURNS[turn].items()]
+    body = {
+        "model": MODEL,
+        "messages": [*messages, {"role": "user", "content": f"q{turn}"}],
+        "max_tokens": 10,
+        "stratiform": {"session": "s", "panels": panels},
+    }
+    request = urllib.request.Request(
+        f"{url}/v1/chat/completions",
+        json.dumps(body).encode(),
+        {"authorization": f"Bearer {KEY}", "content-type": "application/json"},
+    )
+    with urllib.request.urlopen(request, timeout=30) as answer:
+        assert answer.status == 200
+
+
+@pytest.fixture
+def provider() -> RecordingProvider:
+    return RecordingProvider("alpha")
+
+
+@pytest.fixture
+def upstream(provider: RecordingProvider) -> Iterator[str]:
+    with serving(provider) as url:
+        yield url
+
+
+@pytest.fixture
+def redis(tmp_path: Path) -> Iterator[RedisServer]:
+    with redis_server(tmp_path / "redis") as server:
+        yield server
+
+
+def plain(message: dict[str, Any]) -> tuple[str, str, str]:
+    """The message without markers: its role, its words and its calls."""
+    content = message.get("content")
+    if isinstance(content, list):
+        content = "".join(part["text"] for part in content)
+    return message["role"], content or "", json.dumps(message.get("tool_calls"))
+
+
+def is_appended(provider: RecordingProvider) -> list[bool]:
+    """Of each request but the first, whether it begins with all messages of the one before."""
+    sent = [[plain(message) for message in seen.json["messages"]] for seen in provider.seen]
+    return [after[: len(before)] == before for before, after in pairwise(sent)]
+
+
+def test_a_restart_moves_no_panel(tmp_path: Path, upstream: str, provider: RecordingProvider) -> None:
+    settings = config(upstream, f"sqlite:{tmp_path / 'store.sqlite'}")
+    for name, turns in (("first", (0, 1)), ("second", (2, 3))):
+        with fleet(tmp_path / name, settings) as proxy:
+            for turn in turns:
+                ask(proxy.url, turn)
+    assert is_appended(provider) == [False, True, False]
+
+
+def test_without_a_store_a_restart_moves_panels(tmp_path: Path, upstream: str, provider: RecordingProvider) -> None:
+    for name, turns in (("first", (0, 1)), ("second", (2,))):
+        with fleet(tmp_path / name, config(upstream, "memory")) as proxy:
+            for turn in turns:
+                ask(proxy.url, turn)
+    assert is_appended(provider) == [False, False]
+
+
+def test_two_workers_with_one_redis_know_each_others_panels(
+    tmp_path: Path, upstream: str, provider: RecordingProvider, redis: RedisServer
+) -> None:
+    settings = config(upstream, redis.url)
+    with ExitStack() as stack:
+        proxies = [stack.enter_context(fleet(tmp_path / name, settings)) for name in ("one", "two")]
+        for turn in range(len(TURNS)):
+            ask(proxies[turn % 2].url, turn)
+            until(lambda: [key for key in redis.ask("KEYS", "*panels}:blobs").split("\r\n") if "panels" in key])
+    assert is_appended(provider) == [False, True, False]
