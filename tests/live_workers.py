@@ -29,12 +29,14 @@ Panels = Mapping[str, str]
 
 @dataclass
 class Worker:
-    """One process; without a store it goes by its own memory. ``now`` is its clock."""
+    """One process; without a store it goes by its own memory. ``now`` is its clock. A request waits for the store as
+    long as the words of the system message are worth."""
 
     store: StateStore | None = None
     is_shared: bool = True
     keeps_texts: bool = True
     now: float = NOW
+    words: int = 2
     failures: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -59,7 +61,7 @@ class Worker:
 
     async def sent(self, turn: int, panels: Panels | None, scope: str = "key", **section: Any) -> Arrangement:
         """What goes on, before it is answered."""
-        messages = [{"role": "system", "content": "Be brief."}]
+        messages = [{"role": "system", "content": "brief " * self.words}]
         for number in range(turn):
             messages += [{"role": "user", "content": f"q{number}"}, {"role": "assistant", "content": f"a{number}"}]
         messages.append({"role": "user", "content": f"q{turn}"})
@@ -100,9 +102,9 @@ async def told(worker: Worker, turns: range = range(len(SCENE))) -> list[bytes]:
     return found
 
 
-async def alone() -> list[bytes]:
+async def alone(words: int = 2) -> list[bytes]:
     """What one process sends that serves all of it."""
-    return await told(Worker())
+    return await told(Worker(words=words))
 
 
 async def board_alone() -> Board:

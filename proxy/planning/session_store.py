@@ -3,8 +3,8 @@
 Where a panel stands depends on when it changed last, so that two workers that do not know of each other would send the
 same panels in two orders, and a worker that has just started would move all of them. A request with panels asks for its
 session before it is assembled, and leaves what it has changed behind: its panels once it is assembled, and what they
-cost once it is settled. It waits for the store as long as a layout does (``layout_state``). A store that is away is not
-waited for, and this process goes by its own memory. In a store that no other process writes, a session is asked for
+cost once it is settled. It waits for the store by its size, as for a layout (``layout_state``). A store that is away is
+not waited for, and this process goes by its own memory. In a store that no other process writes, a session is asked for
 until it has begun.
 
 The summary of a compaction is a text: it is kept where texts may be, and else in memory only.
@@ -48,7 +48,7 @@ class Sessions(Protocol):
 
 class SessionStore:
     """Reads and writes the sessions of one store. ``failed`` is told which operation could not be done, or came too
-    late for a session that this process does not know; ``now`` gives unix seconds."""
+    late for a request; ``now`` gives unix seconds."""
 
     def __init__(
         self,
@@ -81,14 +81,14 @@ class SessionStore:
         long it waits."""
         session = self._sessions.session(scope, name)
         self.keep(scope, name, session, self._now())
-        is_known = session.board.is_begun
-        if self._loads.is_away or (is_known and not self._is_shared):
+        if self._loads.is_away or (session.board.is_begun and not self._is_shared):
             return
-        wait_s = wait_for_s(self._loads, 0 if is_known else size_bytes)
+        # What this process knows may be old: another one may have served the conversation's last request.
+        wait_s = wait_for_s(self._loads, size_bytes)
         if wait_s <= 0 and len(self._learning) >= _MOST_LATE:
             return
         learning = spawn(self._learn(scope, name), self._learning)
-        if wait_s > 0 and not await ends_within(learning, wait_s) and not is_known:
+        if wait_s > 0 and not await ends_within(learning, wait_s):
             self._failed("load")
 
     def keep(self, scope: str, name: str, session: ContextSession, now: float) -> None:
