@@ -9,6 +9,7 @@ from proxy.core.planner.plan import Plan
 from proxy.core.reasons import Edit, Reason
 from proxy.core.response.usage import Usage
 from proxy.core.structured.assembly import Assembly
+from proxy.planning.panel_bill import PanelBill
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,7 +18,7 @@ class Arrangement:
     ``fallback`` is the body that is sent where an upstream refuses the other one; ``edits`` counts what was edited
     besides the layout, by the reason. ``reason`` takes the place of the planner's where the layout is fixed;
     ``counted`` is what happens when the exchange counts. ``moving`` are the messages that the proxy has put between the
-    client's own, as ``Route.moving`` has them."""
+    client's own, as ``Route.moving`` has them; ``bill`` says what the panels cost, None where there are none."""
 
     kind: str
     body: bytes
@@ -29,6 +30,7 @@ class Arrangement:
     reason: Reason | None = None
     tier_tokens: Mapping[str, int] = field(default_factory=dict)
     moving: Mapping[int, float] = field(default_factory=dict)
+    bill: PanelBill | None = None
 
     def concluded(self, plan: Plan, mode: Mode) -> Plan:
         """The planner's plan with what the assembly has decided; ``mode`` is the one that was asked for."""

@@ -36,11 +36,8 @@ from proxy.core.structured.history.metas import DetachTerms
 from proxy.core.structured.live_state import LiveState
 from proxy.core.structured.map_chunks import MapChunks
 from proxy.core.structured.markers import marks_beside_messages, unmarked, without_marks
-from proxy.core.structured.panels.board import Board
 from proxy.core.structured.panels.inlay import Inlay
 from proxy.core.structured.panels.moving import moving
-from proxy.core.structured.panels.pairs import panel_text
-from proxy.core.structured.panels.panel import Panel
 from proxy.core.structured.panels.tool import panel_answer, with_declaration
 from proxy.core.structured.path_aliases import legend_for
 from proxy.core.structured.placement import Placement
@@ -51,13 +48,12 @@ from proxy.core.structured.tiered import MOST_MARKS, tiered_assembly
 from proxy.core.structured.tracking import ContextTracker, HistoryItem
 from proxy.core.structured.uploads import UPLOAD_BYTES, Uploads
 from proxy.core.wire.json_body import splice
-from proxy.core.wire.long_text import utf8
 from proxy.engine.suppress import place_of
 from proxy.errors import InvalidRequest, PayloadTooLarge
 from proxy.planning.arrangement import Arrangement
+from proxy.planning.panel_bill import PanelBill, panel_tokens
 from proxy.planning.resolved import ReadAhead, Resolved
 
-_MILLION = 1_000_000
 _THINKING = ("thinking", "reasoning_effort", "reasoning")
 _NO_THINKING = frozenset({b"null", b'{"type":"disabled"}', b'"none"'})
 _log = logging.getLogger("stratiform")
@@ -160,7 +156,7 @@ class ContextAssembler:
         fork = self._counter.fork()
         blocks = resolved.session.tracker.read_ahead(context, fork)
         for panel in resolved.found.form.panels:
-            _panel_tokens(panel, fork)
+            panel_tokens(panel, fork)
         _head_tokens(context, resolved.conversation, fork)
         _history(resolved.conversation, fork)
         return ReadAhead(fork, blocks)
@@ -281,14 +277,16 @@ class ContextAssembler:
             is_planned = self._options.policy == "classic" and not is_tiered and not chat.wants_flat
             mode, reason = (mode, None) if is_planned else (Mode.OBSERVE, Reason.ASSEMBLED_FLAT)
         sent = self._chronological(chat, profile) if not chat.is_flat and mode > Mode.OBSERVE else chat
+        bill = PanelBill.of(sent, price)
         return Arrangement(
             kind="flat" if chat.is_flat else "economic",
             body=sent.body,
             fallback=chat.body,
             mode=mode,
             assembly=sent.assembly,
-            counted=partial(self._counted, sent, price),
+            counted=partial(self._counted, sent, bill),
             edits=chat.dialogue.edits,
+            bill=bill,
             reason=reason,
             tier_tokens=_tier_tokens(placement),
             moving=_moving(sent),
@@ -347,14 +345,16 @@ class ContextAssembler:
             body=_body(chat.sent, assembly, profile if inlay.order else None),
             order=inlay.order,
         )
+        bill = PanelBill.of(sent, price)
         return Arrangement(
             kind="tiered",
             body=sent.body,
             fallback=chat.body,
             mode=Mode.OBSERVE,
             assembly=assembly,
-            counted=partial(self._counted, sent, price),
+            counted=partial(self._counted, sent, bill),
             edits=chat.dialogue.edits,
+            bill=bill,
             reason=Reason.ASSEMBLED_TIERS,
             tier_tokens=_tier_tokens(placement),
             moving=_moving(sent),
@@ -380,11 +380,6 @@ class ContextAssembler:
             total=session.total,
         )
 
-    def _charged(self, board: Board, chat: AssembledChat, price: Price) -> Board:
-        """The board with the costs of the panels in the order in which they were sent."""
-        tokens = {panel.id: _panel_tokens(panel, self._counter) for panel in chat.order}
-        return board.charged(chat.order, tokens, price.read * _MILLION, price.write_5m * _MILLION)
-
     def breakdown(
         self, arranged: Arrangement, placement: Placement | None, about: Circumstances
     ) -> Mapping[str, object]:
@@ -392,9 +387,11 @@ class ContextAssembler:
         assembly = arranged.assembly
         if arranged.kind == "economic" and placement is not None:
             assembly = in_tiers(assembly, placement)
-        return breakdown(assembly, Measure.of(self._counter.fork()), about)
+        counter = self._counter.fork()
+        panels = arranged.bill.value(counter) if arranged.bill is not None else ()
+        return breakdown(assembly, Measure.of(counter), replace(about, panels=panels, edits=arranged.edits))
 
-    def _counted(self, chat: AssembledChat, price: Price, usage: Usage | None) -> Sequence[Moved]:
+    def _counted(self, chat: AssembledChat, bill: PanelBill | None, usage: Usage | None) -> Sequence[Moved]:
         """The exchange counts: age what was sent once. A retry of the same conversation counts no second time."""
         session = self.session(chat.scope, chat.session)
         session.spent(usage)
@@ -403,7 +400,8 @@ class ContextAssembler:
             return ()
         session.counted = turn
         session.empty_tiers += chat.assembly.empty_tiers
-        session.board = self._charged(session.board, chat, price)
+        if bill is not None:
+            session.board = bill.charged(session.board, self._counter)
         context = chat.context
         session.map = chat.map or session.map
         session.changes = session.tracker.settle(context, _history(chat.conversation, self._counter))
@@ -419,11 +417,6 @@ def _unmarked_tokens(counter: TokenCounter, turn: Turn) -> int:
     """The same with and without the client's markers, which move from turn to turn: what is frozen goes by it."""
     raw = unmarked(turn.raw)
     return counter.count(digest(raw), raw.decode("utf-8", "replace"))
-
-
-def _panel_tokens(panel: Panel, counter: TokenCounter) -> int:
-    text = panel_text(panel)
-    return counter.count(digest(b"panel", utf8(text)), text)
 
 
 def _thinks(sent: ParsedBody) -> bool:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 
 from proxy.core.digest import digest
 from proxy.core.layout.tiers import ENTRY_N, Change, Tier
+from proxy.core.reasons import Edit
 from proxy.core.request.tokens import IMAGE_TOKENS, TokenCounter
 from proxy.core.response.usage import Usage
 from proxy.core.structured.assembly import Assembly, Block, Item, Kind, Section
@@ -50,7 +51,9 @@ class Measure:
 class Circumstances:
     """What a breakdown says besides the blocks. ``counts`` is N by key; ``changes`` are those of the last answer.
     ``empty_tiers_total`` is the sum over the session. ``last`` and ``total`` are the usage that the provider reported
-    for the last answer and for all of the session. Sizes are tokens, None where they are not known."""
+    for the last answer and for all of the session. Sizes are tokens, None where they are not known. ``panels`` say of
+    the live panels in sending order where they stand and what they cost; ``edits`` counts the messages and panels that
+    were edited besides the layout, by the reason."""
 
     model: str = ""
     max_input_tokens: int | None = None
@@ -60,6 +63,8 @@ class Circumstances:
     empty_tiers_total: int = 0
     last: Usage | None = None
     total: Usage | None = None
+    panels: Sequence[Mapping[str, object]] = ()
+    edits: Mapping[Edit, int] = field(default_factory=dict)
 
 
 def breakdown(assembly: Assembly, measure: Measure, about: Circumstances) -> dict[str, object]:
@@ -88,6 +93,8 @@ def breakdown(assembly: Assembly, measure: Measure, about: Circumstances) -> dic
         "empty_tiers_session_total": about.empty_tiers_total,
         "skipped": {str(reason): count for reason, count in assembly.skipped.items()},
         "breakdown": _by_kind(blocks),
+        "panels": list(about.panels),
+        "edits": {str(edit): count for edit, count in about.edits.items()},
         "session_totals": _totals(about.total or _NOTHING),
     }
 

@@ -52,10 +52,9 @@ class Board:
         unknown time."""
         return self.panels.get(panel.id) or PanelMemory(b"", 0.0)
 
-    def charged(self, order: Iterable[Panel], tokens: Mapping[str, int], hit_usd: float, miss_usd: float) -> "Board":
-        """The board after a request that was settled: ``order`` are its panels in sending order, ``tokens`` theirs by
-        id. Prices are USD per million tokens."""
-        emitted = [EmittedPanel(p.id, self.memory(p).digest or p.digest, tokens.get(p.id, 0)) for p in order]
+    def charged(self, emitted: Sequence[EmittedPanel], hit_usd: float, miss_usd: float) -> "Board":
+        """The board after a request that was settled, with its panels in sending order. Prices are USD per million
+        tokens."""
         return replace(self, costs=counted(self.costs, emitted, hit_usd, miss_usd))
 
 

@@ -1,0 +1,66 @@
+"""What the panels of one request cost, and what a person wants to know of them."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from proxy.core.digest import digest
+from proxy.core.money.prices import Price
+from proxy.core.request.tokens import TokenCounter
+from proxy.core.structured.chat import AssembledChat
+from proxy.core.structured.panels.board import Board
+from proxy.core.structured.panels.costs import EmittedPanel
+from proxy.core.structured.panels.pairs import panel_text
+from proxy.core.structured.panels.panel import Panel
+from proxy.core.structured.panels.texts import is_known, iso_time
+from proxy.core.wire.long_text import utf8
+from proxy.core.wire.surrogates import printable
+
+_MILLION = 1_000_000
+
+
+def panel_tokens(panel: Panel, counter: TokenCounter) -> int:
+    """The tokens of what the model reads of a panel."""
+    text = panel_text(panel)
+    return counter.count(digest(b"panel", utf8(text)), text)
+
+
+@dataclass(frozen=True, slots=True)
+class PanelBill:
+    """``order`` are the panels in sending order, ``shown`` is the board that they were placed by, and ``price`` the
+    model's price per token: USD, or plain input tokens where the price is not known."""
+
+    order: tuple[Panel, ...]
+    shown: Board
+    price: Price
+
+    @classmethod
+    def of(cls, chat: AssembledChat, price: Price) -> "PanelBill | None":
+        """The bill of a request; None where no panel is shown."""
+        board = chat.dialogue.board
+        return cls(chat.order, board, price) if board is not None and chat.order else None
+
+    def charged(self, board: Board, counter: TokenCounter) -> Board:
+        """The session's board after the request has counted: a panel that is not read from the cache is written."""
+        emitted = [
+            EmittedPanel(panel.id, self.shown.memory(panel).digest, panel_tokens(panel, counter))
+            for panel in self.order
+        ]
+        return board.charged(emitted, self.price.read * _MILLION, self.price.write_5m * _MILLION)
+
+    def value(self, counter: TokenCounter) -> Sequence[dict[str, object]]:
+        """What the request would add, panel by panel, as a value for JSON. ``place`` is the index of the client's
+        message, without system messages, that a panel stands in front of; None: it stands in front of all."""
+        costs = self.charged(self.shown, counter).costs.last
+        return [
+            cost.value() | self._standing(panel) | {"kind": printable(panel.kind), "header": printable(panel.header)}
+            for panel, cost in zip(self.order, costs, strict=True)
+        ]
+
+    def _standing(self, panel: Panel) -> dict[str, object]:
+        memory = self.shown.memory(panel)
+        return {
+            "changed_at": iso_time(memory.stamp_s) if is_known(memory.stamp_s) else None,
+            "place": None if memory.place is None else memory.place.index,
+            "requests": memory.seen,
+            "changes": memory.changes,
+        }
