@@ -45,7 +45,7 @@ def shown(subject: ContextAssembler, found: Arrangement) -> list[dict[str, Any]]
 
 def test_a_breakdown_says_where_each_panel_stands_since_when_and_what_it_costs() -> None:
     subject = assembler()
-    arranged(subject, "q", panels=[TODO, TREE]).counted(None)
+    arranged(subject, "q", panels=[TREE, TODO]).counted(None)
     changed = TODO | {"content": "c" * 400}
     tree, todo = shown(subject, arranged(subject, "q", "a", "r", now=NOW + 60, panels=[changed, TREE]))
 
