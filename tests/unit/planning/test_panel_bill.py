@@ -3,6 +3,7 @@
 from typing import Any
 
 import orjson
+import pytest
 
 from proxy.app.context_texts import load_context_texts
 from proxy.core.modes import Mode
@@ -53,8 +54,8 @@ def test_a_breakdown_says_where_each_panel_stands_since_when_and_what_it_costs()
     assert (tree["place"], tree["changed_at"], tree["changes"]) == (None, "2026-02-19T14:00:00Z", 0)
     assert (todo["place"], todo["changed_at"], todo["changes"]) == (2, "2026-02-19T14:01:00Z", 1)
     assert todo["hit"] is False
-    assert todo["cost_usd"] == todo["tokens"] * 6.25e-6
-    assert tree["cost_usd"] == tree["tokens"] * 0.5e-6
+    assert todo["cost_usd"] == pytest.approx(todo["tokens"] * 6.25e-6)
+    assert tree["cost_usd"] == pytest.approx(tree["tokens"] * 0.5e-6)
     assert todo["total_usd"] > todo["cost_usd"]
 
 
