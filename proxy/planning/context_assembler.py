@@ -260,9 +260,10 @@ class ContextAssembler:
             return None
 
     def arrange(
-        self, chat: AssembledChat, placement: Placement | None, profile: CacheProfile, mode: Mode, price: Price
+        self, chat: AssembledChat, placement: Placement | None, profile: CacheProfile, mode: Mode, price: Price | None
     ) -> Arrangement:
-        """The messages for an upstream with these cache rules and this price. Any thread may call this. An error of the
+        """The messages for an upstream with these cache rules and this price, None where nobody knows
+        it. Any thread may call this. An error of the
         proxy's own leaves the flat assembly, and is logged."""
         chat = self._fitted(chat, profile)
         is_tiered = self._options.policy == "classic" and mode is Mode.TIER and not chat.wants_flat
@@ -331,7 +332,9 @@ class ContextAssembler:
             return flat_assembly(context, conversation, self.texts.tiered, inlay)
         return economic_assembly(context, conversation, chunks.shown(context.mapped()), self.texts.tiered, inlay)
 
-    def _tiered(self, chat: AssembledChat, placement: Placement, profile: CacheProfile, price: Price) -> Arrangement:
+    def _tiered(
+        self, chat: AssembledChat, placement: Placement, profile: CacheProfile, price: Price | None
+    ) -> Arrangement:
         slots = max(0, min(profile.max_marks, MOST_MARKS) - marks_beside_messages(chat.sent.members))
         dialect = profile.dialect if slots else Dialect.NONE
         inlay = self._inlay(chat.dialogue, profile, is_chronological=False)

@@ -27,14 +27,14 @@ def panel_tokens(panel: Panel, counter: TokenCounter) -> int:
 @dataclass(frozen=True, slots=True)
 class PanelBill:
     """``order`` are the panels in sending order, ``shown`` is the board that they were placed by, and ``price`` the
-    model's price per token: USD, or plain input tokens where the price is not known."""
+    model's price in USD per token; None: nobody knows it, and nothing is charged."""
 
     order: tuple[Panel, ...]
     shown: Board
-    price: Price
+    price: Price | None
 
     @classmethod
-    def of(cls, chat: AssembledChat, price: Price) -> "PanelBill | None":
+    def of(cls, chat: AssembledChat, price: Price | None) -> "PanelBill | None":
         """The bill of a request; None where no panel is shown."""
         board = chat.dialogue.board
         return cls(chat.order, board, price) if board is not None and chat.order else None
@@ -45,20 +45,22 @@ class PanelBill:
             EmittedPanel(panel.id, self.shown.memory(panel).digest, panel_tokens(panel, counter))
             for panel in self.order
         ]
+        if self.price is None:
+            return board.charged(emitted, 0.0, 0.0)
         return board.charged(emitted, self.price.read * _MILLION, self.price.write_5m * _MILLION)
 
     def value(self, counter: TokenCounter) -> Sequence[dict[str, object]]:
         """What the request would add, panel by panel, as a value for JSON. ``place`` is the index of the client's
         message, without system messages, that a panel stands in front of; None: it stands in front of all."""
         costs = self.charged(self.shown, counter).costs.last
-        return [
-            cost.value() | self._standing(panel) | {"kind": printable(panel.kind), "header": printable(panel.header)}
-            for panel, cost in zip(self.order, costs, strict=True)
-        ]
+        unknown = {"cost_usd": None, "total_usd": None} if self.price is None else {}
+        return [cost.value() | unknown | self._standing(panel) for panel, cost in zip(self.order, costs, strict=True)]
 
     def _standing(self, panel: Panel) -> dict[str, object]:
         memory = self.shown.memory(panel)
         return {
+            "kind": printable(panel.kind),
+            "header": printable(panel.header),
             "changed_at": iso_time(memory.stamp_s) if is_known(memory.stamp_s) else None,
             "place": None if memory.place is None else memory.place.index,
             "requests": memory.seen,

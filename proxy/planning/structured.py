@@ -7,7 +7,6 @@ from typing import Protocol
 
 from proxy.aside import LARGE_BYTES, Aside
 from proxy.core.modes import Mode
-from proxy.core.money.prices import Price
 from proxy.core.planner.in_flight import Moved
 from proxy.core.request.parsed_body import ParsedBody
 from proxy.core.response.usage import Usage
@@ -184,9 +183,8 @@ class StructuredChats:
     def _arranging(
         self, chat: AssembledChat, placement: Placement | None, deployment: Deployment, mode: Mode
     ) -> Callable[[], Arrangement]:
-        profile = deployment.profile
-        price = self._price_of(deployment) or Price.relative(profile.read, profile.write, profile.write_long)
-        return partial(self.assembler.arrange, chat, placement, profile, mode, price)
+        price = self._price_of(deployment)
+        return partial(self.assembler.arrange, chat, placement, deployment.profile, mode, price)
 
     async def breakdown(self, chat: AssembledChat, deployment: Deployment, mode: Mode) -> Mapping[str, object]:
         """What the request would consist of at this deployment, as a value for JSON."""

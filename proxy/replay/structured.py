@@ -6,7 +6,6 @@ from datetime import UTC, datetime
 
 from proxy.core.layout.tiers import Tier
 from proxy.core.modes import Mode
-from proxy.core.money.prices import Price
 from proxy.core.planner.analysis import tier_name
 from proxy.core.planner.plan import Plan
 from proxy.core.planner.planner import TierPlanner
@@ -62,9 +61,7 @@ class ReplayedContexts:
     def plan(self, planner: TierPlanner, chat: AssembledChat, route: Route, mode: Mode, now: float) -> Plan:
         """The plan of an assembled request."""
         placement = self._assembler.place(chat, route.profile)
-        profile = route.profile
-        price = Price.relative(profile.read, profile.write, profile.write_long)
-        arranged = self._assembler.arrange(chat, placement, profile, mode, price)
+        arranged = self._assembler.arrange(chat, placement, route.profile, mode, None)
         shown = arranged.assembly
         if placement is not None:
             self._items = placement.tier_of()
