@@ -8,8 +8,9 @@ has the same chunks in each request, and more of them later. A chunk that could 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from proxy.core.structured.conversation import Conversation, Turn
+from proxy.core.structured.conversation import Turn
 from proxy.core.structured.history.chunk_text import chunk_text
+from proxy.core.structured.history.groups import MADE
 from proxy.core.structured.history.metas import DetachTerms
 from proxy.core.structured.history.rules import HistoryRule, RuledHistory
 from proxy.core.structured.panels.panel import HISTORY_KIND, Panel
@@ -35,7 +36,7 @@ def frozen(
     history = ruled.conversation.history
     chunks: list[FrozenChunk] = []
     end = 0
-    for start, boundary, count in _cuts(ruled.conversation, terms, tokens):
+    for start, boundary, count in _cuts(ruled, terms, tokens):
         try:
             text = chunk_text(history[start:boundary])
         except Unreadable:
@@ -46,15 +47,17 @@ def frozen(
     return (_without(ruled, end, sum(chunk.count for chunk in chunks)) if chunks else ruled), tuple(chunks)
 
 
-def _cuts(
-    conversation: Conversation, terms: DetachTerms, tokens: Callable[[Turn], int]
-) -> Iterator[tuple[int, int, int]]:
-    """Where each chunk begins and ends in the history, and how many messages it has."""
-    turns = [*conversation.history, *conversation.prompt]
+def _cuts(ruled: RuledHistory, terms: DetachTerms, tokens: Callable[[Turn], int]) -> Iterator[tuple[int, int, int]]:
+    """Where each chunk begins and ends in the history, and how many messages it has. The tokens of placeholders do not
+    count: the results that may come in their place can be shorter, and a chunk that was cut would have to come back."""
+    turns = [*ruled.conversation.history, *ruled.conversation.prompt]
     left_messages = sum(not turn.is_system for turn in turns)
     if left_messages < terms.chunk_messages + terms.keep_messages:
         return
-    counts = [0 if turn.is_system else tokens(turn) for turn in turns]
+    counts = [
+        0 if turn.is_system or (origin == MADE and turn.is_result) else tokens(turn)
+        for turn, origin in zip(turns, ruled.origins, strict=True)
+    ]
     left_tokens = sum(counts)
     start = chunk_messages = chunk_tokens = 0
     for index, is_end in enumerate(_turn_ends(turns)):

@@ -71,7 +71,7 @@ def numbered(messages: Sequence[Body]) -> Conversation:
 
 
 def tokens(turn: Turn) -> int:
-    return len(turn.raw) % 11
+    return len(turn.raw) // 16
 
 
 def froze(conversation: Conversation, terms: DetachTerms) -> tuple[RuledHistory, tuple[FrozenChunk, ...]]:
@@ -157,7 +157,9 @@ def test_no_tool_group_is_split_and_what_stays_begins_with_a_user_message(
         turns = spoken([*before.conversation.history, *before.conversation.prompt])
         gone = parsed(turns[: len(turns) - len(left)])
         calls = Counter(call["id"] for message in gone for call in message.get("tool_calls") or ())
-        assert calls == Counter(message["tool_call_id"] for message in gone if message["role"] == "tool")
+        results = Counter(message["tool_call_id"] for message in gone if message["role"] == "tool")
+        assert calls.keys() == results.keys()
+        assert results <= calls  # of two neighbouring calls of one id nobody knows which is answered: both go as they came
     assert ruled(found.conversation, {}).rules == {}
 
 

@@ -87,7 +87,9 @@ def unmatched(messages: Sequence[Any]) -> list[str]:
     for message in [*(m for m in messages if m["role"] != "system"), {"role": "end"}]:
         if message["role"] == "tool":
             answered.add(message["tool_call_id"])
-            problems += [] if message["tool_call_id"] in open_ids else [f"result {message['tool_call_id']}"]
+            is_clear = len(set(open_ids)) == len(open_ids)
+            is_matched = message["tool_call_id"] in open_ids or not is_clear
+            problems += [] if is_matched else [f"result {message['tool_call_id']}"]
             continue
         ids = ids_of(message)
         if not ids or answered:
