@@ -14,7 +14,7 @@ from functools import partial
 from proxy.aside import Aside
 from proxy.core.resilience.retry import Failure
 from proxy.core.response.body_fold import BodyFold
-from proxy.core.response.panel_calls import PanelAnswers, PanelCall, PanelCallOutcome, continued_request
+from proxy.core.response.panel_calls import PanelAnswers, PanelCall, PanelCallOutcome, continued_request, results_of
 from proxy.core.response.stream import Outcome, StreamFold
 from proxy.core.response.usage import Usage
 from proxy.engine.client import Client
@@ -30,6 +30,8 @@ MOST_FURTHER = 2
 _MOST_ADDED_BYTES = 8 << 20
 """More than any model could read is not sent."""
 _BYTES_PER_TOKEN = 4
+# What is added counts for more, where a limit is hard: texts of other languages have as few bytes in a token.
+_LEAST_BYTES_PER_TOKEN = 2
 # Of the first call's headers these are about that call alone.
 _OF_ONE_CALL = frozenset({"idempotency-key", "content-length"})
 
@@ -97,15 +99,13 @@ class FurtherCalls:
     async def request(self, message: bytes | None, calls: Sequence[PanelCall]) -> Call | None:
         """The call that follows; None where none may, or where the proxy meets an error of its own."""
         body, following = self._call.body, None
-        if self._client.has_left or message is None or not isinstance(body, bytes) or not self._may_spend():
+        if self._client.has_left or message is None or not isinstance(body, bytes):
             return None
         with suppress_and_log("panels.answer"):
-            results = [call.result(self._service.answers) for call in calls]
-            size = len(message) + sum(map(len, results))
-            if size <= _MOST_ADDED_BYTES:
-                work = partial(continued_request, body, message, results)
-                following = await self.aside.run_large(len(body) + size, work)
-        if following is None or not self._attempts.goes_on():
+            work = partial(self._continued, body, message, calls)
+            # Each call may ask for the same panel, which may be nearly all of the body.
+            following = await self.aside.run_large(len(body) * (1 + len(calls)), work)
+        if following is None or not self._may_spend(len(following) - len(body)) or not self._attempts.goes_on():
             return None
         headers = [(name, value) for name, value in self._call.headers if name.lower() not in _OF_ONE_CALL]
         self._call = replace(self._call, body=following, headers=headers)
@@ -163,13 +163,21 @@ class FurtherCalls:
             cache_cause=first.cache_cause,
         )
 
-    def _may_spend(self) -> bool:
-        """Whether what is set aside under a hard limit leaves room for a call like the last one."""
+    def _continued(self, body: bytes, message: bytes, calls: Sequence[PanelCall]) -> bytes | None:
+        results = results_of(calls, self._service.answers, _MOST_ADDED_BYTES - len(message))
+        return None if results is None else continued_request(body, message, results)
+
+    def _may_spend(self, added_bytes: int) -> bool:
+        """Whether what is set aside under a hard limit leaves room for a call like the last one, with so much more in
+        its prompt."""
         held = self._exchange.reservation
         if held is None or held.most_usd is None:
             return True
         first, further = self._outcomes()
-        costs = [self._service.meter.cost(self._exchange, outcome) for outcome in (first, *further)]
+        if first.usage is None:
+            first = replace(first, usage=self._estimated(first, self._made[0], first))
+        added = replace(first, usage=Usage(added_bytes // _LEAST_BYTES_PER_TOKEN, 0, estimated=True))
+        costs = [self._service.meter.cost(self._exchange, outcome) for outcome in (added, first, *further)]
         return sum(costs) + costs[-1] <= held.most_usd
 
     def _outcomes(self) -> tuple[Outcome, tuple[Outcome, ...]]:

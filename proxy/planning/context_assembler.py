@@ -24,7 +24,7 @@ from proxy.core.request.tokens import Encode, TokenCounter
 from proxy.core.response.usage import Usage
 from proxy.core.structured.assembly import Assembly
 from proxy.core.structured.breakdown import Circumstances, Measure, breakdown
-from proxy.core.structured.chat import SECTION, AssembledChat
+from proxy.core.structured.chat import SECTION, AssembledChat, ChatReading
 from proxy.core.structured.context import StructuredContext
 from proxy.core.structured.conversation import Conversation, Turn, system_text
 from proxy.core.structured.dialogue import Before, Dialogue, DialogueRules, Moment, dialogue_of
@@ -151,15 +151,13 @@ class ContextAssembler:
             session.review = context.review
         return replace(context, symbols=symbols.blocks, legend=symbols.legend, references=symbols.references)
 
-    def read_ahead(self, resolved: Resolved, context: StructuredContext) -> ReadAhead:
-        """Blocks and tokens of all that the tracker does not know, for ``merge``. Any thread may call this."""
+    def read_ahead(self, resolved: Resolved, context: StructuredContext, dialogue: Dialogue) -> ReadAhead:
+        """Blocks and tokens of all that is not known, for ``merge``. Any thread may call this."""
         fork = self._counter.fork()
         blocks = resolved.session.tracker.read_ahead(context, fork)
-        for panel in resolved.found.form.panels:
-            panel_tokens(panel, fork)
-        _head_tokens(context, resolved.conversation, fork)
-        _history(resolved.conversation, fork)
-        return ReadAhead(fork, blocks)
+        if dialogue.conversation is not resolved.conversation:
+            _history(without_marks(resolved.conversation), fork)  # freezing counts what is not sent, too
+        return ReadAhead(fork, blocks, _reading(context, dialogue, fork))
 
     def merge(self, resolved: Resolved, ahead: ReadAhead) -> None:
         """Take over what was read ahead."""
@@ -185,10 +183,11 @@ class ContextAssembler:
         return dialogue_of(resolved.conversation, form, before, rules, tokens, moment)
 
     def remember(self, resolved: Resolved, dialogue: Dialogue) -> None:
-        """The session goes on from this dialogue."""
+        """The session goes on from this dialogue. It may have been forgotten while the dialogue was made."""
         if dialogue.board is not None:
-            resolved.session.board = dialogue.board
-            self._sessions.used((resolved.scope, resolved.name))
+            key = (resolved.scope, resolved.name)
+            self._sessions.setdefault(key, resolved.session).board = dialogue.board
+            self._sessions.used(key)
 
     def adopt(self, scope: str, name: str, state: LiveState, now: float) -> None:
         """Take over what other processes know of a conversation."""
@@ -202,9 +201,11 @@ class ContextAssembler:
         context: StructuredContext,
         chunks: MapChunks | None,
         dialogue: Dialogue | None = None,
+        reading: ChatReading | None = None,
     ) -> AssembledChat:
         """The request with its context as messages: flat, or with the map in chunks; panels stand in front of the
-        conversation. Without a ``dialogue`` the conversation goes as it came. Any thread may call this."""
+        conversation. Without a ``dialogue`` the conversation goes as it came; without a ``reading`` it is read here.
+        Any thread may call this."""
         dialogue = dialogue or Dialogue(resolved.conversation)
         inlay = dialogue.inlay(self.texts.panels, is_chronological=False)
         try:
@@ -225,6 +226,7 @@ class ContextAssembler:
             is_flat=is_flat,
             wants_flat=resolved.found.form.assembly == "flat",
             answers=partial(panel_answer, dialogue.panels) if dialogue.has_panels else None,
+            reading=reading or _reading(context, dialogue, self._counter.fork()),
         )
 
     def session(self, scope: str, name: str) -> ContextSession:
@@ -368,8 +370,7 @@ class ContextAssembler:
         tracker = session.tracker
         if not self._options.has_target:
             tracker.policy = with_target(tracker.policy, profile.min_tokens)
-        head_tokens = _head_tokens(chat.context, chat.conversation, self._counter)
-        return tracker.placement(chat.context, _history(chat.conversation, self._counter), head_tokens)
+        return tracker.placement(chat.context, chat.reading.history, chat.reading.head_tokens)
 
     def circumstances(self, chat: AssembledChat, placement: Placement | None, model: str) -> Circumstances:
         """What a breakdown says of the conversation besides the blocks."""
@@ -391,23 +392,22 @@ class ContextAssembler:
         if arranged.kind == "economic" and placement is not None:
             assembly = in_tiers(assembly, placement)
         counter = self._counter.fork()
-        panels = arranged.bill.value(counter) if arranged.bill is not None else ()
+        panels = arranged.bill.value() if arranged.bill is not None else ()
         return breakdown(assembly, Measure.of(counter), replace(about, panels=panels, edits=arranged.edits))
 
     def _counted(self, chat: AssembledChat, bill: PanelBill | None, usage: Usage | None) -> Sequence[Moved]:
         """The exchange counts: age what was sent once. A retry of the same conversation counts no second time."""
         session = self.session(chat.scope, chat.session)
         session.spent(usage)
-        turn = digest(*(turn.raw for turn in without_marks(chat.conversation)))
-        if session.counted == turn:
+        if session.counted == chat.reading.digest:
             return ()
-        session.counted = turn
+        session.counted = chat.reading.digest
         session.empty_tiers += chat.assembly.empty_tiers
         if bill is not None:
-            session.board = bill.charged(session.board, self._counter)
+            session.board = bill.charged(session.board)
         context = chat.context
         session.map = chat.map or session.map
-        session.changes = session.tracker.settle(context, _history(chat.conversation, self._counter))
+        session.changes = session.tracker.settle(context, chat.reading.history)
         self._sessions.used((chat.scope, chat.session))
         return [_moved(change) for change in session.changes]
 
@@ -434,9 +434,20 @@ def _head_tokens(context: StructuredContext, conversation: Conversation, counter
     return counter.count(key, head.decode("utf-8", "replace"))
 
 
-def _history(conversation: Conversation, counter: TokenCounter) -> list[HistoryItem]:
+def _reading(context: StructuredContext, dialogue: Dialogue, counter: TokenCounter) -> ChatReading:
+    bare = without_marks(dialogue.conversation)
+    return ChatReading(
+        digest=digest(*(turn.raw for turn in bare)),
+        history=_history(bare, counter),
+        head_tokens=_head_tokens(context, dialogue.conversation, counter),
+        panel_tokens={panel.id: panel_tokens(panel, counter) for panel in dialogue.panels if panel.is_shown},
+    )
+
+
+def _history(bare: Conversation, counter: TokenCounter) -> list[HistoryItem]:
+    """The history of a conversation without markers."""
     found: list[HistoryItem] = []
-    for turn in without_marks(conversation).history:
+    for turn in bare.history:
         found.append(HistoryItem(digest(turn.raw), _tokens(counter, turn), starts_group=not turn.is_result))
     return found
 

@@ -1,6 +1,6 @@
 """What the panels of one request cost, and what a person wants to know of them."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from proxy.core.digest import digest
@@ -26,10 +26,11 @@ def panel_tokens(panel: Panel, counter: TokenCounter) -> int:
 
 @dataclass(frozen=True, slots=True)
 class PanelBill:
-    """``order`` are the panels in sending order, ``shown`` is the board that they were placed by, and ``price`` the
-    model's price in USD per token; None: nobody knows it, and nothing is charged."""
+    """``order`` are the panels in sending order, ``tokens`` theirs by id, ``shown`` is the board that they were placed
+    by, and ``price`` the model's price in USD per token; None: nobody knows it, and nothing is charged."""
 
     order: tuple[Panel, ...]
+    tokens: Mapping[str, int]
     shown: Board
     price: Price | None
 
@@ -37,22 +38,22 @@ class PanelBill:
     def of(cls, chat: AssembledChat, price: Price | None) -> "PanelBill | None":
         """The bill of a request; None where no panel is shown."""
         board = chat.dialogue.board
-        return cls(chat.order, board, price) if board is not None and chat.order else None
+        return cls(chat.order, chat.reading.panel_tokens, board, price) if board is not None and chat.order else None
 
-    def charged(self, board: Board, counter: TokenCounter) -> Board:
+    def charged(self, board: Board) -> Board:
         """The session's board after the request has counted: a panel that is not read from the cache is written."""
         emitted = [
-            EmittedPanel(panel.id, self.shown.memory(panel).digest, panel_tokens(panel, counter))
+            EmittedPanel(panel.id, self.shown.memory(panel).digest, self.tokens.get(panel.id, 0))
             for panel in self.order
         ]
         if self.price is None:
             return board.charged(emitted, 0.0, 0.0)
         return board.charged(emitted, self.price.read * _MILLION, self.price.write_5m * _MILLION)
 
-    def value(self, counter: TokenCounter) -> Sequence[dict[str, object]]:
+    def value(self) -> Sequence[dict[str, object]]:
         """What the request would add, panel by panel, as a value for JSON. ``place`` is the index of the client's
         message, without system messages, that a panel stands in front of; None: it stands in front of all."""
-        costs = self.charged(self.shown, counter).costs.last
+        costs = self.charged(self.shown).costs.last
         unknown = {"cost_usd": None, "total_usd": None} if self.price is None else {}
         return [cost.value() | unknown | self._standing(panel) for panel, cost in zip(self.order, costs, strict=True)]
 

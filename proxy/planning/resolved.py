@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from proxy.core.request.tokens import TokenCounter
+from proxy.core.structured.chat import ChatReading
 from proxy.core.structured.conversation import Conversation
 from proxy.core.structured.session import ContextSession
 from proxy.core.structured.tracking import Blocks
@@ -25,7 +26,8 @@ class Resolved:
 
 @dataclass(frozen=True, slots=True)
 class ReadAhead:
-    """What was read of a request beside the event loop: counted texts, and digests of blocks."""
+    """What was read of a request beside the event loop: counted texts, digests of blocks, and its conversation."""
 
     counted: TokenCounter
     blocks: Blocks
+    chat: ChatReading

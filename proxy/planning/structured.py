@@ -5,7 +5,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Protocol
 
-from proxy.aside import LARGE_BYTES, Aside
+from proxy.aside import Aside
 from proxy.core.modes import Mode
 from proxy.core.planner.in_flight import Moved
 from proxy.core.request.parsed_body import ParsedBody
@@ -110,12 +110,15 @@ class StructuredChats:
         # A short body may name long texts, and a first request thousands of files: to read them here would hold up
         # every other client.
         news, size = resolved.session.tracker.unknown_chars(context), max(size, resolved.chars)
-        if max(news, len(sent.body)) >= LARGE_BYTES:
-            with suppress_and_log("context.read_ahead"):
-                work_ahead = partial(assembler.read_ahead, resolved, context)
-                assembler.merge(resolved, await self._aside.run(max(news, size), work_ahead))
+        reading = None
+        with suppress_and_log("context.read_ahead"):
+            ahead = partial(assembler.read_ahead, resolved, context, dialogue)
+            # Files that are known are not read again; the conversation is, whatever is known of it.
+            read = await self._aside.run_large(max(news, len(sent.body)), ahead)
+            assembler.merge(resolved, read)
+            reading = read.chat
         chunks = assembler.chunks(resolved, context)
-        work = partial(assembler.assembled, sent, resolved, context, chunks, dialogue)
+        work = partial(assembler.assembled, sent, resolved, context, chunks, dialogue, reading)
         chat = await self._aside.run_large(size, work)
         if self._watch is not None:
             for reason, count in chat.assembly.skipped.items():

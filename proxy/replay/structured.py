@@ -55,8 +55,10 @@ class ReplayedContexts:
         context = self._assembler.context(resolved, self._assembler.index(resolved))
         dialogue = self._assembler.dialogue(resolved, sent, now)
         self._assembler.remember(resolved, dialogue)
+        ahead = self._assembler.read_ahead(resolved, context, dialogue)
+        self._assembler.merge(resolved, ahead)
         chunks = self._assembler.chunks(resolved, context)
-        return self._assembler.assembled(sent, resolved, context, chunks, dialogue)
+        return self._assembler.assembled(sent, resolved, context, chunks, dialogue, ahead.chat)
 
     def plan(self, planner: TierPlanner, chat: AssembledChat, route: Route, mode: Mode, now: float) -> Plan:
         """The plan of an assembled request."""

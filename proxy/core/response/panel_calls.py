@@ -3,7 +3,7 @@
 The tool is never the client's: whoever calls it gets the panel's current text from the proxy.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -68,6 +68,18 @@ def panel_call(members: Members, arguments: bytes | None, number: int) -> PanelC
     changes: dict[str, bytes | None] = {"id": text_json(call_id), "type": b'"function"', "function": function}
     raw = join_members({name: Raw(bytes(value)) for name, value in members.items() if name != "index"}, changes)
     return PanelCall(raw, call_id, panel or "")
+
+
+def results_of(calls: Iterable[PanelCall], answers: PanelAnswers, most_bytes: int) -> list[bytes] | None:
+    """The results of the calls; None where they have more bytes together: what is beyond is not even written."""
+    found: list[bytes] = []
+    left = most_bytes
+    for call in calls:
+        found.append(call.result(answers))
+        left -= len(found[-1])
+        if left < 0:
+            return None
+    return found
 
 
 def continued_request(body: bytes, message: bytes, results: Sequence[bytes]) -> bytes | None:

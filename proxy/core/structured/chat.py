@@ -1,7 +1,7 @@
 """A chat request whose context was assembled."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
 from msgspec import Raw
 
@@ -14,10 +14,23 @@ from proxy.core.structured.dialogue import Dialogue
 from proxy.core.structured.history.rules import RuledHistory
 from proxy.core.structured.map_chunks import MapChunks
 from proxy.core.structured.panels.panel import Panel
+from proxy.core.structured.tracking import HistoryItem
 
 SECTION = "stratiform"
 """The member of the body in which a client says what its context consists of."""
 _SHORT_BYTES = 64
+
+
+@dataclass(frozen=True, slots=True)
+class ChatReading:
+    """What is read of all texts of a conversation once, beside the event loop where they are long. ``digest`` is that
+    of all its messages, and ``history`` is what the tracker knows them by, both without markers; ``head_tokens`` are
+    those in front of all items, and ``panel_tokens`` those of the shown panels, by id."""
+
+    digest: bytes = b""
+    history: Sequence[HistoryItem] = ()
+    head_tokens: int = 0
+    panel_tokens: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +40,7 @@ class AssembledChat:
     ``session`` name the state that belongs to the conversation.
     ``map`` are the chunks of the symbol map, where it has any; ``order`` are the shown panels in sending order.
     ``is_flat``: the assembly is the flat one; ``wants_flat``: the client asks for that. ``answers`` answers the model's
-    own calls for a panel; None where no panel is shown."""
+    own calls for a panel; None where no panel is shown. ``reading`` is what was read of the texts."""
 
     sent: ParsedBody
     body: bytes
@@ -41,6 +54,7 @@ class AssembledChat:
     is_flat: bool = False
     wants_flat: bool = False
     answers: PanelAnswers | None = None
+    reading: ChatReading = ChatReading()
 
     @property
     def uncompacted(self) -> RuledHistory | None:

@@ -392,7 +392,7 @@ def test_a_client_that_has_left_while_its_answer_is_awaited_causes_no_further_ca
     assert exchange.settlement.usage == Usage(10, 2)
 
 
-@pytest.mark.parametrize(("most_usd", "calls"), [(200.0, 2), (199.0, 1)])
+@pytest.mark.parametrize(("most_usd", "calls"), [(400.0, 2), (200.0, 1)])  # 200 covers two calls, and nothing added
 def test_under_a_hard_limit_nothing_follows_that_the_reservation_does_not_cover(most_usd: float, calls: int) -> None:
     bench = Bench(
         answers(*FIRST, *ends("tool_calls", 100, 5)), answers(*SECOND, *ends("stop", 90, 7)), planner=PanelPlanner()

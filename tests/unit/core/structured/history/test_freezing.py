@@ -159,7 +159,8 @@ def test_no_tool_group_is_split_and_what_stays_begins_with_a_user_message(
         calls = Counter(call["id"] for message in gone for call in message.get("tool_calls") or ())
         results = Counter(message["tool_call_id"] for message in gone if message["role"] == "tool")
         assert calls.keys() == results.keys()
-        assert results <= calls  # of two neighbouring calls of one id nobody knows which is answered: both go as they came
+        # Of two neighbouring calls of one id nobody knows which is answered: both go as they came.
+        assert results <= calls
     assert ruled(found.conversation, {}).rules == {}
 
 
