@@ -11,6 +11,7 @@ import orjson
 
 from proxy.app.compaction_texts import load_compaction_texts
 from proxy.core.structured.conversation import Conversation, Turn
+from proxy.core.structured.history.compaction import Compaction, digest_of_known
 from proxy.core.structured.history.compaction_proposal import CompactionPrices, CompactionRules
 from proxy.core.structured.history.compaction_terms import CompactionTerms
 from proxy.core.structured.history.rules import RuledHistory, ruled
@@ -42,6 +43,11 @@ def messages_of(talk: str) -> list[dict[str, Any]]:
 def ruled_of(talk: str) -> RuledHistory:
     """The conversation, by all rules in front of a compaction."""
     return ruled(Conversation.of([orjson.dumps(message) for message in messages_of(talk)]), {})
+
+
+def compaction_of(ruled: RuledHistory, covered: int, known: int, summary: str) -> Compaction:
+    """The compaction of a conversation's beginning; both counts are of the client's messages."""
+    return Compaction(covered, known, digest_of_known(ruled, known), summary)
 
 
 def tokens(turn: Turn) -> int:

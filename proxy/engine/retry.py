@@ -248,4 +248,5 @@ def _until(date: str) -> float:
         then = parsedate_to_datetime(date)
     except ValueError:
         return -1.0
-    return max(0.0, (then.replace(tzinfo=then.tzinfo or UTC) - datetime.now(UTC)).total_seconds())
+    now = datetime.now(UTC)  # noqa: TID251 - the date is that of the upstream's wall clock
+    return max(0.0, (then.replace(tzinfo=then.tzinfo or UTC) - now).total_seconds())

@@ -264,9 +264,8 @@ class ContextAssembler:
     def arrange(
         self, chat: AssembledChat, placement: Placement | None, profile: CacheProfile, mode: Mode, price: Price | None
     ) -> Arrangement:
-        """The messages for an upstream with these cache rules and this price, None where nobody knows
-        it. Any thread may call this. An error of the
-        proxy's own leaves the flat assembly, and is logged."""
+        """The messages for an upstream with these cache rules. ``price`` is the model's; None: nobody knows it. Any
+        thread may call this. An error of the proxy's own leaves the flat assembly, and is logged."""
         chat = self._fitted(chat, profile)
         is_tiered = self._options.policy == "classic" and mode is Mode.TIER and not chat.wants_flat
         if is_tiered and placement is not None:

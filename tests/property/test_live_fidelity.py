@@ -18,12 +18,12 @@ from proxy.core.providers import ANTHROPIC, NONE, CacheProfile
 from proxy.core.request.parsed_body import parse_body
 from proxy.core.request.tokens import bytes_over_four
 from proxy.core.structured.chat import AssembledChat
-from proxy.core.structured.history.compaction import compaction_of
 from proxy.core.structured.history.cuts import cuts
 from proxy.core.structured.history.rules import ruled
 from proxy.planning.arrangement import Arrangement
 from proxy.planning.context_assembler import AssemblyOptions, ContextAssembler
 from proxy.planning.resolved import Resolved
+from tests.compactions import compaction_of
 from tests.examples import examples
 from tests.fidelity.checker import check
 from tests.fidelity.live import LiveSession, LiveTerms, check_live

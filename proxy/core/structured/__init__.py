@@ -14,6 +14,11 @@ the symbol map for the policy ``economic``. Then one of ``economic``, ``tiered``
 of the ``blocks`` of single items, which ``standing`` puts in their places, ``sections`` join under the headers of
 ``texts``, and ``head`` and ``tail`` put into messages; ``markers`` places the markers of the tiers. ``chat`` is the
 request with these messages, and ``breakdown`` says what it consists of. ``kept_texts`` writes and checks the texts
-that a store keeps, where the operator wants that; ``live_state`` is what a session remembers of its panels and its
-compaction, and ``live_blobs`` writes and reads it.
+that a store keeps, where the operator wants that.
+
+Where a client sends live panels, describes its messages or wants a compaction, ``live_form`` reads these fields, and
+``dialogue`` stands between ``gathering`` and the assembly: it has the package ``history`` shorten and repair the
+conversation, then the package ``panels`` say where the panels stand, and hands both on as one ``Dialogue``. ``tail``
+puts it into messages. ``live_state`` is what a session remembers of its panels and its compaction, and ``live_blobs``
+writes and reads it.
 """

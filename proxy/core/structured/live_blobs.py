@@ -55,6 +55,7 @@ class _PackedPanel(Struct, frozen=True, array_like=True, forbid_unknown_fields=T
     placed_s: _Time
     seen: _Count
     changes: _Count
+    taken: _Count
 
 
 class _PackedBoard(Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
@@ -121,7 +122,7 @@ def _packed_board(state: LiveState) -> _PackedBoard | None:
 
 def _packed_panel(id_: str, memory: PanelMemory) -> _PackedPanel:
     place = (memory.place.index, memory.place.before) if memory.place is not None else None
-    counts = (memory.rank, memory.placed_s, memory.seen, memory.changes)
+    counts = (memory.rank, memory.placed_s, memory.seen, memory.changes, memory.taken)
     return _PackedPanel(id_, memory.digest, memory.stamp_s, place, *counts)
 
 
@@ -154,7 +155,8 @@ def _board_of(blob: bytes) -> LiveState:
 
 def _memory(panel: _PackedPanel) -> PanelMemory:
     place = Place(*panel.place) if panel.place is not None else None
-    return PanelMemory(panel.digest, panel.stamp_s, place, panel.rank, panel.placed_s, panel.seen, panel.changes)
+    counts = (panel.rank, panel.placed_s, panel.seen, panel.changes, panel.taken)
+    return PanelMemory(panel.digest, panel.stamp_s, place, *counts)
 
 
 def _costs_of(blob: bytes) -> LiveState:

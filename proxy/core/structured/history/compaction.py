@@ -30,11 +30,6 @@ class Compaction:
     summary: str = ""
 
 
-def compaction_of(ruled: RuledHistory, covered: int, known: int, summary: str) -> Compaction:
-    """The compaction of a conversation's beginning; both counts are of the client's messages."""
-    return Compaction(covered, known, digest_of_known(ruled, known), summary)
-
-
 def compacted(
     ruled: RuledHistory, compaction: Compaction | None, texts: CompactionTexts, keep_exchanges: int = 2
 ) -> RuledHistory:

@@ -13,7 +13,7 @@ from proxy.core.structured.history.chunk_text import chunk_text
 from proxy.core.structured.history.groups import MADE
 from proxy.core.structured.history.metas import DetachTerms
 from proxy.core.structured.history.rules import HistoryRule, RuledHistory
-from proxy.core.structured.panels.panel import HISTORY_KIND, Panel
+from proxy.core.structured.panels.panel import FROZEN_PREFIX, HISTORY_KIND, Panel
 from proxy.core.wire.json_body import Unreadable
 
 
@@ -42,7 +42,8 @@ def frozen(
         except Unreadable:
             break
         number = len(chunks) + 1
-        chunks.append(FrozenChunk(Panel(f"history_{number}", HISTORY_KIND, f"Chat ({count})", text), count))
+        panel = Panel(f"{FROZEN_PREFIX}{number}", HISTORY_KIND, f"Chat ({count})", text)
+        chunks.append(FrozenChunk(panel, count))
         end = boundary
     return (_without(ruled, end, sum(chunk.count for chunk in chunks)) if chunks else ruled), tuple(chunks)
 

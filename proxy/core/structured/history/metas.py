@@ -33,7 +33,11 @@ class MessageMeta:
 @dataclass(frozen=True, slots=True)
 class DetachTerms:
     """When the oldest part of a conversation is frozen: it has at least so many messages and tokens, and so many of
-    either stay behind it. The defaults are those of the original of these rules."""
+    either stay behind it. The defaults are those of the original of these rules.
+
+    Clients and operators ask for it by the name ``detach``, as the original calls it. What the proxy does is called
+    freezing, and what comes of it a chunk. A message of the status ``detached`` is another matter: the client itself
+    shows it elsewhere."""
 
     chunk_messages: int = 25
     chunk_tokens: int = 5_000

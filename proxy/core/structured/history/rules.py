@@ -42,7 +42,7 @@ class HistoryRule(StrEnum):
     COMPACTED = "compacted"
     """A summary stands in its place."""
     FROZEN = "frozen"
-    """It stands in a panel of the history."""
+    """It stands in a panel that holds a frozen part of the conversation."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,4 +4,11 @@ results of calls of one tool.
 What comes in is the panels of a request, what the session remembers of them, and the conversation. What goes out is the
 messages that show the panels, each with its place in the conversation, and a new memory. The package never fetches or
 refreshes anything: the client does that, and sends each panel as it is now.
+
+The modules work in this order. ``panel`` is one panel, with what its kind says of its changes. ``progress`` reads how
+far the client's conversation has come. ``board`` is the memory: it makes the board of a request of the one before,
+and asks ``placing`` which panels move to the end. ``inlay`` makes blocks of the panels in one of the two orders, with
+the words of ``texts`` and the JSON of ``pairs``. ``moving`` tells the planner how likely each panel is to leave its
+place. When the request has counted, ``costs`` adds up what each panel has cost. ``tool`` declares the tool that panels
+are results of, and answers a call that the model makes itself.
 """

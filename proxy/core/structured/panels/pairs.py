@@ -4,8 +4,6 @@ from proxy.core.response.panel_calls import PANEL_TOOL
 from proxy.core.structured.panels.panel import Panel
 from proxy.core.wire.surrogates import text_json
 
-TOOL = PANEL_TOOL
-"""The tool whose results panels are. It is the proxy that calls it, and the proxy that answers."""
 CALL_PREFIX = "panel_"
 """How the ids of its calls begin."""
 FOOTER = "footer"
@@ -30,7 +28,7 @@ def _pair(call_id: str, arguments: bytes, words: str, text: str) -> tuple[bytes,
     name = text_json(call_id)
     call = (
         b'{"role":"assistant","content":' + text_json(words) + b',"tool_calls":[{"id":' + name
-        + b',"type":"function","function":{"name":"' + TOOL.encode() + b'","arguments":'
+        + b',"type":"function","function":{"name":"' + PANEL_TOOL.encode() + b'","arguments":'
         + text_json(arguments.decode()) + b"}}]}"
     )  # fmt: skip
     return call, b'{"role":"tool","tool_call_id":' + name + b',"content":' + text_json(text) + b"}"

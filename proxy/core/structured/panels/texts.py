@@ -1,6 +1,7 @@
 """The words between which live panels stand. They are read from ``prompts/panels.md`` at the rim."""
 
 from dataclasses import dataclass
+from datetime import UTC, datetime
 
 ISO_TIME = "{iso_time}"
 SYSTEM = "{system}"
@@ -10,10 +11,6 @@ _FIRST_KNOWN_S = 1_577_836_800.0
 """The beginning of 2020, in UTC. A clock that shows less was never set."""
 _LAST_KNOWN_S = 253_402_300_800.0
 """The beginning of the year 10000, which has no such form."""
-_DAY_S, _ERA_DAYS = 86_400, 146_097
-"""An era is 400 years: the calendar repeats itself after so many days."""
-_DAYS_TO_1970 = 719_468
-"""The days from the first of March of the year 0, at which the count of eras begins."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,17 +47,4 @@ def is_known(time_s: float) -> bool:
 
 def iso_time(time_s: float) -> str:
     """A known time in UTC, down to the second: ``2026-02-19T14:00:00Z``."""
-    days, second = divmod(int(time_s), _DAY_S)
-    hour, minute, second = second // 3600, second // 60 % 60, second % 60
-    return f"{_date(days)}T{hour:02}:{minute:02}:{second:02}Z"
-
-
-def _date(days: int) -> str:
-    """The date so many days after the beginning of 1970. Years are counted from March on, so that a leap day is the
-    last of its year."""
-    era, day = divmod(days + _DAYS_TO_1970, _ERA_DAYS)
-    year = (day - day // 1_460 + day // 36_524 - day // 146_096) // 365
-    day -= 365 * year + year // 4 - year // 100
-    march = (5 * day + 2) // 153
-    month = march + 3 if march < 10 else march - 9
-    return f"{400 * era + year + (month <= 2):04}-{month:02}-{day - (153 * march + 2) // 5 + 1:02}"
+    return f"{datetime.fromtimestamp(int(time_s), UTC):%Y-%m-%dT%H:%M:%SZ}"

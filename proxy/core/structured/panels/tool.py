@@ -4,12 +4,13 @@ from collections.abc import Iterable
 
 from msgspec import Raw
 
-from proxy.core.structured.panels.pairs import TOOL, panel_text
+from proxy.core.response.panel_calls import PANEL_TOOL
+from proxy.core.structured.panels.pairs import panel_text
 from proxy.core.structured.panels.panel import CONVERSATION, Panel
 
 DECLARATION = (
     b'{"type":"function","function":{"name":"'
-    + TOOL.encode()
+    + PANEL_TOOL.encode()
     + b'","description":"Shows a panel: a part of the context'
     b" that changes on its own, as it is now. Panels are shown without being asked for, whenever they have changed, so"
     b' that there is no need to call this tool.","parameters":{"type":"object","properties":{"id":{"type":"string",'
@@ -37,6 +38,6 @@ def with_declaration(tools: Raw | bytes | None) -> bytes | None:
     raw = b"null" if tools is None else bytes(tools).strip()
     if raw == b"null" or not raw[1:-1].strip():
         return b"[" + DECLARATION + b"]"
-    if not raw.startswith(b"[") or f'"{TOOL}"'.encode() in raw:
+    if not raw.startswith(b"[") or f'"{PANEL_TOOL}"'.encode() in raw:
         return None
     return b"[" + DECLARATION + b"," + raw[1:]

@@ -4,7 +4,6 @@ import orjson
 import pytest
 
 from proxy.core.response.panel_calls import PANEL_TOOL, continued_request, panel_call
-from proxy.core.structured.panels.pairs import TOOL
 
 CALL = panel_call({"id": b'"a"', "index": b"0"}, b'"{\\"id\\":\\"P1\\"}"', 0)
 
@@ -32,6 +31,5 @@ def test_a_request_without_messages_is_not_continued(body: bytes) -> None:
     assert continued_request(body, b"{}", []) is None
 
 
-def test_the_name_of_the_tool_is_that_of_the_panels_messages() -> None:
-    assert PANEL_TOOL == TOOL
+def test_a_call_goes_back_under_the_name_of_the_tool() -> None:
     assert orjson.loads(CALL.raw)["function"]["name"] == PANEL_TOOL

@@ -11,10 +11,10 @@ from proxy.core.reasons import Edit
 from proxy.core.structured.conversation import Conversation, Turn
 from proxy.core.structured.dialogue import Before, Dialogue, DialogueRules, Moment, dialogue_of
 from proxy.core.structured.form import StructuredForm, read_form
-from proxy.core.structured.history.compaction import compaction_of
 from proxy.core.structured.history.metas import DetachTerms
 from proxy.core.structured.history.rules import RuledHistory, ruled
 from proxy.errors import InvalidRequest
+from tests.compactions import compaction_of
 
 TEXTS = load_context_texts()
 RULES = DialogueRules(TEXTS.panels, TEXTS.compaction, DetachTerms())

@@ -84,7 +84,7 @@ def assert_sound(state: LiveState) -> None:
     assert all(0 <= memory.stamp_s < 1e12 and len(memory.digest) == 16 for memory in state.board.panels.values())
 
 
-PANEL: list[Any] = ["todo", D, 1.0, None, 0, 0.0, 1, 0]
+PANEL: list[Any] = ["todo", D, 1.0, None, 0, 0.0, 1, 0, 0]
 ILL: Mapping[str, tuple[Part, list[Any]]] = {
     "no finite time": (Part.BOARD, [float("nan"), [], []]),
     "a time without an end": (Part.BOARD, [float("inf"), [], []]),
@@ -133,7 +133,7 @@ def test_what_is_too_large_is_neither_written_nor_read() -> None:
 
 
 def test_the_longest_board_has_room() -> None:
-    panels = {f"history_{n}": PanelMemory(D, 1e9, Place(n, D), n, 1e9, n, n) for n in range(1_000)}
+    panels = {f"history_{n}": PanelMemory(D, 1e9, Place(n, D), n, 1e9, n, n, n) for n in range(1_000)}
     board = Board(panels, {n: (D, 1e9) for n in range(MOST_PROMPTS)}, is_begun=True, last_s=1e9)
     assert unpacked({Part.BOARD: packed(LiveState(board), Part.BOARD)}).board == board
 

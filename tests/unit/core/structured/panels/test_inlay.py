@@ -146,6 +146,12 @@ def changed(before: Shown, after: Shown) -> set[str]:
     return {name for name in old.keys() | new.keys() if old.get(name) != new.get(name)}
 
 
+def taken_along(before: Shown, after: Shown) -> set[str]:
+    """Panels that have moved although they stood in front of the change: it made what is sent anew little longer."""
+    old, new = before.board.panels, after.board.panels
+    return {name for name in new.keys() & old.keys() if new[name].taken > old[name].taken}
+
+
 def sessions(*more: st.SearchStrategy[Step]) -> st.SearchStrategy[list[Step]]:
     return st.lists(st.one_of(steps, *more), min_size=2, max_size=12)
 
@@ -156,11 +162,12 @@ repeats = st.sampled_from(["", "Be kind."])
 @given(sessions(), repeats)
 def test_nothing_in_front_of_the_first_change_is_ever_sent_anew(session: list[Step], repeat: str) -> None:
     """The conversation only grows at its end. A request then begins with the same bytes as the one before, up to where
-    the first of the panels that have changed stood, and up to where what is new is put in."""
+    the first of the panels that have changed stood, or of those that were taken along, and up to where what is new is
+    put in."""
     client = Client(repeat=repeat)
     requests = [client.do(step) for step in session]
     for before, after in pairwise(requests):
-        moved = changed(before, after)
+        moved = changed(before, after) | taken_along(before, after)
         ends = [before.call_at(name) for name in moved] + ([before.message_at(after.now_at)] if moved else [])
         end = min(ends, default=len(before.wire))
         assert after.wire[:end] == before.wire[:end]
@@ -173,7 +180,8 @@ def test_what_is_new_stands_behind_what_was_sent_but_where_the_model_thinks(sess
     requests = [client.do(Step(step.course, step.edits, step.gap_s)) for step in session]
     for before, after in pairwise(requests):
         if len(after.sent.turns) > len(before.sent.turns):
-            end = min(map(before.call_at, changed(before, after)), default=len(before.wire))
+            moved = changed(before, after) | taken_along(before, after)
+            end = min(map(before.call_at, moved), default=len(before.wire))
             assert after.wire[:end] == before.wire[:end]
 
 

@@ -4,7 +4,8 @@ import json
 
 import pytest
 
-from proxy.core.structured.panels.pairs import TOOL, panel_text
+from proxy.core.response.panel_calls import PANEL_TOOL
+from proxy.core.structured.panels.pairs import panel_text
 from proxy.core.structured.panels.panel import Panel
 from proxy.core.structured.panels.tool import DECLARATION, EMPTY, UNKNOWN, panel_answer
 
@@ -14,7 +15,7 @@ PANELS = (Panel("todo", "todo", "Tasks", "[ ] a"), Panel("logs", "logs", "Logs",
 def test_the_declaration_takes_the_arguments_of_both_of_our_calls() -> None:
     declared = json.loads(DECLARATION)
     assert declared["type"] == "function"
-    assert declared["function"]["name"] == TOOL
+    assert declared["function"]["name"] == PANEL_TOOL
     assert declared["function"]["parameters"]["properties"].keys() == {"id", "action"}
     assert "required" not in declared["function"]["parameters"]
 
