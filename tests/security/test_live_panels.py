@@ -16,7 +16,7 @@ from proxy.core.request.parsed_body import parse_body
 from proxy.core.request.tokens import TokenCounter, bytes_over_four
 from proxy.planning.context_assembler import AssemblyOptions, ContextAssembler
 from proxy.planning.panel_bill import PanelBill
-from tests.security.provider import INPUT_USD, OUTPUT_USD, Answer, Seen
+from tests.security.provider import INPUT_USD, OUTPUT_USD, Answer, Seen, event
 from tests.security.world import CONFIG, World, chat, world_of
 
 CHAT = "/v1/chat/completions"
@@ -97,6 +97,31 @@ def test_many_calls_of_a_large_panel_are_given_up_before_their_results_are_writt
     assert len(live.sent()) == 1
     assert 0 < len(seen) <= 11  # the one that is shown, and as many as have room
     assert [name for name in seen if "stratiform-" not in name] == []
+
+
+@pytest.mark.parametrize("pieces", [1, 2])
+def test_no_call_of_ours_reaches_a_client_however_many_a_stream_has(live: World, pieces: int) -> None:
+    live.forget()
+
+    def delta(**said: object) -> bytes:
+        return event({"id": "c", "choices": [{"index": 0, "delta": said}]})
+
+    def streamed(index: int, call: dict[str, object]) -> bytes:
+        if pieces == 1:
+            return delta(tool_calls=[{"index": index, **call}])
+        function = {"name": "dynamic_panel", "arguments": ""}
+        first = delta(tool_calls=[{"index": index, **call, "function": function}])
+        return first + delta(tool_calls=[{"index": index, "function": {"arguments": "{}"}}])
+
+    end = event({"id": "c", "choices": [{"index": 0, "delta": {}, "finish_reason": "tool_calls"}]})
+    events = [streamed(index, call) for index, call in enumerate(calls(1_500))]
+    kind = [("content-type", "text/event-stream")]
+    live.providers["alpha"].script = lambda seen: Answer(200, (*events, end, b"data: [DONE]\n\n"), kind)
+    body = chat(stream=True, stratiform={"session": "wild", "panels": [panel()]})
+    reply = live.call("POST", CHAT, body, key="team-a")
+    assert reply.body.endswith(b"data: [DONE]\n\n")
+    assert b"tool_calls" not in reply.body
+    assert len(live.sent()) == 1
 
 
 # What is held up, and what is held
@@ -185,3 +210,48 @@ def test_what_is_remembered_of_panels_is_bounded(kind: str) -> None:
     tracemalloc.stop()
     assert held - before < most
     assert held < 4 * most
+
+
+# What belongs to others, and what is told to nobody
+
+
+def asked(subject: ContextAssembler, scope: str, section: dict[str, object], now: float) -> None:
+    """A request with panels, of this key."""
+    sent = parse_body(orjson.dumps(chat(stratiform=section)))
+    found = subject.resolve(*subject.read(sent), scope, "")
+    subject.remember(found, subject.dialogue(found, sent, now))
+
+
+@pytest.mark.parametrize("name", ["shared", ""])
+def test_no_key_learns_when_another_keys_panel_has_changed(name: str) -> None:
+    subject = ContextAssembler(load_context_texts(), bytes_over_four)
+    section: dict[str, object] = {"session": name, "panels": [panel(), panel("more", "q")]}
+    for scope, now in (("first", 1.0e9), ("second", 2.0e9), ("first", 3.0e9)):
+        asked(subject, scope, section, now)
+    boards = {scope: session.board for (scope, _), session in subject._sessions.items()}
+    stamps = {scope: {memory.stamp_s for memory in board.panels.values()} for scope, board in boards.items()}
+    assert stamps == {"first": {1.0e9}, "second": {2.0e9}}
+
+
+def test_a_breakdown_moves_no_panel(live: World) -> None:
+    live.forget()
+    live.providers["alpha"].script = None
+    bodies = [chat(stratiform={"session": "still", "panels": [panel(text), panel("q", "q")]}) for text in ("p", "new")]
+    for path, body in ((CHAT, bodies[0]), ("/v1/stratiform/breakdown", bodies[1]), (CHAT, bodies[0])):
+        assert live.call("POST", path, body, key="team-a").status == 200
+    first, second = (seen.json["messages"] for seen in live.sent())
+    assert first == second
+
+
+@pytest.mark.parametrize("status", ["deleted", "summarized", "frozen"])
+def test_nothing_of_panels_and_short_forms_is_logged_or_counted_by_name(live: World, status: str) -> None:
+    live.forget()
+    live.providers["alpha"].script = None
+    metas = [{"index": 0, "status": status, **({"tl_dr": SECRET} if status == "summarized" else {})}]
+    shown = [panel(SECRET, "otter_panel", kind="otter_kind", header=SECRET)]
+    messages = [{"role": role, "content": SECRET} for role in ("user", "assistant", "user")]
+    body = chat(messages=messages, stratiform={"session": status, "panels": shown, "messages_meta": metas})
+    reply = live.call("POST", CHAT, body, key="team-a")
+    assert reply.status == (400 if status == "frozen" else 200)
+    told = (live.log, live.metrics(), str(reply.headers), reply.body.decode())
+    assert [text for text in told if "otter" in text] == []

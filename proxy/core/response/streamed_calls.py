@@ -20,7 +20,7 @@ from proxy.core.response.panel_calls import (
 from proxy.core.wire.json_body import Unreadable, join_members, members_of, text_value
 
 _MOST_CALLS = 1024
-"""Pieces of further calls pass as they are."""
+"""Pieces of further calls pass as they are, but for those of a call that names our tool at once."""
 _MOST_KEPT_BYTES = 1 << 20
 _NULL = b"null"
 
@@ -85,7 +85,7 @@ class _Call:
 class StreamedCalls:
     """The calls of one choice. ``take`` and ``end`` give the pieces that may pass now."""
 
-    __slots__ = ("_calls", "_decided", "_kept_bytes", "_latest", "_taken", "client_calls", "our_calls")
+    __slots__ = ("_beyond", "_calls", "_decided", "_kept_bytes", "_latest", "_taken", "client_calls", "our_calls")
 
     def __init__(self) -> None:
         self._calls: list[_Call] = []
@@ -93,6 +93,7 @@ class StreamedCalls:
         self._decided = 0  # so many of the calls, from the first on, are decided
         self._taken: set[int] = set()
         self._kept_bytes = 0
+        self._beyond: int | None = None  # the index of the latest call of ours that is not kept
         self.client_calls = self.our_calls = 0
 
     @property
@@ -107,7 +108,8 @@ class StreamedCalls:
             entry = _members(raw)
             call = self._call_of(entry) if entry else None
             if call is None:
-                passed.append(bytes(raw))
+                if not self._is_ours_beyond(entry):
+                    passed.append(bytes(raw))
                 continue
             call.take(entry)
             self._advance(passed)
@@ -146,6 +148,13 @@ class StreamedCalls:
         call = self._latest[index] = _Call(index, call_id)
         self._calls.append(call)
         return call
+
+    def _is_ours_beyond(self, entry: Members) -> bool:
+        """Whether a piece of a call that is not kept belongs to our tool."""
+        name, index = _string(_members(entry.get("function")).get("name")), _index(entry.get("index"))
+        if name:
+            self._beyond = index if name == PANEL_TOOL else None
+        return name == PANEL_TOOL or (not name and index is not None and index == self._beyond)
 
     def _keep(self, call: _Call, entry: Members, passed: list[bytes]) -> None:
         """Keep a piece until its call is decided, and all calls in front of it."""
