@@ -36,6 +36,7 @@ from proxy.core.structured.history.metas import DetachTerms
 from proxy.core.structured.live_state import LiveState
 from proxy.core.structured.map_chunks import MapChunks
 from proxy.core.structured.markers import marks_beside_messages, unmarked, without_marks
+from proxy.core.structured.panels.fitting import Wants, fitted
 from proxy.core.structured.panels.inlay import Inlay
 from proxy.core.structured.panels.moving import moving
 from proxy.core.structured.panels.tool import panel_answer, with_declaration
@@ -296,8 +297,9 @@ class ContextAssembler:
 
     def _fitted(self, chat: AssembledChat, profile: CacheProfile) -> AssembledChat:
         """The request with what this upstream needs besides: the declared tool of the panels, and the system text
-        again behind them."""
-        if not chat.dialogue.has_panels or not (profile.declares_tools or profile.name in self._options.repeats_for):
+        again behind them, and the order and the ids of messages."""
+        is_other = profile.declares_tools or profile.name in self._options.repeats_for or _wants(chat.sent, profile)
+        if not chat.dialogue.has_panels or not is_other:
             return chat
         return self._ordered(chat, profile, is_chronological=False)
 
@@ -313,7 +315,7 @@ class ContextAssembler:
             return chat
 
     def _ordered(self, chat: AssembledChat, profile: CacheProfile, *, is_chronological: bool) -> AssembledChat:
-        inlay = self._inlay(chat.dialogue, profile, is_chronological=is_chronological)
+        inlay = self._inlay(chat, profile, is_chronological=is_chronological)
         assembly = self._assembly(chat.context, chat.conversation, chat.map, inlay)
         return replace(
             chat,
@@ -322,9 +324,11 @@ class ContextAssembler:
             order=inlay.order,
         )
 
-    def _inlay(self, dialogue: Dialogue, profile: CacheProfile, *, is_chronological: bool) -> Inlay:
-        repeat = system_text(dialogue.conversation) if profile.name in self._options.repeats_for else ""
-        return dialogue.inlay(self.texts.panels, is_chronological=is_chronological, repeat=repeat)
+    def _inlay(self, chat: AssembledChat, profile: CacheProfile, *, is_chronological: bool) -> Inlay:
+        sent, texts = chat.conversation, self.texts.panels
+        repeat = system_text(sent) if profile.name in self._options.repeats_for else ""
+        inlay = chat.dialogue.inlay(texts, is_chronological=is_chronological, repeat=repeat)
+        return fitted(inlay, (*sent.history, *sent.prompt), _wants(chat.sent, profile), texts.ok)
 
     def _assembly(
         self, context: StructuredContext, conversation: Conversation, chunks: MapChunks | None, inlay: Inlay
@@ -338,7 +342,7 @@ class ContextAssembler:
     ) -> Arrangement:
         slots = max(0, min(profile.max_marks, MOST_MARKS) - marks_beside_messages(chat.sent.members))
         dialect = profile.dialect if slots else Dialect.NONE
-        inlay = self._inlay(chat.dialogue, profile, is_chronological=False)
+        inlay = self._inlay(chat, profile, is_chronological=False)
         words = self.texts.tiered
         assembly = tiered_assembly(
             chat.context, chat.conversation, placement, words, dialect, slots=max(1, slots), inlay=inlay
@@ -425,6 +429,14 @@ def _thinks(sent: ParsedBody) -> bool:
     """Whether the request has thinking switched on, by any of the members in which clients say so."""
     members = sent.members
     return any(name in members and bytes(members[name]) not in _NO_THINKING for name in _THINKING)
+
+
+def _wants(sent: ParsedBody, profile: CacheProfile) -> Wants:
+    return Wants(
+        begins_with_user=profile.begins_with_user,
+        answers_results=profile.answers_results or (profile.thinks_in_calls and _thinks(sent)),
+        plain_ids=profile.plain_call_ids,
+    )
 
 
 def _head_tokens(context: StructuredContext, conversation: Conversation, counter: TokenCounter) -> int:

@@ -14,8 +14,9 @@ TREE = {"id": "tree", "kind": "tree", "header": "Tree", "content": "a.py\nb.py"}
 def ask(proxy: Proxy, section: dict[str, Any], *texts: str, **fields: Any) -> Any:
     roles = ("user", "assistant")
     messages = [{"role": roles[index % 2], "content": text} for index, text in enumerate(texts or ("q",))]
+    more = {"stratiform": {"session": "s", **section}, **fields.pop("extra", {})}
     return proxy.client.chat.completions.with_raw_response.create(
-        model="m", messages=messages, extra_body={"stratiform": {"session": "s", **section}}, **fields
+        model="m", messages=messages, extra_body=more, extra_headers=fields.pop("headers", {}), **fields
     )
 
 

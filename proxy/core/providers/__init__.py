@@ -11,6 +11,7 @@ own prices win (``proxy.deployments.table``). Facts carry their source and its d
 """
 
 from collections.abc import Mapping
+from dataclasses import replace
 from types import MappingProxyType
 
 from proxy.core.providers.claude import ANTHROPIC, BEDROCK, FOUNDRY, OPENROUTER_ANTHROPIC, VERTEX
@@ -79,9 +80,10 @@ __all__ = [
     "pessimistic",
 ]
 
-NONE = CacheProfile(name="none", family=Family.NONE)
+# Where nothing is known, messages have the form that every server takes.
+NONE = CacheProfile(name="none", family=Family.NONE, begins_with_user=True, answers_results=True, plain_call_ids=True)
 # What is planned with where nothing is known: most servers keep prefixes by themselves and charge less for them.
-ASSUMED = CacheProfile(name="none", family=Family.GRID, read=0.5, min_tokens=1024)
+ASSUMED = replace(NONE, family=Family.GRID, read=0.5, min_tokens=1024)
 
 _CLAUDE = (ANTHROPIC, BEDROCK, VERTEX, FOUNDRY)
 _OPENAI = (OPENAI, OPENAI_EXPLICIT, AZURE, AZURE_EXPLICIT)

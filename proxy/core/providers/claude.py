@@ -23,6 +23,9 @@ _PAGE = "https://platform.claude.com/docs/en/build-with-claude/prompt-caching (2
 # "Requests which include `tool_use` or `tool_result` blocks must define tools." Where a request has none, litellm
 # 1.109.1 declares one of its own (transform_request: add_dummy_tool), which changes the beginning of the prompt.
 _TOOLS = "https://github.com/BerriAI/litellm/issues/4687 (2024-07-13)"
+# "When `thinking` is enabled, a final `assistant` message must start with a thinking block (preceeding the lastmost set
+# of `tool_use` and `tool_result` blocks)."
+_THINKING_FIRST = "https://github.com/pydantic/pydantic-ai/issues/2075 (2025-06-25)"
 _LITELLM = "litellm 1.109.1, run: llms/anthropic/chat/transformation.py, litellm_core_utils/prompt_templates/factory.py"
 
 # "What invalidates the cache", and the prompt-affecting parameters of the cache-diagnostics page (2026-08-21).
@@ -69,9 +72,10 @@ ANTHROPIC = CacheProfile(
     message_mark=True,
     body_mark=True,
     declares_tools=True,
+    thinks_in_calls=True,
     usage=UsageForm.ANTHROPIC,
     unknowns=_UNKNOWNS,
-    sources=(_PAGE, _LITELLM, _TOOLS),
+    sources=(_PAGE, _LITELLM, _TOOLS, _THINKING_FIRST),
 )
 FOUNDRY = replace(
     ANTHROPIC, name="foundry", sources=(*ANTHROPIC.sources, "as the Claude API; isolated by workspace (same page)")
@@ -84,6 +88,7 @@ BEDROCK = replace(
     collapses_runs=False,
     result_mark=MarkPlace.EITHER,
     body_mark=False,
+    begins_with_user=True,
     unknowns=tuple(u for u in _UNKNOWNS if u.field != "collapses_runs")
     + (Unknown("collapses_runs", False, True, "stated for the Claude API only; AWS: about 20 content blocks"),),
     sources=(
@@ -91,6 +96,8 @@ BEDROCK = replace(
         "litellm 1.109.1, run: llms/bedrock/chat/converse_transformation.py",
         # "The toolConfig field must be defined when using toolUse and toolResult content blocks."
         "https://github.com/vxcontrol/pentagi/pull/196 (2026-03-11)",
+        # "A conversation must start with a user message." litellm adds none unless it is told to (``modify_params``).
+        "https://github.com/langgenius/dify/issues/12340 (2025-01-03)",
     ),
 )
 # Requests are spread over stores by a hash of the head of the raw body: static members first, messages last.
@@ -113,6 +120,7 @@ OPENROUTER_ANTHROPIC = replace(
     ANTHROPIC,
     name="openrouter-anthropic",
     routing=STICKY,
+    begins_with_user=True,  # it may be served by Bedrock
     unknowns=(
         *_UNKNOWNS,
         Unknown(

@@ -30,6 +30,7 @@ _ROUTER = "https://openrouter.ai/docs/features/prompt-caching"
 GEMINI = CacheProfile(
     name="gemini",
     family=Family.GRID,
+    begins_with_user=True,
     read=0.1,
     min_tokens=4096,
     step=128,
@@ -41,7 +42,11 @@ GEMINI = CacheProfile(
         _STEP,
         _TEMPLATE,
     ),
-    sources=("https://ai.google.dev/gemini-api/docs/caching (2026-10-13)",),
+    sources=(
+        "https://ai.google.dev/gemini-api/docs/caching (2026-10-13)",
+        # "Please ensure that function call turn comes immediately after a user turn or after a function response turn."
+        "https://github.com/google-gemini/gemini-cli/issues/11814 (2025-10-23)",
+    ),
 )
 VERTEX_GEMINI = replace(
     GEMINI,
@@ -104,12 +109,20 @@ MISTRAL = CacheProfile(
     breaking=Breaking(before_tools=("prompt_cache_key",)),
     routing=Routing("body", "prompt_cache_key", by_prefix=True, servers=("mistral", "codestral")),
     refuses_unknown=True,
+    answers_results=True,
+    plain_call_ids=True,
     usage=UsageForm.OPENAI,
     unknowns=(
         Unknown("key_required", True, False, "the page enables caching by a key, and says that it raises chances"),
         Unknown("life_s", 300.0, 7200.0, "life and scope are not documented"),
     ),
-    sources=("https://docs.mistral.ai/studio-api/conversations/advanced/prompt-caching (2026-10)",),
+    sources=(
+        "https://docs.mistral.ai/studio-api/conversations/advanced/prompt-caching (2026-10)",
+        # "Unexpected role 'user' after role 'tool'"
+        "https://github.com/zed-industries/zed/issues/37021 (2025-08-27)",
+        # "Tool call id was ... but must be a-z, A-Z, 0-9, with a length of 9."
+        "https://github.com/nearai/ironclaw/issues/1241 (2026-03-16)",
+    ),
 )
 # 400 for any unknown property, prompt_cache_key and cache_control among them (eigent-ai/eigent #1827).
 GROQ = CacheProfile(

@@ -201,6 +201,14 @@ class CacheProfile:
     """A marker beside string content is read (litellm translates it)."""
     declares_tools: bool = False
     """A conversation in which tool calls stand is refused where the request declares no tools."""
+    begins_with_user: bool = False
+    """A conversation that begins with an assistant's message is refused."""
+    answers_results: bool = False
+    """A user's message directly behind the result of a tool is refused."""
+    thinks_in_calls: bool = False
+    """With thinking switched on a request is refused whose newest call of a tool has no thinking in front of it."""
+    plain_call_ids: bool = False
+    """Ids of tool calls that are not nine letters and digits are refused."""
     body_mark: bool = False
     """A marker on the whole request stands for one on its last block."""
     refuses_unknown: bool = False

@@ -2,7 +2,9 @@
 
 A cached token costs no money here but saves its computation: reads are free. Only full blocks are stored, the last
 token is always computed, so that at most floor((n - 1) / B) * B tokens are read; output is cached; the least recently
-used blocks go, of one request the last ones first.
+used blocks go, of one request the last ones first. What messages may look like is up to the model's chat template: they
+have the form that the strictest ones take, which are Mistral's (NousResearch/hermes-agent#20154, jundot/omlx#1997) and
+those that raise an error where roles do not alternate from the user's on.
 """
 
 from proxy.core.providers.profile import Breaking, CacheProfile, Family, Unknown, UsageForm
@@ -20,6 +22,9 @@ VLLM = CacheProfile(
     step=16,
     life_s=_NEVER_S,
     caches_output=True,
+    begins_with_user=True,
+    answers_results=True,
+    plain_call_ids=True,
     breaking=Breaking(before_tools=("cache_salt", "chat_template_kwargs")),
     usage=UsageForm.OPENAI,
     unknowns=(
@@ -40,6 +45,9 @@ SGLANG = CacheProfile(
     step=1,
     life_s=_NEVER_S,
     caches_output=True,
+    begins_with_user=True,
+    answers_results=True,
+    plain_call_ids=True,
     breaking=Breaking(before_tools=("cache_salt", "extra_key", "chat_template_kwargs")),
     usage=UsageForm.OPENAI,
     unknowns=(_MEMORY, Unknown("step", 64, 1, "page_size is the operator's choice")),

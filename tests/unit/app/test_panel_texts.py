@@ -21,6 +21,7 @@ def test_each_text_is_that_of_the_original() -> None:
         "datetime": "Current datetime: {iso_time}",
         "repeat": "System instructions (repeated for emphasis):\n\n{system}",
         "repeat_ack": "Understood. I will follow these instructions.",
+        "ok": "ok",
     }
 
 

@@ -16,7 +16,7 @@ _LAST_KNOWN_S = 253_402_300_800.0
 @dataclass(frozen=True, slots=True)
 class PanelTexts:
     """The texts, without blank lines around them. ``timestamp`` and ``datetime`` hold ``{iso_time}``, ``repeat`` holds
-    ``{system}``."""
+    ``{system}``. ``ok`` stands where an upstream wants a message of the other role."""
 
     header: str
     timestamp: str
@@ -26,6 +26,7 @@ class PanelTexts:
     datetime: str
     repeat: str
     repeat_ack: str
+    ok: str
 
     def generated(self, stamp_s: float) -> str:
         """What says when a panel has changed, in seconds since 1970."""
