@@ -23,7 +23,7 @@ def test_the_table_names_every_heading_of_the_vectors_and_no_other(name: str) ->
 
 
 def test_the_tests_of_the_table_are_there() -> None:
-    named = set(re.findall(r"`((?:unit|property|fidelity|golden|e2e)/[\w/]+\.py)`", RULES))
+    named = set(re.findall(r"`((?:unit|property|fidelity|golden|contract|e2e)/[\w/]+\.py)`", RULES))
 
     assert len(named) >= 4
     assert {path for path in named if not (TESTS / path).exists()} == set()

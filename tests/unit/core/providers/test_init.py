@@ -112,3 +112,13 @@ def test_an_explicit_default_is_equal_to_what_json_gives() -> None:
 def test_claude_takes_tool_calls_only_beside_declared_tools() -> None:
     declaring = {profile.name for profile in ALL if profile.declares_tools}
     assert declaring == {"anthropic", "foundry", "bedrock", "vertex", "openrouter-anthropic"}
+    assert declaring == {profile.name for profile in ALL if profile.thinks_in_calls}
+
+
+def test_what_is_not_known_gets_the_form_of_the_strictest() -> None:
+    begins = {profile.name for profile in ALL if profile.begins_with_user}
+    gemini = {"gemini", "vertex-gemini", "openrouter-gemini"}
+    careful = {"none", "vllm", "sglang"}
+    assert begins == {"bedrock", "openrouter-anthropic", *gemini, *careful}
+    assert {profile.name for profile in ALL if profile.answers_results} == {"mistral", *careful}
+    assert {profile.name for profile in ALL if profile.plain_call_ids} == {"mistral", *careful}

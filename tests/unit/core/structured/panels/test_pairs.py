@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.core.structured.panels.pairs import footer_pair, panel_pair, panel_text
+from proxy.core.structured.panels.pairs import call_id, footer_pair, panel_pair, panel_text
 from proxy.core.structured.panels.panel import Panel
 
 any_text = st.text(st.characters(exclude_categories=()), max_size=40)
@@ -24,9 +24,9 @@ def test_a_pair_says_exactly_what_it_shall(panel_id: str, words: str, header: st
     (made,) = call.pop("tool_calls")
     assert call == {"role": "assistant", "content": words}
     assert json.loads(made["function"].pop("arguments")) == {"id": panel_id}
-    assert made == {"id": f"panel_{panel_id}", "type": "function", "function": {"name": "dynamic_panel"}}
+    assert made == {"id": call_id(panel_id), "type": "function", "function": {"name": "dynamic_panel"}}
     text = f"======= [{panel_id}] {header} =======\n{content}"
-    assert result == {"role": "tool", "tool_call_id": f"panel_{panel_id}", "content": text}
+    assert result == {"role": "tool", "tool_call_id": call_id(panel_id), "content": text}
 
 
 @pytest.mark.parametrize("half", ["\ud83d", '\udc00a\ud83d\n"\\b'])

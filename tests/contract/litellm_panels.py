@@ -1,0 +1,88 @@
+"""Requests with live panels as the proxy sends them, and what litellm makes of them for a provider."""
+
+import asyncio
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from proxy.app.context_texts import load_context_texts
+from proxy.aside import Aside
+from proxy.core.modes import Mode
+from proxy.core.planner.planner import TierPlanner
+from proxy.core.providers import NONE, CacheProfile
+from proxy.core.request.tokens import bytes_over_four
+from proxy.core.structured.chat import AssembledChat
+from proxy.core.structured.history.compaction import compaction_of
+from proxy.planning.context_assembler import AssemblyOptions, ContextAssembler
+from proxy.planning.planner_port import Planning
+from proxy.planning.structured import StructuredChats
+from proxy.plugins import build_plugin_manager, recognisers
+from proxy.ports import Deployment, PlanRequest, Principal, Transport
+from proxy.testing import make_deployment
+from proxy.upstream.litellm_.arguments import call_arguments
+from proxy.upstream.litellm_.library import Library
+
+Body = dict[str, Any]
+START_S = 1_771_509_600.0
+"""2026-02-19T14:00:00Z."""
+STEP_S = 30.0
+_SCOPE = "scope"
+_CREDENTIALS = {"aws_access_key_id": "a", "aws_secret_access_key": "b", "aws_region_name": "us-east-1"}
+
+
+@dataclass
+class Sender:
+    """A proxy's planner in front of an upstream with these cache rules. Each request comes half a minute after the one
+    before."""
+
+    profile: CacheProfile
+    policy: str = "economic"
+    options: Body = field(default_factory=dict)
+    now_s: float = START_S - STEP_S
+
+    def __post_init__(self) -> None:
+        aside = Aside()
+        options = AssemblyOptions(self.policy, **self.options)
+        self._assembler = ContextAssembler(load_context_texts(), bytes_over_four, None, options)
+        pure = TierPlanner(bytes_over_four, recognisers(build_plugin_manager()), self.policy)
+        self._planning = Planning(pure, None, aside, StructuredChats(self._assembler, aside))
+        self._last: AssembledChat | None = None
+
+    def compact(self, covered: int, summary: str) -> None:
+        """A summary takes the place of so many messages of the last request's conversation."""
+        assert self._last is not None
+        assert self._last.uncompacted is not None
+        session = self._assembler.session(_SCOPE, "s")
+        session.compaction = compaction_of(self._last.uncompacted, covered, covered, summary)
+
+    def send(self, section: Body, messages: Sequence[Body], mode: Mode = Mode.TIER, **more: Any) -> tuple[Body, Body]:
+        """What is sent, and what is sent where that is refused."""
+        self.now_s += STEP_S
+        raw = {"model": "m", "messages": list(messages), "stratiform": {"session": "s", **section}, **more}
+        return asyncio.run(self._sent(json.dumps(raw).encode(), mode))
+
+    async def _sent(self, raw: bytes, mode: Mode) -> tuple[Body, Body]:
+        planning, principal = self._planning, Principal(_SCOPE)
+        chat = await planning.assemble(planning.parse(raw), principal, self.now_s)
+        self._last = chat
+        deployment = make_deployment(profile=self.profile)
+        request = PlanRequest(planning.parse(chat.body), deployment, principal, mode, self.now_s, chat)
+        plan = await planning.plan(request)
+        planning.on_accepted(plan, self.now_s + 1)
+        planning.on_completed(plan, None, self.now_s + 2)
+        return json.loads(plan.body), json.loads(plan.original)
+
+
+def wire(model: str, body: Body) -> Body:
+    """The request as litellm writes it for the model's provider. Nothing is sent."""
+    library = Library()
+    litellm = asyncio.run(library.module())
+    params = _CREDENTIALS if model.startswith("bedrock/") else {}
+    deployment = Deployment(model, model, Transport.LITELLM, NONE, params=params)
+    arguments = call_arguments(deployment, json.loads(json.dumps(body)), library.route(deployment))
+    found = litellm.utils.return_raw_request(litellm.utils.CallTypes.completion, arguments)
+    assert not found.get("error"), found["error"]
+    made = found["raw_request_body"]
+    assert isinstance(made, dict)
+    return made
