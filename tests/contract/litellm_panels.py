@@ -13,7 +13,7 @@ from proxy.core.planner.planner import TierPlanner
 from proxy.core.providers import NONE, CacheProfile
 from proxy.core.request.tokens import bytes_over_four
 from proxy.core.structured.chat import AssembledChat
-from proxy.core.structured.history.compaction import compaction_of
+from proxy.core.structured.history.compaction import Compaction, digest_of_known
 from proxy.planning.context_assembler import AssemblyOptions, ContextAssembler
 from proxy.planning.planner_port import Planning
 from proxy.planning.structured import StructuredChats
@@ -54,7 +54,8 @@ class Sender:
         assert self._last is not None
         assert self._last.uncompacted is not None
         session = self._assembler.session(_SCOPE, "s")
-        session.compaction = compaction_of(self._last.uncompacted, covered, covered, summary)
+        digest = digest_of_known(self._last.uncompacted, covered)
+        session.compaction = Compaction(covered, covered, digest, summary)
 
     def send(self, section: Body, messages: Sequence[Body], mode: Mode = Mode.TIER, **more: Any) -> tuple[Body, Body]:
         """What is sent, and what is sent where that is refused."""
