@@ -1,5 +1,6 @@
 """Structured context for the live proxy: large work is done beside the event loop, state is touched on it alone."""
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -12,8 +13,10 @@ from proxy.core.request.parsed_body import ParsedBody
 from proxy.core.response.usage import Usage
 from proxy.core.structured.chat import AssembledChat
 from proxy.core.structured.conversation import Conversation
+from proxy.core.structured.dialogue import Dialogue
 from proxy.core.structured.form import StructuredForm
 from proxy.core.structured.kept_texts import filled
+from proxy.core.structured.panels.board import Board
 from proxy.core.structured.placement import Placement
 from proxy.core.structured.symbol_index import SymbolMap
 from proxy.core.wire.json_body import Unreadable
@@ -45,6 +48,10 @@ class AssemblyWatch(Protocol):
 
     def item_skipped(self, reason: str, count: int) -> None:
         """Items of a request are not shown."""
+        ...
+
+    def panels(self, kind: str, state: str, count: int) -> None:
+        """So many panels of a kind were shown, whose content is ``new``, or the ``same`` as in the request before."""
         ...
 
     def edited(self, edit: str, count: int) -> None:
@@ -103,6 +110,7 @@ class StructuredChats:
         context = assembler.context(resolved, symbols, keeps_state=keeps_state)
         dialogue = await self._aside.run_large(len(sent.body), partial(assembler.dialogue, resolved, sent, now))
         if keeps_state:
+            self._count_panels(resolved.session.board, dialogue)
             assembler.remember(resolved, dialogue)
             if self._sessions is not None:
                 with suppress_and_log("context.keep"):
@@ -126,6 +134,17 @@ class StructuredChats:
             if chat.uncompacted is not None and self.compactions is None:
                 self._watch.compacted(CompactionOutcome.DISALLOWED.value)
         return chat
+
+    def _count_panels(self, before: Board, dialogue: Dialogue) -> None:
+        if self._watch is None or dialogue.board is None:
+            return
+        states: Counter[tuple[str, str]] = Counter()
+        for panel in dialogue.panels:
+            if panel.is_shown:
+                is_same = before.memory(panel).digest == dialogue.board.memory(panel).digest
+                states[panel.label, "same" if is_same else "new"] += 1
+        for (kind, state), count in states.items():
+            self._watch.panels(kind, state, count)
 
     async def aclose(self) -> None:
         """Write what waits to be written."""

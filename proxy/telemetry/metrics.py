@@ -167,6 +167,9 @@ class Metrics:
         self._panel_calls = self._counter(
             "panel_calls_total", "Calls of the tool that shows a panel, by what became of them.", "outcome"
         )
+        self._panels = self._counter(
+            "panels_total", "Live panels shown, by kind; same or new: as in the request before.", "kind", "state"
+        )
         self._edited = self._counter(
             "edited_messages_total", "Messages and panels that were edited as a client asked for it.", "edit"
         )
@@ -343,6 +346,11 @@ class Metrics:
     def panel_calls(self, outcome: str, count: int) -> None:
         """So many calls of the proxy's own tool ended so (``PanelCallOutcome``)."""
         self._panel_calls(outcome).inc(count)
+
+    def panels(self, kind: str, state: str, count: int) -> None:
+        """So many panels of a kind were shown, whose content is ``new``, or the ``same`` as in the request before.
+        The kinds are those that are known (``proxy.core.structured.panels.panel``), clients' own under one name."""
+        self._panels(kind, state).inc(count)
 
     def edited(self, edit: str, count: int) -> None:
         """Messages or panels of a request were edited as the client asked for it; ``edit`` is an ``Edit``."""

@@ -29,6 +29,7 @@ class Watch:
         self.skipped: dict[str, int] = {}
         self.empty = 0
         self.edits: dict[str, int] = {}
+        self.shown: list[tuple[str, str, int]] = []
 
     def assembled(self, assembly: str) -> None:
         self.assemblies.append(assembly)
@@ -38,6 +39,9 @@ class Watch:
 
     def item_skipped(self, reason: str, count: int) -> None:
         self.skipped[reason] = count
+
+    def panels(self, kind: str, state: str, count: int) -> None:
+        self.shown.append((kind, state, count))
 
     def edited(self, edit: str, count: int) -> None:
         self.edits[edit] = count
@@ -131,3 +135,16 @@ def test_a_breakdown_tells_what_the_model_can_read_and_write() -> None:
     found = asyncio.run(subject.breakdown(chat, make_deployment(name="sonnet"), Mode.TIER))
 
     assert (found["model"], found["max_input_tokens"], found["max_output_tokens"]) == ("sonnet", 200_000, 64_000)
+
+
+def test_panels_are_counted_by_kind_and_by_whether_they_are_the_same() -> None:
+    watch = Watch()
+    subject = chats(watch)
+    panels = [
+        {"id": name, "kind": kind, "content": "x"} for name, kind in (("a", "file"), ("b", "file"), ("c", "mine"))
+    ]
+    assemble(subject, {"session": "s", "panels": [*panels, {"id": "chat", "content": "y"}, {"id": "d", "content": ""}]})
+    assert watch.shown == [("file", "new", 2), ("own", "new", 1)]
+    watch.shown.clear()
+    assemble(subject, {"session": "s", "panels": [panels[0] | {"content": "z"}, *panels[1:]]})
+    assert sorted(watch.shown) == [("file", "new", 1), ("file", "same", 1), ("own", "same", 1)]
