@@ -21,6 +21,7 @@ from proxy.core.providers import CacheProfile, Dialect
 from proxy.core.reasons import Reason
 from proxy.core.request.parsed_body import ParsedBody
 from proxy.core.request.tokens import Encode, TokenCounter
+from proxy.core.response.panel_calls import PANEL_TOOL
 from proxy.core.response.usage import Usage
 from proxy.core.structured.assembly import Assembly
 from proxy.core.structured.breakdown import Circumstances, Measure, breakdown
@@ -39,7 +40,7 @@ from proxy.core.structured.markers import marks_beside_messages, unmarked, witho
 from proxy.core.structured.panels.fitting import Wants, fitted
 from proxy.core.structured.panels.inlay import Inlay
 from proxy.core.structured.panels.moving import moving
-from proxy.core.structured.panels.tool import panel_answer, with_declaration
+from proxy.core.structured.panels.tool import names_tool, panel_answer, with_declaration
 from proxy.core.structured.path_aliases import legend_for
 from proxy.core.structured.placement import Placement
 from proxy.core.structured.session import ContextSession
@@ -131,7 +132,7 @@ class ContextAssembler:
     def index(self, resolved: Resolved) -> SymbolMap:
         """The symbols of the files, where the client brings none and wants a map. Any thread may call this."""
         form, session = resolved.found.form, resolved.session
-        if self._indexer is None or not form.has_repo_map or form.symbols:
+        if self._indexer is None or not form.has_repo_map or form.symbols or not form.files:
             return SymbolMap(form.symbols, form.legend)
         return self._indexer.index(resolved.found.files, session.aliases)
 
@@ -174,14 +175,19 @@ class ContextAssembler:
 
     def dialogue(self, resolved: Resolved, sent: ParsedBody, now: float) -> Dialogue:
         """The conversation as it is sent, and what the session remembers of it from then on. Any thread may call this.
-        Raises InvalidRequest where the client describes messages that the request does not have."""
+        Raises InvalidRequest where the client describes messages that the request does not have, and where a tool of
+        its own has the name of the tool that shows panels: the proxy would answer the calls of it."""
         session, form = resolved.session, resolved.found.form
         options = self._options
         rules = DialogueRules(self.texts.panels, self.texts.compaction, options.detach, options.keep_exchanges)
         before = Before(session.board, session.compaction)
         moment = Moment(now, _thinks(sent))
         tokens = partial(_unmarked_tokens, self._counter.fork())
-        return dialogue_of(resolved.conversation, form, before, rules, tokens, moment)
+        found = dialogue_of(resolved.conversation, form, before, rules, tokens, moment)
+        if found.has_panels and names_tool(sent.members.get("tools")):
+            message = f"a tool of the request is called '{PANEL_TOOL}', as the proxy's own that shows panels: rename it"
+            raise InvalidRequest(message, param="tools", code="reserved_tool")
+        return found
 
     def remember(self, resolved: Resolved, dialogue: Dialogue) -> None:
         """The session goes on from this dialogue. It may have been forgotten while the dialogue was made."""

@@ -3,6 +3,9 @@
 import json
 from typing import Any
 
+import openai
+import pytest
+
 from tests.e2e.conftest import Proxy, Start, planner_of
 from tests.e2e.provider import Scripted
 from tests.e2e.test_structured import scripted, sent_texts
@@ -90,3 +93,14 @@ def test_what_a_client_says_of_its_messages_holds(start: Start) -> None:
     answer = ask(proxy, {"messages_meta": metas}, "secret", "long answer", "r")
     assert [text_of(message) for message in bodies(provider)[-1]["messages"]] == ["short", "r"]
     assert answer.headers["x-stratiform-edits"] == "history-summarized, history-removed"
+
+
+def test_a_tool_of_the_client_s_own_with_the_name_of_ours_is_refused_where_panels_are_shown(start: Start) -> None:
+    provider = scripted()
+    proxy = start(provider)
+    own = {"type": "function", "function": {"name": "dynamic_panel", "parameters": {"type": "object"}}}
+    with pytest.raises(openai.BadRequestError) as found:
+        ask(proxy, {"panels": [TODO]}, tools=[own])
+    assert (found.value.code, found.value.param, provider.seen) == ("reserved_tool", "tools", [])
+    ask(proxy, {"panels": []}, tools=[own])
+    assert len(provider.seen) == 1

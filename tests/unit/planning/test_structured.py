@@ -148,3 +148,9 @@ def test_panels_are_counted_by_kind_and_by_whether_they_are_the_same() -> None:
     watch.shown.clear()
     assemble(subject, {"session": "s", "panels": [panels[0] | {"content": "z"}, *panels[1:]]})
     assert sorted(watch.shown) == [("file", "new", 1), ("file", "same", 1), ("own", "same", 1)]
+
+
+def test_without_files_there_is_no_legend_of_an_index() -> None:
+    subject = chats(Watch(), Names())
+    assert b"a legend" not in assemble(subject, {"panels": [{"id": "a", "content": "x"}]}).body
+    assert b"a legend" in assemble(subject, {"files": FILES}).body

@@ -33,11 +33,16 @@ def panel_answer(panels: Iterable[Panel], panel_id: str) -> str:
 
 
 def with_declaration(tools: Raw | bytes | None) -> bytes | None:
-    """The request's tools with the declaration in front of them; None where they stay as they are: where they are no
-    array, and where a client has a tool of this name itself."""
+    """The request's tools with the declaration in front of them; None where they are no array, and stay as they
+    are."""
     raw = b"null" if tools is None else bytes(tools).strip()
     if raw == b"null" or not raw[1:-1].strip():
         return b"[" + DECLARATION + b"]"
-    if not raw.startswith(b"[") or f'"{PANEL_TOOL}"'.encode() in raw:
+    if not raw.startswith(b"["):
         return None
     return b"[" + DECLARATION + b"," + raw[1:]
+
+
+def names_tool(tools: Raw | bytes | None) -> bool:
+    """Whether the client's own tools have this name somewhere."""
+    return tools is not None and f'"{PANEL_TOOL}"'.encode() in bytes(tools)

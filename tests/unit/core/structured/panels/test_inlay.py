@@ -149,7 +149,7 @@ def changed(before: Shown, after: Shown) -> set[str]:
 def taken_along(before: Shown, after: Shown) -> set[str]:
     """Panels that have moved although they stood in front of the change: it made what is sent anew little longer."""
     old, new = before.board.panels, after.board.panels
-    return {name for name in new.keys() & old.keys() if new[name].taken > old[name].taken}
+    return {name for name in new.keys() & old.keys() if new[name].placed_s != old[name].placed_s}
 
 
 def sessions(*more: st.SearchStrategy[Step]) -> st.SearchStrategy[list[Step]]:

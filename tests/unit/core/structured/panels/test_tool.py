@@ -7,7 +7,7 @@ import pytest
 from proxy.core.response.panel_calls import PANEL_TOOL
 from proxy.core.structured.panels.pairs import panel_text
 from proxy.core.structured.panels.panel import Panel
-from proxy.core.structured.panels.tool import DECLARATION, EMPTY, UNKNOWN, panel_answer
+from proxy.core.structured.panels.tool import DECLARATION, EMPTY, UNKNOWN, names_tool, panel_answer, with_declaration
 
 PANELS = (Panel("todo", "todo", "Tasks", "[ ] a"), Panel("logs", "logs", "Logs", ""), Panel("chat", "own", "", "x"))
 
@@ -31,3 +31,17 @@ def test_an_unknown_id_is_answered_by_a_sentence_that_repeats_nothing_of_it(pane
 
 def test_a_panel_without_content_is_empty() -> None:
     assert panel_answer(PANELS, "logs") == EMPTY == "This panel is empty at present."
+
+
+def test_the_declaration_stands_in_front_of_the_client_s_tools_which_stay_as_they_are() -> None:
+    own = b'{"type":"function","function":{"name":"own"}}'
+    for nothing in (None, b"null", b"[]", b"[ ]"):
+        assert with_declaration(nothing) == b"[" + DECLARATION + b"]"
+    assert with_declaration(b"[ " + own + b"\n]") == b"[" + DECLARATION + b", " + own + b"\n]"
+    assert with_declaration(b'{"a":1}') is None
+
+
+def test_a_tool_of_the_client_s_with_this_name_is_seen() -> None:
+    assert names_tool(b'[{"function":{"name":"dynamic_panel"}}]')
+    assert not names_tool(b'[{"function":{"description":"as \\"dynamic_panel\\" does","name":"own"}}]')
+    assert not names_tool(None)
