@@ -130,9 +130,11 @@ class ContextAssembler:
         return found
 
     def index(self, resolved: Resolved) -> SymbolMap:
-        """The symbols of the files, where the client brings none and wants a map. Any thread may call this."""
+        """The symbols of the files, where the client brings none and wants a map. A conversation that has never listed
+        a file has no map, and needs no legend for it. Any thread may call this."""
         form, session = resolved.found.form, resolved.session
-        if self._indexer is None or not form.has_repo_map or form.symbols or not form.files:
+        has_files = bool(resolved.found.files or session.shown)
+        if self._indexer is None or not form.has_repo_map or form.symbols or not has_files:
             return SymbolMap(form.symbols, form.legend)
         return self._indexer.index(resolved.found.files, session.aliases)
 

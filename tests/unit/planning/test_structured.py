@@ -150,7 +150,9 @@ def test_panels_are_counted_by_kind_and_by_whether_they_are_the_same() -> None:
     assert sorted(watch.shown) == [("file", "new", 1), ("file", "same", 1), ("own", "same", 1)]
 
 
-def test_without_files_there_is_no_legend_of_an_index() -> None:
+def test_a_conversation_that_has_never_listed_a_file_gets_no_legend() -> None:
     subject = chats(Watch(), Names())
-    assert b"a legend" not in assemble(subject, {"panels": [{"id": "a", "content": "x"}]}).body
-    assert b"a legend" in assemble(subject, {"files": FILES}).body
+    panels = [{"id": "todo", "kind": "todo", "header": "Tasks", "content": "- a"}]
+    assert b"a legend" not in assemble(subject, {"session": "s", "panels": panels}).body
+    assert b"a legend" in assemble(subject, {"session": "s", "panels": panels, "files": FILES}).body
+    assert b"a legend" in assemble(subject, {"session": "s", "panels": panels}).body
