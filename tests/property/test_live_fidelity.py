@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from proxy.app.context_texts import load_context_texts
 from proxy.core.modes import Mode
 from proxy.core.money.prices import Price
-from proxy.core.providers import ANTHROPIC, NONE, CacheProfile
+from proxy.core.providers import ANTHROPIC, OPENAI, CacheProfile
 from proxy.core.request.parsed_body import parse_body
 from proxy.core.request.tokens import bytes_over_four
 from proxy.core.structured.chat import AssembledChat
@@ -107,7 +107,7 @@ class Worker:
 workers = st.builds(
     Worker,
     policy=st.sampled_from(["economic", "economic", "classic"]),
-    profile=st.sampled_from([ANTHROPIC, NONE]),
+    profile=st.sampled_from([ANTHROPIC, OPENAI]),
     mode=st.sampled_from([Mode.TIER, Mode.TIER, Mode.MARK, Mode.OBSERVE]),
     repeats=st.booleans(),
 )
@@ -136,7 +136,7 @@ def test_a_session_whose_client_rewrites_its_conversation_is_faithful(
 
 @pytest.mark.parametrize("policy", ["economic", "classic"])
 def test_frozen_parts_stay_in_their_order_whatever_their_sizes_and_changes(policy: str) -> None:
-    worker = Worker(policy, NONE, is_growing=False)
+    worker = Worker(policy, OPENAI, is_growing=False)
     minimums = {"chunk_messages": 2, "keep_messages": 2, "chunk_tokens": 1, "keep_tokens": 1}
     section = {"session": "s", "panels": [{"id": "p", "content": "x"}], "detach": minimums}
     for first in ("one", "two"):

@@ -15,7 +15,6 @@ import pytest
 
 from proxy.app.context_texts import load_context_texts
 from proxy.client import Context, chat
-from proxy.core.money.prices import Price
 from proxy.core.request.parsed_body import parse_body
 from proxy.core.request.tokens import bytes_over_four
 from proxy.core.structured.history.compaction import Compaction
@@ -314,7 +313,7 @@ def counted(subject: ContextAssembler, section: dict[str, object], prompt: str) 
     subject.give_aliases(found)
     context = subject.context(found, subject.index(found))
     chat = subject.assembled(sent, found, context, subject.chunks(found, context))
-    subject._counted(chat, Price.relative(0.1, 1.25, 2.0), None)
+    subject._counted(chat, None, None)
 
 
 @pytest.mark.parametrize("scale", [1, pytest.param(4, marks=pytest.mark.slow)])
