@@ -309,15 +309,17 @@ class ContextAssembler:
         is_other = profile.declares_tools or profile.name in self._options.repeats_for or _wants(chat.sent, profile)
         if not chat.dialogue.has_panels or not is_other:
             return chat
-        return self._ordered(chat, profile, is_chronological=False)
+        return self._ordered_or_same(chat, profile, is_chronological=False)
 
     def _chronological(self, chat: AssembledChat, profile: CacheProfile) -> AssembledChat:
-        """The request with each panel where the conversation stood when the panel last changed. An error of the proxy's
-        own leaves the panels in front, and is logged."""
-        if chat.dialogue.board is None:
-            return chat
+        """The request with each panel where the conversation stood when the panel last changed."""
+        return chat if chat.dialogue.board is None else self._ordered_or_same(chat, profile, is_chronological=True)
+
+    def _ordered_or_same(self, chat: AssembledChat, profile: CacheProfile, *, is_chronological: bool) -> AssembledChat:
+        """The request with its panels in this order. An error of the proxy's own leaves them where they are, and is
+        logged."""
         try:
-            return self._ordered(chat, profile, is_chronological=True)
+            return self._ordered(chat, profile, is_chronological=is_chronological)
         except Exception as error:  # noqa: BLE001 - as above
             _log.error(_FELL_BACK, place_of(error))
             return chat
