@@ -1,6 +1,6 @@
 """Finds a tiktoken encoding on this machine. Nothing is ever fetched."""
 
-import base64
+import binascii
 import hashlib
 from functools import cache
 from importlib.util import find_spec
@@ -61,6 +61,7 @@ def _encoding_file() -> Path | None:
 
 
 def _ranks(data: bytes) -> dict[bytes, int]:
-    """The file holds a base64 token and its rank a line."""
-    pairs = (line.split() for line in data.splitlines() if line)
-    return {base64.b64decode(token): int(rank) for token, rank in pairs}
+    """The file holds a base64 token and its rank a line. The decoder of ``binascii`` is called without the checks of
+    ``base64``, which cost more than the decoding of 200,000 short words."""
+    words = data.split()
+    return dict(zip(map(binascii.a2b_base64, words[::2]), map(int, words[1::2]), strict=True))

@@ -162,6 +162,6 @@ def cpu_s(code: str, *arguments: str) -> float:
 
 @pytest.mark.slow
 def test_starting_costs_little_more_than_the_frameworks_do(config: str) -> None:
-    """Less than four times as much, the table of tokens included: 1.3 s of the processor on a 2-core machine. As a
-    ratio, since seconds grow beside other work."""
-    assert min(cpu_s(BUILD, config) for _ in range(2)) < 4.5 * min(cpu_s(FRAMEWORKS) for _ in range(2))
+    """The bound is six times; about three are usual, the table of tokens included (1.4 s of the processor). To import
+    litellm alone costs twenty times as much. The test takes a ratio, since seconds grow beside other work."""
+    assert min(cpu_s(BUILD, config) for _ in range(2)) < 6 * min(cpu_s(FRAMEWORKS) for _ in range(2))
