@@ -1,7 +1,7 @@
 """Allow-lists of models: names, and patterns in which ``*`` stands for any text, as in the model list. Pure."""
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 
 # Servers cut names at a zero byte, trim them, or build a path or a query from them: "gpt-4o?-mini" and "gpt-4o\0-mini"
 # are no names that end in "-mini".
@@ -43,6 +43,14 @@ def matches(pattern: str, name: str) -> bool:
             return False
         at = found + len(part)
     return True
+
+
+def fitting(patterns: Collection[str], names: Sequence[str]) -> list[str]:
+    """The patterns that one of a model's names is of, the most general one first: those with stars by how much they
+    leave open, then whole names in the order of ``names``."""
+    wide = [one for one in patterns if "*" in one and any(matches(one, name) for name in names)]
+    whole = dict.fromkeys(name for name in names if "*" not in name and name in patterns)
+    return [*sorted(wide, key=lambda one: (len(one.replace("*", "")), one)), *whole]
 
 
 def _lets_pass(pattern: str, name: str) -> bool:

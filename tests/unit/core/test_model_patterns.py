@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.core.model_patterns import allows, matches
+from proxy.core.model_patterns import allows, fitting, matches
 from tests.growth import assert_linear
 
 
@@ -54,3 +54,11 @@ def test_many_stars_take_linear_time() -> None:
 )
 def test_the_narrower_list_wins(lists: list[list[str]], expected: bool) -> None:
     assert allows(lists, ["sonnet", "fast"]) is expected
+
+
+def test_patterns_that_fit_come_with_the_most_general_first() -> None:
+    patterns = ["gpt-5", "*", "gpt-*", "openai/*", "claude", "*-5"]
+
+    assert fitting(patterns, ["openai/gpt-5", "gpt-5"]) == ["*", "*-5", "gpt-*", "openai/*", "gpt-5"]
+    assert fitting(["b", "a"], ["a", "b", "c", "a"]) == ["a", "b"]
+    assert fitting(["gpt-*"], ["claude"]) == []

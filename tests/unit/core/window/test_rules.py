@@ -1,0 +1,82 @@
+"""Whose requests have which capability profile."""
+
+import pytest
+
+from proxy.core.window.built_in import BUILT_IN
+from proxy.core.window.profile import CapabilityProfile
+from proxy.core.window.rules import WindowRules
+from proxy.errors import Forbidden
+
+
+def _name(profile: CapabilityProfile | None) -> str:
+    return profile.name if profile is not None else "none"
+
+
+def test_a_key_wins_over_its_team_a_team_over_the_model_and_the_model_over_the_default() -> None:
+    rules = WindowRules(
+        BUILT_IN, "chat", models={"m": "edit", "*": "chat"}, teams={"t": "completion"}, keys={"k": "chat_ops"}
+    )
+
+    assert _name(rules.profile_for("m", "t", "k")) == "chat_ops"
+    assert _name(rules.profile_for("m", "t", "")) == "completion"
+    assert _name(rules.profile_for("m", "u", "")) == "edit"
+    assert _name(rules.profile_for("n", "u", "")) == "chat"
+    assert _name(WindowRules(BUILT_IN, "chat").profile_for("n", "", "")) == "chat"
+
+
+def test_an_empty_name_stands_for_no_profile() -> None:
+    assert WindowRules(BUILT_IN).profile_for("m", "t", "k") is None
+    assert WindowRules(BUILT_IN, "chat", teams={"t": ""}).profile_for("m", "t", "") is None
+
+
+def test_a_model_is_known_by_all_of_its_names() -> None:
+    rules = WindowRules(BUILT_IN, models={"gpt-5": "chat"}, names_of=lambda name: ("gpt-5", name))
+
+    assert _name(rules.profile_for("alias", "", "")) == "chat"
+
+
+def test_a_client_chooses_among_what_is_allowed() -> None:
+    rules = WindowRules(BUILT_IN, "chat", allowed=("edit", "chat_*"))
+
+    assert _name(rules.profile_for("m", "", "", "edit")) == "edit"
+    assert _name(rules.profile_for("m", "", "", "chat_ops")) == "chat_ops"
+    assert _name(rules.profile_for("m", "", "", "")) == "chat"
+
+
+def test_a_client_may_name_the_profile_that_it_has_anyway() -> None:
+    assert _name(WindowRules(BUILT_IN, "chat").profile_for("m", "", "", "chat")) == "chat"
+
+
+@pytest.mark.parametrize("allowed", [(), ("edit",), ("edit", "unknown")])
+@pytest.mark.parametrize("wished", ["completion", "unknown", " ", "*", "x" * 10_000, "\udc80"])
+def test_a_name_that_is_not_the_clients_to_choose_is_refused_alike_whether_it_exists_or_not(
+    allowed: tuple[str, ...], wished: str
+) -> None:
+    with pytest.raises(Forbidden) as caught:
+        WindowRules(BUILT_IN, "chat", allowed=allowed).profile_for("m", "", "", wished)
+
+    assert caught.value.code == "profile_not_allowed"
+    assert caught.value.message.startswith("This key may not choose the profile '")
+    assert len(caught.value.message) < 150
+
+
+def test_a_star_allows_every_profile_that_there_is() -> None:
+    rules = WindowRules(BUILT_IN, allowed=("*",))
+
+    assert [_name(rules.profile_for("m", "", "", name)) for name in BUILT_IN] == list(BUILT_IN)
+    with pytest.raises(Forbidden):
+        rules.profile_for("m", "", "", "unknown")
+
+
+def test_rules_are_empty_where_no_request_can_have_a_profile() -> None:
+    assert WindowRules(BUILT_IN).is_empty
+    assert not WindowRules(BUILT_IN, allowed=("chat",)).is_empty
+
+
+def test_the_built_in_profiles_keep_their_numbers() -> None:
+    shown = {name: (one.window_tokens, one.output_tokens, one.margin_tokens) for name, one in BUILT_IN.items()}
+
+    assert shown == {
+        "completion": (4_096, 256, 256), "edit": (4_096, 512, 256), "chat": (None, 4_096, 256),
+        "chat_ops": (None, 4_096, 256),
+    }  # fmt: skip
