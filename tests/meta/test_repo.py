@@ -148,7 +148,11 @@ def prompts(folder: str = "prompts") -> dict[str, tuple[dict[str, object], str]]
 @pytest.mark.parametrize(
     ("folder", "known", "positions"),
     [
-        ("prompts", "system_reminder", {"last_user", "legend", "header", "acknowledgement", "own_call", "panels"}),
+        (
+            "prompts",
+            "system_reminder",
+            {"system", "last_user", "legend", "header", "acknowledgement", "own_call", "panels"},
+        ),
         ("prompts/tiered_assembly", "working_files", {"header", "acknowledgement"}),
     ],
 )
