@@ -3,6 +3,7 @@
     ProxyError
     ├── InvalidRequest        400 invalid_request_error  (code per case: invalid_json, missing_messages, ...)
     │   ├── PayloadTooLarge   413 invalid_request_error  request_too_large
+    │   ├── ContextTooLong    400 invalid_request_error  context_length_exceeded
     │   ├── HeadersTooLarge   431 invalid_request_error  headers_too_large
     │   └── RequestTimeout    408 invalid_request_error  request_timeout
     ├── Unauthorized          401 invalid_request_error  invalid_api_key
@@ -92,6 +93,15 @@ class PayloadTooLarge(InvalidRequest, status=413, code="request_too_large"):
 
 class HeadersTooLarge(InvalidRequest, status=431, code="headers_too_large"):
     """The headers are larger, or more, than the configured limit."""
+
+
+class ContextTooLong(InvalidRequest, code="context_length_exceeded"):
+    """The request does not fit the context window, and what could be left out does not suffice. ``sizes`` are the
+    tokens that were counted, by component; the message says them, and no text of the prompt."""
+
+    def __init__(self, message: str, *, sizes: Mapping[str, int] | None = None) -> None:
+        super().__init__(message, param="messages")
+        self.sizes = dict(sizes or {})
 
 
 class RequestTimeout(InvalidRequest, status=408, code="request_timeout"):

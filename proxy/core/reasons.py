@@ -82,3 +82,7 @@ class Edit(StrEnum):
     """The oldest part of the conversation stands in panels of its own."""
     HISTORY_COMPACTED = "history-compacted"
     """The oldest part of the conversation is left out, or a summary stands in its place."""
+    WINDOW_TRIMMED = "window-trimmed"
+    """The oldest messages are left out, so that the request fits the context window of its profile."""
+    WINDOW_SHORTENED = "window-shortened"
+    """Parts that the request names are shortened or left out, so that it fits the context window of its profile."""

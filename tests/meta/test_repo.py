@@ -154,6 +154,7 @@ def prompts(folder: str = "prompts") -> dict[str, tuple[dict[str, object], str]]
             {"system", "last_user", "legend", "header", "acknowledgement", "own_call", "panels"},
         ),
         ("prompts/tiered_assembly", "working_files", {"header", "acknowledgement"}),
+        ("prompts/window", "selection", {"header"}),
     ],
 )
 def test_prompts_have_the_documented_front_matter(folder: str, known: str, positions: set[str]) -> None:
@@ -166,7 +167,10 @@ def test_prompts_have_the_documented_front_matter(folder: str, known: str, posit
         assert body.strip()
 
 
-@pytest.mark.parametrize(("folder", "head"), [("prompts", "| prompt |"), ("prompts/tiered_assembly", "| text |")])
+@pytest.mark.parametrize(
+    ("folder", "head"),
+    [("prompts", "| prompt |"), ("prompts/tiered_assembly", "| text |"), ("prompts/window", "| part |")],
+)
 def test_prompts_are_listed_and_no_other(folder: str, head: str) -> None:
     table = text("prompts/README.md").partition(head)[2].partition("\n\n")[0]
     assert sorted(re.findall(r"^\| `(\w+)` \| ", table, re.MULTILINE)) == sorted(prompts(folder))
@@ -215,7 +219,7 @@ def test_the_wheel_carries_code_and_prompts_and_nothing_else(tmp_path: Path) -> 
         for path in (ROOT / folder).rglob("*.py")
     }
     assert sources <= names
-    for folder in ("prompts", "prompts/tiered_assembly"):
+    for folder in ("prompts", "prompts/tiered_assembly", "prompts/window"):
         assert {f"{folder}/{name}.md" for name in prompts(folder)} <= names
     assert {name.split("/")[0] for name in names} == {
         "proxy",

@@ -35,10 +35,10 @@ from proxy.core.structured.history.metas import MessageMeta
 from proxy.core.structured.live_form import DetachWish, read_detach, read_metas, read_panels
 from proxy.core.structured.panels.panel import Panel
 from proxy.core.structured.paths import check_distinct, clean_paths
-from proxy.core.structured.refusals import half_pair, refused
 from proxy.core.structured.review import NamedReview, ReviewChange, ReviewField, SentReview, review_json
 from proxy.core.wire.json_body import Unreadable, text_value
 from proxy.core.wire.long_text import PIECE_BYTES
+from proxy.core.wire.refusals import half_pair, refused
 from proxy.core.wire.separators import counted, has_more_commas, names_in
 from proxy.core.wire.surrogates import same_shape
 from proxy.errors import InvalidRequest

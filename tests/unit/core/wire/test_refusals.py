@@ -3,7 +3,7 @@
 import msgspec
 import pytest
 
-from proxy.core.structured.refusals import refused, unknown_field
+from proxy.core.wire.refusals import refused, unknown_field
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,103 @@
+"""The section ``stratiform.window`` of a request, read and validated.
+
+Every mistake is an InvalidRequest (400) that says which field to change. Where JSON has null, the field counts as left
+out. Text is never quoted.
+"""
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Annotated
+
+import msgspec
+from msgspec import UNSET, Meta, Raw, Struct, UnsetType
+
+from proxy.core.window.parts import VirtualFile, WindowParts
+from proxy.core.wire.refusals import half_pair, refused
+from proxy.core.wire.separators import has_more_commas
+from proxy.core.wire.surrogates import same_shape
+from proxy.errors import InvalidRequest
+
+NAME = "stratiform.window"
+MOST_FILES = 1_000
+_MOST_ID_CHARS = 512
+_MOST_PROFILE_CHARS = 64
+_MOST_COMMAS = 4 * MOST_FILES + 64
+_NULL = b"null"
+_CHOICES: Mapping[str, tuple[str, ...]] = MappingProxyType({})
+
+
+class _FileJson(Struct, forbid_unknown_fields=True):
+    """An element of ``virtual_files``."""
+
+    id: Annotated[str, Meta(min_length=1, max_length=_MOST_ID_CHARS)]
+    content: str
+    active: bool | None | UnsetType = UNSET
+
+
+class _PartsJson(Struct, forbid_unknown_fields=True):
+    """The whole section."""
+
+    profile: Annotated[str, Meta(max_length=_MOST_PROFILE_CHARS)] | None | UnsetType = UNSET
+    instruction: str | None | UnsetType = UNSET
+    selection: str | None | UnsetType = UNSET
+    prefix: str | None | UnsetType = UNSET
+    suffix: str | None | UnsetType = UNSET
+    summary: str | None | UnsetType = UNSET
+    virtual_files: Annotated[list[_FileJson], Meta(max_length=MOST_FILES)] | None | UnsetType = UNSET
+
+
+_DECODER = msgspec.json.Decoder(_PartsJson)
+
+
+def read_parts(raw: Raw | bytes) -> WindowParts:
+    """The parts that a request names. Raises InvalidRequest. The time is that of decoding the texts; a large section
+    is read beside the event loop."""
+    text = bytes(raw)
+    if text.strip() == _NULL:
+        return WindowParts()
+    found = _decoded(text)
+    return WindowParts(
+        profile=found.profile or "",
+        instruction=_text(found.instruction),
+        selection=_text(found.selection),
+        prefix=_text(found.prefix),
+        suffix=_text(found.suffix),
+        summary=_text(found.summary),
+        virtual_files=_files(found.virtual_files or ()),
+    )
+
+
+def _decoded(text: bytes) -> _PartsJson:
+    if has_more_commas(text, _MOST_COMMAS):
+        message = f"'{NAME}' has too many values: it may list at most {MOST_FILES} files"
+        raise InvalidRequest(message, param=NAME, code="too_many_items")
+    try:
+        return _DECODER.decode(text)
+    except msgspec.ValidationError as error:
+        raise refused(error, NAME, _CHOICES) from error
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        if same_shape(text) is not None:
+            raise half_pair(text, NAME) from error
+        raise InvalidRequest(f"'{NAME}' is not valid JSON", param=NAME, code="invalid_json") from error
+
+
+def _text(found: str | None | UnsetType) -> str | None:
+    return found if isinstance(found, str) else None
+
+
+def _files(found: "list[_FileJson] | tuple[()]") -> tuple[VirtualFile, ...]:
+    seen: set[str] = set()
+    files: list[VirtualFile] = []
+    active = 0
+    for number, each in enumerate(found):
+        at = f"{NAME}.virtual_files[{number}]"
+        if each.id in seen:
+            message = f"the id in '{at}.id' stands twice: each file has an id of its own"
+            raise InvalidRequest(message, param=f"{at}.id", code="duplicate_id")
+        seen.add(each.id)
+        active += each.active is True
+        if active > 1:
+            message = f"'{at}.active': only one file may be the active one"
+            raise InvalidRequest(message, param=f"{at}.active", code="invalid_value")
+        files.append(VirtualFile(each.id, each.content, each.active is True))
+    return tuple(files)
