@@ -9,6 +9,7 @@ from proxy.core.modes import Mode
 from proxy.core.money.budget import Rule as Rule
 from proxy.core.planner.in_flight import PlanResult as PlanResult
 from proxy.core.planner.plan import Plan as Plan
+from proxy.core.prompts.inset import Inset
 from proxy.core.providers import CacheProfile
 from proxy.core.request.parsed_body import ParsedBody
 from proxy.core.response.usage import Usage
@@ -227,7 +228,8 @@ class StoreError(Exception):
 @dataclass(frozen=True, slots=True)
 class PlanRequest:
     """A chat request to be planned: its body, who sends it, and the deployment that it goes to. ``assembled`` is set
-    where the body was assembled from structured context."""
+    where the body was assembled from structured context. ``inset`` are the operator's texts around the newest user
+    message."""
 
     parsed: ParsedBody
     deployment: Deployment
@@ -235,6 +237,7 @@ class PlanRequest:
     mode: Mode
     now: float
     assembled: AssembledChat | None = None
+    inset: Inset = Inset()
 
 
 class Planner(Protocol):

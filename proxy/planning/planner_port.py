@@ -86,7 +86,7 @@ class Planning:
     async def plan(self, request: PlanRequest) -> Plan:
         """The plan for one chat request. Raises InvalidRequest where the body is no chat request."""
         parsed, mode, now = request.parsed, request.mode, request.now
-        route = _route(request.deployment, request.principal)
+        route = _route(request)
         if request.assembled is not None and self._structured is not None:
             plan = await self._plan_assembled(request.assembled, request, route)
             plan = replace(plan, source=request.assembled)
@@ -212,14 +212,18 @@ class Planning:
             await self._state.aclose()
 
 
-def _route(deployment: Deployment, principal: Principal) -> Route:
+def _route(request: PlanRequest) -> Route:
+    deployment, principal, inset = request.deployment, request.principal, request.inset
+    if request.mode is not Mode.PASSTHROUGH:
+        # Only a mode that the operator has set for the model leaves the model's reminder out.
+        inset = inset.followed_by(deployment.reminder)
     return Route(
         scope=principal.scope,
         name=deployment.name,
         model=deployment.model,
         profile=deployment.profile,
         hint=principal.session_hint,
-        reminder=deployment.reminder,
+        inset=inset,
         upstream=deployment.id,
         server=deployment.server,
     )

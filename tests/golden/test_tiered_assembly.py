@@ -8,12 +8,13 @@ import orjson
 import pytest
 
 from proxy.core.layout.tiers import Tier
+from proxy.core.prompts.inset import Inset
+from proxy.core.request.insets import with_inset
 from proxy.core.structured.breakdown import Circumstances, Measure, breakdown
 from proxy.core.structured.context import Page, Review, StructuredContext
 from proxy.core.structured.flat import flat_assembly
 from proxy.core.structured.placement import Placement, TierItems
 from proxy.core.structured.tiered import tiered_assembly
-from proxy.core.wire.edits import with_reminder
 from tests.contexts import TEXTS, a_file, conversation_of, placed, sent
 from tests.talk import Body, assistant, system, user
 
@@ -335,7 +336,9 @@ def test_the_prompt_is_a_string_without_images_and_a_list_with_them() -> None:
 def test_the_reminder_ends_the_prompt_after_a_blank_line() -> None:
     found = tiered_assembly(files("a.py"), conversation_of(*TALK), placed(), TEXTS)
 
-    assert orjson.loads(with_reminder(found.messages[-1], "Close every block.")) == user("prompt\n\nClose every block.")
+    assert orjson.loads(with_inset(found.messages[-1], Inset(after="Close every block."))) == user(
+        "prompt\n\nClose every block."
+    )
 
 
 # Files

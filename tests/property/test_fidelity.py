@@ -8,6 +8,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from proxy.core.modes import Mode
+from proxy.core.prompts.inset import Inset
 from proxy.core.providers import PROFILES
 from proxy.core.providers.affinity_key import EMBEDDED
 from proxy.core.reasons import Reason
@@ -33,7 +34,9 @@ def settings_of(draw: st.DrawFn) -> Talk:
     )
     reminder = draw(st.sampled_from(["", "", "Be brief."]))
     server = draw(st.sampled_from(["", EMBEDDED]))
-    talk.route = replace(talk.route, model=draw(st.sampled_from(["m", "x"])), reminder=reminder, server=server)
+    talk.route = replace(
+        talk.route, model=draw(st.sampled_from(["m", "x"])), inset=Inset(after=reminder), server=server
+    )
     return talk
 
 
@@ -56,7 +59,7 @@ def hold(talk: Talk, steps: list[Step]) -> None:
         assert plan.rewritten == (plan.body != plan.original)
         found = check(
             step.body, json.loads(plan.body), mode=talk.mode.name.lower(), profile=talk.profile.name,
-            reminder=talk.route.reminder or None,
+            reminder=talk.route.inset.after or None,
         )  # fmt: skip
         assert found == [], (plan.reason, *map(str, found))
         if talk.mode <= Mode.OBSERVE:

@@ -40,9 +40,10 @@ def planned_body(incoming: IncomingChat, analysis: PlanAnalysis) -> bytes:
     dialect, keep = route.profile.dialect, mode is Mode.MARK and choice.reason is not Reason.SPLIT
     marks = {p: life for p, life in choice.marks.items() if not keep or choice.layout.parts[p].own_mark is None}
     within: list[Patch] = []
-    if choice.layout is analysis.own.natural and request.span is not None and not route.reminder:
+    if choice.layout is analysis.own.natural and request.span is not None:
         marked = incoming.transcript.marked
-        within = _patches_at(incoming, patches(choice.layout, messages, marks, dialect, marked, keep_own=keep))
+        rewritten = patches(choice.layout, messages, marks, dialect, marked, keep_own=keep)
+        within = _patches_at(incoming, {**_inlaid(incoming, messages), **rewritten})
     else:
         changes["messages"] = render_messages(choice.layout, messages, marks, dialect, keep_own=keep)
     if analysis.elements.tools:
@@ -59,10 +60,9 @@ def written_reason(reason: str, mode: Mode, *, has_foreign_marks: bool) -> str:
 
 
 def body_as_read(incoming: IncomingChat, messages: Sequence[Message], changes: Mapping[str, bytes | None]) -> bytes:
-    """The request with these changes. Its messages are the client's but for the operator's reminder, which ``messages``
+    """The request with these changes. Its messages are the client's but for the operator's texts, which ``messages``
     may have."""
-    request, came = incoming.request, incoming.transcript.messages
-    changed = {i: new.raw for i, (old, new) in enumerate(zip(came, messages, strict=True)) if old.raw != new.raw}
+    request, changed = incoming.request, _inlaid(incoming, messages)
     if not changed:
         return request.edited(changes)
     if request.span is None:
@@ -71,8 +71,16 @@ def body_as_read(incoming: IncomingChat, messages: Sequence[Message], changes: M
     return request.edited(changes, _patches_at(incoming, changed))
 
 
+def _inlaid(incoming: IncomingChat, messages: Sequence[Message]) -> Mapping[int, bytes]:
+    """The messages into which texts of the operator's were written, by their index."""
+    if not incoming.route.has_texts:
+        return {}
+    came = incoming.transcript.messages
+    return {i: new.raw for i, (old, new) in enumerate(zip(came, messages, strict=True)) if old.raw != new.raw}
+
+
 def _patches_at(incoming: IncomingChat, changed: Mapping[int, bytes]) -> list[Patch]:
     """The changed messages with their places in the client's body."""
     came = incoming.transcript.messages
     starts = incoming.parsed.starts(came)
-    return [(starts[i], starts[i] + len(came[i].raw), new) for i, new in changed.items()]
+    return [(starts[i], starts[i] + len(came[i].raw), new) for i, new in sorted(changed.items())]

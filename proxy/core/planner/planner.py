@@ -30,6 +30,7 @@ from proxy.core.providers.affinity_key import RoutingKey, may_add, may_tell_expl
 from proxy.core.reasons import Reason
 from proxy.core.recognition.pieces import Recogniser
 from proxy.core.request.element import Element
+from proxy.core.request.insets import inset_body
 from proxy.core.request.parsed_body import ParsedBody
 from proxy.core.request.reader import RequestReader
 from proxy.core.request.route import Route
@@ -103,17 +104,18 @@ class TierPlanner:
             return as_it_came(parsed.body, mode, error)
         original = original_body(request, route.model)
         if mode is Mode.PASSTHROUGH:
-            return Plan(original, original, mode, Reason.PASSTHROUGH_MODE)
+            flat = _flat(original, route)
+            return Plan(flat, flat, mode, Reason.PASSTHROUGH_MODE)
         try:
             transcript = self.reader.read(parsed)
             incoming = IncomingChat(parsed, transcript, original, route, _account(route), mode, now)
-            if not route.reminder:
+            if not route.has_texts:
                 return incoming
-            # Whatever is planned, the reminder is in the request: layouts differ, and never the words.
-            messages = self.reader.reminded(transcript, route.reminder).messages
+            # Whatever is planned, the operator's texts are in the request: layouts differ, and never the words.
+            messages = self.reader.inlaid(transcript, route).messages
             return replace(incoming, original=body_as_read(incoming, messages, transport_edits(request, route.model)))
         except Exception as error:  # noqa: BLE001 - fidelity rule 7: caching never fails a request
-            return as_it_came(original, mode, error)
+            return as_it_came(_flat(original, route), mode, error)
 
     def state_lookup(self, incoming: IncomingChat) -> StateLookup:
         """Looks for what other processes may have left about a request. Raises Unreadable."""
@@ -302,7 +304,7 @@ class TierPlanner:
 
     def _session_of(self, incoming: IncomingChat, tools_key: bytes) -> tuple[Session, Transcript]:
         """The session of a request, and the messages as the session reads them: volatile lines that it knows are
-        recognised, and the operator's reminder is in them."""
+        recognised, and the operator's texts are in them."""
         route = incoming.route
         model = f"{route.name}/{route.model}"
         transcript = self._sessions.with_evidence(route.scope, model, incoming.transcript, tools_key)
@@ -313,7 +315,7 @@ class TierPlanner:
             tracker.policy = with_target(tracker.policy, route.profile.min_tokens)
         # Under a policy that orders by price, tiers are only what a person sees.
         tracker.policy = replace(tracker.policy, promotion=_PROMOTION[self._policy])
-        return session, self.reader.reminded(transcript, route.reminder)
+        return session, self.reader.inlaid(transcript, route)
 
     def _natural_layout(self, incoming: IncomingChat, session: Session, elements: RequestElements) -> Layout:
         """The client's order. The positions that the session's request before had, too, are taken over."""
@@ -377,6 +379,15 @@ class TierPlanner:
         else:
             self._caches.move_to_end(account)
         return caches
+
+
+def _flat(original: bytes, route: Route) -> bytes:
+    """The client's request with the operator's texts in it, where its messages are not read; as it is, where they
+    cannot even be found."""
+    try:
+        return inset_body(original, route.inset, route.earlier)
+    except Unreadable:
+        return original
 
 
 def _layout_bytes(layout: Layout) -> int:

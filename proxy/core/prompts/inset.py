@@ -13,3 +13,7 @@ class Inset:
 
     def __bool__(self) -> bool:
         return bool(self.before or self.after)
+
+    def followed_by(self, text: str) -> "Inset":
+        """The same with a further text at the very end."""
+        return Inset(self.before, "\n\n".join(part for part in (self.after, text) if part))

@@ -12,12 +12,13 @@ from msgspec import Raw
 from proxy.core.recognition.pieces import Recogniser
 from proxy.core.request.body_cache import BodyCache
 from proxy.core.request.element import Element
+from proxy.core.request.insets import placed, with_inset
 from proxy.core.request.message import MessageReader
 from proxy.core.request.parsed_body import ParsedBody
+from proxy.core.request.route import Route
 from proxy.core.request.tokens import Encode, TokenCounter
 from proxy.core.request.tools import ToolReader
 from proxy.core.request.transcript import Transcript
-from proxy.core.wire.edits import with_reminder
 
 _MOST_COUNTS = 200_000
 
@@ -64,14 +65,15 @@ class RequestReader:
         """The tools as one element; nothing where there are none. Raises Unreadable for no array of objects."""
         return self._tools.read(raw)
 
-    def reminded(self, transcript: Transcript, reminder: str) -> Transcript:
-        """The transcript with the operator's text behind the last user message. The client's next request has that turn
-        without the text, so that the prefix ends in front of it."""
-        messages = transcript.messages
-        last = next((i for i in range(len(messages) - 1, -1, -1) if messages[i].role == "user"), None)
-        if last is None or not reminder:
+    def inlaid(self, transcript: Transcript, route: Route) -> Transcript:
+        """The transcript with the operator's texts in its user messages. The client's next request has none of them:
+        what is not applied again then ends the prefix where it stands. Raises Unreadable."""
+        if not route.has_texts:
             return transcript
-        return transcript.replaced({last: self._messages.read(Raw(with_reminder(messages[last].raw, reminder)))})
+        messages = transcript.messages
+        texts = placed([message.role for message in messages], route.inset, route.earlier)
+        written = {i: with_inset(messages[i].raw, inset) for i, inset in texts.items()}
+        return transcript.replaced({i: self._messages.read(Raw(raw)) for i, raw in written.items()})
 
     def unread(self, messages: Sequence[Raw]) -> list[Raw]:
         """The messages that were never read, which planning would tokenise."""

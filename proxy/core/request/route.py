@@ -1,8 +1,9 @@
-"""Where a request goes, as far as its layout depends on it."""
+"""Where a request goes, and what is written into it on the way, as far as its layout depends on it."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from proxy.core.prompts.inset import Inset
 from proxy.core.providers import CacheProfile
 
 
@@ -11,11 +12,12 @@ class Route:
     """Where a request goes and whose it is, as far as planning needs to know.
 
     ``scope`` keeps teams and keys apart; ``hint`` is a session id that the client gave ("" for none); ``name`` is the
-    model's name here, ``model`` at the upstream; ``reminder`` is the operator's text for the last user message.
-    ``upstream`` tells the deployments of one name apart: each has a cache of its own. ``server`` is the
-    provider that is called, as far as that is known. ``moving`` are the messages that are taken out and put in at
-    another place when what they show changes, by their index: -ln P(a message still stands there in the next request),
-    where the proxy has put them there itself.
+    model's name here, ``model`` at the upstream; ``inset`` are the operator's texts around the newest user message,
+    ``earlier`` those that are applied again to user messages in front of it, by their index.
+    ``upstream`` tells the deployments of one name apart: each has a cache of its own. ``server`` is the provider that
+    is called, as far as that is known. ``moving`` are the messages that are taken out and put in at another place when
+    what they show changes, by their index: -ln P(a message still stands there in the next request), where the proxy has
+    put them there itself.
     """
 
     scope: str
@@ -23,7 +25,13 @@ class Route:
     model: str
     profile: CacheProfile
     hint: str = ""
-    reminder: str = ""
+    inset: Inset = Inset()
     upstream: str = ""
     server: str = ""
+    earlier: Mapping[int, Inset] = field(default_factory=dict, hash=False)
     moving: Mapping[int, float] = field(default_factory=dict, hash=False)
+
+    @property
+    def has_texts(self) -> bool:
+        """Whether any text of the operator's is written into user messages."""
+        return bool(self.inset or self.earlier)

@@ -122,7 +122,7 @@ class Transcript:
         self._last = own
 
     def replaced(self, changes: Mapping[int, Message]) -> "Transcript":
-        """With other readings of some messages: their volatile lines cut out, or with the operator's reminder. Roles,
+        """With other readings of some messages: their volatile lines cut out, or with the operator's texts. Roles,
         pairs, markers and images are those of what the client sent."""
         if not changes:
             return self

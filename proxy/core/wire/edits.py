@@ -1,12 +1,11 @@
-"""The edits that every mode makes, spliced into the client's own bytes; and the operator's reminder."""
+"""The edits that every mode makes, spliced into the client's own bytes."""
 
 from collections.abc import Mapping
 
 import orjson
 from msgspec import Raw
 
-from proxy.core.wire.json_body import ChatRequest, elements, join_members, members_of, parse_members, splice, text_value
-from proxy.core.wire.surrogates import text_json
+from proxy.core.wire.json_body import ChatRequest, join_members, members_of, parse_members, splice
 
 
 def transport_edits(request: ChatRequest, model: str, *, asks_usage: bool = True) -> Mapping[str, bytes | None]:
@@ -42,18 +41,3 @@ def with_options(body: bytes, options: Raw | None) -> bytes:
 def original_body(request: ChatRequest, model: str, *, asks_usage: bool = True) -> bytes:
     """The client's request with only these edits."""
     return request.edited(transport_edits(request, model, asks_usage=asks_usage))
-
-
-def with_reminder(raw: bytes, reminder: str) -> bytes:
-    """A user message with the operator's text behind the client's, two newlines between them."""
-    members = members_of(raw)
-    content = members.get("content")
-    if content is None:
-        return raw
-    added = "\n\n" + reminder
-    if bytes(content).startswith(b'"'):
-        text = text_value(content)
-        return join_members(members, {"content": text_json(f"{text}{added}")})
-    parts = [bytes(part) for part in elements(content)]
-    parts.append(b'{"type":"text","text":' + text_json(added) + b"}")
-    return join_members(members, {"content": b"[" + b",".join(parts) + b"]"})

@@ -4,6 +4,7 @@ import pytest
 
 from proxy.core.modes import Mode
 from proxy.core.planner.plan import Decision, Plan
+from proxy.core.prompts.inset import Inset
 from proxy.core.providers import ANTHROPIC
 from proxy.core.request.route import Route
 
@@ -24,6 +25,6 @@ def test_a_decision_whose_body_cannot_be_written_is_the_original() -> None:
 def test_a_route_is_a_value() -> None:
     route = Route(scope="s", name="n", model="m", profile=ANTHROPIC)
     assert route == Route(scope="s", name="n", model="m", profile=ANTHROPIC)
-    assert (route.hint, route.reminder) == ("", "")
+    assert (route.hint, route.inset, route.has_texts) == ("", Inset(), False)
     with pytest.raises(FrozenInstanceError):
         route.scope = "other"  # type: ignore[misc]

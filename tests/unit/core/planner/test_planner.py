@@ -8,6 +8,7 @@ from proxy.core.modes import Mode
 from proxy.core.planner.options import PlannerOptions
 from proxy.core.planner.plan import Plan
 from proxy.core.planner.planner import TierPlanner
+from proxy.core.prompts.inset import Inset
 from proxy.core.providers import ANTHROPIC, DEEPSEEK, NONE, OPENAI, OPENAI_EXPLICIT, PROFILES, CacheProfile
 from proxy.core.reasons import Reason
 from proxy.core.request.route import Route
@@ -404,10 +405,13 @@ class TestProfiles:
         assert plan.predicted.write_1h > plan.predicted.total / 2
 
 
-class TestReminder:
+USER_BRIEF = b'{"role":"user","content":"one\\n\\nBe brief."}'
+
+
+class TestInset:
     def talk(self, mode: Mode = Mode.TIER, profile: CacheProfile = TINY) -> Talk:
         talk = Talk(profile=profile, mode=mode)
-        talk.route = replace(talk.route, reminder="Be brief.")
+        talk.route = replace(talk.route, inset=Inset(after="Be brief."))
         return talk
 
     @pytest.mark.parametrize("mode", [Mode.MARK, Mode.TIER])
@@ -418,9 +422,42 @@ class TestReminder:
         assert (last if isinstance(last, str) else last[-1]["text"]) == "two\n\nBe brief."
         assert "Be brief." not in json.dumps(sent(plan)["messages"][:-1])
 
-    def test_not_in_passthrough(self) -> None:
-        plan = self.talk(Mode.PASSTHROUGH).send(chat(system(lines(300)), user("one")))
-        assert (plan.body, plan.body.count(b"Be brief.")) == (plan.original, 0)
+    def test_in_passthrough_it_is_written_without_a_plan(self) -> None:
+        raw = json.dumps(chat(system(lines(300)), user("one"), odd=1.0), indent=1).encode()
+        plan = self.talk(Mode.PASSTHROUGH).plan(raw)
+        assert plan.body is plan.original
+        assert plan.body == raw.replace(b'{\n   "role": "user",\n   "content": "one"\n  }', USER_BRIEF)
+
+    def test_a_request_that_cannot_be_read_gets_it_too(self) -> None:
+        odd = chat(SYSTEM, {"role": "assistant", "content": 7}, user("one"))
+        plan = self.talk().plan(odd)
+        assert plan.reason is Reason.UNREADABLE
+        assert sent(plan)["messages"] == [*odd["messages"][:2], user("one\n\nBe brief.")]
+
+    @pytest.mark.parametrize("mode", [Mode.PASSTHROUGH, Mode.OBSERVE, Mode.MARK, Mode.TIER])
+    def test_texts_stand_around_the_newest_user_message_and_those_of_before_around_theirs(self, mode: Mode) -> None:
+        talk = Talk(mode=mode)
+        earlier = {1: Inset("then", ""), 2: Inset("no user", ""), 9: Inset("nobody", ""), 3: Inset("newest", "")}
+        talk.route = replace(talk.route, inset=Inset("in front", "behind"), earlier=earlier)
+        plan = talk.send(chat(system("s"), user("a"), assistant("b"), user("c")))
+        for body in (plan.body, plan.original):
+            texts = [m["content"] for m in json.loads(body)["messages"]]
+            flat = [text if isinstance(text, str) else text[0]["text"] for text in texts]
+            assert flat == ["s", "then\n\na", "b", "in front\n\nc\n\nbehind"]
+
+    def test_one_session_whatever_texts_are_written_into_it(self) -> None:
+        talk, turns, sessions = Talk(), [SYSTEM], set()
+        for number in range(4):
+            talk.route = replace(talk.route, inset=Inset(f"text {number}", "behind"))
+            sessions.add(talk.send(chat(*turns, user(f"q{number}"))).session)
+            turns += [user(f"q{number}"), assistant("ok")]
+        assert len(sessions) == 1
+
+    def test_white_space_between_messages_stays(self) -> None:
+        talk = self.talk(Mode.TIER, OPENAI)
+        raw = json.dumps(chat(system(lines(300)), user("one")), indent=1).encode()
+        plan = talk.send(raw)
+        assert plan.body.split(b'"messages"')[1].startswith(b": [\n  {\n   ")
 
     @pytest.mark.parametrize("mode", [Mode.OBSERVE, Mode.MARK, Mode.TIER])
     @pytest.mark.parametrize("profile", [TINY, ANTHROPIC, OPENAI, NONE])
@@ -431,7 +468,7 @@ class TestReminder:
         self, mode: Mode, profile: CacheProfile, is_marked: bool, is_barred: bool, share: float
     ) -> None:
         talk = Talk(profile=profile, mode=mode, options=PlannerOptions(holdout=share))
-        talk.route = replace(talk.route, reminder="Be brief.")
+        talk.route = replace(talk.route, inset=Inset(after="Be brief."))
         head = [text_part(lines(300), **MARK)] if is_marked else lines(300)
         turns = [system(head)]
         for number in range(3):
@@ -498,7 +535,7 @@ class TestHoldOut:
 
     def test_a_control_gets_the_reminder_too(self) -> None:
         talk = self.talk(1.0)
-        talk.route = replace(talk.route, reminder="Be brief.")
+        talk.route = replace(talk.route, inset=Inset(after="Be brief."))
         plan = talk.send(chat(SYSTEM, user("a")))
         assert plan.reason is Reason.HOLD_OUT
         assert sent(plan)["messages"] == [SYSTEM, user("a\n\nBe brief.")]

@@ -1,11 +1,9 @@
 import json
-from typing import Any
 
 import pytest
 
-from proxy.core.wire.edits import original_body, transport_edits, with_reminder
+from proxy.core.wire.edits import original_body, transport_edits
 from proxy.core.wire.json_body import parse_chat
-from tests.talk import Body, text_part, user
 
 MESSAGES = b'"messages":[{"role":"user","content":"hi"}]'
 
@@ -55,22 +53,3 @@ class TestTransport:
             "model": "m",
             "messages": [{"role": "user", "content": "hi"}],
         }
-
-
-class TestReminder:
-    @pytest.mark.parametrize(
-        ("message", "expected"),
-        [
-            (user("do it"), user("do it\n\nBe brief.")),
-            (user("do it", name="ann"), user("do it\n\nBe brief.", name="ann")),
-            (user([text_part("do it")]), user([text_part("do it"), text_part("\n\nBe brief.")])),
-            (user([]), user([text_part("\n\nBe brief.")])),
-        ],
-    )
-    def test_stands_behind_the_clients_text(self, message: Body, expected: Body) -> None:
-        out: Any = json.loads(with_reminder(json.dumps(message).encode(), "Be brief."))
-        assert out == expected
-
-    def test_a_message_without_content_is_left_alone(self) -> None:
-        raw = b'{"role":"user"}'
-        assert with_reminder(raw, "Be brief.") == raw

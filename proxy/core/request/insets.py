@@ -1,0 +1,98 @@
+"""Writes the operator's texts around the client's own text of user messages."""
+
+from collections.abc import Mapping, Sequence
+
+from msgspec import Raw
+
+from proxy.core.prompts.inset import Inset
+from proxy.core.wire.json_body import (
+    Members,
+    Patch,
+    Span,
+    Unreadable,
+    elements,
+    join_members,
+    members_of,
+    parse_members,
+    splice,
+    text_value,
+    value,
+    value_spans,
+)
+from proxy.core.wire.surrogates import text_json
+
+_JOINT = "\n\n"
+_NOTHING_EARLIER: Mapping[int, Inset] = {}
+
+
+def with_inset(raw: bytes, inset: Inset) -> bytes:
+    """A user message with the operator's texts in front of and behind the client's, a blank line between them. They are
+    parts of their own where the client's content is a list of parts. A message without content, or with content that is
+    neither a text nor a list, stays as it is. Raises Unreadable for what is no object."""
+    members = members_of(raw)
+    content = members.get("content")
+    first = bytes(memoryview(content)[:1]) if content is not None else b""
+    if not inset or content is None or first not in (b'"', b"["):
+        return raw
+    before = inset.before + _JOINT if inset.before else ""
+    after = _JOINT + inset.after if inset.after else ""
+    if first == b'"':
+        return join_members(members, {"content": text_json(f"{before}{text_value(content)}{after}")})
+    parts = [_part(before), *(bytes(part) for part in elements(content)), _part(after)]
+    return join_members(members, {"content": b"[" + b",".join(filter(None, parts)) + b"]"})
+
+
+def _part(text: str) -> bytes:
+    return b'{"type":"text","text":' + text_json(text) + b"}" if text else b""
+
+
+def placed(roles: Sequence[str], inset: Inset, earlier: Mapping[int, Inset]) -> Mapping[int, Inset]:
+    """Which message gets which texts, by its index among messages of these ``roles``: the newest user message the
+    ``inset``, and user messages in front of it what they had ``earlier``."""
+    last = next((i for i in range(len(roles) - 1, -1, -1) if roles[i] == "user"), -1)
+    found = {i: texts for i, texts in sorted(earlier.items()) if 0 <= i < last and texts and roles[i] == "user"}
+    if inset and last >= 0:
+        found[last] = inset
+    return found
+
+
+def inset_body(body: bytes, inset: Inset, earlier: Mapping[int, Inset] = _NOTHING_EARLIER) -> bytes:
+    """A chat request with the operator's texts, every other byte as it came: for what is sent without a plan. The
+    messages are cut and not read. Raises Unreadable where they cannot be found, and InvalidRequest where the body is no
+    JSON object."""
+    if not (inset or earlier):
+        return body
+    members = parse_members(body)
+    raws = elements(members["messages"]) if "messages" in members else []
+    changed = {
+        i: with_inset(bytes(raws[i]), texts)
+        for i, texts in placed([_role(raw) for raw in raws], inset, earlier).items()
+    }
+    if not changed:
+        return body
+    spans = value_spans(body, members)
+    if spans is None:
+        written = b",".join(changed.get(i, bytes(raw)) for i, raw in enumerate(raws))
+        return join_members(members, {"messages": b"[" + written + b"]"})
+    return splice(body, members, {}, spans["messages"], _patches(body, spans["messages"], raws, changed))
+
+
+def _role(raw: Raw) -> str:
+    """The role of a message; "" for what is none."""
+    try:
+        members: Members = members_of(raw)
+        role = value(members["role"]) if "role" in members else ""
+    except Unreadable:
+        return ""
+    return role if isinstance(role, str) else ""
+
+
+def _patches(body: bytes, span: Span, raws: Sequence[Raw], changed: Mapping[int, bytes]) -> list[Patch]:
+    found: list[Patch] = []
+    place = span[0] + 1
+    for index, raw in enumerate(raws):
+        start = body.index(bytes(memoryview(raw)[:1]), place)
+        place = start + len(raw)
+        if index in changed:
+            found.append((start, place, changed[index]))
+    return found

@@ -1,0 +1,97 @@
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from proxy.core.prompts.inset import Inset
+from proxy.core.request.insets import inset_body, placed, with_inset
+from proxy.core.wire.json_body import Unreadable
+from tests.talk import Body, assistant, chat, system, text_part, user
+
+PICTURE: Body = {"type": "image_url", "image_url": {"url": "u"}}
+BOTH = Inset("Read this.", "Be brief.")
+
+
+@pytest.mark.parametrize(
+    ("message", "inset", "expected"),
+    [
+        (user("do it"), BOTH, user("Read this.\n\ndo it\n\nBe brief.")),
+        (user("do it", name="ann"), Inset(after="Be brief."), user("do it\n\nBe brief.", name="ann")),
+        (user("do it"), Inset("Read this."), user("Read this.\n\ndo it")),
+        (user(""), BOTH, user("Read this.\n\n\n\nBe brief.")),
+        (user([text_part("x")]), BOTH, user(list(map(text_part, ["Read this.\n\n", "x", "\n\nBe brief."])))),
+        (user([PICTURE]), Inset("Read this."), user([text_part("Read this.\n\n"), PICTURE])),
+        (user([]), Inset(after="Be brief."), user([text_part("\n\nBe brief.")])),
+    ],
+)  # fmt: skip
+def test_texts_stand_around_the_clients_own(message: Body, inset: Inset, expected: Body) -> None:
+    assert json.loads(with_inset(json.dumps(message).encode(), inset)) == expected
+
+
+@pytest.mark.parametrize(
+    "raw", [b'{"role":"user"}', b'{"role":"user","content":null}', b'{"role":"user","content": 7}']
+)
+def test_a_message_without_a_text_or_parts_is_left_alone(raw: bytes) -> None:
+    assert with_inset(raw, BOTH) == raw
+
+
+def test_no_text_changes_no_byte() -> None:
+    raw = b'{ "role": "user", "content": "x" }'
+    assert with_inset(raw, Inset()) is raw
+
+
+@given(st.text(), st.text(st.characters(exclude_categories=[]), max_size=9), st.text(max_size=9))
+def test_the_clients_text_is_in_it_whole(text: str, before: str, after: str) -> None:
+    written: Any = json.loads(with_inset(json.dumps(user(text)).encode(), Inset(before, after)))
+    front, back = (f"{before}\n\n" if before else ""), (f"\n\n{after}" if after else "")
+    assert written["content"] == front + text + back
+
+
+def test_a_later_text_stands_behind_the_first() -> None:
+    assert Inset("a", "b").followed_by("c") == Inset("a", "b\n\nc")
+    assert Inset("a").followed_by("c") == Inset("a", "c")
+    assert BOTH.followed_by("") == BOTH
+
+
+def test_texts_of_before_are_placed_in_front_of_the_newest_user_message_only() -> None:
+    roles = ["system", "user", "assistant", "user", "tool"]
+    earlier = {-1: BOTH, 0: BOTH, 1: BOTH, 2: BOTH, 3: BOTH, 4: BOTH, 9: BOTH}
+    assert placed(roles, Inset("new"), earlier) == {1: BOTH, 3: Inset("new")}
+    assert placed(roles, Inset(), {1: Inset()}) == {}
+    assert placed(["system"], BOTH, {}) == {}
+
+
+def test_a_body_keeps_every_other_byte() -> None:
+    first, last = b'{ "role": "user", "content": "a" }', b'{"content": "b\\u0041", "role": "user"}'
+    body = b'{"x": 1.0, "messages" : [\n %s ,\n {"role":"assistant","content":null}, %s\n ], "y":[ ]}' % (first, last)
+    done = inset_body(body, Inset("in front"), {0: Inset(after="then")})
+    new_first, new_last = b'{"role":"user","content":"a\\n\\nthen"}', b'{"content":"in front\\n\\nbA","role":"user"}'
+    assert done == body.replace(first, new_first).replace(last, new_last)
+
+
+def test_of_two_members_of_one_name_the_last_counts() -> None:
+    body = b'{"messages":[], "messages":[{"role":"user","content":"a"}],"z":1}'
+    assert json.loads(inset_body(body, Inset("in front"))) == {"messages": [user("in front\n\na")], "z": 1}
+
+
+@pytest.mark.parametrize(
+    "body",
+    [b'{"messages":[]}', b"{}", b'{"messages":[7,{"role":7},{"content":"a"},[]]}', b'{"messages":[{"role":"system"}]}'],
+)
+def test_a_body_without_a_user_message_is_as_it_was(body: bytes) -> None:
+    assert inset_body(body, BOTH) is body
+
+
+def test_messages_that_are_none_raise() -> None:
+    with pytest.raises(Unreadable):
+        inset_body(b'{"messages":{}}', BOTH)
+    assert inset_body(b'{"messages":{}}', Inset()) == b'{"messages":{}}'
+
+
+def test_without_a_plan_the_same_stands_in_it_as_with_one() -> None:
+    body = json.dumps(chat(system("s"), user("a"), assistant("b"), user([PICTURE]), odd=1)).encode()
+    done = json.loads(inset_body(body, BOTH))
+    assert done["messages"][3]["content"] == [text_part("Read this.\n\n"), PICTURE, text_part("\n\nBe brief.")]
+    assert done["messages"][:3] == [system("s"), user("a"), assistant("b")]
