@@ -82,7 +82,7 @@ def check(
         raise ValueError(f"profile must be one of {', '.join(PROFILES)}; got {profile!r}")
     report = Report()
     if mode in ("passthrough", "observe"):
-        _check_untouched(original, sent, report, reminder if mode == "observe" else None)
+        _check_untouched(original, sent, report, reminder)
     else:
         terms = Terms(mode == "tier", reminder, PROFILES[profile].parts_only)
         _check_laid_out(original, sent, report, PROFILES[profile], terms, tools_seen_reordered)

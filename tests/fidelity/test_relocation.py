@@ -111,7 +111,8 @@ def test_the_operators_reminder_may_follow_the_last_user_message() -> None:
     twice = edited(aider(), 9, content="The block did not match.\n\nBe kind.\n\nBe kind.")
     assert rules(aider(), twice, reminder="Be kind.")
     assert run(aider(), sent, reminder="Be kind.", mode="observe") == []
-    assert rules(aider(), sent, reminder="Be kind.", mode="passthrough") == {Rule.MODE}
+    assert run(aider(), sent, reminder="Be kind.", mode="passthrough") == []
+    assert rules(aider(), sent, mode="passthrough") == {Rule.MODE}
 
 
 def test_the_reminder_stands_behind_a_picture_too() -> None:
