@@ -1,24 +1,60 @@
-"""Puts what the levels of a configuration say about composing on top of each other."""
+"""Puts what the levels of a configuration say about composing on top of each other, and what the client asks for on top
+of these, as far as it may.
+"""
 
-from collections.abc import Mapping
+from collections.abc import Sequence
 from dataclasses import fields, replace
 
-from proxy.core.prompts.prompt import Json
+from proxy.core.model_patterns import matches
+from proxy.core.prompts.context import added
 from proxy.core.prompts.terms import PromptLayer, PromptTerms
+from proxy.core.prompts.wish import ClientWish
+from proxy.errors import Forbidden
 
 _REPLACED = tuple(field.name for field in fields(PromptLayer) if field.name != "context")
+_FLAGS = ("tools", "plugins", "agents")
+_ASKED = ("persona", "profile", "override", *_FLAGS)
+_PARAM = "stratiform.prompts"
 
 
 def layered(base: PromptTerms, *layers: PromptLayer) -> PromptTerms:
-    """The terms with what each layer says; a later layer wins. The context is added to, root by root and name by
+    """The terms with what each layer says; a later layer wins. The context is added to: objects are merged name by
     name."""
     for layer in layers:
         said = {name: value for name in _REPLACED if (value := getattr(layer, name)) is not None}
-        base = replace(base, **said, context=_added(base.context, layer.context))
+        base = replace(base, **said, context=added(base.context, layer.context) if layer.context else base.context)
     return base
 
 
-def _added(
-    base: Mapping[str, Mapping[str, Json]], more: Mapping[str, Mapping[str, Json]]
-) -> Mapping[str, Mapping[str, Json]]:
-    return {**base, **{root: {**base.get(root, {}), **values} for root, values in more.items()}} if more else base
+def client_terms(terms: PromptTerms, wish: ClientWish) -> PromptTerms:
+    """The terms with what the client asks for. Raises Forbidden (``prompts_not_allowed``) for what the terms do not
+    allow; what they say already may be asked for always."""
+    asked = {name: value for name in _ASKED if (value := getattr(wish, name)) not in ("", None, getattr(terms, name))}
+    for name, value in asked.items():
+        if not _is_allowed(terms, name, value):
+            raise _refusal(name)
+    if wish.extras and not terms.allowed.extras:
+        raise _refusal("extra")
+    for root in wish.context:
+        if root not in terms.allowed.context:
+            raise _refusal(f"context.{root}")
+    context = added(terms.context, wish.context) if wish.context else terms.context
+    return replace(terms, **asked, context=context, extras=(*terms.extras, *wish.extras))
+
+
+def _is_allowed(terms: PromptTerms, name: str, value: str) -> bool:
+    allowed = terms.allowed
+    if name == "persona":
+        return _is_one_of(allowed.personas, value)
+    if name == "profile":
+        return _is_one_of(allowed.profiles, value)
+    return allowed.flags if name in _FLAGS else allowed.override
+
+
+def _is_one_of(patterns: Sequence[str], name: str) -> bool:
+    return any(matches(pattern, name) for pattern in patterns)
+
+
+def _refusal(field: str) -> Forbidden:
+    message = f"the configuration of this key does not allow '{_PARAM}.{field}': leave it out"
+    return Forbidden(message, param=f"{_PARAM}.{field}", code="prompts_not_allowed")

@@ -1,0 +1,81 @@
+"""The context of conditions and templates: how it is made of several, and how a path finds a value in it."""
+
+from collections.abc import Mapping
+from types import MappingProxyType
+
+from proxy.core.prompts.prompt import ROOTS, Json, PromptContext
+
+MOST_CONTEXT_BYTES = 64 << 10
+"""Of the JSON of a client's context."""
+MOST_LEVELS = 16
+"""Of objects and arrays within each other in a client's context; a root is the first one."""
+MOST_VALUES = 2_000
+"""Of objects, arrays and what they hold in a client's context."""
+_MOST_NUMBER = 2**63
+
+_EMPTY: PromptContext = MappingProxyType({root: MappingProxyType({}) for root in ROOTS})
+
+
+def empty_context() -> PromptContext:
+    """The context in which every root is an empty object."""
+    return _EMPTY
+
+
+def merged(*contexts: Mapping[str, Mapping[str, Json]]) -> PromptContext:
+    """The contexts together, as ``added`` does it, with every root."""
+    together: Mapping[str, Mapping[str, Json]] = _EMPTY
+    for context in contexts:
+        together = added(together, context)
+    return together
+
+
+def added(
+    context: Mapping[str, Mapping[str, Json]], more: Mapping[str, Mapping[str, Json]]
+) -> Mapping[str, Mapping[str, Json]]:
+    """The first context with the second one: objects are merged name by name, and otherwise the second one's value
+    takes the place of the first one's."""
+    return {**context, **{root: _merged(context.get(root, {}), values) for root, values in more.items()}}
+
+
+def _merged(before: Mapping[str, Json], after: Mapping[str, Json]) -> Mapping[str, Json]:
+    both = dict(before)
+    for name, value in after.items():
+        old = both.get(name)
+        is_object = isinstance(old, dict) and isinstance(value, dict)
+        both[name] = dict(_merged(old, value)) if is_object else value  # type: ignore[arg-type]  # both are objects
+    return both
+
+
+def value_at(context: PromptContext, path: str) -> tuple[bool, Json]:
+    """Whether the context has a value at this path of names and dots, and the value. A value of null is there. A name
+    with a dot in it, and an element of an array, have no path."""
+    root, *names = path.split(".")
+    if root not in context:
+        return False, None
+    value: object = context[root]
+    for name in names:
+        if not isinstance(value, Mapping) or name not in value:
+            return False, None
+        value = value[name]
+    return True, value  # type: ignore[return-value]  # an object of the context
+
+
+def exceeded_bound(context: Mapping[str, Mapping[str, Json]]) -> str:
+    """Which bound of a client's context is exceeded, as words for a message; "" where none is."""
+    values = 0
+    level: list[object] = list(context.values())
+    for _ in range(MOST_LEVELS):
+        values += len(level)
+        if values > MOST_VALUES:
+            return f"it has more than {MOST_VALUES} values"
+        if any(isinstance(each, int) and not -_MOST_NUMBER <= each < _MOST_NUMBER for each in level):
+            return "it has a whole number of more than 64 bits"
+        level = [
+            inner
+            for each in level
+            if isinstance(each, (list, Mapping))
+            for inner in (each if isinstance(each, list) else each.values())
+        ]
+        if not level:
+            return ""
+    return f"it has more than {MOST_LEVELS} levels"

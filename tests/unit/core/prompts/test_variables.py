@@ -1,0 +1,35 @@
+"""Where the value of a variable comes from."""
+
+import pytest
+
+from proxy.core.prompts.context import empty_context, merged
+from proxy.core.prompts.failures import MissingVariable
+from proxy.core.prompts.prompt import Json, Variable
+from proxy.core.prompts.variables import resolved
+
+CONTEXT = merged({"mission": {"goal": "ship", "none": None}})
+
+
+@pytest.mark.parametrize(
+    ("variable", "expected"),
+    [
+        (Variable("goal", source="mission.goal"), "ship"),
+        (Variable("goal", source="mission.goal", default="x"), "ship"),
+        (Variable("goal", source="mission.other", default="x"), "x"),
+        (Variable("goal", source="mission.other"), None),
+        (Variable("goal", default=[1]), [1]),
+        (Variable("goal"), None),
+        (Variable("none", source="mission.none", required=True, default="x"), None),
+        (Variable("mission", source="mission.goal"), {"goal": "ship", "none": None}),
+    ],
+)
+def test_the_value_is_that_of_the_source_or_the_default(variable: Variable, expected: Json) -> None:
+    assert resolved((variable,), CONTEXT) == {variable.name: expected}
+
+
+def test_a_required_variable_without_a_value_is_missing_whatever_its_default() -> None:
+    with pytest.raises(MissingVariable, match="goal") as error:
+        resolved((Variable("goal", source="mission.goal", required=True, default="x"),), empty_context())
+
+    assert error.value.name == "goal"
+    assert "'goal'" in error.value.why
