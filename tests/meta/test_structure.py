@@ -50,6 +50,8 @@ NEIGHBOURS = {
     "planning/blob_writes.py": "unit/planning/test_layout_state.py",
     "planning/planner_port.py": "security/test_event_loop.py",
     "planning/tokenizers.py": "unit/core/request/test_token_estimate.py",
+    "prompting/language.py": "security/test_prompt_templates.py",
+    "prompting/work.py": "security/test_prompt_templates.py",
     "replay": "unit/replay/test_comparison.py",
     "settings": "unit/settings/test_config_file.py",
     "spend": "contract/test_epochs.py",

@@ -1,0 +1,261 @@
+"""Reads prompts from Markdown files with front matter.
+
+A file is read whole or refused whole, with the file's path and the field in the message. The front matter is YAML
+without anchors, so that a few lines cannot stand for millions of values.
+"""
+
+import os
+import re
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import yaml
+
+from proxy.core.prompts.position import Position
+from proxy.core.prompts.prompt import ROOTS, Condition, Json, Prompt, Variable
+
+MOST_BYTES = 256 << 10
+"""The largest file that is read."""
+MOST_FILES = 2_000
+"""The most files of one folder."""
+FIXED_POSITIONS = frozenset({"header", "acknowledgement", "legend", "own_call", "panels"})
+"""Files in these positions hold fixed texts, which other parts of the proxy read. They are no prompts."""
+
+_MOST_DEPTH = 8
+_MOST_PRIORITY = 1_000_000
+_MOST_ITEMS = 100
+_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.:/-]{0,127}")
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,63}")
+_FIELDS = frozenset({"id", "version", "description", "position", "priority", "conditions", "variables", "profile"})
+_CONDITION_FIELDS = frozenset({"field", "operator", "value"})
+_VARIABLE_FIELDS = frozenset({"name", "source", "required", "default", "description"})
+
+
+class PromptFileError(ValueError):
+    """A prompt cannot be read. The message names the file and the field."""
+
+
+@dataclass(frozen=True, slots=True)
+class FileState:
+    """By what a change of a file is noticed."""
+
+    path: Path
+    modified_ns: int
+    size: int
+    inode: int
+
+
+class _Loader(yaml.SafeLoader):
+    """YAML without anchors and without repeated keys."""
+
+    def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
+        if self.check_event(yaml.AliasEvent):
+            raise yaml.MarkedYAMLError(problem="an alias (*name) is not allowed")
+        return super().compose_node(parent, index)
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[object, object]:
+        names = Counter(key.value for key, _ in node.value if isinstance(key, yaml.ScalarNode))
+        for name, times in names.items():
+            if times > 1:
+                raise yaml.MarkedYAMLError(problem=f"'{name}' stands twice", problem_mark=node.start_mark)
+        return super().construct_mapping(node, deep)
+
+
+def prompts_in(folder: Path, *, is_shipped: bool = False) -> list[Prompt]:
+    """The prompts of all Markdown files of a folder, by path. Raises PromptFileError."""
+    found = (read_file(state.path, is_shipped=is_shipped) for state in markdown_files(folder))
+    return [prompt for prompt in found if prompt is not None]
+
+
+def markdown_files(folder: Path) -> list[FileState]:
+    """The Markdown files of a folder and of the folders in it, by path. README files and what begins with a dot are
+    passed over; links to folders are not followed. Raises PromptFileError where the folder cannot be read, or holds
+    too many files."""
+    try:
+        found = list(_walk(folder, folder, 0))
+    except OSError as error:
+        raise PromptFileError(f"{folder}: the folder cannot be read ({type(error).__name__})") from error
+    return sorted(found, key=lambda state: state.path.relative_to(folder).as_posix())
+
+
+def _walk(root: Path, folder: Path, depth: int) -> Iterator[FileState]:
+    count = 0
+    with os.scandir(folder) as entries:
+        for entry in entries:
+            path = Path(entry.path)
+            if entry.name.startswith("."):
+                continue
+            if entry.is_dir(follow_symlinks=False):
+                if depth >= _MOST_DEPTH:
+                    raise PromptFileError(f"{path}: folders are nested deeper than {_MOST_DEPTH} levels")
+                inner = list(_walk(root, path, depth + 1))
+                count += len(inner)
+                yield from inner
+            elif path.suffix == ".md" and path.stem.lower() != "readme" and entry.is_file():
+                stat = entry.stat()
+                count += 1
+                yield FileState(path, stat.st_mtime_ns, stat.st_size, stat.st_ino)
+            if count > MOST_FILES:
+                raise PromptFileError(f"{root}: the folder holds more than {MOST_FILES} prompts")
+
+
+def read_file(path: Path, *, is_shipped: bool = False) -> Prompt | None:
+    """The prompt of a file; None where it holds a fixed text. Raises PromptFileError."""
+    try:
+        with path.open("rb") as file:
+            raw = file.read(MOST_BYTES + 1)
+        text = raw.decode("utf-8-sig")
+    except OSError as error:
+        raise PromptFileError(f"{path}: the file cannot be read ({type(error).__name__})") from error
+    except UnicodeDecodeError as error:
+        raise PromptFileError(f"{path}: the file is not UTF-8") from error
+    if len(raw) > MOST_BYTES:
+        raise PromptFileError(f"{path}: the file is larger than {MOST_BYTES} bytes")
+    return read_prompt(path, text, is_shipped=is_shipped)
+
+
+def read_prompt(path: Path, text: str, *, is_shipped: bool = False) -> Prompt | None:
+    """The prompt in a file's text; None where it is a fixed text: one of ``FIXED_POSITIONS``, or any other position
+    that no prompt has in the folder that comes along. Raises PromptFileError."""
+    front, body = _parted(path, text)
+    fields = _Fields(str(path), front)
+    position = fields.text("position")
+    if position in FIXED_POSITIONS or (is_shipped and position and position not in set(Position)):
+        return None
+    fields.known(_FIELDS)
+    if position not in set(Position):
+        raise fields.wrong("position", f"must be one of {', '.join(Position)}")
+    name = fields.text("id", path.stem)
+    if _ID.fullmatch(name) is None:
+        raise fields.wrong("id", "must be 1 to 128 letters, digits and . _ : / -, and begin with a letter or a digit")
+    fields.whole("version", 1, 0)
+    template = body.replace("\r\n", "\n").strip("\n")
+    if not template.strip():
+        raise PromptFileError(f"{path}: there is no text behind the front matter")
+    return Prompt(
+        id=name,
+        position=Position(position),
+        text=template,
+        priority=fields.whole("priority", 0, -_MOST_PRIORITY),
+        conditions=tuple(_condition(item) for item in fields.items("conditions")),
+        variables=_variables(fields),
+        profile=fields.text("profile"),
+        description=fields.text("description"),
+        origin=str(path),
+    )
+
+
+def _parted(path: Path, text: str) -> tuple[object, str]:
+    """The value of the front matter, and the text behind it."""
+    lines = text.splitlines(keepends=True)
+    if not lines or lines[0].strip() != "---":
+        raise PromptFileError(f"{path}: there is no front matter: the first line must be ---")
+    end = next((index for index, line in enumerate(lines[1:], start=1) if line.rstrip() == "---"), None)
+    if end is None:
+        raise PromptFileError(f"{path}: the front matter has no end: a line --- is missing")
+    try:
+        return yaml.load("".join(lines[1:end]), _Loader), "".join(lines[end + 1 :])
+    except yaml.MarkedYAMLError as error:
+        where = f"line {error.problem_mark.line + 2}: " if error.problem_mark is not None else ""
+        raise PromptFileError(f"{path}: {where}the front matter is no valid YAML: {error.problem}") from error
+    except (yaml.YAMLError, RecursionError, ValueError) as error:
+        raise PromptFileError(f"{path}: the front matter is no valid YAML") from error
+
+
+def _condition(item: "_Fields") -> Condition:
+    item.known(_CONDITION_FIELDS)
+    return Condition(item.needed("field"), item.needed("operator"), item.json("value"))
+
+
+def _variables(fields: "_Fields") -> tuple[Variable, ...]:
+    found: dict[str, Variable] = {}
+    for item in fields.items("variables"):
+        item.known(_VARIABLE_FIELDS)
+        name = item.needed("name")
+        if _NAME.fullmatch(name) is None:
+            raise item.wrong("name", "must be a name of letters, digits and _ that a template can use")
+        if name in ROOTS:
+            raise item.wrong("name", f"'{name}' is a root of the context")
+        if name in found:
+            raise item.wrong("name", f"'{name}' stands twice")
+        source = item.text("source")
+        if source and source.partition(".")[0] not in ROOTS:
+            raise item.wrong("source", f"must begin with one of {', '.join(ROOTS)}")
+        found[name] = Variable(name, source, item.flag("required"), item.json("default"), item.text("description"))
+    return tuple(found.values())
+
+
+@dataclass(frozen=True, slots=True)
+class _Fields:
+    """The fields of a mapping, each of which may have any type. ``place`` begins every message."""
+
+    place: str
+    value: object
+
+    def wrong(self, name: str, why: str) -> PromptFileError:
+        """The error that a field causes."""
+        return PromptFileError(f"{self.place}: {name}: {why}")
+
+    def known(self, names: frozenset[str]) -> None:
+        """Refuse every other field."""
+        for name in self._mapping:
+            if name not in names:
+                raise PromptFileError(f"{self.place}: '{name}' is no field; there are {', '.join(sorted(names))}")
+
+    def text(self, name: str, default: str = "") -> str:
+        """A string."""
+        value = self._mapping.get(name, default)
+        if not isinstance(value, str):
+            raise self.wrong(name, "must be a string")
+        return value
+
+    def needed(self, name: str) -> str:
+        """A string that is not empty."""
+        value = self.text(name)
+        if not value:
+            raise self.wrong(name, "is missing")
+        return value
+
+    def flag(self, name: str) -> bool:
+        """True or false; false where there is none."""
+        value = self._mapping.get(name, False)
+        if not isinstance(value, bool):
+            raise self.wrong(name, "must be true or false")
+        return value
+
+    def whole(self, name: str, default: int, least: int) -> int:
+        """A whole number."""
+        value = self._mapping.get(name, default)
+        if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= _MOST_PRIORITY:
+            raise self.wrong(name, f"must be a whole number from {least} to {_MOST_PRIORITY}")
+        return value
+
+    def json(self, name: str) -> Json:
+        """Any value that JSON has."""
+        return self._json(name, self._mapping.get(name))
+
+    def items(self, name: str) -> "list[_Fields]":
+        """A list of mappings."""
+        value = self._mapping.get(name, [])
+        if not isinstance(value, list) or len(value) > _MOST_ITEMS:
+            raise self.wrong(name, f"must be a list of at most {_MOST_ITEMS} entries")
+        return [_Fields(f"{self.place}: {name}[{index}]", item) for index, item in enumerate(value)]
+
+    @property
+    def _mapping(self) -> Mapping[object, object]:
+        if not isinstance(self.value, dict):
+            raise PromptFileError(f"{self.place}: must be a mapping of names to values")
+        return self.value
+
+    def _json(self, name: str, value: object) -> Json:
+        if value is None or isinstance(value, str) or (isinstance(value, int) and abs(value) < 1 << 63):
+            return value
+        if isinstance(value, float) and value - value == 0.0:
+            return value
+        if isinstance(value, list):
+            return [self._json(name, item) for item in value]
+        if isinstance(value, dict) and all(isinstance(key, str) for key in value):
+            return {key: self._json(name, item) for key, item in value.items()}
+        raise self.wrong(name, "must be a value that JSON has (quote dates and times)")

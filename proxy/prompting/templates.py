@@ -1,0 +1,159 @@
+"""Templates of prompts: compiled once for each text, and rendered within bounds."""
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from types import TracebackType
+
+from jinja2 import Template, TemplateError, TemplateSyntaxError, nodes
+from jinja2.meta import find_undeclared_variables
+
+from proxy.core.prompts.failures import RenderError
+from proxy.core.prompts.prompt import ROOTS, Json, Prompt, PromptContext
+from proxy.prompting.filters import FILTERS, TESTS
+from proxy.prompting.language import GLOBALS, WORK, PromptEnvironment, check, counted
+from proxy.prompting.work import MOST_CHARS, Work
+
+_FAILURES = (TemplateError, ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError)
+_ENVIRONMENT = PromptEnvironment(FILTERS, TESTS)
+_FILE = "<template>"
+
+
+@dataclass(frozen=True, slots=True)
+class Uses:
+    """What a template refers to: ``names`` that it does not set itself, the dotted ``paths`` below them that it spells
+    out, and the ``fragments`` that it names."""
+
+    names: frozenset[str]
+    paths: frozenset[str]
+    fragments: frozenset[str]
+
+
+def uses_of(text: str) -> Uses:
+    """What a template refers to. Raises RenderError where it cannot be read."""
+    tree = _read(text)
+    names = frozenset(find_undeclared_variables(tree)) - GLOBALS
+    inner: set[int] = set()
+    paths: set[str] = set()
+    # A path comes before those that it begins with.
+    for node in tree.find_all((nodes.Getattr, nodes.Getitem, nodes.Name)):
+        if id(node) in inner:
+            continue
+        path = _path(node, inner)
+        if path and path[0] in names:
+            paths.add(".".join(path))
+    return Uses(names, frozenset(paths), frozenset(_fragments(tree)))
+
+
+def _fragments(tree: nodes.Template) -> Iterator[str]:
+    for call in tree.find_all(nodes.Call):
+        if isinstance(call.node, nodes.Name) and call.node.name == "fragment":
+            yield from (str(arg.value) for arg in call.args if isinstance(arg, nodes.Const))
+
+
+def _path(node: nodes.Node, inner: set[int]) -> list[str]:
+    """The names of a path; those behind a number or a name that is not spelled out are left off."""
+    steps: list[str] = []
+    while not isinstance(node, nodes.Name):
+        if isinstance(node, nodes.Getattr):
+            steps.append(node.attr)
+        elif isinstance(node, nodes.Getitem) and isinstance(node.arg, nodes.Const) and isinstance(node.arg.value, str):
+            steps.append(node.arg.value)
+        elif isinstance(node, nodes.Getitem):
+            steps.clear()
+        else:
+            return []
+        node = node.node
+        inner.add(id(node))
+    return [node.name, *reversed(steps)]
+
+
+def _read(text: str) -> nodes.Template:
+    try:
+        tree = _ENVIRONMENT.parse(text)
+    except TemplateSyntaxError as error:
+        raise RenderError(f"line {error.lineno}: {error.message}") from error
+    except (RecursionError, ValueError) as error:
+        raise RenderError("the template cannot be read: it is nested too deeply, or a number is too long") from error
+    check(tree, _ENVIRONMENT)
+    return tree
+
+
+def compiled(text: str) -> Template:
+    """A template, ready to be rendered. Raises RenderError where it cannot be read."""
+    tree = counted(_read(text), _ENVIRONMENT)
+    try:
+        code = _ENVIRONMENT.compile(tree)
+    except (TemplateError, SyntaxError, RecursionError, MemoryError) as error:
+        raise RenderError("the template cannot be compiled: it is nested too deeply") from error
+    return Template.from_code(_ENVIRONMENT, code, {**_ENVIRONMENT.globals}, None)
+
+
+class Templates:
+    """The compiled templates of a set of prompts, by their texts: a text that has changed is never taken for what it
+    was under the same id. Nothing here changes, so that any thread may render."""
+
+    def __init__(
+        self,
+        prompts: Iterable[Prompt],
+        fragments: Mapping[str, str] | None = None,
+        earlier: "Templates | None" = None,
+    ) -> None:
+        """``fragments`` are the texts that templates may include, by name. What ``earlier`` has compiled is taken from
+        there. Raises RenderError, which begins with the prompt's origin or its id."""
+        self.fragments: Mapping[str, str] = dict(fragments or {})
+        known = earlier._compiled if earlier is not None else {}
+        self._compiled: dict[str, Template] = {}
+        for prompt in prompts:
+            if prompt.is_literal:
+                continue
+            try:
+                self._check_names(prompt)
+                self._compiled[prompt.text] = known.get(prompt.text) or compiled(prompt.text)
+            except RenderError as error:
+                raise RenderError(f"{prompt.origin or prompt.id}: {error.why}") from error
+
+    def render(self, prompt: Prompt, context: PromptContext, variables: Mapping[str, Json]) -> str:
+        """The text of a prompt. The values of the context and of the prompt's own variables are texts and never
+        templates. Raises RenderError."""
+        if prompt.is_literal:
+            return prompt.text
+        template = self._compiled.get(prompt.text) or compiled(prompt.text)
+        work = Work(self.fragments)
+        try:
+            rendered = template.new_context({**variables, **context, WORK: work})
+            return _joined(template, rendered)
+        except RenderError as error:
+            raise RenderError(f"{_line(template, error.__traceback__)}{error.why}") from error
+        except _FAILURES as error:
+            # A message of Python's own may quote a value.
+            why = error.message if isinstance(error, TemplateError) else None
+            raise RenderError(f"{_line(template, error.__traceback__)}{why or type(error).__name__}") from error
+
+    def _check_names(self, prompt: Prompt) -> None:
+        used = uses_of(prompt.text)
+        known = {*ROOTS, *(variable.name for variable in prompt.variables)}
+        for name in sorted(used.names - known):
+            raise RenderError(f"'{name}' is neither a root of the context nor a variable of the prompt")
+        for name in sorted(used.fragments - self.fragments.keys()):
+            raise RenderError(f"there is no fragment '{name}'")
+
+
+def _joined(template: Template, context: object) -> str:
+    parts: list[str] = []
+    chars = 0
+    for part in template.root_render_func(context):  # type: ignore[arg-type]
+        chars += len(part)
+        if chars > MOST_CHARS:
+            raise RenderError(f"the template makes a text of more than {MOST_CHARS} characters")
+        parts.append(part)
+    return "".join(parts)
+
+
+def _line(template: Template, trace: TracebackType | None) -> str:
+    """The line of the template in which an error was raised, as the beginning of a message."""
+    line = 0
+    while trace is not None:
+        if trace.tb_frame.f_code.co_filename == _FILE:
+            line = template.get_corresponding_lineno(trace.tb_lineno)
+        trace = trace.tb_next
+    return f"line {line}: " if line else ""
