@@ -24,6 +24,7 @@
     │   └── UpstreamRejected     (the provider's own status, type, code and param)
     ├── NotReady              503 server_error           not_ready
     ├── ShuttingDown          503 server_error           shutting_down        (+ retry-after)
+    ├── PromptInvalid         500 server_error           prompt_invalid
     └── InternalError         500 server_error           internal_error
 
 The shape is OpenAI's: ``{"error": {"message", "type", "param", "code"}}``; on Anthropic's paths (``/messages``) it is
@@ -211,6 +212,10 @@ class NotReady(ProxyError, status=503, code="not_ready"):
 
 class ShuttingDown(ProxyError, status=503, code="shutting_down"):
     """The proxy was told to stop, and its patience is at an end."""
+
+
+class PromptInvalid(ProxyError, code="prompt_invalid"):
+    """The operator's prompts cannot be composed for this request."""
 
 
 class InternalError(ProxyError):

@@ -68,6 +68,8 @@ class Edit(StrEnum):
     """Why a request with live panels, or with a described history, says more or less than its messages. These reasons
     stand beside the ``Reason`` of the layout: a client, or the operator, has asked for each of them."""
 
+    PROMPTS_COMPOSED = "prompts-composed"
+    """Texts of the operator's stand in the request, as the configuration asks for it."""
     PANELS_SHOWN = "panels-shown"
     """Live panels stand in the conversation as results of a call."""
     HISTORY_SUMMARIZED = "history-summarized"

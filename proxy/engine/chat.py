@@ -1,6 +1,6 @@
 """Chat requests: planned, forwarded, and sent again as the client wrote them where the upstream refuses the plan."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -9,10 +9,13 @@ import orjson
 from proxy.aside import Aside
 from proxy.core.access.unambiguous import CheckedBody, unambiguous
 from proxy.core.modes import Mode
-from proxy.core.reasons import Reason
+from proxy.core.prompts.inset import Inset
+from proxy.core.reasons import Edit, Reason
 from proxy.core.request.parsed_body import ParsedBody
 from proxy.core.request.routing_fields import RequestFields, head_of, untouched
 from proxy.core.structured.chat import SECTION, AssembledChat, section_of
+from proxy.core.structured.section import PROMPTS, WINDOW, Section, split
+from proxy.core.wire.json_body import Unreadable, splice
 from proxy.engine.addressed import addressed
 from proxy.engine.client import Client
 from proxy.engine.conclusion import Conclusion
@@ -22,7 +25,7 @@ from proxy.engine.headers import for_upstream, get
 from proxy.engine.intake import Intake
 from proxy.engine.panel_answers import PanelCalls
 from proxy.engine.passthrough import Raw
-from proxy.engine.ports import Follower, Ports
+from proxy.engine.ports import Composed, Composing, Follower, Ports
 from proxy.engine.relay import AnswerRelay, AttemptResult, own_headers
 from proxy.engine.retry import Attempts
 from proxy.engine.retry_body import OurEdit, Outgoing
@@ -33,6 +36,8 @@ from proxy.errors import InvalidRequest, PayloadTooLarge
 from proxy.ports import Call, Deployment, Headers, Plan, PlanRequest, Principal
 
 MODE_HEADER = "x-stratiform-mode"
+PERSONA_HEADER = "x-stratiform-persona"
+PROFILE_HEADER = "x-stratiform-profile"
 
 
 class ChatRequests:
@@ -52,10 +57,10 @@ class ChatRequests:
         """Serve one request. Raises ProxyError."""
         chat, raw = await self._received(exchange, client)
         route = await self._intake.route(exchange, client, raw, may_repeat=True)
-        plan = await self._plan(exchange, chat)
+        outgoing = await self._outgoing(exchange, chat)
         await self._intake.reserve(exchange, route, raw)
         exchange.overhead_s = exchange.elapsed_s()
-        await self._forward(exchange, chat, plan, route.attempts)
+        await self._forward(exchange, chat, outgoing, route.attempts)
 
     async def breakdown(self, exchange: Exchange, client: Client) -> None:
         """Answer what a request with structured context would consist of. Nothing is sent or counted. Raises
@@ -75,19 +80,52 @@ class ChatRequests:
         await client.end()
 
     async def _received(self, exchange: Exchange, client: Client, *, keeps_state: bool = True) -> tuple["_Chat", Raw]:
-        """The request, complete, with its structured context as messages. Raises ProxyError."""
-        principal = await self._intake.enter(exchange, client)
+        """The request, complete, with the operator's prompts, and with its structured context as messages. Raises
+        ProxyError."""
+        await self._intake.enter(exchange, client)
         body = await client.read(self._intake.rules.limits.body_bytes)
         self._intake.arrived(exchange, client, len(body))
         read = partial(_read, body, exchange.arrival.addressed, self._ports.planner.parse)
         found = await self._aside.run_large(len(body), read)
+        section = _section(found)
+        composed = await self._composed(exchange, client, found, section, keeps_state=keeps_state)
+        changed = _with_section(composed.body, found, section, self._ports.planner.parse)
+        if changed is not None:
+            found = await self._reread(exchange, changed)
         assembled = None
-        if _has_section(found):
+        if not section.is_plain:
             assembled = await self._assembled(exchange, found, keeps_state=keeps_state)
-            principal, found = exchange.principal or principal, await self._reread(assembled)
+            found = await self._reread(exchange, assembled.body)
         raw = Raw(found.body, found.head, found.members)
         await self._intake.check_objects(exchange, raw)
-        return _Chat(client, principal, found.body, found.head, assembled), raw
+        return _Chat(client, exchange.admitted, found.body, found.head, assembled, composed), raw
+
+    async def _composed(
+        self, exchange: Exchange, client: Client, found: CheckedBody, section: Section, *, keeps_state: bool
+    ) -> Composed:
+        """What the operator's prompts make of the request. Raises ProxyError."""
+        composer, headers = self._ports.composer, client.headers
+        if composer is None:
+            if section.prompts is None and section.window is None:
+                return Composed()
+            param = f"{SECTION}.{PROMPTS if section.prompts is not None else WINDOW}"
+            message = f"this proxy composes no prompts: leave '{param}' out"
+            raise InvalidRequest(message, param=param, code="structured_field_unavailable")
+        composed = await composer.composed(
+            Composing(
+                found.head.parsed,
+                exchange.admitted,
+                found.head.model,
+                section.prompts,
+                section.window,
+                get(headers, PERSONA_HEADER) or "",
+                get(headers, PROFILE_HEADER) or "",
+                keeps_state,
+            )
+        )
+        exchange.prompts = composed.version
+        exchange.window = composed.profile
+        return composed
 
     async def _assembled(self, exchange: Exchange, found: CheckedBody, *, keeps_state: bool) -> AssembledChat:
         """The request with its structured context as messages: that is what rights and budgets are held against. Raises
@@ -98,25 +136,24 @@ class ChatRequests:
             message = f"a request with '{SECTION}' must be JSON that every reader understands alike"
             raise InvalidRequest(message, param=SECTION, code="invalid_json")
         assembled = await self._ports.planner.assemble(sent, principal, exchange.arrival.now, keeps_state=keeps_state)
-        size, most = len(assembled.body), self._intake.rules.limits.body_bytes
-        if size > most:
-            message = f"the request has {size} bytes with its context; at most {most} are sent"
-            raise PayloadTooLarge(message, param=SECTION)
-        exchange.stands_for(size)
         if assembled.context.session:
             exchange.principal = replace(principal, session_hint=assembled.context.session)
         return assembled
 
-    async def _reread(self, assembled: AssembledChat) -> CheckedBody:
-        body, parse = assembled.body, self._ports.planner.parse
+    async def _reread(self, exchange: Exchange, body: bytes) -> CheckedBody:
+        """The request with more in it than the client sent. Raises PayloadTooLarge."""
+        size, most, parse = len(body), self._intake.rules.limits.body_bytes, self._ports.planner.parse
+        if size > most:
+            message = f"the request has {size} bytes with its context; at most {most} are sent"
+            raise PayloadTooLarge(message, param=SECTION)
+        exchange.stands_for(size)
         return await self._aside.run_large(len(body), lambda: unambiguous(body, head_of(body, parse)))
 
-    async def _forward(self, exchange: Exchange, chat: "_Chat", plan: Plan, attempts: Attempts) -> None:
+    async def _forward(self, exchange: Exchange, chat: "_Chat", outgoing: Outgoing, attempts: Attempts) -> None:
         """Send the plan, or what takes its place, until an answer is passed on. Raises ProxyError."""
         relay = AnswerRelay(exchange, chat.client, self._ports.planner, self._conclusion, self._panels(exchange, chat))
-        outgoing = self._outgoing(chat, plan, attempts.deployment)
         while True:
-            deployment = attempts.deployment
+            deployment, plan = attempts.deployment, outgoing.plan
             call = chat.call(exchange, deployment, outgoing, () if outgoing.is_original else plan.headers)
             upstream = self._ports.upstreams[deployment.transport]
             match await relay.attempt(upstream, call, attempts, outgoing.suspects):
@@ -132,8 +169,7 @@ class ChatRequests:
                     # Another deployment has another cache, and perhaps another model.
                     relay.on_accepted = None
                     exchange.deployment = attempts.deployment
-                    plan = await self._plan(exchange, chat)
-                    outgoing = self._outgoing(chat, plan, attempts.deployment)
+                    outgoing = await self._outgoing(exchange, chat)
 
     def _panels(self, exchange: Exchange, chat: "_Chat") -> PanelCalls | None:
         """What answers calls of panels; None where the request has none."""
@@ -142,16 +178,54 @@ class ChatRequests:
             return None
         return PanelCalls(exchange, chat.client, PanelService(answers, self._ports.meter, self._aside))
 
-    async def _plan(self, exchange: Exchange, chat: "_Chat") -> Plan:
-        """The planner's plan for the deployment whose turn it is. In passthrough there is nothing to plan, and the
-        upstream judges the messages: they are not even read."""
+    async def _outgoing(self, exchange: Exchange, chat: "_Chat", scale: float = 1.0) -> Outgoing:
+        """The request for the deployment whose turn it is, fitted to its context window and planned. ``scale`` makes
+        the window smaller. Raises InvalidRequest."""
         deployment = exchange.deployment
         assert deployment is not None
+        chat, edits = await self._fitted(exchange, chat, deployment, scale)
+        plan = await self._plan(exchange, chat, deployment, edits)
+        asks_usage = deployment not in self._unasked
+        return Outgoing(plan, chat.body, chat.head, deployment.model, asks_usage=asks_usage)
+
+    async def _fitted(
+        self, exchange: Exchange, chat: "_Chat", deployment: Deployment, scale: float
+    ) -> tuple["_Chat", Mapping[Edit, int]]:
+        """The request as far as it fits the context window of the deployment's model, and what was left out of it for
+        that. Described context has means of its own to become shorter: it is sent whole. Raises InvalidRequest."""
+        composed, windows, parsed = chat.composed, self._ports.windows, chat.head.parsed
+        edits = {Edit.PROMPTS_COMPOSED: 1} if composed.body is not None or composed.inset else {}
+        exchange.fitted = None
+        if composed.profile is None or windows is None or parsed is None:
+            return chat, edits
+        if chat.assembled is not None:
+            if composed.parts is not None and composed.parts.has_any:
+                message = f"'{SECTION}' describes structured context, or the parts of a context window: not both"
+                raise InvalidRequest(message, param=f"{SECTION}.{WINDOW}", code="conflicting_fields")
+            return chat, edits
+        fitted = exchange.fitted = await windows.fitted(
+            parsed,
+            composed.profile,
+            composed.parts,
+            deployment,
+            extra_tokens=_most_tokens(composed.inset),
+            scale=scale,
+            scope=chat.principal.scope,
+        )
+        if fitted.body is not chat.body:
+            body, parse = fitted.body, self._ports.planner.parse
+            head = await self._aside.run_large(len(body), lambda: head_of(body, parse))
+            chat = replace(chat, body=body, head=head)
+        return chat, {**edits, **fitted.edits}
+
+    async def _plan(self, exchange: Exchange, chat: "_Chat", deployment: Deployment, edits: Mapping[Edit, int]) -> Plan:
+        """The planner's plan. In passthrough there is nothing to plan, and the upstream judges the messages: they are
+        not even read."""
         mode = _mode(chat.client, deployment, chat.principal)
         before = exchange.planned
         exchange.planned = Planned(mode, before.reason, before.plan, before.was_retried)
         body, parsed = chat.body, chat.head.parsed
-        if mode is Mode.PASSTHROUGH and not chat.has_panels:
+        if mode is Mode.PASSTHROUGH and not chat.has_panels and not chat.composed.inset:
             sent = await self._untouched(chat, deployment)
             plan = Plan(sent, sent, mode, Reason.PASSTHROUGH_MODE)
         elif parsed is None:
@@ -164,6 +238,7 @@ class ChatRequests:
             # The body cannot be taken apart, but the model in it still goes by the deployment's name.
             sent = await self._untouched(chat, deployment)
             plan = replace(plan, body=sent, original=sent)
+        plan = replace(plan, edits={**edits, **plan.edits}) if edits else plan
         exchange.planned = Planned(plan.mode, plan.reason, plan, before.was_retried)
         if self._follower is not None:
             with suppress_and_log("follower.returned"):
@@ -173,9 +248,6 @@ class ChatRequests:
     async def _untouched(self, chat: "_Chat", deployment: Deployment) -> bytes:
         return await self._aside.run_large(len(chat.body), partial(untouched, chat.body, chat.head, deployment.model))
 
-    def _outgoing(self, chat: "_Chat", plan: Plan, deployment: Deployment) -> Outgoing:
-        return Outgoing(plan, chat.body, chat.head, deployment.model, asks_usage=deployment not in self._unasked)
-
     def _give_up_layout(self, exchange: Exchange, plan: Plan, blamed: OurEdit) -> None:
         """The request goes out as the client laid it out."""
         if OurEdit.LAYOUT in blamed:
@@ -184,7 +256,7 @@ class ChatRequests:
         else:
             # The planner's expectations of its own layout do not hold for what is sent now, and say nothing about the
             # session's next request.
-            plan = Plan(plan.original, plan.original, plan.mode, Reason.BARRED)
+            plan = Plan(plan.original, plan.original, plan.mode, Reason.BARRED, edits=plan.edits)
         exchange.planned = replace(exchange.planned, reason=Reason.BARRED, plan=plan, was_retried=True)
 
     def _blame(self, edit: OurEdit, plan: Plan, deployment: Deployment) -> None:
@@ -199,13 +271,15 @@ class ChatRequests:
 
 @dataclass(frozen=True, slots=True)
 class _Chat:
-    """A chat request as it was read, and ``assembled`` from structured context where it has some."""
+    """A chat request as it was read, ``assembled`` from structured context where it has some. ``composed`` says which
+    texts of the operator's are added to it."""
 
     client: Client
     principal: Principal
     body: bytes
     head: RequestFields
     assembled: AssembledChat | None = None
+    composed: Composed = Composed()
 
     @property
     def has_panels(self) -> bool:
@@ -245,12 +319,35 @@ def _mode(client: Client, deployment: Deployment, principal: Principal) -> Mode:
     return Mode.OBSERVE if deployment.reminder and mode < Mode.OBSERVE <= allowed else mode
 
 
-def _has_section(found: CheckedBody) -> bool:
-    """Whether the request may have structured context. A body whose members are not known, and that has the section's
-    name anywhere, counts as one that has: no section is sent on unseen."""
+def _most_tokens(inset: Inset) -> int:
+    """The most tokens that the texts are likely to have: a third of their bytes."""
+    return (len(inset.before.encode("utf-8", "replace")) + len(inset.after.encode("utf-8", "replace")) + 2) // 3
+
+
+def _section(found: CheckedBody) -> Section:
+    """What the request's section says. A body whose members are not known, and that has the section's name anywhere,
+    counts as one that has a section: none is sent on unseen."""
     if found.members is None:
-        return SECTION.encode() in found.body.lower()
-    return section_of(found.members) is not None
+        return Section(rest=b"null") if SECTION.encode() in found.body.lower() else Section()
+    raw = section_of(found.members)
+    if raw is None:
+        return Section()
+    try:
+        return split(raw)
+    except Unreadable:
+        return Section(rest=bytes(raw))  # for the reader of structured context to refuse
+
+
+def _with_section(
+    body: bytes | None, found: CheckedBody, section: Section, parse: Callable[[bytes], ParsedBody]
+) -> bytes | None:
+    """The request, or the ``body`` that was composed from it, with nothing in its section but structured context; None
+    where that is the request as it came."""
+    parsed = found.head.parsed
+    if parsed is None or (section.prompts is None and section.window is None):
+        return body
+    edited = parsed if body is None else parse(body)
+    return splice(edited.body, edited.members, {SECTION: section.rest}, edited.span)
 
 
 def _read(body: bytes, model: str, parse: Callable[[bytes], ParsedBody]) -> CheckedBody:

@@ -74,6 +74,10 @@ class Conclusion:
                 usage = exchange.answer.outcome.usage
                 result = self._ports.planner.on_completed(plan, usage, exchange.time())
                 exchange.planned = replace(exchange.planned, result=result)
+        fitted, windows, deployment = exchange.fitted, self._ports.windows, exchange.deployment
+        if fitted is not None and windows is not None and deployment is not None and exchange.answer.is_accepted:
+            with suppress_and_log("windows.settled"):
+                windows.settled(deployment, fitted, exchange.answer.outcome.usage, scope=exchange.admitted.scope)
 
     def _settlement(self, exchange: Exchange) -> Settlement:
         """What the exchange used and cost. One that is deferred costs nothing yet."""

@@ -19,6 +19,8 @@ from proxy.core.reasons import Reason
 from proxy.core.request.demand import Demand
 from proxy.core.response.stream import Outcome
 from proxy.core.response.usage import Usage
+from proxy.core.window.fitted import Fitted
+from proxy.core.window.profile import CapabilityProfile
 from proxy.ports import Call, Deployment, Plan, PlanResult, Principal, Reservation
 
 
@@ -152,6 +154,12 @@ class Exchange:
     """The call that is on its way to the upstream, or was answered."""
     answer: AnswerRecord = field(default_factory=AnswerRecord)
     ending: ExchangeOutcome | None = None
+    prompts: str = ""
+    """The version of the set of prompts that are composed into the request; empty where none is."""
+    window: CapabilityProfile | None = None
+    """The capability profile by whose budget the request is fitted to its context window."""
+    fitted: Fitted | None = field(default=None, repr=False)
+    """The request as it was fitted to the context window of its model."""
     overhead_s: float = 0.0
     total_s: float = 0.0
     lost: Settlement = Settlement()

@@ -4,7 +4,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from proxy.core.prompts.inset import Inset
+from proxy.core.request.parsed_body import ParsedBody
 from proxy.core.response.stream import Outcome
+from proxy.core.response.usage import Usage
+from proxy.core.window.fitted import Fitted
+from proxy.core.window.parts import WindowParts
+from proxy.core.window.profile import CapabilityProfile
 from proxy.engine.exchange import Exchange, Settlement
 from proxy.ports import Clock, Deployment, Headers, Models, Planner, Principal, Transport, Upstream
 
@@ -92,6 +98,70 @@ class Admission(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
+class Composing:
+    """A request whose prompts are to be composed. ``parsed`` is None where its body cannot be taken apart; ``prompts``
+    and ``window`` are what its section says of either, as JSON; ``persona`` and ``profile`` are what its headers ask
+    for. Nothing is learnt of it unless it ``keeps_state``."""
+
+    parsed: ParsedBody | None
+    principal: Principal
+    model: str
+    prompts: bytes | None = None
+    window: bytes | None = None
+    persona: str = ""
+    profile: str = ""
+    keeps_state: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Composed:
+    """What the operator's prompts make of a request: ``body`` has their system text in it, and is None where that
+    changes nothing. ``inset`` are the texts around its newest user message; they are not in the body. ``version`` is
+    that of the set of prompts, "" where none is composed. ``profile`` is the budget of its context window, and
+    ``parts`` are what its section names for it; None: it has none."""
+
+    body: bytes | None = None
+    inset: Inset = Inset()
+    version: str = ""
+    profile: CapabilityProfile | None = None
+    parts: WindowParts | None = None
+
+
+class Composer(Protocol):
+    """Composes the operator's prompts."""
+
+    async def composed(self, request: Composing) -> Composed:
+        """What is added to the request. Raises InvalidRequest and Forbidden where the client asks for what is not
+        understood or not allowed, and PromptInvalid where the operator's prompts cannot be composed and the
+        configuration says that the request is then refused."""
+        ...
+
+
+class Windows(Protocol):
+    """Fits requests to the context windows of their models."""
+
+    async def fitted(
+        self,
+        parsed: ParsedBody,
+        profile: CapabilityProfile,
+        parts: WindowParts | None,
+        deployment: Deployment,
+        *,
+        extra_tokens: int = 0,
+        scale: float = 1.0,
+        scope: str = "",
+    ) -> Fitted:
+        """The request as it is sent to that deployment. ``extra_tokens`` are those of texts that are added to it later;
+        ``scale`` makes the budget smaller, for a request that an upstream has refused; ``scope`` is the principal's.
+        Raises ContextTooLong and InvalidRequest; nothing is changed by then."""
+        ...
+
+    def settled(self, deployment: Deployment, fitted: Fitted, usage: Usage | None, *, scope: str = "") -> None:
+        """An exchange whose request was ``fitted`` has ended well: learn from what the provider has counted."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
 class Ports:
     """The parts of the outside world that every exchange needs."""
 
@@ -101,3 +171,7 @@ class Ports:
     admission: Admission
     meter: Meter
     clock: Clock
+    composer: Composer | None = None
+    """None: nothing is composed, and a request that asks for it is refused."""
+    windows: Windows | None = None
+    """Needed where the composer gives a request a capability profile."""

@@ -328,6 +328,8 @@ def own_headers(exchange: Exchange) -> Headers:
     plan = exchange.planned.plan
     if plan is not None and plan.edits and exchange.attempts:
         headers.append(("x-stratiform-edits", ", ".join(plan.edits)))
+    if exchange.prompts:
+        headers.append(("x-stratiform-prompts", exchange.prompts))
     held = exchange.reservation
     if held is None:
         return headers

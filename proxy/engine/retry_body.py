@@ -46,10 +46,10 @@ class Outgoing:
     """One plan's request on its way to one deployment. ``suspects`` are the edits of ours for which it may be refused
     and sent again, once."""
 
-    __slots__ = ("_asks_usage", "_client_body", "_head", "_model", "_plan", "blamed", "is_original", "suspects")
+    __slots__ = ("_asks_usage", "_client_body", "_head", "_model", "blamed", "is_original", "plan", "suspects")
 
     def __init__(self, plan: Plan, client_body: bytes, head: RequestFields, model: str, *, asks_usage: bool) -> None:
-        self._plan = plan
+        self.plan = plan
         self._client_body = client_body
         self._head = head
         self._model = model
@@ -63,7 +63,7 @@ class Outgoing:
     @property
     def body(self) -> bytes:
         """The request as it is sent now."""
-        plan, head = self._plan, self._head
+        plan, head = self.plan, self._head
         if self._asks_usage or head.parsed is None or not head.lacks_usage:
             return plan.original if self.is_original else plan.body
         laid_out = plan.original if self.is_original else plan.body

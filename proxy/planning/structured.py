@@ -54,10 +54,6 @@ class AssemblyWatch(Protocol):
         """So many panels of a kind were shown, whose content is ``new``, or the ``same`` as in the request before."""
         ...
 
-    def edited(self, edit: str, count: int) -> None:
-        """Messages or panels of a request were edited as the client asked for it; ``edit`` is an ``Edit``."""
-        ...
-
     def compacted(self, outcome: str) -> None:
         """What became of a compaction that a client asked for."""
         ...
@@ -189,8 +185,6 @@ class StructuredChats:
         if self._watch is not None:
             self._watch.assembled(arranged.kind)
             self._watch.empty_tiers(arranged.assembly.empty_tiers)
-            for edit, count in arranged.edits.items():
-                self._watch.edited(edit.value, count)
         return arranged
 
     def _counted(

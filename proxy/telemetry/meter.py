@@ -190,6 +190,8 @@ class Meter:
         self._metrics.plan(
             mode_label(exchange.planned.mode), exchange.planned.reason, plan.tier_tokens, plan.segment_tokens
         )
+        for edit, count in plan.edits.items():
+            self._metrics.edited(edit.value, count)
         for move in exchange.planned.result.moves:
             self._metrics.moved(move.source, move.target)
         deviation = exchange.planned.result.deviation

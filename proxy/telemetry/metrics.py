@@ -90,6 +90,7 @@ class Metrics:
         self._define_traffic()
         self._define_money()
         self._define_plans()
+        self._define_prompts()
         self._define_trouble()
         self._expect(deployments, teams)
 
@@ -171,8 +172,9 @@ class Metrics:
             "panels_total", "Live panels shown, by kind; same or new: as in the request before.", "kind", "state"
         )
         self._edited = self._counter(
-            "edited_messages_total", "Messages and panels that were edited as a client asked for it.", "edit"
-        )
+            "edited_messages_total", "Messages and panels that were edited as a client or the operator asked for it.",
+            "edit",
+        )  # fmt: skip
         self._empty_tiers = self._plain("assembly_empty_tiers_total", "Tiers L0 to L3 in which nothing stood.")
         self._prediction = self._histogram(
             "prediction_error_tokens", "Predicted minus reported cache reads, as a distance; over or under.",
@@ -183,6 +185,20 @@ class Metrics:
             "model", "kind", "cause",
         )  # fmt: skip
         self.deviation = self._deviations.count
+
+    def _define_prompts(self) -> None:
+        self.composed = self._event(
+            "composed_requests_total", "Requests for which prompts are configured, by what became of these.", "outcome"
+        )
+        self.prompt_skipped = self._event(
+            "skipped_prompts_total", "Prompts that were left out of compositions for a mistake.", "reason"
+        )
+        self.prompt_changed = self._event(
+            "prompt_changes_total", "Prompts whose text in the system text changed within a conversation.", "prompt"
+        )
+        self._prompt_set = self._alone(
+            "prompt_set_version", "The version of the prompts, as a number.", "livemostrecent"
+        )
 
     def _define_trouble(self) -> None:
         self._upstream_errors = self._counter("upstream_errors_total", "Upstream calls that failed.", "model", "kind")
@@ -355,6 +371,10 @@ class Metrics:
     def edited(self, edit: str, count: int) -> None:
         """Messages or panels of a request were edited as the client asked for it; ``edit`` is an ``Edit``."""
         self._edited(edit).inc(count)
+
+    def prompt_set(self, version: str) -> None:
+        """The prompts are those of this version: hexadecimal digits, which become a number of 48 bits at most."""
+        self._prompt_set.set(int(version[:12] or "0", 16))
 
     def item_skipped(self, reason: str, count: int) -> None:
         """Items of structured context are not shown."""

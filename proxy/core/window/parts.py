@@ -23,3 +23,9 @@ class WindowParts:
     suffix: str | None = field(default=None, repr=False)
     summary: str | None = field(default=None, repr=False)
     virtual_files: tuple[VirtualFile, ...] = ()
+
+    @property
+    def has_any(self) -> bool:
+        """Whether any part is named."""
+        texts = (self.instruction, self.selection, self.prefix, self.suffix, self.summary)
+        return any(text is not None for text in texts) or bool(self.virtual_files)

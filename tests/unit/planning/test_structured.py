@@ -43,9 +43,6 @@ class Watch:
     def panels(self, kind: str, state: str, count: int) -> None:
         self.shown.append((kind, state, count))
 
-    def edited(self, edit: str, count: int) -> None:
-        self.edits[edit] = count
-
 
 class Names:
     """An index whose block is the path; ``is_broken``: it raises."""

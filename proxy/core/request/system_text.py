@@ -1,0 +1,57 @@
+"""Puts a text of the operator's in front of the system text of a request."""
+
+from msgspec import Raw
+
+from proxy.core.request.message import SYSTEM_ROLES
+from proxy.core.request.parsed_body import ParsedBody
+from proxy.core.wire.json_body import (
+    Unreadable,
+    behind_space,
+    elements,
+    join_members,
+    members_of,
+    splice,
+    text_value,
+    value,
+)
+from proxy.core.wire.surrogates import text_json
+
+
+def with_system(parsed: ParsedBody, text: str) -> bytes:
+    """The request with ``text`` in front of the text of its first message, where that is a system or developer message;
+    else with a system message in front. All other bytes stay as they came. Raises Unreadable where the messages are no
+    array of objects."""
+    spans = parsed.spans()
+    if "messages" not in parsed.members or spans is None:
+        raise Unreadable("no array of messages")
+    raw = parsed.members["messages"]
+    if bytes(memoryview(raw)[:1]) != b"[":
+        raise Unreadable("no array of messages")
+    body, (start, _) = parsed.body, spans["messages"]
+    first = next(iter(parsed.raws()), None)
+    position = behind_space(body, start + 1)
+    if first is None:
+        return splice(body, parsed.members, {"messages": b"[" + _message(text) + b"]"}, parsed.span)
+    joined = _joined(first, text)
+    if joined is None:
+        return body[:position] + _message(text) + b"," + body[position:]
+    return body[:position] + joined + body[position + len(first) :]
+
+
+def _message(text: str) -> bytes:
+    return b'{"role":"system","content":' + text_json(text) + b"}"
+
+
+def _joined(first: Raw | bytes, text: str) -> bytes | None:
+    """The client's first message with the text in front of its own; None where it is no system message with a text."""
+    members = members_of(first)
+    role, content = members.get("role"), members.get("content")
+    if role is None or content is None or value(role) not in SYSTEM_ROLES:
+        return None
+    if bytes(content).startswith(b'"'):
+        own = text_value(content)
+        return join_members(members, {"content": text_json(f"{text}\n\n{own}" if own else text)})
+    if not bytes(content).startswith(b"["):
+        return None
+    parts = [b'{"type":"text","text":' + text_json(text + "\n\n") + b"}", *map(bytes, elements(content))]
+    return join_members(members, {"content": b"[" + b",".join(parts) + b"]"})

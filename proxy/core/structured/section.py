@@ -1,0 +1,45 @@
+"""The section of a request, taken apart: what it says of prompts, of the context window, and of structured context."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from msgspec import Raw
+
+from proxy.core.wire.json_body import join_members, members_of
+
+PROMPTS = "prompts"
+WINDOW = "window"
+_NULL = b"null"
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """``prompts`` and ``window`` are the values of these members, None where they are missing or null. ``rest`` is the
+    section without them, None where nothing else is in it."""
+
+    prompts: bytes | None = None
+    window: bytes | None = None
+    rest: bytes | None = None
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether the section describes no structured context."""
+        return self.rest is None
+
+
+def split(raw: Raw | bytes) -> Section:
+    """The section in its parts. What is no object is all rest, for the reader of structured context to refuse. Raises
+    Unreadable."""
+    if bytes(memoryview(raw)[:1]) != b"{":
+        return Section(rest=bytes(raw))
+    members = members_of(raw)
+    if PROMPTS not in members and WINDOW not in members:
+        return Section(rest=bytes(raw))
+    others = any(name not in (PROMPTS, WINDOW) for name in members)
+    rest = join_members(members, {PROMPTS: None, WINDOW: None}) if others else None
+    return Section(_said(members, PROMPTS), _said(members, WINDOW), rest)
+
+
+def _said(members: Mapping[str, Raw | bytes], name: str) -> bytes | None:
+    raw = bytes(members.get(name, _NULL))
+    return None if raw == _NULL else raw
