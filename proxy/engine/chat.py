@@ -232,7 +232,15 @@ class ChatRequests:
             plan = Plan(body, body, mode, Reason.UNREADABLE)
         else:
             plan = await self._ports.planner.plan(
-                PlanRequest(parsed, deployment, chat.principal, mode, exchange.arrival.now, chat.assembled)
+                PlanRequest(
+                    parsed,
+                    deployment,
+                    chat.principal,
+                    mode,
+                    exchange.arrival.now,
+                    chat.assembled,
+                    inset=chat.composed.inset,
+                )
             )
         if plan.reason is Reason.UNREADABLE and plan.body is body:
             # The body cannot be taken apart, but the model in it still goes by the deployment's name.
