@@ -1,0 +1,169 @@
+"""The section ``stratiform.prompts`` of a request, read and validated. Whether a client may ask for what it says is
+decided in ``proxy.core.prompts.layers``.
+
+Every mistake is an InvalidRequest (400) that says which field to change. Where JSON has null, the field counts as left
+out. The texts of a client are literal: they are sent as they stand, and are never templates.
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+from typing import Annotated, Any, TypeVar
+
+import msgspec
+from msgspec import Meta, Raw, Struct
+
+from proxy.core.prompts.conditions import checked
+from proxy.core.prompts.context import MOST_CONTEXT_BYTES, exceeded_bound
+from proxy.core.prompts.failures import ConditionError
+from proxy.core.prompts.pattern import compiled
+from proxy.core.prompts.position import Position
+from proxy.core.prompts.prompt import ROOTS, Condition, Json, Prompt
+from proxy.core.prompts.wish import ClientWish
+from proxy.core.wire.refusals import half_pair, refused, unknown_field
+from proxy.core.wire.surrogates import same_shape
+from proxy.errors import InvalidRequest
+
+NAME = "stratiform.prompts"
+MOST_FORM_BYTES = 256 << 10
+MOST_EXTRAS = 50
+MOST_CONDITIONS = 20
+"""Of one extra prompt."""
+MOST_PATTERNS = 10
+"""Of all extra prompts together: a text that is built for a pattern makes each of them take 10 ms."""
+MOST_CLIENT_PROGRAM_SIZE = 200
+"""Of steps that a client's pattern may become."""
+_MOST_PRIORITY = 1_000_000
+_NOTHING = Raw(b"")
+_ID = re.compile(r"[A-Za-z0-9_.:/-]{1,128}")
+_CHOICES: Mapping[str, tuple[str, ...]] = MappingProxyType({"position": tuple(Position)})
+_Form = TypeVar("_Form")
+
+
+class _ConditionJson(Struct, forbid_unknown_fields=True):
+    """An element of ``conditions``."""
+
+    field: Annotated[str, Meta(max_length=512)]
+    operator: str
+    value: Any = None
+
+
+class _ExtraJson(Struct, forbid_unknown_fields=True):
+    """An element of ``extra``."""
+
+    id: str
+    position: Position
+    text: str
+    priority: Annotated[int, Meta(ge=-_MOST_PRIORITY, le=_MOST_PRIORITY)] | None = None
+    conditions: Annotated[list[_ConditionJson], Meta(max_length=MOST_CONDITIONS)] | None = None
+
+
+class _WishJson(Struct, forbid_unknown_fields=True):
+    """The whole section."""
+
+    persona: str | None = None
+    override: str | None = None
+    tools: bool | None = None
+    plugins: bool | None = None
+    agents: bool | None = None
+    context: Raw = _NOTHING
+    extra: Annotated[list[_ExtraJson], Meta(max_length=MOST_EXTRAS)] | None = None
+
+
+_DECODER: msgspec.json.Decoder[_WishJson | None] = msgspec.json.Decoder(_WishJson | None)
+_CONTEXT_DECODER: msgspec.json.Decoder[dict[str, dict[str, Any]] | None] = msgspec.json.Decoder(
+    dict[str, dict[str, Any]] | None
+)
+
+
+def read_wish(raw: Raw | bytes) -> ClientWish:
+    """What the client asks for; a section of null asks for nothing. Raises InvalidRequest. The time is bounded by
+    ``MOST_FORM_BYTES``."""
+    text = bytes(raw)
+    if len(text) > MOST_FORM_BYTES:
+        raise InvalidRequest(f"'{NAME}' may have at most {MOST_FORM_BYTES} bytes", param=NAME, code="too_long")
+    form = _decoded(_DECODER, text, NAME) or _WishJson()
+    return ClientWish(
+        persona=checked_name(form.persona, f"{NAME}.persona") if form.persona else "",
+        override=form.override or "",
+        tools=form.tools,
+        plugins=form.plugins,
+        agents=form.agents,
+        context=_context(bytes(form.context)),
+        extras=_extras(form.extra or ()),
+    )
+
+
+def checked_name(name: str, param: str) -> str:
+    """The name, where it can be the id of a prompt or of a persona. Raises InvalidRequest that names ``param``."""
+    if not _ID.fullmatch(name):
+        message = f"'{param}' must have 1 to 128 characters of A-Z, a-z, 0-9, '_', '.', ':', '/' and '-'"
+        raise InvalidRequest(message, param=param, code="invalid_value")
+    return name
+
+
+def _decoded(decoder: msgspec.json.Decoder[_Form], text: bytes, param: str) -> _Form:
+    try:
+        return decoder.decode(text)
+    except msgspec.ValidationError as error:
+        raise refused(error, param, _CHOICES) from error
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        if same_shape(text) is not None:
+            raise half_pair(text, param) from error
+        raise InvalidRequest(f"'{param}' is not valid JSON", param=param, code="invalid_json") from error
+
+
+def _context(text: bytes) -> Mapping[str, Mapping[str, Json]]:
+    param = f"{NAME}.context"
+    if len(text) > MOST_CONTEXT_BYTES:
+        message = f"'{param}' may have at most {MOST_CONTEXT_BYTES} bytes"
+        raise InvalidRequest(message, param=param, code="too_long")
+    context = (_decoded(_CONTEXT_DECODER, text, param) if text else None) or {}
+    for root in context:
+        if root not in ROOTS:
+            raise unknown_field(root, param)
+    _check_bounds(context, param)
+    return context
+
+
+def _extras(found: Sequence[_ExtraJson]) -> tuple[Prompt, ...]:
+    extras: dict[str, Prompt] = {}
+    for number, each in enumerate(found):
+        param = f"{NAME}.extra[{number}]"
+        if checked_name(each.id, f"{param}.id") in extras:
+            message = f"the id in '{param}.id' stands twice: each prompt has an id of its own"
+            raise InvalidRequest(message, param=f"{param}.id", code="duplicate_id")
+        extras[each.id] = Prompt(
+            id=each.id,
+            position=each.position,
+            text=each.text,
+            priority=each.priority or 0,
+            conditions=_conditions(each.conditions or (), f"{param}.conditions"),
+            is_literal=True,
+            origin="the request",
+        )
+    if sum(one.operator == "matches" for extra in extras.values() for one in extra.conditions) > MOST_PATTERNS:
+        message = f"'{NAME}.extra' may have at most {MOST_PATTERNS} conditions with patterns"
+        raise InvalidRequest(message, param=f"{NAME}.extra", code="too_many_items")
+    return tuple(extras.values())
+
+
+def _conditions(found: Sequence[_ConditionJson], param: str) -> tuple[Condition, ...]:
+    return tuple(_condition(each, f"{param}[{number}]") for number, each in enumerate(found))
+
+
+def _condition(found: _ConditionJson, param: str) -> Condition:
+    _check_bounds({"value": {"value": found.value}}, f"{param}.value")
+    condition = Condition(found.field, found.operator, found.value)
+    try:
+        checked(condition)
+        if condition.operator == "matches" and isinstance(condition.value, str):
+            compiled(condition.value, MOST_CLIENT_PROGRAM_SIZE)
+    except ConditionError as error:
+        raise InvalidRequest(f"'{param}': {error.why}", param=param, code=error.code) from error
+    return condition
+
+
+def _check_bounds(context: Mapping[str, Mapping[str, Json]], param: str) -> None:
+    if exceeded := exceeded_bound(context):
+        raise InvalidRequest(f"'{param}' is too large: {exceeded}", param=param, code="too_many_items")

@@ -1,0 +1,64 @@
+"""What is composed of which prompts. ``assembly.vectors`` says how to read it."""
+
+import json
+from typing import Any
+
+import pytest
+
+from proxy.core.prompts.assembler import assemble
+from proxy.core.prompts.context import merged
+from proxy.core.prompts.failures import PromptFailure
+from proxy.core.prompts.position import Position
+from proxy.core.prompts.prompt import Condition, Prompt, Variable
+from proxy.core.prompts.terms import PromptTerms
+from proxy.prompting.templates import Templates
+from tests.prompt_vectors import Vector, read_vectors
+
+VECTORS = read_vectors("assembly.vectors", "prompt extra context terms system before after used skipped fails")
+
+
+def prompt(text: str, *, is_literal: bool = False) -> Prompt:
+    prompt_id, position, rest = text.split(" ", 2)
+    template, end = json.JSONDecoder().raw_decode(rest)
+    more: dict[str, Any] = json.loads(rest[end:] or "{}")
+    more["conditions"] = tuple(Condition(*each) for each in more.get("conditions", ()))
+    more["variables"] = tuple(Variable(**each) for each in more.get("variables", ()))
+    return Prompt(prompt_id, Position(position), template, is_literal=is_literal, **more)
+
+
+def terms(vector: Vector) -> PromptTerms:
+    said: dict[str, Any] = {"use": ["*"], **json.loads(vector.one("terms", "{}"))}
+    said["extras"] = tuple(prompt(each, is_literal=True) for each in vector.all("extra"))
+    return PromptTerms(**{**said, "use": tuple(said["use"])})
+
+
+@pytest.mark.parametrize("vector", VECTORS, ids=lambda vector: vector.says)
+def test_the_texts_are_composed_as_the_rule_says(vector: Vector) -> None:
+    prompts = [prompt(each) for each in vector.all("prompt")]
+    context = merged(json.loads(vector.one("context", "{}")))
+    render = Templates(prompts).render
+    if fails := vector.one("fails"):
+        with pytest.raises(PromptFailure) as failure:
+            assemble(prompts, terms(vector), context, render)
+        assert ["operator", "client"][failure.value.is_client] + " " + failure.value.prompt_id == fails
+        return
+
+    found = assemble(prompts, terms(vector), context, render)
+
+    assert found.system == json.loads(vector.one("system", '""'))
+    assert found.inset.before == json.loads(vector.one("before", '""'))
+    assert found.inset.after == json.loads(vector.one("after", '""'))
+    assert [part.id for part in found.parts] == vector.one("used").split()
+    assert found.skipped == json.loads(vector.one("skipped", "{}"))
+
+
+@pytest.mark.parametrize("vector", [each for each in VECTORS if not each.all("fails")], ids=lambda vector: vector.says)
+def test_messages_are_the_system_text_and_then_the_users_and_an_empty_one_is_left_out(vector: Vector) -> None:
+    prompts = [prompt(each) for each in vector.all("prompt")]
+
+    found = assemble(prompts, terms(vector), merged(json.loads(vector.one("context", "{}"))), Templates(prompts).render)
+
+    user = "\n\n".join(json.loads(vector.one(name, '""')) for name in ("before", "after") if vector.one(name))
+    system = json.loads(vector.one("system", '""'))
+    expected = [(role, text) for role, text in (("system", system), ("user", user)) if text]
+    assert [(message.role, message.content) for message in found.messages] == expected

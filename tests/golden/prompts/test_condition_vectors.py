@@ -1,0 +1,32 @@
+"""Which condition holds in which context. ``conditions.vectors`` says how to read it."""
+
+import json
+
+import pytest
+
+from proxy.core.prompts.conditions import holds
+from proxy.core.prompts.context import merged
+from proxy.core.prompts.failures import ConditionError
+from proxy.core.prompts.prompt import Condition
+from tests.prompt_vectors import Vector, read_vectors
+
+VECTORS = read_vectors("conditions.vectors", "context yes no refused")
+
+
+def condition(text: str) -> Condition:
+    field, operator, *value = text.split(" ", 2)
+    return Condition("" if field == '""' else field, operator, json.loads(value[0]) if value else None)
+
+
+@pytest.mark.parametrize("vector", VECTORS, ids=lambda vector: vector.says)
+def test_conditions_hold_as_the_rule_says(vector: Vector) -> None:
+    context = merged(json.loads(vector.one("context")))
+
+    assert [text for text in vector.all("yes") if not holds(condition(text), context)] == []
+    assert [text for text in vector.all("no") if holds(condition(text), context)] == []
+    for text in vector.all("refused"):
+        code, _, rest = text.partition(" ")
+        with pytest.raises(ConditionError) as error:
+            holds(condition(rest), context)
+        assert error.value.code == code, text
+    assert len(vector.lines) > 1

@@ -1,0 +1,27 @@
+"""The value of a variable. ``variables.vectors`` says how to read it."""
+
+import json
+
+import pytest
+
+from proxy.core.prompts.context import merged
+from proxy.core.prompts.failures import MissingVariable
+from proxy.core.prompts.prompt import Variable
+from proxy.core.prompts.variables import resolved
+from tests.prompt_vectors import Vector, read_vectors
+
+VECTORS = read_vectors("variables.vectors", "context given missing")
+
+
+@pytest.mark.parametrize("vector", VECTORS, ids=lambda vector: vector.says)
+def test_variables_have_the_values_that_the_rule_says(vector: Vector) -> None:
+    context = merged(json.loads(vector.one("context")))
+
+    for text in vector.all("given"):
+        given, _, value = text.partition(" => ")
+        variable = Variable(**json.loads(given))
+        assert resolved((variable,), context) == {variable.name: json.loads(value)}, text
+    for text in vector.all("missing"):
+        with pytest.raises(MissingVariable):
+            resolved((Variable(**json.loads(text)),), context)
+    assert len(vector.lines) > 1
