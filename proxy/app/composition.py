@@ -8,7 +8,7 @@ from functools import partial
 
 from proxy.access.directory import DEFAULT_TEAM, Directory
 from proxy.admin import AdminService
-from proxy.app import declared, factories
+from proxy.app import declared, factories, prompting
 from proxy.app.context_texts import load_context_texts
 from proxy.app.reload import Reload
 from proxy.aside import Aside
@@ -36,6 +36,7 @@ from proxy.planning.text_store import TextStore
 from proxy.planning.tokenizers import local_encode
 from proxy.plugins import build_plugin_manager, recognisers, symbol_indexer
 from proxy.ports import Transport, Upstream
+from proxy.prompting.rules_in_force import RulesInForce
 from proxy.settings import Settings
 from proxy.spend.admission import AdmissionControl
 from proxy.spend.epochs import Epochs
@@ -127,7 +128,10 @@ async def build(
         on_close=[part.aclose for part in (admission, state.directory, planner, state.timekeeper, state.epochs)],
         admin=AdminEndpoint(desk, identity) if identity.has_master else None,
     )
-    return Assembly(parts, used, Reload(models, prices, state.directory))
+    rules = RulesInForce(
+        prompting.prompt_rules(settings, models.spellings), prompting.window_rules(settings, models.spellings)
+    )
+    return Assembly(parts, used, Reload(models, prices, state.directory, rules))
 
 
 async def _open_state(settings: Settings, metrics: Metrics, readings: Readings | None) -> _State:

@@ -1,8 +1,9 @@
 """Reading the configuration again while the proxy runs, as SIGHUP asks for it.
 
-Models, prices, teams, keys and budgets of the new file hold from then on. Requests that run keep the deployment that
-they were given, and no connection is closed. A file that is wrong changes nothing. Everything else in the file (the
-address, the store, limits, workers ...) is fixed when the process starts; a change there is named in the log.
+Models, prices, teams, keys, budgets, and who has which prompts and which context window, hold from then on. Requests
+that run keep the deployment that they were given, and no connection is closed. A file that is wrong changes nothing.
+Everything else in the file (the address, the store, limits, workers, folders of prompts ...) is fixed when the process
+starts; a change there is named in the log.
 """
 
 import asyncio
@@ -11,12 +12,14 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from proxy.access.directory import Directory
-from proxy.app import declared, factories
+from proxy.app import declared, factories, prompting
 from proxy.core.money.prices import PriceMap
 from proxy.deployments import ModelTable
+from proxy.prompting.rules_in_force import RulesInForce
 from proxy.settings import ConfigError, Settings
 
-_TAKEN_OVER = frozenset({"teams", "client_keys", "prices", "mode"})
+_TAKEN_OVER = frozenset({"teams", "client_keys", "prices", "mode", "prompts", "window"})
+_FIXED_OF_PROMPTS = ("folders", "shipped", "look_s")
 
 _log = logging.getLogger("stratiform")
 
@@ -50,6 +53,7 @@ class Reload:
     models: ModelTable
     prices: PriceMap
     directory: Directory
+    rules: RulesInForce
 
     async def run(self, source: ConfigSource) -> bool:
         """Read the configuration again and put it into force; says whether that was done."""
@@ -58,6 +62,8 @@ class Reload:
         settings = source.settings
         self.prices.override_all(factories.price_overrides(settings))
         self.models.replace(factories.model_table(settings, self.prices))
+        names_of = self.models.spellings
+        self.rules.replace(prompting.prompt_rules(settings, names_of), prompting.window_rules(settings, names_of))
         self.directory.declare(declared.declared(settings))
         _log.info("the configuration is reloaded: %d models, %r", len(self.models.names()), self.directory)
         return True
@@ -69,6 +75,9 @@ def _needs_restart(before: Settings, now: Settings) -> Iterator[str]:
     for name in type(ours).model_fields:
         if name not in _TAKEN_OVER and getattr(ours, name) != getattr(new, name):
             yield f"stratiform.{name}"
+    for name in _FIXED_OF_PROMPTS:
+        if getattr(ours.prompts, name) != getattr(new.prompts, name):
+            yield f"stratiform.prompts.{name}"
     if (before.master_key is None) != (now.master_key is None):
         yield "general_settings.master_key (the admin API is switched on and off at the start)"
     if before.routing.has_breakers != now.routing.has_breakers or before.routing.num_retries != now.routing.num_retries:

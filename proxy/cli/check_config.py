@@ -12,6 +12,7 @@ from proxy.app import declared, factories
 from proxy.cli.budget_checks import tight_budgets
 from proxy.cli.exposure import provider_keys
 from proxy.cli.output import print_json
+from proxy.cli.prompt_checks import prompt_lines, prompt_warnings, prompts_of, window_of
 from proxy.cli.unhonoured import IGNORE_HELP, expired_keys, not_honoured, refuse_unsupported
 from proxy.clock import SystemClock
 from proxy.core.model_patterns import matches
@@ -75,10 +76,12 @@ def check(path: Path, *, ignores_unsupported: bool = False) -> dict[str, object]
             }
             for team in ours.teams
         ],
+        "prompts": prompts_of(settings),
+        "window": window_of(settings),
         "not_honoured": [str(one) for one in not_honoured(settings)],
         "not_used": [str(one) for one in settings.unused if one.effect is Effect.HARMLESS],
         "warnings": [
-            *_warnings(settings, prices), *tight_budgets(settings, table, price_of),
+            *_warnings(settings, prices), *prompt_warnings(settings, table), *tight_budgets(settings, table, price_of),
         ],
     }  # fmt: skip
 
@@ -209,6 +212,8 @@ def _print_table(report: dict[str, object]) -> None:
         console.print(f"{key}: {report[key]}")
     for line in _listed(report["teams"]):
         console.print(f"team: {line}")
+    for line in prompt_lines(report):
+        console.print(line, soft_wrap=True)
     for key, heading in (("not_honoured", "not honoured"), ("not_used", "not used"), ("warnings", "warning")):
         for line in _listed(report[key]):
             console.print(f"{heading}: {line}", soft_wrap=True)

@@ -163,6 +163,23 @@ class ModelTable:
             )
         return found
 
+    def spellings(self, name: str) -> Sequence[str]:
+        """Every name by which clients and the configuration mean what ``name`` is served by: the line of the list, the
+        name with its provider and without, what an alias leads to, and last the name itself."""
+        target = self._aliases.get(name, name)
+        provider, bare = provider_of(target)
+        served = self._served(target)
+        further = (f"{provider}/{bare}" if provider else bare, bare, target)
+        same = [one for one in further if one == target or (served and self._served(one) == served)]
+        general = dict.fromkeys([*(line for line, _ in served), *same])
+        return [*(one for one in general if one != name), name]
+
+    def _served(self, name: str) -> list[tuple[str, str]]:
+        try:
+            return [(one.entry, one.model) for one in self.candidates(name)]
+        except UnknownModel:
+            return []
+
     def names(self) -> Sequence[str]:
         """The names that are listed one by one, aliases last; no wildcards."""
         return list(dict.fromkeys([*self._exact, *self._aliases]))

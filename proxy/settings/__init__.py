@@ -3,6 +3,7 @@
 from proxy.settings.config_file import NO_SHARED_STORE, Settings, key_digest, load
 from proxy.settings.environment import Environment, export
 from proxy.settings.messages import ConfigError
+from proxy.settings.prompts import AllowedPrompts, PromptLevel
 from proxy.settings.routing import Routing, weights_of
 from proxy.settings.schema import MOST_WORKERS, Freezing, Limits, LiteLLMParams, ModelEntry, ModelInfo, Stratiform
 from proxy.settings.teams import Budget, Key, Team
@@ -12,6 +13,7 @@ __all__ = [
     "IGNORE_FLAG",
     "MOST_WORKERS",
     "NO_SHARED_STORE",
+    "AllowedPrompts",
     "Budget",
     "ConfigError",
     "Effect",
@@ -22,6 +24,7 @@ __all__ = [
     "LiteLLMParams",
     "ModelEntry",
     "ModelInfo",
+    "PromptLevel",
     "Routing",
     "Settings",
     "Stratiform",

@@ -18,8 +18,11 @@ from urllib.parse import urlsplit, urlunsplit
 from pydantic import BaseModel, SecretStr, ValidationError
 
 from proxy.access.virtual_keys import digest_of
+from proxy.core.window.built_in import BUILT_IN
+from proxy.core.window.profile import CapabilityProfile
 from proxy.settings.environment import Environment, state_folder
 from proxy.settings.messages import ConfigError, explain, nearest
+from proxy.settings.profiles import profiles_of
 from proxy.settings.routing import Routing, routing_of
 from proxy.settings.schema import ConfigFile, ModelEntry, Stratiform, http_url
 from proxy.settings.teams import Key, Team
@@ -57,11 +60,18 @@ class Settings:
     timeout_s: float = 600.0
     drop_params: bool | None = None
     routing: Routing = field(default_factory=Routing)
+    profiles: Mapping[str, CapabilityProfile] = field(default_factory=lambda: BUILT_IN)
+    """The capability profiles, with what the environment says of them."""
     folder: Path = Path()
     state_folder: Path = Path()
     exported: Mapping[str, str] = field(default_factory=dict, repr=False)
     unused: tuple[Unused, ...] = ()
     """What LiteLLM would use and Stratiform does not."""
+
+    @property
+    def prompt_folders(self) -> list[Path]:
+        """The folders of prompts, in the order in which their prompts are registered."""
+        return [self.folder / Path(folder).expanduser() for folder in self.stratiform.prompts.folders]
 
     @property
     def store_path(self) -> Path | None:
@@ -143,6 +153,7 @@ def load(path: Path | None, upstream: str = "", environment: Environment | None 
         timeout_s=file.litellm_settings.request_timeout or file.router_settings.timeout or 600.0,
         drop_params=file.litellm_settings.drop_params,
         routing=routing_of(file.router_settings, file.litellm_settings),
+        profiles=profiles_of(file.stratiform.window, environment, problems),
         folder=path.parent.absolute(),
         state_folder=state_folder(environment),
         exported=exported,

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 _WHOLE = re.compile(r"os\.environ/([A-Za-z0-9_.-]+)")
+_API_KEY = "sk-"
 _INSIDE = re.compile(r"os\.environ/([A-Za-z_][A-Za-z0-9_]*)")
 
 
@@ -30,6 +31,10 @@ class Environment:
     def get(self, name: str) -> str | None:
         """The value of a variable; None where it is not set."""
         return self._variables.get(name)
+
+    def names(self, prefix: str) -> frozenset[str]:
+        """The names of the variables that begin so."""
+        return frozenset(name for name in self._variables if name.startswith(prefix))
 
     def with_section(self, section: Mapping[str, object]) -> "Environment":
         """The environment with a configuration's ``environment_variables``, which win, as in LiteLLM.
@@ -86,7 +91,10 @@ def state_folder(environment: Environment) -> Path:
 
 
 def join(path: str, key: object) -> str:
-    """The path of an item: ``teams[0]``, ``budget.usd``."""
+    """The path of an item: ``teams[0]``, ``budget.usd``. A key of an API that stands in the place of a name is not
+    shown."""
     if isinstance(key, int):
         return f"{path}[{key}]"
+    if str(key).startswith(_API_KEY):
+        key = f"{_API_KEY}..."
     return f"{path}.{key}" if path else str(key)

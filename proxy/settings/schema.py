@@ -12,7 +12,9 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, SecretStr, fi
 
 from proxy.core.money.prices import price_of
 from proxy.core.providers import PROFILES
+from proxy.settings.prompts import Prompts
 from proxy.settings.teams import Budgets, ClientKeys, ModeName, Strict, Team
+from proxy.settings.window import Window
 
 TransportName = Literal["http", "litellm", "embedded"]
 LogLevel = Literal["debug", "info", "warning", "error"]
@@ -409,6 +411,8 @@ class Stratiform(Strict):
     objects: Objects = Objects()
     keep_alive: KeepAlive = KeepAlive()
     structured: Structured = Structured()
+    prompts: Prompts = Prompts()
+    window: Window = Window()
     prices: dict[str, Price] = Field(default={}, description="prices by model, which override LiteLLM's price map")
 
     @model_validator(mode="after")

@@ -243,3 +243,22 @@ def test_the_sole_upstream_gets_every_name_as_it_is() -> None:
         ModelTable([every], no_price, fallbacks={"*": ["other"]}),
     ]
     assert [models.sole() for models in others] == [None] * len(others)
+
+
+@pytest.mark.parametrize(
+    ("name", "spellings"),
+    [
+        ("exact", ["exact"]),
+        ("alias", ["exact", "alias"]),
+        ("gpt-5", ["openai/*", "openai/gpt-5", "gpt-5"]),
+        ("openai/gpt-5", ["openai/*", "gpt-5", "openai/gpt-5"]),
+        ("openai/exact", ["openai/*", "openai/exact"]),
+        ("wild", ["openai/*", "openai/gpt-5", "gpt-5", "wild"]),
+        ("unknown", ["unknown"]),
+        ("", [""]),
+    ],
+)
+def test_a_models_spellings_are_the_names_that_the_same_line_serves(name: str, spellings: list[str]) -> None:
+    lines = (ListedModel("exact", "openai/exact"), ListedModel("openai/*", "openai/*"))
+
+    assert table(*lines, alias="exact", wild="gpt-5").spellings(name) == spellings

@@ -47,7 +47,7 @@ def ours(section: str) -> str:
         ("{quux: 0.1}", "stratiform.quux: unknown key; known are mode, policy, holdout, routing_keys, steady_tools, "
          "default_model, clock, host, port, open_to_network, log_level, limits, client_keys, teams, budgets, "
          "workers, store, store_ca, spool, spool_max_mib, spool_fsync, spool_fallback, ledger, objects, keep_alive, "
-         "structured, prices"),
+         "structured, prompts, window, prices"),
         ("{mode: teir}", "stratiform.mode: input should be 'passthrough', 'observe', 'mark' or 'tier'"),
         ("{policy: classical}", "stratiform.policy: input should be 'economic' or 'classic'"),
         ("{clock: wall}", "stratiform.clock: input should be 'system' or 'header'"),

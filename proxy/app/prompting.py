@@ -1,0 +1,86 @@
+"""From settings to the rules of composed prompts and of context windows."""
+
+from collections.abc import Iterator, Mapping
+
+from proxy.core.prompts.layers import layered
+from proxy.core.prompts.rules import NamesOf, PromptRules, only_itself
+from proxy.core.prompts.terms import Allowed, PromptLayer, PromptTerms
+from proxy.core.window.rules import WindowRules
+from proxy.settings import AllowedPrompts, PromptLevel, Settings
+from proxy.settings.environment import join
+
+
+def prompt_rules(settings: Settings, names_of: NamesOf = only_itself) -> PromptRules:
+    """Whose requests get which prompts. ``names_of`` gives the names of a model (``ModelTable.spellings``)."""
+    given = settings.stratiform.prompts
+    return PromptRules(
+        base=layered(PromptTerms(), _layer(given)),
+        models=_layers(given.models),
+        teams=_layers(given.teams),
+        keys=_layers(given.keys),
+        names_of=names_of,
+    )
+
+
+def window_rules(settings: Settings, names_of: NamesOf = only_itself) -> WindowRules:
+    """Whose requests have which capability profile."""
+    given = settings.stratiform.window
+    return WindowRules(
+        profiles=settings.profiles,
+        profile=given.profile,
+        models=given.models,
+        teams=given.teams,
+        keys=given.keys,
+        allowed=tuple(given.allowed),
+        names_of=names_of,
+    )
+
+
+def levels_of(settings: Settings) -> Iterator[tuple[str, PromptLevel]]:
+    """Every level of the section, with its path."""
+    given = settings.stratiform.prompts
+    yield "stratiform.prompts", given
+    for section, levels in (("models", given.models), ("teams", given.teams), ("keys", given.keys)):
+        yield from ((join(f"stratiform.prompts.{section}", name), level) for name, level in levels.items())
+
+
+def named_prompts(settings: Settings) -> Iterator[tuple[str, str]]:
+    """Every place of the configuration that names prompts, with the id or the pattern that it names."""
+    for path, level in levels_of(settings):
+        yield from ((f"{path}.use[{index}]", pattern) for index, pattern in enumerate(level.use or ()))
+        if level.persona:
+            yield f"{path}.persona", f"persona:{level.persona}"
+    for name, profile in settings.profiles.items():
+        if profile.template:
+            yield f"stratiform.window.profiles.{name}.template", profile.template
+
+
+def _layers(levels: Mapping[str, PromptLevel]) -> dict[str, PromptLayer]:
+    return {name: _layer(level) for name, level in levels.items()}
+
+
+def _layer(level: PromptLevel) -> PromptLayer:
+    return PromptLayer(
+        use=None if level.use is None else tuple(level.use),
+        persona=level.persona,
+        profile=level.profile,
+        override=level.override,
+        tools=level.tools,
+        plugins=level.plugins,
+        agents=level.agents,
+        context=level.context,  # type: ignore[arg-type]  # checked: values that JSON has
+        strict=level.strict,
+        on_failure=level.on_failure,
+        allowed=None if level.allowed is None else _allowed(level.allowed),
+    )
+
+
+def _allowed(given: AllowedPrompts) -> Allowed:
+    return Allowed(
+        override=given.override,
+        extras=given.extras,
+        flags=given.flags,
+        personas=tuple(given.personas),
+        profiles=tuple(given.profiles),
+        context=frozenset(given.context),
+    )

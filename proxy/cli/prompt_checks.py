@@ -1,0 +1,144 @@
+"""What a configuration says about prompts and context windows, for ``check-config``. Contexts and overrides are texts
+of the operator's, which may hold secrets: that they are there is said, and no more.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+
+from proxy.access.directory import CLIENT_KEYS_TEAM, DEFAULT_TEAM
+from proxy.app import declared
+from proxy.app.prompting import levels_of
+from proxy.core.model_patterns import matches
+from proxy.core.window.profile import CapabilityProfile
+from proxy.deployments import ModelTable
+from proxy.errors import UnknownModel
+from proxy.settings import PromptLevel, Settings
+
+_SECTIONS = ("models", "teams", "keys")
+_LATER = "; one that is made while the proxy runs will have it"
+
+
+def prompts_of(settings: Settings) -> dict[str, object] | None:
+    """The section ``stratiform.prompts`` as JSON values; None where no request gets a prompt."""
+    given = settings.stratiform.prompts
+    if not given.is_used:
+        return None
+    return {
+        "folders": [str(folder) for folder in settings.prompt_folders],
+        "shipped": given.shipped,
+        "all": _level(given),
+        **{part: {_shown(name): _level(level) for name, level in getattr(given, part).items()} for part in _SECTIONS},
+    }
+
+
+def window_of(settings: Settings) -> dict[str, object] | None:
+    """The section ``stratiform.window`` as JSON values, with the values of all profiles; None where no request has a
+    profile."""
+    given = settings.stratiform.window
+    named = {part: {_shown(name): profile for name, profile in getattr(given, part).items()} for part in _SECTIONS}
+    if not (given.profile or given.allowed or any(named.values())):
+        return None
+    profiles = {name: _profile(profile) for name, profile in settings.profiles.items()}
+    return {"profile": given.profile, **named, "allowed": list(given.allowed), "profiles": profiles}
+
+
+def prompt_lines(report: Mapping[str, object]) -> Iterator[str]:
+    """What ``prompts_of`` and ``window_of`` found, as lines."""
+    prompts, window = report["prompts"], report["window"]
+    if isinstance(prompts, dict):
+        yield f"prompts: folders {_joined(prompts['folders'])}, shipped {_word(prompts['shipped'])}"
+        yield f"prompts of all requests: {_words(prompts['all'])}"
+        for section in _SECTIONS:
+            named = prompts[section].items()
+            yield from (f"prompts of {section[:-1]} {name}: {_words(level)}" for name, level in named)
+    if isinstance(window, dict):
+        yield f"window: profile {_word(window['profile'])}, clients may choose {_joined(window['allowed'])}"
+        for section in _SECTIONS:
+            named = window[section].items()
+            yield from (f"window of {section[:-1]} {name}: {_word(profile)}" for name, profile in named)
+        yield from (f"profile {name}: {_words(values)}" for name, values in window["profiles"].items())
+
+
+def prompt_warnings(settings: Settings, table: ModelTable) -> Iterator[str]:
+    """Names of models, teams, keys and profiles that do not exist, and so change nothing."""
+    ours = settings.stratiform
+    known = declared.declared(settings)
+    teams = {DEFAULT_TEAM, CLIENT_KEYS_TEAM, *(team.name for team in known.teams)}
+    keys = {key.id for key in known.keys}
+    for path, given in (("stratiform.prompts", ours.prompts), ("stratiform.window", ours.window)):
+        for name in given.models:
+            if not _is_served(name, table):
+                yield f"{path}.models: `{_shown(name)}` is no model of model_list"
+        for what, names, there in (("team", given.teams, teams), ("key", given.keys, keys)):
+            yield from (f"{path}.{what}s: `{_shown(name)}` is no {what} of this file{_LATER}"
+                        for name in names if name not in there)  # fmt: skip
+    for path, level in levels_of(settings):
+        if level.profile and level.profile not in settings.profiles:
+            yield f"{path}.profile: `{_shown(level.profile)}` is no profile of stratiform.window"
+
+
+def _is_served(name: str, table: ModelTable) -> bool:
+    if "*" in name:
+        return bool(table.patterns()) or any(matches(name, one) for one in table.names())
+    try:
+        return bool(table.candidates(name))
+    except UnknownModel:
+        return False
+
+
+def _level(level: PromptLevel) -> dict[str, object]:
+    """What a level says. Texts are not shown."""
+    said: dict[str, object] = {}
+    for name in PromptLevel.model_fields:
+        value = getattr(level, name)
+        match name:
+            case "override" if value is not None:
+                said[name] = bool(value)
+            case "context" if value:
+                said[name] = list(value)
+            case "allowed" if value is not None:
+                said[name] = {what: found for what, found in value if found}
+            case "persona" | "profile" if value is not None:
+                said[name] = _shown(value)
+            case "use" | "tools" | "plugins" | "agents" | "strict" | "on_failure" if value is not None:
+                said[name] = value
+    return said
+
+
+def _profile(profile: CapabilityProfile) -> dict[str, object]:
+    caps = profile.caps
+    return {
+        "capability": profile.capability.value,
+        "window_tokens": profile.window_tokens,
+        "output_tokens": profile.output_tokens,
+        "margin_tokens": profile.margin_tokens,
+        "caps": {name: getattr(caps, name) for name in caps.__slots__ if getattr(caps, name) is not None},
+        "tail_messages": profile.tail_messages,
+        "may_shorten_system": profile.may_shorten_system,
+        "template": profile.template or None,
+        "over_budget": profile.over_budget.value,
+    }
+
+
+def _words(values: Mapping[str, object]) -> str:
+    """Names with their values: "use system, tools yes". An object stands in brackets."""
+    shown = (f"{name} {_word(value)}" for name, value in values.items() if value is not None and value != {})
+    return ", ".join(shown) or "nothing"
+
+
+def _word(value: object) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, dict):
+        return f"({_words(value)})"
+    return _joined(value) if isinstance(value, list) else _shown(value) or "none"
+
+
+def _joined(values: object) -> str:
+    assert isinstance(values, Iterable)
+    return " ".join(_shown(value) for value in values) or "none"
+
+
+def _shown(value: object) -> str:
+    """A name in one line. The key of an API that stands in the place of a name is not shown."""
+    text = str(value)
+    return "sk-..." if text.startswith("sk-") else text

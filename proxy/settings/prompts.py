@@ -1,0 +1,160 @@
+"""The section ``stratiform.prompts`` as pydantic models: which prompts are composed for whose requests."""
+
+import re
+from typing import Annotated, Literal
+
+from pydantic import AfterValidator, BeforeValidator, Field, StringConstraints
+
+from proxy.access import validation
+from proxy.core.prompts.context import MOST_LEVELS, MOST_VALUES
+from proxy.core.prompts.prompt import ROOTS
+from proxy.core.prompts.terms import OnFailure
+from proxy.settings.messages import nearest
+from proxy.settings.teams import Strict
+
+MOST_TEXT_CHARS = 256 << 10
+_MOST_NUMBER = 2**63
+_MOST_NAMES = 1_000
+_KEY_ID = re.compile(r"key-[0-9a-z]{12}")
+_ROOTS = f"there are {', '.join(ROOTS)}"
+_NO_KEY_ID = "names of keys are their ids, as `stratiform keys list` shows them: key- and 12 letters or digits"
+
+Root = Literal["mission", "target", "agent", "memory", "variables", "custom"]
+
+
+def _roots(context: object) -> object:
+    for name in context if isinstance(context, dict) else ():
+        if name not in ROOTS:
+            close = nearest(str(name), ROOTS)
+            raise ValueError(f"has a root that there is not; {f'did you mean `{close}`?' if close else _ROOTS}")
+    return context
+
+
+def unicode_text(text: str) -> str:
+    """A text that can be sent. Raises ValueError for half of a surrogate pair, which UTF-8 does not have."""
+    if not text.isascii():
+        try:
+            text.encode()
+        except UnicodeEncodeError:
+            raise ValueError("holds half of a surrogate pair, which cannot be sent") from None
+    return text
+
+
+def _json_values(roots: dict[str, dict[str, object]]) -> dict[str, dict[str, object]]:
+    """A context that JSON can hold, and that is not larger than it can be handled for each request."""
+    count, level = 0, list[object](roots.values())
+    for _ in range(MOST_LEVELS):
+        count += len(level)
+        if count > MOST_VALUES:
+            raise ValueError(f"holds more than {MOST_VALUES} values")
+        level = [inner for value in level for inner in _inside(value)]
+        if not level:
+            return roots
+    raise ValueError(f"is nested more than {MOST_LEVELS} levels deep")
+
+
+def _inside(value: object) -> list[object]:
+    """What a value holds. Raises ValueError where JSON has no such value."""
+    match value:
+        case dict():
+            if not all(isinstance(name, str) for name in value):
+                raise ValueError("has a name that is no text; write it in quotes")
+            for name in value:
+                unicode_text(name)
+            return list(value.values())
+        case list():
+            return value
+        case str():
+            unicode_text(value)
+        case None | bool():
+            pass
+        case int() if -_MOST_NUMBER <= value < _MOST_NUMBER:
+            pass
+        case float() if value - value == 0.0:
+            pass
+        case _:
+            raise ValueError("holds a value that JSON does not have; write dates and times in quotes")
+    return []
+
+
+def _key_ids(names: object) -> object:
+    # In front of all other checks: whoever writes the keys themselves would read them in the paths of messages.
+    if isinstance(names, dict) and not all(isinstance(name, str) and _KEY_ID.fullmatch(name) for name in names):
+        raise ValueError(_NO_KEY_ID)
+    return names
+
+
+def _patterns(patterns: list[str]) -> list[str]:
+    if len(patterns) > _MOST_NAMES:
+        raise ValueError(f"may have at most {_MOST_NAMES} entries")
+    if any(not pattern or len(pattern) > validation.MAX_TEXT_CHARS for pattern in patterns):
+        raise ValueError(f"must be names of 1 to {validation.MAX_TEXT_CHARS} characters, with * for any text")
+    return list(dict.fromkeys(unicode_text(validation.text(pattern)) for pattern in patterns))
+
+
+SendableText = Annotated[str, Field(max_length=MOST_TEXT_CHARS), AfterValidator(unicode_text)]
+Patterns = Annotated[list[str], AfterValidator(_patterns)]
+OptionalName = Annotated[str, StringConstraints(pattern=r"^(?:[A-Za-z0-9][A-Za-z0-9_.:/-]{0,118})?$")]
+Context = Annotated[dict[Root, dict[str, object]], BeforeValidator(_roots), AfterValidator(_json_values)]
+ModelPattern = Annotated[str, StringConstraints(min_length=1, max_length=validation.MAX_TEXT_CHARS)]
+TeamName = Annotated[str, StringConstraints(pattern=validation.NAME_PATTERN)]
+KeyIds = BeforeValidator(_key_ids)
+
+
+class AllowedPrompts(Strict):
+    """What clients may say about composing."""
+
+    override: bool = Field(default=False, description="put a text of their own in the place of the whole system text")
+    extras: bool = Field(default=False, description="add prompts of their own, which are sent as they are")
+    flags: bool = Field(default=False, description="switch tools, plugins and agents on and off")
+    personas: Patterns = Field(default=[], description="the personas that they may choose; `*`: any text")
+    profiles: Patterns = Field(default=[], description="the profiles that they may choose; `*`: any text")
+    context: list[Root] = Field(default=[], description="the roots of the context that they may add to")
+
+
+class PromptLevel(Strict):
+    """What one level says about composing: all requests, a model, a team, a key. A key that is not given leaves it to
+    the level before."""
+
+    use: Patterns | None = Field(default=None, description="the ids of the prompts that are composed; `*`: any text")
+    persona: OptionalName | None = Field(default=None, description="NAME of the prompt `persona:NAME`; empty: none")
+    profile: OptionalName | None = Field(default=None, description="whose prompts are composed beside those of none")
+    override: SendableText | None = Field(
+        default=None, repr=False, description="the whole system text, in the place of all system prompts; empty: none"
+    )
+    tools: bool | None = Field(default=None, description="compose prompts at position tools")
+    plugins: bool | None = Field(default=None, description="compose prompts at position plugins")
+    agents: bool | None = Field(default=None, description="compose prompts at position agents")
+    context: Context = Field(default={}, repr=False, description="what conditions and templates see, by root")
+    strict: bool | None = Field(
+        default=None, description="true: a prompt that cannot be composed is an error, and is not left out"
+    )
+    on_failure: OnFailure | None = Field(
+        default=None, description="what happens to a request whose prompts cannot be composed: refuse, or send_without"
+    )
+    allowed: AllowedPrompts | None = Field(default=None, description="what clients may say; replaced as a whole")
+
+
+class Prompts(PromptLevel):
+    """The section ``stratiform.prompts``."""
+
+    folders: list[Annotated[str, Field(min_length=1)]] = Field(
+        default=[], max_length=100, description="folders of Markdown files with prompts, relative to this file"
+    )
+    shipped: bool = Field(default=True, description="the prompts that come along can be used, too")
+    look_s: float = Field(
+        default=1.0, ge=0.1, le=3600, allow_inf_nan=False, description="how often the folders are looked at"
+    )
+    models: dict[ModelPattern, PromptLevel] = Field(default={}, description="by model; `*`: any text")
+    teams: dict[TeamName, PromptLevel] = {}
+    keys: Annotated[dict[str, PromptLevel], KeyIds] = Field(default={}, description="by the id of a key")
+
+    @property
+    def is_used(self) -> bool:
+        """Whether any request can get a prompt."""
+        return bool(self.models or self.teams or self.keys or self.said)
+
+    @property
+    def said(self) -> frozenset[str]:
+        """What is said for all requests."""
+        return frozenset(name for name in PromptLevel.model_fields if getattr(self, name))

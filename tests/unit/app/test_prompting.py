@@ -1,0 +1,138 @@
+"""From the sections ``prompts`` and ``window`` to their rules."""
+
+import asyncio
+import logging
+from pathlib import Path
+
+import pytest
+
+from proxy.access.directory import Directory
+from proxy.app import declared, factories, prompting
+from proxy.app.reload import ConfigSource, Reload
+from proxy.core.prompts.terms import Allowed, OnFailure, PromptTerms
+from proxy.core.window.rules import WindowRules
+from proxy.deployments import ModelTable
+from proxy.prompting.rules_in_force import RulesInForce
+from proxy.settings import Environment, Settings, load
+from proxy.storage.memory import MemoryStore
+
+MODELS = """
+model_list:
+  - {model_name: m, litellm_params: {model: openai/m, api_base: "http://localhost:9/v1"}}
+  - {model_name: "openai/*", litellm_params: {model: "openai/*", api_base: "http://localhost:9/v1"}}
+router_settings: {model_group_alias: {best: m}}
+"""
+
+
+def read(folder: Path, section: str) -> Settings:
+    path = folder / "config.yaml"
+    path.write_text(f"{MODELS}stratiform: {section}\n")
+    return load(path, environment=Environment({"HOME": str(folder)}))
+
+
+def table(settings: Settings) -> ModelTable:
+    return factories.model_table(settings, factories.price_map(settings))
+
+
+def test_without_a_section_nobody_gets_anything(tmp_path: Path) -> None:
+    found = read(tmp_path, "{}")
+
+    assert prompting.prompt_rules(found).is_empty
+    assert prompting.window_rules(found).is_empty
+
+
+def test_every_key_of_a_level_arrives(tmp_path: Path) -> None:
+    found = read(
+        tmp_path,
+        """{prompts: {teams: {t: {use: [a, "b*"], persona: p, profile: q, override: o, tools: true, plugins: true,
+        agents: true, context: {mission: {n: [1, null]}}, strict: true, on_failure: send_without,
+        allowed: {override: true, extras: true, flags: true, personas: [x], profiles: [y], context: [memory]}}}}}""",
+    )
+
+    assert prompting.prompt_rules(found).terms_for("m", "t", "") == PromptTerms(
+        use=("a", "b*"), persona="p", profile="q", override="o", tools=True, plugins=True, agents=True,
+        context={"mission": {"n": [1, None]}}, strict=True, on_failure=OnFailure.SEND_WITHOUT,
+        allowed=Allowed(True, True, True, ("x",), ("y",), frozenset({"memory"})),
+    )  # fmt: skip
+
+
+def test_levels_by_model_team_and_key_arrive(tmp_path: Path) -> None:
+    section = """{prompts: {use: [all], persona: all, profile: all, models: {best: {tools: true}},
+        teams: {red: {profile: red}}, keys: {key-123456789abc: {persona: "", allowed: {}}}, allowed: {extras: true}}}"""
+    settings = read(tmp_path, section)
+    rules = prompting.prompt_rules(settings, table(settings).spellings)
+
+    found = rules.terms_for("best", "red", "key-123456789abc")
+
+    assert (found.use, found.persona, found.profile, found.tools) == (("all",), "", "red", True)
+    assert (found.allowed.extras, rules.terms_for("m", "", "").allowed.extras) == (False, True)
+    assert not rules.terms_for("m", "", "").tools, "an alias has prompts of its own"
+
+
+@pytest.mark.parametrize("name", ["gpt-5", "openai/gpt-5"])
+@pytest.mark.parametrize("configured", ["gpt-5", "openai/gpt-5", "openai/*", "*gpt*"])
+def test_no_spelling_of_a_model_sheds_its_prompts_or_its_window(tmp_path: Path, name: str, configured: str) -> None:
+    settings = read(tmp_path, f'{{prompts: {{models: {{"{configured}": {{override: rules}}}}}}, '
+                    f'window: {{models: {{"{configured}": edit}}}}}}')  # fmt: skip
+    names_of = table(settings).spellings
+
+    assert prompting.prompt_rules(settings, names_of).terms_for(name, "", "").override == "rules"
+    profile = prompting.window_rules(settings, names_of).profile_for(name, "", "")
+    assert profile is not None
+    assert profile.name == "edit"
+    assert prompting.prompt_rules(settings, names_of).terms_for("m", "", "").override == ""
+
+
+def test_an_alias_has_the_prompts_of_its_model(tmp_path: Path) -> None:
+    settings = read(tmp_path, "{prompts: {models: {m: {override: rules}}}}")
+
+    assert prompting.prompt_rules(settings, table(settings).spellings).terms_for("best", "", "").override == "rules"
+
+
+def test_window_rules_have_the_profiles_of_file_and_environment(tmp_path: Path) -> None:
+    settings = read(tmp_path, "{window: {profile: mine, allowed: [edit], profiles: {mine: {capability: chat}}}}")
+
+    found = prompting.window_rules(settings)
+
+    assert found.profile_for("m", "", "") == settings.profiles["mine"]
+    assert found.profile_for("m", "", "", "edit") == settings.profiles["edit"]
+
+
+def test_places_that_name_prompts_are_found_with_their_paths(tmp_path: Path) -> None:
+    settings = read(
+        tmp_path,
+        "{prompts: {use: [a], teams: {t: {use: ['b*'], persona: p}}, keys: {key-123456789abc: {persona: ''}}}, "
+        "window: {profiles: {chat: {template: c}}}}",
+    )
+
+    assert list(prompting.named_prompts(settings)) == [
+        ("stratiform.prompts.use[0]", "a"),
+        ("stratiform.prompts.teams.t.use[0]", "b*"),
+        ("stratiform.prompts.teams.t.persona", "persona:p"),
+        ("stratiform.window.profiles.chat.template", "c"),
+    ]
+
+
+def test_a_reload_puts_new_rules_into_force_and_names_what_waits_for_a_start(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    settings = read(tmp_path, "{store: memory, prompts: {use: [old]}}")
+    models, prices = table(settings), factories.price_map(settings)
+    directory = Directory(declared.declared(settings), MemoryStore())
+    rules = RulesInForce(prompting.prompt_rules(settings), WindowRules())
+    prompts = "{use: [new], look_s: 5, shipped: false, folders: [f], models: {m: {tools: true}}}"
+    new = f"{{store: memory, prompts: {prompts}, window: {{profile: chat}}}}"
+    source = ConfigSource(settings, lambda: read(tmp_path, new))
+
+    with caplog.at_level(logging.WARNING, "stratiform"):
+        assert asyncio.run(Reload(models, prices, directory, rules).run(source))
+
+    assert rules.prompts.terms_for("best", "", "").use == ("new",)
+    assert rules.prompts.terms_for("best", "", "").tools
+    profile = rules.windows.profile_for("best", "", "")
+    assert profile is not None
+    assert profile.name == "chat"
+    waits = "has changed: the change takes effect when the proxy is started again"
+    assert [record.getMessage() for record in caplog.records] == [
+        f"stratiform.prompts.{name} {waits}" for name in ("folders", "shipped", "look_s")
+    ]
