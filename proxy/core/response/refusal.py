@@ -7,7 +7,7 @@ OpenAI, and most servers that follow it, name the member in ``param``
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 import orjson
@@ -39,13 +39,14 @@ _MOST_CHARS = 1 << 14
 @dataclass(frozen=True, slots=True)
 class Refusal:
     """A refusal as far as it was read: the whole ``text``, the ``message`` in it, its ``code`` and ``type``, and the
-    members that it names as such."""
+    members that it names as such. ``causes`` are messages of refusals that a gateway quotes whole."""
 
     text: str = ""
     message: str = ""
     code: object = None
     type: object = None
     params: tuple[str, ...] = ()
+    causes: tuple[str, ...] = ()
 
     @property
     def names_usage(self) -> bool:
@@ -74,13 +75,38 @@ def refusal_in(body: bytes) -> Refusal:
         found = orjson.loads(body)
     except orjson.JSONDecodeError:
         return Refusal(text, text)
-    if not isinstance(found, dict):
-        return Refusal(text, text)
+    if isinstance(found, list) and found:
+        found = found[0]  # Gemini's, in OpenAI's form, too
+    return refusal_of_object(found, text) if isinstance(found, dict) else Refusal(text, text)
+
+
+def refusal_of_object(found: Mapping[str, object], text: str = "") -> Refusal:
+    """What an error's object says, which is ``text`` as it came."""
     error = found.get("error")
     holder = error if isinstance(error, dict) else found
     message = next((m for m in (holder.get("message"), error, found.get("detail")) if isinstance(m, str)), "")
     params = (*_texts(holder.get("param")), *_places(found.get("detail")))
-    return Refusal(text, message[:_MOST_CHARS], holder.get("code"), holder.get("type"), params)
+    causes = tuple(_causes(message, holder.get("metadata")))
+    return Refusal(text, message[:_MOST_CHARS], holder.get("code"), holder.get("type"), params, causes)
+
+
+def _causes(message: str, metadata: object) -> Iterator[str]:
+    """The messages of other refusals: OpenRouter has its provider's in ``metadata.raw``
+    (https://openrouter.ai/docs/api-reference/errors), others have the JSON of one for their message."""
+    raw = metadata.get("raw") if isinstance(metadata, dict) else None
+    for quoted in (message, raw):
+        if not isinstance(quoted, str) or len(quoted) > _MOST_CHARS:
+            continue
+        is_object = quoted.lstrip()[:1] == "{"
+        if not is_object:
+            yield from _texts(quoted if quoted is raw else None)
+            continue
+        try:
+            found = orjson.loads(quoted)
+        except orjson.JSONDecodeError:
+            continue
+        error = found.get("error", found)
+        yield from _texts(error.get("message") if isinstance(error, dict) else error)
 
 
 def _texts(value: object) -> Iterator[str]:

@@ -1,0 +1,253 @@
+"""Refusals by which providers say that a request is too large for the model's context window. Pure.
+
+A provider says it by a name (``code`` or ``type``) or by how its message begins. Only the beginning counts: what stands
+further on may be a client's own words, which a server quotes where it refuses a request for something else. A limit of
+tokens in a time (a 429, or a 413 with ``rate_limit_exceeded``), a limit of a single member and a limit of the answer
+alone are other refusals: a smaller prompt would not help there.
+"""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+
+from proxy.core.response.refusal import Refusal
+
+
+class ContextRefusalOutcome(StrEnum):
+    """What became of a request that an upstream refused as too large."""
+
+    EMPTY = "empty"
+    """The client got an empty completion."""
+    ERROR = "error"
+    """The client got ``context_length_exceeded``."""
+    RETRIED = "retried"
+    """A smaller request followed."""
+    WIDER = "wider_model"
+    """A model of ``context_window_fallbacks`` was asked next."""
+    PASSED = "passed"
+    """The upstream's answer was passed on."""
+
+
+@dataclass(frozen=True, slots=True)
+class RefusalForm:
+    """How a provider's message begins, and where that was seen."""
+
+    provider: str
+    opening: re.Pattern[str]
+    source: str
+
+
+def _form(provider: str, opening: str, source: str) -> RefusalForm:
+    return RefusalForm(provider, re.compile(opening, re.IGNORECASE), source)
+
+
+# Lists of such messages that others keep from what they have met.
+_OVERFLOW_LIST = "https://github.com/earendil-works/pi/blob/main/packages/ai/src/utils/overflow.ts"
+_LITELLM_LIST = "https://github.com/BerriAI/litellm/blob/main/litellm/litellm_core_utils/exception_mapping_utils.py"
+
+_STATUSES = frozenset({400, 413, 422, 500})
+"""With 500: llama.cpp (https://github.com/ggml-org/llama.cpp/pull/15780)."""
+_NAMES: Mapping[str, str] = {
+    "context_length_exceeded": "https://github.com/OpenHands/OpenHands/issues/1902",
+    "exceed_context_size_error": "https://github.com/ggml-org/llama.cpp/pull/15780",
+    "model_max_prompt_tokens_exceeded": "https://github.com/microsoft/vscode/issues/289219",
+    "contextwindowexceedederror": "https://docs.litellm.ai/docs/exception_mapping",
+}
+"""Codes and types, in small letters, each with its source."""
+_OTHER_NAMES = frozenset(
+    {
+        "rate_limit_exceeded", "rate_limit_error", "string_above_max_length", "array_above_max_length",
+        "insufficient_quota", "content_filter", "content_policy_violation", "invalid_api_key",
+    }
+)  # fmt: skip
+"""Names of other refusals, whatever the message says."""
+_MOST_NAME_CHARS = 64
+_MOST_CHARS = 2_000
+
+# What servers and libraries write in front of a provider's message. Each is taken off once, in this order.
+_PREFIXES = tuple(
+    re.compile(text, re.IGNORECASE)
+    for text in (
+        r"Error code: \d{3} - ",
+        r"(?:litellm\.)?(?:BadRequestError|APIError): ",
+        r"[A-Z][a-z]{1,32}Exception - ",
+        r"ValidationException: ",
+        r"(?:The model returned the following errors|Invalid request|Bad request|Value error|invalid params)[:,] ",
+        r"<\d{3}> ",
+        r"InternalError\.Algo\.InvalidParameter: ",
+        r"\d{3} Bad Request: ",
+    )
+)
+
+FORMS = (
+    _form(
+        "OpenAI, Azure, DeepSeek, vLLM, OpenRouter, Perplexity, llama-cpp-python",
+        r"(?:This|The) (?:model|endpoint)(?:'s|’s)? maximum context (?:length|limit) (?:is|of) \d",
+        "https://github.com/evalstate/fast-agent/issues/621, https://github.com/vllm-project/vllm/issues/20409",
+    ),
+    _form(
+        "OpenAI (Responses)",
+        r"Your input exceeds the context window of this model",
+        _OVERFLOW_LIST,
+    ),
+    _form(
+        "OpenAI",
+        r"Input tokens exceed the configured limit of \d",
+        _LITELLM_LIST,
+    ),
+    _form(
+        "vLLM",
+        r"'?max_(?:completion_)?tokens'?(?: or '?max_(?:completion_)?tokens'?)? is too large: \d{1,12}\. "
+        r"This model's maximum context length is \d",
+        "https://github.com/vllm-project/vllm/issues/33418",
+    ),
+    _form(
+        "vLLM",
+        r"The (?:decoder |encoder )?prompt \((?:total )?length \d{1,12}\) is (?:longer than the maximum model length"
+        r"|too long to fit into the model)",
+        "https://github.com/vllm-project/vllm/issues/12165",
+    ),
+    _form(
+        "Groq, Cerebras",
+        r"Please reduce the length of the messages or completion",
+        "https://github.com/OpenHands/OpenHands/issues/1902, https://github.com/cline/cline/issues/5140",
+    ),
+    _form(
+        "Anthropic, Vertex AI, Bedrock",
+        r"prompt is too long(?:: \d{1,12} tokens > \d|$)",
+        "https://github.com/earendil-works/pi/issues/102, https://github.com/aaif-goose/goose/pull/7504",
+    ),
+    _form(
+        "Anthropic",
+        r"input length and `max_tokens` exceed context limit: \d",
+        "https://github.com/strands-agents/sdk-python/pull/1078",
+    ),
+    _form(
+        "Gemini, Vertex AI",
+        r"(?:Unable to submit request because )?the input token count (?:\(\d{1,12}\) |is \d{1,12} but )"
+        r"(?:exceeds the maximum number of tokens allowed|model only supports up to \d)",
+        "https://github.com/google-gemini/gemini-cli/issues/6678",
+    ),
+    _form(
+        "Bedrock",
+        r"Input is too long for (?:the )?requested model",
+        "https://github.com/aws-samples/bedrock-chat/issues/95",
+    ),
+    _form(
+        "Bedrock (Titan, Mistral)",
+        r"Too many input tokens\. Max input tokens: \d",
+        _LITELLM_LIST,
+    ),
+    _form(
+        "Mistral",
+        r"Prompt contains \d{1,12} tokens(?: and \d{1,12} draft tokens)?, too large for model with \d",
+        "https://docs.mistral.ai/resources/known-limitations",
+    ),
+    _form(
+        "llama.cpp",
+        r"(?:the )?request (?:\(\d{1,12} tokens\) )?exceeds the available context size|Context size has been exceeded",
+        "https://github.com/ggml-org/llama.cpp/pull/15780, https://github.com/ggml-org/llama.cpp/issues/19774",
+    ),
+    _form(
+        "llama-cpp-python",
+        r"Requested tokens (?:\(\d{1,12}\) )?exceed context window of \d",
+        "https://github.com/abetlen/llama-cpp-python/issues/416",
+    ),
+    _form(
+        "SGLang, Together AI",
+        r"The input \(\d{1,12} tokens\) is longer than the model's context length",
+        "https://github.com/QwenLM/Qwen3/issues/1321",
+    ),
+    _form(
+        "SGLang",
+        r"Input length \(\d{1,12} tokens\) exceeds the maximum allowed length",
+        "https://github.com/sgl-project/sglang/issues/4048",
+    ),
+    _form(
+        "SGLang, LiteLLM",
+        r"Requested token count exceeds the model's maximum context length",
+        _LITELLM_LIST,
+    ),
+    _form(
+        "Text Generation Inference, Together AI, SageMaker",
+        r"Input validation error: `inputs` (?:tokens \+ `max_new_tokens` must be <= \d|must have less than \d)",
+        "https://github.com/huggingface/text-generation-inference/issues/628",
+    ),
+    _form(
+        "xAI",
+        r"This model's maximum prompt length is \d",
+        "https://github.com/cline/cline/issues/3120",
+    ),
+    _form(
+        "Cohere",
+        r"too many tokens: total number of tokens (?:in the prompt|\(prompt and prediction\)) (?:cannot |)exceed",
+        "https://docs.cohere.com/reference/errors, https://github.com/cohere-ai/sandbox-topically/issues/4",
+    ),
+    _form(
+        "Fireworks, Ollama",
+        r"The prompt is too long: \d{1,12}, model maximum context length: \d",
+        "reports of users that quote it; no document of the providers has it",
+    ),
+    _form(
+        "Ollama",
+        r"prompt too long; exceeded (?:max )?context length|the input length exceeds the context length",
+        "https://github.com/dyad-sh/dyad/issues/3498",
+    ),
+    _form(
+        "LM Studio",
+        r"The number of tokens to keep from the initial prompt is greater than the context length",
+        _OVERFLOW_LIST,
+    ),
+    _form(
+        "DashScope (Qwen)",
+        r"Range of input length should be \[",
+        "https://github.com/QwenLM/qwen-code/issues/98",
+    ),
+    _form(
+        "Moonshot (Kimi)",
+        r"Your request exceeded model token limit",
+        _OVERFLOW_LIST,
+    ),
+    _form(
+        "MiniMax",
+        r"context window exceeds limit",
+        "https://github.com/MiniMax-AI/MiniMax-M2/issues/119",
+    ),
+    _form(
+        "GitHub Copilot",
+        r"prompt token count of \d{1,12} exceeds the limit of \d",
+        "https://github.com/microsoft/vscode/issues/289219",
+    ),
+    _form(
+        "litellm",
+        r"(?:litellm\.)?ContextWindowExceededError: ",
+        "https://docs.litellm.ai/docs/exception_mapping",
+    ),
+)
+
+
+def is_context_refusal(status: int, said: Refusal) -> bool:
+    """Whether an upstream that answers with this status, and says this, refuses the request as too large for the
+    model's context window."""
+    if status not in _STATUSES:
+        return False
+    names = {name for name in (_name(said.code), _name(said.type)) if name}
+    if not _OTHER_NAMES.isdisjoint(names):
+        return False
+    return not names.isdisjoint(_NAMES) or any(_opens(text) for text in (said.message, *said.causes))
+
+
+def _name(value: object) -> str:
+    return value.lower() if isinstance(value, str) and len(value) <= _MOST_NAME_CHARS else ""
+
+
+def _opens(message: str) -> bool:
+    text = message[:_MOST_CHARS].strip()
+    if any(form.opening.match(text) for form in FORMS):
+        return True
+    for prefix in _PREFIXES:
+        found = prefix.match(text)
+        if found is not None:
+            text = text[found.end() :]
+    return any(form.opening.match(text) for form in FORMS)
