@@ -23,6 +23,7 @@ from proxy.engine.exchange import Exchange, ExchangeOutcome, Planned
 from proxy.engine.further_calls import PanelService
 from proxy.engine.headers import for_upstream, get
 from proxy.engine.intake import Intake
+from proxy.engine.oversized import Oversized
 from proxy.engine.panel_answers import PanelCalls
 from proxy.engine.passthrough import Raw
 from proxy.engine.ports import Composed, Composing, Follower, Ports
@@ -152,6 +153,7 @@ class ChatRequests:
     async def _forward(self, exchange: Exchange, chat: "_Chat", outgoing: Outgoing, attempts: Attempts) -> None:
         """Send the plan, or what takes its place, until an answer is passed on. Raises ProxyError."""
         relay = AnswerRelay(exchange, chat.client, self._ports.planner, self._conclusion, self._panels(exchange, chat))
+        oversized = Oversized(exchange, chat.client, self._conclusion, partial(self._outgoing, exchange, chat))
         while True:
             deployment, plan = attempts.deployment, outgoing.plan
             call = chat.call(exchange, deployment, outgoing, () if outgoing.is_original else plan.headers)
@@ -165,6 +167,12 @@ class ChatRequests:
                     relay.on_accepted = partial(self._blame, outgoing.blamed, plan, deployment)
                     if OurEdit.LAYOUT in relay.refused:
                         self._give_up_layout(exchange, plan, outgoing.blamed)
+                case AttemptResult.TOO_LARGE:
+                    smaller = await oversized.smaller(outgoing)
+                    if smaller is None:
+                        return
+                    relay.on_accepted = None
+                    outgoing = smaller
                 case AttemptResult.FAILED if await attempts.pause():
                     # Another deployment has another cache, and perhaps another model.
                     relay.on_accepted = None

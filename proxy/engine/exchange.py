@@ -17,6 +17,7 @@ from proxy.core.account.paths import Path, read_path
 from proxy.core.modes import Mode
 from proxy.core.reasons import Reason
 from proxy.core.request.demand import Demand
+from proxy.core.response.context_refusal import ContextRefusalOutcome
 from proxy.core.response.stream import Outcome
 from proxy.core.response.usage import Usage
 from proxy.core.window.fitted import Fitted
@@ -119,11 +120,18 @@ class AnswerRecord:
     panels. ``outcome`` is of the first call, which alone is what the plan is about."""
     panel_calls: Counter[str] = field(default_factory=Counter)
     """Calls of the proxy's own tool by what became of them (``PanelCallOutcome``)."""
+    context_refusals: Counter[ContextRefusalOutcome] = field(default_factory=Counter)
+    """How often the upstream refused the request as too large for the context window, by what became of it."""
 
     @property
     def is_accepted(self) -> bool:
         """The upstream took the request (2xx) and began to answer."""
         return self.first_byte_s is not None and 200 <= self.status < 300
+
+    @property
+    def is_over_budget(self) -> bool:
+        """The client gets what its capability profile has for requests that are too large."""
+        return any(self.context_refusals[one] for one in (ContextRefusalOutcome.EMPTY, ContextRefusalOutcome.ERROR))
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,6 +15,8 @@ _MOST_S = 2.0
 # The statuses of errors whose words decide what becomes of the request: an account without money, a member that the
 # upstream does not know.
 _TELLING = frozenset({400, 402, 403, 422, 429})
+# Those by which an upstream may say besides that a request is too large.
+_ON_SIZE = frozenset({413, 500})
 
 
 class ReadAhead:
@@ -72,9 +74,11 @@ class ReadAhead:
             self._is_over, self._failure = True, error
 
 
-async def with_refusal_read(answer: Answer) -> tuple[Answer, Refusal]:
-    """The answer, and what it says where that decides about the request. Compressed bytes are not looked into."""
-    if answer.status not in _TELLING or get(answer.headers, "content-encoding") not in (None, "", "identity"):
+async def with_refusal_read(answer: Answer, *, reads_size: bool = False) -> tuple[Answer, Refusal]:
+    """The answer, and what it says where that decides about the request. Compressed bytes are not looked into.
+    ``reads_size``: it matters whether the request is too large."""
+    is_telling = answer.status in _TELLING or (reads_size and answer.status in _ON_SIZE)
+    if not is_telling or get(answer.headers, "content-encoding") not in (None, "", "identity"):
         return answer, NO_WORDS
     ahead = ReadAhead(answer)
     return ahead, refusal_in(await ahead.read())

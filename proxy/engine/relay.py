@@ -1,14 +1,16 @@
 """From the upstream to the client: one attempt to have a call answered, and its answer passed on as it arrives."""
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from enum import Enum, auto
 
 from proxy.core.money.cancelling import runs_on
 from proxy.core.resilience.retry import Failure, is_quota
 from proxy.core.response.body_fold import MAX_BODY_BYTES, BodyFold, RawFold
-from proxy.core.response.refusal import NO_WORDS, Refusal
+from proxy.core.response.context_refusal import ContextRefusalOutcome, is_context_refusal
+from proxy.core.response.refusal import NO_WORDS, Refusal, refusal_of_object
 from proxy.core.response.stream import Fold, Outcome, StreamFold
+from proxy.engine.access_log import shown
 from proxy.engine.client import Client, ClientDisconnected
 from proxy.engine.conclusion import Conclusion
 from proxy.engine.error_shape import is_bare, shaped
@@ -41,6 +43,9 @@ class AttemptResult(Enum):
     """A 4xx that an edit of ours may have caused, or an empty stream."""
     FAILED = auto()
     """Another attempt follows."""
+    TOO_LARGE = auto()
+    """The upstream refuses the request as too large for the context window, and the exchange has a profile that says
+    what becomes of it."""
 
 
 class _Hold:
@@ -148,36 +153,81 @@ class AnswerRelay:
                 if not 200 <= answer.status <= 599:
                     raise UpstreamUnavailable(f"the upstream answered with status {answer.status}, which is none")
                 exchange.answer.status = answer.status
-                answer, said = await with_refusal_read(answer)
-                has_no_quota = is_quota(answer.status, said.code, said.type, message=said.message)
-                if not has_no_quota and (refused := suspects.in_refusal(answer.status, said)):
-                    attempts.refused()
-                    return self._refused(refused, said)
-                failure = Failure("quota") if has_no_quota else failure_answered(answer.status, answer.headers)
-                if failure is not None and attempts.failed(failure):
-                    return self._nothing()
+                answer, said = await with_refusal_read(answer, reads_size=self._reads_size(attempts))
+                found = self._instead(answer, said, attempts, suspects)
+                if found is not None:
+                    return found
                 answer = self._over(answer, upstream, call, attempts)
                 told = await shaped(answer) if exchange.arrival.is_chat and is_bare(answer) else answer
-                return await self._pass_on(told, attempts, may_refuse=OurEdit.LAYOUT in suspects)
+                result = await self._pass_on(told, attempts, may_refuse=OurEdit.LAYOUT in suspects)
+                if result is AttemptResult.DONE:
+                    self._count_passed(answer.status, said)
+                else:
+                    exchange.answer.outcome, exchange.answer.error_code = Outcome(), ""
+                return result
             finally:
                 await answer.aclose()
         except ProxyError as error:
-            # Seen from the upstream's side an upload that the client broke off is a broken connection.
-            failure = failure_of(error) if self._client.failure is None else None
-            if exchange.answer.is_accepted and not self._client.is_started:
-                self._lose_answer()
-            if isinstance(error, UpstreamRejected) and (failure is None or failure.kind != "quota"):
-                said = refusal_of(error)
-                if refused := suspects.in_refusal(error.status, said):
-                    attempts.refused()
-                    return self._refused(refused, said)
-            if failure is not None and not self._client.is_started and attempts.failed(failure):
-                return self._nothing()
-            if attempts.is_spent:
-                error.headers.update([_NOT_AGAIN])
-            raise
+            result_of_error = self._failed(error, attempts, suspects)
+            if result_of_error is None:
+                raise
+            return result_of_error
         finally:
             attempts.abandoned()
+
+    def _instead(self, answer: Answer, said: Refusal, attempts: Attempts, suspects: OurEdit) -> AttemptResult | None:
+        """What takes the place of an answer that is not passed on; None: it is."""
+        if (found := self._too_large(answer.status, said, attempts)) is not None:
+            return found
+        has_no_quota = is_quota(answer.status, said.code, said.type, message=said.message)
+        if not has_no_quota and (refused := suspects.in_refusal(answer.status, said)):
+            attempts.refused()
+            return self._refused(refused, said)
+        failure = Failure("quota") if has_no_quota else failure_answered(answer.status, answer.headers)
+        return self._nothing() if failure is not None and attempts.failed(failure) else None
+
+    def _failed(self, error: ProxyError, attempts: Attempts, suspects: OurEdit) -> AttemptResult | None:
+        """What follows an error of the upstream's; None: the client is told."""
+        # Seen from the upstream's side an upload that the client broke off is a broken connection.
+        failure = failure_of(error) if self._client.failure is None else None
+        said = refusal_of(error) if isinstance(error, UpstreamRejected) else NO_WORDS
+        if (found := self._too_large(error.status, said, attempts)) is not None:
+            return found
+        if self._exchange.answer.is_accepted and not self._client.is_started:
+            self._lose_answer()
+        may_be_ours = isinstance(error, UpstreamRejected) and (failure is None or failure.kind != "quota")
+        if may_be_ours and (refused := suspects.in_refusal(error.status, said)):
+            attempts.refused()
+            return self._refused(refused, said)
+        if failure is not None and not self._client.is_started and attempts.failed(failure):
+            return self._nothing()
+        self._count_passed(error.status, said)
+        if attempts.is_spent:
+            error.headers.update([_NOT_AGAIN])
+        return None
+
+    def _reads_size(self, attempts: Attempts) -> bool:
+        """Whether anything follows a request that is too large."""
+        return self._exchange.window is not None or attempts.has_wider
+
+    def _too_large(self, status: int, said: Refusal, attempts: Attempts) -> AttemptResult | None:
+        """What follows where the upstream refuses the request as too large for the context window; None: nothing, or it
+        refuses it for something else. A model with a wider window loses nothing of the request: it comes first."""
+        exchange = self._exchange
+        if not self._reads_size(attempts) or self._client.is_started or not is_context_refusal(status, said):
+            return None
+        if attempts.widened():
+            note_context_refusal(exchange, ContextRefusalOutcome.WIDER)
+            return self._nothing()
+        if exchange.window is None:
+            return None
+        attempts.refused()
+        self._nothing()
+        return AttemptResult.TOO_LARGE
+
+    def _count_passed(self, status: int, said: Refusal) -> None:
+        if is_context_refusal(status, said):
+            note_context_refusal(self._exchange, ContextRefusalOutcome.PASSED)
 
     def _over(self, answer: Answer, upstream: Upstream, call: Call, attempts: Attempts) -> Answer:
         """The answer without calls of panels."""
@@ -224,7 +274,9 @@ class AnswerRelay:
             # Behind the last event may stand the beginning of another, whose end nobody waits for.
             rest = b"" if last.is_done else fold.close()
             if hold is not None:
-                if not hold.is_whole and _is_void(self._outcome(fold)):
+                if not hold.is_whole and (found := self._too_large(*_told(self._outcome(fold)), attempts)) is not None:
+                    return found
+                if may_refuse and not hold.is_whole and _is_void(self._outcome(fold)):
                     exchange.answer.first_byte_s = None
                     attempts.refused()
                     return self._refused(OurEdit.LAYOUT)
@@ -245,7 +297,7 @@ class AnswerRelay:
     def _hold(self, answer: Answer, fold: Fold, attempts: Attempts, *, may_refuse: bool) -> _Hold | None:
         until_s = self._exchange.elapsed_s() + _HOLD_S
         if isinstance(fold, StreamFold):
-            return _Hold(until_s, is_whole=False) if may_refuse else None
+            return _Hold(until_s, is_whole=False) if may_refuse or self._reads_size(attempts) else None
         is_json = "json" in content_type(answer.headers)
         # A further call may fail, too.
         may_fail = attempts.may_follow or self._panels is not None
@@ -330,6 +382,8 @@ def own_headers(exchange: Exchange) -> Headers:
         headers.append(("x-stratiform-edits", ", ".join(plan.edits)))
     if exchange.prompts:
         headers.append(("x-stratiform-prompts", exchange.prompts))
+    if exchange.answer.is_over_budget:
+        headers.append(("x-stratiform-outcome", "over_budget"))
     held = exchange.reservation
     if held is None:
         return headers
@@ -342,6 +396,34 @@ def _decision(exchange: Exchange) -> Headers:
         return []
     value = f"{exchange.deployment.name}; by={exchange.requested.decided_by}"
     return [("x-stratiform-deployment", value)] if is_safe(value) else []
+
+
+def note_context_refusal(
+    exchange: Exchange, outcome: ContextRefusalOutcome, sizes: Mapping[str, int] | None = None
+) -> None:
+    """Count a refusal for the context window, and log what was sent by its size alone: ``sizes`` are tokens of the
+    request's components."""
+    exchange.answer.context_refusals[outcome] += 1
+    if not _log.isEnabledFor(logging.INFO):
+        return
+    profile = shown(exchange.window.name) if exchange.window is not None else "none"
+    shown_sizes = " ".join(f"{name}_tokens={count}" for name, count in (sizes or _sizes(exchange)).items())
+    _log.info(
+        "exchange %s: refused as too large for the context window: profile=%s outcome=%s attempt=%d in_bytes=%d %s",
+        exchange.arrival.id, profile, outcome, exchange.attempts, exchange.arrival.size, shown_sizes,
+    )  # fmt: skip
+
+
+def _sizes(exchange: Exchange) -> Mapping[str, int]:
+    return exchange.fitted.sizes if exchange.fitted is not None else {}
+
+
+def _told(outcome: Outcome) -> tuple[int, Refusal]:
+    """What a stream says in whose first event stands an error, with the status that others say it with."""
+    if outcome.error is None or outcome.saw_content:
+        return 0, NO_WORDS
+    code = outcome.error.get("code")
+    return code if type(code) is int else 400, refusal_of_object({"error": dict(outcome.error)})
 
 
 def _is_void(outcome: Outcome) -> bool:

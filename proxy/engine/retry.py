@@ -37,8 +37,8 @@ class Attempts:
     """
 
     __slots__ = (
-        "_breakers", "_call", "_counted", "_elapsed_s", "_index", "_is_open", "_missed", "_on_failure", "_options",
-        "_policy", "_tries", "_wait_s", "deployment", "is_spent",
+        "_asked", "_breakers", "_call", "_counted", "_elapsed_s", "_index", "_is_open", "_key", "_missed",
+        "_on_failure", "_options", "_policy", "_tries", "_wait_s", "_wider", "deployment", "is_spent",
     )  # fmt: skip
 
     def __init__(
@@ -67,6 +67,9 @@ class Attempts:
         self._on_failure = on_failure
         self._is_open = False
         self._call = ORDINARY
+        self._key = key
+        self._wider: list[tuple[int, Deployment]] = []
+        self._asked: set[str] = set()
         self._counted: set[int] = set()
         self._wait_s = 0.0
         self.is_spent = False
@@ -74,10 +77,22 @@ class Attempts:
         self._index = self._first()
         self.deployment = self._options[self._index][1]
 
+    def add_wider(self, levels: Levels) -> None:
+        """Deployments that are asked, one level after the other, where the context window of another is too small, and
+        in no other case."""
+        first = 1 + max(level for level, _ in self._options)
+        self._wider = [(first + level, d) for level, group in enumerate(levels) for d in ordered(group, self._key)]
+
+    @property
+    def has_wider(self) -> bool:
+        """Whether there is any such deployment."""
+        return bool(self._wider)
+
     @property
     def others(self) -> tuple[Deployment, ...]:
         """Who may serve the exchange instead."""
-        return tuple(d for i, (_, d) in enumerate(self._options) if i != self._index)
+        own = (d for i, (_, d) in enumerate(self._options) if i != self._index)
+        return (*own, *(d for _, d in self._wider))
 
     @property
     def may_follow(self) -> bool:
@@ -94,6 +109,7 @@ class Attempts:
             self._index, self._wait_s = self._first(), 0.0
             return False
         self._tries[self._index] += 1
+        self._asked.add(self.deployment.id)
         self._is_open, self._call = True, call
         return True
 
@@ -120,6 +136,21 @@ class Attempts:
         """The upstream works and will not have the layout: the client's own request takes this attempt's place."""
         self._report(is_failure=False)
         self._tries[self._index] -= 1
+
+    def widened(self) -> bool:
+        """The upstream works, and the request is too large for its model; says whether a model with a wider window
+        follows: then ``pause`` comes next. Those before it are not asked again."""
+        self._report(is_failure=False)
+        level = self._options[self._index][0]
+        fresh = [(at, d) for at, d in self._wider if at > level and d.id not in self._asked]
+        found = next((at for at, d in fresh if self._breakers.admits(d)), None)
+        if found is None:
+            return False
+        self._options = [(at, d) for at, d in fresh if at >= found]
+        self._tries = [0] * len(self._options)
+        self._missed, self._counted = set(), set()
+        self._index, self._wait_s = self._first(), 0.0
+        return True
 
     def abandoned(self) -> None:
         """Nobody waits for the attempt any more. After any other ending of it this changes nothing."""

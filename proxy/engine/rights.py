@@ -113,6 +113,14 @@ def permitted(levels: Levels, principal: Principal, exchange: Exchange, reach: R
     return [level for level in levels if level]
 
 
+def usable(levels: Levels, principal: Principal) -> Levels:
+    """Of deployments that stand in for others, those that a key may use by their own names."""
+    if allows_all(principal.models):
+        return levels
+    found = [[d for d in level if allows(principal.models, _names(d))] for level in levels]
+    return [level for level in found if level]
+
+
 def refuse_unpriced(exchange: Exchange, reach: Reach, further: Further) -> None:
     """Raises Forbidden for a request whose price cannot be known where a limit holds for it."""
     if exchange.reservation is None or not exchange.reservation.is_limited or reach.is_listing:

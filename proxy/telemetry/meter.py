@@ -28,7 +28,7 @@ from proxy.core.response.usage import Usage, summed
 from proxy.deployments.price_map import price_for
 from proxy.engine.exchange import Exchange, ExchangeOutcome, Settlement
 from proxy.ports import Deployment
-from proxy.telemetry.metrics import Metrics, mode_label
+from proxy.telemetry.metrics import NO_PROFILE, Metrics, mode_label
 
 NONE = "none"
 """The label where an exchange never got so far as to have a model, a team or a transport."""
@@ -101,6 +101,8 @@ class Meter:
         self._count_plan(exchange)
         for outcome, calls in exchange.answer.panel_calls.items():
             self._metrics.panel_calls(outcome, calls)
+        for refusal, count in exchange.answer.context_refusals.items():
+            self._metrics.context_refused(exchange.window.name if exchange.window else NO_PROFILE, refusal, count)
 
     def _priced(self, exchange: Exchange) -> Settlement:
         """What the exchange used and cost beside what was lost."""

@@ -21,6 +21,7 @@ from proxy.core.money.prices import Cost
 from proxy.core.planner.analysis import UNMARKED
 from proxy.core.reasons import Edit, Reason
 from proxy.core.resilience.retry import Kind
+from proxy.core.response.context_refusal import ContextRefusalOutcome
 from proxy.core.response.miss_diagnostics import UNTOLD
 from proxy.core.response.panel_calls import PanelCallOutcome
 from proxy.core.response.usage import Usage
@@ -40,6 +41,8 @@ ERROR_KINDS = (
 """How an upstream call can fail."""
 RETRIED_KINDS = get_args(Kind)
 """Those after which another attempt may follow."""
+NO_PROFILE = "none"
+"""The label of requests that are fitted to no budget."""
 _BREAKER_STATES = {"closed": 0, "half-open": 1, "open": 2}
 _KINDS = ("read", "write", "uncached", "output")
 _TIERS = ("L0", "L1", "L2", "L3", "active")
@@ -168,6 +171,10 @@ class Metrics:
         self._panel_calls = self._counter(
             "panel_calls_total", "Calls of the tool that shows a panel, by what became of them.", "outcome"
         )
+        self._context_refusals = self._counter(
+            "context_refusals_total", "Requests that an upstream refused as too large for the context window.",
+            "profile", "outcome",
+        )  # fmt: skip
         self._panels = self._counter(
             "panels_total", "Live panels shown, by kind; same or new: as in the request before.", "kind", "state"
         )
@@ -273,6 +280,8 @@ class Metrics:
             self._panel_calls(outcome.value)
         for edit in Edit:
             self._edited(edit.value)
+        for refusal in ContextRefusalOutcome:
+            self._context_refusals(NO_PROFILE, refusal.value)
         kinds = len(_KINDS) + len(ERROR_KINDS) + len(RETRIED_KINDS) + len(Deviation)
         series = len(deployments) * (kinds + 1 + 7 * len(teams))
         if series > _EXPECTED_SERIES:
@@ -362,6 +371,10 @@ class Metrics:
     def panel_calls(self, outcome: str, count: int) -> None:
         """So many calls of the proxy's own tool ended so (``PanelCallOutcome``)."""
         self._panel_calls(outcome).inc(count)
+
+    def context_refused(self, profile: str, outcome: str, count: int) -> None:
+        """So many requests with a profile were refused as too large (``ContextRefusalOutcome``)."""
+        self._context_refusals(profile, outcome).inc(count)
 
     def panels(self, kind: str, state: str, count: int) -> None:
         """So many panels of a kind were shown, whose content is ``new``, or the ``same`` as in the request before.

@@ -164,14 +164,19 @@ def _refused_by_litellm(chain: tuple[BaseException, ...], secrets: Iterable[str]
             strip_secrets(_DECORATION.sub("", message).strip(), secrets),
             status=status,
             error_type=_text(said.get("type"), secrets) or _type(status),
-            code="unsupported_parameter" if _unsupported(chain) else _text(said.get("code"), secrets),
+            code=_code(chain, said, secrets),
             param=_text(said.get("param"), secrets),
         )
     return UpstreamError(f"litellm could not carry out the call ({type(chain[-1]).__name__})")
 
 
-def _unsupported(chain: tuple[BaseException, ...]) -> bool:
-    return any(type(cause).__name__ == "UnsupportedParamsError" for cause in chain)
+def _code(chain: tuple[BaseException, ...], said: Mapping[str, Any], secrets: Iterable[str]) -> str | None:
+    """The provider's code, or OpenAI's for what litellm's class says."""
+    classes = {type(cause).__name__ for cause in chain}
+    if "UnsupportedParamsError" in classes:
+        return "unsupported_parameter"
+    code = _text(said.get("code"), secrets)
+    return "context_length_exceeded" if code is None and "ContextWindowExceededError" in classes else code
 
 
 def _type(status: int) -> str:

@@ -6,12 +6,18 @@ from collections.abc import AsyncIterator, Callable, Sequence
 import orjson
 
 from proxy.clock import ManualClock
+from proxy.core.request.parsed_body import ParsedBody
 from proxy.core.resilience.retry import RetryPolicy
+from proxy.core.response.usage import Usage
+from proxy.core.window.fitted import Fitted
+from proxy.core.window.parts import WindowParts
+from proxy.core.window.profile import CapabilityProfile
 from proxy.engine import Breakers, Engine, Limits, Ports, RequestRules
 from proxy.engine.exchange import Exchange
+from proxy.engine.ports import Composed, Composing
 from proxy.engine.retry import ONE_TRY
-from proxy.errors import PayloadTooLarge, ProxyError, error_body
-from proxy.ports import Answer, Call, Headers, Plan, Planner, PlanRequest, Transport, Upstream
+from proxy.errors import ContextTooLong, PayloadTooLarge, ProxyError, error_body
+from proxy.ports import Answer, Call, Deployment, Headers, Plan, Planner, PlanRequest, Transport, Upstream
 from proxy.testing import Ledger, ModelList, OpenDoor, PassthroughPlanner, make_deployment
 
 JSON: Headers = [("content-type", "application/json")]
@@ -142,6 +148,47 @@ class ScriptedUpstream:
         self.is_closed = True
 
 
+class Profiled:
+    """Composes nothing, and gives every request a capability profile."""
+
+    def __init__(self, window: CapabilityProfile) -> None:
+        self.window = window
+
+    async def composed(self, request: Composing) -> Composed:
+        return Composed(profile=self.window)
+
+
+class Shrinking:
+    """Fits a request by sending others, in order, wherever less than the whole budget is allowed: None for the same
+    again. ``scales`` are the budgets that were asked for."""
+
+    def __init__(self, *bodies: bytes | ContextTooLong | None) -> None:
+        self.bodies = list(bodies)
+        self.scales: list[float] = []
+
+    async def fitted(
+        self,
+        parsed: ParsedBody,
+        profile: CapabilityProfile,
+        parts: WindowParts | None,
+        deployment: Deployment,
+        *,
+        extra_tokens: int = 0,
+        scale: float = 1.0,
+        scope: str = "",
+    ) -> Fitted:
+        if scale == 1.0:
+            return Fitted(parsed.body, sizes={"conversation": len(parsed.body)})
+        self.scales.append(scale)
+        body = self.bodies.pop(0)
+        if isinstance(body, ContextTooLong):
+            raise body
+        return Fitted(parsed.body if body is None else body)
+
+    def settled(self, deployment: Deployment, fitted: Fitted, usage: Usage | None, *, scope: str = "") -> None:
+        """Nothing is learnt."""
+
+
 class Bench:
     """An engine over a scripted upstream, and everything it talks to."""
 
@@ -154,11 +201,14 @@ class Bench:
         trust_time_header: bool = False,
         retries: RetryPolicy = ONE_TRY,
         breakers: Breakers | None = None,
+        window: CapabilityProfile | None = None,
+        smaller: Sequence[bytes | ContextTooLong | None] = (),
     ) -> None:
         self.upstream = ScriptedUpstream(*scripts)
         self.planner = planner or PassthroughPlanner()
         self.door = OpenDoor()
         self.ledger = Ledger()
+        self.windows = Shrinking(*smaller)
         upstream: Upstream = self.upstream
         self.engine = Engine(
             Ports(
@@ -168,6 +218,8 @@ class Bench:
                 admission=self.door,
                 meter=self.ledger,
                 clock=ManualClock(1000.0),
+                composer=Profiled(window) if window is not None else None,
+                windows=self.windows,
             ),
             RequestRules(limits=limits or Limits(), retries=retries, trust_time_header=trust_time_header),
             breakers=breakers,

@@ -10,8 +10,10 @@ from proxy.core.planner.plan import Plan
 from proxy.core.providers import ANTHROPIC
 from proxy.core.reasons import Reason
 from proxy.core.request.demand import Demand
+from proxy.core.response.context_refusal import ContextRefusalOutcome
 from proxy.core.response.stream import Outcome
 from proxy.core.response.usage import Usage
+from proxy.core.window.profile import Capability, CapabilityProfile
 from proxy.engine.exchange import ExchangeOutcome
 from proxy.ports import Call, Deployment, Principal, Transport
 from proxy.telemetry.meter import Meter, error_kind, savings
@@ -124,6 +126,20 @@ def test_further_calls_are_each_priced_and_the_plan_is_held_against_the_first_al
     assert value(metrics, "prediction_error_tokens_sum", side="over") == 0
     assert value(metrics, "panel_calls_total", outcome="answered") == 2
     assert value(metrics, "panel_calls_total", outcome="failed") == 0
+
+
+def test_refusals_for_the_context_window_are_counted_by_profile_and_outcome(metrics, settle):
+    one = exchange()
+    one.window = CapabilityProfile("mine", Capability.CHAT)
+    one.answer.context_refusals.update({ContextRefusalOutcome.RETRIED: 2, ContextRefusalOutcome.ERROR: 1})
+    settle(one)
+    other = exchange()
+    other.answer.context_refusals[ContextRefusalOutcome.PASSED] += 1
+    settle(other)
+    assert value(metrics, "context_refusals_total", profile="mine", outcome="retried") == 2
+    assert value(metrics, "context_refusals_total", profile="mine", outcome="error") == 1
+    assert value(metrics, "context_refusals_total", profile="none", outcome="passed") == 1
+    assert value(metrics, "context_refusals_total", profile="none", outcome="empty") == 0
 
 
 def test_lost_answers_are_billed_with_their_further_calls(metrics):

@@ -186,7 +186,7 @@ def test_no_label_tells_clients_apart(metrics):
     allowed = {
         "model", "mode", "status", "transport", "kind", "team", "basis", "tier", "source", "target", "reason",
         "side", "plugin", "hook", "version", "deployment", "cause", "arm", "outcome", "operation", "unit", "bound",
-        "segment", "assembly", "edit", "state", "prompt",
+        "segment", "assembly", "edit", "state", "prompt", "profile",
     }  # fmt: skip
     assert declared == allowed
     assert names <= allowed | {"le"}

@@ -265,6 +265,13 @@ class UnsupportedParamsError(Exception):
     message = "litellm.UnsupportedParamsError: claude does not support parameters: ['seed']"
 
 
+class ContextWindowExceededError(Exception):
+    """As litellm's, without an answer of a provider."""
+
+    status_code = 400
+    message = "litellm.ContextWindowExceededError: the words of a provider"
+
+
 class APIConnectionError(Exception):
     """As litellm's: the class for what it does not know; its message ends in a traceback."""
 
@@ -277,6 +284,12 @@ def test_a_refusal_of_litellms_own_keeps_its_words_without_its_name() -> None:
     assert isinstance(error, UpstreamRejected)
     assert (error.status, error.code) == (400, "unsupported_parameter")
     assert error.message == "claude does not support parameters: ['seed']"
+
+
+def test_a_refusal_that_litellm_knows_to_be_for_the_context_window_has_openais_code() -> None:
+    error = as_error(ContextWindowExceededError())
+    assert isinstance(error, UpstreamRejected)
+    assert (error.status, error.code, error.message) == (400, "context_length_exceeded", "the words of a provider")
 
 
 def test_the_traceback_of_a_surprise_is_not_shown() -> None:

@@ -1,0 +1,81 @@
+"""What becomes of a request that the upstream refuses as too large for the context window, by its capability profile.
+
+Nothing of any answer has reached the client. All attempts share one reservation, and none that was refused is billed.
+"""
+
+from collections.abc import Awaitable, Callable
+
+from proxy.core.response.context_refusal import ContextRefusalOutcome
+from proxy.core.response.empty_completion import EmptyCompletion
+from proxy.core.window.profile import OverBudget
+from proxy.engine.client import Client
+from proxy.engine.conclusion import Conclusion
+from proxy.engine.exchange import Exchange, ExchangeOutcome
+from proxy.engine.relay import note_context_refusal, own_headers
+from proxy.engine.retry_body import Outgoing
+from proxy.errors import ContextTooLong, UpstreamRejected
+
+Resize = Callable[[float], Awaitable[Outgoing]]
+"""Fits the request to that share of its budget, and plans it. Raises ContextTooLong."""
+
+_SCALES = (0.75, 0.5)
+
+
+class Oversized:
+    """The refusals of one exchange."""
+
+    __slots__ = ("_client", "_conclusion", "_exchange", "_resize", "_scales")
+
+    def __init__(self, exchange: Exchange, client: Client, conclusion: Conclusion, resize: Resize) -> None:
+        self._exchange = exchange
+        self._client = client
+        self._conclusion = conclusion
+        self._resize = resize
+        self._scales = list(_SCALES)
+
+    async def smaller(self, refused: Outgoing) -> Outgoing | None:
+        """What is sent in place of what was refused; None: the client has its answer. Raises UpstreamRejected."""
+        exchange, profile = self._exchange, self._exchange.window
+        assert profile is not None
+        sizes = exchange.fitted.sizes if exchange.fitted is not None else {}
+        if profile.over_budget is OverBudget.EMPTY:
+            note_context_refusal(exchange, ContextRefusalOutcome.EMPTY, sizes)
+            await self._answer_empty()
+            return None
+        if profile.over_budget is OverBudget.RETRY and (outgoing := await self._next(refused)) is not None:
+            note_context_refusal(exchange, ContextRefusalOutcome.RETRIED, sizes)
+            return outgoing
+        note_context_refusal(exchange, ContextRefusalOutcome.ERROR, sizes)
+        raise UpstreamRejected(
+            "the upstream refuses the request as too large for the model's context window: send fewer or shorter"
+            " messages, or ask for a shorter answer",
+            status=400,
+            error_type="invalid_request_error",
+            code="context_length_exceeded",
+            param="messages",
+        )
+
+    async def _next(self, refused: Outgoing) -> Outgoing | None:
+        """The next smaller request. One that is as large as the one that was refused would be refused, too."""
+        while self._scales:
+            try:
+                outgoing = await self._resize(self._scales.pop(0))
+            except ContextTooLong:
+                return None
+            if len(outgoing.body) < len(refused.body):
+                return outgoing
+        return None
+
+    async def _answer_empty(self) -> None:
+        """Send an empty completion, in the form in which the client has asked for one."""
+        exchange, client, asked = self._exchange, self._client, self._exchange.requested
+        made = EmptyCompletion(exchange.arrival.id, asked.model, int(exchange.arrival.now), asked.demand.answers)
+        body = made.events(has_usage=asked.wants_usage) if asked.stream else made.body()
+        kind = "text/event-stream" if asked.stream else "application/json"
+        exchange.answer.status = 200
+        exchange.ending = ExchangeOutcome.HUNG_UP if client.has_left else ExchangeOutcome.COMPLETED
+        await self._conclusion.book(exchange)
+        await client.start(200, [("content-type", kind), *own_headers(exchange)])
+        exchange.answer.sent_bytes += len(body)
+        await client.send(body)
+        await client.end()

@@ -1,0 +1,204 @@
+"""Requests that the upstream refuses as too large: what their capability profile makes of them."""
+
+import logging
+from collections.abc import Sequence
+from dataclasses import replace
+
+import orjson
+import pytest
+
+from proxy.core.response.context_refusal import ContextRefusalOutcome
+from proxy.core.window.profile import Capability, CapabilityProfile, OverBudget
+from proxy.engine.exchange import Exchange, ExchangeOutcome
+from proxy.errors import ContextTooLong, UpstreamRejected
+from proxy.testing import RewritingPlanner
+from tests.unit.engine.parts import (
+    BODY,
+    DONE,
+    JSON,
+    ROLE,
+    WORD,
+    Bench,
+    MemoryClient,
+    Script,
+    answers,
+    chat_body,
+    code,
+    ended,
+    event,
+)
+
+EMPTY = CapabilityProfile("mine", Capability.COMPLETION, over_budget=OverBudget.EMPTY)
+RETRY = replace(EMPTY, over_budget=OverBudget.RETRY)
+ERROR = replace(EMPTY, over_budget=OverBudget.ERROR)
+SAID = {"message": "prompt is too long: 5 tokens > 4 maximum, in SECRET", "type": "invalid_request_error"}
+RAISED = UpstreamRejected("prompt is too long: 5 tokens > 4 maximum", status=400, error_type="invalid_request_error")
+
+
+def refusal(status: int = 400) -> Script:
+    """An upstream's refusal in Anthropic's words."""
+    return answers(orjson.dumps({"error": SAID}), status=status, headers=JSON)
+
+
+def streamed(*before: bytes) -> Script:
+    """A refusal as the first event of a stream that is otherwise empty."""
+    return answers(*before, event({"error": SAID}))
+
+
+def refusals(exchange: Exchange) -> dict[str, int]:
+    """What became of refused requests."""
+    return {outcome.value: count for outcome, count in exchange.answer.context_refusals.items()}
+
+
+def long_body(chars: int, **more: object) -> bytes:
+    """A chat request with so long a message."""
+    return chat_body(messages=[{"role": "user", "content": "x" * chars}], **more)
+
+
+@pytest.mark.parametrize("refused", [refusal(), refusal(413), refusal(422), refusal(500), RAISED, streamed()])
+def test_a_profile_may_ask_for_an_empty_completion(refused: Script | UpstreamRejected) -> None:
+    bench = Bench(refused, window=EMPTY)
+    client = bench.chat(MemoryClient(chat_body()))
+    assert (client.status, client.has_ended) == (200, True)
+    assert orjson.loads(client.answer)["choices"][0]["message"]["content"] == ""
+    assert client.answer_headers["content-type"] == "application/json"
+    assert client.answer_headers["x-stratiform-outcome"] == "over_budget"
+    exchange = ended(bench)
+    assert (exchange.ending, exchange.is_billed, exchange.answer.error_code) == (ExchangeOutcome.COMPLETED, False, "")
+    assert refusals(exchange) == {"empty": 1}
+    assert exchange.settlement is not None
+    assert exchange.settlement.usage is None
+    assert len(bench.upstream.calls) == 1
+
+
+@pytest.mark.parametrize("refused", [refusal(), RAISED, streamed(), streamed(ROLE)])
+def test_a_client_that_streams_gets_an_empty_stream(refused: Script | UpstreamRejected) -> None:
+    bench = Bench(refused, window=EMPTY)
+    client = bench.chat(MemoryClient(chat_body(stream=True)))
+    assert client.status == 200
+    assert client.answer_headers["content-type"] == "text/event-stream"
+    assert client.answer.endswith(DONE)
+    assert b"SECRET" not in client.answer
+    assert b"error" not in client.answer
+    assert refusals(ended(bench)) == {"empty": 1}
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_profile_may_ask_for_an_error_in_openais_form(stream: bool) -> None:
+    bench = Bench(refusal(), window=ERROR)
+    client = bench.chat(MemoryClient(chat_body(stream=stream)))
+    error = orjson.loads(client.answer)["error"]
+    assert (client.status, error["code"], error["type"]) == (400, "context_length_exceeded", "invalid_request_error")
+    assert error["param"] == "messages"
+    assert "SECRET" not in error["message"]
+    assert client.answer_headers["x-stratiform-outcome"] == "over_budget"
+    exchange = ended(bench)
+    assert (exchange.ending, exchange.is_billed) == (ExchangeOutcome.REJECTED, False)
+    assert refusals(exchange) == {"error": 1}
+
+
+def test_a_smaller_request_follows_and_a_still_smaller_one() -> None:
+    smaller = [long_body(75), long_body(50)]
+    bench = Bench(refusal(), refusal(), answers(BODY, headers=JSON), window=RETRY, smaller=smaller)
+    client = bench.chat(MemoryClient(long_body(100)))
+    assert (client.status, client.answer) == (200, BODY)
+    assert bench.upstream.bodies == [long_body(100), *smaller]
+    assert bench.windows.scales == [0.75, 0.5]
+    exchange = ended(bench)
+    assert refusals(exchange) == {"retried": 2}
+    assert exchange.attempts == 3
+    assert "x-stratiform-outcome" not in client.answer_headers
+    assert exchange.settlement is not None
+    assert exchange.settlement.usage is not None
+    assert exchange.settlement.usage.prompt == 4
+
+
+@pytest.mark.parametrize("refused", [refusal(), RAISED, streamed(), streamed(ROLE)])
+def test_a_stream_follows_where_the_first_one_was_refused(refused: Script | UpstreamRejected) -> None:
+    bench = Bench(refused, answers(WORD, DONE), window=RETRY, smaller=[long_body(75, stream=True)])
+    client = bench.chat(MemoryClient(long_body(100, stream=True)))
+    assert client.answer == WORD + DONE
+    assert bench.windows.scales == [0.75]
+    exchange = ended(bench)
+    assert (exchange.ending, exchange.answer.error_code) == (ExchangeOutcome.COMPLETED, "")
+    assert bench.planner.events[-1] == "completed"
+
+
+@pytest.mark.parametrize(
+    ("smaller", "calls"),
+    [
+        ([long_body(75), long_body(50)], 3),
+        ([None, None], 1),
+        ([ContextTooLong("no")], 1),
+        ([long_body(200), long_body(50)], 2),
+    ],
+)
+def test_what_is_too_large_at_every_size_is_an_error(
+    smaller: Sequence[bytes | ContextTooLong | None], calls: int
+) -> None:
+    bench = Bench(refusal(), refusal(), refusal(), window=RETRY, smaller=smaller)
+    client = bench.chat(MemoryClient(long_body(100)))
+    assert (client.status, code(client)) == (400, "context_length_exceeded")
+    assert len(bench.upstream.calls) == calls
+    assert refusals(ended(bench))["error"] == 1
+
+
+def test_without_a_profile_the_upstreams_answer_passes_as_it_is() -> None:
+    bench = Bench(refusal())
+    client = bench.chat(MemoryClient(chat_body()))
+    assert (client.status, client.answer) == (400, orjson.dumps({"error": SAID}))
+    assert "x-stratiform-outcome" not in client.answer_headers
+    assert refusals(ended(bench)) == {"passed": 1}
+
+
+def test_another_refusal_passes_whatever_the_profile_says() -> None:
+    other = orjson.dumps({"error": {**SAID, "message": f"temperature is wrong: {SAID['message']}"}})
+    bench = Bench(answers(other, status=400, headers=JSON), window=EMPTY)
+    client = bench.chat(MemoryClient(chat_body()))
+    assert (client.status, client.answer) == (400, other)
+    assert refusals(ended(bench)) == {}
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_an_answer_that_quotes_a_refusal_is_an_answer(stream: bool) -> None:
+    words = str(SAID["message"])
+    choice = {"index": 0, "message": {"role": "assistant", "content": words}, "finish_reason": "stop"}
+    whole = orjson.dumps({"choices": [choice]})
+    said = event({"choices": [{"index": 0, "delta": {"content": words}}]})
+    script = answers(said, DONE) if stream else answers(whole, headers=JSON)
+    bench = Bench(script, window=EMPTY)
+    client = bench.chat(MemoryClient(chat_body(stream=stream)))
+    assert client.answer == (said + DONE if stream else whole)
+    assert refusals(ended(bench)) == {}
+
+
+def test_nothing_follows_once_a_word_has_reached_the_client() -> None:
+    bench = Bench(answers(WORD, event({"error": SAID})), window=EMPTY)
+    client = bench.chat(MemoryClient(chat_body(stream=True)))
+    assert client.answer.startswith(WORD)
+    assert b"SECRET" in client.answer
+    exchange = ended(bench)
+    assert refusals(exchange) == {}
+    assert exchange.is_billed
+
+
+def test_a_layout_is_not_to_blame_for_the_length_of_the_prompt() -> None:
+    bench = Bench(refusal(), planner=RewritingPlanner(), window=EMPTY)
+    client = bench.chat(MemoryClient(chat_body()))
+    assert (client.status, len(bench.upstream.calls)) == (200, 1)
+    assert bench.planner.events == []
+    assert not ended(bench).planned.was_retried
+
+
+def test_a_refusal_is_logged_by_its_size_without_a_word_of_it(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, logger="stratiform")
+    bench = Bench(refusal(), window=replace(EMPTY, name="my profile\n"))
+    bench.chat(MemoryClient(chat_body()))
+    (line,) = [record.getMessage() for record in caplog.records if "refused as too large" in record.getMessage()]
+    assert "profile=my?profile? outcome=empty attempt=1" in line
+    assert f"in_bytes={len(chat_body())} conversation_tokens={len(chat_body())}" in line
+    assert "SECRET" not in caplog.text
+
+
+def test_every_outcome_has_a_name_of_its_own() -> None:
+    assert len({outcome.value for outcome in ContextRefusalOutcome}) == 5
