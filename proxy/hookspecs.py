@@ -1,7 +1,10 @@
 """What a plugin may add. An implementation takes only the arguments that it wants."""
 
+from collections.abc import Callable
+
 import pluggy
 
+from proxy.core.prompts.prompt import Prompt
 from proxy.core.recognition.pieces import Recogniser
 from proxy.core.structured.symbol_index import SymbolIndexer
 
@@ -21,3 +24,12 @@ class Hooks:
     def register_symbol_indexers(self) -> list[SymbolIndexer]:  # type: ignore[empty-body]
         """Makers of symbol blocks for structured context. They must be safe in several threads and linear in the text;
         of several the one with the lowest priority, and then the first name, is asked."""
+
+    @hookspec
+    def register_prompts(self) -> list[Prompt]:  # type: ignore[empty-body]
+        """Prompts of the registry, behind those of files. None may have the id of another prompt."""
+
+    @hookspec
+    def register_fragments(self) -> dict[str, Callable[[], str]]:  # type: ignore[empty-body]
+        """Texts that templates include by these names. Each callable is called whenever the prompts are read, beside
+        the event loop; it must be quick, and give the same text until the code changes."""

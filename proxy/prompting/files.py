@@ -13,6 +13,8 @@ from pathlib import Path
 
 import yaml
 
+from proxy.core.prompts.conditions import checked
+from proxy.core.prompts.failures import ConditionError
 from proxy.core.prompts.position import Position
 from proxy.core.prompts.prompt import ROOTS, Condition, Json, Prompt, Variable
 
@@ -71,7 +73,7 @@ def prompts_in(folder: Path, *, is_shipped: bool = False) -> list[Prompt]:
 
 def markdown_files(folder: Path) -> list[FileState]:
     """The Markdown files of a folder and of the folders in it, by path. README files and what begins with a dot are
-    passed over; links to folders are not followed. Raises PromptFileError where the folder cannot be read, or holds
+    passed over, and links to folders are not followed. Raises PromptFileError where the folder cannot be read, or holds
     too many files."""
     try:
         found = list(_walk(folder, folder, 0))
@@ -93,7 +95,7 @@ def _walk(root: Path, folder: Path, depth: int) -> Iterator[FileState]:
                 inner = list(_walk(root, path, depth + 1))
                 count += len(inner)
                 yield from inner
-            elif path.suffix == ".md" and path.stem.lower() != "readme" and entry.is_file():
+            elif path.suffix == ".md" and path.stem.lower() != "readme" and (entry.is_file() or entry.is_symlink()):
                 stat = entry.stat()
                 count += 1
                 yield FileState(path, stat.st_mtime_ns, stat.st_size, stat.st_ino)
@@ -128,23 +130,49 @@ def read_prompt(path: Path, text: str, *, is_shipped: bool = False) -> Prompt | 
     if position not in set(Position):
         raise fields.wrong("position", f"must be one of {', '.join(Position)}")
     name = fields.text("id", path.stem)
-    if _ID.fullmatch(name) is None:
-        raise fields.wrong("id", "must be 1 to 128 letters, digits and . _ : / -, and begin with a letter or a digit")
     fields.whole("version", 1, 0)
     template = body.replace("\r\n", "\n").strip("\n")
     if not template.strip():
         raise PromptFileError(f"{path}: there is no text behind the front matter")
-    return Prompt(
+    prompt = Prompt(
         id=name,
         position=Position(position),
         text=template,
         priority=fields.whole("priority", 0, -_MOST_PRIORITY),
         conditions=tuple(_condition(item) for item in fields.items("conditions")),
-        variables=_variables(fields),
+        variables=tuple(_variable(item) for item in fields.items("variables")),
         profile=fields.text("profile"),
         description=fields.text("description"),
         origin=str(path),
     )
+    return checked_prompt(prompt)
+
+
+def checked_prompt(prompt: Prompt) -> Prompt:
+    """The prompt, where nothing about its id, its variables and its conditions is wrong in every context. Raises
+    PromptFileError."""
+    if _ID.fullmatch(prompt.id) is None:
+        raise PromptFileError(
+            f"{prompt.origin}: id: must be 1 to 128 letters, digits and . _ : / -, and begin with a letter or a digit"
+        )
+    seen: set[str] = set()
+    for index, variable in enumerate(prompt.variables):
+        where = f"{prompt.origin}: variables[{index}]"
+        if _NAME.fullmatch(variable.name) is None:
+            raise PromptFileError(f"{where}: name: must be a name of letters, digits and _ that a template can use")
+        if variable.name in ROOTS:
+            raise PromptFileError(f"{where}: name: '{variable.name}' is a root of the context")
+        if variable.name in seen:
+            raise PromptFileError(f"{where}: name: '{variable.name}' stands twice")
+        if variable.source and variable.source.partition(".")[0] not in ROOTS:
+            raise PromptFileError(f"{where}: source: must begin with one of {', '.join(ROOTS)}")
+        seen.add(variable.name)
+    for index, condition in enumerate(prompt.conditions):
+        try:
+            checked(condition)
+        except ConditionError as error:
+            raise PromptFileError(f"{prompt.origin}: conditions[{index}]: {error.why}") from error
+    return prompt
 
 
 def _parted(path: Path, text: str) -> tuple[object, str]:
@@ -169,22 +197,11 @@ def _condition(item: "_Fields") -> Condition:
     return Condition(item.needed("field"), item.needed("operator"), item.json("value"))
 
 
-def _variables(fields: "_Fields") -> tuple[Variable, ...]:
-    found: dict[str, Variable] = {}
-    for item in fields.items("variables"):
-        item.known(_VARIABLE_FIELDS)
-        name = item.needed("name")
-        if _NAME.fullmatch(name) is None:
-            raise item.wrong("name", "must be a name of letters, digits and _ that a template can use")
-        if name in ROOTS:
-            raise item.wrong("name", f"'{name}' is a root of the context")
-        if name in found:
-            raise item.wrong("name", f"'{name}' stands twice")
-        source = item.text("source")
-        if source and source.partition(".")[0] not in ROOTS:
-            raise item.wrong("source", f"must begin with one of {', '.join(ROOTS)}")
-        found[name] = Variable(name, source, item.flag("required"), item.json("default"), item.text("description"))
-    return tuple(found.values())
+def _variable(item: "_Fields") -> Variable:
+    item.known(_VARIABLE_FIELDS)
+    return Variable(
+        item.needed("name"), item.text("source"), item.flag("required"), item.json("default"), item.text("description")
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -53,9 +53,16 @@ class Snapshot:
 
 
 def _version(prompts: tuple[Prompt, ...], fragments: Mapping[str, str]) -> str:
-    parts = [orjson.dumps(_said(prompt)) for prompt in prompts]
-    parts.append(orjson.dumps(dict(fragments), option=orjson.OPT_SORT_KEYS))
+    parts = [_bytes(_said(prompt), prompt.origin or prompt.id) for prompt in prompts]
+    parts.append(_bytes(sorted(fragments.items()), "fragments"))
     return digest(*parts)[:_VERSION_BYTES].hex()
+
+
+def _bytes(value: object, place: str) -> bytes:
+    try:
+        return orjson.dumps(value)
+    except TypeError as error:
+        raise PromptFileError(f"{place}: something is no text, or no value that JSON has") from error
 
 
 def _said(prompt: Prompt) -> list[object]:

@@ -30,8 +30,14 @@ class Uses:
 
 def uses_of(text: str) -> Uses:
     """What a template refers to. Raises RenderError where it cannot be read."""
-    tree = _read(text)
-    names = frozenset(find_undeclared_variables(tree)) - GLOBALS
+    return _uses(_read(text))
+
+
+def _uses(tree: nodes.Template) -> Uses:
+    try:
+        names = frozenset(find_undeclared_variables(tree)) - GLOBALS
+    except TemplateSyntaxError as error:
+        raise RenderError(f"line {error.lineno}: {error.message}") from error
     inner: set[int] = set()
     paths: set[str] = set()
     # A path comes before those that it begins with.
@@ -78,14 +84,23 @@ def _read(text: str) -> nodes.Template:
     return tree
 
 
-def compiled(text: str) -> Template:
-    """A template, ready to be rendered. Raises RenderError where it cannot be read."""
-    tree = counted(_read(text), _ENVIRONMENT)
+@dataclass(frozen=True, slots=True)
+class _Compiled:
+    """A template that can be rendered."""
+
+    template: Template
+    uses: Uses
+
+
+def _compiled(text: str) -> _Compiled:
+    """Raises RenderError where the template cannot be read."""
+    tree = _read(text)
+    uses = _uses(tree)
     try:
-        code = _ENVIRONMENT.compile(tree)
+        code = _ENVIRONMENT.compile(counted(tree, _ENVIRONMENT))
     except (TemplateError, SyntaxError, RecursionError, MemoryError) as error:
         raise RenderError("the template cannot be compiled: it is nested too deeply") from error
-    return Template.from_code(_ENVIRONMENT, code, {**_ENVIRONMENT.globals}, None)
+    return _Compiled(Template.from_code(_ENVIRONMENT, code, {**_ENVIRONMENT.globals}, None), uses)
 
 
 class Templates:
@@ -102,13 +117,14 @@ class Templates:
         there. Raises RenderError, which begins with the prompt's origin or its id."""
         self.fragments: Mapping[str, str] = dict(fragments or {})
         known = earlier._compiled if earlier is not None else {}
-        self._compiled: dict[str, Template] = {}
+        self._compiled: dict[str, _Compiled] = {}
         for prompt in prompts:
             if prompt.is_literal:
                 continue
             try:
-                self._check_names(prompt)
-                self._compiled[prompt.text] = known.get(prompt.text) or compiled(prompt.text)
+                found = known.get(prompt.text) or _compiled(prompt.text)
+                self._check_names(prompt, found.uses)
+                self._compiled[prompt.text] = found
             except RenderError as error:
                 raise RenderError(f"{prompt.origin or prompt.id}: {error.why}") from error
 
@@ -117,7 +133,7 @@ class Templates:
         templates. Raises RenderError."""
         if prompt.is_literal:
             return prompt.text
-        template = self._compiled.get(prompt.text) or compiled(prompt.text)
+        template = (self._compiled.get(prompt.text) or _compiled(prompt.text)).template
         work = Work(self.fragments)
         try:
             rendered = template.new_context({**variables, **context, WORK: work})
@@ -129,8 +145,7 @@ class Templates:
             why = error.message if isinstance(error, TemplateError) else None
             raise RenderError(f"{_line(template, error.__traceback__)}{why or type(error).__name__}") from error
 
-    def _check_names(self, prompt: Prompt) -> None:
-        used = uses_of(prompt.text)
+    def _check_names(self, prompt: Prompt, used: Uses) -> None:
         known = {*ROOTS, *(variable.name for variable in prompt.variables)}
         for name in sorted(used.names - known):
             raise RenderError(f"'{name}' is neither a root of the context nor a variable of the prompt")

@@ -240,6 +240,7 @@ class Metrics:
             "plugin_bounds_total", "Texts that stayed whole at a bound.", "plugin", "bound"
         )
         self.plugin_switched_off = self._event("plugins_switched_off_total", "Plugins that were too slow.", "plugin")
+        self.prompts_reloaded = self._event("prompt_reloads_total", "Changes of prompts' files.", "outcome")
 
     def _labellings_of(self, labels: Sequence[str]) -> list[Labelling]:
         return [self._labellings.get(label, str) for label in labels]

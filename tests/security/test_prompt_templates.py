@@ -4,7 +4,7 @@ Templates are the operator's, and what they go over may be a client's.
 """
 
 import gc
-import sys
+import weakref
 
 import pytest
 from hypothesis import given
@@ -14,7 +14,7 @@ from proxy.core.prompts.failures import RenderError
 from proxy.core.prompts.position import Position
 from proxy.core.prompts.prompt import ROOTS, Json, Prompt
 from proxy.prompting.language import PromptEnvironment
-from proxy.prompting.templates import Templates, compiled
+from proxy.prompting.templates import Templates
 from proxy.prompting.work import MOST_CHARS, MOST_STEPS, Work
 
 EMPTY = Templates([])
@@ -244,16 +244,19 @@ def test_an_environment_knows_no_filter_test_or_name_but_its_own() -> None:
     assert environment.loader is None
 
 
-def test_compiled_code_holds_nothing_of_a_rendering() -> None:
-    marker = "the only such text " * 3
-    template = compiled("{% macro m(x) %}{{ x }}{% endmacro %}{% set y = custom.text %}{{ m(y) }}")
-    context = {**CONTEXT, "custom": {"text": [marker]}}
-    with pytest.raises(RenderError):
-        EMPTY.render(Prompt("p", Position.SYSTEM, "{{ custom.text }}"), context, {})
-    value = context.pop("custom")["text"]
+class Weighable(list[str]):
+    """A list that can be watched."""
+
+
+def test_nothing_of_a_context_is_held_once_a_text_is_rendered() -> None:
+    values = Weighable(["a"])
+    watched = weakref.ref(values)
+    prompt = Prompt("p", Position.SYSTEM, "{% macro m(x) %}{{ x | join }}{% endmacro %}{{ m(custom.values) }}")
+    templates = Templates([prompt])
+    assert templates.render(prompt, {**CONTEXT, "custom": {"values": values}}, {}) == "a"
+    del values
     gc.collect()
-    assert template.environment is not None
-    assert sys.getrefcount(value) <= 3
+    assert watched() is None
 
 
 @pytest.mark.parametrize("steps", [0, 1, 10])

@@ -1,0 +1,122 @@
+"""The registry: the prompts in force, renewed when their files change.
+
+Files are looked at and read beside the event loop. A request holds the snapshot that it began with. What cannot be read
+changes nothing: the last good snapshot stays in force, and the log and a metric say so.
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from enum import StrEnum
+
+from proxy.core.prompts.prompt import Prompt
+from proxy.prompting.files import FileState, PromptFileError
+from proxy.prompting.snapshot import Snapshot
+from proxy.prompting.sources import Sources
+
+LOOK_S = 1.0
+"""Files are looked at so often."""
+_MOST_NAMED = 10
+
+_log = logging.getLogger("stratiform")
+
+
+class Reloaded(StrEnum):
+    """What became of changed files."""
+
+    CHANGED = "changed"
+    UNCHANGED = "unchanged"
+    BROKEN = "broken"
+
+
+def _untold(outcome: str) -> None:
+    """Nobody is told."""
+
+
+class Registry:
+    """Prompts in force. ``reloaded`` is told each outcome (``Reloaded``)."""
+
+    def __init__(
+        self,
+        sources: Sources,
+        snapshot: Snapshot,
+        held: dict[FileState, Prompt | None],
+        reloaded: Callable[[str], None] = _untold,
+    ) -> None:
+        self._sources = sources
+        self._snapshot = snapshot
+        self._held = held
+        self._seen = tuple(held)
+        self._mistake = ""
+        self._reloaded = reloaded
+
+    @classmethod
+    def open(cls, sources: Sources, reloaded: Callable[[str], None] = _untold) -> "Registry":
+        """A registry of what the sources hold now. Raises PromptFileError."""
+        held = sources.read(sources.states(), {})
+        return cls(sources, sources.composed(held), held, reloaded)
+
+    @property
+    def snapshot(self) -> Snapshot:
+        """The prompts in force."""
+        return self._snapshot
+
+    async def watch(self, look_s: float = LOOK_S, wait: Callable[[float], Awaitable[None]] = asyncio.sleep) -> None:
+        """Look again and again, with a pause of so many seconds before each time. It ends with its task."""
+        while True:
+            await wait(look_s)
+            await asyncio.to_thread(self.look)
+
+    def look(self) -> None:
+        """Look at the files once, and take over what has changed. It reads files, so it belongs beside the event
+        loop; only one thread may look at a time."""
+        try:
+            states = self._sources.states()
+            if states == self._seen:
+                self._mistake = ""
+                return
+            held = self._sources.read(states, self._held)
+            if self._sources.states() != states:
+                return  # Somebody is writing. The next look reads what is there then.
+            snapshot = self._sources.composed(held, self._snapshot)
+        except PromptFileError as error:
+            self._is_broken(error)
+            return
+        self._seen, self._held, self._mistake = states, held, ""
+        self._take_over(snapshot)
+
+    def _is_broken(self, error: PromptFileError) -> None:
+        """The same mistake is told once, however often the files are looked at."""
+        if str(error) == self._mistake:
+            return
+        self._mistake = str(error)
+        _log.error("the prompts are not reloaded, version %s stays in force: %s", self._snapshot.version, error)
+        self._reloaded(Reloaded.BROKEN)
+
+    def _take_over(self, snapshot: Snapshot) -> None:
+        before, self._snapshot = self._snapshot, snapshot
+        if before.version == snapshot.version:
+            _log.info("the prompts were read again, and say what they said (version %s)", snapshot.version)
+            self._reloaded(Reloaded.UNCHANGED)
+            return
+        _log.warning(
+            "the prompts have changed from version %s to %s (%s): each session that uses one of them misses its cache "
+            "once, from the changed text on",
+            before.version,
+            snapshot.version,
+            _named(changed_ids(before, snapshot)),
+        )
+        self._reloaded(Reloaded.CHANGED)
+
+
+def changed_ids(before: Snapshot, after: Snapshot) -> list[str]:
+    """The ids of the prompts that are new, gone or not what they were, sorted. None of them where only fragments or
+    the order have changed."""
+    old = {prompt.id: prompt for prompt in before.prompts}
+    new = {prompt.id: prompt for prompt in after.prompts}
+    return sorted(name for name in old.keys() | new.keys() if old.get(name) != new.get(name))
+
+
+def _named(ids: list[str]) -> str:
+    more = f" and {len(ids) - _MOST_NAMED} more" if len(ids) > _MOST_NAMED else ""
+    return ", ".join(ids[:_MOST_NAMED]) + more if ids else "fragments or the order"
