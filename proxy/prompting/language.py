@@ -22,10 +22,12 @@ WORK = " work"
 GLOBALS = frozenset({"fragment", "range"})
 
 _EACH, _SPEND, _WEIGHED, _JOINED = " each", " spend", " weighed", " joined"
-_MOST_NODES = 10_000
+_MOST_NODES = 4_000
 _MOST_DEPTH = 60
 _MOST_NUMBER = 1 << 63
 _MOST_EXPONENT = 64
+_LOOPED = (list, tuple, range, Mapping)
+_PRINTED = (int, float, Undefined)
 _LOOP = frozenset(
     {"index", "index0", "revindex", "revindex0", "first", "last", "length", "previtem", "nextitem", "cycle"}
 )
@@ -62,7 +64,7 @@ def text_of(value: object) -> str:
         return ""
     if isinstance(value, bool):
         return "true" if value else "false"
-    if isinstance(value, int | float | Undefined):
+    if isinstance(value, _PRINTED):
         return str(value)
     raise RenderError("a list or an object is printed: use a loop, join or tojson")
 
@@ -77,7 +79,7 @@ def _each(context: Context, value: object, weight: int) -> object:
     """What a loop goes over, with the work of all of its rounds counted."""
     if isinstance(value, Undefined):
         return iter(value)
-    if not isinstance(value, list | tuple | range | Mapping):
+    if not isinstance(value, _LOOPED):
         raise RenderError("a loop goes over something that is neither a list nor an object")
     work_of(context).spend(len(value) * weight)
     return value

@@ -8,6 +8,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 from enum import StrEnum
+from typing import Protocol
 
 from proxy.core.prompts.prompt import Prompt
 from proxy.prompting.files import FileState, PromptFileError
@@ -29,32 +30,54 @@ class Reloaded(StrEnum):
     BROKEN = "broken"
 
 
-def _untold(outcome: str) -> None:
-    """Nobody is told."""
+class Watch(Protocol):
+    """Hears what becomes of the prompts; it may be told in another thread."""
+
+    def prompt_set(self, version: str) -> None:
+        """The prompts in force have this version."""
+        ...
+
+    def prompts_reloaded(self, outcome: str) -> None:
+        """Files have changed (``Reloaded``)."""
+        ...
+
+
+class _Nobody:
+    """Hears nothing."""
+
+    def prompt_set(self, version: str) -> None:
+        """Nobody is told."""
+
+    def prompts_reloaded(self, outcome: str) -> None:
+        """Nobody is told."""
+
+
+_NOBODY = _Nobody()
 
 
 class Registry:
-    """Prompts in force. ``reloaded`` is told each outcome (``Reloaded``)."""
+    """Prompts in force."""
 
     def __init__(
         self,
         sources: Sources,
         snapshot: Snapshot,
         held: dict[FileState, Prompt | None],
-        reloaded: Callable[[str], None] = _untold,
+        watch: Watch = _NOBODY,
     ) -> None:
         self._sources = sources
         self._snapshot = snapshot
         self._held = held
         self._seen = tuple(held)
         self._mistake = ""
-        self._reloaded = reloaded
+        self._watch = watch
+        watch.prompt_set(snapshot.version)
 
     @classmethod
-    def open(cls, sources: Sources, reloaded: Callable[[str], None] = _untold) -> "Registry":
+    def open(cls, sources: Sources, watch: Watch = _NOBODY) -> "Registry":
         """A registry of what the sources hold now. Raises PromptFileError."""
         held = sources.read(sources.states(), {})
-        return cls(sources, sources.composed(held), held, reloaded)
+        return cls(sources, sources.composed(held), held, watch)
 
     @property
     def snapshot(self) -> Snapshot:
@@ -91,13 +114,13 @@ class Registry:
             return
         self._mistake = str(error)
         _log.error("the prompts are not reloaded, version %s stays in force: %s", self._snapshot.version, error)
-        self._reloaded(Reloaded.BROKEN)
+        self._watch.prompts_reloaded(Reloaded.BROKEN)
 
     def _take_over(self, snapshot: Snapshot) -> None:
         before, self._snapshot = self._snapshot, snapshot
         if before.version == snapshot.version:
             _log.info("the prompts were read again, and say what they said (version %s)", snapshot.version)
-            self._reloaded(Reloaded.UNCHANGED)
+            self._watch.prompts_reloaded(Reloaded.UNCHANGED)
             return
         _log.warning(
             "the prompts have changed from version %s to %s (%s): each session that uses one of them misses its cache "
@@ -106,7 +129,8 @@ class Registry:
             snapshot.version,
             _named(changed_ids(before, snapshot)),
         )
-        self._reloaded(Reloaded.CHANGED)
+        self._watch.prompt_set(snapshot.version)
+        self._watch.prompts_reloaded(Reloaded.CHANGED)
 
 
 def changed_ids(before: Snapshot, after: Snapshot) -> list[str]:

@@ -20,6 +20,9 @@ MOST_CALLS_DEEP = 16
 
 _MOST_DEPTH = 32
 _STEP_CHARS = 6
+_NUMBERS = (int, float)
+_LISTS = (list, tuple)
+_OTHERS = (int, float, range, Undefined)
 
 
 def steps_of(chars: int) -> int:
@@ -65,6 +68,9 @@ class Work:
         if isinstance(value, str):
             self.spend(1 + steps_of(len(value)))
             return value
+        if value is None or isinstance(value, _NUMBERS):
+            self.spend(1)
+            return value
         level = [value]
         for _ in range(_MOST_DEPTH):
             inner: list[object] = []
@@ -74,10 +80,10 @@ class Work:
                 elif isinstance(item, Mapping):
                     self.spend(1 + len(item))
                     inner += item.values()
-                elif isinstance(item, list | tuple):
+                elif isinstance(item, _LISTS):
                     self.spend(1 + len(item))
                     inner += item
-                elif not (item is None or isinstance(item, bool | int | float | range | Undefined)):
+                elif not (item is None or isinstance(item, _OTHERS)):
                     raise RenderError("a macro or a loop is used as if it were a value")
             self.spend(1)
             if not inner:

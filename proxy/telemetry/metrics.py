@@ -44,6 +44,7 @@ RETRIED_KINDS = get_args(Kind)
 NO_PROFILE = "none"
 """The label of requests that are fitted to no budget."""
 _BREAKER_STATES = {"closed": 0, "half-open": 1, "open": 2}
+_RELOADED = ("changed", "unchanged", "broken")
 _KINDS = ("read", "write", "uncached", "output")
 _TIERS = ("L0", "L1", "L2", "L3", "active")
 _SEGMENTS = ("1", "2", "3", "4", UNMARKED)
@@ -240,7 +241,8 @@ class Metrics:
             "plugin_bounds_total", "Texts that stayed whole at a bound.", "plugin", "bound"
         )
         self.plugin_switched_off = self._event("plugins_switched_off_total", "Plugins that were too slow.", "plugin")
-        self.prompts_reloaded = self._event("prompt_reloads_total", "Changes of prompts' files.", "outcome")
+        self._reloads = self._counter("prompt_reloads_total", "Changes of prompts' files.", "outcome")
+        self.prompts_reloaded = self._reloads.count
 
     def _labellings_of(self, labels: Sequence[str]) -> list[Labelling]:
         return [self._labellings.get(label, str) for label in labels]
@@ -283,6 +285,8 @@ class Metrics:
             self._edited(edit.value)
         for refusal in ContextRefusalOutcome:
             self._context_refusals(NO_PROFILE, refusal.value)
+        for reloaded in _RELOADED:
+            self._reloads(reloaded)
         kinds = len(_KINDS) + len(ERROR_KINDS) + len(RETRIED_KINDS) + len(Deviation)
         series = len(deployments) * (kinds + 1 + 7 * len(teams))
         if series > _EXPECTED_SERIES:

@@ -1,5 +1,8 @@
 """Filters and tests of templates, by Jinja's names and by the Prompt Assembler's."""
 
+import re
+from pathlib import Path
+
 import pytest
 
 from proxy.core.prompts.failures import RenderError
@@ -105,6 +108,14 @@ def test_a_filter_prints(name: str) -> None:
     template, expected = PRINTED[name]
     assert f"| {name}" in template
     assert rendered(template) == expected
+
+
+def test_every_filter_and_every_test_is_documented() -> None:
+    written = (Path(__file__).parents[3] / "proxy/prompting/README.md").read_text("utf-8")
+    table, rest = written.partition("## Filters")[2].split("Tests (`is ...`): ")
+    filters = set(re.findall(r"`(\w+)(?:\([^)`]*\))?`", "".join(re.findall(r"^\| (`.*?) \| ", table, re.MULTILINE))))
+    assert filters == set(FILTERS)
+    assert set(re.findall(r"`(\w+)(?:\(\w+\))?`", rest.partition("\n\n")[0])) == set(TESTS)
 
 
 HOLDS = {

@@ -27,7 +27,16 @@ class Desk:
         for name, text in texts.items():
             self.write(name, text)
         self.told: list[str] = []
-        self.registry = Registry.open(Sources.of([folder], is_shipped=False), self.told.append)
+        self.versions: list[str] = []
+        self.threads: set[int] = set()
+        self.registry = Registry.open(Sources.of([folder], is_shipped=False), self)
+
+    def prompts_reloaded(self, outcome: str) -> None:
+        self.told.append(outcome)
+        self.threads.add(threading.get_ident())
+
+    def prompt_set(self, version: str) -> None:
+        self.versions.append(version)
 
     def write(self, name: str, text: str, front: str = FRONT) -> None:
         """Put a file in the place of another one, as deployments do: its inode is another one, too."""
@@ -64,6 +73,7 @@ def test_a_changed_file_is_in_force_after_the_next_look(desk: Desk, caplog: pyte
     after = desk.registry.snapshot
     assert desk.texts() == {"a": "three", "b": "two"}
     assert desk.told == ["changed"]
+    assert desk.versions == [before.version, after.version]
     assert f"from version {before.version} to {after.version} (a)" in caplog.text
     assert "misses its cache once" in caplog.text
     assert "three" not in caplog.text
@@ -161,8 +171,7 @@ class BusyFolder(Sources):
 def test_a_file_that_is_being_written_is_taken_over_when_it_stands_still(tmp_path: Path) -> None:
     file = tmp_path / "a.md"
     file.write_text(f"{FRONT}one\n")
-    told: list[str] = []
-    registry = Registry.open(BusyFolder((tmp_path,)), told.append)
+    registry = Registry.open(BusyFolder((tmp_path,)))
     BusyFolder.writes[:] = ["one, two, three and four", "one, two"]
     file.write_text(f"{FRONT}one, \n")
     seen = []
@@ -170,7 +179,6 @@ def test_a_file_that_is_being_written_is_taken_over_when_it_stands_still(tmp_pat
         registry.look()
         seen.append(registry.snapshot.prompts[0].text)
     assert seen == ["one", "one", "one, two, three and four", "one, two, three and four"]
-    assert told == ["changed"]
 
 
 def test_many_changes_are_named_in_one_line(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -182,11 +190,6 @@ def test_many_changes_are_named_in_one_line(tmp_path: Path, caplog: pytest.LogCa
 
 
 def test_files_are_looked_at_once_a_second_beside_the_event_loop(desk: Desk) -> None:
-    threads: set[int] = set()
-    desk.registry = Registry.open(
-        Sources.of([desk.folder], is_shipped=False), lambda outcome: threads.add(threading.get_ident())
-    )
-
     async def main() -> None:
         time, tasks = FakeTime(0.0), Tasks()
         spawn(desk.registry.watch(wait=time.wait), tasks)
@@ -204,8 +207,8 @@ def test_files_are_looked_at_once_a_second_beside_the_event_loop(desk: Desk) -> 
         await cancel(tasks)
 
     asyncio.run(main())
-    assert threads
-    assert threading.get_ident() not in threads
+    assert desk.told == ["changed", "broken", "changed"]
+    assert threading.get_ident() not in desk.threads
 
 
 def test_a_fragment_is_asked_once_for_each_snapshot(tmp_path: Path) -> None:
