@@ -1,13 +1,15 @@
 """From settings to the rules of composed prompts and of context windows."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 
+from proxy.core.model_patterns import matches
 from proxy.core.prompts.layers import layered
 from proxy.core.prompts.rules import NamesOf, PromptRules, only_itself
 from proxy.core.prompts.terms import Allowed, PromptLayer, PromptTerms
 from proxy.core.window.rules import WindowRules
 from proxy.settings import AllowedPrompts, PromptLevel, Settings
-from proxy.settings.environment import join
+from proxy.settings.environment import join, shown
+from proxy.settings.messages import nearest
 
 
 def prompt_rules(settings: Settings, names_of: NamesOf = only_itself) -> PromptRules:
@@ -53,6 +55,15 @@ def named_prompts(settings: Settings) -> Iterator[tuple[str, str]]:
     for name, profile in settings.profiles.items():
         if profile.template:
             yield f"stratiform.window.profiles.{name}.template", profile.template
+
+
+def missing_prompts(settings: Settings, ids: Collection[str]) -> Iterator[str]:
+    """A warning for every place of the configuration that names a prompt which is none of these. Nothing is composed
+    for it."""
+    for path, pattern in named_prompts(settings):
+        if not any(matches(pattern, id_) for id_ in ids):
+            close = nearest(pattern, ids) if "*" not in pattern else None
+            yield f"{path}: there is no prompt `{shown(pattern)}`" + (f"; did you mean `{close}`?" if close else "")
 
 
 def _layers(levels: Mapping[str, PromptLevel]) -> dict[str, PromptLayer]:

@@ -12,7 +12,7 @@ from proxy.app import declared, factories
 from proxy.cli.budget_checks import tight_budgets
 from proxy.cli.exposure import provider_keys
 from proxy.cli.output import print_json
-from proxy.cli.prompt_checks import prompt_lines, prompt_warnings, prompts_of, window_of
+from proxy.cli.prompt_checks import prompt_lines, prompt_warnings, prompts_of, registered, window_of
 from proxy.cli.unhonoured import IGNORE_HELP, expired_keys, not_honoured, refuse_unsupported
 from proxy.clock import SystemClock
 from proxy.core.model_patterns import matches
@@ -59,7 +59,7 @@ def check(path: Path, *, ignores_unsupported: bool = False) -> dict[str, object]
     price_of = factories.price_source(prices)
     rows = [_row(name, deployment, price_of) for name, deployment in _named(table)]
     rows += [_row_behind(entry, price_of) for entry in table.wildcards()]
-    ours = settings.stratiform
+    ours, prompts = settings.stratiform, registered(settings)
     return {
         "listen": f"{ours.host}:{ours.port}",
         "mode": ours.mode,
@@ -76,12 +76,14 @@ def check(path: Path, *, ignores_unsupported: bool = False) -> dict[str, object]
             }
             for team in ours.teams
         ],
-        "prompts": prompts_of(settings),
+        "prompts": prompts_of(settings, prompts),
         "window": window_of(settings),
         "not_honoured": [str(one) for one in not_honoured(settings)],
         "not_used": [str(one) for one in settings.unused if one.effect is Effect.HARMLESS],
         "warnings": [
-            *_warnings(settings, prices), *prompt_warnings(settings, table), *tight_budgets(settings, table, price_of),
+            *_warnings(settings, prices),
+            *prompt_warnings(settings, table, prompts),
+            *tight_budgets(settings, table, price_of),
         ],
     }  # fmt: skip
 

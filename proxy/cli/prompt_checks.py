@@ -6,27 +6,46 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from proxy.access.directory import CLIENT_KEYS_TEAM, DEFAULT_TEAM
 from proxy.app import declared
-from proxy.app.prompting import levels_of
+from proxy.app.prompting import levels_of, missing_prompts, prompt_rules
 from proxy.core.model_patterns import matches
 from proxy.core.window.profile import CapabilityProfile
 from proxy.deployments import ModelTable
 from proxy.errors import UnknownModel
-from proxy.settings import PromptLevel, Settings
+from proxy.plugins import build_plugin_manager
+from proxy.prompting.files import PromptFileError
+from proxy.prompting.snapshot import Snapshot
+from proxy.prompting.sources import Sources
+from proxy.settings import ConfigError, PromptLevel, Settings
+from proxy.settings.environment import shown
 
 _SECTIONS = ("models", "teams", "keys")
+_REMINDER = "system_reminder"
 _LATER = "; one that is made while the proxy runs will have it"
 
 
-def prompts_of(settings: Settings) -> dict[str, object] | None:
+def registered(settings: Settings) -> Snapshot | None:
+    """The prompts that requests may be composed of; None where no prompt is composed. Raises ConfigError."""
+    if not (settings.stratiform.prompts.is_used or any(profile.template for profile in settings.profiles.values())):
+        return None
+    is_shipped = settings.stratiform.prompts.shipped
+    try:
+        return Sources.of(settings.prompt_folders, is_shipped=is_shipped, manager=build_plugin_manager()).snapshot()
+    except PromptFileError as error:
+        raise ConfigError([f"stratiform.prompts: {error}"]) from error
+
+
+def prompts_of(settings: Settings, snapshot: Snapshot | None) -> dict[str, object] | None:
     """The section ``stratiform.prompts`` as JSON values; None where no request gets a prompt."""
     given = settings.stratiform.prompts
-    if not given.is_used:
+    if snapshot is None:
         return None
     return {
+        "version": snapshot.version,
+        "registered": [prompt.id for prompt in snapshot.prompts],
         "folders": [str(folder) for folder in settings.prompt_folders],
         "shipped": given.shipped,
         "all": _level(given),
-        **{part: {_shown(name): _level(level) for name, level in getattr(given, part).items()} for part in _SECTIONS},
+        **{part: {shown(name): _level(level) for name, level in getattr(given, part).items()} for part in _SECTIONS},
     }
 
 
@@ -34,7 +53,7 @@ def window_of(settings: Settings) -> dict[str, object] | None:
     """The section ``stratiform.window`` as JSON values, with the values of all profiles; None where no request has a
     profile."""
     given = settings.stratiform.window
-    named = {part: {_shown(name): profile for name, profile in getattr(given, part).items()} for part in _SECTIONS}
+    named = {part: {shown(name): profile for name, profile in getattr(given, part).items()} for part in _SECTIONS}
     if not (given.profile or given.allowed or any(named.values())):
         return None
     profiles = {name: _profile(profile) for name, profile in settings.profiles.items()}
@@ -45,7 +64,8 @@ def prompt_lines(report: Mapping[str, object]) -> Iterator[str]:
     """What ``prompts_of`` and ``window_of`` found, as lines."""
     prompts, window = report["prompts"], report["window"]
     if isinstance(prompts, dict):
-        yield f"prompts: folders {_joined(prompts['folders'])}, shipped {_word(prompts['shipped'])}"
+        where = f"folders {_joined(prompts['folders'])}, shipped {_word(prompts['shipped'])}"
+        yield f"prompts: version {prompts['version']}, {where}, registered {_joined(prompts['registered'])}"
         yield f"prompts of all requests: {_words(prompts['all'])}"
         for section in _SECTIONS:
             named = prompts[section].items()
@@ -58,8 +78,8 @@ def prompt_lines(report: Mapping[str, object]) -> Iterator[str]:
         yield from (f"profile {name}: {_words(values)}" for name, values in window["profiles"].items())
 
 
-def prompt_warnings(settings: Settings, table: ModelTable) -> Iterator[str]:
-    """Names of models, teams, keys and profiles that do not exist, and so change nothing."""
+def prompt_warnings(settings: Settings, table: ModelTable, snapshot: Snapshot | None) -> Iterator[str]:
+    """Names of models, teams, keys, profiles and prompts that do not exist, and so change nothing."""
     ours = settings.stratiform
     known = declared.declared(settings)
     teams = {DEFAULT_TEAM, CLIENT_KEYS_TEAM, *(team.name for team in known.teams)}
@@ -67,13 +87,28 @@ def prompt_warnings(settings: Settings, table: ModelTable) -> Iterator[str]:
     for path, given in (("stratiform.prompts", ours.prompts), ("stratiform.window", ours.window)):
         for name in given.models:
             if not _is_served(name, table):
-                yield f"{path}.models: `{_shown(name)}` is no model of model_list"
+                yield f"{path}.models: `{shown(name)}` is no model of model_list"
         for what, names, there in (("team", given.teams, teams), ("key", given.keys, keys)):
-            yield from (f"{path}.{what}s: `{_shown(name)}` is no {what} of this file{_LATER}"
+            yield from (f"{path}.{what}s: `{shown(name)}` is no {what} of this file{_LATER}"
                         for name in names if name not in there)  # fmt: skip
+    if snapshot is not None:
+        yield from missing_prompts(settings, [prompt.id for prompt in snapshot.prompts])
+    yield from _sent_twice(settings, table)
     for path, level in levels_of(settings):
         if level.profile and level.profile not in settings.profiles:
-            yield f"{path}.profile: `{_shown(level.profile)}` is no profile of stratiform.window"
+            yield f"{path}.profile: `{shown(level.profile)}` is no profile of stratiform.window"
+
+
+def _sent_twice(settings: Settings, table: ModelTable) -> Iterator[str]:
+    """Models whose reminder is a prompt that is composed for them, too."""
+    rules = prompt_rules(settings, table.spellings)
+    for index, entry in enumerate(settings.models):
+        given = entry.model_info.system_reminder
+        reminder = _REMINDER if given is True else given
+        used = rules.terms_for(entry.model_name, "", "").use
+        if isinstance(reminder, str) and any(matches(pattern, reminder) for pattern in used):
+            path = f"model_list[{index}].model_info.system_reminder"
+            yield f"{path}: stratiform.prompts composes this prompt, too: it would be sent twice"
 
 
 def _is_served(name: str, table: ModelTable) -> bool:
@@ -98,7 +133,7 @@ def _level(level: PromptLevel) -> dict[str, object]:
             case "allowed" if value is not None:
                 said[name] = {what: found for what, found in value if found}
             case "persona" | "profile" if value is not None:
-                said[name] = _shown(value)
+                said[name] = shown(value)
             case "use" | "tools" | "plugins" | "agents" | "strict" | "on_failure" if value is not None:
                 said[name] = value
     return said
@@ -130,15 +165,9 @@ def _word(value: object) -> str:
         return "yes" if value else "no"
     if isinstance(value, dict):
         return f"({_words(value)})"
-    return _joined(value) if isinstance(value, list) else _shown(value) or "none"
+    return _joined(value) if isinstance(value, list) else shown(value) or "none"
 
 
 def _joined(values: object) -> str:
     assert isinstance(values, Iterable)
-    return " ".join(_shown(value) for value in values) or "none"
-
-
-def _shown(value: object) -> str:
-    """A name in one line. The key of an API that stands in the place of a name is not shown."""
-    text = str(value)
-    return "sk-..." if text.startswith("sk-") else text
+    return " ".join(shown(value) for value in values) or "none"

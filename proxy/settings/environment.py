@@ -91,10 +91,13 @@ def state_folder(environment: Environment) -> Path:
 
 
 def join(path: str, key: object) -> str:
-    """The path of an item: ``teams[0]``, ``budget.usd``. A key of an API that stands in the place of a name is not
-    shown."""
+    """The path of an item: ``teams[0]``, ``budget.usd``."""
     if isinstance(key, int):
         return f"{path}[{key}]"
-    if str(key).startswith(_API_KEY):
-        key = f"{_API_KEY}..."
-    return f"{path}.{key}" if path else str(key)
+    return f"{path}.{shown(key)}" if path else shown(key)
+
+
+def shown(name: object) -> str:
+    """A name as messages show it: without what it holds, where it is the key of an API in the wrong place."""
+    text = str(name)
+    return f"{_API_KEY}..." if text.startswith(_API_KEY) else text

@@ -113,6 +113,23 @@ def test_places_that_name_prompts_are_found_with_their_paths(tmp_path: Path) -> 
     ]
 
 
+def test_a_prompt_that_is_named_and_not_there_is_told(tmp_path: Path) -> None:
+    settings = read(
+        tmp_path,
+        "{prompts: {use: [system, sytem, 'house-*', 'x*', sk-SECRET], teams: {t: {persona: revewer}}}, "
+        "window: {profiles: {chat: {template: lost}}}}",
+    )
+
+    assert list(prompting.missing_prompts(settings, ["system", "house-rules", "persona:reviewer"])) == [
+        "stratiform.prompts.use[1]: there is no prompt `sytem`; did you mean `system`?",
+        "stratiform.prompts.use[3]: there is no prompt `x*`",
+        "stratiform.prompts.use[4]: there is no prompt `sk-...`",
+        "stratiform.prompts.teams.t.persona: there is no prompt `persona:revewer`; did you mean `persona:reviewer`?",
+        "stratiform.window.profiles.chat.template: there is no prompt `lost`",
+    ]
+    assert list(prompting.missing_prompts(read(tmp_path, "{}"), [])) == []
+
+
 def test_a_reload_puts_new_rules_into_force_and_names_what_waits_for_a_start(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

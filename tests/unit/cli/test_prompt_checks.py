@@ -43,6 +43,8 @@ stratiform:
 
 @pytest.fixture
 def file(tmp_path: Path) -> Path:
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "own.md").write_text("---\nposition: system\n---\nBe SECRET.\n")
     path = tmp_path / "config.yaml"
     path.write_text(CONFIG)
     return path
@@ -56,6 +58,8 @@ def test_json_shows_levels_and_profiles_without_texts(file: Path, capsys: pytest
     assert "SECRET" not in shown
     assert '"goal"' not in shown
     assert report["prompts"]["folders"] == [str(file.parent / "mine")]
+    assert report["prompts"]["registered"] == ["commit", "system", "system_extra", "system_reminder", "own"]
+    assert len(report["prompts"]["version"]) == 12
     assert report["prompts"]["all"] == {
         "use": ["system", "commit*"], "persona": "reviewer", "on_failure": "send_without", "override": True,
         "context": ["mission", "memory"], "allowed": {"personas": ["*"], "context": ["custom"], "flags": True},
@@ -78,8 +82,10 @@ def test_lines_show_the_same_and_no_text(file: Path, capsys: pytest.CaptureFixtu
     lines = shown.splitlines()
 
     assert "SECRET" not in shown
+    assert (
+        f"folders {file.parent}/mine, shipped yes, registered commit system system_extra system_reminder own" in shown
+    )
     for line in (
-        f"prompts: folders {file.parent}/mine, shipped yes",
         "prompts of all requests: use system commit*, persona reviewer, override yes, "
         "context mission memory, on_failure send_without, allowed (flags yes, personas *, context custom)",
         "prompts of model gone: use none",
@@ -109,6 +115,7 @@ def test_names_that_do_not_exist_are_warned_of(file: Path, capsys: pytest.Captur
         f"stratiform.prompts.keys: `key-123456789abc` is no key {later}",
         "stratiform.window.models: `gone` is no model of model_list",
         f"stratiform.window.teams: `green` is no team {later}",
+        "stratiform.prompts.persona: there is no prompt `persona:reviewer`",
         "stratiform.prompts.teams.blue.profile: `lost` is no profile of stratiform.window",
         "stratiform.prompts.teams.sk-....profile: `sk-...` is no profile of stratiform.window",
     ]
@@ -130,10 +137,62 @@ def test_a_line_with_a_star_may_serve_any_name(tmp_path: Path, capsys: pytest.Ca
 
 def test_nothing_is_shown_where_nothing_is_configured(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "config.yaml"
-    path.write_text(f"{MODELS}stratiform: {{prompts: {{folders: [a]}}, window: {{profiles: {{chat: {{}}}}}}}}\n")
+    path.write_text(f"{MODELS}stratiform: {{prompts: {{folders: [gone]}}, window: {{profiles: {{chat: {{}}}}}}}}\n")
 
     assert main(["check-config", str(path), "--json"]) == 0
     report = orjson.loads(capsys.readouterr().out)
     assert (report["prompts"], report["window"]) == (None, None)
     assert main(["check-config", str(path)]) == 0
     assert not any(line.startswith(("prompts", "window", "profile")) for line in capsys.readouterr().out.splitlines())
+
+
+@pytest.mark.parametrize(
+    ("files", "message"),
+    [
+        ({}, "FOLDER/mine: the folder cannot be read (FileNotFoundError)"),
+        (
+            {"mine/a.md": "no front matter SECRET"},
+            "FOLDER/mine/a.md: there is no front matter: the first line must be ---",
+        ),
+        ({"mine/system.md": "---\nposition: system\n---\nx\n"}, "system"),
+    ],
+)
+def test_prompts_that_cannot_be_read_are_an_error(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], files: dict[str, str], message: str
+) -> None:
+    for name, text in files.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(text)
+    path = tmp_path / "config.yaml"
+    path.write_text(f"{MODELS}stratiform: {{prompts: {{folders: [mine], use: [own]}}}}\n")
+
+    assert main(["check-config", str(path), "--json"]) == 1
+    (error,) = orjson.loads(capsys.readouterr().out)["errors"]
+    assert error.startswith("stratiform.prompts: ")
+    assert message.replace("FOLDER", str(tmp_path)) in error
+    assert "SECRET" not in error
+
+
+@pytest.mark.parametrize(
+    ("reminder", "use", "is_twice"),
+    [
+        ("true", "[system_reminder]", True),
+        ("system_reminder", "['system*']", True),
+        ("true", "[system]", False),
+        ("false", "[system_reminder]", False),
+        ("own.md", "[own]", False),
+    ],
+)
+def test_a_reminder_that_would_be_sent_twice_is_warned_of(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], reminder: str, use: str, is_twice: bool
+) -> None:
+    (tmp_path / "own.md").write_text("Be brief.")
+    path = tmp_path / "config.yaml"
+    path.write_text(
+        "model_list: [{model_name: m, litellm_params: {model: embedded/claude-sonnet-4-5}, "
+        f"model_info: {{system_reminder: {reminder}}}}}]\nstratiform: {{prompts: {{models: {{m: {{use: {use}}}}}}}}}\n"
+    )
+
+    assert main(["check-config", str(path), "--json"]) == 0
+    warnings = orjson.loads(capsys.readouterr().out)["warnings"]
+    assert any("it would be sent twice" in line for line in warnings) is is_twice

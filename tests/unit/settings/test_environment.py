@@ -2,7 +2,7 @@
 
 import pytest
 
-from proxy.settings.environment import Environment, join
+from proxy.settings.environment import Environment, join, shown
 
 
 def test_references_are_replaced_wherever_a_string_stands() -> None:
@@ -37,3 +37,12 @@ def test_a_section_of_variables_wins_and_may_refer_to_the_environment() -> None:
 
 def test_join() -> None:
     assert join(join(join("", "a"), 0), "b") == "a[0].b"
+
+
+def test_a_key_in_the_place_of_a_name_is_not_shown() -> None:
+    assert join("teams", "sk-secret") == "teams.sk-..."
+    assert [shown("sk-secret"), shown("ask-me"), shown("sky")] == ["sk-...", "ask-me", "sky"]
+
+
+def test_variables_are_listed_by_how_they_begin() -> None:
+    assert Environment({"A_B": "1", "A": "2", "B_A": "3"}).names("A_") == {"A_B"}
