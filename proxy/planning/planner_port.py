@@ -8,11 +8,8 @@ steps, all of them on the event loop, and never waits for a large one.
 """
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
-from functools import partial
-
-from msgspec import Raw
 
 from proxy.aside import LARGE_BYTES, Aside
 from proxy.core.modes import Mode
@@ -31,13 +28,11 @@ from proxy.engine.suppress import place_of, suppress_and_log
 from proxy.errors import InvalidRequest
 from proxy.planning.compactions import Compactions
 from proxy.planning.layout_state import SharedLayoutStore
+from proxy.planning.reading_ahead import read_ahead
 from proxy.planning.structured import StructuredChats
 from proxy.ports import Deployment, PlanRequest, Principal
 
 _log = logging.getLogger("stratiform")
-
-# About 5 ms of reading and tokenising: below that a thread costs more than it spares.
-_LARGE_BYTES = 400_000
 
 
 class Planning:
@@ -117,30 +112,13 @@ class Planning:
 
     async def _plan(self, parsed: ParsedBody, route: Route, mode: Mode, now: float) -> Plan:
         with suppress_and_log("planner.read_ahead"):
-            await self._read_ahead(parsed)
+            await read_ahead(self._planner.reader, self._aside, parsed)
         incoming = self._planner.read(parsed, route, mode, now)
         if isinstance(incoming, Plan):
             return incoming
         with suppress_and_log("planner.recall"):
             await self._recall(incoming)
         return await self._written(self._planner.decide(incoming))
-
-    async def _read_ahead(self, parsed: ParsedBody) -> None:
-        """Read what is large and new in another thread: to tokenise it here would hold up every other client."""
-        if "messages" not in parsed.members:
-            return
-        size = len(parsed.body)
-        if size < LARGE_BYTES:
-            try:
-                messages = parsed.unread()
-            except Unreadable:
-                return
-            size = _size(messages)
-            if size < _LARGE_BYTES or _size(self._planner.reader.unread(messages)) < _LARGE_BYTES:
-                return
-        fork = self._planner.reader.fork()
-        await self._aside.run(size, partial(fork.read_ahead, parsed))
-        self._planner.reader.merge(fork)
 
     async def _recall(self, incoming: IncomingChat) -> None:
         """Let the planner know what other workers know of this request's session."""
@@ -227,7 +205,3 @@ def _route(request: PlanRequest) -> Route:
         upstream=deployment.id,
         server=deployment.server,
     )
-
-
-def _size(messages: Sequence[Raw]) -> int:
-    return sum(len(raw) for raw in messages)

@@ -49,6 +49,7 @@ NEIGHBOURS = {
     "planning/blob_loads.py": "unit/planning/test_layout_state.py",
     "planning/blob_writes.py": "unit/planning/test_layout_state.py",
     "planning/planner_port.py": "security/test_event_loop.py",
+    "planning/reading_ahead.py": "security/test_event_loop.py",
     "planning/tokenizers.py": "unit/core/request/test_token_estimate.py",
     "prompting/language.py": "security/test_prompt_templates.py",
     "prompting/work.py": "security/test_prompt_templates.py",

@@ -1,0 +1,76 @@
+"""The JSON of messages into which parts of a request are written, and of those that are shortened."""
+
+from collections.abc import Sequence
+
+from msgspec import Raw
+
+from proxy.core.window.shortening import Count, head
+from proxy.core.wire.json_body import elements, join_members, members_of, text_value, value
+from proxy.core.wire.surrogates import text_json
+
+_OVERHEAD_TOKENS = 4
+
+
+def own_text(raw: bytes) -> str:
+    """The text of a message; that of its text parts, a line each, where its content is a list. Raises Unreadable."""
+    content = members_of(raw).get("content")
+    if content is None:
+        return ""
+    if bytes(content)[:1] == b"[":
+        return "\n".join(text for part in elements(content) if (text := _part_text(part)) is not None)
+    found = text_value(content)
+    return found if isinstance(found, str) else ""
+
+
+def with_text_in_front(raw: bytes, text: str) -> bytes:
+    """A message with a text in front of the client's own, a blank line between the two. Raises Unreadable."""
+    members = members_of(raw)
+    content = members.get("content")
+    if content is not None and bytes(content)[:1] == b"[":
+        parts = [_text_part(text), *(bytes(part) for part in elements(content))]
+        return join_members(members, {"content": b"[" + b",".join(parts) + b"]"})
+    own = own_text(raw)
+    joined = f"{text}\n\n{own}" if own.strip() else text
+    return join_members(members, {"content": text_json(joined)})
+
+
+def with_text_replaced(raw: bytes, text: str) -> bytes:
+    """A message with a text in the place of the client's own; what else its content holds stands behind it. Raises
+    Unreadable."""
+    members = members_of(raw)
+    content = members.get("content")
+    if content is not None and bytes(content)[:1] == b"[":
+        others = [bytes(part) for part in elements(content) if _part_text(part) is None]
+        return join_members(members, {"content": b"[" + b",".join([_text_part(text), *others]) + b"]"})
+    return join_members(members, {"content": text_json(text)})
+
+
+def message_json(role: str, text: str) -> bytes:
+    """A message."""
+    return b'{"role":' + text_json(role) + b',"content":' + text_json(text) + b"}"
+
+
+def shortened_messages(messages: Sequence[tuple[bytes, int]], allowed_tokens: int, count: Count) -> list[bytes]:
+    """As much of the messages as so many tokens hold, from their beginning. Each comes with its tokens. Raises
+    Unreadable."""
+    found: list[bytes] = []
+    left = allowed_tokens
+    for raw, tokens in messages:
+        if tokens > left:
+            short = head(own_text(raw), left - _OVERHEAD_TOKENS, count)
+            return [*found, join_members(members_of(raw), {"content": text_json(short)})] if short else found
+        found.append(raw)
+        left -= tokens
+    return found
+
+
+def _part_text(raw: Raw) -> str | None:
+    members = members_of(raw)
+    if "text" not in members or value(members.get("type", Raw(b"null"))) != "text":
+        return None
+    text = text_value(members["text"])
+    return text if isinstance(text, str) else None
+
+
+def _text_part(text: str) -> bytes:
+    return b'{"type":"text","text":' + text_json(text) + b"}"

@@ -1,0 +1,184 @@
+"""Whatever a conversation looks like: what is sent fits, and nothing is torn apart."""
+
+import json
+from itertools import count
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from proxy.core.request.tokens import bytes_over_four
+from proxy.core.window.parts import VirtualFile, WindowParts
+from proxy.core.window.profile import Capability, CapabilityProfile, PartCaps
+from proxy.core.window.shortening import head, tail
+from proxy.core.window.trimming import Room, advance, cut_of, kept
+from proxy.core.window.turns import Spoken, Steps, steps_of
+from tests.talk import assistant, calling, result, system, user
+from tests.windows import Body, fit, sent, text_of, tokens_of, unpaired
+
+SIZES = st.integers(0, 60)
+TEXT = st.text(alphabet='ab \n"\\é語', max_size=900)
+PARTS = st.none() | TEXT
+
+
+@st.composite
+def conversations(draw: st.DrawFn) -> list[Body]:
+    """Turns of users, answers, tool calls with their results, late results and notices, each text its own."""
+    ids = (str(number) for number in count())
+    messages: list[Body] = []
+    late: list[str] = []
+    for number, kind in enumerate(draw(st.lists(st.sampled_from("uuaaccldn"), max_size=25))):
+        text = text_of(draw(SIZES), f"{number}")
+        if kind == "u":
+            messages.append(user(text))
+        elif kind == "a":
+            messages.append(assistant(text))
+        elif kind == "n":
+            messages.append(system(text) if messages else user(text))
+        elif kind in "cl":
+            called = [next(ids) for _ in range(draw(st.integers(1, 3)))]
+            messages.append(calling(*called))
+            if kind == "l":
+                late.append(called.pop())
+            messages += [result(one, text) for one in called]
+        elif late:
+            messages.append(result(late.pop(), text))
+    messages += [result(one, "late") for one in late]
+    return messages or [user("hello")]
+
+
+@st.composite
+def named_parts(draw: st.DrawFn) -> WindowParts:
+    files = draw(st.lists(TEXT, max_size=4))
+    return WindowParts(
+        instruction=draw(PARTS),
+        selection=draw(PARTS),
+        prefix=draw(PARTS),
+        suffix=draw(PARTS),
+        summary=draw(PARTS),
+        virtual_files=tuple(VirtualFile(f"f{n}", text, n == 1) for n, text in enumerate(files)),
+    )
+
+
+PROFILES = st.builds(
+    CapabilityProfile,
+    name=st.just("p"),
+    capability=st.sampled_from(Capability),
+    caps=st.builds(PartCaps, prefix=st.none() | SIZES, suffix=st.none() | SIZES, summary=st.none() | SIZES),
+    tail_messages=st.none() | st.integers(1, 12),
+    may_shorten_system=st.booleans(),
+)
+
+
+@given(conversations(), named_parts(), PROFILES, st.integers(0, 900), SIZES)
+def test_what_is_sent_never_exceeds_the_budget(
+    talk: list[Body], parts: WindowParts, profile: CapabilityProfile, budget: int, system_tokens: int
+) -> None:
+    messages = [system(text_of(system_tokens, "s")), *talk]
+    found = fit(messages, budget, parts, profile)
+    if found.excess_tokens:
+        assert found.messages is None
+        return
+    out = sent(messages, found)
+    assert tokens_of(out) <= budget
+    assert found.sizes.get("prompt", 0) <= budget
+    assert fit(messages, budget, parts, profile) == found
+
+
+@given(conversations(), st.integers(0, 900), PROFILES)
+def test_what_was_trimmed_is_not_trimmed_again(talk: list[Body], budget: int, profile: CapabilityProfile) -> None:
+    messages = [system(text_of(10, "s")), *talk]
+    found = fit(messages, budget, None, profile)
+    if not found.excess_tokens:
+        out = sent(messages, found)
+        assert sent(out, fit(out, budget, None, profile)) == out
+
+
+@given(conversations(), named_parts(), PROFILES, st.integers(0, 900))
+def test_no_tool_group_is_split_and_the_newest_user_message_stays(
+    talk: list[Body], parts: WindowParts, profile: CapabilityProfile, budget: int
+) -> None:
+    found = fit(talk, budget, parts, profile)
+    if found.excess_tokens:
+        return
+    out = sent(talk, found)
+    assert unpaired(out) <= unpaired(talk)
+    asked = [message["content"] for message in talk if message["role"] == "user"]
+    if asked:
+        newest = [message["content"] for message in out if message["role"] == "user"][-1]
+        own = json.loads(newest[newest.index('{"kind"') :])["message"] if parts.virtual_files else newest
+        assert own.endswith(asked[-1])
+    if parts == WindowParts():
+        kept_ones = iter(talk)
+        assert all(message in kept_ones for message in out)
+
+
+@given(conversations(), named_parts(), PROFILES, st.integers(0, 900))
+def test_the_selection_is_whole_and_the_system_text_is_shortened_only_where_that_is_allowed(
+    talk: list[Body], parts: WindowParts, profile: CapabilityProfile, budget: int
+) -> None:
+    own = system(text_of(100, "system"))
+    found = fit([own, *talk], budget, parts, profile)
+    if found.excess_tokens:
+        return
+    out = sent([own, *talk], found)
+    if parts.selection is not None and parts.selection.strip():
+        assert any(parts.selection in str(message["content"]) for message in out)
+    if not profile.may_shorten_system:
+        assert out[0] == own
+
+
+@given(conversations(), st.integers(0, 600), st.integers(0, 300), st.data())
+def test_from_an_equal_cut_a_larger_budget_keeps_a_superset(
+    talk: list[Body], budget: int, more: int, data: st.DataObject
+) -> None:
+    steps = steps_of([_spoken(message) for message in talk])
+    moment = steps.moments[-1]
+    legal = sorted({steps.legal[cut] for cut in range(moment.droppable + 1)})
+    cut = data.draw(st.sampled_from(legal))
+    small, large = (advance(cut, steps, moment, Room(tokens)) for tokens in (budget, budget + more))
+    assert set(kept(small, steps, len(talk))) <= set(kept(large, steps, len(talk)))
+    assert small >= cut
+    assert steps.legal[small] == small
+
+
+@given(TEXT, st.integers(0, 300), st.integers(0, 100))
+def test_a_shortened_text_fits_and_a_larger_share_holds_it(text: str, share: int, more: int) -> None:
+    for shorten, holds in ((head, str.startswith), (tail, str.endswith)):
+        small, large = shorten(text, share, bytes_over_four), shorten(text, share + more, bytes_over_four)
+        assert bytes_over_four(small) <= share
+        assert holds(large, small)
+        assert holds(text, large)
+
+
+@given(conversations(), named_parts(), st.integers(1, 400), st.integers(0, 400))
+def test_parts_that_a_smaller_budget_keeps_a_larger_one_keeps_too(
+    talk: list[Body], parts: WindowParts, budget: int, more: int
+) -> None:
+    newest = [user("the question")]
+    small, large = (fit(newest, tokens, parts) for tokens in (budget, budget + more))
+    if not small.excess_tokens:
+        assert not large.excess_tokens
+        less, most = (sum(len(str(m["content"])) for m in sent(newest, found)) for found in (small, large))
+        assert less <= most
+
+
+@given(conversations(), st.integers(10, 600))
+def test_a_conversation_that_goes_on_keeps_its_cut_while_it_fits(talk: list[Body], budget: int) -> None:
+    """What hysteresis is for: each cut is one that an earlier request had, or the first of a new one."""
+    steps = steps_of([_spoken(message) for message in talk])
+    room = Room(budget)
+    cuts = [0]
+    for number in range(1, len(steps.moments) + 1):
+        cuts.append(cut_of(_until(steps, number), room))
+    for number, (before, after) in enumerate(zip(cuts, cuts[1:], strict=False)):
+        moment = steps.moments[number]
+        assert after == before or moment.tokens - steps.tokens_before[before] > budget
+
+
+def _until(steps: Steps, number: int) -> Steps:
+    return Steps(steps.gone_from, steps.tokens_before, steps.messages_before, steps.moments[:number], steps.legal)
+
+
+def _spoken(message: Body) -> Spoken:
+    calls = tuple(call["id"] for call in message.get("tool_calls") or ())
+    return Spoken(message["role"], tokens_of([message]), calls, message.get("tool_call_id"))

@@ -1,0 +1,62 @@
+"""Texts are written into messages as JSON has them; what else a message says stays byte for byte."""
+
+import json
+from typing import Any
+
+import pytest
+
+from proxy.core.request.tokens import bytes_over_four
+from proxy.core.window.newest import own_text, shortened_messages, with_text_in_front, with_text_replaced
+from tests.talk import said, text_part
+
+IMAGE = {"type": "image_url", "image_url": {"url": "data:x"}}
+
+
+def raw(content: object, **more: object) -> bytes:
+    return json.dumps(said("user", content, **more)).encode()
+
+
+def content(message: bytes) -> Any:
+    return json.loads(message)["content"]
+
+
+@pytest.mark.parametrize(
+    ("own", "text"),
+    [("a", "a"), (None, ""), ([text_part("a"), IMAGE, text_part("b")], "a\nb"), ([], ""), (7, "")],
+)
+def test_the_text_of_a_message(own: object, text: str) -> None:
+    assert own_text(raw(own)) == text
+
+
+def test_a_message_without_content_has_no_text() -> None:
+    assert own_text(b'{"role":"user"}') == ""
+
+
+def test_a_text_stands_in_front_after_which_a_blank_line_follows() -> None:
+    assert content(with_text_in_front(raw("own"), "new")) == "new\n\nown"
+    assert content(with_text_in_front(raw(" "), "new")) == "new"
+    assert content(with_text_in_front(b'{"role":"user"}', "new")) == "new"
+    assert content(with_text_in_front(raw([IMAGE]), "new")) == [text_part("new"), IMAGE]
+
+
+def test_a_text_stands_in_the_place_of_the_clients_own_and_images_stay() -> None:
+    assert content(with_text_replaced(raw("own"), "new")) == "new"
+    assert content(with_text_replaced(raw([text_part("a"), IMAGE]), "new")) == [text_part("new"), IMAGE]
+
+
+def test_other_members_stay_as_they_were_written() -> None:
+    message = b'{"role":"user","content":"a","n":1.50e1,"name":"\\u00e9"}'
+    assert with_text_in_front(message, "b") == b'{"role":"user","content":"b\\n\\na","n":1.50e1,"name":"\\u00e9"}'
+
+
+def test_half_a_surrogate_pair_stays_an_escape() -> None:
+    assert (
+        with_text_in_front(b'{"role":"user","content":"\\ud83d"}', "b") == b'{"role":"user","content":"b\\n\\n\\ud83d"}'
+    )
+
+
+def test_messages_are_shortened_from_their_end() -> None:
+    sized = [(raw("a" * 1024), 260), (raw("b" * 1024), 260), (raw("c"), 5)]
+    kept = [content(one) for one in shortened_messages(sized, 260 + 4 + 64, bytes_over_four)]
+    assert kept == ["a" * 1024, "b" * 256]
+    assert shortened_messages(sized, 10, bytes_over_four) == []

@@ -1,0 +1,61 @@
+"""The cut stays while the conversation fits, and moves on to the low-water mark where it does not."""
+
+from itertools import pairwise
+
+import pytest
+
+from proxy.core.window.trimming import Room, advance, coarse, cut_of
+from proxy.core.window.turns import Moment, Spoken, steps_of
+from tests.growth import assert_linear
+
+
+def talk(turns: int, tokens: int = 10) -> list[Spoken]:
+    return [Spoken(role, tokens // 2) for _ in range(turns) for role in ("user", "assistant")]
+
+
+def test_the_cut_stays_while_everything_fits() -> None:
+    steps = steps_of(talk(10))
+    assert advance(3, steps, Moment(100, 18, 9), Room(70)) == 3
+
+
+def test_the_cut_moves_on_until_a_quarter_of_the_room_is_free() -> None:
+    steps = steps_of([*talk(10), Spoken("user", 10)])
+    moment = steps.moments[-1]
+    assert moment.tokens == 110
+    # Ten tokens must stay; of the ninety others three quarters may.
+    assert advance(0, steps, moment, Room(100)) == 4
+    assert moment.tokens - steps.tokens_before[4] == 70
+
+
+def test_the_cut_never_goes_beyond_what_must_stay() -> None:
+    steps = steps_of([*talk(3), Spoken("user", 500)])
+    assert advance(0, steps, steps.moments[-1], Room(100)) == 3
+
+
+def test_a_limit_of_messages_is_kept_with_half_of_them_to_spare() -> None:
+    steps = steps_of([*talk(10), Spoken("user", 10)])
+    assert advance(0, steps, steps.moments[-1], Room(1_000, 19)) == 6
+    assert advance(0, steps, steps.moments[-1], Room(1_000, 20)) == 0
+
+
+def test_the_cut_moves_seldom_while_a_conversation_grows() -> None:
+    cuts = [cut_of(steps_of(talk(turns)), Room(1_000)) for turns in range(1, 400)]
+    moved = [number for number, (one, other) in enumerate(pairwise(cuts)) if one != other]
+    assert len(moved) == 12
+    assert all(later - earlier >= 24 for earlier, later in pairwise(moved))
+
+
+@pytest.mark.parametrize(("tokens", "rounded"), [(0, 0), (-5, 0), (1_999, 1_900), (2_000, 2_000), (2_099, 2_000)])
+def test_the_room_is_rounded_down_so_that_a_few_tokens_change_nothing(tokens: int, rounded: int) -> None:
+    assert coarse(tokens, 6_400) == rounded
+
+
+def test_a_tiny_budget_is_not_rounded() -> None:
+    assert coarse(17, 40) == 17
+
+
+def test_the_time_is_linear_where_a_late_result_forbids_nearly_every_cut() -> None:
+    def make(turns: int) -> list[Spoken]:
+        return [Spoken("assistant", 1, ("late",)), *talk(turns), Spoken("tool", 1, (), "late"), Spoken("user", 1)]
+
+    assert_linear(lambda messages: cut_of(steps_of(messages), Room(50)), make, 2_500)

@@ -1,0 +1,69 @@
+"""Conversations that are fitted to a window, and what is read from the result without the code that fits them."""
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+from proxy.app.window_texts import load_window_texts
+from proxy.core.request.reader import RequestReader
+from proxy.core.request.tokens import bytes_over_four
+from proxy.core.request.transcript import Transcript
+from proxy.core.window.fitting import FittedMessages, Terms, fitted_messages
+from proxy.core.window.parts import WindowParts
+from proxy.core.window.profile import Capability, CapabilityProfile
+
+Body = dict[str, Any]
+
+TEXTS = load_window_texts()
+CHAT = CapabilityProfile("chat", Capability.CHAT)
+OVERHEAD = 4
+"""Tokens of a message besides its text, where tokens are bytes over four."""
+
+
+def text_of(tokens: int, mark: str = "x") -> str:
+    """A text of so many tokens."""
+    return (mark + "." * 4 * tokens)[: 4 * tokens]
+
+
+def transcript_of(messages: Sequence[Body]) -> Transcript:
+    """The messages as the planner reads them."""
+    reader = RequestReader(bytes_over_four, (), 1 << 24)
+    body = json.dumps({"model": "m", "messages": list(messages)}).encode()
+    parsed = reader.parse(body)
+    parsed.chat()
+    return reader.read(parsed)
+
+
+def fit(
+    messages: Sequence[Body],
+    prompt_tokens: int,
+    parts: WindowParts | None = None,
+    profile: CapabilityProfile = CHAT,
+    extra_tokens: int = 0,
+) -> FittedMessages:
+    """The messages within a budget."""
+    terms = Terms(profile, prompt_tokens, {"tools": 0, "extra": extra_tokens}, TEXTS, bytes_over_four)
+    return fitted_messages(transcript_of(messages), parts or WindowParts(), terms)
+
+
+def sent(messages: Sequence[Body], found: FittedMessages) -> list[Body]:
+    """The messages that go out, as JSON has them."""
+    assert not found.excess_tokens
+    return list(messages) if found.messages is None else [json.loads(raw) for raw in found.messages]
+
+
+def tokens_of(messages: Sequence[Body]) -> int:
+    """The tokens of messages, as the proxy counts them."""
+    return sum(message.tokens for message in transcript_of(messages).messages) if messages else 0
+
+
+def unpaired(messages: Sequence[Body]) -> set[str]:
+    """The ids of calls without a result, and of results without a call in front of them."""
+    open_calls: set[str] = set()
+    odd: set[str] = set()
+    for message in messages:
+        open_calls |= {call["id"] for call in message.get("tool_calls") or ()}
+        answers = message.get("tool_call_id")
+        if answers is not None:
+            (open_calls.discard if answers in open_calls else odd.add)(answers)
+    return open_calls | odd
