@@ -20,6 +20,8 @@ from proxy.core.prompts.prompt import ROOTS, Condition, Json, Prompt, Variable
 
 MOST_BYTES = 256 << 10
 """The largest file that is read."""
+MOST_FRONT_CHARS = 32 << 10
+"""The longest front matter that is read."""
 MOST_FILES = 2_000
 """The most files of one folder."""
 FIXED_POSITIONS = frozenset({"header", "acknowledgement", "legend", "own_call", "panels"})
@@ -183,8 +185,11 @@ def _parted(path: Path, text: str) -> tuple[object, str]:
     end = next((index for index, line in enumerate(lines[1:], start=1) if line.rstrip() == "---"), None)
     if end is None:
         raise PromptFileError(f"{path}: the front matter has no end: a line --- is missing")
+    front = "".join(lines[1:end])
+    if len(front) > MOST_FRONT_CHARS:
+        raise PromptFileError(f"{path}: the front matter is longer than {MOST_FRONT_CHARS} characters")
     try:
-        return yaml.load("".join(lines[1:end]), _Loader), "".join(lines[end + 1 :])
+        return yaml.load(front, _Loader), "".join(lines[end + 1 :])
     except yaml.MarkedYAMLError as error:
         where = f"line {error.problem_mark.line + 2}: " if error.problem_mark is not None else ""
         raise PromptFileError(f"{path}: {where}the front matter is no valid YAML: {error.problem}") from error

@@ -25,7 +25,9 @@ def _counted(function: Callable[..., Any]) -> _Filter:
     def counted(context: Context, value: Any, *args: Any, **kwargs: Any) -> Any:
         work = work_of(context)
         work.weighed(value)
-        for arg in (*args, *kwargs.values()):
+        for arg in args:
+            work.weighed(arg)
+        for arg in kwargs.values():
             work.weighed(arg)
         return function(work, value, *args, **kwargs)
 

@@ -42,8 +42,8 @@ class Sources:
         return cls(places, tuple(_registered(manager)), registered_fragments(manager))
 
     def states(self) -> States:
-        """The files as they are now. Raises PromptFileError where a folder cannot be read."""
-        return tuple(state for folder in self.folders for state in markdown_files(folder))
+        """The files as they are now, each once. Raises PromptFileError where a folder cannot be read."""
+        return tuple(dict.fromkeys(state for folder in self.folders for state in markdown_files(folder)))
 
     def read(self, states: States, known: Known) -> dict[FileState, Prompt | None]:
         """What the files hold; those that are known are not read again. Raises PromptFileError."""

@@ -5,7 +5,8 @@ from dataclasses import dataclass
 from types import TracebackType
 
 from jinja2 import Template, TemplateError, TemplateSyntaxError, nodes
-from jinja2.meta import find_undeclared_variables
+from jinja2.compiler import CodeGenerator, Frame
+from jinja2.idtracking import VAR_LOAD_RESOLVE
 
 from proxy.core.prompts.failures import RenderError
 from proxy.core.prompts.prompt import ROOTS, Json, Prompt, PromptContext
@@ -30,24 +31,15 @@ class Uses:
 
 def uses_of(text: str) -> Uses:
     """What a template refers to. Raises RenderError where it cannot be read."""
-    return _uses(_read(text))
+    return _compiled(text).uses
 
 
-def _uses(tree: nodes.Template) -> Uses:
-    try:
-        names = frozenset(find_undeclared_variables(tree)) - GLOBALS
-    except TemplateSyntaxError as error:
-        raise RenderError(f"line {error.lineno}: {error.message}") from error
+def _paths(tree: nodes.Template) -> list[list[str]]:
+    """Every path that a template spells out, also below names of its own."""
     inner: set[int] = set()
-    paths: set[str] = set()
     # A path comes before those that it begins with.
-    for node in tree.find_all((nodes.Getattr, nodes.Getitem, nodes.Name)):
-        if id(node) in inner:
-            continue
-        path = _path(node, inner)
-        if path and path[0] in names:
-            paths.add(".".join(path))
-    return Uses(names, frozenset(paths), frozenset(_fragments(tree)))
+    found = tree.find_all((nodes.Getattr, nodes.Getitem, nodes.Name))
+    return [path for node in found if id(node) not in inner and (path := _path(node, inner))]
 
 
 def _fragments(tree: nodes.Template) -> Iterator[str]:
@@ -92,15 +84,36 @@ class _Compiled:
     uses: Uses
 
 
+class _Generator(CodeGenerator):
+    """Jinja's generator of code, which keeps the names that a template takes from outside."""
+
+    def __init__(self) -> None:
+        super().__init__(_ENVIRONMENT, None, None, optimized=False)
+        self.names: set[str] = set()
+
+    def enter_frame(self, frame: Frame) -> None:
+        """Resolve the names of a scope."""
+        super().enter_frame(frame)
+        loads = frame.symbols.loads.values()
+        self.names.update(name for action, name in loads if action == VAR_LOAD_RESOLVE and name is not None)
+
+
 def _compiled(text: str) -> _Compiled:
     """Raises RenderError where the template cannot be read."""
     tree = _read(text)
-    uses = _uses(tree)
+    paths, fragments = _paths(tree), frozenset(_fragments(tree))
+    generator = _Generator()
     try:
-        code = _ENVIRONMENT.compile(counted(tree, _ENVIRONMENT))
+        generator.visit(counted(tree, _ENVIRONMENT))
+        code = compile(generator.stream.getvalue(), _FILE, "exec")  # type: ignore[attr-defined]
+    except TemplateSyntaxError as error:
+        raise RenderError(f"line {error.lineno}: {error.message}") from error
     except (TemplateError, SyntaxError, RecursionError, MemoryError) as error:
         raise RenderError("the template cannot be compiled: it is nested too deeply") from error
-    return _Compiled(Template.from_code(_ENVIRONMENT, code, {**_ENVIRONMENT.globals}, None), uses)
+    template = Template.from_code(_ENVIRONMENT, code, {**_ENVIRONMENT.globals}, None)
+    names = frozenset(generator.names) - GLOBALS
+    uses = Uses(names, frozenset(".".join(path) for path in paths if path[0] in names), fragments)
+    return _Compiled(template, uses)
 
 
 class Templates:

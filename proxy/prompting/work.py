@@ -22,7 +22,7 @@ _MOST_DEPTH = 32
 _STEP_CHARS = 6
 _NUMBERS = (int, float)
 _LISTS = (list, tuple)
-_OTHERS = (int, float, range, Undefined)
+_OTHERS = (int, float, Undefined)
 
 
 def steps_of(chars: int) -> int:
@@ -46,16 +46,16 @@ class Work:
         if self.steps < 0:
             raise RenderError(f"the template does more than {MOST_STEPS} steps")
 
-    def made(self, text: str) -> str:
-        """The text, counted. Raises RenderError where it is too long."""
-        return text if self.making(len(text)) else ""
-
-    def making(self, chars: int) -> bool:
-        """Count a text that will have so many characters; true. Raises RenderError where it is too long."""
+    def making(self, chars: int) -> None:
+        """Count a text that will have so many characters. Raises RenderError where it is too long."""
         if chars > MOST_CHARS:
             raise RenderError(f"the template makes a text of more than {MOST_CHARS} characters")
-        self.spend(1 + steps_of(chars))
-        return True
+        self.spend(1 + (chars >> _STEP_CHARS))
+
+    def made(self, text: str) -> str:
+        """The text, counted. Raises RenderError where it is too long."""
+        self.making(len(text))
+        return text
 
     def listing(self, items: int) -> None:
         """Count a list that will have so many items. Raises RenderError where it is too long."""
@@ -83,6 +83,8 @@ class Work:
                 elif isinstance(item, _LISTS):
                     self.spend(1 + len(item))
                     inner += item
+                elif isinstance(item, range):
+                    self.spend(1 + len(item))
                 elif not (item is None or isinstance(item, _OTHERS)):
                     raise RenderError("a macro or a loop is used as if it were a value")
             self.spend(1)

@@ -174,6 +174,12 @@ BOMBS = {
     "a number of many digits": "{{ " + "9" * 4_000 + " + 1 }}",
     "a range": "{{ range(1000000000) | list }}",
     "a range that is counted": "{{ range(-9000000000000000000, 9000000000000000000) | length }}",
+    "a range that is added up in a loop": (
+        "{% set r = range(10000) %}{% for x in custom.list %}{% set y = r | sum %}{% endfor %}"
+    ),
+    "a range that is joined in a loop": (
+        "{% set r = range(10000) %}{% for x in custom.list %}{% set y = r | join %}{% endfor %}"
+    ),
     "a formatted number": "{{ '%1000000000d' % 1 }}",
     "a wide indent": "{{ custom.long | indent(1000000000) }}",
     "an indent of many lines": "{{ ('\n' * 100000 ~ 'x') | replace('\n', 'y\n') | indent(1000) }}",

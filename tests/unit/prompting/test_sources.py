@@ -94,3 +94,10 @@ def test_files_that_are_known_are_not_read_again(tmp_path: Path) -> None:
     assert sources.read(states, known) == known
     with pytest.raises(PromptFileError, match=r"a\.md: the file cannot be read"):
         sources.read(states, {})
+
+
+def test_a_folder_that_is_named_twice_is_read_once(tmp_path: Path) -> None:
+    folder = folder_of(tmp_path / "mine", a="1")
+    sources = Sources.of([folder, folder], is_shipped=False)
+    assert len(sources.states()) == 1
+    assert [prompt.id for prompt in sources.snapshot().prompts] == ["a"]
