@@ -54,7 +54,7 @@ def value_at(context: PromptContext, path: str) -> tuple[bool, Json]:
         return False, None
     value: object = context[root]
     for name in names:
-        if not isinstance(value, Mapping) or name not in value:
+        if not isinstance(value, (dict, Mapping)) or name not in value:
             return False, None
         value = value[name]
     return True, value  # type: ignore[return-value]  # an object of the context

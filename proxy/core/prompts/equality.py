@@ -18,6 +18,8 @@ def equal(one: Json, other: Json) -> bool:
 def same(one: Json, other: Json) -> bool:
     """Whether the values have the same type and the same content; a whole number is not the same as a float of its
     value. The time is that of looking through the smaller one."""
+    if not isinstance(one, (list, dict)):
+        return type(one) is type(other) and one == other
     pairs: list[tuple[Json, Json]] = [(one, other)]
     while pairs:
         left, right = pairs.pop()

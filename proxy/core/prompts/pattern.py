@@ -17,12 +17,23 @@ _MEMORY_BYTES = 256 << 10
 """Of a pattern; the library keeps the 128 patterns that were used last."""
 
 
+def _options() -> "re2.Options":
+    options = re2.Options()
+    options.log_errors = False  # it writes to stderr, and what it writes is the pattern
+    options.never_capture = True
+    options.max_mem = _MEMORY_BYTES
+    return options
+
+
+_OPTIONS = _options()
+
+
 def compiled(pattern: str, most_program_size: int = MOST_PROGRAM_SIZE) -> "re2._Regexp":
     """The pattern, ready to use. Raises ConditionError where it is none, or is too large."""
     if len(pattern) > MOST_PATTERN_CHARS:
         raise ConditionError("invalid_pattern", f"a pattern may have at most {MOST_PATTERN_CHARS} characters")
     try:
-        program = re2.compile(pattern.encode("utf-8", "surrogatepass"), _options())
+        program = re2.compile(pattern.encode("utf-8", "surrogatepass"), _OPTIONS)
     except re2.error as error:
         raise ConditionError("invalid_pattern", "the pattern is none of RE2's, or it is too large") from error
     if program.programsize > most_program_size:
@@ -38,11 +49,3 @@ def is_found(pattern: str, text: str) -> bool:
     if len(raw) * program.programsize > _MOST_STEPS:
         raise ConditionError("too_long", "the text is too long for this pattern")
     return program.search(raw) is not None
-
-
-def _options() -> "re2.Options":
-    options = re2.Options()
-    options.log_errors = False  # it writes to stderr, and what it writes is the pattern
-    options.never_capture = True
-    options.max_mem = _MEMORY_BYTES
-    return options

@@ -1,0 +1,90 @@
+"""What composing costs: ``python -m tests.bench.composing [--prompts 200] [--conditions 50]``.
+
+All prompts are composed, each of them is rendered, and all conditions hold. Times are those of the processor, the least
+and the median of many repetitions: "assemble" without rendering, "compose" with it, as for a context that is new.
+"""
+
+import argparse
+import statistics
+import sys
+import time
+from collections.abc import Callable, Mapping
+
+from proxy.core.prompts.assembler import assemble
+from proxy.core.prompts.context import merged
+from proxy.core.prompts.position import Position
+from proxy.core.prompts.prompt import Condition, Json, Prompt, PromptContext, Variable
+from proxy.core.prompts.terms import PromptTerms
+from proxy.prompting.templates import Templates
+
+_REPEATS = 200
+_CONTEXT = merged(
+    {
+        "agent": {"debug": True, "level": 4, "tags": ["a", "b"], "name": "ann"},
+        "custom": {"env": "prod-1"},
+        "mission": {"goal": "the release"},
+    }
+)
+_CONDITIONS: tuple[tuple[str, str, Json], ...] = (
+    ("agent.debug", "eq", True),
+    ("agent.level", "gte", 3),
+    ("agent.tags", "contains", "b"),
+    ("custom.env", "in", ["dev", "prod-1"]),
+    ("custom.env", "matches", "^(prod|staging)-?[0-9]*$"),
+    ("custom.none", "not_exists", None),
+    ("mission.goal", "exists", None),
+)
+_TEXT = (
+    "# Rule\n\nYou work on {{ mission.goal }} as {{ who }}.{% if agent.debug %} Say what you do.{% endif %}\n"
+    + "Plain words of a rule that does not change. " * 20
+)
+
+
+def registry(prompts: int, conditions: int) -> list[Prompt]:
+    """So many prompts over all positions, and the conditions shared out among them."""
+    positions = tuple(Position)
+    return [
+        Prompt(
+            f"rules.{number}",
+            positions[number % len(positions)],
+            f"{number}: {_TEXT}",
+            number % 5,
+            tuple(Condition(*_CONDITIONS[each % 7]) for each in range(number, conditions, prompts)),
+            (Variable("who", source="agent.name", default="you"),),
+        )
+        for number in range(prompts)
+    ]
+
+
+def _times_ms(work: Callable[[], object]) -> list[float]:
+    times = []
+    for _ in range(_REPEATS):
+        began = time.process_time()
+        work()
+        times.append((time.process_time() - began) * 1e3)
+    return times
+
+
+def _unrendered(prompt: Prompt, context: PromptContext, variables: Mapping[str, Json]) -> str:
+    return prompt.text
+
+
+def main() -> int:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(prog="python -m tests.bench.composing")
+    parser.add_argument("--prompts", type=int, default=200)
+    parser.add_argument("--conditions", type=int, default=50)
+    args = parser.parse_args()
+    prompts = registry(args.prompts, args.conditions)
+    terms = PromptTerms(use=("rules.*",), tools=True, plugins=True, agents=True)
+    templates = Templates(prompts)
+    found = assemble(prompts, terms, _CONTEXT, templates.render)
+    print(f"{len(found.parts)} prompts, {args.conditions} conditions, {len(found.system)} characters of system text")
+    for name, render in (("assemble", _unrendered), ("compose", templates.render)):
+        times = _times_ms(lambda render=render: assemble(prompts, terms, _CONTEXT, render))  # type: ignore[misc]
+        print(f"{name:8}  least {min(times):6.2f} ms   median {statistics.median(times):6.2f} ms")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

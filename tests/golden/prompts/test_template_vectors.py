@@ -1,0 +1,32 @@
+"""What templates print. ``templates.vectors`` says how to read it."""
+
+import json
+
+import pytest
+
+from proxy.core.prompts.context import merged
+from proxy.core.prompts.failures import RenderError
+from proxy.core.prompts.position import Position
+from proxy.core.prompts.prompt import Prompt, PromptContext
+from proxy.prompting.templates import Templates
+from tests.prompt_vectors import Vector, read_vectors
+
+VECTORS = read_vectors("templates.vectors", "context given fails")
+
+
+def printed(template: str, context: PromptContext) -> str:
+    prompt = Prompt("p", Position.SYSTEM, template)
+    return Templates([prompt]).render(prompt, context, {})
+
+
+@pytest.mark.parametrize("vector", VECTORS, ids=lambda vector: vector.says)
+def test_templates_print_what_the_rule_says(vector: Vector) -> None:
+    context = merged(json.loads(vector.one("context")))
+
+    for text in vector.all("given"):
+        template, _, expected = text.rpartition(" => ")
+        assert printed(json.loads(template), context) == json.loads(expected), text
+    for text in vector.all("fails"):
+        with pytest.raises(RenderError):
+            printed(json.loads(text), context)
+    assert len(vector.lines) > 1
