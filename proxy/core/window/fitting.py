@@ -83,9 +83,12 @@ class _Fitting:
         self._sizes = self._part_sizes()
 
     def result(self) -> FittedMessages:
-        steps = steps_of([_spoken(message) for message in self._talk])
-        found = self._reduced(steps)
-        places = kept(found.cut, steps, len(self._talk))
+        places: Sequence[int] = range(len(self._talk))
+        found = _Reduced(0, self._sizes, 0)
+        if not self._fits():
+            steps = steps_of([_spoken(message) for message in self._talk])
+            found = self._reduced(steps)
+            places = kept(found.cut, steps, len(self._talk))
         shown = self._shown_files(found)
         conversation = sum(self._talk[place].tokens for place in places)
         sizes = self._counted(found, conversation)
@@ -129,13 +132,23 @@ class _Fitting:
         has_parts = self._payload is not None or any(name in self._parts for name in _IN_MESSAGE)
         return tokens + (MESSAGE_OVERHEAD_TOKENS if self._newest < 0 and has_parts else 0)
 
+    def _base_tokens(self) -> int:
+        """Everything but the conversation."""
+        return sum(self._terms.besides.values()) + self._framing_tokens() + sum(self._sizes.values())
+
+    def _fits(self) -> bool:
+        """Whether nothing need be left out, which is so for most requests, and quickly said."""
+        tokens = self._base_tokens() + sum(message.tokens for message in self._talk)
+        most = self._terms.profile.tail_messages
+        return tokens < self._terms.prompt_tokens and (most is None or self._newest <= most)
+
     def _reduced(self, steps: Steps) -> _Reduced:
         """First the suffix and the prefix, then the conversation, then the rest. Where the conversation is trimmed by
         more than is needed, the suffix and the prefix have the room."""
         terms, caps, sizes = self._terms, self._terms.profile.caps, self._sizes
         budget = terms.prompt_tokens
         beside = sum(sizes.get(name, 0) for name in (PartName.SUFFIX, PartName.PREFIX))
-        base = sum(terms.besides.values()) + self._framing_tokens() + sum(sizes.values()) - beside
+        base = self._base_tokens() - beside
         cut = self._cut(steps, Room(budget - base, terms.profile.tail_messages))
         tokens = steps.moments[-1].tokens - steps.tokens_before[cut] if steps.moments else 0
         overflow = base + beside + tokens - budget

@@ -95,6 +95,15 @@ def test_the_conversation_goes_before_the_summary_and_the_summary_before_the_sys
     assert kept == [(6, 530, True), (4, 530, True), (4, 274, True), (2, 0, True), (2, 0, False)]
 
 
+def test_a_conversation_that_fits_without_the_suffix_is_not_trimmed_for_it() -> None:
+    messages = [user(text_of(96)), assistant(text_of(96)), user("q")]
+    # It has 205 tokens; the room is no multiple of the step to which it is rounded where something must go.
+    found = fit(messages, 206, WindowParts(suffix=text_of(100)))
+    assert found.edits == {Edit.WINDOW_SHORTENED: 1}
+    assert sent(messages, found) == messages
+    assert fit(messages, 206).edits == {}
+
+
 def test_a_system_text_that_may_be_shortened_keeps_its_beginning() -> None:
     long = system(text_of(1_000, "rules"))
     out = sent([long, user("q")], fit([long, user("q")], 300, None, LENIENT))

@@ -32,6 +32,16 @@ def test_the_cut_never_goes_beyond_what_must_stay() -> None:
     assert advance(0, steps, steps.moments[-1], Room(100)) == 3
 
 
+def test_a_cut_that_would_part_a_late_result_from_its_call_is_passed_over() -> None:
+    call, late = Spoken("assistant", 5, ("late",)), Spoken("tool", 5, (), "late")
+    messages = [*talk(2, 20), Spoken("user", 5), call, Spoken("user", 5), late, Spoken("assistant", 5), *talk(8)]
+    steps = steps_of([*messages, Spoken("user", 10)])
+    moment = steps.moments[-1]
+    # With three steps gone the result would be there and its call would not.
+    assert [advance(0, steps, moment, Room(room)) for room in (155, 150, 140, 135)] == [0, 2, 4, 4]
+    assert all(advance(0, steps, moment, Room(room)) != 3 for room in range(200))
+
+
 def test_a_limit_of_messages_is_kept_with_half_of_them_to_spare() -> None:
     steps = steps_of([*talk(10), Spoken("user", 10)])
     assert advance(0, steps, steps.moments[-1], Room(1_000, 19)) == 6
