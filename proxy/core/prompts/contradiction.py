@@ -1,0 +1,104 @@
+"""Conditions of one prompt that can never hold together, so that the prompt is never composed."""
+
+from collections.abc import Mapping, Sequence
+from itertools import combinations
+from typing import Literal
+
+from proxy.core.prompts.conditions import holds
+from proxy.core.prompts.equality import is_number
+from proxy.core.prompts.failures import ConditionError
+from proxy.core.prompts.prompt import ROOTS, Condition, Json, PromptContext
+
+Kind = Literal["null", "boolean", "number", "string", "list", "object"]
+
+_KINDS: frozenset[Kind] = frozenset({"null", "boolean", "number", "string", "list", "object"})
+_ABSENT = "not_exists"
+_ABOVE, _BELOW = ("gt", "gte"), ("lt", "lte")
+
+
+def contradiction(conditions: Sequence[Condition]) -> tuple[Condition, ...]:
+    """The conditions that contradict each other: one that can never hold, else two of them, else all; none where the
+    prompt may be composed. Contradictions of regular expressions among themselves are not found."""
+    for few in (*combinations(conditions, 1), *combinations(conditions, 2), tuple(conditions)):
+        if any(_is_impossible(field, few) for field in {condition.field for condition in few}):
+            return few
+    return ()
+
+
+def _is_impossible(field: str, conditions: Sequence[Condition]) -> bool:
+    """Whether no value of the field, and not its absence either, agrees with all conditions on it and on what is in
+    it."""
+    own = [condition for condition in conditions if condition.field == field]
+    inner = [condition for condition in conditions if condition.field.startswith(f"{field}.")]
+    is_needed = field in ROOTS or any(condition.operator != _ABSENT for condition in (*own, *inner))
+    if not is_needed:
+        return False
+    if any(condition.operator == _ABSENT for condition in own):
+        return True
+    kinds = _kinds(field, own, inner)
+    values = _values(own)
+    if values is not None:
+        return not any(_agrees(field, value, (*own, *inner)) for value in values if _kind(value) in kinds)
+    return not kinds or _is_empty_range(field, own)
+
+
+def _kinds(field: str, own: Sequence[Condition], inner: Sequence[Condition]) -> frozenset[Kind]:
+    """The kinds of values to which every operator can be applied."""
+    has_inner = any(condition.operator != _ABSENT for condition in inner)
+    kinds = frozenset[Kind]({"object"}) if has_inner or field in ROOTS else _KINDS
+    for condition in own:
+        if condition.operator in (*_ABOVE, *_BELOW):
+            kinds &= {"number"}
+        elif condition.operator == "matches":
+            kinds &= {"string"}
+        elif condition.operator == "contains":
+            kinds &= {"string", "list"} if isinstance(condition.value, str) else {"list"}
+    return kinds
+
+
+def _kind(value: Json) -> Kind:
+    if value is None:
+        return "null"
+    if isinstance(value, bool):
+        return "boolean"
+    if is_number(value):
+        return "number"
+    if isinstance(value, str):
+        return "string"
+    return "list" if isinstance(value, list) else "object"
+
+
+def _values(own: Sequence[Condition]) -> Sequence[Json] | None:
+    """The values of which the field must have one, as far as one condition names them; None where none does."""
+    for condition in own:
+        if condition.operator == "eq":
+            return [condition.value]
+        if condition.operator == "in" and isinstance(condition.value, list):
+            return condition.value
+    return None
+
+
+def _is_empty_range(field: str, own: Sequence[Condition]) -> bool:
+    lows = [condition.value for condition in own if condition.operator in _ABOVE and is_number(condition.value)]
+    highs = [condition.value for condition in own if condition.operator in _BELOW and is_number(condition.value)]
+    if not lows or not highs:
+        return False
+    low, high = max(lows), min(highs)
+    return low > high or (low == high and not _agrees(field, low, own))
+
+
+def _agrees(field: str, value: Json, conditions: Sequence[Condition]) -> bool:
+    """Whether all conditions hold where the field has this value, and nothing else is there."""
+    context = _context(field, value)
+    try:
+        return all(holds(condition, context) for condition in conditions)
+    except ConditionError:
+        return False
+
+
+def _context(field: str, value: Json) -> PromptContext:
+    root, *names = field.split(".")
+    for name in reversed(names):
+        value = {name: value}
+    inner: Mapping[str, Json] = value if isinstance(value, dict) else {}
+    return {**{name: {} for name in ROOTS}, root: inner}
