@@ -1,0 +1,229 @@
+"""``stratiform prompts diff``: what a change does to composed texts, tokens, cached prefixes, and the bill."""
+
+import argparse
+from argparse import Namespace
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+from rich.table import Table
+from rich.text import Text
+
+from proxy.app import factories
+from proxy.cli.output import Output, print_json
+from proxy.cli.prompt_bill import Bill, estimated
+from proxy.cli.prompt_contexts import GivenContext, add_contexts, read_context
+from proxy.cli.prompt_difference import Composer, Difference, difference, differences
+from proxy.cli.prompt_places import HELP, opened
+from proxy.cli.prompt_sources import PromptSource
+from proxy.cli.prompt_traffic import DAYS, Whose, read_traffic
+from proxy.cli.prompt_variants import Variant, signature
+from proxy.core.money.prices import Price
+from proxy.errors import UnknownModel
+from proxy.planning.tokenizers import local_encode
+from proxy.settings import ConfigError, load
+
+_SHOWN_LINES = 200
+_SHOWN_CASES = 5
+_COLOURS = {"+": "green", "-": "red", "@": "cyan"}
+_ESTIMATE = (
+    "an estimate: sessions are told from pauses and cold requests in the ledger, tokens are counted on this machine, "
+    "and the ledger does not know the personas, profiles and contexts of its requests"
+)
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Add the command's arguments."""
+    parser.add_argument("old", metavar="OLD", help=HELP)
+    parser.add_argument("new", metavar="NEW", help="the same, after the change")
+    parser.add_argument(
+        "--config", type=Path, metavar="FILE",
+        help="the configuration whose rules hold where OLD or NEW is a folder, and whose store has the ledger",
+    )  # fmt: skip
+    parser.add_argument("--exit-code", action="store_true", help="end with status 1 where a cached prefix is lost")
+    add_contexts(parser, "the change is shown for each")
+    ledger = parser.add_argument_group("the bill")
+    ledger.add_argument(
+        "--ledger", action="store_true", help=f"estimate what the change would have cost in the last {DAYS} days"
+    )
+    where = ledger.add_mutually_exclusive_group()
+    where.add_argument("--store", metavar="STORE", help="read the ledger of this store: sqlite:PATH or redis://...")
+    where.add_argument("--url", help="read the ledger of a running proxy")
+    parser.add_argument("--json", action="store_true", help="print JSON")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Print the change; 0, or with ``--exit-code`` 1 where a cached prefix is lost."""
+    encode = local_encode()
+    contexts = {str(file): read_context(file) for file in arguments.context} or {"": {}}
+    with ExitStack() as stack:
+        old, new = (_composer(stack.enter_context(opened(place, arguments.config)))
+                    for place in (arguments.old, arguments.new))  # fmt: skip
+        found = differences(old, new, contexts, encode)
+        usual = next(iter(contexts.values())) if len(contexts) == 1 else {}
+        bill = _bill(arguments, old, new, usual) if arguments.ledger else None
+    changed = [one for one in found if one.is_changed]
+    same = sum(len(one.cases) for one in found if not one.is_changed)
+    if arguments.json:
+        print_json({
+            "old": {"name": arguments.old, "version": old.snapshot.version},
+            "new": {"name": arguments.new, "version": new.snapshot.version},
+            "unchanged": same,
+            "changes": [_view(one) for one in changed],
+            "bill": None if bill is None else _bill_view(bill),
+        })  # fmt: skip
+    else:
+        _print(changed, same, bill)
+    return 1 if arguments.exit_code and any(one.kept_tokens is not None for one in changed) else 0
+
+
+def _composer(source: PromptSource) -> Composer:
+    return Composer(source, source.snapshot())
+
+
+def _bill(arguments: argparse.Namespace, old: Composer, new: Composer, context: GivenContext) -> Bill:
+    """The bill for the ledger of the store, if all requests bring this context. Raises ConfigError."""
+    config = arguments.config or next(
+        (Path(place) for place in (arguments.new, arguments.old) if Path(place).is_file()), None
+    )
+    if config is None:
+        raise ConfigError(["--ledger: needs a configuration, for its store and its prices: use --config FILE"])
+    settings = load(config)
+    prices = factories.price_map(settings)
+    table, price_of = factories.model_table(settings, prices), factories.price_source(prices)
+    where = Namespace(url=arguments.url, store=arguments.store, config=config)
+    encode, known = local_encode(), dict[object, Difference]()
+
+    def change(whose: Whose) -> Difference:
+        key = signature(whose, old.source, new.source)
+        if key not in known:
+            variant = Variant((whose[0],), whose[1], whose[2])
+            known[key] = difference(old, new, variant, context, encode)
+        return known[key]
+
+    def price(model: str) -> Price | None:
+        try:
+            return price_of(table.resolve(model))
+        except UnknownModel:
+            return prices.price(model)
+
+    return estimated(read_traffic(where), change, price)
+
+
+def _view(one: Difference) -> dict[str, object]:
+    return {
+        "variants": [{**variant.view(), "context": name or None} for variant, name in one.cases],
+        "tokens": {
+            "system": [one.old.sizes.system, one.new.sizes.system],
+            "user": [one.old.sizes.user, one.new.sizes.user],
+        },
+        "prefix_lost": one.kept_tokens is not None,
+        "kept_tokens": one.kept_tokens,
+        "problems": {"old": one.old.problem or None, "new": one.new.problem or None},
+        "diff": list(one.lines()),
+    }
+
+
+def _bill_view(bill: Bill) -> dict[str, Any]:
+    return {
+        "is_estimate": True,
+        "basis": _ESTIMATE,
+        "days": DAYS,
+        "requests_usd": _usd(bill.requests_usd),
+        "once_usd": _usd(bill.once_usd),
+        "once_usd_at_most": _usd(bill.once_usd_at_most),
+        "requests_without_price": bill.requests_without_price,
+        "lines": [
+            {
+                "model": line.whose[0], "team": line.whose[1], "key": line.whose[2],
+                "requests": line.traffic.requests, "sessions": line.traffic.sessions,
+                "open_sessions": round(line.open_sessions, 3), "spent_usd": _usd(line.traffic.spent_usd),
+                "system_tokens": line.system_tokens, "user_tokens": line.user_tokens,
+                "requests_usd": _usd(line.requests_usd), "session_usd": _usd(line.session_usd),
+                "once_usd": _usd(line.once_usd), "once_usd_at_most": _usd(line.once_usd_at_most),
+            }
+            for line in bill.lines
+        ],
+    }  # fmt: skip
+
+
+def _usd(amount: float | None) -> float | None:
+    return None if amount is None else round(amount, 9)
+
+
+def _print(changed: Sequence[Difference], same: int, bill: Bill | None) -> None:
+    output = Output()
+    for one in changed:
+        for variant, name in one.cases[:_SHOWN_CASES]:
+            output.print(variant.label + (f", context {name}" if name else ""), style="bold")
+        if len(one.cases) > _SHOWN_CASES:
+            output.print(f"and {len(one.cases) - _SHOWN_CASES} more", style="bold")
+        output.print(_tokens(one))
+        output.print(_prefix(one))
+        for when, problem in (("before", one.old.problem), ("after", one.new.problem)):
+            if problem:
+                output.print(f"{when} the change: {problem}", style="red", soft_wrap=True)
+        lines = list(one.lines())
+        for line in lines[:_SHOWN_LINES]:
+            output.print(Text(line, _COLOURS.get(line[:1], "")), soft_wrap=True)
+        if len(lines) > _SHOWN_LINES:
+            output.print(f"... and {len(lines) - _SHOWN_LINES} more lines", style="dim")
+        output.print()
+    count = sum(len(one.cases) for one in changed)
+    output.print(f"kinds of requests that change: {count}; that do not: {same}", style="dim")
+    if bill is not None:
+        _print_bill(output, bill)
+
+
+def _tokens(one: Difference) -> str:
+    pairs: Mapping[str, tuple[int, int]] = {
+        "system text": (one.old.sizes.system, one.new.sizes.system),
+        "around the newest message": (one.old.sizes.user, one.new.sizes.user),
+    }
+    told = (f"{place} {old:,} -> {new:,} ({new - old:+,})" for place, (old, new) in pairs.items() if old or new)
+    return "tokens: " + (", ".join(told) or "none")
+
+
+def _prefix(one: Difference) -> str:
+    if one.kept_tokens is None:
+        return "cached prefix: kept"
+    return (
+        f"cached prefix: lost from token {one.kept_tokens:,} of the composed system text on, with all that stands "
+        "behind it; every open session writes it once more"
+    )
+
+
+def _print_bill(output: Output, bill: Bill) -> None:
+    table = Table(box=None, pad_edge=False)
+    headings = (
+        "model", "team", "key", "requests", "sessions", "spent usd", "tokens a request", "requests usd", "session usd",
+        "once usd",
+    )  # fmt: skip
+    for index, heading in enumerate(headings):
+        table.add_column(heading, overflow="fold", justify="left" if index < 3 else "right")
+    for line in bill.lines:
+        table.add_row(
+            line.whose[0], line.whose[1], line.whose[2] or "-", f"{line.traffic.requests:,}",
+            f"{line.traffic.sessions:,}", _money(line.traffic.spent_usd), f"{line.system_tokens + line.user_tokens:+,}",
+            _money(line.requests_usd), _money(line.session_usd), _money(line.once_usd),
+        )  # fmt: skip
+    output.print()
+    if not bill.lines:
+        output.print(f"the ledger has no requests of the last {DAYS} days")
+        return
+    output.print(table)
+    output.print(
+        f"Had the change been there for the last {DAYS} days, their bill would differ by {bill.requests_usd:+.4f} USD, "
+        f"for the changed size of the requests.\nThe change itself costs about {bill.once_usd:.4f} USD once, for the "
+        f"sessions that are open on average; {bill.once_usd_at_most:.4f} USD if each session of these {DAYS} days met "
+        "it.",
+        soft_wrap=True,
+    )
+    if bill.requests_without_price:
+        output.print(f"{bill.requests_without_price:,} requests are of models without a known price", style="yellow")
+    output.print(f"This is {_ESTIMATE}.", style="dim", soft_wrap=True)
+
+
+def _money(amount: float | None) -> str:
+    return "?" if amount is None else f"{amount:.4f}"

@@ -1,0 +1,84 @@
+"""``stratiform prompts list``: the prompts of the registry, in the order in which they are composed."""
+
+import argparse
+from collections.abc import Sequence
+
+from rich.table import Table
+
+from proxy.cli.output import Output, print_json
+from proxy.cli.prompt_reach import Reach, reach
+from proxy.cli.prompt_sources import add_source, source_of
+from proxy.core.prompts.position import Position
+from proxy.core.prompts.prompt import Condition, Prompt
+from proxy.core.request.tokens import Encode
+from proxy.planning.tokenizers import local_encode
+from proxy.prompting.snapshot import Snapshot
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Add the command's arguments."""
+    add_source(parser)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Print the list."""
+    source = source_of(arguments)
+    snapshot = source.snapshot()
+    found = reach(snapshot.prompts, source)
+    rows = [_row(prompt, found, local_encode()) for prompt in in_order(snapshot.prompts)]
+    if arguments.json:
+        print_json({"version": snapshot.version, "prompts": rows})
+    else:
+        _print(snapshot, rows)
+    return 0
+
+
+def in_order(prompts: Sequence[Prompt]) -> list[Prompt]:
+    """The prompts by position, then by descending priority, then as they are registered."""
+    ranks = {position: rank for rank, position in enumerate(Position)}
+    return sorted(prompts, key=lambda prompt: (ranks[prompt.position], -prompt.priority))
+
+
+def condition_text(condition: Condition) -> str:
+    """A condition in one line: "agent.debug eq true"."""
+    if condition.operator in ("exists", "not_exists"):
+        return f"{condition.field} {condition.operator}"
+    return f"{condition.field} {condition.operator} {_value(condition.value)}"
+
+
+def _value(value: object) -> str:
+    names = {True: "true", False: "false", None: "null"}
+    return names[value] if value is None or isinstance(value, bool) else repr(value)
+
+
+def _row(prompt: Prompt, found: Reach, encode: Encode) -> dict[str, object]:
+    return {
+        "id": prompt.id,
+        "position": prompt.position.value,
+        "priority": prompt.priority,
+        "profile": prompt.profile or None,
+        "conditions": [condition_text(condition) for condition in prompt.conditions],
+        "variables": [variable.name for variable in prompt.variables],
+        "template_tokens": encode(prompt.text),
+        "used": prompt.id in found.used,
+        "description": prompt.description,
+        "origin": prompt.origin,
+    }
+
+
+def _print(snapshot: Snapshot, rows: Sequence[dict[str, object]]) -> None:
+    table = Table(box=None, pad_edge=False)
+    for heading in ("position", "priority", "id", "profile", "conditions", "tokens", "used", "origin"):
+        justify = "right" if heading in ("priority", "tokens") else "left"
+        table.add_column(heading, overflow="fold", justify=justify)  # type: ignore[arg-type]
+    for row in rows:
+        conditions = row["conditions"]
+        assert isinstance(conditions, list)
+        table.add_row(
+            str(row["position"]), str(row["priority"]), str(row["id"]), str(row["profile"] or "-"),
+            ", ".join(conditions) or "-", f"{row['template_tokens']:,}", "yes" if row["used"] else "no",
+            str(row["origin"]),
+        )  # fmt: skip
+    output = Output()
+    output.print(table)
+    output.print(f"version {snapshot.version}; tokens are those of the templates as they are written", style="dim")

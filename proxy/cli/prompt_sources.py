@@ -1,0 +1,159 @@
+"""Where the commands of prompts read from: a configuration with its folders, or folders alone."""
+
+import argparse
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from proxy.access.directory import DEFAULT_TEAM
+from proxy.app import declared, factories, prompting
+from proxy.cli.admin_client import DEFAULT_CONFIG
+from proxy.core.prompts.prompt import ROOTS, Prompt
+from proxy.core.prompts.rules import PromptRules
+from proxy.core.prompts.terms import Allowed, PromptTerms
+from proxy.core.window.rules import WindowRules
+from proxy.plugins import build_plugin_manager
+from proxy.prompting.files import PromptFileError, markdown_files, read_file
+from proxy.prompting.fragments import texts_of
+from proxy.prompting.snapshot import Snapshot
+from proxy.prompting.sources import SHIPPED, Sources
+from proxy.settings import ConfigError, Settings, load
+
+ANY = "*"
+"""The name of a model that no rule is about."""
+_ALL = PromptTerms(
+    use=(ANY,),
+    tools=True,
+    plugins=True,
+    agents=True,
+    allowed=Allowed(True, True, True, personas=(ANY,), profiles=(ANY,), context=frozenset(ROOTS)),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Readable:
+    """All prompts that can be read, even where two have the same id, and ``problems`` with the others."""
+
+    prompts: tuple[Prompt, ...]
+    problems: tuple[str, ...]
+    fragments: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class PromptSource:
+    """``folders`` in the order in which their prompts are registered, behind the shipped ones where ``has_shipped``.
+    ``models``, ``teams`` and ``keys`` are the names that a configuration knows. ``settings`` is None where there are
+    folders only; then every prompt is composed, and clients may ask for everything."""
+
+    name: str
+    folders: tuple[Path, ...] = ()
+    has_shipped: bool = False
+    rules: PromptRules = PromptRules(base=_ALL)
+    windows: WindowRules = WindowRules()
+    models: tuple[str, ...] = ()
+    teams: tuple[str, ...] = ()
+    keys: tuple[tuple[str, str], ...] = ()
+    """Pairs of the id of a key and its team."""
+    settings: Settings | None = None
+    config: Path | None = None
+
+    def snapshot(self) -> Snapshot:
+        """The prompts as a proxy would use them. Raises ConfigError."""
+        try:
+            return self._sources().snapshot()
+        except PromptFileError as error:
+            raise ConfigError([str(error)]) from error
+
+    def readable(self) -> Readable:
+        """Every prompt that can be read. Raises ConfigError where a plugin registers what is no prompt."""
+        prompts: list[Prompt] = []
+        problems: list[str] = []
+        sources = self._sources()
+        for file in _files(sources, problems):
+            try:
+                prompt = read_file(file, is_shipped=SHIPPED in file.parents)
+            except PromptFileError as error:
+                problems.append(str(error))
+            else:
+                prompts += [prompt] if prompt is not None else []
+        try:
+            fragments = texts_of(sources.fragments or {})
+        except PromptFileError as error:
+            problems.append(str(error))
+            fragments = {}
+        return Readable((*prompts, *sources.prompts), tuple(problems), fragments)
+
+    def is_shipped(self, prompt: Prompt) -> bool:
+        """Whether the prompt is one of those that come along."""
+        return SHIPPED in Path(prompt.origin).parents
+
+    def team_of(self, key_id: str) -> str:
+        """The team of a key that the configuration has, else the default team."""
+        return dict(self.keys).get(key_id, DEFAULT_TEAM)
+
+    def _sources(self) -> Sources:
+        try:
+            return Sources.of(self.folders, is_shipped=self.has_shipped, manager=build_plugin_manager())
+        except PromptFileError as error:
+            raise ConfigError([str(error)]) from error
+
+
+def _files(sources: Sources, problems: list[str]) -> Iterator[Path]:
+    """The files of all folders; folders that cannot be read become problems."""
+    for folder in sources.folders:
+        try:
+            yield from [state.path for state in markdown_files(folder)]
+        except PromptFileError as error:
+            problems.append(str(error))
+
+
+def add_source(parser: argparse.ArgumentParser) -> None:
+    """Add the options that say where prompts are read."""
+    group = parser.add_argument_group("where prompts are read, and how the command prints")
+    group.add_argument(
+        "--config", type=Path, metavar="FILE",
+        help=f"the configuration that says whose requests get which prompts (default: {DEFAULT_CONFIG})",
+    )  # fmt: skip
+    group.add_argument(
+        "--folder", type=Path, action="append", default=[], metavar="FOLDER",
+        help="read the prompts of this folder, in the place of the folders of the configuration; may be repeated",
+    )  # fmt: skip
+    group.add_argument("--json", action="store_true", help="print JSON")
+
+
+def source_of(arguments: argparse.Namespace) -> PromptSource:
+    """The source that the options of ``add_source`` name. Raises ConfigError."""
+    config, folders = arguments.config, tuple(arguments.folder)
+    if config is None and not folders:
+        if not DEFAULT_CONFIG.exists():
+            raise ConfigError([f"there is no {DEFAULT_CONFIG} here: use --config FILE or --folder FOLDER"])
+        config = DEFAULT_CONFIG
+    return source_at(config, folders)
+
+
+def source_at(config: Path | None, folders: Sequence[Path] = (), name: str = "") -> PromptSource:
+    """The source of a configuration, of folders, or of both: then the rules are the configuration's, and the prompts
+    those of the folders. Raises ConfigError."""
+    folders = tuple(folders)
+    for folder in folders:
+        if not folder.is_dir():
+            raise ConfigError([f"{folder}: is no folder"])
+    shown = name or ", ".join(str(place) for place in (config, *folders) if place is not None)
+    if config is None:
+        return PromptSource(shown, folders)
+    settings = load(config)
+    table = factories.model_table(settings, factories.price_map(settings))
+    known = declared.declared(settings)
+    source = PromptSource(
+        shown,
+        tuple(settings.prompt_folders),
+        settings.stratiform.prompts.shipped,
+        prompting.prompt_rules(settings, table.spellings),
+        prompting.window_rules(settings, table.spellings),
+        models=tuple(dict.fromkeys([*table.names(), *table.patterns()])),
+        teams=tuple(team.name for team in known.teams),
+        keys=tuple((key.id, key.team) for key in known.keys),
+        settings=settings,
+        config=config,
+    )
+    return replace(source, folders=folders) if folders else source

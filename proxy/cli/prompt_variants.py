@@ -1,0 +1,146 @@
+"""The different requests that a configuration tells apart: by model, team, key, persona and profile."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import product
+
+from proxy.cli.prompt_sources import ANY, PromptSource
+from proxy.core.model_patterns import fitting, matches
+from proxy.core.prompts.layers import client_terms
+from proxy.core.prompts.prompt import Prompt
+from proxy.core.prompts.selection import PERSONA_PREFIX
+from proxy.core.prompts.terms import PromptTerms
+from proxy.core.prompts.wish import ClientWish
+from proxy.settings import ConfigError
+
+MOST_VARIANTS = 5_000
+"""A configuration that tells more kinds of requests apart is not looked through."""
+
+
+@dataclass(frozen=True, slots=True)
+class Variant:
+    """One kind of request. ``models`` are those for which nothing differs; they are represented by the first one. The
+    team "" is any one that has no rules of its own. ``persona`` and ``profile`` are what the client asks for, "" for
+    nothing."""
+
+    models: tuple[str, ...]
+    team: str = ""
+    key_id: str = ""
+    persona: str = ""
+    profile: str = ""
+
+    @property
+    def model(self) -> str:
+        """The model that stands for all of them."""
+        return self.models[0]
+
+    @property
+    def label(self) -> str:
+        """The variant in a few words."""
+        more = f" and {len(self.models) - 1} more" if len(self.models) > 1 else ""
+        words = [f"{self.model}{more}" if self.model != ANY else "any model"]
+        words += [f"team {self.team}"] if self.team else []
+        words += [f"key {self.key_id}"] if self.key_id else []
+        words += [f"persona {self.persona}"] if self.persona else []
+        words += [f"profile {self.profile}"] if self.profile else []
+        return ", ".join(words)
+
+    def view(self) -> dict[str, object]:
+        """The variant as JSON values."""
+        return {
+            "models": list(self.models), "team": self.team or None, "key": self.key_id or None,
+            "persona": self.persona or None, "profile": self.profile or None,
+        }  # fmt: skip
+
+
+def terms_of(source: PromptSource, variant: Variant) -> PromptTerms:
+    """The terms of such a request, as the proxy finds them. Raises Forbidden where clients may not choose the persona
+    or the profile."""
+    whose = (variant.model, variant.team, variant.key_id)
+    terms, windows, wished = source.rules.terms_for(*whose), source.windows, variant.profile
+    # A name that is no capability profile may be one of the prompts' alone.
+    is_prompts_own = wished not in windows.profiles and (
+        wished == terms.profile or _is_of(terms.allowed.profiles, wished)
+    )
+    window = windows.profile_for(*whose, "" if is_prompts_own else wished)
+    asked = client_terms(terms, ClientWish(persona=variant.persona, profile=wished if is_prompts_own else ""))
+    if window is None:
+        return asked
+    use = (*asked.use, window.template) if window.template else asked.use
+    return replace(asked, use=use, profile=asked.profile or window.name)
+
+
+def variants(prompts: Iterable[Prompt], *sources: PromptSource) -> Sequence[Variant]:
+    """Every kind of request that some source tells apart, with every persona and profile of ``prompts`` that its client
+    may choose. Raises ConfigError where there are too many."""
+    registered = tuple(prompts)
+    found: list[Variant] = []
+    for models, (team, key_id) in product(_models(sources), _clients(sources)):
+        plain = Variant(models, team, key_id)
+        choices: dict[tuple[str, str], None] = {("", ""): None}
+        for source in sources:
+            choices.update(dict.fromkeys(_choices(registered, source, plain)))
+        found += [Variant(models, team, key_id, persona, profile) for persona, profile in choices]
+        if len(found) > MOST_VARIANTS:
+            raise ConfigError([f"the configuration tells more than {MOST_VARIANTS} kinds of requests apart"])
+    return found
+
+
+def _choices(prompts: Iterable[Prompt], source: PromptSource, plain: Variant) -> Iterator[tuple[str, str]]:
+    """The personas and profiles that clients may choose beside what they get without a choice."""
+    terms = terms_of(source, plain)
+    personas, profiles = [""], [""]
+    for prompt in prompts:
+        persona = prompt.id.removeprefix(PERSONA_PREFIX)
+        if persona != prompt.id and persona != terms.persona and _is_of(terms.allowed.personas, persona):
+            personas.append(persona)
+        is_window = prompt.profile in source.windows.profiles
+        allowed = source.windows.allowed if is_window else terms.allowed.profiles
+        if prompt.profile not in ("", terms.profile, *profiles) and _is_of(allowed, prompt.profile):
+            profiles.append(prompt.profile)
+    yield from product(personas, profiles)
+
+
+def _is_of(patterns: Iterable[str], name: str) -> bool:
+    return any(matches(pattern, name) for pattern in patterns)
+
+
+def signature(whose: tuple[str, str, str], *sources: PromptSource) -> tuple[object, ...]:
+    """What the rules know of a model, a team and a key: requests with equal signatures get the same prompts."""
+    model, team, key_id = whose
+    return (*_said_of(model, sources), *_clients_of(team, key_id, sources))
+
+
+def _models(sources: Sequence[PromptSource]) -> list[tuple[str, ...]]:
+    """The models, those together of which the rules say the same."""
+    groups: dict[tuple[tuple[str, ...], ...], list[str]] = {}
+    names = dict.fromkeys(name for source in sources for name in (*source.models, *source.rules.models))
+    for name in names or [ANY]:
+        groups.setdefault(_said_of(name, sources), []).append(name)
+    return [tuple(group) for group in groups.values()]
+
+
+def _said_of(model: str, sources: Sequence[PromptSource]) -> tuple[tuple[str, ...], ...]:
+    """The patterns of each set of rules that the model is of."""
+    both = (rules for source in sources for rules in (source.rules, source.windows))
+    return tuple(tuple(fitting(rules.models, rules.names_of(model))) for rules in both)
+
+
+def _clients_of(team: str, key_id: str, sources: Sequence[PromptSource]) -> tuple[str, str]:
+    """The team and the key, each as far as some rule says something of it."""
+    both = [rules for source in sources for rules in (source.rules, source.windows)]
+    return (
+        team if any(team in rules.teams for rules in both) else "",
+        key_id if any(key_id in rules.keys for rules in both) else "",
+    )
+
+
+def _clients(sources: Sequence[PromptSource]) -> list[tuple[str, str]]:
+    """The pairs of team and key of which some rule says something of its own, and any other team."""
+    teams = dict.fromkeys([""])
+    keys: dict[tuple[str, str], None] = {}
+    for source in sources:
+        for rules in (source.rules, source.windows):
+            teams.update(dict.fromkeys(rules.teams))
+            keys.update(dict.fromkeys((source.team_of(key_id), key_id) for key_id in rules.keys))
+    return [*((team, "") for team in teams), *keys]
