@@ -6,11 +6,15 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 
+import pluggy
+
 from proxy.access.directory import DEFAULT_TEAM, Directory
 from proxy.admin import AdminService
 from proxy.app import declared, factories, prompting
 from proxy.app.context_texts import load_context_texts
+from proxy.app.prompt_source import composes
 from proxy.app.reload import Reload
+from proxy.app.window_texts import load_window_texts
 from proxy.aside import Aside
 from proxy.clock import Readings, SteadyClock
 from proxy.core.money.prices import PriceMap
@@ -34,8 +38,10 @@ from proxy.planning.session_store import SessionStore
 from proxy.planning.structured import StructuredChats
 from proxy.planning.text_store import TextStore
 from proxy.planning.tokenizers import local_encode
+from proxy.planning.windows import ContextWindows
 from proxy.plugins import build_plugin_manager, recognisers, symbol_indexer
 from proxy.ports import Transport, Upstream
+from proxy.prompting.composer import Composer
 from proxy.prompting.rules_in_force import RulesInForce
 from proxy.settings import Settings
 from proxy.spend.admission import AdmissionControl
@@ -102,10 +108,25 @@ async def build(
     state = await _open_state(settings, metrics, readings)
     reservations = await _open_budgets(settings, state, prices, metrics)
     identity = declared.identity(settings, state.directory, state.store)
-    admission, aside = AdmissionControl(identity, reservations), Aside()
-    planner = _planner(settings, prices, state, encode, metrics, aside)
+    admission, aside, manager = AdmissionControl(identity, reservations), Aside(), build_plugin_manager()
+    planner = _planner(settings, prices, state, encode, metrics, aside, manager)
+    rules = RulesInForce(
+        prompting.prompt_rules(settings, models.spellings), prompting.window_rules(settings, models.spellings)
+    )
+    prompts = prompting.prompt_source(settings, manager, metrics, wait)
+    if composes(rules):
+        await prompting.open_prompts(settings, prompts)
     used = {**make_upstreams(encode), **(upstreams or {})}
-    ports = Ports(models, used, planner, admission, Meter(metrics, prices), state.clock)
+    ports = Ports(
+        models,
+        used,
+        planner,
+        admission,
+        Meter(metrics, prices),
+        state.clock,
+        Composer(prompts.prompt_set, rules, metrics, aside),
+        ContextWindows(planner.reader, _facts(prices), load_window_texts(), aside),
+    )
     bounds = Bounds(ours.objects.most_per_team, ours.objects.retention_days * 86400.0)
     custody = Custody(state.store, models, state.clock, metrics.store_failed, bounds, aside)
     conclusion = Conclusion(ports, custody)
@@ -125,13 +146,12 @@ async def build(
         metrics=metrics,
         obstacle=obstacle,
         faults=Condition(reservations.store_client, state.epochs, state.directory, ours.budgets.on_store_error).faults,
-        on_close=[part.aclose for part in (admission, state.directory, planner, state.timekeeper, state.epochs)],
+        on_close=[
+            part.aclose for part in (prompts, admission, state.directory, planner, state.timekeeper, state.epochs)
+        ],
         admin=AdminEndpoint(desk, identity) if identity.has_master else None,
     )
-    rules = RulesInForce(
-        prompting.prompt_rules(settings, models.spellings), prompting.window_rules(settings, models.spellings)
-    )
-    return Assembly(parts, used, Reload(models, prices, state.directory, rules))
+    return Assembly(parts, used, Reload(models, prices, state.directory, rules, prompts))
 
 
 async def _open_state(settings: Settings, metrics: Metrics, readings: Readings | None) -> _State:
@@ -171,11 +191,16 @@ async def _open_budgets(settings: Settings, state: _State, prices: PriceMap, met
 
 
 def _planner(
-    settings: Settings, prices: PriceMap, state: _State, encode: Encode, metrics: Metrics, aside: Aside
+    settings: Settings,
+    prices: PriceMap,
+    state: _State,
+    encode: Encode,
+    metrics: Metrics,
+    aside: Aside,
+    manager: pluggy.PluginManager,
 ) -> Planning:
     ours, store = settings.stratiform, state.store
     room = int(ours.limits.state_mib * (1 << 20))
-    manager = build_plugin_manager()
     pure = TierPlanner(
         quick(encode),
         recognisers(manager, metrics),
@@ -189,7 +214,7 @@ def _planner(
         options, indexer = factories.assembly_options(settings), symbol_indexer(manager)
         words = load_context_texts()
         assembler = ContextAssembler(words, quick(encode), indexer, options)
-        facts = ModelFacts(partial(factories.token_limits, prices), factories.price_source(prices))
+        facts = _facts(prices)
         texts = _text_store(settings, state, metrics, aside)
         sessions = _session_store(settings, state, metrics, assembler)
         compactions = None
@@ -202,6 +227,10 @@ def _planner(
         return Planning(pure, None, aside, structured)
     shared = SharedLayoutStore(store, metrics.store_failed, is_shared=store.is_shared, memory_bytes=room)
     return Planning(pure, shared, aside, structured)
+
+
+def _facts(prices: PriceMap) -> ModelFacts:
+    return ModelFacts(partial(factories.token_limits, prices), factories.price_source(prices))
 
 
 def _followers(

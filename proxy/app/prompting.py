@@ -1,7 +1,12 @@
 """From settings to the rules of composed prompts and of context windows."""
 
-from collections.abc import Collection, Iterator, Mapping
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping
 
+import pluggy
+
+from proxy.app.prompt_source import PromptSource
 from proxy.core.model_patterns import matches
 from proxy.core.prompts.layers import layered
 from proxy.core.prompts.rules import NamesOf, PromptRules, only_itself
@@ -10,6 +15,9 @@ from proxy.core.window.rules import WindowRules
 from proxy.settings import AllowedPrompts, PromptLevel, Settings
 from proxy.settings.environment import join, shown
 from proxy.settings.messages import nearest
+from proxy.telemetry.metrics import Metrics
+
+_log = logging.getLogger("stratiform")
 
 
 def prompt_rules(settings: Settings, names_of: NamesOf = only_itself) -> PromptRules:
@@ -36,6 +44,32 @@ def window_rules(settings: Settings, names_of: NamesOf = only_itself) -> WindowR
         allowed=tuple(given.allowed),
         names_of=names_of,
     )
+
+
+def prompt_source(
+    settings: Settings,
+    manager: pluggy.PluginManager,
+    metrics: Metrics,
+    wait: Callable[[float], Awaitable[None]] = asyncio.sleep,
+) -> PromptSource:
+    """The prompts of the configuration; ``open`` reads them."""
+    given = settings.stratiform.prompts
+    return PromptSource(
+        settings.prompt_folders,
+        is_shipped=given.shipped,
+        look_s=given.look_s,
+        manager=manager,
+        metrics=metrics,
+        wait=wait,
+    )
+
+
+async def open_prompts(settings: Settings, source: PromptSource) -> None:
+    """Read the prompts if that is still to be done, and warn of those that the configuration names and that are not
+    there. Raises ConfigError."""
+    await source.open()
+    for problem in missing_prompts(settings, [prompt.id for prompt in source.prompt_set().prompts]):
+        _log.warning("%s", problem)
 
 
 def levels_of(settings: Settings) -> Iterator[tuple[str, PromptLevel]]:

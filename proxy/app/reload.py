@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 from proxy.access.directory import Directory
 from proxy.app import declared, factories, prompting
+from proxy.app.prompt_source import PromptSource, composes
 from proxy.core.money.prices import PriceMap
 from proxy.deployments import ModelTable
 from proxy.prompting.rules_in_force import RulesInForce
@@ -54,6 +55,7 @@ class Reload:
     prices: PriceMap
     directory: Directory
     rules: RulesInForce
+    prompts: PromptSource
 
     async def run(self, source: ConfigSource) -> bool:
         """Read the configuration again and put it into force; says whether that was done."""
@@ -64,6 +66,11 @@ class Reload:
         self.models.replace(factories.model_table(settings, self.prices))
         names_of = self.models.spellings
         self.rules.replace(prompting.prompt_rules(settings, names_of), prompting.window_rules(settings, names_of))
+        if composes(self.rules):
+            try:
+                await prompting.open_prompts(settings, self.prompts)
+            except ConfigError as error:
+                _log.error("the prompts cannot be read, and none is composed: %s", "; ".join(error.problems))
         self.directory.declare(declared.declared(settings))
         _log.info("the configuration is reloaded: %d models, %r", len(self.models.names()), self.directory)
         return True

@@ -136,6 +136,10 @@ class Composer(Protocol):
         configuration says that the request is then refused."""
         ...
 
+    def requires(self, model: str, principal: Principal) -> bool:
+        """Whether a request of that model must not go without the operator's prompts."""
+        ...
+
 
 class Windows(Protocol):
     """Fits requests to the context windows of their models."""

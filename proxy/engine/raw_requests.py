@@ -33,6 +33,9 @@ from proxy.engine.upload import checked_form, is_any_form, is_form, read_form
 from proxy.errors import InvalidRequest, UpstreamError
 from proxy.ports import Principal
 
+_EMBEDDING = ("/embeddings", ":embedcontent")
+"""Paths that ask a model for no text."""
+
 
 class RawRequests:
     """Serves requests that are passed through in both directions."""
@@ -54,6 +57,7 @@ class RawRequests:
         await self._intake.check_objects(exchange, raw)
         self._intake.arrived(exchange, client, raw.size or json_length(client))
         route = await self._intake.route(exchange, client, raw, may_repeat=raw.may_repeat(exchange))
+        self._refuse_without_prompts(exchange, route)
         await self._intake.reserve(exchange, route, raw, raw.size or content_length(client.headers))
         exchange.overhead_s = exchange.elapsed_s()
         if exchange.objects.is_filtered and self._custody is not None:
@@ -69,6 +73,16 @@ class RawRequests:
             if client.failure is not None:
                 raise client.failure from error
             raise
+
+    def _refuse_without_prompts(self, exchange: Exchange, route: Route) -> None:
+        """A client must not go around the operator's prompts by another path. Raises InvalidRequest."""
+        composer, path = self._ports.composer, exchange.parsed.text
+        if composer is None or not exchange.asks_model or path.endswith(_EMBEDDING):
+            return
+        models = (exchange.requested.model, *route.reach.models)
+        if any(composer.requires(model, exchange.admitted) for model in models):
+            message = "the operator's prompts belong into this request, and are composed in chat completions only"
+            raise InvalidRequest(message, code="prompts_unavailable")
 
     async def _forward(self, exchange: Exchange, client: Client, raw: Raw, principal: Principal, route: Route) -> None:
         attempts = route.attempts

@@ -20,6 +20,7 @@ from proxy.core.planner.plan import Decision, Plan
 from proxy.core.planner.planner import TierPlanner
 from proxy.core.reasons import Reason
 from proxy.core.request.parsed_body import ParsedBody
+from proxy.core.request.reader import RequestReader
 from proxy.core.request.route import Route
 from proxy.core.response.usage import Usage
 from proxy.core.structured.chat import AssembledChat
@@ -56,6 +57,11 @@ class Planning:
     def compactions(self) -> Compactions | None:
         """What compacts conversations; None where that is not allowed."""
         return self._structured.compactions if self._structured is not None else None
+
+    @property
+    def reader(self) -> RequestReader:
+        """What reads requests, and remembers what it has read."""
+        return self._planner.reader
 
     def parse(self, body: bytes) -> ParsedBody:
         """The body, parsed with the help of earlier requests."""

@@ -1,7 +1,7 @@
 """What composing gives."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field, replace
 
 from proxy.core.prompts.inset import Inset
 from proxy.core.prompts.position import Position
@@ -51,3 +51,13 @@ class Composition:
     def is_empty(self) -> bool:
         """Whether nothing is added to the request."""
         return not (self.system or self.inset)
+
+    def placed(self, at_tail: Collection[str]) -> tuple[str, Inset]:
+        """The system text without the prompts of these ids, and the texts around the newest user message with them in
+        front."""
+        moved = [part.text for part in self.parts if part.id in at_tail and part.position.is_system]
+        if not moved:
+            return self.system, self.inset
+        stays = [part.text for part in self.parts if part.position.is_system and part.id not in at_tail]
+        before = [*moved, self.inset.before] if self.inset.before else moved
+        return "\n\n".join(stays), replace(self.inset, before="\n\n".join(before))

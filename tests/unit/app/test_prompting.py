@@ -12,9 +12,11 @@ from proxy.app.reload import ConfigSource, Reload
 from proxy.core.prompts.terms import Allowed, OnFailure, PromptTerms
 from proxy.core.window.rules import WindowRules
 from proxy.deployments import ModelTable
+from proxy.plugins import build_plugin_manager
 from proxy.prompting.rules_in_force import RulesInForce
 from proxy.settings import Environment, Settings, load
 from proxy.storage.memory import MemoryStore
+from proxy.telemetry.metrics import Metrics
 
 MODELS = """
 model_list:
@@ -137,12 +139,13 @@ def test_a_reload_puts_new_rules_into_force_and_names_what_waits_for_a_start(
     models, prices = table(settings), factories.price_map(settings)
     directory = Directory(declared.declared(settings), MemoryStore())
     rules = RulesInForce(prompting.prompt_rules(settings), WindowRules())
-    prompts = "{use: [new], look_s: 5, shipped: false, folders: [f], models: {m: {tools: true}}}"
-    new = f"{{store: memory, prompts: {prompts}, window: {{profile: chat}}}}"
+    said = "{use: [new], look_s: 5, shipped: false, folders: [f], models: {m: {tools: true}}}"
+    new = f"{{store: memory, prompts: {said}, window: {{profile: chat}}}}"
     source = ConfigSource(settings, lambda: read(tmp_path, new))
+    prompts = prompting.prompt_source(settings, build_plugin_manager(), Metrics())
 
     with caplog.at_level(logging.WARNING, "stratiform"):
-        assert asyncio.run(Reload(models, prices, directory, rules).run(source))
+        assert asyncio.run(Reload(models, prices, directory, rules, prompts).run(source))
 
     assert rules.prompts.terms_for("best", "", "").use == ("new",)
     assert rules.prompts.terms_for("best", "", "").tools
@@ -151,5 +154,6 @@ def test_a_reload_puts_new_rules_into_force_and_names_what_waits_for_a_start(
     assert profile.name == "chat"
     waits = "has changed: the change takes effect when the proxy is started again"
     assert [record.getMessage() for record in caplog.records] == [
-        f"stratiform.prompts.{name} {waits}" for name in ("folders", "shipped", "look_s")
+        *(f"stratiform.prompts.{name} {waits}" for name in ("folders", "shipped", "look_s")),
+        "stratiform.prompts.use[0]: there is no prompt `new`",
     ]

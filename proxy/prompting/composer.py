@@ -1,0 +1,216 @@
+"""Composes the operator's prompts into requests (``engine.ports.Composer``).
+
+What a request gets follows from the configuration, and from what the configuration lets its client choose. A failure
+does what the configuration says: the request is refused, or sent without prompts.
+"""
+
+import logging
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from functools import partial
+from itertools import islice
+from typing import Protocol
+
+from proxy.aside import Aside
+from proxy.core.digest import digest
+from proxy.core.lru import LastUsed
+from proxy.core.model_patterns import matches
+from proxy.core.prompts.composition import Composition
+from proxy.core.prompts.failures import PromptFailure
+from proxy.core.prompts.form import read_wish
+from proxy.core.prompts.inset import Inset
+from proxy.core.prompts.layers import client_terms
+from proxy.core.prompts.steadiness import VOLATILE_SHARE, Seen, Steadiness
+from proxy.core.prompts.terms import OnFailure, PromptTerms
+from proxy.core.prompts.wish import ClientWish
+from proxy.core.request.parsed_body import ParsedBody
+from proxy.core.request.system_text import with_system
+from proxy.core.window.form import read_parts
+from proxy.core.window.parts import WindowParts
+from proxy.core.window.profile import CapabilityProfile
+from proxy.core.wire.json_body import Unreadable
+from proxy.engine.ports import Composed, Composing
+from proxy.engine.suppress import place_of
+from proxy.errors import InvalidRequest, PromptInvalid, ProxyError
+from proxy.ports import Principal
+from proxy.prompting.compositions import Compositions, PromptSet
+from proxy.prompting.rules_in_force import RulesInForce
+
+_log = logging.getLogger("stratiform")
+
+_MOST_TOLD = 1_000
+_OPENING_BYTES = 4_096
+"""Of each of the first two messages, by which a conversation is known that has no name."""
+_MISTAKES: Mapping[str, str] = {
+    "bad_condition": "one of its conditions cannot be evaluated",
+    "render_error": "its template cannot be rendered in this context",
+}
+"""What is worth a warning; a condition that does not hold is not."""
+
+
+class ComposeWatch(Protocol):
+    """Hears what becomes of composing."""
+
+    def composed(self, outcome: str) -> None:
+        """A request was composed: ``composed``, ``failed`` (and sent without prompts) or ``refused``."""
+        ...
+
+    def prompt_skipped(self, reason: str) -> None:
+        """A prompt was left out of a composition for a mistake: ``bad_condition`` or ``render_error``."""
+        ...
+
+    def prompt_changed(self, prompt: str) -> None:
+        """A prompt in the system text is another one than in the conversation's request before."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """By which terms a request is composed, which budget its context window has, and which parts it names for it."""
+
+    terms: PromptTerms
+    profile: CapabilityProfile | None
+    parts: WindowParts | None
+
+
+class Composer:
+    """Implements ``engine.ports.Composer``."""
+
+    def __init__(
+        self,
+        prompt_set: Callable[[], PromptSet],
+        rules: RulesInForce,
+        watch: ComposeWatch,
+        aside: Aside,
+    ) -> None:
+        """``prompt_set`` gives the prompts of the moment."""
+        self._prompt_set = prompt_set
+        self._rules = rules
+        self._watch = watch
+        self._aside = aside
+        self._compositions = Compositions(aside, self._made)
+        self._steadiness = Steadiness()
+        self._told: LastUsed[str, bool] = LastUsed(_MOST_TOLD)
+
+    async def composed(self, request: Composing) -> Composed:
+        """What is added to the request. Raises InvalidRequest, Forbidden, PromptInvalid."""
+        asked = self._asked(request)
+        plain = Composed(profile=asked.profile, parts=asked.parts)
+        if asked.terms.is_empty:
+            return plain
+        try:
+            body, found, version = await self._with_prompts(request, asked.terms)
+        except ProxyError:
+            raise
+        except Exception as error:  # noqa: BLE001 - a surprise ends as the configuration says for every failure
+            self._failed(asked.terms, error)
+            return plain
+        self._watch.composed("composed")
+        return replace(plain, body=body, inset=found, version=version)
+
+    def requires(self, model: str, principal: Principal) -> bool:
+        """Whether a request of that model must not go without the operator's prompts. Where the model is not known
+        (""), it may be any."""
+        rules = self._rules.prompts
+        models = (model,) if model else ("", *rules.models)
+        all_terms = (rules.terms_for(each, principal.team, principal.key_id) for each in models)
+        return any(not terms.is_empty and terms.on_failure is OnFailure.REFUSE for terms in all_terms)
+
+    def _asked(self, request: Composing) -> _Asked:
+        """Raises InvalidRequest, Forbidden."""
+        who, rules, windows = request.principal, self._rules.prompts, self._rules.windows
+        wish = read_wish(request.prompts) if request.prompts is not None else ClientWish()
+        parts = read_parts(request.window) if request.window is not None else None
+        terms = rules.terms_for(request.model, who.team, who.key_id)
+        wanted = (parts.profile if parts is not None else "") or request.profile
+        # A name that is no capability profile may be one of the prompts' alone.
+        is_prompts_own = wanted not in windows.profiles and (
+            wanted == terms.profile or any(matches(pattern, wanted) for pattern in terms.allowed.profiles)
+        )
+        profile = windows.profile_for(request.model, who.team, who.key_id, "" if is_prompts_own else wanted)
+        if parts is not None and parts.has_any and profile is None:
+            message = "the request names parts of its context window and has no capability profile: name one"
+            raise InvalidRequest(message, param="stratiform.window.profile", code="missing_field")
+        asked = replace(wish, persona=wish.persona or request.persona, profile=wanted if is_prompts_own else "")
+        return _Asked(_with_profile(client_terms(terms, asked), profile), profile, parts)
+
+    async def _with_prompts(self, request: Composing, terms: PromptTerms) -> tuple[bytes | None, Inset, str]:
+        """The body with the system text in it, what is put around its newest user message, and the version of the
+        prompts. Raises PromptFailure, Unreadable."""
+        prompts = self._prompt_set()
+        known = await self._compositions.by(terms, prompts)
+        composition = known.composition
+        if composition.is_empty:
+            return None, Inset(), prompts.version
+        if request.parsed is None:
+            raise Unreadable("the body cannot be taken apart")
+        seen = Seen()
+        if request.keeps_state:
+            scope, opening = request.principal.scope, _opening(request.parsed, request.principal.session_hint)
+            seen = self._steadiness.seen(scope, opening, composition.parts, known.prints)
+            self._tell(seen, {extra.id for extra in terms.extras})
+        system, inset = composition.placed(seen.at_tail)
+        if not system:
+            return None, inset, prompts.version
+        work = partial(with_system, request.parsed, system)
+        return await self._aside.run_large(len(request.parsed.body), work), inset, prompts.version
+
+    def _made(self, composition: Composition) -> None:
+        for prompt, reason in composition.skipped.items():
+            if reason in _MISTAKES:
+                self._watch.prompt_skipped(reason)
+                self._warn(f"{reason}:{prompt}", "prompt %r is left out of requests: %s", prompt, _MISTAKES[reason])
+
+    def _tell(self, seen: Seen, extras: set[str]) -> None:
+        """Report the prompts that break caches. Names that clients choose are neither labels nor logged."""
+        for name in seen.changed:
+            self._watch.prompt_changed("extra" if name in extras else name)
+        for name in seen.volatile:
+            if name not in extras:
+                self._warn(
+                    f"volatile:{name}",
+                    "prompt %r changes in more than %d %% of the requests of conversations: each change has everything "
+                    "behind it written to the provider's cache again",
+                    name,
+                    round(100 * VOLATILE_SHARE),
+                )
+
+    def _warn(self, key: str, message: str, *values: object) -> None:
+        """Once for each key."""
+        if self._told.find(key) is None:
+            self._told.put(key, True)
+            _log.warning(message, *values)
+
+    def _failed(self, terms: PromptTerms, error: Exception) -> None:
+        """Log and count a failure. Raises InvalidRequest, PromptInvalid where the request is refused for it: always
+        where the mistake is the client's."""
+        is_client = isinstance(error, PromptFailure) and error.is_client
+        if isinstance(error, PromptFailure) and not is_client:
+            self._warn(f"failed:{error.prompt_id}", "prompt %r cannot be composed: %s", error.prompt_id, error.why)
+        elif not isinstance(error, (PromptFailure, Unreadable)):
+            _log.error("prompts cannot be composed: %s", place_of(error))
+        if terms.on_failure is OnFailure.SEND_WITHOUT and not is_client:
+            self._watch.composed("failed")
+            return
+        self._watch.composed("refused")
+        if isinstance(error, PromptFailure) and is_client:
+            raise InvalidRequest(str(error), param="stratiform.prompts", code="prompt_invalid") from error
+        if isinstance(error, Unreadable):
+            message = "the operator's prompts belong into this request, and its messages cannot be taken apart"
+            raise InvalidRequest(message, param="messages", code="prompt_invalid") from error
+        raise PromptInvalid("the operator's prompts cannot be composed for this request") from error
+
+
+def _with_profile(terms: PromptTerms, profile: CapabilityProfile | None) -> PromptTerms:
+    """The terms for requests of a capability profile, which may have a prompt of its own."""
+    if profile is None:
+        return terms
+    use = (*terms.use, profile.template) if profile.template else terms.use
+    return replace(terms, use=use, profile=terms.profile or profile.name)
+
+
+def _opening(parsed: ParsedBody, hint: str) -> bytes:
+    """What a conversation is known by: the name that its client gives it, or else how it begins."""
+    if hint:
+        return digest(b"hint", hint.encode("utf-8", "surrogatepass"))
+    return digest(b"opening", *(bytes(memoryview(raw)[:_OPENING_BYTES]) for raw in islice(parsed.raws(), 2)))

@@ -1,0 +1,97 @@
+"""Compositions, made once for everything that they depend on."""
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from functools import partial
+from typing import Protocol
+
+from proxy.aside import LARGE_BYTES, Aside
+from proxy.core.digest import digest
+from proxy.core.lru import Bounded
+from proxy.core.prompts.assembler import assemble
+from proxy.core.prompts.composition import Composition
+from proxy.core.prompts.context import merged
+from proxy.core.prompts.failures import RenderError
+from proxy.core.prompts.prompt import Json, Prompt, PromptContext
+from proxy.core.prompts.steadiness import Prints, prints_of
+from proxy.core.prompts.terms import PromptTerms
+
+_MOST_BYTES = 32 << 20
+_MANY = 50
+"""With more prompts than this a composition that is not known is made beside the event loop."""
+
+
+class PromptSet(Protocol):
+    """The prompts of the registry at one time."""
+
+    @property
+    def prompts(self) -> Sequence[Prompt]:
+        """All of them, in the order of their registration."""
+        ...
+
+    @property
+    def version(self) -> str:
+        """A digest of everything that they are made of."""
+        ...
+
+    def render(self, prompt: Prompt, context: PromptContext, variables: Mapping[str, Json]) -> str:
+        """The text of one of them. Another thread may call this. Raises RenderError."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class NoPrompts:
+    """The set without a prompt."""
+
+    prompts: tuple[Prompt, ...] = ()
+    version: str = ""
+
+    def render(self, prompt: Prompt, context: PromptContext, variables: Mapping[str, Json]) -> str:
+        """There is nothing to render. Raises RenderError."""
+        raise RenderError("there are no prompts")
+
+
+@dataclass(frozen=True, slots=True)
+class KnownComposition:
+    """A composition, and what it is known by."""
+
+    composition: Composition
+    prints: Prints
+
+
+def _weight(known: KnownComposition) -> int:
+    return 1_000 + sum(200 + 2 * len(part.text) for part in known.composition.parts)
+
+
+@dataclass(slots=True)
+class Compositions:
+    """Composes by terms, and remembers the result. ``on_made`` hears of each composition that was not known."""
+
+    aside: Aside
+    on_made: Callable[[Composition], None]
+    _known: Bounded[bytes, KnownComposition] = field(default_factory=lambda: Bounded(_MOST_BYTES, _weight))
+
+    async def by(self, terms: PromptTerms, prompts: PromptSet) -> KnownComposition:
+        """The composition by these terms. Raises PromptFailure where the terms are strict."""
+        name = digest(prompts.version.encode(), _fingerprint(terms))
+        known = self._known.get(name)
+        if known is not None:
+            self._known.used(name)
+            return known
+        work = partial(assemble, prompts.prompts, terms, merged(terms.context), prompts.render)
+        size = sum(len(prompt.text) for prompt in prompts.prompts)
+        composition = await self.aside.run_large(LARGE_BYTES if len(prompts.prompts) > _MANY else size, work)
+        self.on_made(composition)
+        known = KnownComposition(composition, prints_of(composition.parts))
+        self._known.put(name, known)
+        return known
+
+
+def _fingerprint(terms: PromptTerms) -> bytes:
+    """Everything in the terms that a composition depends on. Texts may hold halves of surrogate pairs."""
+    said = [
+        terms.use, terms.persona, terms.profile, terms.override, terms.tools, terms.plugins, terms.agents,
+        terms.context, [asdict(extra) for extra in terms.extras], terms.strict,
+    ]  # fmt: skip
+    return json.dumps(said, sort_keys=True, default=dict).encode()

@@ -1,0 +1,100 @@
+"""The registry of a running app is opened where prompts are composed, and followed until the app ends."""
+
+import asyncio
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from proxy.app.prompt_source import PromptSource, composes
+from proxy.core.prompts.rules import PromptRules
+from proxy.core.prompts.terms import PromptLayer, PromptTerms
+from proxy.core.window.built_in import BUILT_IN
+from proxy.core.window.rules import WindowRules
+from proxy.plugins import build_plugin_manager
+from proxy.prompting.rules_in_force import RulesInForce
+from proxy.settings import ConfigError
+from proxy.telemetry.metrics import Metrics
+
+TEXT = "---\nid: {id}\nposition: system\n---\n{text}\n"
+
+
+class Looks:
+    """Waits until a test lets the next look happen."""
+
+    def __init__(self) -> None:
+        self.next = asyncio.Event()
+        self.waits = 0
+
+    async def __call__(self, seconds: float) -> None:
+        self.waits += 1
+        await self.next.wait()
+        self.next.clear()
+
+
+def source(folder: Path, wait: Looks, metrics: Metrics | None = None) -> PromptSource:
+    return PromptSource(
+        [folder], is_shipped=False, look_s=1.0, manager=build_plugin_manager(), metrics=metrics or Metrics(), wait=wait
+    )
+
+
+def test_before_it_is_opened_there_are_no_prompts(tmp_path: Path) -> None:
+    async def run() -> None:
+        found = source(tmp_path / "nowhere", Looks()).prompt_set()
+        assert (found.prompts, found.version) == ((), "")
+
+    asyncio.run(run())
+
+
+def test_what_cannot_be_read_is_a_mistake_of_the_configuration(tmp_path: Path) -> None:
+    async def run() -> None:
+        (tmp_path / "a.md").write_text(TEXT.format(id="a", text="{{ nothing"))
+        with pytest.raises(ConfigError) as found:
+            await source(tmp_path, Looks()).open()
+        assert "a.md" in found.value.problems[0]
+
+    asyncio.run(run())
+
+
+def test_files_are_followed_until_it_is_closed(tmp_path: Path) -> None:
+    async def run() -> None:
+        path, looks, metrics = tmp_path / "a.md", Looks(), Metrics()
+        path.write_text(TEXT.format(id="a", text="One"))
+        prompts = source(tmp_path, looks, metrics)
+        await prompts.open()
+        before = prompts.prompt_set()
+        assert [prompt.text for prompt in before.prompts] == ["One"]
+        await prompts.open()
+        assert prompts.prompt_set() is before
+        path.write_text(TEXT.format(id="a", text="Another"))
+        while looks.waits < 2:
+            looks.next.set()
+            await asyncio.sleep(0)
+        while prompts.prompt_set() is before:
+            await asyncio.sleep(0)
+        assert [prompt.text for prompt in prompts.prompt_set().prompts] == ["Another"]
+        value = metrics.registry.get_sample_value("stratiform_prompt_set_version")
+        assert value == int(prompts.prompt_set().version, 16)
+        await prompts.aclose()
+        waits = looks.waits
+        looks.next.set()
+        await asyncio.sleep(0)
+        assert looks.waits == waits
+
+    asyncio.run(asyncio.wait_for(run(), 20))
+
+
+@pytest.mark.parametrize(
+    ("prompts", "windows", "expected"),
+    [
+        (PromptRules(), WindowRules(BUILT_IN), False),
+        (PromptRules(PromptTerms(use=("a",))), WindowRules(), True),
+        (PromptRules(teams={"red": PromptLayer(persona="a")}), WindowRules(), True),
+        (PromptRules(), WindowRules({"chat": replace(BUILT_IN["chat"], template="a")}), False),
+        (PromptRules(), WindowRules({"chat": replace(BUILT_IN["chat"], template="a")}, profile="chat"), True),
+    ],
+)
+def test_the_registry_is_needed_where_a_request_may_be_composed(
+    prompts: PromptRules, windows: WindowRules, expected: bool
+) -> None:
+    assert composes(RulesInForce(prompts, windows)) is expected

@@ -1,0 +1,296 @@
+"""What composing adds to a request, and what becomes of a request that cannot be composed."""
+
+import asyncio
+import logging
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import orjson
+import pytest
+
+from proxy.aside import Aside
+from proxy.core.prompts.failures import RenderError
+from proxy.core.prompts.inset import Inset
+from proxy.core.prompts.position import Position
+from proxy.core.prompts.prompt import Condition, Json, Prompt, PromptContext
+from proxy.core.prompts.rules import PromptRules
+from proxy.core.prompts.terms import Allowed, OnFailure, PromptLayer, PromptTerms
+from proxy.core.request.parsed_body import parse_body
+from proxy.core.window.built_in import BUILT_IN
+from proxy.core.window.rules import WindowRules
+from proxy.engine.ports import Composed, Composing
+from proxy.errors import Forbidden, InvalidRequest, PromptInvalid
+from proxy.ports import Principal
+from proxy.prompting.composer import Composer
+from proxy.prompting.rules_in_force import RulesInForce
+
+BODY: dict[str, Any] = {"model": "m", "messages": [{"role": "user", "content": "Hello"}]}
+SYSTEM = Prompt("main", Position.SYSTEM, "Rules.")
+CONTEXT = Prompt("where", Position.CONTEXT, "{custom.place}")
+REMINDER = Prompt("reminder", Position.LAST_USER, "Be brief.")
+FLAG = Prompt("flag", Position.SYSTEM, "Loud.", conditions=(Condition("custom.loud", "eq", True),))
+BROKEN = Prompt("broken", Position.SYSTEM, "{custom.missing}")
+TERSE = Prompt("persona:terse", Position.SYSTEM, "Few words.")
+
+
+@dataclass(frozen=True)
+class Set:
+    """Prompts whose templates are format strings over the context."""
+
+    prompts: tuple[Prompt, ...]
+    version: str = "abc123"
+
+    def render(self, prompt: Prompt, context: PromptContext, variables: Mapping[str, Json]) -> str:
+        text = prompt.text
+        for root, values in context.items():
+            for name, value in values.items():
+                text = text.replace(f"{{{root}.{name}}}", str(value))
+        if "{" in text:
+            raise RenderError("a name is undefined")
+        return text
+
+
+@dataclass
+class World:
+    """A composer, and what its watch has heard."""
+
+    prompts: tuple[Prompt, ...] = (SYSTEM, CONTEXT, REMINDER, FLAG, TERSE)
+    terms: PromptTerms = PromptTerms(use=("main",))
+    rules: Mapping[str, Any] = field(default_factory=dict)
+    windows: WindowRules = WindowRules(BUILT_IN)
+    outcomes: Counter[str] = field(default_factory=Counter)
+    skips: Counter[str] = field(default_factory=Counter)
+    changes: Counter[str] = field(default_factory=Counter)
+
+    def __post_init__(self) -> None:
+        self.in_force = RulesInForce(PromptRules(self.terms, **self.rules), self.windows)
+        self.composer = Composer(lambda: Set(self.prompts), self.in_force, self, Aside())
+
+    def composed(self, outcome: str) -> None:
+        self.outcomes[outcome] += 1
+
+    def prompt_skipped(self, reason: str) -> None:
+        self.skips[reason] += 1
+
+    def prompt_changed(self, prompt: str) -> None:
+        self.changes[prompt] += 1
+
+    def ask(self, body: Any = None, **changes: Any) -> Composed:
+        sent = orjson.dumps(BODY if body is None else body)
+        request = Composing(parse_body(sent), Principal("scope", "red", key_id="k1"), "m")
+        return asyncio.run(self.composer.composed(replace(request, **changes)))
+
+
+def messages(composed: Composed) -> Any:
+    assert composed.body is not None
+    return orjson.loads(composed.body)["messages"]
+
+
+def wish(**fields: Any) -> bytes:
+    return orjson.dumps(fields)
+
+
+def test_the_system_text_is_in_the_body_and_the_reminder_is_not() -> None:
+    world = World(terms=PromptTerms(use=("main", "reminder")))
+    composed = world.ask()
+    assert messages(composed) == [{"role": "system", "content": "Rules."}, *BODY["messages"]]
+    assert (composed.inset, composed.version) == (Inset(after="Be brief."), "abc123")
+    assert world.outcomes == {"composed": 1}
+
+
+def test_terms_without_prompts_change_nothing_and_have_no_version() -> None:
+    assert World(terms=PromptTerms()).ask() == Composed()
+
+
+def test_a_prompt_whose_condition_does_not_hold_leaves_the_body_as_it_came() -> None:
+    world = World(terms=PromptTerms(use=("flag",)))
+    assert world.ask() == Composed(version="abc123")
+    assert world.skips == {}
+
+
+@pytest.mark.parametrize("level", ["models", "teams", "keys"])
+def test_each_level_of_the_configuration_is_asked(level: str) -> None:
+    name = {"models": "m", "teams": "red", "keys": "k1"}[level]
+    world = World(rules={level: {name: PromptLayer(override="Verbatim  ")}})
+    assert messages(world.ask())[0]["content"] == "Verbatim  "
+
+
+def test_a_client_chooses_what_it_may() -> None:
+    world = World(
+        terms=PromptTerms(use=("main", "where"), allowed=Allowed(personas=("t*",), context=frozenset({"custom"})))
+    )
+    composed = world.ask(persona="terse", prompts=wish(context={"custom": {"place": "Here."}}))
+    assert messages(composed)[0]["content"] == "Rules.\n\nFew words.\n\nHere."
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        {"persona": "terse"},
+        {"prompts": wish(override="Do as I say.")},
+        {"prompts": wish(context={"custom": {"place": "x"}})},
+        {"prompts": wish(extra=[{"id": "a", "position": "system", "text": "x"}])},
+        {"profile": "chat"},
+        {"profile": "nothing"},
+        {"window": wish(profile="chat")},
+    ],
+)
+@pytest.mark.parametrize("on_failure", list(OnFailure))
+def test_what_is_not_allowed_is_forbidden_whatever_happens_to_failures(
+    asked: dict[str, Any], on_failure: OnFailure
+) -> None:
+    with pytest.raises(Forbidden):
+        World(terms=PromptTerms(use=("main",), on_failure=on_failure)).ask(**asked)
+
+
+def test_a_client_cannot_say_less_than_the_configuration_by_an_empty_wish() -> None:
+    composed = World().ask(prompts=wish(override="", persona="", context={}, extra=[]))
+    assert messages(composed)[0]["content"] == "Rules."
+
+
+def test_a_mistake_of_the_operators_skips_the_prompt_once_counted() -> None:
+    world = World(prompts=(SYSTEM, BROKEN), terms=PromptTerms(use=("*",)))
+    assert messages(world.ask())[0]["content"] == "Rules."
+    world.ask()
+    assert world.skips == {"render_error": 1}
+
+
+def test_in_strict_mode_a_mistake_of_the_operators_is_a_500() -> None:
+    world = World(prompts=(SYSTEM, BROKEN), terms=PromptTerms(use=("*",), strict=True))
+    with pytest.raises(PromptInvalid) as found:
+        world.ask()
+    assert (found.value.status, found.value.code) == (500, "prompt_invalid")
+    assert "missing" not in found.value.message
+    assert world.outcomes == {"refused": 1}
+
+
+def test_in_strict_mode_a_mistake_in_the_clients_part_is_a_400_even_where_requests_go_without() -> None:
+    terms = PromptTerms(strict=True, on_failure=OnFailure.SEND_WITHOUT, allowed=Allowed(extras=True))
+    extra = {"id": "a", "position": "system", "text": "x", "conditions": [{"field": "mission.a", "operator": "exists"}]}
+    bad = {**extra, "conditions": [{"field": "mission.a", "operator": "gt", "value": "b"}]}
+    terms = replace(terms, context={"mission": {"a": 1}})
+    assert messages(World(terms=terms).ask(prompts=wish(extra=[extra])))[0]["content"] == "x"
+    with pytest.raises(InvalidRequest) as found:
+        World(terms=terms).ask(prompts=wish(extra=[bad]))
+    assert found.value.status == 400
+
+
+def test_a_request_may_be_sent_without_prompts_where_the_configuration_says_so() -> None:
+    terms = PromptTerms(use=("*",), strict=True, on_failure=OnFailure.SEND_WITHOUT)
+    world = World(prompts=(BROKEN,), terms=terms)
+    assert world.ask() == Composed()
+    assert world.outcomes == {"failed": 1}
+
+
+@pytest.mark.parametrize("on_failure", list(OnFailure))
+def test_a_body_that_cannot_be_taken_apart_is_a_failure_like_any_other(on_failure: OnFailure) -> None:
+    world = World(terms=PromptTerms(use=("main",), on_failure=on_failure))
+    if on_failure is OnFailure.SEND_WITHOUT:
+        assert world.ask(parsed=None) == Composed()
+        return
+    with pytest.raises(InvalidRequest):
+        world.ask(parsed=None)
+
+
+def test_a_surprise_is_logged_by_its_place_and_ends_as_configured(caplog: pytest.LogCaptureFixture) -> None:
+    world = World(terms=PromptTerms(use=("main",)))
+    world.prompts = (None,)  # type: ignore[assignment]
+    with pytest.raises(PromptInvalid):
+        world.ask()
+    assert "prompts cannot be composed: AttributeError at" in caplog.text
+
+
+def test_a_context_that_changes_goes_to_the_newest_user_message() -> None:
+    terms = PromptTerms(use=("main", "where"), allowed=Allowed(context=frozenset({"custom"})))
+    world = World(terms=terms)
+    first = world.ask(prompts=wish(context={"custom": {"place": "One."}}))
+    second = world.ask(prompts=wish(context={"custom": {"place": "Two."}}))
+    assert (messages(first)[0]["content"], first.inset) == ("Rules.\n\nOne.", Inset())
+    assert (messages(second)[0]["content"], second.inset) == ("Rules.", Inset(before="Two."))
+    assert world.changes == {"where": 1}
+
+
+def test_a_request_that_keeps_no_state_is_no_change() -> None:
+    terms = PromptTerms(use=("where",), allowed=Allowed(context=frozenset({"custom"})))
+    world = World(terms=terms)
+    world.ask(prompts=wish(context={"custom": {"place": "One."}}))
+    world.ask(prompts=wish(context={"custom": {"place": "Two."}}), keeps_state=False)
+    assert world.changes == {}
+
+
+def test_a_condition_that_flips_often_is_told_once(caplog: pytest.LogCaptureFixture) -> None:
+    terms = PromptTerms(use=("main", "flag"), allowed=Allowed(context=frozenset({"custom"})))
+    world = World(terms=terms)
+    with caplog.at_level(logging.WARNING, "stratiform"):
+        for number in range(20):
+            world.ask(prompts=wish(context={"custom": {"loud": number % 2 == 0}}))
+    assert world.changes == {"flag": 19}
+    assert caplog.text.count("prompt 'flag' changes in more than 20 %") == 1
+
+
+def test_names_of_a_clients_prompts_are_no_labels() -> None:
+    terms = PromptTerms(allowed=Allowed(extras=True))
+    world = World(terms=terms)
+    for text in ("x", "y"):
+        world.ask(prompts=wish(extra=[{"id": "secret-name", "position": "system", "text": text}]))
+    assert world.changes == {"extra": 1}
+
+
+def test_a_profile_composes_its_template_and_its_own_prompts() -> None:
+    own = Prompt("own", Position.SYSTEM, "For chats.", profile="chat")
+    profiles = {"chat": replace(BUILT_IN["chat"], template="main")}
+    world = World(
+        prompts=(SYSTEM, own), terms=PromptTerms(use=("own",)), windows=WindowRules(profiles, allowed=("chat",))
+    )
+    assert world.ask().body is None
+    composed = world.ask(profile="chat")
+    assert messages(composed)[0]["content"] == "Rules.\n\nFor chats."
+    assert composed.profile == profiles["chat"]
+
+
+def test_the_profile_of_the_body_wins_over_that_of_the_header() -> None:
+    world = World(windows=WindowRules(BUILT_IN, allowed=("chat", "edit")))
+    composed = world.ask(profile="chat", window=wish(profile="edit", selection="x"))
+    assert composed.profile == BUILT_IN["edit"]
+    assert composed.parts is not None
+    assert composed.parts.selection == "x"
+
+
+def test_parts_need_a_profile() -> None:
+    with pytest.raises(InvalidRequest) as found:
+        World().ask(window=wish(selection="x"))
+    assert found.value.param == "stratiform.window.profile"
+
+
+def test_a_profile_of_prompts_alone_may_be_chosen_where_it_is_allowed() -> None:
+    own = Prompt("commit", Position.SYSTEM, "Write a message.", profile="commit")
+    terms = PromptTerms(use=("main", "commit"), allowed=Allowed(profiles=("commit",)))
+    composed = World(prompts=(SYSTEM, own), terms=terms).ask(profile="commit")
+    assert messages(composed)[0]["content"] == "Rules.\n\nWrite a message."
+    assert composed.profile is None
+
+
+def test_changed_rules_hold_for_the_next_request() -> None:
+    world = World()
+    world.in_force.replace(PromptRules(PromptTerms(use=("reminder",))), WindowRules())
+    assert world.ask() == Composed(inset=Inset(after="Be brief."), version="abc123")
+
+
+@pytest.mark.parametrize(
+    ("terms", "model", "expected"),
+    [
+        (PromptTerms(use=("main",)), "m", True),
+        (PromptTerms(use=("main",), on_failure=OnFailure.SEND_WITHOUT), "m", False),
+        (PromptTerms(allowed=Allowed(override=True)), "m", False),
+        (PromptTerms(), "other", True),
+        (PromptTerms(), "m", False),
+        (PromptTerms(), "", True),
+    ],
+)
+def test_a_request_must_not_go_without_prompts_that_its_client_cannot_decline(
+    terms: PromptTerms, model: str, expected: bool
+) -> None:
+    world = World(terms=terms, rules={"models": {"other": PromptLayer(override="x")}})
+    assert world.composer.requires(model, Principal("scope")) is expected
