@@ -12,7 +12,7 @@ from proxy.access.directory import DEFAULT_TEAM, Directory
 from proxy.admin import AdminService
 from proxy.app import declared, factories, prompting
 from proxy.app.context_texts import load_context_texts
-from proxy.app.prompt_source import composes
+from proxy.app.prompt_source import PromptSource, composes
 from proxy.app.reload import Reload
 from proxy.app.window_texts import load_window_texts
 from proxy.aside import Aside
@@ -22,6 +22,7 @@ from proxy.core.planner.options import PlannerOptions
 from proxy.core.planner.planner import TierPlanner
 from proxy.core.request.tokens import Encode, quick
 from proxy.core.structured.history.compaction_proposal import CompactionRules
+from proxy.deployments import ModelTable
 from proxy.engine import Bounds, Breakers, Conclusion, Custody, Engine, Ports
 from proxy.engine.ports import Follower
 from proxy.planning.caps import Caps
@@ -110,12 +111,7 @@ async def build(
     identity = declared.identity(settings, state.directory, state.store)
     admission, aside, manager = AdmissionControl(identity, reservations), Aside(), build_plugin_manager()
     planner = _planner(settings, prices, state, encode, metrics, aside, manager)
-    rules = RulesInForce(
-        prompting.prompt_rules(settings, models.spellings), prompting.window_rules(settings, models.spellings)
-    )
-    prompts = prompting.prompt_source(settings, manager, metrics, wait)
-    if composes(rules):
-        await prompting.open_prompts(settings, prompts)
+    rules, prompts = await _open_prompts(settings, models, manager, metrics, wait)
     used = {**make_upstreams(encode), **(upstreams or {})}
     ports = Ports(
         models,
@@ -152,6 +148,23 @@ async def build(
         admin=AdminEndpoint(desk, identity) if identity.has_master else None,
     )
     return Assembly(parts, used, Reload(models, prices, state.directory, rules, prompts))
+
+
+async def _open_prompts(
+    settings: Settings,
+    models: ModelTable,
+    manager: pluggy.PluginManager,
+    metrics: Metrics,
+    wait: Callable[[float], Awaitable[None]],
+) -> tuple[RulesInForce, PromptSource]:
+    """Who has which prompts and which context window, and the prompts, read where any are composed. Raises
+    ConfigError."""
+    names_of = models.spellings
+    rules = RulesInForce(prompting.prompt_rules(settings, names_of), prompting.window_rules(settings, names_of))
+    prompts = prompting.prompt_source(settings, manager, metrics, wait)
+    if composes(rules):
+        await prompting.open_prompts(settings, prompts)
+    return rules, prompts
 
 
 async def _open_state(settings: Settings, metrics: Metrics, readings: Readings | None) -> _State:
