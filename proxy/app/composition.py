@@ -129,15 +129,14 @@ async def build(
         aside=aside,
     )
     desk = AdminService(state.directory, state.store, state.clock, state.epochs)
+    closing = (prompts, admission, state.directory, planner, state.timekeeper, state.epochs)
     parts = Parts(
         engine=engine,
         models=models,
         metrics=metrics,
         obstacle=obstacle,
         faults=Condition(reservations.store_client, state.epochs, state.directory, ours.budgets.on_store_error).faults,
-        on_close=[
-            part.aclose for part in (prompts, admission, state.directory, planner, state.timekeeper, state.epochs)
-        ],
+        on_close=[part.aclose for part in closing],
         admin=AdminEndpoint(desk, identity) if identity.has_master else None,
     )
     return Assembly(parts, used, Reload(models, prices, state.directory, rules, prompts))
