@@ -55,6 +55,8 @@ class Deployment:
     """What it is known by among the deployments of all names, the same on every worker."""
     weight: float = 1.0
     """Its share of the sessions among equal deployments of one name."""
+    max_input_tokens: int | None = None
+    """The most tokens that its model reads, where the configuration says so."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,6 +172,10 @@ class Models(Protocol):
         The first of the first group is what ``resolve`` gives. Raises UnknownModel."""
         ...
 
+    def wider(self, name: str) -> Sequence[Sequence[Deployment]]:
+        """Who serves that name where the context windows of its own deployments are too small, in this order."""
+        ...
+
     def names(self) -> Sequence[str]:
         """The names that are listed one by one, in the order of the configuration; no wildcards."""
         ...
@@ -260,6 +266,10 @@ class Planner(Protocol):
     async def breakdown(self, assembled: AssembledChat, deployment: Deployment, mode: Mode) -> Mapping[str, object]:
         """What an assembled request would consist of at this deployment, and in which tiers, as a value for JSON.
         Nothing is sent or counted."""
+        ...
+
+    async def tokens(self, parsed: ParsedBody) -> int | None:
+        """About how many tokens the messages and tools of a chat request have; None where they cannot be read."""
         ...
 
     async def plan(self, request: PlanRequest) -> Plan:

@@ -51,6 +51,10 @@ class PassthroughPlanner:
         """There is never anything to break down."""
         raise InvalidRequest("not assembled here", param="stratiform", code="structured_form_unavailable")
 
+    async def tokens(self, parsed: ParsedBody) -> int | None:
+        """A token for four bytes of the body."""
+        return len(parsed.body) // 4
+
     async def plan(self, request: PlanRequest) -> Plan:
         """The client's request, edited as every mode allows."""
         try:
@@ -190,6 +194,10 @@ class ModelList:
     def levels(self, name: str) -> Sequence[Sequence[Deployment]]:
         """The deployment of that name, and no other."""
         return ((self.resolve(name),),)
+
+    def wider(self, name: str) -> Sequence[Sequence[Deployment]]:
+        """No other."""
+        return ()
 
     def names(self) -> Sequence[str]:
         """All but the wildcard."""

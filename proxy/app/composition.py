@@ -121,7 +121,7 @@ async def build(
     conclusion = Conclusion(ports, custody)
     engine = Engine(
         ports,
-        factories.request_rules(settings),
+        factories.request_rules(settings, prices),
         breakers=Breakers(factories.breaker_policy(settings), metrics.breaker),
         conclusion=conclusion,
         follower=_followers(settings, prices, ports, planner, conclusion, metrics, wait),

@@ -68,7 +68,14 @@ def price_overrides(settings: Settings) -> dict[str, dict[str, object]]:
 def model_table(settings: Settings, prices: PriceMap) -> ModelTable:
     """The model list and ``--upstream``. Raises ConfigError."""
     default = settings.stratiform.default_model or ""
-    table = ModelTable(entries(settings), price_source(prices), settings.aliases, settings.routing.fallbacks, default)
+    table = ModelTable(
+        entries(settings),
+        price_source(prices),
+        settings.aliases,
+        settings.routing.fallbacks,
+        default,
+        settings.routing.context_window_fallbacks,
+    )
     try:
         if default and table.resolve(default).transport is Transport.LITELLM:
             what = "is served through litellm, which has none of the paths that name no model"
@@ -89,8 +96,12 @@ def entries(settings: Settings) -> list[ListedModel]:
         if target not in listed and not any("*" in name for name in listed)
     ]
     problems += [
-        f"router_settings.fallbacks.{name}: leads to `{target}`, which is not in model_list"
-        for name, targets in settings.routing.fallbacks.items()
+        f"router_settings.{key}.{name}: leads to `{target}`, which is not in model_list"
+        for key, named in (
+            ("fallbacks", settings.routing.fallbacks),
+            ("context_window_fallbacks", settings.routing.context_window_fallbacks),
+        )
+        for name, targets in named.items()
         for target in targets
         if not _is_served(target, listed | settings.aliases.keys())
     ]
@@ -143,14 +154,19 @@ def upstream_profile(settings: Settings) -> str:
     return "openai for GPT models and none for others: --cache-profile NAME says which rules hold at this server"
 
 
-def request_rules(settings: Settings) -> RequestRules:
+def request_rules(settings: Settings, prices: PriceMap) -> RequestRules:
     """What a request may be, and how often it is tried."""
     ours, routing = settings.stratiform, settings.routing
     return RequestRules(
         Limits(body_bytes=int(ours.limits.max_body_mib * (1 << 20)), receive_s=ours.limits.receive_s),
         RetryPolicy(retries=routing.num_retries, least_wait_s=routing.retry_after_s),
         trust_time_header=ours.clock == "header",
+        window_of=partial(_window_of, prices) if routing.checks_windows else None,
     )
+
+
+def _window_of(prices: PriceMap, deployment: Deployment) -> int | None:
+    return token_limits(prices, deployment)[0]
 
 
 def breaker_policy(settings: Settings) -> BreakerPolicy | None:
@@ -187,9 +203,10 @@ def _detach_terms(given: Freezing) -> DetachTerms | None:
 
 
 def token_limits(prices: PriceMap, deployment: Deployment) -> tuple[int | None, int | None]:
-    """The most tokens that a deployment's model reads and writes, as far as the price map knows them."""
-    price = price_for(prices, deployment)
-    return (None, None) if price is None else (price.extras.max_input_tokens, price.max_output_tokens)
+    """The most tokens that a deployment's model reads and writes, as far as the configuration or the price map knows
+    them."""
+    price, told = price_for(prices, deployment), deployment.max_input_tokens
+    return (told, None) if price is None else (told or price.extras.max_input_tokens, price.max_output_tokens)
 
 
 def price_source(prices: PriceMap) -> PriceOf:
@@ -306,6 +323,7 @@ def _entry(entry: ModelEntry, path: str, settings: Settings, problems: list[str]
         reminder=_reminder(info.system_reminder, settings.folder, path, problems),
         timeout_s=given.timeout or settings.timeout_s,
         order=given.order or 0,
+        max_input_tokens=info.max_input_tokens,
     )
 
 

@@ -49,6 +49,7 @@ class ListedModel:
     timeout_s: float = 600.0
     weight: float = 1.0
     order: int = 0
+    max_input_tokens: int | None = None
 
 
 def deployment_of(entry: ListedModel, price_of: PriceOf, name: str = "", model: str = "") -> Deployment:
@@ -74,6 +75,7 @@ def deployment_of(entry: ListedModel, price_of: PriceOf, name: str = "", model: 
         entry=entry.name,
         id=name or entry.name,
         weight=entry.weight,
+        max_input_tokens=entry.max_input_tokens,
     )
     return replace(deployment, profile=_fitted(deployment.profile, bare, price_of(deployment)))
 
@@ -101,8 +103,9 @@ def _host(base_url: str) -> str:
 
 class ModelTable:
     """The Models port over the entries of a configuration. ``aliases`` are further names for names in it; ``fallbacks``
-    are the names that serve a name when all of its own deployments fail (``*``: any name); ``default`` is the name
-    whose deployment serves paths that name no model."""
+    are the names that serve a name when all of its own deployments fail (``*``: any name), ``wider`` those that serve
+    it when its context windows are too small; ``default`` is the name whose deployment serves paths that name no
+    model."""
 
     def __init__(
         self,
@@ -111,11 +114,13 @@ class ModelTable:
         aliases: Mapping[str, str] | None = None,
         fallbacks: Mapping[str, Sequence[str]] | None = None,
         default: str = "",
+        wider: Mapping[str, Sequence[str]] | None = None,
     ) -> None:
         self._price_of = price_of
         self._aliases = dict(aliases or {})
         self._fallbacks = dict(fallbacks or {})
         self._default = default
+        self._wider = dict(wider or {})
         named: dict[str, list[ListedModel]] = {}
         self._patterns: dict[str, list[ListedModel]] = {}
         for entry in entries:
@@ -145,13 +150,28 @@ class ModelTable:
         if not self._fallbacks:
             return own
         target = self._aliases.get(name, name)
-        further = [
-            level
-            for other in self._fallbacks.get(name) or self._fallbacks.get(target) or self._fallbacks.get("*", ())
-            if other not in (name, target)
-            for level in self._own(other)
-        ]
-        return (*own, *further)
+        others = self._stand_ins(self._fallbacks, name)
+        return (*own, *(level for other in others if other not in (name, target) for level in self._own(other)))
+
+    def wider(self, name: str) -> Levels:
+        """Who serves that name where the context windows of its own deployments are too small: the names that the
+        configuration has for it, then those that it has for these in turn. Raises UnknownModel."""
+        if not self._wider:
+            return ()
+        found: list[tuple[Deployment, ...]] = []
+        names, seen = [name], {name, self._aliases.get(name, name)}
+        for one in names:
+            for other in self._stand_ins(self._wider, one):
+                target = self._aliases.get(other, other)
+                if other not in seen and target not in seen:
+                    seen |= {other, target}
+                    names.append(other)
+                    found += self._own(other)
+        return tuple(found)
+
+    def _stand_ins(self, named: Mapping[str, Sequence[str]], name: str) -> Sequence[str]:
+        target = self._aliases.get(name, name)
+        return named.get(name) or named.get(target) or named.get("*", ())
 
     def _own(self, name: str) -> Levels:
         target = self._aliases.get(name, name)

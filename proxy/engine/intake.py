@@ -18,21 +18,23 @@ from proxy.engine.custody import Custody, pinned
 from proxy.engine.exchange import Exchange, Requested
 from proxy.engine.passthrough import Raw, refuse_compressed
 from proxy.engine.ports import Ports
-from proxy.engine.retry import ONE_TRY, Attempts, policy_for
-from proxy.engine.rights import further_of, permitted, reach_of_request, refuse_unpriced
+from proxy.engine.retry import ONE_TRY, Attempts, Levels, policy_for
+from proxy.engine.rights import further_of, permitted, reach_of_request, refuse_unpriced, usable
 from proxy.engine.target import refuse_key_in_path, without_keys_of
 from proxy.engine.unnamed import levels_of
+from proxy.engine.window_check import WindowCheck, WindowOf
 from proxy.ports import Principal
 
 
 @dataclass(frozen=True, slots=True)
 class RequestRules:
     """What a request may be, and how often it is tried. ``trust_time_header``: requests may bring their own time, as
-    replays do."""
+    replays do. ``window_of``: chat requests that are too long for a model are not sent to it; None: they are."""
 
     limits: Limits = Limits()
     retries: RetryPolicy = ONE_TRY
     trust_time_header: bool = False
+    window_of: WindowOf | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,16 +88,33 @@ class Intake:
         exchange.deployment = levels[0][0]
         further = further_of(models, reach, exchange.requested.model, levels[0][0])
         levels = permitted(levels, principal, exchange, reach, further)
+        wider = self._wider(exchange, principal) if may_repeat else ()
         if principal.forwards_key:
-            levels = [[without_credentials(deployment) for deployment in level] for level in levels]
+            levels, wider = _without_credentials(levels), _without_credentials(wider)
         levels = pinned(levels, exchange)
-        is_spread = any(len(level) > 1 for level in levels)
+        levels, wider = await self._fitting(exchange, raw, levels, wider)
+        is_spread = any(len(level) > 1 for level in (*levels, *wider))
         key = await self._aside.run_large(raw.size, partial(session_key, principal, head)) if is_spread else b""
         policy = policy_for(self.rules.retries, client.headers) if may_repeat else ONE_TRY
         on_failure = partial(self._ports.meter.failed, exchange)
         attempts = Attempts(levels, key, self._breakers, policy, exchange.elapsed_s, on_failure, may_move=may_repeat)
+        attempts.add_wider(wider)
         exchange.deployment = attempts.deployment
         return Route(attempts, reach)
+
+    def _wider(self, exchange: Exchange, principal: Principal) -> Levels:
+        """Whom the request goes to where a context window is too small. What lives at one provider's stays there."""
+        name = exchange.requested.model
+        if not name or exchange.objects.pin is not None:
+            return ()
+        return usable(self._ports.models.wider(name), principal)
+
+    async def _fitting(self, exchange: Exchange, raw: Raw, levels: Levels, wider: Levels) -> tuple[Levels, Levels]:
+        """Those whose context window is wide enough, as far as that is checked. Raises ContextTooLong."""
+        parsed = raw.head.parsed if raw.head is not None else None
+        if self.rules.window_of is None or parsed is None or not exchange.arrival.is_chat:
+            return levels, wider
+        return await WindowCheck(self._ports.planner, self.rules.window_of).fitting(exchange, parsed, levels, wider)
 
     async def reserve(self, exchange: Exchange, route: Route, raw: Raw, upload_bytes: int | None = None) -> None:
         """Set aside what the request can cost. ``upload_bytes`` is the size of a body that may be no JSON. Raises
@@ -115,3 +134,7 @@ class Intake:
 
     def _now(self, client: Client) -> float:
         return request_time(client.headers, self._ports.clock, trust_header=self.rules.trust_time_header)
+
+
+def _without_credentials(levels: Levels) -> Levels:
+    return [[without_credentials(deployment) for deployment in level] for level in levels]

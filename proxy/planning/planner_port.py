@@ -84,6 +84,18 @@ class Planning:
         assert self._structured is not None
         return await self._structured.breakdown(assembled, deployment, mode)
 
+    async def tokens(self, parsed: ParsedBody) -> int | None:
+        """About how many tokens the messages and tools of a chat request have; None where they cannot be read."""
+        with suppress_and_log("planner.read_ahead"):
+            await read_ahead(self._planner.reader, self._aside, parsed)
+        reader = self._planner.reader
+        try:
+            parsed.chat()
+            messages, tools = reader.read(parsed).messages, reader.read_tools(parsed.members.get("tools"))
+        except (Unreadable, InvalidRequest):
+            return None  # the planner meets the same error, and the client is told by then
+        return sum(message.tokens for message in messages) + sum(tool.tokens for tool in tools)
+
     async def plan(self, request: PlanRequest) -> Plan:
         """The plan for one chat request. Raises InvalidRequest where the body is no chat request."""
         parsed, mode, now = request.parsed, request.mode, request.now

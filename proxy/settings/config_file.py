@@ -33,10 +33,11 @@ from proxy.settings.yaml_file import read_yaml
 _EXPANDED = (
     "model_list", "credential_list", "litellm_settings.request_timeout", "litellm_settings.drop_params",
     "litellm_settings.num_retries", "litellm_settings.allowed_fails", "litellm_settings.cooldown_time",
-    "litellm_settings.fallbacks", "litellm_settings.default_fallbacks",
+    "litellm_settings.fallbacks", "litellm_settings.default_fallbacks", "litellm_settings.context_window_fallbacks",
     "router_settings.model_group_alias", "router_settings.timeout", "router_settings.num_retries",
     "router_settings.retry_after", "router_settings.allowed_fails", "router_settings.cooldown_time",
     "router_settings.disable_cooldowns", "router_settings.fallbacks", "router_settings.default_fallbacks",
+    "router_settings.context_window_fallbacks", "router_settings.enable_pre_call_checks",
     "general_settings.master_key", "stratiform",
 )  # fmt: skip
 _MAX_INCLUDES = 100

@@ -190,19 +190,19 @@ CHANGES: Mapping[str, Mapping[str, str]] = {
         **_all("use router_settings.model_group_alias", "model_alias_map custom_provider_map"),
         **_all(
             "such a failure is the answer; use fallbacks for all others",
-            "context_window_fallbacks content_policy_fallbacks model_fallbacks",
+            "content_policy_fallbacks model_fallbacks",
         ),
     },
     "router_settings": {
         "default_litellm_params": "set it at each model: litellm_params",
         **_all(
-            "no limit of a model (max_input_tokens, region) is checked before a call",
-            "enable_pre_call_checks enable_pre_call_check optional_pre_call_checks fallback_on_unsupported_params",
+            "only the context window is checked before a call, by router_settings.enable_pre_call_checks",
+            "enable_pre_call_check optional_pre_call_checks fallback_on_unsupported_params",
         ),
         **_all("deployments are not chosen by tags", "tag_filtering_match_any tag_routing_prefix"),
         **_all(
             "such a failure is the answer; use fallbacks for all others",
-            "context_window_fallbacks content_policy_fallbacks",
+            "content_policy_fallbacks",
         ),
         "stream_timeout": "use timeout",
     },

@@ -17,8 +17,9 @@ _COOLDOWN_S = 5.0
 
 @dataclass(frozen=True, slots=True)
 class Routing:
-    """What happens when a deployment fails. ``fallbacks`` are the names that stand in for a name (``*``: for any
-    name)."""
+    """What happens when a deployment fails. ``fallbacks`` are the names that stand in for a name (``*``: for any name),
+    ``context_window_fallbacks`` those that do so where the request is too long for it; ``checks_windows``: that is
+    looked at before a call, too."""
 
     num_retries: int = _RETRIES
     retry_after_s: float = 0.0
@@ -26,6 +27,8 @@ class Routing:
     cooldown_s: float = _COOLDOWN_S
     has_breakers: bool = True
     fallbacks: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    context_window_fallbacks: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    checks_windows: bool = False
 
 
 def routing_of(router: RouterSettings, litellm: LiteLLMSettings) -> Routing:
@@ -37,6 +40,8 @@ def routing_of(router: RouterSettings, litellm: LiteLLMSettings) -> Routing:
         cooldown_s=_first(router.cooldown_time, litellm.cooldown_time, _COOLDOWN_S),
         has_breakers=not router.disable_cooldowns,
         fallbacks=_fallbacks(router, litellm),
+        context_window_fallbacks=_named(router.context_window_fallbacks or litellm.context_window_fallbacks),
+        checks_windows=bool(router.enable_pre_call_checks),
     )
 
 
@@ -56,13 +61,18 @@ def _weight(entry: ModelEntry, group: Sequence[ModelEntry]) -> float:
 
 def _fallbacks(router: RouterSettings, litellm: LiteLLMSettings) -> dict[str, tuple[str, ...]]:
     """Fallbacks by name. LiteLLM writes them as a list of mappings; ``*`` has those that stand in for every name."""
-    found: dict[str, tuple[str, ...]] = {}
-    for section in router.fallbacks or litellm.fallbacks or ():
-        for name, others in section.items():
-            found[name] = (*found.get(name, ()), *others)
+    found = _named(router.fallbacks or litellm.fallbacks)
     default = router.default_fallbacks or litellm.default_fallbacks
     if default:
         found.setdefault("*", tuple(default))
+    return found
+
+
+def _named(sections: Sequence[Mapping[str, Sequence[str]]] | None) -> dict[str, tuple[str, ...]]:
+    found: dict[str, tuple[str, ...]] = {}
+    for section in sections or ():
+        for name, others in section.items():
+            found[name] = (*found.get(name, ()), *others)
     return found
 
 

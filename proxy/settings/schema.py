@@ -86,13 +86,15 @@ class LiteLLMParams(_Loose):
 
 
 class ModelInfo(_Loose):
-    """What is known about a model. The first four keys are Stratiform's, the rest is LiteLLM's."""
+    """What is known about a model. The first four keys are Stratiform's, the rest is LiteLLM's.
+    ``max_input_tokens`` is the most that it reads; None: what the price map says."""
 
     transport: TransportName | None = None
     cache_profile: str | None = None
     system_reminder: bool | str = False
     mode: str | None = None
     base_model: str | None = None
+    max_input_tokens: int | None = Field(default=None, gt=0)
 
     @field_validator("cache_profile")
     @classmethod
@@ -145,6 +147,7 @@ class _Retries(_Loose):
     cooldown_time: float | None = Field(default=None, ge=0)
     fallbacks: list[dict[str, list[str]]] | None = None
     default_fallbacks: list[str] | None = None
+    context_window_fallbacks: list[dict[str, list[str]]] | None = None
 
 
 class LiteLLMSettings(_Retries):
@@ -167,6 +170,7 @@ class RouterSettings(_Retries):
     timeout: float | None = Field(default=None, gt=0)
     retry_after: float | None = Field(default=None, ge=0)
     disable_cooldowns: bool | None = None
+    enable_pre_call_checks: bool | None = None
 
 
 class Limits(Strict):

@@ -187,6 +187,20 @@ def test_what_the_configuration_says_wins() -> None:
     assert (found.profile.name, found.mode, found.reminder, found.timeout_s) == ("anthropic", Mode.MARK, "r", 5.0)
 
 
+def test_wider_models_follow_one_another_each_once() -> None:
+    names = "abcd"
+    entries = [ListedModel(name, f"openai/{name}") for name in names]
+    wider = {"a": ["b", "a"], "b": ["c", "alias"], "c": ["a", "b"]}
+    models = ModelTable(entries, no_price, {"alias": "a"}, wider=wider)
+    assert [[d.id for d in level] for level in models.wider("a")] == [["b"], ["c"]]
+    assert [[d.id for d in level] for level in models.wider("alias")] == [["b"], ["c"]]
+    assert [[d.id for d in level] for level in models.wider("c")] == [["a"], ["b"]]
+    assert models.wider("d") == ()
+    every = ModelTable(entries, no_price, wider={"*": ["d"]})
+    assert [[d.id for d in level] for level in every.wider("a")] == [["d"]]
+    assert every.wider("d") == ()
+
+
 def test_levels_are_the_group_by_its_order_then_the_fallbacks() -> None:
     models = ModelTable(
         [

@@ -10,6 +10,7 @@ import pytest
 from proxy.core.resilience.circuit_breaker import ORDINARY, BreakerPolicy
 from proxy.core.resilience.load_balancing import ordered
 from proxy.core.resilience.retry import RetryPolicy
+from proxy.core.window.profile import Capability, CapabilityProfile, OverBudget
 from proxy.engine import Breakers
 from proxy.engine.exchange import Exchange, ExchangeOutcome
 from proxy.engine.retry import Attempts, failure_answered, failure_of, retry_after_s
@@ -456,3 +457,85 @@ def test_the_attempts_of_one_call_do_not_shut_a_deployment(counts: list[str | No
         more = [] if count is None else [("x-stainless-retry-count", count)]
         client = bench.chat(MemoryClient(chat_body(), headers=[*JSON, *more]))
         assert (client.status, client.answer) == (500, b'{"error": {"message": "busy"}}')
+
+
+@dataclass(slots=True)
+class Wider(Groups):
+    """Besides, who serves the name where its windows are too small."""
+
+    others: Sequence[Sequence[Deployment]] = ()
+
+    def wider(self, name: str) -> Sequence[Sequence[Deployment]]:
+        return self.others
+
+
+def too_large() -> Script:
+    return answers(b'{"error": {"message": "prompt is too long: 5 tokens > 4 maximum"}}', status=400, headers=JSON)
+
+
+def test_a_wider_model_is_asked_where_the_window_is_too_small_and_nothing_is_counted_as_a_failure() -> None:
+    models = Wider(groups=[[place("m")]], others=[[place("n")], [place("o")]])
+    bench = Bench(too_large(), too_large(), ok(), models=models, retries=QUICK)
+    assert bench.chat(MemoryClient(chat_body())).status == 200
+    assert ids(bench) == ["m", "n", "o"]
+    exchange = ended(bench)
+    assert (exchange.attempts, bench.ledger.failures) == (3, [])
+    assert exchange.deployment is not None
+    assert exchange.deployment.name == "o"
+
+
+def test_a_refusal_that_nothing_wider_is_left_for_passes_as_it_is() -> None:
+    models = Wider(groups=[[place("m")]], others=[[place("n")]])
+    bench = Bench(too_large(), too_large(), models=models, retries=QUICK)
+    client = bench.chat(MemoryClient(chat_body()))
+    assert (client.status, client.answer.count(b"prompt is too long")) == (400, 1)
+    assert len(ids(bench)) == 2
+
+
+def test_what_was_asked_already_is_not_asked_again_as_a_wider_model() -> None:
+    models = Wider(groups=[[place("m")], [place("n")]], others=[[place("n")], [place("o")]])
+    bench = Bench(busy(500), busy(500), busy(500), too_large(), ok(), models=models, retries=QUICK)
+    assert bench.chat(MemoryClient(chat_body())).status == 200
+    assert ids(bench) == ["m", "m", "m", "n", "o"]
+
+
+def test_deployments_of_one_wider_model_stand_in_for_each_other_but_have_the_same_window() -> None:
+    models = Wider(groups=[[place("m")]], others=[[place("n", 1), place("n", 2)], [place("o")]])
+    bench = Bench(too_large(), busy(401), models=models, retries=QUICK)
+    assert bench.chat(MemoryClient(chat_body())).status == 401
+    bench = Bench(too_large(), UpstreamUnavailable("gone"), too_large(), ok(), models=models, retries=QUICK)
+    assert bench.chat(MemoryClient(chat_body())).status == 200
+    first, one, other, last = ids(bench)
+    assert (first, {one, other}, last) == ("m", {"n#1", "n#2"}, "o")
+
+
+def test_a_wider_model_that_keeps_failing_is_left_alone_and_the_refusal_passes() -> None:
+    breakers = Breakers(BreakerPolicy(allowed_fails=0, cooldown_s=60))
+    wide = place("n")
+    call = breakers.began(wide)
+    assert call is not None
+    breakers.ended(wide, call, is_failure=True)
+    models = Wider(groups=[[place("m")]], others=[[wide]])
+    bench = Bench(too_large(), models=models, retries=QUICK, breakers=breakers)
+    assert bench.chat(MemoryClient(chat_body())).status == 400
+    assert ids(bench) == ["m"]
+
+
+def test_a_wider_model_comes_before_what_the_profile_says() -> None:
+    profile = CapabilityProfile("mine", Capability.CHAT, over_budget=OverBudget.EMPTY)
+    models = Wider(groups=[[place("m")]], others=[[place("n")]])
+    bench = Bench(too_large(), ok(), models=models, retries=QUICK, window=profile)
+    client = bench.chat(MemoryClient(chat_body()))
+    assert (client.status, client.answer) == (200, BODY)
+    bench = Bench(too_large(), too_large(), models=models, retries=QUICK, window=profile)
+    client = bench.chat(MemoryClient(chat_body()))
+    assert client.answer_headers["x-stratiform-outcome"] == "over_budget"
+    assert ids(bench) == ["m", "n"]
+
+
+def test_a_raw_request_is_asked_of_a_wider_model_with_that_models_name() -> None:
+    models = Wider(groups=[[place("m")]], others=[[place("n")]])
+    bench = Bench(too_large(), ok(), models=models, retries=QUICK)
+    client = bench.relay(MemoryClient(chat_body(), path="/messages"))
+    assert client.status == 200
+    assert [orjson.loads(body)["model"] for body in bench.upstream.bodies] == ["m", "n"]

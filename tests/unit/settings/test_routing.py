@@ -24,7 +24,7 @@ def settings(text: str, tmp_path: Path, **variables: str) -> Settings:
 
 
 def test_the_defaults_are_litellms(tmp_path: Path) -> None:
-    assert settings("", tmp_path).routing == Routing(2, 0.0, 3, 5.0, True, {})
+    assert settings("", tmp_path).routing == Routing(2, 0.0, 3, 5.0, True, {}, {}, False)
 
 
 def test_router_settings_win_over_litellm_settings(tmp_path: Path) -> None:
@@ -47,6 +47,73 @@ def test_default_fallbacks_stand_in_for_any_name(tmp_path: Path) -> None:
     table = factories.model_table(found, factories.price_map(found))
     assert [[d.id for d in level] for level in table.levels("m")] == [["m#1", "m#3"], ["m#2"], ["n"]]
     assert [[d.id for d in level] for level in table.levels("n")] == [["n"], ["w-2"]]
+
+
+def test_context_window_fallbacks_are_kept_apart_from_the_others(tmp_path: Path) -> None:
+    found = settings(
+        """
+router_settings: {enable_pre_call_checks: true, fallbacks: [{m: [n]}]}
+litellm_settings: {context_window_fallbacks: [{m: [w-1]}, {m: [n]}]}
+""",
+        tmp_path,
+    )
+    assert found.routing.context_window_fallbacks == {"m": ("w-1", "n")}
+    assert found.routing.checks_windows
+    assert [one.path for one in found.unused if not one.path.startswith("model_list")] == []
+    table = factories.model_table(found, factories.price_map(found))
+    assert [[d.id for d in level] for level in table.wider("m")] == [["w-1"], ["n"]]
+    assert table.wider("n") == ()
+
+
+def test_router_settings_win_where_both_have_context_window_fallbacks(tmp_path: Path) -> None:
+    found = settings(
+        """
+router_settings: {context_window_fallbacks: [{m: [n]}]}
+litellm_settings: {context_window_fallbacks: [{m: [w-1]}]}
+""",
+        tmp_path,
+    )
+    assert found.routing.context_window_fallbacks == {"m": ("n",)}
+    assert not found.routing.checks_windows
+
+
+@pytest.mark.parametrize("value", ["[small]", "{m: [n]}", "[{m: n}]", "3"])
+def test_context_window_fallbacks_of_another_form_are_a_mistake(value: str, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError) as caught:
+        settings(f"router_settings: {{context_window_fallbacks: {value}}}", tmp_path)
+    assert caught.value.problems[0].startswith("router_settings.context_window_fallbacks")
+
+
+def test_a_context_window_fallback_must_exist(tmp_path: Path) -> None:
+    found = settings("router_settings: {context_window_fallbacks: [{m: [gone]}]}", tmp_path)
+    with pytest.raises(ConfigError) as caught:
+        factories.entries(found)
+    (problem,) = caught.value.problems
+    assert problem == "router_settings.context_window_fallbacks.m: leads to `gone`, which is not in model_list"
+
+
+def test_a_models_window_is_the_configurations_or_the_price_maps(tmp_path: Path) -> None:
+    path = tmp_path / "config.yaml"
+    path.write_text(
+        """
+model_list:
+  - {model_name: told, litellm_params: {model: openai/gpt-4o}, model_info: {max_input_tokens: 5}}
+  - {model_name: known, litellm_params: {model: openai/gpt-4o}}
+  - {model_name: unknown, litellm_params: {model: openai/nobody-knows-it}}
+  - {model_name: told-alone, litellm_params: {model: openai/nobody-knows-it}, model_info: {max_input_tokens: 7}}
+router_settings: {enable_pre_call_checks: true}
+"""
+    )
+    found = load(path, environment=Environment({}))
+    prices = factories.price_map(found)
+    table, window_of = factories.model_table(found, prices), factories.request_rules(found, prices).window_of
+    assert window_of is not None
+    assert [window_of(table.resolve(name)) for name in ("told", "known", "unknown", "told-alone")] == [
+        5,
+        128000,
+        None,
+        7,
+    ]
 
 
 def test_a_fallback_must_exist(tmp_path: Path) -> None:

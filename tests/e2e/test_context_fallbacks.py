@@ -1,0 +1,183 @@
+"""LiteLLM's ``context_window_fallbacks`` and ``enable_pre_call_checks``, through the proxy as it is configured."""
+
+import re
+import urllib.request
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import httpx
+import openai
+import pytest
+
+from proxy.cli.in_thread import running
+from proxy.core.request.tokens import bytes_over_four
+from proxy.settings import Environment, load
+from proxy.testing import serving
+from tests.e2e.provider import DONE, Reply, Scripted, chunk, completion, event, replies, streams
+
+CONFIG = """
+model_list:
+  - {{model_name: small, litellm_params: {{model: openai/small, api_base: "{small}/v1", api_key: ka}},
+     model_info: {{max_input_tokens: 100}}}}
+  - {{model_name: large, litellm_params: {{model: openai/large, api_base: "{large}/v1", api_key: kb}},
+     model_info: {{max_input_tokens: 200}}}}
+  - {{model_name: huge, litellm_params: {{model: openai/huge, api_base: "{huge}/v1", api_key: kc}}}}
+router_settings: {{num_retries: 1, enable_pre_call_checks: {checks}}}
+litellm_settings: {{context_window_fallbacks: [{{small: [large]}}, {{large: [huge]}}]}}
+general_settings: {{master_key: sk-master}}
+stratiform:
+  port: 0
+  store: memory
+  teams:
+    - {{name: free, keys: [sk-free]}}
+    - {{name: listed, keys: [sk-listed], models: [small]}}
+    - {{name: tight, keys: [sk-tight], budget: {{usd: 0.01}}}}
+  prices:
+    small: {{input_cost_per_token: 0.000001, output_cost_per_token: 0.000001}}
+    large: {{input_cost_per_token: 0.000001, output_cost_per_token: 0.000001}}
+    huge: {{input_cost_per_token: 0.001, output_cost_per_token: 0.001}}
+"""
+TOO_LONG = {"message": "prompt is too long: 213462 tokens > 200000 maximum", "type": "invalid_request_error"}
+REFUSED = replies({"error": TOO_LONG}, 400)
+FINE = replies(completion())
+ASKED: list[Any] = [{"role": "user", "content": "hello"}]
+
+
+@dataclass
+class World:
+    """The proxy before three providers."""
+
+    url: str
+    small: Scripted
+    large: Scripted
+    huge: Scripted
+
+    def calls(self) -> tuple[int, int, int]:
+        return len(self.small.seen), len(self.large.seen), len(self.huge.seen)
+
+    def ask(self, key: str = "sk-free", messages: list[Any] = ASKED, **more: Any) -> Any:
+        with openai.OpenAI(base_url=f"{self.url}/v1", api_key=key, max_retries=0) as client:
+            answer = client.chat.completions.create(model="small", messages=messages, max_tokens=5, **more)
+            return list(answer) if more.get("stream") else answer
+
+    def metric(self, name: str) -> float:
+        with urllib.request.urlopen(f"{self.url}/metrics") as answer:
+            found = re.search(rf"^{re.escape(name)} (\S+)$", answer.read().decode(), re.MULTILINE)
+        return float(found[1]) if found else 0.0
+
+
+@contextmanager
+def world(
+    folder: Path, small: Reply, large: Reply = FINE, huge: Reply = FINE, *, checks: bool = False
+) -> Iterator[World]:
+    with ExitStack() as stack:
+        apps = {"small": Scripted(small), "large": Scripted(large), "huge": Scripted(huge)}
+        urls = {name: stack.enter_context(serving(app)) for name, app in apps.items()}
+        path = folder / "config.yaml"
+        path.write_text(CONFIG.format(**urls, checks=str(checks).lower()))
+        settings = load(path, environment=Environment({}))
+        assert [one.path for one in settings.unused] == []
+        proxy = stack.enter_context(running(settings, bytes_over_four))
+        yield World(proxy.url, **apps)
+
+
+def words(tokens: int) -> list[Any]:
+    """A message of about so many tokens."""
+    return [{"role": "user", "content": "word " * tokens}]
+
+
+def test_a_wider_model_answers_what_is_too_long_for_the_one_that_was_asked(tmp_path: Path) -> None:
+    with world(tmp_path, REFUSED) as on:
+        assert on.ask().choices[0].message.content == "fine"
+        assert on.calls() == (1, 1, 0)
+        assert on.large.seen[0].json["model"] == "large"
+        assert on.large.seen[0].header("authorization") == "Bearer kb"
+        assert on.metric('stratiform_context_refusals_total{outcome="wider_model",profile="none"}') == 1
+        # The refusal costs nothing, and the answer is billed once, at the price of the model that gave it.
+        assert on.metric('stratiform_cost_usd_total{model="large",team="free"}') == pytest.approx(11e-6)
+        assert on.metric('stratiform_cost_usd_total{model="small",team="free"}') == 0
+
+
+def test_the_wider_models_of_a_wider_model_follow(tmp_path: Path) -> None:
+    with world(tmp_path, REFUSED, REFUSED) as on:
+        assert on.ask().choices[0].message.content == "fine"
+        assert on.calls() == (1, 1, 1)
+
+
+def test_the_last_refusal_passes_as_it_is(tmp_path: Path) -> None:
+    last = replies({"error": {**TOO_LONG, "message": "prompt is too long: 3 tokens > 2 maximum"}}, 400)
+    with world(tmp_path, REFUSED, REFUSED, last) as on:
+        with pytest.raises(openai.BadRequestError, match="3 tokens > 2 maximum"):
+            on.ask()
+        assert on.calls() == (1, 1, 1)
+        assert on.metric('stratiform_context_refusals_total{outcome="passed",profile="none"}') == 1
+
+
+def test_a_stream_that_begins_with_the_refusal_comes_from_the_wider_model(tmp_path: Path) -> None:
+    with world(tmp_path, streams(event({"error": TOO_LONG})), streams(chunk("here"), DONE)) as on:
+        parts = on.ask(stream=True)
+        assert "".join(part.choices[0].delta.content or "" for part in parts if part.choices) == "here"
+        assert on.calls() == (1, 1, 0)
+
+
+def test_a_failure_of_another_kind_asks_no_wider_model(tmp_path: Path) -> None:
+    with world(tmp_path, replies({"error": {"message": "down"}}, 503)) as on:
+        with pytest.raises(openai.InternalServerError):
+            on.ask()
+        assert on.calls() == (1, 0, 0)
+
+
+def test_a_failure_of_the_wider_model_is_tried_again_and_then_the_next_one_is_asked(tmp_path: Path) -> None:
+    with world(tmp_path, REFUSED, replies({"error": {"message": "down"}}, 503)) as on:
+        assert on.ask().choices[0].message.content == "fine"
+        assert on.calls() == (1, 2, 1)
+
+
+def test_a_key_with_a_list_reaches_no_wider_model_that_is_not_on_it(tmp_path: Path) -> None:
+    with world(tmp_path, REFUSED) as on:
+        with pytest.raises(openai.BadRequestError, match="prompt is too long"):
+            on.ask("sk-listed")
+        assert on.calls() == (1, 0, 0)
+
+
+def test_a_budget_must_suffice_for_the_dearest_of_the_wider_models(tmp_path: Path) -> None:
+    with world(tmp_path, FINE) as on:
+        with pytest.raises(openai.RateLimitError) as caught:
+            on.ask("sk-tight")
+        assert caught.value.code == "insufficient_quota"
+        assert on.calls() == (0, 0, 0)
+
+
+def test_other_paths_that_ask_a_model_have_wider_models_too(tmp_path: Path) -> None:
+    with world(tmp_path, REFUSED, replies({"id": "resp_1", "output": []})) as on:
+        asked = {"model": "small", "input": "hello", "max_output_tokens": 5}
+        answer = httpx.post(f"{on.url}/v1/responses", json=asked, headers={"authorization": "Bearer sk-free"})
+        assert (answer.status_code, answer.json()["id"]) == (200, "resp_1")
+        assert on.large.seen[0].json["model"] == "large"
+
+
+def test_a_model_whose_window_is_too_small_is_not_called_where_that_is_checked(tmp_path: Path) -> None:
+    with world(tmp_path, FINE, checks=True) as on:
+        for tokens, calls in ((50, (1, 0, 0)), (150, (1, 1, 0)), (250, (1, 1, 1))):
+            assert on.ask(messages=words(tokens)).choices[0].message.content == "fine"
+            assert on.calls() == calls
+        assert on.metric('stratiform_context_refusals_total{outcome="wider_model",profile="none"}') == 0
+
+
+def test_a_prompt_that_no_model_takes_is_refused_before_any_call(tmp_path: Path) -> None:
+    with world(tmp_path, FINE, checks=True) as on:
+        with pytest.raises(openai.BadRequestError) as caught:
+            on.ask("sk-listed", messages=words(250))
+        assert (caught.value.code, caught.value.param) == ("context_length_exceeded", "messages")
+        assert "word" not in str(caught.value.body)
+        assert on.calls() == (0, 0, 0)
+
+
+def test_tools_count_as_much_as_messages(tmp_path: Path) -> None:
+    tool = {"type": "function", "function": {"name": "f", "description": "word " * 150, "parameters": {}}}
+    with world(tmp_path, FINE, checks=True) as on:
+        on.ask(tools=[tool])
+        assert on.calls() == (0, 1, 0)
