@@ -50,6 +50,13 @@ def test_a_long_text_is_searched_by_a_small_pattern_only() -> None:
     assert refusal("[ab]*a[ab]{200}c", "ab" * 32_000).code == "too_long"
 
 
+def test_the_text_that_a_pattern_may_look_at_shrinks_with_the_size_of_the_pattern() -> None:
+    size = compiled("a{50}b").programsize
+
+    assert not is_found("a{50}b", "a" * (1_000_000 // size))
+    assert refusal("a{50}b", "a" * (1_000_000 // size + 1)).code == "too_long"
+
+
 def test_half_a_surrogate_pair_is_a_character_like_any_other() -> None:
     assert is_found("^a.b$", "a\ud800b")
     assert is_found("\ud800", "a\ud800b")
