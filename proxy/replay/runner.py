@@ -7,8 +7,10 @@ from dataclasses import dataclass, field, replace
 from proxy.core.caches.prompt import Bill
 from proxy.core.digest import digest
 from proxy.core.modes import Mode
+from proxy.core.planner.options import PlannerOptions
 from proxy.core.planner.plan import Plan
 from proxy.core.planner.planner import TierPlanner
+from proxy.core.prompts.inset import Inset
 from proxy.core.providers import CacheProfile, Dialect
 from proxy.core.providers.affinity_key import EMBEDDED
 from proxy.core.reasons import Reason
@@ -42,7 +44,8 @@ class Setting:
     ``is_sampled``: the planner counts tokens as the proxy does, quickly; the provider always counts them all.
     ``assembler`` makes what assembles structured context; without one, requests that have some go as they came.
     ``keep_alive``: prefixes are kept alive where that pays. ``served``: what the upstream does, where that is not what
-    the planner goes by and it has to learn it from the reports."""
+    the planner goes by and it has to learn it from the reports. ``inset`` are the operator's texts around the newest
+    user message; ``options`` are the planner's."""
 
     profile: CacheProfile
     encode: Encode
@@ -57,6 +60,8 @@ class Setting:
     keep_alive: bool = False
     assembler: Callable[[], ContextAssembler] | None = None
     served: CacheProfile | None = None
+    inset: Inset = Inset()
+    options: PlannerOptions = PlannerOptions()
 
     @property
     def rules(self) -> CacheProfile:
@@ -138,7 +143,7 @@ class Ours:
         self._side = Side(setting)
         self.total = self._side.total
         encode = quick(setting.encode) if setting.is_sampled else setting.encode
-        self._planner = TierPlanner(encode, setting.recognisers, setting.policy)
+        self._planner = TierPlanner(encode, setting.recognisers, setting.policy, setting.options)
         self._contexts = ReplayedContexts(setting.assembler()) if setting.assembler is not None else None
         self._refreshes = PrefixRefreshes(self._planner, self._side.refresh)
 
@@ -159,7 +164,7 @@ class Ours:
         plan is the one that the provider accepted."""
         setting, planner = self._setting, self._planner
         self._refreshes.run(step.at)
-        route = _route(step, setting.profile)
+        route = _route(step, setting)
         if chat is not None and self._contexts is not None:
             plan = self._contexts.plan(planner, chat, route, setting.mode, step.at)
         else:
@@ -199,7 +204,9 @@ def _violations(
     context, its own rule takes the place of those for unmodified clients."""
     marks = setting.profile.max_marks
     if chat is None:
-        return violations(step.body, plan.body, setting.recognisers, marks, tools)
+        # The operator's texts stand in the original, too.
+        came = plan.original if setting.inset else step.body
+        return violations(came, plan.body, setting.recognisers, marks, tools)
     lost = lost_items(chat, plan.body)
     if plan.reason == Reason.ASSEMBLED_TIERS:
         return lost
@@ -219,13 +226,14 @@ def _reported(bill: Bill) -> Usage:
     )
 
 
-def _route(step: Step, profile: CacheProfile) -> Route:
+def _route(step: Step, setting: Setting) -> Route:
     """The route of a wildcard entry of a model list: each model name that a client sends is a model of its own."""
     try:
         model = head_of(step.body).model
     except InvalidRequest:
         model = ""
-    return Route(scope="replay", name=model, model=model, profile=profile, server=EMBEDDED)
+    profile, inset = setting.profile, setting.inset
+    return Route(scope="replay", name=model, model=model, profile=profile, server=EMBEDDED, inset=inset)
 
 
 def _distinct(names: Iterable[str], steps: Sequence[Step]) -> list[str]:

@@ -77,6 +77,8 @@ FEATURES = (
             ("made-chat-page", "anthropic")),
     Feature("results that a client clears", "proxy.core.stability.change_rates:_is_clearing", always(False),
             ("made-forgetful", "anthropic")),
+    Feature("an operator's texts are sent again with their turns", "proxy.core.prompts.turn_texts:applies_again",
+            always(False), ("demo-agent-reminded", "anthropic")),
     Feature("the one-hour life", "proxy.core.forecast.pauses:outlook", always(None), ("made-forgetful", "anthropic")),
     Feature("pauses promise more than they keep", "proxy.core.forecast.pauses:_CAUTION", constant(1.0),
             ("made-forgetful", "anthropic")),

@@ -14,6 +14,8 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from proxy.cli.traces import assembler_maker
+from proxy.core.planner.options import PlannerOptions
+from proxy.core.prompts.turn_texts import Again
 from proxy.core.providers import PROFILES
 from proxy.core.recognition.pieces import Recogniser
 from proxy.core.request.tokens import Encode
@@ -32,11 +34,13 @@ RULES = ("anthropic", "openai-explicit", "openai", "deepseek", "gemini", "vllm")
 
 @dataclass(frozen=True)
 class Job:
-    """One session under the rules of one provider; ``without`` names a feature of the planner that is switched off."""
+    """One session under the rules of one provider; ``without`` names a feature of the planner that is switched off, and
+    ``again`` says when the operator's texts of earlier turns are sent again."""
 
     session: str
     rules: str
     without: str = ""
+    again: Again = Again.BY_PRICE
 
 
 @dataclass(frozen=True)
@@ -69,6 +73,8 @@ def measure(job: Job) -> Measured:
         mode=session.mode,
         baselines={},
         assembler=_assembler(),
+        inset=session.inset,
+        options=PlannerOptions(texts_again=job.again),
         on_sent=lambda step, plan: sent.update(plan.body),
     )
     with without(job.without) if job.without else nullcontext():

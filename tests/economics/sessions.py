@@ -5,9 +5,11 @@ from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 
 from proxy.core.modes import Mode
+from proxy.core.prompts.inset import Inset
 from proxy.core.providers import PROFILES, CacheProfile
 from proxy.core.request.tokens import Encode
 from proxy.demo.samples import samples
+from proxy.demo.source import NOUNS
 from proxy.replay.baselines import as_sent
 from proxy.replay.comparison import kind_of
 from proxy.replay.limits.classes import prefix_share
@@ -26,17 +28,29 @@ from tests.economics.made import (
 )  # fmt: skip
 from tests.fidelity.recorded import trace_files
 
+OPERATOR_TEXTS = "operator texts"
+REMINDER = Inset(
+    after="Close every block that you open. Copy the searched text exactly. Keep each block small, with an anchor that "
+    "stands in the file once. Write no placeholders."
+)
+BACKGROUND = Inset(
+    "About the shop:\n"
+    + "".join(f"- A {noun} keeps its {field} when it is saved; say so where it cannot.\n" for noun, field in NOUNS)
+)
+
 
 @dataclass(frozen=True)
 class Session:
     """A session by its name. ``origin`` is "" for a recorded one, whose class follows from its content. ``life_s`` is
-    set where the provider forgets earlier than its rules say."""
+    set where the provider forgets earlier than its rules say. ``inset`` are texts of an operator's around the newest
+    user message."""
 
     name: str
     origin: str
     load: Callable[[], Trace]
     mode: Mode = Mode.TIER
     life_s: float = 0.0
+    inset: Inset = Inset()
 
     def served(self, profile: CacheProfile) -> CacheProfile:
         """What the provider does, which the planner has to learn where it is not what the rules say."""
@@ -60,6 +74,10 @@ def _made() -> Iterator[Session]:
         yield Session(f"made-{sample.name}-mark", "mark only", sample.trace, mode=Mode.MARK)
     for sample in (notebook(), chat_page()):
         yield Session(f"made-{sample.name}-forgotten", "forgotten early", sample.trace, life_s=20.0)
+    for sample in samples():
+        yield Session(f"demo-{sample.name}-reminded", OPERATOR_TEXTS, sample.trace, inset=REMINDER)
+    for sample in (chat_page(), environment_agent()):
+        yield Session(f"made-{sample.name}-told", OPERATOR_TEXTS, sample.trace, inset=BACKGROUND)
 
 
 @lru_cache(maxsize=4)

@@ -7,11 +7,12 @@ from pathlib import Path
 
 import pytest
 
+from proxy.core.prompts.turn_texts import Again
 from tests.economics import __main__ as command
 from tests.economics import table
 from tests.economics.features import FEATURES
 from tests.economics.measure import RULES, Cost, Job, Measured, cost, measure
-from tests.economics.sessions import sessions
+from tests.economics.sessions import OPERATOR_TEXTS, sessions
 
 ROOT = Path(__file__).parents[2]
 
@@ -41,6 +42,25 @@ def test_every_session_that_is_made_here_is_in_the_table_under_all_rules() -> No
 def test_a_session_costs_what_the_table_says() -> None:
     found = cost("demo-clock", "anthropic")
     assert [one for one in table.compared([found], table.read()) if one.is_dearer or one.is_cheaper] == []
+
+
+def regret(session: str, rules: str) -> float:
+    """How much dearer the choice by price is than the better one of the two fixed rules."""
+    chosen, always, never = (measure(Job(session, rules, again=again)).cost.share for again in Again)
+    return chosen / min(always, never) - 1
+
+
+@pytest.mark.parametrize("session", ["demo-agent-reminded", "made-environment-told", "made-chat-page-told"])
+@pytest.mark.parametrize("rules", ["anthropic", "openai", "deepseek"])
+def test_sending_texts_again_by_price_is_hardly_dearer_than_the_better_fixed_rule(session: str, rules: str) -> None:
+    assert regret(session, rules) < 0.02
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("session", [name for name, one in sessions().items() if one.origin == OPERATOR_TEXTS])
+@pytest.mark.parametrize("rules", RULES)
+def test_so_it_is_in_every_session_with_texts(session: str, rules: str) -> None:
+    assert regret(session, rules) < 0.02
 
 
 def test_a_planner_that_has_become_dearer_fails(

@@ -5,25 +5,27 @@ acknowledgement), which may stand elsewhere before the last user message and may
 """
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from . import words
 from .contexts import Group, context_groups, header_of
 from .holders import Holders
-from .reminders import same_but_reminder
+from .insets import Texts, fronts_of
 from .systems import glued, wholly_moved, with_documents_moved, without_lines
 from .tags import extra_tags
-from .view import Key, View, canonical, parts_of
+from .view import Key, View, parts_of
 from .violations import Report, Rule, difference
 
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """What this request allows: moves, the operator's reminder, a tool's text turned into a list of one part."""
+    """What this request allows: moves, the operator's texts by the index of their user message, a tool's text turned
+    into a list of one part."""
 
     movable: bool
-    reminder: str | None
+    texts: Mapping[int, Texts]
     tool_text_to_parts: bool
 
 
@@ -33,11 +35,13 @@ def last_user_index(messages: Sequence[View]) -> int:
 
 
 class Alignment:
-    """One walk. After ``run``, ``origin`` maps the index of a sent message to the client's message it is."""
+    """One walk. After ``run``, ``origin`` maps the index of a sent message to the client's message it is, and
+    ``fronts`` to the operator's text in front of the client's."""
 
     def __init__(self, original: list[View], sent: list[View], terms: Terms, report: Report) -> None:
         self.original, self.sent, self.terms, self.report = original, sent, terms, report
         self.origin: dict[int, int] = {}
+        self.fronts: dict[int, str] = {}
         self.last_user = last_user_index(original)
         groups = context_groups(original, self.last_user)
         self.cuttable = {group.message.index for group in groups}
@@ -124,6 +128,7 @@ class Alignment:
             or self._with_documents_moved(fixed, message)
             or self._with_tool_parts(fixed, message)
             or self._last_user(fixed, message)
+            or self._earlier_user(fixed, message)
             or self._with_tag_behind(fixed, message, following)
         )
 
@@ -210,7 +215,7 @@ class Alignment:
         return True
 
     def _last_user(self, fixed: View, message: View) -> bool:
-        """The last user message with the tag as its first part, or with the operator's reminder behind it."""
+        """The last user message with the tag as its first part, or with the operator's texts around it."""
         if fixed.index != self.last_user or message.role != "user" or message.rest != fixed.rest:
             return False
         before, after = parts_of(fixed.raw.get("content")), parts_of(message.raw.get("content"))
@@ -219,13 +224,31 @@ class Alignment:
         tagged = len(after) > 1 and self.tag.is_ours(after[0])
         if tagged:
             after = after[1:]
-        if not same_but_reminder(before, after, self.terms.reminder):
+        if not self._has_texts(fixed, message, before, after):
             return False
-        if fixed.is_list and not message.is_list:
-            self.report.add(Rule.FORM, message.path, "a list of parts became a string")
         if tagged and self.tag_waits_at is not None:
             self._tag_is_misplaced(message.path)
         self._take_fixed(message, fixed)
+        return True
+
+    def _earlier_user(self, fixed: View, message: View) -> bool:
+        """A user message in front of the last one, with the operator's texts that were sent with it before."""
+        if fixed.role != "user" or message.role != "user" or message.rest != fixed.rest:
+            return False
+        before, after = parts_of(fixed.raw.get("content")), parts_of(message.raw.get("content"))
+        if before is None or after is None or not self._has_texts(fixed, message, before, after):
+            return False
+        self._take_fixed(message, fixed)
+        return True
+
+    def _has_texts(self, fixed: View, message: View, before: list[Any], after: list[Any]) -> bool:
+        """Whether the operator's texts are all that was added to a user message."""
+        found = fronts_of(before, after, self.terms.texts.get(fixed.index))
+        if found is None:
+            return False
+        if fixed.is_list and not message.is_list:
+            self.report.add(Rule.FORM, message.path, "a list of parts became a string")
+        self.fronts[message.index] = found[0]
         return True
 
     def _with_tag_behind(self, fixed: View, message: View, following: View | None) -> bool:
@@ -233,7 +256,9 @@ class Alignment:
         if fixed.role != "user" or message.role != "user" or following is None or fixed.rest != message.rest:
             return False
         before, after = parts_of(fixed.raw.get("content")), parts_of(message.raw.get("content"))
-        if before is None or not after or not self.tag.is_ours(after[-1]) or canonical(before) != canonical(after[:-1]):
+        if before is None or not after or not self.tag.is_ours(after[-1]):
+            return False
+        if fronts_of(before, after[:-1], self.terms.texts.get(fixed.index)) is None:
             return False
         self._take_fixed(message, fixed)
         self._tag_found(message.path)

@@ -7,13 +7,14 @@ from typing import Any
 from .alignment import Alignment, Terms
 from .fields import check_fields, check_tools
 from .history import History
+from .insets import Texts, as_inlaid, texts_by_index
 from .markers import MarkerTerms, check_markers, markers_of
-from .reminders import as_reminded
 from .view import same, views
 from .violations import Report, Rule, Violation
 
 __all__ = ["MODES", "PROFILES", "Rule", "Violation", "check", "replay_check"]
 
+NONE_EARLIER: Mapping[int, Texts] = {}
 MODES = ("passthrough", "observe", "mark", "tier")
 
 
@@ -69,22 +70,27 @@ def check(
     mode: str,
     profile: str,
     reminder: str | None = None,
+    inset: Texts | None = None,
+    earlier: Mapping[int, Texts] = NONE_EARLIER,
     tools_seen_reordered: bool = False,
 ) -> list[Violation]:
     """All rules that ``sent`` breaks as the forwarded form of the client's body ``original``; empty if it is faithful.
 
-    ``reminder`` is the operator's text that may stand behind the last user message; ``tools_seen_reordered`` says that
-    this client was seen to send the same tools in another order or form. Neither body is changed.
+    ``inset`` are the operator's texts that may stand in front of the last user message's own and behind it
+    (``reminder``: behind it alone), ``earlier`` those around user messages in front of it, by their index.
+    ``tools_seen_reordered`` says that this client was seen to send the same tools in another order or form. Neither
+    body is changed.
     """
     if mode not in MODES:
         raise ValueError(f"mode must be one of {', '.join(MODES)}; got {mode!r}")
     if profile not in PROFILES:
         raise ValueError(f"profile must be one of {', '.join(PROFILES)}; got {profile!r}")
-    report = Report()
+    report, newest = Report(), inset or (("", reminder) if reminder else None)
+    texts = texts_by_index(original, newest, earlier)
     if mode in ("passthrough", "observe"):
-        _check_untouched(original, sent, report, reminder)
+        _check_untouched(original, sent, report, texts)
     else:
-        terms = Terms(mode == "tier", reminder, PROFILES[profile].parts_only)
+        terms = Terms(mode == "tier", texts, PROFILES[profile].parts_only)
         _check_laid_out(original, sent, report, PROFILES[profile], terms, tools_seen_reordered)
     return report.violations
 
@@ -109,12 +115,12 @@ def replay_check(
 
 
 def _check_untouched(
-    original: dict[str, Any], sent: dict[str, Any], report: Report, reminder: str | None = None
+    original: dict[str, Any], sent: dict[str, Any], report: Report, texts: Mapping[int, Texts]
 ) -> None:
-    """Equal but for the edits that rule 6 allows in every mode, and the operator's reminder."""
+    """Equal but for the edits that rule 6 allows in every mode, and the operator's texts."""
     check_fields(original, sent, report, ())
-    if reminder:
-        original = as_reminded(original, sent, reminder)
+    if texts:
+        original = as_inlaid(original, sent, texts)
     for name in ("messages", "tools"):
         if (name in original) != (name in sent) or not same(original.get(name), sent.get(name)):
             report.add(Rule.MODE, name, "changed in a mode that forwards the request as it came")
@@ -138,7 +144,7 @@ def _check_laid_out(
         return
     walk = Alignment(before, after, terms, report)
     walk.run()
-    own, placed = markers_of(original, before), markers_of(sent, after, walk.origin)
+    own, placed = markers_of(original, before), markers_of(sent, after, walk.origin, walk.fronts)
     tools = sent.get("tools")
     last_tool = len(tools) - 1 if isinstance(tools, list) else -1
     kept = MarkerTerms(

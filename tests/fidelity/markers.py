@@ -1,9 +1,10 @@
 """Cache markers: how many, where, in which form, and whether the client's own are still there."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from . import words
 from .fields import any_order, bare_tool
 from .view import MARKER_KEYS, TEXT_ROLES, View, plain_text, same
 from .violations import Report, Rule
@@ -53,10 +54,13 @@ def _is_marked(holder: Any) -> bool:
     return isinstance(holder, dict) and any(key in holder for key in MARKER_KEYS)
 
 
-def _in_message(message: View, origin: int) -> Iterator[Marker]:
+def _in_message(message: View, origin: int, front: str = "") -> Iterator[Marker]:
     content = message.raw.get("content")
     parts = content if isinstance(content, list) else []
+    # Places are counted in the client's own words: the operator's text in front of them does not count.
     at = 0
+    if front and parts:
+        at = -len(front + words.REMINDER_JOINT) if message.texts is not None else -1
     for index, part in enumerate(parts):
         text = plain_text(part)
         at += len(text) if text is not None and message.texts is not None else 1
@@ -81,13 +85,19 @@ def _in_tools(body: dict[str, Any]) -> Iterator[Marker]:
         yield from _on(function, "function", anchor, f"tools[{index}].function")
 
 
-def markers_of(body: dict[str, Any], messages: list[View], origin: dict[int, int] | None = None) -> list[Marker]:
-    """All markers in the provider's order: tools, messages, the request. ``origin`` maps to the client's messages."""
+def markers_of(
+    body: dict[str, Any],
+    messages: list[View],
+    origin: dict[int, int] | None = None,
+    fronts: Mapping[int, str] | None = None,
+) -> list[Marker]:
+    """All markers in the provider's order: tools, messages, the request. ``origin`` maps to the client's messages, and
+    ``fronts`` to the operator's texts in front of them."""
     found = list(_in_tools(body))
     for message in messages:
         # A message of ours has no counterpart: a number below all anchors of the client's.
         at = message.index if origin is None else origin.get(message.index, -2 - message.index)
-        found += _in_message(message, at)
+        found += _in_message(message, at, (fronts or {}).get(message.index, ""))
     return found + _on(body, "body", ("body", 0, 0), "body")
 
 

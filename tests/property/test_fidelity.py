@@ -32,11 +32,9 @@ def settings_of(draw: st.DrawFn) -> Talk:
     talk = Talk(
         profile=profile, mode=draw(st.sampled_from(MODES)), policy=draw(st.sampled_from(["economic", "classic"]))
     )
-    reminder = draw(st.sampled_from(["", "", "Be brief."]))
+    inset = Inset(draw(st.sampled_from(["", "", "Read this."])), draw(st.sampled_from(["", "", "Be brief."])))
     server = draw(st.sampled_from(["", EMBEDDED]))
-    talk.route = replace(
-        talk.route, model=draw(st.sampled_from(["m", "x"])), inset=Inset(after=reminder), server=server
-    )
+    talk.route = replace(talk.route, model=draw(st.sampled_from(["m", "x"])), inset=inset, server=server)
     return talk
 
 
@@ -57,9 +55,12 @@ def hold(talk: Talk, steps: list[Step]) -> None:
         plan = talk.send(raw, after_s=step.after_s)
         assert plan.reason is not Reason.INTERNAL_ERROR
         assert plan.rewritten == (plan.body != plan.original)
+        inset = talk.route.inset
+        # Whichever turn it is, no other text was ever sent with it.
+        earlier = dict.fromkeys(range(len(step.body["messages"])), (inset.before, inset.after))
         found = check(
             step.body, json.loads(plan.body), mode=talk.mode.name.lower(), profile=talk.profile.name,
-            reminder=talk.route.inset.after or None,
+            inset=(inset.before, inset.after), earlier=earlier,
         )  # fmt: skip
         assert found == [], (plan.reason, *map(str, found))
         if talk.mode <= Mode.OBSERVE:

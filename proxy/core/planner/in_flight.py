@@ -9,6 +9,8 @@ from proxy.core.layout.layout import Layout
 from proxy.core.layout.notices import elsewhere
 from proxy.core.layout.tiers import Tier, Tracked
 from proxy.core.planner.analysis import PlanAnalysis
+from proxy.core.prompts.turn_texts import StoredPrompt
+from proxy.core.providers import Family
 from proxy.core.response.usage import Usage
 from proxy.core.sessions.observation import commit_preamble, commit_reading
 from proxy.core.sessions.session import Session
@@ -64,6 +66,23 @@ class InFlight:
         """The analysis whose layout has been accepted by the provider; None before that, and where the client's own
         layout is sent."""
         return self.analysis if self.accepted is not None and not self.sends_own else None
+
+    def stored(self, now: float, *, is_planned: bool) -> StoredPrompt:
+        """What the provider stores of the prompt that it has accepted: of the client's own, unless ``is_planned``."""
+        profile, own = self.analysis.profile, self.analysis.own
+        if self.accepted is None:
+            return StoredPrompt()
+        prompt, read = self.accepted.prompt, self.accepted.bill.read
+        if not is_planned:
+            prompt, read = own.prompt, own.bill.read
+        if prompt.total < profile.min_tokens:
+            return StoredPrompt()
+        if profile.family is not Family.MARKER or prompt.endings:
+            return StoredPrompt(now + profile.life_s, prompt.total, 0, read)
+        if not prompt.marks:
+            return StoredPrompt()
+        life_s = profile.long_life_s if "1h" in prompt.marks.values() else profile.life_s
+        return StoredPrompt(now + life_s, prompt.total, prompt.total - prompt.ends[max(prompt.marks)], read)
 
     def accept(self, caches: ShadowCaches, now: float) -> None:
         """The provider has accepted the prompt. This is called again where an empty answer made the client's own

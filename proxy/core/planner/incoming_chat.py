@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from proxy.core.modes import Mode
+from proxy.core.planner.texts_in_flight import TextsInFlight
 from proxy.core.request.parsed_body import ParsedBody
 from proxy.core.request.route import Route
 from proxy.core.request.transcript import Transcript
@@ -12,7 +13,8 @@ from proxy.core.wire.json_body import ChatRequest
 @dataclass(frozen=True, slots=True)
 class IncomingChat:
     """A chat request that has been read and is to be planned. ``original`` is the client's request with the edits that
-    every mode allows. ``account`` names what the provider keeps apart."""
+    every mode allows. ``account`` names what the provider keeps apart. ``texts`` are the operator's texts in it, None
+    where there are none."""
 
     parsed: ParsedBody
     transcript: Transcript
@@ -21,6 +23,7 @@ class IncomingChat:
     account: bytes
     mode: Mode
     now: float
+    texts: TextsInFlight | None = None
 
     @property
     def request(self) -> ChatRequest:

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, replace
 from proxy.core.caches.prompt import Bill
 from proxy.core.modes import Mode
 from proxy.core.planner.in_flight import InFlight, Moved
+from proxy.core.planner.texts_in_flight import TextsInFlight
 from proxy.core.reasons import Edit, Reason
 from proxy.core.response.usage import Usage
 from proxy.core.wire.json_body import Unreadable
@@ -24,9 +25,10 @@ class Plan:
     tokens of context pieces by their tier; ``segment_tokens`` are the tokens of the whole prompt by segment, which ends
     at a marker. ``arm`` is the arm of the hold-out, empty without one. ``session`` is the planner's name for the
     conversation, empty where it saw none. ``headers`` are added where the client sends none of that name. The planner
-    alone changes ``in_flight``. ``counted`` is called once when the exchange counts, with the reported usage; it gives
-    the moves of pieces that the planner does not track itself. ``edits`` says how many messages or panels were edited
-    as a client asked for it, by the reason. ``source`` is what the request was assembled from, for whoever has
+    alone changes ``in_flight``. ``texts`` are the operator's texts in the request, which the planner remembers.
+    ``counted`` is called once when the exchange counts, with the reported usage; it gives the moves of pieces that the
+    planner does not track itself. ``edits`` says how many messages or panels were edited as a client asked for it, by
+    the reason. ``source`` is what the request was assembled from, for whoever has
     assembled it. ``surprise`` is an error of the proxy's own that was contained.
     """
 
@@ -42,6 +44,7 @@ class Plan:
     session: str = ""
     headers: Sequence[tuple[str, str]] = ()
     in_flight: InFlight | None = None
+    texts: TextsInFlight | None = field(default=None, compare=False, repr=False)
     counted: Callable[[Usage | None], Sequence[Moved]] | None = field(default=None, compare=False, repr=False)
     edits: Mapping[Edit, int] = field(default_factory=dict)
     source: object = field(default=None, compare=False, repr=False)

@@ -25,6 +25,8 @@ from proxy.core.planner.keep_alive import RefreshPlan, Sent, refresh_plan
 from proxy.core.planner.options import PlannerOptions
 from proxy.core.planner.own_request import OwnRequest, own_request, written_marks
 from proxy.core.planner.plan import CONTROL, TREATED, Decision, Plan, as_it_came
+from proxy.core.planner.texts_in_flight import TextsInFlight, priced, prices_of
+from proxy.core.prompts.turn_texts import StoredPrompt, TurnTexts
 from proxy.core.providers import ASSUMED, CacheProfile, Family
 from proxy.core.providers.affinity_key import RoutingKey, may_add, may_tell_explicit, routing_key, written
 from proxy.core.reasons import Reason
@@ -37,6 +39,7 @@ from proxy.core.request.route import Route
 from proxy.core.request.tokens import Encode
 from proxy.core.request.tool_order import ToolOrders
 from proxy.core.request.transcript import Transcript
+from proxy.core.request.user_turns import head_digest, tokens_from, user_turns
 from proxy.core.request.view import RecognisedRequest, recognise_request
 from proxy.core.response.usage import Usage
 from proxy.core.sessions.observation import read_request
@@ -84,6 +87,7 @@ class TierPlanner:
         self._natural: Bounded[str, Layout] = Bounded(memory_bytes // 16, _layout_bytes, _MAX_NATURAL)
         self._tool_orders = ToolOrders(capacity_bytes=memory_bytes // 32)
         self._words = FileWords(capacity_bytes=memory_bytes // 64)
+        self._texts = TurnTexts(capacity_bytes=memory_bytes // 64, again=self._options.texts_again)
 
     def plan(self, body: bytes, route: Route, mode: Mode, now: float) -> Plan:
         """The plan for one chat request. Raises InvalidRequest where the body is no chat request; any other error is
@@ -109,13 +113,31 @@ class TierPlanner:
         try:
             transcript = self.reader.read(parsed)
             incoming = IncomingChat(parsed, transcript, original, route, _account(route), mode, now)
-            if not route.has_texts:
-                return incoming
-            # Whatever is planned, the operator's texts are in the request: layouts differ, and never the words.
-            messages = self.reader.inlaid(transcript, route).messages
-            return replace(incoming, original=body_as_read(incoming, messages, transport_edits(request, route.model)))
+            return self._with_texts(incoming) if route.has_texts or len(self._texts) else incoming
         except Exception as error:  # noqa: BLE001 - fidelity rule 7: caching never fails a request
             return as_it_came(_flat(original, route), mode, error)
+
+    def _with_texts(self, incoming: IncomingChat) -> IncomingChat:
+        """The request with the operator's texts, those of earlier turns where they are applied again. Whatever is
+        planned, they are in the request: layouts differ, and never the words."""
+        route, transcript = incoming.route, incoming.transcript
+        turns, profile = user_turns(incoming.account, transcript, route.moving), priced(route.profile)
+        head = head_digest(transcript, incoming.request.members.get("tools"))
+        behind = partial(tokens_from, transcript, turns, route.moving, caches_output=profile.caches_output)
+        applied = self._texts.earlier(turns, head, prices_of(profile), incoming.now, behind)
+        route = replace(route, earlier={**applied.texts, **route.earlier})
+        if not route.has_texts:
+            return replace(incoming, texts=TextsInFlight(applied, route.inset, 0)) if applied.before else incoming
+        messages = self.reader.inlaid(transcript, route).messages
+        edits = transport_edits(incoming.request, route.model)
+        incoming = replace(incoming, route=route)
+        newest = turns[-1][0] if turns else 0
+        added = messages[newest].tokens - transcript.messages[newest].tokens
+        return replace(
+            incoming,
+            original=body_as_read(incoming, messages, edits),
+            texts=TextsInFlight(applied, route.inset, added),
+        )
 
     def state_lookup(self, incoming: IncomingChat) -> StateLookup:
         """Looks for what other processes may have left about a request. Raises Unreadable."""
@@ -166,11 +188,19 @@ class TierPlanner:
     def on_completed(self, plan: Plan, usage: Usage | None, now: float) -> PlanResult:
         """Count the exchange once: what the client has changed, how stable each piece is, and what the provider's
         report teaches."""
+        if plan.texts is not None:
+            self._remember_texts(plan, plan.texts, now)
         if plan.in_flight is None:
             return PlanResult()
         reported = usage if plan.mode > Mode.OBSERVE or plan.arm == CONTROL else None
         caches = self._caches_in(plan.in_flight)
         return plan.in_flight.complete(caches, reported, now, is_predicted=plan.predicted is not None)
+
+    def _remember_texts(self, plan: Plan, texts: TextsInFlight, now: float) -> None:
+        stored = StoredPrompt(now + ASSUMED.life_s)
+        if plan.in_flight is not None:
+            stored = plan.in_flight.stored(now, is_planned=plan.mode > Mode.OBSERVE)
+        self._texts.commit(texts.applied, texts.inset, texts.tokens, stored, now)
 
     def refresh_plan(self, plan: Plan, now: float) -> RefreshPlan | None:
         """How to keep alive what a request that was sent at ``now`` has cached; None where nothing would pay."""
@@ -191,10 +221,14 @@ class TierPlanner:
         """The plan, with its body perhaps still to be written. Errors of the proxy's own are contained."""
         try:
             if incoming.route.profile.family is Family.NONE:
-                return self._decide_order(incoming)
-            return self._decide_layout(incoming)
+                decision = self._decide_order(incoming)
+            else:
+                decision = self._decide_layout(incoming)
         except Exception as error:  # noqa: BLE001 - fidelity rule 7: caching never fails a request
-            return Decision(as_it_came(incoming.original, incoming.mode, error))
+            decision = Decision(as_it_came(incoming.original, incoming.mode, error))
+        if incoming.texts is None:
+            return decision
+        return replace(decision, plan=replace(decision.plan, texts=incoming.texts))
 
     def _decide_order(self, incoming: IncomingChat) -> Decision:
         """Nothing is known of this upstream's cache. The plan is an order only, as for a prefix cache that reads at

@@ -9,6 +9,7 @@ from proxy.core.planner.options import PlannerOptions
 from proxy.core.planner.plan import Plan
 from proxy.core.planner.planner import TierPlanner
 from proxy.core.prompts.inset import Inset
+from proxy.core.prompts.turn_texts import Again
 from proxy.core.providers import ANTHROPIC, DEEPSEEK, NONE, OPENAI, OPENAI_EXPLICIT, PROFILES, CacheProfile
 from proxy.core.reasons import Reason
 from proxy.core.request.route import Route
@@ -467,7 +468,7 @@ class TestInset:
     def test_a_reminder_goes_out_once_whatever_is_planned(
         self, mode: Mode, profile: CacheProfile, is_marked: bool, is_barred: bool, share: float
     ) -> None:
-        talk = Talk(profile=profile, mode=mode, options=PlannerOptions(holdout=share))
+        talk = Talk(profile=profile, mode=mode, options=PlannerOptions(holdout=share, texts_again=Again.NEVER))
         talk.route = replace(talk.route, inset=Inset(after="Be brief."))
         head = [text_part(lines(300), **MARK)] if is_marked else lines(300)
         turns = [system(head)]
@@ -493,7 +494,8 @@ class TestInset:
         assert all("Be brief." in json.dumps(b["messages"][1]) for b in bodies)
 
     def test_the_turn_that_loses_a_reminder_is_not_counted_on(self) -> None:
-        talk, turns = self.talk(), [SYSTEM]
+        talk, turns = Talk(options=PlannerOptions(texts_again=Again.NEVER)), [SYSTEM]
+        talk.route = replace(talk.route, inset=Inset(after="Be brief."))
         for number in range(6):
             plan = talk.send(chat(*turns, user(lines(40, f"q{number}"))))
             assert plan.predicted is not None
@@ -502,6 +504,91 @@ class TestInset:
         last = json.loads(plan.original)["messages"]
         repeated = sum((len(m["content"]) + 3) // 4 + 4 for m in last[:-3])
         assert 0.9 * repeated <= plan.predicted.read <= repeated
+
+
+def said_of(body: Body) -> list[str]:
+    """The texts of a request's messages, whatever their form."""
+    contents = [message["content"] or "" for message in body["messages"]]
+    return [text if isinstance(text, str) else "".join(part["text"] for part in text) for text in contents]
+
+
+class TestTextsOfEarlierTurns:
+    """Texts that were sent with a turn, when the client sends the turn again as part of its conversation."""
+
+    SMALL = Inset(after="Be brief.")
+    LONG = Inset(lines(200, "wish"))
+
+    def agent(self, talk: Talk, inset: Inset, turns: int = 3) -> tuple[list[Plan], list[Body]]:
+        """An agent that reads two files for each question."""
+        talk.route, plans, messages = replace(talk.route, inset=inset), [], [SYSTEM]
+        for number in range(turns):
+            messages.append(user(f"q{number}"))
+            for step in range(3):
+                talk.now += 5
+                plans.append(talk.send(chat(*messages)))
+                call = f"c{number}{step}"
+                messages += [calling(call), result(call, lines(60, call))] if step < 2 else [assistant("done")]
+        return plans, messages
+
+    @pytest.mark.parametrize("profile", [TINY, OPENAI, DEEPSEEK, NONE])
+    @pytest.mark.parametrize("mode", [Mode.OBSERVE, Mode.MARK, Mode.TIER])
+    def test_a_small_text_in_front_of_long_work_is_sent_again(self, profile: CacheProfile, mode: Mode) -> None:
+        is_marked = profile is TINY and mode is Mode.OBSERVE
+        plans, _ = self.agent(Talk(profile=profile, mode=mode), self.SMALL)
+        # Where nothing is marked, nothing is stored, and nothing is gained.
+        assert [plan.body.count(b"Be brief.") for plan in plans[::3]] == ([1, 1, 1] if is_marked else [1, 2, 3])
+        for plan in plans:
+            assert said_of(json.loads(plan.original)) == said_of(sent(plan))
+
+    def test_then_the_whole_conversation_is_read(self) -> None:
+        again, _ = self.agent(Talk(), self.SMALL)
+        never, _ = self.agent(Talk(options=PlannerOptions(texts_again=Again.NEVER)), self.SMALL)
+        assert again[6].predicted is not None
+        assert never[6].predicted is not None
+        assert again[6].predicted.read > 0.9 * again[5].predicted.total
+        assert never[6].predicted.read < 0.7 * again[6].predicted.read
+
+    def test_a_long_text_in_front_of_a_short_answer_is_not(self) -> None:
+        talk, turns = Talk(), [SYSTEM]
+        talk.route = replace(talk.route, inset=self.LONG)
+        for number in range(4):
+            plan = talk.send(chat(*turns, user(f"q{number}")))
+            assert plan.body.count(b"wish 7 of") == 1
+            turns += [user(f"q{number}"), assistant("ok")]
+
+    def test_another_session_of_the_same_words_and_another_team_get_nothing_of_it(self) -> None:
+        talk = Talk()
+        _, messages = self.agent(talk, self.SMALL)
+        talk.route = replace(talk.route, inset=Inset())
+        assert talk.plan(chat(*messages, user("on"))).body.count(b"Be brief.") == 3
+        assert talk.plan(chat(*messages[:2], assistant("other"), user("on"))).body.count(b"Be brief.") <= 1
+        talk.route = replace(talk.route, scope="other")
+        assert b"Be brief." not in talk.plan(chat(*messages, user("on"))).body
+
+    def test_what_was_not_sent_well_is_not_remembered(self) -> None:
+        talk = Talk()
+        talk.route = replace(talk.route, inset=self.SMALL)
+        loop = [SYSTEM, user("a"), calling("1"), result("1", lines(90)), assistant("done")]
+        talk.plan(chat(*loop[:4]))
+        assert talk.plan(chat(*loop, user("b"))).body.count(b"Be brief.") == 1
+
+    def test_the_choice_stays_as_it_was_made(self) -> None:
+        talk = Talk()
+        _, messages = self.agent(talk, self.SMALL, turns=2)
+        talk.now += 100_000
+        counts = []
+        for number in range(3):
+            messages.append(user(f"later {number}"))
+            counts.append(talk.send(chat(*messages)).body.count(b"Be brief."))
+            messages.append(assistant("ok"))
+        assert counts[0] >= 2
+        assert counts[1] >= counts[0]
+
+    def test_a_message_of_the_client_that_changed_has_no_text_of_before(self) -> None:
+        talk = Talk()
+        _, messages = self.agent(talk, self.SMALL, turns=2)
+        edited = [*messages[:1], user("q0, edited"), *messages[2:], user("on")]
+        assert talk.plan(chat(*edited)).body.count(b"Be brief.") == 1
 
 
 class TestHoldOut:

@@ -1,0 +1,187 @@
+"""The operator's texts that were sent with earlier turns, and whether they are sent with them again.
+
+A text around the newest user message is gone when the client sends that turn again as part of its conversation. If the
+text is applied again, the prefix stays as it was and each later request reads the text; if it is not, what stood behind
+it is written again, once. Which of the two is cheaper is decided once for each turn, when the next turn arrives, and is
+kept from then on. All of this is in memory: another process, and the next start, apply no texts of turns that they have
+not sent, and these turns are written anew once.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+from types import MappingProxyType
+
+from proxy.core.lru import Bounded
+from proxy.core.prompts.inset import Inset
+
+# P(the prefix is still stored) while it is expected to be, and when its life is over: some providers keep it longer.
+_STORED = 1.0
+_OUTLIVED = 0.1
+# How many further requests of the conversation are expected: about as many as there have been.
+_FEWEST_REQUESTS = 10
+_MOST_REQUESTS = 60
+_RECORD_BYTES = 400
+
+
+class Again(StrEnum):
+    """Whether the text of a turn is sent with it again: where that is expected to be cheaper, always, or never."""
+
+    BY_PRICE = "by-price"
+    ALWAYS = "always"
+    NEVER = "never"
+
+
+@dataclass(frozen=True, slots=True)
+class TextPrices:
+    """What a token costs that is read from the provider's cache, and one that is written, beside a plain one."""
+
+    read: float
+    write: float
+
+
+@dataclass(frozen=True, slots=True)
+class AppliedTexts:
+    """What is sent around user messages in front of the newest one: ``texts`` by the messages' indices. ``kept`` are
+    the keys of their turns, ``decided`` says of turns whether their text is sent from now on. ``newest`` is the key of
+    the newest turn, ``head`` a digest of what stands in front of the conversation, and ``before`` is what the request
+    before has left, None where none had texts."""
+
+    texts: Mapping[int, Inset] = field(default_factory=dict)
+    kept: Sequence[bytes] = ()
+    decided: Mapping[bytes, bool] = field(default_factory=dict)
+    newest: bytes = b""
+    head: bytes = b""
+    before: "SentText | None" = None
+
+
+@dataclass(frozen=True, slots=True)
+class StoredPrompt:
+    """What the provider stores of a prompt: until when (unix seconds; 0: it stores nothing), the prompt's tokens, how
+    many of them at its end are not stored, and how many were read of what was stored before."""
+
+    until: float = 0.0
+    tokens: int = 0
+    loose_tokens: int = 0
+    read_tokens: int = 0
+
+
+NO_TEXTS = AppliedTexts(MappingProxyType({}), (), MappingProxyType({}))
+
+
+@dataclass(frozen=True, slots=True)
+class SentText:
+    """What was sent with a turn. ``tokens`` are those that it added; ``stored`` and ``head`` are of the turn's newest
+    request, and ``number`` counts the conversation's requests up to it. ``lost_tokens`` are those at the end of a
+    stored prompt that the next request did not read, although all texts stayed: what stands there changes anyway.
+    ``is_kept`` is what was decided, None: nothing yet."""
+
+    inset: Inset = field(repr=False)
+    tokens: int = 0
+    number: int = 1
+    stored: StoredPrompt = StoredPrompt()
+    head: bytes = b""
+    lost_tokens: int = 0
+    is_kept: bool | None = None
+
+
+class TurnTexts:
+    """Remembers what was sent with each turn, the least recently used out first."""
+
+    def __init__(self, *, capacity_bytes: int, again: Again = Again.BY_PRICE) -> None:
+        self._again = again
+        self._sent: Bounded[bytes, SentText] = Bounded(capacity_bytes, _weight)
+
+    def __len__(self) -> int:
+        return len(self._sent)
+
+    @property
+    def size_bytes(self) -> int:
+        """About what all of it takes in memory."""
+        return self._sent.bytes
+
+    def earlier(
+        self,
+        turns: Sequence[tuple[int, bytes]],
+        head: bytes,
+        prices: TextPrices,
+        now: float,
+        tokens_from: Callable[[int], int],
+    ) -> AppliedTexts:
+        """What is sent with the turns in front of the newest. ``turns`` are the user messages' indices and the keys of
+        the conversation up to each, ``head`` a digest of what stands in front of it; ``tokens_from`` gives the tokens
+        of the conversation from a message up to the end of the prompt before. This changes nothing: ``commit`` does,
+        when the exchange counts."""
+        if not turns:
+            return NO_TEXTS
+        newest = turns[-1][1]
+        latest = next((sent for _, key in reversed(turns) if (sent := self._sent.get(key)) is not None), None)
+        if latest is None:
+            return replace(NO_TEXTS, newest=newest, head=head)
+        chance = _chance(latest, head, now)
+        texts: dict[int, Inset] = {}
+        kept: list[bytes] = []
+        decided: dict[bytes, bool] = {}
+        for index, key in turns[:-1]:
+            sent = self._sent.get(key)
+            if sent is None or not sent.inset:
+                continue
+            is_kept = sent.is_kept
+            if is_kept is None:
+                behind = max(0, tokens_from(index) - max(latest.stored.loose_tokens, latest.lost_tokens))
+                is_kept = self._applies_again(sent.tokens, behind, prices, latest.number, chance)
+                decided[key] = is_kept
+                if not is_kept:
+                    chance = 0.0  # what stands behind it is written again in any case
+            if is_kept:
+                texts[index] = sent.inset
+                kept.append(key)
+        return AppliedTexts(texts, kept, decided, newest, head, latest)
+
+    def _applies_again(self, tokens: int, behind: int, prices: TextPrices, requests: int, chance: float) -> bool:
+        if self._again is Again.BY_PRICE:
+            return applies_again(tokens, behind, prices, requests, chance)
+        return self._again is Again.ALWAYS
+
+    def commit(self, applied: AppliedTexts, inset: Inset, tokens: int, stored: StoredPrompt, now: float) -> None:
+        """The exchange counts: with the newest turn ``inset`` was sent, which added ``tokens``. A conversation that has
+        never had a text takes no memory."""
+        before = applied.before
+        for key, is_kept in applied.decided.items():
+            sent = self._sent.get(key)
+            if sent is not None:
+                self._sent.put(key, replace(sent, is_kept=is_kept))
+        for key in applied.kept:
+            if key in self._sent:
+                self._sent.move_to_end(key)
+        if applied.newest and (inset or before is not None):
+            number = before.number + 1 if before is not None else 1
+            lost = _lost(before, applied, stored, now) if before is not None else 0
+            self._sent.put(applied.newest, SentText(inset, tokens, number, stored, applied.head, lost))
+
+
+def applies_again(text_tokens: int, tokens_behind: int, prices: TextPrices, requests: int, chance: float) -> bool:
+    """Whether it is expected to be cheaper to send a text with its turn again than to write what stands behind it anew.
+    ``requests`` are those that the conversation has had, ``chance`` is P(the prefix is still stored)."""
+    later = min(max(requests, _FEWEST_REQUESTS), _MOST_REQUESTS)
+    now = chance * prices.read + (1.0 - chance) * prices.write
+    return text_tokens * (now + later * prices.read) <= chance * (prices.write - prices.read) * tokens_behind
+
+
+def _chance(latest: SentText, head: bytes, now: float) -> float:
+    """P(the prefix of the request before is still stored, and is the beginning of this one)."""
+    if not latest.stored.until or head != latest.head:
+        return 0.0
+    return _STORED if now < latest.stored.until else _OUTLIVED
+
+
+def _lost(before: SentText, applied: AppliedTexts, stored: StoredPrompt, now: float) -> int:
+    """``SentText.lost_tokens`` after a request; what was known before, where it shows nothing."""
+    was = before.stored
+    if now >= was.until or not stored.tokens or not all(applied.decided.values()):
+        return before.lost_tokens
+    return max(0, was.tokens - was.loose_tokens - stored.read_tokens)
+
+
+def _weight(sent: SentText) -> int:
+    return _RECORD_BYTES + 2 * (len(sent.inset.before) + len(sent.inset.after))

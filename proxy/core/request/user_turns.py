@@ -1,0 +1,74 @@
+"""The user's turns of a conversation, each with what it stands behind, and what stands in front of all of them."""
+
+from bisect import bisect_left
+from collections.abc import Container, Sequence
+
+from msgspec import Raw
+
+from proxy.core.digest import chain, digest
+from proxy.core.recognition.pieces import MessageKind, PieceKind
+from proxy.core.request.message import Message
+from proxy.core.request.transcript import Transcript
+
+
+def user_turns(start: bytes, transcript: Transcript, without: Container[int] = ()) -> list[tuple[int, bytes]]:
+    """For each user message of the conversation its index, and a digest of the user's turns up to it and of the message
+    in front of each. It begins with ``start``, and leaves out instructions, context, and the messages ``without``."""
+    pairs = _pairs(transcript, without) if without else transcript.pairs
+    found: list[tuple[int, bytes]] = []
+    key = start
+    for index, pair in pairs:
+        key = chain(key, pair)
+        found.append((index, key))
+    return found
+
+
+def tokens_from(
+    transcript: Transcript,
+    turns: Sequence[tuple[int, bytes]],
+    without: Container[int],
+    message: int,
+    *,
+    caches_output: bool,
+) -> int:
+    """The conversation's tokens from a message up to the end of the request before. Context and the messages
+    ``without`` stand elsewhere from one request to the next. The answer to the request before is part of its prompt
+    only where a provider stores answers, too."""
+    messages, end = transcript.messages, turns[-1][0]
+    if not caches_output and end > message and messages[end - 1].role == "assistant":
+        end -= 1
+    context = {
+        near
+        for index in transcript.recognised[bisect_left(transcript.recognised, message) :]
+        if (known := messages[index].recognition) is not None and known.form is not MessageKind.PROMPT
+        for near in (index, index + 1)
+    }
+    return sum(messages[i].tokens for i in range(message, end) if i not in context and i not in without)
+
+
+def head_digest(transcript: Transcript, tools: Raw | bytes | None) -> bytes:
+    """A digest of the tools and the system messages in front of the conversation, without lines that tell the time:
+    these are mostly moved to the end."""
+    system = (_fixed(message) for message in transcript.messages[: transcript.preamble])
+    return digest(bytes(tools) if tools is not None else b"", *system)
+
+
+def _fixed(message: Message) -> bytes:
+    known = message.recognition
+    if known is None or not message.cut_digests:
+        return message.digest
+    kept = (own for cut, own in zip(known.cuts, message.cut_digests, strict=True) if cut.kind is not PieceKind.VOLATILE)
+    return digest(*kept)
+
+
+def _pairs(transcript: Transcript, without: Container[int]) -> list[tuple[int, bytes]]:
+    pairs: list[tuple[int, bytes]] = []
+    last = b""
+    for index in range(transcript.preamble, len(transcript.messages)):
+        if index in without:
+            continue
+        own = transcript.turns[index]
+        if transcript.messages[index].role == "user":
+            pairs.append((index, digest(last, own)))
+        last = own
+    return pairs
