@@ -4,6 +4,7 @@ import argparse
 from argparse import Namespace
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -55,7 +56,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Print the change; 0, or with ``--exit-code`` 1 where a cached prefix is lost."""
-    encode = local_encode()
+    # Most kinds of requests have the same texts.
+    encode = cache(local_encode())
     contexts = {str(file): read_context(file) for file in arguments.context} or {"": {}}
     with ExitStack() as stack:
         old, new = (_composer(stack.enter_context(opened(place, arguments.config)))

@@ -47,8 +47,16 @@ def _checked_out(revision: str, path: str, folder: Path) -> Path:
     is_folder = _git(top, "cat-file", "-t", f"{revision}:{inside}").strip() == b"tree"
     content = _git(top, "archive", "--format=tar", revision, *([str(inside)] if is_folder else []))
     with tarfile.open(fileobj=BytesIO(content)) as archive:
-        archive.extractall(folder, filter="data")
+        archive.extractall(folder, filter=_safe)
     return folder / inside
+
+
+def _safe(member: tarfile.TarInfo, folder: str) -> tarfile.TarInfo | None:
+    """What may be written; links that lead out of the repository are left out."""
+    try:
+        return tarfile.data_filter(member, folder)
+    except tarfile.FilterError:
+        return None
 
 
 def _git(folder: Path, *arguments: str) -> bytes:

@@ -49,6 +49,11 @@ def run(arguments: argparse.Namespace) -> int:
         print_json({**report, "mistake": wrong or None})
     else:
         _print(composition, report)
+    allowed = terms_of(source, variant).allowed.context
+    for root in sorted(root for root, values in context.items() if values and root not in allowed):
+        print(
+            f"note: a request may not bring '{root}' by this configuration; it is taken as configured", file=sys.stderr
+        )
     if wrong:
         print(f"error: {wrong}", file=sys.stderr)
     return 1 if wrong else 0

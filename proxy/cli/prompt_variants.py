@@ -1,16 +1,16 @@
 """The different requests that a configuration tells apart: by model, team, key, persona and profile."""
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import product
 
 from proxy.cli.prompt_sources import ANY, PromptSource
 from proxy.core.model_patterns import fitting, matches
-from proxy.core.prompts.layers import client_terms
 from proxy.core.prompts.prompt import Prompt
 from proxy.core.prompts.selection import PERSONA_PREFIX
 from proxy.core.prompts.terms import PromptTerms
 from proxy.core.prompts.wish import ClientWish
+from proxy.prompting.asked_terms import asked_terms
 from proxy.settings import ConfigError
 
 MOST_VARIANTS = 5_000
@@ -57,17 +57,8 @@ def terms_of(source: PromptSource, variant: Variant) -> PromptTerms:
     """The terms of such a request, as the proxy finds them. Raises Forbidden where clients may not choose the persona
     or the profile."""
     whose = (variant.model, variant.team, variant.key_id)
-    terms, windows, wished = source.rules.terms_for(*whose), source.windows, variant.profile
-    # A name that is no capability profile may be one of the prompts' alone.
-    is_prompts_own = wished not in windows.profiles and (
-        wished == terms.profile or _is_of(terms.allowed.profiles, wished)
-    )
-    window = windows.profile_for(*whose, "" if is_prompts_own else wished)
-    asked = client_terms(terms, ClientWish(persona=variant.persona, profile=wished if is_prompts_own else ""))
-    if window is None:
-        return asked
-    use = (*asked.use, window.template) if window.template else asked.use
-    return replace(asked, use=use, profile=asked.profile or window.name)
+    wish = ClientWish(persona=variant.persona, profile=variant.profile)
+    return asked_terms(source.rules, source.windows, whose, wish)[0]
 
 
 def variants(prompts: Iterable[Prompt], *sources: PromptSource) -> Sequence[Variant]:

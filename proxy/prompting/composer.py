@@ -14,12 +14,10 @@ from typing import Protocol
 from proxy.aside import Aside
 from proxy.core.digest import digest
 from proxy.core.lru import LastUsed
-from proxy.core.model_patterns import matches
 from proxy.core.prompts.composition import Composition
 from proxy.core.prompts.failures import PromptFailure
 from proxy.core.prompts.form import read_wish
 from proxy.core.prompts.inset import Inset
-from proxy.core.prompts.layers import client_terms
 from proxy.core.prompts.steadiness import VOLATILE_SHARE, Seen, Steadiness
 from proxy.core.prompts.terms import OnFailure, PromptTerms
 from proxy.core.prompts.wish import ClientWish
@@ -33,6 +31,7 @@ from proxy.engine.ports import Composed, Composing
 from proxy.engine.suppress import place_of
 from proxy.errors import InvalidRequest, PromptInvalid, ProxyError
 from proxy.ports import Principal
+from proxy.prompting.asked_terms import asked_terms
 from proxy.prompting.compositions import Compositions, PromptSet
 from proxy.prompting.rules_in_force import RulesInForce
 
@@ -121,18 +120,13 @@ class Composer:
         who, rules, windows = request.principal, self._rules.prompts, self._rules.windows
         wish = read_wish(request.prompts) if request.prompts is not None else ClientWish()
         parts = read_parts(request.window) if request.window is not None else None
-        terms = rules.terms_for(request.model, who.team, who.key_id)
         wanted = (parts.profile if parts is not None else "") or request.profile
-        # A name that is no capability profile may be one of the prompts' alone.
-        is_prompts_own = wanted not in windows.profiles and (
-            wanted == terms.profile or any(matches(pattern, wanted) for pattern in terms.allowed.profiles)
-        )
-        profile = windows.profile_for(request.model, who.team, who.key_id, "" if is_prompts_own else wanted)
+        asked = replace(wish, persona=wish.persona or request.persona, profile=wanted)
+        terms, profile = asked_terms(rules, windows, (request.model, who.team, who.key_id), asked)
         if parts is not None and parts.has_any and profile is None:
             message = "the request names parts of its context window and has no capability profile: name one"
             raise InvalidRequest(message, param="stratiform.window.profile", code="missing_field")
-        asked = replace(wish, persona=wish.persona or request.persona, profile=wanted if is_prompts_own else "")
-        return _Asked(_with_profile(client_terms(terms, asked), profile), profile, parts)
+        return _Asked(terms, profile, parts)
 
     async def _with_prompts(self, request: Composing, terms: PromptTerms) -> tuple[bytes | None, Inset, str]:
         """The body with the system text in it, what is put around its newest user message, and the version of the
@@ -199,14 +193,6 @@ class Composer:
             message = "the operator's prompts belong into this request, and its messages cannot be taken apart"
             raise InvalidRequest(message, param="messages", code="prompt_invalid") from error
         raise PromptInvalid("the operator's prompts cannot be composed for this request") from error
-
-
-def _with_profile(terms: PromptTerms, profile: CapabilityProfile | None) -> PromptTerms:
-    """The terms for requests of a capability profile, which may have a prompt of its own."""
-    if profile is None:
-        return terms
-    use = (*terms.use, profile.template) if profile.template else terms.use
-    return replace(terms, use=use, profile=terms.profile or profile.name)
 
 
 def _opening(parsed: ParsedBody, hint: str) -> bytes:

@@ -118,6 +118,10 @@ def test_a_persona_is_composed_where_clients_may_choose_it(run: Command) -> None
 def test_a_given_context_is_added_to_that_of_the_configuration(run: Command, folder: Path) -> None:
     (folder / "context.json").write_text('{"custom": {"who": "Ann"}, "target": {"region": "eu"}}')
     assert run.json("render", "--team", "red", "--context", "context.json")["system"].endswith("payments for Ann.")
+    assert run.err.splitlines() == [
+        f"note: a request may not bring '{root}' by this configuration; it is taken as configured"
+        for root in ("custom", "target")
+    ]
 
 
 def test_the_profile_of_a_window_composes_its_prompts_and_its_template(run: Command, folder: Path) -> None:

@@ -147,6 +147,19 @@ def test_a_revision_is_compared_with_the_working_tree(diff: Any, repository: Pat
     assert "+You code." in change["diff"]
 
 
+def test_a_revision_is_read_without_links_that_lead_out_of_the_repository(diff: Any, repository: Path) -> None:
+    links = repository / "ours" / "outside.md", repository / "ours" / "inside.md"
+    for link, target in zip(links, ("/etc/hostname", "tail.md"), strict=True):
+        link.symlink_to(target)
+    write_config(repository, "{folders: [ours], shipped: false, use: [base, inside]}")
+    git(repository, "add", "-A")
+    git(repository, "commit", "-q", "-m", "links")
+    for link in links:
+        link.unlink()
+    (change,) = diff("HEAD:config.yaml", "config.yaml")["changes"]
+    assert "-Be short." in change["diff"], "a link within the repository is followed"
+
+
 def test_a_revision_is_found_from_a_folder_below(diff: Any, repository: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (repository / "below").mkdir()
     monkeypatch.chdir(repository / "below")
