@@ -1,25 +1,33 @@
 """The openai SDK and an upstream that refuses a request as too large: each profile, each form, each transport."""
 
 import logging
+import re
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
+import httpx
 import openai
+import orjson
 import pytest
-from starlette.types import ASGIApp
+from starlette.types import ASGIApp, Message, Receive, Send
 
+from proxy.cli.in_thread import running
 from proxy.clock import ManualClock
+from proxy.core.request.tokens import bytes_over_four
 from proxy.core.window.profile import Capability, CapabilityProfile, OverBudget
 from proxy.engine import Engine, Ports
 from proxy.ports import Transport
+from proxy.settings import Environment, load
 from proxy.testing import Ledger, ModelList, NoMetrics, OpenDoor, PassthroughPlanner, make_deployment, serving
 from proxy.upstream.http import HttpUpstream
 from proxy.upstream.litellm_ import LitellmUpstream
 from proxy.web.app import Parts, create_app
 from tests.contract.litellm_calls import LITELLM
-from tests.e2e.provider import Reply, Scripted, event, replies, streams
+from tests.e2e.provider import DONE, Reply, Scripted, Seen, chunk, completion, event, read_body, replies, streams
+from tests.receiver import send_whole
 from tests.unit.engine.parts import Profiled, Shrinking
 
 pytestmark = LITELLM
@@ -129,3 +137,93 @@ def test_the_sdk_raises_openais_error(transport: Transport, reply: Reply, caplog
         check_ledger(on, "error")
     assert "outcome=error" in caplog.text
     assert SECRET not in caplog.text
+
+
+CONFIG = """
+model_list:
+  - {{model_name: m, litellm_params: {{model: openai/m, api_base: "{url}/v1", api_key: k}}}}
+stratiform:
+  port: 0
+  store: memory
+  window:
+    models: {{m: mine}}
+    profiles:
+      mine: {{capability: chat, window_tokens: 4000, output_tokens: 100, margin_tokens: 0, over_budget: {action}}}
+"""
+TURNS: list[Any] = [
+    {"role": "user" if number % 2 == 0 else "assistant", "content": f"turn {number}: " + "some words of it " * 20}
+    for number in range(31)
+]
+
+
+@contextmanager
+def configured(folder: Path, action: str, *given: Reply) -> Iterator[tuple[str, Scripted, openai.OpenAI]]:
+    """The proxy as it is configured, before a provider."""
+    provider = Scripted(*given)
+    with ExitStack() as stack:
+        path = folder / "config.yaml"
+        path.write_text(CONFIG.format(url=stack.enter_context(serving(provider)), action=action))
+        proxy = stack.enter_context(running(load(path, environment=Environment({})), bytes_over_four))
+        client = stack.enter_context(openai.OpenAI(base_url=f"{proxy.url}/v1", api_key="k", max_retries=0))
+        yield proxy.url, provider, client
+
+
+def refusals(url: str) -> dict[str, float]:
+    """What became of refused requests of the profile, as the metrics have it."""
+    text = httpx.get(f"{url}/metrics").text
+    found = re.findall(
+        r'^stratiform_context_refusals_total\{outcome="(\w+)",profile="mine"\} (\S+)$', text, re.MULTILINE
+    )
+    return {outcome: float(count) for outcome, count in found}
+
+
+def reads(most: int, fine: Reply) -> Reply:
+    """A provider whose model reads so many messages."""
+
+    async def nothing_more() -> Message:
+        return {"type": "http.request", "body": b"", "more_body": False}
+
+    async def reply(seen: Seen, send: Send, receive: Receive) -> None:
+        await read_body(seen, receive)
+        if len(seen.json["messages"]) <= most:
+            await fine(seen, send, nothing_more)
+        else:
+            await send_whole(send, 400, orjson.dumps(OPENAI), [("content-type", "application/json")])
+
+    return reply
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_configured_retry_leaves_out_the_oldest_turns(tmp_path: Path, stream: bool) -> None:
+    fine = streams(chunk("fine"), DONE) if stream else replies(completion())
+    with configured(tmp_path, "retry", reads(25, fine)) as (url, provider, client):
+        asked: Any = client.chat.completions.create(model="m", messages=TURNS, stream=stream)
+        if stream:
+            said = "".join(part.choices[0].delta.content or "" for part in asked if part.choices)
+        else:
+            said = asked.choices[0].message.content
+        assert said == "fine"
+        sent = [seen.json["messages"] for seen in provider.seen]
+        assert len(sent[0]) == len(TURNS) > 25 >= len(sent[-1])
+        for messages in sent:
+            assert [one["content"] for one in messages] == [one["content"] for one in TURNS[-len(messages) :]]
+            assert messages[0]["role"] == "user"
+        assert refusals(url) == {"retried": len(sent) - 1}
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_configured_empty_answer_is_read_by_the_sdk(tmp_path: Path, stream: bool) -> None:
+    with configured(tmp_path, "empty", replies(LLAMA, 400)) as (url, provider, client):
+        asked: Any = client.chat.completions.create(model="m", messages=TURNS, stream=stream)
+        found = [part.choices[0].finish_reason for part in asked] if stream else [asked.choices[0].finish_reason]
+        assert found[-1] == "stop"
+        assert refusals(url) == {"empty": 1}
+        assert len(provider.seen) == 1
+
+
+def test_a_configured_error_is_openais(tmp_path: Path) -> None:
+    with configured(tmp_path, "error", replies(LLAMA, 400)) as (url, _, client):
+        with pytest.raises(openai.BadRequestError) as caught:
+            client.chat.completions.create(model="m", messages=TURNS)
+        assert caught.value.code == "context_length_exceeded"
+        assert refusals(url) == {"error": 1}
