@@ -37,7 +37,10 @@ def hold(steps: Sequence[Step], mode: Mode, profile: str, share: float = 0.0) ->
         texts = plan.texts.applied.texts if plan.texts is not None else {}
         again += len(texts)
         for index, text in texts.items():
-            assert text in known[said(body, index)], "a text that was never sent with this turn"
+            # Some clients take a reminder of their own off a turn that is no longer the newest.
+            own = said(body, index)
+            found_with = {one for turn, sent_with in known.items() if turn.startswith(own) for one in sent_with}
+            assert text in found_with, "a text that was never sent with this turn"
         for sent in (plan.body, plan.original):
             found = check(
                 body, json.loads(sent), mode=talk.mode.name.lower(), profile=profile,
@@ -52,8 +55,9 @@ def hold(steps: Sequence[Step], mode: Mode, profile: str, share: float = 0.0) ->
 
 
 def said(body: Body, index: int) -> str:
-    """A message as the client has written it."""
-    return json.dumps(body["messages"][index])
+    """What a message says, as the client has written it."""
+    content = body["messages"][index]["content"]
+    return content if isinstance(content, str) else json.dumps(content)
 
 
 @pytest.mark.parametrize("mode", [Mode.OBSERVE, Mode.MARK, Mode.TIER])
