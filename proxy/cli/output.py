@@ -13,6 +13,8 @@ from proxy.replay.trace import TraceError
 
 # Wide enough that no table is cut where the output is no terminal.
 _FILE_COLUMNS = 200
+# What a terminal would obey instead of showing it.
+_CONTROLS = {code: f"\\x{code:02x}" for code in (*range(32), *range(127, 160)) if chr(code) not in "\n\t"}
 
 
 class Output(Console):
@@ -25,6 +27,11 @@ class Output(Console):
     def on_broken_pipe(self) -> None:
         """Rich would end the process with an error."""
         raise BrokenPipeError
+
+
+def visible(text: str) -> str:
+    """A text that others wrote, with its control characters as escapes: no terminal takes them for commands."""
+    return text.translate(_CONTROLS)
 
 
 def print_json(value: object) -> None:

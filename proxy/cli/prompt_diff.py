@@ -12,7 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from proxy.app import factories
-from proxy.cli.output import Output, print_json
+from proxy.cli.output import Output, print_json, visible
 from proxy.cli.prompt_bill import Bill, estimated
 from proxy.cli.prompt_contexts import GivenContext, add_contexts, read_context
 from proxy.cli.prompt_difference import Composer, Difference, difference, differences
@@ -168,7 +168,7 @@ def _print(changed: Sequence[Difference], same: int, bill: Bill | None) -> None:
                 output.print(f"{when} the change: {problem}", style="red", soft_wrap=True)
         lines = list(one.lines())
         for line in lines[:_SHOWN_LINES]:
-            output.print(Text(line, _COLOURS.get(line[:1], "")), soft_wrap=True)
+            output.print(Text(visible(line), _COLOURS.get(line[:1], "")), soft_wrap=True)
         if len(lines) > _SHOWN_LINES:
             output.print(f"... and {len(lines) - _SHOWN_LINES} more lines", style="dim")
         output.print()

@@ -7,7 +7,7 @@ from rich.table import Table
 from rich.text import Text
 
 from proxy.access.directory import DEFAULT_TEAM
-from proxy.cli.output import Output, fail, print_json
+from proxy.cli.output import Output, fail, print_json, visible
 from proxy.cli.prompt_composing import composed, mistakes, sizes, why, why_not
 from proxy.cli.prompt_contexts import add_contexts, read_context
 from proxy.cli.prompt_sources import ANY, PromptSource, add_source, source_of
@@ -92,7 +92,7 @@ def _print(composition: Composition, report: dict[str, object]) -> None:
     for name, place, text in texts:
         if text:
             output.print(f"--- {place} ({tokens[name]:,} tokens)", style="bold")
-            output.print(Text(text), soft_wrap=True)
+            output.print(Text(visible(text)), soft_wrap=True)
     if composition.is_empty:
         output.print("nothing is composed", style="bold")
     table = Table(box=None, pad_edge=False)

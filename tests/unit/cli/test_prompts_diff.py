@@ -194,6 +194,15 @@ def test_the_change_is_printed_for_people(folder: Path, capsys: pytest.CaptureFi
     assert "kinds of requests that change: 1; that do not: 0" in printed
 
 
+def test_no_terminal_obeys_what_a_prompt_says(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    changed(folder, base=prompt("You \x1b]0;owned\x07code\x9b2J.", position="system"))
+    assert main(["prompts", "diff", "ours", "changed"]) == 0
+    assert main(["prompts", "render", "--folder", "changed"]) == 0
+    printed = capsys.readouterr().out
+    assert not {"\x1b", "\x07", "\x9b"} & set(printed)
+    assert printed.count(r"You \x1b]0;owned\x07code\x9b2J.") == 2
+
+
 def entries(team: str, requests: int, **tokens: int) -> list[LedgerEntry]:
     """One session: the first request writes its prompt, and the others read it."""
     now = SystemClock().now() - 86_400
