@@ -61,16 +61,18 @@ class Reload:
         """Read the configuration again and put it into force; says whether that was done."""
         if not await asyncio.to_thread(source.reread):
             return False
-        settings = source.settings
-        self.prices.override_all(factories.price_overrides(settings))
-        self.models.replace(factories.model_table(settings, self.prices))
-        names_of = self.models.spellings
-        self.rules.replace(prompting.prompt_rules(settings, names_of), prompting.window_rules(settings, names_of))
-        if composes(self.rules):
+        settings, names_of = source.settings, self.models.spellings
+        new = RulesInForce(prompting.prompt_rules(settings, names_of), prompting.window_rules(settings, names_of))
+        if composes(new):
+            # In front of everything else: rules whose prompts cannot be read would let requests go without them.
             try:
                 await prompting.open_prompts(settings, self.prompts)
             except ConfigError as error:
-                _log.error("the prompts cannot be read, and none is composed: %s", "; ".join(error.problems))
+                _log.error("the configuration is not reloaded: %s", "; ".join(error.problems))
+                return False
+        self.prices.override_all(factories.price_overrides(settings))
+        self.models.replace(factories.model_table(settings, self.prices))
+        self.rules.replace(new.prompts, new.windows)
         self.directory.declare(declared.declared(settings))
         _log.info("the configuration is reloaded: %d models, %r", len(self.models.names()), self.directory)
         return True

@@ -157,3 +157,23 @@ def test_a_reload_puts_new_rules_into_force_and_names_what_waits_for_a_start(
         *(f"stratiform.prompts.{name} {waits}" for name in ("folders", "shipped", "look_s")),
         "stratiform.prompts.use[0]: there is no prompt `new`",
     ]
+
+
+def test_a_reload_whose_prompts_cannot_be_read_changes_nothing(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    folders = "shipped: false, folders: [gone]"
+    settings = read(tmp_path, f"{{store: memory, prompts: {{{folders}}}}}")
+    models, prices = table(settings), factories.price_map(settings)
+    directory = Directory(declared.declared(settings), MemoryStore())
+    rules = RulesInForce(prompting.prompt_rules(settings), prompting.window_rules(settings))
+    before = (rules.prompts, rules.windows)
+    new = f"{{store: memory, teams: [{{name: red, keys: [k]}}], prompts: {{{folders}, use: [own]}}}}"
+    source = ConfigSource(settings, lambda: read(tmp_path, new))
+    prompts = prompting.prompt_source(settings, build_plugin_manager(), Metrics())
+
+    assert not asyncio.run(Reload(models, prices, directory, rules, prompts).run(source))
+
+    assert (rules.prompts, rules.windows) == before
+    assert "red" not in directory.snapshot.teams
+    assert any("the configuration is not reloaded: " in record.getMessage() for record in caplog.records)
