@@ -62,7 +62,7 @@ class PromptSource:
         try:
             self._registry = await asyncio.to_thread(read)
         except PromptFileError as error:
-            raise ConfigError([str(error)]) from error
+            raise ConfigError([f"stratiform.prompts: {error}"]) from error
         spawn(self._registry.watch(self._look_s, self._wait), self._tasks)
 
     async def aclose(self) -> None:

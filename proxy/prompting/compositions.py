@@ -12,12 +12,14 @@ from proxy.core.lru import Bounded
 from proxy.core.prompts.assembler import assemble
 from proxy.core.prompts.composition import Composition
 from proxy.core.prompts.context import merged
-from proxy.core.prompts.failures import RenderError
+from proxy.core.prompts.failures import PromptFailure, RenderError
 from proxy.core.prompts.prompt import Json, Prompt, PromptContext
 from proxy.core.prompts.steadiness import Prints, prints_of
 from proxy.core.prompts.terms import PromptTerms
 
 _MOST_BYTES = 32 << 20
+MOST_CHARS = 1 << 20
+"""Of all texts of a composition: the bounds of templates hold for each of them alone."""
 _MANY = 50
 """With more prompts than this a composition that is not known is made beside the event loop."""
 
@@ -73,7 +75,7 @@ class Compositions:
     _known: Bounded[bytes, KnownComposition] = field(default_factory=lambda: Bounded(_MOST_BYTES, _weight))
 
     async def by(self, terms: PromptTerms, prompts: PromptSet) -> KnownComposition:
-        """The composition by these terms. Raises PromptFailure where the terms are strict."""
+        """The composition by these terms. Raises PromptFailure where it is too long, or where the terms are strict."""
         name = digest(prompts.version.encode(), _fingerprint(terms))
         known = self._known.get(name)
         if known is not None:
@@ -82,6 +84,10 @@ class Compositions:
         work = partial(assemble, prompts.prompts, terms, merged(terms.context), prompts.render)
         size = sum(len(prompt.text) for prompt in prompts.prompts)
         composition = await self.aside.run_large(LARGE_BYTES if len(prompts.prompts) > _MANY else size, work)
+        if sum(len(part.text) for part in composition.parts) > MOST_CHARS:
+            longest = max(composition.parts, key=lambda part: len(part.text))
+            why = f"the prompts have more than {MOST_CHARS} characters together"
+            raise PromptFailure(longest.id, is_client=False, why=why)
         self.on_made(composition)
         known = KnownComposition(composition, prints_of(composition.parts))
         self._known.put(name, known)

@@ -9,10 +9,11 @@ import pytest
 
 from proxy.aside import Aside
 from proxy.core.prompts.composition import Composition
+from proxy.core.prompts.failures import PromptFailure
 from proxy.core.prompts.position import Position
 from proxy.core.prompts.prompt import Json, Prompt, PromptContext
 from proxy.core.prompts.terms import PromptTerms
-from proxy.prompting.compositions import Compositions
+from proxy.prompting.compositions import MOST_CHARS, Compositions
 
 TERMS = PromptTerms(use=("*",), context={"custom": {"a": 1}})
 
@@ -80,3 +81,11 @@ def test_many_prompts_are_composed_beside_the_event_loop() -> None:
     made = Made()
     prompts = Set(tuple(Prompt(str(i), Position.SYSTEM, "A") for i in range(200)))
     assert len(made.by(TERMS, prompts).parts) == 200
+
+
+def test_all_prompts_together_have_a_bound() -> None:
+    made, half = Made(), "x" * (MOST_CHARS // 2)
+    fitting = (Prompt("a", Position.SYSTEM, half), Prompt("b", Position.SYSTEM, half))
+    assert len(made.by(TERMS, Set(fitting)).parts) == 2
+    with pytest.raises(PromptFailure, match="together"):
+        made.by(TERMS, Set((*fitting, Prompt("c", Position.SYSTEM, "y")), "2"))
