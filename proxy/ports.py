@@ -235,7 +235,7 @@ class StoreError(Exception):
 class PlanRequest:
     """A chat request to be planned: its body, who sends it, and the deployment that it goes to. ``assembled`` is set
     where the body was assembled from structured context. ``inset`` are the operator's texts around the newest user
-    message."""
+    message; ``repeats_texts``: those of earlier turns may be sent with them again."""
 
     parsed: ParsedBody
     deployment: Deployment
@@ -244,6 +244,7 @@ class PlanRequest:
     now: float
     assembled: AssembledChat | None = None
     inset: Inset = Inset()
+    repeats_texts: bool = True
 
 
 class Planner(Protocol):

@@ -11,6 +11,7 @@ from proxy.core.access.unambiguous import CheckedBody, unambiguous
 from proxy.core.modes import Mode
 from proxy.core.prompts.inset import Inset
 from proxy.core.reasons import Edit, Reason
+from proxy.core.request.insets import inset_body
 from proxy.core.request.parsed_body import ParsedBody
 from proxy.core.request.routing_fields import RequestFields, head_of, untouched
 from proxy.core.structured.chat import SECTION, AssembledChat, section_of
@@ -92,7 +93,7 @@ class ChatRequests:
         composed = await self._composed(exchange, client, found, section, keeps_state=keeps_state)
         changed = _with_section(composed.body, found, section, self._ports.planner.parse)
         if changed is not None:
-            found = await self._reread(exchange, changed)
+            found = await self._reread(exchange, changed, len(section.window or b""))
         assembled = None
         if not section.is_plain:
             assembled = await self._assembled(exchange, found, keeps_state=keeps_state)
@@ -141,9 +142,10 @@ class ChatRequests:
             exchange.principal = replace(principal, session_hint=assembled.context.session)
         return assembled
 
-    async def _reread(self, exchange: Exchange, body: bytes) -> CheckedBody:
-        """The request with more in it than the client sent. Raises PayloadTooLarge."""
-        size, most, parse = len(body), self._intake.rules.limits.body_bytes, self._ports.planner.parse
+    async def _reread(self, exchange: Exchange, body: bytes, further: int = 0) -> CheckedBody:
+        """The request with more in it than the client sent, and so many ``further`` bytes that are put into it later.
+        Raises PayloadTooLarge."""
+        size, most, parse = len(body) + further, self._intake.rules.limits.body_bytes, self._ports.planner.parse
         if size > most:
             message = f"the request has {size} bytes with its context; at most {most} are sent"
             raise PayloadTooLarge(message, param=SECTION)
@@ -193,6 +195,9 @@ class ChatRequests:
         assert deployment is not None
         chat, edits = await self._fitted(exchange, chat, deployment, scale)
         plan = await self._plan(exchange, chat, deployment, edits)
+        if edits:
+            # Budgets go by what is sent, and no less than what came: a wider window takes more of it.
+            exchange.stands_for(max(exchange.arrival.size, len(plan.original)))
         asks_usage = deployment not in self._unasked
         return Outgoing(plan, chat.body, chat.head, deployment.model, asks_usage=asks_usage)
 
@@ -248,11 +253,13 @@ class ChatRequests:
                     exchange.arrival.now,
                     chat.assembled,
                     inset=chat.composed.inset,
+                    # What is fitted to a window leaves no room for more than was counted.
+                    repeats_texts=chat.composed.profile is None,
                 )
             )
         if plan.reason is Reason.UNREADABLE and plan.body is body:
             # The body cannot be taken apart, but the model in it still goes by the deployment's name.
-            sent = await self._untouched(chat, deployment)
+            sent = _with_texts(await self._untouched(chat, deployment), chat.composed)
             plan = replace(plan, body=sent, original=sent)
         plan = replace(plan, edits={**edits, **plan.edits}) if edits else plan
         exchange.planned = Planned(plan.mode, plan.reason, plan, before.was_retried)
@@ -272,7 +279,7 @@ class ChatRequests:
         else:
             # The planner's expectations of its own layout do not hold for what is sent now, and say nothing about the
             # session's next request.
-            plan = Plan(plan.original, plan.original, plan.mode, Reason.BARRED, edits=plan.edits)
+            plan = Plan(plan.original, plan.original, plan.mode, Reason.BARRED, edits=plan.edits, texts=plan.texts)
         exchange.planned = replace(exchange.planned, reason=Reason.BARRED, plan=plan, was_retried=True)
 
     def _blame(self, edit: OurEdit, plan: Plan, deployment: Deployment) -> None:
@@ -333,6 +340,18 @@ def _mode(client: Client, deployment: Deployment, principal: Principal) -> Mode:
     except ValueError as error:
         raise InvalidRequest(f"{MODE_HEADER}: {error}", param=MODE_HEADER, code="invalid_mode") from error
     return Mode.OBSERVE if deployment.reminder and mode < Mode.OBSERVE <= allowed else mode
+
+
+def _with_texts(body: bytes, composed: Composed) -> bytes:
+    """A body that nobody has planned, with the operator's texts around its newest user message. Raises InvalidRequest
+    where they find no place and must not be missing."""
+    try:
+        return inset_body(body, composed.inset)
+    except Unreadable as error:
+        if not composed.is_required:
+            return body
+        message = "the operator's prompts belong into this request, and its messages cannot be taken apart"
+        raise InvalidRequest(message, param="messages", code="prompt_invalid") from error
 
 
 def _most_tokens(inset: Inset) -> int:

@@ -125,6 +125,8 @@ class Composed:
     version: str = ""
     profile: CapabilityProfile | None = None
     parts: WindowParts | None = None
+    is_required: bool = False
+    """The request must not go without its texts."""
 
 
 class Composer(Protocol):

@@ -222,4 +222,5 @@ def _route(request: PlanRequest) -> Route:
         inset=inset,
         upstream=deployment.id,
         server=deployment.server,
+        repeats=request.repeats_texts,
     )

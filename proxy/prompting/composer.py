@@ -16,7 +16,7 @@ from proxy.core.digest import digest
 from proxy.core.lru import LastUsed
 from proxy.core.prompts.composition import Composition
 from proxy.core.prompts.failures import PromptFailure
-from proxy.core.prompts.form import read_wish
+from proxy.core.prompts.form import checked_name, read_wish
 from proxy.core.prompts.inset import Inset
 from proxy.core.prompts.steadiness import VOLATILE_SHARE, Seen, Steadiness
 from proxy.core.prompts.terms import OnFailure, PromptTerms
@@ -105,15 +105,18 @@ class Composer:
             self._failed(asked.terms, error)
             return plain
         self._watch.composed("composed")
-        return replace(plain, body=body, inset=found, version=version)
+        is_required = asked.terms.on_failure is OnFailure.REFUSE
+        return replace(plain, body=body, inset=found, version=version, is_required=is_required)
 
     def requires(self, model: str, principal: Principal) -> bool:
         """Whether a request of that model must not go without the operator's prompts. Where the model is not known
         (""), it may be any."""
-        rules = self._rules.prompts
-        models = (model,) if model else ("", *rules.models)
-        all_terms = (rules.terms_for(each, principal.team, principal.key_id) for each in models)
-        return any(not terms.is_empty and terms.on_failure is OnFailure.REFUSE for terms in all_terms)
+        rules, windows = self._rules.prompts, self._rules.windows
+        for each in (model,) if model else ("", *rules.models, *windows.models):
+            terms, _ = asked_terms(rules, windows, (each, principal.team, principal.key_id), ClientWish())
+            if not terms.is_empty and terms.on_failure is OnFailure.REFUSE:
+                return True
+        return False
 
     def _asked(self, request: Composing) -> _Asked:
         """Raises InvalidRequest, Forbidden."""
@@ -121,7 +124,8 @@ class Composer:
         wish = read_wish(request.prompts) if request.prompts is not None else ClientWish()
         parts = read_parts(request.window) if request.window is not None else None
         wanted = (parts.profile if parts is not None else "") or request.profile
-        asked = replace(wish, persona=wish.persona or request.persona, profile=wanted)
+        persona = checked_name(request.persona, "x-stratiform-persona") if request.persona else ""
+        asked = replace(wish, persona=wish.persona or persona, profile=wanted)
         terms, profile = asked_terms(rules, windows, (request.model, who.team, who.key_id), asked)
         if parts is not None and parts.has_any and profile is None:
             message = "the request names parts of its context window and has no capability profile: name one"
@@ -149,10 +153,12 @@ class Composer:
         work = partial(with_system, request.parsed, system)
         return await self._aside.run_large(len(request.parsed.body), work), inset, prompts.version
 
-    def _made(self, composition: Composition) -> None:
+    def _made(self, composition: Composition, terms: PromptTerms) -> None:
+        extras = {extra.id for extra in terms.extras}
         for prompt, reason in composition.skipped.items():
             if reason in _MISTAKES:
                 self._watch.prompt_skipped(reason)
+            if reason in _MISTAKES and prompt not in extras:
                 self._warn(f"{reason}:{prompt}", "prompt %r is left out of requests: %s", prompt, _MISTAKES[reason])
 
     def _tell(self, seen: Seen, extras: set[str]) -> None:

@@ -71,7 +71,7 @@ class Compositions:
     """Composes by terms, and remembers the result. ``on_made`` hears of each composition that was not known."""
 
     aside: Aside
-    on_made: Callable[[Composition], None]
+    on_made: Callable[[Composition, PromptTerms], None]
     _known: Bounded[bytes, KnownComposition] = field(default_factory=lambda: Bounded(_MOST_BYTES, _weight))
 
     async def by(self, terms: PromptTerms, prompts: PromptSet) -> KnownComposition:
@@ -82,13 +82,15 @@ class Compositions:
             self._known.used(name)
             return known
         work = partial(assemble, prompts.prompts, terms, merged(terms.context), prompts.render)
+        # A client's conditions may look for patterns in long texts.
+        is_slow = len(prompts.prompts) > _MANY or any(extra.conditions for extra in terms.extras)
         size = sum(len(prompt.text) for prompt in prompts.prompts)
-        composition = await self.aside.run_large(LARGE_BYTES if len(prompts.prompts) > _MANY else size, work)
+        composition = await self.aside.run_large(LARGE_BYTES if is_slow else size, work)
         if sum(len(part.text) for part in composition.parts) > MOST_CHARS:
             longest = max(composition.parts, key=lambda part: len(part.text))
             why = f"the prompts have more than {MOST_CHARS} characters together"
             raise PromptFailure(longest.id, is_client=False, why=why)
-        self.on_made(composition)
+        self.on_made(composition, terms)
         known = KnownComposition(composition, prints_of(composition.parts))
         self._known.put(name, known)
         return known

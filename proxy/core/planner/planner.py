@@ -113,6 +113,8 @@ class TierPlanner:
         try:
             transcript = self.reader.read(parsed)
             incoming = IncomingChat(parsed, transcript, original, route, _account(route), mode, now)
+            if not route.repeats:
+                return self._inlaid(incoming) if route.has_texts else incoming
             return self._with_texts(incoming) if route.has_texts or len(self._texts) else incoming
         except Exception as error:  # noqa: BLE001 - fidelity rule 7: caching never fails a request
             return as_it_came(_flat(original, route), mode, error)
@@ -128,16 +130,18 @@ class TierPlanner:
         route = replace(route, earlier={**applied.texts, **route.earlier})
         if not route.has_texts:
             return replace(incoming, texts=TextsInFlight(applied, route.inset, 0)) if applied.before else incoming
-        messages = self.reader.inlaid(transcript, route).messages
-        edits = transport_edits(incoming.request, route.model)
-        incoming = replace(incoming, route=route)
-        newest = turns[-1][0] if turns else 0
-        added = messages[newest].tokens - transcript.messages[newest].tokens
-        return replace(
-            incoming,
-            original=body_as_read(incoming, messages, edits),
-            texts=TextsInFlight(applied, route.inset, added),
-        )
+        incoming = self._inlaid(replace(incoming, route=route))
+        added = 0
+        if turns:
+            newest = turns[-1][0]
+            added = self.reader.inlaid(transcript, route).messages[newest].tokens - transcript.messages[newest].tokens
+        return replace(incoming, texts=TextsInFlight(applied, route.inset, added))
+
+    def _inlaid(self, incoming: IncomingChat) -> IncomingChat:
+        """The request whose original has the operator's texts."""
+        messages = self.reader.inlaid(incoming.transcript, incoming.route).messages
+        edits = transport_edits(incoming.request, incoming.route.model)
+        return replace(incoming, original=body_as_read(incoming, messages, edits))
 
     def state_lookup(self, incoming: IncomingChat) -> StateLookup:
         """Looks for what other processes may have left about a request. Raises Unreadable."""

@@ -30,6 +30,8 @@ class Route:
     server: str = ""
     earlier: Mapping[int, Inset] = field(default_factory=dict, hash=False)
     moving: Mapping[int, float] = field(default_factory=dict, hash=False)
+    repeats: bool = True
+    """The texts of earlier turns may be applied again: no bound of the request's length is kept without them."""
 
     @property
     def has_texts(self) -> bool:

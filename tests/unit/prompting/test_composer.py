@@ -106,7 +106,7 @@ def test_terms_without_prompts_change_nothing_and_have_no_version() -> None:
 
 def test_a_prompt_whose_condition_does_not_hold_leaves_the_body_as_it_came() -> None:
     world = World(terms=PromptTerms(use=("flag",)))
-    assert world.ask() == Composed(version="abc123")
+    assert world.ask() == Composed(version="abc123", is_required=True)
     assert world.skips == {}
 
 
@@ -275,7 +275,7 @@ def test_a_profile_of_prompts_alone_may_be_chosen_where_it_is_allowed() -> None:
 def test_changed_rules_hold_for_the_next_request() -> None:
     world = World()
     world.in_force.replace(PromptRules(PromptTerms(use=("reminder",))), WindowRules())
-    assert world.ask() == Composed(inset=Inset(after="Be brief."), version="abc123")
+    assert world.ask() == Composed(inset=Inset(after="Be brief."), version="abc123", is_required=True)
 
 
 @pytest.mark.parametrize(
@@ -294,3 +294,10 @@ def test_a_request_must_not_go_without_prompts_that_its_client_cannot_decline(
 ) -> None:
     world = World(terms=terms, rules={"models": {"other": PromptLayer(override="x")}})
     assert world.composer.requires(model, Principal("scope")) is expected
+
+
+def test_the_prompt_of_a_capability_profile_must_not_be_gone_around_either() -> None:
+    profiles = {"chat": replace(BUILT_IN["chat"], template="main")}
+    world = World(terms=PromptTerms(), windows=WindowRules(profiles, profile="chat"))
+    assert world.composer.requires("m", Principal("scope"))
+    assert messages(world.ask())[0]["content"] == "Rules."

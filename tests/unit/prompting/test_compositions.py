@@ -38,7 +38,7 @@ class Made:
     seen: list[Composition] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self.compositions = Compositions(Aside(), self.seen.append)
+        self.compositions = Compositions(Aside(), lambda composition, terms: self.seen.append(composition))
 
     def by(self, terms: PromptTerms, prompts: Set) -> Composition:
         return asyncio.run(self.compositions.by(terms, prompts)).composition
