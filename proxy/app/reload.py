@@ -91,3 +91,5 @@ def _needs_restart(before: Settings, now: Settings) -> Iterator[str]:
         yield "general_settings.master_key (the admin API is switched on and off at the start)"
     if before.routing.has_breakers != now.routing.has_breakers or before.routing.num_retries != now.routing.num_retries:
         yield "router_settings (retries and cooldowns)"
+    if before.routing.checks_windows != now.routing.checks_windows:
+        yield "router_settings.enable_pre_call_checks"

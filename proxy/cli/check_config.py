@@ -1,7 +1,7 @@
 """``stratiform check-config``: whether a configuration is right, and what it means. It never shows a secret."""
 
 import argparse
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -76,6 +76,9 @@ def check(path: Path, *, ignores_unsupported: bool = False) -> dict[str, object]
             }
             for team in ours.teams
         ],
+        "pre_call_checks": settings.routing.checks_windows,
+        "fallbacks": _named_lists(settings.routing.fallbacks),
+        "context_window_fallbacks": _named_lists(settings.routing.context_window_fallbacks),
         "prompts": prompts_of(settings, prompts),
         "window": window_of(settings),
         "not_honoured": [str(one) for one in not_honoured(settings)],
@@ -86,6 +89,10 @@ def check(path: Path, *, ignores_unsupported: bool = False) -> dict[str, object]
             *tight_budgets(settings, table, price_of),
         ],
     }  # fmt: skip
+
+
+def _named_lists(names: Mapping[str, Sequence[str]]) -> dict[str, list[str]]:
+    return {name: list(others) for name, others in names.items()}
 
 
 def _keys(settings: Settings) -> str:
@@ -214,11 +221,22 @@ def _print_table(report: dict[str, object]) -> None:
         console.print(f"{key}: {report[key]}")
     for line in _listed(report["teams"]):
         console.print(f"team: {line}")
+    for line in _fallback_lines(report):
+        console.print(line, soft_wrap=True)
     for line in prompt_lines(report):
         console.print(line, soft_wrap=True)
     for key, heading in (("not_honoured", "not honoured"), ("not_used", "not used"), ("warnings", "warning")):
         for line in _listed(report[key]):
             console.print(f"{heading}: {line}", soft_wrap=True)
+
+
+def _fallback_lines(report: Mapping[str, object]) -> Iterator[str]:
+    for key, heading in (("fallbacks", "fallbacks"), ("context_window_fallbacks", "context window fallbacks")):
+        named = report[key]
+        assert isinstance(named, dict)
+        yield from (f"{heading} of {name}: {', '.join(others)}" for name, others in named.items())
+    if report["pre_call_checks"]:
+        yield "pre-call checks: yes"
 
 
 def _listed(items: object) -> Iterator[str]:

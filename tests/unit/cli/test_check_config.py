@@ -206,3 +206,24 @@ def test_a_server_of_whose_cache_nothing_is_known(
     main(["check-config", str(path), "--json"])
     warnings = orjson.loads(capsys.readouterr().out)["warnings"]
     assert any("set model_info.cache_profile" in warning for warning in warnings) is is_told
+
+
+def test_fallbacks_and_pre_call_checks_are_shown(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "config.yaml"
+    path.write_text(
+        "model_list:\n"
+        "  - {model_name: small, litellm_params: {model: embedded/claude-haiku-4-5}}\n"
+        "  - {model_name: large, litellm_params: {model: embedded/claude-sonnet-4-5}}\n"
+        "router_settings:\n"
+        "  {fallbacks: [{small: [large]}], context_window_fallbacks: [{small: [large, small]}],"
+        " enable_pre_call_checks: true}\n"
+    )
+
+    assert main(["check-config", str(path), "--json"]) == 0
+    report = orjson.loads(capsys.readouterr().out)
+    assert (report["fallbacks"], report["pre_call_checks"]) == ({"small": ["large"]}, True)
+    assert report["context_window_fallbacks"] == {"small": ["large", "small"]}
+    assert main(["check-config", str(path)]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert {"fallbacks of small: large", "context window fallbacks of small: large, small"} <= set(lines)
+    assert "pre-call checks: yes" in lines
