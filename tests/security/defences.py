@@ -20,6 +20,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from proxy.cli.serve import settings_of
 from proxy.core.account.objects import Act, Operation
 from proxy.core.request.wants import PLAIN
+from proxy.core.structured.section import Section
 from proxy.engine.rights import Further
 from tests import patching
 
@@ -211,8 +212,9 @@ DEFENCES = (
             lambda old: lambda self, form, scope: old(self, form, "everybody"), ["test_structured_context.py"]),
     Defence("the size that a request stands for", "proxy.engine.exchange:Exchange.stands_for", nothing,
             ["test_structured_context.py"]),
-    Defence("sections that are not read", "proxy.engine.chat:_has_section",
-            lambda old: lambda found: found.members is not None and old(found), ["test_structured_context.py"]),
+    Defence("sections that are not read", "proxy.engine.chat:_section",
+            lambda old: lambda found: Section() if found.members is None else old(found),
+            ["test_structured_context.py"]),
     Defence("conversations that outgrow their share", "proxy.planning.context_assembler:ContextAssembler._begun",
             lambda old: lambda self, scope, name: self.session(scope, name), ["test_structured_context.py"]),
     Defence("long texts beside the event loop", "proxy.core.structured.tracking:ContextTracker.unknown_chars",

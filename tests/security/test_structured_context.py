@@ -23,7 +23,7 @@ from tests.security.provider import Answer
 from tests.security.world import CONFIG, Reply, World, world_of
 
 CHAT, BREAKDOWN = "/v1/chat/completions", "/v1/stratiform/breakdown"
-SECRET = "the heron's nest lies under the third bridge"
+SECRET = "the magpie's nest lies under the third bridge"
 TEXT = f"# {SECRET}\n" + "value = compute(a, b)\n" * 40
 
 
