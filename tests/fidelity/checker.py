@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from .alignment import Alignment, Terms
+from .composed import trimmed_forms, with_system
 from .fields import check_fields, check_tools
 from .history import History
 from .insets import Texts, as_inlaid, texts_by_index
@@ -72,27 +73,35 @@ def check(
     reminder: str | None = None,
     inset: Texts | None = None,
     earlier: Mapping[int, Texts] = NONE_EARLIER,
+    system: str = "",
+    is_trimmed: bool = False,
     tools_seen_reordered: bool = False,
 ) -> list[Violation]:
     """All rules that ``sent`` breaks as the forwarded form of the client's body ``original``; empty if it is faithful.
 
     ``inset`` are the operator's texts that may stand in front of the last user message's own and behind it
     (``reminder``: behind it alone), ``earlier`` those around user messages in front of it, by their index.
-    ``tools_seen_reordered`` says that this client was seen to send the same tools in another order or form. Neither
-    body is changed.
+    ``system`` is the operator's system text, which must stand in front of the client's. ``is_trimmed`` says that the
+    oldest messages of the conversation may be left out. ``tools_seen_reordered`` says that this client was seen to send
+    the same tools in another order or form. Neither body is changed.
     """
     if mode not in MODES:
         raise ValueError(f"mode must be one of {', '.join(MODES)}; got {mode!r}")
     if profile not in PROFILES:
         raise ValueError(f"profile must be one of {', '.join(PROFILES)}; got {profile!r}")
-    report, newest = Report(), inset or (("", reminder) if reminder else None)
-    texts = texts_by_index(original, newest, earlier)
-    if mode in ("passthrough", "observe"):
-        _check_untouched(original, sent, report, texts)
-    else:
-        terms = Terms(mode == "tier", texts, PROFILES[profile].parts_only)
-        _check_laid_out(original, sent, report, PROFILES[profile], terms, tools_seen_reordered)
-    return report.violations
+    whole, newest = with_system(original, system), inset or (("", reminder) if reminder else None)
+    found: list[Violation] = []
+    for form in trimmed_forms(whole, sent) if is_trimmed else [whole]:
+        report, texts = Report(), texts_by_index(form, newest, earlier)
+        if mode in ("passthrough", "observe"):
+            _check_untouched(form, sent, report, texts)
+        else:
+            terms = Terms(mode == "tier", texts, PROFILES[profile].parts_only)
+            _check_laid_out(form, sent, report, PROFILES[profile], terms, tools_seen_reordered)
+        if not report.violations:
+            return []
+        found = found or report.violations
+    return found
 
 
 def replay_check(

@@ -41,6 +41,9 @@ TAG_CLOSE = "\n</stratiform-context>"
 # Between the last user message and the operator's reminder.
 REMINDER_JOINT = "\n\n"
 
+# Between the operator's system text and the client's.
+SYSTEM_JOINT = "\n\n"
+
 
 def tag_lines(text: str) -> list[str] | None:
     """The lines inside the tag if the text is one whole tag, else None."""

@@ -1,0 +1,116 @@
+"""Sessions through the whole chain, composed, fitted to a window and planned: what goes out is the client's, in whole
+turns and groups, under the operator's texts."""
+
+import asyncio
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import pytest
+
+from proxy.core.modes import Mode
+from proxy.core.prompts.inset import Inset
+from proxy.core.providers import PROFILES
+from proxy.core.reasons import Edit, Reason
+from proxy.core.request.parsed_body import parse_body
+from proxy.core.request.system_text import with_system
+from proxy.core.request.tokens import bytes_over_four
+from proxy.core.window.profile import Capability, CapabilityProfile
+from proxy.demo.tool_agent import tool_agent
+from proxy.errors import ContextTooLong
+from proxy.planning.model_facts import ModelFacts
+from proxy.planning.windows import ContextWindows
+from proxy.ports import Deployment, Transport
+from proxy.replay.trace import Step, read_trace, trace_name
+from tests.economics.made import chat_page, environment_agent
+from tests.fidelity.checker import check
+from tests.fidelity.recorded import trace_files
+from tests.talk import Body, Talk
+from tests.windows import TEXTS, unpaired
+
+SYSTEM, INSET = "Follow the rules.\n\nNever guess.", Inset("Question:", "Be brief.")
+PROFILE_NAMES = ("anthropic", "openai", "none")
+SESSIONS = {"tools": tool_agent, "chat": chat_page, "environment": environment_agent}
+
+
+@dataclass
+class Chain:
+    """Composing, fitting and planning, as the proxy does them one after another."""
+
+    profile: str
+    mode: Mode
+    window_tokens: int
+    talk: Talk = field(init=False)
+    trimmed: int = 0
+    refused: int = 0
+
+    def __post_init__(self) -> None:
+        rules = PROFILES[self.profile]
+        self.talk = Talk(profile=rules, mode=self.mode)
+        self.talk.route = replace(self.talk.route, inset=INSET)
+        self.deployment = Deployment("m", "m", Transport.EMBEDDED, rules)
+        self.windows = ContextWindows(self.talk.planner.reader, ModelFacts(), TEXTS)
+        self.capability = CapabilityProfile(
+            "mine", Capability.CHAT, window_tokens=self.window_tokens, output_tokens=0, margin_tokens=0
+        )
+
+    def send(self, step: Step) -> None:
+        """One request, under the checker. One that cannot fit is refused, and nothing is planned for it."""
+        composed = with_system(parse_body(step.body), SYSTEM)
+        self.talk.now = step.at
+        fitting = self.windows.fitted(
+            self.talk.planner.reader.parse(composed), self.capability, None, self.deployment, extra_tokens=10
+        )
+        try:
+            fitted = asyncio.run(fitting)
+        except ContextTooLong:
+            self.refused += 1
+            return
+        assert fitted.sizes["prompt"] <= self.window_tokens
+        self.trimmed += fitted.edits.get(Edit.WINDOW_TRIMMED, 0)
+        plan = self.talk.send(fitted.body)
+        assert plan.reason is not Reason.INTERNAL_ERROR
+        original: Body = json.loads(step.body)
+        for sent in (plan.body, plan.original):
+            found = check(
+                original, json.loads(sent), mode=self.mode.name.lower(), profile=self.profile,
+                system=SYSTEM, is_trimmed=True, inset=(INSET.before, INSET.after),
+            )  # fmt: skip
+            assert found == [], (plan.reason, *map(str, found))
+        if not unpaired(original["messages"]):
+            assert not unpaired(json.loads(plan.body)["messages"])
+
+
+def longest(steps: Sequence[Step]) -> int:
+    """The tokens of the longest request, roughly."""
+    return max(bytes_over_four(step.body.decode()) for step in steps)
+
+
+def hold(steps: Sequence[Step], profile: str, mode: Mode, share: float) -> Chain:
+    """A session over a window that has room for this share of its longest request."""
+    chain = Chain(profile, mode, int(longest(steps) * share))
+    for step in steps:
+        chain.send(step)
+    assert chain.refused < len(steps)
+    return chain
+
+
+@pytest.mark.parametrize("profile", PROFILE_NAMES)
+@pytest.mark.parametrize("session", SESSIONS)
+def test_sessions_hold_at_a_full_window(session: str, profile: str) -> None:
+    steps = SESSIONS[session]().trace().steps[:60]
+    chain = hold(steps, profile, Mode.TIER, share=0.6)
+    assert chain.trimmed
+
+
+@pytest.mark.parametrize("mode", [Mode.PASSTHROUGH, Mode.OBSERVE, Mode.MARK])
+def test_sessions_hold_in_every_mode(mode: Mode) -> None:
+    assert hold(tool_agent().trace().steps[:40], "anthropic", mode, share=0.6).trimmed
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("path", trace_files(), ids=trace_name)
+@pytest.mark.parametrize("profile", PROFILE_NAMES)
+def test_recorded_sessions_hold_at_a_full_window(path: Path, profile: str) -> None:
+    hold(read_trace(path).steps[:40], profile, Mode.TIER, share=0.7)
