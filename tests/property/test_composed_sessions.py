@@ -23,7 +23,7 @@ from proxy.planning.model_facts import ModelFacts
 from proxy.planning.windows import ContextWindows
 from proxy.ports import Deployment, Transport
 from proxy.replay.trace import Step, read_trace, trace_name
-from tests.economics.made import chat_page, environment_agent
+from tests.economics.made import environment_agent
 from tests.fidelity.checker import check
 from tests.fidelity.recorded import trace_files
 from tests.talk import Body, Talk
@@ -31,7 +31,7 @@ from tests.windows import TEXTS, unpaired
 
 SYSTEM, INSET = "Follow the rules.\n\nNever guess.", Inset("Question:", "Be brief.")
 PROFILE_NAMES = ("anthropic", "openai", "none")
-SESSIONS = {"tools": tool_agent, "chat": chat_page, "environment": environment_agent}
+SESSIONS = {"tools": tool_agent, "environment": environment_agent}
 
 
 @dataclass
@@ -48,7 +48,7 @@ class Chain:
     def __post_init__(self) -> None:
         rules = PROFILES[self.profile]
         self.talk = Talk(profile=rules, mode=self.mode)
-        self.talk.route = replace(self.talk.route, inset=INSET)
+        self.talk.route = replace(self.talk.route, inset=INSET, repeats=False)
         self.deployment = Deployment("m", "m", Transport.EMBEDDED, rules)
         self.windows = ContextWindows(self.talk.planner.reader, ModelFacts(), TEXTS)
         self.capability = CapabilityProfile(
@@ -82,14 +82,17 @@ class Chain:
             assert not unpaired(json.loads(plan.body)["messages"])
 
 
-def longest(steps: Sequence[Step]) -> int:
-    """The tokens of the longest request, roughly."""
-    return max(bytes_over_four(step.body.decode()) for step in steps)
+def window_of(steps: Sequence[Step], share: float) -> int:
+    """A window with room for the shortest request, for this share of what the longest has more, and for the answer."""
+    sizes = [bytes_over_four(step.body.decode()) for step in steps]
+    bodies = [json.loads(step.body) for step in steps]
+    output = max(body.get(name) or 0 for body in bodies for name in ("max_tokens", "max_completion_tokens"))
+    return int(min(sizes) + share * (max(sizes) - min(sizes))) + output
 
 
 def hold(steps: Sequence[Step], profile: str, mode: Mode, share: float) -> Chain:
-    """A session over a window that has room for this share of its longest request."""
-    chain = Chain(profile, mode, int(longest(steps) * share))
+    """A session over a window that becomes full."""
+    chain = Chain(profile, mode, window_of(steps, share))
     for step in steps:
         chain.send(step)
     assert chain.refused < len(steps)
@@ -100,17 +103,17 @@ def hold(steps: Sequence[Step], profile: str, mode: Mode, share: float) -> Chain
 @pytest.mark.parametrize("session", SESSIONS)
 def test_sessions_hold_at_a_full_window(session: str, profile: str) -> None:
     steps = SESSIONS[session]().trace().steps[:60]
-    chain = hold(steps, profile, Mode.TIER, share=0.6)
+    chain = hold(steps, profile, Mode.TIER, share=0.5)
     assert chain.trimmed
 
 
 @pytest.mark.parametrize("mode", [Mode.PASSTHROUGH, Mode.OBSERVE, Mode.MARK])
 def test_sessions_hold_in_every_mode(mode: Mode) -> None:
-    assert hold(tool_agent().trace().steps[:40], "anthropic", mode, share=0.6).trimmed
+    assert hold(tool_agent().trace().steps[:40], "anthropic", mode, share=0.5).trimmed
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("path", trace_files(), ids=trace_name)
 @pytest.mark.parametrize("profile", PROFILE_NAMES)
 def test_recorded_sessions_hold_at_a_full_window(path: Path, profile: str) -> None:
-    hold(read_trace(path).steps[:40], profile, Mode.TIER, share=0.7)
+    hold(read_trace(path).steps[:30], profile, Mode.TIER, share=0.5)
