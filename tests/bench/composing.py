@@ -1,21 +1,25 @@
 """What composing costs: ``python -m tests.bench.composing [--prompts 200] [--conditions 50]``.
 
 All prompts are composed, each of them is rendered, and all conditions hold. Times are those of the processor, the least
-and the median of many repetitions: "assemble" without rendering, "compose" with it, as for a context that is new.
+and the median of many repetitions: "assemble" without rendering, "compose" with it, as for a context that is new, and "known" as for
+a context that has been there before.
 """
 
 import argparse
+import asyncio
 import statistics
 import sys
 import time
 from collections.abc import Callable, Mapping
 
+from proxy.aside import Aside
 from proxy.core.prompts.assembler import assemble
 from proxy.core.prompts.context import merged
 from proxy.core.prompts.position import Position
 from proxy.core.prompts.prompt import Condition, Json, Prompt, PromptContext, Variable
 from proxy.core.prompts.terms import PromptTerms
-from proxy.prompting.templates import Templates
+from proxy.prompting.compositions import Compositions
+from proxy.prompting.snapshot import Snapshot
 
 _REPEATS = 200
 _CONTEXT = merged(
@@ -76,14 +80,28 @@ def main() -> int:
     parser.add_argument("--conditions", type=int, default=50)
     args = parser.parse_args()
     prompts = registry(args.prompts, args.conditions)
-    terms = PromptTerms(use=("rules.*",), tools=True, plugins=True, agents=True)
-    templates = Templates(prompts)
-    found = assemble(prompts, terms, _CONTEXT, templates.render)
+    terms = PromptTerms(use=("rules.*",), tools=True, plugins=True, agents=True, context=_CONTEXT)
+    snapshot = Snapshot.of(prompts, {})
+    found = assemble(prompts, terms, _CONTEXT, snapshot.render)
     print(f"{len(found.parts)} prompts, {args.conditions} conditions, {len(found.system)} characters of system text")
-    for name, render in (("assemble", _unrendered), ("compose", templates.render)):
-        times = _times_ms(lambda render=render: assemble(prompts, terms, _CONTEXT, render))  # type: ignore[misc]
-        print(f"{name:8}  least {min(times):6.2f} ms   median {statistics.median(times):6.2f} ms")
+    for name, render in (("assemble", _unrendered), ("compose", snapshot.render)):
+        _show(name, _times_ms(lambda render=render: assemble(prompts, terms, _CONTEXT, render)))  # type: ignore[misc]
+    _show("known", asyncio.run(_known_ms(Compositions(Aside(), lambda _: None), terms, snapshot)))
     return 0
+
+
+async def _known_ms(compositions: Compositions, terms: PromptTerms, snapshot: Snapshot) -> list[float]:
+    await compositions.by(terms, snapshot)
+    times = []
+    for _ in range(_REPEATS):
+        began = time.process_time()
+        await compositions.by(terms, snapshot)
+        times.append((time.process_time() - began) * 1e3)
+    return times
+
+
+def _show(name: str, times_ms: list[float]) -> None:
+    print(f"{name:8}  least {min(times_ms):6.3f} ms   median {statistics.median(times_ms):6.3f} ms")
 
 
 if __name__ == "__main__":
