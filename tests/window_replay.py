@@ -4,6 +4,7 @@ import asyncio
 import json
 from dataclasses import dataclass, field
 
+from proxy.core.caches.prompt import Bill
 from proxy.core.modes import Mode
 from proxy.core.planner.planner import TierPlanner
 from proxy.core.providers import CacheProfile
@@ -14,7 +15,6 @@ from proxy.core.window.profile import Capability, CapabilityProfile
 from proxy.planning.model_facts import ModelFacts
 from proxy.planning.windows import ContextWindows
 from proxy.ports import Deployment, Transport
-from proxy.core.caches.prompt import Bill
 from proxy.upstream.embedded.provider import Provider
 from tests.talk import RECOGNISERS, Body, assistant, calling, result, system, tool, user
 from tests.windows import TEXTS, text_of, tokens_of

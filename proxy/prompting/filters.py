@@ -1,4 +1,4 @@
-"""The filters and tests of templates, under Jinja's names and under those of the Prompt Assembler's functions.
+"""The filters and tests of templates, under Jinja's names and under those that templates of Go know.
 
 Each of them counts the work that it is going to do before it does it. None of them knows the time, chance, files or the
 network.

@@ -1,8 +1,8 @@
 """What composing costs: ``python -m tests.bench.composing [--prompts 200] [--conditions 50]``.
 
-All prompts are composed, each of them is rendered, and all conditions hold. Times are those of the processor, the least
-and the median of many repetitions: "assemble" without rendering, "compose" with it, as for a context that is new, and "known" as for
-a context that has been there before.
+All prompts are composed, each of them is rendered, and all conditions hold. Times are those of the processor, the
+least and the median of many repetitions: "assemble" without rendering, "compose" with it, as for a context that is
+new, and "known" for one that was there before.
 """
 
 import argparse

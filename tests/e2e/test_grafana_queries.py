@@ -32,8 +32,11 @@ GRAFANA = Path(__file__).parents[2] / "grafana"
 DASHBOARD = json.loads((GRAFANA / "stratiform.json").read_text())
 PANELS = [panel for panel in DASHBOARD["panels"] if panel["type"] != "row"]
 RICH, POOR, FREE = "sk-rich-team", "sk-poor-team", "sk-free-team"
-NEVER_IN_GOOD_TRAFFIC = {"plugin {{plugin}}, {{hook}}", "observed"}
-"""Queries that have nothing to show while nothing is wrong with a plugin, and no model is in mode observe."""
+NEVER_IN_GOOD_TRAFFIC = {
+    "plugin {{plugin}}, {{hook}}", "observed", "left out: {{reason}}", "upstream: {{outcome}}",
+}  # fmt: skip
+"""Queries that have nothing to show while nothing is wrong with a plugin or a prompt, no model is in mode observe, and
+no upstream finds a request too large."""
 
 
 def variables(model=".*", team=".*", basis="reported"):
@@ -150,6 +153,9 @@ model_list:
   - model_name: homemade
     litellm_params: {model: anthropic/homemade}
     model_info: {transport: embedded, cache_profile: anthropic}
+  - model_name: told
+    litellm_params: {model: anthropic/claude-sonnet-4-5}
+    model_info: {transport: embedded, cache_profile: anthropic}
   - model_name: down
     litellm_params: {model: openai/gone, api_base: "http://127.0.0.1:DEAD_PORT", api_key: none}
   - model_name: replaced
@@ -161,6 +167,12 @@ stratiform:
     - {name: rich, keys: [sk-rich-team], budget: {usd: 100}}
     - {name: poor, keys: [sk-poor-team], budget: {usd: 0.001}}
     - {name: free, keys: [sk-free-team]}
+  prompts:
+    folders: [./prompts]
+    models: {told: {use: [task], allowed: {context: [mission]}}}
+  window:
+    models: {told: narrow}
+    profiles: {narrow: {capability: chat, window_tokens: 4096, output_tokens: 512}}
   prices:
     claude:
       input_cost_per_token: 0.000003
@@ -174,6 +186,8 @@ def app(folder):
     """The app as `stratiform serve` puts it together. Nobody listens where ``down`` and ``replaced`` lead."""
     path = folder / "config.yaml"
     path.write_text(CONFIG.replace("DEAD_PORT", str(free_port())))
+    (folder / "prompts").mkdir()
+    (folder / "prompts" / "task.md").write_text("---\nposition: system\n---\nYour task: {{ mission.task }}.\n")
     return create_app(asyncio.run(build(load(path))).parts)
 
 
@@ -242,6 +256,15 @@ class Traffic:
             answer = client.chat.completions.create(model="claude", messages=messages, max_tokens=50, extra_body=body)
         self.count(answer.usage, "claude")
 
+    def told(self, task):
+        """A conversation with a prompt of the operator's that is too long for its window."""
+        turns = [{"role": role, "content": file("a.py", n)} for n in range(6) for role in ("user", "assistant")]
+        messages = [*turns, {"role": "user", "content": "Hello?"}]
+        body = {"stratiform": {"prompts": {"context": {"mission": {"task": task}}}}}
+        with self.client() as client:
+            answer = client.chat.completions.create(model="told", messages=messages, max_tokens=50, extra_body=body)
+        self.count(answer.usage, "told")
+
     def hang_up(self):
         """Leaves before the answer begins. The prompt is billed by our own count, so nobody else counts this model."""
         messages = [{"role": "user", "content": INSTRUCTIONS}]
@@ -285,6 +308,8 @@ def scraped(tmp_path_factory):
         traffic.failing(openai.RateLimitError, **{"x-embedded-fault": "rate-limit"})
         traffic.refused_rewrite()
         traffic.described()
+        traffic.told("write tests")
+        traffic.told("review")
         traffic.hang_up()
         prometheus.wait_for("sum(stratiform_requests_total)", traffic.ended)
         first = prometheus.scalar("max(timestamp(stratiform_build_info))")
@@ -401,6 +426,13 @@ def test_structured_context_is_counted(scraped):
     prometheus, _ = scraped
     assert prometheus.scalar('stratiform_assemblies_total{assembly="economic"}') == 1
     assert prometheus.scalar('stratiform_assembly_skipped_items_total{reason="unreadable"}') == 1
+
+
+def test_prompts_and_windows_are_counted(scraped):
+    prometheus, _ = scraped
+    assert prometheus.scalar('stratiform_composed_requests_total{outcome="composed"}') == 2
+    assert prometheus.scalar('stratiform_prompt_changes_total{prompt="task"}') == 1
+    assert prometheus.scalar('stratiform_edited_messages_total{edit="window-trimmed"}') > 0
 
 
 def test_fallbacks_and_breakers_are_shown(scraped):

@@ -8,7 +8,7 @@ out. The texts of a client are literal: they are sent as they stand, and are nev
 import re
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any
 
 import msgspec
 from msgspec import Meta, Raw, Struct
@@ -20,8 +20,8 @@ from proxy.core.prompts.pattern import compiled
 from proxy.core.prompts.position import Position
 from proxy.core.prompts.prompt import ROOTS, Condition, Json, Prompt
 from proxy.core.prompts.wish import ClientWish
-from proxy.core.wire.refusals import half_pair, refused, unknown_field
-from proxy.core.wire.surrogates import same_shape
+from proxy.core.wire.refusals import unknown_field
+from proxy.core.wire.typed_json import decoded
 from proxy.errors import InvalidRequest
 
 NAME = "stratiform.prompts"
@@ -37,7 +37,6 @@ _MOST_PRIORITY = 1_000_000
 _NOTHING = Raw(b"")
 _ID = re.compile(r"[A-Za-z0-9_.:/-]{1,128}")
 _CHOICES: Mapping[str, tuple[str, ...]] = MappingProxyType({"position": tuple(Position)})
-_Form = TypeVar("_Form")
 
 
 class _ConditionJson(Struct, forbid_unknown_fields=True):
@@ -82,7 +81,7 @@ def read_wish(raw: Raw | bytes) -> ClientWish:
     text = bytes(raw)
     if len(text) > MOST_FORM_BYTES:
         raise InvalidRequest(f"'{NAME}' may have at most {MOST_FORM_BYTES} bytes", param=NAME, code="too_long")
-    form = _decoded(_DECODER, text, NAME) or _WishJson()
+    form = decoded(_DECODER, text, NAME, _CHOICES) or _WishJson()
     return ClientWish(
         persona=checked_name(form.persona, f"{NAME}.persona") if form.persona else "",
         override=form.override or "",
@@ -102,23 +101,12 @@ def checked_name(name: str, param: str) -> str:
     return name
 
 
-def _decoded(decoder: msgspec.json.Decoder[_Form], text: bytes, param: str) -> _Form:
-    try:
-        return decoder.decode(text)
-    except msgspec.ValidationError as error:
-        raise refused(error, param, _CHOICES) from error
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        if same_shape(text) is not None:
-            raise half_pair(text, param) from error
-        raise InvalidRequest(f"'{param}' is not valid JSON", param=param, code="invalid_json") from error
-
-
 def _context(text: bytes) -> Mapping[str, Mapping[str, Json]]:
     param = f"{NAME}.context"
     if len(text) > MOST_CONTEXT_BYTES:
         message = f"'{param}' may have at most {MOST_CONTEXT_BYTES} bytes"
         raise InvalidRequest(message, param=param, code="too_long")
-    context = (_decoded(_CONTEXT_DECODER, text, param) if text else None) or {}
+    context = (decoded(_CONTEXT_DECODER, text, param, _CHOICES) if text else None) or {}
     for root in context:
         if root not in ROOTS:
             raise unknown_field(root, param)

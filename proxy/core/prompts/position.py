@@ -4,8 +4,8 @@ from enum import StrEnum
 
 
 class Position(StrEnum):
-    """The positions, in the order in which they are composed. ``LAST_USER`` is the very end of the newest user message;
-    the twelve others are those of the Prompt Assembler."""
+    """The positions, in the order in which they are composed. ``LAST_USER`` is the very end of the newest user
+    message."""
 
     SYSTEM_PREFIX = "system_prefix"
     SYSTEM = "system"

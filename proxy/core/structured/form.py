@@ -38,9 +38,8 @@ from proxy.core.structured.paths import check_distinct, clean_paths
 from proxy.core.structured.review import NamedReview, ReviewChange, ReviewField, SentReview, review_json
 from proxy.core.wire.json_body import Unreadable, text_value
 from proxy.core.wire.long_text import PIECE_BYTES
-from proxy.core.wire.refusals import half_pair, refused
 from proxy.core.wire.separators import counted, has_more_commas, names_in
-from proxy.core.wire.surrogates import same_shape
+from proxy.core.wire.typed_json import decoded
 from proxy.errors import InvalidRequest
 
 NAME = "stratiform"
@@ -135,14 +134,7 @@ def _decoded(text: bytes) -> FormJson:
         raise InvalidRequest(
             f"'{NAME}' has too many values: it may list at most {MOST_FILES} files", param=NAME, code="too_many_items"
         )
-    try:
-        return _DECODER.decode(text)
-    except msgspec.ValidationError as error:
-        raise refused(error, NAME, _CHOICES) from error
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        if same_shape(text) is not None:
-            raise half_pair(text, NAME) from error
-        raise InvalidRequest(f"'{NAME}' is not valid JSON", param=NAME, code="invalid_json") from error
+    return decoded(_DECODER, text, NAME, _CHOICES)
 
 
 def _repeats_fields(text: bytes, form: FormJson) -> bool:

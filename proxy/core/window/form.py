@@ -12,9 +12,8 @@ import msgspec
 from msgspec import UNSET, Meta, Raw, Struct, UnsetType
 
 from proxy.core.window.parts import VirtualFile, WindowParts
-from proxy.core.wire.refusals import half_pair, refused
 from proxy.core.wire.separators import has_more_commas
-from proxy.core.wire.surrogates import same_shape
+from proxy.core.wire.typed_json import decoded
 from proxy.errors import InvalidRequest
 
 NAME = "stratiform.window"
@@ -71,14 +70,7 @@ def _decoded(text: bytes) -> _PartsJson:
     if has_more_commas(text, _MOST_COMMAS):
         message = f"'{NAME}' has too many values: it may list at most {MOST_FILES} files"
         raise InvalidRequest(message, param=NAME, code="too_many_items")
-    try:
-        return _DECODER.decode(text)
-    except msgspec.ValidationError as error:
-        raise refused(error, NAME, _CHOICES) from error
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        if same_shape(text) is not None:
-            raise half_pair(text, NAME) from error
-        raise InvalidRequest(f"'{NAME}' is not valid JSON", param=NAME, code="invalid_json") from error
+    return decoded(_DECODER, text, NAME, _CHOICES)
 
 
 def _text(found: str | None | UnsetType) -> str | None:

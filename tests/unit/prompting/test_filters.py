@@ -1,4 +1,4 @@
-"""Filters and tests of templates, by Jinja's names and by the Prompt Assembler's."""
+"""Filters and tests of templates, by Jinja's names and by those that templates of Go know."""
 
 import re
 from pathlib import Path
