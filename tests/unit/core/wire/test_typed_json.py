@@ -19,7 +19,6 @@ def test_a_text_of_the_form_gives_its_value() -> None:
         (b'{"a": "b"}', "invalid_type"),
         (b'{"a": ', "invalid_json"),
         (b'{"a": \xff}', "invalid_json"),
-        (b"[" * 100_000, "invalid_json"),
         (b'{"\\ud800": 1}', "invalid_unicode"),
     ],
 )
