@@ -40,6 +40,8 @@ from proxy.ports import Call, Deployment, Headers, Plan, PlanRequest, Principal
 MODE_HEADER = "x-stratiform-mode"
 PERSONA_HEADER = "x-stratiform-persona"
 PROFILE_HEADER = "x-stratiform-profile"
+_REDUCED = frozenset({Edit.WINDOW_TRIMMED, Edit.WINDOW_SHORTENED})
+_LEAST_BYTES_PER_TOKEN = 2
 
 
 class ChatRequests:
@@ -60,6 +62,8 @@ class ChatRequests:
         chat, raw = await self._received(exchange, client)
         route = await self._intake.route(exchange, client, raw, may_repeat=True)
         outgoing = await self._outgoing(exchange, chat)
+        if route.attempts.others:
+            await self._note_whole(exchange, chat, outgoing.plan)
         await self._intake.reserve(exchange, route, raw)
         exchange.overhead_s = exchange.elapsed_s()
         await self._forward(exchange, chat, outgoing, route.attempts)
@@ -89,9 +93,10 @@ class ChatRequests:
         self._intake.arrived(exchange, client, len(body))
         read = partial(_read, body, exchange.arrival.addressed, self._ports.planner.parse)
         found = await self._aside.run_large(len(body), read)
-        section = _section(found)
+        section = await self._aside.run_large(len(body), partial(_section, found))
         composed = await self._composed(exchange, client, found, section, keeps_state=keeps_state)
-        changed = _with_section(composed.body, found, section, self._ports.planner.parse)
+        edit = partial(_with_section, composed.body, found, section, self._ports.planner.parse)
+        changed = await self._aside.run_large(len(body), edit)
         if changed is not None:
             found = await self._reread(exchange, changed, len(section.window or b""))
         assembled = None
@@ -100,7 +105,8 @@ class ChatRequests:
             found = await self._reread(exchange, assembled.body)
         raw = Raw(found.body, found.head, found.members)
         await self._intake.check_objects(exchange, raw)
-        return _Chat(client, exchange.admitted, found.body, found.head, assembled, composed), raw
+        size = len(section.window or b"")
+        return _Chat(client, exchange.admitted, found.body, found.head, assembled, composed, size), raw
 
     async def _composed(
         self, exchange: Exchange, client: Client, found: CheckedBody, section: Section, *, keeps_state: bool
@@ -151,6 +157,15 @@ class ChatRequests:
             raise PayloadTooLarge(message, param=SECTION)
         exchange.stands_for(size)
         return await self._aside.run_large(len(body), lambda: unambiguous(body, head_of(body, parse)))
+
+    async def _note_whole(self, exchange: Exchange, chat: "_Chat", plan: Plan) -> None:
+        """Where another deployment may be asked, whose window may be wider, budgets and rate limits are held also
+        against what this one's has no room for."""
+        parsed = chat.head.parsed
+        if parsed is not None and not plan.edits.keys().isdisjoint(_REDUCED):
+            whole = await self._ports.planner.tokens(parsed) or 0
+            further = _most_tokens(chat.composed.inset) + chat.window_bytes // _LEAST_BYTES_PER_TOKEN
+            exchange.whole_tokens = whole + further
 
     async def _forward(self, exchange: Exchange, chat: "_Chat", outgoing: Outgoing, attempts: Attempts) -> None:
         """Send the plan, or what takes its place, until an answer is passed on. Raises ProxyError."""
@@ -303,6 +318,8 @@ class _Chat:
     head: RequestFields
     assembled: AssembledChat | None = None
     composed: Composed = Composed()
+    window_bytes: int = 0
+    """Of what the request says of its context window, the texts of its parts among it."""
 
     @property
     def has_panels(self) -> bool:

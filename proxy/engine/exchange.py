@@ -168,6 +168,8 @@ class Exchange:
     """The capability profile by whose budget the request is fitted to its context window."""
     fitted: Fitted | None = field(default=None, repr=False)
     """The request as it was fitted to the context window of its model."""
+    whole_tokens: int = 0
+    """The most tokens that the request has before it is fitted, where another deployment may be sent more of it."""
     overhead_s: float = 0.0
     total_s: float = 0.0
     lost: Settlement = Settlement()

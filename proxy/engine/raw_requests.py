@@ -6,6 +6,7 @@ from proxy.aside import Aside
 from proxy.core.access.reach import is_body_path
 from proxy.core.access.unambiguous import unambiguous
 from proxy.core.request.parsed_body import parse_body
+from proxy.core.request.text_calls import asks_for_text
 from proxy.core.structured.chat import SECTION, section_of
 from proxy.engine.addressed import addressed
 from proxy.engine.client import Client
@@ -32,9 +33,6 @@ from proxy.engine.rights import path_for, refused_fields
 from proxy.engine.upload import checked_form, is_any_form, is_form, read_form
 from proxy.errors import InvalidRequest, UpstreamError
 from proxy.ports import Principal
-
-_EMBEDDING = ("/embeddings", ":embedcontent")
-"""Paths that ask a model for no text."""
 
 
 class RawRequests:
@@ -77,7 +75,7 @@ class RawRequests:
     def _refuse_without_prompts(self, exchange: Exchange, route: Route) -> None:
         """A client must not go around the operator's prompts by another path. Raises InvalidRequest."""
         composer, path = self._ports.composer, exchange.parsed.text
-        if composer is None or not exchange.asks_model or path.endswith(_EMBEDDING):
+        if composer is None or not asks_for_text(exchange.arrival.method, path):
             return
         models = (exchange.requested.model, *route.reach.models)
         if any(composer.requires(model, exchange.admitted) for model in models):

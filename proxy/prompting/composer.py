@@ -5,7 +5,7 @@ does what the configuration says: the request is refused, or sent without prompt
 """
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice
@@ -21,8 +21,9 @@ from proxy.core.prompts.inset import Inset
 from proxy.core.prompts.steadiness import VOLATILE_SHARE, Seen, Steadiness
 from proxy.core.prompts.terms import OnFailure, PromptTerms
 from proxy.core.prompts.wish import ClientWish
+from proxy.core.request.insets import takes_inset
 from proxy.core.request.parsed_body import ParsedBody
-from proxy.core.request.system_text import with_system
+from proxy.core.request.system_text import check_spelling, with_system
 from proxy.core.window.form import read_parts
 from proxy.core.window.parts import WindowParts
 from proxy.core.window.profile import CapabilityProfile
@@ -93,12 +94,14 @@ class Composer:
 
     async def composed(self, request: Composing) -> Composed:
         """What is added to the request. Raises InvalidRequest, Forbidden, PromptInvalid."""
-        asked = self._asked(request)
+        size = len(request.prompts or b"") + len(request.window or b"")
+        asked = await self._aside.run_large(size, partial(self._asked, request))
         plain = Composed(profile=asked.profile, parts=asked.parts)
         if asked.terms.is_empty:
             return plain
         try:
-            body, found, version = await self._with_prompts(request, asked.terms)
+            has_parts = asked.parts is not None and asked.parts.has_any
+            body, found, version = await self._with_prompts(request, asked.terms, has_parts=has_parts)
         except ProxyError:
             raise
         except Exception as error:  # noqa: BLE001 - a surprise ends as the configuration says for every failure
@@ -132,9 +135,11 @@ class Composer:
             raise InvalidRequest(message, param="stratiform.window.profile", code="missing_field")
         return _Asked(terms, profile, parts)
 
-    async def _with_prompts(self, request: Composing, terms: PromptTerms) -> tuple[bytes | None, Inset, str]:
+    async def _with_prompts(
+        self, request: Composing, terms: PromptTerms, *, has_parts: bool
+    ) -> tuple[bytes | None, Inset, str]:
         """The body with the system text in it, what is put around its newest user message, and the version of the
-        prompts. Raises PromptFailure, Unreadable."""
+        prompts. Raises PromptFailure, Unreadable, InvalidRequest."""
         prompts = self._prompt_set()
         known = await self._compositions.by(terms, prompts)
         composition = known.composition
@@ -146,27 +151,29 @@ class Composer:
         if request.keeps_state:
             scope, opening = request.principal.scope, _opening(request.parsed, request.principal.session_hint)
             seen = self._steadiness.seen(scope, opening, composition.parts, known.prints)
-            self._tell(seen, {extra.id for extra in terms.extras})
+            if seen.changed:
+                self._tell(seen, _own_ids(terms, prompts))
         system, inset = composition.placed(seen.at_tail)
-        if not system:
-            return None, inset, prompts.version
-        work = partial(with_system, request.parsed, system)
-        return await self._aside.run_large(len(request.parsed.body), work), inset, prompts.version
+        work = partial(_written, request.parsed, system, inset, has_parts=has_parts)
+        body, inset = await self._aside.run_large(len(request.parsed.body), work)
+        return body, inset, prompts.version
 
     def _made(self, composition: Composition, terms: PromptTerms) -> None:
         extras = {extra.id for extra in terms.extras}
         for prompt, reason in composition.skipped.items():
-            if reason in _MISTAKES:
-                self._watch.prompt_skipped(reason)
-            if reason in _MISTAKES and prompt not in extras:
+            if reason not in _MISTAKES:
+                continue
+            self._watch.prompt_skipped(reason)
+            if prompt not in extras:
                 self._warn(f"{reason}:{prompt}", "prompt %r is left out of requests: %s", prompt, _MISTAKES[reason])
 
-    def _tell(self, seen: Seen, extras: set[str]) -> None:
-        """Report the prompts that break caches. Names that clients choose are neither labels nor logged."""
+    def _tell(self, seen: Seen, own: Collection[str]) -> None:
+        """Report the prompts that break caches. ``own`` are the ids of the operator's: names that clients choose are
+        neither labels nor logged, and they may be of the conversation's request before."""
         for name in seen.changed:
-            self._watch.prompt_changed("extra" if name in extras else name)
+            self._watch.prompt_changed(name if name in own else "extra")
         for name in seen.volatile:
-            if name not in extras:
+            if name in own:
                 self._warn(
                     f"volatile:{name}",
                     "prompt %r changes in more than %d %% of the requests of conversations: each change has everything "
@@ -199,6 +206,20 @@ class Composer:
             message = "the operator's prompts belong into this request, and its messages cannot be taken apart"
             raise InvalidRequest(message, param="messages", code="prompt_invalid") from error
         raise PromptInvalid("the operator's prompts cannot be composed for this request") from error
+
+
+def _written(parsed: ParsedBody, system: str, inset: Inset, *, has_parts: bool) -> tuple[bytes | None, Inset]:
+    """The body with the system text, None where there is none, and the texts that are still to be put around the newest
+    user message. Where no user message can have them they are part of the system text: a client that asks in another
+    role, or without a text, is not without them. Raises Unreadable, InvalidRequest."""
+    check_spelling(parsed)
+    if inset and not (has_parts or takes_inset(parsed)):
+        system, inset = "\n\n".join(filter(None, (system, inset.before, inset.after))), Inset()
+    return (with_system(parsed, system) if system else None), inset
+
+
+def _own_ids(terms: PromptTerms, prompts: PromptSet) -> set[str]:
+    return {prompt.id for prompt in prompts.prompts} - {extra.id for extra in terms.extras}
 
 
 def _opening(parsed: ParsedBody, hint: str) -> bytes:

@@ -62,13 +62,21 @@ class KnownComposition:
     prints: Prints
 
 
+def _effort(terms: PromptTerms, prompts: Sequence[Prompt]) -> int:
+    """How large the work is, as bytes. What clients add to the context decides how long patterns and loops take, so
+    that the operator's own texts say little of it."""
+    is_open = bool(terms.extras or terms.allowed.context)
+    return LARGE_BYTES if is_open or len(prompts) > _MANY else sum(len(prompt.text) for prompt in prompts)
+
+
 def _weight(known: KnownComposition) -> int:
     return 1_000 + sum(200 + 2 * len(part.text) for part in known.composition.parts)
 
 
 @dataclass(slots=True)
 class Compositions:
-    """Composes by terms, and remembers the result. ``on_made`` hears of each composition that was not known."""
+    """Composes by terms, and remembers the result. ``on_made`` hears of each composition that was not known, with its
+    terms."""
 
     aside: Aside
     on_made: Callable[[Composition, PromptTerms], None]
@@ -82,10 +90,7 @@ class Compositions:
             self._known.used(name)
             return known
         work = partial(assemble, prompts.prompts, terms, merged(terms.context), prompts.render)
-        # A client's conditions may look for patterns in long texts.
-        is_slow = len(prompts.prompts) > _MANY or any(extra.conditions for extra in terms.extras)
-        size = sum(len(prompt.text) for prompt in prompts.prompts)
-        composition = await self.aside.run_large(LARGE_BYTES if is_slow else size, work)
+        composition = await self.aside.run_large(_effort(terms, prompts.prompts), work)
         if sum(len(part.text) for part in composition.parts) > MOST_CHARS:
             longest = max(composition.parts, key=lambda part: len(part.text))
             why = f"the prompts have more than {MOST_CHARS} characters together"

@@ -6,6 +6,7 @@ without anchors, so that a few lines cannot stand for millions of values.
 
 import os
 import re
+import stat
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -98,17 +99,20 @@ def _walk(root: Path, folder: Path, depth: int) -> Iterator[FileState]:
                 count += len(inner)
                 yield from inner
             elif path.suffix == ".md" and path.stem.lower() != "readme" and (entry.is_file() or entry.is_symlink()):
-                stat = entry.stat()
+                state = entry.stat()
                 count += 1
-                yield FileState(path, stat.st_mtime_ns, stat.st_size, stat.st_ino)
+                yield FileState(path, state.st_mtime_ns, state.st_size, state.st_ino)
             if count > MOST_FILES:
                 raise PromptFileError(f"{root}: the folder holds more than {MOST_FILES} prompts")
 
 
 def read_file(path: Path, *, is_shipped: bool = False) -> Prompt | None:
-    """The prompt of a file; None where it holds a fixed text. Raises PromptFileError."""
+    """The prompt of a file; None where it holds a fixed text. What is no file (a link to a pipe, which nobody may ever
+    write into) is not waited for. Raises PromptFileError."""
     try:
-        with path.open("rb") as file:
+        with open(path, "rb", opener=_opened) as file:
+            if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+                raise PromptFileError(f"{path}: this is no regular file")
             raw = file.read(MOST_BYTES + 1)
         text = raw.decode("utf-8-sig")
     except OSError as error:
@@ -118,6 +122,10 @@ def read_file(path: Path, *, is_shipped: bool = False) -> Prompt | None:
     if len(raw) > MOST_BYTES:
         raise PromptFileError(f"{path}: the file is larger than {MOST_BYTES} bytes")
     return read_prompt(path, text, is_shipped=is_shipped)
+
+
+def _opened(path: str, flags: int) -> int:
+    return os.open(path, flags | os.O_NONBLOCK)
 
 
 def read_prompt(path: Path, text: str, *, is_shipped: bool = False) -> Prompt | None:
@@ -193,7 +201,8 @@ def _parted(path: Path, text: str) -> tuple[object, str]:
     except yaml.MarkedYAMLError as error:
         where = f"line {error.problem_mark.line + 2}: " if error.problem_mark is not None else ""
         raise PromptFileError(f"{path}: {where}the front matter is no valid YAML: {error.problem}") from error
-    except (yaml.YAMLError, RecursionError, ValueError) as error:
+    except (yaml.YAMLError, RecursionError, ValueError, LookupError, AttributeError, TypeError) as error:
+        # A tag that does not fit its value (!!int "") surprises the reader of YAML, too.
         raise PromptFileError(f"{path}: the front matter is no valid YAML") from error
 
 

@@ -70,7 +70,8 @@ class Estimates:
         counted = own.total if own is not None else None
         has_tools = plan is not None and b'"tools"' in plan.original
         factor = self._output_estimates.factor(deployment)
-        most = most_prompt_tokens(exchange.arrival.size, counted, factor, has_tools=has_tools)
+        largest = None if counted is None else max(counted, exchange.whole_tokens)
+        most = most_prompt_tokens(exchange.arrival.size, largest, factor, has_tools=has_tools)
         return most, counted if counted is not None else exchange.arrival.size // 4
 
     def _as_served(self, deployment: Deployment, demand: Demand) -> Demand:

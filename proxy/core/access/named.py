@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 import msgspec
 from msgspec import Raw
 
-from proxy.core.access.unambiguous import folded
+from proxy.core.wire.names import folded
 
 _WORDS = ("model", "fallback", "preset")
 _BYTES = (*(word.encode() for word in _WORDS), b"\\u")

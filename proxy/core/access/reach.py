@@ -25,9 +25,9 @@ from proxy.core.access.named import (
     parsed,
     speaks_of_models,
 )
-from proxy.core.access.unambiguous import folded
 from proxy.core.account.paths import Path
 from proxy.core.wire.json_body import Unreadable, elements
+from proxy.core.wire.names import folded
 
 Headers = Sequence[tuple[str, str]]
 Values = Mapping[str, Raw | bytes]

@@ -5,7 +5,6 @@ Where a name stands twice, servers differ in which value counts (most take the l
 for every body that any server may read, whether or not we can take it apart.
 """
 
-import unicodedata
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
@@ -13,6 +12,7 @@ from msgspec import Raw
 
 from proxy.core.request.routing_fields import HEAD_NAMES, UTF8_MARK, RequestFields, head_of
 from proxy.core.wire.json_body import join_members
+from proxy.core.wire.names import folded
 from proxy.core.wire.scan import once, scan_members, values
 from proxy.errors import InvalidRequest
 
@@ -55,15 +55,6 @@ def check_names(names: Iterable[str]) -> None:
         if name not in _EXACT and (meant := _FOLDED.get(folded(name))):
             what = f"write '{meant}' exactly so: servers differ in what they make of it in another form"
             raise InvalidRequest(what, param=ascii(name)[1:-1][:_SHOWN_CHARS])
-
-
-def folded(name: str) -> str:
-    """The name as the most lenient server reads it: small letters, compatible forms (Go's reader of JSON takes a long s
-    for an s), without blanks and characters that are not seen."""
-    if name.isascii() and name.isalnum():
-        return name.lower()
-    plain = unicodedata.normalize("NFKC", name).casefold()
-    return "".join(letter for letter in plain if letter.isprintable() and not letter.isspace())
 
 
 _EXACT = frozenset({*HEAD_NAMES, _SECTION})

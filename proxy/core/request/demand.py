@@ -93,8 +93,8 @@ _PATHS = (
     _Path("/audio/(?:transcriptions|translations)", Kind.TRANSCRIPTION),
     _Path("/files|/uploads(?:/[^/]+(?:/(?:parts|complete|cancel))?)?|/responses/[^/]+/cancel", Kind.FREE),
     _Path("/messages/count_tokens|/responses/input_tokens|:counttokens|/(?:de)?tokenize", Kind.FREE),
-    _Path("/conversations(?:/[^/]+(?:/items)?)?|/chat/completions/[^/]+", Kind.FREE),
-    _Path("/threads(?:/[^/]+)?|/assistants(?:/[^/]+)?", Kind.FREE),
+    _Path("/conversations(?:/[^/]+(?:/items)?)?|/chat/completions/(?!batch$)[^/]+", Kind.FREE),
+    _Path("/threads(?:/(?!runs$)[^/]+)?|/assistants(?:/[^/]+)?", Kind.FREE),
 )
 _BY_ENDING = tuple((re.compile(f"(?:{path.ending})$"), path) for path in _PATHS)
 _PLAIN_PATH = re.compile(r"[\w./:@+-]*", re.ASCII)

@@ -5,6 +5,8 @@ from collections.abc import Mapping, Sequence
 from msgspec import Raw
 
 from proxy.core.prompts.inset import Inset
+from proxy.core.request.parsed_body import ParsedBody
+from proxy.core.request.system_text import is_plainly_spelt
 from proxy.core.wire.json_body import (
     Members,
     Patch,
@@ -42,6 +44,17 @@ def with_inset(raw: bytes, inset: Inset) -> bytes:
     return join_members(members, {"content": b"[" + b",".join(filter(None, parts)) + b"]"})
 
 
+def takes_inset(parsed: ParsedBody) -> bool:
+    """Whether the newest user message has a content to put texts around. Messages are read from the end on. Raises
+    Unreadable where the messages are no array."""
+    newest = next((raw for raw in reversed(list(parsed.raws())) if _role(raw) == "user"), None)
+    if newest is None:
+        return False
+    members = members_of(newest)
+    content = members.get("content")
+    return content is not None and bytes(memoryview(content)[:1]) in (b'"', b"[") and is_plainly_spelt(members)
+
+
 def _part(text: str) -> bytes:
     return b'{"type":"text","text":' + text_json(text) + b"}" if text else b""
 
@@ -77,7 +90,7 @@ def inset_body(body: bytes, inset: Inset, earlier: Mapping[int, Inset] = _NOTHIN
     return splice(body, members, {}, spans["messages"], _patches(body, spans["messages"], raws, changed))
 
 
-def _role(raw: Raw) -> str:
+def _role(raw: Raw | bytes) -> str:
     """The role of a message; "" for what is none."""
     try:
         members: Members = members_of(raw)

@@ -1,4 +1,10 @@
-"""Puts a text of the operator's in front of the system text of a request."""
+"""Puts a text of the operator's in front of the system text of a request.
+
+Some servers take ``Messages`` for ``messages``, and ``Content`` for ``content``: what stands there would take the place
+of what the operator's text was put into.
+"""
+
+from collections.abc import Iterable
 
 from msgspec import Raw
 
@@ -14,7 +20,23 @@ from proxy.core.wire.json_body import (
     text_value,
     value,
 )
+from proxy.core.wire.names import folded
 from proxy.core.wire.surrogates import text_json
+from proxy.errors import InvalidRequest
+
+_MEANT = frozenset({"messages", "role", "content"})
+
+
+def is_plainly_spelt(names: Iterable[str]) -> bool:
+    """Whether none of the names only looks like one of those that are edited here."""
+    return all(name in _MEANT or folded(name) not in _MEANT for name in names)
+
+
+def check_spelling(parsed: ParsedBody) -> None:
+    """Raises InvalidRequest for a request whose messages some servers would find under another name."""
+    if not is_plainly_spelt(parsed.members):
+        message = "write 'messages' exactly so: servers differ in what they make of it in another form"
+        raise InvalidRequest(message, param="messages", code="invalid_value")
 
 
 def with_system(parsed: ParsedBody, text: str) -> bytes:
@@ -46,7 +68,7 @@ def _joined(first: Raw | bytes, text: str) -> bytes | None:
     """The client's first message with the text in front of its own; None where it is no system message with a text."""
     members = members_of(first)
     role, content = members.get("role"), members.get("content")
-    if role is None or content is None or value(role) not in SYSTEM_ROLES:
+    if role is None or content is None or value(role) not in SYSTEM_ROLES or not is_plainly_spelt(members):
         return None
     if bytes(content).startswith(b'"'):
         own = text_value(content)

@@ -6,8 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.core.access.unambiguous import CheckedBody, folded, unambiguous
+from proxy.core.access.unambiguous import CheckedBody, unambiguous
 from proxy.core.request.routing_fields import HEAD_NAMES, head_of
+from proxy.core.wire.names import folded
 from proxy.errors import InvalidRequest
 
 # What makes a body one that is not taken apart, and none of them hides a name.
