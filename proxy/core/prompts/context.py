@@ -16,13 +16,8 @@ _MOST_NUMBER = 2**63
 _EMPTY: PromptContext = MappingProxyType({root: MappingProxyType({}) for root in ROOTS})
 
 
-def empty_context() -> PromptContext:
-    """The context in which every root is an empty object."""
-    return _EMPTY
-
-
 def merged(*contexts: Mapping[str, Mapping[str, Json]]) -> PromptContext:
-    """The contexts together, as ``added`` does it, with every root."""
+    """The contexts together, as ``added`` does it, with every root: without any, each root is an empty object."""
     together: Mapping[str, Mapping[str, Json]] = _EMPTY
     for context in contexts:
         together = added(together, context)

@@ -7,7 +7,7 @@ import pytest
 
 from proxy.core.prompts.assembler import assemble
 from proxy.core.prompts.composition import ComposedMessage, Composition
-from proxy.core.prompts.context import empty_context, merged
+from proxy.core.prompts.context import merged
 from proxy.core.prompts.failures import PromptFailure, RenderError
 from proxy.core.prompts.inset import Inset
 from proxy.core.prompts.position import Position
@@ -25,7 +25,7 @@ def render(prompt: Prompt, context: PromptContext, variables: Mapping[str, Json]
 
 
 def composed(*prompts: Prompt, terms: PromptTerms = ALL, context: PromptContext | None = None) -> Composition:
-    return assemble(prompts, terms, context or empty_context(), render)
+    return assemble(prompts, terms, context or merged(), render)
 
 
 def prompt(prompt_id: str, text: str, position: Position = Position.SYSTEM, *conditions: Condition) -> Prompt:
@@ -131,11 +131,11 @@ def test_variables_of_a_prompt_are_seen_by_no_other() -> None:
 
     def watching(prompt: Prompt, context: PromptContext, variables: Mapping[str, Json]) -> str:
         seen.append(variables)
-        assert context == empty_context()
+        assert context == merged()
         return prompt.id
 
     one = Prompt("one", Position.SYSTEM, "", variables=(Variable("x", default=1),))
-    assemble((one, prompt("two", "")), ALL, empty_context(), watching)
+    assemble((one, prompt("two", "")), ALL, merged(), watching)
 
     assert seen == [{"x": 1}, {}]
 

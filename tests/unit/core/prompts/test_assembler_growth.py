@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 from proxy.core.prompts.assembler import assemble
 from proxy.core.prompts.conditions import holds
-from proxy.core.prompts.context import empty_context, exceeded_bound, merged
+from proxy.core.prompts.context import exceeded_bound, merged
 from proxy.core.prompts.position import Position
 from proxy.core.prompts.prompt import Condition, Json, Prompt, PromptContext
 from proxy.core.prompts.terms import PromptTerms
@@ -34,13 +34,13 @@ def nested(size: int) -> dict[str, Json]:
 
 
 def test_composing_grows_with_the_prompts() -> None:
-    assert_linear(lambda prompts: assemble(prompts, TERMS, empty_context(), render), registry, 4_000)
+    assert_linear(lambda prompts: assemble(prompts, TERMS, merged(), render), registry, 4_000)
 
 
 def test_extra_prompts_that_take_the_place_of_others_cost_no_more() -> None:
     def work(prompts: list[Prompt]) -> object:
         terms = PromptTerms(use=("*",), extras=tuple(prompts))
-        return assemble(prompts, terms, empty_context(), render)
+        return assemble(prompts, terms, merged(), render)
 
     assert_linear(work, registry, 4_000)
 

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.core.prompts.context import MOST_LEVELS, MOST_VALUES, added, empty_context, exceeded_bound, merged, value_at
+from proxy.core.prompts.context import MOST_LEVELS, MOST_VALUES, added, exceeded_bound, merged, value_at
 from proxy.core.prompts.prompt import ROOTS, Json
 
 
@@ -28,7 +28,7 @@ def nested(levels: int) -> dict[str, Json]:
 
 
 def test_every_root_is_there() -> None:
-    assert tuple(empty_context()) == ROOTS
+    assert tuple(merged()) == ROOTS
     assert tuple(merged({"agent": {"a": 1}})) == ROOTS
 
 

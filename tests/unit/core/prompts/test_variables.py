@@ -2,7 +2,7 @@
 
 import pytest
 
-from proxy.core.prompts.context import empty_context, merged
+from proxy.core.prompts.context import merged
 from proxy.core.prompts.failures import MissingVariable
 from proxy.core.prompts.prompt import Json, Variable
 from proxy.core.prompts.variables import resolved
@@ -29,7 +29,7 @@ def test_the_value_is_that_of_the_source_or_the_default(variable: Variable, expe
 
 def test_a_required_variable_without_a_value_is_missing_whatever_its_default() -> None:
     with pytest.raises(MissingVariable, match="goal") as error:
-        resolved((Variable("goal", source="mission.goal", required=True, default="x"),), empty_context())
+        resolved((Variable("goal", source="mission.goal", required=True, default="x"),), merged())
 
     assert error.value.name == "goal"
     assert "'goal'" in error.value.why

@@ -1,4 +1,4 @@
-"""What a full context window costs: ``python -m tests.bench.windows``.
+"""What a full context window costs: ``python -m tests.bench.full_window``.
 
 A session of 300 turns of a hundredth of the window each goes through the planner to a provider that caches by the rules
 of a real one: once its client drops its oldest turn whenever the next one does not fit, and once the proxy fits the
