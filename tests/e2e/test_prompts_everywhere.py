@@ -1,0 +1,169 @@
+"""The operator's texts and the window hold on every way to a provider: controls, refused layouts, Azure, and a
+session that meets two processes one after another."""
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import openai
+import pytest
+from starlette.types import Message, Receive, Send
+
+from proxy.testing import serving
+from tests.e2e.provider import Reply, Scripted, Seen, completion, read_body, replies
+from tests.fidelity.checker import check
+from tests.prompt_files import write_prompts
+from tests.receiver import send_whole
+from tests.whole import whole
+
+CONFIG = """
+model_list:
+  - model_name: claude
+    litellm_params: {{model: openai/claude-sonnet-4-5, api_base: "{url}/v1", api_key: sk-provider}}
+    model_info: {{cache_profile: anthropic}}
+  - model_name: own
+    litellm_params: {{model: azure/gpt-own, api_base: "{url}", api_key: sk-provider, api_version: 2024-06-01}}
+    model_info: {{transport: http}}
+  - model_name: other
+    litellm_params: {{model: anthropic/claude-sonnet-4-5, api_base: "{url}", api_key: sk-provider}}
+    model_info: {{transport: litellm}}
+stratiform:
+  store: sqlite:{folder}/state.sqlite
+  holdout: {holdout}
+  prompts: {{folders: [./texts], shipped: false, use: [rules, before, after]}}
+  window:
+    profile: {profile}
+    profiles:
+      mine: {{capability: chat, window_tokens: 12000, output_tokens: 100, margin_tokens: 0}}
+"""
+TEXTS = {
+    "rules": "---\nid: rules\nposition: system\n---\nFollow the rules.",
+    "before": "---\nid: before\nposition: user_prefix\n---\nQuestion:",
+    "after": "---\nid: after\nposition: user_suffix\n---\nBe brief.",
+}
+SYSTEM, INSET = "Follow the rules.", ("Question:", "Be brief.")
+OWN = "Every rule of the house is kept. " * 300
+
+
+@dataclass
+class World:
+    """A proxy with prompts, and the provider behind it."""
+
+    url: str
+    provider: Scripted
+
+    def ask(self, messages: list[Any], model: str = "claude") -> Any:
+        """The provider's answer."""
+        with openai.OpenAI(base_url=f"{self.url}/v1", api_key="-", max_retries=0) as client:
+            return client.chat.completions.with_raw_response.create(model=model, messages=messages)
+
+    def sent(self) -> list[dict[str, Any]]:
+        """The bodies that the provider got."""
+        return [seen.json for seen in self.provider.seen]
+
+
+@contextmanager
+def world(folder: Path, reply: Reply, *, holdout: float = 0.0, profile: str = '""') -> Iterator[World]:
+    write_prompts(folder / "texts", TEXTS)
+    provider = Scripted(reply)
+    with serving(provider) as url:
+        config = CONFIG.format(url=url, folder=folder, holdout=holdout, profile=profile)
+        with whole(folder, config) as proxy:
+            yield World(proxy, provider)
+
+
+def talk(turns: int) -> list[Any]:
+    found: list[Any] = [{"role": "system", "content": OWN}]
+    for number in range(turns):
+        found += [{"role": "user", "content": f"question {number} " * 30}]
+        found += [{"role": "assistant", "content": f"answer {number} " * 60}]
+    return [*found, {"role": "user", "content": "and now?"}]
+
+
+def faults(messages: list[Any], sent: dict[str, Any], mode: str, **more: Any) -> list[str]:
+    original = {"messages": messages, "model": "claude"}
+    terms: dict[str, Any] = {"system": SYSTEM, "inset": INSET, "is_trimmed": True, **more}
+    return [str(one) for one in check(original, sent, mode=mode, profile="anthropic", **terms)]
+
+
+@pytest.mark.parametrize("profile", ['""', "mine"])
+def test_controls_of_a_hold_out_have_the_operators_texts(tmp_path: Path, profile: str) -> None:
+    with world(tmp_path, replies(completion()), holdout=1.0, profile=profile) as there:
+        for turns in (1, 2, 60):
+            asked = talk(turns)
+            answer = there.ask(asked)
+            assert answer.headers["x-stratiform-reason"] == "hold-out"
+            assert faults(asked, there.sent()[-1], "observe") == []
+        is_trimmed = len(there.sent()[-1]["messages"]) < 122
+        assert is_trimmed is (profile == "mine")
+
+
+def unmarked(reads: Reply) -> Reply:
+    """A provider that refuses markers."""
+
+    async def nothing_more() -> Message:
+        return {"type": "http.request", "body": b"", "more_body": False}
+
+    async def reply(seen: Seen, send: Send, receive: Receive) -> None:
+        await read_body(seen, receive)
+        if b"cache_control" in seen.body:
+            error = json.dumps({"error": {"message": "cache_control: extra inputs are not permitted"}}).encode()
+            await send_whole(send, 400, error, [("content-type", "application/json")])
+        else:
+            await reads(seen, send, nothing_more)
+
+    return reply
+
+
+@pytest.mark.parametrize("profile", ['""', "mine"])
+def test_a_refused_layout_is_followed_by_the_original_with_the_operators_texts(tmp_path: Path, profile: str) -> None:
+    with world(tmp_path, unmarked(replies(completion())), profile=profile) as there:
+        reasons = []
+        for turns in (30, 31, 60, 61):
+            asked = talk(turns)
+            answer = there.ask(asked)
+            reasons.append(answer.headers["x-stratiform-reason"])
+            assert answer.headers["x-stratiform-edits"].startswith("prompts-composed")
+            assert faults(asked, there.sent()[-1], "mark", earlier=dict.fromkeys(range(1, 200), INSET)) == []
+            assert "cache_control" not in json.dumps(there.sent()[-1])
+        assert "barred" in reasons
+        assert len(there.sent()) > 4, "a layout was tried and refused"
+        assert (len(there.sent()[-1]["messages"]) < 124) is (profile == "mine")
+
+
+def test_azures_client_and_azures_deployments_have_the_operators_texts(tmp_path: Path) -> None:
+    asked = talk(60)
+    with world(tmp_path, replies(completion()), profile="mine") as there:
+        with openai.AzureOpenAI(
+            azure_endpoint=there.url, api_key="-", api_version="2024-10-21", azure_deployment="own", max_retries=0
+        ) as client:
+            client.chat.completions.create(model="whatever", messages=asked)
+        (seen,) = there.provider.seen
+        assert (seen.path, seen.query) == (
+            "/openai/deployments/gpt-own/chat/completions",
+            "api-version=2024-06-01",
+        )
+        assert faults(asked, seen.json, "observe") == []
+        assert len(seen.json["messages"]) < 122
+
+
+@pytest.mark.parametrize("profile", ['""', "mine"])
+def test_a_session_that_meets_another_process_has_the_same_prompts_and_stays_faithful(
+    tmp_path: Path, profile: str
+) -> None:
+    """Texts of earlier turns are in the memory of the process that sent them: another one leaves them out."""
+    versions = set()
+    for turns in (1, 3):
+        # One store, and a process that knows nothing of the requests before, for every second request.
+        with world(tmp_path, replies(completion()), profile=profile) as there:
+            for more in (0, 1):
+                asked = talk(turns + more)
+                answer = there.ask(asked)
+                versions.add(answer.headers["x-stratiform-prompts"])
+                users = [i for i, message in enumerate(asked) if message["role"] == "user"]
+                known = {users[-2]: INSET} if more else {}
+                assert faults(asked, there.sent()[-1], "tier", earlier=known, is_trimmed=False) == []
+    assert len(versions) == 1
