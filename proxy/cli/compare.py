@@ -14,12 +14,12 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
 from proxy.cli.output import Output, fail, print_json
-from proxy.cli.traces import setting
+from proxy.cli.traces import replayable, setting
 from proxy.replay.baselines import AS_SENT, SYSTEM_LAST
 from proxy.replay.benchmark import COLUMNS, FIXED, FREE, Mean, by_kind, gains, means, shares
 from proxy.replay.comparison import BEST, CLASSIC, ECONOMIC, Comparison, compare
 from proxy.replay.plot import plot
-from proxy.replay.trace import TraceError, find_traces, read_trace
+from proxy.replay.trace import TraceError, find_traces
 
 _PROCESSES = 2
 _SHOWN_VIOLATIONS = 5
@@ -87,7 +87,7 @@ def _results(paths: Sequence[Path], arguments: argparse.Namespace) -> Iterator[t
 
 
 def _one(path: Path, options: tuple[tuple[str, Any], ...]) -> Comparison:
-    return compare(read_trace(path), setting(argparse.Namespace(**dict(options), policy=ECONOMIC)))
+    return compare(replayable(path), setting(argparse.Namespace(**dict(options), policy=ECONOMIC)))
 
 
 def _write(path: Path, text: str) -> None:

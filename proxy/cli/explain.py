@@ -8,11 +8,10 @@ from rich.table import Table
 from rich.text import Text
 
 from proxy.cli.output import Output, fail, plain_failures, print_json
-from proxy.cli.traces import add_options, setting
+from proxy.cli.traces import add_options, replayable, setting
 from proxy.core.caches.prompt import Bill
 from proxy.core.reasons import Reason
 from proxy.replay.explain import Explanation, explain_request
-from proxy.replay.trace import read_trace
 
 _TIER_STYLES = {"L0": "green", "L1": "cyan", "L2": "blue", "L3": "magenta"}
 _ASSEMBLED = (Reason.ASSEMBLED_TIERS, Reason.ASSEMBLED_FLAT)
@@ -30,7 +29,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Replay up to the request and show what is planned for it."""
     with plain_failures():
-        trace = read_trace(arguments.trace)
+        trace = replayable(arguments.trace)
         count = len(trace.steps)
         number = count if arguments.request is None else arguments.request
         if not 1 <= number <= count:

@@ -16,11 +16,11 @@ from rich.text import Text
 
 from proxy.cli import compare
 from proxy.cli.output import Output, fail, plain_failures, print_json
-from proxy.cli.traces import add_options, setting
+from proxy.cli.traces import add_options, replayable, setting
 from proxy.core.planner.plan import Plan
 from proxy.replay.runner import Setting, replay
 from proxy.replay.totals import OURS, Result, Summary, summary
-from proxy.replay.trace import Step, Trace, find_traces, read_trace
+from proxy.replay.trace import Step, Trace, find_traces
 
 _DEARER = 1.02
 _CHEAPER = 0.98
@@ -54,7 +54,7 @@ def run(arguments: argparse.Namespace) -> int:
     with plain_failures(), ExitStack() as stack:
         if arguments.compare:
             return compare.run(arguments)
-        traces = [read_trace(path) for path in find_traces(arguments.traces)]
+        traces = [replayable(path) for path in find_traces(arguments.traces)]
         wanted = setting(arguments)
         if arguments.keep_alive:
             wanted = replace(wanted, keep_alive=True)

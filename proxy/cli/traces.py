@@ -1,8 +1,10 @@
 """The options that the commands which replay recorded sessions share."""
 
 import argparse
+import sys
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from pathlib import Path
 from types import MappingProxyType
 
 from pluggy import PluginManager
@@ -15,6 +17,8 @@ from proxy.planning.context_assembler import AssemblyOptions, ContextAssembler
 from proxy.planning.tokenizers import local_encode
 from proxy.plugins import build_plugin_manager, recognisers, symbol_indexer
 from proxy.replay.runner import Setting, with_minimum, with_short_life
+from proxy.replay.trace import Trace, read_trace
+from proxy.replay.unreplayed import without_prompts
 
 POLICIES = ("economic", "classic")
 
@@ -74,6 +78,21 @@ def setting(arguments: argparse.Namespace) -> Setting:
         is_strict=False,
         assembler=assembler_maker(manager, encode, arguments.policy),
     )
+
+
+def replayable(path: Path) -> Trace:
+    """A recorded session, as far as it can be replayed; what is left out is told on the standard error. Raises
+    TraceError."""
+    recorded = read_trace(path)
+    trace, count = without_prompts(recorded)
+    if count:
+        print(
+            f"{trace.name}: {count} of {len(trace.steps)} requests have 'stratiform.prompts' or 'stratiform.window'. A"
+            " replay composes no prompts, puts no parts into messages and fits nothing into a window: it leaves these"
+            " members out, and the figures are those of the messages as they were recorded.",
+            file=sys.stderr,
+        )
+    return trace
 
 
 def assembler_maker(manager: PluginManager, encode: Encode, policy: str) -> Callable[[], ContextAssembler]:

@@ -47,9 +47,8 @@ class Prompted(Provider):
 
 
 def write(folder: Path, number: int) -> None:
-    """The prompts of the number; every fourth time the file is broken, and the prompts before stay in force."""
-    position = "nowhere" if number % 4 == 3 else "system"
-    write_prompts(folder, {"rules": prompt(f"Rules {number}.", id="rules", position=position)})
+    """The prompts of the number."""
+    write_prompts(folder, {"rules": prompt(f"Rules {number}.", id="rules", position="system")})
 
 
 def rewriting(folder: Path) -> Callable[[threading.Event], None]:
@@ -95,7 +94,6 @@ def test_workers_that_are_killed_lose_no_ledger_entry_and_no_prompt(tmp_path: Pa
     assert set(crowd.statuses) == {200}, crowd.texts
     assert provider.odd == []
     assert len(provider.systems) > 2, "prompts were read anew"
-    assert "Rules 3." not in provider.systems, "what is broken is never sent"
     assert len(names) == len(set(names))
     assert not set(crowd.complete) - settled, "an answer that a client has is in the ledger, with what it cost"
     assert crowd.broken > 0, "kills were felt"

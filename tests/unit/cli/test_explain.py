@@ -82,3 +82,18 @@ def test_a_digest_without_a_content_ends_the_command(tmp_path: Path, capsys: pyt
     with pytest.raises(SystemExit):
         main(["explain", str(context(tmp_path / "s.jsonl", {"digest": "0" * 64}))])
     assert "error: the request at t = 0.0 of session 's'" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("command", [["explain"], ["replay"], ["replay", "--compare"]])
+def test_what_a_replay_leaves_out_is_told(
+    command: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    section = {"prompts": {"persona": "terse"}, "window": {"profile": "chat", "prefix": "p"}}
+    body = {"model": "m", "messages": [{"role": "user", "content": "q"}], "stratiform": section}
+    path = tmp_path / "s.jsonl"
+    path.write_bytes(orjson.dumps({"t": 0, "session": "s", "request": body}))
+    assert main([command[0], str(path), *command[1:], "--json"]) == 0
+    printed = capsys.readouterr()
+    assert orjson.loads(printed.out)
+    assert printed.err.startswith("s: 1 of 1 requests have 'stratiform.prompts' or 'stratiform.window'.")
+    assert "composes no prompts" in printed.err
