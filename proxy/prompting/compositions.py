@@ -65,8 +65,7 @@ class KnownComposition:
 def _effort(terms: PromptTerms, prompts: Sequence[Prompt]) -> int:
     """How large the work is, as bytes. What clients add to the context decides how long patterns and loops take, so
     that the operator's own texts say little of it."""
-    is_open = bool(terms.extras or terms.allowed.context)
-    return LARGE_BYTES if is_open or len(prompts) > _MANY else sum(len(prompt.text) for prompt in prompts)
+    return LARGE_BYTES if terms.is_of_client or len(prompts) > _MANY else sum(len(prompt.text) for prompt in prompts)
 
 
 def _weight(known: KnownComposition) -> int:
@@ -94,7 +93,7 @@ class Compositions:
         if sum(len(part.text) for part in composition.parts) > MOST_CHARS:
             longest = max(composition.parts, key=lambda part: len(part.text))
             why = f"the prompts have more than {MOST_CHARS} characters together"
-            raise PromptFailure(longest.id, is_client=False, why=why)
+            raise PromptFailure(longest.id, is_client=terms.is_of_client, why=why)
         self.on_made(composition, terms)
         known = KnownComposition(composition, prints_of(composition.parts))
         self._known.put(name, known)
@@ -105,6 +104,6 @@ def _fingerprint(terms: PromptTerms) -> bytes:
     """Everything in the terms that a composition depends on. Texts may hold halves of surrogate pairs."""
     said = [
         terms.use, terms.persona, terms.profile, terms.override, terms.tools, terms.plugins, terms.agents,
-        terms.context, [asdict(extra) for extra in terms.extras], terms.strict,
+        terms.context, [asdict(extra) for extra in terms.extras], terms.strict, terms.own_context,
     ]  # fmt: skip
     return json.dumps(said, sort_keys=True, default=dict).encode()

@@ -279,6 +279,48 @@ def test_texts_of_a_client_are_never_templates(guarded: World) -> None:
     assert "49" not in sent
 
 
+LEVELLED = {
+    "template.md": f"---\nid: template\nposition: system\n---\n{RULE} {{{{ mission.goal | upper }}}}",
+    "level.md": "---\nid: level\nposition: system\nconditions: [{field: mission.level, operator: lt, value: 9}]"
+    f"\n---\n{BEFORE}",
+}
+LEVELS = """
+  prompts:
+    folders: ["{folder}"]
+    shipped: false
+    on_failure: send_without
+    strict: STRICT
+    use: [template, level]
+    context: {mission: {goal: win, level: 3}}
+    allowed: {extras: true, context: [mission]}
+"""
+
+
+@pytest.mark.parametrize("strict", ["true", "false"])
+@pytest.mark.parametrize(
+    "asked",
+    [
+        {"context": {"mission": {"goal": 4}}},
+        {"context": {"mission": {"goal": None}}},
+        {"context": {"mission": {"goal": ["x"]}}},
+        {"context": {"mission": {"level": "3"}}},
+        {"context": {"mission": {"level": []}}},
+        {"extra": [{"id": f"e{number}", "position": "system", "text": "x" * 4_900} for number in range(50)]},
+    ],
+)
+def test_no_context_and_no_extra_of_a_client_has_prompts_left_out_for_a_mistake(
+    tmp_path: Path, strict: str, asked: Any
+) -> None:
+    text = config(tmp_path / "texts", LEVELS.replace("STRICT", strict))
+    for name, prompt in LEVELLED.items():
+        (tmp_path / "texts" / name).write_text(prompt)
+    with world_of(text) as world:
+        reply = world.call("POST", CHAT, chat("cheap", stratiform={"prompts": asked}))
+        assert (reply.status, reply.error_code) in ((200, None), (400, "prompt_invalid"))
+        assert all(RULE in everything(seen) and BEFORE in everything(seen) for seen in world.sent())
+        assert world.call("POST", CHAT, chat("cheap")).status == 200
+
+
 # Money
 
 

@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from proxy.core.prompts.composition import ComposedPart, Composition
 from proxy.core.prompts.conditions import holds
+from proxy.core.prompts.context import merged
 from proxy.core.prompts.failures import ConditionError, MissingVariable, PromptFailure, RenderError
 from proxy.core.prompts.inset import Inset
 from proxy.core.prompts.position import AFTER_USER, BEFORE_USER, SYSTEM_POSITIONS, Position
@@ -18,16 +19,19 @@ Render = Callable[[Prompt, PromptContext, Mapping[str, Json]], str]
 
 def assemble(prompts: Sequence[Prompt], terms: PromptTerms, context: PromptContext, render: Render) -> Composition:
     """The composition of these prompts, which are in the order of their registration. Where a prompt's condition cannot
-    be evaluated or its template cannot be rendered, it is left out; in strict mode PromptFailure is raised."""
+    be evaluated or its template cannot be rendered, it is left out; in strict mode PromptFailure is raised. In any mode
+    it is raised where a registered prompt fails for what the client adds to the context: a client must not have it left
+    out."""
     parts: list[ComposedPart] = []
     skipped = missing_persona(prompts, terms)
     for prompt in chosen(prompts, terms):
         try:
             text, reason = _text(prompt, context, render)
         except (ConditionError, MissingVariable, RenderError) as error:
-            if terms.strict:
-                is_client = any(prompt is extra for extra in terms.extras)
-                raise PromptFailure(prompt.id, is_client=is_client, why=error.why) from error
+            is_extra = any(prompt is extra for extra in terms.extras)
+            is_broken = not is_extra and _is_broken(prompt, terms, render)
+            if terms.strict or is_broken:
+                raise PromptFailure(prompt.id, is_client=is_extra or is_broken, why=error.why) from error
             text, reason = "", "bad_condition" if isinstance(error, ConditionError) else "render_error"
         if text:
             parts.append(ComposedPart(prompt.id, prompt.position, text))
@@ -47,6 +51,17 @@ def _text(prompt: Prompt, context: PromptContext, render: Render) -> tuple[str, 
         return "", "condition"
     text = prompt.text if prompt.is_literal else render(prompt, context, resolved(prompt.variables, context))
     return text.strip(), "blank"
+
+
+def _is_broken(prompt: Prompt, terms: PromptTerms, render: Render) -> bool:
+    """Whether a prompt that fails would not fail without what the client adds to the context."""
+    if terms.own_context is None:
+        return False
+    try:
+        _text(prompt, merged(terms.own_context), render)
+    except (ConditionError, MissingVariable, RenderError):
+        return False
+    return True
 
 
 def _joined(parts: Sequence[ComposedPart], positions: Sequence[Position]) -> str:

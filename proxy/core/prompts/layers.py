@@ -38,8 +38,9 @@ def client_terms(terms: PromptTerms, wish: ClientWish) -> PromptTerms:
     for root in wish.context:
         if root not in terms.allowed.context:
             raise _refusal(f"context.{root}")
-    context = added(terms.context, wish.context) if wish.context else terms.context
-    return replace(terms, **asked, context=context, extras=(*terms.extras, *wish.extras))
+    if wish.context:
+        terms = replace(terms, context=added(terms.context, wish.context), own_context=terms.context)
+    return replace(terms, **asked, extras=(*terms.extras, *wish.extras))
 
 
 def _is_allowed(terms: PromptTerms, name: str, value: str) -> bool:

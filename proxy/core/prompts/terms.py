@@ -41,9 +41,16 @@ class PromptTerms:
     agents: bool = False
     context: Mapping[str, Mapping[str, Json]] = field(default_factory=dict, repr=False)
     extras: tuple[Prompt, ...] = ()
+    own_context: Mapping[str, Mapping[str, Json]] | None = field(default=None, repr=False)
+    """The context without what the client adds to it; None: the client adds nothing."""
     strict: bool = False
     on_failure: OnFailure = OnFailure.REFUSE
     allowed: Allowed = Allowed()
+
+    @property
+    def is_of_client(self) -> bool:
+        """Whether anything in them is a client's text or value."""
+        return bool(self.extras) or self.own_context is not None
 
     @property
     def is_empty(self) -> bool:

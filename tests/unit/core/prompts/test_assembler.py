@@ -154,3 +154,19 @@ def test_only_what_is_sent_is_rendered() -> None:
 
 def test_a_chosen_persona_without_a_prompt_is_reported() -> None:
     assert composed(terms=replace(ALL, persona="x")).skipped == {"persona:x": "missing"}
+
+
+GUARDED = prompt("guarded", "Rules.", Position.SYSTEM, Condition("mission.level", "lt", 9))
+FAILING: PromptContext = merged({"mission": {"level": "high"}})
+
+
+def test_a_prompt_that_fails_for_what_the_client_adds_to_the_context_is_not_left_out() -> None:
+    with pytest.raises(PromptFailure) as failure:
+        composed(GUARDED, terms=replace(ALL, own_context={"mission": {"level": 1}}), context=FAILING)
+    assert failure.value.is_client
+
+
+@pytest.mark.parametrize("own", [None, {"mission": {"level": "low"}}])
+def test_a_prompt_that_fails_without_the_client_is_left_out(own: dict[str, dict[str, Json]] | None) -> None:
+    found = composed(GUARDED, terms=replace(ALL, own_context=own), context=FAILING)
+    assert found.skipped == {"guarded": "bad_condition"}
