@@ -76,7 +76,8 @@ class ContextWindows:
         smaller, for a request that an upstream has refused; ``scope`` is the principal's. A body that only the proxy
         cannot read is left as it is. Raises ContextTooLong and InvalidRequest; nothing is changed by then."""
         job = _Job(profile, parts or WindowParts(), extra_tokens, scale, self._factor(deployment, scope))
-        parsed.chat()
+        with suppress(Unreadable):
+            parsed.chat()
         done: _Done | None = None
         with suppress_and_log("window.fitting"), suppress(Unreadable):
             done = await self._done(parsed, deployment, job)

@@ -420,6 +420,19 @@ def test_what_cannot_fit_leaves_no_trace(guarded: World) -> None:
     assert guarded.spent("team-a") == before
 
 
+def test_more_messages_than_the_proxy_reads_pass_a_window_as_they_came(guarded: World) -> None:
+    body = chat("dear") | {"messages": [{"role": "user", "content": "x"}] * 20_000}
+    reply = guarded.call("POST", CHAT, body, {"x-stratiform-profile": "small"})
+    assert reply.status == 200
+    assert len(guarded.sent()[0].json["messages"]) == 20_000
+    guarded.forget()
+    parts = {"window": {"profile": "small", "prefix": "x"}}
+    reply = guarded.call("POST", CHAT, body | {"stratiform": parts})
+    assert (reply.status, reply.error_code, guarded.sent()) == (400, "unreadable_messages", [])
+    assert guarded.call("POST", CHAT, body | {"model": "cheap"}).status == 400
+    assert guarded.sent() == []
+
+
 # What others may see
 
 
