@@ -15,6 +15,8 @@ _REPLACED = tuple(field.name for field in fields(PromptLayer) if field.name != "
 _FLAGS = ("tools", "plugins", "agents")
 _ASKED = ("persona", "profile", "override", *_FLAGS)
 _PARAM = "stratiform.prompts"
+_HEADERS = ("persona", "profile")
+"""What a header may say instead."""
 
 
 def layered(base: PromptTerms, *layers: PromptLayer) -> PromptTerms:
@@ -57,5 +59,6 @@ def _is_one_of(patterns: Sequence[str], name: str) -> bool:
 
 
 def _refusal(field: str) -> Forbidden:
-    message = f"the configuration of this key does not allow '{_PARAM}.{field}': leave it out"
+    header = f" and the header x-stratiform-{field}" if field in _HEADERS else ""
+    message = f"the configuration of this key does not allow '{_PARAM}.{field}'{header}: leave it out"
     return Forbidden(message, param=f"{_PARAM}.{field}", code="prompts_not_allowed")

@@ -4,11 +4,10 @@ from collections.abc import Sequence
 
 from msgspec import Raw
 
+from proxy.core.request.tokens import MESSAGE_OVERHEAD_TOKENS
 from proxy.core.window.shortening import Count, head
 from proxy.core.wire.json_body import elements, join_members, members_of, text_value, value
 from proxy.core.wire.surrogates import text_json
-
-_OVERHEAD_TOKENS = 4
 
 
 def own_text(raw: bytes) -> str:
@@ -57,7 +56,7 @@ def shortened_messages(messages: Sequence[tuple[bytes, int]], allowed_tokens: in
     left = allowed_tokens
     for raw, tokens in messages:
         if tokens > left:
-            short = head(own_text(raw), left - _OVERHEAD_TOKENS, count)
+            short = head(own_text(raw), left - MESSAGE_OVERHEAD_TOKENS, count)
             return [*found, join_members(members_of(raw), {"content": text_json(short)})] if short else found
         found.append(raw)
         left -= tokens
