@@ -58,8 +58,9 @@ _EXPRESSIONS = st.recursive(
         st.builds("({} in {})".format, inner, _LISTS),
         st.builds("({} if {} else {})".format, inner, inner, inner),
         st.builds("({} is defined)".format, inner),
-        st.builds("({} | upper)".format, inner),
-        st.builds("({} | default('-'))".format, inner),
+        # A null is the empty text to a filter here and counts as missing; Jinja2 gives a filter "None".
+        st.builds("({} | default('', true) | upper)".format, inner),
+        st.builds("({} | default('-', true))".format, inner),
         st.builds("({} | join(', '))".format, _LISTS),
         st.builds("({} | length)".format, _LISTS),
         st.builds("m({})".format, inner),

@@ -38,10 +38,6 @@ class RefusalForm:
     source: str
 
 
-def _form(provider: str, opening: str, source: str) -> RefusalForm:
-    return RefusalForm(provider, re.compile(opening, re.IGNORECASE), source)
-
-
 # Lists of such messages that others keep from what they have met.
 _OVERFLOW_LIST = "https://github.com/earendil-works/pi/blob/main/packages/ai/src/utils/overflow.ts"
 _LITELLM_LIST = "https://github.com/BerriAI/litellm/blob/main/litellm/litellm_core_utils/exception_mapping_utils.py"
@@ -81,147 +77,163 @@ _PREFIXES = tuple(
 )
 
 FORMS = (
-    _form(
+    RefusalForm(
         "OpenAI, Azure, DeepSeek, vLLM, OpenRouter, Perplexity, llama-cpp-python",
-        r"(?:This|The) (?:model|endpoint)(?:'s|’s)? maximum context (?:length|limit) (?:is|of) \d",
+        re.compile(r"(?i)(?:This|The) (?:model|endpoint)(?:'s|’s)? maximum context (?:length|limit) (?:is|of) \d"),
         "https://github.com/evalstate/fast-agent/issues/621, https://github.com/vllm-project/vllm/issues/20409",
     ),
-    _form(
+    RefusalForm(
         "OpenAI (Responses)",
-        r"Your input exceeds the context window of this model",
+        re.compile(r"(?i)Your input exceeds the context window of this model"),
         _OVERFLOW_LIST,
     ),
-    _form(
+    RefusalForm(
         "OpenAI",
-        r"Input tokens exceed the configured limit of \d",
+        re.compile(r"(?i)Input tokens exceed the configured limit of \d"),
         _LITELLM_LIST,
     ),
-    _form(
+    RefusalForm(
         "vLLM",
-        r"'?max_(?:completion_)?tokens'?(?: or '?max_(?:completion_)?tokens'?)? is too large: \d{1,12}\. "
-        r"This model's maximum context length is \d",
+        re.compile(
+            r"(?i)'?max_(?:completion_)?tokens'?(?: or '?max_(?:completion_)?tokens'?)? is too large: \d{1,12}\. "
+            r"This model's maximum context length is \d"
+        ),
         "https://github.com/vllm-project/vllm/issues/33418",
     ),
-    _form(
+    RefusalForm(
         "vLLM",
-        r"The (?:decoder |encoder )?prompt \((?:total )?length \d{1,12}\) is (?:longer than the maximum model length"
-        r"|too long to fit into the model)",
+        re.compile(
+            r"(?i)The (?:decoder |encoder )?prompt \((?:total )?length \d{1,12}\) is "
+            r"(?:longer than the maximum model length|too long to fit into the model)"
+        ),
         "https://github.com/vllm-project/vllm/issues/12165",
     ),
-    _form(
+    RefusalForm(
         "Groq, Cerebras",
-        r"Please reduce the length of the messages or completion",
+        re.compile(r"(?i)Please reduce the length of the messages or completion"),
         "https://github.com/OpenHands/OpenHands/issues/1902, https://github.com/cline/cline/issues/5140",
     ),
-    _form(
+    RefusalForm(
         "Anthropic, Vertex AI, Bedrock",
-        r"prompt is too long(?:: \d{1,12} tokens > \d|$)",
+        re.compile(r"(?i)prompt is too long(?:: \d{1,12} tokens > \d|$)"),
         "https://github.com/earendil-works/pi/issues/102, https://github.com/aaif-goose/goose/pull/7504",
     ),
-    _form(
+    RefusalForm(
         "Anthropic",
-        r"input length and `max_tokens` exceed context limit: \d",
+        re.compile(r"(?i)input length and `max_tokens` exceed context limit: \d"),
         "https://github.com/strands-agents/sdk-python/pull/1078",
     ),
-    _form(
+    RefusalForm(
         "Gemini, Vertex AI",
-        r"(?:Unable to submit request because )?the input token count (?:\(\d{1,12}\) |is \d{1,12} but )"
-        r"(?:exceeds the maximum number of tokens allowed|model only supports up to \d)",
+        re.compile(
+            r"(?i)(?:Unable to submit request because )?the input token count (?:\(\d{1,12}\) |is \d{1,12} but )"
+            r"(?:exceeds the maximum number of tokens allowed|model only supports up to \d)"
+        ),
         "https://github.com/google-gemini/gemini-cli/issues/6678",
     ),
-    _form(
+    RefusalForm(
         "Bedrock",
-        r"Input is too long for (?:the )?requested model",
+        re.compile(r"(?i)Input is too long for (?:the )?requested model"),
         "https://github.com/aws-samples/bedrock-chat/issues/95",
     ),
-    _form(
+    RefusalForm(
         "Bedrock (Titan, Mistral)",
-        r"Too many input tokens\. Max input tokens: \d",
+        re.compile(r"(?i)Too many input tokens\. Max input tokens: \d"),
         _LITELLM_LIST,
     ),
-    _form(
+    RefusalForm(
         "Mistral",
-        r"Prompt contains \d{1,12} tokens(?: and \d{1,12} draft tokens)?, too large for model with \d",
+        re.compile(r"(?i)Prompt contains \d{1,12} tokens(?: and \d{1,12} draft tokens)?, too large for model with \d"),
         "https://docs.mistral.ai/resources/known-limitations",
     ),
-    _form(
+    RefusalForm(
         "llama.cpp",
-        r"(?:the )?request (?:\(\d{1,12} tokens\) )?exceeds the available context size|Context size has been exceeded",
+        re.compile(
+            r"(?i)(?:the )?request (?:\(\d{1,12} tokens\) )?exceeds the available context size"
+            r"|Context size has been exceeded"
+        ),
         "https://github.com/ggml-org/llama.cpp/pull/15780, https://github.com/ggml-org/llama.cpp/issues/19774",
     ),
-    _form(
+    RefusalForm(
         "llama-cpp-python",
-        r"Requested tokens (?:\(\d{1,12}\) )?exceed context window of \d",
+        re.compile(r"(?i)Requested tokens (?:\(\d{1,12}\) )?exceed context window of \d"),
         "https://github.com/abetlen/llama-cpp-python/issues/416",
     ),
-    _form(
+    RefusalForm(
         "SGLang, Together AI",
-        r"The input \(\d{1,12} tokens\) is longer than the model's context length",
+        re.compile(r"(?i)The input \(\d{1,12} tokens\) is longer than the model's context length"),
         "https://github.com/QwenLM/Qwen3/issues/1321",
     ),
-    _form(
+    RefusalForm(
         "SGLang",
-        r"Input length \(\d{1,12} tokens\) exceeds the maximum allowed length",
+        re.compile(r"(?i)Input length \(\d{1,12} tokens\) exceeds the maximum allowed length"),
         "https://github.com/sgl-project/sglang/issues/4048",
     ),
-    _form(
+    RefusalForm(
         "SGLang, LiteLLM",
-        r"Requested token count exceeds the model's maximum context length",
+        re.compile(r"(?i)Requested token count exceeds the model's maximum context length"),
         _LITELLM_LIST,
     ),
-    _form(
+    RefusalForm(
         "Text Generation Inference, Together AI, SageMaker",
-        r"Input validation error: `inputs` (?:tokens \+ `max_new_tokens` must be <= \d|must have less than \d)",
+        re.compile(
+            r"(?i)Input validation error: `inputs` (?:tokens \+ `max_new_tokens` must be <= \d|must have less than \d)"
+        ),
         "https://github.com/huggingface/text-generation-inference/issues/628",
     ),
-    _form(
+    RefusalForm(
         "xAI",
-        r"This model's maximum prompt length is \d",
+        re.compile(r"(?i)This model's maximum prompt length is \d"),
         "https://github.com/cline/cline/issues/3120",
     ),
-    _form(
+    RefusalForm(
         "Cohere",
-        r"too many tokens: total number of tokens (?:in the prompt|\(prompt and prediction\)) (?:cannot |)exceed",
+        re.compile(
+            r"(?i)too many tokens: total number of tokens (?:in the prompt|\(prompt and prediction\)) "
+            r"(?:cannot |)exceed"
+        ),
         "https://docs.cohere.com/reference/errors, https://github.com/cohere-ai/sandbox-topically/issues/4",
     ),
-    _form(
+    RefusalForm(
         "Fireworks, Ollama",
-        r"The prompt is too long: \d{1,12}, model maximum context length: \d",
+        re.compile(r"(?i)The prompt is too long: \d{1,12}, model maximum context length: \d"),
         "reports of users that quote it; no document of the providers has it",
     ),
-    _form(
+    RefusalForm(
         "Ollama",
-        r"prompt too long; exceeded (?:max )?context length|the input length exceeds the context length",
+        re.compile(
+            r"(?i)prompt too long; exceeded (?:max )?context length|the input length exceeds the context length"
+        ),
         "https://github.com/dyad-sh/dyad/issues/3498",
     ),
-    _form(
+    RefusalForm(
         "LM Studio",
-        r"The number of tokens to keep from the initial prompt is greater than the context length",
+        re.compile(r"(?i)The number of tokens to keep from the initial prompt is greater than the context length"),
         _OVERFLOW_LIST,
     ),
-    _form(
+    RefusalForm(
         "DashScope (Qwen)",
-        r"Range of input length should be \[",
+        re.compile(r"(?i)Range of input length should be \["),
         "https://github.com/QwenLM/qwen-code/issues/98",
     ),
-    _form(
+    RefusalForm(
         "Moonshot (Kimi)",
-        r"Your request exceeded model token limit",
+        re.compile(r"(?i)Your request exceeded model token limit"),
         _OVERFLOW_LIST,
     ),
-    _form(
+    RefusalForm(
         "MiniMax",
-        r"context window exceeds limit",
+        re.compile(r"(?i)context window exceeds limit"),
         "https://github.com/MiniMax-AI/MiniMax-M2/issues/119",
     ),
-    _form(
+    RefusalForm(
         "GitHub Copilot",
-        r"prompt token count of \d{1,12} exceeds the limit of \d",
+        re.compile(r"(?i)prompt token count of \d{1,12} exceeds the limit of \d"),
         "https://github.com/microsoft/vscode/issues/289219",
     ),
-    _form(
+    RefusalForm(
         "litellm",
-        r"(?:litellm\.)?ContextWindowExceededError: ",
+        re.compile(r"(?i)(?:litellm\.)?ContextWindowExceededError: "),
         "https://docs.litellm.ai/docs/exception_mapping",
     ),
 )
