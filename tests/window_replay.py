@@ -45,7 +45,7 @@ class Replay:
 
     def run(self, *, is_loop: bool = False) -> None:
         planner = TierPlanner(bytes_over_four, RECOGNISERS)
-        windows = ContextWindows(planner.reader, ModelFacts(), TEXTS)
+        windows = ContextWindows(planner.reader, bytes_over_four, ModelFacts(), TEXTS)
         provider = Provider(self.cache, bytes_over_four)
         messages = [system(text_of(2 * TURN, "rules "))]
         for number in range(TURNS):

@@ -114,7 +114,7 @@ async def build(
     rules, prompts = await _open_prompts(settings, models, manager, metrics, wait)
     used = {**make_upstreams(encode), **(upstreams or {})}
     composer = Composer(prompts.prompt_set, rules, metrics, aside)
-    windows = ContextWindows(planner.reader, _facts(prices), load_window_texts(), aside)
+    windows = ContextWindows(planner.reader, encode, _facts(prices), load_window_texts(), aside)
     ports = Ports(models, used, planner, admission, Meter(metrics, prices), state.clock, composer, windows)
     bounds = Bounds(ours.objects.most_per_team, ours.objects.retention_days * 86400.0)
     custody = Custody(state.store, models, state.clock, metrics.store_failed, bounds, aside)

@@ -236,7 +236,7 @@ class ChatRequests:
             composed.profile,
             composed.parts,
             deployment,
-            extra_tokens=_most_tokens(composed.inset),
+            inset=composed.inset,
             scale=scale,
             scope=chat.principal.scope,
         )

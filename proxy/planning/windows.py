@@ -1,29 +1,39 @@
 """Fits requests to the context windows of their models, and learns how a model counts its tokens.
 
-The tokens of messages come from the planner's reader, which has counted each message once. A model may count others
-than the proxy does: what providers report is compared with the proxy's count, for each model and each principal's scope
-apart, so that no client's texts change what another one's requests may hold.
+Tokens are counted with the model's tokenizer (o200k, where the proxy has it), each text once. A token has at least one
+byte, so a request that has fewer bytes than the budget has tokens fits without a count, and is sent as it came: the
+sizes that are logged of it are estimates. A model may count others than the proxy does: what providers report is
+compared with the proxy's count, for each model and each principal's scope apart, so that no client's texts change what
+another one's requests may hold.
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from types import MappingProxyType
 
-from proxy.aside import Aside
+from proxy.aside import LARGE_BYTES, Aside
 from proxy.core.digest import digest
 from proxy.core.lru import LastUsed
+from proxy.core.prompts.inset import NO_INSET, Inset
 from proxy.core.request.demand import demand_of
+from proxy.core.request.element import Element
+from proxy.core.request.insets import with_inset
+from proxy.core.request.message import PartKind
 from proxy.core.request.parsed_body import ParsedBody
 from proxy.core.request.reader import RequestReader
+from proxy.core.request.tokens import IMAGE_TOKENS, MESSAGE_OVERHEAD_TOKENS, Encode
+from proxy.core.request.transcript import Transcript
 from proxy.core.response.usage import Usage
 from proxy.core.window.budget import Budget, budget_of
+from proxy.core.window.exact_tokens import ExactTokens
 from proxy.core.window.fitted import Fitted
 from proxy.core.window.fitting import FittedMessages, Terms, fitted_messages
 from proxy.core.window.parts import WindowParts
 from proxy.core.window.profile import CapabilityProfile
+from proxy.core.window.shortening import Count
 from proxy.core.window.texts import WindowTexts
 from proxy.core.window.token_factor import TokenFactor
 from proxy.core.wire.json_body import Unreadable, splice
@@ -37,6 +47,10 @@ from proxy.ports import Deployment
 _MOST_FACTORS = 4_096
 _OUTPUT_LIMITS = ("max_tokens", "max_completion_tokens")
 _UNLIMITED = 1 << 50
+_MOST_COUNTS = 100_000
+_LARGE_NEW_BYTES = 32 << 10
+"""About 4 ms of counting: above that it is done beside the event loop."""
+_JOINT = "\n\n"
 _COMPONENTS: Mapping[str, str] = MappingProxyType(
     {
         "system": "system messages",
@@ -50,15 +64,22 @@ _COMPONENTS: Mapping[str, str] = MappingProxyType(
 
 
 class ContextWindows:
-    """Fits requests to their windows. Token counts come from the planner's reader, which remembers them."""
+    """Fits requests to their windows. Messages come from the planner's reader, which remembers them; ``encode`` counts
+    tokens as the model does, or as nearly as is known."""
 
     def __init__(
-        self, reader: RequestReader, facts: ModelFacts, texts: WindowTexts, aside: Aside | None = None
+        self,
+        reader: RequestReader,
+        encode: Encode,
+        facts: ModelFacts,
+        texts: WindowTexts,
+        aside: Aside | None = None,
     ) -> None:
         self._reader = reader
         self._facts = facts
         self._texts = texts
         self._aside = aside or Aside()
+        self._exact = ExactTokens(encode, capacity=_MOST_COUNTS)
         self._factors: LastUsed[tuple[str, str], TokenFactor] = LastUsed(_MOST_FACTORS)
 
     async def fitted(
@@ -68,14 +89,16 @@ class ContextWindows:
         parts: WindowParts | None,
         deployment: Deployment,
         *,
-        extra_tokens: int = 0,
+        inset: Inset = NO_INSET,
         scale: float = 1.0,
         scope: str = "",
     ) -> Fitted:
-        """The request as it is sent. ``extra_tokens`` are those that are added to it later; ``scale`` makes the budget
-        smaller, for a request that an upstream has refused; ``scope`` is the principal's. A body that only the proxy
-        cannot read is left as it is. Raises ContextTooLong and InvalidRequest; nothing is changed by then."""
-        job = _Job(profile, parts or WindowParts(), extra_tokens, scale, self._factor(deployment, scope))
+        """The request as it is sent. ``inset`` are the texts that are put around the newest user message later, but for
+        the deployment's own reminder; ``scale`` makes the budget smaller, for a request that an upstream has refused;
+        ``scope`` is the principal's. A body that only the proxy cannot read is left as it is. Raises ContextTooLong and
+        InvalidRequest; nothing is changed by then."""
+        inset = inset.followed_by(deployment.reminder)
+        job = _Job(profile, parts or WindowParts(), inset, scale, self._factor(deployment, scope), self._texts)
         with suppress(Unreadable):
             parsed.chat()
         done: _Done | None = None
@@ -95,25 +118,52 @@ class ContextWindows:
         """The request's messages, fitted; large ones beside the event loop. Raises Unreadable."""
         await read_ahead(self._reader, self._aside, parsed)
         transcript = self._reader.read(parsed)
-        tools = sum(element.tokens for element in self._reader.read_tools(parsed.members.get("tools")))
+        tools = self._reader.read_tools(parsed.members.get("tools"))
         budget = self._budget(parsed, deployment, job)
         prompt = _UNLIMITED if budget is None else int(budget.prompt_tokens / job.factor)
-        count = self._reader.counter.fork()
-        terms = Terms(
-            profile=job.profile,
-            prompt_tokens=prompt,
-            besides={"tools": tools, "extra": job.extra_tokens},
-            texts=self._texts,
-            count=lambda text: count.count(digest(utf8(text)), text),
-        )
-        size = len(parsed.body) + _chars(job.parts)
-        messages = await self._aside.run_large(size, partial(fitted_messages, transcript, job.parts, terms))
-        if budget is None and job.scale < 1.0:
-            # Nobody knows the window; what was refused was too large for it.
-            terms = replace(terms, prompt_tokens=int(messages.sizes.get("prompt", 0) * job.scale))
-            messages = await self._aside.run_large(size, partial(fitted_messages, transcript, job.parts, terms))
-        counted = 0 if transcript.has_media else messages.sizes.get("prompt", 0)
+        is_known = job.scale >= 1.0 or budget is not None
+        if is_known and _fits_for_certain(parsed, transcript, job, prompt):
+            messages, counted = await self._estimated(parsed, transcript, tools, job), 0
+        else:
+            messages = await self._counted(parsed, transcript, tools, job, prompt)
+            counted = 0 if transcript.has_media or messages.excess_tokens else messages.sent_tokens
         return _Done(messages, _sizes(messages, budget, job.factor), counted)
+
+    async def _estimated(
+        self, parsed: ParsedBody, transcript: Transcript, tools: Sequence[Element], job: "_Job"
+    ) -> FittedMessages:
+        """The messages of a request that fits whatever its texts are. Raises Unreadable."""
+        counter = self._reader.counter.fork()
+
+        def count(text: str) -> int:
+            return counter.count(digest(utf8(text)), text)
+
+        besides = {"tools": sum(element.tokens for element in tools), "extra": _inset_tokens(job.inset, count)}
+        terms = Terms(job.profile, _UNLIMITED, besides, job.texts, count)
+        work = partial(fitted_messages, transcript, job.parts, terms)
+        return await self._aside.run_large(len(parsed.body) + _bytes(job), work)
+
+    async def _counted(
+        self, parsed: ParsedBody, transcript: Transcript, tools: Sequence[Element], job: "_Job", prompt_tokens: int
+    ) -> FittedMessages:
+        """The messages of a request whose tokens are counted. Raises Unreadable."""
+        known = self._exact.known(transcript.messages)
+        unknown = zip(transcript.messages, known, strict=True)
+        new = _bytes(job) + sum(len(message.raw) for message, tokens in unknown if tokens is None)
+        exact = self._exact.fork()
+        raw_tools = parsed.members.get("tools")
+
+        def work() -> FittedMessages:
+            besides = {"tools": exact.of_tools(raw_tools, tools)}
+            return _counted_messages(transcript, known, besides, job, prompt_tokens, exact)
+
+        size = len(parsed.body) + _bytes(job)
+        if new >= _LARGE_NEW_BYTES or size >= LARGE_BYTES or (raw_tools and len(raw_tools) >= _LARGE_NEW_BYTES):
+            messages = await self._aside.run(max(new, size), work)
+        else:
+            messages = work()
+        self._exact.merge(exact)
+        return messages
 
     def _budget(self, parsed: ParsedBody, deployment: Deployment, job: "_Job") -> Budget | None:
         reads, writes = self._facts.limits(deployment)
@@ -145,9 +195,10 @@ class _Job:
 
     profile: CapabilityProfile
     parts: WindowParts
-    extra_tokens: int
+    inset: Inset
     scale: float
     factor: float
+    texts: WindowTexts
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,9 +214,69 @@ def _key(deployment: Deployment, scope: str) -> tuple[str, str]:
     return scope, f"{deployment.name}/{deployment.model}"
 
 
-def _chars(parts: WindowParts) -> int:
-    texts = (parts.instruction, parts.selection, parts.prefix, parts.suffix, parts.summary)
-    return sum(len(text) for text in texts if text) + sum(len(file.content) for file in parts.virtual_files)
+def _counted_messages(
+    transcript: Transcript,
+    known: Sequence[int | None],
+    besides: Mapping[str, int],
+    job: _Job,
+    prompt_tokens: int,
+    exact: ExactTokens,
+) -> FittedMessages:
+    """The messages of a request, of which some have ``known`` tokens. Raises Unreadable."""
+
+    def recount(raw: bytes, is_newest: bool) -> int:
+        return exact.of_written(with_inset(raw, job.inset) if is_newest else raw)
+
+    pairs = zip(transcript.messages, known, strict=True)
+    terms = Terms(
+        job.profile,
+        prompt_tokens,
+        {**besides, "extra": _inset_tokens(job.inset, exact.of_text)},
+        job.texts,
+        exact.of_text,
+        [exact.of_message(message) if tokens is None else tokens for message, tokens in pairs],
+        recount,
+    )
+    messages = fitted_messages(transcript, job.parts, terms)
+    if prompt_tokens == _UNLIMITED and job.scale < 1.0:
+        # Nobody knows the window; what was refused was too large for it.
+        smaller = int(messages.sent_tokens * job.scale)
+        messages = fitted_messages(transcript, job.parts, replace(terms, prompt_tokens=smaller))
+    return messages
+
+
+def _fits_for_certain(parsed: ParsedBody, transcript: Transcript, job: _Job, prompt_tokens: int) -> bool:
+    """Whether the request fits by its bytes alone: a token has at least one, and the JSON of a text no fewer than the
+    text. What stands around a message in the body has more bytes than the message has tokens besides its texts.
+    Documents are written into JSON here, where they may become longer: they are counted."""
+    most = job.profile.tail_messages
+    if job.parts.virtual_files or (most is not None and len(transcript.messages) - transcript.preamble > most):
+        return False
+    tokens = len(parsed.body) + _bytes(job) + _framing_bytes(job.texts)
+    if transcript.has_media:
+        kinds = [part.kind for message in transcript.messages for part in message.parts]
+        tokens += IMAGE_TOKENS * kinds.count(PartKind.MEDIA)
+    return tokens < prompt_tokens
+
+
+def _framing_bytes(texts: WindowTexts) -> int:
+    """What is written around all parts, at most."""
+    words = (texts.instruction, texts.selection, texts.prefix, texts.suffix, texts.summary, texts.summary_ok)
+    return sum(len(utf8(text)) + len(_JOINT) + MESSAGE_OVERHEAD_TOKENS for text in words)
+
+
+def _bytes(job: _Job) -> int:
+    """Those of all texts that are put into the messages, in UTF-8."""
+    parts, inset = job.parts, job.inset
+    texts = (parts.instruction, parts.selection, parts.prefix, parts.suffix, parts.summary, inset.before, inset.after)
+    files = sum(len(utf8(file.content)) + len(utf8(file.id)) for file in parts.virtual_files)
+    return files + sum(len(utf8(text)) + len(_JOINT) for text in texts if text)
+
+
+def _inset_tokens(inset: Inset, count: Count) -> int:
+    """The tokens of the operator's texts around a message, with the blank lines between."""
+    before = count(inset.before + _JOINT) if inset.before else 0
+    return before + (count(_JOINT + inset.after) if inset.after else 0)
 
 
 def _sizes(messages: FittedMessages, budget: Budget | None, factor: float) -> dict[str, int]:

@@ -16,7 +16,7 @@ import openai
 import pytest
 
 from proxy.access.virtual_keys import declared_id, digest_of
-from proxy.core.request.tokens import bytes_over_four, quick
+from proxy.core.request.tokens import bytes_over_four
 from proxy.testing import serving
 from tests.e2e.provider import DONE, Reply, Scripted, chunk, completion, replies, streams, usage_chunk
 from tests.prompt_files import write_prompts
@@ -142,7 +142,7 @@ def turns(count: int, words: int = 20) -> list[Any]:
     return [*found, user("and now?")]
 
 
-counted = quick(bytes_over_four)
+counted = bytes_over_four
 
 
 def messages_bytes(body: bytes) -> str:

@@ -127,7 +127,10 @@ def test_the_newest_message_may_take_all_but_one_token_of_what_the_system_text_l
 
 def fitted(body: dict[str, Any], profile: CapabilityProfile, window: int) -> object:
     windows = ContextWindows(
-        RequestReader(bytes_over_four, (), 1 << 24), ModelFacts(limits=lambda one: (window, None)), TEXTS
+        RequestReader(bytes_over_four, (), 1 << 24),
+        bytes_over_four,
+        ModelFacts(limits=lambda one: (window, None)),
+        TEXTS,
     )
     deployment = Deployment("m", "m", Transport.EMBEDDED, OPENAI)
     parsed = parse_body(json.dumps({"model": "m", **body}).encode())

@@ -50,7 +50,7 @@ class Chain:
         self.talk = Talk(profile=rules, mode=self.mode)
         self.talk.route = replace(self.talk.route, inset=INSET, repeats=False)
         self.deployment = Deployment("m", "m", Transport.EMBEDDED, rules)
-        self.windows = ContextWindows(self.talk.planner.reader, ModelFacts(), TEXTS)
+        self.windows = ContextWindows(self.talk.planner.reader, bytes_over_four, ModelFacts(), TEXTS)
         self.capability = CapabilityProfile(
             "mine", Capability.CHAT, window_tokens=self.window_tokens, output_tokens=0, margin_tokens=0
         )
@@ -60,7 +60,7 @@ class Chain:
         composed = with_system(parse_body(step.body), SYSTEM)
         self.talk.now = step.at
         fitting = self.windows.fitted(
-            self.talk.planner.reader.parse(composed), self.capability, None, self.deployment, extra_tokens=10
+            self.talk.planner.reader.parse(composed), self.capability, None, self.deployment, inset=INSET
         )
         try:
             fitted = asyncio.run(fitting)

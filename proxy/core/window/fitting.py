@@ -5,7 +5,7 @@ user message on, stays: only a tool loop in it that is too long for the window l
 request names stand in front of the text of the newest user message, and a summary in front of the conversation.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from proxy.core.reasons import Edit
@@ -29,35 +29,65 @@ from proxy.core.window.virtual_files import Payload
 
 _IN_MESSAGE = (PartName.PREFIX, PartName.SELECTION, PartName.SUFFIX, PartName.INSTRUCTION)
 """The parts in the newest user message, in their order."""
+_MOST_CORRECTIONS = 8
+
+
+Recount = Callable[[bytes, bool], int]
+"""Counts the tokens of a message as it is sent; True: it is the newest user message."""
 
 
 @dataclass(frozen=True, slots=True)
 class FittedMessages:
     """The messages as they are sent; None: as they came. ``excess_tokens`` is how much too long the request is; it
-    cannot be sent then. ``sizes`` are tokens by component."""
+    cannot be sent then. ``sizes`` are tokens by component. ``sent_tokens`` are those of the whole prompt as it is sent,
+    where the messages that were written anew were counted again."""
 
     messages: Sequence[bytes] | None = field(repr=False)
     sizes: Mapping[str, int]
     edits: Mapping[Edit, int]
     excess_tokens: int = 0
+    sent_tokens: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class Terms:
     """What fitting goes by. ``prompt_tokens`` is the budget, and ``besides`` are the tokens of what the prompt has
-    besides its messages, by component, all as the proxy counts them."""
+    besides its messages, by component, all as the proxy counts them: ``extra`` are those of the operator's texts around
+    the newest user message.
+
+    ``message_tokens`` are those of the transcript's messages; None: as the reader has counted them. ``recount`` counts
+    a message as it is sent; for the newest user message (True) with the operator's texts around it. None: nothing is
+    counted again."""
 
     profile: CapabilityProfile
     prompt_tokens: int
     besides: Mapping[str, int]
     texts: WindowTexts
     count: Count
+    message_tokens: Sequence[int] | None = None
+    recount: Recount | None = None
 
 
 def fitted_messages(transcript: Transcript, parts: WindowParts, terms: Terms) -> FittedMessages:
     """The messages of a request with its parts, such that they fit. Raises Unreadable for a newest user message into
-    which nothing can be written. The time is linear in the messages and in the texts of the parts."""
-    return _Fitting(transcript, parts, terms).result()
+    which nothing can be written. The time is linear in the messages and in the texts of the parts.
+
+    Texts that are joined in one message may have other tokens than each of them alone. Where that makes the whole too
+    long, it is fitted again to a budget that is smaller by so much."""
+    found = _Fitting(transcript, parts, terms).result()
+    budget = terms.prompt_tokens
+    for _ in range(_MOST_CORRECTIONS):
+        excess = found.sent_tokens - terms.prompt_tokens
+        if found.excess_tokens or excess <= 0:
+            return found
+        budget -= excess
+        found = _Fitting(transcript, parts, replace(terms, prompt_tokens=budget)).result()
+    excess = max(found.excess_tokens, found.sent_tokens - terms.prompt_tokens)
+    return replace(found, messages=None, edits={}, excess_tokens=excess) if excess > 0 else found
+
+
+_Sent = tuple[bytes, int]
+"""A message as it is sent, and its tokens; 0 where it was written anew and nothing counts it again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,8 +104,12 @@ class _Fitting:
 
     def __init__(self, transcript: Transcript, parts: WindowParts, terms: Terms) -> None:
         self._terms = terms
-        self._system = transcript.messages[: transcript.preamble]
-        self._talk = transcript.messages[transcript.preamble :]
+        first = transcript.preamble
+        self._system, self._talk = transcript.messages[:first], transcript.messages[first:]
+        tokens = terms.message_tokens
+        if tokens is None:
+            tokens = [message.tokens for message in transcript.messages]
+        self._system_tokens, self._talk_tokens = tokens[:first], tokens[first:]
         asked = [index for index, message in enumerate(self._talk) if message.role == "user"]
         self._newest = asked[-1] if asked else -1
         self._parts = _named(parts)
@@ -86,11 +120,11 @@ class _Fitting:
         places: Sequence[int] = range(len(self._talk))
         found = _Reduced(0, self._sizes, 0)
         if not self._fits():
-            steps = steps_of([_spoken(message) for message in self._talk])
+            steps = steps_of([_spoken(*each) for each in zip(self._talk, self._talk_tokens, strict=True)])
             found = self._reduced(steps)
             places = kept(found.cut, steps, len(self._talk))
         shown = self._shown_files(found)
-        conversation = sum(self._talk[place].tokens for place in places)
+        conversation = sum(self._talk_tokens[place] for place in places)
         sizes = self._counted(found, conversation)
         if found.excess_tokens:
             return FittedMessages(None, sizes, {}, found.excess_tokens)
@@ -100,8 +134,13 @@ class _Fitting:
             shortened += len(self._payload.files) - shown
         edits = {Edit.WINDOW_TRIMMED: trimmed, Edit.WINDOW_SHORTENED: shortened}
         is_same = not (trimmed or shortened or self._parts or self._payload)
-        messages = None if is_same else self._written(found, places, shown)
-        return FittedMessages(messages, sizes, {edit: number for edit, number in edits.items() if number})
+        sent = None if is_same else self._written(found, places, shown)
+        return FittedMessages(
+            None if sent is None else [raw for raw, _ in sent],
+            sizes,
+            {edit: number for edit, number in edits.items() if number},
+            sent_tokens=self._sent_tokens(sent, sizes),
+        )
 
     def _payload_of(self, parts: WindowParts) -> Payload | None:
         if not parts.virtual_files:
@@ -114,7 +153,7 @@ class _Fitting:
     def _part_sizes(self) -> dict[PartName, int]:
         count = self._terms.count
         sizes = {name: count(text) + self._words_tokens(name) for name, text in self._parts.items()}
-        sizes[PartName.SYSTEM] = sum(message.tokens for message in self._system)
+        sizes[PartName.SYSTEM] = sum(self._system_tokens)
         if self._payload is not None:
             sizes[PartName.FILES] = self._payload.tokens - self._payload.least_tokens
         return sizes
@@ -138,7 +177,7 @@ class _Fitting:
 
     def _fits(self) -> bool:
         """Whether nothing need be left out, which is so for most requests, and quickly said."""
-        tokens = self._base_tokens() + sum(message.tokens for message in self._talk)
+        tokens = self._base_tokens() + sum(self._talk_tokens)
         most = self._terms.profile.tail_messages
         return tokens < self._terms.prompt_tokens and (most is None or self._newest <= most)
 
@@ -181,7 +220,7 @@ class _Fitting:
 
     def _counted(self, found: _Reduced, conversation: int) -> dict[str, int]:
         """Tokens by component; what is 0 is left out."""
-        newest = sum(message.tokens for message in self._talk[max(0, self._newest) :])
+        newest = sum(self._talk_tokens[max(0, self._newest) :])
         inner = [found.kept.get(name, 0) for name in PartName if name is not PartName.SYSTEM]
         older = max(0, conversation - newest)
         sizes = {
@@ -194,26 +233,48 @@ class _Fitting:
         sizes["prompt"] = sum(sizes.values())
         return {name: tokens for name, tokens in sizes.items() if tokens}
 
-    def _written(self, found: _Reduced, places: Sequence[int], shown: int) -> list[bytes]:
-        count, texts = self._terms.count, self._terms.texts
-        messages = [message.raw for message in self._system]
+    def _sent_tokens(self, sent: Sequence[_Sent] | None, sizes: Mapping[str, int]) -> int:
+        """The tokens of the prompt as it is sent; None: the messages go as they came."""
+        if self._terms.recount is None:
+            return sizes.get("prompt", 0)
+        besides = self._terms.besides
+        extra = besides.get("extra", 0)
+        tokens = sum(besides.values()) - extra
+        if sent is not None:
+            return tokens + sum(own for _, own in sent)
+        tokens += sum(self._system_tokens) + sum(self._talk_tokens)
+        if extra and self._newest >= 0:
+            newest = self._talk[self._newest].raw
+            tokens += self._counted_again(newest, is_newest=True)[1] - self._talk_tokens[self._newest]
+        return tokens
+
+    def _written(self, found: _Reduced, places: Sequence[int], shown: int) -> list[_Sent]:
+        """The messages as they are sent, with the tokens of each."""
+        texts = self._terms.texts
+        sent = [(message.raw, tokens) for message, tokens in zip(self._system, self._system_tokens, strict=True)]
         if found.kept[PartName.SYSTEM] < self._sizes[PartName.SYSTEM]:
-            sized = [(message.raw, message.tokens) for message in self._system]
-            messages = shortened_messages(sized, found.kept[PartName.SYSTEM], count)
+            short = shortened_messages(sent, found.kept[PartName.SYSTEM], self._terms.count)
+            sent = [self._counted_again(raw) for raw in short]
         summary = self._text(PartName.SUMMARY, found)
         if summary:
-            messages.append(message_json("user", f"{texts.summary}\n{summary}"))
-            messages.append(message_json("assistant", texts.summary_ok))
+            sent.append(self._counted_again(message_json("user", f"{texts.summary}\n{summary}")))
+            sent.append(self._counted_again(message_json("assistant", texts.summary_ok)))
         blocks = [f"{_words(texts, name)}\n{text}" for name in _IN_MESSAGE if (text := self._text(name, found)).strip()]
         text = "\n\n".join(blocks)
-        messages += [self._message(place, text, shown) for place in places]
+        for place in places:
+            raw = self._talk[place].raw
+            if place == self._newest:
+                sent.append(self._counted_again(self._with_parts(raw, text, shown), is_newest=True))
+            else:
+                sent.append((raw, self._talk_tokens[place]))
         if self._newest < 0 and (text or self._payload is not None):
-            messages.append(self._with_parts(message_json("user", ""), text, shown))
-        return messages
+            raw = self._with_parts(message_json("user", ""), text, shown)
+            sent.append(self._counted_again(raw, is_newest=True))
+        return sent
 
-    def _message(self, place: int, text: str, shown: int) -> bytes:
-        raw = self._talk[place].raw
-        return self._with_parts(raw, text, shown) if place == self._newest else raw
+    def _counted_again(self, raw: bytes, *, is_newest: bool = False) -> _Sent:
+        recount = self._terms.recount
+        return raw, 0 if recount is None else recount(raw, is_newest)
 
     def _with_parts(self, raw: bytes, text: str, shown: int) -> bytes:
         if self._payload is not None:
@@ -253,5 +314,5 @@ def _words(texts: WindowTexts, name: PartName) -> str:
             return texts.instruction
 
 
-def _spoken(message: Message) -> Spoken:
-    return Spoken(message.role, message.tokens, message.call_ids, message.answers)
+def _spoken(message: Message, tokens: int) -> Spoken:
+    return Spoken(message.role, tokens, message.call_ids, message.answers)

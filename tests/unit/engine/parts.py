@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator, Callable, Sequence
 import orjson
 
 from proxy.clock import ManualClock
+from proxy.core.prompts.inset import NO_INSET, Inset
 from proxy.core.request.parsed_body import ParsedBody
 from proxy.core.resilience.retry import RetryPolicy
 from proxy.core.response.usage import Usage
@@ -173,7 +174,7 @@ class Shrinking:
         parts: WindowParts | None,
         deployment: Deployment,
         *,
-        extra_tokens: int = 0,
+        inset: Inset = NO_INSET,
         scale: float = 1.0,
         scope: str = "",
     ) -> Fitted:

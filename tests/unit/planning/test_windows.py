@@ -2,28 +2,33 @@
 
 import asyncio
 import json
+from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
 
+from proxy.aside import Aside
+from proxy.core.prompts.inset import NO_INSET, Inset
 from proxy.core.providers import OPENAI
 from proxy.core.reasons import Edit
 from proxy.core.recognition.pieces import Recogniser
 from proxy.core.request.reader import RequestReader
-from proxy.core.request.tokens import bytes_over_four
+from proxy.core.request.tokens import Encode, bytes_over_four, quick
 from proxy.core.response.usage import Usage
 from proxy.core.window.fitted import Fitted
 from proxy.core.window.parts import WindowParts
 from proxy.core.window.profile import CapabilityProfile
 from proxy.errors import ContextTooLong, InvalidRequest
 from proxy.planning.model_facts import ModelFacts
+from proxy.planning.tokenizers import local_encode
 from proxy.planning.windows import ContextWindows
 from proxy.ports import Deployment, Transport
 from tests.talk import assistant, calling, result, system, tool, user
 from tests.windows import CHAT, TEXTS, Body, text_of
 
 DEPLOYMENT = Deployment("m", "m", Transport.EMBEDDED, OPENAI)
+T = TypeVar("T")
 WINDOW = replace(CHAT, window_tokens=10_000, output_tokens=1_000, margin_tokens=0)
 
 
@@ -32,7 +37,7 @@ class Client:
 
     def __init__(self, facts: ModelFacts | None = None, recognisers: tuple[Recogniser, ...] = ()) -> None:
         self.reader = RequestReader(bytes_over_four, recognisers, 1 << 24)
-        self.windows = ContextWindows(self.reader, facts or ModelFacts(), TEXTS)
+        self.windows = ContextWindows(self.reader, bytes_over_four, facts or ModelFacts(), TEXTS)
 
     def fitted(
         self,
@@ -41,7 +46,7 @@ class Client:
         parts: WindowParts | None = None,
         deployment: Deployment = DEPLOYMENT,
         *,
-        extra_tokens: int = 0,
+        inset: Inset = NO_INSET,
         scale: float = 1.0,
         scope: str = "",
         **members: Any,
@@ -51,7 +56,7 @@ class Client:
             profile,
             parts,
             deployment,
-            extra_tokens=extra_tokens,
+            inset=inset,
             scale=scale,
             scope=scope,
         )
@@ -104,7 +109,104 @@ def test_tools_and_texts_of_the_operator_take_room() -> None:
     less = client.fitted(talk(30), tools=tools)
     assert less.sizes["tools"] > 4_000
     assert less.edits[Edit.WINDOW_TRIMMED] > full.edits[Edit.WINDOW_TRIMMED]
-    assert prompt(client.fitted(talk(30), extra_tokens=4_000)) <= 9_000
+    assert prompt(client.fitted(talk(30), inset=Inset(text_of(4_000)))) <= 9_000
+
+
+CODE = WindowParts(prefix="def f(x):\n" * 2_000, suffix="return 1\n" * 900)
+
+
+class Exact:
+    """Fits requests as the proxy does: the planner estimates, and windows are counted with the tokenizer."""
+
+    def __init__(self, encode: Encode, aside: Aside | None = None) -> None:
+        self.reader = RequestReader(quick(encode), (), 1 << 24)
+        self.windows = ContextWindows(self.reader, encode, ModelFacts(), TEXTS, aside)
+
+    def fitted(self, messages: list[Body], window: int, parts: WindowParts | None = None, **named: Any) -> Fitted:
+        body = json.dumps({"model": "m", "messages": messages}).encode()
+        profile = replace(WINDOW, window_tokens=window, output_tokens=0)
+        deployment = named.pop("deployment", DEPLOYMENT)
+        return asyncio.run(self.windows.fitted(self.reader.parse(body), profile, parts, deployment, **named))
+
+
+def sent_tokens(fitted: Fitted) -> int:
+    """The tokens of what is sent, counted here."""
+    encode = local_encode()
+    return sum(encode(message["content"]) + 4 for message in json.loads(fitted.body)["messages"])
+
+
+def test_repetitive_code_of_which_estimates_see_half_is_cut_by_the_models_own_count() -> None:
+    encode = local_encode()
+    found = Exact(encode).fitted([user("go on")], 4_096, CODE)
+    assert 3_500 < sent_tokens(found) <= 4_096
+    assert sent_tokens(found) == found.counted_tokens
+    # The estimate alone would have let the whole window be overrun.
+    estimated = Exact(quick(encode)).fitted([user("go on")], 4_096, CODE)
+    assert sent_tokens(estimated) > 4_096
+
+
+def test_texts_of_the_operator_and_the_models_reminder_are_counted_too() -> None:
+    exact = Exact(local_encode())
+    talk = [user("a " * 500), assistant("b " * 500), user("q")]
+    alone = exact.fitted(talk, 1_100)
+    assert alone.edits == {}
+    text = "1 2 3 4 5 6 " * 10
+    for named in ({"inset": Inset(text, "")}, {"deployment": replace(DEPLOYMENT, reminder=text)}):
+        found = exact.fitted(talk, 1_100, **named)
+        assert found.edits == {Edit.WINDOW_TRIMMED: 2}
+        assert found.sizes["extra"] >= 120
+
+
+class Counted:
+    """A tokenizer that remembers how long the texts were that it was given."""
+
+    def __init__(self) -> None:
+        self.chars: list[int] = []
+
+    def __call__(self, text: str) -> int:
+        self.chars.append(len(text))
+        return bytes_over_four(text)
+
+
+def test_each_text_is_counted_once_and_a_request_that_must_fit_not_at_all() -> None:
+    encode = Counted()
+    windows = Exact(bytes_over_four)
+    windows.windows = ContextWindows(windows.reader, encode, ModelFacts(), TEXTS)
+    messages = [turn for n in range(10) for turn in (user(text_of(250, f"q{n}")), assistant(text_of(250, f"a{n}")))]
+    messages.append(user("now?"))
+    body_bytes = len(json.dumps({"model": "m", "messages": messages}))
+    small = windows.fitted(messages, body_bytes + 1_000)
+    assert (encode.chars, small.counted_tokens) == ([], 0)
+    windows.fitted(messages, 6_000)
+    assert encode.chars.count(1_000) == 20
+    windows.fitted([*messages, assistant(text_of(500)), user("and now?")], 6_000)
+    assert encode.chars.count(1_000) == 20
+    assert encode.chars.count(2_000) == 1
+
+
+class Watched(Aside):
+    """Says what was done beside the event loop."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.sizes: list[int] = []
+
+    async def run(self, size: int, work: Callable[[], T]) -> T:
+        self.sizes.append(size)
+        return await super().run(size, work)
+
+
+def test_large_new_texts_are_counted_beside_the_event_loop_and_known_ones_at_once() -> None:
+    aside = Watched()
+    exact = Exact(bytes_over_four, aside)
+    messages = [user(text_of(10_000, "a")), assistant("b"), user(text_of(10_000, "c"))]
+    exact.fitted(messages, 21_000)
+    assert len(aside.sizes) == 1
+    exact.fitted([*messages, assistant("d"), user("e")], 21_000)
+    assert len(aside.sizes) == 1
+    exact.fitted(messages, 21_000, WindowParts(prefix=text_of(10_000)))
+    assert len(aside.sizes) == 2
+    aside.close()
 
 
 def test_all_other_bytes_of_the_body_stay() -> None:

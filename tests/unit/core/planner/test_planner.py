@@ -446,6 +446,15 @@ class TestInset:
             flat = [text if isinstance(text, str) else text[0]["text"] for text in texts]
             assert flat == ["s", "then\n\na", "b", "in front\n\nc\n\nbehind"]
 
+    def test_texts_of_earlier_turns_stay_out_where_a_context_window_was_counted_without_them(self) -> None:
+        talk = Talk(options=PlannerOptions(texts_again=Again.ALWAYS))
+        talk.route = replace(talk.route, inset=Inset("in front"))
+        turns = [user("q"), assistant("a"), user("r")]
+        talk.send(chat(*turns[:1]))
+        for may_repeat, first in ((False, "q"), (True, "in front\n\nq")):
+            talk.route = replace(talk.route, repeats=may_repeat)
+            assert json.loads(talk.plan(chat(*turns)).original)["messages"][0] == user(first)
+
     def test_one_session_whatever_texts_are_written_into_it(self) -> None:
         talk, turns, sessions = Talk(), [SYSTEM], set()
         for number in range(4):

@@ -1,0 +1,93 @@
+"""Tokens as the encoder counts them: no estimates, no samples. Each text is counted once.
+
+The planner's reader estimates, which is enough to compare layouts and far cheaper, but repetitive code may have half as
+many tokens again as it says. What is held against a window is counted here.
+"""
+
+from collections.abc import Sequence
+
+from msgspec import Raw
+
+from proxy.core.digest import digest
+from proxy.core.lru import LastUsed
+from proxy.core.request.element import Element
+from proxy.core.request.message import Message, MessageReader
+from proxy.core.request.tokens import Encode, TokenCounter
+from proxy.core.request.tools import ToolReader
+from proxy.core.wire.long_text import utf8
+
+_SHORT_CHARS = 256
+"""A text up to this length is counted about as fast as it is looked up: it is not remembered."""
+_TEXT, _WRITTEN, _TOOLS = b"t", b"w", b"o"
+
+
+class ExactTokens:
+    """Counts messages, tools and texts, and remembers at most ``capacity`` counts by digest, the least recently used
+    out first. A count takes about 150 bytes of memory.
+
+    A ``fork`` may be used in another thread: it knows what this one knows, and ``merge`` brings back what it counted.
+    """
+
+    def __init__(self, encode: Encode, *, capacity: int, base: "ExactTokens | None" = None) -> None:
+        self._encode = encode
+        self._capacity = capacity
+        self._base = base
+        self._counts: LastUsed[bytes, int] = LastUsed(capacity)
+        # Counts are remembered for whole messages, so these readers remember next to nothing.
+        counter = TokenCounter(encode, capacity=1)
+        self._messages = MessageReader(counter, (), capacity_bytes=0)
+        self._tools = ToolReader(counter, capacity_bytes=0)
+
+    def fork(self) -> "ExactTokens":
+        """A counter for another thread."""
+        return ExactTokens(self._encode, capacity=self._capacity, base=self)
+
+    def merge(self, other: "ExactTokens") -> None:
+        """Take over what a fork has counted."""
+        for key, tokens in other._counts.items():
+            self._counts.put(key, tokens)
+
+    def known(self, messages: Sequence[Message]) -> list[int | None]:
+        """The tokens of those messages that have been counted."""
+        find = self._counts.find
+        return [find(message.digest) for message in messages]
+
+    def of_message(self, message: Message) -> int:
+        """Tokens of a message that was read."""
+        tokens = self._known(message.digest)
+        return self._kept(message.digest, self._read(message.raw)) if tokens is None else tokens
+
+    def of_written(self, raw: bytes) -> int:
+        """Tokens of a message that the proxy has written. Raises Unreadable."""
+        key = _WRITTEN + digest(raw)
+        tokens = self._known(key)
+        return self._kept(key, self._read(raw)) if tokens is None else tokens
+
+    def of_tools(self, raw: Raw | bytes | None, read: Sequence[Element]) -> int:
+        """Tokens of the tools, which the planner has ``read``. Raises Unreadable."""
+        if not read:
+            return 0
+        key = _TOOLS + digest(*(element.digest for element in read))
+        tokens = self._known(key)
+        if tokens is not None:
+            return tokens
+        return self._kept(key, sum(element.tokens for element in self._tools.read(raw)))
+
+    def of_text(self, text: str) -> int:
+        """Tokens of a text."""
+        if len(text) <= _SHORT_CHARS:
+            return self._encode(text)
+        key = _TEXT + digest(utf8(text))
+        tokens = self._known(key)
+        return self._kept(key, self._encode(text)) if tokens is None else tokens
+
+    def _read(self, raw: bytes) -> int:
+        return self._messages.read(Raw(raw)).tokens
+
+    def _known(self, key: bytes) -> int | None:
+        tokens = self._counts.find(key)
+        return self._base._counts.get(key) if tokens is None and self._base is not None else tokens
+
+    def _kept(self, key: bytes, tokens: int) -> int:
+        self._counts.put(key, tokens)
+        return tokens
